@@ -17,7 +17,12 @@ import sys
 BENCH = pathlib.Path(__file__).resolve().parents[1] / "target/release/squall-bench"
 FEW, MANY = 200_000, 1_000_000
 # The time after which these cases stop; valgrind is some fifty times slower.
-BY_TIME = {"engine": (200_000_000, 800_000_000), "flows": (1_000_000, 4_000_000)}
+BY_TIME = {
+    "engine": (200_000_000, 800_000_000),
+    "loop": (50_000_000, 200_000_000),
+    "flows": (1_000_000, 4_000_000),
+    "control": (1_000_000, 4_000_000),
+}
 
 
 def main(cases: list[str]) -> None:

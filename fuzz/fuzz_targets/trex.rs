@@ -5,10 +5,8 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use squall::{
-    Error, Session,
-    driving::{Driven, Start},
-};
+use squall::{Error, Session};
+use squall_control::driving::{Driven, Start};
 use squall_trex::{PortInfo, Server};
 use squall_units::MacAddr;
 

@@ -41,6 +41,7 @@ from ._info import (
 from ._native import __version__ as __version__
 from ._options import (
     CaptureOptions as CaptureOptions,
+    FlowOptions as FlowOptions,
     RunOptions as RunOptions,
 )
 from ._plan import (

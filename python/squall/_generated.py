@@ -517,8 +517,7 @@ class TxReport:
     fingerprint : str or None
         Hash of all frames' octets, independent of their order, hexadecimal; only on request.
     pacing : PortPacing or None
-        How the port kept to what was due, all its sources added up: what the verdict reads. None
-        without a schedule.
+        Pacing of the port, all its sources together, for the verdict. None without a schedule.
     """
 
     packets: int
@@ -572,8 +571,8 @@ class Distribution(DistributionMethods, Arrays):
 
 @dataclass(frozen=True)
 class PortPacing:
-    """What left a port against what was due there, in the window with the largest surplus for
-    what is allowed, among windows of 0.27 ms to 0.55 s.
+    """Departures of a port compared with the load that was due, in the window with the largest
+    surplus in relation to the allowed one, among windows of 0.27 ms to 0.55 s.
 
     Attributes
     ----------
@@ -589,7 +588,7 @@ class PortPacing:
     moved_s, lag_s : float
         Total delay of the port's clock by stalls, made up for or not, and how much of it was left
         at the last departure.
-    hurries_since_s : float or None
+    catching_up_since_s : float or None
         From then on the delay could not be made up for before the end, and frames left at up to
         twice the rate; None: never.
     uncertain_packets : int
@@ -605,7 +604,7 @@ class PortPacing:
     allowed: int
     moved_s: float
     lag_s: float
-    hurries_since_s: float | None
+    catching_up_since_s: float | None
     uncertain_packets: int
 
 
@@ -841,9 +840,8 @@ class StreamRx:
     latency_ns : Distribution or None
         One-way delay (RFC 7679), both ends on one clock.
     latency_bound_ns : int or None
-        Each delay is known within plus or minus so much, as sender and receiver have different
-        clocks; None: they have the same. In the report of one node the bound of its own clock
-        alone.
+        Uncertainty of each delay, plus or minus, if sender and receiver have different clocks;
+        None: they have the same. In the report of one node, the uncertainty of its own clock only.
     early_packets : int
         Packets that arrived before they were sent, by the cluster's clock; their delay counts as 0.
     earliest_ns : int

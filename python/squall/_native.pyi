@@ -162,16 +162,7 @@ class Report:
 class Session:
     def __new__(cls, profile: Profile, options: str) -> Session: ...
     @staticmethod
-    def listen(
-        ports: list[str],
-        *,
-        by: str,
-        flows: int,
-        sequence: str,
-        interval_ns: int,
-        burst_gap_ns: int,
-        options: str,
-    ) -> Session: ...
+    def listen(ports: list[str], options: str) -> Session: ...
     def plan(self) -> Plan: ...
     def start(self) -> Run: ...
 

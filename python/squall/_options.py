@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
-__all__ = ["CaptureOptions", "RunOptions"]
+__all__ = ["CaptureOptions", "CaptureSettings", "FlowOptions", "RunOptions"]
 
 
 class RunOptions(TypedDict, total=False):
@@ -47,7 +47,7 @@ class RunOptions(TypedDict, total=False):
         Keep receiving for this time after everything is sent [default: 200ms]
     filter : str
         Receive only frames that match EXPR (tcpdump's language): 'udp and port 5001'
-    received_flows : bool
+    received_flows : bool | FlowOptions
         Measure each received flow separately
     fingerprint : bool
         Add a hash of all frames to the report; their order does not change it
@@ -77,7 +77,7 @@ class RunOptions(TypedDict, total=False):
     receive: bool | None
     linger: float | str | datetime.timedelta | None
     filter: str | None
-    received_flows: bool | None
+    received_flows: bool | FlowOptions | None
     fingerprint: bool | None
     gap_bins: tuple[int, int] | str | None
     capture: str | os.PathLike[str] | CaptureOptions | None
@@ -85,8 +85,58 @@ class RunOptions(TypedDict, total=False):
     labels: str | os.PathLike[str] | None
 
 
-class CaptureOptions(TypedDict, total=False):
-    """Options of the capture of a run's received frames.
+class FlowOptions(TypedDict, total=False):
+    """Options of the measurement of received flows.
+
+    Attributes
+    ----------
+    by : str
+        Measure separately by flow (addresses, protocol and ports), by source (source address), or
+        none (only the total) [default: flow]
+    limit : int
+        Measure at most this many flows in each receive queue; further ones are counted as one
+        [default: 10000]
+    sequence : str
+        Read sequence numbers of this kind, from the first packet on: squall, mgen, crude, trex,
+        iperf3, rtp or none; auto detects the kind first [default: auto]
+    interval : float | str | datetime.timedelta
+        Measure peak rates over intervals of this length [default: 100ms]
+    burst_gap : float | str | datetime.timedelta
+        Take frames that are at most this far apart as a burst [default: 10us]
+    """
+
+    by: str | None
+    limit: int | None
+    sequence: str | None
+    interval: float | str | datetime.timedelta | None
+    burst_gap: float | str | datetime.timedelta | None
+
+
+class CaptureSettings(TypedDict, total=False):
+    """`CaptureOptions` without `file`."""
+
+    snaplen: int | None
+    packets: int | str | None
+    octets: int | str | None
+    files: int | str | None
+    format: str | None
+    compress: str | None
+    rotate_octets: int | str | None
+    rotate_s: float | str | datetime.timedelta | None
+    rotate_packets: int | str | None
+    ring: int | None
+    flush: bool | None
+    buffer: int | str | None
+    on_full: str | None
+    gso_frames: str | None
+    pre_trigger: float | str | datetime.timedelta | None
+    trigger: str | None
+    post_trigger: float | str | datetime.timedelta | None
+    print: str | None
+
+
+class CaptureOptions(CaptureSettings, total=False):
+    """Options of a capture of received frames: of a run, or of ``squall capture``.
 
     Attributes
     ----------
@@ -94,39 +144,49 @@ class CaptureOptions(TypedDict, total=False):
         File to write [default: capture-TIME.pcapng]
     snaplen : int
         Keep at most this many octets of each packet [default: 262144]
-    packets : int
-        Stop after this many packets
-    octets : int
-        Stop before the files have more bytes than this
-    rotate_octets : int
-        Start a new file before one has more bytes than this
-    rotate_s : float
-        Start a new file after this many seconds, by the time of the packets
-    rotate_packets : int
-        Start a new file after this many packets
-    ring : int
-        Keep only this many files, the newest
-    compress : str
-        Compress on the fly: zstd, gzip:6, lz4
+    packets : int | str
+        Stop after N packets: 1000, 1M
+    octets : int | str
+        Stop before all files together have more bytes than this: 100MB
+    files : int | str
+        Stop when N files are full
     format : str
-        Format of the file: pcapng, pcap (nanoseconds) or pcap-us (microseconds) [default: by its
-        name]
-    buffer : int
-        Size in bytes of the buffer between the wire and the file [default: 64 MiB]
+        Write files of this format: pcapng, pcap (nanoseconds) or pcap-us (microseconds) [default:
+        by the name of the file]
+    compress : str
+        Compress while capturing: zstd, gz, lz4, with a level: zstd:3, gz:6 [default: by the name of
+        the file, at the fastest level]
+    rotate_octets : int | str
+        Start a new file before one has more bytes than this: 1GB
+    rotate_s : float | str | datetime.timedelta
+        Start a new file each time this time has passed, by the time of the packets: 60s, 1h
+    rotate_packets : int | str
+        Start a new file after N packets
+    ring : int
+        Keep only the N newest files
+    flush : bool
+        Write packets to the file as soon as they come, not up to 100 ms later [default: false]
+    buffer : int | str
+        Size of the buffer between the wire and the file [default: 64 MiB]
     on_full : str
-        Packets to lose when the buffer is full: drop-newest, drop-oldest or truncate:OCTETS
-        [default: drop-newest]
+        When the buffer is full because the file is slower than the wire: drop-newest (lose new
+        packets), drop-oldest (lose the packets that have waited longest), truncate[:OCTETS] (from
+        half full on, keep 128 octets of each packet), wait (leave the loss to the port) [default:
+        drop-newest]
+    gso_frames : str
+        GSO frames (several frames that the kernel or the NIC has joined): cut them into the frames
+        of the wire, or keep them [default: cut]
+    pre_trigger : float | str | datetime.timedelta
+        Write nothing until a trigger comes, then start this long before it, as far as the buffer
+        reaches back
+    trigger : str
+        Use the first packet that matches this expression (tcpdump's language) as the trigger
+        [default: the signal USR1]
+    post_trigger : float | str | datetime.timedelta
+        Stop this long after the trigger
+    print : str
+        Also show each packet in a line on standard output, which begins with a time: clock, date,
+        epoch, relative, delta or none; without a file, only show it
     """
 
     file: str | os.PathLike[str] | None
-    snaplen: int | None
-    packets: int | None
-    octets: int | None
-    rotate_octets: int | None
-    rotate_s: float | None
-    rotate_packets: int | None
-    ring: int | None
-    compress: str | None
-    format: str | None
-    buffer: int | None
-    on_full: str | None

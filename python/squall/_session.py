@@ -640,16 +640,20 @@ def recv(
     (100, 0, 'squall')
     """
     addresses = [port] if isinstance(port, str) else list(port)
-    options: RunOptions = {"filter": filter, "cores": cores, "cpus": cpus, "gap_bins": gap_bins}
-    native = _native.Session.listen(
-        addresses,
-        by=by,
-        flows=flows,
-        sequence=sequence,
-        interval_ns=round(interval * 1e9),
-        burst_gap_ns=round(burst_gap * 1e9),
-        options=_json(options),
-    )
+    options: RunOptions = {
+        "filter": filter,
+        "cores": cores,
+        "cpus": cpus,
+        "gap_bins": gap_bins,
+        "received_flows": {
+            "by": by,
+            "limit": flows,
+            "sequence": sequence,
+            "interval": interval,
+            "burst_gap": burst_gap,
+        },
+    }
+    native = _native.Session.listen(addresses, _json(options))
     run = Run(native.start())
     start, due, seen, idle = time.monotonic(), every, -1, 0
     try:

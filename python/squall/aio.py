@@ -476,8 +476,6 @@ class Client:
         *,
         file: str | None = None,
         filter: str | None = None,
-        snaplen: int | None = None,
-        count: int | None = None,
         duration_s: float | None = None,
         lease: Held | str | None = None,
         **more: Any,
@@ -491,21 +489,20 @@ class Client:
             Its name among the daemon's files.
         filter : str, optional
             Capture only matching packets (tcpdump's language).
-        snaplen, count, duration_s, lease
+        duration_s, lease
             As in `squall.capture` and `session`.
         **more
-            As in the daemon's API: ``rotate_octets``, ``ring_files`` ...
+            Options of a capture (`squall.CaptureOptions`), and what else the daemon's API takes:
+            ``name``, ``received_flows``.
         """
         body = {
             "ports": [port] if isinstance(port, str) else list(port),
             "owner": _owner(),
             "file": file,
             "filter": filter,
-            "snaplen": snaplen,
-            "packets": count,
             "duration_s": duration_s,
             "lease": _id(lease),
-            **more,
+            **_plain(more),
         }
         return Session(self, "/captures", _given(body))
 

@@ -287,12 +287,13 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
-        // A run for servers whose clients start and stop its streams.
+        // Runs on threads of their own, and a run for servers whose clients start and stop its
+        // streams.
         crates: &["squall-control"],
         may_use: &[],
         rows_below: 6,
         must_not: &[SYSTEM, RUNTIME, HTTP, PYTHON, COMMAND_LINE, TOML],
-        must_not_call: &[NOW, THREADS, SOCKETS],
+        must_not_call: &[SOCKETS],
     },
     Row {
         number: 6,
@@ -400,6 +401,7 @@ const TABLE: &[Row] = &[
             "squall-capture",
             "squall-machine",
             "squall-offline",
+            "squall-control",
             "squall-trials",
             "squall-editor",
             "squall-otg",

@@ -65,8 +65,12 @@ import os
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
-__all__ = ["CaptureOptions", "RunOptions"]
+__all__ = ["CaptureOptions", "CaptureSettings", "FlowOptions", "RunOptions"]
 "#;
+
+/// Options that are parameters of functions which take the others as keywords, and the class of
+/// the others.
+const APART: &[(&str, &str, &str)] = &[("CaptureOptions", "file", "CaptureSettings")];
 
 /// Python's annotation for the arguments that set an option, by type or by option.
 const TAKEN: &[(&str, &str)] = &[
@@ -79,6 +83,7 @@ const TAKEN: &[(&str, &str)] = &[
     ("Clock", "Literal[\"real\", \"virtual\"]"),
     ("GapBins", "tuple[int, int] | str"),
     ("OneOrMore", "str | Sequence[str]"),
+    ("ReceivedFlows", "bool | FlowOptions"),
     ("FileOrOptions", "str | os.PathLike[str] | CaptureOptions"),
     ("RunOptions.labels", "str | os.PathLike[str]"),
     ("CaptureOptions.file", "str | os.PathLike[str]"),
@@ -329,11 +334,23 @@ pub fn options() -> String {
             Attribute { name, words: hint.clone(), hint, doc, array: false }
         };
         let arguments: Vec<_> = fields.iter().map(argument).collect();
-        out += &format!("\n\nclass {of}(TypedDict, total=False):\n");
-        docstring(&mut out, &definition.doc, &arguments, of);
-        for Attribute { name, hint, .. } in &arguments {
-            out += &format!("    {name}: {hint} | None\n");
+        let apart = APART.iter().find(|(class, ..)| class == of);
+        let (own, others): (Vec<_>, Vec<_>) = arguments
+            .iter()
+            .partition(|argument| apart.is_none_or(|(_, name, _)| *name == argument.name));
+        let members = |of: Vec<&Attribute>| -> String {
+            let member = |is: &Attribute| format!("    {}: {} | None\n", is.name, is.hint);
+            of.into_iter().map(member).collect()
+        };
+        if let Some((_, name, class)) = apart {
+            out += &format!("\n\nclass {class}(TypedDict, total=False):\n");
+            out += &format!("    \"\"\"`{of}` without `{name}`.\"\"\"\n\n");
+            out += &members(others);
         }
+        let base = apart.map_or("TypedDict", |(.., class)| *class);
+        out += &format!("\n\nclass {of}({base}, total=False):\n");
+        docstring(&mut out, &definition.doc, &arguments, of);
+        out += &members(own);
     }
     out
 }

@@ -1,5 +1,5 @@
 //! The cost of a frame, in nanoseconds and in cycles of the CPU's time stamp counter: `squall-bench
-//! [fill|engine|receive|loop|flows|clock|cores] [--frames N] [--json]`.
+//! [fill|engine|receive|loop|flows|clock|control|cores] [--frames N] [--json]`.
 //!
 //! Figures are CPU time, so that other programs on the machine count little; medians of nine runs,
 //! after one to warm up. `--once CASE N` makes N frames of one case and nothing else (flows: as
@@ -9,11 +9,15 @@
 
 mod cores;
 
-use std::{hint::black_box, time::Instant};
+use std::{
+    hint::black_box,
+    time::{Duration, Instant},
+};
 
 use rustix::time::{ClockId, clock_gettime};
 
 use squall::{Profile, Session, report::Report};
+use squall_control::{Control, Counted, Counts, driving::InProcess};
 use squall_measure::{Measure, Receiver};
 use squall_port::{FastClock, monotonic};
 use squall_program::{BATCH, Law, Program, Run, Scratch, Sizes, Spec, Turn, VarSpec};
@@ -21,7 +25,7 @@ use squall_units::{Nanos, TxMeta};
 use squall_wire::{Frame, Packet};
 
 const RUNS: usize = 9;
-const KINDS: [&str; 6] = ["fill", "engine", "receive", "loop", "flows", "clock"];
+const KINDS: [&str; 7] = ["fill", "engine", "receive", "loop", "flows", "clock", "control"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -92,7 +96,7 @@ fn counter_ghz() -> f64 {
 type Cost = Result<Made, Box<dyn std::error::Error>>;
 
 struct Made {
-    /// Frames, flows or readings.
+    /// Frames, flows, readings or changes.
     frames: u64,
     /// Nanoseconds per item.
     ns: f64,
@@ -145,6 +149,7 @@ fn cases() -> Vec<Case> {
         cases.push(Case { name: format!("flows-{app}"), run: Box::new(move |n| flows(app, n)) });
     }
     cases.push(Case { name: "clock".into(), run: Box::new(clock) });
+    cases.push(Case { name: "control-100-members".into(), run: Box::new(control) });
     cases.push(Case { name: "receive-signed".into(), run: Box::new(|n| receive(true, n)) });
     cases.push(Case { name: "receive-unsigned".into(), run: Box::new(|n| receive(false, n)) });
     cases
@@ -317,6 +322,54 @@ fn clock(readings: u64) -> Cost {
         black_box(clock.now());
     }
     Ok(Made::new(readings, cpu_ns() - begun))
+}
+
+/// What a member of a control costs that leaves or joins, with the counters of all 100 after that.
+/// Each round is a run that all leave and join again, one by one. No stream sends: the worker
+/// sleeps.
+fn control(frames: u64) -> Cost {
+    const MEMBERS: usize = 100;
+    let stream = |i| {
+        serde_json::json!({
+            "name": format!("s{i}"), "packet": "eth/ipv4/udp", "rate": "1 kpps", "start_delay": "1 h",
+        })
+    };
+    let profile = serde_json::json!({
+        "ports": {"A": "null:"},
+        "stream": (0..MEMBERS).map(stream).collect::<Vec<_>>(),
+    });
+    let profile = Profile::from_value(&profile, "bench")?;
+    let mut control = Control::<usize, Sent>::new(1);
+    // A change takes as long as some thousand frames.
+    let rounds = frames.div_ceil(1_000_000);
+    let begun = cpu_ns();
+    for _ in 0..rounds {
+        let mut profile = profile.clone();
+        let mut session = Session::new(profile.clone());
+        (session.options.receive, session.options.cores) = (Some(false), Some(1));
+        control.begin(&mut InProcess(Duration::from_secs(3600)), "bench", session)?;
+        (0..MEMBERS).for_each(|i| control.count(&format!("s{i}"), 0, i));
+        for change in 0..2 * MEMBERS {
+            let stream = &mut profile.streams[change / 2];
+            stream.self_start = !stream.self_start;
+            if !control.change(profile.clone())? {
+                return Err("the run is over".into());
+            }
+            black_box(control.members(control.see(Duration::ZERO).as_ref()));
+        }
+    }
+    control.end().ok_or("it does not end")?.map_err(|error| error.to_string())?;
+    Ok(Made::new(rounds * 2 * MEMBERS as u64, cpu_ns() - begun))
+}
+
+/// Frames that a member has sent.
+#[derive(Clone, Default)]
+struct Sent(u64);
+
+impl Counts for Sent {
+    fn add(&mut self, by: &Counted<'_>) {
+        self.0 += by.stream.tx_packets;
+    }
 }
 
 /// Sequence, delay, order and histograms of each frame, a batch at once.

@@ -1,5 +1,5 @@
-//! What programs look for in whole answers of HTTP: values for the next request, cookies, where a
-//! redirection leads, and what a body should be. Only programs that ask for such keep answers.
+//! Evaluates whole HTTP answers: extracts values for later requests, cookies and the target of a
+//! redirection, and checks bodies. Only programs that need it keep answers.
 
 use std::fmt::Write;
 
@@ -8,26 +8,26 @@ use sha2::{Digest, Sha256};
 
 use crate::{Check, Origin, ProtocolError, http::scheme};
 
-/// An answer's octets, head included. What is longer cannot be looked at.
-pub const MOST_ANSWER: usize = 16 << 20;
+/// Limit of an answer that can be evaluated, with its head, octets.
+pub const MAX_ANSWER: usize = 16 << 20;
 
-/// What a flow keeps of its answers.
+/// Stored answers of a flow.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
-    /// By slot; the last that was taken.
+    /// By slot, the most recent value.
     pub values: Vec<Vec<u8>>,
-    /// The answer that is read, as it comes; then its body.
+    /// The current answer; once complete, its body.
     octets: Vec<u8>,
-    /// ... which it is.
+    /// Whether it is complete.
     whole: bool,
     head: Vec<u8>,
     pub status: u16,
     jar: Vec<(String, String)>,
-    /// The server closes behind this answer: nothing more can be asked.
+    /// The server closes after this answer, so no request can follow.
     pub closing: bool,
 }
 
-/// A [`Check`] that is ready.
+/// A compiled [`Check`].
 #[derive(Clone, Debug)]
 pub enum Checked {
     Status(u16),
@@ -37,7 +37,7 @@ pub enum Checked {
     NoRedirect,
 }
 
-/// A place in an answer that is ready to be looked for.
+/// A compiled [`Origin`].
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A pointer of RFC 6901.
@@ -52,24 +52,24 @@ impl Kept {
     }
 
     /// # Errors
-    /// If the answer is longer than is kept.
+    /// If the answer exceeds the limit.
     pub fn receive(&mut self, octets: &[u8]) -> Result<(), ProtocolError> {
         if std::mem::take(&mut self.whole) {
             self.octets.clear();
         }
-        if self.octets.len() + octets.len() > MOST_ANSWER {
+        if self.octets.len() + octets.len() > MAX_ANSWER {
             return Err(ProtocolError::LongAnswer);
         }
         self.octets.extend_from_slice(octets);
         Ok(())
     }
 
-    /// The answer is there as a whole. `cookies`: the slot of the header field that is made of
-    /// what it sets.
+    /// The answer is complete. `cookies`: the slot for the Cookie header field made from its
+    /// cookies.
     pub fn complete(&mut self, close: bool, cookies: Option<usize>) {
         let mut octets = std::mem::take(&mut self.octets);
         let mut from = 0;
-        // Interim answers stand before it, each a head alone (RFC 9110 §15.2).
+        // Interim answers precede it, each only a head (RFC 9110 §15.2).
         loop {
             let end = head_end(&octets[from..]).map_or(octets.len(), |end| from + end);
             self.status = status(&octets[from..end]);
@@ -84,7 +84,7 @@ impl Kept {
         let chunked = self.header("transfer-encoding").is_some_and(|coding| {
             coding.trim_ascii_end().to_ascii_lowercase().ends_with(b"chunked")
         });
-        // What was the answer is the body from now on; the next one takes its place.
+        // The answer becomes its body; the next one replaces it.
         self.octets = if chunked { unchunk(&octets) } else { octets };
         (self.closing, self.whole) = (close, true);
         if let Some(slot) = cookies {
@@ -94,7 +94,7 @@ impl Kept {
     }
 
     /// # Errors
-    /// If it is not in the answer.
+    /// If the answer does not have it.
     pub fn take(&self, source: &Source) -> Result<Vec<u8>, ProtocolError> {
         let found = match source {
             Source::Header(name) => self.header(name).map(<[u8]>::to_vec),
@@ -114,7 +114,7 @@ impl Kept {
     }
 
     /// # Errors
-    /// By what is not as it should be.
+    /// Names the failed check.
     pub fn check(&self, check: &Checked) -> Result<(), ProtocolError> {
         let (holds, error) = match check {
             Checked::Status(status) => (self.status == *status, ProtocolError::CheckStatus),
@@ -134,9 +134,9 @@ impl Kept {
         matches!(self.status, 301 | 302 | 303 | 307 | 308)
     }
 
-    /// Path and query of where the answer redirects to, on the same server; other servers are
-    /// other flows. `host` may have a scheme in front, and then another scheme is another server,
-    /// too: `https://www.test`.
+    /// Path and query of a redirection to the same server; other servers are other flows. `host`
+    /// may include a scheme, in which case another scheme is another server, too:
+    /// `https://www.test`.
     pub fn redirection(&self, host: &[u8]) -> Option<Vec<u8>> {
         if !self.redirects() {
             return None;
@@ -181,7 +181,7 @@ impl Kept {
         })
     }
 
-    /// RFC 6265 §5.2, of one server: path and domain are not looked at.
+    /// RFC 6265 §5.2 for a single server: path and domain are ignored.
     fn set_cookies(&mut self) {
         let set: Vec<String> = self
             .headers("set-cookie")
@@ -209,7 +209,7 @@ impl Kept {
         let mut text = String::new();
         for (i, (name, value)) in self.jar.iter().enumerate() {
             let before = if i == 0 { "Cookie: " } else { "; " };
-            // A String takes all.
+            // Writing to a String cannot fail.
             let _ = write!(text, "{before}{name}={value}");
         }
         if !text.is_empty() {
@@ -225,13 +225,13 @@ impl Kept {
     }
 }
 
-/// A host without the port that its scheme has anyway.
+/// The host without the default port of its scheme.
 fn without_port(host: &[u8], secure: Option<bool>) -> &[u8] {
     let port: &[u8] = if secure == Some(true) { b":443" } else { b":80" };
     host.strip_suffix(port).unwrap_or(host)
 }
 
-/// Where a head ends: behind the first line that is empty, of either kind.
+/// The end of a head: after its first empty line, of CRLF or LF.
 fn head_end(octets: &[u8]) -> Option<usize> {
     memchr::memchr_iter(b'\n', octets).find_map(|at| match &octets[at + 1..] {
         [b'\n', ..] => Some(at + 2),
@@ -240,13 +240,13 @@ fn head_end(octets: &[u8]) -> Option<usize> {
     })
 }
 
-/// Of a status line that the parser has found to be one.
+/// The status of a line that the parser has accepted.
 fn status(head: &[u8]) -> u16 {
     let digits = head.split(|octet| *octet == b' ').nth(1).and_then(|word| word.get(..3));
     digits.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok()).unwrap_or(0)
 }
 
-/// The octets of chunks that the parser has found to be right.
+/// Removes the chunk framing that the parser has accepted.
 fn unchunk(mut octets: &[u8]) -> Vec<u8> {
     let mut body = Vec::with_capacity(octets.len());
     while let Some(end) = memchr::memchr(b'\n', octets) {
@@ -266,7 +266,7 @@ fn unchunk(mut octets: &[u8]) -> Vec<u8> {
 
 impl Source {
     /// # Errors
-    /// As text, if it is no regular expression.
+    /// As text, if it is no valid regular expression.
     pub fn new(from: &Origin) -> Result<Self, String> {
         Ok(match from {
             Origin::Json(path) => Self::Json(pointer(path)),
@@ -278,7 +278,7 @@ impl Source {
 
 impl Checked {
     /// # Errors
-    /// As text, if it is no regular expression.
+    /// As text, if it is no valid regular expression.
     pub fn new(check: &Check) -> Result<Self, String> {
         Ok(match check {
             Check::NoRedirect => Self::NoRedirect,
@@ -294,7 +294,7 @@ fn regex(pattern: &str) -> Result<Regex, String> {
     Regex::new(pattern).map_err(|error| error.to_string())
 }
 
-/// `data.items[0].id`, or a pointer as it is.
+/// Converts `data.items[0].id` to a pointer; keeps pointers.
 fn pointer(path: &str) -> String {
     if path.is_empty() || path.starts_with('/') {
         return path.into();

@@ -11,7 +11,7 @@ use squall_units::{Nanos, below, mix};
 use crate::{
     Delay, Observer, Program, ProgramError, ProtocolError, Role, Transport,
     answers::Kept,
-    calls::{Calls, Standing},
+    calls::{Calls, RequestState},
     code::{Code, NO_TAKE, Op, TakeOf, Traits, compile},
     http::{Found, Kind, Parser},
     message::Sending,
@@ -24,21 +24,21 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProgramId(pub u16);
 
-/// What the interpreter keeps of a flow: where it stands, what it still wants, and what its next
-/// octets are made from.
+/// The interpreter's state of a flow: its position, its pending receive, and the inputs of its next
+/// octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// The flow's number: what its octets are drawn by.
+    /// The flow's number, from which its octets are drawn.
     flow: u32,
-    /// Received and not yet used up: octets, octets of a pattern, or datagrams; an HTTP body's
-    /// octets to come.
+    /// Received and not yet consumed: octets, matched octets of a pattern, or datagrams; the
+    /// remaining octets of an HTTP body.
     have: u32,
-    /// When the request (before: the flow) began, in steps of 256 ns.
+    /// When the request (before the first one: the flow) began, in steps of 256 ns.
     began: u32,
-    /// The only variable or count of the program, or the row of all.
+    /// The only variable or loop counter of the program, or the row of all.
     register: u32,
-    /// How often it sent; in programs that speak HTTP in the lowest 13 bits, then the class of the
-    /// status of the answer that is being read, and an [`http::Parser`](Parser) in the upper half.
+    /// Number of messages sent. In programs with HTTP that takes the lowest 13 bits; then the class
+    /// of the current answer's status, and an [`http::Parser`](Parser) in the upper half.
     sent: u32,
     /// The operation, 22 bits; messages sent and not yet acknowledged, 4 bits; flags.
     at: u32,
@@ -49,30 +49,31 @@ const PIECE: u32 = 1 << 22;
 const PIECES: u32 = 15 << 22;
 /// A client's request waits for its answer.
 const ASKED: u32 = 1 << 26;
-/// ... of which something came.
+/// The first octets of that answer have arrived.
 const ANSWERING: u32 = 1 << 27;
-/// The operation waits for the time it named, or for room to send.
+/// The operation waits for a timer, or for room to send.
 const WAITING: u32 = 1 << 28;
 const PEER_CLOSED: u32 = 1 << 29;
-/// We said that we send no more.
+/// The program has closed its direction.
 const CLOSED: u32 = 1 << 30;
-/// The first event was seen.
+/// The first event has occurred.
 const STARTED: u32 = 1 << 31;
-/// Nothing is done any more: all of `PIECES` and not `STARTED`.
+/// The flow has failed: all of `PIECES` without `STARTED`, a combination that does not occur
+/// otherwise.
 const FAILED: u32 = PIECES;
 
-/// In programs that speak HTTP: how often it sent, and the class of a status.
+/// In programs with HTTP: number of messages sent, and the class of a status.
 const SENT: u32 = (1 << STATUS_AT) - 1;
 const STATUS_AT: u32 = 13;
 const STATUS: u32 = 7 << STATUS_AT;
 
-/// Octets that may wait for acknowledgement before another message is begun.
+/// Octets that may be unacknowledged when another message is begun.
 const SEND_AHEAD: u32 = 1 << 20;
-/// Of octets that came before an instruction waits for them, where they cannot merely be counted:
-/// from so many on the peer is held back.
-const MANY_STASHED: usize = 64 << 10;
+/// Early octets that are stored, as they cannot just be counted: from this amount on, the peer is
+/// held back.
+const MAX_STASHED: usize = 64 << 10;
 
-/// Programs, and which of them serve whom. `O` is told what happens.
+/// Programs and listeners. `O` observes the flows.
 ///
 /// A clone shares the programs' memory; each worker has its own.
 #[derive(Clone, Debug, Default)]
@@ -80,46 +81,46 @@ pub struct Apps<O = ()> {
     code: Arc<Code>,
     seed: u64,
     listeners: Listeners,
-    /// Variables and counts of flows whose program has more than one.
-    rows: Vec<[u32; crate::code::MOST_REGISTERS]>,
+    /// Variables and loop counters of flows whose program has more than one.
+    rows: Vec<[u32; crate::code::MAX_REGISTERS]>,
     free_rows: Vec<u32>,
-    /// What flows keep of answers, by their row.
+    /// Stored parts of answers, by the flow's row.
     kept: HashMap<u32, Kept>,
     stash: HashMap<FlowId, Vec<u8>>,
     spare: Vec<Vec<u8>>,
     calls: Calls,
-    /// Of programs that speak over TLS; `None`: there are none.
+    /// For programs over TLS; `None` if there are none.
     pub(crate) secure: Option<Box<Layer>>,
-    /// Flows of peers whom no listener of theirs names.
+    /// Flows of peers that no listener names.
     unknown_peers: u64,
-    /// Flows in a delay, which go on by themselves; and those over UDP that only wait for their
+    /// Flows in a delay, which continue by themselves; and UDP flows that only wait for their
     /// peers' silence.
     delaying: usize,
     resting: usize,
     observer: O,
 }
 
-/// Where a server's program is found.
+/// Where a server's program listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
     pub program: ProgramId,
-    /// Flows that come here are of this class.
+    /// The class of accepted flows.
     pub class: ClassId,
-    /// Both ends included, of one version.
+    /// Inclusive, of one IP version.
     pub addresses: RangeInclusive<IpAddr>,
     pub ports: RangeInclusive<u16>,
-    /// `None`: whoever comes.
+    /// `None`: any peer.
     pub peers: Option<Peers>,
 }
 
-/// Whom a listener serves, of all who come to it.
+/// The peers that a listener serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peers {
-    /// Both ends included.
+    /// Inclusive.
     pub addresses: Vec<RangeInclusive<IpAddr>>,
-    /// Those whose port has this remainder ...
+    /// The port's remainder ...
     pub rank: u16,
-    /// ... by this, at least 1.
+    /// ... modulo this, at least 1.
     pub of: u16,
 }
 
@@ -131,31 +132,31 @@ impl Peers {
     }
 }
 
-/// A flow as programs use it: [`squall_tcp::Socket`], or a pipe in a test.
+/// A flow as programs use it: [`squall_tcp::Socket`], a TLS session, or a pipe in a test.
 pub trait FlowSocket {
-    /// There is a session between this and TCP, whose handshakes are told apart.
+    /// Whether a TLS session lies in between, so that the two handshakes are reported separately.
     const SECURED: bool = false;
 
-    /// Real time, by which is measured.
+    /// Real time, for measurements.
     fn now(&self) -> Nanos;
-    /// When what is happening was due, on the clock of timers: the next timer counts from it.
+    /// When the current event was due, on the clock of timers; the next timer counts from it.
     fn due(&self) -> Nanos;
     fn id(&self) -> FlowId;
     fn tuple(&self) -> Tuple;
     fn state(&mut self) -> &mut State;
-    /// False: the piece is a datagram longer than a packet may be.
+    /// Returns false if the piece is a datagram that exceeds a packet.
     fn send(&mut self, piece: Piece) -> bool;
     fn close(&mut self);
     fn abort(&mut self);
-    /// A [`Event::Timer`] then, on the clock of timers, in the place of one asked for before.
+    /// Requests [`Event::Timer`] at `at`, on the clock of timers. Replaces an earlier request.
     fn wake_at(&mut self, at: Nanos);
-    /// Octets sent that the peer has not acknowledged.
+    /// Sent octets that the peer has not acknowledged.
     fn unacknowledged(&self) -> u32;
-    /// ... of which these were not sent once.
+    /// The part of them that was never sent.
     fn unsent(&self) -> u32;
-    /// The peer is to wait once it has filled the window that it knows ...
+    /// Stops advancing the window, so that the peer stops once it has filled it.
     fn pause(&mut self);
-    /// ... until now.
+    /// Ends [`pause`](Self::pause).
     fn resume(&mut self);
 }
 
@@ -190,10 +191,10 @@ impl<O: Observer> Apps<O> {
         }
     }
 
-    /// Takes a program in.
+    /// Adds a program.
     ///
     /// # Errors
-    /// The first mistake in it, by the number of its instruction.
+    /// The first error in it, with the number of its instruction.
     pub fn add(&mut self, program: &Program) -> Result<ProgramId, ProgramError> {
         let code = compile(program)?;
         let number = Arc::make_mut(&mut self.code)
@@ -202,8 +203,7 @@ impl<O: Observer> Apps<O> {
         Ok(ProgramId(number))
     }
 
-    /// This program's flows are TLS sessions from now on: what it says and hears is what is inside
-    /// of them.
+    /// Runs this program's flows inside TLS sessions.
     ///
     /// # Panics
     /// If the program is over UDP.
@@ -212,8 +212,8 @@ impl<O: Observer> Apps<O> {
         self.secure.get_or_insert_default().add(program, tls);
     }
 
-    /// Who comes to these addresses and ports is served by this program. Of several that fit, the
-    /// first added counts; of peers that no listener there names, the first of all.
+    /// Serves flows to these addresses and ports with this program. Among several that match, the
+    /// first added is used; for peers that no listener names, the first of all.
     ///
     /// # Panics
     /// If the program is a client's.
@@ -223,14 +223,13 @@ impl<O: Observer> Apps<O> {
         self.listeners.add(listener, info.traits.transport);
     }
 
-    /// Nobody is served by this program any more; whom it serves now it goes on to serve.
+    /// Removes the program's listeners; open flows continue.
     pub fn hang_up(&mut self, program: ProgramId) {
         self.listeners.remove(program);
     }
 
-    /// What a new flow of a client's program begins with. `number` is the flow's among all of its
-    /// template, on whatever worker; `due` the instant at which it was to begin, from which its
-    /// set-up time counts.
+    /// Initial state of a flow of a client's program. `number` is the flow's number within its
+    /// template over all workers; `due` is when it was to begin, from which its set-up time counts.
     #[must_use]
     pub fn client(&self, program: ProgramId, number: u32, due: Nanos) -> State {
         let info = &self.code.programs[usize::from(program.0)];
@@ -253,27 +252,27 @@ impl<O: Observer> Apps<O> {
         &self.code.programs[usize::from(program.0)].name
     }
 
-    /// Flows that programs ask for.
+    /// Flows that programs have requested.
     #[must_use]
     #[inline]
     pub fn calls(&self) -> &Calls {
         &self.calls
     }
 
-    /// For whoever begins them.
+    /// Mutable, for the code that opens them.
     #[inline]
     pub fn calls_mut(&mut self) -> &mut Calls {
         &mut self.calls
     }
 
-    /// Names of the counters that it adds to, by their numbers.
+    /// Names of the program's counters, in order of their numbers.
     #[must_use]
     pub fn counters(&self, program: ProgramId) -> &[Arc<str>] {
         &self.code.programs[usize::from(program.0)].counters
     }
 
-    /// Requests that each flow of a client's program makes, redirections aside; `None`: none, or
-    /// chance or the peer decides how many.
+    /// Requests that each flow of a client's program makes, without redirections; `None`: none, or
+    /// chance or the peer decides the number.
     #[must_use]
     pub fn requests(&self, program: ProgramId) -> Option<u64> {
         self.code.programs[usize::from(program.0)].traits.requests
@@ -297,7 +296,7 @@ impl<O: Observer> Apps<O> {
         &mut self.observer
     }
 
-    /// Octets of memory, beside what each flow's record has: programs, variables, what came early.
+    /// Memory in octets, without the flows' records: programs, variables, early octets.
     #[must_use]
     pub fn memory(&self) -> usize {
         let stashed: usize = self.stash.values().chain(&self.spare).map(Vec::capacity).sum();
@@ -309,7 +308,7 @@ impl<O: Observer> Apps<O> {
             + self.secure.as_ref().map_or(0, |layer| layer.memory())
     }
 
-    /// Flows that hold more than their record. 0 when no flow is left.
+    /// Flows with state outside of their record. 0 when no flow is left.
     #[must_use]
     pub fn held(&self) -> usize {
         self.rows.len() - self.free_rows.len()
@@ -319,7 +318,7 @@ impl<O: Observer> Apps<O> {
             + self.secure.as_ref().map_or(0, |layer| layer.len())
     }
 
-    /// As [`Application::event`].
+    /// See [`Application::event`].
     #[inline]
     pub fn on_event(&mut self, socket: &mut impl FlowSocket, event: Event<'_>) {
         if let Some(layer) = &self.secure
@@ -337,11 +336,11 @@ impl<O: Observer> Apps<O> {
         self.secure = Some(layer);
     }
 
-    /// An event of the program's own stream.
+    /// Handles an event of the program's own stream.
     #[inline]
     pub(crate) fn run_event(&mut self, socket: &mut impl FlowSocket, event: Event<'_>) {
         if let Event::Acknowledged { all, .. } = event {
-            // Most of these change nothing but what is under way.
+            // Most of these only change the number of unacknowledged messages.
             let state = socket.state();
             if state.at & (WAITING | STARTED) == STARTED {
                 state.at &= if all { !PIECES } else { !0 };
@@ -356,16 +355,16 @@ impl<O: Observer> Apps<O> {
         *socket.state() = state;
     }
 
-    /// The TCP of a flow is established; its program waits for its session.
+    /// TCP is established; the program waits for its TLS session.
     #[cfg_attr(not(feature = "tls"), expect(dead_code))]
-    pub(crate) fn tell_established(&mut self, state: &State, now: Nanos) {
+    pub(crate) fn report_established(&mut self, state: &State, now: Nanos) {
         let program = self.program(state);
         let client = self.role(program) == Role::Client;
         self.observer
             .established(program, if client { since(state.began, now) } else { Nanos::ZERO });
     }
 
-    /// The session of a flow has failed, which ends it, unless it had come to its end already.
+    /// The TLS session has failed. That ends the flow, unless the program had finished.
     #[cfg_attr(not(feature = "tls"), expect(dead_code))]
     #[cold]
     pub(crate) fn secure_failed(
@@ -386,7 +385,7 @@ impl<O: Observer> Apps<O> {
         *socket.state() = state;
     }
 
-    /// As [`Application::copy`].
+    /// See [`Application::copy`].
     #[inline]
     pub fn write(&self, state: &State, tuple: &Tuple, piece: Piece, offset: u32, out: &mut [u8]) {
         if piece.message & SESSION != 0 {
@@ -417,7 +416,7 @@ impl<O: Observer> Apps<O> {
         Sending { seed: self.seed, flow: state.flow, nth, client, server, values }
     }
 
-    /// As [`Application::accept`].
+    /// See [`Application::accept`].
     #[inline]
     pub fn on_accept(&mut self, now: Nanos, tuple: &Tuple) -> Option<(ClassId, State)> {
         let (listener, known) = self.listeners.find(tuple)?;
@@ -426,36 +425,35 @@ impl<O: Observer> Apps<O> {
         Some((class, self.server(program, now, tuple)))
     }
 
-    /// Flows so far that were served by the first of several programs, as their peers are none of
-    /// those whom these are for.
+    /// Flows that fell to the first of several programs because no listener names their peer.
     #[must_use]
     pub fn unknown_peers(&self) -> u64 {
         self.unknown_peers
     }
 
-    /// Flows in a delay: they go on by themselves, whatever their peers do.
+    /// Flows in a delay, which continue by themselves.
     #[must_use]
     pub fn delaying(&self) -> usize {
         self.delaying
     }
 
-    /// Flows over UDP whose programs are at their end, and that are open for what still comes.
+    /// UDP flows whose programs have finished, and that stay open for late datagrams.
     #[must_use]
     pub fn resting(&self) -> usize {
         self.resting
     }
 
-    /// What a flow begins with that a server's program is to serve.
+    /// Initial state of a flow that a server's program serves.
     #[must_use]
     #[inline]
     pub fn server(&self, program: ProgramId, now: Nanos, tuple: &Tuple) -> State {
         let start = self.code.programs[usize::from(program.0)].traits.start;
-        // A number of its own that does not depend on the worker, nor on what came before.
+        // A number that depends neither on the worker nor on earlier flows.
         let flow = number_of(tuple);
         State { flow, began: ticks(now), at: start, ..State::default() }
     }
 
-    /// As [`Application::listens`].
+    /// See [`Application::listens`].
     #[must_use]
     pub fn on_listens(&self, tuple: &Tuple) -> bool {
         self.listeners.find(tuple).is_some()
@@ -508,7 +506,7 @@ impl FlowSocket for Socket<'_, State> {
     }
     #[inline]
     fn send(&mut self, piece: Piece) -> bool {
-        // A flow that has ended meanwhile says so by its last event; the others cannot be.
+        // An ended flow gets its last event anyway; other errors cannot occur here.
         !matches!(self.send(piece), Err(SendError::TooLong))
     }
     #[inline]
@@ -565,7 +563,7 @@ fn since(began: u32, now: Nanos) -> Nanos {
     Nanos(u64::from(ticks(now).wrapping_sub(began)) << 8)
 }
 
-/// A flow while an event of it is handled.
+/// A flow during one of its events.
 struct Running<'a, O, S> {
     apps: &'a mut Apps<O>,
     state: &'a mut State,
@@ -574,11 +572,11 @@ struct Running<'a, O, S> {
     traits: Traits,
 }
 
-/// Where the program goes on.
+/// How the program continues.
 enum Step {
     /// At the next operation.
     On,
-    /// At the one that is set.
+    /// At the operation that `at` names.
     There,
     Waits,
     Over,
@@ -622,12 +620,12 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             Event::Timer => self.timer(),
             Event::Gone(reason) => {
                 let finished = self.has_finished();
-                // Nothing was lost to the peer's reset: all that was said is acknowledged, and
-                // nothing is waited for but the peer's close.
+                // Nothing was lost by the peer's reset: everything is acknowledged and only the
+                // peer's close was awaited.
                 let complete = reason == Reason::Reset
                     && self.socket.unacknowledged() == 0
                     && (finished || self.is_idle());
-                // Nothing of a flow that rests is missing, however it ends.
+                // A resting flow lacks nothing, however it ends.
                 let complete = complete || self.is_resting();
                 let (reason, finished) =
                     if complete { (Reason::Closed, true) } else { (reason, finished) };
@@ -664,7 +662,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         }
     }
 
-    /// Gives back what the flow held beside its record.
+    /// Frees the flow's state outside of its record.
     fn release(&mut self) {
         self.release_row();
         if !self.apps.stash.is_empty()
@@ -687,7 +685,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     fn received(&mut self, octets: &[u8]) {
         let program = self.program;
         if !self.is(STARTED) {
-            // The first datagram of a flow.
+            // The first datagram opens the flow.
             self.start();
             self.run(&[]);
         }
@@ -739,8 +737,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         self.run(&[]);
     }
 
-    /// What the next instruction that receives takes out of a datagram; in a loop that may be one
-    /// further up.
+    /// The extraction of the next receiving instruction; in a loop it may be an earlier one.
     fn next_take(&self) -> Option<TakeOf> {
         let code = &self.apps.code;
         let next = |from: u32| {
@@ -774,12 +771,13 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 self.fail(ProtocolError::NoAnswer);
             }
             Op::Begin { .. } => self.run(&[]),
-            // Of something that was done in time.
+            // A timer of an operation that finished in time.
             _ => {}
         }
     }
 
-    /// How long this operation may wait, if there is a limit; and whether from what came last on.
+    /// Time limit of the current operation, if any, and whether it counts from the last received
+    /// data.
     fn allowed(&self) -> Option<(u64, bool)> {
         let before = (self.state.at & AT).checked_sub(1)?;
         match self.apps.code.ops[before as usize] {
@@ -788,7 +786,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         }
     }
 
-    /// Goes on until an operation waits. `input` is what came and was not used up.
+    /// Executes operations until one waits. `input`: received and not yet consumed.
     fn run(&mut self, mut input: &[u8]) {
         if input.is_empty()
             && !self.apps.stash.is_empty()
@@ -812,13 +810,13 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         }
     }
 
-    /// What came early, and was taken out of the stash.
+    /// Runs with early octets taken from the stash.
     #[cold]
     fn run_stashed(&mut self, early: Vec<u8>) {
-        let many = early.len() >= MANY_STASHED;
+        let many = early.len() >= MAX_STASHED;
         self.run(&early);
         if many
-            && self.apps.stash.get(&self.socket.id()).is_none_or(|kept| kept.len() < MANY_STASHED)
+            && self.apps.stash.get(&self.socket.id()).is_none_or(|kept| kept.len() < MAX_STASHED)
         {
             self.socket.resume();
         }
@@ -964,7 +962,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             return Step::Waits;
         }
         self.state.at &= !WAITING;
-        if !self.say(piece, None) {
+        if !self.send_piece(piece, None) {
             self.fail(ProtocolError::LongDatagram);
             return Step::Over;
         }
@@ -975,16 +973,16 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         Step::On
     }
 
-    /// A peer that takes nothing holds back who sends: no flow has more than a few messages under
-    /// way.
+    /// Limits the outstanding messages of a flow, so that a peer that reads nothing holds back the
+    /// sender.
     #[inline]
     fn may_send(&self) -> bool {
         self.state.at & PIECES < PIECES && self.socket.unacknowledged() < SEND_AHEAD
     }
 
-    /// Sends a piece, or its first octets.
+    /// Sends a piece, or its first `len` octets.
     #[inline]
-    fn say(&mut self, piece: u32, len: Option<u32>) -> bool {
+    fn send_piece(&mut self, piece: u32, len: Option<u32>) -> bool {
         let of = self.apps.code.pieces[piece as usize];
         let http = self.traits.http;
         let nth = match of.register {
@@ -1005,7 +1003,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             }
             len => len,
         });
-        // All that its marks stand for is empty.
+        // All of its marks are empty.
         if len == 0 {
             return true;
         }
@@ -1030,8 +1028,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         }
     }
 
-    /// Whether a server is where a client may close: before a request, or before a pass of its
-    /// endless loop.
+    /// Whether a server is at a point where a client may close: before a request, or before a pass
+    /// of its endless loop.
     fn is_idle(&self) -> bool {
         if self.traits.role == Role::Client || !self.is(STARTED) || self.has_failed() {
             return false;
@@ -1082,7 +1080,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         Step::Waits
     }
 
-    /// The program is at its end, and what still comes is passed over until nothing does.
+    /// The program has finished; ignores further datagrams until the flow is silent.
     fn rest(&mut self) -> Step {
         if !self.is(WAITING) {
             self.state.at |= WAITING;
@@ -1099,7 +1097,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             && matches!(self.op(), Op::WaitPeerClose)
     }
 
-    /// The flow waits no more for its time, or for silence.
+    /// Ends the flow's delay or rest.
     fn stop_waiting(&mut self) {
         let waits = self.state.at & (STARTED | WAITING) == STARTED | WAITING;
         match self.op() {
@@ -1113,8 +1111,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     fn begin(&mut self, template: Option<u16>) -> Step {
         let (tuple, template) = (self.socket.tuple(), template.map(|at| self.template(at)));
         match self.apps.calls.ask(self.socket.id(), tuple, template) {
-            Standing::Waits => Step::Waits,
-            Standing::Refused => {
+            RequestState::Waits => Step::Waits,
+            RequestState::Refused => {
                 self.fail(ProtocolError::NotBegun);
                 Step::Over
             }
@@ -1122,13 +1120,13 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         }
     }
 
-    /// The name of a template that the program begins flows of.
+    /// The name of a template whose flows the program begins.
     fn template(&self, at: u16) -> Arc<str> {
         let info = &self.apps.code.programs[usize::from(self.program.0)];
         info.templates[usize::from(at)].clone()
     }
 
-    /// A number for this operation of this flow, another in each pass of a loop.
+    /// A number for this operation of this flow, different in each pass of a loop.
     fn draw(&self) -> u64 {
         let pass = u64::from(self.state.sent) << 32 | u64::from(self.state.register);
         let row = match self.traits.registers > 1 {
@@ -1166,7 +1164,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 return Step::Over;
             }
             match found {
-                // It counts when all of the answer is there.
+                // Counted once the answer is complete.
                 Found::Status(status) => {
                     let class = u32::from(status / 100).min(STATUS >> STATUS_AT);
                     self.state.sent = self.state.sent & !STATUS | class << STATUS_AT;
@@ -1197,15 +1195,15 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             }
         }
         if self.traits.answers.is_some() {
-            // What is looked at stands behind; the next request finds the flow closed.
+            // The check of the answer comes next; the next request finds the flow closed.
             self.complete_answer(close);
             return Step::On;
         }
         if close { self.closed_by_server(self.has_more_to_ask()) } else { Step::On }
     }
 
-    /// The server closes the flow behind an answer. A program that does not know itself how many
-    /// requests it makes ends there; of others those that are `left` are missing.
+    /// The server closes the flow after an answer. A program with an open number of requests ends
+    /// there; for others, `left` says whether requests are missing.
     #[cold]
     fn closed_by_server(&mut self, left: bool) -> Step {
         if !left || self.traits.requests.is_none() {
@@ -1227,8 +1225,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         self.apps.kept.get(&self.state.register).is_some_and(|kept| kept.closing)
     }
 
-    /// Values change only while nothing is under way that was made from them, and could have to be
-    /// sent again.
+    /// Values change only while nothing made from them is outstanding, because a retransmission
+    /// would have other octets.
     fn waits_for_acknowledgement(&mut self) -> bool {
         let waits = self.socket.unacknowledged() > 0;
         self.state.at &= !WAITING;
@@ -1307,7 +1305,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         let mut parser = Parser::load(self.state.have, (self.state.sent >> 16) as u16);
         loop {
             if !self.may_send() {
-                // What is not read yet is kept until there is room to answer.
+                // Unread octets are kept until there is room to answer.
                 self.keep_parser(parser);
                 self.state.at |= WAITING;
                 return Step::Waits;
@@ -1317,12 +1315,12 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             *input = &input[used..];
             match found {
                 Found::Expect => {
-                    self.say(serve.proceed, None);
+                    self.send_piece(serve.proceed, None);
                 }
                 Found::End { head, close } => {
                     self.apps.observer.status(program, (serve.status / 100) as u8);
                     let (piece, header) = if close { serve.close } else { serve.keep };
-                    self.say(piece, head.then_some(header));
+                    self.send_piece(piece, head.then_some(header));
                     if close {
                         self.keep_parser(parser);
                         return self.jump_to_end();
@@ -1342,7 +1340,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 }
                 Found::Status(_) | Found::Bad => {
                     self.apps.observer.status(program, 4);
-                    self.say(serve.refuse, None);
+                    self.send_piece(serve.refuse, None);
                     self.fail(ProtocolError::BadHttp);
                     return Step::Over;
                 }
@@ -1356,14 +1354,14 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         self.state.sent = self.state.sent & 0xffff | u32::from(more) << 16;
     }
 
-    /// The next step is the program's last.
+    /// Continues at the program's last operation.
     fn jump_to_end(&mut self) -> Step {
         let owner = self.apps.code.owner[(self.state.at & AT) as usize];
-        let behind = match self.apps.code.programs.get(usize::from(owner) + 1) {
+        let next_start = match self.apps.code.programs.get(usize::from(owner) + 1) {
             Some(next) => next.traits.start,
             None => self.apps.code.ops.len() as u32,
         };
-        self.jump(behind - 1)
+        self.jump(next_start - 1)
     }
 
     fn close(&mut self) {
@@ -1384,7 +1382,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         Step::Waits
     }
 
-    /// Once: the operation is the last and `WAITING` says that it is done.
+    /// Reports the end once: the operation is the last and `WAITING` marks it as done.
     fn finished(&mut self) {
         if self.has_finished() {
             return;
@@ -1395,7 +1393,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         self.apps.observer.finished(program);
     }
 
-    /// The peer departed from the program: the flow ends.
+    /// The peer deviated from the program: ends the flow.
     #[cold]
     fn fail(&mut self, error: ProtocolError) {
         let program = self.program;
@@ -1409,18 +1407,18 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         let regular = matches!(error, ProtocolError::TooShort | ProtocolError::ClosedEarly)
             || error.is_of_tls()
             || self.traits.transport == Transport::Udp;
-        // What is sent again would be made from values that are no more.
+        // Retransmissions would be made from values that are freed.
         let regular =
             regular && (self.traits.answers.is_none() || self.socket.unacknowledged() == 0);
-        // A refusal is to arrive before the end does.
+        // A refusal must arrive before the reset would.
         let refused = error == ProtocolError::BadHttp && self.traits.role == Role::Server;
         if regular || refused { self.close() } else { self.socket.abort() }
     }
 
-    /// What came too early waits until an instruction wants it.
+    /// Stores early octets until an instruction consumes them.
     #[cold]
     fn keep(&mut self, octets: &[u8]) {
-        if octets.len() >= MANY_STASHED {
+        if octets.len() >= MAX_STASHED {
             self.socket.pause();
         }
         let mut kept = self.apps.spare.pop().unwrap_or_default();
@@ -1459,7 +1457,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         }
     }
 
-    /// What a register has, or the milliseconds since it was set to the clock.
+    /// A register's value, or the milliseconds since it was set to the clock.
     fn value(&self, register: u8, elapsed: bool) -> u32 {
         let value = self.register(register);
         match elapsed {
@@ -1479,8 +1477,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
 
 impl<O> Apps<O> {
     fn keep_spare(&mut self, mut octets: Vec<u8>) {
-        const MOST: usize = 64;
-        if self.spare.len() < MOST {
+        const MAX_SPARE: usize = 64;
+        if self.spare.len() < MAX_SPARE {
             octets.clear();
             self.spare.push(octets);
         }
@@ -1504,22 +1502,22 @@ impl TakeForm {
     }
 }
 
-/// By transport and port, then in the order they were added.
+/// By transport and port, then in the order of addition.
 #[derive(Clone, Debug, Default)]
 struct Listeners {
     all: Vec<(Transport, Listener)>,
-    /// Of each port the list of those that hear it, for TCP and UDP; built when there are many.
+    /// For each port the listeners on it, for TCP and UDP; built when there are many.
     by_port: Vec<Vec<u32>>,
 }
 
-/// Up to so many are looked through one by one.
-const FEW: usize = 8;
+/// Up to this number, a linear search is used.
+const MAX_LINEAR: usize = 8;
 
 impl Listeners {
     fn add(&mut self, listener: Listener, transport: Transport) {
         self.all.push((transport, listener));
         let mut from = self.all.len() - 1;
-        if self.all.len() > FEW && self.by_port.is_empty() {
+        if self.all.len() > MAX_LINEAR && self.by_port.is_empty() {
             (self.by_port, from) = (vec![vec![]; 1 << 17], 0);
         }
         if self.by_port.is_empty() {
@@ -1538,7 +1536,7 @@ impl Listeners {
         others.for_each(|(transport, listener)| self.add(listener, transport));
     }
 
-    /// Whom a flow is served by, and whether that is said of its peer.
+    /// The listener of a flow, and whether it names the flow's peer.
     #[inline]
     fn find(&self, tuple: &Tuple) -> Option<(&Listener, bool)> {
         let transport = match tuple.kind {

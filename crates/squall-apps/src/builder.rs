@@ -1,11 +1,11 @@
-//! Programs written in Rust, word for word as in a profile.
+//! Programs built in Rust, with the words of profiles.
 
 use squall_units::Nanos;
 
 use crate::{Instruction, Message, MessageRef, Mistake, Program, ProgramError, Role, Transport};
 
-/// Puts a [`Program`] together. A mistake is kept and told by [`build`](Self::build), with the
-/// number of its instruction.
+/// Builds a [`Program`]. [`build`](Self::build) reports the first error, with the number of its
+/// instruction.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ProgramBuilder {
@@ -25,24 +25,24 @@ impl ProgramBuilder {
         Self { program, mistake: None }
     }
 
-    /// A message that [`say`](Self::say) names.
+    /// Adds a message for [`say`](Self::say).
     pub fn message(mut self, name: impl Into<String>, message: Message) -> Self {
         self.program.messages.insert(name.into(), message);
         self
     }
 
-    /// How many there are so far.
+    /// Number of instructions.
     pub fn instructions(&self) -> usize {
         self.program.instructions.len()
     }
 
-    /// Any instruction.
+    /// Adds any instruction.
     pub fn push(mut self, instruction: Instruction) -> Self {
         self.program.instructions.push(instruction);
         self
     }
 
-    /// An instruction as text: `line("recv 100 within 2 s")`.
+    /// Adds an instruction as text: `line("recv 100 within 2 s")`.
     pub fn line(self, text: &str) -> Self {
         match text.parse() {
             Ok(instruction) => self.push(instruction),
@@ -50,12 +50,12 @@ impl ProgramBuilder {
         }
     }
 
-    /// Several instructions as text.
+    /// Adds several instructions as text.
     pub fn lines<'a>(self, texts: impl IntoIterator<Item = &'a str>) -> Self {
         texts.into_iter().fold(self, Self::line)
     }
 
-    /// Sends `text`, with its escapes and marks ([`Message`]); one datagram over UDP.
+    /// Sends `text`, with its escapes and marks ([`Message`]); for UDP, as one datagram.
     pub fn send(self, text: &str) -> Self {
         match text.parse::<Message>() {
             Ok(message) => self.send_message(message),
@@ -67,12 +67,12 @@ impl ProgramBuilder {
         self.send_ref(MessageRef::Given(message))
     }
 
-    /// Sends these octets as they are.
+    /// Sends these octets unchanged.
     pub fn send_octets(self, octets: impl Into<std::sync::Arc<[u8]>>) -> Self {
         self.send_message(Message::octets(octets))
     }
 
-    /// Sends a message by its name.
+    /// Sends a named message.
     pub fn say(self, name: impl Into<String>) -> Self {
         self.send_ref(MessageRef::Named(name.into()))
     }
@@ -89,7 +89,7 @@ impl ProgramBuilder {
         self.push(Instruction::Recv { octets, within: None })
     }
 
-    /// `pattern` with escapes.
+    /// `pattern` may have escapes.
     pub fn recv_until(self, pattern: &str) -> Self {
         match crate::message::unescape(pattern) {
             Ok(pattern) => {
@@ -116,12 +116,12 @@ impl ProgramBuilder {
         self.push(Instruction::HttpResponse { head: false, within: None })
     }
 
-    /// `body` so many times.
+    /// Repeats `body` `times` times.
     pub fn repeat(self, times: u32, body: impl FnOnce(Self) -> Self) -> Self {
         body(self.push(Instruction::Loop(crate::Times::Count(times)))).push(Instruction::End)
     }
 
-    /// `body` until something ends the flow.
+    /// Repeats `body` until the flow ends.
     pub fn forever(self, body: impl FnOnce(Self) -> Self) -> Self {
         body(self.push(Instruction::Loop(crate::Times::Forever))).push(Instruction::End)
     }
@@ -138,10 +138,10 @@ impl ProgramBuilder {
         self.push(Instruction::WaitPeerClose)
     }
 
-    /// The program, checked.
+    /// Checks and returns the program.
     ///
     /// # Errors
-    /// The first mistake.
+    /// The first error.
     pub fn build(self) -> Result<Program, ProgramError> {
         if let Some(mistake) = self.mistake {
             return Err(mistake);

@@ -1,7 +1,7 @@
-//! Applications that are there without a file: client and server of each, written by us after the
-//! shapes of the protocols.
+//! Built-in applications: a client and a server each, written for this project after the shapes of
+//! the protocols.
 //!
-//! Those that are "like" something have its rhythm and its sizes; what they say is opaque.
+//! Names that end in `like` have the rhythm and the sizes of a protocol; their content is opaque.
 
 use squall_units::Nanos;
 
@@ -13,25 +13,25 @@ use crate::{
 /// Both sides of an application.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Application {
-    /// What profiles and reports call it: `"dns"`.
+    /// Its name in profiles and reports: `"dns"`.
     pub name: &'static str,
     /// One line for lists.
     pub about: &'static str,
     pub client: Program,
     pub server: Program,
-    /// Where the server listens, unless it is told otherwise.
+    /// Default port of the server.
     pub port: u16,
 }
 
 /// A part of a mix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Share {
-    /// Of a hundred flows that begin.
+    /// Share of 100 flows.
     pub weight: u32,
     pub application: Application,
 }
 
-/// The names that [`application`] knows.
+/// All names for [`application`].
 pub const NAMES: &[&str] = &[
     "http",
     "http-get",
@@ -47,7 +47,7 @@ pub const NAMES: &[&str] = &[
     "video",
 ];
 
-/// The application of that name; `None`: there is none.
+/// The application with this name.
 #[must_use]
 pub fn application(name: &str) -> Option<Application> {
     Some(match name {
@@ -67,9 +67,9 @@ pub fn application(name: &str) -> Option<Application> {
     })
 }
 
-/// A mix in the manner of the EMIX of testers of firewalls: what an office sends. Names, contents
-/// and weights are ours, chosen to have many short flows and a few that bring most of the octets;
-/// they reproduce no vendor's list.
+/// A mix in the manner of the EMIX for firewall tests: the traffic of an office. Names, contents
+/// and weights are this project's, with many short flows and a few that carry most octets; they
+/// reproduce no vendor's list.
 #[must_use]
 pub fn mix() -> Vec<Share> {
     const WEIGHTS: &[(u32, &str)] = &[
@@ -94,44 +94,44 @@ pub fn mix() -> Vec<Share> {
 const SECOND: u64 = 1_000_000_000;
 const ANSWER_TIME: Nanos = Nanos(5 * SECOND);
 
-/// What an HTTP client asks for.
+/// Settings of an HTTP client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpClient {
-    /// Of the request line, with a `/` in front; of several each request has one, drawn by their
-    /// weights. At least one, and weights of at least 1.
+    /// Request targets, with a leading `/`. Each request draws one by weight. At least one, with
+    /// weights of at least 1.
     pub paths: Vec<(u32, String)>,
-    /// Of the Host field.
+    /// Value of the Host field.
     pub host: String,
-    /// Redirections to `https` are to the same server, and those to `http` are not.
+    /// Redirections to `https` stay on the same server, and those to `http` do not.
     pub secure: bool,
     /// `None`: POST with a body, GET without.
     pub method: Option<String>,
-    /// Names and values; they take the place of those that are sent otherwise.
+    /// Names and values. They replace the default fields.
     pub headers: Vec<(String, String)>,
-    /// A body of so many octets.
+    /// A body of this many octets.
     pub post: Option<u32>,
-    /// A body of these octets, before `post`.
+    /// A body of these octets; takes precedence over `post`.
     pub body: Option<Vec<u8>>,
-    /// Whose columns `${data:NAME}` in paths, headers and body stands for.
+    /// The records for `${data:NAME}` in paths, headers and body.
     pub data: Option<Data>,
-    /// What servers set is sent back.
+    /// Return the cookies that servers set.
     pub cookies: bool,
-    /// So many redirections of a request to the same host are followed, by GET; with any, an answer
+    /// Redirections of a request that are followed, by GET, to the same host. If above 0, an answer
     /// that redirects further, or to another host, fails the flow.
     pub redirects: u32,
-    /// What each answer should be, behind its redirections.
+    /// Checks on each answer, after its redirections.
     pub checks: Vec<Check>,
-    /// What is taken from each answer, for `${value:NAME}` in later requests.
+    /// Values extracted from each answer, for `${value:NAME}` in later requests.
     pub extracts: Vec<(String, Origin)>,
-    /// Requests over one connection, at least 1.
+    /// Requests per connection, at least 1.
     pub requests: u32,
-    /// Requests sent before the first of their answers is waited for, at least 1.
+    /// Requests sent before the first answer is awaited, at least 1.
     pub pipeline: u32,
-    /// Between an answer and the next request.
+    /// Pause between an answer and the next request.
     pub think: Option<Delay>,
-    /// The last request asks the server to close, in the place of our closing first.
+    /// The last request asks the server to close, so that this side does not close first.
     pub close: bool,
-    /// Ends a flow whose answer takes longer.
+    /// Time limit for an answer; the flow ends when it expires.
     pub within: Option<Nanos>,
 }
 
@@ -160,19 +160,19 @@ impl Default for HttpClient {
 }
 
 impl HttpClient {
-    /// As `http://host[:port][/path]` or `https://...` says, and the port. `None`: it is no such
-    /// thing.
+    /// Parses `http://host[:port][/path]` or `https://...`. Returns the port, too; `None` for any
+    /// other text.
     #[must_use]
     pub fn from_url(url: &str) -> Option<(Self, u16)> {
         let (secure, rest) = crate::http::scheme(url.as_bytes())?;
         let usual = if secure { 443 } else { 80 };
         let rest = &url[url.len() - rest.len()..];
-        // What stands behind `#` is not sent (RFC 9110 §4.2.5).
+        // The fragment is not sent (RFC 9110 §4.2.5).
         let rest = rest.split('#').next().unwrap_or(rest);
         let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let path = if path.starts_with('/') { path.into() } else { format!("/{path}") };
-        let behind = if host.starts_with('[') { host.find(']')? + 1 } else { 0 };
-        let port = match host[behind..].split_once(':') {
+        let after_host = if host.starts_with('[') { host.find(']')? + 1 } else { 0 };
+        let port = match host[after_host..].split_once(':') {
             Some((_, port)) => port.parse().ok()?,
             None => usual,
         };
@@ -187,10 +187,10 @@ impl HttpClient {
     /// The client's program.
     ///
     /// # Errors
-    /// If a number is out of its range.
+    /// If a number is out of range.
     pub fn program(&self, name: &str) -> Result<Program, ProgramError> {
         let (requests, pipeline) = (self.requests.max(1), self.pipeline.max(1));
-        // The last round has what is left over, and no pause behind it.
+        // The last round has the remaining requests, and no pause after it.
         let rounds = (requests - 1) / pipeline;
         let last = requests - rounds * pipeline;
         let rounds_of = |mut builder: ProgramBuilder| -> Result<ProgramBuilder, MessageError> {
@@ -213,7 +213,7 @@ impl HttpClient {
         rounds_of(Program::client(name)).map_err(mistake)?.close().build()
     }
 
-    /// `count` requests, in one piece if there is one path, and their answers.
+    /// `count` requests, in one message if there is one path, and their answers.
     fn round(
         &self,
         mut builder: ProgramBuilder,
@@ -246,7 +246,7 @@ impl HttpClient {
     ) -> Result<ProgramBuilder, MessageError> {
         let variable = || "url".to_owned();
         let total: u32 = self.paths.iter().fold(0, |sum, (weight, _)| sum.saturating_add(*weight));
-        // Labels are unique in a program, and no two of these are at one place.
+        // Labels must be unique in a program, and no two of these start at the same instruction.
         let at = builder.instructions();
         let label = |i: usize| format!("url-{at}-{i}");
         builder = builder.push(Instruction::Set {
@@ -276,7 +276,7 @@ impl HttpClient {
         Ok(builder.push(Instruction::Label(label(self.paths.len()))))
     }
 
-    /// Waits for an answer, and does with it what there is to do.
+    /// Waits for an answer, checks it and extracts its values.
     fn answer(&self, mut builder: ProgramBuilder) -> Result<ProgramBuilder, MessageError> {
         let head = self.method.as_deref() == Some("HEAD");
         let response = Instruction::HttpResponse { head, within: self.within };
@@ -320,10 +320,10 @@ impl HttpClient {
         };
         let first = self.marked(format!("{method} {path} HTTP/1.1\r\n").as_bytes())?;
         let head = first.then(self.fields("", close, body.is_some())?);
-        // RFC 9112 §6.2: never with Transfer-Encoding.
+        // Never together with Transfer-Encoding (RFC 9112 §6.2).
         let framed = self.has_header("Content-Length") || self.has_header("Transfer-Encoding");
         let Some(body) = body else {
-            // RFC 9110 §8.6: where a body would mean something, that there is none is said.
+            // A method that may have a body has to state its absence (RFC 9110 §8.6).
             let empty = matches!(method, "POST" | "PUT" | "PATCH") && !framed;
             let end: &[u8] = if empty { b"Content-Length: 0\r\n\r\n" } else { b"\r\n" };
             return Ok(head.then(Message::octets(end)));
@@ -338,8 +338,8 @@ impl HttpClient {
         Ok(head.then(length).then(body))
     }
 
-    /// Those of a request that follows a redirection, without those of the body that it does not have
-    /// (RFC 9110 §15.4).
+    /// Fields of a request that follows a redirection, without those of the body that it lacks (RFC
+    /// 9110 §15.4).
     fn fields_without_body(&self, before: &str) -> Result<Message, MessageError> {
         let of_body = |name: &str| {
             name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("content-"))
@@ -349,7 +349,7 @@ impl HttpClient {
         Self { headers, ..self.clone() }.fields(before, false, false)
     }
 
-    /// Header fields behind `before`, but for the length of a body.
+    /// Header fields after `before`, without Content-Length.
     fn fields(&self, before: &str, close: bool, body: bool) -> Result<Message, MessageError> {
         let mut text = before.to_owned();
         let connection = if close { "close" } else { "" };
@@ -386,7 +386,7 @@ impl HttpClient {
     }
 }
 
-/// Answers any HTTP/1 request with a body of so many octets.
+/// A server that answers any HTTP/1 request with a body of `body` octets.
 ///
 /// # Errors
 /// If the body is longer than a message may be (1 GiB less 1 MiB).
@@ -395,8 +395,7 @@ pub fn http_server(name: &str, body: u32) -> Result<Program, ProgramError> {
     Program::server(name).push(Instruction::HttpServe { status: 200, content_type, body }).build()
 }
 
-/// `count` times a request of so many octets and an answer of so many: the least that can be said
-/// about load.
+/// `count` exchanges of a request and an answer of given lengths: the simplest load.
 ///
 /// # Errors
 /// If a number is 0.
@@ -417,7 +416,7 @@ pub fn exchange(
     Ok((client, server))
 }
 
-/// A page: three requests over one connection, half a second apart on average.
+/// A page: three requests over one connection, with pauses of 0.5 s on average.
 fn http_browse() -> Application {
     let client = HttpClient {
         paths: vec![(1, "/index.html".into())],
@@ -447,7 +446,7 @@ fn http_post() -> Application {
     http("http-post", "HTTP/1.1: a POST of 10 kB, answered with 200 octets", &client, 200)
 }
 
-/// Chunks of a film: each is fetched, then watched for a while.
+/// Video in chunks: each is fetched, then played for a while.
 #[must_use]
 pub fn video(chunks: u32, chunk: u32, pause: Nanos) -> Application {
     let client = HttpClient {
@@ -466,11 +465,11 @@ fn http(name: &'static str, about: &'static str, client: &HttpClient, body: u32)
     application_of(name, about, 80, client.program(name), http_server(name, body))
 }
 
-/// TLS by its looks: hellos and a certificate's worth of octets, then a request of 300 octets and
+/// The shape of TLS: hellos and a certificate's worth of octets, then a request of 300 octets and
 /// an answer of `body`, in records. Nothing is encrypted.
 #[must_use]
 pub fn https_like(body: u32) -> Application {
-    // A record's header: its type, version and length (RFC 8446 §5.1).
+    // The header of a record: type, version and length (RFC 8446 §5.1).
     let record = |kind: u8, len: u16| {
         let [high, low] = len.to_be_bytes();
         let header = Message::octets([kind, 3, 3, high, low]);
@@ -520,15 +519,15 @@ pub fn https_like(body: u32) -> Application {
     )
 }
 
-/// A question for the address of a random name, and the answer. The name is made from the
-/// question's number, which is what the server keeps of it: it answers no other questions rightly.
+/// A query for the address of a random name, and the answer. The name is derived from the query's
+/// ID, the only part of it that the server stores: it answers other queries incorrectly.
 #[must_use]
 pub fn dns() -> Application {
-    // Header (RFC 1035 §4.1.1) with the number in front, then the name of 8 digits below
-    // bench.test, type A, class IN.
+    // Header (RFC 1035 §4.1.1), starting with the ID, then a name of 8 digits below bench.test,
+    // type A, class IN.
     let question = r"\x08${variable:id:hex8}\x05bench\x04test\x00\x00\x01\x00\x01";
     let query = format!(r"${{variable:id:be16}}\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00{question}");
-    // The name is the one at octet 12; it lives for 60 s, and is 198.51.100.7.
+    // Refers to the name at octet 12; TTL 60 s, address 198.51.100.7.
     let answer = r"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00<\x00\x04\xc63d\x07";
     let reply =
         format!(r"${{variable:id:be16}}\x85\x80\x00\x01\x00\x01\x00\x00\x00\x00{question}{answer}");
@@ -552,7 +551,7 @@ pub fn dns() -> Application {
     )
 }
 
-/// A letter of so many octets.
+/// A mail of `letter` octets.
 #[must_use]
 pub fn smtp(letter: u32) -> Application {
     let subject =
@@ -598,10 +597,10 @@ pub fn smtp(letter: u32) -> Application {
     application_of("smtp", "SMTP: one mail of 20 KiB", 25, client, server)
 }
 
-/// A call that lasts so long.
+/// A call that lasts `talk`.
 #[must_use]
 pub fn sip(talk: Nanos) -> Application {
-    // Call-ID stands first, so that the server finds it where it is in each request of ours.
+    // Call-ID comes first, so that the server finds it at a fixed offset.
     let request = |method: &str, sequence: u32, body: &str| {
         format!(
             "{method} sip:b@squall.test SIP/2.0\\r\\nCall-ID: ${{variable:call:hex8}}\\r\\nVia: \
@@ -654,10 +653,10 @@ pub fn sip(talk: Nanos) -> Application {
     application_of("sip", "SIP over UDP: a call of 2 s", 5060, client, server)
 }
 
-/// Speech both ways: so many packets of 20 ms (RFC 3551: PCMU, 160 octets).
+/// Speech in both directions: `packets` packets of 20 ms (RFC 3551: PCMU, 160 octets).
 #[must_use]
 pub fn rtp(packets: u32) -> Application {
-    // Version 2, PCMU, sequence number, time stamp in samples, source (RFC 3550 §5.1).
+    // Version 2, PCMU, sequence number, timestamp in samples, SSRC (RFC 3550 §5.1).
     let packet = || {
         let counter = |form, step| Part::Mark(Mark::Counter { form, start: 1, step });
         let source = r"${random:octets:4:flow:source}".parse::<Message>().unwrap_or_default();
@@ -676,8 +675,8 @@ pub fn rtp(packets: u32) -> Application {
         })
     };
     let client = speak(Program::udp_client("rtp")).build();
-    // Whoever of both is late: what the client sends last is to find the flow still there, and
-    // not to begin another.
+    // The server stays open for late packets of the client, which would begin another flow
+    // otherwise.
     let server = speak(Program::udp_server("rtp").recv_packets(1, None)).wait_peer_close().build();
     application_of(
         "rtp",
@@ -688,10 +687,10 @@ pub fn rtp(packets: u32) -> Application {
     )
 }
 
-/// Reads so many blocks of 64 KiB of a file.
+/// Reads `blocks` blocks of 64 KiB of a file.
 #[must_use]
 pub fn smb_like(blocks: u32) -> Application {
-    // As over port 445: four octets of length, then a header of 64 that begins as SMB2's.
+    // As on port 445: a length of four octets, then a header of 64 octets that begins like SMB2's.
     let message = |len: u32| {
         let header = [&len.to_be_bytes()[..], b"\xfeSMB"].concat();
         Message::octets(header).then(Message { parts: vec![random(len - 4)] })
@@ -726,7 +725,7 @@ pub fn smb_like(blocks: u32) -> Application {
     )
 }
 
-/// So many statements, 20 ms apart on average.
+/// `statements` statements, 20 ms apart on average.
 #[must_use]
 pub fn oracle_like(statements: u32) -> Application {
     let plan = [(230, 8), (230, 32), (180, 160), (900, 1_100)];
@@ -744,7 +743,7 @@ pub fn oracle_like(statements: u32) -> Application {
     )
 }
 
-/// So many keys and what the screen shows of them.
+/// `keys` keystrokes and the screen updates that follow.
 #[must_use]
 pub fn citrix_like(keys: u32) -> Application {
     let plan = [(6, 6), (120, 400), (700, 2_400)];
@@ -762,7 +761,7 @@ pub fn citrix_like(keys: u32) -> Application {
     )
 }
 
-/// Requests and answers of these octets, each after a pause.
+/// Requests and answers of fixed lengths, each after a pause.
 struct Rounds {
     count: u32,
     pause: Delay,
@@ -770,7 +769,7 @@ struct Rounds {
     answer: u32,
 }
 
-/// Requests and answers of these octets, then `rounds`.
+/// Exchanges of the given lengths, then `rounds`.
 fn chatter(
     name: &'static str,
     about: &'static str,
@@ -799,14 +798,13 @@ fn chatter(
     application_of(name, about, port, client, server)
 }
 
-/// Octets that look encrypted, the same for all sendings of a flow: drawing them anew would cost
-/// more and show no more.
+/// Octets that look encrypted, the same in all sendings of a flow: drawing new ones would cost more
+/// without any effect.
 fn random(len: u32) -> Part {
     Part::Repeat { pattern: (*OPAQUE).into(), len }
 }
 
-/// Without a pattern to the eye; a prime number of them, so that blocks do not repeat at any power
-/// of two.
+/// Without a visible pattern. 61 is prime, so that blocks repeat at no power of two.
 const OPAQUE: &[u8; 61] = b"\x9e\x17\xd3\x4a\x80\xc5\x61\xfb\x22\x5d\xb8\x0e\x73\xa9\x36\xec\x54\x8b\x01\xf7\xca\x2f\x68\x93\xdd\x40\xb6\x1c\x7e\xa1\x05\xe8\x5a\x97\x3b\xc0\x84\x6d\xf2\x19\xae\x57\x0b\xd9\x72\x35\xec\x8f\x46\xb3\xfa\x21\x9c\x65\xd0\x7d\x12\x48\xaf\xe3\x3e";
 
 fn filler(len: u32) -> Message {
@@ -814,7 +812,7 @@ fn filler(len: u32) -> Message {
 }
 
 /// # Panics
-/// If one of our own programs has a mistake: the tests build each.
+/// If a built-in program has an error: the tests build each.
 fn application_of(
     name: &'static str,
     about: &'static str,
@@ -822,11 +820,11 @@ fn application_of(
     client: Result<Program, ProgramError>,
     server: Result<Program, ProgramError>,
 ) -> Application {
-    let ours = |program: Result<Program, ProgramError>| match program {
+    let valid = |program: Result<Program, ProgramError>| match program {
         Ok(program) => program,
         Err(error) => panic!("a program that is built in is right: {error}"),
     };
-    Application { name, about, client: ours(client), server: ours(server), port }
+    Application { name, about, client: valid(client), server: valid(server), port }
 }
 
 #[cfg(test)]
@@ -834,7 +832,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_is_named_is_there_and_the_mix_has_a_hundred_shares() {
+    fn all_names_exist_and_the_mix_has_100_shares() {
         for name in NAMES {
             let application = application(name).expect(name);
             assert_eq!(application.name, *name);
@@ -849,7 +847,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_pages_are_taken_apart() {
+    fn urls_are_parsed() {
         let of = |url| {
             HttpClient::from_url(url)
                 .map(|(client, port)| (client.host, port, client.paths[0].1.clone()))
@@ -882,7 +880,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_how_long_its_body_is_in_one_way() {
+    fn a_request_delimits_its_body_in_one_way() {
         let request = |method: &str, headers: &[&str], body: Option<&str>| {
             let pair = |text: &&str| {
                 let (name, value) = text.split_once(": ").expect("a field");
@@ -924,7 +922,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_shared_out_over_rounds() {
+    fn requests_are_distributed_over_rounds() {
         let responses = |requests, pipeline| {
             let client = HttpClient { requests, pipeline, close: true, ..HttpClient::default() };
             let program = client.program("x").expect("right");

@@ -1,4 +1,4 @@
-//! Flows that programs of other flows begin, and who waits for whom.
+//! Flows that are begun by programs of other flows, and which flow waits for which.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -7,50 +7,50 @@ use std::{
 
 use squall_tcp::{FlowId, Tuple};
 
-/// A program wants a flow of a template to begin, and waits for its end. Whoever has the stack
-/// begins it ([`Calls::take`]).
+/// A program's request to begin a flow of a template; the program waits for its end. The owner of
+/// the stack begins it ([`Calls::take`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The flow whose program waits, and its ends.
+    /// The waiting flow, and its ends.
     pub caller: FlowId,
     pub tuple: Tuple,
-    /// The template's name, as the program says it.
+    /// The template's name, as in the program.
     pub template: Arc<str>,
 }
 
-/// Flows that programs ask for ([`crate::Apps::calls_mut`]), and who waits for them. It has only
-/// flows that have to do with others: most have not.
+/// Requested flows ([`crate::Apps::calls_mut`]), and the flows that wait for them. Has entries only
+/// for flows involved in such requests: most flows are not.
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
-    kin: HashMap<FlowId, Kin>,
-    /// The next flow that begins is this one's.
+    kin: HashMap<FlowId, Relations>,
+    /// The flow on whose behalf the next flow begins.
     beginning: Option<FlowId>,
     asked: VecDeque<Call>,
-    /// Those whose next hop does not answer yet.
+    /// Requests whose next hop does not answer yet.
     put_off: VecDeque<Call>,
-    /// Flows that may go on, if they still wait for it.
+    /// Flows that may continue, if they still wait.
     answered: Vec<FlowId>,
 }
 
-/// What there is to know of a flow that began another, or that another began.
+/// Relations of a flow that began another, or was begun by one.
 #[derive(Clone, Debug, Default)]
-struct Kin {
+struct Relations {
     caller: Option<FlowId>,
     called: Option<FlowId>,
-    /// The template that `next` named last, here or in a flow that was begun from here.
+    /// The template that `next` named last, in this flow or in one that it began.
     next: Option<Arc<str>>,
-    standing: Standing,
+    request: RequestState,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// It has asked for nothing.
+pub(crate) enum RequestState {
+    /// It has no request.
     #[default]
-    Apart,
+    Idle,
     Waits,
-    /// What it asked for is over.
+    /// The requested flow has ended.
     Over,
-    /// What it asked for could not begin.
+    /// The requested flow could not begin.
     Refused,
 }
 
@@ -59,33 +59,33 @@ impl Calls {
         self.kin.entry(flow).or_default().next = Some(template);
     }
 
-    /// How the flow's wish stands. It is asked for if it was not yet: a flow of this template, or of
-    /// the one that was named last. What was told once is forgotten.
+    /// The state of the flow's request. Makes a request if there is none: for a flow of this
+    /// template, or of the one named last. A final state is returned once.
     pub(crate) fn ask(
         &mut self,
         flow: FlowId,
         tuple: Tuple,
         template: Option<Arc<str>>,
-    ) -> Standing {
+    ) -> RequestState {
         let kin = self.kin.entry(flow).or_default();
-        match kin.standing {
-            Standing::Apart => match template.or_else(|| kin.next.clone()) {
+        match kin.request {
+            RequestState::Idle => match template.or_else(|| kin.next.clone()) {
                 Some(template) => {
-                    kin.standing = Standing::Waits;
+                    kin.request = RequestState::Waits;
                     self.asked.push_back(Call { caller: flow, tuple, template });
-                    Standing::Waits
+                    RequestState::Waits
                 }
-                None => Standing::Refused,
+                None => RequestState::Refused,
             },
-            Standing::Waits => Standing::Waits,
-            standing => {
-                kin.standing = Standing::Apart;
-                standing
+            RequestState::Waits => RequestState::Waits,
+            request => {
+                kin.request = RequestState::Idle;
+                request
             }
         }
     }
 
-    /// A flow is there, which may be the one that was to [begin](Self::begin).
+    /// A flow has begun, possibly the announced one ([`begin`](Self::begin)).
     #[inline]
     pub fn started(&mut self, flow: FlowId) {
         if let Some(caller) = self.beginning.take() {
@@ -118,88 +118,87 @@ impl Calls {
         if let Some((id, caller)) = caller {
             caller.called = None;
             caller.next = kin.next.or(caller.next.take());
-            self.answer(id, Standing::Over);
+            self.answer(id, RequestState::Over);
         }
     }
 
-    /// It could not begin, which ends the flow that asked for it.
+    /// The requested flow could not begin, which ends the flow that asked for it.
     pub fn refuse(&mut self, call: &Call) {
-        self.answer(call.caller, Standing::Refused);
+        self.answer(call.caller, RequestState::Refused);
     }
 
-    fn answer(&mut self, caller: FlowId, standing: Standing) {
+    fn answer(&mut self, caller: FlowId, request: RequestState) {
         if let Some(kin) = self.kin.get_mut(&caller)
-            && kin.standing == Standing::Waits
+            && kin.request == RequestState::Waits
         {
-            kin.standing = standing;
+            kin.request = request;
             self.answered.push(caller);
         }
     }
 
-    /// A flow that is asked for. Whoever takes it tells [`begin`](Self::begin) right before the flow
-    /// begins and [`started`](Self::started) after it has, or [`refuse`](Self::refuse).
+    /// The next request. The caller calls [`begin`](Self::begin) right before the flow begins and
+    /// [`started`](Self::started) after it, or [`refuse`](Self::refuse).
     pub fn take(&mut self) -> Option<Call> {
         self.asked.pop_front()
     }
 
-    /// It cannot be told yet whether the flow begins: it is asked for again after
-    /// [`retry`](Self::retry).
+    /// Defers a request that cannot be decided yet, until [`retry`](Self::retry).
     pub fn put_off(&mut self, call: Call) {
         self.put_off.push_back(call);
     }
 
-    /// Those that were put off are asked for again.
+    /// Makes the deferred requests available again.
     pub fn retry(&mut self) {
         self.asked.append(&mut self.put_off);
     }
 
-    /// All flows are being ended: none begins for another, and none goes on.
+    /// All flows are being ended: drops all requests, and no flow continues.
     pub fn drop_all(&mut self) {
         self.asked.clear();
         self.put_off.clear();
         self.answered.clear();
     }
 
-    /// The next flow that begins is the one that was asked for.
+    /// Announces that the next flow to begin is the requested one.
     pub fn begin(&mut self, call: &Call) {
         self.beginning = Some(call.caller);
     }
 
-    /// The flow that was to begin did not.
+    /// Withdraws the announcement: the flow did not begin.
     pub fn give_up(&mut self) {
         self.beginning = None;
     }
 
-    /// A flow that goes on, as that which it asked for is over: it is to be woken
-    /// ([`crate::FlowSocket::wake_at`]). Others have gone on by themselves, or are gone.
+    /// The next flow to be woken ([`crate::FlowSocket::wake_at`]) because the flow that it waits
+    /// for has ended. Skips flows that have continued by themselves or ended.
     pub fn take_answered(&mut self) -> Option<FlowId> {
         while let Some(flow) = self.answered.pop() {
-            let standing = self.kin.get(&flow).map(|kin| kin.standing);
-            if matches!(standing, Some(Standing::Over | Standing::Refused)) {
+            let request = self.kin.get(&flow).map(|kin| kin.request);
+            if matches!(request, Some(RequestState::Over | RequestState::Refused)) {
                 return Some(flow);
             }
         }
         None
     }
 
-    /// Whether no flow is asked for, and none to be woken.
+    /// Whether there are neither requests nor flows to wake.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.asked.is_empty() && self.answered.is_empty()
     }
 
-    /// How many are asked for, and not put off.
+    /// Number of requests that are not deferred.
     pub fn asked(&self) -> usize {
         self.asked.len()
     }
 
-    /// Those that were put off.
+    /// Deferred requests.
     pub fn waiting(&self) -> impl Iterator<Item = &Call> {
         self.put_off.iter()
     }
 
     pub(crate) fn memory(&self) -> usize {
-        self.kin.capacity() * size_of::<(FlowId, Kin)>()
+        self.kin.capacity() * size_of::<(FlowId, Relations)>()
             + (self.asked.capacity() + self.put_off.capacity()) * size_of::<Call>()
     }
 
@@ -215,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_woken_who_has_gone_on_or_is_gone() {
+    fn flows_that_continued_or_ended_are_not_woken() {
         let address = [10, 0, 0, 1].into();
         let tuple = Tuple {
             kind: FlowKind::Tcp,
@@ -227,7 +226,7 @@ mod tests {
         let (caller, part) = (FlowId(1), FlowId(2));
         let mut calls = Calls::default();
         let begin = |calls: &mut Calls| {
-            assert_eq!(calls.ask(caller, tuple, Some("part".into())), Standing::Waits);
+            assert_eq!(calls.ask(caller, tuple, Some("part".into())), RequestState::Waits);
             let call = calls.take().expect("it is asked for");
             calls.begin(&call);
             calls.started(part);
@@ -235,17 +234,17 @@ mod tests {
         begin(&mut calls);
         calls.gone(part);
         assert_eq!(calls.take_answered(), Some(caller));
-        assert_eq!(calls.ask(caller, tuple, None), Standing::Over);
+        assert_eq!(calls.ask(caller, tuple, None), RequestState::Over);
         begin(&mut calls);
         calls.gone(part);
-        // Something came for it meanwhile.
-        assert_eq!(calls.ask(caller, tuple, None), Standing::Over);
+        // A datagram arrived in between, so that it asked again.
+        assert_eq!(calls.ask(caller, tuple, None), RequestState::Over);
         assert_eq!(calls.take_answered(), None);
         begin(&mut calls);
         calls.gone(part);
         calls.gone(caller);
         assert_eq!((calls.take_answered(), calls.len()), (None, 0));
-        // Another flow has its number.
+        // Another flow has reused the number.
         begin(&mut calls);
         calls.gone(caller);
         calls.gone(part);

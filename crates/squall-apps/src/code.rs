@@ -1,5 +1,5 @@
-//! A program's mistakes, and what a sound one becomes: operations of 16 octets that an event runs
-//! through until one waits.
+//! Compiles programs: finds errors, and translates to operations of 16 octets that an event
+//! executes until one waits.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -14,16 +14,15 @@ use crate::{
     requests,
 };
 
-/// An operation. Indices are those of [`Code`]'s tables; targets are operations.
+/// An operation. Indices refer to [`Code`]'s tables; targets are operations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Op {
     Send {
         piece: u32,
-        /// Requests that are complete with it: of a client, answers that are waited for before
-        /// anything else is sent.
+        /// Requests completed by it: in a client, the answers awaited before the next send.
         requests: u32,
     },
-    /// Piece `first` + register.
+    /// Sends piece `first` + register.
     SendSlice {
         first: u32,
         register: u8,
@@ -36,7 +35,7 @@ pub enum Op {
         pattern: u32,
         answered: bool,
     },
-    /// As [`Instruction::Delay`] of this index.
+    /// [`Instruction::Delay`] with this index.
     Delay {
         delay: u32,
     },
@@ -61,14 +60,13 @@ pub enum Op {
     },
     JumpIf {
         register: u8,
-        /// Compared is the time since the register was set to the clock.
+        /// Compares the time since the register was set to the clock.
         elapsed: bool,
         compare: Compare,
         value: u32,
         to: u32,
     },
-    /// Adds to a counter of the program what a register has, or the time since it was set to the
-    /// clock.
+    /// Adds a register, or the time since it was set to the clock, to a counter of the program.
     Count {
         counter: u16,
         register: u8,
@@ -82,16 +80,16 @@ pub enum Op {
     Next {
         template: u16,
     },
-    /// Begins one of a template, or of the one that was named last, and waits for its end.
+    /// Begins a flow of a template, or of the one named last, and waits for its end.
     Begin {
         template: Option<u16>,
     },
-    /// One pass less to go; back if there are some.
+    /// Counts down, and jumps back unless it was the last pass.
     Again {
         register: u8,
         to: u32,
     },
-    /// One slice more is sent; back if there are others.
+    /// Counts up, and jumps back unless it was the last slice.
     NextSlice {
         register: u8,
         slices: u32,
@@ -110,7 +108,7 @@ pub enum Op {
         octets: u32,
         answered: bool,
     },
-    /// The receiving that follows is to be done in this time.
+    /// Time limit of the following receive.
     Within {
         nanos: u64,
         keepalive: bool,
@@ -137,22 +135,23 @@ pub enum Op {
 
 pub const NO_TAKE: u16 = u16::MAX;
 
-/// What is sent in one call: octets `from..from + len` of a message.
+/// Data of one send: octets `from..from + len` of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct PieceOf {
     pub message: u32,
     pub from: u32,
-    /// 0: as the message has it for the flow.
+    /// 0: the message's length for the flow.
     pub len: u32,
-    /// The variable that says which sending it is.
+    /// The variable that gives the number of the sending.
     pub register: Option<u8>,
 }
 
-/// What `recv_until` looks for, and where to go on behind a mismatch (Knuth, Morris, Pratt 1977).
+/// The pattern of `recv_until`, with the positions to continue at after a mismatch (Knuth, Morris,
+/// Pratt 1977).
 #[derive(Clone, Debug)]
 pub struct Pattern {
     octets: Box<[u8]>,
-    /// Of the first n + 1 octets, how many of the last are also the first.
+    /// For the first n + 1 octets, the length of the longest proper prefix that is also a suffix.
     border: Box<[u8]>,
 }
 
@@ -163,25 +162,25 @@ pub struct TakeOf {
     pub offset: u32,
 }
 
-/// Pieces that an HTTP server answers with.
+/// Answers of an HTTP server.
 #[derive(Clone, Copy, Debug)]
 pub struct Serve {
     pub status: u16,
-    /// Where the connection stays: piece, octets of its header.
+    /// If the connection stays open: the piece, and the length of its header.
     pub keep: (u32, u32),
     pub close: (u32, u32),
     pub proceed: u32,
     pub refuse: u32,
 }
 
-/// What is taken from an answer, and where it is put.
+/// A value to extract from an answer, and its slot.
 #[derive(Clone, Debug)]
 pub struct ExtractOf {
     pub slot: u8,
     pub from: Source,
 }
 
-/// Whose redirections are followed, and where their path is put.
+/// The host whose redirections are followed, and the slot of their path.
 #[derive(Clone, Debug)]
 pub struct RedirectOf {
     pub slot: u8,
@@ -191,7 +190,7 @@ pub struct RedirectOf {
 #[derive(Clone, Debug, Default)]
 pub struct Code {
     pub ops: Vec<Op>,
-    /// Whose each operation is.
+    /// The program of each operation.
     pub owner: Vec<u16>,
     pub programs: Vec<Info>,
     pub messages: Vec<Ready>,
@@ -205,71 +204,71 @@ pub struct Code {
     pub redirects: Vec<RedirectOf>,
 }
 
-/// A program as the interpreter knows it.
+/// A program in the interpreter's form.
 #[derive(Clone, Debug)]
 pub struct Info {
     pub name: Arc<str>,
     pub traits: Traits,
     /// Names of its counters.
     pub counters: Arc<[Arc<str>]>,
-    /// Names of the templates that it begins flows of.
+    /// Names of the templates whose flows it begins.
     pub templates: Arc<[Arc<str>]>,
 }
 
-/// What each event of a flow needs to know of its program.
+/// Facts about a program that every event needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Traits {
     pub role: Role,
     pub transport: Transport,
     pub start: u32,
     pub registers: u8,
-    /// Its answers are kept to be looked at, and what is taken from them in so many slots.
+    /// Its answers are kept for evaluation, with these slots for values.
     pub answers: Option<Slots>,
-    /// It speaks HTTP, whose state shares its place with the count of sendings.
+    /// It uses HTTP, whose parser shares a field with the number of sendings.
     pub http: bool,
-    /// All it receives is counted: what comes before it is waited for is kept as a number.
+    /// All its receives only count, so that early data is kept as a number.
     pub counts: bool,
-    /// ... of datagrams; else of octets.
+    /// It counts datagrams; otherwise octets.
     pub packets: bool,
-    /// Variables come out of datagrams.
+    /// It extracts variables from datagrams.
     pub takes: bool,
-    /// Some waiting is limited from what came last on.
+    /// It has time limits that count from the last received data.
     pub keepalive: bool,
-    /// Requests of a flow, redirections aside, if that is known beforehand; of clients.
+    /// Requests per flow, without redirections, if known beforehand; for clients.
     pub requests: Option<u64>,
-    /// From `start`: the operation that receives first in a server's endless loop. Who closes there
-    /// has no more to ask.
+    /// Relative to `start`: the first receive in a server's endless loop. A client that closes
+    /// there has finished.
     pub idle: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Slots {
     pub count: u8,
-    /// The one with the header field of cookies.
+    /// The slot of the Cookie header field.
     pub cookies: Option<u8>,
 }
 
-/// Operations of all programs of an [`crate::Apps`]: 22 bits.
-pub const MOST_OPS: usize = 1 << 22;
-/// Variables and counted loops inside each other.
-pub const MOST_REGISTERS: usize = 8;
-/// Values that a program takes from answers.
-const MOST_VALUES: usize = 64;
-/// Counters of a program, and templates that it begins flows of.
-const MOST_NAMES: usize = 64;
-/// The value that a redirection is taken into.
+/// Operations of all programs of an [`crate::Apps`]: the 22 bits of [`crate::State`].
+pub const MAX_OPS: usize = 1 << 22;
+/// Variables, plus counted loops nested in each other.
+pub const MAX_REGISTERS: usize = 8;
+/// Values that a program extracts from answers.
+const MAX_VALUES: usize = 64;
+/// Counters of a program, and templates whose flows it begins.
+const MAX_NAMES: usize = 64;
+/// The value that holds the path of a redirection.
 const LOCATION: &str = "location";
-/// Rounds without waiting, of all loops inside each other.
-const MOST_ROUNDS: u64 = 1 << 17;
-const MOST_SLICES: u64 = 1 << 20;
-/// What the length field of UDP allows.
-const MOST_DATAGRAM: u64 = 65_527;
-const MOST_DELAY: Nanos = Nanos(86_400 * 1_000_000_000);
-/// A day: what is later is a mistake in a unit.
+/// Passes without waiting, multiplied over nested loops: one event must not block its worker.
+const MAX_ROUNDS: u64 = 1 << 17;
+const MAX_SLICES: u64 = 1 << 20;
+/// Limit of UDP's length field.
+const MAX_DATAGRAM: u64 = 65_527;
+const MAX_DELAY: Nanos = Nanos(86_400 * 1_000_000_000);
+/// A day: longer times are usually a wrong unit.
 const DAY: &str = "at most 24 h";
 
 /// # Errors
-/// The first mistake.
+/// The first error.
 pub fn compile(program: &Program) -> Result<Code, ProgramError> {
     let mut compiler = Compiler::new(program)?;
     for (i, instruction) in program.instructions.iter().enumerate() {
@@ -283,7 +282,7 @@ struct Compiler<'a> {
     program: &'a Program,
     code: Code,
     variables: Vec<&'a str>,
-    /// Names of what is taken from answers.
+    /// Names of extracted values.
     slots: Vec<&'a str>,
     counters: Vec<Arc<str>>,
     templates: Vec<Arc<str>>,
@@ -308,7 +307,7 @@ struct Compiler<'a> {
 struct Open {
     instruction: usize,
     body: u32,
-    /// Of a counted loop.
+    /// For a counted loop.
     register: Option<u8>,
     /// The operation that leaves it.
     exit: Option<usize>,
@@ -440,7 +439,7 @@ impl<'a> Compiler<'a> {
                 self.push(Op::Begin { template });
             }
             Instruction::Begin(None) => {
-                // Flows that it begins by name may name the next.
+                // A flow that it begins by name may call `next`.
                 if self.program.begins().next().is_none() {
                     return Err(Mistake::NoNext);
                 }
@@ -532,7 +531,7 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// Whether this instruction may stand here at all.
+    /// Whether this instruction is allowed here.
     fn fits(&self, i: usize, instruction: &Instruction) -> Result<(), Mistake> {
         use Instruction as I;
         let program = self.program;
@@ -560,7 +559,7 @@ impl<'a> Compiler<'a> {
         {
             return Err(Mistake::NoAnswer { found: instruction.word() });
         }
-        // The end of UDP's silence is the end of the flow.
+        // UDP has no close: the silence that ends the wait ends the flow.
         let over_udp = program.transport == Transport::Udp;
         if over_udp && matches!(instruction, I::WaitPeerClose) && i + 1 < program.instructions.len()
         {
@@ -587,7 +586,7 @@ impl<'a> Compiler<'a> {
         self.code.ops.push(op);
     }
 
-    /// The message's number, its length if it has one, and its variable's register.
+    /// The message's number, its length if fixed, and its variable's register.
     fn message(
         &mut self,
         message: &'a MessageRef,
@@ -637,7 +636,7 @@ impl<'a> Compiler<'a> {
         let slice =
             (u128::from(rate) * u128::from(tick.0) / 1_000_000_000).clamp(1, len.into()) as u32;
         let slices = len.div_ceil(slice);
-        if u64::from(slices) > MOST_SLICES {
+        if u64::from(slices) > MAX_SLICES {
             let expected = "at most 1,048,576 ticks per message; try a longer tick";
             return Err(Mistake::OutOfRange {
                 what: "the number of ticks of a message at this rate",
@@ -668,8 +667,8 @@ impl<'a> Compiler<'a> {
 
     fn send_packet(&mut self, message: &'a MessageRef) -> Result<(), Mistake> {
         let (message, len, register) = self.message(message)?;
-        if let Some(found) = len.map(u64::from).filter(|len| *len > MOST_DATAGRAM) {
-            return Err(Mistake::LongMessage { found, most: MOST_DATAGRAM });
+        if let Some(found) = len.map(u64::from).filter(|len| *len > MAX_DATAGRAM) {
+            return Err(Mistake::LongMessage { found, most: MAX_DATAGRAM });
         }
         let piece = index(
             &mut self.code.pieces,
@@ -726,7 +725,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn take(&mut self, take: &'a Take) -> Result<u16, Mistake> {
-        if u64::from(take.offset) + 8 > MOST_DATAGRAM {
+        if u64::from(take.offset) + 8 > MAX_DATAGRAM {
             return Err(Mistake::OutOfRange {
                 what: "the offset",
                 found: take.offset.into(),
@@ -748,17 +747,17 @@ impl<'a> Compiler<'a> {
             let names: Vec<String> = self.variables.iter().map(|&name| name.into()).collect();
             Mistake::NoSuchVariable { found: name.into(), hint: known(names.iter()) }
         };
-        // Too many are told at the end.
+        // An excess of variables is reported at the end.
         found.map(|at| at.min(255) as u8).ok_or_else(missing)
     }
 
     fn counter(&mut self, name: &str) -> Result<u16, Mistake> {
-        let most = MOST_NAMES;
+        let most = MAX_NAMES;
         place_of(&mut self.counters, name).map_err(|found| Mistake::TooManyCounters { found, most })
     }
 
     fn template(&mut self, name: &str) -> Result<u16, Mistake> {
-        let most = MOST_NAMES;
+        let most = MAX_NAMES;
         let at = place_of(&mut self.templates, name);
         at.map_err(|found| Mistake::TooManyTemplates { found, most })
     }
@@ -768,7 +767,7 @@ impl<'a> Compiler<'a> {
         at.expect("all names of the program are in slots") as u8
     }
 
-    /// For a count inside `depth` others.
+    /// The loop counter at nesting level `depth`.
     fn register(&mut self, depth: usize) -> u8 {
         let at = self.variables.len() + depth;
         self.deepest = self.deepest.max(at + 1);
@@ -819,8 +818,8 @@ impl<'a> Compiler<'a> {
             None => self.push(Op::Jump { to: open.body }),
         }
         if let Some(exit) = open.exit {
-            let behind = self.code.ops.len() as u32;
-            self.code.ops[exit].set_target(behind);
+            let target = self.code.ops.len() as u32;
+            self.code.ops[exit].set_target(target);
         }
         Ok(())
     }
@@ -898,12 +897,12 @@ impl<'a> Compiler<'a> {
             }
             self.code.ops[op].set_target(self.begins[to]);
         }
-        if self.deepest > MOST_REGISTERS {
-            let mistake = Mistake::TooManyVariables { found: self.deepest, most: MOST_REGISTERS };
+        if self.deepest > MAX_REGISTERS {
+            let mistake = Mistake::TooManyVariables { found: self.deepest, most: MAX_REGISTERS };
             return Err(program.error(0, mistake));
         }
-        if self.code.ops.len() > MOST_OPS {
-            let mistake = Mistake::TooLong { found: self.code.ops.len(), most: MOST_OPS };
+        if self.code.ops.len() > MAX_OPS {
+            let mistake = Mistake::TooLong { found: self.code.ops.len(), most: MAX_OPS };
             return Err(program.error(0, mistake));
         }
         if let Some(op) = round_without_waiting(&self.code.ops, program.transport) {
@@ -931,7 +930,7 @@ impl<'a> Compiler<'a> {
             role: program.role,
             transport: program.transport,
             start: 0,
-            // What a flow keeps of answers is found by its row of variables.
+            // A flow's stored answers are found by its row of variables, so it needs a row.
             registers: if answers.is_some() { self.deepest.max(2) } else { self.deepest } as u8,
             answers,
             http,
@@ -960,7 +959,7 @@ impl<'a> Compiler<'a> {
         Ok(self.code)
     }
 
-    /// A request is answered when no more is received for it.
+    /// A request is answered when nothing more is received for it.
     fn mark_answers(&mut self) {
         let ops = &mut self.code.ops;
         let mut receives_next = false;
@@ -990,7 +989,7 @@ impl<'a> Compiler<'a> {
     }
 }
 
-/// Names that messages may have of what is taken from answers.
+/// Names of extracted values that messages may use.
 fn slots(program: &Program) -> Result<Vec<&str>, ProgramError> {
     let mut slots: Vec<&str> = vec![];
     let mut add = |name| {
@@ -1013,8 +1012,8 @@ fn slots(program: &Program) -> Result<Vec<&str>, ProgramError> {
     if program.role == Role::Client && given.chain(program.messages.values()).any(has_cookies) {
         add(COOKIES);
     }
-    if slots.len() > MOST_VALUES {
-        let mistake = Mistake::TooManyValues { found: slots.len(), most: MOST_VALUES };
+    if slots.len() > MAX_VALUES {
+        let mistake = Mistake::TooManyValues { found: slots.len(), most: MAX_VALUES };
         return Err(program.error(0, mistake));
     }
     Ok(slots)
@@ -1024,7 +1023,7 @@ fn not_regex(found: &str, why: String) -> Mistake {
     Mistake::Regex { found: found.into(), why }
 }
 
-/// An operation on a way round on which nothing waits.
+/// An operation on a cycle without any wait.
 fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
@@ -1039,7 +1038,7 @@ fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
             return [ahead, None];
         }
         match ops[at] {
-            // TCP holds back who sends more than the peer takes; UDP does not.
+            // TCP holds back a sender whose peer does not read; UDP does not.
             Op::Send { .. } | Op::SendSlice { .. } if transport == Transport::Udp => [ahead, None],
             Op::Set { .. }
             | Op::SetRandom { .. }
@@ -1083,8 +1082,7 @@ fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
     None
 }
 
-/// Jumps back that count down to 0, from so little that all rounds of the program may be done at
-/// once.
+/// Jumps back of counted loops that are short enough for all their passes to run in one event.
 fn bounded(ops: &[Op]) -> Vec<usize> {
     let most = |register: u8| {
         ops.iter().try_fold(0u32, |most, op| match *op {
@@ -1116,7 +1114,7 @@ fn bounded(ops: &[Op]) -> Vec<usize> {
         };
         let Some(most) = most(register).filter(|_| !takes) else { continue };
         rounds = rounds.saturating_mul(u64::from(most) + 1);
-        if rounds > MOST_ROUNDS {
+        if rounds > MAX_ROUNDS {
             break;
         }
         found.push(at);
@@ -1124,13 +1122,13 @@ fn bounded(ops: &[Op]) -> Vec<usize> {
     found
 }
 
-/// Where the name is; it is added where it is not there. `Err`: so many would be too many.
+/// The position of `name`, added if necessary. `Err`: the number that would be too many.
 fn place_of(names: &mut Vec<Arc<str>>, name: &str) -> Result<u16, usize> {
     if let Some(at) = names.iter().position(|known| **known == *name) {
         return Ok(at as u16);
     }
     names.push(name.into());
-    match names.len() <= MOST_NAMES {
+    match names.len() <= MAX_NAMES {
         true => Ok(names.len() as u16 - 1),
         false => Err(names.len()),
     }
@@ -1150,7 +1148,7 @@ fn at_least_1(what: &'static str, found: u32) -> Result<u32, Mistake> {
 }
 
 fn at_most_a_day(what: &'static str, time: Nanos) -> Result<(), Mistake> {
-    if time > MOST_DELAY {
+    if time > MAX_DELAY {
         Err(Mistake::OutOfRange { what, found: time.0, expected: DAY })
     } else {
         Ok(())
@@ -1198,8 +1196,8 @@ impl Pattern {
         Self { octets: octets.into(), border: border.into() }
     }
 
-    /// Goes on with `have` octets matched. Octets of `input` used, octets matched now, and whether
-    /// that is all.
+    /// Continues with `have` octets matched. Returns the octets of `input` consumed, the octets now
+    /// matched, and whether the match is complete.
     #[inline]
     pub fn find(&self, mut have: usize, input: &[u8]) -> (usize, usize, bool) {
         let mut at = 0;
@@ -1238,18 +1236,18 @@ impl Op {
 }
 
 impl Code {
-    /// Puts `other`, of one program, behind what is there; the program's number.
+    /// Appends `other`, of one program. Returns the program's number.
     ///
     /// # Errors
     /// If there is no room.
     pub fn append(&mut self, other: Code) -> Result<u16, Mistake> {
         let found = self.ops.len() + other.ops.len();
         let number = self.programs.len();
-        if found > MOST_OPS
+        if found > MAX_OPS
             || number > usize::from(u16::MAX)
             || self.takes.len() + other.takes.len() >= usize::from(NO_TAKE)
         {
-            return Err(Mistake::TooLong { found, most: MOST_OPS });
+            return Err(Mistake::TooLong { found, most: MAX_OPS });
         }
         let at = |len: usize| len as u32;
         let (ops, messages, pieces) =

@@ -1,11 +1,11 @@
-//! Records of a CSV file, of which each flow has one: users and their passwords, say.
+//! Records of a CSV file, one per flow: for example users and their passwords.
 
 use std::sync::Arc;
 
 use squall_units::{below, mix};
 
-/// Records with named columns, and which of them a flow has: a function of the flow's number, so
-/// that no worker asks another. A clone shares the records.
+/// Records with named columns. The record of a flow is a function of its number, so that workers
+/// need no coordination. A clone shares the records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Data {
     table: Arc<Table>,
@@ -17,19 +17,19 @@ struct Table {
     columns: Vec<String>,
     /// All cells, record by record.
     cells: Vec<u8>,
-    /// Where each of them ends.
+    /// Where each cell ends.
     ends: Vec<u32>,
 }
 
-/// Which record the next flow has.
+/// Which record the next flow gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DataOrder {
-    /// Flow k has record k; after the last record the first comes again.
+    /// Flow k has record k; after the last record the first follows.
     #[default]
     Circular,
     /// Flow k has record k, and no flow begins after the last.
     Once,
-    /// Drawn for each flow by the seed; records may come again.
+    /// Drawn for each flow from the seed; records may repeat.
     Random,
 }
 
@@ -50,12 +50,12 @@ pub enum DataError {
 }
 
 impl Data {
-    /// Reads comma-separated values (RFC 4180), whose first line names the columns.
+    /// Parses comma-separated values (RFC 4180) with a header line.
     ///
     /// # Errors
     /// If a record has more or fewer cells than there are columns, or there are no records.
     pub fn from_csv(octets: &[u8], order: DataOrder) -> Result<Self, DataError> {
-        // Spreadsheets write it in front of UTF-8.
+        // Spreadsheets write a byte order mark.
         let octets = octets.strip_prefix(b"\xef\xbb\xbf").unwrap_or(octets);
         let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(octets);
         let names = reader.headers()?;
@@ -112,7 +112,7 @@ impl Data {
         self.order
     }
 
-    /// How many flows there may be, where each record is used once.
+    /// Limit of flows if each record is used once.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         (self.order == DataOrder::Once).then(|| self.records())
@@ -122,9 +122,9 @@ impl Data {
         self.table.columns.iter().position(|known| known == name)
     }
 
-    /// The cell of flow number `flow` of a run of this seed.
+    /// The cell of flow number `flow` in a run with this seed.
     pub(crate) fn of_flow(&self, seed: u64, flow: u32, column: usize) -> &[u8] {
-        /// Apart from what marks draw.
+        /// Separates these draws from those of marks.
         const RECORDS: u64 = 0x726f_7773;
         let record = match self.order {
             DataOrder::Circular | DataOrder::Once => u64::from(flow) % self.records(),
@@ -137,7 +137,7 @@ impl Data {
     }
 }
 
-/// Where a record begins, from 1. Its position is that of the empty lines before it.
+/// The line of a record, from 1. The reader's position includes empty lines before it.
 fn line_of(record: &csv::ByteRecord, octets: &[u8]) -> u64 {
     let Some(position) = record.position() else { return 0 };
     let rest = octets.get(position.byte() as usize..).unwrap_or_default();
@@ -152,21 +152,21 @@ mod tests {
     const USERS: &[u8] = b"\xef\xbb\xbfuser,password\nann,a1\n\"bob, jr\",\"b\"\"2\"\neve,\n";
 
     #[test]
-    fn a_table_is_read_as_spreadsheets_write_it() {
+    fn a_table_parses_as_spreadsheets_write_it() {
         let data = Data::from_csv(USERS, DataOrder::Circular).expect("a table");
         let of = |flow, column| String::from_utf8_lossy(data.of_flow(1, flow, column)).into_owned();
         assert_eq!((data.columns(), data.records()), (&["user".into(), "password".into()][..], 3));
         assert_eq!((of(0, 0), of(0, 1)), ("ann".into(), "a1".into()));
         assert_eq!((of(1, 0), of(1, 1)), ("bob, jr".into(), "b\"2".into()));
         assert_eq!((of(2, 1), of(3, 0)), (String::new(), "ann".into()));
-        for (text, told) in [
+        for (text, expected) in [
             ("user,\na,b\n", "column 2 has no name"),
             ("user,user\na,b\n", "two columns"),
             ("user\n", "no record"),
             ("a,b\n1,2\n\n1\n", "line 4: 1 cells; expected 2"),
         ] {
             let error = Data::from_csv(text.as_bytes(), DataOrder::Once).expect_err(text);
-            assert!(error.to_string().contains(told), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
         }
     }
 

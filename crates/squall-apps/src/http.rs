@@ -1,13 +1,13 @@
-//! Where an HTTP/1 message ends (RFC 9112 §6), octet by octet, in 48 bits.
+//! Finds the end of HTTP/1 messages (RFC 9112 §6), octet by octet, with a state of 48 bits.
 //!
-//! Reads what a generator needs: the status, the method HEAD, Content-Length, Transfer-Encoding,
-//! Connection, Expect. Takes lines that end in LF alone (§2.2), refuses lengths that contradict
-//! each other (§6.3).
+//! Parses what a generator needs: status, the method HEAD, Content-Length, Transfer-Encoding,
+//! Connection, Expect. Accepts lines that end in LF alone (§2.2), refuses contradictory lengths
+//! (§6.3).
 
-/// Kept between segments.
+/// State between segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parser {
-    /// Octets still to come of a body or a chunk; while a number is read, its value so far.
+    /// Remaining octets of a body or a chunk; while a number is parsed, its value so far.
     len: u64,
     state: u8,
     flags: u8,
@@ -16,20 +16,20 @@ pub struct Parser {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Request,
-    /// To a HEAD, or not.
+    /// Whether it answers a HEAD.
     Response {
         head: bool,
     },
 }
 
-/// What was met; more may be in the same octets.
+/// The event at which `read` stopped; the input may have more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing yet: all was read.
+    /// Nothing: the input is consumed.
     More,
-    /// Of a response, 100..=999.
+    /// A response's status, 100..=999.
     Status(u16),
-    /// The request waits to be told to go on (RFC 9110 §10.1.1).
+    /// The request waits for 100 (Continue) (RFC 9110 §10.1.1).
     Expect,
     /// The message ends here.
     End {
@@ -42,21 +42,21 @@ pub enum Found {
 const CHUNKED: u8 = 1;
 const CLOSE: u8 = 2;
 const HAS_LEN: u8 = 4;
-/// A request: HEAD. A response: its status lets no body follow.
+/// A request: HEAD. A response: its status excludes a body.
 const NO_BODY: u8 = 8;
-/// A response of which another follows; a request that expects 100 (Continue).
+/// An interim response; a request that expects 100 (Continue).
 const INTERIM: u8 = 16;
-/// 36 bits, beside 7 of the state and 5 flags.
-const MOST_LEN: u64 = 1 << 36;
+/// 36 bits, next to 7 of the state and 5 flags, make 48.
+const MAX_LEN: u64 = 1 << 36;
 
 const START: u8 = 0;
-/// Of "HTTP/1.1 200": how many octets are read.
+/// Octets read of "HTTP/1.1 200".
 const STATUS_END: u8 = 12;
-/// Of "HEAD ".
+/// Octets read of "HEAD ".
 const METHOD: u8 = 20;
 const OTHER_METHOD: u8 = 25;
 const TARGET: u8 = 26;
-/// Of " HTTP/1.".
+/// Octets read of " HTTP/1.".
 const VERSION: &[u8] = b" HTTP/1.";
 const MINOR: u8 = 34;
 const LINE_END: u8 = 35;
@@ -69,7 +69,7 @@ const NAMES: [(u8, &[u8]); 4] =
 const NAMES_END: u8 = 89;
 const LENGTH: u8 = 90;
 const LENGTH_DIGITS: u8 = 91;
-/// How much of "chunked" is read.
+/// Octets read of "chunked".
 const CODING: u8 = 92;
 const CHUNKED_NAME: &[u8] = b"chunked";
 const OPTION: u8 = 99;
@@ -88,8 +88,8 @@ const TRAILER: u8 = 121;
 const TRAILER_LF: u8 = 122;
 const TRAILER_SKIP: u8 = 123;
 
-/// Whether a URL is one of `https`, and what stands behind its `//`; `None`: it is neither of that
-/// nor of `http`. A scheme has any case (RFC 3986 §3.1).
+/// Whether a URL's scheme is `https`, and the text after its `//`; `None`: neither `https` nor
+/// `http`. Schemes are case-insensitive (RFC 3986 §3.1).
 pub fn scheme(url: &[u8]) -> Option<(bool, &[u8])> {
     let (name, rest) = url.split_at(memchr::memchr(b':', url)?);
     let secure = name.eq_ignore_ascii_case(b"https");
@@ -98,7 +98,7 @@ pub fn scheme(url: &[u8]) -> Option<(bool, &[u8])> {
 }
 
 impl Parser {
-    /// From 32 and 16 bits.
+    /// Unpacks 32 and 16 bits.
     pub fn load(want: u32, more: u16) -> Self {
         Self {
             len: u64::from(want) | u64::from(more & 0xf) << 32,
@@ -114,17 +114,17 @@ impl Parser {
         (self.len as u32, more)
     }
 
-    /// Nothing was read of the next message.
+    /// Whether nothing of the next message was read.
     pub fn at_start(self) -> bool {
         self.state == START && self.flags == 0
     }
 
-    /// The sender closed: whether that is the end of the message.
+    /// Whether the sender's close ends the message properly.
     pub fn ends_by_close(self) -> bool {
         self.state == BODY_TO_CLOSE
     }
 
-    /// Reads up to what is met first. Octets read, and what it was.
+    /// Reads up to the next event. Returns the octets read, and the event.
     pub fn read(&mut self, kind: Kind, input: &[u8]) -> (usize, Found) {
         let mut at = 0;
         while let Some(&octet) = input.get(at) {
@@ -166,6 +166,16 @@ impl Parser {
                     self.state = TARGET + 1;
                     continue;
                 }
+                LINE if !matches!(octet, b'\r' | b'\n') => {
+                    if let Some(end) = memchr::memchr(b'\n', &input[at..]) {
+                        let (skip, found) = self.whole_line(&input[at..at + end]);
+                        at += skip;
+                        match found {
+                            Found::More => continue,
+                            found => return (at, found),
+                        }
+                    }
+                }
                 _ => {}
             }
             at += 1;
@@ -177,11 +187,24 @@ impl Parser {
         (at, Found::More)
     }
 
+    /// A header line, without its LF, that is in one piece: its name is compared at once, where
+    /// octet by octet each of them costs 40 instructions. How much of it was read, with the LF if
+    /// the name is none of [`NAMES`].
+    fn whole_line(&mut self, line: &[u8]) -> (usize, Found) {
+        let is = |name: &[u8]| {
+            line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name)
+        };
+        match NAMES.iter().position(|(_, name)| is(name)) {
+            Some(index) => (NAMES[index].1.len() + 1, self.value(index)),
+            None => (line.len() + 1, Found::More),
+        }
+    }
+
     fn step(&mut self, kind: Kind, octet: u8) -> Found {
         match self.state {
             START..STATUS_END if kind != Kind::Request => return self.status_line(octet),
             START => {
-                // Empty lines before a request are passed over (§2.2).
+                // Empty lines before a request are ignored (§2.2).
                 if !matches!(octet, b'\r' | b'\n') {
                     self.state = METHOD;
                     return self.method(octet);
@@ -220,8 +243,8 @@ impl Parser {
             },
             HEAD_END => return if octet == b'\n' { self.head_end(kind) } else { Found::Bad },
             43..=NAMES_END => {
-                // The last of the names that begins no later than here; state base + n has n octets
-                // of it.
+                // The last name whose base is not above the state; state base + n means that n
+                // octets of it were read.
                 let index = NAMES.iter().rposition(|(base, _)| *base < self.state).unwrap_or(0);
                 let (base, name) = NAMES[index];
                 let have = usize::from(self.state - base);
@@ -233,7 +256,7 @@ impl Parser {
             LENGTH | LENGTH_DIGITS => match octet {
                 b'0'..=b'9' => {
                     self.len = self.len * 10 + u64::from(octet - b'0');
-                    if self.len >= MOST_LEN {
+                    if self.len >= MAX_LEN {
                         return Found::Bad;
                     }
                     self.state = LENGTH_DIGITS;
@@ -253,7 +276,7 @@ impl Parser {
             CHUNK_SIZE | CHUNK_DIGITS => match (octet as char).to_digit(16) {
                 Some(digit) => {
                     self.len = self.len * 16 + u64::from(digit);
-                    if self.len >= MOST_LEN {
+                    if self.len >= MAX_LEN {
                         return Found::Bad;
                     }
                     self.state = CHUNK_DIGITS;
@@ -310,7 +333,7 @@ impl Parser {
         self.state = SKIP;
         match status {
             0..=99 => return Found::Bad,
-            // What follows a 101 is another protocol.
+            // After a 101, another protocol follows.
             101 | 204 | 304 => self.flags |= NO_BODY,
             100..=199 => {
                 self.flags |= INTERIM;
@@ -331,7 +354,7 @@ impl Parser {
                 self.state = TARGET;
             }
             _ if self.state < METHOD + 4 && octet == b"HEAD"[have] => self.state += 1,
-            // A token (RFC 9110 §5.6.2), as far as anybody uses it.
+            // A token (RFC 9110 §5.6.2), with the characters in use.
             b'A'..=b'Z'
             | b'a'..=b'z'
             | b'0'..=b'9'
@@ -349,12 +372,13 @@ impl Parser {
         Found::More
     }
 
-    /// The first octet of a line, or one at which a name may go on as another that begins alike.
+    /// The first octet of a line, or one at which a name may continue as another with the same
+    /// beginning.
     fn name(&mut self, have: usize, octet: u8) {
         self.name_after(0, have, octet);
     }
 
-    /// `have` octets of name `index` are read.
+    /// `have` octets of name `index` were read.
     fn name_after(&mut self, index: usize, have: usize, octet: u8) {
         let read = &NAMES[index].1[..have];
         let octet = octet.to_ascii_lowercase();
@@ -382,8 +406,8 @@ impl Parser {
         Found::More
     }
 
-    /// `none` is the state of nothing read, `first` that of one octet. Whether `token` is complete
-    /// now.
+    /// Matches `token` octet by octet: `none` is the state before it, `first` that after one octet.
+    /// Returns whether it is complete.
     fn token(&mut self, octet: u8, none: u8, first: u8, token: &[u8]) -> bool {
         let octet = octet.to_ascii_lowercase();
         let have = if self.state == none { 0 } else { usize::from(self.state - first) + 1 };
@@ -457,7 +481,7 @@ impl Parser {
 mod tests {
     use super::*;
 
-    /// All that is met in `text`, given in pieces of `step` octets and through the 48 bits between
+    /// Everything found in `text`, fed in pieces of `step` octets with the packed state between
     /// them.
     fn read(kind: Kind, text: &[u8], step: usize) -> Vec<Found> {
         let (mut kept, mut all) = (Parser::default().store(), vec![]);
@@ -495,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_end_where_their_framing_says() {
+    fn responses_end_by_their_framing() {
         let ok = Found::Status(200);
         for (text, expected) in [
             ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", vec![ok, end(false, false)]),
@@ -553,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_response_is_refused() {
+    fn malformed_responses_are_refused() {
         for text in [
             "SSH-2.0-OpenSSH",
             "HTTP/2 200",
@@ -572,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_end_where_their_framing_says() {
+    fn requests_end_by_their_framing() {
         for (text, expected) in [
             ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", vec![end(false, false)]),
             (
@@ -611,12 +635,12 @@ mod tests {
 
     #[test]
     fn lengths_up_to_64_gib_are_kept_between_segments() {
-        let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", MOST_LEN - 1);
+        let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", MAX_LEN - 1);
         let mut parser = Parser::default();
         parser.read(RESPONSE, text.as_bytes());
         let (used, found) = parser.read(RESPONSE, &text.as_bytes()[16..]);
         assert_eq!((used, found), (text.len() - 16, Found::More));
         assert_eq!(Parser::load(parser.store().0, parser.store().1), parser);
-        assert_eq!(parser.len, MOST_LEN - 1);
+        assert_eq!(parser.len, MAX_LEN - 1);
     }
 }

@@ -1,10 +1,10 @@
-//! What clients and servers of a flow say: in go programs, out comes an [`squall_tcp::Application`]
-//! that speaks and listens by them, and tells an [`Observer`] what happened.
+//! Application content of flows: takes programs, and gives an [`squall_tcp::Application`] that runs
+//! them and reports to an [`Observer`].
 //!
-//! A [`Program`] is plain values: made by a [`ProgramBuilder`], from text ([`Instruction`] and
+//! A [`Program`] is plain data: made by a [`ProgramBuilder`], from text ([`Instruction`] and
 //! [`Message`] are `FromStr` and `Display`), [built in](builtin), or from a capture ([`import()`]).
-//! [`Apps::add`] checks it and turns it into operations that run without allocating; what belongs
-//! to one flow is a [`State`] of 24 octets. Nothing here knows a clock, a thread or a packet.
+//! [`Apps::add`] checks it and compiles it to operations that run without allocating; the state of
+//! one flow is a [`State`] of 24 octets. Nothing here has a clock, a thread or a packet.
 //!
 //! ```
 //! use squall_apps::{Apps, Program, Role};

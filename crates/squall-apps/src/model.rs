@@ -6,18 +6,18 @@ use squall_units::Nanos;
 
 use crate::{Data, Message, MessageError};
 
-/// What one side of a flow does, from its first octet to its last.
+/// The instructions of one side of a flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     pub name: String,
     pub role: Role,
     pub transport: Transport,
     pub instructions: Vec<Instruction>,
-    /// Those that instructions name; others stand in the instructions themselves.
+    /// Named messages; others are part of their instructions.
     pub messages: BTreeMap<String, Message>,
 }
 
-/// Who begins the flow.
+/// The side that begins the flow, or the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     Client,
@@ -30,100 +30,99 @@ pub enum Transport {
     Udp,
 }
 
-/// A step of a program. Its text form (in brackets) is that of `FromStr` and `Display`.
+/// A step of a program. The text form (in parentheses) is that of `FromStr` and `Display`.
 ///
-/// A message is text in quotes (`send "hello\r\n"`) or a name of [`Program::messages`]
-/// (`send hello`). A flow that reaches the end of its instructions closes.
+/// A message is text in quotes (`send "hello\r\n"`) or a name of [`Program::messages`] (`send
+/// hello`). A flow that reaches the end of its instructions closes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Instruction {
-    /// Begins the flow (`connect`). Clients may have it as their first instruction; it is so
-    /// without it too.
+    /// Begins the flow (`connect`). Optional first instruction of clients.
     Connect,
-    /// Waits for a flow (`accept`). Servers may have it as their first instruction; it is so
-    /// without it too.
+    /// Waits for a flow (`accept`). Optional first instruction of servers.
     Accept,
-    /// Sends a message and goes on at once (`send "..."`), or as fast as [`Instruction::Rate`] lets
-    /// it.
+    /// Sends a message and continues at once (`send "..."`), or at the rate of
+    /// [`Instruction::Rate`].
     Send(MessageRef),
-    /// Waits until so many octets have come, at least 1 (`recv 1460`, `recv 1460 within 2 s`).
+    /// Waits for this number of octets, at least 1 (`recv 1460`, `recv 1460 within 2 s`).
     Recv { octets: u32, within: Option<Nanos> },
-    /// Waits until these octets have come, at most 255 of them (`recv_until "\r\n\r\n"`). What came
-    /// before them is passed over.
+    /// Waits for a pattern of at most 255 octets (`recv_until "\r\n\r\n"`). Octets before it are
+    /// discarded.
     RecvUntil { pattern: Arc<[u8]>, within: Option<Nanos> },
     /// Waits (`delay 10 ms`, `delay uniform 1 ms 5 ms`, `delay exponential 10 ms`).
     Delay(Delay),
-    /// Gives a variable a value (`set x 5`, `set x random 1 10`, `set x clock`). Variables are
-    /// numbers of 32 bits and begin as 0.
+    /// Sets a variable (`set x 5`, `set x random 1 10`, `set x clock`). Variables are 32-bit
+    /// numbers and begin as 0.
     Set { variable: String, value: Value },
-    /// Adds to a variable, which stays in 0..=4,294,967,295 (`add x 1`, `add x -1`).
+    /// Adds to a variable, which saturates at 0 and 4,294,967,295 (`add x 1`, `add x -1`).
     Add { variable: String, value: i64 },
-    /// Adds to a counter that reports have of the template and its side (`count pages`, `count
-    /// octets 1460`, `count rounds x`, `count waited elapsed x`).
+    /// Adds to a counter that reports show for the template and side (`count pages`, `count octets
+    /// 1460`, `count rounds x`, `count waited elapsed x`).
     Count { counter: String, amount: Amount },
-    /// Names the template of which this flow, or the one that began it, begins a flow next (`next
-    /// page`, `next "template 2"`).
+    /// Names the template whose flow this flow, or its parent, begins next (`next page`,
+    /// `next "template 2"`).
     Next(String),
-    /// Begins a flow of a template, between the same client and server if they are its, and waits
-    /// until that is over (`begin page`); without a name, of the one that was named last (`begin`).
+    /// Begins a flow of a template, between the same client and server if they belong to it, and
+    /// waits for its end (`begin page`); without a name, of the template that was named last
+    /// (`begin`).
     Begin(Option<String>),
-    /// A place to jump to (`label again`).
+    /// A target of jumps (`label again`).
     Label(String),
-    /// Goes to a label (`jump again`, `jump again if x < 5`, `jump again if elapsed x < 2 s`).
+    /// Jumps to a label (`jump again`, `jump again if x < 5`, `jump again if elapsed x < 2 s`).
     Jump { label: String, condition: Option<Condition> },
-    /// Repeats what stands up to its [`Instruction::End`] (`loop 3`, `loop until x >= 5`,
-    /// `loop forever`). A server whose endless loop begins with a `recv` or `recv_until` has come
-    /// to its end when the client closes there.
+    /// Repeats the instructions up to its [`Instruction::End`] (`loop 3`, `loop until x >= 5`,
+    /// `loop forever`). A server whose endless loop begins with a `recv` or `recv_until` has
+    /// finished when the client closes there.
     Loop(Times),
     /// Ends a loop (`end`).
     End,
-    /// Says that no more is sent (`close`). What stands behind it can still receive.
+    /// Closes the sending direction (`close`). Later instructions can still receive.
     Close,
     /// Ends the flow at once, by a RST over TCP (`reset`).
     Reset,
-    /// Waits until all that was sent is acknowledged (`flush`).
+    /// Waits until all sent data is acknowledged (`flush`).
     Flush,
-    /// Waits until the peer sends no more, and passes over what it still sends (`wait_peer_close`).
-    /// Over UDP, which says no end, that is when nothing came for the flow's `udp_idle`; the program
-    /// is at its end then, whoever ends the flow.
+    /// Waits until the peer closes, and discards its further data (`wait_peer_close`). UDP has
+    /// no close; there it waits for a silence of the flow's `udp_idle`, and the program has
+    /// finished then, whichever side ends the flow.
     WaitPeerClose,
-    /// Sends what follows in the text of the program at this rate at most: each `tick` as many
-    /// octets as the rate allows (`rate 125000 every 10 ms`: octets a second). Rate 0 takes the
-    /// limit away (`rate 0`).
+    /// Limits the rate of the following sends in program text: at each `tick`, as many octets as
+    /// the rate allows (`rate 125000 every 10 ms`: octets per second). Rate 0 removes the limit
+    /// (`rate 0`).
     Rate { octets_per_second: u64, tick: Nanos },
     /// Sends a message as one datagram (`send_packet "..."`).
     SendPacket(MessageRef),
-    /// Waits for so many datagrams, at least 1 (`recv_packets 3 within 2 s`); `take` copies octets
-    /// of each into a variable.
+    /// Waits for this number of datagrams, at least 1 (`recv_packets 3 within 2 s`); `take` copies
+    /// octets of each into a variable.
     RecvPackets { packets: u32, take: Option<Take>, within: Option<Nanos> },
-    /// Waits for datagrams that have so many octets in all (`recv_packet_octets 3000 within 2 s`).
-    /// The last may bring more.
+    /// Waits for datagrams with this number of octets in total (`recv_packet_octets 3000 within 2
+    /// s`). The last may exceed it.
     RecvPacketOctets { octets: u32, within: Option<Nanos> },
-    /// What stands behind it in the text and receives without a `within` ends the flow when nothing
-    /// came for so long (`keepalive 30 s`); 0 takes that away. The probes of TCP are a tunable of
-    /// the flow's class instead.
+    /// Time limit for following receives, in program text, that have no `within`: the flow ends
+    /// when nothing was received for this time (`keepalive 30 s`); 0 removes the limit. TCP's
+    /// probes are a tunable of the flow's class instead.
     Keepalive(Nanos),
-    /// Waits for an HTTP/1 response, of any length, framed by Content-Length, chunks or the end of
-    /// the flow (`http_response`). A response that closes the connection ends the program as if it
-    /// had reached its end.
+    /// Waits for an HTTP/1 response of any length, delimited by Content-Length, chunks or the end
+    /// of the flow (`http_response`). A response that closes the connection ends the program as if
+    /// it had reached its end.
     HttpResponse {
-        /// It answers a HEAD: no body follows (`http_response head`).
+        /// The response to a HEAD: it has no body (`http_response head`).
         head: bool,
         within: Option<Nanos>,
     },
     /// Answers HTTP/1 requests until the client closes (`http_serve 200 text/html 1024`): GET, POST
-    /// and others with a body of so many octets, HEAD without one. Keeps the connection as the
-    /// request wishes; refuses what is no request with 400.
+    /// and others with a body of this size, HEAD without one. Keeps or closes the connection as the
+    /// request asks; answers malformed requests with 400.
     HttpServe { status: u16, content_type: String, body: u32 },
-    /// Takes a value out of the last answer, for `${value:NAME}` in what is sent from now on
-    /// (`extract token = json data.token`, `extract id = regex "id=(\d+)"`, `extract tag = header
-    /// ETag`). An answer that has none ends the flow.
+    /// Extracts a value from the last answer, for `${value:NAME}` in later messages (`extract token
+    /// = json data.token`, `extract id = regex "id=(\d+)"`, `extract tag = header ETag`). An answer
+    /// without it ends the flow.
     Extract { name: String, from: Origin },
-    /// Ends the flow if the last answer is not so (`check status 200`, `check length 512`, `check
+    /// Ends the flow unless the last answer passes (`check status 200`, `check length 512`, `check
     /// sha256 HEX`, `check regex "welcome"`).
     Check(Check),
-    /// Goes on if the last answer redirects to the same server, whose path is `${value:location}`
-    /// then; else jumps to a label (`unless_redirect done`, `unless_redirect done www.test`: other
-    /// hosts are other servers).
+    /// Continues if the last answer redirects to the same server, with the path in
+    /// `${value:location}`; otherwise jumps to a label (`unless_redirect done`, `unless_redirect
+    /// done www.test`: other hosts are other servers).
     UnlessRedirect { label: String, host: String },
 }
 
@@ -132,23 +131,23 @@ pub enum Instruction {
 pub enum Origin {
     /// A field of a JSON body: `data.items[0].id`, or a pointer of RFC 6901, `/data/items/0/id`.
     Json(String),
-    /// The first group of a regular expression, or all that it matches, in the body.
+    /// The first group of a regular expression, or the whole match, in the body.
     Regex(String),
     /// A header field.
     Header(String),
 }
 
-/// What an answer should be.
+/// A condition on an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
     Status(u16),
-    /// Octets of the body, chunks taken off.
+    /// Octets of the body, without chunk framing.
     Length(u64),
-    /// Of the body.
+    /// Hash of the body.
     Sha256([u8; 32]),
-    /// Matches somewhere in the body.
+    /// Matches anywhere in the body.
     Regex(String),
-    /// It does not redirect: neither to another host nor after all that was followed.
+    /// It does not redirect, neither to another host nor after all redirections that were followed.
     NoRedirect,
 }
 
@@ -159,39 +158,39 @@ pub enum MessageRef {
     Given(Message),
 }
 
-/// How long.
+/// A duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delay {
     Fixed(Nanos),
-    /// From the first to the last, both included.
+    /// Between both, inclusive.
     Uniform(Nanos, Nanos),
-    /// With this mean; at most a hundred times it.
+    /// With this mean; at most 100 times as long.
     Exponential(Nanos),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
     Constant(u32),
-    /// Uniform, both ends included; drawn by the seed and the flow.
+    /// Uniform, inclusive; drawn from the seed and the flow.
     Random(u32, u32),
-    /// Now, in milliseconds, for [`Condition::elapsed`].
+    /// The current time in milliseconds, for [`Condition::elapsed`].
     Clock,
 }
 
-/// How much is added to a counter.
+/// The increment of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Amount {
     Constant(u32),
-    /// What a variable has.
+    /// The value of a variable.
     Variable(String),
-    /// Milliseconds since a variable was set to the clock; 0 as long as it is ahead.
+    /// Milliseconds since a variable was set to the clock; 0 if its time is in the future.
     Elapsed(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Times {
     Count(u32),
-    /// Looked at before each pass.
+    /// Checked before each pass.
     Until(Condition),
     Forever,
 }
@@ -200,8 +199,8 @@ pub enum Times {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     pub variable: String,
-    /// Compared are the milliseconds that have passed since the variable was set to the clock; 0 as
-    /// long as it is ahead.
+    /// Compares the milliseconds since the variable was set to the clock; 0 if its time is in the
+    /// future.
     pub elapsed: bool,
     pub compare: Compare,
     pub value: u32,
@@ -217,13 +216,13 @@ pub enum Compare {
     GreaterOrEqual,
 }
 
-/// Octets of a datagram into a variable: `id = be16 at 0`, `call = hex8 at 57`. A datagram that is
-/// too short is an error of the flow ([`crate::ProtocolError::TooShort`]).
+/// Copies octets of a datagram into a variable: `id = be16 at 0`, `call = hex8 at 57`. A datagram
+/// that is too short is an error of the flow ([`crate::ProtocolError::TooShort`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Take {
     pub variable: String,
     pub form: TakeForm,
-    /// Octets from the datagram's begin.
+    /// Offset in the datagram, octets.
     pub offset: u32,
 }
 
@@ -237,12 +236,12 @@ pub enum TakeForm {
     Hex8,
 }
 
-/// What is wrong with a program.
+/// An error in a program.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("program {program:?}{}: {mistake}", place(*.instruction))]
 pub struct ProgramError {
     pub program: String,
-    /// From 1; 0 if it is of the program as a whole.
+    /// From 1; 0 for the program as a whole.
     pub instruction: usize,
     pub mistake: Mistake,
 }
@@ -349,11 +348,11 @@ impl Program {
         crate::ProgramBuilder::new(name, Role::Server, Transport::Udp)
     }
 
-    /// From the text form of its instructions, one each. Names in `messages` are those that
-    /// instructions may say.
+    /// Parses the text form of instructions, one each. `messages` are those that instructions may
+    /// name.
     ///
     /// # Errors
-    /// The first instruction that is none, with its number; or what [`check`](Self::check) finds.
+    /// The first invalid instruction, with its number; or an error of [`check`](Self::check).
     pub fn parse<'a>(
         name: impl Into<String>,
         role: Role,
@@ -364,8 +363,8 @@ impl Program {
         Self::parse_with_data(name, role, transport, instructions, messages, None)
     }
 
-    /// The same, with columns of `data` in what instructions send in quotes; those of `messages`
-    /// have theirs ([`Message::with_data`]).
+    /// [`parse`](Self::parse) with columns of `data` in quoted messages; named `messages` have
+    /// their own ([`Message::with_data`]).
     ///
     /// # Errors
     /// As [`parse`](Self::parse), or if there is no such column.
@@ -412,7 +411,7 @@ impl Program {
         })
     }
 
-    /// Templates that it begins flows of.
+    /// Templates whose flows it begins.
     pub fn begins(&self) -> impl Iterator<Item = &str> {
         self.instructions.iter().filter_map(|instruction| match instruction {
             Instruction::Next(template) | Instruction::Begin(Some(template)) => {
@@ -422,19 +421,19 @@ impl Program {
         })
     }
 
-    /// The instructions as lines of text, which [`parse`](Self::parse) reads back.
+    /// The instructions as lines of text; [`parse`](Self::parse) reverses it.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         self.instructions.iter().map(ToString::to_string).collect()
     }
 
     /// # Errors
-    /// The first mistake, by the number of its instruction.
+    /// The first error, with the number of its instruction.
     pub fn check(&self) -> Result<(), ProgramError> {
         crate::code::compile(self).map(|_| ())
     }
 
-    /// With `${template:NAME}` in all messages replaced by what `values` has for NAME.
+    /// Replaces `${template:NAME}` in all messages by the value of NAME.
     ///
     /// # Errors
     /// If a name has no value.
@@ -473,7 +472,7 @@ impl Origin {
 }
 
 impl Check {
-    /// Of a regular expression.
+    /// Its regular expression.
     pub(crate) fn text(&self) -> &str {
         if let Self::Regex(text) = self { text } else { "" }
     }

@@ -1,11 +1,11 @@
-//! Stands in for `tls` in a build without that feature: no settings can be met, and so no program
-//! has sessions.
+//! Replaces `tls` in builds without that feature: all settings are refused, so no program has
+//! sessions.
 
 use squall_tcp::{Event, Piece};
 
 use crate::{Apps, FlowSocket, Observer, ProgramId, TlsSettings, TlsSettingsError};
 
-/// There is none.
+/// Has no values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tls {}
 
@@ -19,7 +19,7 @@ impl Tls {
     }
 }
 
-/// No piece has it: messages are fewer.
+/// No piece has this bit, because there are fewer messages.
 pub(crate) const SESSION: u32 = 1 << 31;
 
 #[derive(Clone, Debug, Default)]

@@ -1,4 +1,4 @@
-//! What a run of programs tells.
+//! Reports of running programs.
 
 use std::fmt;
 
@@ -7,50 +7,49 @@ use squall_units::Nanos;
 
 use crate::ProgramId;
 
-/// Is told what happens to the flows of [`crate::Apps`]. Each call is inlined; those that are left
-/// out cost nothing.
+/// Receives the events of the flows of [`crate::Apps`]. Calls are inlined; methods without an
+/// implementation cost nothing.
 ///
-/// Durations are measured in steps of 256 ns, up to 18 minutes (longer ones lose whole turns of
-/// 18.3 minutes).
+/// Durations have steps of 256 ns and wrap after 18.3 minutes.
 pub trait Observer {
-    /// The handshake is done, `setup` after the instant that [`crate::Apps::client`] was given;
+    /// The handshake is complete, `setup` after the instant given to [`crate::Apps::client`];
     /// servers: 0.
     #[inline]
     fn established(&mut self, _program: ProgramId, _setup: Nanos) {}
 
-    /// The first octet of an answer came, so long after its request was begun (clients).
+    /// The first octet of an answer arrived, `took` after the request began (clients).
     #[inline]
     fn first_octet(&mut self, _program: ProgramId, _took: Nanos) {}
 
-    /// A request was answered: from the begin of sending to the last octet that was waited for
+    /// A request was answered; `took` runs from the start of sending to the last expected octet
     /// (clients).
     #[inline]
     fn transaction(&mut self, _program: ProgramId, _took: Nanos) {}
 
-    /// So many requests were handed over as a whole, whose answers are waited for (clients).
+    /// `requests` requests whose answers are awaited were handed over completely (clients).
     #[inline]
     fn requested(&mut self, _program: ProgramId, _requests: u32) {}
 
-    /// An answer redirects, and one more request follows it ([`crate::Apps::requests`] does not
-    /// have it).
+    /// An answer redirects, and a further request follows, which [`crate::Apps::requests`] does not
+    /// count.
     #[inline]
     fn redirected(&mut self, _program: ProgramId) {}
 
-    /// Octets that the program handed over to be sent.
+    /// The program handed over octets to be sent.
     #[inline]
     fn sent(&mut self, _program: ProgramId, _octets: u32) {}
 
-    /// Octets that came in order.
+    /// Octets arrived in order.
     #[inline]
     fn received(&mut self, _program: ProgramId, _octets: u32) {}
 
-    /// An HTTP response that came as a whole (client), or what was answered (server): the class of
-    /// its status, 1 to 5; 6 and 7 of what is no status of HTTP.
+    /// A complete HTTP response (client), or a sent answer (server): the class of its status, 1 to
+    /// 5; 6 and 7 for numbers that HTTP does not define.
     #[inline]
     fn status(&mut self, _program: ProgramId, _class: u8) {}
 
-    /// The handshake of TLS is done, `took` after that of TCP; of an earlier session, `resumed`;
-    /// with this cipher suite (`TLS13_AES_128_GCM_SHA256`).
+    /// The TLS handshake is complete, `took` after TCP's; `resumed`: an earlier session was
+    /// resumed; with this cipher suite (`TLS13_AES_128_GCM_SHA256`).
     #[inline]
     fn secured(
         &mut self,
@@ -65,78 +64,77 @@ pub trait Observer {
     #[inline]
     fn insecure(&mut self, _program: ProgramId, _why: &dyn fmt::Display) {}
 
-    /// So many more octets of what the program handed over went into a TLS session.
+    /// `octets` more of the program's data were encrypted.
     #[inline]
     fn encrypted(&mut self, _program: ProgramId, _octets: u32) {}
 
-    /// The peer closed the flow without closing its TLS session: whether something is missing,
-    /// nobody knows.
+    /// The peer closed the flow without closing its TLS session, so that data may be missing.
     #[inline]
     fn truncated(&mut self, _program: ProgramId) {}
 
-    /// The program added to its counter of this number ([`crate::Apps::counters`]).
+    /// The program added to the counter with this number ([`crate::Apps::counters`]).
     #[inline]
     fn counted(&mut self, _program: ProgramId, _counter: u16, _amount: u32) {}
 
-    /// The program came to its end.
+    /// The program reached its end.
     #[inline]
     fn finished(&mut self, _program: ProgramId) {}
 
-    /// The peer did not do what the program says; the flow is ended.
+    /// The peer deviated from the program; the flow is ended.
     #[inline]
     fn protocol_error(&mut self, _program: ProgramId, _error: ProtocolError) {}
 
-    /// The flow is no more; `finished`: the program had come to its end.
+    /// The flow has ended; `finished`: the program had reached its end.
     #[inline]
     fn gone(&mut self, _program: ProgramId, _reason: Reason, _finished: bool) {}
 }
 
-/// Nobody listens.
+/// Ignores all events.
 impl Observer for () {}
 
-/// How a peer departed from the program.
+/// How a peer deviated from the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ProtocolError {
     /// Octets that no instruction waits for.
     UnexpectedData,
-    /// The peer closed before all was there that is waited for; a datagram shorter than what is
-    /// taken from it.
+    /// The peer closed before all expected octets arrived; or a datagram is too short for an
+    /// extraction.
     TooShort,
-    /// Nothing came `within` the time that the instruction allows.
+    /// Nothing arrived `within` the instruction's time.
     NoAnswer,
-    /// No HTTP, or lengths that contradict each other.
+    /// No HTTP, or contradictory lengths.
     BadHttp,
-    /// Our own: a datagram is longer than a packet may be.
+    /// This side's error: a datagram exceeds a packet.
     LongDatagram,
-    /// An answer has another status than it should ...
+    /// An answer has an unexpected status.
     CheckStatus,
-    /// ... or a body of another length ...
+    /// An answer's body has an unexpected length.
     CheckLength,
-    /// ... or of another hash ...
+    /// An answer's body has an unexpected hash.
     CheckHash,
-    /// ... or one in which a regular expression matches nowhere.
+    /// A regular expression does not match an answer's body.
     CheckRegex,
     /// An answer still redirects: to another host, or after all redirections that are followed.
     CheckRedirect,
-    /// What is to be taken from an answer is not in it.
+    /// An answer lacks a value to be extracted.
     NoValue,
-    /// An answer that is to be looked at is longer than is kept (16 MiB).
+    /// An answer that is to be evaluated exceeds 16 MiB.
     LongAnswer,
-    /// The server closes behind this answer, and the program has more to ask (RFC 9112 §9.6).
+    /// The server closes after this answer, while the program has further requests (RFC 9112 §9.6).
     ClosedEarly,
-    /// Our own: a flow that the program begins could not begin.
+    /// This side's error: a flow requested by the program could not begin.
     NotBegun,
     /// The peer refused the TLS session by an alert.
     TlsAlert,
-    /// Its certificate is not what it should be.
+    /// The peer's certificate was not accepted.
     TlsCertificate,
-    /// There is no version, cipher or protocol that both have.
+    /// The peers have no common version, cipher suite or protocol.
     TlsIncompatible,
-    /// What came is no TLS, or was damaged.
+    /// The peer's octets are no TLS, or damaged.
     TlsBroken,
-    /// The peer closed before the session began.
+    /// The peer closed before the session was established.
     TlsClosed,
-    /// ... or took too long for it.
+    /// The session was not established in time.
     TlsTimeout,
 }
 
@@ -165,7 +163,7 @@ impl ProtocolError {
         Self::TlsTimeout,
     ];
 
-    /// For reports: `unexpected_data`.
+    /// The name in reports: `unexpected_data`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -192,7 +190,7 @@ impl ProtocolError {
         }
     }
 
-    /// Of the session that the program is inside of.
+    /// Whether it concerns the TLS session around the program.
     pub(crate) fn is_of_tls(self) -> bool {
         self >= Self::TlsAlert
     }
@@ -211,7 +209,7 @@ pub struct Counts {
     /// By hundreds: `statuses[2]` are 2xx.
     pub statuses: [u64; 10],
     pub finished: u64,
-    /// By the numbers of counters, whose programs they are of does not matter.
+    /// By counter number, over all programs.
     pub counted: Vec<u64>,
     /// In the order of [`ProtocolError::ALL`].
     pub protocol_errors: [u64; ProtocolError::COUNT],

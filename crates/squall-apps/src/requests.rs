@@ -1,22 +1,22 @@
-//! How many requests a client's program makes, which is known before it runs unless chance or the
-//! peer decides it: a flow that ends earlier has made fewer.
+//! Counts the requests of a client's program. The number is known before it runs unless chance or
+//! the peer decides it; a flow that ends early has made fewer.
 
 use crate::code::Op;
 
-/// Requests and answers on the way from an operation to the end of what is looked at.
+/// Requests and answers from an operation to the end of the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sum {
     requests: u64,
     answers: u64,
-    /// A request waits for its answer there.
+    /// A request waits for its answer at the end.
     asked: bool,
 }
 
-/// By whether a request waits for its answer; `None`: it depends.
+/// By whether a request waits for its answer at the start; `None`: it varies.
 type Sums = [Option<Sum>; 2];
 
-/// Writes into each sending how many requests are complete with it. The requests of the whole
-/// program; `None`: there are none, or their number is not known. Redirections are left out.
+/// Writes into each send how many requests it completes. Returns the requests of the whole program;
+/// `None`: there are none, or the number is unknown. Redirections do not count.
 pub fn count(ops: &mut [Op]) -> Option<u64> {
     for at in 0..ops.len() {
         let answers = answers_of(ops, at);
@@ -24,11 +24,11 @@ pub fn count(ops: &mut [Op]) -> Option<u64> {
             *requests = answers;
         }
     }
-    // Loops inside of others end before these do.
+    // Inner loops end before outer ones.
     let mut loops: Vec<(usize, u64, Sums)> = Vec::new();
     for at in 0..ops.len() {
         let Op::Again { register, to } = ops[at] else { continue };
-        // Set right before the first pass.
+        // The counter is set right before the first pass.
         let Some(&Op::Set { register: set, value }) = ops.get((to as usize).wrapping_sub(1)) else {
             return None;
         };
@@ -42,8 +42,8 @@ pub fn count(ops: &mut [Op]) -> Option<u64> {
     (all.requests > 0 && all.requests == all.answers).then_some(all.requests)
 }
 
-/// Whether a program whose requests are known has more to send or to wait for, from operation `at`
-/// on. `passes`: how many a counted loop still has, the one that is under way included.
+/// Whether a program with a known number of requests has more to send or to wait for from operation
+/// `at` on. `passes`: the passes that a counted loop has left, the current one included.
 pub fn is_left(ops: &[Op], mut at: usize, passes: impl Fn(u8) -> u32) -> bool {
     let asks = |op: &Op| {
         matches!(op, Op::Send { .. } | Op::SendSlice { .. } | Op::HttpResponse { .. })
@@ -61,13 +61,13 @@ pub fn is_left(ops: &[Op], mut at: usize, passes: impl Fn(u8) -> u32) -> bool {
                 at += 1;
             }
             op if asks(&op) => return true,
-            // Either way has as many.
+            // Both branches have the same number.
             _ => at += 1,
         }
     }
 }
 
-/// Whether the operation waits for an answer, and then whether it is the last part of one.
+/// Whether the operation waits for an answer; if so, whether for its last part.
 fn is_answer(op: &Op) -> Option<bool> {
     match *op {
         Op::Recv { answered, .. }
@@ -79,15 +79,15 @@ fn is_answer(op: &Op) -> Option<bool> {
     }
 }
 
-/// The answer that an operation completes while a request waits, and whether one waits behind it.
+/// The answer that an operation completes while a request waits, and whether one waits after it.
 fn answer(op: &Op) -> Option<(u64, bool)> {
     let last = is_answer(op)?;
-    // Several answers may come to several requests in one piece.
+    // One read may complete the answers of several requests.
     let complete = last || matches!(op, Op::HttpResponse { .. });
     Some((u64::from(complete), !last))
 }
 
-/// Answers that are waited for behind the sending at `at`, and before the next.
+/// Answers awaited between the send at `at` and the next send.
 fn answers_of(ops: &[Op], at: usize) -> u32 {
     if !matches!(ops[at], Op::Send { .. }) {
         return 0;
@@ -119,8 +119,8 @@ fn answers_of(ops: &[Op], at: usize) -> u32 {
     answers
 }
 
-/// From the first operation of a region to its end; `loops`: those inside of it, by the operation
-/// that ends them, with their passes and what one of them comes to.
+/// Sums from the first operation of a region to its end; `loops`: the loops inside, by the
+/// operation that ends them, with their passes and the sums of one pass.
 fn sums(ops: &[Op], (from, end): (usize, usize), loops: &[(usize, u64, Sums)]) -> Sums {
     let nothing = |asked| Some(Sum { requests: 0, answers: 0, asked });
     let mut rest: Vec<Sums> = vec![[nothing(false), nothing(true)]; end - from + 1];
@@ -187,7 +187,7 @@ mod tests {
             (&["send \"a\"", "recv 1", "close"][..], Some(1)),
             // Several parts of one answer.
             (&["send \"a\"", "recv 1", "recv 2"], Some(1)),
-            // The server speaks first.
+            // The server sends first.
             (&["recv 3", "send \"a\"", "recv 1"], Some(1)),
             (
                 &["loop 3", "send \"a\"", "recv 1", "loop 4", "send \"b\"", "recv 1", "end", "end"],
@@ -195,7 +195,7 @@ mod tests {
             ),
             (&["send \"head\"", "send \"body\"", "http_response"], Some(1)),
             (&["send \"two\"", "http_response", "http_response"], Some(2)),
-            // Nothing is waited for.
+            // No answer is awaited.
             (&["send \"a\"", "close"], None),
             (&["loop forever", "send \"a\"", "recv 1", "end"], None),
             (&["set x 0", "loop until x > 3", "send \"a\"", "recv 1", "add x 1", "end"], None),
@@ -214,9 +214,9 @@ mod tests {
                 ],
                 Some(1),
             ),
-            // Answers that no single sending has asked for.
+            // Answers that belong to no single send.
             (&["loop 3", "send \"a\"", "end", "recv 3"], None),
-            // In parts, by a rate.
+            // In parts, because of a rate.
             (&["rate 10 B every 100 ms", "send \"0123456789\"", "recv 1"], Some(1)),
         ] {
             assert_eq!(of(lines), expected, "{lines:?}");

@@ -1,4 +1,4 @@
-//! Instructions as lines of text, as a profile has them.
+//! Text form of instructions, as profiles contain it.
 
 use std::{fmt, str::FromStr};
 
@@ -10,18 +10,18 @@ use crate::{
     message::{unescape, write_escaped},
 };
 
-/// Defines the words that texts of instructions begin with, and examples of each.
+/// Defines the first words of instructions, with examples.
 macro_rules! instructions {
     (
         $first:ident $first_word:literal $first_example:literal
         $(, $variant:ident $word:literal $example:literal)* $(,)?
     ) => {
         impl Instruction {
-            /// Each word, and examples with commas between them.
+            /// Each word, and examples separated by commas.
             pub const WORDS: &[(&str, &str)] =
                 &[($first_word, $first_example) $(, ($word, $example))*];
 
-            /// The word that its text begins with.
+            /// The first word of its text.
             #[must_use]
             pub fn word(&self) -> &'static str {
                 match self {
@@ -118,13 +118,13 @@ impl FromStr for Instruction {
     }
 }
 
-/// Instructions of several words, by the text after the first one.
+/// Instructions of several words; `rest` is the text after the first.
 impl<'a> Line<'a> {
     fn recv_until(self, rest: &'a str) -> Result<Instruction, Mistake> {
         let (pattern, within) = match rest.rfind('"').filter(|at| *at > 0) {
             Some(at) => {
-                let (pattern, behind) = rest.split_at(at + 1);
-                (pattern, self.within(behind)?.1)
+                let (pattern, tail) = rest.split_at(at + 1);
+                (pattern, self.within(tail)?.1)
             }
             None => (rest, None),
         };
@@ -292,13 +292,13 @@ const DEFAULT_TICK: Nanos = Nanos(10_000_000);
 #[derive(Clone, Copy)]
 struct Line<'a> {
     text: &'a str,
-    /// What to try.
+    /// A suggestion for the error.
     hint: &'static str,
 }
 
 impl<'a> Line<'a> {
     fn wrong(self, expected: &'static str) -> Mistake {
-        // A message may be long.
+        // Messages may be long.
         let mut found: String = self.text.chars().take(80).collect();
         if found.len() < self.text.len() {
             found.push_str("...");
@@ -329,7 +329,7 @@ impl<'a> Line<'a> {
         Ok(text.into())
     }
 
-    /// A name, in quotes if it has other characters than names of programs have.
+    /// A name, in quotes unless it consists of the characters of program names.
     fn template(self, text: &str) -> Result<String, Mistake> {
         match self.quoted(text) {
             Some(text) => {
@@ -353,7 +353,7 @@ impl<'a> Line<'a> {
         text.trim().parse().map_err(|_| self.wrong("a duration"))
     }
 
-    /// What stands before `within`, and the time behind it.
+    /// Splits off `within` and its time.
     fn within(self, text: &'a str) -> Result<(&'a str, Option<Nanos>), Mistake> {
         let text = text.trim();
         let at = if text.starts_with("within ") {
@@ -378,7 +378,7 @@ impl<'a> Line<'a> {
         let Some(both) = text.strip_prefix("uniform ") else {
             return Ok(Delay::Fixed(self.time(text)?));
         };
-        // Each of the two may be a number and its unit, or one word.
+        // Each of the two is a number with a unit, or one word.
         let words: Vec<&str> = both.split_whitespace().collect();
         (1..words.len())
             .find_map(|at| {
@@ -408,7 +408,7 @@ impl<'a> Line<'a> {
             [variable, compare, value] if !elapsed => (variable, compare, self.number(value)?),
             [variable, compare, ref value @ ..] if elapsed && !value.is_empty() => {
                 let millis = self.time(&value.join(" "))?.0 / 1_000_000;
-                let millis = u32::try_from(millis).ok().filter(|millis| *millis <= LONGEST);
+                let millis = u32::try_from(millis).ok().filter(|millis| *millis <= MAX_ELAPSED_MS);
                 let wrong = || self.wrong("a time of at most 24 days");
                 (variable, compare, millis.ok_or_else(wrong)?)
             }
@@ -436,8 +436,9 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(letter)
 }
 
-/// Milliseconds that can be told from times ahead.
-const LONGEST: u32 = i32::MAX as u32;
+/// Half of the range of the millisecond clock: a longer time could not be distinguished from one in
+/// the future.
+const MAX_ELAPSED_MS: u32 = i32::MAX as u32;
 
 const COMPARES: &[(Compare, &str)] = &[
     (Compare::Equal, "=="),
@@ -455,7 +456,7 @@ const FORMS: &[(TakeForm, &str)] = &[
     (TakeForm::Hex8, "hex8"),
 ];
 
-/// Reads back as itself.
+/// Parses back to itself.
 impl fmt::Display for Instruction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())?;

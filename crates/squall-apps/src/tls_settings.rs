@@ -1,25 +1,25 @@
-//! What can be said of TLS sessions, as values.
+//! Settings of TLS sessions, as values.
 
-/// What can be said of the TLS sessions of a template. Default: TLS 1.3, a new handshake for each
-/// flow, a certificate that is made for the run, and no look at that of the peer.
+/// Settings of a template's TLS sessions. Default: TLS 1.3, a new handshake for each flow, a
+/// certificate generated for the run, and no verification of the peer's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// Whom clients ask for (SNI), and whom the certificate that is made is for; an address is not
-    /// sent. `None`: the server's address.
+    /// The name that clients ask for (SNI), and that the generated certificate has; an address is
+    /// not sent. `None`: the server's address.
     pub server_name: Option<String>,
-    /// Protocols that are offered or accepted, in order (ALPN).
+    /// Protocols that are offered or accepted, in order of preference (ALPN).
     pub alpn: Vec<String>,
-    /// PEM: clients verify the certificate of the server by these.
+    /// PEM: authorities by which clients verify the server.
     pub ca: Option<Vec<u8>>,
-    /// PEM: the chain of the server, and its key.
+    /// PEM: the server's chain and key.
     pub certificate: Option<(Vec<u8>, Vec<u8>)>,
-    /// PEM: the chain that clients show to servers that ask for one, and its key.
+    /// PEM: the chain and key of clients, for servers that request a certificate.
     pub client_certificate: Option<(Vec<u8>, Vec<u8>)>,
-    /// PEM: servers ask clients for a certificate, and verify it by these.
+    /// PEM: authorities by which servers verify clients, whose certificate they then request.
     pub client_ca: Option<Vec<u8>>,
-    /// Servers give tickets, and clients use them.
+    /// Servers issue tickets, and clients use them.
     pub resumption: bool,
-    /// Of which the highest that both have is used. Empty: TLS 1.3.
+    /// The highest common version is used. Empty: TLS 1.3.
     pub versions: Vec<TlsVersion>,
 }
 
@@ -29,7 +29,7 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// What is wrong with a setting, which is `setting`.
+/// An error in the setting named `setting`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct TlsSettingsError {

@@ -1,4 +1,4 @@
-//! A capture of what is no attack, mixed in.
+//! A capture of benign traffic, mixed with the attacks.
 
 use std::{
     collections::HashMap,
@@ -16,10 +16,10 @@ use squall_wire::link::to_ethernet;
 
 use crate::{CLIENT_MAC, Line, SERVER_MAC, Timed};
 
-/// What a capture holds: who began each flow, and when.
+/// The flows of a capture, with the client and the time of each.
 pub struct Survey {
     path: PathBuf,
-    /// By the keys that both directions share.
+    /// By the key that both directions share.
     flows: HashMap<FlowKey, Seen>,
     first: u64,
     last: u64,
@@ -28,21 +28,21 @@ pub struct Survey {
 }
 
 struct Seen {
-    /// Of the first frame, which its client sent.
+    /// Key of the first frame, which the client sent.
     key: FlowKey,
     begin: u64,
     end: u64,
     frames: u32,
 }
 
-/// `None`: `mistakes` say why not.
-pub fn survey(said: &Said, mistakes: &mut Mistakes<'_>) -> Option<Survey> {
-    let told = match Survey::of(Path::new(&said.text)) {
+/// `None` if the capture is unusable, with the reason in `mistakes`.
+pub fn survey(file: &Said, mistakes: &mut Mistakes<'_>) -> Option<Survey> {
+    let reason = match Survey::of(Path::new(&file.text)) {
         Ok(survey) if survey.frames > 0 => return Some(survey),
-        Ok(_) => format!("{} has no frame to send", said.text),
+        Ok(_) => format!("{} has no frame to send", file.text),
         Err(error) => error,
     };
-    mistakes.note(said, &told, "`squall info` shows what is in a capture");
+    mistakes.note(file, &reason, "`squall info` shows what is in a capture");
     None
 }
 
@@ -79,8 +79,8 @@ impl Survey {
         Ok(survey)
     }
 
-    /// The capture over and over until `end` has come, whole and at least once, and a label of each
-    /// of its flows, numbered from `number` on.
+    /// Repeats the whole capture until `end`, at least once. Labels its flows with numbers from
+    /// `number` on.
     pub fn line(&self, end: Nanos, number: u64) -> (Line, Vec<Label>) {
         let period = self.period();
         let loops = end.0.div_ceil(period).max(1);
@@ -131,29 +131,29 @@ impl Survey {
         (Arc::new(line), labels)
     }
 
-    /// Of all frames, without FCS.
+    /// Mean rate of the frames without FCS.
     pub fn octets_per_second(&self) -> f64 {
         self.octets as f64 * 1e9 / self.period() as f64
     }
 
-    /// From its beginning to that of the next loop: the last frame has a gap behind it such as the
-    /// others have.
+    /// Time from the start of one loop to the next: the span plus one mean gap after the last
+    /// frame.
     fn period(&self) -> u64 {
         let span = self.last - self.first;
         (span + span / self.frames.saturating_sub(1).max(1)).max(1_000_000)
     }
 }
 
-/// That of an Ethernet frame; `None`: it is no IP.
+/// Flow key of an Ethernet frame. `None` if it is not IP.
 fn flow(frame: &[u8]) -> Option<FlowKey> {
     let key = Headers::parse(frame, Link::Ethernet).key;
     key.is_ip().then_some(key)
 }
 
-/// Reads the capture again and again.
+/// Reads the capture repeatedly.
 struct Loops {
     path: PathBuf,
-    /// Of each flow, by the key that both directions share.
+    /// Key of the first frame of each flow, by the key that both directions share.
     first_keys: Arc<HashMap<FlowKey, FlowKey>>,
     reader: Option<CaptureReader<File>>,
     nth: u64,
@@ -174,7 +174,8 @@ impl Iterator for Loops {
             if self.reader.is_none() {
                 self.reader = Some(CaptureReader::open(&self.path).ok()?);
             }
-            // It was read to its end before: what has become unreadable since ends it.
+            // The survey has read it to its end. If it has become unreadable since, the loop ends
+            // here.
             let Some(packet) = self.reader.as_mut()?.next().ok().flatten() else {
                 self.reader = None;
                 self.nth += 1;

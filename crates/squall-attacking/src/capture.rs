@@ -1,5 +1,5 @@
-//! Attacks and what is mixed with them as one capture that is made while it is read: frames in the
-//! order of their times, in memory that does not grow with their number.
+//! Attacks and background as a single capture that is generated while it is read: frames in order
+//! of time, in memory that does not grow with their number.
 
 use std::{
     cmp::Reverse,
@@ -13,7 +13,7 @@ use squall_pcap::PcapFormat;
 use squall_rules::RuleSet;
 use squall_units::Nanos;
 
-/// A frame, and when it leaves.
+/// A frame and its departure time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timed {
     pub at: Nanos,
@@ -23,7 +23,7 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// A frame of what begins at `begin`.
+    /// `begin` is the start of the attack that the frame belongs to.
     pub fn of(frame: wire::Frame, begin: Nanos) -> Self {
         Timed {
             at: Nanos(begin.0.saturating_add(frame.at.0)),
@@ -33,24 +33,24 @@ impl Timed {
     }
 }
 
-/// Frames in the order of their times.
+/// Frames in order of time.
 pub type Timeline = Box<dyn Iterator<Item = Timed> + Send>;
 
-/// What takes its time each and may overlap the next: attacks that follow each other quickly,
+/// A sequence of items, each with a duration, that may overlap: attacks in quick succession,
 /// conversations of a template.
 pub trait Overlapping {
-    /// Before this none of the `nth` and later ones begins; `None`: there are no more.
+    /// Lower bound for the start of the `nth` and all later items. `None` after the last.
     fn earliest(&self, nth: usize) -> Option<Nanos>;
 
-    /// The frames of the `nth`, in the order of their times; `None`: there are no more.
+    /// The frames of the `nth` item in order of time. `None` after the last.
     fn frames(&self, nth: usize) -> Option<Vec<Timed>>;
 }
 
-/// The frames of all of them.
+/// Merges the frames of all items.
 pub struct Frames<O> {
     made: O,
     next: usize,
-    /// Frames of those that have begun: by time, then by which one's and number.
+    /// Frames of items that have started, by time, index of the item, and index within it.
     pending: BinaryHeap<Reverse<(Nanos, usize, usize, Timed)>>,
 }
 
@@ -79,13 +79,13 @@ impl<O: Overlapping> Iterator for Frames<O> {
     }
 }
 
-/// What the attacks of one section are made from.
+/// The inputs for the attacks of one section.
 #[derive(Clone)]
 pub struct Made {
     pub rules: Arc<RuleSet>,
     pub suite: Arc<Suite>,
     pub wire: wire::Settings,
-    /// Attacks whose frames these are.
+    /// Selects the attacks to be sent as frames.
     pub which: fn(&squall_attacks::suite::Attack) -> bool,
 }
 
@@ -99,13 +99,13 @@ impl Overlapping for Made {
         if !(self.which)(attack) {
             return Some(Vec::new());
         }
-        // What cannot be written has been counted when labels were made.
+        // Attacks that cannot be written were counted when labels were made.
         let (frames, _) = attack.frames(&self.rules, &self.wire).unwrap_or_default();
         Some(frames.into_iter().map(|frame| Timed::of(frame, attack.begin)).collect())
     }
 }
 
-/// Several timelines as one.
+/// Several timelines merged into one.
 pub struct Merged {
     lines: Vec<std::iter::Peekable<Timeline>>,
 }
@@ -130,7 +130,7 @@ impl Iterator for Merged {
     }
 }
 
-/// A timeline as a pcap in nanoseconds.
+/// A timeline as a pcap file with nanosecond timestamps.
 pub struct Capture<I> {
     frames: I,
     buffer: Vec<u8>,

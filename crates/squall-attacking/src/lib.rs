@@ -1,17 +1,17 @@
-//! Attacks of a profile: rules are read and solved ([`squall_attacks`]), attacks are placed in time
-//! and on hosts ([`prepare`]), and become one capture that is made while it is sent
-//! ([`Prepared::replaying`]); of a live run, conversations that TCP and UDP of our own speak
-//! ([`Live`]). What arrives at a second port is held against what left ([`Heard`]).
+//! The attacks of a profile. Rules are read and solved ([`squall_attacks`]); attacks are placed in
+//! time and on hosts ([`prepare`]). They become a capture that is generated while it is sent
+//! ([`Prepared::replaying`]) or, in a live run, conversations for Squall's own TCP and UDP
+//! ([`Live`]). Frames that arrive at a second port are compared with those sent ([`Heard`]).
 //!
-//! Opens no port, and sends nothing: what it makes is played by the engine as any other replay, and
-//! as any other flows.
+//! This crate opens no port and sends nothing: the engine plays its output like any other replay or
+//! flows.
 #![forbid(unsafe_code)]
 
 mod background;
 mod capture;
-mod heard;
 mod list;
 mod live;
+mod passage;
 mod rules;
 mod templates;
 
@@ -48,48 +48,49 @@ use squall_rules::{Protocol, RuleSet};
 use squall_units::{Division, MacAddr, Nanos};
 
 pub use capture::{Capture, Frames, Made, Merged, Overlapping, Timed, Timeline};
-pub use heard::Heard;
 pub use live::Live;
+pub use passage::Heard;
 pub use templates::list_templates;
 
-/// What can go wrong, and whose turn it is.
+/// Errors, by who can fix them.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The user's: something in the profile is wrong, each with its place.
+    /// The user: errors in the profile, each with its position.
     #[error("{0}")]
     Input(#[from] Diagnostics),
-    /// As [`Error::Input`], where there is no place to name.
+    /// Like [`Error::Input`], without a position.
     #[error("{0}")]
     Usage(String),
-    /// The machine's: a file that cannot be read or written.
+    /// The machine: a file that cannot be read or written.
     #[error("{0}")]
     Environment(String),
 }
 
-/// Whose frames leave by the first port, and whose by the second: by these a replay tells them
-/// apart.
+/// MAC addresses of clients and servers. A replay assigns frames to the first and second port by
+/// them.
 const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
-/// Attacks that are ready to leave.
+/// Attacks that are ready to be sent.
 #[derive(Clone)]
 pub struct Prepared {
-    /// Of [`Profile::ports`]: where clients stand, and servers if they have a port of their own.
+    /// Index in [`Profile::ports`]: the port of the clients, and of the servers unless they have
+    /// `port2`.
     pub port: usize,
     pub port2: Option<usize>,
-    /// In the order of the profile, then of their beginnings; times from the beginning of the run.
+    /// In the order of the profile, then by start; times count from the start of the run.
     pub labels: Arc<Vec<Label>>,
     pub reports: Vec<AttackReport>,
-    /// The rules of each, and what became of them.
+    /// The rules of each attack section and their outcomes.
     solved: Vec<Option<SolvedRules>>,
-    /// What leaves as frames: a replay of each of the profile's attacks.
-    replays: Vec<OfFrames>,
-    /// Ports that frames leave by, clients' and servers'.
+    /// Attacks sent as frames: one replay for each attack section of the profile.
+    replays: Vec<AttackReplay>,
+    /// Ports that send frames: the clients', then the servers'.
     pub ways: Vec<usize>,
-    /// Of a live run, what is spoken by TCP and UDP of our own.
+    /// Attacks played by Squall's own TCP and UDP.
     pub live: Option<Live>,
-    /// Of a run with two ports, what should arrive at them.
-    sent: Arc<heard::Sent>,
+    /// With two ports, the frames expected at them.
+    sent: Arc<passage::Sent>,
 }
 
 impl std::fmt::Debug for Prepared {
@@ -103,43 +104,42 @@ impl std::fmt::Debug for Prepared {
 
 /// The frames of one `[[attack]]`.
 #[derive(Clone)]
-struct OfFrames {
+struct AttackReplay {
     name: String,
     waits: bool,
     lines: Vec<Line>,
-    /// Which of the labels are its, those of what is spoken live included.
+    /// Range of its labels, including those of attacks played live.
     labels: Range<usize>,
 }
 
-/// Rules, what became of those that were chosen, and for which engine.
+/// Rules, the outcomes of the chosen ones, and the engine they are for.
 type SolvedRules = (Arc<RuleSet>, Arc<Vec<Outcome>>, EngineVersion);
 
-/// Begins a timeline, each time from its beginning.
+/// Starts a timeline from its beginning at each call.
 pub type Line = Arc<dyn Fn() -> Timeline + Send + Sync>;
 
-/// Told how many rules are done, of how many; whether to go on.
+/// Called with the number of rules done and the total. Returns whether to continue.
 pub type Progress<'a> = &'a (dyn Fn(usize, usize) -> bool + Sync);
 
-/// What one `[[attack]]` comes to.
+/// The result of one `[[attack]]`.
 #[derive(Default)]
 struct Section {
     report: AttackReport,
     solved: Option<SolvedRules>,
     labels: Vec<Label>,
-    /// How many numbers its attacks take, those of other parts included.
+    /// Attack numbers that it uses, including those of other parts.
     numbers: u64,
     lines: Vec<Line>,
-    /// Of a live run: conversations.
-    spoken: Vec<Line>,
+    /// In a live run, the attacks that are conversations.
+    live: Vec<Line>,
 }
 
-/// Reads, solves and places the attacks of `profile`, and keeps those of `part`; `None` if it has
-/// none. An attack that is spoken live is where its client's address is at home, all others by their
-/// numbers; a background is the first part's.
+/// Reads, solves and places the attacks of `profile`, and keeps those of `part`. `None` if it has
+/// no attacks. A live attack belongs to the part that owns its client's address, all others to a
+/// part by their number; a background belongs to the first part.
 ///
-/// # Errors
-/// [`Error::Input`], every mistake with its place; [`Error::Environment`] for files that cannot be
-/// read; [`Error::Usage`] when `progress` said to stop.
+/// # Errors [`Error::Input`] with all errors in the profile; [`Error::Environment`] for unreadable
+/// files; [`Error::Usage`] if `progress` asked to stop.
 pub fn prepare(
     profile: &Profile,
     part: Division,
@@ -178,24 +178,24 @@ pub fn prepare(
         live: None,
         sent: Arc::default(),
     };
-    let (mut labels, mut spoken, mut numbers) = (Vec::<Label>::new(), Vec::new(), 0);
-    let mut sent = heard::Sent::default();
-    for said in &profile.attacks {
+    let (mut labels, mut live, mut numbers) = (Vec::<Label>::new(), Vec::new(), 0);
+    let mut sent = passage::Sent::default();
+    for spec in &profile.attacks {
         let background =
-            said.background.as_ref().and_then(|file| background::survey(file, &mut mistakes));
-        let section = match &said.what {
+            spec.background.as_ref().and_then(|file| background::survey(file, &mut mistakes));
+        let section = match &spec.what {
             AttackOf::Rules(of) => {
-                let told = Told { before: labels.len(), sent: &mut sent };
+                let recorder = SentRecorder { before: labels.len(), sent: &mut sent };
                 let of = (of, background.as_ref(), part);
-                from_rules(profile, said, of, progress, told, &mut mistakes)?
+                from_rules(profile, spec, of, progress, recorder, &mut mistakes)?
             }
             AttackOf::Template { name, options } => {
-                let told = Told { before: labels.len(), sent: &mut sent };
-                templates::section(profile, said, (name, options), part, told, &mut mistakes)
+                let recorder = SentRecorder { before: labels.len(), sent: &mut sent };
+                templates::section(profile, spec, (name, options), part, recorder, &mut mistakes)
             }
         };
         let Some(mut section) = section else { continue };
-        section.report.name.clone_from(&said.name);
+        section.report.name.clone_from(&spec.name);
         let end = section.labels.iter().map(|label| label.end).max().unwrap_or(Nanos::ZERO);
         section.report.duration_s = end.as_secs_f64();
         if let Some(background) = background.filter(|_| part.has(0)) {
@@ -204,7 +204,7 @@ pub fn prepare(
             section.lines.push(line);
             section.labels.extend(benign);
         }
-        // Each attack of a run has a number of its own.
+        // Attack numbers are unique within a run.
         let before = numbers;
         numbers += section.numbers;
         let first_label = labels.len();
@@ -215,28 +215,29 @@ pub fn prepare(
                 .map(|label| Label { attack: label.attack + before, ..label }),
         );
         section.lines.retain(|line| line().next().is_some());
-        let awaited = said.after.is_some() || is_awaited(profile, &said.name);
-        // Without frames it is a replay that has ended at once.
+        let awaited = spec.after.is_some() || is_awaited(profile, &spec.name);
+        // Without frames it becomes a replay that ends at once, so that streams that wait for it
+        // can start.
         if !section.lines.is_empty() || awaited {
-            prepared.replays.push(OfFrames {
-                name: said.name.clone(),
-                waits: said.after.is_some(),
+            prepared.replays.push(AttackReplay {
+                name: spec.name.clone(),
+                waits: spec.after.is_some(),
                 lines: section.lines,
                 labels: first_label..labels.len(),
             });
         }
-        spoken.extend(section.spoken);
+        live.extend(section.live);
         prepared.reports.push(section.report);
         prepared.solved.push(section.solved);
     }
     mistakes.check()?;
-    prepared.live = (!spoken.is_empty()).then(|| Live::of(spoken, &labels)).transpose()?;
+    prepared.live = (!live.is_empty()).then(|| Live::of(live, &labels)).transpose()?;
     prepared.labels = Arc::new(labels);
     prepared.sent = Arc::new(sent);
     Ok(Some(prepared))
 }
 
-/// Whether anything waits for the end of what is called `name`.
+/// Whether anything in the profile starts after the end of `name`.
 fn is_awaited(profile: &Profile, name: &str) -> bool {
     let streams = profile.streams.iter().map(|stream| &stream.after);
     let replays = profile.replays.iter().map(|replay| &replay.after);
@@ -247,18 +248,17 @@ fn is_awaited(profile: &Profile, name: &str) -> bool {
     all.any(|after| after.text == name)
 }
 
-/// Where it is written down what should arrive at the other port.
-struct Told<'a> {
-    /// Labels of earlier attacks of the profile.
+/// Records the frames expected at the other port.
+struct SentRecorder<'a> {
+    /// Number of labels of earlier attack sections.
     before: usize,
-    sent: &'a mut heard::Sent,
+    sent: &'a mut passage::Sent,
 }
 
-impl Told<'_> {
-    /// The frames of an attack that leaves as such, whose last label is the `label`th of its
-    /// section.
-    fn add(&mut self, said: &Attack, label: usize, frames: &[wire::Frame]) {
-        if said.port2.is_some() {
+impl SentRecorder<'_> {
+    /// Adds the frames of an attack. `label` is the index of its last label within its section.
+    fn add(&mut self, spec: &Attack, label: usize, frames: &[wire::Frame]) {
+        if spec.port2.is_some() {
             let frames = frames.iter().map(|frame| (frame.from, frame.octets.as_slice()));
             self.sent.add(self.before + label, frames);
         }
@@ -267,10 +267,10 @@ impl Told<'_> {
 
 fn from_rules(
     profile: &Profile,
-    said: &Attack,
+    spec: &Attack,
     (of, background, part): (&AttackRules, Option<&background::Survey>, Division),
     progress: Progress<'_>,
-    mut told_of: Told<'_>,
+    mut recorder: SentRecorder<'_>,
     mistakes: &mut Mistakes<'_>,
 ) -> Result<Option<Section>, Error> {
     let named = of.engine.map(|engine| match engine {
@@ -283,20 +283,20 @@ fn from_rules(
     let Some(rules) = rules::read(of, named, mistakes)? else { return Ok(None) };
     let Some(choice) = rules::choose(of, mistakes) else { return Ok(None) };
     let (Some(wire), Some(hosts)) =
-        (rules::wire(profile, said, mistakes), rules::hosts(said, mistakes))
+        (rules::wire(profile, spec, mistakes), rules::hosts(spec, mistakes))
     else {
         return Ok(None);
     };
     let chosen: Vec<usize> =
         (0..rules.rules.len()).filter(|&rule| choice.takes(&rules.rules[rule])).collect();
     if chosen.is_empty() {
-        none_chosen(said, &rules, mistakes);
+        none_chosen(spec, &rules, mistakes);
         return Ok(None);
     }
-    let mut order = order(profile, said, hosts);
+    let mut order = order(profile, spec, hosts);
     let outcomes = solve_all(&rules, &chosen, &order, engine, progress)?;
-    let report = told(&rules, &outcomes, &order);
-    order.pace = match said.pace {
+    let report = attack_report(&rules, &outcomes, &order);
+    order.pace = match spec.pace {
         AttackPace::PerSecond(rate) => Pace::of(rate),
         AttackPace::Share(share) => {
             let Some(octets) = background.map(background::Survey::octets_per_second) else {
@@ -307,14 +307,14 @@ fn from_rules(
         }
     };
     let mut suite = suite::arrange(&rules, &outcomes, &order);
-    if said.port2.is_some() {
+    if spec.port2.is_some() {
         for attack in &mut suite.attacks {
             (attack.ends.client_mac, attack.ends.server_mac) = (CLIENT_MAC.0, SERVER_MAC.0);
         }
     }
     let numbers = suite.attacks.last().map_or(0, |last| last.number + 1);
-    suite.attacks.retain(|attack| attack.begin < said.end());
-    suite.attacks.retain(|attack| match said.live && live::is_conversation(attack) {
+    suite.attacks.retain(|attack| attack.begin < spec.end());
+    suite.attacks.retain(|attack| match spec.live && live::is_conversation(attack) {
         true => part.has_address(attack.ends.client),
         false => part.has(attack.number),
     });
@@ -323,14 +323,14 @@ fn from_rules(
     let mut attacks = suite.attacks.into_iter().peekable();
     while attacks.peek().is_some() {
         let some: Vec<_> = attacks.by_ref().take(EXAMINED_AT_ONCE).collect();
-        // What is sent is examined, not what was found: evasions make another thing of it.
+        // The evaluator examines the frames as sent, since evasions change what the solver found.
         let made = in_parallel(&some, |attack| {
             let (frames, mut labels) = attack.frames(&rules, &wire)?;
             let holds = examiner.correct(attack, &frames, &mut labels);
             Ok::<_, wire::Error>((frames, labels, holds))
         });
         for (attack, made) in some.into_iter().zip(made) {
-            examined.add(said, attack, made, &mut told_of);
+            examined.add(spec, attack, made, &mut recorder);
         }
     }
     let Examined { mut report, labels, kept } = examined;
@@ -346,8 +346,8 @@ fn from_rules(
         let made = Made { which, ..made.clone() };
         Arc::new(move || Box::new(Frames::new(made.clone())))
     };
-    if said.live {
-        section.spoken.push(line(live::is_conversation));
+    if spec.live {
+        section.live.push(line(live::is_conversation));
         section.lines.push(line(|attack| !live::is_conversation(attack)));
     } else {
         section.lines.push(line(|_| true));
@@ -355,18 +355,18 @@ fn from_rules(
     Ok(Some(Section { report, labels, ..section }))
 }
 
-fn none_chosen(said: &Attack, rules: &RuleSet, mistakes: &mut Mistakes<'_>) {
+fn none_chosen(spec: &Attack, rules: &RuleSet, mistakes: &mut Mistakes<'_>) {
     let what = match (rules.rules.len(), rules.problems.first()) {
         (0, Some(first)) => {
-            let first = rules::told(rules, first);
+            let first = rules::problem_line(rules, first);
             format!("there is no rule: {} lines cannot be read\n    {first}", rules.problems.len())
         }
         (0, None) => "there is no rule".into(),
         (n, _) => format!("none of {n} rules is selected"),
     };
     mistakes.at(
-        said.at,
-        &format!("attack {:?}: {what}", said.name),
+        spec.at,
+        &format!("attack {:?}: {what}", spec.name),
         if rules.rules.is_empty() {
             "expected rules of Snort 2, Snort 3 or Suricata in files, or in folders of *.rules"
         } else {
@@ -375,27 +375,27 @@ fn none_chosen(said: &Attack, rules: &RuleSet, mistakes: &mut Mistakes<'_>) {
     );
 }
 
-/// All but the pace, which may depend on what comes of it.
-fn order(profile: &Profile, said: &Attack, hosts: solve::Hosts) -> Order {
+/// All settings but the pace: a pace by share depends on the size of the attacks found.
+fn order(profile: &Profile, spec: &Attack, hosts: solve::Hosts) -> Order {
     Order {
-        samples: said.samples,
-        every_branch: said.every_branch,
-        near_misses: match said.near_miss {
+        samples: spec.samples,
+        every_branch: spec.every_branch,
+        near_misses: match spec.near_miss {
             NearMiss::No => NearMisses::No,
             NearMiss::Also => NearMisses::Also,
             NearMiss::Only => NearMisses::Only,
         },
-        shuffle: said.shuffle,
+        shuffle: spec.shuffle,
         seed: profile.effective_seed(),
-        repeat: said.repeat,
-        begin: said.start,
+        repeat: spec.repeat,
+        begin: spec.start,
         pace: Pace { attacks: 1, seconds: 1 },
         hosts,
-        variants: rules::variants(said),
+        variants: rules::variants(spec),
     }
 }
 
-/// Of the attacks that can be written.
+/// Mean octets of the attacks that can be written as frames.
 fn mean_octets(suite: &suite::Suite, rules: &RuleSet, wire: &wire::Settings) -> f64 {
     let all: usize = suite
         .attacks
@@ -406,23 +406,23 @@ fn mean_octets(suite: &suite::Suite, rules: &RuleSet, wire: &wire::Settings) -> 
     all as f64 / suite.attacks.len().max(1) as f64
 }
 
-/// What came of the attacks that were examined.
+/// The attacks that the evaluator has examined.
 struct Examined {
     report: AttackReport,
     labels: Vec<Label>,
     kept: Vec<suite::Attack>,
 }
 
-/// Frames, labels, and whether they do to the rule what they should.
+/// Frames, labels, and whether the rule reacts to them as it should.
 type Written = Result<(Vec<wire::Frame>, Vec<Label>, bool), wire::Error>;
 
 impl Examined {
     fn add(
         &mut self,
-        said: &Attack,
+        spec: &Attack,
         attack: suite::Attack,
         made: Option<Written>,
-        told_of: &mut Told<'_>,
+        recorder: &mut SentRecorder<'_>,
     ) {
         let report = &mut self.report;
         let mut leave_out = |why: &str| *report.left_out.entry(why.into()).or_default() += 1;
@@ -445,18 +445,18 @@ impl Examined {
         }) += 1;
         report.unseen += u64::from(of.iter().any(|label| label.note == NOT_SEEN));
         self.labels.extend(of);
-        if !(said.live && live::is_conversation(&attack)) {
-            told_of.add(said, self.labels.len() - 1, &frames);
+        if !(spec.live && live::is_conversation(&attack)) {
+            recorder.add(spec, self.labels.len() - 1, &frames);
         }
         self.kept.push(attack);
     }
 }
 
-/// Attacks whose frames are in memory while they are examined.
+/// Attacks examined at once, which bounds the memory for their frames.
 const EXAMINED_AT_ONCE: usize = 1024;
 
-/// What `of` makes of each, in their order, on as many threads as there are CPUs; `None`: a defect
-/// of ours came to light.
+/// Applies `of` to all elements on all CPUs and keeps their order. `None` for an element whose call
+/// panicked.
 fn in_parallel<T: Sync, R: Send>(all: &[T], of: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let share = all.len().div_ceil(threads).max(1);
@@ -469,7 +469,7 @@ fn in_parallel<T: Sync, R: Send>(all: &[T], of: impl Fn(&T) -> R + Sync) -> Vec<
     })
 }
 
-/// On as many threads as there are CPUs.
+/// Solves the chosen rules on all CPUs.
 fn solve_all(
     rules: &RuleSet,
     chosen: &[usize],
@@ -490,8 +490,7 @@ fn solve_all(
                     let Some(&rule) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) else {
                         break;
                     };
-                    // A defect that one rule brings to light is not to keep the others from being
-                    // played.
+                    // A panic is a defect in the solver. The other rules must still be played.
                     let solved = catch_unwind(AssertUnwindSafe(|| {
                         suite::solve(rules, &solver, rule, order)
                     }));
@@ -518,8 +517,8 @@ fn defect(rules: &RuleSet, rule: usize) -> Outcome {
     Outcome { rule, solved: Vec::new(), unsolved: Some(Unsolved::defect(rule, text)) }
 }
 
-/// What solving came to.
-fn told(rules: &RuleSet, outcomes: &[Outcome], order: &Order) -> AttackReport {
+/// Summarizes the outcomes of solving.
+fn attack_report(rules: &RuleSet, outcomes: &[Outcome], order: &Order) -> AttackReport {
     let mut report = AttackReport {
         rules: rules.rules.len() as u64,
         chosen: outcomes.len() as u64,
@@ -528,8 +527,12 @@ fn told(rules: &RuleSet, outcomes: &[Outcome], order: &Order) -> AttackReport {
     for problem in &rules.problems {
         *report.problems.entry(snake(problem.reason)).or_default() += 1;
     }
-    report.problems_first =
-        rules.problems.iter().take(MOST_NAMED).map(|problem| rules::told(rules, problem)).collect();
+    report.problems_first = rules
+        .problems
+        .iter()
+        .take(MAX_NAMED)
+        .map(|problem| rules::problem_line(rules, problem))
+        .collect();
     for outcome in outcomes {
         if !outcome.solved.is_empty() {
             report.solved += 1;
@@ -553,10 +556,10 @@ fn told(rules: &RuleSet, outcomes: &[Outcome], order: &Order) -> AttackReport {
     report
 }
 
-/// So many problems are named.
-const MOST_NAMED: usize = 20;
+/// Maximum number of problems listed.
+const MAX_NAMED: usize = 20;
 
-/// `NoSetter` as reports write it: `no_setter`.
+/// Converts `NoSetter` to `no_setter`, the form used in reports.
 fn snake(name: impl std::fmt::Debug) -> String {
     let name = format!("{name:?}");
     let mut text = String::with_capacity(name.len() + 4);
@@ -569,7 +572,7 @@ fn snake(name: impl std::fmt::Debug) -> String {
     text
 }
 
-/// What `--evasions` prints.
+/// The text of `--evasions`.
 pub fn list_evasions() -> String {
     let mut text = String::new();
     for help in EVASIONS {
@@ -590,10 +593,10 @@ pub fn list_evasions() -> String {
 }
 
 impl Prepared {
-    /// Finds what leaves as frames its ports.
+    /// Determines the ports that send frames.
     pub fn settle(&mut self, ports: &mut [squall_profile::Port]) {
         self.ways = [self.port].into_iter().chain(self.port2).collect();
-        // Whoever reads a capture of it takes the beginning of the epoch for a mistake.
+        // Readers of a capture would take times near 1970 for an error.
         for &port in &self.ways {
             let address = &mut ports[port].address;
             if address.starts_with("pcap:")
@@ -605,9 +608,9 @@ impl Prepared {
         }
     }
 
-    /// All that leaves as frames, as what replays read, by the names of the attacks.
+    /// All attacks sent as frames, as replays named after their attacks.
     pub fn replaying(&self) -> Vec<PlanReplay> {
-        let of = |attack: &OfFrames| PlanReplay {
+        let of = |attack: &AttackReplay| PlanReplay {
             waits: attack.waits,
             ..self.replay(&attack.name, attack.lines.clone())
         };
@@ -627,20 +630,20 @@ impl Prepared {
             flows: None,
             ..Replay::default()
         };
-        // Labels say when each attack leaves.
+        // Labels record the planned times, so neither a part nor a multiplier may change the replay.
         PlanReplay { fixed: true, ..PlanReplay::new(name, self.ways.clone(), replay) }
     }
 
-    /// With the instants at which frames left: `at` has that of an attack (its name) at a time of
-    /// its own schedule; `None`: it never came to that.
+    /// Replaces planned times in labels by departure times. `at` maps an attack's name and a
+    /// planned time to the departure; `None` if it was not sent.
     #[must_use]
     pub fn left(&self, at: impl Fn(&str, Nanos) -> Option<Nanos>) -> Self {
         let mut left = self.clone();
         let labels = Arc::make_mut(&mut left.labels);
-        // These have a schedule of their own.
-        let spoken = self.live.as_ref().map(Live::labelled).unwrap_or_default();
+        // Live conversations have their own schedule.
+        let live = self.live.as_ref().map(Live::labeled).unwrap_or_default();
         for attack in &self.replays {
-            for i in attack.labels.clone().filter(|i| !spoken.contains(i)) {
+            for i in attack.labels.clone().filter(|i| !live.contains(i)) {
                 let label = &mut labels[i];
                 let of = |time| at(&attack.name, time).unwrap_or(NEVER);
                 (label.begin, label.end) = (of(label.begin), of(label.end));
@@ -649,34 +652,35 @@ impl Prepared {
         left
     }
 
-    /// The attack of `profile` that is spoken by TCP and UDP of our own, for its networks.
+    /// The live attack section of `profile`, whose networks the conversations use.
     pub fn speaker<'a>(&self, profile: &'a Profile) -> Option<&'a Attack> {
         profile.attacks.iter().find(|attack| self.live.is_some() && attack.live)
     }
 
-    /// As [`Prepared::speaker`], with what both ends say.
+    /// Like [`Prepared::speaker`], with the conversations.
     pub fn spoken<'a>(&self, profile: &'a Profile) -> Option<Spoken<'a>> {
         let (attack, live) = self.speaker(profile).zip(self.live.as_ref())?;
         Some(Spoken { said: Live::flows(attack), attack, import: (*live.import).clone() })
     }
 
-    /// What attacks come to, in words.
+    /// A summary of the attacks as text.
     pub fn summary(&self) -> String {
         self.reports.iter().map(squall_report::render::one_attack).collect()
     }
 
-    /// A line for each rule: solved, or why not; then one for each line that is no rule.
+    /// One line for each rule with its outcome, then one for each line that is not a rule.
     pub fn list(&self) -> String {
         let sections = self.solved.iter().zip(&self.reports);
         let lists = sections.filter_map(|(solved, report)| {
             let (rules, outcomes, _) = solved.as_ref()?;
-            let problems = rules.problems.iter().map(|problem| rules::told(rules, problem) + "\n");
+            let problems =
+                rules.problems.iter().map(|problem| rules::problem_line(rules, problem) + "\n");
             Some(list::attack_list(rules, outcomes, report) + &problems.collect::<String>())
         });
         lists.collect()
     }
 
-    /// What became of each rule, as values.
+    /// The outcome of each rule.
     pub fn rules(&self) -> Vec<RuleOutcome> {
         let mut frames = std::collections::HashMap::new();
         for label in self.labels.iter().filter(|label| label.kind == Kind::Attack) {
@@ -693,7 +697,7 @@ impl Prepared {
         all
     }
 
-    /// How each rule was solved, and where each octet comes from; or why not.
+    /// How each rule was solved and the origin of each octet, or why it was not solved.
     pub fn explain(&self) -> String {
         let mut text = String::new();
         for (rules, outcomes, engine) in self.solved.iter().flatten() {
@@ -712,16 +716,16 @@ impl Prepared {
         text
     }
 
-    /// All frames in the order of their times.
+    /// All frames in order of time.
     pub fn timeline(&self) -> impl Iterator<Item = Timed> + use<> {
         Merged::new(self.replays.iter().flat_map(|of| &of.lines).map(|line| line()).collect())
     }
 
-    /// Has both ports listened at for what arrives there; `None`: there is one port, or one that
-    /// does not receive.
+    /// Attaches taps to both ports. `None` if there is only one port or one of them does not
+    /// receive.
     pub fn listen(&self, take: &mut [Take], receives: impl Fn(usize) -> bool) -> Option<Heard> {
         let [clients, servers] = self.ways[..] else { return None };
-        // Frames may have been left out of the run.
+        // A run may leave the frames out.
         if self.replays.is_empty()
             || self.sent.is_empty()
             || !receives(clients)
@@ -729,24 +733,20 @@ impl Prepared {
         {
             return None;
         }
-        let heard = Heard::of(self.sent.clone());
+        let received = Heard::of(self.sent.clone());
         for (port, from) in [(clients, End::Server), (servers, End::Client)] {
-            let taps = heard.taps(from);
-            take[port].tap = Some(match take[port].tap.take() {
-                Some(other) => heard::both(other, taps),
-                None => taps,
-            });
+            take[port].sinks.push(received.sinks(from));
         }
-        Some(heard)
+        Some(received)
     }
 
-    /// With what a device between did: which of the conversations that were `played` until the
-    /// run's `end` failed and which were served, and what was `heard` of prepared frames.
+    /// Reports with the effect of a device between the ports: which of the conversations `played`
+    /// until `end` failed and which were served, and which prepared frames were received.
     pub fn reports(
         &self,
         played: Option<&PlanFlows>,
         (failed, served): (&[FailedConversation], &Served),
-        heard: Option<&Heard>,
+        received: Option<&Heard>,
         end: Nanos,
         whole: bool,
     ) -> Vec<AttackReport> {
@@ -756,27 +756,27 @@ impl Prepared {
             (Some(live), Some(script)) => live.passage(&self.labels, script, (failed, served), end),
             _ => live::Passages::default(),
         };
-        if let Some(heard) = heard {
-            passages.add_frames(heard, &self.labels, end);
+        if let Some(received) = received {
+            passages.add_frames(received, &self.labels, end);
         }
-        // Those of all attacks are played together.
+        // The passages of all attack sections are counted together.
         if let Some(report) = reports.first_mut().filter(|_| whole) {
             report.passage = passages.report();
         }
         reports
     }
 
-    /// Labels of what began before the run had ended; of what it cut short no alert is owed.
+    /// Labels of attacks that started before `end`. An attack cut short need not raise an alert.
     pub fn sent_until(&self, end: Nanos) -> Vec<Label> {
-        // Where nothing leaves as frames, what is spoken is all.
-        let spoken = self.live.as_ref().filter(|_| self.replays.is_empty()).map(Live::labelled);
-        let leaves = |i: &usize| spoken.as_ref().is_none_or(|spoken| spoken.contains(i));
+        // Without frames, only live attacks count.
+        let live = self.live.as_ref().filter(|_| self.replays.is_empty()).map(Live::labeled);
+        let leaves = |i: &usize| live.as_ref().is_none_or(|live| live.contains(i));
         let begun = (0..self.labels.len())
             .filter(leaves)
             .map(|i| &self.labels[i])
             .filter(|label| label.begin <= end);
         let mut labels: Vec<Label> = begun.cloned().collect();
-        // An answer may come a little later than planned, where it is spoken live.
+        // A live answer may come later than planned.
         let late = if self.live.is_some() { Nanos(u64::MAX) } else { end };
         for label in labels.iter_mut().filter(|label| label.end > late) {
             label.alerts = 0;
@@ -830,15 +830,15 @@ impl RuleOutcome {
             solved,
             reason: unsolved.map(|unsolved| snake(unsolved.reason)),
             why: unsolved.map(|unsolved| unsolved.text.clone()),
-            protocol: spoken(rule.header.protocol),
+            protocol: protocol_name(rule.header.protocol),
             frames,
             buffers,
         }
     }
 }
 
-/// As rules name it.
-fn spoken(protocol: Protocol) -> String {
+/// The protocol as rules write it.
+fn protocol_name(protocol: Protocol) -> String {
     match protocol {
         Protocol::Application(application) => snake(application),
         Protocol::TcpSegments => "tcp-pkt".into(),
@@ -847,12 +847,12 @@ fn spoken(protocol: Protocol) -> String {
     }
 }
 
-/// Behind the end of any run.
+/// Later than the end of any run.
 const NEVER: Nanos = Nanos(u64::MAX);
-/// What captures of attacks begin with: 2023-11-14.
+/// Start time of captures of attacks: 2023-11-14.
 const EPOCH_S: u64 = 1_700_000_000;
 
-/// A file for labels, made before anything is sent.
+/// A file for labels. Created before the run, so that an unwritable path fails early.
 pub struct LabelFile {
     name: String,
     file: File,
@@ -866,7 +866,7 @@ pub fn create(path: &Path) -> Result<LabelFile, Error> {
 }
 
 impl LabelFile {
-    /// `epoch` is the time of the run's beginning.
+    /// `epoch` is the start time of the run.
     pub fn write(self, labels: &[Label], epoch: Nanos) -> Result<(), Error> {
         let jsonl = [".jsonl", ".json", ".ndjson"].iter().any(|end| self.name.ends_with(end));
         let format = if jsonl { labels::Format::Jsonl } else { labels::Format::Csv };

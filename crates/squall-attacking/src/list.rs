@@ -1,4 +1,4 @@
-//! What was found for each rule, in words.
+//! The outcome of each rule as text.
 
 use std::fmt::Write;
 
@@ -6,13 +6,13 @@ use squall_attacks::suite::Outcome;
 use squall_report::report::attack::AttackReport;
 use squall_rules::RuleSet;
 
-/// A line for each rule: what became of it.
+/// One line with the outcome for each rule.
 pub fn attack_list(rules: &RuleSet, outcomes: &[Outcome], report: &AttackReport) -> String {
     let mut text = String::new();
     let mut unsolved = report.unsolved_rules.iter();
     for outcome in outcomes {
         let rule = &rules.rules[outcome.rule];
-        let told = match outcome.solved.first() {
+        let status = match outcome.solved.first() {
             Some(first) => {
                 let setters = match first.solution.setters.len() {
                     0 => String::new(),
@@ -28,7 +28,7 @@ pub fn attack_list(rules: &RuleSet, outcomes: &[Outcome], report: &AttackReport)
                 unsolved.next().map_or_else(String::new, |of| format!("{}: {}", of.reason, of.text))
             }
         };
-        let _ = writeln!(text, "{}:{}:{}  {}  {told}", rule.gid, rule.sid, rule.rev, rule.msg);
+        let _ = writeln!(text, "{}:{}:{}  {}  {status}", rule.gid, rule.sid, rule.rev, rule.msg);
     }
     text
 }

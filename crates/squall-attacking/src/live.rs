@@ -1,4 +1,4 @@
-//! Attacks that are conversations, for TCP and UDP of our own.
+//! Attacks as conversations on Squall's own TCP and UDP.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,29 +7,31 @@ use std::{
 };
 
 use squall_apps::{Import, ImportOptions, Transport, import};
-use squall_attacks::{End, Label, Shape, Transport as Spoken, labels::Kind, suite::Attack};
+use squall_attacks::{
+    End, Label, Shape, Transport as AttackTransport, labels::Kind, suite::Attack,
+};
 use squall_flows::{FailedConversation, Served};
 use squall_pcap::CaptureReader;
 use squall_plan::flows::PlayedScript;
-use squall_profile::{Attack as Said, Begin, Conversations, Flows};
+use squall_profile::{Attack as AttackSpec, Begin, Conversations, Flows};
 use squall_report::report::attack::{PassageReport, RulePassage};
 use squall_units::Nanos;
 
 use crate::{
     Capture, Error, Line, Merged,
-    heard::{Heard, Passage},
+    passage::{Heard, Passage},
 };
 
-/// What both ends of ours say, and which attack each conversation is.
+/// The conversations and the label of each.
 #[derive(Clone, Debug)]
 pub struct Live {
     pub(crate) import: Arc<Import>,
-    /// By the conversation's number in `import`, the place of its label.
+    /// Index of the label, by the conversation's number in `import`.
     labels: Arc<Vec<Option<usize>>>,
 }
 
-/// Whether TCP or UDP says it as well as prepared frames would: no header is asked for, and the
-/// client begins.
+/// Whether TCP or UDP sockets can play the attack as well as prepared frames can: the rule tests no
+/// headers, and the client starts.
 pub(crate) fn is_conversation(attack: &Attack) -> bool {
     is_unicast(attack.ends.client)
         && is_unicast(attack.ends.server)
@@ -40,22 +42,23 @@ pub(crate) fn is_conversation(attack: &Attack) -> bool {
                     && !turn.octets.is_empty()
             });
             let begun = match exchange.transport {
-                Spoken::Tcp => true,
-                // Longer ones leave in fragments, which nobody puts together there.
-                Spoken::Udp => {
+                AttackTransport::Tcp => true,
+                // Longer datagrams would be fragmented, and the stack does not reassemble
+                // fragments.
+                AttackTransport::Udp => {
                     exchange.turns.first().is_some_and(|turn| turn.from == End::Client)
-                        && exchange.turns.iter().all(|turn| turn.octets.len() <= LONGEST_DATAGRAM)
+                        && exchange.turns.iter().all(|turn| turn.octets.len() <= MAX_DATAGRAM)
                 }
-                Spoken::Segments | Spoken::Icmp | Spoken::Ip(_) => false,
+                AttackTransport::Segments | AttackTransport::Icmp | AttackTransport::Ip(_) => false,
             };
             begun && usual && !exchange.same_address && !exchange.turns.is_empty()
         })
 }
 
-/// Octets of a datagram's payload that fit a packet of 1500 octets, IPv6's header included.
-const LONGEST_DATAGRAM: usize = 1452;
+/// Longest UDP payload in an IPv6 packet of 1500 octets: 1500 - 40 - 8.
+const MAX_DATAGRAM: usize = 1452;
 
-/// To one host, not to several.
+/// Whether the address is that of a single host.
 fn is_unicast(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
@@ -65,18 +68,18 @@ fn is_unicast(address: IpAddr) -> bool {
     }
 }
 
-/// Client, server, and whether it is UDP.
+/// Client, server, and whether the transport is UDP.
 type Ends = ((IpAddr, u16), (IpAddr, u16), bool);
 
 impl Live {
     pub fn of(lines: Vec<Line>, labels: &[Label]) -> Result<Self, Error> {
         let capture = Capture::new(Merged::new(lines.iter().map(|line| line()).collect()));
-        let told = |error: &dyn std::fmt::Display| {
+        let usage = |error: &dyn std::fmt::Display| {
             Error::Usage(format!("cannot play attacks live: {error}"))
         };
-        let mut reader = CaptureReader::from_read(capture).map_err(|error| told(&error))?;
+        let mut reader = CaptureReader::from_read(capture).map_err(|error| usage(&error))?;
         let import = import(&mut reader, "attack", &ImportOptions::default())
-            .map_err(|error| told(&error))?;
+            .map_err(|error| usage(&error))?;
         let mut by_ends: HashMap<Ends, Vec<usize>> = HashMap::new();
         for (i, label) in labels.iter().enumerate().rev() {
             let (client, server) =
@@ -92,13 +95,13 @@ impl Live {
         Ok(Live { import: Arc::new(import), labels: Arc::new(of) })
     }
 
-    /// Places of the labels of conversations.
-    pub fn labelled(&self) -> HashSet<usize> {
+    /// Indices of the labels of all conversations.
+    pub fn labeled(&self) -> HashSet<usize> {
         self.labels.iter().flatten().copied().collect()
     }
 
-    /// What the profile would say if the conversations were a capture.
-    pub(crate) fn flows(said: &Said) -> Flows {
+    /// The flows section that would play the conversations from a capture.
+    pub(crate) fn flows(spec: &AttackSpec) -> Flows {
         Flows {
             replay: Some(Conversations {
                 capture: "attacks".into(),
@@ -106,16 +109,16 @@ impl Live {
                 loops: 1,
                 ..Conversations::default()
             }),
-            clients: Some(said.port),
-            servers: said.port2,
-            client_network: said.client_network.clone(),
-            server_network: said.server_network.clone(),
+            clients: Some(spec.port),
+            servers: spec.port2,
+            client_network: spec.client_network.clone(),
+            server_network: spec.server_network.clone(),
             ..Flows::default()
         }
     }
 
-    /// What became of those that began until `end`; numbers of `script` are those in the import,
-    /// from 1.
+    /// The passage of each conversation that started until `end`. Numbers in `script` are those of
+    /// the import, from 1.
     pub(crate) fn passage(
         &self,
         labels: &[Label],
@@ -126,7 +129,8 @@ impl Live {
         let mut passages = Passages::default();
         let mut first: HashMap<u32, FailedConversation> = HashMap::new();
         for one in failed {
-            // What its server says of a flow is told where its client says nothing.
+            // The client's failure takes precedence. The server's counts only if the client reports
+            // none.
             first
                 .entry(one.number)
                 .and_modify(|known| {
@@ -146,8 +150,8 @@ impl Live {
             if label.begin > end {
                 continue;
             }
-            // Who sends datagrams and waits for none does not know what became of them; who is sent
-            // them does.
+            // A client that sends datagrams without waiting for an answer cannot know whether they
+            // arrived; the server does.
             let is_lost = || label.protocol == UDP && !served.has(played);
             let blocked = match first.get(&played) {
                 Some(failed) => Some(failed.failure.name()),
@@ -161,11 +165,11 @@ impl Live {
 
 const UDP: u8 = 17;
 
-/// Why an attack has not passed of which nothing, or not all, arrived.
+/// Reasons of a block by lack of frames: nothing, or not everything, arrived.
 const NOT_RECEIVED: &str = "not_received";
 const PARTLY_RECEIVED: &str = "partly_received";
 
-/// What a device did with attacks, one by one.
+/// The passages of all attacks.
 #[derive(Default)]
 pub(crate) struct Passages {
     report: PassageReport,
@@ -173,7 +177,7 @@ pub(crate) struct Passages {
 }
 
 impl Passages {
-    /// `blocked`: why it has not passed.
+    /// `blocked` is the reason if the attack did not pass.
     fn add(&mut self, label: &Label, blocked: Option<&str>) {
         let report = &mut self.report;
         let rule = self.rules.entry((label.gid, label.sid)).or_insert_with(|| RulePassage {
@@ -201,8 +205,8 @@ impl Passages {
     }
 
     /// Those that left as frames, until `end`.
-    pub fn add_frames(&mut self, heard: &Heard, labels: &[Label], end: Nanos) {
-        for (label, passage) in heard.attacks(labels, end) {
+    pub fn add_frames(&mut self, received: &Heard, labels: &[Label], end: Nanos) {
+        for (label, passage) in received.attacks(labels, end) {
             self.report.as_frames += 1;
             self.report.altered += u64::from(passage == Passage::Altered);
             let blocked = match passage {
@@ -231,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    fn attack(transport: Spoken, turns: Vec<Turn>) -> Attack {
+    fn attack(transport: AttackTransport, turns: Vec<Turn>) -> Attack {
         let exchange = Exchange {
             transport,
             client_port: 40_000,
@@ -259,15 +263,18 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_headers_is_no_conversation() {
-        let says = |from| Turn::new(from, Octets::framing(b"hello".as_slice()));
-        assert!(is_conversation(&attack(Spoken::Tcp, vec![says(End::Server), says(End::Client)])));
-        assert!(is_conversation(&attack(Spoken::Udp, vec![says(End::Client)])));
-        assert!(!is_conversation(&attack(Spoken::Udp, vec![says(End::Server)])));
-        assert!(!is_conversation(&attack(Spoken::Icmp, vec![says(End::Client)])));
-        let low = Turn { shape: Shape { ttl: Some(3), ..Shape::default() }, ..says(End::Client) };
-        assert!(!is_conversation(&attack(Spoken::Tcp, vec![low])));
-        let whole = Turn { shape: Shape { whole: true, ..Shape::default() }, ..says(End::Client) };
-        assert!(is_conversation(&attack(Spoken::Tcp, vec![whole])));
+    fn an_attack_that_needs_headers_is_not_a_conversation() {
+        let turn = |from| Turn::new(from, Octets::framing(b"hello".as_slice()));
+        assert!(is_conversation(&attack(
+            AttackTransport::Tcp,
+            vec![turn(End::Server), turn(End::Client)]
+        )));
+        assert!(is_conversation(&attack(AttackTransport::Udp, vec![turn(End::Client)])));
+        assert!(!is_conversation(&attack(AttackTransport::Udp, vec![turn(End::Server)])));
+        assert!(!is_conversation(&attack(AttackTransport::Icmp, vec![turn(End::Client)])));
+        let low = Turn { shape: Shape { ttl: Some(3), ..Shape::default() }, ..turn(End::Client) };
+        assert!(!is_conversation(&attack(AttackTransport::Tcp, vec![low])));
+        let whole = Turn { shape: Shape { whole: true, ..Shape::default() }, ..turn(End::Client) };
+        assert!(is_conversation(&attack(AttackTransport::Tcp, vec![whole])));
     }
 }

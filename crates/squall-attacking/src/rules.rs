@@ -1,4 +1,4 @@
-//! What a profile says of rules, compiled: files, variables, choices, hosts.
+//! Compiles the rule settings of a profile: files, variables, selection, hosts.
 
 use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
@@ -10,12 +10,10 @@ use squall_rules::{Addresses, EngineVersion, Numbers, Problem, Reader, RuleSet, 
 
 use crate::Error;
 
-/// The rules of all files, those that `engine` loads if one is named. `None`: `mistakes` say why
-/// not.
+/// Reads the rules of all files. With `engine`, only those that it loads. `None` if there are
+/// errors, which are in `mistakes`.
 ///
-/// # Errors
-/// [`Error::Usage`] for a file that is not there, [`Error::Environment`] for one that cannot be
-/// read.
+/// # Errors [`Error::Usage`] for a missing file, [`Error::Environment`] for an unreadable one.
 pub fn read(
     of: &AttackRules,
     engine: Option<EngineVersion>,
@@ -58,19 +56,19 @@ pub fn read(
 }
 
 /// `local.rules:12:5 sid 1000: unknown_keyword: ...`
-pub fn told(rules: &RuleSet, problem: &Problem) -> String {
+pub fn problem_line(rules: &RuleSet, problem: &Problem) -> String {
     let file = rules.files.get(problem.place.file as usize).map(|file| file.display().to_string());
     let column = problem.column.map_or_else(String::new, |column| format!(":{column}"));
     let sid = problem.sid.map_or_else(String::new, |sid| format!("  sid {sid}:"));
     format!("{}:{}{column}{sid}  {}", file.unwrap_or_default(), problem.place.line, problem.text)
 }
 
-/// Which of them. `None`: `mistakes` say why not.
+/// The selection of rules. `None` if there are errors, which are in `mistakes`.
 pub fn choose(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Option<Choice> {
     let mut sids = (!of.sids.is_empty()).then(Numbers::none);
     let mut understood = true;
-    for said in &of.sids {
-        for text in said.text.split(',').map(str::trim) {
+    for value in &of.sids {
+        for text in value.text.split(',').map(str::trim) {
             let (first, last) = text.split_once('-').unwrap_or((text, text));
             match (first.trim().parse::<u32>(), last.trim().parse::<u32>()) {
                 (Ok(first), Ok(last)) if first <= last => {
@@ -79,7 +77,7 @@ pub fn choose(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Option<Choice> {
                 }
                 _ => {
                     mistakes.note(
-                        said,
+                        value,
                         &format!("{text:?} is not a sid"),
                         "try \"1234\", or \"1000-2000\"",
                     );
@@ -89,11 +87,11 @@ pub fn choose(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Option<Choice> {
         }
     }
     let msg = match &of.msg {
-        Some(said) => match Regex::new(&said.text) {
+        Some(value) => match Regex::new(&value.text) {
             Ok(msg) => Some(msg),
             Err(error) => {
                 mistakes.note(
-                    said,
+                    value,
                     &format!("msg: {error}"),
                     "expected a regular expression: \"(?i)trojan\"",
                 );
@@ -105,35 +103,35 @@ pub fn choose(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Option<Choice> {
     let classtypes = of
         .classtypes
         .iter()
-        .flat_map(|said| said.text.split(','))
+        .flat_map(|value| value.text.split(','))
         .map(|class| class.trim().to_owned());
     understood.then(|| Choice { sids, classtypes: classtypes.collect(), msg })
 }
 
-/// Where attacks come from and go to. `None`: `mistakes` say why not.
-pub fn hosts(said: &Attack, mistakes: &mut Mistakes<'_>) -> Option<Hosts> {
+/// The hosts of attackers and targets. `None` if there are errors, which are in `mistakes`.
+pub fn hosts(spec: &Attack, mistakes: &mut Mistakes<'_>) -> Option<Hosts> {
     let mut of = |texts: &[Said]| -> Option<Option<Addresses>> {
         let ranges = ranges(texts, mistakes)?;
         let each =
             ranges.into_iter().map(|(_, range)| Addresses::range(range.first(), range.last()));
         Some(each.reduce(|all, range| all.union(&range)))
     };
-    Some(Hosts { inside: of(&said.inside)?, outside: of(&said.outside)?, family: said.family })
+    Some(Hosts { inside: of(&spec.inside)?, outside: of(&spec.outside)?, family: spec.family })
 }
 
-/// Lists of addresses, networks and ranges, each range with what says it. `None`: `mistakes` say
-/// why not.
+/// Parses lists of addresses, networks and ranges. Each range keeps its source text. `None` if
+/// there are errors, which are in `mistakes`.
 pub fn ranges<'a>(
-    said: &'a [Said],
+    values: &'a [Said],
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Vec<(&'a Said, AddrRange)>> {
     let mut all = Vec::new();
-    for said in said {
-        for text in said.text.split(',').map(str::trim) {
+    for value in values {
+        for text in value.text.split(',').map(str::trim) {
             match text.parse() {
-                Ok(range) => all.push((said, range)),
+                Ok(range) => all.push((value, range)),
                 Err(error) => {
-                    mistakes.told(said, &error);
+                    mistakes.told(value, &error);
                     return None;
                 }
             }
@@ -142,34 +140,34 @@ pub fn ranges<'a>(
     Some(all)
 }
 
-/// Of the evasions those that say messages otherwise.
-pub fn variants(said: &Attack) -> Vec<Variant> {
-    said.evasion.iter().filter_map(variant).collect()
+/// The evasions that vary messages, as opposed to packets.
+pub fn variants(spec: &Attack) -> Vec<Variant> {
+    spec.evasion.iter().filter_map(variant).collect()
 }
 
-/// All of them; that of names of headers can lose the match.
+/// All variants. `MixedCase` is not in [`Variant::ALL`], since it can lose the match.
 pub fn all_variants() -> impl Iterator<Item = Variant> {
     Variant::ALL.iter().copied().chain([Variant::MixedCase])
 }
 
-fn variant(said: &Said) -> Option<Variant> {
-    all_variants().find(|variant| variant.name() == said.text.trim())
+fn variant(spec: &Said) -> Option<Variant> {
+    all_variants().find(|variant| variant.name() == spec.text.trim())
 }
 
-/// How frames are made. `None`: `mistakes` say why not.
+/// Settings for making frames. `None` if there are errors, which are in `mistakes`.
 pub fn wire(
     profile: &Profile,
-    said: &Attack,
+    spec: &Attack,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<wire::Settings> {
     let mut settings =
         wire::Settings { seed: profile.effective_seed(), ..wire::Settings::default() };
-    if let Some(gap) = said.gap {
+    if let Some(gap) = spec.gap {
         settings.gap = gap;
     }
-    for evasion in &said.evasion {
+    for evasion in &spec.evasion {
         match evasion.text.parse::<Evasion>() {
-            // What is said otherwise is said so before there are packets.
+            // Variants were applied to the messages, before there were packets.
             _ if variant(evasion).is_some() => {}
             Ok(evasion) => settings.evasions.push(evasion),
             Err(error) => mistakes.note(
@@ -179,7 +177,7 @@ pub fn wire(
             ),
         }
     }
-    for wrap in &said.wrap {
+    for wrap in &spec.wrap {
         let words: Vec<&str> = wrap.text.split_whitespace().collect();
         let id = |text: &str| text.parse::<u16>().ok().filter(|id| *id < 4096);
         match &words[..] {

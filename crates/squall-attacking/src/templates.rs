@@ -1,4 +1,4 @@
-//! Scans, floods, brute force and beacons: their options, their frames in time, their labels.
+//! Scans, floods, brute force and beacons: options, timeline and labels.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -9,18 +9,20 @@ use squall_attacks::{
 use squall_profile::{Attack, AttackPace, Mistakes, NearMiss, Profile, Said};
 use squall_units::{Division, Nanos};
 
-use crate::{CLIENT_MAC, Frames, Overlapping, SERVER_MAC, Section, Timed, Timeline, Told, rules};
+use crate::{
+    CLIENT_MAC, Frames, Overlapping, SERVER_MAC, Section, SentRecorder, Timed, Timeline, rules,
+};
 
-/// Addresses that are taken of ranges at most: a scan of a /16 has more conversations than one
-/// wants labels of.
-const MOST_HOSTS: usize = 65_536;
+/// Bound on the addresses of all ranges. Each conversation has a label, so a scan of more than a
+/// /16 would fill memory and reports.
+const MAX_HOSTS: usize = 65_536;
 
 pub(crate) fn section(
     profile: &Profile,
-    said: &Attack,
+    spec: &Attack,
     (name, options): (&Said, &[(String, Said)]),
     part: Division,
-    mut told: Told<'_>,
+    mut recorder: SentRecorder<'_>,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Section> {
     let template = match named(&name.text) {
@@ -31,13 +33,13 @@ pub(crate) fn section(
         }
     };
     let of_rules = [
-        ("near_miss", said.near_miss != NearMiss::No),
-        ("samples", said.samples != 1),
-        ("every_branch", said.every_branch),
-        ("shuffle", said.shuffle),
-        ("share", matches!(said.pace, AttackPace::Share(_))),
+        ("near_miss", spec.near_miss != NearMiss::No),
+        ("samples", spec.samples != 1),
+        ("every_branch", spec.every_branch),
+        ("shuffle", spec.shuffle),
+        ("share", matches!(spec.pace, AttackPace::Share(_))),
     ];
-    if let Some((option, _)) = of_rules.iter().find(|(_, is_said)| *is_said) {
+    if let Some((option, _)) = of_rules.iter().find(|(_, is_set)| *is_set) {
         mistakes.note(
             name,
             &format!("{option} applies to rules, but {} is a template", template.name),
@@ -45,8 +47,8 @@ pub(crate) fn section(
         );
         return None;
     }
-    let parameters = parameters(profile, said, template, options, mistakes)?;
-    let wire = rules::wire(profile, said, mistakes)?;
+    let parameters = parameters(profile, spec, template, options, mistakes)?;
+    let wire = rules::wire(profile, spec, mistakes)?;
     let mut section = Section::default();
     let events = match template.events(&parameters) {
         Ok(events) => events,
@@ -57,8 +59,8 @@ pub(crate) fn section(
     };
     for (number, event) in (0..).zip(events) {
         section.numbers = number + 1;
-        let begin = Nanos(said.start.0.saturating_add(event.at.0));
-        if !part.has(number) || begin >= said.end() {
+        let begin = Nanos(spec.start.0.saturating_add(event.at.0));
+        if !part.has(number) || begin >= spec.end() {
             continue;
         }
         match event.frames(&wire) {
@@ -67,7 +69,7 @@ pub(crate) fn section(
                 section.report.frames += frames.len() as u64;
                 section.report.octets +=
                     frames.iter().map(|frame| frame.octets.len() as u64).sum::<u64>();
-                told.add(said, section.labels.len(), &frames);
+                recorder.add(spec, section.labels.len(), &frames);
                 section.labels.push(event.label(number, begin, &frames));
             }
             Err(error) => {
@@ -76,43 +78,43 @@ pub(crate) fn section(
             }
         }
     }
-    let made = Made {
+    let frames = EventFrames {
         template,
         parameters: Arc::new(parameters),
         wire,
-        start: said.start,
-        end: said.end(),
-        by_port: said.port2.is_some(),
+        start: spec.start,
+        end: spec.end(),
+        by_port: spec.port2.is_some(),
         part,
     };
-    section.lines.push(Arc::new(move || -> Timeline { Box::new(Frames::new(made.clone())) }));
+    section.lines.push(Arc::new(move || -> Timeline { Box::new(Frames::new(frames.clone())) }));
     Some(section)
 }
 
 fn parameters(
     profile: &Profile,
-    said: &Attack,
+    spec: &Attack,
     template: &Template,
     options: &[(String, Said)],
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Parameters> {
     let mut parameters = Parameters { seed: profile.effective_seed(), ..template.usual() };
-    let family = said.family.unwrap_or(4);
+    let family = spec.family.unwrap_or(4);
     let usual = |one: &str, other: &str| -> Vec<IpAddr> {
         let text = if family == 6 { other } else { one };
         text.parse().into_iter().collect()
     };
     let outside =
-        hosts(&said.outside, mistakes)?.unwrap_or_else(|| usual("198.18.0.1", "2001:2::1"));
-    let inside = hosts(&said.inside, mistakes)?
+        hosts(&spec.outside, mistakes)?.unwrap_or_else(|| usual("198.18.0.1", "2001:2::1"));
+    let inside = hosts(&spec.inside, mistakes)?
         .unwrap_or_else(|| usual("10.129.0.1", "fd51:7561:6c6c:1::1"));
-    // Who attacks comes from outside; but what reports to somebody outside is inside already, and
-    // so is who is flooded with answers that it has not asked for.
+    // Clients are outside hosts, with two exceptions: a beacon reports from inside to an outside
+    // server, and the clients of an amplification are the victims, which outside servers flood.
     let from_inside = template.class == Class::Beacon || template.name == "dns-amplification";
     (parameters.clients, parameters.servers) =
         if from_inside { (inside, outside) } else { (outside, inside) };
-    if let AttackPace::PerSecond(rate) = said.pace
-        && said.pace != AttackPace::default()
+    if let AttackPace::PerSecond(rate) = spec.pace
+        && spec.pace != AttackPace::default()
     {
         parameters.gap = Nanos((1e9 / rate) as u64);
     }
@@ -137,7 +139,7 @@ fn parameters(
             }
         }
     }
-    parameters.count = match (parameters.count, said.repeat) {
+    parameters.count = match (parameters.count, spec.repeat) {
         (Some(count), repeat) => Some(count.saturating_mul(repeat)),
         (None, 1) => None,
         (None, repeat) => {
@@ -165,7 +167,7 @@ const OPTIONS: [(&str, &str); 7] = [
     ("payload", "octets of payload of a flood"),
 ];
 
-/// What `--templates` prints.
+/// The text of `--templates`.
 pub fn list_templates() -> String {
     let mut text = String::new();
     for template in templates() {
@@ -178,16 +180,16 @@ pub fn list_templates() -> String {
     text
 }
 
-/// `None` within: nothing is said.
-fn hosts(said: &[Said], mistakes: &mut Mistakes<'_>) -> Option<Option<Vec<IpAddr>>> {
+/// The inner `None` means that no hosts are given.
+fn hosts(value: &[Said], mistakes: &mut Mistakes<'_>) -> Option<Option<Vec<IpAddr>>> {
     let mut all = Vec::new();
-    for (said, range) in rules::ranges(said, mistakes)? {
+    for (value, range) in rules::ranges(value, mistakes)? {
         let mut address = range.first();
         loop {
-            if all.len() == MOST_HOSTS {
+            if all.len() == MAX_HOSTS {
                 mistakes.note(
-                    said,
-                    &format!("more than {MOST_HOSTS} hosts"),
+                    value,
+                    &format!("more than {MAX_HOSTS} hosts"),
                     "try a smaller range",
                 );
                 return None;
@@ -205,14 +207,14 @@ fn hosts(said: &[Said], mistakes: &mut Mistakes<'_>) -> Option<Option<Vec<IpAddr
     Some((!all.is_empty()).then_some(all))
 }
 
-fn ports(said: &Said, mistakes: &mut Mistakes<'_>) -> Option<Vec<u16>> {
+fn ports(value: &Said, mistakes: &mut Mistakes<'_>) -> Option<Vec<u16>> {
     let mut all = Vec::new();
-    for text in said.text.split(',').map(str::trim) {
+    for text in value.text.split(',').map(str::trim) {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         match (first.trim().parse::<u16>(), last.trim().parse::<u16>()) {
             (Ok(first), Ok(last)) if first <= last => all.extend(first..=last),
             _ => {
-                mistakes.note(said, &format!("{text:?} is not a port"), "try \"22,80,8000-8100\"");
+                mistakes.note(value, &format!("{text:?} is not a port"), "try \"22,80,8000-8100\"");
                 return None;
             }
         }
@@ -221,19 +223,19 @@ fn ports(said: &Said, mistakes: &mut Mistakes<'_>) -> Option<Vec<u16>> {
 }
 
 #[derive(Clone)]
-struct Made {
+struct EventFrames {
     template: &'static Template,
     parameters: Arc<Parameters>,
     wire: wire::Settings,
     start: Nanos,
-    /// None begins from then on.
+    /// No event starts at or after this time.
     end: Nanos,
-    /// Two ports, told apart by MAC address.
+    /// There are two ports, distinguished by MAC address.
     by_port: bool,
     part: Division,
 }
 
-impl Overlapping for Made {
+impl Overlapping for EventFrames {
     fn earliest(&self, nth: usize) -> Option<Nanos> {
         let gap = self.parameters.gap.0;
         let jitter = (u128::from(gap) * u128::from(self.parameters.jitter) / 100) as u64;
@@ -250,7 +252,7 @@ impl Overlapping for Made {
         if self.by_port {
             (event.ends.client_mac, event.ends.server_mac) = (CLIENT_MAC.0, SERVER_MAC.0);
         }
-        // They were all written once before, for their labels.
+        // All events were written once for their labels, so errors have been reported.
         let begin = Nanos(self.start.0.saturating_add(event.at.0));
         if begin >= self.end {
             return Some(Vec::new());

@@ -1,5 +1,4 @@
-//! Reads the `pcre` options of files with rules, writes a text for each, and asks PCRE2 whether it
-//! matches.
+//! Reads the `pcre` options of rule files, generates a text for each, and checks it with PCRE2.
 //!
 //!     cargo run -p squall-attacks --example expressions -- FILE...
 
@@ -82,7 +81,7 @@ fn try_one(pattern: &str, letters: &str) -> Outcome {
     }
 }
 
-/// What stands between the slashes of each `pcre:"/.../..."` of a line, and the letters behind.
+/// The expression and the flags of each `pcre:"/.../..."` in a line.
 fn expressions(line: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut rest = line;

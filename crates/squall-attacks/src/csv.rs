@@ -1,31 +1,31 @@
-//! Lines of fields in between commas (RFC 4180), read and written one by one.
+//! Reads and writes comma-separated records (RFC 4180).
 
 use std::io::{self, BufRead, Write};
 
-/// Octets of one record at most: what is longer is no record, but a file of something else.
-pub(crate) const LONGEST: usize = 1 << 20;
+/// Longest record in octets. Anything longer is not a record.
+pub(crate) const MAX_LEN: usize = 1 << 20;
 
-/// Octets without a line's end of which the next is looked for: `/dev/zero` has none.
+/// Octets to search for a line end: `/dev/zero` has none.
 const NO_TEXT: usize = 64 << 20;
 
-/// The text cannot be split into fields.
+/// A syntax error in a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Broken {
-    /// In the record, in characters from 1.
+    /// In characters of the record, from 1.
     pub column: usize,
     pub text: String,
 }
 
-/// A field, and where it began.
+/// A field and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
     pub text: String,
-    /// In characters from 1.
+    /// In characters, from 1.
     pub column: usize,
 }
 
-/// The fields of one record. A quoted field may hold separators, line ends and doubled quotes;
-/// outside of quotes a blank around a field counts, as RFC 4180 says.
+/// Splits a record into fields. A quoted field may contain separators, line ends and doubled
+/// quotes. Blanks around a field are a part of it (RFC 4180 §2).
 pub(crate) fn fields(record: &str, separator: char) -> Result<Vec<Field>, Broken> {
     let mut fields = vec![];
     let mut characters = record.chars().enumerate().peekable();
@@ -64,9 +64,9 @@ pub(crate) fn fields(record: &str, separator: char) -> Result<Vec<Field>, Broken
     }
 }
 
-/// A field as it is written: in quotes where it has to be.
+/// Quotes a field if necessary.
 pub(crate) fn quoted(field: &str) -> std::borrow::Cow<'_, str> {
-    // Blanks at an end, too: some readers trim them.
+    // Blanks at an end too, since some readers trim them.
     if field.contains([',', '"', '\n', '\r']) || field.starts_with(' ') || field.ends_with(' ') {
         format!("\"{}\"", field.replace('"', "\"\"")).into()
     } else {
@@ -74,9 +74,9 @@ pub(crate) fn quoted(field: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Writes one record. What a spreadsheet would compute has an apostrophe before it, and what begins
-/// with apostrophes and then would, one more; [`plain`] takes it away. Rules' messages come from
-/// anybody, and a formula can fetch and send.
+/// Writes a record. A field that a spreadsheet would compute gets an apostrophe in front, and so
+/// does a field of apostrophes before such text, so that [`plain`] can remove one. Messages of
+/// rules are untrusted, and a formula can read files and send data.
 pub(crate) fn write(to: &mut impl Write, fields: &[&str]) -> io::Result<()> {
     for (i, field) in fields.iter().enumerate() {
         let guard = if is_computed(field.trim_start_matches('\'')) { "'" } else { "" };
@@ -85,7 +85,7 @@ pub(crate) fn write(to: &mut impl Write, fields: &[&str]) -> io::Result<()> {
     to.write_all(b"\n")
 }
 
-/// A field that [`write`] wrote, as it was before.
+/// Undoes the escape of [`write`].
 pub(crate) fn plain(field: &str) -> &str {
     match field.strip_prefix('\'') {
         Some(rest) if is_computed(rest.trim_start_matches('\'')) => rest,
@@ -93,25 +93,25 @@ pub(crate) fn plain(field: &str) -> &str {
     }
 }
 
-/// Whether a spreadsheet takes it for a formula; a number is one that says its value.
+/// Whether a spreadsheet would take the field for a formula. Numbers are safe.
 fn is_computed(field: &str) -> bool {
     field.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'])
         && field.parse::<f64>().is_err()
 }
 
-/// Lines of text, without their ends.
+/// Reads lines without their terminators.
 pub(crate) struct Lines<R> {
     input: R,
-    /// Of the line that was given last, from 1.
+    /// Number of the last line read, from 1.
     pub line: u64,
     octets: Vec<u8>,
 }
 
-/// Why there is no line.
+/// Why a line could not be read.
 #[derive(Debug)]
 pub(crate) enum NoLine {
     Input(io::Error),
-    /// It has more than [`LONGEST`] octets, or is no UTF-8; the reader is behind it.
+    /// It exceeds [`MAX_LEN`] octets or is not UTF-8. The reader has skipped it.
     Unreadable(&'static str),
 }
 
@@ -120,7 +120,7 @@ impl<R: BufRead> Lines<R> {
         Lines { input, line: 0, octets: vec![] }
     }
 
-    /// The next line; `None` at the end.
+    /// The next line. `None` at the end.
     pub fn next(&mut self) -> Option<Result<&str, NoLine>> {
         self.octets.clear();
         match self.append() {
@@ -130,8 +130,8 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The next record of fields, which may go on behind a line's end inside of quotes; `None` at
-    /// the end. `line` is then that of the record's end.
+    /// The next record, which may contain line ends within quotes. `None` at the end. Sets `line`
+    /// to the record's last line.
     pub fn record(&mut self) -> Option<Result<&str, NoLine>> {
         self.octets.clear();
         let (mut seen, mut open) = (0, false);
@@ -151,7 +151,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Without the first half of the line's end: inside of quotes it counts.
+    /// Removes a carriage return at the end. Within quotes it belongs to the field.
     fn text(&mut self) -> Result<&str, NoLine> {
         if self.octets.last() == Some(&b'\r') {
             self.octets.pop();
@@ -160,7 +160,7 @@ impl<R: BufRead> Lines<R> {
             .map_err(|_| NoLine::Unreadable("found octets that are not UTF-8"))
     }
 
-    /// Adds the next line; says whether there was one.
+    /// Appends the next line. Returns false at the end.
     fn append(&mut self) -> Result<bool, NoLine> {
         let mut any = false;
         let mut too_long = false;
@@ -177,7 +177,7 @@ impl<R: BufRead> Lines<R> {
             any = true;
             let end = chunk.iter().position(|&o| o == b'\n');
             let taken = end.unwrap_or(chunk.len());
-            too_long |= self.octets.len() + taken > LONGEST;
+            too_long |= self.octets.len() + taken > MAX_LEN;
             if !too_long {
                 self.octets.extend_from_slice(&chunk[..taken]);
             }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quote_that_is_wrong_is_told_with_its_column() {
+    fn an_invalid_quote_is_reported_with_its_column() {
         assert_eq!(fields("a,\"b", ',').unwrap_err().column, 3);
         let Broken { column, text } = fields("a,\"b\"c", ',').unwrap_err();
         assert_eq!(
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_goes_on_behind_a_line_end_inside_of_quotes() {
+    fn a_record_continues_after_a_line_end_within_quotes() {
         let mut lines = Lines::new(&b"a,\"b\r\nc\"\r\nd\n\xff\ne"[..]);
         assert_eq!(lines.record().unwrap().unwrap(), "a,\"b\r\nc\"");
         assert_eq!(lines.record().unwrap().unwrap(), "d");
@@ -248,7 +248,7 @@ mod tests {
         let long = io::Read::chain(io::Read::take(io::repeat(b'x'), 3 << 20), &b"\nshort"[..]);
         let mut lines = Lines::new(io::BufReader::new(long));
         assert!(matches!(lines.next(), Some(Err(NoLine::Unreadable(_)))));
-        assert!(lines.octets.len() <= LONGEST);
+        assert!(lines.octets.len() <= MAX_LEN);
         assert_eq!(lines.next().unwrap().unwrap(), "short");
     }
 
@@ -268,7 +268,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(fields_in in prop::collection::vec("[ -~\r\n\"='@+-]{0,12}", 1..6)) {
+        fn written_records_read_back(fields_in in prop::collection::vec("[ -~\r\n\"='@+-]{0,12}", 1..6)) {
             let mut octets = vec![];
             write(&mut octets, &fields_in.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
             let mut lines = Lines::new(&octets[..]);

@@ -1,9 +1,9 @@
-//! Ways to send the same octets so that who listens in between may see others.
+//! Evasions: ways to send the same octets so that a detector on the path may see others.
 //!
-//! What is done is done to segments and packets, after a conversation is known: its octets stay.
-//! Each way says what it takes for granted of the receiver; where that holds, sender and receiver
-//! agree on the stream. They can be combined, but for those that need what comes in an order of
-//! their own, and then apply in the order in which they stand; those of IP come last.
+//! They transform segments and packets of a finished conversation and never change its data. Each
+//! documents its assumption about the receiver; if that holds, sender and receiver agree on the
+//! stream. They can be combined, except those that depend on the order of segments. They apply in
+//! the given order, fragmentation last.
 
 use std::{fmt, str::FromStr};
 
@@ -11,7 +11,7 @@ use squall_wire::tcp_flags::{ACK, FIN, PSH, RST, SYN};
 
 use crate::wire::packet::{Head, Packet, Segment};
 
-/// One way.
+/// An evasion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Evasion {
     Segments(u16),
@@ -34,17 +34,17 @@ pub enum Evasion {
     Ipv6Extensions,
 }
 
-/// What a way is called, does and takes for granted.
+/// Name, effect and assumption of an evasion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Help {
-    /// `segments`, as it is parsed.
+    /// The name, as parsed.
     pub name: &'static str,
-    /// Of the number behind `=`, where there is one.
+    /// The number after `=`, if it takes one.
     pub argument: Option<Argument>,
     pub does: &'static str,
-    /// Of the receiver, and of the way to it.
+    /// The assumption about the receiver or the path.
     pub assumes: &'static str,
-    /// With its usual number.
+    /// With its default number.
     pub usual: Evasion,
 }
 
@@ -53,7 +53,7 @@ pub struct Argument {
     pub name: &'static str,
     pub least: u16,
     pub most: u16,
-    /// It is a multiple of this.
+    /// The number must be a multiple of this.
     pub step: u16,
 }
 
@@ -61,10 +61,10 @@ const fn octets(least: u16) -> Option<Argument> {
     Some(Argument { name: "octets", least, most: 1460, step: 1 })
 }
 
-/// RFC 791 §3.2: fragments but the last carry multiples of eight octets.
+/// RFC 791 §3.2: all fragments but the last carry a multiple of eight octets.
 const PIECES: Option<Argument> = Some(Argument { name: "octets", least: 8, most: 1456, step: 8 });
 
-/// All ways, in the order of their documentation.
+/// All evasions, in the order of the documentation.
 pub const EVASIONS: [Help; 18] = [
     Help {
         name: "segments",
@@ -204,7 +204,7 @@ pub const EVASIONS: [Help; 18] = [
     },
 ];
 
-/// It names no way, or its number cannot be.
+/// An unknown name or an invalid number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseError(String);
@@ -243,7 +243,7 @@ impl Evasion {
         }
     }
 
-    /// The number is one that its help allows: values may be made without parsing.
+    /// Whether the number is within its bounds, for values that were not parsed.
     pub(crate) fn is_possible(self) -> bool {
         let Some((argument, n)) = self.help().argument.zip(self.number()) else { return true };
         (argument.least..=argument.most).contains(&n) && n.is_multiple_of(argument.step)
@@ -269,7 +269,7 @@ impl FromStr for Evasion {
         };
         let Argument { name: unit, least, most, step } = argument;
         let evasion = number.parse().ok().map(|n| help.usual.with(n)).filter(|e| e.is_possible());
-        // A TTL of 256 would have become 0.
+        // Reject numbers that do not fit: a TTL of 256 would become 0.
         evasion.filter(|e| e.number().map(|n| n.to_string()).as_deref() == Some(number)).ok_or_else(
             || {
                 let step = if step > 1 { format!(", a multiple of {step}") } else { String::new() };
@@ -281,7 +281,7 @@ impl FromStr for Evasion {
     }
 }
 
-/// Text that parses back.
+/// The form that [`FromStr`] parses.
 impl fmt::Display for Evasion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.help().name)?;
@@ -292,7 +292,7 @@ impl fmt::Display for Evasion {
     }
 }
 
-/// Two that do not go together: what one sends early would no longer be early.
+/// Two evasions that exclude each other, since reordering undoes data sent early.
 pub(crate) fn conflict(evasions: &[Evasion]) -> Option<(Evasion, Evasion)> {
     use Evasion::*;
     let ordered =
@@ -303,17 +303,17 @@ pub(crate) fn conflict(evasions: &[Evasion]) -> Option<(Evasion, Evasion)> {
     found.find(|e| strict(e) || strict(&first)).map(|&other| (first, other))
 }
 
-/// How fragments leave.
+/// Settings of fragmentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pieces {
     pub step: usize,
-    /// Octets of the next that each carries as well.
+    /// Octets of the next fragment that each one repeats.
     pub overlap: usize,
     pub reversed: bool,
     pub twice: bool,
 }
 
-/// What the last of them that is about fragments asks for.
+/// The settings of the last evasion about fragments.
 pub(crate) fn pieces(evasions: &[Evasion]) -> Option<Pieces> {
     let usual = |n: u16| Pieces { step: n.into(), overlap: 0, reversed: false, twice: false };
     evasions.iter().rev().find_map(|evasion| match *evasion {
@@ -325,7 +325,7 @@ pub(crate) fn pieces(evasions: &[Evasion]) -> Option<Pieces> {
     })
 }
 
-/// Of a connection's packets those that are sent instead. Segments that are not `whole` may be cut.
+/// Transforms the packets of a connection. Segments marked `whole` are not split.
 pub(crate) fn apply(packets: Vec<Packet>, evasions: &[Evasion]) -> Vec<Packet> {
     evasions.iter().fold(packets, |packets, &evasion| {
         let mut sent = Vec::with_capacity(packets.len());
@@ -350,7 +350,7 @@ fn is_data(packet: &Packet) -> bool {
         && !packet.payload.is_empty()
 }
 
-/// Segments of one end between two acknowledgments of the other, in the way of `evasion`.
+/// Sends the segments of one end between two acknowledgments of the other.
 fn send(mut burst: Vec<Packet>, evasion: Evasion, sent: &mut Vec<Packet>) {
     if burst.is_empty() {
         return;
@@ -379,7 +379,7 @@ fn send(mut burst: Vec<Packet>, evasion: Evasion, sent: &mut Vec<Packet>) {
                 sent.push(if i == 0 {
                     burst[i].clone()
                 } else {
-                    behind(&burst[i - 1], &burst[i], n.into())
+                    with_overlap(&burst[i - 1], &burst[i], n.into())
                 });
             }
         }
@@ -420,10 +420,10 @@ fn send(mut burst: Vec<Packet>, evasion: Evasion, sent: &mut Vec<Packet>) {
     sent[from].pause = pause;
 }
 
-/// Outside of any window: those reach 2^30 at most (RFC 7323 §2.3).
+/// Outside of any window: windows are at most 2^30 (RFC 7323 §2.3).
 const FAR: u32 = 0x6000_0000;
 
-/// Puts something in front of each packet.
+/// Sends a changed copy before each packet.
 fn decoys(burst: Vec<Packet>, sent: &mut Vec<Packet>, change: impl Fn(&mut Packet, &mut Segment)) {
     for packet in burst {
         let mut other = decoy(&packet);
@@ -436,7 +436,7 @@ fn decoys(burst: Vec<Packet>, sent: &mut Vec<Packet>, change: impl Fn(&mut Packe
     }
 }
 
-/// The packet with all octets changed. It ends nothing, whatever the packet does.
+/// The packet with all octets changed, without FIN and RST.
 fn decoy(packet: &Packet) -> Packet {
     let mut decoy = packet.clone();
     for octet in &mut decoy.payload {
@@ -448,7 +448,7 @@ fn decoy(packet: &Packet) -> Packet {
     decoy
 }
 
-/// Some of a segment's octets. FIN and PSH stay on the last.
+/// A part of a segment. FIN and PSH stay on the last part.
 fn part(packet: &Packet, from: usize, to: usize) -> Packet {
     let mut part = packet.clone();
     if let Head::Tcp(segment) = &mut part.head {
@@ -466,9 +466,9 @@ fn halves(packet: &Packet) -> Option<(Packet, Packet)> {
     (len > 1 && !packet.whole).then(|| (part(packet, 0, len / 2), part(packet, len / 2, len)))
 }
 
-/// `packet` with the last `n` octets of the one before, where that is just before and it may be
-/// longer.
-fn behind(before: &Packet, packet: &Packet, n: usize) -> Packet {
+/// `packet` with the last `n` octets of the previous segment in front, if that directly precedes it
+/// and may be extended.
+fn with_overlap(before: &Packet, packet: &Packet, n: usize) -> Packet {
     let mut longer = packet.clone();
     if let (Head::Tcp(first), Head::Tcp(segment)) = (&before.head, &mut longer.head)
         && first.sequence.wrapping_add(before.payload.len() as u32) == segment.sequence
@@ -481,9 +481,9 @@ fn behind(before: &Packet, packet: &Packet, n: usize) -> Packet {
     longer
 }
 
-/// Makes the time stamp among TCP's options one of long ago.
+/// Makes the timestamp old (RFC 7323 §5: PAWS drops the segment).
 fn age(options: &mut [u8]) {
-    // Segments with data have them as Linux does: NOP, NOP, kind 8, length 10.
+    // The layout of Linux for data segments: NOP, NOP, kind 8, length 10.
     if let [1, 1, 8, 10, stamp @ ..] = options
         && let Some(stamp) = stamp.first_chunk_mut::<4>()
     {

@@ -1,27 +1,27 @@
-//! What both ends of an attack say, before it has addresses, times and frames.
+//! Conversations before they have addresses, times and frames.
 
 use std::net::IpAddr;
 
 use squall_rules::End;
 
-/// Where an octet comes from.
+/// The source of an octet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Origin {
-    /// Nothing asks for it: another would do as well.
+    /// Arbitrary: another octet would do.
     Free,
-    /// The protocol asks for it.
+    /// Required by the protocol.
     Framing,
-    /// An option of the rule: index in [`squall_rules::Rule::options`].
+    /// Required by an option of the rule: index in [`squall_rules::Rule::options`].
     Option(u16),
-    /// An option of a rule that is played before: index in [`squall_rules::RuleSet::rules`].
+    /// Required by a rule that is played before: index in [`squall_rules::RuleSet::rules`].
     Setter(u32),
 }
 
-/// Octets that know where they come from.
+/// Octets with their origins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Octets {
     bytes: Vec<u8>,
-    /// As many as `bytes`.
+    /// One for each octet.
     origins: Vec<Origin>,
 }
 
@@ -30,7 +30,7 @@ impl Octets {
         Self::default()
     }
 
-    /// All of one origin.
+    /// All octets have the same origin.
     pub fn of(bytes: impl Into<Vec<u8>>, origin: Origin) -> Self {
         let bytes = bytes.into();
         let origins = vec![origin; bytes.len()];
@@ -72,29 +72,31 @@ impl Octets {
         self.origins.resize(self.bytes.len(), origin);
     }
 
-    /// # Panics
-    /// If `at` is outside.
+    /// Replaces an octet.
+    ///
+    /// # Panics If `at` is out of bounds.
     pub fn set(&mut self, at: usize, byte: u8, origin: Origin) {
         self.bytes[at] = byte;
         self.origins[at] = origin;
     }
 
-    /// # Panics
-    /// If the range is outside.
+    /// Copies a range with its origins.
+    ///
+    /// # Panics If the range is out of bounds.
     pub fn slice(&self, range: std::ops::Range<usize>) -> Octets {
         Octets { bytes: self.bytes[range.clone()].to_vec(), origins: self.origins[range].to_vec() }
     }
 }
 
 impl<const N: usize> From<&[u8; N]> for Octets {
-    /// Framing.
+    /// The octets are [`Origin::Framing`].
     fn from(bytes: &[u8; N]) -> Self {
         Self::framing(bytes.as_slice())
     }
 }
 
 impl From<&str> for Octets {
-    /// Framing.
+    /// The octets are [`Origin::Framing`].
     fn from(text: &str) -> Self {
         Self::framing(text.as_bytes())
     }
@@ -102,19 +104,19 @@ impl From<&str> for Octets {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
-    /// With handshake and close.
+    /// A connection with handshake and close.
     Tcp,
-    /// Segments without a connection, as their shapes say: for rules on flags.
+    /// Segments outside of a connection, with the headers of their [`Shape`]: for rules on flags.
     Segments,
     Udp,
-    /// Of the version that addresses have.
+    /// ICMP or ICMPv6, by the IP version.
     Icmp,
-    /// Whatever the IP header's protocol says.
+    /// Any IP protocol.
     Ip(u8),
 }
 
 impl Transport {
-    /// What the IP header says, to or from `address`.
+    /// The protocol number of the IP header, to or from `address`.
     pub fn ip_protocol(self, address: IpAddr) -> u8 {
         match self {
             Transport::Tcp | Transport::Segments => 6,
@@ -132,21 +134,21 @@ pub struct Exchange {
     pub transport: Transport,
     pub client_port: u16,
     pub server_port: u16,
-    /// In their order. Of TCP each is sent and acknowledged before the next; of others each is a
-    /// packet.
+    /// In order. A TCP turn is sent and acknowledged before the next; other turns are single
+    /// packets.
     pub turns: Vec<Turn>,
-    /// The client's address is the server's (`sameip`).
+    /// Client and server have the same address (`sameip`).
     pub same_address: bool,
-    /// Only of one family, where the rule says so: 4, 6.
+    /// The IP version (4 or 6) if the rule requires one.
     pub ip_version: Option<u8>,
 }
 
-/// What one end sends at once.
+/// The data that one end sends at once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
     pub from: End,
-    /// The payload of TCP and UDP; of ICMP what follows the first eight octets; of others what
-    /// follows the IP header.
+    /// The payload of TCP and UDP; for ICMP the data after the first eight octets; otherwise the
+    /// data after the IP header.
     pub octets: Octets,
     pub shape: Shape,
 }
@@ -157,14 +159,14 @@ impl Turn {
     }
 }
 
-/// What packets of a turn have in their headers; `None` is what is usual.
+/// Header fields of the packets of a turn. `None`: the default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shape {
     pub ttl: Option<u8>,
     pub tos: Option<u8>,
-    /// Of the IP header.
+    /// Identification field of the IP header.
     pub id: Option<u16>,
-    /// Octets of the IP header's options, a multiple of four.
+    /// Options of the IP header; a multiple of four octets.
     pub ip_options: Vec<u8>,
     /// More fragments 1, don't fragment 2, reserved 4.
     pub fragment_bits: Option<u8>,
@@ -174,16 +176,16 @@ pub struct Shape {
     pub sequence: Option<u32>,
     pub acknowledgment: Option<u32>,
     pub window: Option<u16>,
-    /// Of a SYN.
+    /// Options of a SYN.
     pub mss: Option<u16>,
     pub window_scale: Option<u8>,
     pub icmp_type: Option<u8>,
     pub icmp_code: Option<u8>,
-    /// The third and fourth pair of octets of the ICMP header.
+    /// The second and third 16-bit words of the ICMP header.
     pub icmp_id: Option<u16>,
     pub icmp_sequence: Option<u16>,
-    /// The payload is one segment, and not cut (`dsize`).
+    /// The payload is a single segment (`dsize`).
     pub whole: bool,
-    /// Nothing is sent for so long before it.
+    /// Idle time before the turn.
     pub pause_ns: u64,
 }

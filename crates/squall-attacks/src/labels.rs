@@ -1,7 +1,7 @@
-//! What was sent, told so that another can score what an engine said of it.
+//! Labels: the ground truth of the traffic sent, used to score an engine's alerts.
 //!
-//! Labels are written as CSV (RFC 4180, with a header) or as JSONL (an object a line), and read
-//! back from either. The columns of both are [`COLUMNS`].
+//! Labels are written as CSV (RFC 4180, with a header) or JSONL (one object per line), and read
+//! from either. [`COLUMNS`] lists the fields of both.
 
 use std::{
     io::{self, BufRead, Write},
@@ -22,13 +22,13 @@ use crate::{
 pub struct Label {
     /// Number of the attack in its run, from 0.
     pub attack: u64,
-    /// Of the first and of the last frame, from the beginning of the run or of the epoch, as the
-    /// capture has it.
+    /// Times of the first and last frame, from the start of the run or since 1970, like the
+    /// capture's.
     #[serde(rename = "begin_ns", with = "nanoseconds")]
     pub begin: Nanos,
     #[serde(rename = "end_ns", with = "nanoseconds")]
     pub end: Nanos,
-    /// Of the IP header.
+    /// Protocol number of the IP header.
     pub protocol: u8,
     /// The client's.
     pub source: IpAddr,
@@ -36,21 +36,21 @@ pub struct Label {
     pub destination: IpAddr,
     pub destination_port: u16,
     pub kind: Kind,
-    /// 0 with sid 0: of no rule, as scans and floods are.
+    /// 0 with sid 0: not from a rule, such as scans and floods.
     pub gid: u32,
     pub sid: u32,
     pub rev: u32,
     pub msg: String,
-    /// Rules that must be matched on the way, such as setters of flowbits that alert.
+    /// Other rules that must match, such as setters of flowbits that raise alerts.
     #[serde(default)]
     pub also: Vec<u32>,
-    /// Alerts that an engine owes: 0 of a near miss and of benign traffic.
+    /// Number of alerts owed: 0 for near misses and benign traffic.
     pub alerts: u32,
     pub frames: u32,
-    /// What it belongs to: the scenario; nothing of a single attack.
+    /// Name of the scenario. Empty for an attack from a rule.
     #[serde(default)]
     pub name: String,
-    /// Of a near miss what was changed.
+    /// For a near miss, the change.
     #[serde(default)]
     pub note: String,
 }
@@ -59,7 +59,7 @@ pub struct Label {
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     Attack,
-    /// One octet off: no alert of its rule is owed.
+    /// Differs in one octet: its rule must not alert.
     NearMiss,
     Benign,
 }
@@ -77,15 +77,15 @@ impl Kind {
     }
 }
 
-/// A form of a file of labels.
+/// File format of labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Csv,
     Jsonl,
 }
 
-/// Each column's name in CSV, and what it holds. JSONL has the same names, but for times:
-/// `begin_ns` and `end_ns` are whole nanoseconds, and `also` is a list.
+/// Name and content of each CSV column. JSONL has the same names, except that `begin_ns` and
+/// `end_ns` are integers in nanoseconds; `also` is a list.
 pub const COLUMNS: [(&str, &str); 18] = [
     ("attack", "Number of the attack in its run, from 0"),
     (
@@ -110,14 +110,14 @@ pub const COLUMNS: [(&str, &str); 18] = [
     ("note", "For a near miss: the option that was broken, and how"),
 ];
 
-/// Writes labels one by one.
+/// Writes labels.
 pub struct Writer<W> {
     to: W,
     format: Format,
 }
 
 impl<W: Write> Writer<W> {
-    /// With the header's line, where the format has one.
+    /// Writes the header line if the format has one.
     pub fn new(mut to: W, format: Format) -> io::Result<Self> {
         if format == Format::Csv {
             csv::write(&mut to, &COLUMNS.map(|(name, _)| name))?;
@@ -159,13 +159,13 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// What it wrote to.
+    /// The underlying writer.
     pub fn into_inner(self) -> W {
         self.to
     }
 }
 
-/// Why a line is no label.
+/// Why a line is not a label.
 #[derive(Debug, thiserror::Error)]
 #[error("{line}:{column}: {text}")]
 pub struct Error {
@@ -173,12 +173,12 @@ pub struct Error {
     pub line: u64,
     /// In characters, from 1.
     pub column: usize,
-    /// What was found, what was expected.
+    /// The text found and the expectation.
     pub text: String,
 }
 
-/// Reads labels one by one; which format it is, the first line says. Behind an error in a line the
-/// next line follows; behind one of the header or of the input nothing does.
+/// Reads labels. Detects the format by the first line. Continues after an error in a line, but not
+/// after an error in the header or in the input.
 pub struct Reader<R> {
     lines: Lines<R>,
     state: State,
@@ -187,7 +187,7 @@ pub struct Reader<R> {
 enum State {
     Begin,
     Jsonl,
-    /// For each column of the file, which of [`COLUMNS`] it is.
+    /// Index in [`COLUMNS`] of each column in the file.
     Csv(Vec<usize>),
     End,
 }
@@ -203,7 +203,7 @@ impl<R: BufRead> Iterator for Reader<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            // A JSON string has its line ends escaped, and the header of CSV has none in it.
+            // JSON escapes line ends in strings, and the CSV header contains none.
             let text = match self.state {
                 State::End => return None,
                 State::Begin | State::Jsonl => self.lines.next(),
@@ -258,13 +258,13 @@ impl<R: BufRead> Iterator for Reader<R> {
 fn json(text: &str) -> Result<Label, (usize, String)> {
     serde_json::from_str(text).map_err(|e| {
         let text = e.to_string();
-        // The line that it knows is always the first.
+        // serde_json parses a single line, so its line number is always 1.
         let text = text.split(" at line ").next().unwrap_or(&text).to_string();
         (e.column().max(1), format!("{text}, expected an object with the fields of a label"))
     })
 }
 
-/// Columns may stand in any order, and those that say nothing of their own may be missing.
+/// Columns may be in any order. Columns derived from others may be missing.
 fn header(text: &str) -> Result<Vec<usize>, (usize, String)> {
     let fields = csv::fields(text, ',').map_err(|e| (e.column, e.text))?;
     let mut columns = vec![];
@@ -366,7 +366,7 @@ fn number<T: std::str::FromStr + Bounded>(field: &Field) -> Result<T, (usize, St
         .map_err(|_| expected(field, &format!("a number from 0 to {}", T::MOST)))
 }
 
-/// The largest number of a type, for messages.
+/// The maximum of an integer type, for messages.
 trait Bounded {
     const MOST: u64;
 }
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_wrong_is_told_with_its_place_and_the_next_is_read() {
+    fn a_bad_line_is_reported_with_its_position_and_the_next_is_read() {
         let mut text = written(&[label(), label(), label()], Format::Csv);
         let second = text.match_indices("near_miss").nth(1).unwrap().0;
         text.replace_range(second..second + 4, "nigh");
@@ -488,8 +488,8 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_none_is_told_once() {
-        for (text, says) in [
+    fn a_bad_header_is_reported_once() {
+        for (text, expected) in [
             ("sid,src\n1,2\n", "1:5: found column \"src\""),
             ("sid,sid\n", "1:5: found column \"sid\" twice"),
             ("sid\n", "1:1: the header has no column \"attack\""),
@@ -497,12 +497,12 @@ mod tests {
             let read: Vec<_> = Reader::new(text.as_bytes()).collect();
             assert_eq!(read.len(), 1);
             let error = read[0].as_ref().unwrap_err().to_string();
-            assert!(error.starts_with(says), "{error}");
+            assert!(error.starts_with(expected), "{error}");
         }
     }
 
     #[test]
-    fn columns_may_stand_in_another_order_and_times_be_iso() {
+    fn columns_may_be_in_any_order_and_times_in_iso() {
         let text = "sid,attack,end,begin,protocol,source,source_port,destination,destination_port,kind,gid,alerts\n\n\
                     5,0,2023-11-14T22:13:21Z,1700000000,17,::1,1,::2,2,attack,1,1\n";
         let label = Reader::new(text.as_bytes()).next().unwrap().unwrap();
@@ -514,7 +514,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(
+        fn written_records_read_back(
             (attack, begin, end) in any::<(u64, u64, u64)>(),
             (protocol, source_port, destination_port) in any::<(u8, u16, u16)>(),
             (source, destination) in any::<(IpAddr, IpAddr)>(),

@@ -1,14 +1,13 @@
-//! Traffic from rules: what goes in is a [`squall_rules::RuleSet`], what comes out are attacks,
-//! each a conversation that makes an intrusion detection raise one rule's alert, with a label that
-//! says so.
+//! Traffic from rules. The input is a [`squall_rules::RuleSet`]; the output is attacks:
+//! conversations that make an intrusion detection system raise one rule's alert, each with a label.
 //!
 //! ```text
 //! rule -> solve (octets of each buffer; regex) -> assemble (messages of a protocol) -> Exchange -> wire (frames)
-//!                                    `---------- examined by squall-ids, tried otherwise where it does not match
+//!                                    `---------- examined by squall-ids; retried if the rule does not match
 //! ```
 //!
-//! Payloads are octets that match patterns, not exploits. Knows no ports, clocks and files: time is
-//! what a caller says.
+//! Payloads are octets that match patterns, not exploits. This crate knows no ports, clocks and
+//! files: callers pass the time.
 #![forbid(unsafe_code)]
 
 pub mod assemble;

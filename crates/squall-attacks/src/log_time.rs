@@ -1,16 +1,16 @@
-//! Times as logs write them.
+//! Parses the time formats of logs.
 
 use squall_units::Nanos;
 use time::{Date, Month};
 
 const DAY: u64 = 86_400;
-/// The Julian day on which 1970 begins.
+/// Julian day of 1970-01-01.
 const EPOCH: i32 = 2_440_588;
 
-/// The instant in text, from the beginning of 1970, UTC: seconds with a fraction
-/// (`1700000000.123456`), ISO 8601 (`2023-11-14T22:13:20.123456+0000`), or Snort's and Suricata's
-/// `11/14/2023-22:13:20.123456`, where the year may have two digits, stand in front, or be missing.
-/// `year` is then that year. Without an offset the time is taken as UTC.
+/// Parses a time as nanoseconds since 1970 UTC: seconds with a fraction (`1700000000.123456`), ISO
+/// 8601 (`2023-11-14T22:13:20.123456+0000`), or Snort's and Suricata's
+/// `11/14/2023-22:13:20.123456`, where the year may have two digits, come first, or be missing.
+/// `year` replaces a missing year. A time without an offset is UTC.
 pub(crate) fn instant(text: &str, year: Option<i64>) -> Option<Nanos> {
     let text = text.trim();
     if text.bytes().all(|c| c.is_ascii_digit() || c == b'.') {
@@ -30,7 +30,7 @@ pub(crate) fn instant(text: &str, year: Option<i64>) -> Option<Nanos> {
     let mut parts = clock.split(':');
     let (hour, minute) = (small(parts.next()?, 23)?, small(parts.next()?, 59)?);
     let second = seconds(parts.next().unwrap_or("0"))?;
-    // 60: a leap second.
+    // Second 60 is a leap second.
     if parts.next().is_some() || second.0 >= 61 * Nanos::SECOND.0 {
         return None;
     }
@@ -40,7 +40,7 @@ pub(crate) fn instant(text: &str, year: Option<i64>) -> Option<Nanos> {
     Some(Nanos(whole.checked_mul(Nanos::SECOND.0)?.checked_add(second.0)?))
 }
 
-/// Seconds with a fraction of any length, of which nine digits count.
+/// Parses seconds with a fraction of any length. Digits after the ninth are ignored.
 pub(crate) fn seconds(text: &str) -> Option<Nanos> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|c| c.is_ascii_digit());
@@ -52,7 +52,7 @@ pub(crate) fn seconds(text: &str) -> Option<Nanos> {
     Some(Nanos(whole.checked_mul(Nanos::SECOND.0)?.checked_add(nine.parse().ok()?)?))
 }
 
-/// The inverse of [`seconds`], with nine digits.
+/// The inverse of [`seconds`], with nine fractional digits.
 pub(crate) fn print_seconds(at: Nanos) -> String {
     format!("{}.{:09}", at.0 / Nanos::SECOND.0, at.0 % Nanos::SECOND.0)
 }
@@ -76,8 +76,8 @@ fn iso_date(text: &str) -> Option<Date> {
     if parts.next().is_some() { None } else { day_of(year as i64, month, day) }
 }
 
-/// `MM/DD`, `MM/DD/YYYY`, `MM/DD/YY` (Snort 2) or `YY/MM/DD` (Snort 3): where it can be either, the
-/// one of `year`, else Snort 2's.
+/// Parses `MM/DD`, `MM/DD/YYYY`, `MM/DD/YY` (Snort 2) or `YY/MM/DD` (Snort 3). If both of the
+/// latter are possible, the one that agrees with `year`, else Snort 2's.
 fn american_date(text: &str, year: Option<i64>) -> Option<Date> {
     let parts: Vec<u64> = text.split('/').map(|part| small(part, 9999)).collect::<Option<_>>()?;
     match *parts.as_slice() {
@@ -100,7 +100,7 @@ fn american_date(text: &str, year: Option<i64>) -> Option<Date> {
     }
 }
 
-/// The clock, and seconds by which it is ahead of UTC.
+/// Splits off the UTC offset, in seconds.
 fn zone(clock: &str) -> Option<(&str, i64)> {
     if let Some(clock) = clock.strip_suffix(['Z', 'z']) {
         return Some((clock, 0));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_none() {
+    fn text_that_is_not_a_time_is_none() {
         for text in [
             "",
             ".",

@@ -1,35 +1,34 @@
-//! Near misses: what would match a rule, but for one octet or one field.
+//! Near misses: traffic that differs from a match in one octet or one field.
 //!
-//! An engine that alerts on one has matched what is not there. They are made of a [`Solution`] by
-//! changing what an option of the rule asked for, letters into letters, so that a message stays one
-//! of its protocol; the examiner has to say that the rule does not match any more, wherever in the
-//! whole conversation it is looked for. Where what the rule asks for stands in the dialogue around it
-//! as well (a MAIL FROM of the session itself), it is changed in all its places.
+//! An engine that alerts on one has a false positive. Near misses derive from a [`Solution`] by a
+//! change of data that an option of the rule requires, a letter by a letter, so that the message
+//! stays valid. The examiner must confirm that the rule matches nowhere in the conversation. If the
+//! required data also occurs elsewhere in the dialog (such as MAIL FROM), all occurrences are
+//! changed.
 
 use squall_rules::{Content, Operation, PacketTest, Rule, RuleSet};
 
 use crate::{Exchange, Octets, Origin, Shape, Solution, Solver, Transport};
 
-/// What does not match, though little is missing.
+/// A conversation that almost matches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NearMiss {
     pub exchanges: Vec<Exchange>,
-    /// Index in [`Rule::options`] of the one that is broken; `None`: the header's ports.
+    /// Index in [`Rule::options`] of the violated option. `None`: the header's ports.
     pub option: Option<u16>,
-    /// The option as it stands, and what was changed.
+    /// The option's text and the change.
     pub note: String,
-    /// Changes that were tried.
+    /// Number of changes tried.
     pub attempts: u32,
 }
 
-/// Changes that are tried of one rule at most.
+/// Bound on the changes tried for one rule.
 const MOST: u32 = 160;
 
-/// Octets of one option that are tried in a round.
+/// Octets of one option to try in a round.
 const EACH: usize = 4;
 
-/// One change of the solution that keeps its rule from matching, by the examiner's word; `None`
-/// where none was found.
+/// Finds a change after which the examiner sees no match of the rule. `None` if there is none.
 pub fn near_miss(solution: &Solution, rules: &RuleSet, solver: &Solver<'_>) -> Option<NearMiss> {
     let rule = &rules.rules[solution.rule];
     let mut exchanges = solution.exchanges.clone();
@@ -42,8 +41,8 @@ pub fn near_miss(solution: &Solution, rules: &RuleSet, solver: &Solver<'_>) -> O
         let before = change.apply(&mut exchanges);
         if solver.misses(solution, &exchanges) == Ok(true) {
             let (option, note) = (change.option, change.note(rule));
-            // One that is malformed where the attack is not is only better than none.
-            let whole = solver.stays_whole(solution, &exchanges);
+            // Keep a malformed near miss of a well-formed attack only as a last resort.
+            let whole = solver.stays_well_formed(solution, &exchanges);
             let miss = NearMiss { exchanges: exchanges.clone(), option, note, attempts };
             if whole {
                 return Some(miss);
@@ -65,8 +64,8 @@ pub fn near_miss(solution: &Solution, rules: &RuleSet, solver: &Solver<'_>) -> O
     })
 }
 
-/// Contents of the rule with one octet changed in each place where they stand, whoever sends them
-/// and whatever they stand there for: their option, the exchanges, and what was changed.
+/// For each content of the rule, a version of the exchanges with one octet changed in all
+/// occurrences: the option, the exchanges, and the change.
 fn everywhere(rule: &Rule, exchanges: &[Exchange]) -> Vec<(u16, Vec<Exchange>, String)> {
     let mut steps: Vec<_> = rule
         .inspections
@@ -110,7 +109,7 @@ fn everywhere(rule: &Rule, exchanges: &[Exchange]) -> Vec<(u16, Vec<Exchange>, S
     changes
 }
 
-/// Where the content stands.
+/// Positions of the content.
 fn places_of(content: &Content, octets: &[u8]) -> Vec<usize> {
     let is_here = |window: &[u8]| match content.nocase {
         true => window.eq_ignore_ascii_case(&content.pattern),
@@ -120,7 +119,7 @@ fn places_of(content: &Content, octets: &[u8]) -> Vec<usize> {
     windows.filter(|(_, window)| is_here(window)).map(|(at, _)| at).collect()
 }
 
-/// One change.
+/// A single change.
 struct Change {
     exchange: usize,
     turn: usize,
@@ -134,7 +133,7 @@ enum What {
         from: u8,
         to: u8,
     },
-    /// An octet more, or the last one less.
+    /// Append an octet, or remove the last one.
     Longer,
     Shorter,
     Shape {
@@ -148,7 +147,7 @@ enum What {
 }
 
 impl Change {
-    /// Gives the exchange as it was.
+    /// Applies the change and returns the previous exchange.
     fn apply(&self, exchanges: &mut [Exchange]) -> Exchange {
         let exchange = &mut exchanges[self.exchange];
         let before = exchange.clone();
@@ -203,13 +202,13 @@ impl Change {
     }
 }
 
-/// Changes of octets that an option of the rule asked for: first a few of each option, those first
-/// that are the most likely to be seen, then others.
+/// Changes of octets that an option requires: first a few of each option, by their relevance to the
+/// rule, then more.
 fn octets(rule: &Rule, exchanges: &[Exchange]) -> Vec<Change> {
     let mut options: Vec<(u16, &Operation)> =
         rule.inspections.iter().flat_map(|i| &i.steps).map(|s| (s.option, &s.operation)).collect();
     options.sort_by_key(|(option, operation)| (importance(operation), *option));
-    // What packets ask for may be octets as well (`rpc`).
+    // Packet tests can require octets too (`rpc`).
     let known: Vec<u16> = options.iter().map(|(option, _)| *option).collect();
     let mut order = known;
     for option in 0..u16::try_from(rule.options.len()).unwrap_or(u16::MAX) {
@@ -217,8 +216,8 @@ fn octets(rule: &Rule, exchanges: &[Exchange]) -> Vec<Change> {
             order.push(option);
         }
     }
-    // Where each option's octets stand, in the last place of all: of what is counted the last event
-    // must not come.
+    // Positions of each option's octets, from the last back: if a rule counts events, the last one
+    // must not happen.
     let mut places: Vec<Vec<(usize, usize, usize)>> = vec![vec![]; rule.options.len()];
     for (e, exchange) in exchanges.iter().enumerate().rev().take(2) {
         for (t, turn) in exchange.turns.iter().enumerate().rev() {
@@ -257,7 +256,7 @@ fn octets(rule: &Rule, exchanges: &[Exchange]) -> Vec<Change> {
     rounds.into_iter().flatten().collect()
 }
 
-/// The lower, the more a rule is about it.
+/// Rank of an operation: lower is more specific to the rule.
 fn importance(operation: &Operation) -> usize {
     match operation {
         Operation::Content(Content { negated: true, .. }) => 2000,
@@ -272,7 +271,7 @@ fn importance(operation: &Operation) -> usize {
     }
 }
 
-/// The lower, the less a message minds another octet there.
+/// Rank of a position: lower is less likely to make the message invalid.
 fn awkwardness(octets: &Octets, at: usize) -> u8 {
     let bytes = octets.bytes();
     match bytes[at] {
@@ -288,11 +287,12 @@ fn awkwardness(octets: &Octets, at: usize) -> u8 {
     }
 }
 
-/// What says how long a message is and what is in it, or which protocol it is.
+/// Whether the octet determines a length, an encoding or the protocol.
 fn is_framing(bytes: &[u8], at: usize) -> bool {
+    // The headers that decide how the body is parsed.
     const NAMES: [&[u8]; 4] =
         [b"content-length", b"transfer-encoding", b"content-encoding", b"content-type: multipart"];
-    // A header line is short.
+    // Header lines are short, so a limited search suffices.
     let from =
         bytes[..at].iter().rev().take(128).position(|&o| o == b'\n').map_or(0, |back| at - back);
     let line = &bytes[from.min(at)..bytes.len().min(from + 512)];
@@ -307,17 +307,17 @@ fn is_framing(bytes: &[u8], at: usize) -> bool {
         || bytes[at.saturating_sub(2)..=at].contains(&b'%')
 }
 
-/// How far it is from the middle of the octets of its origin around it.
+/// Distance from the middle of the surrounding octets with the same origin.
 fn from_the_middle(octets: &Octets, at: usize) -> usize {
     let origins = octets.origins();
     let same = |o: &&Origin| **o == origins[at];
     let before = origins[..at].iter().rev().take(256).take_while(same).count();
-    let behind = origins[at..].iter().take(256).take_while(same).count();
-    before.abs_diff(behind)
+    let after = origins[at..].iter().take(256).take_while(same).count();
+    before.abs_diff(after)
 }
 
-/// Octets that may stand in the place of one, the most fitting first: a letter for a letter, of a
-/// hexadecimal number another digit.
+/// Candidates to replace an octet, the most suitable first: a letter for a letter, a digit for a
+/// digit.
 fn instead(octet: u8) -> Vec<u8> {
     let next = |first: u8, last: u8| if octet == last { first } else { octet + 1 };
     match octet {
@@ -326,14 +326,14 @@ fn instead(octet: u8) -> Vec<u8> {
         b'g'..=b'z' => vec![next(b'g', b'z'), b'a', b'7'],
         b'G'..=b'Z' => vec![next(b'G', b'Z'), b'A', b'7'],
         b'0'..=b'9' => vec![next(b'0', b'9'), if octet < b'5' { b'9' } else { b'0' }, b'q'],
-        // They hold messages together.
+        // Separators keep messages valid.
         b'\r' | b'\n' | b' ' | b':' | b'%' => vec![],
         b'!'..=b'~' => vec![b'x', b'7'],
         octet => vec![octet.wrapping_add(1), octet.wrapping_sub(1), octet ^ 0x80, 0xff - octet],
     }
 }
 
-/// Changes of fields and lengths, of the last exchange that has such.
+/// Changes of header fields and lengths in the last exchange.
 fn fields(rule: &Rule, exchanges: &[Exchange]) -> Vec<Change> {
     let mut changes = vec![];
     let Some(exchange) = exchanges.len().checked_sub(1) else { return changes };
@@ -381,8 +381,7 @@ fn add_shorter(exchange: &Exchange, turn: usize, add: &mut impl FnMut(What)) {
     }
 }
 
-/// What is left: octets of rules that are played before, then those that no option asks for, and
-/// ports.
+/// Remaining changes: octets of rules played before, octets that no option requires, and ports.
 fn others(exchanges: &[Exchange]) -> Vec<Change> {
     let mut changes = vec![];
     let Some(exchange) = exchanges.len().checked_sub(1) else { return changes };
@@ -423,7 +422,7 @@ fn others(exchanges: &[Exchange]) -> Vec<Change> {
     changes
 }
 
-/// The shape with the field that the test looks at one off, or otherwise.
+/// Shapes with another value in the field that the test inspects.
 fn other_shapes(test: &PacketTest, shape: &Shape) -> Vec<(&'static str, Shape)> {
     let s = || shape.clone();
     let eight = |is: Option<u8>, usual: u8| {
@@ -452,7 +451,7 @@ fn other_shapes(test: &PacketTest, shape: &Shape) -> Vec<(&'static str, Shape)> 
         PacketTest::Id(_) => {
             sixteen(shape.id, 0).map(|id| ("IP identifier", Shape { id, ..s() })).to_vec()
         }
-        // No operation instead of the option, and none at all.
+        // NOPs instead of the option, no option, or another option.
         PacketTest::IpOption { .. } => {
             let options = [vec![1; shape.ip_options.len().max(4)], vec![], vec![148, 4, 0, 0]];
             options.map(|ip_options| ("IP option", Shape { ip_options, ..s() })).to_vec()

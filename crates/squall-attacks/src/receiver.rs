@@ -1,45 +1,45 @@
-//! A receiver for tests, which shares nothing with what makes frames: octets in, the streams of
-//! both ends out. It does what Linux does, or what an evasion takes for granted.
+//! A receiver for tests, independent of the code that makes frames: turns frames into the streams
+//! of both ends. It behaves like Linux, or as an evasion assumes.
 
 use std::collections::BTreeMap;
 
 use squall_units::{be16, be32};
 
-/// What frames say, to whoever follows the standards.
+/// The data that a standard receiver takes from frames.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Heard {
-    /// Of each sender by its MAC address' last octet: the stream, or its datagrams' payloads.
-    pub said: BTreeMap<u8, Vec<Vec<u8>>>,
-    /// Ends that have closed.
+pub(crate) struct Received {
+    /// By the last octet of the sender's MAC address: its stream, or the payloads of its datagrams.
+    pub data: BTreeMap<u8, Vec<Vec<u8>>>,
+    /// Ends that have sent a FIN.
     pub closed: Vec<u8>,
-    /// Packets that were not taken, and why.
+    /// The reason for each packet dropped.
     pub dropped: Vec<&'static str>,
 }
 
 #[derive(Default)]
 pub(crate) struct Receiver {
     routers: u8,
-    heard: Heard,
-    /// By sender, identifier and protocol.
+    received: Received,
+    /// By sender, identification and protocol.
     fragments: BTreeMap<(u8, u32, u8), Vec<Fragment>>,
     streams: BTreeMap<u8, Stream>,
 }
 
-/// Offset, octets, whether more follow.
+/// Offset, octets, and the more-fragments flag.
 type Fragment = (usize, Vec<u8>, bool);
 
 #[derive(Default)]
 struct Stream {
     next: u32,
     octets: Vec<u8>,
-    /// What came early: octet and where its segment began, by distance from `next`... of the first
-    /// octet.
+    /// Octets received out of order, by distance from the first octet; each with the start of its
+    /// segment.
     early: BTreeMap<u64, (u8, u64)>,
     stamp: Option<u32>,
     fin: Option<u64>,
 }
 
-/// RFC 1071, word by word.
+/// The Internet checksum (RFC 1071), word by word.
 fn is_right(parts: &[&[u8]]) -> bool {
     let octets: Vec<u8> = parts.concat();
     let sum: u64 =
@@ -48,12 +48,12 @@ fn is_right(parts: &[&[u8]]) -> bool {
 }
 
 impl Receiver {
-    /// Packets with so small a TTL never arrive.
-    pub fn behind(routers: u8) -> Self {
+    /// A receiver beyond `routers` routers, so packets with a smaller TTL do not arrive.
+    pub fn beyond(routers: u8) -> Self {
         Receiver { routers, ..Receiver::default() }
     }
 
-    pub fn hear<'a>(mut self, frames: impl IntoIterator<Item = &'a [u8]>) -> Heard {
+    pub fn receive<'a>(mut self, frames: impl IntoIterator<Item = &'a [u8]>) -> Received {
         for frame in frames {
             let from = frame[11];
             let mut at = 12;
@@ -65,9 +65,9 @@ impl Receiver {
         assert!(self.fragments.values().all(|f| f.is_empty()), "fragments are left over");
         for (from, stream) in self.streams {
             assert!(stream.early.is_empty(), "octets are missing");
-            self.heard.said.entry(from).or_default().push(stream.octets);
+            self.received.data.entry(from).or_default().push(stream.octets);
         }
-        self.heard
+        self.received
     }
 
     fn network(&mut self, from: u8, ethertype: usize, packet: &[u8]) {
@@ -110,7 +110,7 @@ impl Receiver {
             other => panic!("EtherType {other:#x}"),
         }
         if ttl <= self.routers {
-            return self.heard.dropped.push("ttl");
+            return self.received.dropped.push("ttl");
         }
         let mut body = packet[at..].to_vec();
         if offset > 0 || more {
@@ -142,19 +142,19 @@ impl Receiver {
                 assert_eq!(body[..2], [0, 0]);
                 self.network(from, usize::from(be16(&body, 2)), &body[4..]);
             }
-            6 if !is_right(&[&pseudo, &body]) => self.heard.dropped.push("checksum"),
+            6 if !is_right(&[&pseudo, &body]) => self.received.dropped.push("checksum"),
             6 => self.segment(from, &body),
             17 => {
                 assert!(is_right(&[&pseudo, &body]) && body[6..8] != [0, 0], "checksum of UDP");
                 assert_eq!(usize::from(be16(&body, 4)), body.len());
-                self.heard.said.entry(from).or_default().push(body[8..].to_vec());
+                self.received.data.entry(from).or_default().push(body[8..].to_vec());
             }
             1 | 58 => {
                 let pseudo = if protocol == 1 { vec![] } else { pseudo };
                 assert!(is_right(&[&pseudo, &body]), "checksum of ICMP");
-                self.heard.said.entry(from).or_default().push(body[8..].to_vec());
+                self.received.data.entry(from).or_default().push(body[8..].to_vec());
             }
-            _ => self.heard.said.entry(from).or_default().push(body),
+            _ => self.received.data.entry(from).or_default().push(body),
         }
     }
 
@@ -171,14 +171,14 @@ impl Receiver {
         let stream = self.streams.get_mut(&from).expect("a SYN came first");
         if let (Some(last), Some(stamp)) = (stream.stamp, stamp) {
             if (stamp.wrapping_sub(last) as i32) < 0 && last.wrapping_sub(stamp) > 1 << 20 {
-                return self.heard.dropped.push("paws");
+                return self.received.dropped.push("paws");
             }
             stream.stamp = Some(last.max(stamp));
         }
         let done = stream.octets.len() as u64;
         let distance = i64::from(sequence.wrapping_sub(stream.next) as i32);
         if distance.abs() > 1 << 20 {
-            return self.heard.dropped.push("window");
+            return self.received.dropped.push("window");
         }
         assert_eq!(flags & 4, 0, "a RST in the window");
         assert_ne!(flags & 16, 0, "an ACK");
@@ -186,7 +186,8 @@ impl Receiver {
         let end = start + payload.len() as u64;
         for (i, &octet) in payload.iter().enumerate() {
             let at = start + i as u64;
-            // What is there stays, but for what began later (BSD, and Linux where it is covered).
+            // Existing data stays unless its segment began later (BSD; Linux agrees where it is
+            // covered).
             if at >= done && stream.early.get(&at).is_none_or(|&(_, began)| start < began) {
                 stream.early.insert(at, (octet, start));
             }
@@ -201,9 +202,9 @@ impl Receiver {
         if stream.fin == Some(stream.octets.len() as u64) {
             stream.fin = None;
             stream.next = stream.next.wrapping_add(1);
-            self.heard.closed.push(from);
+            self.received.closed.push(from);
         }
-        // Who acknowledges has all that came so far, and no more.
+        // An acknowledgment must cover exactly the data received so far.
         let acknowledged = be32(segment, 8);
         if let Some(other) =
             self.streams.iter().find(|(mac, _)| **mac != from).map(|(_, stream)| stream)

@@ -1,5 +1,4 @@
-//! Which rules are played, how often, when and by whom: from solutions to conversations that have
-//! addresses and times.
+//! Schedules attacks: turns solutions into conversations with addresses and times.
 
 use std::sync::Arc;
 
@@ -16,13 +15,13 @@ use crate::{
     wire::{self, Endpoints, Frame},
 };
 
-/// Which rules; nothing said: all.
+/// Selects rules. By default all.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
     pub sids: Option<Numbers>,
-    /// One of them.
+    /// Any of them.
     pub classtypes: Vec<String>,
-    /// What the message matches.
+    /// Matches the rule's message.
     pub msg: Option<Regex>,
 }
 
@@ -38,39 +37,39 @@ impl Choice {
     }
 }
 
-/// Whether twins that are one octet off are played.
+/// Whether to play near misses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NearMisses {
     #[default]
     No,
-    /// Each attack is followed by its twin.
+    /// After each attack.
     Also,
-    /// In place of attacks.
+    /// Instead of attacks.
     Only,
 }
 
-/// How often rules are played, in which order, and when.
+/// Number, order and times of attacks.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// Solutions of each rule that differ.
+    /// Distinct samples per rule.
     pub samples: u32,
-    /// A sample for each branch of a rule's expressions, if there are more than `samples`.
+    /// At least one sample for each branch of the rule's expressions.
     pub every_branch: bool,
     pub near_misses: NearMisses,
-    /// Otherwise in the order of the rules.
+    /// By default in the order of the rules.
     pub shuffle: bool,
     pub seed: u64,
-    /// All of them so many times, each time from other addresses.
+    /// Number of rounds through all attacks, each with other addresses.
     pub repeat: u64,
-    /// When the first begins.
+    /// Start of the first attack.
     pub begin: Nanos,
     pub pace: Pace,
     pub hosts: Hosts,
-    /// Other ways to say messages of HTTP, one after the other, where the rule still matches.
+    /// Alternative forms of HTTP messages, each applied if the rule still matches.
     pub variants: Vec<Variant>,
 }
 
-/// `attacks` begin in each `seconds`, evenly.
+/// Starts `attacks` attacks in every `seconds` seconds, evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     pub attacks: u64,
@@ -78,7 +77,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// When the `n`th begins, from 0.
+    /// Start of the `n`th attack, from 0.
     pub fn begin(self, n: u64) -> Nanos {
         let nanos = u128::from(n) * u128::from(self.seconds) * 1_000_000_000
             / u128::from(self.attacks.max(1));
@@ -87,7 +86,7 @@ impl Pace {
 }
 
 impl Pace {
-    /// As many a second, as exactly as a millionth.
+    /// A rate per second, to a millionth.
     pub fn of(per_second: f64) -> Self {
         match per_second {
             whole if whole.fract() == 0.0 && whole < 1e15 => {
@@ -117,29 +116,29 @@ impl Default for Order {
     }
 }
 
-/// What became of a rule.
+/// The result for one rule.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Index in [`RuleSet::rules`].
     pub rule: usize,
-    /// Of each sample that was solved.
+    /// The solved samples.
     pub solved: Vec<Solved>,
-    /// Of the first sample that was not.
+    /// The first sample that was not solved.
     pub unsolved: Option<Unsolved>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Solved {
     pub solution: Arc<Solution>,
-    /// If twins are wanted, and one was found.
+    /// The near miss, if requested and found.
     pub twin: Option<Arc<NearMiss>>,
-    /// It is said otherwise, as [`Order::variants`] asks for.
+    /// A variant of [`Order::variants`] was applied.
     pub varied: bool,
 }
 
-/// Solves one rule in as many ways as `order` wants.
+/// Solves a rule in all samples that `order` asks for.
 ///
-/// A sample that says the same as one before is left out: some rules leave nothing free.
+/// Samples equal to an earlier one are dropped, since some rules leave no choice.
 pub fn solve(rules: &RuleSet, solver: &Solver<'_>, rule: usize, order: &Order) -> Outcome {
     let branches = if order.every_branch { solver.branches(rule) } else { 1 };
     let samples = order.samples.max(branches);
@@ -164,7 +163,7 @@ pub fn solve(rules: &RuleSet, solver: &Solver<'_>, rule: usize, order: &Order) -
             }
             Err(unsolved) => {
                 outcome.unsolved.get_or_insert(unsolved);
-                // What cannot be at all, cannot be otherwise.
+                // A rule whose first sample fails will fail again.
                 if outcome.solved.is_empty() {
                     break;
                 }
@@ -174,7 +173,7 @@ pub fn solve(rules: &RuleSet, solver: &Solver<'_>, rule: usize, order: &Order) -
     outcome
 }
 
-/// Says it otherwise as far as the examiner still sees the rule match; whether anything was.
+/// Applies each variant with which the rule still matches. Returns whether any was applied.
 fn vary(solution: &mut Solution, solver: &Solver<'_>, variants: &[Variant]) -> bool {
     let mut varied = false;
     for &variant in variants {
@@ -190,8 +189,8 @@ fn vary(solution: &mut Solution, solver: &Solver<'_>, variants: &[Variant]) -> b
     varied
 }
 
-/// Looks at frames as they are sent: what a solution comes to by evasions, tunnels, fragments and
-/// other addresses may be another thing than what was examined when it was found.
+/// Examines frames as sent. Evasions, tunnels, fragments and other addresses may change the result
+/// of the examination that the solver made.
 pub struct Examiner<'a> {
     compiled: squall_ids::Compiled<'a>,
     engine: EngineVersion,
@@ -202,10 +201,10 @@ impl<'a> Examiner<'a> {
         Examiner { compiled: squall_ids::Compiled::new(rules), engine }
     }
 
-    /// Makes `labels` promise what is seen in `frames`, which are those of `attack`, and no more.
+    /// Corrects `labels` to promise only the alerts seen in `frames`, which belong to `attack`.
     ///
-    /// An attack whose rule is not seen owes no alert, and rules that are played before it are
-    /// expected only as far as they are seen. False: a near miss that is none, as it is sent.
+    /// An attack that does not match owes no alert, and rules played before it are expected only if
+    /// they match. Returns false for a near miss that matches as sent.
     pub fn correct(&self, attack: &Attack, frames: &[Frame], labels: &mut [Label]) -> bool {
         let seen = self.seen(attack, frames);
         let rules = &self.compiled.rules().rules;
@@ -222,7 +221,7 @@ impl<'a> Examiner<'a> {
         true
     }
 
-    /// Of the attack's rules, those that alert.
+    /// The rules of the attack that raise an alert.
     fn seen(&self, attack: &Attack, frames: &[Frame]) -> Vec<usize> {
         let mut which = attack.setters.to_vec();
         which.push(attack.rule);
@@ -241,36 +240,36 @@ impl<'a> Examiner<'a> {
     }
 }
 
-/// What a label notes of an attack whose rule is not seen in its frames.
+/// The note of a label whose rule does not match the frames.
 pub const NOT_SEEN: &str = "not matched by the evaluator in this form";
 
-/// A rule's attack, or its twin, with addresses and a beginning.
+/// An attack or near miss with addresses and a start time.
 #[derive(Clone, Debug)]
 pub struct Attack {
-    /// From 0, in the order of their beginnings.
+    /// From 0, in order of start.
     pub number: u64,
     pub begin: Nanos,
     /// Index in [`RuleSet::rules`].
     pub rule: usize,
     pub kind: Kind,
-    /// What is said, one conversation after the other.
+    /// Its conversations, in order.
     pub exchanges: Arc<Vec<Exchange>>,
     pub ends: Endpoints,
-    /// Rules that are played before it in the same flow.
+    /// Rules played before it in the same flow.
     pub setters: Arc<Vec<usize>>,
-    /// Of a near miss, what was changed.
+    /// For a near miss, the change.
     pub note: String,
 }
 
-/// Attacks in the order of their beginnings.
+/// Attacks in order of start.
 #[derive(Clone, Debug, Default)]
 pub struct Suite {
     pub attacks: Vec<Attack>,
-    /// Attacks for which the rule's addresses leave no room.
+    /// Number of attacks for which the rule allows no addresses.
     pub without_address: u64,
 }
 
-/// Gives each solution its turn and its own addresses.
+/// Assigns start times and addresses to all solutions.
 pub fn arrange(rules: &RuleSet, outcomes: &[Outcome], order: &Order) -> Suite {
     let mut suite = Suite::default();
     let mut played: Vec<Played> = Vec::new();
@@ -319,7 +318,7 @@ pub fn arrange(rules: &RuleSet, outcomes: &[Outcome], order: &Order) -> Suite {
     suite
 }
 
-/// A solution or its twin, before it has addresses.
+/// A solution or near miss without addresses.
 struct Played {
     rule: usize,
     kind: Kind,
@@ -328,7 +327,7 @@ struct Played {
     note: String,
 }
 
-/// Fisher and Yates.
+/// Fisher-Yates shuffle.
 fn shuffle<T>(all: &mut [T], seed: u64) {
     for i in (1..all.len()).rev() {
         all.swap(i, (mix(seed, i as u64) % (i as u64 + 1)) as usize);
@@ -336,11 +335,10 @@ fn shuffle<T>(all: &mut [T], seed: u64) {
 }
 
 impl Attack {
-    /// Its frames from its beginning on, and a label for each of its conversations with times of
-    /// the run.
+    /// The frames of the attack, timed from its start, and a label for each conversation, timed
+    /// from the start of the run.
     ///
-    /// # Errors
-    /// What cannot be written as packets.
+    /// # Errors If it cannot be written as packets.
     pub fn frames(
         &self,
         rules: &RuleSet,
@@ -358,8 +356,7 @@ impl Attack {
         Ok((all, labels))
     }
 
-    /// Of the conversations of one attack the last is the one that alerts: those before it count,
-    /// or set bits.
+    /// Only the last conversation of an attack raises the alert. Earlier ones count or set bits.
     fn label(&self, rules: &RuleSet, exchange: &Exchange, frames: &[Frame], last: bool) -> Label {
         let rule = &rules.rules[self.rule];
         let alerting =

@@ -1,9 +1,8 @@
-//! Scans, floods, brute force and beacons as values: parameters in, conversations at their times
-//! out.
+//! Scans, floods, brute force and beacons: parameters in, conversations with times out.
 //!
-//! They are made from no rule: their labels have sid 0 and the template's name. What a flood is
-//! made of is also told as the text of one packet, for streams whose rates need more than
-//! conversations one by one; both come from one exchange.
+//! They do not stem from rules: their labels have sid 0 and the template's name. A flood is also
+//! available as the text of one packet, for streams at rates that separate conversations cannot
+//! reach; both forms stem from one exchange.
 //!
 //! ```
 //! use squall_attacks::templates::{Parameters, named};
@@ -37,7 +36,7 @@ use crate::{
     wire::{self, Endpoints, Settings},
 };
 
-/// What kind of thing a template is.
+/// The category of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     Scan,
@@ -46,58 +45,58 @@ pub enum Class {
     Beacon,
 }
 
-/// One of [`TEMPLATES`].
+/// A template of [`TEMPLATES`] or [`BEACONS`].
 #[derive(Clone, Copy, Debug)]
 pub struct Template {
     pub name: &'static str,
     pub class: Class,
     pub does: &'static str,
-    /// The ports that it goes to, unless it is told others; none where it has no ports.
+    /// Default ports. Empty if the protocol has none.
     pub ports: &'static [u16],
-    /// From one conversation to the next, unless it is told another time.
+    /// Default time from one conversation to the next.
     pub gap: Nanos,
     make: fn(&Parameters, u64) -> Vec<Turn>,
     transport: Transport,
 }
 
-/// Who does it to whom, how often.
+/// Hosts, number and times of conversations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
-    /// Who does it, in turn. Of `dns-amplification` the victims.
+    /// The senders, in turn. For `dns-amplification` the victims.
     pub clients: Vec<IpAddr>,
-    /// To whom, in turn. Of `dns-amplification` the servers that answer.
+    /// The targets, in turn. For `dns-amplification` the servers that answer.
     pub servers: Vec<IpAddr>,
     pub ports: Vec<u16>,
-    /// From one conversation to the next.
+    /// Time from one conversation to the next.
     pub gap: Nanos,
-    /// By how much of the gap, in percent, a conversation comes earlier or later, drawn.
+    /// Random deviation of each conversation, in percent of the gap.
     pub jitter: u8,
-    /// Conversations; `None`: of scans each port of each server once, of others 100.
+    /// Number of conversations. `None`: for scans each port of each server once, otherwise 100.
     pub count: Option<u64>,
     /// Octets of a flood's payload, at most 1400.
     pub payload: u16,
-    /// Of client ports, names, payloads, jitter.
+    /// Seed of client ports, names, payloads and jitter.
     pub seed: u64,
 }
 
-/// A conversation that is due.
+/// A conversation with its time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// From the beginning of all.
+    /// From the start of the first.
     pub at: Nanos,
     pub ends: Endpoints,
     pub exchange: Exchange,
     pub name: &'static str,
 }
 
-/// Parameters that cannot be.
+/// Invalid parameters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Error(String);
 
 const MS: u64 = 1_000_000;
 
-/// All templates, in the order of their documentation.
+/// All templates but beacons, in the order of the documentation.
 pub static TEMPLATES: [Template; 15] = [
     scan("syn-scan", "a SYN to each port of each server; answered by a RST", syn_scan),
     scan("fin-scan", "a FIN to each port of each server; answered by a RST", |_, _| probe(FIN)),
@@ -236,7 +235,7 @@ pub static TEMPLATES: [Template; 15] = [
         make: |p, n| {
             let (user, password) = credentials(p, n);
             let mut turns = vec![
-                // Will echo, will suppress go ahead; do both (RFC 857, RFC 858).
+                // WILL echo, WILL suppress go ahead; DO both (RFC 857, RFC 858).
                 turn(End::Server, b"\xff\xfb\x01\xff\xfb\x03"),
                 turn(End::Client, b"\xff\xfd\x01\xff\xfd\x03"),
             ];
@@ -253,7 +252,7 @@ pub static TEMPLATES: [Template; 15] = [
     },
 ];
 
-/// Those that call home. Apart, since their gaps are long.
+/// Templates that call home. Separate, since their gaps are long.
 pub static BEACONS: [Template; 2] = [
     Template {
         name: "http-beacon",
@@ -262,7 +261,7 @@ pub static BEACONS: [Template; 2] = [
         ports: &[80],
         gap: Nanos(60_000 * MS),
         make: |p, n| {
-            // It is one and the same that calls; what it says of itself counts up.
+            // The same client calls each time; its counter increases.
             let id = mix(p.seed, 1) as u32;
             dialogue(&[
                 (
@@ -304,13 +303,14 @@ pub static BEACONS: [Template; 2] = [
     },
 ];
 
-/// All of them.
+/// All templates.
 pub fn templates() -> impl Iterator<Item = &'static Template> {
     TEMPLATES.iter().chain(&BEACONS)
 }
 
-/// # Errors
-/// If none has this name; the message lists all.
+/// Looks a template up.
+///
+/// # Errors If the name is unknown. The message lists all names.
 pub fn named(name: &str) -> Result<&'static Template, Error> {
     templates().find(|template| template.name == name).ok_or_else(|| {
         let names: Vec<&str> = templates().map(|template| template.name).collect();
@@ -319,7 +319,7 @@ pub fn named(name: &str) -> Result<&'static Template, Error> {
 }
 
 impl Template {
-    /// Parameters without hosts.
+    /// Default parameters, without hosts.
     pub fn usual(&self) -> Parameters {
         Parameters {
             clients: vec![],
@@ -333,11 +333,9 @@ impl Template {
         }
     }
 
-    /// The conversations in the order in which they are made; with jitter two may be due the other
-    /// way round.
+    /// The conversations in order of creation. With jitter, two may be due in reverse order.
     ///
-    /// # Errors
-    /// Where hosts or ports are missing, or there is no pair of hosts of one family.
+    /// # Errors If hosts or ports are missing, or no pair of hosts has a common IP version.
     pub fn events<'a>(&self, parameters: &'a Parameters) -> Result<Events<'a>, Error> {
         let p = parameters;
         let lacks =
@@ -358,9 +356,9 @@ impl Template {
             );
             return Err(Error(text));
         }
-        if p.payload > MOST_PAYLOAD || p.jitter > 100 {
+        if p.payload > MAX_PAYLOAD || p.jitter > 100 {
             let text = format!(
-                "{}: a payload of {} octets and a jitter of {} %, expected at most {MOST_PAYLOAD} \
+                "{}: a payload of {} octets and a jitter of {} %, expected at most {MAX_PAYLOAD} \
                  and 100",
                 self.name, p.payload, p.jitter
             );
@@ -371,11 +369,10 @@ impl Template {
         Ok(Events { template: *self, parameters, next: 0, count })
     }
 
-    /// The text of a flood's packet, as streams have it ([`squall_wire::Packet::parse`]): the first
-    /// event's, octet for octet but for the padding. `None` of what is no flood.
+    /// The text of a flood's packet for streams ([`squall_wire::Packet::parse`]): equal to the
+    /// first event, except for padding. `None` for templates other than floods.
     ///
-    /// # Errors
-    /// As [`events`](Self::events).
+    /// # Errors Like [`events`](Self::events).
     pub fn packet(&self, parameters: &Parameters) -> Result<Option<String>, Error> {
         if self.class != Class::Flood {
             return Ok(None);
@@ -388,7 +385,7 @@ impl Template {
     }
 }
 
-/// Of one template.
+/// The events of a template.
 #[derive(Clone, Debug)]
 pub struct Events<'a> {
     template: Template,
@@ -408,7 +405,7 @@ impl Iterator for Events<'_> {
         self.next += 1;
         let p = self.parameters;
         let of = |list: &[IpAddr], n: u64| list[(n % list.len() as u64) as usize];
-        // A scan goes through the servers for one port before the next port.
+        // A scan visits all servers on one port before the next port.
         let (client, server) = (of(&p.clients, n), of(&p.servers, n));
         let round = n / p.servers.len() as u64;
         let server_port = match p.ports.len() as u64 {
@@ -441,7 +438,7 @@ impl Iterator for Events<'_> {
         Some(Event { at: p.due(n), ends, exchange, name: self.template.name })
     }
 
-    /// Any of them at once: each is a function of its number.
+    /// Skips without work, since each event is a function of its number.
     fn nth(&mut self, n: usize) -> Option<Event> {
         self.next = self.next.saturating_add(n as u64).min(self.count);
         self.next()
@@ -454,7 +451,7 @@ impl Iterator for Events<'_> {
 }
 
 impl Parameters {
-    /// When conversation `n` begins.
+    /// Start of conversation `n`.
     fn due(&self, n: u64) -> Nanos {
         let gap = self.gap.0;
         let on_time = gap.saturating_mul(n);
@@ -468,16 +465,15 @@ impl Parameters {
 }
 
 impl Event {
-    /// Its frames, from its beginning on.
+    /// Its frames, timed from its start.
     ///
-    /// # Errors
-    /// As [`wire::frames`].
+    /// # Errors Like [`wire::frames`].
     pub fn frames(&self, settings: &Settings) -> Result<Vec<wire::Frame>, wire::Error> {
         let seed = mix(settings.seed, u64::from(self.exchange.client_port) ^ self.at.0);
         wire::frames(&self.exchange, &self.ends, &Settings { seed, ..settings.clone() })
     }
 
-    /// The ground truth of it: an attack of no rule, which owes no alert of one.
+    /// Its label: an attack without a rule, which owes no alert.
     pub fn label(&self, attack: u64, begin: Nanos, frames: &[wire::Frame]) -> Label {
         let at = |frame: Option<&wire::Frame>| {
             Nanos(begin.0.saturating_add(frame.map_or(0, |frame| frame.at.0)))
@@ -505,8 +501,8 @@ impl Event {
     }
 }
 
-/// What fits an Ethernet frame with all headers.
-const MOST_PAYLOAD: u16 = 1400;
+/// Fits an Ethernet frame with all headers.
+const MAX_PAYLOAD: u16 = 1400;
 
 const fn scan(
     name: &'static str,
@@ -538,7 +534,7 @@ const fn flood(
     Template { name, class: Class::Flood, does, ports, gap: Nanos(MS), make, transport }
 }
 
-/// From the range of IANA's dynamic ports (RFC 6335 §6), each once before any comes again.
+/// Ports of IANA's dynamic range (RFC 6335 §6). All are used once before any is reused.
 fn client_port(seed: u64, n: u64) -> u16 {
     const PORTS: u64 = 16_384;
     (49_152 + (mix(seed, 3).wrapping_add(n)) % PORTS) as u16
@@ -561,7 +557,7 @@ fn probe(flags: u8) -> Vec<Turn> {
     vec![Turn { shape, ..Turn::new(End::Client, Octets::new()) }, refused()]
 }
 
-/// What a closed port says (RFC 9293 §3.10.7.1).
+/// The reply of a closed port (RFC 9293 §3.10.7.1).
 fn refused() -> Turn {
     let shape =
         Shape { flags: Some(RST | ACK), sequence: Some(0), window: Some(0), ..Shape::default() };
@@ -581,7 +577,7 @@ fn segment(from: End, flags: u8, seed: u64, n: u64) -> Turn {
 
 fn noise(p: &Parameters, n: u64) -> Vec<u8> {
     let seed = mix(mix(p.seed, 5), n);
-    (0..u64::from(p.payload.min(MOST_PAYLOAD))).map(|i| mix(seed, i) as u8).collect()
+    (0..u64::from(p.payload.min(MAX_PAYLOAD))).map(|i| mix(seed, i) as u8).collect()
 }
 
 /// Letters and digits of base 32.
@@ -598,12 +594,12 @@ fn credentials(p: &Parameters, n: u64) -> (&'static str, String) {
         "changeme",
     ];
     let password = PASSWORDS[(n % 10) as usize];
-    // When the list is through it goes on with numbers.
+    // After the end of the list, append numbers.
     let password = if n < 10 { password.to_string() } else { format!("{password}{}", n / 10) };
     (USERS[(mix(p.seed, 6).wrapping_add(n / 10) % 5) as usize], password)
 }
 
-/// Versions and the first message of the key exchange (RFC 4253 §4.2, §7.1), both ways.
+/// Banners and KEXINIT of both ends (RFC 4253 §4.2, §7.1).
 fn ssh(p: &Parameters, n: u64) -> Vec<Turn> {
     const LISTS: [&str; 10] = [
         "curve25519-sha256,ecdh-sha2-nistp256,diffie-hellman-group14-sha256",
@@ -625,7 +621,8 @@ fn ssh(p: &Parameters, n: u64) -> Vec<Turn> {
             message.extend(list.as_bytes());
         }
         message.extend([0; 5]);
-        // Length and padding in front, a multiple of eight in all, at least four of padding.
+        // Length and padding length come first. The total is a multiple of eight with at least four
+        // octets of padding (RFC 4253 §6).
         let padding = 8 - (message.len() + 5) % 8;
         let padding = if padding < 4 { padding + 8 } else { padding };
         let mut packet = ((message.len() + 1 + padding) as u32).to_be_bytes().to_vec();
@@ -643,7 +640,7 @@ fn ssh(p: &Parameters, n: u64) -> Vec<Turn> {
     ]
 }
 
-/// A message of DNS with one question, and answers of type TXT, a text each (RFC 1035 §4).
+/// A DNS message with one question, and a TXT record for each text (RFC 1035 §4).
 fn dns(id: u16, flags: u16, name: &[&str], kind: u16, texts: &[&[u8]]) -> Vec<u8> {
     let mut message: Vec<u8> = [id, flags, 1, texts.len() as u16, 0, 0]
         .iter()
@@ -656,7 +653,7 @@ fn dns(id: u16, flags: u16, name: &[&str], kind: u16, texts: &[&[u8]]) -> Vec<u8
     message.push(0);
     message.extend([kind, 1].iter().flat_map(|word| word.to_be_bytes()));
     for text in texts {
-        // The question's name, type TXT, class IN, an hour.
+        // Pointer to the question's name, type TXT, class IN, TTL of an hour.
         message.extend([0xc0, 12, 0, 16, 0, 1, 0, 0, 14, 16]);
         message.extend((text.len() as u16 + 1).to_be_bytes());
         message.push(text.len() as u8);
@@ -665,7 +662,7 @@ fn dns(id: u16, flags: u16, name: &[&str], kind: u16, texts: &[&[u8]]) -> Vec<u8
     message
 }
 
-/// As long as fits, to a question of type ANY.
+/// The longest answer that fits, to a question of type ANY.
 fn dns_answer(seed: u64) -> Vec<u8> {
     let texts: Vec<String> = (0..5).map(|i| word(mix(seed, i), 250)).collect();
     let texts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
@@ -704,8 +701,8 @@ mod tests {
                 let frames = event.frames(&Settings::default()).unwrap();
                 for frame in &frames {
                     let frame = squall_wire::Frame::dissect(frame.octets.clone());
-                    // IPv4 and what it carries; of IPv6 the latter only. DNS and others are
-                    // payload.
+                    // IPv4 header and transport; for IPv6 only the latter. DNS and other protocols
+                    // are payload.
                     let right = if version == 4 { 2 } else { 1 };
                     assert_eq!(
                         frame.checksums.len(),
@@ -775,7 +772,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_that_cannot_be_are_told() {
+    fn invalid_parameters_are_errors() {
         let scan = named("syn-scan").unwrap();
         let good = parameters(scan, 4);
         let error = |p: Parameters| scan.events(&p).unwrap_err().to_string();

@@ -16,13 +16,13 @@ const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 const TO_BIG_ENDIAN: u8 = 0xdc;
 
-/// `src` of a 64-bit immediate or a call.
+/// Meaning of a 64-bit immediate or a call, in its `src`.
 const PSEUDO_MAP: u8 = 1;
 const PSEUDO_MAP_VALUE: u8 = 2;
 const PSEUDO_FUNCTION: u8 = 4;
 const PSEUDO_CALL: u8 = 1;
 
-/// A place to jump to, or a function.
+/// A target of jumps, or a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(usize);
 
@@ -49,18 +49,18 @@ pub struct MapId(usize);
 pub struct Asm {
     name: String,
     insns: Vec<Insn>,
-    /// Where each label is bound.
+    /// The instruction to which each label is bound.
     labels: Vec<Option<usize>>,
-    /// Instructions whose offset or immediate is the way to a label.
-    jumps: Vec<(usize, Label, Way)>,
+    /// Instructions whose offset or immediate is the distance to a label.
+    jumps: Vec<(usize, Label, JumpField)>,
     maps: Vec<MapSpec>,
     relocations: Vec<Relocation>,
     functions: Vec<Function>,
 }
 
-/// Where the distance to a label is written.
+/// Field that holds the distance to a label.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum JumpField {
     Offset,
     Immediate,
 }
@@ -89,10 +89,10 @@ impl Asm {
         Label(self.labels.len() - 1)
     }
 
-    /// `label` is here.
+    /// Binds `label` to the next instruction.
     ///
     /// # Panics
-    /// If it is elsewhere already.
+    /// If it is bound already.
     pub fn bind(&mut self, label: Label) -> &mut Self {
         let place = &mut self.labels[label.0];
         assert!(place.is_none(), "a label is bound once");
@@ -100,19 +100,19 @@ impl Asm {
         self
     }
 
-    /// A function begins here; the one before must have ended. It may be called, or be a callback
-    /// of `bpf_loop`.
+    /// Starts a function; the one before must have ended. It may be called, or be a callback of
+    /// `bpf_loop`.
     pub fn function(&mut self, name: &str, label: Label) -> &mut Self {
         self.functions.push(Function { name: name.to_owned(), at: self.insns.len() });
         self.bind(label)
     }
 
-    /// 64 bits.
+    /// An operation on 64 bits.
     pub fn alu(&mut self, op: Alu, dst: Reg, src: impl Into<Source>) -> &mut Self {
         self.arithmetic(ALU64 | op as u8, dst, src.into())
     }
 
-    /// 32 bits; the upper half of `dst` becomes 0.
+    /// An operation on 32 bits; the upper half of `dst` becomes 0.
     pub fn alu32(&mut self, op: Alu, dst: Reg, src: impl Into<Source>) -> &mut Self {
         self.arithmetic(ALU32 | op as u8, dst, src.into())
     }
@@ -152,12 +152,12 @@ impl Asm {
         self.alu(Alu::Rsh, dst, src)
     }
 
-    /// The low 16, 32 or 64 bits in network order; what is above them becomes 0.
+    /// Converts the low 16, 32 or 64 bits to network order; the bits above become 0.
     pub fn to_big_endian(&mut self, dst: Reg, bits: i32) -> &mut Self {
         self.put(TO_BIG_ENDIAN, dst as u8, 0, 0, bits)
     }
 
-    /// A 64-bit number.
+    /// Loads a 64-bit number.
     pub fn mov64(&mut self, dst: Reg, value: u64) -> &mut Self {
         if let Ok(small) = i32::try_from(value as i64) {
             return self.mov(dst, small);
@@ -184,11 +184,11 @@ impl Asm {
     }
 
     pub fn jump(&mut self, to: Label) -> &mut Self {
-        self.jumps.push((self.insns.len(), to, Way::Offset));
+        self.jumps.push((self.insns.len(), to, JumpField::Offset));
         self.put(JMP, 0, 0, 0, 0)
     }
 
-    /// Compares 64 bits.
+    /// A jump after a comparison of 64 bits.
     pub fn jump_if(
         &mut self,
         cond: Cond,
@@ -199,7 +199,7 @@ impl Asm {
         self.branch(JMP | cond as u8, dst, src.into(), to)
     }
 
-    /// Compares the low 32 bits.
+    /// A jump after a comparison of the low 32 bits.
     pub fn jump_if32(
         &mut self,
         cond: Cond,
@@ -211,18 +211,18 @@ impl Asm {
     }
 
     fn branch(&mut self, code: u8, dst: Reg, src: Source, to: Label) -> &mut Self {
-        self.jumps.push((self.insns.len(), to, Way::Offset));
+        self.jumps.push((self.insns.len(), to, JumpField::Offset));
         self.arithmetic(code, dst, src)
     }
 
-    /// A kernel helper of [`crate::helper`]: arguments in R1 to R5, result in R0.
+    /// Calls a kernel helper of [`crate::helper`]: arguments in R1 to R5, result in R0.
     pub fn call(&mut self, helper: i32) -> &mut Self {
         self.put(CALL, 0, 0, 0, helper)
     }
 
-    /// A function of this program.
+    /// Calls a function of this program.
     pub fn call_function(&mut self, function: Label) -> &mut Self {
-        self.jumps.push((self.insns.len(), function, Way::Immediate));
+        self.jumps.push((self.insns.len(), function, JumpField::Immediate));
         self.put(CALL, 0, PSEUDO_CALL, 0, 0)
     }
 
@@ -230,14 +230,14 @@ impl Asm {
         self.put(EXIT, 0, 0, 0, 0)
     }
 
-    /// The map itself, for helpers.
+    /// Loads a reference to the map, for helpers.
     pub fn load_map(&mut self, dst: Reg, map: MapId) -> &mut Self {
         self.relocations.push(Relocation { insn: self.insns.len(), map: map.0, offset: None });
         self.wide(dst, PSEUDO_MAP, 0, 0)
     }
 
-    /// The address of octet `offset` in the value of an array of one entry: no look-up, no test for
-    /// null.
+    /// Loads the address of octet `offset` in the value of an array with one entry, which needs
+    /// neither a look-up nor a test for null.
     pub fn load_map_value(&mut self, dst: Reg, map: MapId, offset: u32) -> &mut Self {
         self.relocations.push(Relocation {
             insn: self.insns.len(),
@@ -247,9 +247,9 @@ impl Asm {
         self.wide(dst, PSEUDO_MAP_VALUE, 0, offset as i32)
     }
 
-    /// A function's address, for `bpf_loop`.
+    /// Loads a function's address, for `bpf_loop`.
     pub fn load_function(&mut self, dst: Reg, function: Label) -> &mut Self {
-        self.jumps.push((self.insns.len(), function, Way::Immediate));
+        self.jumps.push((self.insns.len(), function, JumpField::Immediate));
         self.wide(dst, PSEUDO_FUNCTION, 0, 0)
     }
 
@@ -262,7 +262,7 @@ impl Asm {
         self
     }
 
-    /// How many instructions there are so far.
+    /// Number of instructions so far.
     pub fn len(&self) -> usize {
         self.insns.len()
     }
@@ -271,17 +271,19 @@ impl Asm {
         self.insns.is_empty()
     }
 
+    /// Fills in the distances of jumps and calls.
+    ///
     /// # Panics
-    /// If a jump's label is bound nowhere, or further than 32,767 instructions away.
+    /// If a jump's label is not bound, or more than 32,767 instructions away.
     pub fn finish(mut self) -> Object {
         for (at, label, way) in self.jumps {
             let target = self.labels[label.0].expect("what is jumped to is bound");
             let distance = target as i64 - at as i64 - 1;
             match way {
-                Way::Offset => {
+                JumpField::Offset => {
                     self.insns[at].off = i16::try_from(distance).expect("jumps are short")
                 }
-                Way::Immediate => self.insns[at].imm = distance as i32,
+                JumpField::Immediate => self.insns[at].imm = distance as i32,
             }
         }
         Object {
@@ -300,7 +302,7 @@ mod tests {
     use crate::{MapKind, Reg::*};
 
     #[test]
-    fn instructions_are_encoded_as_the_standard_says() {
+    fn instructions_are_encoded_as_in_the_standard() {
         let mut a = Asm::new("t");
         a.mov(R1, 5).add(R1, R2).alu32(Alu::Rsh, R3, 16).load(Size::U16, R4, R1, 12).store(
             Size::U8,

@@ -1,5 +1,5 @@
-//! The type information (BTF) without which the kernel takes no callback: that each function is a
-//! static one.
+//! The type information (BTF) without which the kernel accepts no callback: it declares each
+//! function as static.
 
 use crate::Function;
 
@@ -11,15 +11,15 @@ const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
 const SIGNED: u32 = 1 << 24;
 
-// Types are numbered in the order in which they are written, from 1.
+// Types are numbered from 1 in the order in which they are written.
 const INT: u32 = 1;
 const POINTER: u32 = 2;
 const MAIN: u32 = 3;
 const CALLBACK: u32 = 4;
 const FIRST_FUNCTION: u32 = 5;
 
-/// BTF in which functions are typed: the first `int (void *)`, the others `int (int, void *)`. And
-/// of each function its first instruction and its type, as `func_info` of BPF_PROG_LOAD takes them.
+/// BTF for `functions`: the first is an `int (void *)`, the others `int (int, void *)`. Also
+/// returns the first instruction and the type of each function, as `func_info` for BPF_PROG_LOAD.
 pub fn functions_btf(functions: &[Function]) -> (Vec<u8>, Vec<[u32; 2]>) {
     let mut strings = vec![0];
     let mut name = |text: &str| {

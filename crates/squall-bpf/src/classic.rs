@@ -1,6 +1,6 @@
-//! Classic BPF (McCanne and Jacobson, 1993): what capture filters are compiled to. A [`Filter`] is
-//! checked once, as the kernel's `bpf_check_classic` does, and then runs on any octets without
-//! failing. Longer programs than the kernel takes, and programs with loops, run here only.
+//! Classic BPF (McCanne and Jacobson, 1993), into which capture filters are compiled. A [`Filter`] is
+//! checked once, as by the kernel's `bpf_check_classic`, and then runs on any octets without
+//! failing. Programs longer than the kernel's limit, and programs with loops, run only here.
 
 use std::fmt;
 
@@ -15,12 +15,12 @@ pub struct Instruction {
     pub k: u32,
 }
 
-/// A checked program: every jump goes to an instruction that is there, and every way ends in a
-/// return, or goes around a loop for too long.
+/// A checked program: every jump has a target, and every path ends in a return, or in a loop that
+/// reaches the limit of turns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(Vec<Instruction>);
 
-/// Why a program is none.
+/// Why a program is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadFilter {
     pub instruction: usize,
@@ -35,15 +35,15 @@ impl fmt::Display for BadFilter {
 
 impl std::error::Error for BadFilter {}
 
-/// Instructions that the kernel takes: BPF_MAXINSNS.
+/// The kernel's limit of instructions: BPF_MAXINSNS.
 pub const KERNEL_INSTRUCTIONS: usize = 4096;
-/// More than libpcap makes of the longest expression.
-const MOST: usize = 1 << 18;
+/// More than libpcap makes from an expression of the longest length.
+const MAX_INSTRUCTIONS: usize = 1 << 18;
 /// BPF_MEMWORDS.
 pub(crate) const WORDS: usize = 16;
-/// Jumps back in one run, after which a frame does not match. libpcap loops for `protochain` alone:
-/// once for each header of a chain, which has 8 octets or more, in at most 256 KiB of a packet.
-const MOST_TURNS: u32 = 1 << 15;
+/// Jumps back in one run, after which a frame does not match. libpcap writes loops for `protochain`
+/// only: one turn per header of a chain, each of at least 8 octets, in at most 256 KiB of a packet.
+const MAX_TURNS: u32 = 1 << 15;
 
 pub(crate) const LD: u16 = 0x00;
 pub(crate) const LDX: u16 = 0x01;
@@ -54,11 +54,13 @@ pub(crate) const JMP: u16 = 0x05;
 pub(crate) const RET: u16 = 0x06;
 
 impl Filter {
+    /// Checks `program`.
+    ///
     /// # Errors
-    /// What the kernel would refuse, too, except for the number of instructions and for jumps back.
+    /// Everything that the kernel refuses, except for the number of instructions and jumps back.
     pub fn new(program: Vec<Instruction>) -> Result<Self, BadFilter> {
         let bad = |instruction, problem| Err(BadFilter { instruction, problem });
-        if program.is_empty() || program.len() > MOST {
+        if program.is_empty() || program.len() > MAX_INSTRUCTIONS {
             return bad(0, "expected 1 to 262144 instructions");
         }
         for (at, insn) in program.iter().enumerate() {
@@ -116,7 +118,7 @@ impl Filter {
         Ok(Self(program))
     }
 
-    /// Takes everything, `snaplen` octets of each frame.
+    /// A program that matches every frame and keeps `snaplen` octets of each.
     pub fn all(snaplen: u32) -> Self {
         Self(vec![Instruction { code: RET, jt: 0, jf: 0, k: snaplen }])
     }
@@ -125,34 +127,34 @@ impl Filter {
         &self.0
     }
 
-    /// Whether the kernel, too, can run it: it takes no loops.
+    /// Whether the kernel can run it, too: it accepts no loops.
     pub fn is_for_kernel(&self) -> bool {
         let loops = |insn: &Instruction| insn.code == JMP && insn.k > i32::MAX as u32;
         self.0.len() <= KERNEL_INSTRUCTIONS && !self.0.iter().any(loops)
     }
 
-    /// A program that gives the same for every frame, without tests whose outcome is known from
-    /// tests before them; mostly a fraction as long. The same if it has loops.
+    /// A program with the same result for every frame, without tests whose outcome follows from
+    /// earlier tests; usually a fraction as long. Unchanged if it has loops.
     pub fn reduced(self) -> Self {
-        // The one that was checked is never worse than what cannot be checked.
+        // `self` was checked, so it is kept if the result fails the check.
         reduce(&self.0).and_then(|program| Self::new(program).ok()).unwrap_or(self)
     }
 
-    /// No return of it takes a frame. Of a [reduced](Filter::reduced) program, which has no returns
-    /// that cannot be reached: no frame matches.
+    /// Whether no return keeps a frame. For a [reduced](Filter::reduced) program, all of whose
+    /// returns can be reached, no frame matches then.
     pub fn takes_nothing(&self) -> bool {
         self.0.iter().all(|insn| insn.code & 7 != RET || insn.code & 0x18 == 0 && insn.k == 0)
     }
 
-    /// How many octets of the frame are to be kept; 0: none, it does not match. `wire_len`: octets
-    /// that it had on the wire. Reading behind the end of `octets` does not match.
+    /// Octets of the frame to keep; 0: it does not match. `wire_len`: its length on the wire. A
+    /// read beyond the end of `octets` makes it not match.
     #[inline]
     pub fn run(&self, octets: &[u8], wire_len: u32) -> u32 {
         self.step_through(octets, wire_len).unwrap_or(0)
     }
 
-    /// As [`Filter::run`] for an Ethernet frame as Linux shows it to packet sockets: a VLAN tag in
-    /// front is not there.
+    /// As [`Filter::run`] for an Ethernet frame as Linux shows it to packet sockets: without its
+    /// outer VLAN tag.
     #[inline]
     pub fn run_untagged(&self, octets: &[u8], wire_len: u32) -> u32 {
         match octets.get(TAG_AT..TAG_AT + 2) {
@@ -168,7 +170,7 @@ impl Filter {
         let mut memory = [0u32; WORDS];
         let (mut at, mut turns) = (0usize, 0);
         loop {
-            // Checked: jumps go to what is there, and the last instruction returns.
+            // In bounds: jumps were checked, and the last instruction returns.
             let Instruction { code, jt, jf, k } = self.0[at];
             at += 1;
             match code & 7 {
@@ -176,7 +178,7 @@ impl Filter {
                     a = match code & 0xe0 {
                         0x00 => k,
                         0x20 => load(octets, k, code)?,
-                        // As the kernel: the sum may turn over, but a negative offset is none.
+                        // As in the kernel: the sum may wrap, but a negative offset fails.
                         0x40 => load(
                             octets,
                             Some(x.wrapping_add(k)).filter(|at| *at <= i32::MAX as u32)?,
@@ -202,7 +204,7 @@ impl Filter {
                 JMP if code & 0xf0 == 0 => {
                     if k > i32::MAX as u32 {
                         turns += 1;
-                        if turns > MOST_TURNS {
+                        if turns > MAX_TURNS {
                             return None;
                         }
                     }
@@ -220,12 +222,12 @@ impl Filter {
     }
 }
 
-/// Where the jump at `at` goes, by a signed offset; `None` if that is before the program.
+/// Target of the jump at `at`, whose offset is signed; `None` if that is before the program.
 fn target(at: usize, k: u32) -> Option<usize> {
     (at + 1).checked_add_signed(k as i32 as isize)
 }
 
-/// Result of the arithmetic operation `op`; `None` for a division by zero, which ends a program.
+/// Result of the arithmetic operation `op`; `None` for a division by zero, which ends the program.
 #[inline]
 pub(crate) fn alu(op: u16, a: u32, by: u32) -> Option<u32> {
     Some(match op {
@@ -235,7 +237,7 @@ pub(crate) fn alu(op: u16, a: u32, by: u32) -> Option<u32> {
         0x30 => a.checked_div(by)?,
         0x40 => a | by,
         0x50 => a & by,
-        // As the kernel, and CPUs: by the low five bits.
+        // As in the kernel and on CPUs: shifts use the low five bits.
         0x60 => a.wrapping_shl(by),
         0x70 => a.wrapping_shr(by),
         0x80 => a.wrapping_neg(),
@@ -255,11 +257,11 @@ pub(crate) fn holds(op: u16, a: u32, by: u32) -> bool {
     }
 }
 
-/// Where an Ethernet frame has its VLAN tag, and how long that is.
+/// Offset and length of an Ethernet frame's VLAN tag.
 const TAG_AT: usize = 12;
 const TAG: usize = 4;
 
-/// What a program reads.
+/// Octets that a program reads.
 trait Octets {
     fn chunk<const N: usize>(&self, at: usize) -> Option<[u8; N]>;
 }
@@ -271,7 +273,7 @@ impl Octets for [u8] {
     }
 }
 
-/// A frame without its outer VLAN tag, which it has.
+/// A tagged frame without its outer VLAN tag.
 struct Untagged<'a>(&'a [u8]);
 
 impl Octets for Untagged<'_> {
@@ -310,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn udp_over_ipv4_is_told_from_the_rest() {
+    fn udp_over_ipv4_matches_and_the_rest_does_not() {
         // tcpdump -d 'ip proto 17'
         let udp = Filter::new(vec![
             insn(0x28, 0, 0, 12),
@@ -330,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_in_front_is_stepped_over_where_linux_takes_it_off() {
+    fn a_tag_is_skipped_where_linux_takes_it_off() {
         let mut tagged: Vec<u8> = (0..64).collect();
         tagged[12..14].copy_from_slice(&[0x81, 0x00]);
         let mut plain = tagged.clone();
@@ -350,7 +352,7 @@ mod tests {
 
     #[test]
     fn a_loop_ends_and_is_not_for_the_kernel() {
-        // Adds the octet at A until the sum is 40; 0 stays where it is for ever.
+        // Adds the octet at A until the sum is 40; a 0 makes it loop forever.
         let chain = Filter::new(vec![
             insn(0x00, 0, 0, 0),
             insn(0x07, 0, 0, 0),
@@ -374,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_fail_when_run_is_refused_before() {
+    fn instructions_that_could_fail_are_refused() {
         for (program, what) in [
             (vec![], "empty"),
             (vec![insn(0x05, 0, 0, -2_i32 as u32), insn(0x06, 0, 0, 0)], "jump before the start"),

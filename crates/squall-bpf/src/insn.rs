@@ -1,6 +1,6 @@
 //! Instructions and their encoding (RFC 9669 §3).
 
-/// One instruction slot, as the kernel's `struct bpf_insn`.
+/// One instruction slot, like the kernel's `struct bpf_insn`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Insn {
     pub code: u8,
@@ -11,7 +11,7 @@ pub struct Insn {
 }
 
 impl Insn {
-    /// As it lies in memory, on this machine's byte order.
+    /// The instruction in memory, in this machine's byte order.
     pub fn octets(self) -> [u8; 8] {
         let registers = if cfg!(target_endian = "little") {
             self.src << 4 | self.dst
@@ -23,8 +23,8 @@ impl Insn {
     }
 }
 
-/// R0 is the result, R1 to R5 are arguments and lost in calls, R6 to R9 survive them, R10 is the
-/// frame pointer.
+/// R0 is the result, calls clobber the arguments R1 to R5 and keep R6 to R9, R10 is the frame
+/// pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reg {
@@ -51,7 +51,7 @@ pub enum Size {
     U64 = 0x18,
 }
 
-/// Arithmetic.
+/// Arithmetic operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Alu {
@@ -69,14 +69,14 @@ pub enum Alu {
     Arsh = 0xc0,
 }
 
-/// Comparison; unsigned unless it says otherwise.
+/// Comparisons; unsigned unless named otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cond {
     Eq = 0x10,
     Gt = 0x20,
     Ge = 0x30,
-    /// Bits in common.
+    /// The operands have bits in common.
     Set = 0x40,
     Ne = 0x50,
     SignedGt = 0x60,

@@ -1,9 +1,8 @@
-//! Runs programs in user space, so that what they do can be tested without a kernel or its
-//! permission.
+//! Runs programs in user space, so that they can be tested without a kernel's permission.
 //!
 //! Addresses are those of a small machine: context, packet, stack and map values lie in regions
-//! below 2^32, as `xdp_md` holds 32 bits of an address. What the verifier would refuse (reads
-//! outside of them) is an error here too.
+//! below 2^32, because `xdp_md` holds 32 bits of an address. Accesses outside of them, which the
+//! verifier would refuse, are errors here too.
 
 use crate::{Insn, Object, helper, xdp_md};
 
@@ -13,20 +12,20 @@ const STACKS: u64 = 0x3000_0000;
 const MAPS: u64 = 0x4000_0000;
 const MAP_STRIDE: u64 = 0x0400_0000;
 const STACK: usize = 512;
-const MOST_STEPS: u64 = 10_000_000;
+const MAX_STEPS: u64 = 10_000_000;
 
-/// A program's world: map values that persist, a clock, and the frame of the call at hand.
+/// The state of a program: map values that persist, a clock, and the current frame.
 #[derive(Debug)]
 pub struct Machine<'a> {
     object: &'a Object,
-    /// Of each map, the values of all entries; of a device map nothing is read.
+    /// The values of all entries of each map; unused for device maps.
     pub maps: Vec<Vec<u8>>,
-    /// What `bpf_ktime_get_ns` gives; each call moves it on by `tick`.
+    /// Result of `bpf_ktime_get_ns`; each call advances it by `tick`.
     pub now: u64,
     pub tick: u64,
     pub cpu: u64,
-    /// What a redirect to a device map gives: `XDP_REDIRECT`, or the flags' action when nothing is
-    /// there.
+    /// Result of a redirect to a device map: `XDP_REDIRECT`, or the action in the flags if the
+    /// entry is empty.
     pub redirect: i32,
     context: Vec<u8>,
     packet: Vec<u8>,
@@ -52,10 +51,10 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Runs an XDP program over `frame`, which may be shortened; what it returned.
+    /// Runs an XDP program over `frame`, whose length may change. Returns the program's result.
     ///
     /// # Errors
-    /// What went wrong, and at which instruction.
+    /// The error, and the instruction that caused it.
     pub fn run_xdp(&mut self, frame: &mut Vec<u8>) -> Result<u64, String> {
         let mut context = vec![0; 24];
         let end = PACKET as u32 + frame.len() as u32;
@@ -68,7 +67,7 @@ impl<'a> Machine<'a> {
         result
     }
 
-    /// Runs a raw tracepoint program with these arguments.
+    /// Runs a raw tracepoint program with `arguments`.
     ///
     /// # Errors
     /// As [`Machine::run_xdp`].
@@ -95,12 +94,12 @@ impl<'a> Machine<'a> {
     fn execute(&mut self, mut at: usize, r: &mut [u64; 11]) -> Result<u64, String> {
         loop {
             self.steps += 1;
-            if self.steps > MOST_STEPS {
+            if self.steps > MAX_STEPS {
                 return Err("runs without end".into());
             }
             let insn = *self.object.insns.get(at).ok_or("runs past the end of the program")?;
             let here = at;
-            let wrong = |what: String| format!("instruction {here} ({insn:?}): {what}");
+            let error = |what: String| format!("instruction {here} ({insn:?}): {what}");
             let Insn { code, dst, src, off, imm } = insn;
             let (d, s) = (usize::from(dst), usize::from(src));
             let operand = if code & 8 != 0 { r[s] } else { i64::from(imm) as u64 };
@@ -112,18 +111,18 @@ impl<'a> Machine<'a> {
                         (16, true) => u64::from((r[d] as u16).to_be()),
                         (32, true) => u64::from((r[d] as u32).to_be()),
                         (64, true) => r[d].to_be(),
-                        _ => return Err(wrong("no such byte swap".into())),
+                        _ => return Err(error("no such byte swap".into())),
                     }
                 }
                 4 => {
                     let value =
                         arithmetic(code, u64::from(r[d] as u32), u64::from(operand as u32), 31);
                     r[d] =
-                        u64::from(value.ok_or_else(|| wrong("no such arithmetic".into()))? as u32);
+                        u64::from(value.ok_or_else(|| error("no such arithmetic".into()))? as u32);
                 }
                 7 => {
                     r[d] = arithmetic(code, r[d], operand, 63)
-                        .ok_or_else(|| wrong("no such arithmetic".into()))?
+                        .ok_or_else(|| error("no such arithmetic".into()))?
                 }
                 0 => {
                     let high = self.object.insns.get(at).ok_or("half an instruction")?.imm;
@@ -139,7 +138,7 @@ impl<'a> Machine<'a> {
                 }
                 1 => {
                     let octets =
-                        self.memory(r[s].wrapping_add(off as u64), width(code)).map_err(wrong)?;
+                        self.memory(r[s].wrapping_add(off as u64), width(code)).map_err(error)?;
                     let mut value = [0; 8];
                     value[..octets.len()].copy_from_slice(octets);
                     r[d] = u64::from_le_bytes(value);
@@ -148,7 +147,7 @@ impl<'a> Machine<'a> {
                     let value = if code & 7 == 3 { r[s] } else { i64::from(imm) as u64 };
                     let atomic = code & 0xe0 == 0xc0;
                     let octets =
-                        self.memory(r[d].wrapping_add(off as u64), width(code)).map_err(wrong)?;
+                        self.memory(r[d].wrapping_add(off as u64), width(code)).map_err(error)?;
                     let mut old = [0; 8];
                     old[..octets.len()].copy_from_slice(octets);
                     let old = if atomic { u64::from_le_bytes(old) } else { 0 };
@@ -162,14 +161,14 @@ impl<'a> Machine<'a> {
                         r[0] = self.call((at as i64 + i64::from(imm)) as usize, [r[1], r[2]])?;
                         self.steps += steps;
                     }
-                    0x85 => r[0] = self.help(imm, r).map_err(wrong)?,
+                    0x85 => r[0] = self.help(imm, r).map_err(error)?,
                     _ => {
                         let (a, b) = if code & 7 == 6 {
                             (u64::from(r[d] as u32), u64::from(operand as u32))
                         } else {
                             (r[d], operand)
                         };
-                        if holds(code, a, b).ok_or_else(|| wrong("no such jump".into()))? {
+                        if holds(code, a, b).ok_or_else(|| error("no such jump".into()))? {
                             at = (at as i64 + i64::from(off)) as usize;
                         }
                     }
@@ -200,9 +199,9 @@ impl<'a> Machine<'a> {
                 0
             }
             helper::LOOP => {
-                let (most, function, context) = (r[1], r[2] as usize, r[3]);
+                let (limit, function, context) = (r[1], r[2] as usize, r[3]);
                 let mut done = 0;
-                while done < most {
+                while done < limit {
                     done += 1;
                     if self.call(function, [done - 1, context])? != 0 {
                         break;
@@ -244,7 +243,8 @@ fn arithmetic(code: u8, a: u64, b: u64, shift: u64) -> Option<u64> {
         0x00 => a.wrapping_add(b),
         0x10 => a.wrapping_sub(b),
         0x20 => a.wrapping_mul(b),
-        // By 0 gives 0, and modulo 0 the number itself.
+        // The result of a division by 0 is 0, and of a modulo by 0 the number itself (RFC 9669
+        // §4.1).
         0x30 => a.checked_div(b).unwrap_or(0),
         0x40 => a | b,
         0x50 => a & b,
@@ -288,7 +288,7 @@ mod tests {
     use crate::{Alu, Asm, Cond, MapKind, MapSpec, Reg::*, Size};
 
     #[test]
-    fn what_a_program_computes_and_stores_is_what_it_says() {
+    fn a_program_computes_and_stores_its_results() {
         let mut a = Asm::new("t");
         let spec = MapSpec {
             name: "m".into(),

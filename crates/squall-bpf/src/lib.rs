@@ -1,10 +1,9 @@
-//! eBPF programs as values: what goes in are instructions one by one ([`Asm`]), what comes out is
-//! an [`Object`] that a kernel can be given: instructions, the maps they name, and the functions
-//! they consist of.
+//! eBPF programs as values. Input: instructions, one by one ([`Asm`]). Output: an [`Object`] for
+//! the kernel to load: instructions, the maps they name, and their functions.
 //!
 //! Knows the instruction set (RFC 9669) and nothing else: no system call, no packets, no clock.
-//! Squall's programs are short and differ from run to run, which an assembler serves better than a
-//! compiler beside the build.
+//! Squall's programs are short and differ from run to run, so an assembler suits them better than a
+//! compiler in the build.
 #![forbid(unsafe_code)]
 
 mod asm;
@@ -20,20 +19,20 @@ pub use asm::{Asm, Label, MapId};
 pub use btf::functions_btf;
 pub use insn::{Alu, Cond, Insn, Reg, Size, Source};
 
-/// A program with all that the kernel must be told of it.
+/// A program with all that loading it requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// At most 15 octets, as the kernel shows it.
+    /// At most 15 octets, the kernel's limit.
     pub name: String,
     pub insns: Vec<Insn>,
     pub maps: Vec<MapSpec>,
-    /// Where descriptors of maps go.
+    /// Instructions that need a map's descriptor.
     pub relocations: Vec<Relocation>,
-    /// Beginning with the program itself, ascending.
+    /// In ascending order of their instructions, the program itself first.
     pub functions: Vec<Function>,
 }
 
-/// A map to be made before the program is loaded.
+/// A map to make before the program is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapSpec {
     /// At most 15 octets.
@@ -42,7 +41,7 @@ pub struct MapSpec {
     pub key_octets: u32,
     pub value_octets: u32,
     pub entries: u32,
-    /// Readable and writable through memory that is mapped; only of arrays.
+    /// Whether memory can be mapped to its values; for arrays only.
     pub mmap: bool,
 }
 
@@ -59,8 +58,8 @@ pub enum MapKind {
     XskMap = 17,
 }
 
-/// The 64-bit immediate at `insn` stands for a map, or for the place `offset` in the value of an
-/// array of one entry.
+/// The 64-bit immediate at `insn` is a map, or the address of octet `offset` in the value of an
+/// array with one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relocation {
     pub insn: usize,
@@ -84,7 +83,7 @@ pub mod xdp_md {
     pub const RX_QUEUE_INDEX: i16 = 16;
 }
 
-/// What an XDP program returns.
+/// Return values of an XDP program.
 pub mod xdp_action {
     pub const ABORTED: i32 = 0;
     pub const DROP: i32 = 1;

@@ -1,18 +1,17 @@
-//! Which of several workers a flow belongs to: a function of its two ends, the same for what is
-//! sent and for what is received ([`of_ends`]), and as a program that a kernel can run
-//! ([`program`]).
+//! The worker to which a flow belongs: a function of its two ends, the same for sent and received
+//! packets ([`of_ends`]), and a program for the kernel ([`program`]).
 
 use std::net::IpAddr;
 
 use crate::classic::Instruction;
 
-/// Odd numbers, so that no bit is lost; of the golden ratio, and primes of the kind of xxHash's.
-const ADDRESSES: u32 = 0x9e37_79b1;
-const PORTS: u32 = 0x85eb_ca77;
-const LAST: u32 = 0xc2b2_ae3d;
+/// Multipliers: odd, so that no bit is lost; the golden ratio, and primes of the kind that xxHash
+/// uses.
+const ADDRESS_FACTOR: u32 = 0x9e37_79b1;
+const PORT_FACTOR: u32 = 0x85eb_ca77;
+const FINAL_FACTOR: u32 = 0xc2b2_ae3d;
 
-/// The worker, below `workers`, of the flow between two ends (address and port), whichever is
-/// ours.
+/// The worker, below `workers`, of the flow between two ends (address and port), in either order.
 #[inline]
 pub fn of_ends(one: (IpAddr, u16), other: (IpAddr, u16), workers: u32) -> u32 {
     if workers < 2 {
@@ -22,11 +21,12 @@ pub fn of_ends(one: (IpAddr, u16), other: (IpAddr, u16), workers: u32) -> u32 {
     from_sums(words, u32::from(one.1) + u32::from(other.1), workers)
 }
 
-/// The same of the sum of both addresses' words of 32 bits, and of the sum of both ports.
+/// As [`of_ends`], from the sum of the 32-bit words of both addresses and the sum of both ports.
 #[inline]
 pub fn from_sums(addresses: u32, ports: u32, workers: u32) -> u32 {
-    let mixed = addresses.wrapping_mul(ADDRESSES).wrapping_add(ports.wrapping_mul(PORTS));
-    let mixed = (mixed ^ (mixed >> 16)).wrapping_mul(LAST);
+    let mixed =
+        addresses.wrapping_mul(ADDRESS_FACTOR).wrapping_add(ports.wrapping_mul(PORT_FACTOR));
+    let mixed = (mixed ^ (mixed >> 16)).wrapping_mul(FINAL_FACTOR);
     (mixed >> 16) % workers.max(1)
 }
 
@@ -41,48 +41,48 @@ fn words(address: IpAddr) -> u32 {
     }
 }
 
-/// Where a program finds what it looks at.
+/// The data that a program runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// In the octets of an Ethernet frame.
+    /// The octets of an Ethernet frame.
     Frame,
-    /// As Linux shows a received packet to the group of a packet socket: the tag in front is off,
-    /// and its kind and network header have names of their own (`SKF_AD_PROTOCOL`,
+    /// A received packet as Linux shows it to the fanout group of a packet socket: without its VLAN
+    /// tag; its protocol and network header have offsets of their own (`SKF_AD_PROTOCOL`,
     /// `SKF_NET_OFF`).
     Socket,
 }
 
 /// `SKF_AD_OFF + SKF_AD_PROTOCOL`, and `SKF_NET_OFF`.
-const KIND_OF_SOCKET: u32 = -0x1000i32 as u32;
-const NETWORK_OF_SOCKET: u32 = -0x10_0000i32 as u32;
+const SOCKET_PROTOCOL: u32 = -0x1000i32 as u32;
+const SOCKET_NETWORK: u32 = -0x10_0000i32 as u32;
 
 const LOAD_WORD: u16 = 0x20;
 const LOAD_HALF: u16 = 0x28;
 const LOAD_OCTET: u16 = 0x30;
-const LOAD_HALF_BEHIND: u16 = 0x48;
+const LOAD_HALF_AT_X: u16 = 0x48;
 const HEADER_TO_X: u16 = 0xb1;
 const STORE: u16 = 0x02;
 const MEMORY_TO_X: u16 = 0x61;
-const X_IS: u16 = 0x01;
+const SET_X: u16 = 0x01;
 const ADD_X: u16 = 0x0c;
 const MULTIPLY: u16 = 0x24;
 const XOR_X: u16 = 0xac;
-const RIGHT: u16 = 0x74;
+const SHIFT_RIGHT: u16 = 0x74;
 const REMAINDER: u16 = 0x94;
 const IF_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 const RETURN_A: u16 = 0x16;
 
-/// What gives the worker of a TCP segment or UDP datagram, behind up to one VLAN tag in the octets;
-/// of all else 0.
+/// A program that returns the worker of a TCP segment or UDP datagram, after up to one VLAN tag in
+/// the octets, and 0 for everything else.
 pub fn program(workers: u32, sight: Sight) -> Vec<Instruction> {
     let (kind, size, network) = match sight {
         Sight::Frame => (12, LOAD_HALF, 14),
-        Sight::Socket => (KIND_OF_SOCKET, LOAD_WORD, NETWORK_OF_SOCKET),
+        Sight::Socket => (SOCKET_PROTOCOL, LOAD_WORD, SOCKET_NETWORK),
     };
     let mut all = vec![plain(size, kind)];
     all.extend(of_packet(network, workers));
-    // Behind a tag.
+    // After a VLAN tag.
     let mut tagged = vec![plain(LOAD_HALF, network.wrapping_add(2))];
     tagged.extend(of_packet(network.wrapping_add(4), workers));
     tagged.push(plain(RETURN, 0));
@@ -93,7 +93,8 @@ pub fn program(workers: u32, sight: Sight) -> Vec<Instruction> {
     all
 }
 
-/// Returns where its kind, in the accumulator, is IPv4 or IPv6; else goes on behind.
+/// Returns the worker if the protocol in the accumulator is IPv4 or IPv6; otherwise continues after
+/// it.
 fn of_packet(at: u32, workers: u32) -> Vec<Instruction> {
     let mut all = Vec::new();
     let ways = [
@@ -107,7 +108,7 @@ fn of_packet(at: u32, workers: u32) -> Vec<Instruction> {
     all
 }
 
-/// `header`: how long it is, where it does not say so.
+/// `header`: length of the header, if it is fixed.
 fn of_ip(
     protocol: u32,
     addresses: u32,
@@ -128,26 +129,26 @@ fn of_ip(
         all.push(plain(LOAD_WORD, addresses.wrapping_add(4 * word)));
         all.extend([plain(MEMORY_TO_X, 0), plain(ADD_X, 0)]);
     }
-    all.extend([plain(MULTIPLY, ADDRESSES), plain(STORE, 0)]);
+    all.extend([plain(MULTIPLY, ADDRESS_FACTOR), plain(STORE, 0)]);
     all.push(match header {
-        Some(octets) => plain(X_IS, octets),
+        Some(octets) => plain(SET_X, octets),
         None => plain(HEADER_TO_X, at),
     });
     all.extend([
-        plain(LOAD_HALF_BEHIND, at),
+        plain(LOAD_HALF_AT_X, at),
         plain(STORE, 1),
-        plain(LOAD_HALF_BEHIND, at.wrapping_add(2)),
+        plain(LOAD_HALF_AT_X, at.wrapping_add(2)),
         plain(MEMORY_TO_X, 1),
         plain(ADD_X, 0),
-        plain(MULTIPLY, PORTS),
+        plain(MULTIPLY, PORT_FACTOR),
         plain(MEMORY_TO_X, 0),
         plain(ADD_X, 0),
         plain(STORE, 0),
-        plain(RIGHT, 16),
+        plain(SHIFT_RIGHT, 16),
         plain(MEMORY_TO_X, 0),
         plain(XOR_X, 0),
-        plain(MULTIPLY, LAST),
-        plain(RIGHT, 16),
+        plain(MULTIPLY, FINAL_FACTOR),
+        plain(SHIFT_RIGHT, 16),
         plain(REMAINDER, workers.max(1)),
         plain(RETURN_A, 0),
     ]);
@@ -158,7 +159,7 @@ fn plain(code: u16, k: u32) -> Instruction {
     Instruction { code, jt: 0, jf: 0, k }
 }
 
-/// Jumps over so many instructions if the accumulator is `k`, and over so many if not.
+/// Jumps over `then` instructions if the accumulator is `k`, else over `otherwise`.
 fn equal(k: u32, then: usize, otherwise: usize) -> Instruction {
     let over = |n: usize| u8::try_from(n).expect("blocks are short");
     Instruction { code: IF_EQUAL, jt: over(then), jf: over(otherwise), k }
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_says_what_the_function_says_in_both_directions() {
+    fn program_and_function_agree_in_both_directions() {
         for workers in [1, 2, 3, 7, 64] {
             let filter = Filter::new(program(workers, Sight::Frame)).unwrap();
             for (one, other) in (0..500).flat_map(ends) {
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_flow_is_the_first_ones() {
+    fn frames_without_a_flow_go_to_the_first_worker() {
         let filter = Filter::new(program(8, Sight::Frame)).unwrap();
         let [(one, other), _] = ends(3);
         assert_eq!(filter.run(&frame(one, other, 1, 0), 60), 0);
@@ -238,8 +239,8 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_much_more_than_his_share() {
-        // Patterns that loads have: many clients, one client's ports, servers in turn.
+    fn no_worker_has_much_more_than_its_share() {
+        // Patterns of real loads: many clients, one client's ports, servers in turn.
         let client = |n: u32| IpAddr::V4((0x1000_0001 + n).into());
         let server = |n: u32| IpAddr::V4((0x3000_0001 + n).into());
         type Ends = fn(u32) -> (u32, u16, u32);

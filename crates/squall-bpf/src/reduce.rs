@@ -1,25 +1,24 @@
-//! Shorter programs that take the same frames: a jump to a test whose outcome is already known goes
-//! to where that test would go.
+//! Shorter programs that match the same frames: a jump to a test whose outcome is already known
+//! goes to where that test would go.
 //!
-//! libpcap writes each primitive of an expression as if it were alone: `port 80 or port 443` reads
-//! the EtherType and the protocol once for each port. Its own optimizer removes that, but it also
-//! changes what some programs take, so Squall does without it and has this one, which knows a single
-//! trick. Instructions are never changed or moved within a block, only left out with their block.
+//! libpcap writes each primitive of an expression separately: `port 80 or port 443` reads the
+//! EtherType and the protocol once for each port. Its own optimizer removes that, but changes the
+//! frames that some programs match, so Squall does not use it and has this one, with a single rule.
+//! Instructions are never changed or moved within a block, only left out with their block.
 //!
-//! Sound because a frame does not change while a program reads it: a value that depends on nothing
-//! but the frame ("closed") compares the same way each time, and a load that succeeded once
-//! succeeds again.
+//! Sound because a frame does not change while a program reads it: a value that depends only on the
+//! frame ("closed") compares the same way each time, and a load that succeeded once succeeds again.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::classic::{ALU, Instruction, JMP, LD, LDX, RET, ST, STX, WORDS, alu, holds};
 
-/// States per block at most: beyond, the program is left as it is. Chains of hundreds of ports,
+/// The most states per block; with more, the program is left as it is. Chains of hundreds of ports,
 /// addresses and protocols need at most 20.
-const MOST_STATES: usize = 64;
+const MAX_STATES: usize = 64;
 
-/// Returns the program that [`crate::classic::Filter::reduced`] describes; `None` if it has loops,
-/// or too many states to follow.
+/// The program that [`crate::classic::Filter::reduced`] describes; `None` if it has loops, or too
+/// many states.
 pub fn reduce(program: &[Instruction]) -> Option<Vec<Instruction>> {
     let blocks = Blocks::new(program)?;
     let mut walk = Walk {
@@ -35,20 +34,19 @@ pub fn reduce(program: &[Instruction]) -> Option<Vec<Instruction>> {
 
 // --- blocks
 
-/// Instructions that run one after the other, and what follows them.
+/// Instructions that run one after the other, and the next blocks.
 #[derive(Debug)]
 struct Block {
-    /// Without the jump or return at the end.
+    /// Excludes the jump or return at the end.
     start: usize,
     end: usize,
     next: Next<usize>,
-    /// Outcome of the branch; `None` if it depends on what blocks before left in registers.
+    /// The branch's comparison; `None` if it depends on registers from earlier blocks.
     test: Option<Test>,
     /// Values whose computation rejects the frame if it fails, all of them closed; `None` if some
     /// are not.
     fallible: Option<Vec<Id>>,
-    /// Registers that the block writes, and those that it or a later one reads before they are
-    /// written.
+    /// Registers that the block writes, and those that it or a later one reads before writing them.
     writes: u32,
     live: u32,
 }
@@ -56,7 +54,7 @@ struct Block {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Next<T> {
     Goto(T),
-    /// Position of the jump, and where it goes if its condition holds and if not.
+    /// Position of the jump, and its targets if the condition holds and if not.
     Branch(usize, T, T),
     /// The instruction.
     Return(u16, u32),
@@ -64,14 +62,14 @@ enum Next<T> {
 
 type Id = u32;
 
-/// What a register holds, as a function of the frame.
+/// Content of a register, as a function of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Value {
-    /// What it held at the block's start: not closed.
+    /// Its content at the block's start: not closed.
     Before(u8),
     Const(u32),
     WireLen,
-    /// Code of the instruction without its class, offset, and what is added to it.
+    /// Code of the instruction without its class, offset, and the value added to it.
     Load(u16, u32, Option<Id>),
     /// `4 * ([k] & 15)`.
     HeaderLen(u32),
@@ -90,7 +88,7 @@ struct Blocks {
     blocks: Vec<Block>,
     values: Vec<Value>,
     /// Number of the last block with this test, with any test of this value, with this load:
-    /// what is known of them does not matter after it.
+    /// knowledge about them is not needed after it.
     last_test: HashMap<Test, usize>,
     last_tested: HashMap<Id, usize>,
     last_load: HashMap<Id, usize>,
@@ -107,7 +105,7 @@ impl Blocks {
         for (at, insn) in program.iter().enumerate() {
             match insn.code & 7 {
                 JMP if insn.code & 0xf0 == 0 => {
-                    // A loop.
+                    // A jump back is a loop.
                     if insn.k > i32::MAX as u32 {
                         return None;
                     }
@@ -150,12 +148,12 @@ impl Blocks {
             last_tested: HashMap::new(),
             last_load: HashMap::new(),
         };
-        all.look_ahead();
+        all.compute_liveness();
         Some(all)
     }
 
-    /// From the last block to the first: jumps only go forward.
-    fn look_ahead(&mut self) {
+    /// From the last block to the first, because jumps only go forward.
+    fn compute_liveness(&mut self) {
         for number in (0..self.blocks.len()).rev() {
             let after = match self.blocks[number].next {
                 Next::Goto(to) => self.blocks[to].live,
@@ -163,7 +161,7 @@ impl Blocks {
                 Next::Return(..) => 0,
             };
             let block = &mut self.blocks[number];
-            // `live` has been what the block itself reads.
+            // Until now `live` had the block's own reads only.
             block.live |= after & !block.writes;
             if let Some(test) = block.test {
                 self.last_test.entry(test).or_insert(number);
@@ -183,7 +181,7 @@ impl Blocks {
     }
 }
 
-/// Equal values have equal numbers.
+/// Numbers values, equal ones equally.
 #[derive(Default)]
 struct Interned {
     numbers: HashMap<Value, Id>,
@@ -316,8 +314,8 @@ impl Interned {
 
 // --- states
 
-/// What is known of the frame on the way to a block. In the order of their numbers, so that equal
-/// knowledge is equal.
+/// Knowledge about the frame on the way to a block, in the order of numbers, so that equal
+/// knowledge compares equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Known {
     tests: BTreeSet<(Test, bool)>,
@@ -342,7 +340,7 @@ impl Known {
             if known.op == EQUAL && outcome {
                 return Some(holds(test.op, known_by, by));
             }
-            // If the value were `by`, the test before would have had the other outcome.
+            // If the value were `by`, the known test would have had the other outcome.
             if test.op == EQUAL && holds(known.op, by, known_by) != outcome {
                 return Some(false);
             }
@@ -351,19 +349,19 @@ impl Known {
     }
 
     fn of(&self, a: Id) -> impl Iterator<Item = (Test, bool)> {
-        // Not a range: the operation is in front of the value in the order of tests.
+        // Not a range: tests are ordered by their operation first.
         self.tests.iter().copied().filter(move |(test, _)| test.a == a)
     }
 
     fn learn(&mut self, test: Test, outcome: bool, blocks: &Blocks) {
         if test.op == EQUAL && outcome && blocks.constant(test.by).is_some() {
-            // Says all.
+            // Implies everything about the value.
             self.tests.retain(|(known, _)| known.a != test.a);
         }
         self.tests.insert((test, outcome));
     }
 
-    /// Forgets what no block from `number` on asks for.
+    /// Drops knowledge that no block from `number` on uses.
     fn forget(&mut self, number: usize, blocks: &Blocks) {
         let matters = |last: Option<&usize>| last.is_some_and(|last| *last >= number);
         self.tests.retain(|(test, outcome)| {
@@ -376,9 +374,9 @@ impl Known {
 
 const EQUAL: u16 = 0x10;
 
-/// A block of the new program: an old one, and the nodes that follow. Nodes with equal instructions
-/// and equal nodes after them are one: it stands where the last of their blocks stood, so that all
-/// jumps go forward.
+/// A block of the new program: an old one, and the next nodes. Nodes with equal instructions and
+/// equal next nodes are one, at the position of the last of their blocks, so that all jumps go
+/// forward.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     block: usize,
@@ -390,27 +388,26 @@ struct Walk<'a> {
     blocks: &'a Blocks,
     /// The node of each state.
     states: HashMap<(usize, Known), usize>,
-    /// Where states lead whose block is left out: chains of these are as long as the program.
+    /// Final states of those whose block is left out: chains of these are as long as the program.
     settled: HashMap<(usize, Known), (usize, Known)>,
     nodes: Vec<Node>,
 }
 
-/// A state whose node is not made yet.
-struct Open {
+/// A state whose node does not exist yet.
+struct PendingState {
     state: (usize, Known),
     next: Next<(usize, Known)>,
 }
 
 impl Walk<'_> {
-    /// Makes the nodes of all states that can be reached, those that follow first. Returns the
-    /// first block's.
+    /// Makes the nodes of all reachable states, later ones first. Returns the first block's.
     fn explore(&mut self) -> Option<usize> {
-        let most = MOST_STATES * self.blocks.blocks.len();
+        let max_states = MAX_STATES * self.blocks.blocks.len();
         let mut numbers = HashMap::new();
         let root = self.settle(0, Known::default());
-        // A stack of its own: programs are thousands of blocks deep.
+        // An explicit stack, because programs are thousands of blocks deep.
         let mut open = vec![self.open(root.clone())];
-        while let Some(Open { next, .. }) = open.last() {
+        while let Some(PendingState { next, .. }) = open.last() {
             let missing = match next {
                 Next::Goto(to) => [Some(to), None],
                 Next::Branch(_, yes, no) => [Some(yes), Some(no)],
@@ -419,12 +416,12 @@ impl Walk<'_> {
             let missing = missing.into_iter().flatten().find(|to| !self.states.contains_key(to));
             if let Some(missing) = missing.cloned() {
                 open.push(self.open(missing));
-                if self.states.len() + open.len() > most {
+                if self.states.len() + open.len() > max_states {
                     return None;
                 }
                 continue;
             }
-            let Open { state, next } = open.pop().expect("there is one");
+            let PendingState { state, next } = open.pop().expect("there is one");
             let next = match next {
                 Next::Goto(to) => Next::Goto(self.states[&to]),
                 Next::Branch(at, yes, no) => {
@@ -434,7 +431,7 @@ impl Walk<'_> {
                 Next::Return(code, k) => Next::Return(code, k),
             };
             let block = &self.blocks.blocks[state.0];
-            // The instruction of a branch, but not where it led.
+            // The instruction of a branch, without its targets.
             let (at, next_key) = match next {
                 Next::Branch(at, yes, no) => (Some(at), Next::Branch(0, yes, no)),
                 other => (None, other),
@@ -454,7 +451,7 @@ impl Walk<'_> {
         self.states.get(&root).copied()
     }
 
-    fn open(&mut self, state: (usize, Known)) -> Open {
+    fn open(&mut self, state: (usize, Known)) -> PendingState {
         let (number, mut known) = state.clone();
         let block = &self.blocks.blocks[number];
         known.loads.extend(block.fallible.iter().flatten());
@@ -475,10 +472,10 @@ impl Walk<'_> {
                 }
             },
         };
-        Open { state, next }
+        PendingState { state, next }
     }
 
-    /// The state in which the first block runs that cannot be left out.
+    /// The first state from here on whose block cannot be left out.
     fn settle(&mut self, mut number: usize, mut known: Known) -> (usize, Known) {
         let mut passed = Vec::new();
         let end = loop {
@@ -517,7 +514,7 @@ impl Walk<'_> {
 
 // --- instructions
 
-/// Nodes in the order of their blocks, so that all jumps go forward.
+/// Writes the nodes in the order of their blocks, so that all jumps go forward.
 fn write(
     program: &[Instruction],
     blocks: &Blocks,
@@ -528,7 +525,7 @@ fn write(
     order.sort_by_key(|&node| (nodes[node].block, node));
     let mut place = vec![0; nodes.len()];
     order.iter().enumerate().for_each(|(i, &node)| place[node] = i);
-    // Branches reach 255 instructions; where a target is further, a jump stands between.
+    // Branches reach 255 instructions; a jump is inserted for farther targets.
     let mut far = vec![[false; 2]; order.len()];
     loop {
         let mut starts = Vec::with_capacity(order.len() + 1);
@@ -552,7 +549,7 @@ fn write(
             let jump = |out: &mut Vec<Instruction>, to: usize| {
                 let block = &blocks.blocks[nodes[to].block];
                 out.push(match nodes[to].next {
-                    // As long as a jump to it.
+                    // No longer than a jump to it.
                     Next::Return(code, k) if block.start == block.end => {
                         Instruction { code, jt: 0, jf: 0, k }
                     }
@@ -621,8 +618,8 @@ mod tests {
         }
     }
 
-    /// Blocks as libpcap's, which ask for the same few fields and values again and again, and some
-    /// of which use what others left in registers.
+    /// Blocks like libpcap's, which test the same few fields and values repeatedly; some use registers
+    /// of earlier blocks.
     fn random_program(random: &mut impl FnMut(u32) -> u32) -> Vec<Instruction> {
         let insn = |code, k| Instruction { code, jt: 0, jf: 0, k };
         let mut program = Vec::new();
@@ -691,7 +688,7 @@ mod tests {
         );
     }
 
-    /// `first or second or ...`: each asks for the EtherType and the protocol anew.
+    /// `first or second or ...`: each tests the EtherType and the protocol again.
     fn ports(ports: impl Iterator<Item = u32>) -> Vec<Instruction> {
         let mut program = Vec::new();
         for port in ports {
@@ -719,7 +716,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_primitives_asks_for_each_field_once() {
+    fn a_chain_of_primitives_tests_each_field_once() {
         let plain = Filter::new(ports(1..=600)).unwrap();
         let reduced = plain.clone().reduced();
         assert!(!plain.is_for_kernel() && reduced.is_for_kernel());
@@ -739,7 +736,7 @@ mod tests {
     #[test]
     fn contradictions_take_nothing() {
         let insn = |code, jt, jf, k| Instruction { code, jt, jf, k };
-        // udp and vlan, of a file: the EtherType is not both.
+        // udp and vlan, in a file: the EtherType cannot be both.
         let both = Filter::new(vec![
             insn(0x28, 0, 0, 12),
             insn(0x15, 0, 3, 0x800),

@@ -1,54 +1,54 @@
-//! What became of frames that a program has redirected to a device: programs for two of the
-//! kernel's tracepoints, which see what the driver took and what it did not. The redirect itself
-//! does not know.
+//! Outcomes of frames that a program has redirected to a device: programs for two of the kernel's
+//! tracepoints, which see the frames that the driver took or did not take. The redirect itself does
+//! not report that.
 //!
-//! A frame is under way from the program's redirect until the driver has it or nobody does.
-//! Meanwhile the CPU lets no other network work in, so whatever passes a device map on that CPU
-//! then is ours, in the order in which it was made.
+//! A frame is under way from the program's redirect until the driver has it or it is dropped.
+//! Meanwhile no other network work runs on the CPU, so all frames that then pass a device map on
+//! that CPU are the program's, in the order in which it made them.
 
 use crate::{Alu, Asm, Cond, Label, MapId, Reg::*, Size::U64, helper, xdp_action};
 
-/// Frames that the kernel hands to a driver at once are 16.
-const MOST_IN_BULK: i32 = 64;
+/// A limit for bpf_loop(): the kernel hands 16 frames to a driver at once (DEV_MAP_BULK_SIZE).
+const MAX_BULK: i32 = 64;
 
-// Of the callback's context on the stack: frames that the driver took, and when.
+// The callback's context on the stack: number of frames that the driver took, and the time.
 const SENT: i16 = -16;
 const NOW: i16 = -8;
-/// Where [`driver`]'s `each` finds, from R7 on, how many frames the driver took, and the instant
+/// Offsets from R7 for [`driver`]'s `each`: the number of frames that the driver took, and the time
 /// (`CLOCK_MONOTONIC`, ns).
 pub const TOOK: i16 = 0;
 pub const AT: i16 = NOW - SENT;
 
 /// Indices, below 4096, of 64-bit words in the memory that a program and its witnesses share: the
-/// value of an array of one entry, to which R8 points.
+/// value of an array with one entry, to which R8 points.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
-    /// Where frames are under way, and how many are. They are there until interrupts are let in
-    /// again.
+    /// The CPU on which frames are under way, and their number. They stay on it until interrupts
+    /// are enabled again.
     pub cpu: usize,
     pub pending: usize,
-    /// Frames put on their way, and those of which it is known what became of them. What is told of
-    /// a frame, the program keeps by its number among these.
+    /// Total of frames put under way, and of those with a known outcome. The program keeps a
+    /// frame's outcome by its number in the first.
     pub generated: usize,
     pub taken: usize,
-    /// The error of the last hand-over that failed; of the last redirect that did.
+    /// Error of the last failed hand-over; of the last failed redirect.
     pub driver_error: usize,
     pub redirect_error: usize,
-    /// When the driver took one last, nanoseconds on the clock.
+    /// Time at which the driver last took a frame, nanoseconds of the monotonic clock.
     pub last_left: usize,
 }
 
 impl Words {
-    /// The frame goes to entry 0 of the device map `exit`, and the program ends. It goes on behind
-    /// this, with the frame as good as never put on its way, if there is no interface any more.
-    /// Loses R0 to R5.
+    /// Sends the frame to entry 0 of the device map `exit` and ends the program. If the interface is
+    /// gone, the program continues after this, as if the frame had never been under way. Clobbers R0
+    /// to R5.
     pub fn depart(&self, a: &mut Asm, exit: MapId) {
         let gone = a.label();
         self.add(a, self.generated, 1).add(a, self.pending, 1);
         a.call(helper::GET_SMP_PROCESSOR_ID).store(U64, R8, word(self.cpu), R0);
         a.load_map(R1, exit).mov(R2, 0).mov(R3, xdp_action::DROP).call(helper::REDIRECT_MAP);
         a.jump_if(Cond::Ne, R0, xdp_action::REDIRECT, gone).exit();
-        // No witness will see it.
+        // No tracepoint will see it.
         a.bind(gone);
         self.add(a, self.generated, -1).add(a, self.pending, -1);
     }
@@ -58,8 +58,8 @@ impl Words {
         self
     }
 
-    /// Goes on if frames of ours are under way on this CPU.
-    fn ours(&self, a: &mut Asm, out: Label) {
+    /// Continues if this program's frames are under way on this CPU.
+    fn continue_if_own(&self, a: &mut Asm, out: Label) {
         a.load(U64, R1, R8, word(self.pending)).jump_if(Cond::Eq, R1, 0, out);
         a.call(helper::GET_SMP_PROCESSOR_ID).load(U64, R1, R8, word(self.cpu)).jump_if32(
             Cond::Ne,
@@ -71,16 +71,16 @@ impl Words {
 }
 
 /// The program for [`DRIVER`]. `each` is the body of a function that is called for each frame of a
-/// hand-over, R6 being its place in that, R7 as [`TOOK`] says, R2 its number: those with a place
-/// below what the driver took have left, the others have not. It must end with `R0 = 0`.
+/// hand-over: R6 is its position in it, R7 as for [`TOOK`], R2 its number. Frames at positions
+/// below the number that the driver took have left, the others have not. It must end with `R0 = 0`.
 pub fn driver(a: &mut Asm, memory: MapId, w: &Words, each: impl FnOnce(&mut Asm)) {
     let (out, callback, no_error, none_left) = (a.label(), a.label(), a.label(), a.label());
     a.mov(R6, R1).load_map_value(R8, memory, 0);
-    w.ours(a, out);
+    w.continue_if_own(a, out);
     a.load(U64, R7, R6, 24).load(U64, R9, R6, 16);
-    // Both are ints.
+    // Both are ints: the upper halves of the context's words are undefined.
     a.alu32(Alu::Mov, R7, R7).alu32(Alu::Mov, R9, R9);
-    a.store(U64, R10, SENT, R9).add(R7, R9).jump_if(Cond::Gt, R7, MOST_IN_BULK, out);
+    a.store(U64, R10, SENT, R9).add(R7, R9).jump_if(Cond::Gt, R7, MAX_BULK, out);
     a.load(U64, R1, R6, 32).alu32(Alu::Mov, R1, R1).jump_if(Cond::Eq, R1, 0, no_error);
     a.store(U64, R8, word(w.driver_error), R1).bind(no_error);
     a.call(helper::KTIME_GET_NS).store(U64, R10, NOW, R0);
@@ -103,12 +103,12 @@ pub fn driver(a: &mut Asm, memory: MapId, w: &Words, each: impl FnOnce(&mut Asm)
 /// `xdp_devmap_xmit(from, to, sent, drops, err)`.
 pub const DRIVER: &str = "xdp_devmap_xmit";
 
-/// The program for [`REDIRECT`]: the frame made last goes nowhere. `refuse` is what is done then,
-/// R2 being its number.
+/// The program for [`REDIRECT`]: the last frame made was dropped. `refuse` is the code for that
+/// case, with the frame's number in R2.
 pub fn redirect(a: &mut Asm, memory: MapId, w: &Words, refuse: impl FnOnce(&mut Asm)) {
     let out = a.label();
     a.mov(R6, R1).load_map_value(R8, memory, 0);
-    w.ours(a, out);
+    w.continue_if_own(a, out);
     a.load(U64, R1, R6, 24).alu32(Alu::Mov, R1, R1).store(U64, R8, word(w.redirect_error), R1);
     w.add(a, w.pending, -1).add(a, w.generated, -1);
     a.mov(R2, R1);
@@ -119,7 +119,7 @@ pub fn redirect(a: &mut Asm, memory: MapId, w: &Words, refuse: impl FnOnce(&mut 
 /// `xdp_redirect_err(dev, prog, target, err, ...)`.
 pub const REDIRECT: &str = "xdp_redirect_err";
 
-/// The offset of word `index`.
+/// Offset of word `index`.
 pub fn word(index: usize) -> i16 {
     i16::try_from(index * 8).expect("a word near the memory's beginning")
 }

@@ -28,14 +28,15 @@ use std::{
 };
 
 use squall_pcap::{InterfaceFormat, PcapFormat};
-use squall_port::{Filter, Tap, monotonic, output::Permit};
+use squall_port::{Filter, monotonic, output::Permit};
 use squall_units::Nanos;
 
 pub use compress::{Compression, Method};
 use pool::Pool;
 pub use print::{Print, Stamp};
 use record::Record;
-use tap::{CaptureTap, TapCounters};
+pub use tap::Tap;
+use tap::TapCounters;
 
 /// What is captured, and what becomes of it.
 #[derive(Clone, Debug)]
@@ -153,9 +154,11 @@ impl FromStr for OnFull {
             None if text == "drop-newest" => return Ok(Self::DropNewest),
             None if text == "drop-oldest" => return Ok(Self::DropOldest),
             None if text == "truncate" => return Ok(Self::Truncate(128)),
+            None if text == "wait" => return Ok(Self::Wait),
             Some(("truncate", octets)) => octets.parse().ok(),
             _ => {
-                let expected = "expected drop-newest, drop-oldest, truncate or truncate:OCTETS";
+                let expected =
+                    "expected drop-newest, drop-oldest, truncate, truncate:OCTETS or wait";
                 return Err(expected.into());
             }
         };
@@ -470,7 +473,7 @@ impl Capture {
 
     /// What makes taps for the queues of `interface` (an index in [`Options::interfaces`]), on
     /// whatever thread has them.
-    pub fn taps(&self, interface: usize) -> impl Fn() -> Box<dyn Tap> + Send + Sync + use<> {
+    pub fn taps(&self, interface: usize) -> impl Fn() -> Tap + Send + Sync + use<> {
         let shared = self.shared.clone();
         move || {
             let counters = Arc::new(TapCounters { interface, ..TapCounters::default() });
@@ -478,12 +481,7 @@ impl Capture {
             taps.push(counters.clone());
             shared.tap_count.store(taps.len(), Relaxed);
             shared.pool.join();
-            Box::new(CaptureTap::new(
-                shared.clone(),
-                counters,
-                taps.len() - 1,
-                shared.record(interface),
-            ))
+            Tap::new(shared.clone(), counters, taps.len() - 1, shared.record(interface))
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::{
     },
 };
 
-use squall_port::{Filter, RxBatch, RxFrame, Tap};
+use squall_port::{Filter, RxBatch, RxFrame};
 use squall_units::Nanos;
 use squall_wire::Segments;
 
@@ -51,7 +51,8 @@ const AGE_OF_SEVERAL_NS: u64 = 20_000_000;
 /// A frame may be known to the kernel for so long before it comes out of a receiving queue.
 const SLACK_NS: u64 = 20_000_000;
 
-pub(crate) struct CaptureTap {
+/// What a capture takes of a receiving queue, on the thread that has the queue.
+pub struct Tap {
     shared: Arc<Shared>,
     counters: Arc<TapCounters>,
     number: usize,
@@ -65,8 +66,8 @@ pub(crate) struct CaptureTap {
     finished: bool,
 }
 
-impl CaptureTap {
-    pub fn new(
+impl Tap {
+    pub(crate) fn new(
         shared: Arc<Shared>,
         counters: Arc<TapCounters>,
         number: usize,
@@ -248,8 +249,10 @@ fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed) + n, Relaxed);
 }
 
-impl Tap for CaptureTap {
-    fn take(&mut self, frames: &RxBatch<'_>) {
+impl Tap {
+    /// The frames are lent for the call. Waits only with [`OnFull::Wait`]; else frames without room
+    /// are counted.
+    pub fn take(&mut self, frames: &RxBatch<'_>) {
         let Some(last) = frames.frames.last() else { return };
         if self.shared.is_over() {
             let n: u64 = frames.frames.iter().map(|f| self.packets_of(f)).sum();
@@ -282,7 +285,8 @@ impl Tap for CaptureTap {
         self.age(last.time.0.wrapping_add(self.shared.offset));
     }
 
-    fn idle(&mut self, now: Nanos) {
+    /// No frame came, at `now` on the engine's clock: a chunk that is old enough may go.
+    pub fn idle(&mut self, now: Nanos) {
         let now = now.0.wrapping_add(self.shared.offset);
         self.age(now);
         self.shared.pool.wake();
@@ -291,7 +295,8 @@ impl Tap for CaptureTap {
         }
     }
 
-    fn finish(&mut self) {
+    /// Nothing comes any more.
+    pub fn finish(&mut self) {
         if !std::mem::replace(&mut self.finished, true) {
             self.hand_over();
             self.counters.until.store(u64::MAX, Release);
@@ -300,7 +305,7 @@ impl Tap for CaptureTap {
     }
 }
 
-impl Drop for CaptureTap {
+impl Drop for Tap {
     /// A worker that ends in a panic must not leave the writer waiting.
     fn drop(&mut self) {
         self.finish();

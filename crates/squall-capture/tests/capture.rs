@@ -12,10 +12,10 @@ use std::{
 
 use squall_capture::{
     Capture, Compression, Counters, Format, GsoFrames, OnFull, Options, Outcome, PreTrigger,
-    Rotate, Stop,
+    Rotate, Stop, Tap,
 };
 use squall_pcap::{CaptureReader, InterfaceFormat};
-use squall_port::{Cut, Filter, RxBatch, RxFrame, Tap};
+use squall_port::{Cut, Filter, RxBatch, RxFrame};
 use squall_units::Nanos;
 
 /// A folder of the test's own, gone at its end.
@@ -64,7 +64,7 @@ fn octets(k: u64) -> Vec<u8> {
 }
 
 /// Gives frames `from..to` to `tap`, one each ms, in batches.
-fn give(tap: &mut dyn Tap, from: u64, to: u64) {
+fn give(tap: &mut Tap, from: u64, to: u64) {
     let numbers: Vec<u64> = (from..to).collect();
     for batch in numbers.chunks(64) {
         let mut base = Vec::new();
@@ -108,7 +108,7 @@ fn adds_up(c: &Counters, sent: u64, name: &str) {
 fn run(options: Options, frames: u64) -> Outcome {
     let capture = Capture::start(options).unwrap();
     let mut tap = capture.taps(0)();
-    give(tap.as_mut(), 0, frames);
+    give(&mut tap, 0, frames);
     tap.finish();
     capture.finish()
 }
@@ -249,7 +249,7 @@ fn a_file_slower_than_the_frames_costs_what_the_policy_says() {
         let capture =
             Capture::start(Options { on_full, buffer: 1 << 20, ..options(&file) }).unwrap();
         let mut tap = capture.taps(0)();
-        give(tap.as_mut(), 0, SENT);
+        give(&mut tap, 0, SENT);
         tap.finish();
         go.send(()).unwrap();
         let outcome = capture.finish();
@@ -318,7 +318,7 @@ fn several_queues_are_one_file_in_order_of_time() {
         let mut from = 0;
         for round in 0..2000 {
             let to = from + 1 + (round * 7) % 40;
-            give(all[round as usize % taps].as_mut(), from, to);
+            give(&mut all[round as usize % taps], from, to);
             from = to;
         }
         all.iter_mut().for_each(|tap| tap.finish());

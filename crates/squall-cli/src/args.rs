@@ -134,8 +134,7 @@ impl<C: Choice> Options<C> {
 
     /// `profile`, run by these.
     pub fn session(&self, profile: Profile) -> Result<Session, Error> {
-        let session = Session::new(profile).with(self.run.clone())?;
-        Ok(Session { command: command_line(), ..session })
+        Ok(Session::new(profile).with(self.run.clone())?.command(command_line()))
     }
 }
 

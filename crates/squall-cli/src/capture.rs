@@ -5,21 +5,17 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{
-    Arg, ValueEnum,
-    builder::{PossibleValuesParser, TypedValueParser},
-};
+use clap::{Arg, ValueEnum, builder::PossibleValuesParser};
 use squall::{
-    Capture, Error, Session,
+    Error, Session,
     report::{CaptureReport, Report},
 };
-use squall_capture::{Compression, GsoFrames, OnFull, PreTrigger, Print, Rotate, Stamp};
+use squall_capture::{Rotate, Stamp};
 use squall_options::CaptureOptions;
 use squall_report::render::{self, human};
-use squall_units::{Nanos, parse_octets};
 
 use crate::{
-    args::{Choice, Options, Output, as_said, command_line, parse_some, parse_time, unpromiscuous},
+    args::{Choice, Options, Output, command_line, unpromiscuous},
     drive::{End, drive_until},
 };
 
@@ -56,103 +52,29 @@ pub struct Args {
     /// Do not set the interfaces to promiscuous mode: frames for other hosts do not arrive
     #[arg(short = 'p', long)]
     no_promiscuous_mode: bool,
-    /// Keep at most this many octets of each packet [default: 262144]
-    #[arg(short, long, value_name = "OCTETS", value_parser = snaplen)]
-    snaplen: Option<u32>,
     /// Show each packet in a line, as tcpdump -n does, also with --write
     #[arg(long)]
     print: bool,
     /// Begin each line with a time: clock, date (UTC), epoch, relative or delta (seconds), or none
     /// [default: clock]
-    #[arg(long, value_name = "STAMP", value_parser = stamps(), hide_possible_values = true)]
-    print_time: Option<Stamp>,
-    /// Cut GSO frames (several frames that the kernel or the NIC has joined) into the frames of the
-    /// wire, or keep them
-    #[arg(
-        long,
-        value_enum,
-        value_name = "cut|keep",
-        default_value = "cut",
-        hide_possible_values = true
-    )]
-    gso_frames: Joined,
+    #[arg(long, value_name = "STAMP", value_parser = PossibleValuesParser::new(Stamp::NAMES), hide_possible_values = true)]
+    print_time: Option<String>,
     #[command(flatten)]
     options: Options<OfCaptures>,
     #[command(flatten)]
-    end: EndArgs,
+    capture: CaptureOptions,
     #[command(flatten)]
     files: FileArgs,
-    #[command(flatten)]
-    memory: MemoryArgs,
     #[command(flatten)]
     output: Output,
 }
 
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "End")]
-struct EndArgs {
-    /// Stop after N packets
-    #[arg(short, long, visible_short_alias = 'n', value_name = "N", value_parser = parse_some)]
-    count: Option<u64>,
-    /// Stop before all files together have more bytes than this: 100MB
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    size: Option<u64>,
-    /// Stop when N files are full
-    #[arg(long, value_name = "N", value_parser = parse_some)]
-    files: Option<u64>,
-}
-
-#[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Files")]
 struct FileArgs {
-    /// Write files of this format: pcapng, pcap [default: by the name of the file]
-    #[arg(short = 'F', long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
-    format: Option<FileFormat>,
     /// Resolution of the timestamps of a pcap; a pcapng has nanoseconds [default: ns]
     #[arg(long, value_enum, value_name = "ns|us", hide_possible_values = true)]
     precision: Option<Precision>,
-    /// Compress while capturing: zstd, gz, lz4, with a level: zstd:3, gz:6 [default: by the name of
-    /// the file, at the fastest level]
-    #[arg(long, value_name = "METHOD[:LEVEL]", value_parser = as_said::<Compression>)]
-    compress: Option<String>,
-    /// Start a new file before one has more bytes than this: 1GB
-    #[arg(short = 'C', long, value_name = "SIZE", value_parser = size)]
-    rotate_size: Option<u64>,
-    /// Start a new file each time TIME has passed, by the time of the packets
-    #[arg(short = 'G', long, value_name = "TIME", value_parser = parse_time)]
-    rotate_time: Option<Nanos>,
-    /// Start a new file after N packets
-    #[arg(long, value_name = "N", value_parser = parse_some)]
-    rotate_count: Option<u64>,
-    /// Keep only the N newest files
-    #[arg(short = 'W', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    ring_files: Option<u32>,
-    /// Write packets to the file as soon as they come, not up to 100 ms later
-    #[arg(short = 'U', long)]
-    packet_buffered: bool,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Memory")]
-struct MemoryArgs {
-    /// Size of the buffer between the wire and the file
-    #[arg(short = 'B', long, value_name = "SIZE", value_parser = size, default_value = "64MiB")]
-    buffer: u64,
-    /// When the buffer is full because the file is slower than the wire: drop-newest (lose new
-    /// packets), drop-oldest (lose the packets that have waited longest), truncate[:OCTETS] (from
-    /// half full on, keep 128 octets of each packet) [default: drop-newest]
-    #[arg(long, value_name = "POLICY", value_parser = as_said::<OnFull>)]
-    on_full: Option<String>,
-    /// Write nothing until a trigger comes, then start this long before it, as far as the buffer
-    /// reaches back
-    #[arg(long, value_name = "TIME")]
-    pre_trigger: Option<Nanos>,
-    /// Use the first packet that matches EXPR as the trigger, instead of the signal USR1
-    #[arg(long, value_name = "EXPR", requires = "pre_trigger")]
-    trigger: Option<String>,
-    /// Stop this long after the trigger
-    #[arg(long, value_name = "TIME", requires = "pre_trigger")]
-    post_trigger: Option<Nanos>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -161,18 +83,6 @@ enum Direction {
     Out,
     #[value(alias = "inout")]
     Both,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Joined {
-    Cut,
-    Keep,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum FileFormat {
-    Pcapng,
-    Pcap,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -203,18 +113,12 @@ pub fn capture(args: &Args) -> Result<ExitCode, Error> {
     // A run that only receives is ended by who watches it.
     let mut run = args.options.run.clone();
     let after = run.duration.take();
-    let session = Session {
-        command: command_line(),
-        capture: Some(Capture {
-            options: options(args)?,
-            trigger: args.memory.trigger.clone(),
-            beside: false,
-        }),
-        ..Session::new(squall_machine::ports::listening(&ports)?).with(run)?
-    };
+    run.capture = Some(options(args)?);
+    let session =
+        Session::new(squall_machine::ports::listening(&ports)?).with(run)?.command(command_line());
     let end = End {
         after_s: after.map(|time| time.0.as_secs_f64()),
-        triggered: args.memory.pre_trigger.is_some(),
+        triggered: args.capture.pre_trigger.is_some(),
         ..End::default()
     };
     let to = args.write.as_ref().map_or(String::new(), |file| format!(" to {}", file.display()));
@@ -237,7 +141,7 @@ pub fn capture(args: &Args) -> Result<ExitCode, Error> {
     )
 }
 
-fn options(args: &Args) -> Result<squall_capture::Options, Error> {
+fn options(args: &Args) -> Result<CaptureOptions, Error> {
     let name =
         args.write.as_ref().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
     let prints = args.print || args.write.is_none();
@@ -246,19 +150,18 @@ fn options(args: &Args) -> Result<squall_capture::Options, Error> {
             "standard output takes packets or lines about packets, not both".into(),
         ));
     }
-    let files = &args.files;
-    let rotate = Rotate {
-        octets: files.rotate_size,
-        time: files.rotate_time,
-        packets: files.rotate_count,
-        ring: files.ring_files,
+    let mut options = CaptureOptions {
+        file: args.write.clone(),
+        print: prints.then(|| args.print_time.clone().unwrap_or_else(|| "clock".into())),
+        ..args.capture.clone()
     };
+    let squall_capture::Options { rotate, format, .. } = squall::capture::options(&options)?;
     if rotate.is_asked_for() && matches!(name.as_str(), "" | "-") {
         return Err(Error::Usage(
             "only a file with a name can be rotated\n  try -w out.pcapng".into(),
         ));
     }
-    if (rotate.ring.is_some() || args.end.files.is_some())
+    if (rotate.ring.is_some() || options.files.is_some())
         && (Rotate { ring: None, ..rotate }) == Rotate::default()
     {
         return Err(Error::Usage(
@@ -272,51 +175,17 @@ fn options(args: &Args) -> Result<squall_capture::Options, Error> {
             "--print-time has no effect, because no lines are shown\n  try it with --print".into(),
         ));
     }
-    let memory = &args.memory;
-    let asked = CaptureOptions {
-        file: args.write.clone(),
-        snaplen: args.snaplen,
-        packets: args.end.count,
-        octets: args.end.size,
-        rotate_octets: rotate.octets,
-        rotate_s: rotate.time.map(Nanos::as_secs_f64),
-        rotate_packets: rotate.packets,
-        ring: rotate.ring,
-        compress: files.compress.clone(),
-        format: files.format.map(|format| match format {
-            FileFormat::Pcapng => "pcapng".into(),
-            FileFormat::Pcap => "pcap".into(),
-        }),
-        buffer: Some(memory.buffer),
-        on_full: memory.on_full.clone(),
-    };
-    let mut options = squall::capture::options(&asked)?;
-    if files.precision == Some(Precision::Us) {
-        if options.format == squall_capture::Format::Pcapng {
+    if args.files.precision == Some(Precision::Us) {
+        if format == squall_capture::Format::Pcapng {
             return Err(Error::Usage(
                 "--precision us needs a pcap; a pcapng has nanoseconds\n  try --format pcap, or \
                  leave it out"
                     .into(),
             ));
         }
-        options.format = squall_capture::Format::Pcap { nanoseconds: false };
+        options.format = Some("pcap-us".into());
     }
-    options.stop.files = args.end.files;
-    Ok(squall_capture::Options {
-        directed: args.direction.is_some_and(|direction| direction != Direction::In),
-        gso_frames: match args.gso_frames {
-            Joined::Cut => GsoFrames::Cut,
-            Joined::Keep => GsoFrames::Keep,
-        },
-        pre_trigger: memory.pre_trigger.map(|keep| PreTrigger {
-            keep,
-            after: memory.post_trigger,
-            filters: Vec::new(),
-        }),
-        print: prints.then_some(Print { stamp: args.print_time.unwrap_or_default() }),
-        flush: files.packet_buffered,
-        ..options
-    })
+    Ok(options)
 }
 
 /// The address of a port that gives packets of `direction`.
@@ -398,30 +267,11 @@ fn told(capture: &CaptureReport) -> String {
     text
 }
 
-/// `262144`, `96`; 0 is all, as tcpdump has it.
-fn snaplen(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(0) => Ok(squall_capture::SNAPLEN),
-        Ok(octets @ 1..=squall_capture::SNAPLEN) => Ok(octets),
-        _ => Err("expected 1 to 262144 octets, or 0 for all".into()),
-    }
-}
-
-/// `1GB`, `64MiB`, `1000`; not 0.
-fn size(text: &str) -> Result<u64, String> {
-    match parse_octets(text) {
-        Ok(0) => Err("expected 1 octet or more, such as 500MB, 1GB, 64MiB".into()),
-        octets => octets.map_err(|e| e.to_string()),
-    }
-}
-
-/// By name; clap tells shells which there are.
-fn stamps() -> impl TypedValueParser<Value = Stamp> {
-    PossibleValuesParser::new(Stamp::NAMES).try_map(|name| name.parse::<Stamp>())
-}
-
 #[cfg(test)]
 mod tests {
+    use squall_capture::OnFull;
+    use squall_options::Octets;
+
     use super::*;
 
     #[test]
@@ -439,10 +289,10 @@ mod tests {
         for (text, octets) in
             [("1000", 1_000), ("1.5kB", 1_500), ("64MiB", 64 << 20), ("2 GB", 2_000_000_000)]
         {
-            assert_eq!(size(text), Ok(octets), "{text}");
+            assert_eq!(text.parse(), Ok(Octets(octets)), "{text}");
         }
         for text in ["", "MB", "0", "-1", "1XB"] {
-            assert!(size(text).is_err(), "{text}");
+            assert!(text.parse::<Octets>().is_err(), "{text}");
         }
     }
 

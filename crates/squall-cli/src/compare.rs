@@ -6,8 +6,9 @@ use std::{fs::File, path::PathBuf, process::ExitCode};
 
 use squall::Error;
 use squall_compare::{
-    self as compare, DEFAULT_TOOLS, DataSet, Place, Settings, Tool,
+    self as compare, Compared, DEFAULT_TOOLS, DataSet, Place, Settings, Tool,
     generators::{DEFAULT_GENERATORS, Generator, GeneratorSettings},
+    render::{Shown, ShownStep},
 };
 use squall_report::render;
 use squall_units::{Nanos, Rate};
@@ -64,15 +65,8 @@ struct Generators {
     /// Measure for this time at each step
     #[arg(short, long, value_name = "TIME", default_value = "60s")]
     duration: Nanos,
-    /// Write the result as JSON; - is standard output
-    #[arg(long, value_name = "FILE|-", help_heading = "Result")]
-    json: Option<String>,
-    /// Write the result as one HTML file with plots
-    #[arg(long, value_name = "FILE.html", help_heading = "Result")]
-    report: Option<PathBuf>,
-    /// Show no progress and no tables
-    #[arg(short, long, help_heading = "Result")]
-    quiet: bool,
+    #[command(flatten)]
+    results: Results,
 }
 
 /// Measure the loss and cost of capture tools at a bit rate, and whether they report their loss
@@ -134,6 +128,13 @@ struct Captures {
     /// Search for the highest rate with a loss ratio below PLR
     #[arg(long, value_name = "PLR", num_args = 0..=1, default_missing_value = "0.1%", value_parser = ratio)]
     search: Option<f64>,
+    #[command(flatten)]
+    results: Results,
+}
+
+// No doc comment: it would stand in the help of each comparison.
+#[derive(Debug, clap::Args)]
+struct Results {
     /// Write the result as JSON; - is standard output
     #[arg(long, value_name = "FILE|-", help_heading = "Result")]
     json: Option<String>,
@@ -157,20 +158,16 @@ const DEFAULT_STEPS: [&str; 6] = ["100Mbps", "200Mbps", "500Mbps", "1Gbps", "2Gb
 
 fn captures(args: &Captures) -> Result<ExitCode, Error> {
     let settings = args.settings()?;
-    let outputs = Outputs::create(&args.json, &args.report, args.quiet)?;
+    let outputs = Outputs::create(&args.results)?;
     outputs.announce(&estimate(&settings));
     let signals = Signals::catch()?;
     let result = compare::captures(&settings, &mut outputs.progress(), &|| signals.came())?;
-    outputs.write(
-        &result.to_json(),
-        || compare::render::html(&result),
-        |width, color| compare::render::summary(&result, width, color),
-    )
+    outputs.write(&result)
 }
 
 fn generators(args: &Generators) -> Result<ExitCode, Error> {
     let settings = args.settings()?;
-    let outputs = Outputs::create(&args.json, &args.report, args.quiet)?;
+    let outputs = Outputs::create(&args.results)?;
     let runs = settings.tools.len() * settings.sizes.len() * settings.steps.len();
     let runs = runs * settings.rounds as usize;
     let time = runs as f64 * (settings.step.as_secs_f64() + BESIDE_S);
@@ -178,11 +175,7 @@ fn generators(args: &Generators) -> Result<ExitCode, Error> {
     let signals = Signals::catch()?;
     let stop = || signals.came();
     let result = compare::generators::generators(&settings, &mut outputs.progress(), &stop)?;
-    outputs.write(
-        &result.to_json(),
-        || compare::generators::render::html(&result),
-        |width, color| compare::generators::render::summary(&result, width, color),
-    )
+    outputs.write(&result)
 }
 
 impl Generators {
@@ -206,29 +199,27 @@ impl Generators {
 const WIDTH: usize = 120;
 
 /// Where the result of a comparison goes.
-struct Outputs {
-    json: Option<String>,
+struct Outputs<'a> {
+    to: &'a Results,
     files: [Option<(String, File)>; 2],
-    quiet: bool,
 }
 
-impl Outputs {
+impl<'a> Outputs<'a> {
     /// Made before anything runs: an hour of measuring is not to end in a path that is wrong.
-    fn create(json: &Option<String>, html: &Option<PathBuf>, quiet: bool) -> Result<Self, Error> {
-        let json_file = json.as_deref().filter(|name| *name != "-").map(output::create);
-        let html_file = html.as_ref().map(|path| output::create(&path.to_string_lossy()));
-        let files = [json_file.transpose()?, html_file.transpose()?];
-        Ok(Self { json: json.clone(), files, quiet })
+    fn create(to: &'a Results) -> Result<Self, Error> {
+        let json = to.json.as_deref().filter(|name| *name != "-").map(output::create);
+        let html = to.report.as_ref().map(|path| output::create(&path.to_string_lossy()));
+        Ok(Self { to, files: [json.transpose()?, html.transpose()?] })
     }
 
     fn announce(&self, text: &str) {
-        if !self.quiet {
+        if !self.to.quiet {
             eprintln!("{text}");
         }
     }
 
     fn progress(&self) -> impl FnMut(&str) + use<> {
-        let (quiet, mut done) = (self.quiet, 0);
+        let (quiet, mut done) = (self.to.quiet, 0);
         move |line: &str| {
             done += 1;
             if !quiet {
@@ -237,23 +228,25 @@ impl Outputs {
         }
     }
 
-    fn write(
-        self,
-        json: &str,
-        html: impl Fn() -> String,
-        summary: impl Fn(usize, bool) -> String,
-    ) -> Result<ExitCode, Error> {
+    fn write<M, S: ShownStep, X>(self, result: &Compared<M, S, X>) -> Result<ExitCode, Error>
+    where
+        Compared<M, S, X>: Shown<S>,
+    {
         let [json_file, html_file] = self.files;
+        let json = result.to_json();
         let mut results = output::Results::default();
         results.write(json_file, || format!("{json}\n"));
-        results.write(html_file, &html);
-        let to_stdout = self.json.as_deref() == Some("-") || results.are_lost();
+        results.write(html_file, || compare::render::html(result));
+        let to_stdout = self.to.json.as_deref() == Some("-") || results.are_lost();
         if to_stdout {
             output::print_data(&format!("{json}\n"));
         }
-        if !self.quiet && !to_stdout {
+        if !self.to.quiet && !to_stdout {
             let (width, color) = output::look(false, WIDTH);
-            output::print(&format!("\n{}\n", summary(width, color).trim_end()));
+            output::print(&format!(
+                "\n{}\n",
+                compare::render::summary(result, width, color).trim_end()
+            ));
         }
         results.end()?;
         Ok(ExitCode::SUCCESS)

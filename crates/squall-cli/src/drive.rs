@@ -4,7 +4,7 @@ use std::{
     io,
     process::ExitCode,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -15,12 +15,12 @@ use signal_hook::{
     flag,
 };
 use squall::{
-    Error, Run, Session,
+    Error, Resolved, Run, Session,
     report::{Asked, EndedBy, Report},
 };
 use squall_report::render::{Live, LiveMode};
 
-use crate::args::Output;
+use crate::{args::Output, progress::ProgressLine};
 
 /// How often signals are looked for.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -99,7 +99,7 @@ pub fn drive_until(
         flag::register(SIGUSR1, trigger.clone())
             .map_err(|e| Error::Environment(format!("signals cannot be caught: {e}")))?;
     }
-    let opened = session.open()?;
+    let opened = resolve(session, output.quiet, &signals)?.open()?;
     output.fail_if.iter().try_for_each(|criterion| opened.find_names(criterion))?;
     let files = output.create()?;
     let virtual_time = opened.virtual_time();
@@ -131,6 +131,19 @@ pub fn drive_until(
     live.finish();
     let extra = extra(&report);
     output.publish(report, files, &extra, &said)
+}
+
+/// Solves the attacks of a session: a terminal shows the progress, and Ctrl-C ends it.
+pub fn resolve(session: Session, quiet: bool, signals: &Signals) -> Result<Resolved, Error> {
+    let line = Mutex::new(ProgressLine::new(quiet));
+    let resolved = session.resolve(&|done, all| {
+        if let Ok(mut line) = line.lock() {
+            line.update(|| format!("solving rules: {done} of {all}"));
+        }
+        !signals.came()
+    })?;
+    line.into_inner().into_iter().for_each(|mut line| line.clear());
+    Ok(resolved)
 }
 
 /// Until all is sent, the end is reached, or a signal comes; `None`: the run has come to its end by

@@ -2,12 +2,13 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use clap::Arg;
+use clap::{Arg, ValueEnum, builder::PossibleValue};
 use squall::{
-    By, Error, FlowSettings, Pace, RunOptions, SequenceKind, SequenceKinds, Session,
+    Error, RunOptions, Session,
     report::{EqualBins, Report},
 };
 use squall_doctor::selftest::{self, Floor};
+use squall_options::{FlowOptions, ReceivedFlows, Time};
 use squall_port_linux::lab;
 use squall_report::render::{self, human};
 use squall_units::Nanos;
@@ -171,26 +172,14 @@ impl Args {
         })
     }
 
-    fn settings(&self) -> FlowSettings {
-        FlowSettings {
-            by: match self.by {
-                ByWhat::Flow => By::Flow,
-                ByWhat::Source => By::Source,
-                ByWhat::None => By::None,
-            },
-            limit: usize::try_from(self.flows).unwrap_or(usize::MAX),
-            pace: Pace { interval: self.interval, burst_gap: self.burst_gap },
-            sequence: match self.sequence {
-                Sequence::Auto => SequenceKinds::Auto,
-                Sequence::Squall => SequenceKinds::Only(SequenceKind::Squall),
-                Sequence::Mgen => SequenceKinds::Only(SequenceKind::Mgen),
-                Sequence::Crude => SequenceKinds::Only(SequenceKind::Crude),
-                Sequence::Trex => SequenceKinds::Only(SequenceKind::Trex),
-                Sequence::Iperf3 => SequenceKinds::Only(SequenceKind::Iperf3),
-                Sequence::Rtp => SequenceKinds::Only(SequenceKind::Rtp),
-                Sequence::None => SequenceKinds::None,
-            },
-            ..FlowSettings::default()
+    fn flow_options(&self) -> FlowOptions {
+        let name = |value: Option<PossibleValue>| value.map(|value| value.get_name().to_owned());
+        FlowOptions {
+            by: name(self.by.to_possible_value()),
+            limit: Some(self.flows),
+            sequence: name(self.sequence.to_possible_value()),
+            interval: Some(Time(self.interval)),
+            burst_gap: Some(Time(self.burst_gap)),
         }
     }
 }
@@ -216,18 +205,20 @@ pub fn recv(args: &Args) -> Result<ExitCode, Error> {
     }
     let floor = args.floor.as_deref().map(read_floor).transpose()?;
     // A run that only receives is ended by who watches it.
-    let mut options = RunOptions { filter: args.expression()?, ..args.options.run.clone() };
+    let mut options = RunOptions {
+        filter: args.expression()?,
+        received_flows: Some(ReceivedFlows::By(args.flow_options())),
+        ..args.options.run.clone()
+    };
     let end = End {
         after_s: options.duration.take().map(|time| time.0.as_secs_f64()),
         received: options.packets.take().map(|count| count.0),
         ..End::default()
     };
-    let session = Session::new(squall_machine::ports::listening(&unpromiscuous(
-        &args.port,
-        args.no_promiscuous_mode,
-    ))?);
-    let session =
-        Session { command: command_line(), flows: Some(args.settings()), ..session.with(options)? };
+    let ports = unpromiscuous(&args.port, args.no_promiscuous_mode);
+    let session = Session::new(squall_machine::ports::listening(&ports)?)
+        .with(options)?
+        .command(command_line());
     let annotate = |report: &mut Report| {
         if let (Some(floor), Some(flows)) = (&floor, &mut report.received_flows) {
             floor.annotate(flows);

@@ -1,15 +1,14 @@
 //! `squall run`: a profile on its ports.
 
-use std::{process::ExitCode, sync::Mutex};
+use std::process::ExitCode;
 
-use squall::{Error, Session};
+use squall::Error;
 use squall_report::render::attack;
 
 use crate::{
     args::{All, Options, Output, ProfileFile},
     cluster::{self, Nodes},
-    drive::{End, Signals, drive_until},
-    progress::ProgressLine,
+    drive::{End, drive_until},
 };
 
 /// Run a profile and report what was sent and what arrived
@@ -43,25 +42,6 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
     }
     let profile = args.file.load()?;
     let title = format!("squall run {}", args.file.profile.display());
-    let mut session = args.options.session(profile)?;
-    solve(&mut session, args.output.quiet)?;
+    let session = args.options.session(profile)?;
     drive_until(session, &args.output, &title, End::default(), |_| {}, attack)
-}
-
-/// Solves the attacks of a session; on a terminal it is seen how far that is, and Ctrl-C ends it.
-pub fn solve(session: &mut Session, quiet: bool) -> Result<(), Error> {
-    if session.profile.attacks.is_empty() {
-        return Ok(());
-    }
-    let signals = Signals::catch()?;
-    let line = Mutex::new(ProgressLine::new(quiet));
-    let progress = |done: usize, all: usize| {
-        if let Ok(mut line) = line.lock() {
-            line.update(|| format!("solving rules: {done} of {all}"));
-        }
-        !signals.came()
-    };
-    session.solve(&progress)?;
-    line.into_inner().into_iter().for_each(|mut line| line.clear());
-    Ok(())
 }

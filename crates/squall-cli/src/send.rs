@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::ArgGroup;
 use squall::Error;
+use squall_options::ReceivedFlows;
 use squall_profile::short::{self, Short};
 use squall_units::Rate;
 
@@ -134,7 +135,7 @@ pub fn send(args: &Args) -> Result<ExitCode, Error> {
         ("--capture", run.capture.is_some()),
         ("--filter", run.filter.is_some()),
         ("--histogram", run.gap_bins.is_some()),
-        ("--received-flows", run.received_flows == Some(true)),
+        ("--received-flows", run.received_flows == Some(ReceivedFlows::Measured(true))),
     ];
     if let Some((name, _)) = received.iter().find(|(_, given)| *given && !receive) {
         return Err(Error::Usage(format!(

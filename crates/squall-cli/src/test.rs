@@ -190,28 +190,6 @@ struct Common {
     /// Port of the profile, or of the test where there is no profile: A=eth1; repeatable
     #[arg(short, long, value_name = "NAME=ADDR", conflicts_with = "nodes")]
     port: Vec<String>,
-    /// Send in one direction only (without a profile)
-    #[arg(long)]
-    one_way: bool,
-    /// Spread the frames of each direction over N flows, by UDP port (without a profile)
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16_000))]
-    flows: u16,
-    /// Make this part of the frames IPv6, 0 to 1 [alone: 1] (RFC 5180; without a profile)
-    #[arg(long, value_name = "PART", num_args = 0..=1, default_missing_value = "1",
-        default_value_t = 0.0, hide_default_value = true, value_parser = part)]
-    ipv6: f64,
-    /// Addresses of clients, on the first port (without a profile)
-    #[arg(long, value_name = "ADDRESSES", default_value = "198.18.0.16-198.18.15.254")]
-    clients: String,
-    /// Addresses of servers, on the second port (without a profile)
-    #[arg(long, value_name = "ADDRESSES", default_value = "198.19.0.16-198.19.0.19")]
-    servers: String,
-    /// Router of the clients (without a profile)
-    #[arg(long, value_name = "ADDRESS")]
-    gateway: Option<String>,
-    /// Router of the servers (without a profile)
-    #[arg(long, value_name = "ADDRESS")]
-    gateway2: Option<String>,
     /// The most that each port sends, on the line: 1Gbps, 100kpps [default: what its link carries]
     #[arg(long, value_name = "RATE")]
     max_rate: Option<Rate>,
@@ -242,6 +220,8 @@ struct Common {
     options: Options<OfTests>,
     #[command(flatten)]
     nodes: Nodes,
+    #[command(flatten)]
+    between: Between,
 }
 
 /// Where results go.
@@ -357,9 +337,9 @@ impl Common {
             }
             (None, Some(nodes)) => {
                 let ports = nodes.ports().map(|name| (name.to_owned(), json!("null:"))).collect();
-                self.between().profile(method, &ports, "<command line>")?
+                self.between.profile(method, &ports, "<command line>")?
             }
-            (None, None) => self.between().profile(method, &self.ports()?, "<command line>")?,
+            (None, None) => self.between.profile(method, &self.ports()?, "<command line>")?,
         };
         Ok((profile, nodes))
     }
@@ -381,24 +361,6 @@ impl Common {
             false => Ok(ports),
         }
     }
-
-    fn between(&self) -> Between {
-        Between {
-            one_way: self.one_way,
-            ipv6: self.ipv6,
-            flows: self.flows,
-            clients: self.clients.clone(),
-            servers: self.servers.clone(),
-            gateway: self.gateway.clone(),
-            gateway2: self.gateway2.clone(),
-        }
-    }
-}
-
-/// From 0 to 1.
-fn part(text: &str) -> Result<f64, String> {
-    let found = text.parse().ok().filter(|part| (0.0..=1.0).contains(part));
-    found.ok_or_else(|| "expected a number from 0 to 1, such as 0.1".to_owned())
 }
 
 impl Results {

@@ -15,6 +15,7 @@
 //! Sends by the facade `squall`, and knows no engine, plans or headers.
 #![forbid(unsafe_code)]
 
+mod compared;
 mod data;
 mod design;
 pub mod generators;
@@ -28,7 +29,6 @@ mod tools;
 use std::{
     fs,
     path::{Path, PathBuf},
-    time::{Instant, SystemTime},
 };
 
 use squall_pcap::CaptureReader;
@@ -38,12 +38,14 @@ use squall_port_linux::{
     set_gro, shared,
 };
 
+pub use compared::Compared;
 pub use data::{DataSet, SHAPES};
 pub use model::{Comparison, SCHEMA, schema};
 pub use tools::{DEFAULT_TOOLS, Tool};
 
-use design::Design;
-use model::{DataInfo, Lossless, Method, Round, SearchRound, Step, ToolInfo, Trial, WriteInfo};
+use compared::{Repeated, measure, two_cpus};
+use design::{Design, Turn};
+use model::{DataInfo, Lossless, Method, Round, SearchRound, Step, Trial, WriteInfo};
 use sender::Sender;
 use squall::Error;
 use squall_units::{FCS_LEN, Nanos, Rate, RateUnit, median};
@@ -121,15 +123,15 @@ pub fn captures(
     progress: &mut dyn FnMut(&str),
     stop: &dyn Fn() -> bool,
 ) -> Result<Comparison, Error> {
-    let started = (Instant::now(), SystemTime::now());
+    let (mut result, began) = Comparison::begin(SCHEMA, &settings.command);
     let mtu = settings.data.iter().map(DataSet::mtu).max().unwrap_or(1500);
     // Programs that are asked for their version run before there is a lab: who may not enter one is
     // told so at once.
-    let tools: Vec<ToolInfo> = settings.tools.iter().map(Tool::info).collect();
+    result.tools = settings.tools.iter().map(Tool::info).collect();
     let lab = LabOptions { mtu, ..LabOptions::default() };
     let interfaces = enter_private(&lab).map_err(|error| Error::Environment(error.to_string()))?;
     let (sender_cpu, tool_cpu) = two_cpus();
-    let method = Method {
+    result.method = Method {
         rounds: settings.rounds,
         step_s: settings.step.as_secs_f64(),
         lossless_below: settings.search.unwrap_or(LOSSLESS),
@@ -137,34 +139,17 @@ pub fn captures(
         tool_cpu,
         mtu,
     };
-    let result = Comparison {
-        schema: SCHEMA.into(),
-        command: settings.command.clone(),
-        squall_version: env!("CARGO_PKG_VERSION").into(),
-        started: humantime::format_rfc3339_seconds(started.1).to_string(),
-        host: squall_machine::host(),
-        method,
-        data: settings.data.iter().map(|data| data.info.clone()).collect(),
-        write: settings.write.iter().map(Place::info).collect(),
-        tools,
-        ..Comparison::default()
-    };
+    result.own.data = settings.data.iter().map(|data| data.info.clone()).collect();
+    result.own.write = settings.write.iter().map(Place::info).collect();
     let mut bench = Bench { settings, interfaces, work: Work::new()?, progress, stop, result };
     bench.notes();
     bench.run()?;
-    bench.result.interrupted = (bench.stop)();
-    bench.result.duration_s = started.0.elapsed().as_secs_f64();
+    bench.result.end(began, stop());
     Ok(bench.result)
 }
 
 /// RFC 2544 wants none, but one scheduling hiccup of a virtual machine is no property of a tool.
 pub const LOSSLESS: f64 = 0.001;
-
-/// For the sender and for the tools: different ones where there are two.
-fn two_cpus() -> (Option<u32>, Option<u32>) {
-    let allowed = squall_machine::cpus::allowed();
-    (allowed.last().copied(), allowed.first().copied())
-}
 
 /// A folder for logs and reports that goes with us.
 struct Work(PathBuf);
@@ -208,15 +193,7 @@ struct Run<'a> {
 
 impl<'a> Bench<'a> {
     fn run(&mut self) -> Result<(), Error> {
-        let tools = self.installed();
-        if tools.is_empty() {
-            let why: Vec<_> =
-                self.result.tools.iter().filter_map(|tool| tool.why_not.clone()).collect();
-            return Err(Error::Environment(format!(
-                "none of the tools can be compared\n  {}",
-                why.join("\n  ")
-            )));
-        }
+        let tools = self.result.usable(&self.settings.tools)?;
         let settings = self.settings;
         let senders: Vec<Sender> =
             settings.data.iter().map(|data| self.sender(data)).collect::<Result<_, _>>()?;
@@ -231,19 +208,14 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    fn installed(&self) -> Vec<&'a Tool> {
-        let pairs = self.settings.tools.iter().zip(&self.result.tools);
-        pairs.filter(|(_, info)| info.why_not.is_none()).map(|(tool, _)| tool).collect()
-    }
-
     fn notes(&mut self) {
-        let Comparison { method, write, notes, .. } = &mut self.result;
+        let Comparison { method, own, notes, .. } = &mut self.result;
         if method.sender_cpu == method.tool_cpu {
             notes.push(
                 "there is only one CPU: sender and tools share it, which affects both".into(),
             );
         }
-        for place in write {
+        for place in &own.write {
             if place
                 .folder
                 .as_ref()
@@ -274,23 +246,19 @@ impl<'a> Bench<'a> {
             tools: tools.len(),
             rounds: settings.rounds as usize,
         };
-        let mut steps = self.empty_steps(tools);
-        for turn in design.turns() {
+        let steps = self.empty_steps(tools);
+        self.result.steps = measure(design, steps, |turn: Turn| {
             if (self.stop)() {
-                break;
+                return None;
             }
-            let round = self.once(&Run {
+            self.once(&Run {
                 tool: tools[turn.tool],
                 data: &settings.data[turn.data],
                 sender: &senders[turn.data],
                 place: &settings.write[turn.write],
                 rate: settings.steps[turn.rate],
-            });
-            steps[design.step(turn)].rounds.extend(round);
-        }
-        steps.retain(|step| !step.rounds.is_empty());
-        steps.iter_mut().for_each(Step::sum_up);
-        self.result.steps = steps;
+            })
+        });
     }
 
     /// In the order of [`Design::step`].
@@ -348,7 +316,7 @@ impl<'a> Bench<'a> {
         }
         let all = tools.iter().zip(found).filter(|(_, rounds)| !rounds.is_empty());
         let lossless = all.map(|(tool, rounds)| lossless(tool, &data.info, place, rounds));
-        self.result.lossless.extend(lossless);
+        self.result.own.lossless.extend(lossless);
     }
 
     /// One run, told in a line; `None` if it was interrupted.
@@ -356,8 +324,7 @@ impl<'a> Bench<'a> {
         // The receiving end polls for the frames that the kernel makes, and only for those: else it
         // would join the TCP segments of a capture.
         let _ = set_gro(&self.interfaces[1], run.sender.address.starts_with("xdp_live:"));
-        let round =
-            self.attempt(run).unwrap_or_else(|why| Round { failed: Some(why), ..Round::default() });
+        let round = self.attempt(run).unwrap_or_else(Round::failure);
         if (self.stop)() {
             return None;
         }

@@ -1,4 +1,4 @@
-//! The result of a comparison: what the tables, the JSON and the HTML show. Units live in names.
+//! The result of a comparison of capture tools. Units live in names.
 //!
 //! Packets are frames as they were on the link. Octets are those of frames without FCS, as
 //! capturing tools count; bits a second are L2, FCS included, as everywhere in Squall.
@@ -6,39 +6,26 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use squall::report::Host;
-use squall_report::render::{human, page};
+use squall_report::render::human;
 use squall_units::median;
+
+use crate::compared::{Compared, Measured, Repeated, Spread};
 
 /// The version of this structure.
 pub const SCHEMA: &str = "squall-comparison/1";
 
-/// A finished comparison, or the part that was done before it was interrupted.
+/// A comparison of capture tools.
+pub type Comparison = Compared<Method, Step, Sets>;
+
+/// What capture tools are compared with, and the rates that a search has found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Comparison {
-    /// `squall-comparison/1`.
-    pub schema: String,
-    /// The command line.
-    pub command: String,
-    pub squall_version: String,
-    /// RFC 3339, UTC.
-    pub started: String,
-    pub duration_s: f64,
-    pub host: Host,
-    /// Settings of each step.
-    pub method: Method,
-    pub tools: Vec<ToolInfo>,
+pub struct Sets {
     pub data: Vec<DataInfo>,
     /// Where files were written, in the order of the command line.
     pub write: Vec<WriteInfo>,
-    /// All tools, data sets and output locations at all rates.
-    pub steps: Vec<Step>,
     /// The largest rate without loss of each tool, data set and output location; only after a
     /// search.
     pub lossless: Vec<Lossless>,
-    /// The comparison was interrupted; it has the measurements made before.
-    pub interrupted: bool,
-    pub notes: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -53,19 +40,6 @@ pub struct Method {
     pub tool_cpu: Option<u32>,
     /// Maximum number of octets of an IP packet.
     pub mtu: u32,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ToolInfo {
-    pub name: String,
-    /// Command line; `{interface}`, `{file}` and `{report}` are filled in.
-    pub command: String,
-    /// Version, as the tool reports it.
-    pub version: Option<String>,
-    /// Reason why it was not compared.
-    pub why_not: Option<String>,
-    /// It takes the frames away from the host: no other program sees them.
-    pub takes_frames: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -103,16 +77,6 @@ pub struct LengthPercentiles {
     pub p75: u32,
     pub p90: u32,
     pub max: u32,
-}
-
-/// How a figure varies from round to round; quartiles by linear interpolation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Spread {
-    pub min: f64,
-    pub p25: f64,
-    pub median: f64,
-    pub p75: f64,
-    pub max: f64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -242,13 +206,6 @@ pub struct Trial {
     pub cpu_s_per_mpkt: Option<f64>,
 }
 
-impl Comparison {
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self)
-            .expect("a comparison has string keys and no custom serializers")
-    }
-}
-
 impl Round {
     /// Packets that the tool has: by its file, else by what it says.
     pub fn captured(&self) -> Option<u64> {
@@ -270,18 +227,6 @@ impl Round {
     /// `user` or `system`, per million packets.
     pub fn per_mpkt(&self, seconds: f64) -> Option<f64> {
         self.captured().filter(|n| *n > 0).map(|n| seconds / n as f64 * 1e6)
-    }
-
-    /// For eyes.
-    pub fn in_a_line(&self) -> String {
-        if let Some(why) = &self.failed {
-            return format!("failed: {why}");
-        }
-        let plr = self.plr.map_or("n/a".into(), human::ratio);
-        let cpu =
-            self.per_mpkt(self.user_s + self.system_s).map_or("n/a".into(), |s| format!("{s:.2}"));
-        let lies = self.disagreements.iter().map(|d| format!("; it {d}")).collect::<String>();
-        format!("{} arrived, PLR {plr}, {cpu} CPU s/Mpkt{lies}", human::si(self.pps(), "pps"))
     }
 
     /// Whether the sender kept to the rate, by packets or by bits: where lengths are drawn, only the
@@ -321,9 +266,40 @@ impl Round {
     }
 }
 
-impl Step {
-    /// Fills in what follows from the rounds.
-    pub fn sum_up(&mut self) {
+impl Repeated for Round {
+    fn failure(why: String) -> Self {
+        Self { failed: Some(why), ..Self::default() }
+    }
+
+    fn failed(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    fn wrong(&self) -> Option<&str> {
+        self.disagreements.first().map(String::as_str)
+    }
+
+    fn measured(&self) -> String {
+        let plr = self.plr.map_or("n/a".into(), human::ratio);
+        let cpu =
+            self.per_mpkt(self.user_s + self.system_s).map_or("n/a".into(), |s| format!("{s:.2}"));
+        let lies = self.disagreements.iter().map(|d| format!("; it {d}")).collect::<String>();
+        format!("{} arrived, PLR {plr}, {cpu} CPU s/Mpkt{lies}", human::si(self.pps(), "pps"))
+    }
+}
+
+impl Measured for Step {
+    type Round = Round;
+
+    fn rounds(&self) -> &Vec<Round> {
+        &self.rounds
+    }
+
+    fn rounds_mut(&mut self) -> &mut Vec<Round> {
+        &mut self.rounds
+    }
+
+    fn sum_up(&mut self) {
         let asked = self.asked_pps.zip(self.asked_bps);
         for round in &mut self.rounds {
             round.off_rate =
@@ -350,13 +326,6 @@ impl Step {
         let judged = good.iter().copied().filter(|r| r.captured().is_some()).filter(speaks);
         let said: Vec<bool> = judged.map(|r| r.disagreements.is_empty()).collect();
         self.honest = (!said.is_empty()).then(|| said.iter().all(|good| *good));
-    }
-}
-
-impl Spread {
-    pub fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
-        let [min, p25, median, p75, max] = page::five_numbers(&values.collect::<Vec<_>>())?;
-        Some(Self { min, p25, median, p75, max })
     }
 }
 

@@ -28,9 +28,85 @@ const END: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(5)];
 const SIGINT: i32 = 2;
 const LOOK: Duration = Duration::from_millis(10);
 
-pub struct Running {
+/// A program that runs until it is dropped; what it prints goes to a file.
+pub struct Program {
     child: Child,
     log: PathBuf,
+}
+
+impl Program {
+    /// # Errors
+    /// As text.
+    pub fn start(
+        path: &Path,
+        arguments: &[String],
+        cpu: Option<u32>,
+        log: PathBuf,
+    ) -> Result<Self, String> {
+        let failed = |e| format!("{}: {e}", log.display());
+        let output = File::create(&log).map_err(failed)?;
+        let again = output.try_clone().map_err(failed)?;
+        let mut command = Command::new(path);
+        command.args(arguments).stdin(Stdio::null()).stdout(output).stderr(again);
+        let child =
+            child::spawn(&mut command, cpu).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Self { child, log })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it ends within this time.
+    fn ends_within(&self, at_most: Duration) -> bool {
+        let started = Instant::now();
+        while !child::has_ended(self.pid()) {
+            if started.elapsed() > at_most {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+        true
+    }
+
+    /// Asks it to end as Ctrl-C does, then kills it; all that it printed.
+    pub fn end(&mut self, at_most: Duration) -> String {
+        child::interrupt(self.pid());
+        self.ends_within(at_most);
+        child::kill(self.pid());
+        let _ = self.child.wait();
+        self.output()
+    }
+
+    fn output(&self) -> String {
+        let octets = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&octets).into_owned()
+    }
+
+    /// The last lines that it printed.
+    pub fn last_words(&self) -> String {
+        let text = self.output();
+        let lines: Vec<&str> =
+            text.split(['\n', '\r']).map(str::trim).filter(|line| !line.is_empty()).collect();
+        match &lines[lines.len().saturating_sub(3)..] {
+            [] => "it printed nothing".into(),
+            last => last.join(" | ").chars().take(300).collect(),
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // After it was waited for, its number may be another's.
+        if let Ok(None) = self.child.try_wait() {
+            child::kill(self.pid());
+            let _ = self.child.wait();
+        }
+    }
+}
+
+pub struct Running {
+    program: Program,
     /// When it was ready: in steps of 10 ms and exact.
     before: (CpuTime, Duration),
 }
@@ -60,20 +136,15 @@ impl Running {
     ) -> Result<Self, String> {
         let program =
             tool.find().ok_or_else(|| format!("{} is not installed", tool.program.display()))?;
-        let said = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
-        let again = said.try_clone().map_err(|e| format!("{}: {e}", log.display()))?;
-        let mut command = Command::new(&program);
-        command.args(arguments).stdin(Stdio::null()).stdout(said).stderr(again);
-        let child =
-            child::spawn(&mut command, cpu).map_err(|e| format!("{}: {e}", program.display()))?;
-        let mut running = Self { child, log: log.into(), before: Default::default() };
+        let program = Program::start(&program, arguments, cpu, log.into())?;
+        let mut running = Self { program, before: Default::default() };
         running.wait_until_ready(interface, stop)?;
         running.before = (child::cpu_time(running.pid()), child::run_time(running.pid()));
         Ok(running)
     }
 
     fn pid(&self) -> u32 {
-        self.child.id()
+        self.program.pid()
     }
 
     fn wait_until_ready(&mut self, interface: &str, stop: &dyn Fn() -> bool) -> Result<(), String> {
@@ -83,7 +154,7 @@ impl Running {
         loop {
             std::thread::sleep(LOOK);
             if child::has_ended(self.pid()) {
-                return Err(format!("it ended before it captured: {}", self.last_words()));
+                return Err(format!("it ended before it captured: {}", self.program.last_words()));
             }
             if stop() {
                 return Err("interrupted".into());
@@ -98,7 +169,7 @@ impl Running {
                     return Err(format!(
                         "it did not capture on {interface} within {} s: {}",
                         START.as_secs(),
-                        self.last_words()
+                        self.program.last_words()
                     ));
                 }
                 _ => {}
@@ -128,11 +199,11 @@ impl Running {
             child::run_time(pid).saturating_sub(self.before.1),
         );
         child::interrupt(pid);
-        let mut wrong = early.then(|| format!("it ended early: {}", self.last_words()));
-        if !wait(pid, END[0]) {
+        let mut wrong = early.then(|| format!("it ended early: {}", self.program.last_words()));
+        if !self.program.ends_within(END[0]) {
             wrong = Some(format!("it did not end within {} s after SIGINT", END[0].as_secs()));
             child::terminate(pid);
-            wait(pid, END[1]);
+            self.program.ends_within(END[1]);
         }
         // It waits to be waited for, and until then its time can be read.
         let ending = child::cpu_time(pid).since(self.before.0).since(worked);
@@ -141,54 +212,17 @@ impl Running {
             CpuTime { user: worked.user + ending.user, system: worked.system + ending.system };
         child::kill(pid);
         // By SIGINT, which shells call 130, is as it was asked; tools that know Ctrl-C end with 0.
-        let status = self.child.wait();
+        let status = self.program.child.wait();
         if let Ok(status) = status
             && wrong.is_none()
             && !status.success()
             && status.code() != Some(130)
             && status.signal() != Some(SIGINT)
         {
-            wrong = Some(format!("it ended with {status}: {}", self.last_words()));
+            wrong = Some(format!("it ended with {status}: {}", self.program.last_words()));
         }
-        let output = fs::read(&self.log)
-            .map(|octets| String::from_utf8_lossy(&octets).into_owned())
-            .unwrap_or_default();
-        Finished { cpu, peak_memory, output, wrong }
+        Finished { cpu, peak_memory, output: self.program.output(), wrong }
     }
-
-    fn last_words(&self) -> String {
-        let text = fs::read(&self.log)
-            .map(|octets| String::from_utf8_lossy(&octets).into_owned())
-            .unwrap_or_default();
-        let lines: Vec<&str> =
-            text.split(['\n', '\r']).map(str::trim).filter(|line| !line.is_empty()).collect();
-        if lines.is_empty() {
-            "it printed nothing".into()
-        } else {
-            lines[lines.len().saturating_sub(3)..].join(" | ")
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // After it was waited for, its number may be another's.
-        if let Ok(None) = self.child.try_wait() {
-            child::kill(self.pid());
-            let _ = self.child.wait();
-        }
-    }
-}
-
-fn wait(pid: u32, at_most: Duration) -> bool {
-    let started = Instant::now();
-    while !child::has_ended(pid) {
-        if started.elapsed() > at_most {
-            return false;
-        }
-        std::thread::sleep(LOOK);
-    }
-    true
 }
 
 /// Whether a process has run no more than a trace for a while.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::model::{Claim, ToolInfo};
+use super::{compared::ToolInfo, model::Claim};
 use squall::Error;
 
 /// A capturing program. `{interface}`, `{file}` and `{report}` in its arguments stand for where it

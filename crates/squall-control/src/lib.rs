@@ -8,9 +8,13 @@
 //! Does not know whose protocol asks: what a member is (a flow of OTG, a packet group of TRex) and
 //! what of its streams is counted is up to the [`Counts`] of the caller. Knows no messages and no
 //! leases: runs come about by a [`Start`]. So do [`recordings`], of what interfaces carry meanwhile.
+//!
+//! Each of these runs has a thread of its own: [`Driven`]. The daemon's runs without members are
+//! driven in the same way.
 #![forbid(unsafe_code)]
 
 mod carry;
+pub mod driving;
 pub mod recordings;
 mod seen;
 
@@ -22,10 +26,11 @@ use std::{
 
 use squall::{
     Error, Profile, Run, Session,
-    driving::{Driven, Start},
     report::{PortReport, Report, StreamReport},
     totals::{PortTotals, StreamTotals},
 };
+
+use driving::{Driven, Start};
 
 pub use carry::frames;
 pub use seen::{Seen, Span};

@@ -10,15 +10,13 @@ use std::{
     time::Duration,
 };
 
-use squall_capture::{Format, Options, Rotate, Stop};
 use squall_pcap::{CaptureReader, Packet};
 use squall_port_linux::shared;
 
-use squall::{
-    Capture, Error, Profile, RunOptions, Session,
-    driving::{Driven, Start},
-};
-use squall_options::Time;
+use squall::{Error, Profile, RunOptions, Session};
+use squall_options::{CaptureOptions, Time};
+
+use crate::driving::{Driven, Start};
 
 /// A recording ends within that time.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,19 +30,6 @@ pub struct Recordings {
     folder: Option<Folder>,
 }
 
-/// What is to be recorded.
-#[derive(Clone, Debug, Default)]
-pub struct Wanted {
-    /// Names and addresses of ports.
-    pub ports: Vec<(String, String)>,
-    /// In the language of tcpdump.
-    pub filter: Option<String>,
-    /// Octets of a frame.
-    pub snaplen: Option<u32>,
-    pub rotate: Rotate,
-    pub stop: Stop,
-}
-
 /// What is recorded, or has been.
 pub struct Recording {
     driven: Arc<Driven>,
@@ -56,33 +41,30 @@ pub struct Recording {
 struct Folder(PathBuf, #[expect(dead_code, reason = "held, not read")] fs::File);
 
 impl Recordings {
-    /// Opens the ports a second time, and records until [`Recording::end`].
+    /// Opens ports (names and addresses) a second time, and records what matches the filter until
+    /// [`Recording::end`].
     ///
     /// # Errors
     /// What the session refuses.
     pub fn start(
         &mut self,
         start: &mut dyn Start,
-        name: &str,
-        command: &str,
-        wanted: Wanted,
+        (name, command): (&str, &str),
+        ports: Vec<(String, String)>,
+        filter: Option<String>,
+        asked: CaptureOptions,
     ) -> Result<Recording, Error> {
         let file = self.file()?;
-        let mut options =
-            Options { rotate: wanted.rotate, stop: wanted.stop, ..options(file.clone()) };
-        options.snaplen = wanted.snaplen.filter(|&size| size > 0).unwrap_or(options.snaplen);
-        let capture = Capture { options, ..Capture::default() };
         let options = RunOptions {
-            filter: wanted.filter,
+            capture: Some(into(file.clone(), asked)),
+            filter,
             // What has come is taken from the kernel's ring at the end, and nothing of this
             // session's is on its way.
             linger: Some(Time::default()),
             ..RunOptions::default()
         };
-        let listen = Session::new(Profile::listening(wanted.ports));
-        let session =
-            Session { options, capture: Some(capture), command: command.into(), ..listen };
-        let driven = start.start(name, session)?;
+        let listen = Session::new(Profile::listening(ports));
+        let driven = start.start(name, Session { options, ..listen }.command(command))?;
         Ok(Recording { driven, file })
     }
 
@@ -137,9 +119,9 @@ pub fn each<E>(
     Ok(())
 }
 
-/// What a capture into this file is; whoever reads it while it goes on finds what has come.
-pub fn options(file: PathBuf) -> Options {
-    Options { file: Some(file), format: Format::Pcapng, flush: true, ..Options::default() }
+/// A capture into this file, which shows packets as they arrive to a reader.
+pub fn into(file: PathBuf, asked: CaptureOptions) -> CaptureOptions {
+    CaptureOptions { file: Some(file), flush: Some(true), ..asked }
 }
 
 impl Folder {

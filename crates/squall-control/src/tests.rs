@@ -1,12 +1,9 @@
 use super::*;
+use driving::InProcess;
 use squall_profile::Format;
 
-struct Here;
-
-impl Start for Here {
-    fn start(&mut self, _: &str, session: Session) -> Result<Arc<Driven>, Error> {
-        Driven::start(session, Duration::from_millis(50), |_| {})
-    }
+fn here() -> InProcess {
+    InProcess(Duration::from_millis(50))
 }
 
 /// Packets sent, and those received.
@@ -50,13 +47,13 @@ fn counters_survive_and_a_burst_is_sent_once() {
     control.count("endless", 0, 2);
     let first = session("control-survives", &[("burst", 50), ("endless", 0)]);
     // As a restart, which keeps what is counted by name.
-    control.restart(&mut Here, "test", first).expect("it starts");
+    control.restart(&mut here(), "test", first).expect("it starts");
     until(&control, |seen| control.member(1, Some(seen)) == Packets(50, 50));
     control.count("other", 0, 3);
     let all = [("burst", 50), ("endless", 0), ("other", 20)];
     let second = session("control-survives", &all);
     let endless = control.member(2, control.see(Duration::ZERO).as_ref()).0;
-    control.restart(&mut Here, "test", second.clone()).expect("it starts");
+    control.restart(&mut here(), "test", second.clone()).expect("it starts");
     until(&control, |seen| {
         control.member(3, Some(seen)) == Packets(20, 20)
             && control.member(2, Some(seen)).0 > endless + 100
@@ -77,7 +74,7 @@ fn streams_that_begin_anew_are_sent_whole() {
     let mut control = Control::<u8, Packets>::new(2);
     for _ in 0..2 {
         let session = session("control-anew", &[("burst", 30)]);
-        control.begin(&mut Here, "test", session).expect("it starts");
+        control.begin(&mut here(), "test", session).expect("it starts");
         control.count("burst", 0, 1);
         let late = Instant::now() + Duration::from_secs(60);
         while control.outcome().is_none() {
@@ -95,7 +92,7 @@ fn a_run_that_is_over_changes_no_more() {
     let mut control = Control::<u8, Packets>::new(2);
     let one = session("control-over", &[("burst", 5)]);
     assert!(!control.change(one.profile.clone()).expect("no run is no error"));
-    control.begin(&mut Here, "test", one.clone()).expect("it starts");
+    control.begin(&mut here(), "test", one.clone()).expect("it starts");
     while !control.is_over() {
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -106,7 +103,7 @@ fn a_run_that_is_over_changes_no_more() {
 fn a_name_is_given_once_in_a_run() {
     let mut control = Control::<u8, Packets>::new(2);
     let session = session("control-names", &[("web", 0), ("web (2)", 0)]);
-    control.begin(&mut Here, "test", session).expect("it starts");
+    control.begin(&mut here(), "test", session).expect("it starts");
     let names = [(); 3].map(|()| control.fresh_name("web"));
     assert_eq!(names, ["web (3)", "web (4)", "web (5)"]);
     control.end();

@@ -1,9 +1,9 @@
-//! What works on this machine, what does not, and how to get it; and how fast and how exactly.
+//! Checks of this machine: features that work or do not, with advice; also speed and accuracy.
 //!
 //! [`examine`] reads facts and changes nothing. [`Trial`] sends a few frames by each kind of port,
-//! in memory, into a file and through a private lab, and counts what arrives. [`probe`] sends at full
-//! rate by each kind on an interface, and [`selftest`] measures what receiving adds to the gaps of a
-//! steady stream. Each of them is a session like any other.
+//! in memory, into a file and through a private lab, and counts the arrivals. [`probe`] sends at
+//! full rate by each kind on an interface, and [`selftest`] measures what receiving adds to the
+//! gaps of a steady stream. Each of them is an ordinary session.
 #![forbid(unsafe_code)]
 
 pub mod probe;
@@ -29,30 +29,30 @@ use squall_report::render::human;
 /// Frames that each kind of port sends in its trial.
 pub const FRAMES: u64 = 1_000;
 
-/// How far something works.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// It works as well as it can.
     Ok,
-    /// It works, but less exactly or less fast than it could.
+    /// It works, but less exactly or less fast than possible.
     Limited,
     /// It does not work here.
     Missing,
-    /// It should work here, and did not when it was tried.
+    /// It should work here, but failed when tried.
     Failed,
 }
 
-/// One thing that was looked at.
+/// One checked item.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     /// Heading: `cpu`, `permissions`, `kernel`, `libraries`, `ports`.
     pub topic: &'static str,
     pub name: &'static str,
     pub state: State,
-    /// What was found, on one line.
+    /// The result, on one line.
     pub found: String,
-    /// What improves it, if anything does.
+    /// A way to improve it, if there is one.
     pub advice: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl Finding {
         self
     }
 
-    /// `Err` is a message whose hint starts with "try".
+    /// Splits an `Err` at "try": the rest becomes the advice.
     fn of(
         topic: &'static str,
         name: &'static str,
@@ -90,9 +90,10 @@ impl Finding {
     }
 }
 
-/// Everything but the ports: CPUs and clock, permissions, kernel, libraries. Nothing is changed.
+/// Checks everything but the ports: CPUs and clock, permissions, kernel, libraries. Changes
+/// nothing.
 pub fn examine() -> Vec<Finding> {
-    let rights = Permissions::of_this_process();
+    let permissions = Permissions::of_this_process();
     vec![
         cpus(),
         quota(),
@@ -103,16 +104,16 @@ pub fn examine() -> Vec<Finding> {
         Finding::of(
             "permissions",
             "packet sockets",
-            rights.packet_sockets().map(|()| "allowed".into()),
+            permissions.packet_sockets().map(|()| "allowed".into()),
             State::Missing,
         ),
         Finding::of(
             "permissions",
             "XDP programs",
-            rights.xdp_programs().map(|()| "allowed".into()),
+            permissions.xdp_programs().map(|()| "allowed".into()),
             State::Missing,
         ),
-        locked_memory(&rights),
+        locked_memory(&permissions),
         kernel(),
         af_xdp(),
         jit(),
@@ -130,7 +131,7 @@ pub fn examine() -> Vec<Finding> {
 
 fn cpus() -> Finding {
     let allowed = squall_machine::cpus::allowed().len();
-    // Without /sys, as in a bare chroot, those that are allowed are all that is known.
+    // Without /sys, as in a bare chroot, only the allowed CPUs are known.
     let all = online().max(allowed);
     let found = match allowed == all {
         true => format!("{all} CPUs, {}", squall_machine::host().cpu_model),
@@ -151,7 +152,7 @@ fn online() -> usize {
         .map_or(0, |list| list.len())
 }
 
-/// The limit of the control groups (version 2) that this process is in.
+/// The CPU limit of the control groups (version 2) of this process.
 fn quota() -> Finding {
     let groups = text("/proc/self/cgroup");
     let path = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
@@ -209,7 +210,7 @@ fn clock() -> Finding {
     let source = line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     let source = if source.trim().is_empty() { "source unknown" } else { source.trim() };
     let finding = Finding::ok("cpu", "clock", format!("{source}, {each:.0} ns to read"));
-    // By a system call it takes some 200 ns and more.
+    // Without vDSO support for the clock source, each reading is a system call of 200 ns or more.
     match each < 150.0 {
         true => finding,
         false => finding.advised(
@@ -230,7 +231,7 @@ fn governor() -> Finding {
     }
 }
 
-/// Content of a file of each CPU that has it.
+/// Content of `file` for each allowed CPU that has it.
 fn each_cpu(file: &str) -> Vec<String> {
     let all = squall_machine::cpus::allowed().into_iter();
     let read = |cpu| fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/{file}"));
@@ -249,14 +250,14 @@ fn isolation() -> Finding {
     }
 }
 
-fn locked_memory(rights: &Permissions) -> Finding {
+fn locked_memory(permissions: &Permissions) -> Finding {
     const ENOUGH: u64 = 8 << 20;
-    match rights.memlock {
+    match permissions.memlock {
         None => Finding::ok("permissions", "locked memory", "no limit"),
         Some(octets) => {
             let found = format!("at most {}", human::si(octets as f64, "B"));
             let finding = Finding::ok("permissions", "locked memory", found);
-            match octets < ENOUGH && !rights.names().any(|name| name == "CAP_IPC_LOCK") {
+            match octets < ENOUGH && !permissions.names().any(|name| name == "CAP_IPC_LOCK") {
                 false => finding,
                 true => finding.advised(State::Limited, "ulimit -l 8192, for af_xdp"),
             }
@@ -310,22 +311,22 @@ fn line(path: &str) -> String {
     text(path).lines().next().unwrap_or_default().to_owned()
 }
 
-/// Where the kinds of ports are tried.
+/// Resources for trying the kinds of ports.
 #[derive(Debug)]
 pub struct Trial {
     /// Two interfaces of a private lab, each other's peer; or why there is none.
     pub lab: Result<[String; 2], String>,
-    /// For the file that `pcap:` writes; it is removed again.
+    /// Folder for the file that `pcap:` writes, which is removed after it.
     pub folder: PathBuf,
 }
 
 impl Trial {
-    /// Sends [`FRAMES`] frames by each kind and tells of each.
-    pub fn run(&self, mut told: impl FnMut(&Finding)) {
+    /// Sends [`FRAMES`] frames by each kind and reports each finding.
+    pub fn run(&self, mut report_finding: impl FnMut(&Finding)) {
         for kind in KINDS {
-            told(&self.kind(kind));
+            report_finding(&self.kind(kind));
         }
-        told(&self.lab());
+        report_finding(&self.lab());
     }
 
     fn lab(&self) -> Finding {
@@ -342,7 +343,7 @@ impl Trial {
             None => match kind.name {
                 "loop" => both("loop:squall-doctor", "loop:squall-doctor"),
                 "pcap" => self.file(),
-                // The virtual device that sends nowhere.
+                // The virtual device that discards frames.
                 "dpdk" => sent("dpdk:vdev=net_null0"),
                 squall_port::elsewhere::KIND => Ok("another node's: nothing to try here".into()),
                 name => sent(&format!("{name}:")),
@@ -358,12 +359,13 @@ impl Trial {
             let why = "not tried: there is no private lab here".to_owned();
             return Finding::of("ports", name, Err(why), State::Missing);
         };
-        let rights = Permissions::of_this_process();
+        let permissions = Permissions::of_this_process();
         let tried = || -> Result<Result<String, String>, Error> {
-            // Whether an interface takes frames from XDP may hang on its peer.
-            let _ear = probe::open_ear(name, Some(b));
+            // Before the check: whether an interface accepts frames from XDP may depend on its
+            // peer.
+            let _sink = probe::open_ear(name, Some(b));
             let [at, peer] = [interface(a)?, interface(b)?];
-            if let Err(why) = (on.can)(&at, &rights) {
+            if let Err(why) = (on.can)(&at, &permissions) {
                 return Ok(Err(why));
             }
             Ok(Ok(if on.receive.is_none() {
@@ -407,7 +409,7 @@ fn interface(name: &str) -> Result<InterfaceInfo, Error> {
     Ok(squall_machine::listing::find(name, &found)?.clone())
 }
 
-/// Whether a port of that kind opens there with a queue to receive from.
+/// Whether a port of that kind opens there with a receive queue.
 fn receives(kind: &Kind, at: &InterfaceInfo) -> bool {
     let opened =
         squall_machine::ports::open(&format!("{}:{}", kind.name, at.name), Default::default());
@@ -435,7 +437,7 @@ fn counted(sent: u64, received: u64) -> Result<String, Error> {
     }
 }
 
-/// [`FRAMES`] frames from the first port to the second, if there is one.
+/// Sends [`FRAMES`] frames from the first port to the second, if there is one.
 fn session(addresses: &[&str]) -> Result<Report, Error> {
     let ports: String = addresses
         .iter()
@@ -479,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_is_tried_once_and_what_is_in_memory_or_a_file_works_everywhere() {
+    fn each_kind_is_tried_once_and_those_in_memory_or_a_file_work_everywhere() {
         let trial = Trial { lab: Err("none".into()), folder: std::env::temp_dir() };
         let mut found = Vec::new();
         trial.run(|finding| found.push(finding.clone()));

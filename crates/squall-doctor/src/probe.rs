@@ -1,4 +1,4 @@
-//! How fast each kind of port is on an interface: a short run at full rate for each, counted by the
+//! Speed of each kind of port on an interface: a short run at full rate for each, counted by the
 //! interface itself.
 
 use std::time::Duration;
@@ -11,11 +11,11 @@ use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos};
 
 use squall::{Error, Session, report::Report};
 
-/// Frames that are asked for, octets with FCS: the smallest, and the largest that every Ethernet
+/// Requested frame sizes, octets with FCS: the smallest, and the largest that every Ethernet
 /// carries.
 pub const SIZES: [u32; 2] = [64, 1518];
 
-/// How one kind did with frames of one size.
+/// Result of one kind with frames of one size.
 #[derive(Clone, Debug)]
 pub struct Measured {
     pub kind: &'static str,
@@ -27,7 +27,7 @@ pub struct Measured {
     pub sent: u64,
     /// Counted by the other end: the peer's interface, or the port that received.
     pub received: Option<u64>,
-    /// User and system time of this process for a million frames, s.
+    /// User and system time of this process per million frames, s.
     pub cpu_s_per_mpkt: Option<f64>,
 }
 
@@ -36,15 +36,14 @@ impl Measured {
         self.sent as f64 / self.seconds.max(1e-9)
     }
 
-    /// What they would take on a wire, b/s.
+    /// Bit rate of these frames on a wire, b/s.
     pub fn bps_l1(&self) -> f64 {
         self.pps() * f64::from(self.size + L1_OVERHEAD) * 8.0
     }
 }
 
-/// Frames whose source and destination are the interface's own address, of the EtherType for local
-/// experiments (IEEE 802 §9.2.4): a switch that knows the address passes none on, and no host takes
-/// any.
+/// Frames from the interface's own address to itself, of the EtherType for local experiments (IEEE
+/// 802 §9.2.4): a switch that knows the address forwards none, and no host accepts them.
 pub fn packet(interface: &InterfaceInfo) -> Result<String, Error> {
     let mac = interface.mac.ok_or_else(|| {
         Error::Environment(format!("{} has no Ethernet address to send to", interface.name))
@@ -52,24 +51,24 @@ pub fn packet(interface: &InterfaceInfo) -> Result<String, Error> {
     Ok(format!("eth(dst={mac},src={mac},type=0x88b5)"))
 }
 
-/// What makes `peer`, the other end of a lab, take frames of `kind`, as long as it is there: a veth
-/// takes those of XDP only while its peer polls, which a program there makes it do. It counts them
-/// and lets none through.
+/// Makes `peer`, the other end of a lab, accept frames of `kind` until dropped: a veth accepts
+/// frames from XDP only while its peer uses NAPI, which a program there enables. The program counts
+/// and drops them.
 pub fn open_ear(kind: &str, peer: Option<&str>) -> Option<Sink> {
     let peer = peer.filter(|_| kind == "xdp_live")?;
     Sink::attach(peer, false).ok()
 }
 
-/// The sizes that fit the interface.
+/// The sizes, limited to what fits the interface.
 pub fn sizes(interface: &InterfaceInfo) -> [u32; 2] {
     SIZES.map(|size| size.min(interface.mtu + 14 + FCS_LEN))
 }
 
-/// Sends by `kind` from `interface` for `time` as fast as it goes, until `stop` says so; `peer` is
-/// the interface at the other end of a lab.
+/// Sends by `kind` from `interface` for `time` at full speed, or until `stop` returns true; `peer`
+/// is the interface at the other end of a lab.
 ///
 /// # Errors
-/// The port does not open, or is lost on the way.
+/// The port cannot be opened, or is lost.
 pub fn send(
     kind: &'static str,
     interface: &InterfaceInfo,
@@ -94,8 +93,8 @@ pub fn send(
     })
 }
 
-/// Receives by `kind` at `peer` what `sender`, a whole address at `interface`, sends as fast as it
-/// goes.
+/// Receives by `kind` at `peer` the frames that `sender`, a whole address at `interface`, sends at
+/// full speed.
 ///
 /// # Errors
 /// As [`send`].

@@ -1,27 +1,28 @@
-//! The noise floor of receiving on this machine: what deviates when a steady stream of our own is
+//! The noise floor of receiving on this machine: the deviation when Squall's own steady stream is
 //! received.
 //!
-//! As KUTE's authors did (Zander, Kennedy, Armitage: KUTE, a high performance kernel-based UDP
-//! traffic engine): of independent deviations the squares add up, s_total² = s_sender² +
-//! s_receiver². Each frame of ours says when it was handed over, so both terms show: the
-//! differences of the delays of consecutive frames are what everything behind the hand-over adds to
-//! the gaps (port, kernel, wire, time stamp), and what remains of the total is the sender's.
+//! As in Zander, Kennedy, Armitage: KUTE, a high performance kernel-based UDP traffic engine: the
+//! squares of independent deviations add up, s_total² = s_sender² + s_receiver². Each frame carries
+//! the time of its hand-over, so both terms are known: the differences of the delays of consecutive
+//! frames are what port, kernel, wire and timestamp add to the gaps, and the rest of the total is
+//! the sender's.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use squall::{
-    By, Error, FlowSettings, Session,
+    Error, Session,
     report::{Distribution, Host, ReceivedFlowsReport, Report},
 };
+use squall_options::ReceivedFlows;
 
 /// The version of [`Floor`].
 pub const SCHEMA: &str = "squall-floor/1";
-/// Frames a second; enough to see how the floor depends on them.
+/// Frames per second; enough to see how the floor depends on the rate.
 pub const RATES: [u32; 4] = [1_000, 10_000, 50_000, 100_000];
 
-/// What was measured, and what follows.
+/// Measurements, and conclusions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Floor {
     /// `squall-floor/1`.
@@ -32,19 +33,19 @@ pub struct Floor {
     pub host: Host,
     /// Sending and receiving address.
     pub ports: [String; 2],
-    /// Where receive instants come from: `process`, `kernel`, `hardware`, `virtual`.
+    /// Source of receive timestamps: `process`, `kernel`, `hardware`, `virtual`.
     pub timestamps: String,
-    /// What they are multiples of.
+    /// All timestamps are multiples of this.
     pub timestamp_resolution_ns: Option<u64>,
-    /// Ascending.
+    /// In ascending order of rates.
     pub rates: Vec<FloorAt>,
-    /// Whether every rate was kept and nothing was lost.
+    /// Whether every rate was kept and no frame was lost.
     pub valid: bool,
-    /// What to make of it, a sentence each.
+    /// Conclusions, a sentence each.
     pub verdict: Vec<String>,
 }
 
-/// At one rate.
+/// Measurements at one rate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FloorAt {
     pub asked_pps: f64,
@@ -53,12 +54,12 @@ pub struct FloorAt {
     pub lost: u64,
     /// Standard deviation of the gaps as received: s_total.
     pub gap_stddev_ns: f64,
-    /// Of the receiver, with all that is behind the hand-over: the root mean square of the
-    /// differences of the delays.
+    /// Standard deviation of the receiver, with everything after the hand-over: the root mean
+    /// square of the differences of the delays.
     pub receiver_stddev_ns: f64,
-    /// Of the sender: sqrt(s_total² - s_receiver²), never below 0.
+    /// Standard deviation of the sender: sqrt(s_total² - s_receiver²), never below 0.
     pub sender_stddev_ns: f64,
-    /// How late frames left, which the sender knows itself.
+    /// Departure error, which the sender measures.
     pub departure_error_p99_ns: u64,
     pub gap_p99_ns: u64,
     pub latency_min_ns: u64,
@@ -67,16 +68,16 @@ pub struct FloorAt {
     pub latency_stddev_ns: f64,
 }
 
-/// Sends at each of `rates` for `time` from the first port to the second and measures what comes;
-/// `told` hears of each.
+/// Sends at each of `rates` for `time` from the first port to the second and measures the received
+/// stream. Calls `report_rate` for each rate.
 ///
 /// # Errors
-/// Ports that do not open.
+/// A port cannot be opened.
 pub fn run(
     ports: [String; 2],
     rates: &[u32],
     time: Duration,
-    mut told: impl FnMut(&FloorAt),
+    mut report_rate: impl FnMut(&FloorAt),
 ) -> Result<Floor, Error> {
     let mut floor = Floor {
         schema: SCHEMA.into(),
@@ -88,7 +89,7 @@ pub fn run(
     for &rate in rates {
         let report = measure(&floor.ports, rate, time)?;
         let at = FloorAt::of(&report, rate);
-        told(&at);
+        report_rate(&at);
         floor.valid &= report.verdict.valid && at.lost == 0 && at.packets > 0;
         let receiver = &report.ports[1];
         floor.timestamps.clone_from(&receiver.timestamps);
@@ -115,12 +116,11 @@ fn measure(ports: &[String; 2], rate: u32, time: Duration) -> Result<Report, Err
         ports[1],
     );
     let profile = squall::Profile::parse(&text, "<self-test>", squall::Format::Toml)?;
-    // Resolution, and what else a listener would measure: its cost is part of the floor.
-    let flows = Some(FlowSettings { by: By::Flow, ..FlowSettings::default() });
-    Session { flows, command: "squall recv --self-test".into(), ..Session::new(profile) }
-        .open()?
-        .start()?
-        .finish()
+    // Timestamp resolution, and the other measurements of a listener: their cost is part of the
+    // floor.
+    let mut session = Session::new(profile).command("squall recv --self-test");
+    session.options.received_flows = Some(ReceivedFlows::Measured(true));
+    session.open()?.start()?.finish()
 }
 
 impl FloorAt {
@@ -132,7 +132,8 @@ impl FloorAt {
         let gap = of(rx.and_then(|rx| rx.arrival_gap_ns.as_ref()));
         let delay = of(rx.and_then(|rx| rx.latency_ns.as_ref()));
         let variation = of(rx.and_then(|rx| rx.ipdv_ns.as_ref()));
-        // The magnitudes of the differences, whose mean with their signs is 0.
+        // Root mean square from mean and deviation of the magnitudes; with signs, the mean would be
+        // 0.
         let receiver = variation.mean.hypot(variation.stddev);
         Self {
             asked_pps: f64::from(rate),
@@ -160,8 +161,10 @@ pub fn remaining(total: f64, part: f64) -> f64 {
 }
 
 impl Floor {
+    /// Reads a floor that [`Floor::to_json`] wrote.
+    ///
     /// # Errors
-    /// What it is not.
+    /// The text is no floor; the message says why.
     pub fn from_json(text: &str) -> Result<Self, String> {
         let floor: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         match floor.schema.as_str() {
@@ -178,14 +181,14 @@ impl Floor {
             .expect("a floor has string keys and no custom serializers")
     }
 
-    /// The receiver's deviation at the rate that is nearest, by ratio.
+    /// The receiver's deviation at the nearest rate, by ratio.
     pub fn receiver_stddev_ns(&self, pps: f64) -> f64 {
         let distance = |at: &&FloorAt| (at.asked_pps.max(1.0) / pps.max(1.0)).ln().abs();
         let nearest = self.rates.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
         nearest.map_or(0.0, |at| at.receiver_stddev_ns)
     }
 
-    /// Says of every flow what of its gaps' deviation is not the receiver's.
+    /// Adds to every flow the part of its gaps' deviation that is not the receiver's.
     pub fn annotate(&self, report: &mut ReceivedFlowsReport) {
         for flow in &mut report.flows {
             let Some(gap) = &flow.arrival_gap_ns else { continue };
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_of_the_nearest_rate_is_taken_away_and_never_more_than_there_is() {
+    fn the_floor_of_the_nearest_rate_is_subtracted_but_never_below_zero() {
         use squall::report::ReceivedFlowReport;
         let flow = |pps, stddev| ReceivedFlowReport {
             pps,
@@ -281,15 +284,19 @@ mod tests {
     fn a_loop_has_a_floor_and_loses_nothing() {
         let ports = ["loop:self-test", "loop:self-test"].map(str::to_owned);
         let measured = |_| {
-            let mut heard = 0;
-            let floor =
-                run(ports.clone(), &[1000, 2000], Duration::from_millis(100), |_| heard += 1)
-                    .unwrap();
-            assert_eq!((heard, floor.rates.len(), floor.timestamps.as_str()), (2, 2, "process"));
+            let mut rates_reported = 0;
+            let floor = run(ports.clone(), &[1000, 2000], Duration::from_millis(100), |_| {
+                rates_reported += 1
+            })
+            .unwrap();
+            assert_eq!(
+                (rates_reported, floor.rates.len(), floor.timestamps.as_str()),
+                (2, 2, "process")
+            );
             assert!(floor.rates.iter().all(|at| at.lost == 0), "{floor:?}");
             floor
         };
-        // A busy machine does not send all in time.
+        // A busy machine does not send all frames in time.
         let all =
             |floor: &Floor| floor.rates.iter().all(|at| at.packets == at.asked_pps as u64 / 10);
         let floor = (0..5).map(measured).find(all).expect("all is sent, once at least");

@@ -1,4 +1,4 @@
-//! Addresses to others, consistently: prefix-preserving (Crypto-PAn), or a permutation by a seed.
+//! Replaces addresses consistently: prefix-preserving (Crypto-PAn), or by a seeded permutation.
 
 use aes::{
     Aes128, Block,
@@ -12,18 +12,18 @@ pub fn mask(len: u32) -> u128 {
     if len == 0 { 0 } else { u128::MAX << (128 - len) }
 }
 
-/// Prefix-preserving: two addresses that share their first n bits share the first n bits
-/// afterwards, and no more (Xu, Fan, Ammar, Moon: Prefix-Preserving IP Address Anonymization, ICNP
-/// 2002). The same key gives the same addresses as other implementations of Crypto-PAn do.
+/// Prefix-preserving: two addresses with exactly n common leading bits still have exactly n
+/// afterward (Xu, Fan, Ammar, Moon: Prefix-Preserving IP Address Anonymization, ICNP 2002). The
+/// same key gives the same addresses as other implementations of Crypto-PAn.
 pub struct CryptoPan {
     cipher: Aes128,
     pad: u128,
-    /// Addresses come again and again: a place for each low part of a hash.
+    /// Direct-mapped cache of replacements, because addresses recur.
     known: Vec<Option<(u128, bool, u128)>>,
 }
 
 const PLACES: usize = 1 << 12;
-/// Encrypted at once: the processor does several at the price of one.
+/// Blocks encrypted together: the CPU pipelines several at the price of one.
 const AT_ONCE: usize = 32;
 
 impl CryptoPan {
@@ -36,7 +36,7 @@ impl CryptoPan {
         Self { cipher, pad: u128::from_be_bytes(block.into()), known: vec![None; PLACES] }
     }
 
-    /// The address stands in the upper bits: 32 of them unless `v6`.
+    /// The address is in the upper bits: 32 of them unless `v6`.
     pub fn map(&mut self, address: u128, v6: bool) -> u128 {
         let place = mix(address as u64, (address >> 64) as u64) as usize % PLACES;
         if let Some((known, of_v6, mapped)) = self.known[place]
@@ -65,8 +65,8 @@ impl CryptoPan {
     }
 }
 
-/// A one-to-one map of numbers of `bits` bits, an even number: a Feistel network, so that two never
-/// become the same.
+/// A bijection of numbers of `bits` bits, an even number: a Feistel network, so that different
+/// numbers stay different.
 pub fn permute(number: u128, bits: u32, seed: u64) -> u128 {
     let half = bits / 2;
     let low = (1 << half) - 1;
@@ -77,12 +77,12 @@ pub fn permute(number: u128, bits: u32, seed: u64) -> u128 {
     left << half | right
 }
 
-/// Random, but one-to-one, and of the same kind: multicast stays multicast; what means the same
-/// everywhere (unspecified, loopback, link-local IPv4, broadcast) stays as it is. The address
-/// stands in the upper bits.
+/// A random bijection that keeps the kind: multicast stays multicast, and well-known addresses
+/// (unspecified, loopback, link-local IPv4, broadcast) do not change. The address is in the upper
+/// bits.
 pub fn random_address(address: u128, v6: bool, seed: u64) -> u128 {
     if v6 {
-        // The first 16 bits say the kind.
+        // The first 16 bits determine the kind.
         let (kind, rest) = (address & mask(16), address & !mask(16));
         if kind == 0 && rest <= 1 {
             return address;
@@ -103,7 +103,8 @@ pub fn random_address(address: u128, v6: bool, seed: u64) -> u128 {
         }
         _ if !is_plain(number) => address,
         _ => loop {
-            // Until it is one again: a permutation comes back to where it began at last.
+            // Repeated until it is a host's again: iterating a permutation returns to its start
+            // eventually.
             number = permute(u128::from(number), 32, seed) as u32;
             if is_plain(number) {
                 return u128::from(number) << 96;
@@ -117,8 +118,8 @@ fn is_plain(address: u32) -> bool {
     matches!(address >> 24, 1..=126 | 128..=223) && address >> 16 != 0xa9fe
 }
 
-/// As [`random_address`]; the first `keep` octets stay (0..=6), and of the first octet what says
-/// multicast and local.
+/// [`random_address`] for MAC addresses; the first `keep` octets stay (0..=6), and the multicast
+/// and local bits of the first octet.
 pub fn random_mac(mac: [u8; 6], keep: u8, seed: u64) -> [u8; 6] {
     if mac == [0xff; 6] {
         return mac;
@@ -138,7 +139,7 @@ pub fn random_mac(mac: [u8; 6], keep: u8, seed: u64) -> [u8; 6] {
     std::array::from_fn(|i| (mixed >> (40 - 8 * i)) as u8)
 }
 
-/// 64 hexadecimal digits are a key; any other text is spread over one.
+/// 64 hexadecimal digits are a key; any other text is hashed to one.
 pub fn key_of(text: &str) -> [u8; 32] {
     let digits = text.as_bytes();
     if digits.len() == 64 && digits.iter().all(u8::is_ascii_hexdigit) {
@@ -165,8 +166,7 @@ mod tests {
 
     #[test]
     fn crypto_pan_gives_the_addresses_of_its_authors_sample() {
-        // The key and the first lines of the sample trace that came with the authors'
-        // implementation.
+        // The key and the first lines of the sample trace of the authors' implementation.
         let key = [
             21, 34, 23, 141, 51, 164, 207, 128, 19, 10, 91, 22, 73, 144, 125, 16, 216, 152, 143,
             131, 121, 121, 101, 39, 98, 87, 76, 45, 42, 132, 34, 2,
@@ -178,7 +178,7 @@ mod tests {
             assert_eq!(pan.map(v4(from), false), v4(to), "{from}");
             assert_eq!(pan.map(v4(from), false), v4(to), "{from} again");
         }
-        // That of the documentation of yacryptopan.
+        // The example in yacryptopan's documentation.
         let mut pan = CryptoPan::new(b"32-char-str-for-AES-key-and-pad.");
         assert_eq!(pan.map(v4("192.0.2.1"), false), v4("192.0.125.244"));
     }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn random_macs_keep_what_was_asked_and_what_says_multicast() {
+    fn random_macs_keep_the_prefix_and_the_multicast_bit() {
         let mac = [0x02, 1, 2, 3, 4, 5];
         for keep in 0..=6 {
             let mapped = random_mac(mac, keep, 9);

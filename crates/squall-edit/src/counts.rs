@@ -1,6 +1,6 @@
-//! What was done, and what could not be.
+//! Counters of edits, and of edits that were impossible.
 
-/// What an editor does, by the option that asks for it.
+/// An operation of an editor, named by its option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Operation {
@@ -58,7 +58,7 @@ impl Operation {
         Self::Snaplen,
     ];
 
-    /// `ttl`, `tcp-sequence`: the option; `macs` and `addresses` stand for several.
+    /// `ttl`, `tcp-sequence`: the option; `macs` and `addresses` cover several.
     pub fn name(self) -> &'static str {
         match self {
             Self::Packets => "packets",
@@ -89,23 +89,22 @@ impl Operation {
     }
 }
 
-/// Why something that was asked for could not be done to a packet.
+/// Why an edit could not be applied to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reason {
-    /// No network packet was found behind the link's header: dropped where another link's was asked
-    /// for.
+    /// The link carries no network packet: dropped if another link type is requested.
     NoPacket,
-    /// A header is cut off, or contradicts itself.
+    /// A header is truncated or contradictory.
     Headers,
-    /// Not all of the packet was captured, or the rest of its datagram is in other fragments: no
-    /// checksum, no fragments.
+    /// The packet was not completely captured, or the rest of its datagram is in other fragments:
+    /// neither checksums nor fragments are possible.
     Cut,
-    /// A source route says which address is under the checksum.
+    /// A source route determines the address under the checksum.
     Routed,
-    /// It would be longer than a header can say, or than [`MAX_LEN`](crate::MAX_LEN).
+    /// It would exceed a header's length field, or [`MAX_LEN`](crate::MAX_LEN).
     TooLong,
-    /// The MTU has no room for eight octets behind the headers.
+    /// The MTU has no room for eight octets after the headers.
     SmallMtu,
 }
 
@@ -125,16 +124,16 @@ impl Reason {
     }
 }
 
-/// What an editor has counted, packets.
+/// Counters of an editor, packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub packets_in: u64,
     pub packets_out: u64,
-    /// In, of which nothing came out.
+    /// Input packets without output.
     pub dropped: u64,
-    /// In, of which something else came out: octets, length or time.
+    /// Input packets whose octets, length or time changed.
     pub changed: u64,
-    /// By [`Operation`]: changed, or dropped, by it.
+    /// By [`Operation`]: packets that it changed or dropped.
     pub changed_by: [u64; Operation::ALL.len()],
     pub dropped_by: [u64; Operation::ALL.len()],
     /// By [`Reason`].
@@ -154,7 +153,7 @@ impl Counts {
         self.refused[reason as usize]
     }
 
-    /// Adds those of other packets.
+    /// Adds the counters of other packets.
     pub fn merge(&mut self, other: &Self) {
         self.packets_in += other.packets_in;
         self.packets_out += other.packets_out;
@@ -187,7 +186,7 @@ fn bits(mut set: u32, counts: &mut [u64]) {
     }
 }
 
-/// What was done to a packet: a bit for each.
+/// Operations and reasons of one packet: a bit for each.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Done {
     operations: u32,

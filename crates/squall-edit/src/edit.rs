@@ -1,4 +1,4 @@
-//! The way of a packet through all that is asked for.
+//! Applies all edits to packets.
 
 use squall_measure::flow::{FlowKey, FlowTable, Fragment, Headers, Link, protocol};
 use squall_units::mix;
@@ -16,9 +16,9 @@ use crate::{
     sums,
 };
 
-/// tcprewrite's.
+/// tcprewrite's default.
 const MTU: u32 = 1500;
-/// Pairs of hosts of which it is remembered who is the client.
+/// Limit of host pairs whose client is remembered.
 const PAIRS: usize = 1 << 20;
 
 /// Edits packets of one link type, one after the other.
@@ -36,7 +36,7 @@ pub struct Editor {
     /// By both addresses: whether the lower one is the client.
     pairs: FlowTable<Option<bool>>,
     counts: Counts,
-    /// Used again for each packet.
+    /// Reused for each packet.
     frame: Frame,
     scratch: Vec<u8>,
 }
@@ -45,7 +45,7 @@ impl Editor {
     /// For packets of `link_type`, a number of the tcpdump.org list.
     ///
     /// # Errors
-    /// An option that contradicts another, or the link.
+    /// An option that contradicts another, or the link type.
     pub fn new(edits: &Edits, link_type: u16) -> Result<Self, EditError> {
         let out_type = edits.dlt.map_or(link_type, |dlt| dlt.link_type());
         check(edits, link_type, out_type)?;
@@ -67,13 +67,13 @@ impl Editor {
         })
     }
 
-    /// Of what comes out.
+    /// The link type of edited packets.
     pub fn link_type(&self) -> u16 {
         self.out_type
     }
 
-    /// When the capture begins, where that is not the first packet's time: that of the first packet
-    /// of another link type.
+    /// Sets the start of the capture, if that is not the first packet's time, because packets of
+    /// another link type came before.
     pub fn set_origin(&mut self, time_ns: u64) {
         self.origin_ns.get_or_insert(time_ns);
     }
@@ -82,7 +82,7 @@ impl Editor {
         &self.counts
     }
 
-    /// Calls `out` for each packet that takes this one's place: none (dropped), one, or several
+    /// Calls `out` for each packet that replaces this one: none (dropped), one, or several
     /// (fragments).
     #[inline]
     pub fn edit(&mut self, octets: &[u8], meta: Meta, out: &mut dyn FnMut(&[u8], Meta)) {
@@ -113,7 +113,7 @@ impl Editor {
             self.counts.add(&done, None);
             return out(octets, meta);
         }
-        // Taken out and put back: it is none of what the steps below change beside it.
+        // Taken out of `self` and put back, because the steps below borrow the rest.
         let mut frame = std::mem::take(&mut self.frame);
         frame.set(octets, meta.wire_len, Link::from(self.in_type));
         let dropped = self.rewrite(&mut frame, &meta, &mut done).err();
@@ -127,7 +127,7 @@ impl Editor {
     }
 
     /// # Errors
-    /// What the packet is dropped by.
+    /// The operation that drops the packet.
     fn rewrite(
         &mut self,
         frame: &mut Frame,
@@ -176,14 +176,13 @@ impl Editor {
             }
         }
         frame.parse();
-        // Behind IP's end, raw IP has nothing: what filled an Ethernet frame up stays with
-        // Ethernet.
+        // Raw IP has nothing after the packet: Ethernet's padding is removed.
         if edits.dlt.is_some() && self.out_type != link::ETHERNET && frame.is_ip() {
             let end = frame.ip_end();
             frame.cut(end);
             frame.parse();
         }
-        // As tcprewrite: what was cut or filled up gets checksums of what there is now.
+        // As in tcprewrite: truncated or padded packets get new checksums.
         let mut fix = edits.fixcsum;
         if edits.edits_lengths() {
             fix |= self.edit_lengths(frame, done)?;
@@ -220,10 +219,10 @@ impl Editor {
         Ok(())
     }
 
-    /// True: what IP carries is another than before.
+    /// Returns whether the IP payload changed.
     ///
     /// # Errors
-    /// What the packet is dropped by.
+    /// The operation that drops the packet.
     fn edit_lengths(&self, frame: &mut Frame, done: &mut Done) -> Result<bool, Operation> {
         let edits = &self.edits;
         let mtu = edits.mtu.unwrap_or(MTU) as usize;
@@ -267,7 +266,7 @@ impl Editor {
         if let Some(len) = edits.pad.map(|len| len as usize)
             && (frame.wire_len() as usize) < len
         {
-            // What is missing stays so, and what is put behind it is missing, too.
+            // Octets after missing ones would be missing, too.
             if frame.missing == 0 {
                 frame.fill(len);
             } else {
@@ -279,8 +278,8 @@ impl Editor {
         Ok(carried)
     }
 
-    /// Cuts the packet to `end` octets, on the wire too; IP's length follows if its header is
-    /// whole.
+    /// Truncates the packet to `end` octets, also on the wire; IP's length follows if its header is
+    /// complete.
     fn cut_ip(&self, frame: &mut Frame, end: usize, done: &mut Done) -> bool {
         let network = frame.headers.network as usize;
         frame.cut(end);
@@ -294,8 +293,8 @@ impl Editor {
         true
     }
 
-    /// IP says that the packet has `len` octets, and UDP that its datagram has what is left of them
-    /// (tcprewrite leaves UDP's as it was, and nobody takes such a datagram).
+    /// Sets the length in the IP header, and UDP's accordingly (tcprewrite keeps UDP's, and no host
+    /// accepts such a datagram).
     fn set_ip_len(&self, frame: &mut Frame, len: usize) {
         let (network, transport) =
             (frame.headers.network as usize, frame.headers.transport as usize);
@@ -345,7 +344,8 @@ impl Editor {
     }
 }
 
-/// The sender of a SYN is the client, that of its answer the server; else who of both was first.
+/// The sender of a SYN is the client, and that of a SYN-ACK the server; otherwise the host that
+/// sent first is the client.
 fn side_of(pairs: &mut FlowTable<Option<bool>>, headers: &Headers, now_ns: u64) -> Side {
     let key = FlowKey {
         src: headers.key.src,
@@ -353,12 +353,12 @@ fn side_of(pairs: &mut FlowTable<Option<bool>>, headers: &Headers, now_ns: u64) 
         version: headers.key.version,
         ..FlowKey::default()
     };
-    // No entry for an own address alone: who talks to itself is a client.
+    // Hosts that send to themselves are clients, without an entry.
     let (pair, swapped) = key.canonical();
     let Some(lower) = pairs.entry(&pair, now_ns) else { return Side::Client };
     let opens = headers.key.protocol == protocol::TCP && headers.tcp_flags & SYN != 0;
     let answers = opens && headers.tcp_flags & ACK != 0;
-    // Once known it stays: addresses are not to change sides within a capture.
+    // Fixed once known, since addresses must not change sides within a capture.
     let lower_is_client = *lower.get_or_insert(swapped == answers);
     if lower_is_client != swapped { Side::Client } else { Side::Server }
 }

@@ -1,4 +1,4 @@
-//! Packets that are longer than an MTU, as fragments (RFC 791 §3.2, RFC 8200 §4.5).
+//! Fragments packets that exceed an MTU (RFC 791 §3.2, RFC 8200 §4.5).
 
 use squall_measure::flow::Link;
 use squall_units::be16;
@@ -10,14 +10,14 @@ use crate::{Reason, frame::Frame, ip, sums::Delta};
 pub struct Cuts {
     link: Link,
     network: usize,
-    /// What each fragment carries, before the last: a multiple of 8.
+    /// Octets of data in each fragment before the last: a multiple of 8.
     step: usize,
-    /// Of the data, in octets of the packet, and behind its last.
+    /// Range of the data in the packet.
     data: usize,
     end: usize,
-    /// Of the data in its datagram, octets.
+    /// Offset of the data in its datagram, octets.
     offset: usize,
-    /// More fragments follow the packet, which is one itself.
+    /// The packet itself is a fragment, and not the last.
     more: bool,
     kind: Kind,
 }
@@ -28,19 +28,20 @@ enum Kind {
         identification: u16,
         header: usize,
     },
-    /// The fragment header goes between these octets and the data, and replaces what lies between.
+    /// The fragment header is inserted between these octets and the data, and replaces everything
+    /// in between.
     V6 {
         identification: u32,
         before: usize,
         next_header: u8,
-        said_at: usize,
+        next_header_at: usize,
     },
 }
 
-/// How to cut the packet; `None` if it is short enough.
+/// Computes the cuts; `None` if the packet fits.
 ///
 /// # Errors
-/// [`Reason`] why it cannot be.
+/// The [`Reason`] why it cannot be fragmented.
 pub fn cuts(frame: &Frame, mtu: usize, identification: u32) -> Result<Option<Cuts>, Reason> {
     let (network, end) = (frame.headers.network as usize, frame.ip_end());
     if end.max(network) - network <= mtu {
@@ -60,7 +61,7 @@ pub fn cuts(frame: &Frame, mtu: usize, identification: u32) -> Result<Option<Cut
             return Err(Reason::Headers);
         }
         let word = be16(octets, network + 6);
-        // One that said not to fragment it may have none (RFC 6864).
+        // A packet with the don't-fragment flag may lack an identification (RFC 6864).
         let identification = match be16(octets, network + 4) {
             0 => (identification % 0xffff) as u16 + 1,
             own => own,
@@ -76,7 +77,8 @@ pub fn cuts(frame: &Frame, mtu: usize, identification: u32) -> Result<Option<Cut
             kind: Kind::V4 { identification, header },
         }));
     }
-    // Hop-by-hop, destination options before a routing header, and that, belong into each fragment.
+    // Hop-by-hop options, destination options before a routing header, and the routing header
+    // belong into each fragment.
     let headers: Vec<_> = ip::extensions(octets, &frame.headers).collect();
     if let Some(own) = headers.last().filter(|header| header.kind == 44) {
         if own.at + 8 > end {
@@ -100,13 +102,13 @@ pub fn cuts(frame: &Frame, mtu: usize, identification: u32) -> Result<Option<Cut
                 ]),
                 before: own.at,
                 next_header: octets[own.at],
-                said_at: own.said_at,
+                next_header_at: own.next_header_at,
             },
         }));
     }
     let routing = headers.iter().rposition(|header| header.kind == 43);
     let last = routing.or_else(|| headers.first().filter(|header| header.kind == 0).map(|_| 0));
-    let (before, said_at) = last
+    let (before, next_header_at) = last
         .map_or((network + 40, network + 6), |i| (headers[i].at + headers[i].len, headers[i].at));
     if before > end {
         return Err(Reason::Headers);
@@ -119,12 +121,17 @@ pub fn cuts(frame: &Frame, mtu: usize, identification: u32) -> Result<Option<Cut
         end,
         offset: 0,
         more: false,
-        kind: Kind::V6 { identification, before, next_header: octets[said_at], said_at },
+        kind: Kind::V6 {
+            identification,
+            before,
+            next_header: octets[next_header_at],
+            next_header_at,
+        },
     }))
 }
 
 impl Cuts {
-    /// Writes each fragment with the link's header in front into `scratch`, and shows it.
+    /// Writes each fragment with the link's header into `scratch`, and passes it to `show`.
     pub fn each(&self, octets: &[u8], scratch: &mut Vec<u8>, mut show: impl FnMut(&[u8])) {
         let mut at = self.data;
         while at < self.end {
@@ -158,15 +165,15 @@ impl Cuts {
                 out[network + 4..network + 6].copy_from_slice(&identification.to_be_bytes());
                 let word = (offset / 8) as u16 & 0x1fff | u16::from(more) << 13;
                 out[network + 6..network + 8].copy_from_slice(&word.to_be_bytes());
-                // As right or wrong as the whole packet's was.
+                // As correct or wrong as the whole packet's.
                 let mut delta = Delta::default();
                 delta.replace(&old, &out[network..network + 8], false);
                 delta.replace(options, &out[network + 20..network + 4 * words], false);
                 delta.apply(out, network + 10);
             }
-            Kind::V6 { identification, before, next_header, said_at } => {
+            Kind::V6 { identification, before, next_header, next_header_at } => {
                 out.extend_from_slice(&octets[..before]);
-                out[said_at] = 44;
+                out[next_header_at] = 44;
                 out.extend_from_slice(&[next_header, 0]);
                 out.extend_from_slice(&(offset as u16 & !7 | u16::from(more)).to_be_bytes());
                 out.extend_from_slice(&identification.to_be_bytes());
@@ -180,7 +187,7 @@ impl Cuts {
     }
 }
 
-/// Those with the copied flag (RFC 791 §3.1), filled up to a multiple of 4.
+/// Appends the options with the copied flag (RFC 791 §3.1), padded to a multiple of 4.
 fn copied_options(options: &[u8], out: &mut Vec<u8>) {
     let before = out.len();
     let mut at = 0;

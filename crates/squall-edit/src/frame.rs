@@ -1,4 +1,4 @@
-//! A packet while it is edited.
+//! A packet during editing.
 
 use squall_measure::flow::{Headers, Link};
 
@@ -7,10 +7,10 @@ use crate::{MAX_LEN, ip};
 #[derive(Debug, Default)]
 pub struct Frame {
     pub octets: Vec<u8>,
-    /// Octets on the wire behind those that were captured.
+    /// Octets on the wire after the captured ones.
     pub missing: u32,
     pub link: Link,
-    /// Of `octets`, once they were looked for.
+    /// Headers of `octets`, once parsed.
     pub headers: Headers,
 }
 
@@ -34,7 +34,7 @@ impl Frame {
         self.headers.key.version != 0
     }
 
-    /// Cuts what is on the wire behind `len` octets; true if there was something.
+    /// Removes everything on the wire after `len` octets. Returns whether there was anything.
     pub fn cut(&mut self, len: usize) -> bool {
         if self.wire_len() as usize <= len {
             return false;
@@ -44,7 +44,7 @@ impl Frame {
         true
     }
 
-    /// Puts zeros behind, up to `len` octets, in the place of what is missing, too.
+    /// Appends zeros up to `len` octets, also in place of missing ones.
     pub fn fill(&mut self, len: usize) {
         debug_assert!(len <= MAX_LEN);
         let old = self.octets.len();
@@ -54,7 +54,7 @@ impl Frame {
         }
     }
 
-    /// Behind the last octet of the IP packet by its header.
+    /// The end of the IP packet according to its header.
     pub fn ip_end(&self) -> usize {
         ip::end(&self.octets, &self.headers)
     }

@@ -1,34 +1,33 @@
-//! Chance changes: what protocols above TCP and UDP stumble over.
+//! Random changes of payloads, to test protocols above TCP and UDP.
 
 use squall_units::mix;
 
 use crate::frame::Frame;
 
-/// What fuzzing does to a packet.
+/// Result of fuzzing a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fuzzed {
     No,
     Drop,
-    /// Octets of the payload were written.
+    /// Octets of the payload were overwritten.
     Octets,
-    /// The payload is shorter: so many octets are left of the packet that IP carries, its header
-    /// included.
+    /// The payload was shortened: the remaining octets of the IP payload, with its header.
     Shorter(usize),
 }
 
-/// Where the payload is written, as servers look at its beginning and its end most.
+/// Where the payload is overwritten: parsers depend on beginning and end most.
 const REACH: u64 = 64;
 
-/// One of `factor` packets is dropped, cut short, or gets an octet 0, 255 or by chance at the
+/// Drops, truncates or overwrites one of `factor` packets: an octet 0, 255 or random at the
 /// beginning, in the middle or at the end of its payload. A function of the seed and the packet's
-/// number.
+/// number, so that results repeat.
 pub fn fuzz(frame: &mut Frame, number: u64, seed: u64, factor: u32) -> Fuzzed {
     let draw = |k: u64| mix(mix(seed, number), k);
     let below = |k: u64, n: u64| draw(k) % n;
     if below(0, u64::from(factor)) != 0 {
         return Fuzzed::No;
     }
-    // Behind the transport's header, or of what is no IP behind the link's.
+    // After the transport header; for non-IP packets, after the link's.
     let (begin, end) = (frame.headers.payload as usize, frame.headers.end as usize);
     if begin >= end {
         return Fuzzed::No;

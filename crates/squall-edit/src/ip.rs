@@ -1,12 +1,12 @@
-//! What of IP's headers edits need beside what `Headers` says.
+//! Fields of IP headers that edits need and `Headers` lacks.
 
 use squall_measure::flow::{Headers, Link};
 use squall_units::be16;
 
 use crate::sums::Delta;
 
-/// Behind the last octet of the packet by what its header says, which may be more than was
-/// captured. A length of 0 (a GSO frame, a jumbogram) says nothing: then it is what there is.
+/// The end of the packet according to its header, which may exceed the captured octets. A length of
+/// 0 (a GSO frame, a jumbogram) is unknown; then it is the captured end.
 pub fn end(octets: &[u8], headers: &Headers) -> usize {
     let at = headers.network as usize;
     let (before, len) = match headers.key.version {
@@ -17,8 +17,8 @@ pub fn end(octets: &[u8], headers: &Headers) -> usize {
     if len == 0 { octets.len() } else { at + before + len }
 }
 
-/// Makes the header say that the packet has `len` octets, and those before it on `link`, too: PPPoE
-/// and 802.3 have lengths.
+/// Sets the packet's length to `len` octets in the header, and in preceding headers on `link`:
+/// PPPoE and 802.3 have lengths.
 pub fn set_len(octets: &mut [u8], link: Link, headers: &Headers, len: usize) {
     let at = headers.network as usize;
     if headers.key.version == 4 {
@@ -33,13 +33,12 @@ pub fn set_len(octets: &mut [u8], link: Link, headers: &Headers, len: usize) {
     set_outer_len(octets, link, at, len);
 }
 
-/// LINKTYPE_PPP_ETHER, where packets begin with PPPoE's header.
+/// LINKTYPE_PPP_ETHER: packets begin with PPPoE's header.
 const PPPOE: Link = Link::Rare(51);
 /// LINKTYPE_NFLOG.
 const NFLOG: Link = Link::Rare(239);
 
-/// The headers before a packet of `len` octets at `network` follow it in their lengths, where they
-/// have such.
+/// Sets the lengths in the headers before a packet of `len` octets at `network`, if they have any.
 pub fn set_outer_len(octets: &mut [u8], link: Link, network: usize, len: usize) {
     // PPPoE: version and type, code 0, session, length, then PPP's protocol.
     let in_pppoe = network >= 8
@@ -57,7 +56,7 @@ pub fn set_outer_len(octets: &mut [u8], link: Link, network: usize, len: usize) 
     {
         octets[network - 10..network - 8].copy_from_slice(&((len + 8) as u16).to_be_bytes());
     } else if link == NFLOG && network >= 8 {
-        // The payload's attribute, in the order in which its type is 9.
+        // The payload attribute, in the byte order in which its type is 9.
         let with_header = (len + 4).min(0xffff) as u16;
         let length = match octets[network - 2] {
             9 => with_header.to_le_bytes(),
@@ -67,31 +66,31 @@ pub fn set_outer_len(octets: &mut [u8], link: Link, network: usize, len: usize) 
     }
 }
 
-/// An IPv6 header of the kinds that all nodes may look at, or that the destination does (RFC 8200
-/// §4).
+/// An IPv6 extension header that may be in front of a fragment header, or that the destination
+/// processes (RFC 8200 §4).
 pub struct Extension {
     pub kind: u8,
     pub at: usize,
     pub len: usize,
-    /// Where it is said what it is.
-    pub said_at: usize,
+    /// Offset of the next-header field that identifies it.
+    pub next_header_at: usize,
 }
 
-/// The extension headers of an IPv6 packet that were captured whole, in order; none behind a
-/// fragment header.
+/// The completely captured extension headers of an IPv6 packet, in order; none after a fragment
+/// header.
 pub fn extensions<'a>(
     octets: &'a [u8],
     headers: &Headers,
 ) -> impl Iterator<Item = Extension> + use<'a> {
     let network = headers.network as usize;
-    let mut said_at = network + 6;
+    let mut next_header_at = network + 6;
     let mut at = network + 40;
     let mut over = headers.key.version != 6;
     std::iter::from_fn(move || {
         if over {
             return None;
         }
-        let kind = octets[said_at];
+        let kind = octets[next_header_at];
         let len = match kind {
             0 | 43 | 60 | 135 | 139 | 140 => 8 * usize::from(*octets.get(at + 1)?) + 8,
             51 => 4 * usize::from(*octets.get(at + 1)?) + 8,
@@ -102,15 +101,15 @@ pub fn extensions<'a>(
             return None;
         }
         over = kind == 44;
-        let extension = Extension { kind, at, len, said_at };
-        said_at = at;
+        let extension = Extension { kind, at, len, next_header_at };
+        next_header_at = at;
         at += len;
         Some(extension)
     })
 }
 
-/// Whether the transport's checksum is over another destination than the header's (RFC 8200 §8.1):
-/// a routing header with segments left.
+/// Whether the transport's checksum covers another destination than the header's (RFC 8200 §8.1):
+/// with a routing header that has segments left.
 pub fn is_routed(octets: &[u8], headers: &Headers) -> bool {
     extensions(octets, headers).any(|header| header.kind == 43 && octets[header.at + 3] > 0)
 }

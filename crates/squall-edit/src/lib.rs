@@ -1,14 +1,13 @@
-//! A packet of a capture -> those that take its place: rewritten, mapped, cut, filled up, or none.
+//! Replaces packets of a capture: rewritten, mapped, truncated, padded, or dropped.
 //!
-//! [`Edits`] say what is asked for, an [`Editor`] does it to one packet after the other. Pure: what
-//! comes out depends on the packets so far, on what was asked for, and on seeds. Names and meanings
-//! are tcprewrite's where it has the operation.
+//! [`Edits`] configure an [`Editor`], which processes one packet after the other. The output is a
+//! function of the packets so far, the configuration, and seeds. Names and meanings are
+//! tcprewrite's where it has the operation.
 //!
-//! Only the outer headers are edited: what an ICMP error quotes and what tunnels carry stays as it
-//! is, MPLS, VLAN tags and PPPoE aside, behind which the packet is found. Checksums change by as
-//! much as the octets under them (RFC 1624): a right one stays right, a wrong one stays wrong,
-//! until [`Edits::fixcsum`] is asked for.
-//!
+//! Only the outer headers are edited: packets quoted by ICMP errors and packets in tunnels do not
+//! change; MPLS, VLAN tags and PPPoE are skipped to find the packet. Checksums are updated
+//! incrementally (RFC 1624): a correct one stays correct and a wrong one wrong, unless
+//! [`Edits::fixcsum`] is set.
 //! ```
 //! use squall_edit::{Editor, Edits, Meta};
 //!
@@ -48,51 +47,51 @@ pub use ip::is_routed;
 pub use options::{parse_shift, parse_vlan_mode, parse_when, set};
 pub use sums::{Delta, TransportSum};
 
-/// A packet never becomes longer than this, octets: libpcap's MAXIMUM_SNAPLEN.
+/// Limit of an edited packet, octets: libpcap's MAXIMUM_SNAPLEN.
 pub const MAX_LEN: usize = 256 << 10;
 
-/// What is asked for. Operations are done in the order of these fields.
+/// Configuration of an editor. Operations are applied in the order of these fields.
 #[derive(Clone, Debug, Default)]
 pub struct Edits {
-    /// Only these packets of the capture.
+    /// Keep only these packets of the capture.
     pub packets: Option<Numbers>,
-    /// Only packets from this instant on, and until that.
+    /// Keep only packets from this time on, and until that.
     pub from: Option<When>,
     pub to: Option<When>,
-    /// Drops a packet that is octet for octet one of the N - 1 before it.
+    /// Drop packets that equal one of the N - 1 before it.
     pub dedup: Option<u32>,
 
-    /// Times from the first packet on are multiplied by this, and all are then shifted,
+    /// Times since the first packet are multiplied by this, and all times are then shifted,
     /// nanoseconds.
     pub time_scale: Option<Factor>,
     pub time_shift_ns: i64,
 
-    /// Takes four octets from the end: an FCS that the capture has.
+    /// Remove four octets from the end: an FCS that the capture has.
     pub efcs: bool,
-    /// Fills up with zeros what was not captured, to the length on the wire.
+    /// Append zeros for uncaptured octets, up to the length on the wire.
     pub unfold: bool,
 
-    /// What packets begin with in the end; those that cannot are dropped.
+    /// Link type of the output; packets that it cannot carry are dropped.
     pub dlt: Option<Encapsulation>,
     pub enet_dmac: Option<MacPair>,
     pub enet_smac: Option<MacPair>,
-    /// Of either address, the first that fits.
+    /// For either address, the first match.
     pub enet_subsmac: Vec<MacSwap>,
-    /// Random addresses, of which the first octets stay: 0..=6.
+    /// Random addresses that keep this many first octets: 0..=6.
     pub enet_mac_seed: Option<u64>,
     pub enet_mac_seed_keep_bytes: u8,
-    /// Addresses of the link that are multicast or broadcast stay.
+    /// Multicast and broadcast addresses of the link do not change.
     pub skip_l2_broadcast: bool,
     pub vlan: Option<Vlan>,
 
-    /// Octets of an IP packet with its header at most, for `mtu_trunc` and [`FixLen::Pad`]; 1500 by
+    /// Limit of an IP packet with its header, octets, for `mtu_trunc` and [`FixLen::Pad`]; 1500 by
     /// default.
     pub mtu: Option<u32>,
     pub mtu_trunc: bool,
     pub fixlen: Option<FixLen>,
-    /// Frames are cut to so many octets (without FCS), and IP's lengths with them.
+    /// Truncate frames to this many octets (without FCS), and IP's lengths with them.
     pub truncate: Option<u32>,
-    /// Frames are filled up with zeros to so many octets (without FCS); IP's lengths stay.
+    /// Pad frames with zeros to this many octets (without FCS); IP's lengths do not change.
     pub pad: Option<u32>,
 
     pub tos: Option<u8>,
@@ -100,37 +99,37 @@ pub struct Edits {
     /// 20 bits.
     pub flowlabel: Option<u32>,
     pub ttl: Option<Ttl>,
-    /// Of TCP, UDP, UDP-Lite, DCCP and SCTP.
+    /// For TCP, UDP, UDP-Lite, DCCP and SCTP.
     pub portmap: Option<PortMap>,
-    /// Shifts TCP's sequence numbers, by a random amount for each direction of a connection.
+    /// Shift TCP's sequence numbers, by a random amount for each direction of a connection.
     pub tcp_sequence: Option<u64>,
 
-    /// One for all packets, or one for each side: sources of the client and destinations of the
-    /// server by the first.
+    /// One map for all packets, or one for each side: the first applies to the client's address as
+    /// source and as destination.
     pub pnat: Vec<AddressMap>,
     pub srcipmap: Option<AddressMap>,
     pub dstipmap: Option<AddressMap>,
     pub endpoints: Option<Endpoints>,
-    /// Random addresses, the same for the same.
+    /// Random addresses, the same for equal ones.
     pub seed: Option<u64>,
     /// Prefix-preserving.
     pub anonymize: Option<Key>,
-    /// IP addresses that are multicast or broadcast stay.
+    /// Multicast and broadcast IP addresses do not change.
     pub skip_broadcast: bool,
 
-    /// Changes one of so many packets at random; 8 by default.
+    /// Change one of N packets at random; 8 by default.
     pub fuzz_seed: Option<u64>,
     pub fuzz_factor: Option<u32>,
     pub fixcsum: bool,
 
-    /// IP packets that are longer than so many octets leave as fragments.
+    /// Fragment IP packets that exceed this many octets.
     pub fragment: Option<u32>,
-    /// Of each packet so many octets are kept; its length on the wire stays.
+    /// Keep this many octets of each packet; its length on the wire does not change.
     pub snaplen: Option<u32>,
 }
 
 impl Edits {
-    /// Nothing is asked for.
+    /// Whether nothing is configured.
     pub fn is_empty(&self) -> bool {
         !self.selects() && !self.retimes() && !self.rewrites() && !self.needs_side()
     }
@@ -190,7 +189,7 @@ impl Edits {
             || self.tcp_sequence.is_some()
     }
 
-    /// Whether it matters who sent a packet.
+    /// Whether the sender of a packet matters.
     pub fn needs_side(&self) -> bool {
         let two = |pair: Option<MacPair>| pair.is_some_and(|pair| pair.server.is_some());
         two(self.enet_dmac)
@@ -200,28 +199,28 @@ impl Edits {
     }
 }
 
-/// What is known of a packet beside its octets.
+/// Facts about a packet in addition to its octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// Since 1970.
     pub time_ns: u64,
-    /// Octets on the wire, without FCS; never less than there are.
+    /// Octets on the wire, without FCS; at least the captured ones.
     pub wire_len: u32,
     /// In the capture, from 1.
     pub number: u64,
-    /// `None`: found out where it matters. Of two hosts that one is the client that sends a SYN,
-    /// else the one that is seen to send first.
+    /// `None`: determined if needed. A host that sends a SYN is the client, otherwise
+    /// the host that is seen to send first.
     pub side: Option<Side>,
 }
 
-/// Who sent a packet.
+/// The sender of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
     Client,
     Server,
 }
 
-/// Edits that cannot be.
+/// Contradictory edits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("--{option}: {text}")]
 pub struct EditError {

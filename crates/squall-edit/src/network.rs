@@ -1,5 +1,5 @@
-//! IP and what it carries: addresses, ports, sequence numbers and the small fields; checksums
-//! follow.
+//! Edits IP and its payload: addresses, ports, sequence numbers and small fields; checksums are
+//! updated.
 
 use squall_measure::flow::{Fragment, Headers, Link, ethertype, protocol};
 use squall_units::{be16, be32, mix};
@@ -16,7 +16,7 @@ use crate::{
     values::bits_of,
 };
 
-/// Where a port goes, for each.
+/// The replacement of each port.
 type PortTable = Box<[u16; 1 << 16]>;
 
 pub struct Network {
@@ -29,8 +29,8 @@ pub struct Network {
     pan: Option<CryptoPan>,
     skip_broadcast: bool,
     addresses: bool,
-    /// Destinations are as they are to be on a wire: Ethernet's are not given or random, and IP's
-    /// are not names for others.
+    /// Destinations are those of a real network: Ethernet's are not fixed or random, and IP's are
+    /// no pseudonyms.
     moves: bool,
     ports: Option<PortTable>,
     tcp_sequence: Option<u64>,
@@ -83,7 +83,7 @@ impl Network {
             return;
         }
         let octets = &mut frame.octets[..];
-        // What changes under the IPv4 header's checksum, and under the transport's.
+        // Changes under the IPv4 header's checksum, and under the transport's.
         let (mut header, mut transport) = (Delta::default(), Delta::default());
         self.edit_small(octets, &headers, &mut header, done);
         if let Some(seed) = self.tcp_sequence {
@@ -150,8 +150,9 @@ impl Network {
         let v6 = headers.key.version == 6;
         let at = headers.network as usize;
         let (len, src_at) = if v6 { (16, at + 8) } else { (4, at + 12) };
-        // SCTP's, IPv4's ICMP's ... checksums do not cover addresses; those of a source route cover
-        // another destination.
+        // Some checksums (SCTP's, ICMP's over IPv4) do not cover addresses; a source route's cover
+        // another
+        // destination.
         let routed = v6 && octets[at + 6] != headers.key.protocol && ip::is_routed(octets, headers);
         for (address, place, is_src) in
             [(headers.key.src, src_at, true), (headers.key.dst, src_at + len, false)]
@@ -171,9 +172,9 @@ impl Network {
         }
     }
 
-    /// A group's frames have its MAC address: one that was right follows the new destination, and one
-    /// of a host becomes the group's, where IP is all that the frame carries. What is no group's any
-    /// more keeps its address: that of the host is not known.
+    /// Multicast frames have their group's MAC address. A correct one follows the new destination,
+    /// and a host's becomes the group's if the frame only carries IP. If the destination is no
+    /// group any more, the MAC address stays, because the host's is unknown.
     fn follow_group(&self, octets: &mut [u8], headers: &Headers) {
         let (v6, at) = (headers.key.version == 6, headers.network as usize);
         let len = if v6 { 16 } else { 4 };
@@ -187,7 +188,7 @@ impl Network {
         let of_old = group_mac(v6, u128::from_be_bytes(headers.key.dst));
         let (dst, rest) = octets.split_at_mut(6);
         let kind = if v6 { ethertype::IPV6 } else { ethertype::IPV4 };
-        // Not that of a router of MPLS, or of a PPPoE session's other end.
+        // Not the address of an MPLS router, or of a PPPoE peer.
         let alone = headers.mpls_labels == 0 && be16(rest, at - 8) == kind;
         let becomes_group = of_old.is_none() && alone && dst[0] & 1 == 0 && self.moves;
         if becomes_group || of_old.is_some_and(|old| dst == old) {
@@ -195,7 +196,7 @@ impl Network {
         }
     }
 
-    /// Sender and target are source and destination (RFC 826: of 4 octets each, Ethernet or not).
+    /// Sender and target are source and destination (RFC 826: 4 octets each, Ethernet or not).
     fn edit_arp(&mut self, octets: &mut [u8], at: usize, side: Option<Side>, done: &mut Done) {
         let Some(fixed) = octets.get(at..at + 8) else { return };
         let (hardware, protocol_len) = (usize::from(fixed[4]), fixed[5]);
@@ -218,7 +219,7 @@ impl Network {
         if self.skip_broadcast && is_broadcast(v6, address) {
             return address;
         }
-        // The first of two maps is of the client's address, wherever it stands.
+        // The first of two maps is for the client's address, as source or destination.
         let clients = is_src == (side != Some(Side::Server));
         let map = match &self.pnat[..] {
             [] if is_src => self.srcipmap.as_ref(),
@@ -247,7 +248,7 @@ fn is_broadcast(v6: bool, address: u128) -> bool {
     if v6 { first == 0xff } else { first >> 4 == 0xe || address == mask(32) }
 }
 
-/// Writes `new`; true if it was another.
+/// Writes `new`. Returns whether it changed.
 fn put(octets: &mut [u8], at: usize, new: &[u8; 2], delta: &mut Delta) -> bool {
     let old = [octets[at], octets[at + 1]];
     if old == *new {
@@ -286,8 +287,9 @@ fn edit_ports(
     }
 }
 
-/// Each direction of a connection has its shift, a function of its addresses and ports: what one
-/// side numbers, the other acknowledges, SACK blocks (RFC 2018) included.
+/// Shifts sequence numbers. Each direction of a connection has its own shift, a function of its
+/// addresses and ports, so that numbers, acknowledgments and SACK blocks (RFC 2018) stay
+/// consistent.
 fn shift_sequence(
     octets: &mut [u8],
     headers: &Headers,
@@ -302,7 +304,7 @@ fn shift_sequence(
     if at + 20 > end {
         return done.refuse(Reason::Headers);
     }
-    let [ours, theirs] =
+    let [own_shift, peer_shift] =
         [headers.key, headers.key.reversed()].map(|key| mix(seed, key.hash_with(seed)) as u32);
     let mut shift = |octets: &mut [u8], place: usize, by: u32| {
         let old = [octets[place], octets[place + 1], octets[place + 2], octets[place + 3]];
@@ -310,12 +312,12 @@ fn shift_sequence(
         delta.replace(&old, &new, (place - at) % 2 == 1);
         octets[place..place + 4].copy_from_slice(&new);
     };
-    shift(octets, at + 4, ours);
-    done.by(Operation::TcpSequence, ours != 0);
+    shift(octets, at + 4, own_shift);
+    done.by(Operation::TcpSequence, own_shift != 0);
     if headers.tcp_flags & ACK == 0 {
         return;
     }
-    shift(octets, at + 8, theirs);
+    shift(octets, at + 8, peer_shift);
     let options_end = (headers.payload as usize).min(end);
     let mut option = at + 20;
     while option + 1 < options_end {
@@ -334,7 +336,7 @@ fn shift_sequence(
         const SACK: u8 = 5;
         if octets[option] == SACK {
             for edge in (option + 2..option + len - 3).step_by(4) {
-                shift(octets, edge, theirs);
+                shift(octets, edge, peer_shift);
             }
         }
         option += len;

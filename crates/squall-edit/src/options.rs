@@ -1,4 +1,4 @@
-//! Edits by the names and texts that the command line's options have, for callers without one.
+//! Sets edits by the names and texts of command line options, for callers without a command line.
 
 use std::{fmt::Display, str::FromStr, time::UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use squall_units::Nanos;
 
 use crate::{Edits, PortMap, Vlan, VlanMode, When};
 
-/// Names that [`set`] knows.
+/// Names that [`set`] accepts.
 const NAMES: [&str; 43] = [
     "enet-dmac",
     "enet-smac",
@@ -53,8 +53,8 @@ const NAMES: [&str; 43] = [
     "time-scale",
 ];
 
-/// Asks `edits` for what the option `name` of `squall edit` does, given `text`; `_` stands for `-`,
-/// too. Options that take no text take `true` and `false`. Those that may be repeated add up.
+/// Sets in `edits` what the option `name` of `squall edit` does with `text`; `_` may replace `-`.
+/// Options without a value take `true` and `false`. Repeatable options accumulate.
 ///
 /// ```
 /// let mut edits = squall_edit::Edits::default();
@@ -65,7 +65,7 @@ const NAMES: [&str; 43] = [
 /// ```
 ///
 /// # Errors
-/// What was found and what was expected.
+/// With the invalid text and the expected form.
 pub fn set(edits: &mut Edits, name: &str, text: &str) -> Result<(), String> {
     let plain = name.replace('_', "-");
     let option = Asked { name: &plain, text };
@@ -124,11 +124,11 @@ pub fn set(edits: &mut Edits, name: &str, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// An instant: `+10s` after the first packet, `2026-11-22T10:00:00Z`, or seconds since 1970
+/// A time: `+10s` after the first packet, `2026-11-22T10:00:00Z`, or seconds since 1970
 /// (`1700000000.25`).
 ///
 /// # Errors
-/// What was expected.
+/// With the expected form.
 pub fn parse_when(text: &str) -> Result<When, String> {
     const EXPECTED: &str =
         "expected +10s (after the first packet), 2026-11-22T10:00:00Z, or seconds since 1970";
@@ -158,10 +158,10 @@ pub fn parse_when(text: &str) -> Result<When, String> {
         .ok_or("the time is after 2554".into())
 }
 
-/// A time and its sign, nanoseconds: `1h`, `-30s`.
+/// A time with a sign, nanoseconds: `1h`, `-30s`.
 ///
 /// # Errors
-/// What was expected.
+/// With the expected form.
 pub fn parse_shift(text: &str) -> Result<i64, String> {
     let (sign, rest) = match text.strip_prefix('-') {
         Some(rest) => (-1, rest),
@@ -174,7 +174,7 @@ pub fn parse_shift(text: &str) -> Result<i64, String> {
 /// `add`, `del` or `rewrite`.
 ///
 /// # Errors
-/// What was expected.
+/// With the expected form.
 pub fn parse_vlan_mode(text: &str) -> Result<VlanMode, String> {
     match text {
         "add" => Ok(VlanMode::Add),
@@ -238,11 +238,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_is_known_and_each_wrong_text_is_told_with_what_was_expected() {
+    fn each_name_is_known_and_each_invalid_text_names_the_expectation() {
         for name in NAMES {
             let error = set(&mut Edits::default(), name, "?!")
                 .map_or_else(|error| error.to_string(), |()| String::new());
-            // Of any text a key can be made.
+            // Any text can be made a key.
             assert!(name == "anonymize" || error.contains("\"?!\""), "{name}: {error}");
             assert!(!error.contains("is not an edit"), "{name}: {error}");
         }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_repeated_adds_up() {
+    fn repeatable_options_accumulate() {
         let mut edits = Edits::default();
         for map in ["80:8080", "443:8443"] {
             set(&mut edits, "portmap", map).expect("a map");

@@ -1,4 +1,4 @@
-//! Which packets are wanted, and when they were.
+//! Selects packets, and changes their times.
 
 use squall_units::mix;
 
@@ -21,7 +21,7 @@ impl Selection {
         }
     }
 
-    /// What the packet is dropped by.
+    /// The operation that drops the packet, if any.
     pub fn refuses(&mut self, octets: &[u8], meta: &Meta, origin_ns: u64) -> Option<Operation> {
         if self.packets.as_ref().is_some_and(|packets| !packets.hold(meta.number)) {
             return Some(Operation::Packets);
@@ -35,14 +35,14 @@ impl Selection {
     }
 }
 
-/// The packets before, by length and 96 bits of a hash.
+/// Previous packets, by length and 96 bits of a hash.
 struct Recent {
     ring: Vec<(u32, u128)>,
     next: usize,
 }
 
 impl Recent {
-    /// As editcap counts: a window of 5 compares with the 4 before.
+    /// As in editcap: a window of 5 compares with the 4 previous packets.
     fn new(window: u32) -> Self {
         Self { ring: vec![(u32::MAX, 0); (window.max(2) - 1) as usize], next: 0 }
     }
@@ -50,15 +50,14 @@ impl Recent {
     fn seen(&mut self, octets: &[u8]) -> bool {
         let this = (octets.len() as u32, hash(octets));
         let seen = self.ring.contains(&this);
-        // Also what is dropped was before: a burst of one packet leaves but one.
+        // Dropped packets are remembered, too: a burst of one packet leaves only one.
         self.ring[self.next] = this;
         self.next = (self.next + 1) % self.ring.len();
         seen
     }
 }
 
-/// Two chains of the finalizer of splitmix64, so that nothing but chance makes two packets the
-/// same.
+/// Two chains of splitmix64's finalizer, so that different packets collide only by chance.
 fn hash(octets: &[u8]) -> u128 {
     let (mut a, mut b) = (0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344);
     let (words, rest) = octets.as_chunks::<8>();
@@ -95,7 +94,7 @@ mod tests {
             .map(|octets| recent.seen(*octets))
             .collect();
         assert_eq!(seen, [false, false, true, false, false, false, true]);
-        // A zero more is another packet.
+        // A packet with one more zero differs.
         assert!(!recent.seen(b"a\0"));
     }
 

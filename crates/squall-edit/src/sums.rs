@@ -1,4 +1,4 @@
-//! Checksums: changed as little as the octets under them (RFC 1624), or computed anew.
+//! Checksums: updated incrementally (RFC 1624), or recomputed.
 
 use squall_measure::flow::{Fragment, Headers, protocol};
 use squall_units::be16;
@@ -6,13 +6,12 @@ use squall_wire::checksum::{fold, sctp, sctp_change, sum};
 
 use crate::{Reason, ip};
 
-/// What a checksum's octets have become more and less, as an unfolded sum of 16-bit words; 0:
-/// nothing.
+/// A difference of checksummed octets, as an unfolded sum of 16-bit words; 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delta(u64);
 
 impl Delta {
-    /// Of four words in the place of four.
+    /// The difference of replacing four words by four.
     #[inline]
     pub fn of_words(old: u64, new: u64) -> Self {
         let words = |four: u64| {
@@ -34,7 +33,7 @@ impl Delta {
         self.0 += u64::from(if odd { change.swap_bytes() } else { change });
     }
 
-    /// Equation 3 of RFC 1624: what was wrong by some amount stays wrong by it.
+    /// Equation 3 of RFC 1624: a wrong checksum stays wrong by the same amount.
     #[inline]
     pub fn apply(self, octets: &mut [u8], at: usize) {
         if self.0 == 0 {
@@ -45,7 +44,7 @@ impl Delta {
         octets[at..at + 2].copy_from_slice(&new.to_be_bytes());
     }
 
-    /// Of UDP, whose 0 says that there is no checksum: it stays, and none becomes 0.
+    /// For UDP, where 0 means "no checksum": it stays, and no other value becomes 0.
     #[inline]
     fn apply_unless_none(self, octets: &mut [u8], at: usize) {
         if octets[at..at + 2] != [0, 0] {
@@ -57,17 +56,17 @@ impl Delta {
     }
 }
 
-/// A checksum that covers addresses and, if there are such, ports.
+/// A checksum that covers addresses and, if there are any, ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransportSum {
-    /// From the packet's begin.
+    /// Offset in the packet.
     pub at: usize,
-    /// 0 says that there is none.
+    /// 0 means "no checksum".
     pub may_be_none: bool,
 }
 
 impl TransportSum {
-    /// That of a packet, if it was captured.
+    /// The checksum of a packet, if it was captured.
     #[inline]
     pub fn of(headers: &Headers) -> Option<Self> {
         if headers.fragment == Fragment::Later {
@@ -79,7 +78,7 @@ impl TransportSum {
             (protocol::DCCP, _) => (6, false),
             (protocol::ICMPV6, 6) => (2, false),
             (protocol::OSPF, 6) => (12, false),
-            // SCTP's CRC and ICMP's checksum leave addresses out.
+            // SCTP's CRC and ICMP's checksum do not cover addresses.
             _ => return None,
         };
         let at = headers.transport as usize + offset;
@@ -95,11 +94,11 @@ impl TransportSum {
     }
 }
 
-/// SCTP's CRC follows its ports, which were `old`: a right one stays right, a wrong one wrong by the
-/// same bits. None (0, RFC 9653 or an offload) stays none.
+/// Updates SCTP's CRC after a change of the ports, which were `old`: a correct one stays correct, a
+/// wrong one wrong by the same bits. No CRC (0, RFC 9653 or an offload) stays none.
 ///
 /// # Errors
-/// [`Reason`] if the packet's length is not known, or its header was not captured.
+/// The [`Reason`] if the packet's length is unknown, or its header was not captured.
 pub fn change_sctp_ports(
     octets: &mut [u8],
     headers: &Headers,
@@ -113,7 +112,7 @@ pub fn change_sctp_ports(
     if headers.fragment == Fragment::First {
         return Err(Reason::Cut);
     }
-    // What was not captured counts as well: only its length matters.
+    // Uncaptured octets count, too: the update only needs their number.
     let len = ip::end(octets, headers).saturating_sub(at);
     if at + 12 > headers.end as usize || len < 12 {
         return Err(Reason::Headers);
@@ -129,14 +128,14 @@ pub fn change_sctp_ports(
 /// Why checksums were not computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
-    /// Not all octets under it were captured, or they are in other packets.
+    /// Some octets under it were not captured, or are in other packets.
     Cut,
-    /// A source route says which address is under it.
+    /// A source route determines the covered address.
     Routed,
 }
 
-/// Computes the checksums of IPv4, TCP, UDP, SCTP, ICMP, IGMP and ICMPv6. True: one was another
-/// before.
+/// Computes the checksums of IPv4, TCP, UDP, SCTP, ICMP, IGMP and ICMPv6. Returns true if one
+/// changed.
 pub fn fix(octets: &mut [u8], headers: &Headers) -> (bool, Option<Unknown>) {
     let mut changed = false;
     let network = headers.network as usize;
@@ -182,8 +181,8 @@ pub fn fix(octets: &mut [u8], headers: &Headers) -> (bool, Option<Unknown>) {
     }
     let mut len = end - transport;
     if udp {
-        let said = usize::from(be16(octets, transport + 4));
-        len = if (8..len).contains(&said) { said } else { len };
+        let declared = usize::from(be16(octets, transport + 4));
+        len = if (8..len).contains(&declared) { declared } else { len };
     }
     let addresses = if headers.key.version == 4 {
         network + 12..network + 20
@@ -199,7 +198,7 @@ pub fn fix(octets: &mut [u8], headers: &Headers) -> (bool, Option<Unknown>) {
     (changed, None)
 }
 
-/// Writes the checksum of `range` at `at`, which lies in it. True: it was another before.
+/// Writes the checksum of `range` at `at`, inside of it. Returns whether it changed.
 fn put(octets: &mut [u8], at: usize, range: std::ops::Range<usize>, begin: u64, udp: bool) -> bool {
     let before = [octets[at], octets[at + 1]];
     octets[at..at + 2].fill(0);

@@ -1,4 +1,4 @@
-//! What is asked for, value by value, with the text forms of tcprewrite's options.
+//! Values of edits, with the text forms of tcprewrite's options.
 
 use std::{net::IpAddr, ops::RangeInclusive, str::FromStr};
 
@@ -6,7 +6,7 @@ use squall_units::MacAddr;
 
 use crate::anonymize::{key_of, mask};
 
-/// Text that is no such value; says what was expected.
+/// Text that is no such value, with the expected form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is not a {what}; expected {expected}")]
 pub struct ValueError {
@@ -19,9 +19,9 @@ fn wrong(found: &str, what: &'static str, expected: &'static str) -> ValueError 
     ValueError { found: found.into(), what, expected }
 }
 
-/// One for each direction: `00:12:13:14:15:16,00:22:33:44:55:66`. The first is for what the client
-/// sends, and for all of which the direction is not known; without a second, what the server sends
-/// stays as it is.
+/// One address for each direction: `00:12:13:14:15:16,00:22:33:44:55:66`. The first is for packets
+/// of the client and those of unknown direction; without a second, packets of the server keep
+/// theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacPair {
     pub client: MacAddr,
@@ -41,7 +41,7 @@ impl FromStr for MacPair {
     }
 }
 
-/// A MAC address and the one that takes its place: `00:12:13:14:15:16,00:22:33:44:55:66`.
+/// A MAC address and its replacement: `00:12:13:14:15:16,00:22:33:44:55:66`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacSwap {
     pub from: MacAddr,
@@ -62,15 +62,15 @@ impl FromStr for MacSwap {
     }
 }
 
-/// What becomes of VLAN tags.
+/// Changes of VLAN tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VlanMode {
-    /// A tag is put in, before one that is there.
+    /// Inserts a tag, in front of an existing one.
     #[default]
     Add,
-    /// The outer tag is taken out.
+    /// Removes the outer tag.
     Del,
-    /// What is given is written into the outer tag; frames without one stay as they are.
+    /// Overwrites the given fields of the outer tag; frames without one do not change.
     Rewrite,
 }
 
@@ -83,12 +83,11 @@ pub struct Vlan {
     pub cfi: Option<u8>,
     /// 0..=7
     pub pri: Option<u8>,
-    /// EtherType of a tag that is put in: 802.1Q, or 802.1ad if true.
+    /// EtherType of an inserted tag: 802.1Q, or 802.1ad if true.
     pub service: bool,
 }
 
-/// The upper bits of addresses. The address stands in the upper bits of 128, so that both versions
-/// are one.
+/// The upper bits of addresses, in the upper bits of 128, so that both versions are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     pub v6: bool,
@@ -125,9 +124,9 @@ impl FromStr for Prefix {
     }
 }
 
-/// Netblocks and those that take their place, the first that fits:
-/// `192.168.0.0/16:10.77.0.0/16,[2001:db8::/32]:[fd00::/16]`. Of the new one as many upper bits are
-/// written as it says.
+/// Netblocks and their replacements, of which the first match applies:
+/// `192.168.0.0/16:10.77.0.0/16,[2001:db8::/32]:[fd00::/16]`. The length of the new prefix
+/// determines how many upper bits are overwritten.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressMap(pub Vec<(Prefix, Prefix)>);
 
@@ -140,14 +139,13 @@ impl AddressMap {
         }
     }
 
-    /// The same map with the new netblocks in the place of the old.
+    /// The map with old and new netblocks exchanged.
     pub fn reversed(&self) -> Self {
         Self(self.0.iter().map(|&(from, to)| (to, from)).collect())
     }
 }
 
-/// `10.0.0.1:10.0.0.2`, `[fd00::1]:[fd00::2]`: what stands left and right of the colon in the
-/// middle.
+/// Splits `10.0.0.1:10.0.0.2` or `[fd00::1]:[fd00::2]` at the colon in the middle.
 fn two(text: &str) -> Option<(&str, &str)> {
     let (left, right) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -177,8 +175,8 @@ impl FromStr for AddressMap {
     }
 }
 
-/// All traffic is between these two: `172.16.0.1:172.16.0.2`, `[fd00::1]:[fd00::2]`; packets of the
-/// other version stay.
+/// Places all traffic between these two: `172.16.0.1:172.16.0.2`, `[fd00::1]:[fd00::2]`; packets of
+/// the other IP version do not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoints {
     pub client: IpAddr,
@@ -206,8 +204,8 @@ impl FromStr for Endpoints {
     }
 }
 
-/// Ports and those that take their place, the first that fits: `80:8000,8080:80`, `8000,8080:80`
-/// (several to one), `8000-8999:80`, `8000-8999:9000-9999`.
+/// Ports and their replacements, of which the first match applies: `80:8000,8080:80`,
+/// `8000,8080:80` (several to one), `8000-8999:80`, `8000-8999:9000-9999`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortMap(pub Vec<(RangeInclusive<u16>, RangeInclusive<u16>)>);
 
@@ -231,7 +229,7 @@ impl FromStr for PortMap {
             (first <= last).then_some(first..=last)
         };
         let mut pairs = Vec::new();
-        // Those that wait for the port they become.
+        // Ports whose replacement follows later in the list.
         let mut waiting = Vec::new();
         for part in text.split(',') {
             let wrong = || wrong(part, "mapping of ports", EXPECTED);
@@ -255,7 +253,7 @@ impl FromStr for PortMap {
     }
 }
 
-/// Time to live, hop limit: `10`, `+7`, `-64`; it stays from 1 to 255.
+/// Time to live, hop limit: `10`, `+7`, `-64`; the result stays in 1 to 255.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ttl {
     Set(u8),
@@ -290,12 +288,12 @@ impl FromStr for Ttl {
     }
 }
 
-/// What becomes of packets of which less was captured than IP's header says.
+/// Treatment of packets that were captured with fewer octets than their IP header counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FixLen {
-    /// Zeros are put behind.
+    /// Zeros are appended.
     Pad,
-    /// The header says what there is.
+    /// The header is reduced to the captured length.
     Trunc,
     /// They are dropped.
     Del,
@@ -313,7 +311,7 @@ impl FromStr for FixLen {
     }
 }
 
-/// What a packet begins with in the end.
+/// The link type of edited packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encapsulation {
     Ethernet,
@@ -347,8 +345,7 @@ impl FromStr for Encapsulation {
     }
 }
 
-/// Key of the prefix-preserving map: 64 hexadecimal digits, or any text, which is spread over a
-/// key.
+/// Key of the prefix-preserving map: 64 hexadecimal digits, or any text, which is hashed to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(pub [u8; 32]);
 
@@ -373,7 +370,7 @@ impl Numbers {
         self.0.iter().any(|range| range.contains(&number))
     }
 
-    /// Of the last one: no packet behind it is wanted.
+    /// The last number: no later packet matches.
     pub fn last(&self) -> u64 {
         self.0.iter().map(|range| *range.end()).max().unwrap_or(0)
     }
@@ -398,7 +395,7 @@ impl FromStr for Numbers {
     }
 }
 
-/// An instant of a capture.
+/// A time in a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// Nanoseconds since 1970.
@@ -417,7 +414,7 @@ impl When {
     }
 }
 
-/// A factor, exact: `2`, `0.5`, `1.25`.
+/// An exact factor: `2`, `0.5`, `1.25`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Factor {
     pub num: u64,
@@ -451,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_map_as_the_manual_of_tcprewrite_says() {
+    fn ports_map_as_in_tcprewrites_manual() {
         let map: PortMap = "80:8000,8080:80".parse().unwrap();
         assert_eq!([80, 8080, 8000].map(|port| map.map(port)), [8000, 80, 8000]);
         let map: PortMap = "8000,8080,8888:80".parse().unwrap();
@@ -491,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn other_values_say_what_they_expect() {
+    fn other_values_name_the_expectation() {
         assert_eq!("+7".parse(), Ok(Ttl::Add(7)));
         assert_eq!(Ttl::Add(7).of(250), 255);
         assert_eq!(Ttl::Add(-64).of(3), 1);

@@ -1,4 +1,4 @@
-//! Captures shown: a list of packets by pages, and one packet field by field.
+//! Views of captures: pages of packets, and single packets field by field.
 
 use std::{
     collections::HashMap,
@@ -62,8 +62,7 @@ pub struct OnePacket {
     pub packet: Option<String>,
 }
 
-/// Captures that were looked at, and where their packets are. Memory is bounded, however large the
-/// files.
+/// Indexed captures. Memory is bounded for files of any size.
 #[derive(Debug, Default)]
 pub struct Captures {
     known: Mutex<HashMap<Key, Arc<Index>>>,
@@ -77,35 +76,34 @@ struct Key {
     filter: String,
 }
 
-/// Captures that are known at a time.
-const MOST_KNOWN: usize = 16;
-/// Places of a capture that are known at a time: with more packets they are farther apart.
-const MOST_PLACES: usize = 1 << 16;
-/// Packets between two places, at first.
+/// Limit of indexed captures.
+const MAX_KNOWN: usize = 16;
+/// Limit of places per capture: with more packets, they are farther apart.
+const MAX_PLACES: usize = 1 << 16;
+/// Initial number of packets between two places.
 const STRIDE: u64 = 512;
-/// Octets in front of the second packet, which are read again wherever one begins.
-const MOST_HEAD: u64 = 1 << 20;
+/// Octets before the second packet, which are read again for each start in the middle.
+const MAX_HEAD: u64 = 1 << 20;
 
-/// Where packets are.
+/// Places of packets.
 #[derive(Debug, Default)]
 struct Index {
     total: u64,
     packets: u64,
     first_ns: u64,
     fault: Option<String>,
-    /// All up to the end of the first packet; empty where one cannot begin in the middle.
+    /// Everything up to the end of the first packet; empty if reading cannot start in the middle.
     head: Vec<u8>,
-    /// Before each of them are so many packets that the filter takes, so many in all, and so many
-    /// octets.
+    /// For each place, the number of matching packets before it, of all packets, and of octets.
     places: Vec<(u64, u64, u64)>,
 }
 
 impl Captures {
-    /// `count` packets from the `from`th on (from 0) of those that `filter` takes, in the language
+    /// `count` packets from the `from`th on (from 0) of those that match `filter`, in the language
     /// of tcpdump.
     ///
     /// # Errors
-    /// [`Error::Usage`] for what is no capture, and for a filter that says nothing.
+    /// [`Error::Usage`] for a file that is no capture, and for an invalid filter.
     pub fn page(
         &self,
         path: &Path,
@@ -146,7 +144,7 @@ impl Captures {
     /// Packet `number`, from 1.
     ///
     /// # Errors
-    /// [`Error::Usage`] for what is no capture, or has no such packet.
+    /// [`Error::Usage`] for a file that is no capture, or lacks the packet.
     pub fn packet(&self, path: &Path, number: u64) -> Result<OnePacket, Error> {
         let index = self.index(path, "")?;
         let place = index
@@ -168,7 +166,7 @@ impl Captures {
     }
 
     fn index(&self, path: &Path, filter: &str) -> Result<Arc<Index>, Error> {
-        let about = std::fs::metadata(path).map_err(|error| told(path, &error))?;
+        let about = std::fs::metadata(path).map_err(|error| open_error(path, &error))?;
         let (len, modified) = (about.len(), about.modified().ok());
         let key = Key { path: path.to_owned(), len, modified, filter: filter.trim().to_owned() };
         let lock = || self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -177,7 +175,7 @@ impl Captures {
         }
         let index = Arc::new(Index::of(path, filter)?);
         let mut known = lock();
-        if known.len() >= MOST_KNOWN {
+        if known.len() >= MAX_KNOWN {
             known.clear();
         }
         known.insert(key, index.clone());
@@ -214,7 +212,7 @@ impl Index {
             }
             if index.packets == next {
                 index.places.push((index.total, index.packets, reader.offset()));
-                if index.places.len() == MOST_PLACES {
+                if index.places.len() == MAX_PLACES {
                     let mut odd = false;
                     index.places.retain(|_| {
                         odd = !odd;
@@ -227,10 +225,10 @@ impl Index {
         }
         let plain = reader.compression().is_none()
             && reader.interfaces().len() == interfaces
-            && head <= MOST_HEAD;
+            && head <= MAX_HEAD;
         if plain && !index.places.is_empty() {
-            let mut file = File::open(path).map_err(|error| told(path, &error))?.take(head);
-            file.read_to_end(&mut index.head).map_err(|error| told(path, &error))?;
+            let mut file = File::open(path).map_err(|error| open_error(path, &error))?.take(head);
+            file.read_to_end(&mut index.head).map_err(|error| open_error(path, &error))?;
         } else {
             index.places.clear();
         }
@@ -238,18 +236,18 @@ impl Index {
     }
 }
 
-/// Shows packets with their numbers, from the beginning or behind a place, until `each` has enough.
+/// Passes numbered packets to `each`, from the beginning or after a place, until it has enough.
 fn walk(
     path: &Path,
     index: &Index,
     start: Option<(u64, u64)>,
     mut each: impl FnMut(&Packet<'_>, u64) -> Result<bool, Error>,
 ) -> Result<(), Error> {
-    let mut file = File::open(path).map_err(|error| told(path, &error))?;
+    let mut file = File::open(path).map_err(|error| open_error(path, &error))?;
     let (mut before, mut skip) = (0, false);
     let input: Box<dyn Read> = match start {
         Some((number, at)) => {
-            file.seek(SeekFrom::Start(at)).map_err(|error| told(path, &error))?;
+            file.seek(SeekFrom::Start(at)).map_err(|error| open_error(path, &error))?;
             // The head ends with the first packet.
             (before, skip) = (number - 1, true);
             Box::new(io::Cursor::new(&index.head).chain(file))
@@ -258,7 +256,7 @@ fn walk(
     };
     let mut reader =
         CaptureReader::from_read(input).map_err(|error| Error::Usage(error.to_string()))?;
-    // What is faulty has been told.
+    // Faults were reported before.
     while let Ok(Some(packet)) = reader.next() {
         if std::mem::take(&mut skip) {
             continue;
@@ -270,7 +268,7 @@ fn walk(
     Ok(())
 }
 
-/// A filter, for each link that packets come from.
+/// A filter for each link type of the packets.
 struct Takes<'a> {
     expression: &'a str,
     by_link: HashMap<u16, Arc<Filter>>,
@@ -345,7 +343,7 @@ fn one(packet: &Packet<'_>, n: u64, first_ns: u64) -> OnePacket {
     }
 }
 
-fn told(path: &Path, error: &io::Error) -> Error {
+fn open_error(path: &Path, error: &io::Error) -> Error {
     Error::Environment(format!("{}: {error}", path.display()))
 }
 

@@ -85,7 +85,7 @@ pub fn headers() -> Vec<HeaderInfo> {
 
 fn info(header: &HeaderDef) -> HeaderInfo {
     let payload = header.is_payload();
-    let behind = squall_wire::payloads().iter().map(|p| p.name).filter(|name| *name != "raw");
+    let payloads = squall_wire::payloads().iter().map(|p| p.name).filter(|name| *name != "raw");
     let carries = header.carries();
     HeaderInfo {
         name: header.name.into(),
@@ -103,7 +103,7 @@ fn info(header: &HeaderDef) -> HeaderInfo {
         follows: if header.name == "truncate" {
             Vec::new()
         } else {
-            carries.chain(behind).map(String::from).collect()
+            carries.chain(payloads).map(String::from).collect()
         },
     }
 }
@@ -156,7 +156,7 @@ pub(super) fn is_auto(field: &FieldDef) -> bool {
     matches!(field.kind, FieldKind::Length | FieldKind::Checksum | FieldKind::Next(_))
 }
 
-/// The first words of what it is.
+/// The beginning of its description.
 pub(super) fn title(field: &FieldDef) -> &'static str {
     field.doc.split([',', ';', '(', ':']).next().unwrap_or_default().trim()
 }
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_header_of_the_table_is_there_with_all_that_may_follow_and_defaults_that_read_back() {
+    fn each_header_is_listed_with_its_followers_and_valid_defaults() {
         let all = headers();
         assert_eq!(all.len(), squall_wire::headers().len() + squall_wire::payloads().len());
         for header in &all {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shares_bits_is_told() {
+    fn fields_that_share_bits_are_listed() {
         let all = headers();
         let ipv4 = all.iter().find(|header| header.name == "ipv4").unwrap();
         let field = |name: &str| ipv4.fields.iter().find(|field| field.name == name).unwrap();

@@ -1,4 +1,4 @@
-//! Streams from what others write: octets, scapy, captures, Open Traffic Generator.
+//! Streams from other programs' formats: octets, scapy, captures, Open Traffic Generator.
 
 use std::path::Path;
 
@@ -12,14 +12,14 @@ use squall_wire::{Packet, parse_hex};
 
 use super::{Problem, packet::of_octets};
 
-/// What is imported.
+/// The source of an import.
 #[derive(Clone, Copy, Debug)]
 pub enum Import<'a> {
-    /// A stream of each of the first frames of a capture.
+    /// A stream for each of the first frames of a capture.
     Pcap(&'a Path),
     /// Octets, with an empty line between frames.
     Hex(&'a str),
-    /// A packet, or one in each line.
+    /// A packet, or one per line.
     Scapy(&'a str),
     /// A configuration, as JSON.
     Otg(&'a str),
@@ -46,7 +46,7 @@ pub struct Imported {
 /// ```
 ///
 /// # Errors
-/// All mistakes, each with its place.
+/// All errors, each with its place.
 pub fn import(from: Import<'_>, port: &str, limit: usize) -> Result<Imported, Vec<Problem>> {
     let one = |problem: Problem| vec![problem];
     let (packets, mut notes) = match from {
@@ -127,7 +127,7 @@ fn of_hex(text: &str, limit: usize) -> Result<Found, Problem> {
     }
 }
 
-/// Lines between empty ones, and how many lines are in front of them.
+/// Blocks of lines between empty ones, and the number of lines before each.
 fn blocks(text: &str) -> Vec<(u32, String)> {
     let mut blocks: Vec<(u32, String)> = Vec::new();
     let mut open = false;
@@ -144,7 +144,7 @@ fn blocks(text: &str) -> Vec<(u32, String)> {
 }
 
 fn of_scapy(text: &str, limit: usize) -> Result<Found, Problem> {
-    // A packet may go over several lines.
+    // A packet may span several lines.
     if let Ok(read) = squall_wire::scapy::parse(text) {
         return Ok((vec![("packet 1".into(), read.packet)], read.notes));
     }
@@ -179,15 +179,15 @@ fn of_otg(text: &str) -> Result<Imported, Vec<Problem>> {
             ..Problem::new(error.to_string(), "expected a configuration in JSON")
         }]
     })?;
-    let told = |problems: squall_otg::Problems| -> Vec<Problem> {
+    let to_problems = |problems: squall_otg::Problems| -> Vec<Problem> {
         problems
             .to_string()
             .lines()
             .map(|line| Problem { message: line.into(), ..Problem::default() })
             .collect()
     };
-    let config = squall_otg::Config::from_json(&value).map_err(told)?;
-    let translated = squall_otg::translate(&config).map_err(told)?;
+    let config = squall_otg::Config::from_json(&value).map_err(to_problems)?;
+    let translated = squall_otg::translate(&config).map_err(to_problems)?;
     let streams = translated.profile.to_value()["stream"].as_array().cloned().unwrap_or_default();
     Ok(Imported { profile: translated.profile.to_toml(), streams, notes: translated.warnings })
 }
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_of_a_text_are_apart_by_empty_lines_and_mistakes_keep_their_line() {
+    fn empty_lines_separate_frames_and_errors_keep_their_line() {
         let udp = "020000000002020000000001080045000020000100004011f6b2c6120001c6130002c0200009000c0000 \
              68656c6c";
         let found = import(Import::Hex(&format!("{udp}\n\n\n{udp}\n")), "loop:0", 10).unwrap();

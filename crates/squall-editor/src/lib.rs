@@ -1,9 +1,9 @@
-//! What an editor of profiles needs beside runs: headers and their fields, packets taken apart and
-//! put together, profiles checked and converted, captures shown.
+//! Functions for editors of profiles: headers and their fields, packets decoded and built, profiles
+//! checked and converted, captures shown.
 //!
-//! Values in, values out, all of them with a schema; nothing here opens a port. Files are read only
-//! where a function takes a path, or a way to read them. Knows no pages and no HTTP: who serves the
-//! editor asks this crate.
+//! Input and output are values with a schema; nothing here opens a port. Files are read only by
+//! functions that take a path or a reader. Pages and HTTP are up to the server that uses this
+//! crate.
 #![forbid(unsafe_code)]
 
 mod capture;
@@ -31,7 +31,7 @@ pub use profile::{
 pub use python::python;
 pub use variations::{VariationsView, Varied, variations};
 
-/// A mistake, and its place.
+/// An error, and its place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
     /// Line of the text, from 1; 0 if there is no text, or no place in it.
@@ -41,7 +41,7 @@ pub struct Problem {
     /// The key, as in JSON: `stream[3].rate`; empty if it is not known.
     pub path: String,
     pub message: String,
-    /// What was expected, what to try; one line each.
+    /// The expected form and a suggestion; one line each.
     pub details: Vec<String>,
     /// Wrong characters of a one-line text, from 0; the end is exclusive.
     pub span: Option<(usize, usize)>,
@@ -52,7 +52,7 @@ impl Problem {
         Self { message: message.into(), details: vec![detail.into()], ..Self::default() }
     }
 
-    /// In packet text, or what stands for it.
+    /// For packet text, or text that represents it.
     fn of_syntax(error: &SyntaxError, text: &str) -> Self {
         let chars = |octets: usize| text.get(..octets).map_or(0, |before| before.chars().count());
         let line_start =

@@ -1,4 +1,4 @@
-//! A packet taken apart: each field's bits, value and text.
+//! Decodes a packet: bits, value and text of each field.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use super::{
     headers::{is_auto, kind, title},
 };
 
-/// How a packet is said.
+/// A packet in one of its text forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketText<'a> {
     /// `eth/ipv4/udp`
@@ -132,12 +132,12 @@ pub fn packet(
     view
 }
 
-/// A frame as it is.
+/// Decodes a frame.
 pub fn show(octets: &[u8]) -> FrameView {
     layers(&Frame::dissect(octets.to_vec()), None)
 }
 
-/// The packet that makes these octets, and what the user should know of it.
+/// The packet that builds these octets, and notes for the user.
 pub(super) fn of_octets(octets: &[u8]) -> (Packet, Vec<String>) {
     match Packet::of_frame(octets) {
         Some(packet) => (packet, Vec::new()),
@@ -176,11 +176,11 @@ pub(super) fn layers(frame: &Frame, packet: Option<&Packet>) -> FrameView {
     let mut layers: Vec<LayerView> =
         (0..frame.layers.len()).map(|i| header(frame, packet, i)).collect();
     let counted = frame.bytes.len() - frame.trailer;
-    let said = packet.map_or(&[][..], |packet| &packet.layers);
-    let payloads: Vec<_> = said.iter().filter(|layer| layer.header.is_payload()).collect();
+    let written = packet.map_or(&[][..], |packet| &packet.layers);
+    let payloads: Vec<_> = written.iter().filter(|layer| layer.header.is_payload()).collect();
     let mut at = frame.payload;
     for (i, layer) in payloads.iter().enumerate() {
-        // The last one, and one whose length is not known, has what there is.
+        // The last one, and one of unknown length, has the rest.
         let rest = counted.saturating_sub(at);
         let last = payloads[i + 1..].iter().all(|layer| layer.header.name == "truncate");
         let length = if layer.header.name == "truncate" {
@@ -190,7 +190,7 @@ pub(super) fn layers(frame: &Frame, packet: Option<&Packet>) -> FrameView {
         } else {
             layer.payload_len().unwrap_or(rest).min(rest)
         };
-        // A frame that is said as octets has been taken apart.
+        // A frame given as octets was dissected.
         let (offset, length) =
             if layer.header.name == "raw" { (0, frame.bytes.len()) } else { (at, length) };
         let (name, title) = (layer.header.name.into(), layer.header.title.into());
@@ -226,7 +226,7 @@ pub(super) fn layers(frame: &Frame, packet: Option<&Packet>) -> FrameView {
 
 fn header(frame: &Frame, packet: Option<&Packet>, i: usize) -> LayerView {
     let at = frame.layers[i];
-    let said = packet
+    let written = packet
         .and_then(|packet| packet.layers.get(i))
         .filter(|layer| layer.header.name == at.header.name);
     let same = |layers: &[squall_wire::LayerAt]| {
@@ -238,7 +238,7 @@ fn header(frame: &Frame, packet: Option<&Packet>, i: usize) -> LayerView {
     };
     let field = |value: squall_wire::FieldValue| {
         let def = &at.header.fields[value.index];
-        let set = said.is_some_and(|layer| layer.sets(value.index));
+        let set = written.is_some_and(|layer| layer.sets(value.index));
         FieldView {
             name: def.name.into(),
             path: format!("{path}.{}", def.name),
@@ -248,7 +248,7 @@ fn header(frame: &Frame, packet: Option<&Packet>, i: usize) -> LayerView {
             bit_offset: value.bit,
             bits: value.bits,
             kind: kind(def).into(),
-            auto: is_auto(def) && said.is_some() && !set,
+            auto: is_auto(def) && written.is_some() && !set,
             set,
             unit: def.unit.into(),
             help: def.doc.into(),
@@ -257,11 +257,11 @@ fn header(frame: &Frame, packet: Option<&Packet>, i: usize) -> LayerView {
     LayerView {
         name: at.header.name.into(),
         title: at.header.title.into(),
-        text: said.map(ToString::to_string).unwrap_or_default(),
+        text: written.map(ToString::to_string).unwrap_or_default(),
         payload: false,
         offset: at.offset,
         length: at.len,
-        fields: frame.fields(i, said).into_iter().map(field).collect(),
+        fields: frame.fields(i, written).into_iter().map(field).collect(),
     }
 }
 
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn every_octet_is_in_one_layer_and_every_layer_says_its_text() {
+    fn every_octet_is_in_one_layer_and_every_layer_has_its_text() {
         for text in [
             "eth/vlan(id=7)/ipv4/udp/text(\"a\")/hex(0102)/zeros(40)",
             "eth/ipv6/tcp(options=[mss(1460)])/file(\"body\")/inc(3)",
@@ -284,14 +284,14 @@ mod tests {
         ] {
             let view = read(PacketText::Layers(text));
             assert!(view.problems.is_empty(), "{text}: {:?}", view.problems);
-            let said: Vec<&str> = view
+            let names: Vec<&str> = view
                 .frame
                 .layers
                 .iter()
                 .map(|l| l.text.as_str())
                 .filter(|t| !t.is_empty())
                 .collect();
-            assert_eq!(said.join("/"), view.packet);
+            assert_eq!(names.join("/"), view.packet);
             if !text.starts_with("raw") {
                 let octets: usize = view.frame.layers.iter().map(|layer| layer.length).sum();
                 assert_eq!(octets * 2, view.frame.hex.len(), "{text}: {:#?}", view.frame.layers);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn hex_becomes_packet_text_that_makes_the_same_frame() {
+    fn hex_becomes_packet_text_for_the_same_frame() {
         let first = read(PacketText::Layers("eth/ipv4(dst=48.0.0.1)/tcp(dport=80)/text(hello)"));
         let again = read(PacketText::Hex(&first.frame.hex));
         assert_eq!((again.packet, &again.frame.hex), (first.packet.clone(), &first.frame.hex));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_makes_the_payload_longer_and_a_size_that_is_none_is_told() {
+    fn a_size_extends_the_payload_and_an_invalid_size_is_reported() {
         let load = |_: &str| Ok(Vec::new());
         let view = packet(PacketText::Layers("eth/ipv4/udp/text(ab)"), Some(128), &load);
         assert_eq!((view.length, view.frame.hex.len()), (128, 2 * 124));

@@ -1,4 +1,4 @@
-//! Profiles checked without opening a port, every mistake with its place; and converted.
+//! Checks profiles without opening a port, with the place of each error; and converts them.
 
 use std::{io, path::Path};
 
@@ -11,29 +11,29 @@ use squall_units::L1_OVERHEAD;
 
 use super::Problem;
 
-/// A profile that somebody wrote.
+/// A profile as its author wrote it.
 #[derive(Clone, Copy, Debug)]
 pub enum Written<'a> {
     Text(&'a str, Format),
-    /// Never was text: problems have no lines.
+    /// Not from text: problems have no lines.
     Value(&'a serde_json::Value),
 }
 
-/// Where the files are that a profile names, and which of them may be read.
+/// The folder of a profile's files, and which of them may be read.
 #[derive(Clone, Copy)]
 pub struct Around<'a> {
-    /// Relative names begin here.
+    /// Base of relative names.
     pub folder: &'a Path,
-    /// Whether a list of values may be read, before it is; why not, otherwise.
+    /// Asked before a list of values is read; the error is the reason for a refusal.
     pub may_read: &'a (dyn Fn(&Path) -> Result<(), String> + Sync),
-    /// Whether the profile may be used with all that it names, before anything of that is read.
+    /// Asked before anything that the profile names is read.
     pub may_use: &'a (dyn Fn(&Profile) -> Result<(), Problem> + Sync),
-    /// Whether nobody waits for the result any more: work for it ends soon, with a problem.
+    /// Whether the result is no longer wanted: work for it then ends soon, with a problem.
     pub abandoned: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Around<'_> {
-    /// Files below the current folder, all of them.
+    /// All files below the current folder.
     pub fn here() -> Self {
         Self {
             folder: Path::new(""),
@@ -70,8 +70,8 @@ pub enum To {
     Python,
 }
 
-/// Checks a profile. No port is opened: what a port can carry is taken from what is known of its
-/// interface. Attacks are read, but not solved.
+/// Checks a profile. No port is opened: the limits of a port come from its interface. Attacks are
+/// parsed, but not solved.
 ///
 /// ```
 /// use squall::Format;
@@ -98,18 +98,18 @@ pub fn check(written: Written<'_>, around: Around<'_>) -> Checked {
     checked
 }
 
-/// Reads a profile; names of files in it are left as they are.
+/// Parses a profile; names of files in it are not changed.
 ///
 /// # Errors
-/// All mistakes, each with its place.
+/// All errors, each with its place.
 pub fn read(written: Written<'_>, around: Around<'_>) -> Result<Profile, Vec<Problem>> {
     parse(written, around, "")
 }
 
-/// As [`read`], with names of files as seen from where Squall runs: to be planned, or run.
+/// [`read`] with file names relative to where Squall runs: to be planned, or run.
 ///
 /// # Errors
-/// All mistakes, each with its place; a file that may not be read.
+/// All errors, each with its place; a file that may not be read.
 pub fn read_to_run(written: Written<'_>, around: Around<'_>) -> Result<Profile, Vec<Problem>> {
     let origin = around.folder.join("profile");
     let profile = parse(written, around, &origin.to_string_lossy())?;
@@ -117,10 +117,10 @@ pub fn read_to_run(written: Written<'_>, around: Around<'_>) -> Result<Profile, 
     Ok(profile)
 }
 
-/// What would be sent, without opening a port.
+/// The plan of a profile, without opening a port.
 ///
 /// # Errors
-/// All mistakes, each with its place.
+/// All errors, each with its place.
 pub fn planned(written: Written<'_>, around: Around<'_>) -> Result<Planned, Vec<Problem>> {
     let profile = read_to_run(written, around)?;
     let places = places(&profile);
@@ -128,11 +128,10 @@ pub fn planned(written: Written<'_>, around: Around<'_>) -> Result<Planned, Vec<
     planned.map_err(|error| without_lines(written, problems(error, &places)))
 }
 
-/// What would be sent, in words, with the first `frames` frames decoded, and what the user should
-/// know; no port is opened.
+/// The plan as text, with the first `frames` frames decoded, and notes for the user; opens no port.
 ///
 /// # Errors
-/// All mistakes, each with its place.
+/// All errors, each with its place.
 pub fn plan_text(
     written: Written<'_>,
     around: Around<'_>,
@@ -156,7 +155,7 @@ pub fn plan_text(
 /// ```
 ///
 /// # Errors
-/// All mistakes, each with its place.
+/// All errors, each with its place.
 pub fn convert(written: Written<'_>, around: Around<'_>, to: To) -> Result<String, Vec<Problem>> {
     let profile = read(written, around)?;
     Ok(match to {
@@ -167,8 +166,8 @@ pub fn convert(written: Written<'_>, around: Around<'_>, to: To) -> Result<Strin
     })
 }
 
-/// A list of values is no more than this.
-const MOST_OCTETS: u64 = 64 << 20;
+/// Size limit of a list of values.
+const MAX_OCTETS: u64 = 64 << 20;
 
 fn parse(written: Written<'_>, around: Around<'_>, origin: &str) -> Result<Profile, Vec<Problem>> {
     if (around.abandoned)() {
@@ -177,7 +176,7 @@ fn parse(written: Written<'_>, around: Around<'_>, origin: &str) -> Result<Profi
     let files = |path: &Path| {
         let path = if origin.is_empty() { around.folder.join(path) } else { path.to_owned() };
         (around.may_read)(&path).map_err(io::Error::other)?;
-        if std::fs::metadata(&path)?.len() > MOST_OCTETS {
+        if std::fs::metadata(&path)?.len() > MAX_OCTETS {
             return Err(io::Error::other("it has more than 64 MiB"));
         }
         std::fs::read_to_string(path)
@@ -222,7 +221,7 @@ fn problems(error: Error, places: &[(At, String)]) -> Vec<Problem> {
     }
 }
 
-/// A problem with its place, and the path of what is there.
+/// The problem with its place and path.
 fn at(places: &[(At, String)], at: At, mut problem: Problem) -> Problem {
     if problem.path.is_empty()
         && let Some((_, path)) = places.iter().find(|(place, _)| *place == at && at.line > 0)
@@ -233,7 +232,7 @@ fn at(places: &[(At, String)], at: At, mut problem: Problem) -> Problem {
     problem
 }
 
-/// Where values of a profile stand: the most exact first.
+/// Places of a profile's values: the most specific first.
 fn places(profile: &Profile) -> Vec<(At, String)> {
     let mut places = Vec::new();
     let mut put = |at: At, path: String| places.push((at, path));
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_that_only_a_plan_finds_have_a_place_and_a_path() {
+    fn mistakes_found_by_planning_have_a_place_and_a_path() {
         let checked = of_text(
             "[ports]\nA = \"loop:0\"\n\n[[stream]]\nname = \"web\"\npacket = \
              \"eth/ipv4/udp\"\nsize = 64\nrate = \"1 Mpps\"\n[[stream.vary]]\nfield = \
@@ -355,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_that_never_was_text_has_paths_and_no_lines() {
+    fn a_profile_without_text_has_paths_and_no_lines() {
         let value = json!({"ports": {"A": "loop:0"}, "stream": [{"packet": "eth/ipv4/udp", "rate": "1 kpps", "size": 9}]});
         let checked = check(Written::Value(&value), Around::here());
         assert_eq!(checked.problems.len(), 1, "{checked:?}");
@@ -366,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_profile_says_what_it_is() {
+    fn a_valid_profile_has_a_summary() {
         let checked = of_text(
             "duration = \"2 s\"\n[ports]\nA = \"null:\"\n[[stream]]\npacket = \
              \"eth/ipv4/udp\"\nsize = 64\nrate = \"1 Mpps\"\n",
@@ -380,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_is_read_that_may_not_be() {
+    fn forbidden_files_are_not_read() {
         let problem = || Problem { message: "no".into(), ..Problem::default() };
         let around = Around {
             folder: Path::new("/etc"),

@@ -1,9 +1,9 @@
-//! A profile as Python code.
+//! Converts a profile to Python.
 
 use serde_json::{Map, Value};
 use squall_profile::Profile;
 
-/// Code that makes `profile` with the package `squall`, one key a line.
+/// Code that makes `profile` with the package `squall`, one key per line.
 pub fn python(profile: &Profile) -> String {
     let mut value = profile.to_value();
     let mut code = String::from("import squall\n\nprofile = squall.Profile(\n");
@@ -53,15 +53,15 @@ fn arguments(table: &Map<String, Value>) -> String {
         .join(", ")
 }
 
-/// A value as Python writes it.
+/// A Python literal.
 fn literal(value: &Value) -> String {
     match value {
         Value::Null => "None".into(),
         Value::Bool(true) => "True".into(),
         Value::Bool(false) => "False".into(),
         Value::Number(number) => number.to_string(),
-        // Python's strings have the escapes of JSON's, but for characters above U+FFFF, which stand
-        // for themselves there.
+        // Python's strings have JSON's escapes, except for characters above U+FFFF, which need
+        // none.
         Value::String(text) => Value::from(text.as_str()).to_string(),
         Value::Array(items) => {
             format!("[{}]", items.iter().map(literal).collect::<Vec<_>>().join(", "))

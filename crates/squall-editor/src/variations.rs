@@ -1,4 +1,4 @@
-//! The first frames of a stream whose fields vary.
+//! The first frames of a stream with varied fields.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,17 +7,17 @@ use squall_plan::explain::preview;
 
 use super::{Around, Problem, Written, planned, to_hex};
 
-/// Of all frames.
-const MOST_OCTETS: usize = 4 << 20;
+/// Limit over all frames.
+const MAX_OCTETS: usize = 4 << 20;
 
-/// What varies in what.
+/// Input of [`variations`].
 #[derive(Clone, Copy, Debug)]
 pub struct Varied<'a> {
     /// Packet text.
     pub packet: &'a str,
     /// As `vary` of a stream in a profile.
     pub vary: &'a [Value],
-    /// As `size` of a stream; `None`: as long as the packet is.
+    /// As `size` of a stream; `None`: the packet's natural length.
     pub size: Option<&'a Value>,
     pub seed: Option<u64>,
 }
@@ -47,7 +47,8 @@ pub struct VariationsView {
 /// ```
 ///
 /// # Errors
-/// Mistakes of the packet, with `path` `packet`, of variations, `vary[0].min`, and of the size.
+/// Errors of the packet have `path` `packet`, errors of variations `vary[0].min`; also those of the
+/// size.
 pub fn variations(
     varied: Varied<'_>,
     count: usize,
@@ -65,9 +66,9 @@ pub fn variations(
     };
     let planned = planned(Written::Value(&profile), around)
         .map_err(|problems| problems.into_iter().map(within).collect::<Vec<_>>())?;
-    // A reply is no larger than this, whatever the size.
+    // Limits the reply, for any size.
     let longest = planned.plan.streams.first().map_or(1, |stream| stream.program.max_len().max(1));
-    let count = count.min((MOST_OCTETS / longest as usize).max(2));
+    let count = count.min((MAX_OCTETS / longest as usize).max(2));
     let frames: Vec<Vec<u8>> =
         preview(&planned.plan, count).into_iter().map(|frame| frame.octets).collect();
     let first = frames.first().map(|octets| squall_wire::Frame::dissect(octets.clone()));
@@ -86,7 +87,8 @@ pub fn variations(
     })
 }
 
-/// Runs of bits that are not the same in all frames; what only some of them have is not compared.
+/// Runs of bits that are not the same in all frames; bits that only some frames have are not
+/// compared.
 fn changed(frames: &[Vec<u8>]) -> Vec<(usize, usize)> {
     let Some((first, others)) = frames.split_first() else { return Vec::new() };
     let shortest = frames.iter().map(Vec::len).min().unwrap_or(0);

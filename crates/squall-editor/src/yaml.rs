@@ -1,9 +1,9 @@
-//! A profile as YAML.
+//! Converts a profile to YAML.
 
 use serde_json::Value;
 
-/// Block style for tables and lists of tables, flow style for the rest. Text is quoted as JSON
-/// quotes it, which YAML reads.
+/// Block style for tables and lists of tables, flow style for the rest. Text has JSON's quotes,
+/// which YAML accepts.
 pub fn yaml(value: &Value) -> String {
     let mut text = String::new();
     for (key, value) in value.as_object().into_iter().flatten() {
@@ -28,7 +28,7 @@ fn entry(text: &mut String, indent: &str, key: &str, value: &Value) {
                     .into_iter()
                     .flatten()
                     .for_each(|(key, value)| entry(&mut block, &inner, key, value));
-                // The first key stands behind the dash.
+                // The first key follows the dash.
                 *text += &format!("{indent}  - {}", block.strip_prefix(&inner).unwrap_or("{}\n"));
             }
         }
@@ -36,7 +36,7 @@ fn entry(text: &mut String, indent: &str, key: &str, value: &Value) {
     }
 }
 
-/// Needs no quotes as a key, and is no word that YAML takes for something else.
+/// Whether a key needs no quotes, because YAML does not interpret it otherwise.
 fn plain(key: &str) -> bool {
     let word =
         key.bytes().all(|octet| octet.is_ascii_alphanumeric() || octet == b'_' || octet == b'-');
@@ -50,7 +50,7 @@ mod tests {
     use squall_profile::{Format, Profile};
 
     #[test]
-    fn what_is_written_reads_back_as_the_same_profile() {
+    fn yaml_parses_back_to_the_same_profile() {
         let text = r#"
             duration = "1 s"
             [ports]

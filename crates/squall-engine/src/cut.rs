@@ -66,6 +66,10 @@ impl TxQueue for Cutter {
         self.slots.batch(0, n)
     }
 
+    fn reads_due(&self) -> bool {
+        self.inner.reads_due()
+    }
+
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
         // Asserts that so many are lent.
         self.lent.range(n);

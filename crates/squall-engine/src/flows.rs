@@ -21,7 +21,8 @@ use crate::{
     clock::{Stalls, Watch},
     command::{Action, Command, Content},
     relay::Relay,
-    source::{Member, Outlets, Rest, Shown, Sink, Source, Turn},
+    sink::{Frames, Shown, Sink},
+    source::{Member, Outlets, Rest, Source, Turn},
     transmit::{Blocked, LINK_DOWN, OVERTIME},
 };
 
@@ -615,14 +616,15 @@ impl Source for Player {
 }
 
 impl Sink for PlayerPort {
-    fn take(&mut self, now: Nanos, batch: &RxBatch<'_>, claims: &mut [bool]) {
-        let now = self.virtual_now.unwrap_or(now);
+    fn take(&mut self, frames: &mut Frames<'_>) {
+        let now = self.virtual_now.unwrap_or(frames.now);
+        let (batch, claims) = frames.claims();
         self.near.clear();
         self.near.resize(batch.frames.len().min(BATCH), Near::default());
         let mut near = std::mem::take(&mut self.near);
         self.side.approach(batch.iter().map(|(octets, _)| octets), &mut near);
         if self.relay.is_some() {
-            self.hand_over(batch, claims);
+            self.hand_over(&batch, claims);
         }
         // A batch may be longer.
         let all = near.iter().copied().chain(std::iter::repeat(Near::default()));

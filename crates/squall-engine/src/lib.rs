@@ -13,8 +13,10 @@ mod flows;
 mod generate;
 mod groups;
 mod pacing;
+mod receiving;
 mod relay;
 mod replay;
+mod sink;
 mod source;
 mod streams;
 mod supervisor;
@@ -26,11 +28,11 @@ pub use clock::{Clock, Stalls};
 pub use flows::{FlowStats, open_flows};
 pub use generate::can_be_generated;
 pub use pacing::PortPacing;
+pub use receiving::{PortRx, QueueCounters, ReceivedFlows};
 pub use replay::Replayed;
+pub use sink::{Frames, MakeSink, Shown, Sink};
 pub use squall_measure::Measure;
 pub use supervisor::{
-    EngineError, LinkChanges, MakeTap, Outcome, Ready, Running, Settings, Take, ready, start,
+    EngineError, LinkChanges, Outcome, Ready, Running, Settings, Take, ready, start,
 };
-pub use worker::{
-    Busy, Counters, PortRx, PortTx, QueueCounters, ReceivedFlows, Snapshot, StreamTx,
-};
+pub use worker::{Busy, Counters, PortTx, Snapshot, StreamTx};

@@ -10,23 +10,25 @@ use squall_units::{Nanos, Picos};
 
 use crate::Clock;
 
-/// What all workers and sources of a port share.
+/// Shared by all workers and sources of a port.
 #[derive(Debug)]
 pub(crate) struct PortPace {
     pub clock: PortClock,
     pub audit: Arc<PortAudit>,
 }
 
-/// How a port kept to what was due, its sources and workers added up.
+/// How a port kept its schedule, all sources and workers added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PortPacing {
-    /// The window with the most surplus for what is allowed; `None`: nothing left by a schedule.
+    /// The window with the highest ratio of surplus to allowed surplus; `None`: nothing left by a
+    /// schedule.
     pub worst: Option<Surplus>,
-    /// All that the traffic clock was moved by, regained or not.
+    /// The sum of all lag ever added to the traffic clock.
     pub moved: Nanos,
-    /// From then on the lag could not be regained in time, and frames left at up to twice the rate.
-    pub hurries_since: Option<Picos>,
-    /// Frames that answered received ones which have no receive time stamp.
+    /// From this instant on the lag could not be regained in time, and frames left at up to twice
+    /// the rate.
+    pub catching_up_since: Option<Picos>,
+    /// Frames that answered received ones without a receive time stamp.
     pub uncertain: u64,
 }
 
@@ -35,30 +37,30 @@ impl PortPace {
         Self { clock: PortClock::new(planned), audit: Arc::default() }
     }
 
-    /// As [`PortClock::owing`]; once the clock hurries, nothing is judged any more.
+    /// As [`PortClock::owing`]; also stops the audit once the clock catches up.
     #[inline]
     pub fn owing(&self, at: u64, due: u64, passed: u64, allowance: Allowance) -> u64 {
         let traffic = self.clock.owing(at, due, passed, allowance);
-        // Mostly all is in time.
-        if traffic != at && self.clock.hurries_since().is_some() {
+        // Usually all frames are in time.
+        if traffic != at && self.clock.catching_up_since().is_some() {
             self.audit.give_up();
         }
         traffic
     }
 
-    /// Frames left at `at`, when the clock lagged by `lag`, and the first of them was due at `due`:
-    /// no later than an allowance, or the rest becomes lag before any more may follow. A sender that
-    /// was stopped after it had decided what to send sends that late, and may not add as much again
-    /// at once.
+    /// Checks frames that left at `at`, when the clock lagged by `lag` and the first of them was
+    /// due at `due`: lateness above the allowance becomes lag before more frames may follow. A
+    /// sender that was stopped between its decision and the departure sends late, and must not add
+    /// as much again at once.
     #[inline]
     pub fn left(&self, at: u64, lag: u64, due: u64, allowance: Allowance) {
         let late = at.saturating_sub(lag).saturating_sub(due);
-        if late > allowance.0 && self.clock.hurries_since().is_none() {
+        if late > allowance.0 && self.clock.catching_up_since().is_none() {
             self.owing(at, due, 0, allowance);
         }
     }
 
-    /// Until `now`; `over`: nothing more is sent.
+    /// The state at `now`; `over`: nothing more is sent.
     pub fn so_far(&self, clock: Clock, now: Nanos, over: bool) -> PortPacing {
         if clock == Clock::Virtual {
             return PortPacing::default();
@@ -66,7 +68,7 @@ impl PortPace {
         PortPacing {
             worst: self.audit.worst(clock.since_start(now).0, over),
             moved: self.clock.moved(),
-            hurries_since: self.clock.hurries_since(),
+            catching_up_since: self.clock.catching_up_since(),
             uncertain: self.audit.uncertain(),
         }
     }
@@ -80,9 +82,8 @@ mod tests {
 
     const MS: u64 = 1_000_000_000;
 
-    /// A sender of 100 frames a millisecond that looks at its schedule every 50 us, and now and then
-    /// is stopped for 8 ms; after that it decides to send what may follow at once, and is stopped
-    /// again before it does.
+    /// A sender of 100 frames a millisecond checks its schedule every 50 us. At times it is stopped
+    /// for 8 ms, decides to send the allowance at once, and is stopped again before it sends.
     #[test]
     fn a_stop_between_deciding_and_sending_adds_no_more_at_once() {
         for again in [0, 2 * MS, 8 * MS] {

@@ -28,7 +28,8 @@ use crate::{
     Clock, Counters, PortTx, Snapshot,
     clock::Stalls,
     command::{Action, Command, Rate},
-    source::{Budget, Member, Outlet, Outlets, Rest, Shown, Source, Turn},
+    sink::Shown,
+    source::{Budget, Member, Outlet, Outlets, Rest, Source, Turn},
     transmit::{Blocked, LINK_DOWN, OVERTIME},
 };
 

@@ -1,12 +1,12 @@
-//! What a worker knows of whoever makes frames, and of whoever takes them.
+//! What a worker knows of whoever makes frames.
 //!
 //! A worker has one list of [`Source`]s. Each round it lets every source hand over what is due by
-//! the ports' [`Outlet`]s, which sources share; what is received goes to the first who claims it.
+//! the ports' [`Outlet`]s, which sources share. Who takes frames is in [`crate::sink`].
 
-use std::{any::Any, io, ops::Range, sync::Arc};
+use std::{io, ops::Range, sync::Arc};
 
 use squall_plan::Part;
-use squall_port::{CommonClock, Fate, Link, LinkState, RxBatch, SendError, TxBatch, TxQueue};
+use squall_port::{CommonClock, Fate, Link, LinkState, SendError, TxBatch, TxQueue};
 use squall_program::{
     audit::{Auditor, bin},
     clock::Allowance,
@@ -18,10 +18,8 @@ use crate::{
     clock::{Stalls, Watch},
     command::Command,
     pacing::PortPace,
+    sink::{Shown, Sink},
 };
-
-/// A value of a source, for whoever knows what the source is: the worker only passes it on.
-pub(crate) type Shown = Box<dyn Any + Send>;
 
 /// Makes frames: the streams of a worker, a replay, its share of the flows. A worker knows of none
 /// which it is.
@@ -96,25 +94,9 @@ pub(crate) trait Source {
         None
     }
 
-    /// Who takes frames that `port` receives, if the source does.
+    /// Its hosts at `port`, if it has any: the last in the port's list of sinks.
     fn sink(&mut self, _port: usize) -> Option<&mut dyn Sink> {
         None
-    }
-}
-
-/// Takes received frames beside measurement and capture: the flows of a port, emulated hosts.
-pub(crate) trait Sink {
-    /// Takes the frames that it wants of those that nobody has claimed before, and claims them.
-    fn take(&mut self, now: Nanos, batch: &RxBatch<'_>, claims: &mut [bool]);
-
-    /// What was kept back and has come now; whether there was any.
-    fn advance(&mut self, _now: Nanos) -> bool {
-        false
-    }
-
-    /// What it has to answer should not wait until all that has come is taken.
-    fn is_pressed(&self) -> bool {
-        false
     }
 }
 
@@ -436,6 +418,11 @@ impl Outlet {
     /// What has become of frames that the port took ahead of their time.
     pub fn fates(&mut self) -> io::Result<(&[Fate], &mut Auditor)> {
         Ok((self.queue.fates()?, &mut self.auditor))
+    }
+
+    /// See [`TxQueue::reads_due`].
+    pub fn reads_due(&self) -> bool {
+        self.queue.reads_due()
     }
 
     /// How many frames the port gives back, of those that it took ahead of their time.

@@ -15,11 +15,10 @@ use std::{
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use squall_flows::{Arrival, Ignored, Load, Target};
-use squall_measure::{Measure, Receiver, flow::Link};
+use squall_measure::{Measure, flow::Link};
 use squall_plan::{Change, Part, Placement, Plan, PlanFlows, PlanStream};
 use squall_port::{
-    CommonClock, Filter, InterfaceCounters, LinkEvent, MtuChange, Port, PortFacts, RxQueue, Tap,
-    TxQueue,
+    CommonClock, Filter, InterfaceCounters, LinkEvent, MtuChange, Port, PortFacts, RxQueue, TxQueue,
 };
 use squall_profile::{Next, Stop};
 use squall_program::{Gap, clock::Planned};
@@ -27,7 +26,7 @@ use squall_replay::Reader;
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Clock, Counters, ReceivedFlows, Snapshot,
+    Clock, Counters, Snapshot,
     after::{Afters, Waiting, is_awaited},
     clock::Watch,
     command::{Action, Command, Content, Rate},
@@ -35,11 +34,13 @@ use crate::{
     flows::{self, Player},
     generate::{Driver, one_kind},
     pacing::{PortPace, PortPacing},
+    receiving::{Inflow, QueueFlows, ReceivedFlows, Receiving},
     relay::{Relay, relays},
     replay::{Feed, Replayer},
-    source::{Budget, Outlet, Outlets, Shown, Source},
+    sink::{self, MakeSink, Shown},
+    source::{Budget, Outlet, Outlets, Source},
     streams::Streams,
-    worker::{Idle, Inflow, Message, QueueFlows, Receiving, Waker, Worker},
+    worker::{Idle, Message, Waker, Worker},
 };
 
 /// How a plan is run.
@@ -71,17 +72,15 @@ pub struct Take {
     pub filter: Option<Arc<Filter>>,
     /// What they begin with.
     pub link: Link,
-    /// Makes what takes the frames of a queue, by its number; on the worker that has the queue.
-    pub tap: Option<MakeTap>,
+    /// Listeners of the port, in the order in which they get its frames; a capture is the first.
+    pub sinks: Vec<MakeSink>,
 }
-
-pub type MakeTap = Arc<dyn Fn(u32) -> Box<dyn Tap> + Send + Sync>;
 
 impl std::fmt::Debug for Take {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Take")
             .field("filter", &self.filter)
-            .field("tap", &self.tap.is_some())
+            .field("sinks", &self.sinks.len())
             .finish()
     }
 }
@@ -210,7 +209,7 @@ type Home = (Snapshot, Vec<Shown>);
 #[derive(Debug)]
 pub struct Outcome {
     pub workers: Vec<Snapshot>,
-    /// What sources have left: [`Outcome::take`].
+    /// What sources and sinks have left: [`Outcome::take`].
     left: Vec<Shown>,
     /// From the start to the last departure.
     pub duration: Nanos,
@@ -227,7 +226,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// What sources have left that is a `T`; once.
+    /// What sources and sinks have left that is a `T`; once.
     pub fn take<T: Any>(&mut self) -> Vec<T> {
         let (of_it, others): (Vec<_>, _) =
             std::mem::take(&mut self.left).into_iter().partition(|left| left.is::<T>());
@@ -509,28 +508,10 @@ impl Orders {
             }
             sources.push(Box::new(player));
         }
-        let measure = Measure { key: expected_key(&plan), ..settings.measure.clone() };
-        // Departures are compared with it where all are on this machine's clock. Who measures any
-        // run takes those that began before, too.
-        let start = match clock {
-            Clock::Real(start) if common == CommonClock::default() => {
-                Some(start).filter(|_| measure.key.is_some() && !plan.has_other_nodes())
-            }
-            _ => None,
-        };
         let receiving = |(port, number, queue): (usize, u32, Box<dyn RxQueue>)| {
-            let take = settings.take.get(port).cloned().unwrap_or_default();
-            let tap = take.tap.map(|make| make(number));
-            let seen = Receiver::on(&measure, take.link);
-            if !facts.iter().any(|of| of.0 == port) {
-                return Receiving::new(port, queue, seen, take.filter, tap).by(common).from(start);
-            }
-            // Where nothing but flows is, their own figures say more than a measurement.
-            let measured = !plan.only_flows();
-            let counting = Measure { count_only: true, ..Measure::default() };
-            let seen = if measured { seen } else { Receiver::on(&counting, take.link) };
-            let receiving = Receiving::new(port, queue, seen, take.filter, tap);
-            receiving.by(common).from(start).claimed(measured)
+            let hosts = facts.iter().any(|of| of.0 == port);
+            let sinks = sink::list(&plan, &settings, clock, (port, number), hosts);
+            Receiving::new(port, queue, sinks, hosts)
         };
         Worker {
             index,
@@ -565,7 +546,7 @@ impl Orders {
 
 /// The key that signatures of frames to be measured have; `None`: nothing that is signed is sent,
 /// and frames of any run are measured.
-fn expected_key(plan: &Plan) -> Option<u16> {
+pub(crate) fn expected_key(plan: &Plan) -> Option<u16> {
     (!plan.streams.is_empty()).then_some(plan.key)
 }
 
@@ -743,8 +724,7 @@ impl Running {
         let mut all = None::<ReceivedFlows>;
         for from in (0..most).step_by(FLOWS_AT_ONCE) {
             let wanted = FLOWS_AT_ONCE.min(most - from);
-            let parts = self.ask(|reply| Message::Flows(from, wanted, reply));
-            let parts: Vec<QueueFlows> = parts.into_iter().flatten().collect();
+            let parts: Vec<QueueFlows> = self.show(&(from as u32..(from + wanted) as u32));
             let more = parts.iter().any(|part| part.total > from + wanted);
             if parts.is_empty() {
                 break;
@@ -766,7 +746,8 @@ impl Running {
         all
     }
 
-    /// What sources have to show of their records with these numbers: those that show a `T`.
+    /// What sources and sinks have to show of their records with these numbers: those that show a
+    /// `T`.
     pub fn show<T: Any>(&self, records: &Range<u32>) -> Vec<T> {
         let shown = self.ask(|reply| Message::Show(records.clone(), reply));
         shown.into_iter().flatten().filter_map(of_type).collect()

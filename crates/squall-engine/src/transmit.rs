@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
+    ops::Range,
     sync::Arc,
 };
 
@@ -20,32 +21,32 @@ use squall_units::{FCS_LEN, Nanos, Picos, TxMeta};
 use crate::{
     Clock, PortTx, StreamTx,
     groups::{Groups, Membership},
-    source::{Budget, Member, Outlets, Turn},
+    source::{Budget, Member, Outlet, Outlets, Turn},
     wheel::{Entry, Wheel},
 };
 
-/// Frames counted one by one when time is up and their law has no closed form.
+/// Limit on counting frames one by one when time is up and their law has no closed form.
 pub(crate) const MOST_COUNTED: u64 = 10_000_000;
 
-/// Late frames of a stream skipped before the worker looks at its mailbox again.
+/// Late frames of a stream skipped before the worker checks its mailbox again.
 const MOST_SKIPPED: u64 = 1 << 20;
 
-/// Streams up to here have a departure histogram of their own.
+/// Up to this number, streams have a departure histogram each.
 const MOST_HISTOGRAMS: usize = 256;
 
-/// Picoseconds. Behind by more than this, streams send what they owe in runs of up to [`IN_A_ROW`]
-/// frames: instants are lost anyway, and going from stream to stream for each frame would cost
-/// several times as much. Nearer to schedule, on virtual time, and where a count ends the run, so
-/// that its frames are the same on any machine, they leave in the exact order of their instants.
-const FAR_BEHIND: u64 = 100_000_000;
+/// Picoseconds. When later than this, streams send in runs of up to [`IN_A_ROW`] frames:
+/// their instants are lost anyway, and switching streams for each frame would cost several times as
+/// much. Nearer to schedule, on virtual time, and where a count ends the run (its frames must be
+/// the same on any machine), frames leave in the exact order of their instants.
+const FAR_OVERDUE: u64 = 100_000_000;
 const IN_A_ROW: usize = 16;
 
-/// Picoseconds behind the end of the run in which frames that were due before it may still leave:
-/// more than a hiccup of the machine takes, and not enough to stretch a run that asks for more than
-/// the port takes.
+/// Picoseconds after the end of the run in which frames that were due before it may still leave:
+/// longer than a hiccup of the machine, too short to stretch a run that asks for more than the port
+/// takes.
 pub(crate) const OVERTIME: u64 = 100_000_000_000;
 
-/// Why frames did not leave that were due while the link was down.
+/// Reason of frames that did not leave because the link was down.
 pub(crate) const LINK_DOWN: &str = "link_down";
 
 /// A worker's share of a stream: its number in the plan, the stream, the first frame, the distance
@@ -54,11 +55,13 @@ pub(crate) type Share = (u32, Arc<PlanStream>, u64, u64);
 
 pub(crate) struct Transmitter {
     out: Member,
-    /// The link was not up at the last turn.
+    /// The link was down at the last turn.
     down: bool,
     clock: Clock,
-    /// Frames handed over at once.
+    /// Most frames per hand-over.
     limit: usize,
+    /// The port reads the due instant of each frame.
+    instants: bool,
     senders: Vec<Sender>,
     wheel: Wheel,
     /// Streams without gaps, taking turns.
@@ -67,40 +70,42 @@ pub(crate) struct Transmitter {
     batch: u64,
     hand: Box<Hand>,
     blocked: Blocked,
-    /// Frames are paced by the port's clock; otherwise they leave as soon as they are due.
+    /// Frames follow the port's clock; otherwise they leave as soon as they are due.
     paced: bool,
     audit: Audit,
-    /// With many streams there is one departure histogram for all: one each would push the streams
-    /// out of the cache.
+    /// One departure histogram for all streams: with many streams, one each would evict the streams
+    /// from the cache.
     shared_errors: bool,
-    /// The run's time was up before all that was due had left.
+    /// Time was up before all due frames had left.
     overdue: bool,
-    /// Streams that others wait for, by number; and those of them that have ended and are not told,
-    /// with the ends of their schedules.
+    /// Numbers of the streams that others wait for; and those of them that ended and are not yet
+    /// reported, with the ends of their schedules.
     awaited: Arc<HashSet<u32>>,
     ended: Vec<(u32, Picos)>,
     pub counters: PortTx,
-    /// Time is up, or everything is sent, or the port is gone.
+    /// Time is up, everything is sent, or the port is gone.
     pub done: bool,
 }
 
-/// The batch at hand: filled, and as far as `done` sent.
+/// The current batch: filled, and sent up to `done`.
 struct Hand {
     runs: Vec<InRow>,
-    /// See [`Hand::due`]. `u64::MAX`: never was due, left as soon as it could.
+    /// See [`Hand::due`].
     due: [u64; BATCH],
     len: [u32; BATCH],
     prints: [Fingerprint; BATCH],
+    /// Departure errors, collected for a histogram.
+    errors: [u64; BATCH],
     filled: usize,
     done: usize,
 }
 
-/// Since when a port has taken no frames though some were at hand.
+/// Since when a port has refused the frames of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Blocked(Option<Nanos>);
 
 impl Blocked {
-    /// What was tried at `now` went through, or was `blocked`.
+    /// Records an attempt at `now`, which went through or was `blocked`.
     #[inline]
     pub fn note(&mut self, now: Nanos, blocked: bool, counters: &mut PortTx) {
         if let Some(since) = self.0 {
@@ -110,22 +115,31 @@ impl Blocked {
     }
 }
 
-/// Frames in a row of one stream.
+/// Consecutive frames of one stream.
 #[derive(Clone, Copy)]
 struct InRow {
     stream: u32,
-    /// The first slot, and that behind the last.
+    /// The first slot, and the one after the last.
     begin: usize,
     end: usize,
-    /// Due at equal distances: the first and the last instant say it all.
-    even: bool,
+    due: Due,
+}
+
+/// The instants of a row, in [`Hand::due`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Due {
+    /// None: the frames have no gaps.
+    AtOnce,
+    /// The first and the last, with equal distances in between.
+    Evenly,
+    Each,
 }
 
 impl Hand {
-    /// When the frame in slot `i` of `row` was due; picoseconds.
+    /// When the frame in slot `i` of `row`, which has instants, was due; picoseconds.
     #[inline]
     fn due(&self, row: InRow, i: usize) -> u64 {
-        if !row.even || i == row.begin || i + 1 == row.end {
+        if row.due == Due::Each || i == row.begin || i + 1 == row.end {
             return self.due[i];
         }
         let (first, last) = (self.due[row.begin], self.due[row.end - 1]);
@@ -134,12 +148,12 @@ impl Hand {
     }
 }
 
-/// A stream, or a worker's share of it. What each frame needs comes first: with thousands of
-/// streams, every cache line is one more to wait for.
+/// A stream, or a worker's share of it. Fields that each frame needs come first: with thousands of
+/// streams, every further cache line is another miss.
 #[repr(C, align(64))]
 struct Sender {
     timeline: Timeline,
-    /// Octets without FCS, if all frames have as many; else 0.
+    /// Octets without FCS if all frames have the same length; else 0.
     fixed_len: u32,
     generation: u32,
 
@@ -147,23 +161,24 @@ struct Sender {
     program: Arc<Program>,
     cursor: Cursor,
     number: u32,
-    /// Frames of other workers between ours have to be gone through.
+    /// Frames of other workers lie between the frames of this one and must be walked over.
     walk: bool,
     late: Late,
     active: bool,
-    /// For good: nothing starts it again.
+    /// Permanently: nothing starts it again.
     removed: bool,
-    /// From here on nothing of it is due; picoseconds.
+    /// Frames are due before this instant only; picoseconds.
     until: u64,
-    /// For the end of something else; and something else for its end, which it has not told yet.
+    /// Whether it waits for the end of another part; and whether another waits for its end, which
+    /// is not yet reported.
     waits: bool,
     awaited: bool,
 
-    /// Index in the stream of the next frame to be scheduled, and the distance to the one after.
+    /// Index in the stream of the next frame to schedule, and the distance to the one after.
     next: u64,
     by: u64,
-    /// Frames on the wire, and their octets with FCS, for each that is filled: above 1 where they
-    /// are cut. Octets of frames of several lengths are not here.
+    /// Frames on the wire, and their octets with FCS, per filled frame: above 1 if it is cut into
+    /// segments. Does not cover octets of frames of several lengths.
     weight: u32,
     wire_octets: u32,
     packets: u64,
@@ -174,7 +189,7 @@ struct Sender {
     plan: Arc<PlanStream>,
     first: u64,
     paused: Option<Picos>,
-    /// By how much the schedule was moved because frames were late.
+    /// By how much the schedule moved because frames were late.
     stretched: Picos,
     arrows_taken: u64,
     not_sent: BTreeMap<&'static str, u64>,
@@ -182,13 +197,14 @@ struct Sender {
 }
 
 impl Transmitter {
-    /// `limit`: frames handed over at once.
+    /// `limit`: most frames per hand-over.
     pub fn new(port: usize, out: Member, clock: Clock, limit: usize, fingerprint: bool) -> Self {
         Self {
             out,
             down: false,
             clock,
             limit: limit.clamp(1, BATCH),
+            instants: true,
             senders: Vec::new(),
             wheel: Wheel::new(0, 0.0),
             unpaced: VecDeque::new(),
@@ -199,6 +215,7 @@ impl Transmitter {
                 due: [0; BATCH],
                 len: [0; BATCH],
                 prints: [Fingerprint::default(); BATCH],
+                errors: [0; BATCH],
                 filled: 0,
                 done: 0,
             }),
@@ -218,12 +235,12 @@ impl Transmitter {
         }
     }
 
-    /// Others wait for these streams, here or elsewhere.
+    /// Sets the streams that other parts, on this or another worker, wait for.
     pub fn await_ends(&mut self, awaited: Arc<HashSet<u32>>) {
         self.awaited = awaited;
     }
 
-    /// What others wait for and has ended since the last turn.
+    /// Reports streams that ended since the last turn and that others wait for.
     #[inline]
     pub fn tell_ends(&mut self, turn: &mut Turn<'_>) {
         if !self.ended.is_empty() || (self.done && !self.awaited.is_empty()) {
@@ -235,18 +252,18 @@ impl Transmitter {
     fn tell_all_ends(&mut self, turn: &mut Turn<'_>) {
         let now = if self.clock == Clock::Virtual { Picos(0) } else { turn.at() };
         if self.done {
-            // Nothing more comes of any of them.
+            // No stream here sends anything after this.
             for s in self.senders.iter_mut().filter(|s| s.awaited) {
                 s.awaited = false;
                 self.ended.push((s.number, s.timeline.end()));
             }
         }
         let ended = self.ended.drain(..);
-        // What a stall has moved is behind the end of the schedule.
+        // A stall moves frames past the end of the schedule.
         turn.ended.extend(ended.map(|(number, at)| (Part::Stream(number as usize), at.max(now))));
     }
 
-    /// What the stream waited for ended at `at`.
+    /// Starts the stream, whose predecessor ended at `at`.
     pub fn begin(&mut self, number: u32, at: Picos) {
         let Some(i) = self.find(number).filter(|&i| self.senders[i].waits) else { return };
         let s = &mut self.senders[i];
@@ -264,6 +281,7 @@ impl Transmitter {
             .filter_map(|s| Some(s.1.asked_pps? / f64::from(s.1.program.segments()) / s.3 as f64))
             .sum();
         self.wheel = Wheel::new(streams.len(), pps);
+        self.instants = self.clock == Clock::Virtual || outlets.of(self.out).reads_due();
         self.shared_errors = streams.len() > MOST_HISTOGRAMS;
         for (number, plan, first, by) in streams {
             let i = self.take(number, plan, first, by);
@@ -274,8 +292,8 @@ impl Transmitter {
         self.keep_to_rates(outlets);
     }
 
-    /// How much may follow at once after a stall, and what is too much of it, is by the rate at
-    /// which all streams send together.
+    /// Sets the allowance after a stall, and the limit of the audit, from the sum of the streams'
+    /// rates.
     fn keep_to_rates(&mut self, outlets: &mut Outlets) {
         let rates = self.senders.iter().filter(|s| !s.removed);
         let rates = rates.map(|s| s.plan.fastest_pps() / s.by as f64);
@@ -289,8 +307,8 @@ impl Transmitter {
         let program = plan.program.clone();
         let late =
             |wanted: Late| plan.late == wanted || self.senders.iter().any(|s| s.late == wanted);
-        // Streams of a port move together, as their order is part of the schedule; one that catches
-        // up hurries all.
+        // Streams of a port move together, because their order is part of the schedule; one stream
+        // that catches up therefore makes all of them catch up.
         self.paced = late(Late::Smooth) && !late(Late::CatchUp) && self.clock != Clock::Virtual;
         self.senders.push(Sender {
             cursor: program.cursor(first, by, number + 1),
@@ -326,8 +344,8 @@ impl Transmitter {
         self.senders.len() - 1
     }
 
-    /// A stream added while running: begins at `now` plus its start delay, or waits for another's
-    /// `next`.
+    /// Adds a stream to a running worker: it begins at `now` plus its start delay, or waits for
+    /// another's `next`.
     pub fn add(&mut self, number: u32, plan: Arc<PlanStream>, now: Picos, outlets: &mut Outlets) {
         let i = self.take(number, plan, 0, 1);
         self.keep_to_rates(outlets);
@@ -337,7 +355,7 @@ impl Transmitter {
         }
     }
 
-    /// Starts stream `i` (by place here), `at` plus its start delay.
+    /// Starts stream `i` (an index here) at `at` plus its start delay.
     fn start(&mut self, i: usize, at: Picos) {
         let s = &mut self.senders[i];
         if s.active {
@@ -361,7 +379,7 @@ impl Transmitter {
     fn enqueue(&mut self, i: usize) {
         let s = &mut self.senders[i];
         match s.due() {
-            // It has paused until its end.
+            // It was paused past its end.
             None if s.active && s.timeline.due().is_some() => {
                 s.active = false;
                 if std::mem::take(&mut s.awaited) {
@@ -375,18 +393,18 @@ impl Transmitter {
         }
     }
 
-    /// Whether stream `number` is here.
+    /// The index of stream `number`.
     fn find(&self, number: u32) -> Option<usize> {
         self.senders.iter().position(|s| s.number == number)
     }
 
-    /// Takes the stream out of every queue; entries in the wheel become stale.
+    /// Removes the stream from every queue; its entries in the wheel become stale.
     fn dequeue(&mut self, i: usize) {
         self.senders[i].generation += 1;
         self.unpaced.retain(|&u| u as usize != i);
     }
 
-    /// A stream that waits for another's `next` is held then.
+    /// Pauses a stream, or all. A stream that another's `next` starts meanwhile is held too.
     pub fn pause(&mut self, number: Option<u32>, now: Picos) {
         for i in 0..self.senders.len() {
             let s = &mut self.senders[i];
@@ -424,16 +442,17 @@ impl Transmitter {
         }
     }
 
-    /// From the next gap on; a stream that had no gaps gets its first now.
+    /// Changes the gap from the next frame on; a stream without gaps gets its first gap now.
     pub fn set_rate(&mut self, number: u32, gap: Gap, now: Picos, outlets: &mut Outlets) {
         let Some(i) = self.find(number) else { return };
         let was_unpaced = self.senders[i].timeline.is_unpaced();
         let s = &mut self.senders[i];
-        // What starts again, starts at the new rate.
+        // A stream that starts again uses the new rate.
         Arc::make_mut(&mut s.plan).gap = gap;
         let gap = match gap {
             Gap::PerFrame { .. } if !s.walk => gap.times(s.by),
-            // Gaps now depend on the frames between ours, and so does the end.
+            // Gaps now depend on the frames in between, which other workers send, and so does the
+            // end.
             Gap::PerOctet { .. } if !s.walk && s.by > 1 => {
                 s.walk = true;
                 s.timeline.set_left(s.plan.pattern.packets.saturating_sub(s.next));
@@ -443,7 +462,7 @@ impl Transmitter {
         };
         s.timeline.set_gap(gap);
         if s.active && (was_unpaced || s.timeline.is_unpaced()) {
-            // A paused stream begins when it is resumed.
+            // A paused stream begins on resume.
             s.timeline.restart(s.paused.unwrap_or(now));
             self.dequeue(i);
             self.enqueue(i);
@@ -451,7 +470,7 @@ impl Transmitter {
         self.keep_to_rates(outlets);
     }
 
-    /// When something is to be done next; `None`: never, as it stands, or when the link is up again.
+    /// When to act next; `None`: never, or when the link is up again.
     pub fn next_due(&mut self, outlets: &Outlets, end: Picos) -> Option<Picos> {
         if !outlets.of(self.out).is_up() {
             return None;
@@ -460,21 +479,21 @@ impl Transmitter {
         Some(if self.paced { Picos(outlets.of(self.out).real(due.0)) } else { due })
     }
 
-    /// Says what the earliest frame is that has not left, and when it was due.
+    /// Reports when the earliest unsent frame was due.
     pub fn owe(&mut self, outlets: &mut Outlets) {
         if !self.paced || self.done || self.down {
             return;
         }
         let at = self.hand.done;
         let row = self.hand.runs.iter().find(|row| (row.begin..row.end).contains(&at));
+        let row = row.filter(|row| at < self.hand.filled && row.due != Due::AtOnce);
         let first = row.map(|row| self.hand.due(*row, at));
-        let first = first.filter(|&due| at < self.hand.filled && due != u64::MAX);
         if let Some(due) = first.into_iter().chain(self.earliest()).min() {
             outlets.owe(self.out, due);
         }
     }
 
-    /// When the earliest frame that is not at hand is due.
+    /// When the earliest frame that is not in the batch is due.
     #[inline]
     fn earliest(&mut self) -> Option<u64> {
         let senders = &self.senders;
@@ -498,7 +517,7 @@ impl Transmitter {
         (len.len() as u64, len.iter().map(|len| u64::from(len + FCS_LEN)).sum())
     }
 
-    /// One round: what is at hand and what is due; whether frames moved.
+    /// One round: sends the rest of the batch, then due frames. Returns whether frames moved.
     pub fn turn(&mut self, turn: &mut Turn<'_>, scratch: &mut Scratch) -> bool {
         let (now, at) = (turn.now, turn.at());
         let end = turn.budget.end;
@@ -518,11 +537,11 @@ impl Transmitter {
         }
         let horizon = match self.clock {
             Clock::Real(start) if now < start => {
-                // It may be stopped long before.
+                // A command or a budget may end the run long before its start.
                 self.done |= turn.budget.is_spent();
                 return false;
             }
-            Clock::Real(_) => self.schedule_at(at, turn.outlets).min(end.0.saturating_sub(1)),
+            Clock::Real(_) => self.horizon(at, turn.outlets).min(end.0.saturating_sub(1)),
             Clock::Virtual => end.min(turn.until).0.saturating_sub(1),
         };
         if self.wheel.bound() > horizon && self.unpaced.is_empty() {
@@ -539,14 +558,14 @@ impl Transmitter {
         true
     }
 
-    /// How far the schedule is at `at`.
+    /// Traffic time at `at`.
     #[inline]
-    fn schedule_at(&self, at: Picos, outlets: &Outlets) -> u64 {
+    fn horizon(&self, at: Picos, outlets: &Outlets) -> u64 {
         if self.paced { outlets.of(self.out).traffic(at.0) } else { at.0 }
     }
 
-    /// What becomes due while the link is down does not leave, and not in a burst when it is up
-    /// again; streams without gaps wait. Whether it is down.
+    /// Skips frames that become due while the link is down, so that they do not leave in a burst
+    /// when it is up again; streams without gaps wait. Returns whether the link is down.
     #[cold]
     fn wait_for_link(&mut self, turn: &mut Turn<'_>) -> bool {
         let (now, at) = (turn.now, turn.at());
@@ -558,20 +577,20 @@ impl Transmitter {
             self.done = true;
             return true;
         }
-        let paced = |row: &InRow| row.end > self.hand.done && self.hand.due[row.begin] != u64::MAX;
+        let paced = |row: &InRow| row.end > self.hand.done && row.due != Due::AtOnce;
         if self.hand.runs.iter().any(paced) {
             let (packets, octets) =
                 (self.hand.done..self.hand.filled).fold((0, 0), |(packets, octets), i| {
                     let weight = u64::from(self.sender_of(i).weight);
                     (packets + weight, octets + u64::from(self.hand.len[i] + FCS_LEN))
                 });
-            // They are no part of what a run that ends by a count has sent.
+            // They do not count toward the end of a run that ends by a count.
             turn.budget.packets = turn.budget.packets.saturating_add(packets);
             turn.budget.octets = turn.budget.octets.saturating_add(octets);
             self.drop_hand(turn.outlets, LINK_DOWN);
         }
         let begun = !matches!(self.clock, Clock::Real(start) if now < start);
-        let horizon = self.schedule_at(at, turn.outlets).min(turn.budget.end.0.saturating_sub(1));
+        let horizon = self.horizon(at, turn.outlets).min(turn.budget.end.0.saturating_sub(1));
         let mut given_up = 0;
         while begun
             && given_up < MOST_SKIPPED
@@ -598,7 +617,7 @@ impl Transmitter {
     }
 
     fn finish_if_over(&mut self, at: Picos, budget: &Budget) {
-        // What was due in time may still leave, up to OVERTIME.
+        // Frames that were due in time may still leave, up to OVERTIME.
         let time_is_up = self.clock != Clock::Virtual
             && at >= budget.end
             && self.wheel.next_due().is_none_or(|due| due >= budget.end.0);
@@ -609,7 +628,7 @@ impl Transmitter {
         }
     }
 
-    /// Whether the port was full and lent no slots.
+    /// Returns whether the port was full and lent no slots.
     fn schedule_and_fill(
         &mut self,
         turn: &mut Turn<'_>,
@@ -623,14 +642,13 @@ impl Transmitter {
         self.groups.clear();
         self.batch += 1;
         let most = self.limit.min(usize::try_from(budget.packets).unwrap_or(usize::MAX));
-        let mut lag = 0;
-        if self.paced {
-            let outlet = outlets.of(self.out);
+        let mut traffic = at.0;
+        if self.paced
+            && let Some(due) = self.earliest()
+        {
             // The earliest due entry bounds the backlog.
-            if let Some(due) = self.earliest() {
-                horizon = horizon.min(outlet.horizon(at.0, due));
-            }
-            lag = outlet.lag(at.0);
+            traffic = outlets.of(self.out).horizon(at.0, due);
+            horizon = horizon.min(traffic);
         }
         let batch = outlets.lend(self.out, most);
         let full = batch.is_empty() && most > 0;
@@ -648,7 +666,7 @@ impl Transmitter {
                 continue;
             }
             if matches!(s.late, Late::Drop | Late::Stretch) {
-                let skipped = s.catch_up(Picos(at.0.saturating_sub(lag)), horizon);
+                let skipped = s.catch_up(Picos(traffic), horizon);
                 if skipped > 0 {
                     *self.counters.not_sent.entry("late").or_default() +=
                         skipped * u64::from(s.weight);
@@ -663,34 +681,35 @@ impl Transmitter {
             let (bound, most_in_a_row) = match self.clock {
                 Clock::Real(_)
                     if !budget.is_counted()
-                        && horizon.saturating_sub(entry.due) > FAR_BEHIND
+                        && horizon.saturating_sub(entry.due) > FAR_OVERDUE
                         && self.wheel.bound() != u64::MAX =>
                 {
-                    (horizon - FAR_BEHIND, IN_A_ROW)
+                    (horizon - FAR_OVERDUE, IN_A_ROW)
                 }
                 _ => (self.wheel.bound().min(horizon.saturating_add(1)), BATCH),
             };
-            let (count, even) = s.schedule_run(
+            let (count, due) = s.schedule_run(
                 bound,
                 most_in_a_row.min(most - n),
                 budget,
                 &mut self.hand,
                 &mut batch.meta[n..],
                 n,
-                self.clock,
+                self.instants.then_some(self.clock),
             );
             n += count;
-            self.hand.runs.push(InRow { stream: entry.stream, begin: first, end: n, even });
+            self.hand.runs.push(InRow { stream: entry.stream, begin: first, end: n, due });
             self.groups.add(self.batch, &mut s.member, entry.stream, first, count);
             Self::go_on(&mut self.senders, &mut self.wheel, &mut self.ended, i);
             if let (Clock::Virtual, Some((_, end))) = (self.clock, self.ended.last()) {
-                // From there on another may be due before ours.
+                // Another stream may be due before this one from there on.
                 horizon = horizon.min(end.0.saturating_sub(1));
             }
         }
         let turns = self.unpaced.len();
         for _ in 0..turns {
-            // Looked at before it is taken: what is taken and not sent would be forgotten.
+            // Checked before the stream is popped: a popped stream that sends nothing would be
+            // lost.
             if n == most || at >= budget.end || budget.packets == 0 {
                 break;
             }
@@ -705,9 +724,11 @@ impl Transmitter {
             let first = n;
             let quota = (most / turns).max(1).min(most - n);
             n += s.schedule_unpaced(at, quota, budget, &mut self.hand, &mut batch.meta[n..], n);
-            batch.meta[first..n].iter_mut().for_each(|m| m.due = now);
+            if self.instants {
+                batch.meta[first..n].iter_mut().for_each(|m| m.due = now);
+            }
             if n > first {
-                self.hand.runs.push(InRow { stream, begin: first, end: n, even: false });
+                self.hand.runs.push(InRow { stream, begin: first, end: n, due: Due::AtOnce });
                 self.groups.add(self.batch, &mut s.member, stream, first, n - first);
             }
             if s.timeline.end() <= at && s.timeline.due().is_some() {
@@ -737,7 +758,7 @@ impl Transmitter {
         full
     }
 
-    /// Behind a frame: back into the wheel, or the stream has ended and the one it names begins.
+    /// After a frame: pushes the stream into the wheel again, or ends it and starts its successor.
     fn go_on(senders: &mut [Sender], wheel: &mut Wheel, ended: &mut Vec<(u32, Picos)>, i: usize) {
         let s = &mut senders[i];
         if let Some(due) = s.due() {
@@ -794,7 +815,7 @@ impl Transmitter {
         }
     }
 
-    /// The port has taken the next `sent` frames, between `before` and `after`.
+    /// Counts the next `sent` frames, which the port took between `before` and `after`.
     #[inline]
     fn credit(&mut self, sent: usize, before: Nanos, after: Nanos, outlets: &mut Outlets) {
         let (from, to) = (self.hand.done, self.hand.done + sent);
@@ -802,22 +823,24 @@ impl Transmitter {
         if sent == 0 {
             return;
         }
-        // Frames of one hand-over left one after the other: each is given its share of the time it
-        // took.
+        // Frames of one hand-over left one after the other: each gets an equal share of its
+        // duration.
         let (first, took) = (self.clock.since_start(before).0, self.clock.since_start(after).0);
         let each = (took - first) / sent as u64;
         let virtual_time = self.clock == Clock::Virtual;
-        // When slot `i` had left.
+        // When the frame in slot `i` had left.
         let left = |i: usize| first + each * (i + 1 - from) as u64;
         let (mut packets_of_all, mut octets_of_all) = (0, 0);
+        // Frames of streams without gaps.
+        let (mut packets_at_once, mut octets_at_once) = (0, 0);
         let outlet = outlets.of_mut(self.out);
         let lag = if self.paced { outlet.lag(took) } else { 0 };
         let mut longest = 0;
-        let mut errors = [0; BATCH];
         let mut late = 0;
-        // Of what has an instant: the first frame's, and the last one's.
+        // The earliest and the latest due instant of frames that have one.
         let (mut oldest, mut newest) = (u64::MAX, 0);
-        for &row in &self.hand.runs {
+        for row in 0..self.hand.runs.len() {
+            let row = self.hand.runs[row];
             let (begin, end) = (row.begin.max(from), row.end.min(to));
             if begin >= end {
                 continue;
@@ -835,11 +858,19 @@ impl Transmitter {
                     u64::from(s.wire_octets) * count
                 }
             };
-            let (first_due, last_due) = (self.hand.due(row, begin), self.hand.due(row, end - 1));
-            if !virtual_time && first_due != u64::MAX {
+            let packets = count * u64::from(s.weight);
+            let (mut first_due, mut last_due) = (took, took);
+            if row.due == Due::AtOnce {
+                packets_at_once += packets;
+                octets_at_once += octets;
+            } else {
+                (first_due, last_due) = (self.hand.due(row, begin), self.hand.due(row, end - 1));
+            }
+            if !virtual_time && row.due != Due::AtOnce {
                 (oldest, newest) = (oldest.min(first_due), newest.max(last_due));
                 let (a, b) = (left(begin), left(end - 1));
-                if !self.shared_errors && row.even && a >= first_due && b >= last_due {
+                let even = row.due == Due::Evenly && a >= first_due && b >= last_due;
+                if even && !self.shared_errors {
                     s.departure_error.record_evenly(
                         (a - first_due) / 1000,
                         (b - last_due) / 1000,
@@ -847,29 +878,14 @@ impl Transmitter {
                     );
                 } else {
                     for i in begin..end {
-                        errors[late] = left(i).saturating_sub(self.hand.due(row, i)) / 1000;
+                        let error = left(i).saturating_sub(self.hand.due(row, i)) / 1000;
+                        self.hand.errors[late] = error;
                         late += 1;
                     }
                     if !self.shared_errors {
-                        s.departure_error.record_all(&errors[..late]);
+                        s.departure_error.record_all(&self.hand.errors[..late]);
                         late = 0;
                     }
-                }
-            }
-            let packets = count * u64::from(s.weight);
-            if virtual_time {
-                // Nothing is late.
-            } else if first_due == u64::MAX {
-                outlet.audit_due(took, packets, octets);
-            } else if bin(first_due + lag) == bin(last_due + lag) {
-                outlet.audit_due(first_due + lag, packets, octets);
-            } else {
-                for i in begin..end {
-                    let octets = match s.fixed_len {
-                        0 => self.hand.len[i] + FCS_LEN,
-                        _ => s.wire_octets,
-                    };
-                    outlet.audit_due(self.hand.due(row, i) + lag, s.weight.into(), octets.into());
                 }
             }
             if s.weight > 1 {
@@ -888,15 +904,25 @@ impl Transmitter {
             self.counters.last = s.last_left;
         }
         if late > 0 {
-            self.counters.departure_error.record_all(&errors[..late]);
-        }
-        if oldest != u64::MAX {
-            self.audit.left_in_row((first, oldest), (took, newest), packets_of_all);
-            if self.paced {
-                outlet.left(took, lag, oldest);
-            }
+            self.counters.departure_error.record_all(&self.hand.errors[..late]);
         }
         if !virtual_time {
+            if packets_at_once > 0 {
+                outlet.audit_due(took, packets_at_once, octets_at_once);
+            }
+            if oldest != u64::MAX {
+                self.audit.left_in_row((first, oldest), (took, newest), packets_of_all);
+                if self.paced {
+                    outlet.left(took, lag, oldest);
+                }
+                if bin(oldest + lag) == bin(newest + lag) {
+                    let (packets, octets) =
+                        (packets_of_all - packets_at_once, octets_of_all - octets_at_once);
+                    outlet.audit_due(oldest + lag, packets, octets);
+                } else {
+                    Self::audit_each(&self.hand, &self.senders, from..to, lag, outlet);
+                }
+            }
             outlet.audit_left(took, packets_of_all, octets_of_all, longest);
         }
         self.counters.packets += packets_of_all;
@@ -906,8 +932,29 @@ impl Transmitter {
         }
     }
 
-    /// The next frame at hand does not leave; of a GSO frame, what has not left yet. How many
-    /// frames that are.
+    /// Audits the frames in `slots` that have instants, which lie in several bins.
+    #[cold]
+    fn audit_each(
+        hand: &Hand,
+        senders: &[Sender],
+        slots: Range<usize>,
+        lag: u64,
+        outlet: &mut Outlet,
+    ) {
+        for row in hand.runs.iter().filter(|row| row.due != Due::AtOnce) {
+            let s = &senders[row.stream as usize];
+            for i in row.begin.max(slots.start)..row.end.min(slots.end) {
+                let octets = match s.fixed_len {
+                    0 => hand.len[i] + FCS_LEN,
+                    _ => s.wire_octets,
+                };
+                outlet.audit_due(hand.due(*row, i) + lag, s.weight.into(), octets.into());
+            }
+        }
+    }
+
+    /// Drops the next frame of the batch; of a GSO frame, the part that has not left. Returns the
+    /// number of frames dropped.
     fn drop_next(&mut self, outlets: &Outlets, reason: &'static str) -> u64 {
         let i = self.hand.done;
         let cut = self.sender_of(i).program.cut();
@@ -925,14 +972,14 @@ impl Transmitter {
         missing
     }
 
-    /// The stream that slot `i` of the batch at hand belongs to.
+    /// The stream of slot `i` of the batch.
     fn sender_of(&mut self, i: usize) -> &mut Sender {
         let row = self.hand.runs.iter().find(|r| (r.begin..r.end).contains(&i));
         let stream = row.expect("every slot at hand was put into a row").stream;
         &mut self.senders[stream as usize]
     }
 
-    /// Slot `i` of the batch at hand does not leave.
+    /// Counts the frame in slot `i` of the batch as not sent.
     fn not_sent(&mut self, i: usize, reason: &'static str) {
         let s = self.sender_of(i);
         let weight = u64::from(s.weight);
@@ -951,10 +998,10 @@ impl Transmitter {
         self.hand.done = self.hand.filled;
     }
 
-    /// All is sent, until streams are added: what is at hand gets one more chance, what was due
-    /// before `end` and is not sent is counted.
+    /// Ends sending until streams are added: retries the batch once, and counts frames that were
+    /// due before `end` and are not sent.
     pub fn settle(&mut self, turn: &mut Turn<'_>, end: Picos) {
-        // Again behind a frame that the port refuses.
+        // Repeated after a frame that the port refuses.
         while self.hand.done < self.hand.filled && self.counters.error.is_none() && self.send(turn)
         {
         }
@@ -965,7 +1012,8 @@ impl Transmitter {
         for s in &mut self.senders {
             if s.active && s.paused.is_none() && !s.timeline.is_unpaced() {
                 let late = s.due_before(until);
-                // A run that is stopped from outside may leave one frame that was due just then.
+                // A run that is stopped from outside may leave one frame that was due at that
+                // moment.
                 if late > u64::from(!self.overdue) {
                     let late = late * u64::from(s.weight);
                     *self.counters.not_sent.entry("late").or_default() += late;
@@ -977,22 +1025,22 @@ impl Transmitter {
         self.done = true;
     }
 
-    /// The end of the run: what was sent is to be out.
+    /// Waits until sent frames are out.
     pub fn close(&mut self, outlets: &mut Outlets) {
         let result = outlets.of_mut(self.out).finish();
-        // What waits in a device without a link waits for ever.
+        // Frames in a device without a link never leave it: that is not an error of the run.
         if let Err(error) = result.or_else(|error| if self.down { Ok(()) } else { Err(error) }) {
             self.counters.error.get_or_insert(error.to_string());
         }
     }
 
-    /// The port's counters, with how its schedule was kept.
+    /// The port's counters, including how its schedule was kept.
     pub fn port(&self) -> PortTx {
         let pacing = Pacing::new(&self.audit);
         PortTx { pacing, ..self.counters.clone() }
     }
 
-    /// Counters of every stream here; without `full`, no histograms.
+    /// Counters of every stream here; without `full`, without histograms.
     pub fn streams(&self, full: bool) -> Vec<StreamTx> {
         let one = |s: &Sender| StreamTx {
             number: s.number,
@@ -1008,9 +1056,9 @@ impl Transmitter {
     }
 }
 
-/// Over the frames that other workers send, as far as the stream goes: behind its end a timeline
-/// cannot be moved.
-fn walk(timeline: &mut Timeline, sizes: &Sizes, frames: std::ops::Range<u64>) {
+/// Advances over frames that other workers send, up to the end of the stream: a timeline cannot
+/// advance past its end.
+fn walk(timeline: &mut Timeline, sizes: &Sizes, frames: Range<u64>) {
     for frame in frames {
         if timeline.due().is_none() {
             break;
@@ -1026,16 +1074,16 @@ impl Sender {
         self.timeline.due().filter(|due| due.0 < self.until)
     }
 
-    /// It begins `at` plus its start delay: when that is.
+    /// Sets its begin, `at` plus the start delay, and its end. Returns the begin.
     fn begin(&mut self, at: Picos) -> Picos {
         let begin = at.0.saturating_add(self.plan.start.0);
         self.until = self.plan.lasts.map_or(u64::MAX, |lasts| begin.saturating_add(lasts.0));
         Picos(begin)
     }
 
-    /// Takes frames in a row as long as they are due before `bound`, the first in any case, at most
-    /// `most`: lengths and due instants go to the batch, from slot `n` on. How many, and whether at
-    /// equal distances.
+    /// Takes consecutive frames that are due before `bound` (the first in any case), at most
+    /// `most`. Writes lengths and due instants to the batch, from slot `n` on. Returns their number
+    /// and how their instants are stored.
     #[inline]
     #[allow(clippy::too_many_arguments)]
     fn schedule_run(
@@ -1046,22 +1094,23 @@ impl Sender {
         hand: &mut Hand,
         meta: &mut [TxMeta],
         n: usize,
-        clock: Clock,
-    ) -> (usize, bool) {
+        instants: Option<Clock>,
+    ) -> (usize, Due) {
         let first = self.timeline.end().0;
         let bound = bound.min(self.until);
         let most = self.most(budget, most);
-        let len = self.fixed_len;
-        if let (u64::MAX, false) = (budget.octets, self.walk)
-            && let Some((count, last)) = self.timeline.run(bound, &mut meta[..most], |m, due| {
-                m.len = len;
+        let run = match instants {
+            _ if budget.octets != u64::MAX || self.walk => None,
+            None => self.timeline.run_at_once(bound, most),
+            Some(clock) => self.timeline.run(bound, &mut meta[..most], |m, due| {
                 m.due = clock.instant(Picos(due));
-            })
-        {
+            }),
+        };
+        if let Some((count, last)) = run {
             self.spend(budget, count);
             (hand.due[n], hand.due[n + count - 1]) = (first, last);
             self.take_lengths(&mut hand.len[n..n + count], meta);
-            return (count, true);
+            return (count, Due::Evenly);
         }
         let mut count = 0;
         while let Some(due) =
@@ -1069,15 +1118,17 @@ impl Sender {
         {
             let Some(len) = self.schedule(budget) else { break };
             meta[count].len = len;
-            meta[count].due = clock.instant(due);
+            if let Some(clock) = instants {
+                meta[count].due = clock.instant(due);
+            }
             hand.due[n + count] = due.0;
             hand.len[n + count] = len;
             count += 1;
         }
-        (count, false)
+        (count, Due::Each)
     }
 
-    /// As [`Sender::schedule_run`], for frames that leave as soon as they can, up to the end of a
+    /// As [`Sender::schedule_run`], for frames that leave as soon as possible, up to the end of a
     /// burst.
     #[inline]
     fn schedule_unpaced(
@@ -1089,17 +1140,16 @@ impl Sender {
         meta: &mut [TxMeta],
         n: usize,
     ) -> usize {
-        let count = match (budget.octets, self.walk) {
+        match (budget.octets, self.walk) {
             (u64::MAX, false) if self.timeline.is_steady() => {
                 let count = self.timeline.run_unpaced(at, self.most(budget, most));
                 self.spend(budget, count);
-                meta[..count].iter_mut().for_each(|m| m.len = self.fixed_len);
                 self.take_lengths(&mut hand.len[n..n + count], meta);
                 count
             }
             _ => {
                 let mut count = 0;
-                // The timeline moves on when a burst has ended and the next begins after a gap.
+                // The timeline moves on when a burst has ended and the next one begins after a gap.
                 while count < most
                     && self.timeline.left_in_burst() != 0
                     && (count == 0 || self.timeline.end() <= at)
@@ -1112,13 +1162,11 @@ impl Sender {
                 }
                 count
             }
-        };
-        hand.due[n..n + count].fill(u64::MAX);
-        count
+        }
     }
 
-    /// Frames that may be filled before `budget` is spent, at most `most`. The one that reaches it
-    /// is the last.
+    /// Frames that may be filled before `budget` is spent, at most `most`. The frame that reaches
+    /// the budget is the last.
     #[inline]
     fn most(&self, budget: &Budget, most: usize) -> usize {
         if self.weight == 1 || budget.packets == u64::MAX {
@@ -1134,8 +1182,7 @@ impl Sender {
         }
     }
 
-    /// Gives as many frames their lengths as there are in `lens`, and goes on behind them. One
-    /// length for all has been put into `meta` before.
+    /// Sets the length of as many frames as `lens` has entries, and advances past them.
     #[inline]
     fn take_lengths(&mut self, lens: &mut [u32], meta: &mut [TxMeta]) {
         match self.fixed_len {
@@ -1143,13 +1190,13 @@ impl Sender {
                 self.program.sizes().fill(self.next, self.by, lens);
                 meta.iter_mut().zip(&*lens).for_each(|(m, len)| m.len = *len);
             }
-            len => lens.fill(len),
+            len => meta.iter_mut().zip(&mut *lens).for_each(|(m, to)| (m.len, *to) = (len, len)),
         }
         self.next += self.by * lens.len() as u64;
     }
 
-    /// Takes the next frame from budget and timeline and gives its length; `None` when the budget
-    /// is spent.
+    /// Takes the next frame from budget and timeline. Returns its length; `None` if the budget is
+    /// spent.
     #[inline]
     fn schedule(&mut self, budget: &mut Budget) -> Option<u32> {
         let len = match self.fixed_len {
@@ -1172,15 +1219,16 @@ impl Sender {
         Some(len)
     }
 
-    /// How many frames of ours are due before `end` and not scheduled.
+    /// Number of frames of this share that are due before `end` and not scheduled.
     fn due_before(&self, end: Picos) -> u64 {
-        // Gone through frame by frame, a timeline has those of the other workers, too.
+        // Walked frame by frame, a timeline includes the frames of the other workers.
         let (step, share) = if self.walk { (1, self.by) } else { (self.by, 1) };
         let len = |k| self.program.sizes().at(self.next + k * step);
         self.timeline.due_before(end, len, MOST_COUNTED.saturating_mul(share)).div_ceil(share)
     }
 
-    /// Applies the policy for late frames; how many were skipped. If any was, look again.
+    /// Applies the policy for late frames. Returns the number skipped; if that is not 0, look
+    /// again.
     fn catch_up(&mut self, at: Picos, horizon: u64) -> u64 {
         let Some(due) = self.timeline.due() else { return 0 };
         let late = at.0.saturating_sub(due.0);
@@ -1193,12 +1241,12 @@ impl Sender {
             self.stretched.0 += late;
             return 0;
         }
-        // What is due behind the end of the run is not late.
+        // A frame due after the end of the run is not late.
         self.give_up_before(Picos((at.0 - gap).min(horizon.saturating_add(1))), "late")
     }
 
-    /// Leaves out the frames that are due before `bound`, for this reason: how many, at most
-    /// [`MOST_SKIPPED`].
+    /// Skips the frames that are due before `bound` and counts them under `reason`. Returns their
+    /// number, at most [`MOST_SKIPPED`].
     fn give_up_before(&mut self, bound: Picos, reason: &'static str) -> u64 {
         let mut skipped = 0;
         let bound = bound.min(Picos(self.until));

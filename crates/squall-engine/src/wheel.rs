@@ -1,17 +1,17 @@
-//! Which stream is due next: a calendar queue (Brown 1988). Exact order by (instant, stream);
-//! constant time with many streams, and with few a sorted handful.
+//! The stream that is due next: a calendar queue (Brown 1988). Exact order by (instant, stream);
+//! constant time with many streams, a short sorted list with few.
 
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, VecDeque},
 };
 
-/// Buckets; with the bucket width that [`Wheel::new`] chooses, ten thousand streams of one rate fit
-/// ahead of now.
+/// Buckets: with the bucket width of [`Wheel::new`], ten thousand streams of one rate fit into the
+/// time they cover.
 const BUCKETS: usize = 4096;
 const WORDS: usize = BUCKETS / 64;
-/// Streams up to here are kept in one sorted list: inserting moves a few entries within a cache
-/// line or two.
+/// Up to this number, streams are kept in one sorted list: inserting moves a few entries within one
+/// or two cache lines.
 const FEW: usize = 16;
 
 /// A stream with the instant at which its next frame is due.
@@ -20,7 +20,7 @@ pub struct Entry {
     /// Picoseconds since the start of the run.
     pub due: u64,
     pub stream: u32,
-    /// The stream's generation: entries of a stream that was stopped meanwhile are stale.
+    /// The stream's generation: entries of a stream that was stopped after the push are stale.
     pub generation: u32,
 }
 
@@ -28,7 +28,7 @@ pub struct Entry {
 pub struct Wheel {
     /// A bucket is `1 << shift` picoseconds wide.
     shift: u32,
-    /// The bucket that `current` holds; what is due before it is in `current` too.
+    /// The bucket that `current` holds; earlier entries are in `current` too.
     tick: u64,
     /// Earliest first.
     current: VecDeque<Entry>,
@@ -39,9 +39,9 @@ pub struct Wheel {
 }
 
 impl Wheel {
-    /// For `streams` that together have `pps` frames a second.
+    /// For `streams` with `pps` frames/s in total.
     pub fn new(streams: usize, pps: f64) -> Self {
-        // About two frames a bucket.
+        // About two frames per bucket.
         let width = if pps > 0.0 { 2e12 / pps } else { 1e12 };
         let shift =
             if streams <= FEW { 63 } else { (width.max(1.0).log2().round() as u32).clamp(4, 50) };
@@ -59,7 +59,7 @@ impl Wheel {
     pub fn push(&mut self, entry: Entry) {
         let tick = entry.due >> self.shift;
         if tick <= self.tick {
-            // Mostly it is the latest: streams take turns.
+            // Usually the entry is the latest: streams take turns.
             match self.current.back() {
                 Some(last) if *last > entry => {
                     let at = self.current.partition_point(|e| *e < entry);
@@ -155,7 +155,7 @@ impl Wheel {
             self.current.extend(self.buckets[bucket].drain(..));
             self.occupied[bucket / 64] &= !(1 << (bucket % 64));
         }
-        // What was far when it was pushed may be near now; taking it along here keeps the order
+        // An entry that was far when it was pushed may be near now; moving it here keeps the order
         // exact.
         while self.far.peek().is_some_and(|Reverse(e)| e.due >> self.shift <= tick) {
             self.current.extend(self.far.pop().map(|r| r.0));

@@ -215,7 +215,8 @@ struct Clients {
     seat: Seat,
     /// Flows whose next hop is being asked for.
     parked: VecDeque<(Due, Place)>,
-    scripts: Vec<ScriptedClients>,
+    /// The clients of each script, by conversation.
+    scripts: Vec<Vec<Client>>,
     /// The first template of a script.
     first_scripted: usize,
     busy: Busy,
@@ -224,14 +225,6 @@ struct Clients {
     limit: u64,
     /// Of templates, not of scripts.
     begun: u64,
-}
-
-/// The clients of a script.
-struct ScriptedClients {
-    /// Its first template.
-    first: usize,
-    /// By conversation.
-    all: Vec<Client>,
 }
 
 /// Who speaks with whom in a flow, and where that is in its template's order.
@@ -263,6 +256,8 @@ struct ClientTemplate {
     servers: usize,
     name: String,
     port: u16,
+    /// The script that it belongs to.
+    script: Option<usize>,
     /// Its clients are played at all.
     begins: bool,
     kind: FlowKind,
@@ -418,6 +413,7 @@ impl Side {
                 servers: template.servers,
                 name: template.name.clone(),
                 port: template.port,
+                script: load.script_of(number),
                 begins: template.ends.has_clients(),
                 kind: kind_of(&template.client),
                 class,
@@ -530,7 +526,7 @@ impl Side {
         }
         watched.serving = Some(serving);
         if let Some(clients) = &mut self.clients {
-            clients.scripts.push(ScriptedClients { first: script.first, all });
+            clients.scripts.push(all);
         }
         Ok(())
     }
@@ -540,8 +536,8 @@ impl Side {
     fn ask_ahead(&mut self, first: usize) {
         let Some(clients) = &self.clients else { return };
         let part = self.settings.clients;
-        for (number, template) in clients.templates.iter().enumerate().skip(first) {
-            if !part.plays(clients.script_of(number)) || !template.begins {
+        for template in clients.templates.iter().skip(first) {
+            if !part.plays(template.script) || !template.begins {
                 continue;
             }
             let servers = &clients.servers[template.servers];
@@ -1548,12 +1544,8 @@ impl Clients {
     /// The conversation of a script that is due.
     #[inline]
     fn part(&self, due: Due) -> Option<&Client> {
-        let ScriptedClients { all, .. } = &self.scripts[self.script_of(due.template)?];
+        let all = &self.scripts[self.templates[due.template].script?];
         Some(&all[(due.number % all.len() as u64) as usize])
-    }
-
-    fn script_of(&self, template: usize) -> Option<usize> {
-        self.scripts.iter().rposition(|script| script.first <= template)
     }
 
     /// Whether the template is a script's.

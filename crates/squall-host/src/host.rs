@@ -1,4 +1,4 @@
-//! A host on a link: what it owes those who speak to it.
+//! A host on a link: answers requests to it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,8 +11,8 @@ const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 const ALL_NODES: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
-/// Octets of Ethernet's shortest frame, without FCS.
-const SHORTEST: usize = 60;
+/// Ethernet's shortest frame without FCS, octets.
+const MIN_FRAME: usize = 60;
 
 /// A host with one MAC address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,27 +24,27 @@ pub struct Host {
     pub ipv6: Vec<Ipv6Addr>,
 }
 
-/// What a frame means to a host.
+/// Meaning of a frame for a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
-    /// Somebody on the link who has said who they are.
+    /// A sender on the link that has identified itself.
     pub neighbour: Option<(IpAddr, MacAddr)>,
     /// The frame that answers it.
     pub reply: Option<Vec<u8>>,
-    /// The echo request that it is the reply to.
+    /// The echo request that it replies to.
     pub echo: Option<Echo>,
 }
 
 impl Host {
-    /// A frame has come.
+    /// Processes a received frame.
     pub fn hear(&self, frame: &[u8]) -> Heard {
         let Some((destination, source, kind, packet)) = self.parse(frame) else {
             return Heard::default();
         };
         match kind {
-            ARP => self.hear_arp(packet),
+            ARP => self.handle_arp(packet),
             IPV6 if let Some(message) = NeighbourMessage::parse(packet) => {
-                self.hear_neighbour(&message, source)
+                self.handle_neighbor(&message, source)
             }
             IPV4 | IPV6 if destination == self.mac && self.has(packet) => {
                 let mut reply = Vec::new();
@@ -59,7 +59,7 @@ impl Host {
         }
     }
 
-    fn hear_arp(&self, packet: &[u8]) -> Heard {
+    fn handle_arp(&self, packet: &[u8]) -> Heard {
         let Some(arp) = Arp::parse(packet) else { return Heard::default() };
         let asked = arp.request && self.ipv4.contains(&arp.target);
         let reply = Arp {
@@ -76,7 +76,7 @@ impl Host {
         }
     }
 
-    fn hear_neighbour(&self, message: &NeighbourMessage, source: MacAddr) -> Heard {
+    fn handle_neighbor(&self, message: &NeighbourMessage, source: MacAddr) -> Heard {
         if !message.solicitation {
             let mac = message.mac.unwrap_or(source);
             return Heard { neighbour: Some((message.target.into(), mac)), ..Heard::default() };
@@ -89,8 +89,8 @@ impl Host {
         Heard { reply: asked.then(answer), ..Heard::default() }
     }
 
-    /// Destination, source, EtherType and packet of a frame with the host's VLAN tags; `None`: with
-    /// others, or the host's own.
+    /// Destination, source, EtherType and packet of a frame with the host's VLAN tags; `None` for
+    /// frames with others, or from the host itself.
     fn parse<'a>(&self, frame: &'a [u8]) -> Option<(MacAddr, MacAddr, u16, &'a [u8])> {
         let (head, mut rest) = frame.split_first_chunk::<12>()?;
         let (destination, source) = (head.first_chunk::<6>()?, head.last_chunk::<6>()?);
@@ -107,7 +107,7 @@ impl Host {
         foreign.then_some((MacAddr(*destination), MacAddr(*source), kind, rest.get(2..)?))
     }
 
-    /// A frame of this host.
+    /// A frame from this host.
     pub fn frame(&self, to: MacAddr, kind: u16, packet: &[u8]) -> Vec<u8> {
         let mut frame = [to.0, self.mac.0].concat();
         for (tpid, tag) in &self.tags {
@@ -116,7 +116,7 @@ impl Host {
         }
         frame.extend_from_slice(&kind.to_be_bytes());
         frame.extend_from_slice(packet);
-        frame.resize(frame.len().max(SHORTEST), 0);
+        frame.resize(frame.len().max(MIN_FRAME), 0);
         frame
     }
 
@@ -130,7 +130,7 @@ impl Host {
     }
 }
 
-/// The address on the link that a MAC address gives (RFC 4291 appendix A).
+/// The link-local address derived from a MAC address (RFC 4291 appendix A).
 pub fn link_local(mac: MacAddr) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.0;
     let pair = |high, low| u16::from_be_bytes([high, low]);

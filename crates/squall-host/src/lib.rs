@@ -1,9 +1,9 @@
-//! What a host on a link owes its neighbours: ARP (RFC 826), neighbour discovery (RFC 4861), echo
-//! requests and their answers.
+//! Answers of a host to its neighbors: ARP (RFC 826), neighbor discovery (RFC 4861), echo requests
+//! and replies.
 //!
-//! Octets go in, values and octets come out. [`Host`] answers for its addresses; [`Neighbours`] remembers who has which MAC address,
-//! and says whom to ask and when. Knows no clock, no port, and nothing of who lives at an address:
-//! callers say which are theirs.
+//! Works on octets and values. [`Host`] answers for its addresses; [`Neighbours`] stores MAC
+//! addresses, and determines which addresses to resolve and when. Has no clock and no port; callers
+//! supply the addresses.
 #![forbid(unsafe_code)]
 
 mod host;

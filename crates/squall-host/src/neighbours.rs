@@ -1,4 +1,4 @@
-//! Who has which MAC address, and who is to be asked.
+//! MAC addresses of neighbors, and the requests to resolve them.
 
 use std::{
     cmp::Reverse,
@@ -9,21 +9,21 @@ use std::{
 
 use squall_units::{MacAddr, Nanos};
 
-/// The neighbours on a link.
+/// The neighbors on a link.
 #[derive(Debug, Default)]
 pub struct Neighbours {
-    /// Who is known, by all but the last octet of the address.
+    /// Known neighbors, by all but the last octet of the address.
     blocks: HashMap<IpAddr, Block, BuildHasherDefault<Mixer>>,
-    /// Who has another MAC address than the rest of the block, or is asked for.
+    /// Neighbors with another MAC address than the rest of their block, and unresolved ones.
     table: HashMap<IpAddr, Entry, BuildHasherDefault<Mixer>>,
-    /// Questions by the instant at which they are to be asked; out of date where the entry says
-    /// otherwise.
-    questions: BinaryHeap<Reverse<(Nanos, IpAddr)>>,
+    /// Requests by due time; stale if the entry has another time.
+    requests: BinaryHeap<Reverse<(Nanos, IpAddr)>>,
     asking: usize,
 }
 
-/// 256 addresses in a row, and who of them has the one MAC address that all of them mostly have,
-/// that of a router or a generator: hundreds of thousands of clients fit the cache.
+/// 256 consecutive addresses, and which of them have the block's MAC address. Mostly all have the
+/// same one, that of a router or a generator, so that hundreds of thousands of clients fit into the
+/// cache.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     mac: MacAddr,
@@ -43,7 +43,7 @@ impl Block {
     }
 }
 
-/// Which block an address is in, and where.
+/// The block of an address, and the place in it.
 #[inline]
 fn block_of(address: IpAddr) -> (IpAddr, u8) {
     match address {
@@ -61,41 +61,40 @@ fn block_of(address: IpAddr) -> (IpAddr, u8) {
 #[derive(Clone, Copy, Debug)]
 enum Entry {
     Known(MacAddr),
-    /// Asked so many times.
-    Asked {
+    /// Number of requests so far.
+    Asking {
         tries: u8,
         next: Nanos,
     },
-    /// Nobody has answered; asked again when somebody wants to know at that instant or later.
+    /// No answer; asked again if the address is needed at that time or later.
     Silent {
         until: Nanos,
     },
 }
 
-/// What is known of an address.
+/// Resolution of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Mac(MacAddr),
-    /// It is being asked for.
+    /// It is being resolved.
     Wait,
-    /// Nobody answers.
+    /// No answer.
     Silent,
 }
 
-/// Between two questions for one address, at first; then twice as long each time.
-const PATIENCE: Nanos = Nanos(100_000_000);
-/// 0.1 + 0.2 + ... + 3.2 s: as patient as those who wait a second for an interface to come up.
+/// Initial interval of requests for one address; doubled for each further one.
+const FIRST_INTERVAL: Nanos = Nanos(100_000_000);
+/// 0.1 + 0.2 + ... + 3.2 s: long enough for interfaces that take a second to come up.
 const TRIES: u8 = 6;
-/// Who was silent is not asked again for so long.
-const REST: Nanos = Nanos(1_000_000_000);
-/// Addresses that are asked for at once at most: further ones have their turn when these have
-/// answered.
-const ASKING: usize = 1024;
-/// Blocks, and addresses beside them, that are remembered.
-const MOST: usize = 1 << 22;
+/// Pause before a silent address is asked for again.
+const SILENT_PAUSE: Nanos = Nanos(1_000_000_000);
+/// Limit of addresses that are resolved at the same time: further ones follow.
+const MAX_ASKED: usize = 1024;
+/// Limit of blocks, and of addresses outside of them.
+const MAX_ENTRIES: usize = 1 << 22;
 
 impl Neighbours {
-    /// What is known of `address`. Who is not known is asked for from now on.
+    /// Resolves `address`. Unknown addresses are asked for from now on.
     #[inline]
     pub fn find(&mut self, now: Nanos, address: IpAddr) -> Answer {
         let (block, place) = block_of(address);
@@ -104,24 +103,24 @@ impl Neighbours {
         }
         match self.table.get(&address) {
             Some(Entry::Known(mac)) => Answer::Mac(*mac),
-            Some(Entry::Asked { .. }) => Answer::Wait,
+            Some(Entry::Asking { .. }) => Answer::Wait,
             Some(Entry::Silent { until }) if now < *until => Answer::Silent,
             _ => {
-                if self.asking < ASKING && self.has_room() {
+                if self.asking < MAX_ASKED && self.has_room() {
                     self.asking += 1;
-                    self.table.insert(address, Entry::Asked { tries: 0, next: now });
-                    self.questions.push(Reverse((now, address)));
+                    self.table.insert(address, Entry::Asking { tries: 0, next: now });
+                    self.requests.push(Reverse((now, address)));
                 }
                 Answer::Wait
             }
         }
     }
 
-    /// `address` has spoken with this MAC address. True if it was being asked for.
+    /// Records that `address` has this MAC address. Returns whether it was being resolved.
     pub fn learn(&mut self, address: IpAddr, mac: MacAddr) -> bool {
         let has_room = self.has_room();
         let (at, place) = block_of(address);
-        let was_asked = |entry| matches!(entry, Some(Entry::Asked { .. }));
+        let was_asked = |entry| matches!(entry, Some(Entry::Asking { .. }));
         let was_asked = match self.blocks.get_mut(&at) {
             Some(block) if block.known == [0; 4] || block.mac == mac => {
                 if block.has(place) {
@@ -153,43 +152,42 @@ impl Neighbours {
     }
 
     fn has_room(&self) -> bool {
-        self.blocks.len() + self.table.len() < MOST
+        self.blocks.len() + self.table.len() < MAX_ENTRIES
     }
 
-    /// When [`Neighbours::question`] has something to say.
+    /// When [`Neighbours::question`] has something to return.
     #[inline]
     pub fn next_due(&self) -> Option<Nanos> {
-        self.questions.peek().map(|Reverse((due, _))| *due)
+        self.requests.peek().map(|Reverse((due, _))| *due)
     }
 
-    /// The next address that is to be asked for by `now`; `Err`: nobody answers for this one, it is
-    /// given up.
+    /// The next address to ask for by `now`; `Err`: this one did not answer, and is given up.
     pub fn question(&mut self, now: Nanos) -> Option<Result<IpAddr, IpAddr>> {
         loop {
             let Reverse((due, address)) =
-                *self.questions.peek().filter(|Reverse((due, _))| *due <= now)?;
-            self.questions.pop();
+                *self.requests.peek().filter(|Reverse((due, _))| *due <= now)?;
+            self.requests.pop();
             match self.table.get_mut(&address) {
-                Some(Entry::Asked { tries, next }) if *next == due => {
+                Some(Entry::Asking { tries, next }) if *next == due => {
                     if *tries == TRIES {
-                        self.table.insert(address, Entry::Silent { until: now + REST });
+                        self.table.insert(address, Entry::Silent { until: now + SILENT_PAUSE });
                         self.asking -= 1;
                         return Some(Err(address));
                     }
-                    *next = now + Nanos(PATIENCE.0 << *tries);
+                    *next = now + Nanos(FIRST_INTERVAL.0 << *tries);
                     *tries += 1;
-                    self.questions.push(Reverse((*next, address)));
+                    self.requests.push(Reverse((*next, address)));
                     return Some(Ok(address));
                 }
-                // Answered meanwhile.
+                // Answered in the meantime.
                 _ => {}
             }
         }
     }
 }
 
-/// A hash of addresses that is looked up for each packet. Who could send many that collide could as
-/// well send many.
+/// A fast hash of addresses, used for each packet. Collisions cost an attacker as many packets as
+/// other floods, so it is not keyed.
 #[derive(Debug, Default)]
 struct Mixer(u64);
 
@@ -215,7 +213,7 @@ impl Hasher for Mixer {
         self.mix(word.into());
     }
 
-    // The family: one bit, and mixed in before the address.
+    // The family is one bit, mixed in before the address.
     #[inline]
     fn write_isize(&mut self, family: isize) {
         self.0 = self.0.rotate_left(32) ^ family as u64;
@@ -232,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_answers_is_known_and_who_does_not_is_given_up_after_some_tries() {
+    fn resolved_addresses_are_known_and_silent_ones_given_up() {
         let mut neighbours = Neighbours::default();
         let (a, b): (IpAddr, IpAddr) = ("16.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap());
         assert_eq!(
@@ -253,18 +251,18 @@ mod tests {
                     assert_eq!(silent, b);
                     break now;
                 }
-                // That of the one who has answered.
+                // A request for the resolved address.
                 None => continue,
             }
             tries += 1;
         };
         assert_eq!(tries, TRIES);
         assert_eq!((neighbours.find(now, b), neighbours.question(now)), (Answer::Silent, None));
-        assert_eq!(neighbours.find(now + REST, b), Answer::Wait);
+        assert_eq!(neighbours.find(now + SILENT_PAUSE, b), Answer::Wait);
     }
 
     #[test]
-    fn neighbours_of_one_block_may_have_macs_of_their_own_and_change_them() {
+    fn neighbors_in_a_block_may_have_their_own_macs_and_change_them() {
         let mut neighbours = Neighbours::default();
         let address = |i: u32| IpAddr::V4((0x1000_0000 + i).into());
         let (router, own) = (MacAddr([2; 6]), |i: u32| MacAddr([4, 0, 0, 0, 0, i as u8]));
@@ -280,7 +278,7 @@ mod tests {
         assert_eq!(neighbours.question(Nanos(0)), None);
         (1..1000)
             .for_each(|i| assert!(neighbours.find(Nanos(0), address(i)) == Answer::Mac(of(i))));
-        // One moves behind the router, and one from there.
+        // One moves to the router's MAC address, and one away from it.
         assert!(!neighbours.learn(address(4), router) && !neighbours.learn(address(5), own(9)));
         assert_eq!(neighbours.find(Nanos(0), address(4)), Answer::Mac(router));
         assert_eq!(neighbours.find(Nanos(0), address(5)), Answer::Mac(own(9)));
@@ -297,6 +295,6 @@ mod tests {
         for i in 0..10_000u32 {
             neighbours.find(Nanos(0), IpAddr::V4(i.into()));
         }
-        assert_eq!(std::iter::from_fn(|| neighbours.question(Nanos(0))).count(), ASKING);
+        assert_eq!(std::iter::from_fn(|| neighbours.question(Nanos(0))).count(), MAX_ASKED);
     }
 }

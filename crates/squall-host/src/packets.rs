@@ -1,19 +1,19 @@
-//! The packets, read and written.
+//! Parses and writes the packets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use squall_units::{MacAddr, be16};
 use squall_wire::checksum::{fold, sum};
 
-/// Octets of an ARP packet for Ethernet and IPv4.
+/// Length of an ARP packet for Ethernet and IPv4.
 pub const ARP_LEN: usize = 28;
-/// Octets of a neighbour message with its IPv6 header and one link-layer address.
+/// Length of a neighbor message with its IPv6 header and one link-layer address.
 pub const ND_LEN: usize = 40 + 24 + 8;
 
 /// An ARP packet for Ethernet and IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arp {
-    /// Else a reply.
+    /// Otherwise a reply.
     pub request: bool,
     pub sender_mac: MacAddr,
     pub sender: Ipv4Addr,
@@ -22,7 +22,7 @@ pub struct Arp {
 }
 
 impl Arp {
-    /// `None`: of another kind, or cut short.
+    /// `None` for other kinds, and truncated packets.
     pub fn parse(octets: &[u8]) -> Option<Self> {
         let (fixed, rest) = octets.split_first_chunk::<8>()?;
         let request = match fixed {
@@ -54,15 +54,15 @@ impl Arp {
     }
 }
 
-/// A neighbour solicitation or advertisement (RFC 4861 §4.3, §4.4).
+/// A neighbor solicitation or advertisement (RFC 4861 §4.3, §4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighbourMessage {
-    /// Else an advertisement.
+    /// Otherwise an advertisement.
     pub solicitation: bool,
     pub source: Ipv6Addr,
     pub destination: Ipv6Addr,
     pub target: Ipv6Addr,
-    /// Of the source (solicitation) or the target (advertisement).
+    /// Link-layer address of the source (solicitation) or the target (advertisement).
     pub mac: Option<MacAddr>,
 }
 
@@ -71,8 +71,8 @@ const ADVERTISEMENT: u8 = 136;
 const ICMPV6: u8 = 58;
 
 impl NeighbourMessage {
-    /// From an IPv6 packet; `None`: something else, cut short, from off the link, or with a wrong
-    /// checksum (§7.1).
+    /// Parses an IPv6 packet; `None` for anything else, truncated, from off the link, or with a
+    /// wrong checksum (§7.1).
     pub fn parse(packet: &[u8]) -> Option<Self> {
         let (header, rest) = packet.split_first_chunk::<40>()?;
         let len = usize::from(be16(header, 4));
@@ -82,7 +82,7 @@ impl NeighbourMessage {
             ADVERTISEMENT => false,
             _ => return None,
         };
-        // A hop limit of 255: no router has passed it on.
+        // A hop limit of 255 shows that no router has forwarded it.
         if header[6] != ICMPV6 || header[7] != 255 || body.len() < 24 || body[1] != 0 {
             return None;
         }
@@ -110,7 +110,7 @@ impl NeighbourMessage {
         })
     }
 
-    /// The question who has `target`.
+    /// A solicitation for `target`.
     pub fn solicit(source: Ipv6Addr, mac: MacAddr, target: Ipv6Addr) -> Self {
         Self {
             solicitation: true,
@@ -121,12 +121,12 @@ impl NeighbourMessage {
         }
     }
 
-    /// The answer of `mac` to this question, and whether it goes to the questioner (else to all
-    /// nodes).
+    /// The advertisement that answers it with `mac`, and whether it goes to the asker (otherwise to
+    /// all nodes).
     pub fn advertise(&self, mac: MacAddr) -> (Self, bool) {
-        let asked_by_somebody = !self.source.is_unspecified();
+        let has_asker = !self.source.is_unspecified();
         let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-        let destination = if asked_by_somebody { self.source } else { all_nodes };
+        let destination = if has_asker { self.source } else { all_nodes };
         let answer = Self {
             solicitation: false,
             source: self.target,
@@ -134,7 +134,7 @@ impl NeighbourMessage {
             target: self.target,
             mac: Some(mac),
         };
-        (answer, asked_by_somebody)
+        (answer, has_asker)
     }
 
     /// The IPv6 packet.
@@ -148,7 +148,7 @@ impl NeighbourMessage {
         out[24..40].copy_from_slice(&self.destination.octets());
         out[40] = if self.solicitation { SOLICITATION } else { ADVERTISEMENT };
         if !self.solicitation {
-            // Solicited (but not when all nodes are told) and override.
+            // Solicited (not if sent to all nodes) and override.
             out[44] = if self.destination.is_multicast() { 0x20 } else { 0x60 };
         }
         out[48..64].copy_from_slice(&self.target.octets());
@@ -161,8 +161,8 @@ impl NeighbourMessage {
     }
 }
 
-/// Where questions for an address go: the multicast group of its last three octets, and the group's
-/// MAC address (RFC 4291 §2.7.1, RFC 2464 §7).
+/// Destination of solicitations for an address: the multicast group of its last three octets, and
+/// the group's MAC address (RFC 4291 §2.7.1, RFC 2464 §7).
 pub fn solicited_node(target: Ipv6Addr) -> (Ipv6Addr, MacAddr) {
     let [.., a, b, c] = target.octets();
     let group =
@@ -175,8 +175,8 @@ fn pseudo(header: &[u8], len: usize) -> u64 {
     sum(&header[8..40]) + len as u64 + u64::from(ICMPV6)
 }
 
-/// The answer to the ICMP or ICMPv6 echo request in `packet`, appended to `out`; false if it is
-/// none (or its checksum is wrong).
+/// Appends the reply to the ICMP or ICMPv6 echo request in `packet` to `out`. Returns false if it
+/// is none, or its checksum is wrong.
 pub fn echo_reply(packet: &[u8], out: &mut Vec<u8>) -> bool {
     match packet.first().map(|first| first >> 4) {
         Some(4) => echo_reply_v4(packet, out).is_some(),
@@ -195,7 +195,7 @@ fn echo_reply_v4(packet: &[u8], out: &mut Vec<u8>) -> Option<()> {
         return None;
     }
     let at = out.len();
-    // Without options: those of the question are not ours to send back.
+    // Without options: a host need not return the request's.
     out.extend_from_slice(&ip[..20]);
     out.extend_from_slice(icmp);
     let reply = &mut out[at..];
@@ -218,9 +218,9 @@ fn echo_reply_v6(packet: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let (header, rest) = packet.split_first_chunk::<40>()?;
     let len = usize::from(be16(header, 4));
     let icmp = rest.get(..len).filter(|icmp| icmp.len() >= 8)?;
-    // To one of us only: who asks all is not answered by millions.
-    let asked_all = header[24] == 0xff;
-    if asked_all
+    // Only unicast requests: one to all nodes would get millions of replies.
+    let to_all = header[24] == 0xff;
+    if to_all
         || header[6] != ICMPV6
         || icmp[0] != 128
         || fold(pseudo(header, len) + sum(icmp)) != 0xffff
@@ -241,7 +241,7 @@ fn echo_reply_v6(packet: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// What tells an echo from others: identifier and sequence number (RFC 792, RFC 4443 §4.1).
+/// Identifies an echo: identifier and sequence number (RFC 792, RFC 4443 §4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Echo {
     pub source: IpAddr,
@@ -250,14 +250,14 @@ pub struct Echo {
     pub seq: u16,
 }
 
-/// What ping sends by default.
+/// ping's default.
 const ECHO_DATA: usize = 56;
 
 impl Echo {
     /// The IP packet of a request.
     ///
     /// # Panics
-    /// If the two addresses are not of one family.
+    /// If the two addresses belong to different families.
     pub fn request(&self) -> Vec<u8> {
         const ICMP: usize = 8 + ECHO_DATA;
         let mut icmp = [0; ICMP];
@@ -288,7 +288,7 @@ impl Echo {
         out
     }
 
-    /// The request that `packet` is the reply to; `None`: it is no echo reply, or its checksum is
+    /// The request that `packet` replies to; `None` if it is no echo reply, or its checksum is
     /// wrong.
     pub fn of_reply(packet: &[u8]) -> Option<Self> {
         let (source, destination, icmp) = match packet.first()? >> 4 {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_for_an_address_is_answered_by_who_has_it() {
+    fn a_solicitation_is_answered_by_the_owner_of_the_address() {
         let (a, b) = ("fd00::1".parse().unwrap(), "fd00::12:3456".parse().unwrap());
         let question = NeighbourMessage::solicit(a, MAC, b);
         assert_eq!(question.destination.to_string(), "ff02::1:ff12:3456");
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_to_our_echo_request_is_known_by_its_numbers() {
+    fn a_reply_to_an_echo_request_is_recognized_by_its_numbers() {
         for (source, destination) in [("16.0.0.1", "16.0.0.2"), ("fd00::1", "fd00::2")] {
             let echo = Echo {
                 source: source.parse().unwrap(),

@@ -1,9 +1,9 @@
-//! Alerts of rules on a capture, as an engine would record them; or against such a record.
+//! Prints the alerts of rules on a capture, or compares them with an engine's record.
 //!
 //! `alerts RULES CAPTURE [--sid N]... [--without FILE] [--against RECORD.tsv] [--list]`: prints
-//! sid, protocol, source, port, destination, port and count, or, with a record, recall and
-//! precision of its distinct (sid, flow) pairs. `--list` tells of each pair that is missed or
-//! false; `--without`: sids, one a line, that are left out.
+//! sid, protocol, source, port, destination, port and count. With a record, prints recall and
+//! precision of its distinct (sid, flow) pairs. `--list` shows each missed or false pair;
+//! `--without` excludes the sids in a file, one per line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;

@@ -1,18 +1,18 @@
-//! What `asn1` finds wrong with BER.
+//! The defects in BER that `asn1` detects.
 
 use squall_rules::{Asn1, EngineVersion};
 
-/// Elements one behind the other, and elements inside each other: Suricata's `asn1-max-frames`.
-const ELEMENTS: usize = 256;
+/// Bound on consecutive and on nested elements: Suricata's `asn1-max-frames`.
+const MAX_ELEMENTS: usize = 256;
 
-/// Whether one of the things that `asked` names is wrong with `octets`.
+/// Whether `octets` have one of the defects in `test`.
 ///
-/// Suricata reads elements whole: one whose octets are not all there is none, nor is one whose
-/// content its type does not allow, and nothing behind it is read. Snort believes the lengths.
-pub(crate) fn is_wrong(asked: &Asn1, octets: &[u8], engine: EngineVersion) -> bool {
+/// Suricata decodes whole elements. An incomplete element, or one whose content its type does not
+/// allow, ends the parse. Snort trusts the lengths.
+pub(crate) fn is_wrong(test: &Asn1, octets: &[u8], engine: EngineVersion) -> bool {
     let (mut rest, mut wrong) = (octets, false);
-    for _ in 0..ELEMENTS {
-        match element(asked, rest, ELEMENTS, engine) {
+    for _ in 0..MAX_ELEMENTS {
+        match element(test, rest, MAX_ELEMENTS, engine) {
             Some((length, found)) => {
                 wrong |= found;
                 rest = &rest[length..];
@@ -23,43 +23,43 @@ pub(crate) fn is_wrong(asked: &Asn1, octets: &[u8], engine: EngineVersion) -> bo
             return wrong;
         }
     }
-    // More than it looks at: then it has looked at nothing.
+    // Suricata reports nothing if there are more elements than its limit.
     wrong && !engine.is_suricata()
 }
 
-/// How many octets the first element takes, and whether something is wrong with it or one inside;
-/// `None`: there is none.
+/// Length of the first element, and whether it or an inner one has a defect. `None` if there is
+/// none.
 fn element(
-    asked: &Asn1,
+    test: &Asn1,
     octets: &[u8],
     depth: usize,
     engine: EngineVersion,
 ) -> Option<(usize, bool)> {
     let depth = depth.checked_sub(1)?;
     let header = header(octets)?;
-    let behind = &octets[header.length..];
-    let Some(said) = header.content else {
-        // An end that is marked: the elements up to two zeros. Only what is inside can be wrong.
+    let after = &octets[header.length..];
+    let Some(claimed) = header.content else {
+        // Indefinite length: elements up to two zeros. SingleTransaction inner elements can have defects.
         let (mut at, mut wrong) = (0, false);
-        while !behind.get(at..)?.starts_with(&[0, 0]) {
-            let (length, found) = element(asked, &behind[at..], depth, engine)?;
+        while !after.get(at..)?.starts_with(&[0, 0]) {
+            let (length, found) = element(test, &after[at..], depth, engine)?;
             at += length;
             wrong |= found;
         }
         return header.is_constructed.then_some((header.length + at + 2, wrong));
     };
-    let length = usize::try_from(said).unwrap_or(usize::MAX);
-    if length > behind.len() && engine.is_suricata() {
+    let length = usize::try_from(claimed).unwrap_or(usize::MAX);
+    if length > after.len() && engine.is_suricata() {
         return None;
     }
-    let content = &behind[..length.min(behind.len())];
-    let mut wrong = asked.oversize_length.is_some_and(|most| said > u64::from(most));
+    let content = &after[..length.min(after.len())];
+    let mut wrong = test.oversize_length.is_some_and(|most| claimed > u64::from(most));
     if header.is_universal {
         wrong |= match (header.tag, header.is_constructed) {
             (SEQUENCE | SET, true) => {
                 let (mut rest, mut wrong) = (content, false);
                 while !rest.is_empty() {
-                    match element(asked, rest, depth, engine) {
+                    match element(test, rest, depth, engine) {
                         Some((length, found)) => {
                             wrong |= found;
                             rest = &rest[length..];
@@ -73,17 +73,17 @@ fn element(
             (tag, false) if engine.is_suricata() && !is_allowed(tag, content) => {
                 return None;
             }
-            // More unused bits than octets have, counting the one that says so.
+            // More unused bits than the content has, including the octet with their number.
             (BIT_STRING, false) => {
-                asked.bitstring_overflow
+                test.bitstring_overflow
                     && content
                         .first()
-                        .is_some_and(|&unused| u64::from(unused) > said.saturating_mul(8))
+                        .is_some_and(|&unused| u64::from(unused) > claimed.saturating_mul(8))
             }
-            // A real number in decimal with more digits than a double's text has room for.
+            // A decimal real whose text exceeds 256 octets, the engines' limit.
             (REAL, false) => {
-                asked.double_overflow
-                    && said > 256
+                test.double_overflow
+                    && claimed > 256
                     && content.first().is_some_and(|first| first & 0xc0 == 0)
             }
             (BIT_STRING, true) if engine.is_suricata() => return None,
@@ -93,13 +93,14 @@ fn element(
     Some((header.length + content.len(), wrong))
 }
 
+// Universal tags (X.690).
 const BIT_STRING: u32 = 3;
 const REAL: u32 = 9;
 const SEQUENCE: u32 = 16;
 const SET: u32 = 17;
 
-/// Whether a primitive element of a universal type may hold it, as far as its reader minds (X.690
-/// §8).
+/// Whether the content is valid for a primitive element of a universal type, as far as Suricata
+/// checks (X.690 §8).
 fn is_allowed(tag: u32, content: &[u8]) -> bool {
     let all = |allowed: fn(&u8) -> bool| content.iter().all(allowed);
     match tag {
@@ -109,7 +110,7 @@ fn is_allowed(tag: u32, content: &[u8]) -> bool {
         12 => std::str::from_utf8(content).is_ok(),
         18 => all(|octet| octet.is_ascii_digit() || *octet == b' '),
         19 => all(|octet| octet.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(octet)),
-        // Times: digits, and where they are.
+        // Times: digits and separators.
         23 | 24 => {
             content.len() >= 11 && all(|octet| octet.is_ascii_digit() || b"Z+-.".contains(octet))
         }
@@ -126,7 +127,7 @@ struct Header {
     tag: u32,
     /// Octets of tag and length.
     length: usize,
-    /// Octets of what follows, as it says; `None`: its end is marked.
+    /// Length of the content. `None`: indefinite.
     content: Option<u64>,
 }
 
@@ -175,11 +176,11 @@ mod tests {
     }
 
     #[test]
-    fn a_length_beyond_what_is_asked_is_wrong_wherever_it_is_nested() {
+    fn an_oversize_length_is_wrong_at_any_depth() {
         let octets = b"\x30\x08\x02\x01\x05\x04\x03abc\x02\x01\x00";
         assert!(is_wrong(&oversize(2), &octets[..10], EngineVersion::Suricata8));
         assert!(!is_wrong(&oversize(8), &octets[..10], EngineVersion::Suricata8));
-        // In what is no sequence nothing is looked for.
+        // Suricata only descends into sequences.
         assert!(!is_wrong(&oversize(5), b"\xa0\x05\x04\x03abc", EngineVersion::Suricata8));
     }
 
@@ -192,8 +193,8 @@ mod tests {
 
     #[test]
     fn a_bit_string_has_no_more_unused_bits_than_bits() {
-        let asked = Asn1 { bitstring_overflow: true, ..Asn1::default() };
-        let wrong = |octets: &[u8]| is_wrong(&asked, octets, EngineVersion::Suricata8);
+        let test = Asn1 { bitstring_overflow: true, ..Asn1::default() };
+        let wrong = |octets: &[u8]| is_wrong(&test, octets, EngineVersion::Suricata8);
         assert!(
             wrong(b"\x03\x01\xff")
                 && wrong(b"\x30\x03\x03\x01\xff")
@@ -202,16 +203,16 @@ mod tests {
         assert!(
             !wrong(b"\x03\x02\x10\xff") && !wrong(b"\x03\x00") && !wrong(b"\x23\x03\x03\x01\xff")
         );
-        // What cannot be read ends it.
+        // Invalid BER ends the parse.
         assert!(!wrong(b"\x01\x02\x00\x00\x03\x01\xff"));
     }
 
     #[test]
     fn a_real_number_of_many_digits_is_wrong() {
-        let asked = Asn1 { double_overflow: true, ..Asn1::default() };
+        let test = Asn1 { double_overflow: true, ..Asn1::default() };
         let real =
             |digits: usize| [&[9, 0x82, 1, digits as u8][..], &vec![3; 256 + digits]].concat();
-        assert!(is_wrong(&asked, &real(1), EngineVersion::Suricata8));
-        assert!(!is_wrong(&asked, &real(0), EngineVersion::Suricata8));
+        assert!(is_wrong(&test, &real(1), EngineVersion::Suricata8));
+        assert!(!is_wrong(&test, &real(0), EngineVersion::Suricata8));
     }
 }

@@ -1,5 +1,4 @@
-//! What rules remember: bits of flows, of addresses and of pairs of them, numbers of flows, counts
-//! of alerts.
+//! State that rules keep: bits of flows, addresses and pairs, integers of flows, alert counts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -7,17 +6,17 @@ use std::net::IpAddr;
 use squall_rules::{BitVerb, Bits, Comparison, Count, CountKind, IntValue, IntVerb, Track};
 use squall_units::Nanos;
 
-/// Of one flow.
+/// The state of one flow.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FlowBits {
     bits: BTreeSet<String>,
     numbers: BTreeMap<String, u32>,
 }
 
-/// Of all flows.
+/// The state shared by all flows.
 #[derive(Debug, Default)]
 pub(crate) struct HostBits {
-    /// Until when.
+    /// Each bit with its expiry.
     bits: HashMap<(String, Scope), Option<Nanos>>,
     counts: HashMap<(usize, usize, Scope), Window>,
 }
@@ -30,13 +29,13 @@ enum Scope {
     All,
 }
 
-/// Who a packet is from and to.
+/// Addresses, time and flow of a packet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Who {
+pub(crate) struct PacketInfo {
     pub at: Nanos,
     pub source: IpAddr,
     pub destination: IpAddr,
-    /// A number of its own, where there is a flow.
+    /// The unique number of its flow, if it has one.
     pub flow: Option<u64>,
 }
 
@@ -44,14 +43,14 @@ pub(crate) struct Who {
 struct Window {
     since: Nanos,
     count: u32,
-    /// Backoff: what the next alert waits for.
+    /// Backoff: matches until the next alert.
     next: u32,
 }
 
-/// Entries of a table, at most: what is over is dropped then, and all if that is not enough.
-const ENTRIES: usize = 1 << 20;
+/// Bound on the entries of a table. Expired entries are dropped first, all if that is not enough.
+const MAX_ENTRIES: usize = 1 << 20;
 
-impl Who {
+impl PacketInfo {
     fn scope(&self, track: Track) -> Scope {
         match track {
             Track::BySource => Scope::Host(self.source),
@@ -65,17 +64,22 @@ impl Who {
     }
 }
 
-/// Whether what a rule asks of bits is so. What it sets is done by [`set`], once it has matched.
-pub(crate) fn holds(bits: &Bits, flow: Option<&FlowBits>, hosts: &HostBits, who: &Who) -> bool {
+/// Whether a rule's conditions on bits hold. Its changes are made by [`set`] after the match.
+pub(crate) fn holds(
+    bits: &Bits,
+    flow: Option<&FlowBits>,
+    hosts: &HostBits,
+    info: &PacketInfo,
+) -> bool {
     match bits {
         Bits::Flow { verb, names, all } => {
             let is_set = |name: &String| flow.is_some_and(|flow| flow.bits.contains(name));
-            let asked =
+            let required =
                 |all: bool| if all { names.iter().all(is_set) } else { names.iter().any(is_set) };
             match verb {
-                BitVerb::IsSet => asked(*all),
-                // Of several, one that is not set is enough, as Suricata has it, unless all are
-                // asked for.
+                BitVerb::IsSet => required(*all),
+                // For several bits, one unset bit is enough in Suricata, unless the rule requires
+                // all.
                 BitVerb::IsNotSet if flow.is_none() => false,
                 BitVerb::IsNotSet if *all => !names.iter().any(is_set),
                 BitVerb::IsNotSet => !names.iter().all(is_set),
@@ -83,7 +87,7 @@ pub(crate) fn holds(bits: &Bits, flow: Option<&FlowBits>, hosts: &HostBits, who:
             }
         }
         Bits::Host { verb, name, track, .. } => {
-            let is_set = hosts.is_set(name, who.scope(*track), who.at);
+            let is_set = hosts.is_set(name, info.scope(*track), info.at);
             match verb {
                 BitVerb::IsSet => is_set,
                 BitVerb::IsNotSet => !is_set,
@@ -118,8 +122,13 @@ pub(crate) fn holds(bits: &Bits, flow: Option<&FlowBits>, hosts: &HostBits, who:
     }
 }
 
-/// Does what a rule that has matched does to bits.
-pub(crate) fn set(bits: &Bits, flow: Option<&mut FlowBits>, hosts: &mut HostBits, who: &Who) {
+/// Applies the changes that a matched rule makes to bits.
+pub(crate) fn set(
+    bits: &Bits,
+    flow: Option<&mut FlowBits>,
+    hosts: &mut HostBits,
+    info: &PacketInfo,
+) {
     match bits {
         Bits::Flow { verb, names, .. } => {
             let Some(flow) = flow else { return };
@@ -141,20 +150,20 @@ pub(crate) fn set(bits: &Bits, flow: Option<&mut FlowBits>, hosts: &mut HostBits
             }
         }
         Bits::Host { verb, name, track, seconds } => {
-            let scope = who.scope(*track);
-            // Without a time they last for Suricata's thirty seconds.
+            let scope = info.scope(*track);
+            // Suricata's default expiry is 30 seconds.
             let until =
-                Nanos(who.at.0.saturating_add(u64::from(seconds.unwrap_or(30)) * 1_000_000_000));
+                Nanos(info.at.0.saturating_add(u64::from(seconds.unwrap_or(30)) * 1_000_000_000));
             match verb {
-                BitVerb::Set | BitVerb::SetExclusively => hosts.set(name, scope, until, who.at),
+                BitVerb::Set | BitVerb::SetExclusively => hosts.set(name, scope, until, info.at),
                 BitVerb::Unset => {
                     hosts.bits.remove(&(name.clone(), scope));
                 }
                 BitVerb::Toggle => {
-                    if hosts.is_set(name, scope, who.at) {
+                    if hosts.is_set(name, scope, info.at) {
                         hosts.bits.remove(&(name.clone(), scope));
                     } else {
-                        hosts.set(name, scope, until, who.at);
+                        hosts.set(name, scope, until, info.at);
                     }
                 }
                 BitVerb::IsSet | BitVerb::IsNotSet => (),
@@ -166,7 +175,7 @@ pub(crate) fn set(bits: &Bits, flow: Option<&mut FlowBits>, hosts: &mut HostBits
             let found = flow.numbers.get(name).copied();
             let made = match verb {
                 IntVerb::Set => value,
-                // What was never set counts from 0.
+                // An unset integer counts from 0.
                 IntVerb::Add => found.unwrap_or(0).wrapping_add(value),
                 IntVerb::Subtract => found.unwrap_or(0).wrapping_sub(value),
                 _ => return,
@@ -196,27 +205,27 @@ impl HostBits {
     }
 
     fn set(&mut self, name: &str, scope: Scope, until: Nanos, at: Nanos) {
-        if self.bits.len() >= ENTRIES {
+        if self.bits.len() >= MAX_ENTRIES {
             self.bits.retain(|_, until| until.is_none_or(|until| at <= until));
-            if self.bits.len() >= ENTRIES {
+            if self.bits.len() >= MAX_ENTRIES {
                 self.bits.clear();
             }
         }
         self.bits.insert((name.to_string(), scope), Some(until));
     }
 
-    /// Whether the match of rule `rule` gives an alert by its count `index`.
-    pub fn counts(&mut self, rule: usize, index: usize, count: &Count, who: &Who) -> bool {
-        if self.counts.len() >= ENTRIES {
+    /// Whether a match of rule `rule` raises an alert by its count `index`.
+    pub fn counts(&mut self, rule: usize, index: usize, count: &Count, info: &PacketInfo) -> bool {
+        if self.counts.len() >= MAX_ENTRIES {
             self.counts.clear();
         }
         let over = |window: &Window| {
             count.seconds != 0
-                && who.at.0.saturating_sub(window.since.0)
+                && info.at.0.saturating_sub(window.since.0)
                     > u64::from(count.seconds) * 1_000_000_000
         };
-        let new = Window { since: who.at, count: 0, next: count.count.max(1) };
-        let window = self.counts.entry((rule, index, who.scope(count.track))).or_insert(new);
+        let new = Window { since: info.at, count: 0, next: count.count.max(1) };
+        let window = self.counts.entry((rule, index, info.scope(count.track))).or_insert(new);
         if over(window) {
             *window = new;
         }
@@ -247,15 +256,15 @@ impl HostBits {
 mod tests {
     use super::*;
 
-    fn who(at: u64) -> Who {
+    fn info(at: u64) -> PacketInfo {
         let (source, destination) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
-        Who { at: Nanos(at * 1_000_000_000), source, destination, flow: Some(1) }
+        PacketInfo { at: Nanos(at * 1_000_000_000), source, destination, flow: Some(1) }
     }
 
     fn alerts(kind: CountKind, count: u32, seconds: u32, at: &[u64]) -> Vec<bool> {
         let count = Count { kind, track: Track::BySource, count, seconds };
         let mut hosts = HostBits::default();
-        at.iter().map(|&at| hosts.counts(0, 0, &count, &who(at))).collect()
+        at.iter().map(|&at| hosts.counts(0, 0, &count, &info(at))).collect()
     }
 
     #[test]
@@ -274,21 +283,21 @@ mod tests {
         let bit =
             |verb| Bits::Host { verb, name: "a".into(), track: Track::BySource, seconds: Some(10) };
         let mut hosts = HostBits::default();
-        set(&bit(BitVerb::Set), None, &mut hosts, &who(5));
-        assert!(holds(&bit(BitVerb::IsSet), None, &hosts, &who(15)));
-        assert!(holds(&bit(BitVerb::IsNotSet), None, &hosts, &who(16)));
+        set(&bit(BitVerb::Set), None, &mut hosts, &info(5));
+        assert!(holds(&bit(BitVerb::IsSet), None, &hosts, &info(15)));
+        assert!(holds(&bit(BitVerb::IsNotSet), None, &hosts, &info(16)));
     }
 
     #[test]
-    fn a_number_of_a_flow_counts_from_nothing() {
+    fn an_integer_of_a_flow_counts_from_zero() {
         let int = |verb, value| Bits::Int { name: "n".into(), verb, value };
         let (mut flow, mut hosts) = (FlowBits::default(), HostBits::default());
         let is_two = int(IntVerb::Is(Comparison::Equal), IntValue::Is(2));
         for _ in 0..2 {
-            assert!(!holds(&is_two, Some(&flow), &hosts, &who(0)));
-            set(&int(IntVerb::Add, IntValue::Is(1)), Some(&mut flow), &mut hosts, &who(0));
+            assert!(!holds(&is_two, Some(&flow), &hosts, &info(0)));
+            set(&int(IntVerb::Add, IntValue::Is(1)), Some(&mut flow), &mut hosts, &info(0));
         }
-        assert!(holds(&is_two, Some(&flow), &hosts, &who(0)));
-        assert!(holds(&int(IntVerb::IsSet, IntValue::None), Some(&flow), &hosts, &who(0)));
+        assert!(holds(&is_two, Some(&flow), &hosts, &info(0)));
+        assert!(holds(&int(IntVerb::IsSet, IntValue::None), Some(&flow), &hosts, &info(0)));
     }
 }

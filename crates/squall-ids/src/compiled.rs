@@ -1,4 +1,4 @@
-//! Rules made ready to be looked for.
+//! Compiles rules into a form that can be matched.
 
 use std::sync::OnceLock;
 
@@ -9,14 +9,14 @@ use squall_rules::{
 };
 
 use crate::Refused;
-use crate::inspect::{self, Ready};
+use crate::inspect::{self, CompiledStep};
 use crate::packet::{ICMP, ICMP6, Packet, SCTP, TCP, UDP};
 
-/// Rules of which [`crate::Engine`]s are made. A rule is made ready when it is first asked for, and
-/// stays so.
+/// The rules for [`crate::Engine`]s. Each rule is compiled on first use, since most engines use
+/// few.
 pub struct Compiled<'a> {
     rules: &'a RuleSet,
-    made: Vec<OnceLock<Result<Box<Prepared<'a>>, Refused>>>,
+    made: Vec<OnceLock<Result<Box<CompiledRule<'a>>, Refused>>>,
 }
 
 impl<'a> Compiled<'a> {
@@ -28,8 +28,8 @@ impl<'a> Compiled<'a> {
         self.rules
     }
 
-    /// The rule `index`, ready.
-    pub(crate) fn rule(&self, index: usize) -> Result<&Prepared<'a>, Refused> {
+    /// The compiled rule `index`.
+    pub(crate) fn rule(&self, index: usize) -> Result<&CompiledRule<'a>, Refused> {
         let Some((rule, made)) = self.rules.rules.get(index).zip(self.made.get(index)) else {
             return Err(Refused {
                 rule: index,
@@ -37,63 +37,66 @@ impl<'a> Compiled<'a> {
             });
         };
         let made = made.get_or_init(|| {
-            Prepared::new(index, rule).map(Box::new).map_err(|text| Refused { rule: index, text })
+            CompiledRule::new(index, rule)
+                .map(Box::new)
+                .map_err(|text| Refused { rule: index, text })
         });
         made.as_deref().map_err(Clone::clone)
     }
 }
 
-/// A rule, ready.
+/// A compiled rule.
 #[derive(Debug)]
-pub(crate) struct Prepared<'a> {
+pub(crate) struct CompiledRule<'a> {
     pub index: usize,
     pub rule: &'a Rule,
-    /// Rules are looked at in this order: Suricata's.
+    /// Rules are evaluated in this order, which is Suricata's.
     pub order: Order,
-    /// Without a buffer: on single packets, on the stream. Both: the stream first. Suricata's way;
-    /// see [`Prepared::places`].
+    /// Whether tests without a buffer apply to single packets or to the stream. If both, Suricata
+    /// tries the stream first; see [`CompiledRule::places`].
     on_packets: bool,
     on_stream: bool,
-    /// Nothing in it asks for single packets or for the stream.
+    /// No test requires single packets, and none the stream.
     anywhere: bool,
     possible: (bool, bool),
-    pub payload: Vec<Ready<'a>>,
-    /// Of headers of packets.
-    pub headers: Vec<Look<'a>>,
-    /// Of transactions.
-    pub looks: Vec<Look<'a>>,
-    /// Of packets.
+    pub payload: Vec<CompiledStep<'a>>,
+    /// Tests of packet header buffers.
+    pub headers: Vec<BufferTest<'a>>,
+    /// Tests of transaction buffers.
+    pub buffer_tests: Vec<BufferTest<'a>>,
+    /// Tests of packet headers.
     pub packet_tests: &'a [Sourced<PacketTest>],
-    /// Of transactions.
+    /// Tests of transactions.
     pub tests: Vec<&'a ApplicationTest>,
-    /// Of flows.
+    /// `app-layer-protocol:` tests of the flow, each with its negation.
     pub protocols: Vec<(Option<Application>, bool)>,
-    /// Of packets and of connections.
+    /// Events of packets and connections.
     pub events: Vec<&'a str>,
-    /// What must be spoken.
+    /// The required application protocol.
     pub application: Option<Application>,
-    /// A pattern without which it cannot match, and where: its longest, or the one that it names.
+    /// A pattern that the rule needs for a match, with its buffer: `fast_pattern` or the longest
+    /// content.
     pub fast: Option<(Buffer, &'a [u8])>,
-    /// Any port will do: source, destination.
+    /// Whether any source port and any destination port match.
     any_port: [bool; 2],
-    /// Looks into what both ends send in one transaction.
+    /// Inspects data of both ends in one transaction.
     pub of_both: bool,
-    /// Looked at once in each direction of a flow.
+    /// SingleTransaction tests addresses, so it is evaluated once in each direction of a flow.
     pub addresses_only: bool,
     pub silent: bool,
 }
 
-/// What a buffer must hold.
+/// The test of one buffer.
 #[derive(Debug)]
-pub(crate) struct Look<'a> {
+pub(crate) struct BufferTest<'a> {
     pub buffer: Buffer,
     pub transforms: Vec<&'a Transform>,
-    pub steps: Vec<Ready<'a>>,
-    /// There must be no such buffer; or the steps match.
+    pub steps: Vec<CompiledStep<'a>>,
+    /// The buffer must be absent. `Some(true)`: or its steps match.
     pub absent: Option<bool>,
-    /// Who sends it, if the rule says so or nobody else does.
+    /// The sending end, by the rule or because only one end can send it.
     pub sent_by: Option<End>,
-    /// Only a part of it, and of what the rule says that it is one: a parameter stands in a URI.
+    /// A part of the buffer, with the buffer that the rule names: a parameter is a part of the URI.
     pub part: Option<(Buffer, &'a str)>,
 }
 
@@ -107,7 +110,7 @@ pub(crate) struct Order {
     index: usize,
 }
 
-impl<'a> Prepared<'a> {
+impl<'a> CompiledRule<'a> {
     fn new(index: usize, rule: &'a Rule) -> Result<Self, String> {
         let mut payload: Vec<&Step> = vec![];
         let mut decoded: Vec<&Step> = vec![];
@@ -118,16 +121,16 @@ impl<'a> Prepared<'a> {
                 _ => (),
             }
         }
-        // BER is looked at when all else has matched.
+        // Suricata tests BER after everything else has matched.
         payload.sort_by_key(|step| (matches!(step.operation, Operation::Asn1(_)), step.option));
-        let (mut headers, mut looks) = (vec![], vec![]);
+        let (mut headers, mut buffer_tests) = (vec![], vec![]);
         let mut application = match rule.header.protocol {
             Protocol::Application(application) => Some(application),
             _ => None,
         };
         for inspection in &rule.inspections {
-            let asked = inspection.buffer;
-            let buffer = if asked == Buffer::HttpParameter { Buffer::HttpUri } else { asked };
+            let required = inspection.buffer;
+            let buffer = if required == Buffer::HttpParameter { Buffer::HttpUri } else { required };
             if matches!(buffer, Buffer::Payload | Buffer::RawPayload | Buffer::Base64Data) {
                 continue;
             }
@@ -140,24 +143,24 @@ impl<'a> Prepared<'a> {
                 return Err(format!("luaxform {script}: scripts are not supported"));
             }
             let steps: Vec<&Step> = inspection.steps.iter().collect();
-            let look = Look {
+            let test = BufferTest {
                 buffer,
                 transforms: inspection.transforms.iter().map(|transform| &transform.is).collect(),
                 absent: inspection.steps.iter().find_map(|step| match step.operation {
                     Operation::Absent { or_else } => Some(or_else),
                     _ => None,
                 }),
-                steps: inspect::ready(&steps, &decoded)?,
+                steps: inspect::compile_steps(&steps, &decoded)?,
                 sent_by: inspection.sent_by.or(buffer.sent_by()),
-                part: inspection.part.as_deref().map(|part| (asked, part)),
+                part: inspection.part.as_deref().map(|part| (required, part)),
             };
             if is_of_packets(buffer) {
-                headers.push(look);
+                headers.push(test);
             } else {
                 if application.is_none() || application == Some(Application::Http) {
                     application = buffer.application().or(application);
                 }
-                looks.push(look);
+                buffer_tests.push(test);
             }
         }
         let (mut tests, mut protocols, mut events) = (vec![], vec![], vec![]);
@@ -172,7 +175,7 @@ impl<'a> Prepared<'a> {
                 }
             }
         }
-        let ready_payload = inspect::ready(&payload, &decoded)?;
+        let payload_steps = inspect::compile_steps(&payload, &decoded)?;
         let of_tcp = matches!(
             rule.header.protocol,
             Protocol::Tcp
@@ -182,7 +185,7 @@ impl<'a> Prepared<'a> {
                 | Protocol::Ip4
                 | Protocol::Ip6
         ) || matches!(rule.header.protocol, Protocol::Application(_));
-        // What only a packet can be asked makes payloads those of packets.
+        // Tests that only a packet can answer tie the payload to single packets.
         let packet_only = rule.header.protocol == Protocol::TcpSegments
             || rule.flow.stream == Some(false)
             || !headers.is_empty()
@@ -190,7 +193,7 @@ impl<'a> Prepared<'a> {
         let stream_only =
             rule.header.protocol == Protocol::TcpReassembled || rule.flow.stream == Some(true);
         let anywhere = of_tcp && !packet_only && !stream_only && !payload.is_empty();
-        // Suricata reads the packet's own payload for it.
+        // Suricata applies `asn1` to the payload of the packet.
         let packet_only =
             packet_only || payload.iter().any(|step| matches!(step.operation, Operation::Asn1(_)));
         let (on_packets, on_stream) = match (packet_only, stream_only) {
@@ -211,19 +214,19 @@ impl<'a> Prepared<'a> {
             true => (!stream_only, !packet_only),
             false => (on_packets, on_stream),
         };
-        let fast = fast(rule, !looks.is_empty() || !tests.is_empty());
+        let fast = fast(rule, !buffer_tests.is_empty() || !tests.is_empty());
         let any_port =
             [is_any_port(&rule.header.source.ports), is_any_port(&rule.header.destination.ports)];
         let addresses_only = payload.is_empty()
             && headers.is_empty()
-            && looks.is_empty()
+            && buffer_tests.is_empty()
             && rule.application.is_empty()
             && application.is_none()
             && rule.flow == Default::default()
             && rule.packet.iter().all(|test| matches!(test.is, PacketTest::SameAddress))
             && rule.bits.iter().all(|bits| !is_read(&bits.is))
             && any_port == [true; 2];
-        Ok(Prepared {
+        Ok(CompiledRule {
             index,
             rule,
             order: Order::of(index, rule),
@@ -231,9 +234,9 @@ impl<'a> Prepared<'a> {
             on_stream,
             anywhere,
             possible,
-            payload: ready_payload,
+            payload: payload_steps,
             headers,
-            looks,
+            buffer_tests,
             packet_tests: &rule.packet,
             tests,
             protocols,
@@ -247,7 +250,7 @@ impl<'a> Prepared<'a> {
         })
     }
 
-    /// Whether what it asks of no buffer is looked for on single packets, and on the stream.
+    /// Whether tests without a buffer apply to single packets, and whether to the stream.
     pub fn places(&self, engine: EngineVersion) -> (bool, bool) {
         match engine {
             EngineVersion::Snort2 | EngineVersion::Snort3 if self.anywhere => (true, true),
@@ -255,17 +258,17 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// As [`Prepared::places`], of whatever engine.
+    /// Like [`CompiledRule::places`], for any engine.
     pub fn possible_places(&self) -> (bool, bool) {
         self.possible
     }
 
-    /// Whether it is looked for in transactions, not in packets.
+    /// Whether it is evaluated on transactions instead of packets.
     pub fn is_of_transactions(&self) -> bool {
-        !self.looks.is_empty() || !self.tests.is_empty()
+        !self.buffer_tests.is_empty() || !self.tests.is_empty()
     }
 
-    /// Whether protocol, addresses, ports of the header are those of `packet`.
+    /// Whether protocol, addresses and ports of the header match `packet`.
     pub fn is_for(&self, packet: &Packet) -> bool {
         let header = &self.rule.header;
         let protocol = match header.protocol {
@@ -302,20 +305,22 @@ impl<'a> Prepared<'a> {
                 && is(destination, source, [self.any_port[1], self.any_port[0]]))
     }
 
-    /// Whether `spoken` is what it asks for.
-    pub fn is_spoken(&self, spoken: Option<Application>) -> bool {
-        self.application.is_none_or(|asked| spoken.is_some_and(|spoken| speaks(spoken, asked)))
+    /// Whether the detected protocol is the one that the rule requires.
+    pub fn matches_application(&self, detected: Option<Application>) -> bool {
+        self.application.is_none_or(|required| {
+            detected.is_some_and(|detected| protocol_matches(detected, required))
+        })
     }
 }
 
-/// Why Suricata never raises a rule, after its name. Seen of 8.0.6, with traffic in which all that
-/// the rules ask for was there; the source of 7.0 does the same.
+/// Why Suricata never raises a rule, as a phrase that follows its name. Observed with 8.0.6 on
+/// traffic that satisfies the rules; the source of 7.0 does the same.
 pub(crate) fn never_by_suricata(rule: &Rule) -> Option<&'static str> {
     let of_payload = |inspection: &squall_rules::Inspection| inspection.buffer == Buffer::Payload;
     for test in &rule.application {
         match &test.is {
-            // The state is that of the last message of what was just read, behind which a server's
-            // greeting never is.
+            // The state is that of the last message in the data just parsed, which is never the
+            // ServerHello.
             ApplicationTest::SslState { any_of, negated: false }
                 if any_of.iter().all(|state| state == "server_hello") =>
             {
@@ -337,12 +342,12 @@ pub(crate) fn never_by_suricata(rule: &Rule) -> Option<&'static str> {
     refused.then_some("does not load a content with a negative offset")
 }
 
-/// Whether who speaks `spoken` speaks what a rule calls `asked`.
-pub(crate) fn speaks(spoken: Application, asked: Application) -> bool {
+/// Whether the detected protocol is one that a rule calls `required`.
+pub(crate) fn protocol_matches(detected: Application, required: Application) -> bool {
     use Application::*;
-    spoken == asked
+    detected == required
         || matches!(
-            (spoken, asked),
+            (detected, required),
             (Http | Http1 | Http2, Http)
                 | (Http, Http1)
                 | (Smb, DceRpc)
@@ -355,8 +360,7 @@ fn is_any_port(ports: &Numbers) -> bool {
     ports.ranges().next().is_some_and(|range| *range.start() == 0 && *range.end() >= 65_535)
 }
 
-/// The pattern of a rule that is looked for first: where it looks into transactions, one of their
-/// buffers.
+/// The pattern to search for first. For a rule on transactions it is from one of their buffers.
 fn fast(rule: &Rule, of_transactions: bool) -> Option<(Buffer, &[u8])> {
     let mut best: Option<(Buffer, &[u8], bool)> = None;
     for inspection in &rule.inspections {
@@ -407,7 +411,7 @@ fn is_of_packets(buffer: Buffer) -> bool {
     )
 }
 
-/// Whether the event is one of a protocol of the application layer: `http.` and its like before it.
+/// Whether the event belongs to an application protocol, by its prefix (`http.`).
 fn is_of_application(event: &str) -> bool {
     const OF_PACKETS: &[&str] = &[
         "ipv4",
@@ -471,7 +475,7 @@ fn is_read(bits: &Bits) -> bool {
     }
 }
 
-/// Whose keyword it is.
+/// The protocol that a keyword implies.
 fn application_of(test: &ApplicationTest) -> Option<Application> {
     use ApplicationTest::*;
     match test {
@@ -506,8 +510,8 @@ fn application_of(test: &ApplicationTest) -> Option<Application> {
 }
 
 impl Order {
-    /// Pass before drop before reject before alert; who sets before who reads, before who does
-    /// neither; then by priority.
+    /// Suricata's order: by action (pass, drop, reject, alert), then rules that set bits before
+    /// rules that test them before others, then by priority.
     fn of(index: usize, rule: &Rule) -> Self {
         let action = match rule.action {
             Action::Pass => 0,

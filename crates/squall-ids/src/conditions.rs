@@ -1,59 +1,64 @@
-//! What rules ask of packets, flows and transactions beside what is in buffers.
+//! Tests of packets, flows and transactions other than those of buffers.
 
 use squall_rules::{
-    Application, ApplicationTest, Buffer, End, Flow as Asked, PacketTest, StreamSizeOf, Which,
+    Application, ApplicationTest, Buffer, End, Flow as FlowTest, PacketTest, StreamSizeOf, Which,
 };
 use squall_units::be32;
 
-use crate::compiled::speaks;
-use crate::detect::Seen;
-use crate::flow::{Flow, Spoken};
+use crate::compiled::protocol_matches;
+use crate::detect::FlowContext;
+use crate::flow::{Detection, Flow};
 use crate::packet::{Packet, UDP};
 use crate::protocols::{FactIs, Transaction};
 
 /// `flow:`
-pub(crate) fn flow(asked: &Asked, packet: &Packet, seen: Seen) -> bool {
-    if asked.to.is_some_and(|to| seen.from != Some(to.other())) {
+pub(crate) fn flow(required: &FlowTest, packet: &Packet, context: FlowContext) -> bool {
+    if required.to.is_some_and(|to| context.from != Some(to.other())) {
         return false;
     }
-    if asked.established.is_some_and(|asked| asked != seen.established) {
+    if required.established.is_some_and(|required| required != context.established) {
         return false;
     }
-    asked.fragments.is_none_or(|asked| asked == packet.reassembled)
+    required.fragments.is_none_or(|required| required == packet.reassembled)
 }
 
-/// `app-layer-protocol:`. While it is not known what is spoken, `!` matches no more than a name does.
-pub(crate) fn protocol(asked: Option<Application>, negated: bool, flow: Option<&Flow>) -> bool {
-    let is = match (flow.map(|flow| flow.application), asked) {
-        (Some(Spoken::Is(spoken)), Some(asked)) => speaks(spoken, asked),
-        (Some(Spoken::Is(_)), None) | (Some(Spoken::Nothing), Some(_)) => false,
-        (Some(Spoken::Nothing), None) => true,
-        // Of datagrams the first one decides, for its direction.
-        (Some(Spoken::NotKnownYet), _) if flow.is_some_and(|flow| flow.protocol == UDP) => {
-            asked.is_none()
+/// `app-layer-protocol:`. Until the protocol is detected, neither a name nor its negation matches.
+pub(crate) fn protocol(required: Option<Application>, negated: bool, flow: Option<&Flow>) -> bool {
+    let is = match (flow.map(|flow| flow.application), required) {
+        (Some(Detection::Known(detected)), Some(required)) => protocol_matches(detected, required),
+        (Some(Detection::Known(_)), None) | (Some(Detection::Unknown), Some(_)) => false,
+        (Some(Detection::Unknown), None) => true,
+        // For UDP, the first datagram decides in its direction.
+        (Some(Detection::Pending), _) if flow.is_some_and(|flow| flow.protocol == UDP) => {
+            required.is_none()
         }
-        (Some(Spoken::NotKnownYet) | None, _) => return false,
+        (Some(Detection::Pending) | None, _) => return false,
     };
     is != negated
 }
 
-fn bits(found: u8, asked: u8, which: Which) -> bool {
+fn bits(found: u8, required: u8, which: Which) -> bool {
     match which {
-        Which::Exactly => found == asked,
-        Which::All => found & asked == asked,
-        Which::Any => found & asked != 0,
-        Which::None => found & asked == 0,
+        Which::Exactly => found == required,
+        Which::All => found & required == required,
+        Which::Any => found & required != 0,
+        Which::None => found & required == 0,
     }
 }
 
-pub(crate) fn packet(test: &PacketTest, packet: &Packet, flow: Option<&Flow>, seen: Seen) -> bool {
+pub(crate) fn packet(
+    test: &PacketTest,
+    packet: &Packet,
+    flow: Option<&Flow>,
+    context: FlowContext,
+) -> bool {
     use PacketTest::*;
     let of_flow = |of: Option<End>, both: [u64; 2]| match of {
         Some(end) => both[end as usize],
         None => both[0].saturating_add(both[1]),
     };
     // The end of a flow has no headers.
-    if seen.last
+    if context.last
         && !matches!(
             test,
             StreamSize { .. }
@@ -67,8 +72,8 @@ pub(crate) fn packet(test: &PacketTest, packet: &Packet, flow: Option<&Flow>, se
         return false;
     }
     match test {
-        Flags { bits: asked, ignored, which } => {
-            packet.tcp.is_some_and(|tcp| bits(tcp.flags & !ignored, asked & !ignored, *which))
+        Flags { bits: required, ignored, which } => {
+            packet.tcp.is_some_and(|tcp| bits(tcp.flags & !ignored, required & !ignored, *which))
         }
         Size(sizes) => packet.has_upper && sizes.contains(packet.payload.len() as u64),
         Ttl(numbers) => numbers.contains(packet.ttl.into()),
@@ -83,8 +88,8 @@ pub(crate) fn packet(test: &PacketTest, packet: &Packet, flow: Option<&Flow>, se
             };
             packet.version == 4 && found != *negated
         }
-        FragmentBits { bits: asked, which } => {
-            packet.version == 4 && bits(packet.fragment_bits, *asked, *which)
+        FragmentBits { bits: required, which } => {
+            packet.version == 4 && bits(packet.fragment_bits, *required, *which)
         }
         FragmentOffset(numbers) => {
             (packet.version == 4 || packet.is_fragment)
@@ -123,7 +128,7 @@ pub(crate) fn packet(test: &PacketTest, packet: &Packet, flow: Option<&Flow>, se
                         && numbers.contains((packet.vlan >> 16 & 0xfff).into()))
             }
             "vlan.layers" => numbers.contains(packet.vlan_layers.into()),
-            // Packets with a wrong one are not looked at.
+            // Packets with a wrong checksum were dropped.
             "ipv4-csum" | "tcpv4-csum" | "tcpv6-csum" | "udpv4-csum" | "udpv6-csum"
             | "icmpv4-csum" | "icmpv6-csum" => numbers.contains(1),
             _ => false,
@@ -152,7 +157,7 @@ pub(crate) fn packet(test: &PacketTest, packet: &Packet, flow: Option<&Flow>, se
     }
 }
 
-/// A call of RFC 5531; over TCP its record mark stands before it.
+/// An RPC call (RFC 5531). Over TCP, a record mark precedes it.
 fn rpc(packet: &Packet, program: u32, version: Option<u32>, procedure: Option<u32>) -> bool {
     let octets =
         if packet.tcp.is_some() { packet.payload.get(4..) } else { Some(&packet.payload[..]) };
@@ -180,8 +185,8 @@ pub(crate) fn application(
             }
         })
     };
-    let any = |name: &'static str, asked: &squall_rules::Numbers| {
-        numbers(name).any(|value| asked.contains(value))
+    let any = |name: &'static str, required: &squall_rules::Numbers| {
+        numbers(name).any(|value| required.contains(value))
     };
     let texts = |wanted: Buffer| {
         transaction
@@ -199,12 +204,12 @@ pub(crate) fn application(
                 && matches!(&fact.is, FactIs::Event(event) if event == name || name.ends_with(&format!(".{event}")))
         }),
         DnsOpcode { opcode } => any("dns.opcode", opcode),
-        DnsRcode(asked) => any("dns.rcode", asked),
-        DnsType(asked) => any("dns.rrtype", asked),
+        DnsRcode(required) => any("dns.rcode", required),
+        DnsType(required) => any("dns.rrtype", required),
         TlsVersion { any_of, negated } => {
             let mut found = numbers("tls.version").peekable();
             found.peek().is_some()
-                && found.any(|value| any_of.iter().any(|asked| u64::from(*asked) == value)) != *negated
+                && found.any(|value| any_of.iter().any(|required| u64::from(*required) == value)) != *negated
         }
         SslState { any_of, negated } => {
             let mut found = numbers("ssl_state").peekable();
@@ -217,13 +222,13 @@ pub(crate) fn application(
             };
             found.peek().is_some() && found.any(|value| any_of.iter().any(|name| number(name) == value)) != *negated
         }
-        TlsCertCount(asked) => any("tls.cert_chain_len", asked),
+        TlsCertCount(required) => any("tls.cert_chain_len", required),
         DceInterface { uuid, version, .. } => transaction.facts.iter().any(|fact| {
             matches!(&fact.is, FactIs::DceInterface { uuid: found, version: number }
                 if found == uuid && version.contains((*number).into()))
         }),
-        DceOpnum(asked) => any("dcerpc.opnum", asked),
-        SmbVersion(asked) => any("smb.version", asked),
+        DceOpnum(required) => any("dcerpc.opnum", required),
+        SmbVersion(required) => any("smb.version", required),
         FileExtension { is, negated } => {
             let mut found = texts(Buffer::FileName).peekable();
             found.peek().is_some()
@@ -241,31 +246,31 @@ pub(crate) fn application(
             let mut found = texts(Buffer::FileMagic).peekable();
             found.peek().is_some() && found.any(|name| holds(name, part)) != *negated
         }
-        FileSize(asked) => any("file.size", asked),
-        // Digests are not made here.
+        FileSize(required) => any("file.size", required),
+        // File hashes are not supported.
         FileHash { .. } => false,
-        Krb5MessageType(asked) => any("krb5_msg_type", asked),
-        SnmpVersion(asked) => any("snmp.version", asked),
-        SnmpPduType(asked) => any("snmp.pdu_type", asked),
-        IkeExchangeType(asked) => any("ike.exchtype", asked),
-        RfbSecurityType(asked) => any("rfb.sectype", asked),
-        MqttType(asked) => any("mqtt.type", asked),
-        ModbusFunction(asked) => any("modbus.function", asked),
-        ModbusUnit(asked) => any("modbus.unit", asked),
-        Dnp3Function(asked) => any("dnp3_func", asked),
-        EnipCommand(asked) => any("enip_command", asked),
-        CipService(asked) => asked.iter().all(|asked| any("cip_service", asked)),
-        NfsProcedure(asked) => any("nfs_procedure", asked),
-        NfsVersion(asked) => any("nfs.version", asked),
-        WebSocketOpcode(asked) => any("websocket.opcode", asked),
-        WebSocketMask(asked) => numbers("websocket.mask").any(|value| (value != 0) == *asked),
-        LdapRequestOperation(asked) => any("ldap.request.operation", asked),
-        LdapResponseOperation(asked) => any("ldap.responses.operation", asked),
-        SipStatusCode(asked) => any("sip.stat_code", asked),
-        HttpStatusCode(asked) => any("http.stat_code", asked),
+        Krb5MessageType(required) => any("krb5_msg_type", required),
+        SnmpVersion(required) => any("snmp.version", required),
+        SnmpPduType(required) => any("snmp.pdu_type", required),
+        IkeExchangeType(required) => any("ike.exchtype", required),
+        RfbSecurityType(required) => any("rfb.sectype", required),
+        MqttType(required) => any("mqtt.type", required),
+        ModbusFunction(required) => any("modbus.function", required),
+        ModbusUnit(required) => any("modbus.unit", required),
+        Dnp3Function(required) => any("dnp3_func", required),
+        EnipCommand(required) => any("enip_command", required),
+        CipService(required) => required.iter().all(|required| any("cip_service", required)),
+        NfsProcedure(required) => any("nfs_procedure", required),
+        NfsVersion(required) => any("nfs.version", required),
+        WebSocketOpcode(required) => any("websocket.opcode", required),
+        WebSocketMask(required) => numbers("websocket.mask").any(|value| (value != 0) == *required),
+        LdapRequestOperation(required) => any("ldap.request.operation", required),
+        LdapResponseOperation(required) => any("ldap.responses.operation", required),
+        SipStatusCode(required) => any("sip.stat_code", required),
+        HttpStatusCode(required) => any("http.stat_code", required),
         HttpHeaderCount { of, count } => *of == from && any("http.header_cnt", count),
-        SshVersion(asked) => texts(Buffer::SshProtocol).any(|version| version == asked.as_bytes()),
-        // PORT names another host than the one that sends it.
+        SshVersion(required) => texts(Buffer::SshProtocol).any(|version| version == required.as_bytes()),
+        // The PORT command names a host other than the client.
         FtpBounce => numbers("ftp.address").any(|address| match flow.client {
             std::net::IpAddr::V4(client) => u64::from(u32::from(client)) != address,
             std::net::IpAddr::V6(_) => true,

@@ -1,4 +1,4 @@
-//! A packet, its flow and what is new of it against the rules.
+//! Evaluates the rules on a packet and on the new data of its flow.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -6,36 +6,36 @@ use std::sync::Arc;
 
 use squall_rules::{Action, BitVerb, Bits, Buffer, End};
 
-use crate::bits::{self, Who};
-use crate::compiled::{Look, Prepared};
-use crate::flow::{Flow, Looked, Partly, like};
-use crate::inspect::{self, About};
+use crate::bits::{self, PacketInfo};
+use crate::compiled::{BufferTest, CompiledRule};
+use crate::flow::{Flow, InspectionState, RuleProgress, fingerprint};
+use crate::inspect::{self, BufferProperties};
 use crate::packet::{Packet, TCP, UDP};
 use crate::protocols::{FactIs, Transaction};
 use crate::stream::{Session, State, Stream};
 use crate::{Alert, Engine, conditions, parts, transforms};
 
-/// With less than this, and nothing that makes it urgent, a stream waits for more: Suricata's
-/// `toserver-chunk-size` and `toclient-chunk-size`.
+/// Less data than this waits for more unless it is urgent: Suricata's `toserver-chunk-size` and
+/// `toclient-chunk-size`.
 const CHUNK: u64 = 2560;
 
-/// What is known of a packet beside what is in it.
+/// The context of a packet.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
-    /// Its direction, if it is of a flow.
+pub(crate) struct FlowContext {
+    /// Its direction, if it belongs to a flow.
     pub from: Option<End>,
-    /// Its flow was established before it.
+    /// The flow was established before this packet.
     pub established: bool,
-    /// Its payload is part of the stream.
+    /// The payload was added to the stream.
     pub in_stream: bool,
-    /// Part of its direction's stream that is looked at with it.
+    /// The part of its direction's stream to inspect now.
     pub stream: Option<Window>,
     pub event: Option<&'static str>,
-    /// It is none: the flow has ended.
+    /// Not a packet: the flow has ended.
     pub last: bool,
 }
 
-/// Octets of a stream.
+/// A range of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     from: u64,
@@ -43,7 +43,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// What is to be looked at now of what `of` sends, if it is enough or urgent.
+    /// The data of `of` to inspect now, if there is enough or it is urgent.
     pub fn of(session: &mut Session, of: End, last: bool) -> Option<Self> {
         let urgent = last || session.state >= State::ClientClosed;
         let established = session.is_established();
@@ -57,7 +57,7 @@ impl Window {
 }
 
 impl Stream {
-    pub fn looked_at(&mut self, window: Option<Window>) {
+    pub fn mark_inspected(&mut self, window: Option<Window>) {
         if let Some(window) = window {
             self.raw = self.raw.max(window.to);
             self.trigger = false;
@@ -66,24 +66,25 @@ impl Stream {
     }
 }
 
-/// A rule that has matched, by its place among the engine's.
+/// A match of a rule, by its index in the engine.
 struct Match {
     place: u32,
-    /// In a transaction: the later is told of first.
+    /// Of several transactions, alerts for later ones come first.
     transaction: usize,
     of_flow: bool,
 }
 
 impl Engine<'_> {
-    /// Looks for all rules. `own`: the packet is one of the flow's own, not an error about it.
-    pub(crate) fn look_at(
+    /// Evaluates all rules. `own`: the packet belongs to the flow and is not an ICMP error about
+    /// it.
+    pub(crate) fn evaluate(
         &mut self,
         packet: &Packet,
         mut flow: Option<&mut Flow>,
-        seen: Seen,
+        context: FlowContext,
         own: bool,
     ) {
-        let candidates = match (&mut flow, seen.from) {
+        let candidates = match (&mut flow, context.from) {
             (Some(flow), Some(from)) if own => {
                 if flow.candidates[from as usize].is_none() {
                     flow.candidates[from as usize] = Some(Arc::new(self.candidates(packet)));
@@ -92,7 +93,7 @@ impl Engine<'_> {
             }
             _ => Arc::new(self.candidates(packet)),
         };
-        let who = Who {
+        let info = PacketInfo {
             at: packet.at,
             source: packet.source,
             destination: packet.destination,
@@ -103,7 +104,7 @@ impl Engine<'_> {
             prefilter.begin();
             prefilter.see(Buffer::Payload, &packet.payload);
             if let (Some(window), Some(session), Some(from)) =
-                (seen.stream, flow.as_ref().and_then(|flow| flow.session.as_ref()), seen.from)
+                (context.stream, flow.as_ref().and_then(|flow| flow.session.as_ref()), context.from)
             {
                 for (_, octets) in session.streams[from as usize].runs(window.from, window.to) {
                     prefilter.see(Buffer::Payload, octets);
@@ -111,7 +112,7 @@ impl Engine<'_> {
             }
             if self.settings.every_view
                 && let (Some(session), Some(from)) =
-                    (flow.as_ref().and_then(|flow| flow.session.as_ref()), seen.from)
+                    (flow.as_ref().and_then(|flow| flow.session.as_ref()), context.from)
             {
                 let stream = &session.streams[from as usize];
                 for (_, octets) in stream.runs(0, stream.end()) {
@@ -124,14 +125,15 @@ impl Engine<'_> {
                 continue;
             }
             let rule = self.rules[place as usize];
-            if let Some(by_stream) = self.packet_matches(rule, packet, flow.as_deref(), seen, &who)
+            if let Some(by_stream) =
+                self.packet_matches(rule, packet, flow.as_deref(), context, &info)
             {
-                self.after(rule, flow.as_deref_mut(), &who);
+                self.after(rule, flow.as_deref_mut(), &info);
                 let of_flow = by_stream || rule.addresses_only || rule.application.is_some();
                 found.push(Match { place, transaction: 0, of_flow });
             }
         }
-        if let (Some(flow), Some(from)) = (&mut flow, seen.from)
+        if let (Some(flow), Some(from)) = (&mut flow, context.from)
             && own
         {
             flow.addresses_done[from as usize] = true;
@@ -141,50 +143,51 @@ impl Engine<'_> {
                     packet,
                     flow,
                     from,
-                    seen,
-                    &who,
+                    context,
+                    &info,
                     &mut found,
                 );
             }
         }
         if !found.is_empty() {
-            self.alert(found, packet, flow, &who);
+            self.alert(found, packet, flow, &info);
         }
     }
 
-    /// Whether a rule matches this packet; `Some(true)`: by its stream.
+    /// Whether a rule matches this packet. `Some(true)`: by its stream.
     fn packet_matches(
         &self,
-        rule: &Prepared<'_>,
+        rule: &CompiledRule<'_>,
         packet: &Packet,
         flow: Option<&Flow>,
-        seen: Seen,
-        who: &Who,
+        context: FlowContext,
+        info: &PacketInfo,
     ) -> Option<bool> {
         if rule.addresses_only
-            && let (Some(flow), Some(from)) = (flow, seen.from)
+            && let (Some(flow), Some(from)) = (flow, context.from)
             && flow.addresses_done[from as usize]
         {
             return None;
         }
-        // What has ended has no packet: only its stream, its transactions and its bits are left.
+        // An ended flow has no packet, only its stream, transactions and bits.
         let every_view = self.settings.every_view && packet.protocol == TCP;
         let is_of_ends =
             rule.places(self.settings.engine).1 || every_view && rule.possible_places().1;
-        if seen.last && !rule.payload.is_empty() && !is_of_ends {
+        if context.last && !rule.payload.is_empty() && !is_of_ends {
             return None;
         }
-        if !rule.is_spoken(flow.and_then(|flow| flow.application.application()))
-            || !self.header_matches(rule, packet, flow, seen, who)
+        if !rule.matches_application(flow.and_then(|flow| flow.application.application()))
+            || !self.header_matches(rule, packet, flow, context, info)
         {
             return None;
         }
-        let about = About { engine: self.settings.engine, ..About::default() };
+        let properties =
+            BufferProperties { engine: self.settings.engine, ..BufferProperties::default() };
         let (on_packets, on_stream) = rule.places(self.settings.engine);
         let mut variables = vec![0; rule.rule.variables.len()];
-        for look in &rule.headers {
-            let octets = header(look.buffer, packet)?;
-            if !inspect::matches(&look.steps, &octets, &mut variables, about) {
+        for test in &rule.headers {
+            let octets = header(test.buffer, packet)?;
+            if !inspect::matches(&test.steps, &octets, &mut variables, properties) {
                 return None;
             }
         }
@@ -193,7 +196,7 @@ impl Engine<'_> {
         }
         if every_view
             && let (Some(session), Some(from)) =
-                (flow.and_then(|flow| flow.session.as_ref()), seen.from)
+                (flow.and_then(|flow| flow.session.as_ref()), context.from)
         {
             let (of_packets, of_stream) = rule.possible_places();
             let stream = &session.streams[from as usize];
@@ -203,61 +206,66 @@ impl Engine<'_> {
                 views.push(&packet.payload);
             }
             for octets in views {
-                if inspect::matches(&rule.payload, octets, &mut variables, about) {
+                if inspect::matches(&rule.payload, octets, &mut variables, properties) {
                     return Some(true);
                 }
             }
         }
         if packet.protocol == TCP && on_stream {
             if let (Some(window), Some(session), Some(from)) =
-                (seen.stream, flow.and_then(|flow| flow.session.as_ref()), seen.from)
+                (context.stream, flow.and_then(|flow| flow.session.as_ref()), context.from)
                 && session.streams[from as usize].runs(window.from, window.to).iter().any(
-                    |(_, octets)| inspect::matches(&rule.payload, octets, &mut variables, about),
+                    |(_, octets)| {
+                        inspect::matches(&rule.payload, octets, &mut variables, properties)
+                    },
                 )
             {
                 return Some(true);
             }
-            // What is in the stream is looked at there.
-            if seen.in_stream && !on_packets {
+            // Data in the stream is inspected there, not in the packet.
+            if context.in_stream && !on_packets {
                 return None;
             }
         }
-        if seen.last || (rule.rule.flow.stream == Some(true) && packet.protocol == TCP) {
+        if context.last || (rule.rule.flow.stream == Some(true) && packet.protocol == TCP) {
             return None;
         }
-        // An empty payload has nothing to look into.
+        // Suricata does not inspect empty payloads.
         (!packet.payload.is_empty()
-            && inspect::matches(&rule.payload, &packet.payload, &mut variables, about))
+            && inspect::matches(&rule.payload, &packet.payload, &mut variables, properties))
         .then_some(false)
     }
 
-    /// All that a rule asks beside its buffers.
+    /// Whether all conditions other than buffers hold.
     fn header_matches(
         &self,
-        rule: &Prepared<'_>,
+        rule: &CompiledRule<'_>,
         packet: &Packet,
         flow: Option<&Flow>,
-        seen: Seen,
-        who: &Who,
+        context: FlowContext,
+        info: &PacketInfo,
     ) -> bool {
-        conditions::flow(&rule.rule.flow, packet, seen)
-            && rule.packet_tests.iter().all(|test| conditions::packet(&test.is, packet, flow, seen))
+        conditions::flow(&rule.rule.flow, packet, context)
+            && rule
+                .packet_tests
+                .iter()
+                .all(|test| conditions::packet(&test.is, packet, flow, context))
             && rule.events.iter().all(|event| {
-                packet.events.iter().chain(&seen.event).any(|seen| is_event(event, seen))
+                packet.events.iter().chain(&context.event).any(|raised| is_event(event, raised))
             })
             && rule
                 .protocols
                 .iter()
-                .all(|(asked, negated)| conditions::protocol(*asked, *negated, flow))
+                .all(|(required, negated)| conditions::protocol(*required, *negated, flow))
             && rule
                 .rule
                 .bits
                 .iter()
-                .all(|bits| bits::holds(&bits.is, flow.map(|flow| &flow.bits), &self.hosts, who))
+                .all(|bits| bits::holds(&bits.is, flow.map(|flow| &flow.bits), &self.hosts, info))
     }
 
-    /// What a rule does once it has matched.
-    fn after(&mut self, rule: &Prepared<'_>, mut flow: Option<&mut Flow>, who: &Who) {
+    /// Applies the effects of a rule that has matched.
+    fn after(&mut self, rule: &CompiledRule<'_>, mut flow: Option<&mut Flow>, info: &PacketInfo) {
         for bits in &rule.rule.bits {
             if !matches!(
                 &bits.is,
@@ -268,13 +276,13 @@ impl Engine<'_> {
                     &bits.is,
                     flow.as_deref_mut().map(|flow| &mut flow.bits),
                     &mut self.hosts,
-                    who,
+                    info,
                 );
             }
         }
     }
 
-    /// The rules that look into transactions.
+    /// Evaluates the rules on transactions.
     #[expect(clippy::too_many_arguments, reason = "all that is known of one packet")]
     fn transactions(
         &mut self,
@@ -282,17 +290,17 @@ impl Engine<'_> {
         packet: &Packet,
         flow: &mut Flow,
         from: End,
-        seen: Seen,
-        who: &Who,
+        context: FlowContext,
+        info: &PacketInfo,
         found: &mut Vec<Match>,
     ) {
         if candidates.is_empty() {
             return;
         }
         let count = flow.transactions.len();
-        flow.looked.resize_with(count, Looked::default);
-        // The payload of a rule that asks for more than it: all of the stream so far.
-        let stream: Option<Vec<u8>> = match (&flow.session, seen.stream) {
+        flow.inspected.resize_with(count, InspectionState::default);
+        // For rules that also test the payload: the whole stream so far.
+        let stream: Option<Vec<u8>> = match (&flow.session, context.stream) {
             (Some(session), Some(window)) => {
                 let runs = session.streams[from as usize].runs(0, window.to);
                 runs.into_iter().next_back().map(|(_, octets)| octets.to_vec())
@@ -302,12 +310,12 @@ impl Engine<'_> {
         };
         for index in 0..count {
             let transaction = &flow.transactions[index];
-            let like = Some(like(transaction));
-            let news = flow.looked[index].like[from as usize] != like;
-            if !news && stream.is_none() && !seen.last {
+            let fingerprint = Some(fingerprint(transaction));
+            let news = flow.inspected[index].fingerprint[from as usize] != fingerprint;
+            if !news && stream.is_none() && !context.last {
                 continue;
             }
-            // Of this direction; of either.
+            // Bit sets of the buffers present: of this direction, and of either.
             let (mut present, mut of_either) = ([0u64; 4], [0u64; 4]);
             if let Some(prefilter) = &mut self.prefilter {
                 prefilter.begin();
@@ -331,32 +339,33 @@ impl Engine<'_> {
                 }
                 let transaction = &flow.transactions[index];
                 let present = if rule.of_both { &of_either } else { &present };
-                if rule.looks.iter().any(|look| {
-                    look.absent.is_none()
-                        && present[look.buffer as usize / 64] & 1 << (look.buffer as usize % 64)
+                if rule.buffer_tests.iter().any(|test| {
+                    test.absent.is_none()
+                        && present[test.buffer as usize / 64] & 1 << (test.buffer as usize % 64)
                             == 0
-                }) || !rule.is_spoken(flow.application.application())
+                }) || !rule.matches_application(flow.application.application())
                 {
                     continue;
                 }
-                // What looks into both directions is looked for once, whoever has sent last.
+                // A rule on both directions matches once, independent of the end that sent last.
                 let key = (if rule.of_both { End::Client } else { from }, place as usize);
-                let mut partly = flow.looked[index].rules.get(&key).cloned().unwrap_or_default();
-                if partly.done {
+                let mut progress =
+                    flow.inspected[index].rules.get(&key).cloned().unwrap_or_default();
+                if progress.done {
                     continue;
                 }
-                if !partly.header {
-                    partly.variables = vec![0; rule.rule.variables.len()];
-                    partly.header = self.header_matches(rule, packet, Some(flow), seen, who)
+                if !progress.header {
+                    progress.variables = vec![0; rule.rule.variables.len()];
+                    progress.header = self.header_matches(rule, packet, Some(flow), context, info)
                         && rule
                             .tests
                             .iter()
                             .all(|test| conditions::application(test, transaction, from, flow));
-                    if !partly.header {
+                    if !progress.header {
                         continue;
                     }
                 }
-                let about = About {
+                let properties = BufferProperties {
                     little_endian: is_little_endian(transaction),
                     engine: self.settings.engine,
                 };
@@ -366,26 +375,26 @@ impl Engine<'_> {
                     from,
                     stream.as_deref(),
                     packet,
-                    seen,
-                    about,
-                    &mut partly,
+                    context,
+                    properties,
+                    &mut progress,
                 );
                 if matched {
-                    partly.done = true;
+                    progress.done = true;
                     found.push(Match { place, transaction: index, of_flow: true });
-                    self.after(rule, Some(flow), who);
+                    self.after(rule, Some(flow), info);
                 }
-                if matched || partly.looks != 0 {
-                    flow.looked[index].rules.insert(key, partly);
+                if matched || progress.buffer_tests != 0 {
+                    flow.inspected[index].rules.insert(key, progress);
                 }
             }
             let transaction = &mut flow.transactions[index];
-            flow.looked[index].like[from as usize] = like;
-            // What is done and was looked at both ways is not needed any more.
-            let over = |like: &Option<(usize, usize, [bool; 2])>| {
-                like.is_some_and(|(_, _, done)| done == [true; 2])
+            flow.inspected[index].fingerprint[from as usize] = fingerprint;
+            // Free the buffers of a complete transaction that was inspected in both directions.
+            let over = |fingerprint: &Option<(usize, usize, [bool; 2])>| {
+                fingerprint.is_some_and(|(_, _, done)| done == [true; 2])
             };
-            if flow.looked[index].like.iter().all(over)
+            if flow.inspected[index].fingerprint.iter().all(over)
                 && transaction.done == [true; 2]
                 && count > 64
             {
@@ -394,22 +403,22 @@ impl Engine<'_> {
         }
     }
 
-    /// Tells of rules that have matched: in their order, no more than one packet may have, none
-    /// after one that lets it pass.
+    /// Raises alerts in the order of rules, up to the limit for one packet. A pass rule ends the
+    /// list.
     fn alert(
         &mut self,
         mut found: Vec<Match>,
         packet: &Packet,
         mut flow: Option<&mut Flow>,
-        who: &Who,
+        info: &PacketInfo,
     ) {
         found.sort_by_key(|found| (found.place, usize::MAX - found.transaction));
-        let mut told = 0;
+        let mut raised = 0;
         for one in found {
             let rule = self.rules[one.place as usize];
             let mut counted = true;
             for (index, count) in rule.rule.counts.iter().enumerate() {
-                counted &= self.hosts.counts(rule.index, index, &count.is, who);
+                counted &= self.hosts.counts(rule.index, index, &count.is, info);
             }
             if !counted {
                 continue;
@@ -422,10 +431,10 @@ impl Engine<'_> {
                 }
                 break;
             }
-            if rule.silent || told == self.settings.alerts_per_packet {
+            if rule.silent || raised == self.settings.alerts_per_packet {
                 continue;
             }
-            told += 1;
+            raised += 1;
             let has_ports = matches!(packet.protocol, TCP | UDP | crate::packet::SCTP);
             self.alerts.push(Alert {
                 at: packet.at,
@@ -441,7 +450,7 @@ impl Engine<'_> {
     }
 }
 
-/// Numbers of its DCE/RPC are of that byte order.
+/// The byte order of its DCE/RPC data.
 fn is_little_endian(transaction: &Transaction) -> bool {
     transaction
         .facts
@@ -449,81 +458,83 @@ fn is_little_endian(transaction: &Transaction) -> bool {
         .any(|fact| matches!(fact.is, FactIs::Number { what: "dcerpc.little_endian", value } if value != 0))
 }
 
-/// Whether all that a rule looks into has matched by now; what has matched is kept in `partly`.
+/// Whether all tests of a rule have matched by now. Partial matches are kept in `progress`.
 #[expect(clippy::too_many_arguments, reason = "all that is known of one transaction")]
 fn transaction_matches(
-    rule: &Prepared<'_>,
+    rule: &CompiledRule<'_>,
     transaction: &Transaction,
     from: End,
     stream: Option<&[u8]>,
     packet: &Packet,
-    seen: Seen,
-    about: About,
-    partly: &mut Partly,
+    context: FlowContext,
+    properties: BufferProperties,
+    progress: &mut RuleProgress,
 ) -> bool {
-    for (index, look) in rule.looks.iter().enumerate() {
+    for (index, test) in rule.buffer_tests.iter().enumerate() {
         let bit = 1u64 << index.min(63);
-        if partly.looks & bit != 0 {
+        if progress.buffer_tests & bit != 0 {
             continue;
         }
-        let of = if rule.of_both { look.sent_by } else { Some(from) };
-        if !look_matches(look, transaction, of, seen, about, &mut partly.variables) {
+        let of = if rule.of_both { test.sent_by } else { Some(from) };
+        if !look_matches(test, transaction, of, context, properties, &mut progress.variables) {
             return false;
         }
-        partly.looks |= bit;
+        progress.buffer_tests |= bit;
     }
-    if rule.payload.is_empty() || partly.payload {
+    if rule.payload.is_empty() || progress.payload {
         return true;
     }
-    partly.payload = match stream {
-        Some(octets) => inspect::matches(&rule.payload, octets, &mut partly.variables, about),
+    progress.payload = match stream {
+        Some(octets) => {
+            inspect::matches(&rule.payload, octets, &mut progress.variables, properties)
+        }
         None => packet.protocol != TCP && packet.protocol != UDP,
     };
-    partly.payload
+    progress.payload
 }
 
 fn look_matches(
-    look: &Look<'_>,
+    test: &BufferTest<'_>,
     transaction: &Transaction,
     of: Option<End>,
-    seen: Seen,
-    about: About,
+    context: FlowContext,
+    properties: BufferProperties,
     variables: &mut [u64],
 ) -> bool {
     let mut buffers = transaction
         .buffers
         .iter()
-        .filter(|(buffer, by, _)| *buffer == look.buffer && of.is_none_or(|of| of == *by))
+        .filter(|(buffer, by, _)| *buffer == test.buffer && of.is_none_or(|of| of == *by))
         .peekable();
-    if let Some(or_else) = look.absent {
+    if let Some(or_else) = test.absent {
         if buffers.peek().is_none() {
             let done = |of: End| transaction.done[of as usize];
-            return seen.last || of.map_or(done(End::Client) && done(End::Server), done);
+            return context.last || of.map_or(done(End::Client) && done(End::Server), done);
         }
         if !or_else {
             return false;
         }
     }
     buffers.any(|(_, _, octets)| {
-        let octets: Cow<'_, [u8]> = match look.part {
-            Some((asked, part)) => match parts::of(asked, part, octets) {
+        let octets: Cow<'_, [u8]> = match test.part {
+            Some((required, part)) => match parts::of(required, part, octets) {
                 Some(octets) => octets.into(),
                 None => return false,
             },
             None => octets.into(),
         };
-        if look.transforms.is_empty() {
-            return inspect::matches(&look.steps, &octets, variables, about);
+        if test.transforms.is_empty() {
+            return inspect::matches(&test.steps, &octets, variables, properties);
         }
-        let made = look
+        let made = test
             .transforms
             .iter()
             .fold(octets.into_owned(), |octets, transform| transforms::apply(transform, &octets));
-        inspect::matches(&look.steps, &made, variables, about)
+        inspect::matches(&test.steps, &made, variables, properties)
     })
 }
 
-/// A buffer that is a packet's header.
+/// The octets of a packet header buffer.
 fn header(buffer: Buffer, packet: &Packet) -> Option<Cow<'_, [u8]>> {
     let address = |address: IpAddr| match address {
         IpAddr::V4(address) => address.octets().to_vec(),
@@ -542,7 +553,7 @@ fn header(buffer: Buffer, packet: &Packet) -> Option<Cow<'_, [u8]>> {
     (!octets.is_empty()).then_some(octets.as_slice().into())
 }
 
-/// `stream-event:` names come with and without `stream.` before them.
-fn is_event(asked: &str, seen: &str) -> bool {
-    asked == seen || asked.strip_prefix("stream.").is_some_and(|asked| asked == seen)
+/// `stream-event:` names have an optional prefix `stream.`.
+fn is_event(required: &str, raised: &str) -> bool {
+    required == raised || required.strip_prefix("stream.").is_some_and(|name| name == raised)
 }

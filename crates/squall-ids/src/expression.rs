@@ -1,11 +1,11 @@
-//! Expressions of rules for PCRE2, with the limits that Suricata sets.
+//! Compiles expressions of rules with PCRE2 and Suricata's match limits.
 
 use pcre2::bytes::{Regex, RegexBuilder};
 use squall_rules::Pcre;
 
-// Rules match the same on every machine only by the same PCRE2. Its crate takes the system's where
-// it finds one, unless this variable is set when it is built; .cargo/config.toml sets it, but is
-// not read for a build from another folder.
+// Rules match alike on all machines only with the same PCRE2. The crate links the system's library
+// if it finds one, unless this variable is set at build time. .cargo/config.toml sets it, but Cargo
+// ignores that file for builds started in another folder.
 const _: () = assert!(
     matches!(option_env!("PCRE2_SYS_STATIC"), Some(value) if matches!(value.as_bytes(), b"1")),
     "this would use the PCRE2 of the system: build in the repository's folder, or set \
@@ -15,20 +15,22 @@ const _: () = assert!(
 /// Suricata's `pcre.match-limit` and `pcre.match-limit-recursion`.
 const LIMITS: &str = "(*LIMIT_MATCH=3500)(*LIMIT_DEPTH=1500)";
 
+/// Compiles `pcre`.
+///
 /// # Errors
-/// A sentence, if PCRE2 refuses it.
+/// PCRE2's error message.
 pub(crate) fn compile(pcre: &Pcre) -> Result<Regex, String> {
     let body = if pcre.dollar_end_only && !pcre.multiline {
         end_only(&pcre.pattern)
     } else {
         pcre.pattern.clone()
     };
-    // Verbs stand before all else.
+    // PCRE2 accepts verbs only at the start of a pattern.
     let verbs = leading_verbs(&body);
     let (verbs, body) = body.split_at(verbs);
     let ungreedy = if pcre.ungreedy { "(?U)" } else { "" };
-    // \G, not \A: a second try begins further on, and is anchored there. The line end stands before
-    // the parenthesis since an extended expression may end in a comment.
+    // \G, not \A: a retry starts at a later offset and is anchored there. The line end before the
+    // closing parenthesis is needed since an extended expression may end in a comment.
     let pattern = match (pcre.anchored, pcre.extended) {
         (true, true) => format!("{LIMITS}{verbs}{ungreedy}\\G(?:{body}\n)"),
         (true, false) => format!("{LIMITS}{verbs}{ungreedy}\\G(?:{body})"),
@@ -44,7 +46,7 @@ pub(crate) fn compile(pcre: &Pcre) -> Result<Regex, String> {
         .map_err(|error| format!("PCRE2 rejects /{}/: {error}", pcre.pattern))
 }
 
-/// How many octets of `pattern` are verbs, `(*UTF)`.
+/// Length of the leading verbs of `pattern`, such as `(*UTF)`.
 fn leading_verbs(pattern: &str) -> usize {
     let mut length = 0;
     while let Some(verb) = pattern[length..].strip_prefix("(*")
@@ -56,7 +58,7 @@ fn leading_verbs(pattern: &str) -> usize {
     length
 }
 
-/// Each `$` that is the end as `\z`: the crate has no option for PCRE2_DOLLAR_ENDONLY.
+/// Replaces each `$` by `\z`, since the crate has no option for PCRE2_DOLLAR_ENDONLY.
 fn end_only(pattern: &str) -> String {
     let mut made = String::with_capacity(pattern.len() + 4);
     let (mut in_class, mut chars) = (false, pattern.chars().peekable());
@@ -71,7 +73,7 @@ fn end_only(pattern: &str) -> String {
             '[' if !in_class => {
                 in_class = true;
                 made.push(c);
-                // A bracket that comes first is a member.
+                // A bracket in first position is a member of the class.
                 if chars.next_if_eq(&'^').is_some() {
                     made.push('^');
                 }
@@ -98,8 +100,8 @@ mod tests {
         Pcre { pattern: pattern.into(), ..Pcre::default() }
     }
 
-    /// What is asked is the library that is linked: pcre2::version() is a constant, and of a
-    /// release before that in the crate.
+    /// Asks the linked library for its version. pcre2::version() is a constant of the crate, and
+    /// lags by a release.
     #[test]
     fn expressions_are_matched_by_the_pcre2_that_comes_with_its_crate() {
         // upstream/include/pcre2.h of pcre2-sys 0.2.10 (Cargo.lock); a newer crate has another.
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_that_takes_too_long_is_an_error_and_what_is_not_understood_is_refused() {
+    fn an_expression_that_takes_too_long_is_an_error_and_an_invalid_one_is_rejected() {
         let regex = compile(&pcre("(x+x+)+[yz]")).unwrap();
         assert!(regex.is_match(&[b'x'; 100]).is_err());
         assert!(compile(&pcre("a(b")).unwrap_err().contains("a(b"));

@@ -1,4 +1,4 @@
-//! Who talks to whom, and what was seen of it.
+//! Flows: their endpoints and state.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -11,14 +11,14 @@ use crate::packet::{Embedded, ICMP, ICMP6, Packet, SCTP, TCP, UDP};
 use crate::protocols::{Reader, Transaction};
 use crate::stream::Session;
 
-/// Flows that are followed, at most: the oldest is finished then.
-const FLOWS: usize = 1 << 18;
+/// Bound on tracked flows. Beyond it, the oldest is ended.
+const MAX_FLOWS: usize = 1 << 18;
 
-/// Protocol, VLAN, both ends with the lesser first.
+/// Protocol, VLAN, and both endpoints, the smaller one first.
 pub(crate) type Key = (u8, u32, (IpAddr, u16), (IpAddr, u16));
 
 pub(crate) struct Flow {
-    /// No other flow's.
+    /// Unique among all flows.
     pub number: u64,
     pub key: Key,
     pub protocol: u8,
@@ -29,46 +29,46 @@ pub(crate) struct Flow {
     pub server_port: u16,
     pub first: Nanos,
     pub last: Nanos,
-    /// By [`End`], as all pairs here.
+    /// Pairs are indexed by [`End`].
     pub packets: [u64; 2],
     pub octets: [u64; 2],
     pub session: Option<Session>,
-    pub application: Spoken,
+    pub application: Detection,
     pub reader: Option<Box<dyn Reader + Send>>,
     pub transactions: Vec<Transaction>,
-    pub looked: Vec<Looked>,
-    /// Rules whose headers are those of packets of this direction, in their order; known from the
-    /// first such packet on.
+    pub inspected: Vec<InspectionState>,
+    /// Rules whose header matches packets of each direction, in order. Set by the first such
+    /// packet.
     pub candidates: [Option<std::sync::Arc<Candidates>>; 2],
     pub addresses_done: [bool; 2],
-    /// A rule has let it pass.
+    /// A pass rule has matched.
     pub passed: bool,
     pub bits: FlowBits,
-    /// First octets, until it is known what is spoken.
-    pub begun: [Vec<u8>; 2],
+    /// First octets of each end, until the protocol is detected.
+    pub prefix: [Vec<u8>; 2],
 }
 
-/// What was found of one transaction.
+/// The state of inspection of one transaction.
 #[derive(Default)]
-pub(crate) struct Looked {
-    /// What it was like when rules were last looked for, of each direction.
-    pub like: [Option<(usize, usize, [bool; 2])>; 2],
-    /// By direction and rule: what of it has matched so far.
-    pub rules: HashMap<(End, usize), Partly>,
+pub(crate) struct InspectionState {
+    /// Size of the transaction at the last evaluation, for each direction.
+    pub fingerprint: [Option<(usize, usize, [bool; 2])>; 2],
+    /// Partial matches by direction and rule.
+    pub rules: HashMap<(End, usize), RuleProgress>,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Partly {
-    /// All of it: it is not looked for again.
+pub(crate) struct RuleProgress {
+    /// The whole rule has matched; it is not evaluated again.
     pub done: bool,
     pub header: bool,
     pub payload: bool,
-    /// Bits by index of the looks that have matched.
-    pub looks: u64,
+    /// Bit set of the buffer tests that have matched, by index.
+    pub buffer_tests: u64,
     pub variables: Vec<u64>,
 }
 
-/// Indexes into the engine's rules.
+/// Indices of the engine's rules.
 #[derive(Default)]
 pub(crate) struct Candidates {
     pub of_packets: Vec<u32>,
@@ -76,24 +76,24 @@ pub(crate) struct Candidates {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spoken {
-    NotKnownYet,
-    /// Nothing that is known.
-    Nothing,
-    Is(Application),
+pub(crate) enum Detection {
+    Pending,
+    /// No supported protocol.
+    Unknown,
+    Known(Application),
 }
 
-impl Spoken {
+impl Detection {
     pub fn application(self) -> Option<Application> {
         match self {
-            Spoken::Is(application) => Some(application),
+            Detection::Known(application) => Some(application),
             _ => None,
         }
     }
 }
 
 impl Flow {
-    /// Who of both ends has sent `packet`.
+    /// The end that sent `packet`.
     pub fn sender(&self, packet: &Packet) -> End {
         if matches!(packet.protocol, TCP | UDP | SCTP)
             && packet.source_port != packet.destination_port
@@ -105,11 +105,11 @@ impl Flow {
         if packet.source == self.client { End::Client } else { End::Server }
     }
 
-    /// Transactions of which `from` has sent something that was not looked at.
+    /// Whether a transaction has new data from `from` that was not inspected.
     pub fn has_news(&self, from: End) -> bool {
         self.transactions.iter().enumerate().any(|(index, transaction)| {
-            self.looked.get(index).and_then(|looked| looked.like[from as usize])
-                != Some(like(transaction))
+            self.inspected.get(index).and_then(|inspected| inspected.fingerprint[from as usize])
+                != Some(fingerprint(transaction))
         })
     }
 
@@ -122,8 +122,8 @@ impl Flow {
     }
 }
 
-/// What tells whether a transaction has changed.
-pub(crate) fn like(transaction: &Transaction) -> (usize, usize, [bool; 2]) {
+/// A value that changes whenever the transaction does.
+pub(crate) fn fingerprint(transaction: &Transaction) -> (usize, usize, [bool; 2]) {
     (transaction.buffers.len(), transaction.facts.len(), transaction.done)
 }
 
@@ -132,17 +132,17 @@ pub(crate) struct Flows {
     places: HashMap<Key, usize>,
     flows: Vec<Option<Box<Flow>>>,
     free: Vec<usize>,
-    /// In the order in which they began.
+    /// In order of creation.
     order: VecDeque<(usize, u64)>,
     made: u64,
 }
 
 impl Flows {
-    /// Takes the flow of `packet` out, or makes it. `None`: the packet has none. To be put back.
+    /// Removes or creates the flow of `packet`, for [`Flows::put_back`]. `None` if it has no flow.
     pub fn take(&mut self, packet: &Packet) -> Option<(usize, Box<Flow>)> {
         if packet.is_icmp_error() {
-            // It belongs to the flow that it is about, and makes none.
-            let place = *self.places.get(&embedded_key(packet, &packet.icmp?.about?))?;
+            // An error belongs to the flow of the packet it quotes and never creates one.
+            let place = *self.places.get(&embedded_key(packet, &packet.icmp?.properties?))?;
             return self.flows[place].take().map(|flow| (place, flow));
         }
         if !packet.has_upper || !matches!(packet.protocol, TCP | UDP | ICMP | ICMP6 | SCTP | 50) {
@@ -168,15 +168,15 @@ impl Flows {
             packets: [0; 2],
             octets: [0; 2],
             session: None,
-            application: Spoken::NotKnownYet,
+            application: Detection::Pending,
             reader: None,
             transactions: vec![],
-            looked: vec![],
+            inspected: vec![],
             candidates: [None, None],
             addresses_done: [false; 2],
             passed: false,
             bits: FlowBits::default(),
-            begun: [vec![], vec![]],
+            prefix: [vec![], vec![]],
         });
         let place = self.free.pop().unwrap_or_else(|| {
             self.flows.push(None);
@@ -191,15 +191,15 @@ impl Flows {
         self.flows[place] = Some(flow);
     }
 
-    /// Forgets the flow that was taken from `place`.
+    /// Drops the flow that was taken from `place`.
     pub fn forget(&mut self, place: usize, flow: &Flow) {
         self.places.remove(&flow.key);
         self.free.push(place);
     }
 
-    /// The flow that has to go, if there are too many; all of them in turn, if `all`.
+    /// Removes the oldest flow if there are too many, or in any case if `all`.
     pub fn oldest(&mut self, all: bool) -> Option<Box<Flow>> {
-        while all || self.places.len() > FLOWS {
+        while all || self.places.len() > MAX_FLOWS {
             let (place, number) = self.order.pop_front()?;
             if self.flows[place].as_ref().is_some_and(|flow| flow.number == number)
                 && let Some(flow) = self.flows[place].take()
@@ -220,12 +220,12 @@ fn key(packet: &Packet) -> Key {
     ordered(packet.protocol, packet.vlan, (packet.source, from), (packet.destination, to))
 }
 
-fn embedded_key(packet: &Packet, about: &Embedded) -> Key {
+fn embedded_key(packet: &Packet, properties: &Embedded) -> Key {
     ordered(
-        about.protocol,
+        properties.protocol,
         packet.vlan,
-        (about.source, about.source_port),
-        (about.destination, about.destination_port),
+        (properties.source, properties.source_port),
+        (properties.destination, properties.destination_port),
     )
 }
 
@@ -233,7 +233,7 @@ fn ordered(protocol: u8, vlan: u32, one: (IpAddr, u16), other: (IpAddr, u16)) ->
     (protocol, vlan, one.min(other), one.max(other))
 }
 
-/// What answers a kind of ICMP message, and what is answered by it; 255: nothing.
+/// The ICMP type that answers a type or that it answers; 255 if there is none.
 fn counterpart(protocol: u8, kind: u8) -> u8 {
     match (protocol, kind) {
         (ICMP, 8) => 0,

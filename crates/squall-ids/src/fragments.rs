@@ -1,13 +1,13 @@
-//! Fragments of IP to whole packets.
+//! Reassembles IP fragments.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use squall_units::Nanos;
 
-/// Packets that wait for fragments, at most; the oldest is forgotten.
-const PACKETS: usize = 1024;
-/// A packet waits for its fragments for so long (Suricata's `defrag.timeout`).
+/// Bound on incomplete packets. Beyond it, the oldest is dropped.
+const MAX_PACKETS: usize = 1024;
+/// Time that a packet waits for its fragments: Suricata's `defrag.timeout`.
 const TIMEOUT_NS: u64 = 60_000_000_000;
 
 pub(crate) struct Fragment<'a> {
@@ -18,7 +18,7 @@ pub(crate) struct Fragment<'a> {
     /// In octets.
     pub offset: usize,
     pub more: bool,
-    /// Of the IP header.
+    /// The IP header.
     pub header: &'a [u8],
     pub octets: &'a [u8],
 }
@@ -33,19 +33,19 @@ pub(crate) struct Fragments {
 
 struct Waiting {
     since: Nanos,
-    /// Of the first fragment.
+    /// The header of the first fragment.
     header: Vec<u8>,
-    /// By their offset; of those with one the earlier first.
+    /// Sorted by offset; at the same offset in order of arrival.
     parts: Vec<Part>,
-    /// Where the fragment begins behind which none is to come, once it was taken.
+    /// Offset of the last fragment, once it was accepted.
     last: Option<usize>,
 }
 
-/// A fragment, as it is kept.
+/// A fragment that is kept.
 struct Part {
     offset: usize,
     octets: Vec<u8>,
-    /// So many of its first octets are another's.
+    /// Leading octets that belong to an earlier fragment.
     trimmed: usize,
 }
 
@@ -55,16 +55,16 @@ impl Part {
     }
 }
 
-/// Whose octets count where fragments overlap.
+/// Decides which data stays where fragments overlap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// Suricata's policy of BSD, its default: what began earlier, or at the same octet, stays. A
-    /// last fragment that has nothing of its own is dropped with the news that it was the last, and
-    /// the packet waits for ever.
+    /// Suricata's default, BSD: the fragment that starts earlier, or arrived first at the same
+    /// offset, stays. A last fragment without data of its own is dropped together with the
+    /// information that it was the last, so the packet stays incomplete.
     #[default]
     Bsd,
-    /// Snort's default: what began earlier stays. That a fragment is the last is known whatever
-    /// becomes of its octets.
+    /// Snort's default, Linux: the fragment that starts earlier stays. The end of the packet is
+    /// recorded even if the last fragment's data is dropped.
     Linux,
 }
 
@@ -73,11 +73,11 @@ impl Fragments {
         Fragments { policy, waiting: HashMap::new() }
     }
 
-    /// The header and the octets of the packet that `fragment` completes.
+    /// Adds a fragment. Returns header and data of the packet that it completes.
     pub fn add(&mut self, at: Nanos, fragment: Fragment<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
         fragment.offset.checked_add(fragment.octets.len()).filter(|&end| end <= 65_535)?;
         let key = (fragment.source, fragment.destination, fragment.protocol, fragment.id);
-        if self.waiting.len() >= PACKETS && !self.waiting.contains_key(&key) {
+        if self.waiting.len() >= MAX_PACKETS && !self.waiting.contains_key(&key) {
             self.forget(at);
         }
         let waiting = self.waiting.entry(key).or_insert_with(|| Waiting::new(at));
@@ -96,7 +96,7 @@ impl Fragments {
 
     fn forget(&mut self, at: Nanos) {
         self.waiting.retain(|_, waiting| at.0.saturating_sub(waiting.since.0) <= TIMEOUT_NS);
-        if self.waiting.len() >= PACKETS
+        if self.waiting.len() >= MAX_PACKETS
             && let Some(oldest) = self
                 .waiting
                 .iter()
@@ -122,7 +122,7 @@ impl Waiting {
         if policy == Policy::Linux && !fragment.more {
             self.last = Some(offset);
         }
-        // The first that ends behind its beginning decides; those before are not looked at.
+        // Only the first fragment that ends after this one's start matters.
         let mut trimmed = 0;
         if let Some(at) = self.parts.iter().position(|part| offset < part.end()) {
             let part = &self.parts[at];
@@ -159,7 +159,7 @@ impl Waiting {
             if part.offset > whole.len() {
                 return None;
             }
-            // What is no one's yet, and what is in its place.
+            // Skip the octets that an earlier part owns.
             let from = part.offset + part.trimmed;
             whole.resize(whole.len().max(part.end()), 0);
             whole[from..part.end()].copy_from_slice(&part.octets[part.trimmed..]);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_first_stays_but_for_what_begins_later_than_the_new() {
+    fn the_first_fragment_stays_unless_it_begins_later() {
         let mut fragments = Fragments::default();
         fragments.add(Nanos(0), fragment(8, b"BBBBBBBB", true));
         fragments.add(Nanos(0), fragment(0, b"aaaaaaaaaaaaaaaa", true));

@@ -1,6 +1,5 @@
-//! A buffer against the steps that a rule has for it, as Suricata goes through them: a content that
-//! is followed by a relative step is looked for again, further on, when what follows does not
-//! match.
+//! Matches a buffer against the steps of a rule as Suricata does: if a relative step fails, the
+//! preceding content is searched for again at a later position.
 
 use memchr::{memchr2, memmem};
 use pcre2::bytes::{CaptureLocations, Regex};
@@ -11,29 +10,27 @@ use squall_rules::{
 
 use crate::expression;
 
-/// Steps that one look at a buffer may take: Suricata's `inspection-recursion-limit`.
-const STEPS: u32 = 3000;
+/// Bound on the steps for one buffer: Suricata's `inspection-recursion-limit`.
+const MAX_STEPS: u32 = 3000;
 
-/// A step made ready.
+/// A compiled step.
 #[derive(Debug)]
-pub(crate) struct Ready<'a> {
+pub(crate) struct CompiledStep<'a> {
     operation: &'a Operation,
-    /// The next step begins where this one ends: if it does not match, this one is tried further
-    /// on.
+    /// The next step is relative to this one: if it fails, this one is tried at a later position.
     relative_next: bool,
     expression: Option<Regex>,
-    /// What is looked for in what `base64_decode` makes.
-    decoded: Vec<Ready<'a>>,
+    /// Steps for the data that `base64_decode` produces.
+    decoded: Vec<CompiledStep<'a>>,
 }
 
-/// Makes steps ready; those of `decoded` belong to the first `base64_decode`.
+/// Compiles steps. The steps of `decoded` belong to the first `base64_decode`.
 ///
-/// # Errors
-/// A sentence, if PCRE2 refuses an expression.
-pub(crate) fn ready<'a>(
+/// # Errors PCRE2's error message for an expression.
+pub(crate) fn compile_steps<'a>(
     steps: &[&'a Step],
     decoded: &[&'a Step],
-) -> Result<Vec<Ready<'a>>, String> {
+) -> Result<Vec<CompiledStep<'a>>, String> {
     let mut decoded = Some(decoded);
     steps
         .iter()
@@ -46,13 +43,13 @@ pub(crate) fn ready<'a>(
             let decoded = match (&step.operation, decoded) {
                 (Operation::Base64Decode(_), Some(steps)) => {
                     decoded = None;
-                    ready(steps, &[])?
+                    compile_steps(steps, &[])?
                 }
                 _ => vec![],
             };
             let relative_next =
                 steps.get(index + 1).is_some_and(|next| is_relative(&next.operation));
-            Ok(Ready { operation: &step.operation, relative_next, expression, decoded })
+            Ok(CompiledStep { operation: &step.operation, relative_next, expression, decoded })
         })
         .collect()
 }
@@ -71,23 +68,23 @@ fn is_relative(operation: &Operation) -> bool {
     }
 }
 
-/// What is true of the buffer as a whole.
+/// Properties of a whole buffer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct About {
-    /// `dce`: numbers are of this byte order.
+pub(crate) struct BufferProperties {
+    /// Byte order for numbers with `dce`.
     pub little_endian: bool,
     pub engine: EngineVersion,
 }
 
-/// Whether `octets` match all of `steps`. `variables` has a place for each of the rule's; what is
-/// extracted stays there.
+/// Whether `octets` match all of `steps`. `variables` has an element for each byte variable of the
+/// rule and receives extracted values.
 pub(crate) fn matches(
-    steps: &[Ready<'_>],
+    steps: &[CompiledStep<'_>],
     octets: &[u8],
     variables: &mut [u64],
-    about: About,
+    properties: BufferProperties,
 ) -> bool {
-    let mut look = Look { octets, variables, about, cursor: 0, steps: 0 };
+    let mut look = Matcher { octets, variables, properties, cursor: 0, steps: 0 };
     look.from(steps) == Outcome::Match
 }
 
@@ -95,25 +92,25 @@ pub(crate) fn matches(
 enum Outcome {
     Match,
     NoMatch,
-    /// Nor would it, were an earlier step tried further on.
+    /// Earlier steps at later positions would not help either.
     Never,
 }
 
-struct Look<'a> {
+struct Matcher<'a> {
     octets: &'a [u8],
     variables: &'a mut [u64],
-    about: About,
-    /// Where the match before has ended.
+    properties: BufferProperties,
+    /// The end of the previous match.
     cursor: usize,
     steps: u32,
 }
 
-impl Look<'_> {
-    fn from(&mut self, steps: &[Ready<'_>]) -> Outcome {
+impl Matcher<'_> {
+    fn from(&mut self, steps: &[CompiledStep<'_>]) -> Outcome {
         use Outcome::*;
         let Some((step, rest)) = steps.split_first() else { return Match };
         self.steps += 1;
-        if self.steps >= STEPS {
+        if self.steps >= MAX_STEPS {
             return Never;
         }
         let matched = match step.operation {
@@ -136,26 +133,26 @@ impl Look<'_> {
                 }
                 true
             }
-            // Whether there is a buffer at all is decided before it is looked into.
+            // Whether the buffer exists was decided before.
             Operation::Absent { or_else } => *or_else,
             Operation::Base64Decode(decode) => {
                 let Some(made) = self.base64(decode) else { return NoMatch };
                 if made.is_empty() || step.decoded.is_empty() {
                     return NoMatch;
                 }
-                let mut look = Look {
+                let mut look = Matcher {
                     octets: &made,
                     variables: self.variables,
-                    about: self.about,
+                    properties: self.properties,
                     cursor: 0,
                     steps: self.steps,
                 };
                 let outcome = look.from(&step.decoded);
                 self.steps = look.steps;
-                // What is decoded is the last that is looked at. In Suricata 7, giving up inside
-                // gives up outside as well: a content before it is not tried further on.
+                // The decoded data is inspected last. In Suricata 7, a final failure inside is
+                // final outside too: an earlier content is not tried again.
                 return match outcome {
-                    Never if self.about.engine != EngineVersion::Suricata7 => NoMatch,
+                    Never if self.properties.engine != EngineVersion::Suricata7 => NoMatch,
                     outcome => outcome,
                 };
             }
@@ -173,7 +170,7 @@ impl Look<'_> {
                 else {
                     return NoMatch;
                 };
-                crate::ber::is_wrong(asn1, octets, self.about.engine)
+                crate::ber::is_wrong(asn1, octets, self.properties.engine)
             }
             Operation::Dataset { is_set, values } => {
                 if values.iter().any(|value| value == self.octets) != *is_set {
@@ -194,13 +191,18 @@ impl Look<'_> {
         }
     }
 
-    fn content(&mut self, content: &Content, relative_next: bool, rest: &[Ready<'_>]) -> Outcome {
+    fn content(
+        &mut self,
+        content: &Content,
+        relative_next: bool,
+        rest: &[CompiledStep<'_>],
+    ) -> Outcome {
         use Outcome::*;
         let len = self.octets.len() as i64;
         let before = self.cursor as i64;
         let number =
             |look: &Self, number: &Option<Number>| number.map(|number| look.number(number));
-        // Offsets are 32 bits wide there; values beyond that match nothing anyway.
+        // Suricata's offsets have 32 bits; larger values match nothing.
         let bound = |value: i64| value.clamp(-(1 << 33), 1 << 33);
         let (mut from, mut to);
         if content.is_relative() {
@@ -219,8 +221,8 @@ impl Look<'_> {
             }
         } else {
             let offset = bound(number(self, &content.offset).unwrap_or(0));
-            // In the model depth counts from the offset, also from one before the buffer's
-            // beginning, as Snort 3 allows it.
+            // Depth counts from the offset even if that is before the start of the buffer, which
+            // Snort 3 allows.
             to = match number(self, &content.depth) {
                 Some(depth) => bound(depth) + offset,
                 None => len,
@@ -244,14 +246,15 @@ impl Look<'_> {
                 return match (content.negated, content.is_relative()) {
                     (true, _) => self.from(rest),
                     (false, true) => NoMatch,
-                    // It stands for itself: no other place of an earlier step would help.
+                    // Not relative to an earlier step, so that other positions of it would not
+                    // help.
                     (false, false) => Never,
                 };
             };
             let found = start + found;
             let matched_end = found + content.pattern.len();
             if content.negated {
-                // Seen, but not where it must not be: at the end.
+                // Found, but not at the end where it is forbidden.
                 if content.endswith && end - start != matched_end {
                     return self.from(rest);
                 }
@@ -275,7 +278,7 @@ impl Look<'_> {
         negated: bool,
         regex: &Regex,
         relative_next: bool,
-        rest: &[Ready<'_>],
+        rest: &[CompiledStep<'_>],
     ) -> Outcome {
         use Outcome::*;
         let before = self.cursor;
@@ -287,7 +290,8 @@ impl Look<'_> {
             if from > subject.len() {
                 return NoMatch;
             }
-            // An error is a limit that was reached: no match, whether negated or not.
+            // An error means that a limit was reached. Then neither the expression nor its negation
+            // matches.
             let Ok(found) = regex.captures_read_at(&mut places, subject, from) else {
                 return NoMatch;
             };
@@ -309,7 +313,7 @@ impl Look<'_> {
         }
     }
 
-    /// Where `count` octets at `offset` begin; `None` if they are not all there.
+    /// Position of `count` octets at `offset`. `None` if they are not all present.
     fn place(&self, reading: Reading, offset: i64, count: usize) -> Option<usize> {
         let mut base = 0;
         if reading.relative {
@@ -322,9 +326,9 @@ impl Look<'_> {
         (at.checked_add(count)? <= self.octets.len()).then_some(at)
     }
 
-    /// The number in `count` octets at `at`, and how many of them it took; `None` where there is
-    /// none. No octets are 0; no digits, all that follow, as strtoull reads a text whose length
-    /// nobody says.
+    /// Reads a number from `count` octets at `at`. Returns it with the octets consumed; `None` if
+    /// there is no number. A count of 0 gives 0, or with digits reads all that follow, like
+    /// strtoull.
     fn read(&self, reading: Reading, at: usize, count: usize) -> Option<(u64, usize)> {
         let octets = match (reading.digits, count) {
             (Some(_), 0) => self.octets.get(at..)?,
@@ -336,7 +340,7 @@ impl Look<'_> {
             None => {
                 let fold = |value: u64, octet: &u8| value << 8 | u64::from(*octet);
                 let little =
-                    if reading.dce { self.about.little_endian } else { reading.little_endian };
+                    if reading.dce { self.properties.little_endian } else { reading.little_endian };
                 let value = if little {
                     octets.iter().rev().fold(0, fold)
                 } else {
@@ -397,8 +401,8 @@ impl Look<'_> {
             JumpFrom::Beginning => value,
             JumpFrom::End => len + value,
         };
-        // Just behind the last octet is still good: there a relative step with a negative offset
-        // may begin.
+        // The position after the last octet is valid: a relative step with a negative offset may
+        // start there.
         if to > len {
             return false;
         }
@@ -486,12 +490,11 @@ impl Look<'_> {
         if there != at.negated {
             return Match;
         }
-        // Relative and negated: a later place of the step before may have less behind it.
+        // Relative and negated: at a later position of the previous match, less data may follow.
         if is_variable || (at.relative && at.negated) { NoMatch } else { Never }
     }
 
-    /// What is decoded: up to the first octet that is none of base64. `None`: there is nothing to
-    /// decode.
+    /// Decodes up to the first octet outside of the base64 alphabet. `None` if there is no data.
     fn base64(&self, decode: &Base64Decode) -> Option<Vec<u8>> {
         let from = if decode.relative { self.cursor } else { 0 } + decode.offset as usize;
         let octets = self.octets.get(from..).filter(|octets| !octets.is_empty())?;
@@ -500,7 +503,7 @@ impl Look<'_> {
     }
 }
 
-/// Decodes base64 up to the first octet that is not of its alphabet.
+/// Decodes base64 up to the first octet outside of its alphabet.
 fn base64(octets: &[u8]) -> Vec<u8> {
     let mut made = Vec::with_capacity(octets.len() / 4 * 3);
     let (mut bits, mut have) = (0u32, 0);
@@ -524,8 +527,8 @@ fn base64(octets: &[u8]) -> Vec<u8> {
     made
 }
 
-/// As strtoull reads it: blanks, a sign, `0x` before hexadecimal, then digits; how many octets that
-/// took. Base 0: as in C.
+/// Parses a number like strtoull: white space, a sign, `0x` in base 16, then digits. Returns it
+/// with the octets consumed. Base 0 detects the base as in C.
 fn digits(octets: &[u8], base: u32) -> Option<(u64, usize)> {
     let mut at =
         octets.iter().take_while(|octet| octet.is_ascii_whitespace() || **octet == 0x0b).count();
@@ -560,7 +563,7 @@ fn digits(octets: &[u8], base: u32) -> Option<(u64, usize)> {
     (at > first).then_some((if negative { value.wrapping_neg() } else { value }, at))
 }
 
-/// In bits an octet.
+/// Entropy in bits per octet.
 fn entropy(octets: &[u8]) -> f64 {
     if octets.is_empty() {
         return 0.0;
@@ -578,7 +581,7 @@ fn entropy(octets: &[u8]) -> f64 {
         .sum()
 }
 
-/// The first place of `pattern`.
+/// The first position of `pattern`.
 pub(crate) fn find(octets: &[u8], pattern: &[u8], nocase: bool) -> Option<usize> {
     if !nocase {
         return memmem::find(octets, pattern);

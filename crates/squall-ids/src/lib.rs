@@ -1,11 +1,12 @@
-//! Which rules a capture matches: what goes in are rules and frames in the order of their time,
-//! what comes out are alerts.
+//! Finds the rules that a capture matches. The input is rules and frames in order of time; the
+//! output is alerts.
 //!
-//! An exact evaluator, made after what Suricata documents and what was seen of it: it follows
-//! flows, puts streams together, reads the application layer, and looks for each rule in the
-//! buffers it names, with real PCRE2. Correct before fast: it is there to check what was made from
-//! rules, and to score what another engine said. Knows nothing of how traffic is made from a rule
-//! (squall-attacks uses it as an examiner and shares no code with it), of files, clocks and ports.
+//! This is an exact evaluator, modeled on Suricata's documentation and observed behavior. It
+//! follows flows, reassembles streams, parses the application layer, and matches each rule against
+//! the buffers it names, with real PCRE2. Correctness comes before speed: it checks traffic made
+//! from rules and scores the alerts of other engines. It knows nothing of how traffic is made from
+//! a rule (squall-attacks uses it as an examiner and shares no code with it), of files, clocks and
+//! ports.
 //!
 //! ```
 //! use squall_ids::{Compiled, Engine, Settings};
@@ -50,22 +51,22 @@ use squall_wire::tcp_flags::{ACK, RST, SYN};
 pub use compiled::Compiled;
 
 use crate::bits::HostBits;
-use crate::compiled::Prepared;
-use crate::detect::{Seen, Window};
-use crate::flow::{Candidates, Flow, Flows, Spoken};
+use crate::compiled::CompiledRule;
+use crate::detect::{FlowContext, Window};
+use crate::flow::{Candidates, Detection, Flow, Flows};
 use crate::fragments::{Fragments, Policy};
 use crate::packet::{Packet, UDP};
 use crate::prefilter::Prefilter;
 use crate::protocols::{Expected, First, Transport, Verdict};
 use crate::stream::Session;
 
-/// Octets of each end that are kept while it is not known what is spoken.
-const BEGUN: usize = 16 * 1024;
-/// Connections that were announced and did not come, at most.
-const EXPECTED: usize = 4096;
+/// Bound on the octets kept for each end until the protocol is detected.
+const MAX_PREFIX: usize = 16 * 1024;
+/// Bound on announced connections that have not been opened, such as those for FTP data.
+const MAX_EXPECTED: usize = 4096;
 
-/// Alerts of one packet that are reported: Suricata's `packet-alert-max`, the `event_queue: log` of
-/// the snort.conf of Snort 2, Snort 3's default.
+/// Maximum number of alerts for one packet: Suricata's `packet-alert-max`, `event_queue: log` in
+/// Snort 2's snort.conf, and Snort 3's default.
 fn alerts_per_packet(engine: EngineVersion) -> usize {
     match engine {
         EngineVersion::Suricata7 | EngineVersion::Suricata8 => 15,
@@ -74,32 +75,31 @@ fn alerts_per_packet(engine: EngineVersion) -> usize {
     }
 }
 
-/// Why the engine never raises this rule, whatever it sees, where that is known.
+/// Why the engine never raises this rule on any traffic, if that is known.
 pub fn never_raised(engine: EngineVersion, rule: &squall_rules::Rule) -> Option<String> {
     let why = compiled::never_by_suricata(rule).filter(|_| engine.is_suricata())?;
     Some(format!("{engine} {why}"))
 }
 
-/// What may differ between engines.
+/// Differences between engines.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which engine is followed where they are known to differ: that of Suricata 8 was compared
-    /// with its alerts, the others follow their source and documentation.
+    /// The engine to follow where engines are known to differ. Suricata 8 was verified against its
+    /// alerts; the others follow their source code and documentation.
     pub engine: EngineVersion,
-    /// Alerts of one packet at most.
+    /// Maximum number of alerts for one packet.
     pub alerts_per_packet: usize,
-    /// Octets of an HTTP body that are looked at.
+    /// Octets of an HTTP body to inspect.
     pub body_limit: usize,
-    /// Packets with a wrong checksum are not looked at.
+    /// Ignore packets with a wrong checksum.
     pub checksums: bool,
-    /// Payloads are looked for in each packet, and in all that an end has sent so far, as well:
-    /// whatever the chunks of an engine come to, they hold nothing else. For traffic that must not
-    /// match.
+    /// Also match payloads against each packet and against all data that an end has sent so far.
+    /// Any chunk that an engine may form is a part of these. For traffic that must not match.
     pub every_view: bool,
 }
 
 impl Settings {
-    /// Those that are usual with an engine.
+    /// The engine's default settings.
     pub fn of(engine: EngineVersion) -> Self {
         Settings {
             engine,
@@ -117,13 +117,13 @@ impl Default for Settings {
     }
 }
 
-/// A rule that matched, in the direction of the packet with which it did.
+/// A match of a rule, in the direction of the packet that completed it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Alert {
     pub at: Nanos,
     /// Index in [`squall_rules::RuleSet::rules`].
     pub rule: usize,
-    /// Of the IP header: 6, 17, 1, 58 ...
+    /// Protocol number of the IP header: 6, 17, 1, 58 ...
     pub protocol: u8,
     pub source: IpAddr,
     pub source_port: u16,
@@ -132,7 +132,7 @@ pub struct Alert {
     pub application: Option<Application>,
 }
 
-/// A rule that this evaluator cannot look for.
+/// A rule that this evaluator does not support.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Refused {
@@ -140,44 +140,44 @@ pub struct Refused {
     pub text: String,
 }
 
-/// Looks for rules in frames.
+/// Matches rules against frames.
 pub struct Engine<'a> {
-    /// In the order in which they are looked at.
-    rules: Vec<&'a Prepared<'a>>,
-    /// Places of those with the same header.
+    /// In order of evaluation.
+    rules: Vec<&'a CompiledRule<'a>>,
+    /// Indices of rules grouped by equal headers.
     headers: Vec<Vec<u32>>,
     prefilter: Option<Prefilter>,
     settings: Settings,
     fragments: Fragments,
     flows: Flows,
     hosts: HostBits,
-    /// By listener and port.
+    /// By address and port of the listener.
     expected: HashMap<(IpAddr, u16), Expected>,
     alerts: Vec<Alert>,
     packets: Vec<Packet>,
 }
 
 impl<'a> Engine<'a> {
-    /// For the rules `which` of `rules` (indexes); all that they need to be seen first is up to the
-    /// caller. Rules that the engine never raises are not looked for.
+    /// Evaluates the rules `which` of `rules` (indices). The caller includes the rules that set
+    /// bits for them. Rules that the engine never raises are skipped.
     pub fn new(
         rules: &'a Compiled<'_>,
         which: &[usize],
         settings: Settings,
     ) -> (Self, Vec<Refused>) {
-        let (mut ready, mut refused) = (vec![], vec![]);
+        let (mut compiled, mut refused) = (vec![], vec![]);
         for &index in which {
             match rules.rule(index) {
                 Ok(rule) if never_raised(settings.engine, rule.rule).is_some() => (),
-                Ok(rule) => ready.push(rule),
+                Ok(rule) => compiled.push(rule),
                 Err(why) => refused.push(why),
             }
         }
-        ready.sort_by_key(|rule| rule.order);
+        compiled.sort_by_key(|rule| rule.order);
         let engine = Engine {
-            headers: by_header(&ready),
-            prefilter: Prefilter::of(&ready),
-            rules: ready,
+            headers: by_header(&compiled),
+            prefilter: Prefilter::of(&compiled),
+            rules: compiled,
             fragments: Fragments::new(match settings.engine.is_suricata() {
                 true => Policy::Bsd,
                 false => Policy::Linux,
@@ -192,7 +192,7 @@ impl<'a> Engine<'a> {
         (engine, refused)
     }
 
-    /// The next Ethernet frame, without FCS.
+    /// Processes an Ethernet frame, without FCS.
     pub fn frame(&mut self, at: Nanos, frame: &[u8]) {
         let mut packets = std::mem::take(&mut self.packets);
         packet::decode(at, frame, &mut self.fragments, self.settings.checksums, &mut packets);
@@ -205,28 +205,31 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// No frame follows: what waited for more is looked at.
+    /// Ends all flows and inspects data that waited for more.
     pub fn finish(&mut self) {
         while let Some(flow) = self.flows.oldest(true) {
             self.finish_flow(flow);
         }
     }
 
-    /// The alerts so far, in their order; they are taken out.
+    /// Takes the alerts so far, in order.
     pub fn alerts(&mut self) -> Vec<Alert> {
         std::mem::take(&mut self.alerts)
     }
 
     fn packet(&mut self, packet: &Packet) {
         let Some((mut place, mut flow)) = self.flows.take(packet) else {
-            self.look_at(packet, None, Seen::default(), true);
+            self.evaluate(packet, None, FlowContext::default(), true);
             return;
         };
         if packet.is_icmp_error() {
             let from = if packet.source == flow.client { End::Client } else { End::Server };
-            let seen =
-                Seen { from: Some(from), established: flow.is_established(), ..Seen::default() };
-            self.look_at(packet, Some(&mut flow), seen, false);
+            let context = FlowContext {
+                from: Some(from),
+                established: flow.is_established(),
+                ..FlowContext::default()
+            };
+            self.evaluate(packet, Some(&mut flow), context, false);
             self.flows.put_back(place, flow);
             return;
         }
@@ -235,61 +238,65 @@ impl<'a> Engine<'a> {
             && tcp.flags & ACK == 0
             && session.is_over()
         {
-            // The same addresses and ports anew.
+            // A new connection reuses the addresses and ports.
             self.flows.forget(place, &flow);
             self.finish_flow(flow);
-            let Some(anew) = self.flows.take(packet) else { return };
-            (place, flow) = anew;
+            let Some(reopened) = self.flows.take(packet) else { return };
+            (place, flow) = reopened;
         }
         let from = flow.sender(packet);
         flow.packets[from as usize] += 1;
         flow.octets[from as usize] +=
             (packet.ip_header.len() + packet.upper_header.len() + packet.payload.len()) as u64;
         flow.last = packet.at;
-        let mut seen =
-            Seen { from: Some(from), established: flow.is_established(), ..Seen::default() };
+        let mut context = FlowContext {
+            from: Some(from),
+            established: flow.is_established(),
+            ..FlowContext::default()
+        };
         match &packet.tcp {
             Some(tcp) => {
                 match &mut flow.session {
                     Some(session) => {
                         let taken = session.packet(from, packet, tcp);
-                        seen.in_stream = taken.added;
-                        seen.event = taken.event;
-                        // The acknowledgment that ends the handshake counts as established only if
-                        // it carries something.
-                        seen.established |= session.is_established() && !packet.payload.is_empty();
+                        context.in_stream = taken.added;
+                        context.event = taken.event;
+                        // The acknowledgment that ends the handshake belongs to an established flow
+                        // only if it carries data.
+                        context.established |=
+                            session.is_established() && !packet.payload.is_empty();
                         self.acknowledged(&mut flow, from.other());
                     }
                     None => flow.session = Session::open(tcp).filter(|_| from == End::Client),
                 }
                 if let Some(session) = &mut flow.session {
-                    seen.stream = Window::of(session, from, false);
+                    context.stream = Window::of(session, from, false);
                 }
             }
             None => self.datagram(&mut flow, from, packet),
         }
         if !flow.passed {
-            self.look_at(packet, Some(&mut flow), seen, true);
+            self.evaluate(packet, Some(&mut flow), context, true);
         }
         if let Some(session) = &mut flow.session {
-            session.stream(from).looked_at(seen.stream);
+            session.stream(from).mark_inspected(context.stream);
         }
         self.flows.put_back(place, flow);
     }
 
-    /// Gives the application what `of` has sent and the other end has acknowledged.
+    /// Passes data of `of` that the other end has acknowledged to the application parser.
     fn acknowledged(&mut self, flow: &mut Flow, of: End) {
         let Some(mut session) = flow.session.take() else { return };
         loop {
             let stream = session.stream(of);
             let octets = stream.octets(stream.application, stream.acknowledged).to_vec();
             if octets.is_empty() {
-                // Octets that were acknowledged and never seen: what follows them cannot be read.
-                if let Some(next) = stream.behind_hole(stream.application) {
+                // The capture lacks acknowledged octets. The parser cannot resume after a gap.
+                if let Some(next) = stream.after_gap(stream.application) {
                     stream.application = next;
                     flow.reader = None;
-                    if flow.application == Spoken::NotKnownYet {
-                        flow.application = Spoken::Nothing;
+                    if flow.application == Detection::Pending {
+                        flow.application = Detection::Unknown;
                     }
                     continue;
                 }
@@ -297,12 +304,12 @@ impl<'a> Engine<'a> {
             }
             stream.application += octets.len() as u64;
             let completed = self.application(flow, of, &octets, Transport::Tcp);
-            let spoken = flow.application.application();
+            let detected = flow.application.application();
             let urgent = flow.reader.as_mut().and_then(|reader| reader.urgent());
-            session.stream(of).trigger |= match (urgent, spoken) {
+            session.stream(of).trigger |= match (urgent, detected) {
                 (Some(urgent), _) => urgent.is_inspected(self.settings.engine),
-                (None, Some(spoken)) => {
-                    completed && is_inspected_when_done(spoken, self.settings.engine)
+                (None, Some(detected)) => {
+                    completed && is_inspected_when_done(detected, self.settings.engine)
                 }
                 (None, None) => completed,
             };
@@ -317,7 +324,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The next octets of the application; whether they completed something.
+    /// Passes data to the application parser. Returns whether it completed a transaction.
     fn application(
         &mut self,
         flow: &mut Flow,
@@ -325,11 +332,11 @@ impl<'a> Engine<'a> {
         octets: &[u8],
         transport: Transport,
     ) -> bool {
-        if flow.application == Spoken::Nothing {
+        if flow.application == Detection::Unknown {
             return false;
         }
         let before = done(flow, from);
-        if flow.application == Spoken::NotKnownYet {
+        if flow.application == Detection::Pending {
             self.begin(flow, from, octets, transport);
         } else {
             self.read(flow, from, octets, transport);
@@ -337,43 +344,43 @@ impl<'a> Engine<'a> {
         done(flow, from) != before
     }
 
-    /// Finds out what is spoken; once that is known, what came before is read.
+    /// Detects the protocol. Once it is known, the parser gets the data kept so far.
     fn begin(&mut self, flow: &mut Flow, from: End, octets: &[u8], transport: Transport) {
-        let begun = &mut flow.begun[from as usize];
-        begun.extend_from_slice(&octets[..octets.len().min(BEGUN - begun.len())]);
+        let prefix = &mut flow.prefix[from as usize];
+        prefix.extend_from_slice(&octets[..octets.len().min(MAX_PREFIX - prefix.len())]);
         let expected = self.expected.remove(&(flow.server, flow.server_port));
         let verdict = match &expected {
             Some(expected) => Verdict::Application(expected.application),
-            None => protocols::recognise(&First {
+            None => protocols::recognize(&First {
                 transport,
                 client_port: flow.client_port,
                 server_port: flow.server_port,
                 engine: self.settings.engine,
-                client: &flow.begun[0],
-                server: &flow.begun[1],
+                client: &flow.prefix[0],
+                server: &flow.prefix[1],
             }),
         };
         match verdict {
             Verdict::Application(application) => {
-                flow.application = Spoken::Is(application);
+                flow.application = Detection::Known(application);
                 flow.reader = match &expected {
                     Some(expected) => {
                         Some(protocols::reader_of_expected(expected, self.settings.body_limit))
                     }
                     None => protocols::reader(application, transport, &self.settings),
                 };
-                let begun = std::mem::take(&mut flow.begun);
-                // Who has just spoken is last, since the other had to be first.
+                let prefix = std::mem::take(&mut flow.prefix);
+                // The end that sent last comes last, since the other end had to speak first.
                 for end in [from.other(), from] {
-                    if !begun[end as usize].is_empty() {
-                        self.read(flow, end, &begun[end as usize], transport);
+                    if !prefix[end as usize].is_empty() {
+                        self.read(flow, end, &prefix[end as usize], transport);
                     }
                 }
             }
-            Verdict::NeedMore if flow.begun.iter().all(|begun| begun.len() < BEGUN) => (),
+            Verdict::NeedMore if flow.prefix.iter().all(|prefix| prefix.len() < MAX_PREFIX) => (),
             Verdict::NeedMore | Verdict::Unknown => {
-                flow.application = Spoken::Nothing;
-                flow.begun = Default::default();
+                flow.application = Detection::Unknown;
+                flow.prefix = Default::default();
             }
         }
     }
@@ -384,25 +391,25 @@ impl<'a> Engine<'a> {
         let switched = reader.switched();
         for expected in reader.expected() {
             let listener = if expected.listener == End::Client { flow.client } else { flow.server };
-            if self.expected.len() < EXPECTED {
+            if self.expected.len() < MAX_EXPECTED {
                 self.expected.insert((listener, expected.port), expected);
             }
         }
         match switched {
             Some(Some(application)) => {
-                flow.application = Spoken::Is(application);
+                flow.application = Detection::Known(application);
                 flow.reader = protocols::reader(application, transport, &self.settings);
                 flow.candidates = [None, None];
             }
             Some(None) => {
-                flow.application = Spoken::NotKnownYet;
+                flow.application = Detection::Pending;
                 flow.reader = None;
             }
             None => (),
         }
     }
 
-    /// Nothing more comes: both directions are looked at a last time, acknowledged or not.
+    /// Ends a flow: inspects both directions a last time, even data that was not acknowledged.
     fn finish_flow(&mut self, mut flow: Box<Flow>) {
         if let Some(mut session) = flow.session.take() {
             for of in [End::Client, End::Server] {
@@ -420,29 +427,29 @@ impl<'a> Engine<'a> {
                 reader.end(of, &mut flow.transactions);
             }
         }
-        // Datagrams were looked at when they came.
+        // Datagrams were inspected on arrival.
         if flow.passed || !flow.session.as_ref().is_some_and(Session::is_established) {
             return;
         }
         for from in [End::Client, End::Server] {
             let packet = last_packet(&flow, from);
-            let mut seen = Seen {
+            let mut context = FlowContext {
                 from: Some(from),
                 established: true,
                 last: true,
                 in_stream: true,
-                ..Seen::default()
+                ..FlowContext::default()
             };
             if let Some(session) = &mut flow.session {
-                seen.stream = Window::of(session, from, true);
+                context.stream = Window::of(session, from, true);
             }
-            if seen.stream.is_some() || flow.has_news(from) {
-                self.look_at(&packet, Some(&mut flow), seen, true);
+            if context.stream.is_some() || flow.has_news(from) {
+                self.evaluate(&packet, Some(&mut flow), context, true);
             }
         }
     }
 
-    /// The rules for packets such as `packet`.
+    /// The rules whose header matches `packet`.
     fn candidates(&self, packet: &Packet) -> Candidates {
         let mut found = Candidates::default();
         for group in &self.headers {
@@ -464,8 +471,8 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Places of rules whose headers are the same: many have one of few.
-fn by_header(rules: &[&Prepared<'_>]) -> Vec<Vec<u32>> {
+/// Groups rules by equal headers. Most rules share one of a few headers.
+fn by_header(rules: &[&CompiledRule<'_>]) -> Vec<Vec<u32>> {
     let mut groups: HashMap<_, usize> = HashMap::new();
     let mut found: Vec<Vec<u32>> = vec![];
     for (place, rule) in rules.iter().enumerate() {
@@ -486,26 +493,26 @@ fn by_header(rules: &[&Prepared<'_>]) -> Vec<Vec<u32>> {
     found
 }
 
-/// Whether rules without a buffer are looked for as soon as a transaction is done, not only when
-/// enough octets are there: Suricata 7 does so of few protocols, Suricata 8 of all but FTP. SMB does
-/// not ask for it in either.
-fn is_inspected_when_done(spoken: Application, engine: EngineVersion) -> bool {
+/// Whether rules without a buffer are evaluated as soon as a transaction is complete, even before a
+/// chunk is full. Suricata 7 does this for a few protocols, Suricata 8 for all but FTP. SMB does
+/// not request it in either version.
+fn is_inspected_when_done(detected: Application, engine: EngineVersion) -> bool {
     use Application::*;
     match engine {
         EngineVersion::Suricata7 => {
-            matches!(spoken, Http | Http1 | Tls | Dns | DceRpc | Pgsql)
+            matches!(detected, Http | Http1 | Tls | Dns | DceRpc | Pgsql)
         }
-        EngineVersion::Suricata8 => !matches!(spoken, Ftp | FtpData | Smb),
+        EngineVersion::Suricata8 => !matches!(detected, Ftp | FtpData | Smb),
         EngineVersion::Snort2 | EngineVersion::Snort3 => true,
     }
 }
 
-/// How many transactions are done, from one end's view.
+/// Number of transactions that are complete from the view of one end.
 fn done(flow: &Flow, from: End) -> usize {
     flow.transactions.iter().filter(|transaction| transaction.done[from as usize]).count()
 }
 
-/// A packet without anything in it, with which what is left of a flow is looked at.
+/// An empty packet to inspect the rest of a flow with.
 fn last_packet(flow: &Flow, from: End) -> Packet {
     let (client, server) = ((flow.client, flow.client_port), (flow.server, flow.server_port));
     let (source, destination) =

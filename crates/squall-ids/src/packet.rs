@@ -1,5 +1,4 @@
-//! A frame's octets to the packets in it: headers as the rules ask for them, and what is behind
-//! them.
+//! Decodes a frame into its packets: header fields for rules, and payloads.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,52 +7,52 @@ use squall_wire::checksum;
 
 use crate::fragments::{Fragment, Fragments};
 
+// Protocol numbers (IANA).
 pub(crate) const ICMP: u8 = 1;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 pub(crate) const ICMP6: u8 = 58;
 pub(crate) const SCTP: u8 = 132;
 
-/// Packets inside packets, at most: as many as Suricata decodes.
-const LAYERS: u8 = 16;
+/// Bound on nested packets: Suricata's limit.
+const MAX_LAYERS: u8 = 16;
 
-/// An IP packet and what its headers say. Of a fragment that is not put together nothing behind the
-/// IP header is known.
+/// An IP packet and its header fields. For a fragment, nothing after the IP header is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
     pub at: Nanos,
-    /// Identifiers of the tags that it came in, the outer one in the upper half.
+    /// VLAN identifiers, the outer one in the upper half.
     pub vlan: u32,
     pub vlan_layers: u8,
     pub version: u8,
     pub source: IpAddr,
     pub destination: IpAddr,
-    /// Of what the packet carries; extension headers of IPv6 are passed over.
+    /// The transport protocol, after any IPv6 extension headers.
     pub protocol: u8,
     pub ttl: u8,
     pub tos: u8,
-    /// Of IPv4, and of the fragment header of IPv6.
+    /// Identification of IPv4, or of IPv6's fragment header.
     pub id: Option<u32>,
     /// More fragments 1, don't fragment 2, reserved 4.
     pub fragment_bits: u8,
     /// In units of eight octets.
     pub fragment_offset: u16,
     pub is_fragment: bool,
-    /// It was made of fragments.
+    /// Reassembled from fragments.
     pub reassembled: bool,
-    /// Kinds of the options of IPv4.
+    /// Types of the IPv4 options.
     pub ip_options: Vec<u8>,
     pub ip_header: Vec<u8>,
-    /// Of TCP, UDP, SCTP; otherwise 0.
+    /// Ports of TCP, UDP and SCTP; 0 for other protocols.
     pub source_port: u16,
     pub destination_port: u16,
     pub upper_header: Vec<u8>,
     pub tcp: Option<Tcp>,
     pub icmp: Option<Icmp>,
     pub payload: Vec<u8>,
-    /// `decode-event:`, by Suricata's names.
+    /// `decode-event:` names, as in Suricata.
     pub events: Vec<&'static str>,
-    /// Whether what is behind the IP header could be read: there is a flow only then.
+    /// Whether the transport header is valid. SingleTransaction such packets belong to a flow.
     pub has_upper: bool,
 }
 
@@ -71,15 +70,15 @@ pub(crate) struct Tcp {
 pub(crate) struct Icmp {
     pub kind: u8,
     pub code: u8,
-    /// Of those kinds that have them.
+    /// SingleTransaction for types that have it.
     pub id: Option<u16>,
     pub sequence: Option<u16>,
     pub mtu: Option<u32>,
-    /// Whose error this is.
-    pub about: Option<Embedded>,
+    /// The packet that an error message quotes.
+    pub properties: Option<Embedded>,
 }
 
-/// The packet inside an ICMP error.
+/// The packet quoted in an ICMP error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Embedded {
     pub source: IpAddr,
@@ -89,9 +88,9 @@ pub(crate) struct Embedded {
     pub destination_port: u16,
 }
 
-/// Reads the packets of `frame` (Ethernet, without FCS) into `packets`: an outer one stands before
-/// those inside it, a fragment before the packet that it completes. With `checksums` those whose
-/// checksums are wrong are left out.
+/// Decodes `frame` (Ethernet, without FCS) and appends its packets to `packets`: an outer packet
+/// precedes inner ones, a fragment precedes the packet it completes. With `checksums`, packets with
+/// wrong checksums are dropped.
 pub(crate) fn decode(
     at: Nanos,
     frame: &[u8],
@@ -122,7 +121,7 @@ impl Decoder<'_> {
 
     fn by_ether_type(&mut self, ether_type: u16, octets: &[u8]) {
         self.layers += 1;
-        if self.layers > LAYERS {
+        if self.layers > MAX_LAYERS {
             return;
         }
         match ether_type {
@@ -135,7 +134,7 @@ impl Decoder<'_> {
                     self.by_ether_type(be16(tag, 2), rest);
                 }
             }
-            // PPPoE sessions: version, code, session, length, protocol.
+            // PPPoE session: version, code, session, length, protocol.
             0x8864 => {
                 if let Some((header, rest)) = octets.split_at_checked(8) {
                     match be16(header, 6) {
@@ -146,7 +145,7 @@ impl Decoder<'_> {
                 }
             }
             0x8847 | 0x8848 => self.mpls(octets),
-            // Transparent Ethernet bridging, inside GRE.
+            // Transparent Ethernet bridging (in GRE).
             0x6558 => self.ethernet(octets),
             _ => (),
         }
@@ -191,7 +190,7 @@ impl Decoder<'_> {
             id: Some(be16(header, 4).into()),
             fragment_bits: (fragment >> 13) as u8,
             fragment_offset: fragment & 0x1fff,
-            ..self.begun(header, reassembled)
+            ..self.new_packet(header, reassembled)
         };
         ip_options(&header[20..], &mut packet);
         if fragment & 0x3fff != 0 {
@@ -229,12 +228,12 @@ impl Decoder<'_> {
             protocol: header[6],
             ttl: header[7],
             tos: (be16(header, 0) >> 4 & 0xff) as u8,
-            ..self.begun(header, reassembled)
+            ..self.new_packet(header, reassembled)
         };
         loop {
             match packet.protocol {
-                // Hop by hop, routing, destination options, and authentication, whose length is in
-                // units of four.
+                // Hop-by-hop, routing, destination options, mobility, HIP, Shim6; AH, whose length
+                // is in units of four octets.
                 0 | 43 | 60 | 51 | 135 | 139 | 140 => {
                     let Some(&[next, units]) = rest.first_chunk() else { break };
                     let length = if packet.protocol == 51 {
@@ -256,7 +255,7 @@ impl Decoder<'_> {
                     packet.fragment_bits = (field & 1) as u8;
                     packet.protocol = extension[0];
                     if field & 0xfff9 == 0 {
-                        // Whole, for all its header.
+                        // An atomic fragment (RFC 6946): offset 0 and no more fragments.
                         rest = data;
                         continue;
                     }
@@ -277,8 +276,8 @@ impl Decoder<'_> {
         self.upper(packet, rest, pseudo);
     }
 
-    /// A packet of which nothing is known yet but the octets of its IP header.
-    fn begun(&self, header: &[u8], reassembled: bool) -> Packet {
+    /// A packet with nothing but the octets of its IP header set.
+    fn new_packet(&self, header: &[u8], reassembled: bool) -> Packet {
         Packet {
             at: self.at,
             vlan: self.vlan,
@@ -307,8 +306,8 @@ impl Decoder<'_> {
         }
     }
 
-    /// Takes a fragment, with its octets behind `header`; if it was the last one missing, the first
-    /// one's header and all octets.
+    /// Adds a fragment with the data after `header`. Returns the first fragment's header and all
+    /// data once the packet is complete.
     fn fragment(
         &mut self,
         mut packet: Packet,
@@ -333,7 +332,7 @@ impl Decoder<'_> {
         whole
     }
 
-    /// What is behind the IP header. `pseudo`: the sum of both addresses.
+    /// Decodes the transport layer. `pseudo` is the sum of both addresses.
     fn upper(&mut self, mut packet: Packet, octets: &[u8], pseudo: u64) {
         let pseudo = pseudo + u64::from(packet.protocol) + octets.len() as u64;
         let wrong =
@@ -403,7 +402,7 @@ impl Decoder<'_> {
                 if self.checksums && wrong(octets, 0) {
                     return;
                 }
-                // Echo, timestamp, information and mask, both ways.
+                // Echo, timestamp, information and address mask, requests and replies.
                 let numbered = matches!(header[0], 0 | 8 | 13..=18);
                 packet.icmp = Some(Icmp {
                     kind: header[0],
@@ -411,7 +410,7 @@ impl Decoder<'_> {
                     id: numbered.then(|| be16(header, 4)),
                     sequence: numbered.then(|| be16(header, 6)),
                     mtu: None,
-                    about: matches!(header[0], 3 | 4 | 5 | 11 | 12)
+                    properties: matches!(header[0], 3 | 4 | 5 | 11 | 12)
                         .then(|| embedded(&octets[8..]))
                         .flatten(),
                 });
@@ -432,7 +431,7 @@ impl Decoder<'_> {
                     id: numbered.then(|| be16(header, 4)),
                     sequence: numbered.then(|| be16(header, 6)),
                     mtu: (header[0] == 2).then(|| be32(header, 4)),
-                    about: (header[0] < 128).then(|| embedded(&octets[8..])).flatten(),
+                    properties: (header[0] < 128).then(|| embedded(&octets[8..])).flatten(),
                 });
                 packet.carries(header, &octets[8..]);
             }
@@ -442,7 +441,7 @@ impl Decoder<'_> {
                     packet.carries(header, payload);
                 }
             }
-            // ESP: the security parameters' index and a number.
+            // ESP: SPI and sequence number.
             50 => {
                 if let Some((header, payload)) = octets.split_at_checked(8) {
                     packet.carries(header, payload);
@@ -475,7 +474,7 @@ impl Decoder<'_> {
                 length += octets;
             }
         }
-        // PPTP has an acknowledgment number as well, and carries PPP.
+        // GRE version 1 (PPTP, RFC 2637) has an acknowledgment number and carries PPP.
         if version == 1 && header[1] & 0x80 != 0 {
             length += 4;
         }
@@ -495,7 +494,7 @@ impl Decoder<'_> {
     }
 
     fn inside(&mut self, read: impl FnOnce(&mut Self)) {
-        if self.layers < LAYERS {
+        if self.layers < MAX_LAYERS {
             self.layers += 1;
             read(self);
             self.layers -= 1;
@@ -515,7 +514,7 @@ impl Packet {
         self.has_upper = true;
     }
 
-    /// An error of ICMP: about a packet of another flow.
+    /// Whether it is an ICMP error, which refers to another flow.
     pub fn is_icmp_error(&self) -> bool {
         match (self.protocol, self.icmp) {
             (ICMP, Some(icmp)) => matches!(icmp.kind, 3 | 4 | 5 | 11 | 12),
@@ -562,7 +561,7 @@ fn tcp_options(mut octets: &[u8]) -> (Option<u16>, Option<u8>) {
     (mss, scale)
 }
 
-/// The addresses and ports of the packet that an error of ICMP is about.
+/// Addresses and ports of the packet quoted in an ICMP error.
 fn embedded(octets: &[u8]) -> Option<Embedded> {
     let first = octets.first()?;
     let (source, destination, protocol, rest): (IpAddr, IpAddr, u8, &[u8]) = match first >> 4 {

@@ -1,8 +1,8 @@
-//! Parts of buffers, as Snort 3 names them: a header by its name, a piece of a URI, a parameter.
+//! Parts of buffers in Snort 3's sense: a header field, a component of a URI, a parameter.
 
 use squall_rules::Buffer;
 
-/// The part `part` of `octets`; `None` where it is not there.
+/// The part `part` of `octets`. `None` if it is missing.
 pub(crate) fn of(buffer: Buffer, part: &str, octets: &[u8]) -> Option<Vec<u8>> {
     match buffer {
         Buffer::HttpUri | Buffer::HttpRawUri => piece(part, octets).map(<[u8]>::to_vec),
@@ -11,7 +11,7 @@ pub(crate) fn of(buffer: Buffer, part: &str, octets: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// What stands behind `name:`; of several such lines all, with commas between them.
+/// The value after `name:`. The values of repeated fields are joined with commas.
 fn field(name: &str, octets: &[u8]) -> Option<Vec<u8>> {
     let mut found: Option<Vec<u8>> = None;
     for line in octets.split(|&octet| octet == b'\n') {
@@ -31,7 +31,7 @@ fn field(name: &str, octets: &[u8]) -> Option<Vec<u8>> {
     found
 }
 
-/// `scheme`, `host`, `port`, `path`, `query` or `fragment` of a URI.
+/// A component of a URI: `scheme`, `host`, `port`, `path`, `query` or `fragment`.
 fn piece<'a>(part: &str, uri: &'a [u8]) -> Option<&'a [u8]> {
     let at = |octets: &[u8], wanted: u8| octets.iter().position(|&octet| octet == wanted);
     let (rest, fragment) = match at(uri, b'#') {

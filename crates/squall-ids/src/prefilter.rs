@@ -1,34 +1,33 @@
-//! Which of many rules can match at all: one pattern of each is looked for together with those of
-//! all others.
+//! Excludes rules that cannot match: searches for one pattern of each rule, for all rules at once.
 
 use std::collections::HashMap;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use squall_rules::Buffer;
 
-use crate::compiled::Prepared;
+use crate::compiled::CompiledRule;
 
-/// With fewer rules than this, looking for each costs less than making this.
-const WORTHWHILE: usize = 48;
+/// With fewer rules, matching each costs less than building the automaton.
+const MIN_RULES: usize = 48;
 
 pub(crate) struct Prefilter {
-    /// Of payloads ([`Buffer::Payload`]) and of each buffer.
+    /// By buffer. [`Buffer::Payload`] holds the patterns for payloads.
     groups: HashMap<Buffer, Group>,
-    /// By rule: whether it has a pattern, and in which look it last was seen.
+    /// For each rule with a pattern, the generation in which the pattern was last found.
     rules: Vec<Option<u32>>,
-    look: u32,
+    generation: u32,
 }
 
 struct Group {
     patterns: AhoCorasick,
-    /// By pattern.
+    /// Rule index by pattern.
     rules: Vec<u32>,
 }
 
 impl Prefilter {
-    /// `None`: not worth it.
-    pub fn of(rules: &[&Prepared<'_>]) -> Option<Self> {
-        if rules.len() < WORTHWHILE {
+    /// `None` if there are too few rules.
+    pub fn of(rules: &[&CompiledRule<'_>]) -> Option<Self> {
+        if rules.len() < MIN_RULES {
             return None;
         }
         let mut patterns: HashMap<Buffer, (Vec<&[u8]>, Vec<u32>)> = HashMap::new();
@@ -53,23 +52,23 @@ impl Prefilter {
                 Some((buffer, Group { patterns, rules }))
             })
             .collect::<Option<_>>()?;
-        Some(Prefilter { groups, rules: seen, look: 0 })
+        Some(Prefilter { groups, rules: seen, generation: 0 })
     }
 
-    /// Begins a look: what was seen before counts no more.
+    /// Starts a new generation, which forgets all patterns found.
     pub fn begin(&mut self) {
-        self.look = self.look.wrapping_add(1).max(1);
+        self.generation = self.generation.wrapping_add(1).max(1);
     }
 
     pub fn see(&mut self, buffer: Buffer, octets: &[u8]) {
         let Some(group) = self.groups.get(&buffer) else { return };
         for found in group.patterns.find_overlapping_iter(octets) {
-            self.rules[group.rules[found.pattern().as_usize()] as usize] = Some(self.look);
+            self.rules[group.rules[found.pattern().as_usize()] as usize] = Some(self.generation);
         }
     }
 
-    /// Whether the rule can match what was seen since the look began.
+    /// Whether the rule can match the data seen in this generation.
     pub fn can_match(&self, place: u32) -> bool {
-        self.rules[place as usize].is_none_or(|seen| seen == self.look)
+        self.rules[place as usize].is_none_or(|seen| seen == self.generation)
     }
 }

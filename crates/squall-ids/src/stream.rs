@@ -1,5 +1,5 @@
-//! TCP as Suricata follows it when it only listens: the states of a connection, and of each
-//! direction the octets that the other end has acknowledged.
+//! TCP as Suricata tracks it passively: the state of a connection, and the data of each direction
+//! that the other end has acknowledged.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,18 @@ use squall_wire::tcp_flags::{ACK, FIN, RST, SYN};
 
 use crate::packet::{Packet, Tcp};
 
-/// Octets of one direction that are looked at: Suricata's `stream.reassembly.depth`.
-const DEPTH: u64 = 1024 * 1024;
+/// Octets to inspect in each direction: Suricata's `stream.reassembly.depth`.
+const REASSEMBLY_DEPTH: u64 = 1024 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum State {
     SynSent,
     SynReceived,
     Established,
-    /// The server has closed.
+    /// The server has sent its FIN.
     ServerClosed,
-    /// The client has closed, or both have: what there is is looked at however little it is.
+    /// The client or both ends have sent their FIN. Remaining data is inspected even if it is
+    /// short.
     ClientClosed,
     Closed,
 }
@@ -26,51 +27,51 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub state: State,
-    /// Of the client, of the server.
+    /// The client's and the server's.
     pub streams: [Stream; 2],
-    /// The client's SYN has a window scale.
+    /// Whether the client's SYN has a window scale option.
     scaled: bool,
 }
 
-/// What one end sends.
+/// The data of one direction.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     /// Sequence number of its first octet.
     first: u32,
     known: bool,
-    /// Where the other end has acknowledged up to, in octets from the first.
+    /// The end of acknowledged data, as an offset in octets.
     pub acknowledged: u64,
-    /// Up to where it may send.
+    /// The end of the receiver's window, as an offset.
     allowed: u64,
-    /// By their offset; they neither touch nor overlap.
+    /// Received data by offset. Blocks neither touch nor overlap.
     blocks: BTreeMap<u64, Vec<u8>>,
-    /// Octets before it have been dropped.
-    kept_from: u64,
-    /// The next octet for rules without a buffer.
+    /// Data before this offset has been dropped.
+    dropped_to: u64,
+    /// Offset of the next octet for rules without a buffer.
     pub raw: u64,
-    /// The next octet for the application.
+    /// Offset of the next octet for the application parser.
     pub application: u64,
-    /// Something was made of it: look at once.
+    /// A transaction is complete, so inspect the stream now.
     pub trigger: bool,
     finished: bool,
-    /// Octets up to the end of the last segment, by sequence numbers.
+    /// Offset of the end of the last segment by sequence number.
     pub next: u64,
-    /// Shift of the windows that it announces.
+    /// Window scale of its own announcements.
     scale: u8,
 }
 
-/// What became of a segment.
+/// The effect of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// Its octets are part of the stream.
+    /// Its data is part of the stream.
     pub added: bool,
-    /// `stream-event:`
+    /// A `stream-event:` name.
     pub event: Option<&'static str>,
 }
 
 impl Session {
-    /// The session that `packet` opens; `None` if it is no SYN: connections that were open before
-    /// are not followed.
+    /// The session that `packet` opens. `None` unless it is a SYN: connections opened before the
+    /// capture are not tracked.
     pub fn open(tcp: &Tcp) -> Option<Self> {
         if tcp.flags & (SYN | ACK | RST | FIN) != SYN {
             return None;
@@ -88,7 +89,7 @@ impl Session {
         Some(session)
     }
 
-    /// A connection of the same addresses and ports may begin anew.
+    /// Whether a new connection may reuse the addresses and ports.
     pub fn is_over(&self) -> bool {
         self.state >= State::ClientClosed
     }
@@ -101,7 +102,7 @@ impl Session {
         &mut self.streams[of as usize]
     }
 
-    /// The next packet that `from` sends.
+    /// Processes a packet from `from`.
     pub fn packet(&mut self, from: End, packet: &Packet, tcp: &Tcp) -> Taken {
         let flags = tcp.flags;
         let mut taken = Taken::default();
@@ -121,7 +122,7 @@ impl Session {
                 let [client, server] = &mut self.streams;
                 server.first = tcp.sequence.wrapping_add(1);
                 server.known = true;
-                // Windows are scaled if both ends said so.
+                // Window scaling needs the option in both SYNs (RFC 7323).
                 match tcp.window_scale.filter(|_| self.scaled) {
                     Some(scale) => server.scale = scale,
                     None => client.scale = 0,
@@ -171,7 +172,7 @@ impl Session {
         taken
     }
 
-    /// What `from` acknowledges; false if it cannot have received that.
+    /// Processes an acknowledgment from `from`. Returns false if it covers data beyond the window.
     fn acknowledge(&mut self, from: End, tcp: &Tcp) -> bool {
         if tcp.flags & ACK == 0 {
             return true;
@@ -185,7 +186,7 @@ impl Session {
             (tcp.acknowledgment.wrapping_sub(other.first.wrapping_add(other.acknowledged as u32)))
                 as i32;
         let to = other.acknowledged as i64 + i64::from(acknowledged);
-        // One more: the FIN has a number as well.
+        // The FIN occupies a sequence number too, hence + 1.
         if to > other.allowed as i64 + 1 {
             return false;
         }
@@ -196,41 +197,40 @@ impl Session {
 }
 
 impl Stream {
-    /// Where `sequence` is, in octets from the first.
+    /// The offset of `sequence`.
     fn offset(&self, sequence: u32) -> i64 {
         let near = self.next;
         near as i64 + i64::from(sequence.wrapping_sub(self.first.wrapping_add(near as u32)) as i32)
     }
 
-    /// Takes the octets of a segment; false if there are none or they are outside of what may be
-    /// sent.
+    /// Adds the data of a segment. Returns false if it is empty or outside of the window.
     fn segment(&mut self, sequence: u32, octets: &[u8]) -> bool {
         if octets.is_empty() || !self.known {
             return false;
         }
         let start = self.offset(sequence);
         let end = start + octets.len() as i64;
-        if end > self.allowed as i64 || end <= self.kept_from as i64 || end <= 0 {
+        if end > self.allowed as i64 || end <= self.dropped_to as i64 || end <= 0 {
             return false;
         }
         self.next = self.next.max(end as u64);
-        let floor = self.kept_from as i64;
+        let floor = self.dropped_to as i64;
         let cut = (floor - start).max(0) as usize;
         let start = start.max(floor) as u64;
-        if start >= DEPTH {
+        if start >= REASSEMBLY_DEPTH {
             return false;
         }
         let octets = &octets[cut..];
-        let octets = &octets[..octets.len().min((DEPTH - start) as usize)];
+        let octets = &octets[..octets.len().min((REASSEMBLY_DEPTH - start) as usize)];
         self.insert(start, octets);
         true
     }
 
-    /// What came first stays: Suricata's policy of Windows, which its configuration names for all
-    /// hosts.
+    /// On overlap, the first data stays: the Windows policy, which Suricata's default configuration
+    /// assigns to all hosts.
     fn insert(&mut self, start: u64, octets: &[u8]) {
         let end = start + octets.len() as u64;
-        // All blocks that touch become one.
+        // Merge all blocks that touch.
         let touched: Vec<u64> = self
             .blocks
             .range(..=end)
@@ -242,7 +242,7 @@ impl Stream {
             && one <= start
             && let Some(block) = self.blocks.get_mut(&one)
         {
-            // The usual case: it follows, or repeats, what is there.
+            // The common case: the data continues or repeats a block.
             let have = one + block.len() as u64;
             if have < end {
                 block.extend_from_slice(&octets[(have - start) as usize..]);
@@ -271,7 +271,7 @@ impl Stream {
         self.blocks.insert(first, merged);
     }
 
-    /// What follows the octet `from`, without a hole, up to `to`.
+    /// Contiguous data from `from`, up to `to`.
     pub fn octets(&self, from: u64, to: u64) -> &[u8] {
         let Some((at, block)) = self.blocks.range(..=from).next_back() else { return &[] };
         let skip = usize::try_from(from - at).unwrap_or(usize::MAX).min(block.len());
@@ -279,12 +279,12 @@ impl Stream {
         &block[skip..skip + length.min(block.len() - skip)]
     }
 
-    /// Where the first octets behind a hole at `from` begin, if they were acknowledged.
-    pub fn behind_hole(&self, from: u64) -> Option<u64> {
+    /// The start of the data after a gap at `from`, if that data is acknowledged.
+    pub fn after_gap(&self, from: u64) -> Option<u64> {
         self.blocks.range(from..).next().map(|(at, _)| *at).filter(|at| *at < self.acknowledged)
     }
 
-    /// All that there is, from `from` on: each run of octets without a hole, with where it begins.
+    /// All data between `from` and `to` as contiguous runs with their offsets.
     pub fn runs(&self, from: u64, to: u64) -> Vec<(u64, &[u8])> {
         self.blocks
             .iter()
@@ -295,20 +295,20 @@ impl Stream {
             .collect()
     }
 
-    /// As `stream_size` counts: sequence numbers from the SYN on, which has one itself. 0 before it.
+    /// The size for `stream_size`: counts sequence numbers, including the SYN's. 0 before the SYN.
     pub fn size(&self) -> u64 {
         if self.known { self.next + 1 } else { 0 }
     }
 
-    /// The end of what has arrived.
+    /// The end of the data received.
     pub fn end(&self) -> u64 {
-        self.blocks.last_key_value().map_or(self.kept_from, |(at, block)| *at + block.len() as u64)
+        self.blocks.last_key_value().map_or(self.dropped_to, |(at, block)| *at + block.len() as u64)
     }
 
-    /// Drops what nobody will look at any more, where that is worth it.
+    /// Drops data that both readers have passed, once that frees at least 64 KiB.
     pub fn tidy(&mut self) {
         let keep = self.raw.min(self.application);
-        if keep < self.kept_from + 65_536 {
+        if keep < self.dropped_to + 65_536 {
             return;
         }
         if let Some((&at, _)) = self.blocks.range(..=keep).next_back()
@@ -321,7 +321,7 @@ impl Stream {
             }
         }
         self.blocks = self.blocks.split_off(&keep);
-        self.kept_from = keep;
+        self.dropped_to = keep;
     }
 }
 
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_first_stays_where_segments_overlap() {
+    fn the_first_data_stays_where_segments_overlap() {
         let mut stream = stream();
         stream.segment(u32::MAX, b"cd");
         stream.segment(2, b"fg");

@@ -1,14 +1,14 @@
-//! What a rule does to a buffer before it looks into it.
+//! Transforms of buffers.
 
 use std::io::Read as _;
 
 use md5::Digest as _;
 use squall_rules::{Base64Mode, Transform};
 
-/// What is unpacked of a buffer at most.
-const MOST_UNPACKED: u64 = 64 * 1024;
+/// Bound on decompressed data.
+const MAX_UNPACKED: u64 = 64 * 1024;
 
-/// The buffer after `transform`. What cannot be transformed stays as it is.
+/// Applies `transform`. Data that cannot be transformed is returned unchanged.
 pub(crate) fn apply(transform: &Transform, octets: &[u8]) -> Vec<u8> {
     match transform {
         Transform::CompressWhitespace => {
@@ -62,9 +62,9 @@ pub(crate) fn apply(transform: &Transform, octets: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What `text` is the base64 of; `None`: it is none (of [`Base64Mode::Strict`] only). The others
-/// take what they can: [`Base64Mode::Rfc4648`] up to the first character that is none of its
-/// alphabet, [`Base64Mode::Rfc2045`] passes over those.
+/// Decodes base64. `None` only for invalid text in [`Base64Mode::Strict`]. The other modes are
+/// lenient: [`Base64Mode::Rfc4648`] stops at the first character outside of the alphabet,
+/// [`Base64Mode::Rfc2045`] skips such characters.
 pub(crate) fn decode_base64(text: &[u8], mode: Base64Mode) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut count, mut padding) = (0u32, 0, 0);
@@ -111,7 +111,7 @@ fn is_space(octet: u8) -> bool {
     matches!(octet, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c)
 }
 
-/// `%XX` and plus signs; what is no hexadecimal number stays.
+/// Decodes `%XX` and plus signs. Invalid escapes stay.
 fn url_decoded(octets: &[u8]) -> Vec<u8> {
     let digit = |at: usize| octets.get(at).and_then(|&digit| char::from(digit).to_digit(16));
     let mut out = Vec::with_capacity(octets.len());
@@ -149,13 +149,12 @@ fn first_group(pattern: &str, octets: &[u8]) -> Option<Vec<u8>> {
 
 fn unpacked(reader: &mut dyn std::io::Read, octets: &[u8]) -> Vec<u8> {
     let mut out = vec![];
-    // What came out before an error counts.
-    let _ = reader.take(MOST_UNPACKED).read_to_end(&mut out);
+    // Output before an error counts.
+    let _ = reader.take(MAX_UNPACKED).read_to_end(&mut out);
     if out.is_empty() { octets.to_vec() } else { out }
 }
 
-/// Names below which names are registered that have more than one label: the most frequent of the
-/// public suffix list.
+/// The most common two-label public suffixes of the public suffix list.
 const SUFFIXES: [&str; 40] = [
     "co.uk", "org.uk", "ac.uk", "gov.uk", "me.uk", "ltd.uk", "plc.uk", "net.uk", "com.au",
     "net.au", "org.au", "edu.au", "gov.au", "co.nz", "org.nz", "net.nz", "co.jp", "or.jp", "ne.jp",
@@ -164,7 +163,7 @@ const SUFFIXES: [&str; 40] = [
     "co.il", "com.ru",
 ];
 
-/// The last label, or the last labels if they are a public suffix.
+/// The public suffix of a name: its last label, or the last two for a known suffix.
 fn suffix(name: &[u8]) -> &[u8] {
     let dots: Vec<usize> = memchr::memrchr_iter(b'.', name).take(2).collect();
     if let [_, rest @ ..] = &dots[..] {
@@ -177,7 +176,7 @@ fn suffix(name: &[u8]) -> &[u8] {
     dots.first().map_or(name, |dot| &name[dot + 1..])
 }
 
-/// The suffix and the label before it.
+/// The public suffix with the label before it.
 fn domain(name: &[u8]) -> &[u8] {
     let before = name.len().saturating_sub(suffix(name).len() + 1);
     let start = memchr::memrchr(b'.', &name[..before]).map_or(0, |dot| dot + 1);
@@ -191,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_transform_does_what_it_says() {
+    fn each_transform_gives_its_documented_result() {
         for (transform, before, after) in [
             (Transform::CompressWhitespace, &b" a \t b\r\n\r\nc "[..], &b" a b\rc "[..]),
             (Transform::StripWhitespace, b" a \t b\r\n", b"ab"),
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_is_read_as_its_mode_says() {
+    fn base64_is_decoded_in_each_mode() {
         let decode = |text: &[u8], mode| decode_base64(text, mode);
         assert_eq!(decode(b"Zm9v\r\nYmFy", Base64Mode::Rfc2045).as_deref(), Some(&b"foobar"[..]));
         assert_eq!(decode(b"Zm9v\r\nYmFy", Base64Mode::Rfc4648).as_deref(), Some(&b"foo"[..]));
@@ -246,10 +245,7 @@ mod tests {
         use std::io::Write as _;
         let mut gzip = flate2::write::GzEncoder::new(vec![], flate2::Compression::default());
         gzip.write_all(&vec![b'x'; 200_000]).unwrap();
-        assert_eq!(
-            apply(&Transform::Gunzip, &gzip.finish().unwrap()).len(),
-            MOST_UNPACKED as usize
-        );
+        assert_eq!(apply(&Transform::Gunzip, &gzip.finish().unwrap()).len(), MAX_UNPACKED as usize);
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! Rules on frames, as an engine's user sees them.
+//! Rules on frames, through the public interface.
 
 use proptest::prelude::*;
 use squall_ids::{Alert, Compiled, Engine, Settings, never_raised};
@@ -9,8 +9,8 @@ use squall_wire::tcp_flags::{ACK, FIN, PSH, SYN};
 const CLIENT: [u8; 4] = [203, 0, 113, 1];
 const SERVER: [u8; 4] = [192, 168, 1, 1];
 
-/// Frames of one connection, as they are written down one by one.
-struct Talk {
+/// Writes the frames of one connection.
+struct Conversation {
     frames: Vec<Vec<u8>>,
     client_port: u16,
     server_port: u16,
@@ -18,17 +18,17 @@ struct Talk {
     next: [u32; 2],
 }
 
-impl Talk {
-    /// With a handshake.
+impl Conversation {
+    /// Starts with a handshake.
     fn open(server_port: u16) -> Self {
-        let mut talk =
-            Talk { frames: vec![], client_port: 40_000, server_port, next: [1000, 5000] };
-        talk.segment(0, SYN, b"");
-        talk.next[0] += 1;
-        talk.segment(1, SYN | ACK, b"");
-        talk.next[1] += 1;
-        talk.segment(0, ACK, b"");
-        talk
+        let mut conversation =
+            Conversation { frames: vec![], client_port: 40_000, server_port, next: [1000, 5000] };
+        conversation.segment(0, SYN, b"");
+        conversation.next[0] += 1;
+        conversation.segment(1, SYN | ACK, b"");
+        conversation.next[1] += 1;
+        conversation.segment(0, ACK, b"");
+        conversation
     }
 
     fn segment(&mut self, from: usize, flags: u8, payload: &[u8]) {
@@ -45,8 +45,8 @@ impl Talk {
         self.frames.push(ip(source, destination, 6, 0, &tcp));
     }
 
-    /// What one end says, each part a segment that the other end acknowledges.
-    fn say(mut self, from: usize, parts: &[&[u8]]) -> Self {
+    /// Sends parts from one end, each as a segment that the other end acknowledges.
+    fn send(mut self, from: usize, parts: &[&[u8]]) -> Self {
         for part in parts {
             self.segment(from, PSH | ACK, part);
             self.next[from] += part.len() as u32;
@@ -65,7 +65,7 @@ impl Talk {
     }
 }
 
-/// An Ethernet frame with an IPv4 packet; `fragment`: the field of bits and offset.
+/// An Ethernet frame with an IPv4 packet. `fragment` is the field of flags and offset.
 fn ip(
     source: [u8; 4],
     destination: [u8; 4],
@@ -114,7 +114,7 @@ fn alerts(set: &RuleSet, frames: &[Vec<u8>]) -> Vec<Alert> {
     engine.alerts()
 }
 
-/// The sids of all alerts, in their order.
+/// The sids of all alerts in order.
 fn sids(rules: &str, frames: &[Vec<u8>]) -> Vec<u32> {
     let set = set(rules);
     alerts(&set, frames).iter().map(|alert| set.rules[alert.rule].sid).collect()
@@ -123,103 +123,102 @@ fn sids(rules: &str, frames: &[Vec<u8>]) -> Vec<u32> {
 const PLAIN: &str = r#"alert tcp any any -> any 7000 (msg:"m"; flow:to_server,established; content:"needle"; sid:1;)"#;
 
 #[test]
-fn a_content_is_found_across_segments_and_told_of_in_the_direction_of_who_sent_it() {
+fn a_content_is_found_across_segments_and_reported_in_the_direction_of_its_sender() {
     let rules = set(PLAIN);
-    let found = alerts(&rules, &Talk::open(7000).say(0, &[b"nee", b"dle"]).close());
+    let found = alerts(&rules, &Conversation::open(7000).send(0, &[b"nee", b"dle"]).close());
     let [alert] = &found[..] else { panic!("{found:?}") };
     assert_eq!((alert.source.to_string(), alert.source_port), ("203.0.113.1".into(), 40_000));
     assert_eq!(
         (alert.destination.to_string(), alert.destination_port),
         ("192.168.1.1".into(), 7000)
     );
-    assert!(alerts(&rules, &Talk::open(7000).say(1, &[b"needle"]).close()).is_empty());
-    assert!(alerts(&rules, &Talk::open(7001).say(0, &[b"needle"]).close()).is_empty());
+    assert!(alerts(&rules, &Conversation::open(7000).send(1, &[b"needle"]).close()).is_empty());
+    assert!(alerts(&rules, &Conversation::open(7001).send(0, &[b"needle"]).close()).is_empty());
 }
 
 #[test]
 fn a_rule_on_a_packets_size_looks_at_single_packets() {
     let rule = r#"alert tcp any any -> any 7000 (msg:"m"; dsize:6; content:"needle"; sid:1;)"#;
-    assert_eq!(sids(rule, &Talk::open(7000).say(0, &[b"needle"]).close()), [1]);
-    assert!(sids(rule, &Talk::open(7000).say(0, &[b"nee", b"dle"]).close()).is_empty());
+    assert_eq!(sids(rule, &Conversation::open(7000).send(0, &[b"needle"]).close()), [1]);
+    assert!(sids(rule, &Conversation::open(7000).send(0, &[b"nee", b"dle"]).close()).is_empty());
 }
 
 #[test]
-fn without_a_handshake_a_segment_is_looked_at_by_itself_and_nothing_is_established() {
+fn without_a_handshake_segments_are_inspected_alone_and_nothing_is_established() {
     let stateless = r#"alert tcp any any -> any 7000 (msg:"m"; content:"needle"; sid:2;)"#;
-    let mut talk =
-        Talk { frames: vec![], client_port: 40_000, server_port: 7000, next: [1000, 5000] };
-    talk.segment(0, PSH | ACK, b"a needle");
-    assert_eq!(sids(&format!("{PLAIN}\n{stateless}"), &talk.frames), [2]);
+    let mut conversation =
+        Conversation { frames: vec![], client_port: 40_000, server_port: 7000, next: [1000, 5000] };
+    conversation.segment(0, PSH | ACK, b"a needle");
+    assert_eq!(sids(&format!("{PLAIN}\n{stateless}"), &conversation.frames), [2]);
 }
 
 #[test]
-fn what_is_not_acknowledged_is_looked_at_when_nothing_follows() {
-    let mut talk = Talk::open(7000);
-    talk.segment(0, PSH | ACK, b"needle");
-    assert_eq!(sids(PLAIN, &talk.frames), [1]);
+fn unacknowledged_data_is_inspected_at_the_end() {
+    let mut conversation = Conversation::open(7000);
+    conversation.segment(0, PSH | ACK, b"needle");
+    assert_eq!(sids(PLAIN, &conversation.frames), [1]);
 }
 
 #[test]
 fn octets_outside_of_the_window_are_no_part_of_the_stream() {
-    let mut talk = Talk::open(7000);
-    talk.next[0] += 100_000;
-    talk.segment(0, PSH | ACK, b"xx");
-    talk.next[0] -= 100_000;
-    assert_eq!(sids(PLAIN, &talk.say(0, &[b"needle"]).close()), [1]);
+    let mut conversation = Conversation::open(7000);
+    conversation.next[0] += 100_000;
+    conversation.segment(0, PSH | ACK, b"xx");
+    conversation.next[0] -= 100_000;
+    assert_eq!(sids(PLAIN, &conversation.send(0, &[b"needle"]).close()), [1]);
 }
 
 #[test]
-fn a_depth_counts_from_the_beginning_of_what_is_looked_at_together() {
+fn a_depth_counts_from_the_beginning_of_the_chunk() {
     let rule =
         r#"alert tcp any any -> any 7000 (msg:"m"; content:"ab"; depth:2; content:"yz"; sid:1;)"#;
-    assert_eq!(sids(rule, &Talk::open(7000).say(0, &[b"a", b"bc", b"yz"]).close()), [1]);
-    assert!(sids(rule, &Talk::open(7000).say(0, &[b"xabyz"]).close()).is_empty());
-    // 2,560 octets are enough to look at: what follows is looked at by itself, and a packet by
-    // itself as well.
+    assert_eq!(sids(rule, &Conversation::open(7000).send(0, &[b"a", b"bc", b"yz"]).close()), [1]);
+    assert!(sids(rule, &Conversation::open(7000).send(0, &[b"xabyz"]).close()).is_empty());
+    // 2,560 octets fill a chunk: later data is inspected as another chunk, and in its packet.
     let long = [b'.'; 1400];
-    let far = Talk::open(7000).say(0, &[&long, &long, b"..", b"abyz"]).close();
+    let far = Conversation::open(7000).send(0, &[&long, &long, b"..", b"abyz"]).close();
     assert_eq!(sids(rule, &far), [1]);
 }
 
 #[test]
-fn a_bit_set_by_one_rule_is_read_by_another_whatever_their_order_in_the_file() {
+fn a_bit_set_by_one_rule_is_read_by_another_in_any_order_in_the_file() {
     let rules = r#"
 alert tcp any any -> any 7000 (msg:"reads"; flowbits:isset,b; content:"two"; dsize:3; sid:1;)
 alert tcp any any -> any 7000 (msg:"sets"; flowbits:set,b; flowbits:noalert; content:"one"; dsize:3; sid:2;)
 alert tcp any any -> any 7000 (msg:"sets"; flowbits:set,c; content:"two"; dsize:3; sid:3;)
 alert tcp any any -> any 7000 (msg:"in the same packet"; flowbits:isset,c; content:"two"; dsize:3; sid:4;)"#;
-    let frames = Talk::open(7000).say(0, &[b"one", b"two"]).close();
+    let frames = Conversation::open(7000).send(0, &[b"one", b"two"]).close();
     assert_eq!(sids(rules, &frames), [3, 1, 4]);
-    assert_eq!(sids(rules, &Talk::open(7000).say(0, &[b"two", b"one"]).close()), [3, 4]);
+    assert_eq!(sids(rules, &Conversation::open(7000).send(0, &[b"two", b"one"]).close()), [3, 4]);
 }
 
 #[test]
-fn the_acknowledgment_that_ends_the_handshake_is_not_established_unless_it_carries_something() {
+fn the_last_acknowledgment_of_the_handshake_is_established_only_with_data() {
     let rule =
         r#"alert tcp any any -> any 7000 (msg:"m"; flow:to_server,established; ack:5001; sid:1;)"#;
-    assert!(sids(rule, &Talk::open(7000).frames).is_empty());
-    let mut talk = Talk::open(7000);
-    talk.frames.pop();
-    talk.segment(0, PSH | ACK, b"x");
-    assert_eq!(sids(rule, &talk.frames), [1]);
+    assert!(sids(rule, &Conversation::open(7000).frames).is_empty());
+    let mut conversation = Conversation::open(7000);
+    conversation.frames.pop();
+    conversation.segment(0, PSH | ACK, b"x");
+    assert_eq!(sids(rule, &conversation.frames), [1]);
 }
 
 #[test]
 fn a_rule_of_addresses_alerts_once_in_each_direction() {
-    let frames = Talk::open(7000).say(0, &[b"a"]).say(1, &[b"b"]).close();
+    let frames = Conversation::open(7000).send(0, &[b"a"]).send(1, &[b"b"]).close();
     assert_eq!(sids(r#"alert ip any any -> any any (msg:"m"; sid:1;)"#, &frames), [1, 1]);
 }
 
 #[test]
-fn who_is_let_pass_is_told_of_no_more() {
+fn a_flow_that_a_pass_rule_matched_raises_no_further_alerts() {
     let pass = r#"pass tcp any any -> any 7000 (msg:"p"; flow:established; content:"hay"; sid:9;)"#;
     let rules = format!("{PLAIN}\n{pass}");
-    assert!(sids(&rules, &Talk::open(7000).say(0, &[b"hay needle"]).close()).is_empty());
-    assert_eq!(sids(&rules, &Talk::open(7000).say(0, &[b"needle"]).close()), [1]);
+    assert!(sids(&rules, &Conversation::open(7000).send(0, &[b"hay needle"]).close()).is_empty());
+    assert_eq!(sids(&rules, &Conversation::open(7000).send(0, &[b"needle"]).close()), [1]);
 }
 
 #[test]
-fn a_packet_has_no_more_alerts_than_the_settings_say() {
+fn a_packet_has_at_most_the_alerts_that_the_settings_allow() {
     let rules: Vec<String> = (1..=20)
         .map(|sid| {
             format!(
@@ -255,7 +254,7 @@ fn an_answer_to_an_echo_makes_its_flow_established() {
 }
 
 #[test]
-fn a_filter_lets_through_what_comes_after_its_count() {
+fn a_filter_raises_matches_after_its_count() {
     let rule = r#"alert udp any any -> any 7000 (msg:"m"; content:"a"; detection_filter:track by_src, count 3, seconds 60; sid:1;)"#;
     let frames: Vec<_> =
         (0..5).map(|port| ip(CLIENT, SERVER, 17, 0, &udp((port + 1, 7000), b"a"))).collect();
@@ -263,26 +262,26 @@ fn a_filter_lets_through_what_comes_after_its_count() {
 }
 
 #[test]
-fn what_a_rule_asks_of_a_request_and_of_the_stream_are_both_needed() {
+fn tests_of_a_request_and_of_the_stream_are_both_needed() {
     let rule = r#"alert tcp any any -> any 80 (msg:"m"; flow:to_server,established; content:"/a b"; http_uri; content:"%20b"; sid:1;)"#;
     let request = |uri: &str| format!("GET {uri} HTTP/1.1\r\nHost: h\r\n\r\n").into_bytes();
-    assert_eq!(sids(rule, &Talk::open(80).say(0, &[&request("/a%20b")]).close()), [1]);
-    assert!(sids(rule, &Talk::open(80).say(0, &[&request("/a+b")]).close()).is_empty());
-    assert!(sids(rule, &Talk::open(80).say(0, &[&request("/a%20c")]).close()).is_empty());
+    assert_eq!(sids(rule, &Conversation::open(80).send(0, &[&request("/a%20b")]).close()), [1]);
+    assert!(sids(rule, &Conversation::open(80).send(0, &[&request("/a+b")]).close()).is_empty());
+    assert!(sids(rule, &Conversation::open(80).send(0, &[&request("/a%20c")]).close()).is_empty());
 }
 
 #[test]
-fn both_directions_of_a_transaction_are_asked_for_together() {
+fn both_directions_of_a_transaction_are_tested_together() {
     let rule = r#"alert http any any => any any (msg:"m"; http.uri; content:"/x"; http.stat_code; content:"404"; sid:1;)"#;
-    let talk = |status: &str| {
+    let conversation = |status: &str| {
         let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n");
-        Talk::open(80)
-            .say(0, &[b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n"])
-            .say(1, &[answer.as_bytes()])
+        Conversation::open(80)
+            .send(0, &[b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n"])
+            .send(1, &[answer.as_bytes()])
             .close()
     };
-    assert_eq!(sids(rule, &talk("404")), [1]);
-    assert!(sids(rule, &talk("200")).is_empty());
+    assert_eq!(sids(rule, &conversation("404")), [1]);
+    assert!(sids(rule, &conversation("200")).is_empty());
 }
 
 #[test]
@@ -316,10 +315,10 @@ fn with(settings: Settings, rules: &str, frames: &[Vec<u8>]) -> Vec<u32> {
 
 #[test]
 fn snort_looks_at_packets_and_at_the_stream_and_reports_few_rules_a_packet() {
-    // What was acknowledged late is another chunk of the stream: the content stands at its
-    // beginning only in its packet.
+    // Data acknowledged later is another chunk of the stream. The content is at the beginning only
+    // of its packet.
     let rule = r#"alert tcp any any -> any 7000 (msg:"m"; flow:to_server,established; content:"needle"; content:!"hay"; sid:1;)"#;
-    let frames = Talk::open(7000).say(0, &[b"hay", b"needle"]).close();
+    let frames = Conversation::open(7000).send(0, &[b"hay", b"needle"]).close();
     assert!(by(EngineVersion::Suricata8, rule, &frames).is_empty());
     assert_eq!(by(EngineVersion::Snort2, rule, &frames), [1]);
     let many: String = (1..=20)
@@ -331,7 +330,7 @@ fn snort_looks_at_packets_and_at_the_stream_and_reports_few_rules_a_packet() {
 }
 
 #[test]
-fn what_suricata_never_raises_is_not_raised() {
+fn rules_that_suricata_never_raises_are_not_raised() {
     for rule in [
         r#"alert tcp any 443 -> any any (msg:"m"; flow:to_client,established; ssl_state:server_hello; sid:1;)"#,
         r#"alert tcp any any -> any 21 (msg:"m"; flow:to_server,established; content:"PORT"; ftpbounce; sid:2;)"#,
@@ -342,9 +341,9 @@ fn what_suricata_never_raises_is_not_raised() {
         assert!(never_raised(EngineVersion::Snort2, &set.rules[0]).is_none(), "{rule}");
     }
     let before = r#"alert tcp any any -> any 7000 (msg:"m"; content:"s3t",offset -1; sid:3;)"#;
-    let frames = Talk::open(7000).say(0, &[b"s3t"]).close();
+    let frames = Conversation::open(7000).send(0, &[b"s3t"]).close();
     assert!(by(EngineVersion::Suricata8, before, &frames).is_empty());
-    // In its packet, and again in the stream.
+    // Once in its packet, once in the stream.
     assert_eq!(by(EngineVersion::Snort2, before, &frames), [3, 3]);
     for rule in [
         r#"alert tcp any any -> any 443 (msg:"m"; flow:to_server,established; ssl_state:client_hello; sid:1;)"#,
@@ -357,8 +356,8 @@ fn what_suricata_never_raises_is_not_raised() {
 #[test]
 fn ber_is_looked_at_in_the_packet_that_carries_it() {
     let rule = r#"alert tcp any any -> any 88 (msg:"m"; flow:to_server,established; content:"j"; depth:1; asn1:bitstring_overflow,relative_offset 0; sid:1;)"#;
-    let whole = Talk::open(88).say(0, &[b"j\x03\x01\xff"]).close();
-    let cut = Talk::open(88).say(0, &[b"j\x03", b"\x01\xff"]).close();
+    let whole = Conversation::open(88).send(0, &[b"j\x03\x01\xff"]).close();
+    let cut = Conversation::open(88).send(0, &[b"j\x03", b"\x01\xff"]).close();
     assert_eq!((sids(rule, &whole), sids(rule, &cut)), (vec![1], vec![]));
     assert_eq!(by(EngineVersion::Snort2, rule, &cut), [1]);
 }
@@ -373,7 +372,7 @@ fn of_many_rules_those_are_found_that_few_would_find() {
         })
         .collect();
     let rules = format!("{PLAIN}\n{}", many.join("\n"));
-    let frames = Talk::open(7000).say(0, &[b"needle WORD1", b"23 word200"]).close();
+    let frames = Conversation::open(7000).send(0, &[b"needle WORD1", b"23 word200"]).close();
     assert_eq!(sids(&rules, &frames), [1, 123, 200]);
 }
 
@@ -382,15 +381,15 @@ const SURICATA: [EngineVersion; 2] = [EngineVersion::Suricata7, EngineVersion::S
 #[test]
 fn a_protocol_that_is_not_known_yet_is_not_another_one() {
     let rule = r#"alert tcp any any -> any 7000 (msg:"m"; flow:to_server,established; app-layer-protocol:!http; content:"needle"; sid:1;)"#;
-    let silent = Talk::open(7000).say(0, &[b"needle"]).close();
-    let answered = Talk::open(7000).say(0, &[&[b'a'; 64]]).say(1, &[&[b'b'; 64]]);
-    let answered = answered.say(0, &[b"needle"]).close();
-    let http = Talk::open(7000).say(0, &[b"GET /needle HTTP/1.1\r\n\r\n"]).close();
+    let silent = Conversation::open(7000).send(0, &[b"needle"]).close();
+    let answered = Conversation::open(7000).send(0, &[&[b'a'; 64]]).send(1, &[&[b'b'; 64]]);
+    let answered = answered.send(0, &[b"needle"]).close();
+    let http = Conversation::open(7000).send(0, &[b"GET /needle HTTP/1.1\r\n\r\n"]).close();
     for engine in SURICATA {
         let found = [&silent, &answered, &http].map(|frames| by(engine, rule, frames));
         assert_eq!(found, [vec![], vec![1], vec![]], "{engine}");
     }
-    // Of datagrams the first one decides.
+    // The first datagram decides.
     let rule = r#"alert udp any any -> any 9 (msg:"m"; app-layer-protocol:!dns; content:"needle"; sid:1;)"#;
     let datagram = [ip(CLIENT, SERVER, 17, 0, &udp((40_000, 9), b"needle"))];
     assert_eq!(SURICATA.map(|engine| by(engine, rule, &datagram)), [vec![1], vec![1]]);
@@ -399,8 +398,8 @@ fn a_protocol_that_is_not_known_yet_is_not_another_one() {
 #[test]
 fn the_size_of_a_stream_counts_its_syn() {
     let rule = r#"alert tcp any any -> any 7000 (msg:"m"; flow:to_server,established; stream_size:server,=,1; content:"needle"; sid:1;)"#;
-    let first = Talk::open(7000).say(0, &[b"needle"]).say(1, &[b"x"]).close();
-    let second = Talk::open(7000).say(1, &[b"x"]).say(0, &[b"needle"]).close();
+    let first = Conversation::open(7000).send(0, &[b"needle"]).send(1, &[b"x"]).close();
+    let second = Conversation::open(7000).send(1, &[b"x"]).send(0, &[b"needle"]).close();
     for engine in EngineVersion::ALL {
         assert_eq!(by(engine, rule, &first), [1], "{engine}");
         assert!(by(engine, rule, &second).is_empty(), "{engine}");
@@ -408,30 +407,30 @@ fn the_size_of_a_stream_counts_its_syn() {
 }
 
 #[test]
-fn suricata_7_gives_up_where_what_is_decoded_first_does_not_match() {
-    // "bm8=" is "no", "bmVlZGxl" is "needle"; the first stands after the session's own line.
+fn suricata_7_gives_up_if_the_first_decoded_data_does_not_match() {
+    // "bm8=" decodes to "no", "bmVlZGxl" to "needle".
     let rule = r#"alert tcp any any -> any 7000 (msg:"m"; flow:to_server,established; content:"|0d 0a|"; base64_decode:relative; base64_data; content:"needle"; sid:1;)"#;
-    let later = Talk::open(7000).say(0, &[b"x\r\nbm8 \r\nbmVlZGxl"]).close();
-    let first = Talk::open(7000).say(0, &[b"x\r\nbmVlZGxl"]).close();
+    let later = Conversation::open(7000).send(0, &[b"x\r\nbm8 \r\nbmVlZGxl"]).close();
+    let first = Conversation::open(7000).send(0, &[b"x\r\nbmVlZGxl"]).close();
     assert_eq!(SURICATA.map(|engine| by(engine, rule, &later)), [vec![], vec![1]]);
     assert_eq!(SURICATA.map(|engine| by(engine, rule, &first)), [vec![1], vec![1]]);
 }
 
 #[test]
-fn suricata_7_looks_at_mail_as_a_whole_and_suricata_8_command_by_command() {
+fn suricata_7_inspects_whole_mails_and_suricata_8_each_command() {
     let over_commands = r#"alert tcp any any -> any 25 (msg:"m"; flow:to_server,established; content:"MAIL FROM"; content:"RCPT TO"; distance:0; sid:1;)"#;
     let command = r#"alert tcp any any -> any 25 (msg:"m"; flow:to_server,established; content:"MAIL FROM"; sid:2;)"#;
     let rules = format!("{over_commands}\n{command}");
-    let frames = Talk::open(25)
-        .say(1, &[b"220 h ESMTP\r\n"])
-        .say(0, &[b"EHLO c\r\n"])
-        .say(1, &[b"250 h\r\n"])
-        .say(0, &[b"MAIL FROM:<a@b>\r\n"])
-        .say(1, &[b"250 ok\r\n"])
-        .say(0, &[b"RCPT TO:<c@d>\r\n"])
-        .say(1, &[b"250 ok\r\n"])
-        .say(0, &[b"QUIT\r\n"])
-        .say(1, &[b"221 bye\r\n"])
+    let frames = Conversation::open(25)
+        .send(1, &[b"220 h ESMTP\r\n"])
+        .send(0, &[b"EHLO c\r\n"])
+        .send(1, &[b"250 h\r\n"])
+        .send(0, &[b"MAIL FROM:<a@b>\r\n"])
+        .send(1, &[b"250 ok\r\n"])
+        .send(0, &[b"RCPT TO:<c@d>\r\n"])
+        .send(1, &[b"250 ok\r\n"])
+        .send(0, &[b"QUIT\r\n"])
+        .send(1, &[b"221 bye\r\n"])
         .close();
     let sorted = |mut found: Vec<u32>| {
         found.sort_unstable();
@@ -444,31 +443,31 @@ fn suricata_7_looks_at_mail_as_a_whole_and_suricata_8_command_by_command() {
 #[test]
 fn only_suricata_8_knows_its_new_protocols_and_blanks_in_uris() {
     let pop3 = r#"alert tcp any 110 -> any any (msg:"m"; flow:to_client,established; app-layer-protocol:pop3; content:"+OK"; sid:1;)"#;
-    let frames = Talk::open(110).say(1, &[b"+OK ready\r\n"]).say(0, &[b"QUIT\r\n"]);
-    let frames = frames.say(1, &[b"+OK bye\r\n"]).close();
+    let frames = Conversation::open(110).send(1, &[b"+OK ready\r\n"]).send(0, &[b"QUIT\r\n"]);
+    let frames = frames.send(1, &[b"+OK bye\r\n"]).close();
     let found = SURICATA.map(|engine| by(engine, pop3, &frames).is_empty());
     assert_eq!(found, [true, false]);
     let uri = r#"alert http any any -> any 80 (msg:"m"; flow:to_server,established; http.uri; content:"/a b"; sid:1;)"#;
-    let frames = Talk::open(80).say(0, &[b"GET /a b HTTP/1.1\r\nHost: h\r\n\r\n"]).close();
+    let frames = Conversation::open(80).send(0, &[b"GET /a b HTTP/1.1\r\nHost: h\r\n\r\n"]).close();
     assert_eq!(SURICATA.map(|engine| by(engine, uri, &frames)), [vec![], vec![1]]);
 }
 
 #[test]
-fn every_view_sees_what_an_engine_with_other_chunks_would() {
+fn every_view_covers_engines_with_other_chunks() {
     let rule = r#"alert tcp any any -> any 25 (msg:"m"; flow:to_server,established; content:"MAIL FROM"; content:"needle"; distance:0; sid:1;)"#;
-    let frames = Talk::open(25)
-        .say(0, &[b"EHLO c\r\n", b"MAIL FROM:<a@b>\r\n", b"NOOP needle\r\n", b"QUIT\r\n"])
+    let frames = Conversation::open(25)
+        .send(0, &[b"EHLO c\r\n", b"MAIL FROM:<a@b>\r\n", b"NOOP needle\r\n", b"QUIT\r\n"])
         .close();
     let settings = Settings::of(EngineVersion::Suricata8);
     assert!(with(settings.clone(), rule, &frames).is_empty());
     assert!(!with(Settings { every_view: true, ..settings.clone() }, rule, &frames).is_empty());
     let of_packets = rule.replace("established", "established,only_stream");
-    let one = Talk::open(25).say(0, &[b"nothing of it"]).close();
+    let one = Conversation::open(25).send(0, &[b"nothing of it"]).close();
     let every = Settings { every_view: true, ..settings };
     assert!(with(every, &of_packets, &one).is_empty());
 }
 
-/// Where the alerts of Suricata 8.0.6 on a capture of the community rules of 2021 are recorded.
+/// The record of Suricata 8.0.6's alerts on a capture made from the community rules of 2021.
 fn record() -> Result<std::path::PathBuf, String> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/oracle/ids");
     let folder =
@@ -492,7 +491,7 @@ fn unpacked(path: &std::path::Path) -> Vec<u8> {
 type Pair = (u32, String, u16, String, u16);
 
 #[test]
-fn what_suricata_8_recorded_is_found_and_all_that_it_loads_is_loaded() {
+fn the_record_of_suricata_8_is_matched_and_all_its_rules_load() {
     let folder = match record() {
         Ok(folder) => folder,
         Err(why) => return println!("SKIPPED: {why}"),
@@ -557,14 +556,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn however_a_stream_is_cut_what_is_in_it_is_found(
+    fn a_content_is_found_in_any_segmentation(
         before in proptest::collection::vec(any::<u8>(), 0..200),
         after in proptest::collection::vec(any::<u8>(), 0..200),
         cut in 1usize..16,
     ) {
         let octets = [&before[..], b"needle", &after[..]].concat();
         let parts: Vec<&[u8]> = octets.chunks(cut).collect();
-        prop_assert_eq!(sids(PLAIN, &Talk::open(7000).say(0, &parts).close()), [1]);
+        prop_assert_eq!(sids(PLAIN, &Conversation::open(7000).send(0, &parts).close()), [1]);
     }
 
     #[test]
@@ -574,7 +573,7 @@ proptest! {
         octet in any::<u8>(),
         flip in any::<bool>(),
     ) {
-        let mut frames = Talk::open(80).say(0, &[b"GET /x HTTP/1.1\r\n", b"Host: h\r\n\r\n"]).say(1, &[b"HTTP/1.1 200 OK\r\n\r\nx"]).close();
+        let mut frames = Conversation::open(80).send(0, &[b"GET /x HTTP/1.1\r\n", b"Host: h\r\n\r\n"]).send(1, &[b"HTTP/1.1 200 OK\r\n\r\nx"]).close();
         let frame = frame % frames.len();
         let cut = cut % frames[frame].len();
         if flip {

@@ -1,5 +1,5 @@
-//! Which CPUs workers may have: what the system allows, how they lie, and that no two runs bind
-//! workers to the same.
+//! CPUs for workers: those that the system allows, their topology, and locks so that no two runs
+//! bind workers to the same CPU.
 
 use std::{
     fs::{self, File},
@@ -13,7 +13,7 @@ use squall_port_linux::{Permissions, shared};
 
 use crate::Error;
 
-/// CPUs that this thread, and so the workers that it starts, may use.
+/// CPUs that this thread, and thus the workers that it starts, may use.
 pub fn allowed() -> Vec<u32> {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
@@ -22,7 +22,7 @@ pub fn allowed() -> Vec<u32> {
 
 fn describe(number: u32) -> Cpu {
     let folder = PathBuf::from(format!("/sys/devices/system/cpu/cpu{number}"));
-    // The first of a core's CPUs names it: core_id is unique within a package only.
+    // A core is named by its first CPU: core_id is unique only within a package.
     let siblings =
         fs::read_to_string(folder.join("topology/thread_siblings_list")).unwrap_or_default();
     let core = parse_cpus(&siblings).ok().and_then(|list| list.into_iter().min()).unwrap_or(number);
@@ -32,79 +32,80 @@ fn describe(number: u32) -> Cpu {
     Cpu { number, core, node: node.unwrap_or(0) }
 }
 
-/// NUMA node of the device behind a port: an interface's or, for `dpdk`, that at a PCI address.
+/// NUMA node of a port's device: an interface's or, for `dpdk`, that at a PCI address.
 pub fn node_of_port(address: &str) -> Option<u32> {
     let address: Address = address.parse().ok()?;
     let device = match address.kind() {
         "dpdk" => Path::new("/sys/bus/pci/devices").join(address.name()),
         _ => Path::new("/sys/class/net").join(address.name()).join("device"),
     };
-    // -1, and so nothing, where the machine has one node or does not know.
+    // -1, which does not parse, on machines with one node or an unknown topology.
     fs::read_to_string(device.join("numa_node")).ok()?.trim().parse().ok()
 }
 
 /// The CPUs of `--cpus`, or all that are allowed and have no worker of another run.
 ///
 /// # Errors
-/// A CPU that is not allowed, and more workers than CPUs.
-pub fn choose(asked: Option<&[u32]>, cores: Option<usize>) -> Result<Vec<Cpu>, Error> {
+/// A CPU is not allowed, or there are more workers than CPUs.
+pub fn choose(requested: Option<&[u32]>, cores: Option<usize>) -> Result<Vec<Cpu>, Error> {
     let allowed = allowed();
-    let Some(asked) = asked else {
+    let Some(requested) = requested else {
         return Ok(allowed
             .into_iter()
             .filter(|&cpu| Claim::take(cpu).is_some())
             .map(describe)
             .collect());
     };
-    if let Some(cpu) = asked.iter().find(|cpu| !allowed.contains(cpu)) {
+    if let Some(cpu) = requested.iter().find(|cpu| !allowed.contains(cpu)) {
         let list = allowed.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         return Err(Error::Usage(format!(
             "this process may not use CPU {cpu}\n  expected one of {list}"
         )));
     }
-    if let Some(cores) = cores.filter(|&cores| cores > asked.len()) {
+    if let Some(cores) = cores.filter(|&cores| cores > requested.len()) {
         return Err(Error::Usage(format!(
             "{cores} workers do not fit on {} CPUs: each needs its own\n  try fewer cores, or \
              more CPUs",
-            asked.len()
+            requested.len()
         )));
     }
-    Ok(asked.iter().copied().map(describe).collect())
+    Ok(requested.iter().copied().map(describe).collect())
 }
 
-/// CPUs to which this run binds workers, and interfaces on which it sends unseen, until it is
-/// dropped; the system takes them back however the process ends.
+/// Locks of the CPUs to which this run binds workers, and of interfaces on which it bypasses the
+/// packet taps, held until dropped; the system releases them however the process ends.
 #[derive(Debug, Default)]
 pub struct Claim(#[allow(dead_code, reason = "held, not read")] Vec<File>);
 
 impl Claim {
-    /// Those of `plan`, or the first that was taken meanwhile. One that was asked for by number may
-    /// be shared.
-    pub fn of(plan: &Plan, asked: bool) -> Result<Self, u32> {
+    /// Locks the CPUs of `plan`, or returns the first that another run took meanwhile. CPUs chosen
+    /// by number may be shared.
+    pub fn of(plan: &Plan, by_number: bool) -> Result<Self, u32> {
         let mut held = Vec::new();
         for cpu in plan.workers.iter().filter_map(|w| w.cpu) {
             match Self::take(cpu) {
                 Some(file) => held.extend(file),
-                None if asked => {}
+                None if by_number => {}
                 None => return Err(cpu),
             }
         }
         Ok(Self(held))
     }
 
-    /// Holds `marks` as well.
+    /// Also holds `marks`.
     pub fn with(mut self, marks: Vec<File>) -> Self {
         self.0.extend(marks);
         self
     }
 
-    /// `None`: another run has it. `Some(None)`: nobody can tell, where no lock file can be made.
+    /// `None`: another run has the CPU. `Some(None)`: unknown, because no lock file can be made.
     fn take(cpu: u32) -> Option<Option<File>> {
         Self::take_in(&[PathBuf::from("/run/lock"), std::env::temp_dir()], cpu)
     }
 
-    /// In the first of `folders` that takes a file of ours. Each user has one,
-    /// `squall-cpu3.1000.lock`: to lock another's, it would have to be opened whatever it is.
+    /// Uses the first of `folders` where this user can make a lock file. Each user has one,
+    /// `squall-cpu3.1000.lock`: locking another user's file for writing would require opening a
+    /// path that they control.
     fn take_in(folders: &[PathBuf], cpu: u32) -> Option<Option<File>> {
         let own = Permissions::of_this_process().uid;
         let name = |user: u32| format!("squall-cpu{cpu}.{user}.lock");
@@ -121,11 +122,11 @@ impl Claim {
         let others = fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| {
             let found = entry.file_name();
             let user = found.to_str()?.strip_prefix(&before)?.strip_suffix(after)?.parse().ok()?;
-            // `007` is no user's own name for it.
+            // `007` is another spelling of a user's number, not their file's name.
             (user != own && found.to_str() == Some(&name(user)))
                 .then(|| shared::file_of(&entry.path(), user).ok())?
         });
-        // Two that ask at the same moment may both get none, and never both the same.
+        // Two runs that lock at the same moment may both fail, but never both succeed.
         let held = |file: File| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock));
         (!others.into_iter().any(held)).then_some(Some(file))
     }
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_cpu_is_claimed_by_one_run_at_a_time() {
-        // Beyond those of any machine, so that no other test has it.
+        // A number above those of any machine, so that no other test has it.
         let plan = Plan {
             seed: 0,
             key: 0,
@@ -159,7 +160,7 @@ mod tests {
         assert_eq!(Claim::of(&plan, false).err(), Some(4095));
         assert!(Claim::of(&plan, true).is_ok(), "who asks by number shares");
         drop(first);
-        // A child that another test starts meanwhile has the file, too, until it is another program.
+        // A child that another test has just forked also holds the file until it calls exec.
         let free = || {
             (0..200).any(|_| {
                 std::thread::sleep(std::time::Duration::from_millis(5));
@@ -169,9 +170,9 @@ mod tests {
         assert!(free());
     }
 
-    /// Whoever may write to the folder could else hang every run of everybody.
+    /// Otherwise any user who can write to the folder could block all runs.
     #[test]
-    fn what_another_user_leaves_there_holds_nothing_up() {
+    fn files_of_other_users_block_nothing() {
         let own = Permissions::of_this_process().uid;
         let folder = shared::own_folder(&std::env::temp_dir(), "squall-claims").unwrap();
         let (fifo, spare) = (folder.join(format!("squall-cpu7.{own}.lock")), folder.join("spare"));

@@ -1,16 +1,16 @@
-//! What can go wrong, and whose turn it is.
+//! Errors, by their cause: the user's input, or the machine.
 
 use squall_profile::Diagnostics;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The user's: something in the profile is wrong, with its place.
+    /// The profile is wrong, with the position.
     #[error("{0}")]
     Input(#[from] Diagnostics),
-    /// As [`Error::Input`], where there is no place to name.
+    /// As [`Error::Input`], without a position.
     #[error("{0}")]
     Usage(String),
-    /// The machine's: permission, interface, driver, room.
+    /// A problem of the machine: permission, interface, driver, disk space.
     #[error("{0}")]
     Environment(String),
 }

@@ -1,8 +1,8 @@
-//! A wire between two ports: what arrives at one leaves by the other, with the faults of both.
+//! A wire between two ports: frames that arrive at one leave by the other, with the faults of both.
 //!
-//! Goes in: two addresses. Comes out: how many frames went each way. A frame leaves at its arrival
-//! instant, which the faults of a port put off (`delay`, `drain`); so a device that is simulated on
-//! the path to a port becomes one that other programs can send through.
+//! Input: two addresses. Output: the frames in each direction. A frame leaves at its arrival time,
+//! which the faults of a port delay (`delay`, `drain`); so a device that is simulated on the path
+//! to a port becomes one that other programs can send through.
 
 use std::{
     collections::VecDeque,
@@ -16,28 +16,28 @@ use squall_units::{Cut, Nanos};
 
 use crate::{Error, kinds::Wanted, ports::open};
 
-/// What went from one port to the other.
+/// Frames from one port to the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forwarded {
     pub frames: u64,
-    /// Could not be sent: too long, or cut off when they arrived.
+    /// Frames that could not be sent: too long, or truncated on arrival.
     pub refused: u64,
 }
 
-/// Forwards both ways until `stop`: from the first port to the second, and back.
+/// Forwards in both directions between the two ports until `stop` returns true.
 ///
 /// # Errors
-/// A port that does not open, or is lost.
+/// A port cannot be opened, or is lost.
 pub fn forward(
     addresses: [&str; 2],
     stop: &dyn Fn() -> bool,
 ) -> Result<([Forwarded; 2], Vec<String>), Error> {
-    // At once: not when a block of frames is full.
+    // Frame by frame, not when a block of the receive ring is full.
     let wanted = Wanted { answers: true, ..Wanted::default() };
     let (mut a, ..) = open(addresses[0], wanted)?;
     let (mut b, ..) = open(addresses[1], wanted)?;
     let failed = |error: io::Error| Error::Environment(error.to_string());
-    let lines = [Line::between(&mut *a, &mut *b), Line::between(&mut *b, &mut *a)];
+    let lines = [Direction::between(&mut *a, &mut *b), Direction::between(&mut *b, &mut *a)];
     let [there, back] = lines.map(|line| line.map_err(failed));
     let (mut there, mut back) = (there?, back?);
     let over = AtomicBool::new(false);
@@ -57,48 +57,54 @@ pub fn forward(
 }
 
 /// One direction.
-struct Line {
+struct Direction {
     from: Box<dyn RxQueue>,
     to: Box<dyn TxQueue>,
-    longest: u32,
+    max_frame: u32,
     /// In the order of their departures.
     waiting: VecDeque<(Nanos, Cut, Vec<u8>)>,
     counts: Forwarded,
 }
 
-/// Shorter waits are spent awake: sleeping takes up to 0.1 ms longer.
-const AWAKE: Nanos = Nanos(150_000);
-/// A queue holds what comes in this time.
-const ASLEEP: Duration = Duration::from_micros(50);
+/// Shorter waits yield instead of sleeping, because a sleep takes up to 0.1 ms longer.
+const YIELD_BELOW: Nanos = Nanos(150_000);
+/// Length of a sleep: a receive queue holds the frames of this time.
+const SLEEP: Duration = Duration::from_micros(50);
 
-impl Line {
+impl Direction {
     fn between(from: &mut dyn Port, to: &mut dyn Port) -> io::Result<Self> {
-        let longest = to.facts().max_slot();
+        let max_frame = to.facts().max_slot();
         let (waiting, counts) = Default::default();
-        Ok(Self { from: from.open_rx(0)?, to: to.open_tx(0, longest)?, longest, waiting, counts })
+        Ok(Self {
+            from: from.open_rx(0)?,
+            to: to.open_tx(0, max_frame)?,
+            max_frame,
+            waiting,
+            counts,
+        })
     }
 
     fn run(&mut self, over: &AtomicBool) -> io::Result<()> {
         while !over.load(Ordering::Relaxed) {
-            let came = self.receive()?;
+            let arrived = self.receive()?;
             let left = self.send(monotonic())?;
             let next = self.waiting.front().map(|(due, ..)| *due);
-            if came || left {
+            if arrived || left {
                 continue;
             }
-            match next.filter(|due| *due < monotonic() + AWAKE) {
+            match next.filter(|due| *due < monotonic() + YIELD_BELOW) {
                 Some(_) => std::thread::yield_now(),
-                None => std::thread::sleep(ASLEEP),
+                None => std::thread::sleep(SLEEP),
             }
         }
         self.to.finish()
     }
 
-    /// Whether anything came.
+    /// Returns whether any frame arrived.
     fn receive(&mut self) -> io::Result<bool> {
         let batch = self.from.receive()?;
         for (octets, frame) in batch.iter() {
-            if frame.len < frame.wire_len || frame.len > self.longest {
+            if frame.len < frame.wire_len || frame.len > self.max_frame {
                 self.counts.refused += 1;
             } else {
                 self.waiting.push_back((frame.time, frame.cut, octets.to_vec()));
@@ -107,7 +113,7 @@ impl Line {
         Ok(!batch.frames.is_empty())
     }
 
-    /// Whether anything that was due has left.
+    /// Sends due frames. Returns whether any left.
     fn send(&mut self, now: Nanos) -> io::Result<bool> {
         let due = self.waiting.iter().take(BATCH).take_while(|(due, ..)| *due <= now).count();
         if due == 0 {
@@ -147,9 +153,9 @@ mod tests {
         let (mut left, mut right) = (open("loop:forward-a"), open("loop:forward-b"));
         let mut ends = None;
         let mut came: [Vec<u8>; 2] = Default::default();
-        let patience = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(20);
         let take = std::cell::RefCell::new(|| {
-            // Not before both ends of each link are open: one that is alone is a link to itself.
+            // Only after both ends of each link are open: a single end would be a link to itself.
             let ends = ends.get_or_insert_with(|| {
                 [&mut left, &mut right].map(|port| {
                     let (mut tx, rx) = (port.open_tx(0, 60).unwrap(), port.open_rx(0).unwrap());
@@ -162,7 +168,7 @@ mod tests {
             for ((_, rx), came) in ends.iter_mut().zip(&mut came) {
                 came.extend(rx.receive().unwrap().iter().map(|(octets, _)| octets[0]));
             }
-            [came[0].len(), came[1].len()] == [50, 40] || Instant::now() > patience
+            [came[0].len(), came[1].len()] == [50, 40] || Instant::now() > deadline
         });
         let addresses = ["loop:forward-a,drop=1/5", "loop:forward-b,delay=1ms"];
         let (counts, _) = forward(addresses, &|| (take.borrow_mut())()).unwrap();

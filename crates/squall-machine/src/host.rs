@@ -1,10 +1,10 @@
-//! The machine under a run, from /proc.
+//! The machine of a run, from /proc.
 
 use std::fs;
 
 use squall_report::report::{Contention, Cpu, Host, Memory};
 
-/// Who this machine is.
+/// Name, system and CPUs of this machine.
 pub fn host() -> Host {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let line = |text: &str, key: &str, separator: char| {
@@ -28,7 +28,7 @@ pub fn cpus_here() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The wall's clock minus the engine's, nanoseconds.
+/// Wall clock minus the engine's clock, nanoseconds.
 pub fn wall_offset() -> i64 {
     let before = squall_port::monotonic();
     let wall =
@@ -40,15 +40,15 @@ pub fn wall_offset() -> i64 {
 /// CPU time of the process so far.
 pub fn cpu() -> Cpu {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Behind the command name, which may hold spaces and parentheses.
+    // The fields after the command name, which may contain spaces and parentheses.
     let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |s| s.1).split_whitespace().collect();
-    // Ticks of USER_HZ, which Linux fixes at 100 for what it shows.
+    // Ticks of USER_HZ, which Linux fixes at 100 in what it shows.
     let seconds =
         |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0) / 100.0;
     Cpu { user_s: seconds(11), system_s: seconds(12), per_mpkt_s: None }
 }
 
-/// What the kernel has counted so far; workers know their own switches.
+/// The kernel's totals; context switches are counted by workers.
 pub fn contention() -> Contention {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     Contention {
@@ -60,7 +60,7 @@ pub fn contention() -> Contention {
     }
 }
 
-/// Of the control group of this process (version 2), and of those above it.
+/// Throttled time of this process's control group (version 2), or of the groups above it.
 fn throttled_s() -> f64 {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let Some(path) = groups.lines().find_map(|line| line.strip_prefix("0::/")) else { return 0.0 };

@@ -1,6 +1,5 @@
-//! The kinds of ports: one table for opening and choosing them, and for what
-//! messages, `squall ports` and docs/reference/ports.md say of them. A new backend is one more
-//! entry.
+//! The kinds of ports: one table for opening and choosing them, and for messages, `squall ports`
+//! and docs/reference/ports.md. A new backend is one more entry.
 
 #[cfg(not(feature = "dpdk"))]
 #[path = "no_dpdk.rs"]
@@ -14,53 +13,52 @@ use squall_port_linux::{InterfaceInfo, Permissions};
 /// A kind of port.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// What stands before the colon of an address.
+    /// The part before the colon of an address.
     pub name: &'static str,
-    /// How its addresses look: `af_packet:IFACE`.
+    /// The form of its addresses: `af_packet:IFACE`.
     pub address: &'static str,
     pub what: &'static str,
-    /// What it needs of the system and of the user's rights.
+    /// Requirements on the system and the user's permissions.
     pub needs: &'static str,
-    /// Whether this machine has what a kind needs that is no part of the build; a release, or what
-    /// is missing.
+    /// Whether this machine has what the kind needs in addition to the build: a release, or what is
+    /// missing.
     pub here: fn() -> Result<String, String>,
     pub open: Opener,
-    /// Of kinds that stand on an interface of the kernel's.
+    /// Only for kinds on a kernel interface.
     pub interface: Option<OnInterface>,
 }
 
-/// Of a crate of ports: `None` for a kind of another.
+/// Opens a port; `None` for a kind of another crate.
 type Opener = fn(&Address) -> io::Result<Option<Box<dyn Port>>>;
 
-/// What choosing a kind for an interface goes by.
+/// Properties by which a kind is chosen for an interface.
 #[derive(Clone, Copy, Debug)]
 pub struct OnInterface {
-    /// Whether it works there, as far as that can be known without touching the interface: how
-    /// well, or why not.
+    /// Whether it works on the interface, as far as that is known without touching it: a short
+    /// description, or why not.
     pub can: fn(&InterfaceInfo, &Permissions) -> Result<String, String>,
-    /// Place among the kinds by speed, 1 is the fastest (docs/measuring.md); `None`: it does not.
+    /// Rank among the kinds by speed, 1 is the fastest (docs/measuring.md); `None`: unsupported.
     pub send: Option<u8>,
     pub receive: Option<u8>,
-    /// Options that an address gets which nobody wrote, `,key=value`: what keeps it from disturbing
-    /// others.
+    /// Options, `,key=value`, of an address made from a bare name, so that the port does not
+    /// disturb the host.
     pub quietly: &'static str,
-    /// Options, unless they are given, of a port whose frames are answered.
+    /// Default options of a port whose frames are answered.
     pub answering: Option<Answering>,
-    /// Whether a bare interface name may take it for such a use: what speaks for it, or why it is
-    /// to be named.
+    /// Whether a bare interface name may use it: an argument in its favor, or why it must be named.
     pub unasked: fn(Use) -> Result<&'static str, &'static str>,
 }
 
 /// Options of a port whose frames are answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Answering {
-    /// They are wanted at once, not a block at a time: key and value.
+    /// Key and value for delivering each frame at once, not a block at a time.
     pub at_once: (&'static str, &'static str),
-    /// The key of how many workers take them, where they are several.
+    /// Key for the number of workers that receive, if there are several.
     pub queues: &'static str,
 }
 
-/// What a port is wanted for.
+/// Use of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     Send,
@@ -68,17 +66,17 @@ pub enum Use {
     Both,
 }
 
-/// What a session wants of a port.
+/// Requirements of a session on a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     pub to: Use,
-    /// Workers that are to send there at once.
+    /// Number of workers that send on it at once.
     pub workers: u32,
-    /// GSO frames are to be sent there.
+    /// Whether GSO frames are sent on it.
     pub cuts: bool,
-    /// What comes is answered: it is wanted at once, not when a block of frames is full.
+    /// Whether received frames are answered: they are needed at once, not when a block is full.
     pub answers: bool,
-    /// So many workers have a receiving queue each, of which each gets what is its own.
+    /// Number of workers with a receive queue each, which gets the frames of their flows.
     pub players: u32,
 }
 
@@ -89,7 +87,7 @@ impl Default for Wanted {
 }
 
 impl OnInterface {
-    /// Place by speed for that use; `None`: it does not.
+    /// Rank by speed for that use; `None`: unsupported.
     pub fn place(&self, wanted: Use) -> Option<u8> {
         match wanted {
             Use::Send => self.send,
@@ -99,7 +97,7 @@ impl OnInterface {
     }
 }
 
-/// All of them; those on an interface first, the most general of them last.
+/// All kinds; those on an interface first, the most general of them last.
 pub const KINDS: &[Kind] = &[
     Kind {
         name: "xdp_live",
@@ -110,8 +108,8 @@ pub const KINDS: &[Kind] = &[
         here: built_in,
         open: squall_port_linux::open,
         interface: Some(OnInterface {
-            can: |interface, rights| {
-                squall_port_linux::xdp_live::works(interface, rights)
+            can: |interface, permissions| {
+                squall_port_linux::xdp_live::works(interface, permissions)
                     .map(|()| "live frames".to_owned())
             },
             send: Some(1),
@@ -130,8 +128,8 @@ pub const KINDS: &[Kind] = &[
         here: built_in,
         open: squall_port_linux::open,
         interface: Some(OnInterface {
-            // Opening one loads a program, and attaches it to nothing.
-            can: |interface, rights| {
+            // Opening one loads a program without attaching it.
+            can: |interface, permissions| {
                 let facts = opens("af_xdp", interface)?;
                 let best = match interface.xdp.features {
                     Some(f) if f.zero_copy => "zero-copy if the driver agrees",
@@ -141,7 +139,7 @@ pub const KINDS: &[Kind] = &[
                 };
                 Ok(match facts.rx_queues {
                     0 => {
-                        let why = rights
+                        let why = permissions
                             .xdp_programs()
                             .err()
                             .unwrap_or_else(|| "no XDP program can be loaded".into());
@@ -152,7 +150,7 @@ pub const KINDS: &[Kind] = &[
             },
             send: Some(2),
             receive: Some(2),
-            // Without copying, the driver takes the queue away from the host.
+            // With zero-copy the driver would take the queue away from the host.
             quietly: ",rx_queues=0,zerocopy=0",
             answering: None,
             unasked: |wanted| match wanted {
@@ -172,7 +170,7 @@ pub const KINDS: &[Kind] = &[
         here: built_in,
         open: squall_port_linux::open,
         interface: Some(OnInterface {
-            // Opening one sends nothing and disturbs nobody.
+            // Opening one sends nothing and does not disturb the host.
             can: |interface, _| opens("af_packet", interface).map(|_| "packet sockets".to_owned()),
             send: Some(9),
             receive: Some(9),
@@ -234,27 +232,27 @@ fn built_in() -> Result<String, String> {
     Ok("built in".into())
 }
 
-/// Which kinds work on an interface: how well, or why not.
+/// The kinds for an interface: a short description if it works, or why not.
 pub fn on_interface(
     interface: &InterfaceInfo,
-    rights: &Permissions,
+    permissions: &Permissions,
 ) -> impl Iterator<Item = (&'static Kind, Result<String, String>)> {
-    KINDS.iter().filter_map(move |kind| Some((kind, (kind.interface?.can)(interface, rights))))
+    KINDS.iter().filter_map(move |kind| Some((kind, (kind.interface?.can)(interface, permissions))))
 }
 
-/// What a bare name takes there, were it opened now.
+/// The kind that a bare name would get now.
 pub fn chosen(
     interface: &InterfaceInfo,
-    rights: &Permissions,
+    permissions: &Permissions,
     wanted: Use,
 ) -> Option<&'static Kind> {
     let fits = |(_, on): &(&Kind, OnInterface)| {
-        (on.unasked)(wanted).is_ok() && (on.can)(interface, rights).is_ok()
+        (on.unasked)(wanted).is_ok() && (on.can)(interface, permissions).is_ok()
     };
     candidates(wanted).into_iter().find(fits).map(|(kind, _)| kind)
 }
 
-/// Kinds for an interface that are fit for that use, fastest first.
+/// Kinds for interfaces that support `wanted`, fastest first.
 pub fn candidates(wanted: Use) -> Vec<(&'static Kind, OnInterface)> {
     let on_interface = KINDS.iter().filter_map(|kind| Some((kind, kind.interface?)));
     let mut fit: Vec<_> = on_interface.filter(|(_, on)| on.place(wanted).is_some()).collect();
@@ -267,7 +265,7 @@ fn opens(kind: &str, interface: &InterfaceInfo) -> Result<PortFacts, String> {
     opened.map(|(port, _, _)| port.facts().clone()).map_err(|e| e.to_string())
 }
 
-/// `docs/reference/ports.md`.
+/// Text of `docs/reference/ports.md`.
 pub fn reference() -> String {
     let mut text = "# Kinds of ports\n\n<!-- Generated by `cargo xtask generate` from \
                     crates/squall-machine/src/kinds.rs. -->\n\nThe [guide](../guide/ports.md) \
@@ -314,8 +312,7 @@ mod tests {
     fn every_kind_opens_something_and_has_an_address_of_its_name() {
         for kind in KINDS {
             assert!(kind.address.starts_with(&format!("{}:", kind.name)), "{}", kind.address);
-            // An option that no kind has: what opens it says so, and does not say that the kind is
-            // unknown.
+            // No kind has this option: the error must be about it, not about an unknown kind.
             let address: Address =
                 format!("{}:nothing,no_such_option=1", kind.name).parse().unwrap();
             let opened = (kind.open)(&address);
@@ -328,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_told_apart_and_the_last_kind_on_an_interface_takes_every_use() {
+    fn ranks_differ_and_the_last_kind_on_an_interface_supports_every_use() {
         let on: Vec<_> = KINDS.iter().filter_map(|kind| kind.interface).collect();
         for wanted in [Use::Send, Use::Receive] {
             let mut places: Vec<_> = on.iter().filter_map(|on| on.place(wanted)).collect();

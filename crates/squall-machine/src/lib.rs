@@ -1,11 +1,11 @@
-//! What this machine has for a run. Addresses go in and opened ports come out ([`ports::open`]),
-//! with what a plan has to know of each; and what there is of [`kinds`] of ports, of interfaces
-//! ([`listing`]), CPUs ([`cpus`]), room on disks ([`room`]), and addresses of names ([`Names`]).
+//! Resources of this machine for a run. Input: addresses. Output: opened ports ([`ports::open`]),
+//! with the facts that a plan needs. Also lists [`kinds`] of ports, interfaces ([`listing`]), CPUs
+//! ([`cpus`]), disk space ([`room`]), and addresses of names ([`Names`]).
 //!
-//! Where frames only pass through it, no run is needed: [`forward`] is a wire between two ports,
-//! [`speaking`] has hosts on an interface.
+//! Uses without a run: [`forward`] is a wire between two ports, [`speaking`] runs hosts on an
+//! interface.
 //!
-//! Knows plans only for what they take of the machine, and neither sessions nor the engine.
+//! Knows plans only for the resources that they use, and neither sessions nor the engine.
 #![forbid(unsafe_code)]
 
 pub mod cpus;

@@ -1,4 +1,4 @@
-//! Which interfaces there are and which kinds of ports work on them: what `squall ports` shows.
+//! Interfaces, and the kinds of ports that work on them, for `squall ports`.
 
 use serde_json::{Map, Value, json};
 use squall_port_linux::{InterfaceInfo, InterfaceState, Permissions, XdpMode, list_interfaces};
@@ -8,14 +8,14 @@ use crate::{
     kinds::{KINDS, Kind, on_interface},
 };
 
-/// The interfaces of this machine, and what this process may do with them.
+/// The interfaces of this machine, and the permissions of this process.
 #[derive(Debug)]
 pub struct Listing {
     pub interfaces: Vec<Listed>,
     pub rights: Permissions,
 }
 
-/// An interface, and of each kind whether it works there.
+/// An interface, and whether each kind works on it.
 #[derive(Debug)]
 pub struct Listed {
     pub interface: InterfaceInfo,

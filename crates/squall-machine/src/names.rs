@@ -1,5 +1,5 @@
-//! Names of hosts in a profile's pools of servers, looked up by the system's resolver: once a
-//! session, before anything is planned, so that what plans and plays knows addresses alone.
+//! Host names in a profile's pools of servers, looked up by the system's resolver once per session,
+//! before planning, so that plans and engine see addresses only.
 
 use std::{
     borrow::Cow,
@@ -12,20 +12,20 @@ use squall_profile::{Diagnostic, Diagnostics, Flows, Profile, Said};
 
 use crate::Error;
 
-/// What was looked up so far, and how many addresses each name has. Clones share it: a run that
-/// changes goes on with the addresses that it began with.
+/// Names looked up so far, with an address and the number of addresses. Clones share them: a run
+/// that changes keeps the addresses with which it began.
 #[derive(Clone, Debug, Default)]
 pub struct Names(Arc<Mutex<Known>>);
 
-/// By a name and whether IPv4 is asked for.
+/// By name, and whether the address is IPv4.
 type Known = BTreeMap<(String, bool), (IpAddr, usize)>;
 
 impl Names {
-    /// `profile` with addresses in the place of names, and a note for each. Without `look_up` a
-    /// name that is not known yet has an address of documentation: enough to find mistakes.
+    /// Replaces names in `profile` by addresses, with a note for each. Without `look_up` an unknown
+    /// name gets a documentation address, which is enough to find errors.
     ///
     /// # Errors
-    /// A name that the resolver does not know, or of another family than the clients.
+    /// The resolver does not know a name, or only addresses of another family than the clients'.
     pub fn resolved<'p>(
         &self,
         profile: &'p Profile,
@@ -35,19 +35,19 @@ impl Names {
         let Some(flows) = &profile.flows else { return Ok((resolved, notes)) };
         for (number, pool) in flows.pools.iter().enumerate() {
             let Some(ipv4) = family(flows, number) else { continue };
-            for (i, said) in
-                pool.addresses.iter().enumerate().filter(|(_, said)| is_name(&said.text))
+            for (i, spec) in
+                pool.addresses.iter().enumerate().filter(|(_, spec)| is_name(&spec.text))
             {
-                let address = match self.known(&said.text, ipv4, look_up) {
+                let address = match self.known(&spec.text, ipv4, look_up) {
                     Ok((address, of)) => {
                         notes.push(match of {
-                            0 => format!("{} is resolved when the run is opened", said.text),
-                            1 => format!("{} is {address}", said.text),
-                            _ => format!("{} is {address}, the first of {of} addresses", said.text),
+                            0 => format!("{} is resolved when the run is opened", spec.text),
+                            1 => format!("{} is {address}", spec.text),
+                            _ => format!("{} is {address}, the first of {of} addresses", spec.text),
                         });
                         address
                     }
-                    Err(why) => return Err(unknown(profile, said, &why)),
+                    Err(why) => return Err(unknown(profile, spec, &why)),
                 };
                 if let Some(flows) = &mut resolved.to_mut().flows {
                     flows.pools[number].addresses[i].text = address.to_string();
@@ -57,7 +57,7 @@ impl Names {
         Ok((resolved, notes))
     }
 
-    /// The address of a name, and how many of the family it has; 0: nobody has looked.
+    /// The address of a name, and the number of its addresses of the family; 0: not looked up.
     fn known(&self, name: &str, ipv4: bool, look_up: bool) -> Result<(IpAddr, usize), String> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (name.to_ascii_lowercase(), ipv4);
@@ -82,15 +82,15 @@ impl Names {
     }
 }
 
-/// Whether the servers of pool `number` are to be of IPv4, by the clients of the first template
-/// that they serve; `None`: they serve none.
+/// Whether the servers of pool `number` need IPv4 addresses, by the clients of the first template
+/// that uses them; `None`: no template does.
 fn family(flows: &Flows, number: usize) -> Option<bool> {
     let template = flows.templates.iter().find(|template| template.servers == number)?;
     let clients = flows.pools.get(template.clients)?.addresses.first()?;
     Some(!clients.text.contains(':'))
 }
 
-/// Letters, digits, `-`, `_` and dots, and a last label that does not begin with a digit (RFC 1123
+/// Letters, digits, `-`, `_` and dots, with a last label that does not start with a digit (RFC 1123
 /// §2.1): nothing that could be meant as an address.
 fn is_name(text: &str) -> bool {
     let label = |label: &str| {
@@ -99,7 +99,7 @@ fn is_name(text: &str) -> bool {
     };
     let text = text.strip_suffix('.').unwrap_or(text);
     let last = text.rsplit('.').next().unwrap_or(text);
-    // Two numbers in front are those of an address with a mistake in it.
+    // Two numbers at the start belong to an address with a typing error.
     let numbers = text.split('.').take(2).filter(|label| label.bytes().all(|o| o.is_ascii_digit()));
     text.len() < 254
         && numbers.count() < 2
@@ -107,17 +107,17 @@ fn is_name(text: &str) -> bool {
         && last.starts_with(|first: char| first.is_ascii_alphabetic())
 }
 
-fn unknown(profile: &Profile, said: &Said, why: &str) -> Error {
-    let text = format!("cannot resolve {:?}: {why}", said.text);
+fn unknown(profile: &Profile, spec: &Said, why: &str) -> Error {
+    let text = format!("cannot resolve {:?}: {why}", spec.text);
     let hint = format!(
         "try `getent ahosts {}`, a line in /etc/hosts, or an address (for a URL: the address in \
          servers, the name in the Host header field)",
-        said.text
+        spec.text
     );
-    if said.at.line == 0 {
+    if spec.at.line == 0 {
         return Error::Usage(format!("{text}\n  {hint}"));
     }
-    let mut diagnostic = Diagnostic::at(said.at, text, vec![hint]);
+    let mut diagnostic = Diagnostic::at(spec.at, text, vec![hint]);
     diagnostic.origin.clone_from(&profile.origin);
     Error::Input(Diagnostics(vec![diagnostic]))
 }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_an_address_is_no_name() {
+    fn text_that_could_be_an_address_is_no_name() {
         for (text, name) in [
             ("www.example.net", true),
             ("localhost", true),
@@ -180,8 +180,8 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_nobody_knows_is_told_with_its_place() {
-        // RFC 6761 §6.4: nobody ever has it.
+    fn an_unknown_name_is_reported_with_its_position() {
+        // No host ever has this name (RFC 6761 §6.4).
         let error = servers(&Names::default(), &profile("10.0.0.1", "no.such.invalid"), true);
         let error = error.expect_err("it has no address");
         assert!(error.starts_with("test.toml:7:11"), "{error}");

@@ -1,4 +1,4 @@
-//! Stands in for `squall-port-dpdk` in a build without the feature `dpdk`.
+//! Replaces `squall-port-dpdk` in a build without the feature `dpdk`.
 
 use std::io;
 

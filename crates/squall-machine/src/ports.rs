@@ -13,15 +13,15 @@ use crate::{
     kinds::{KINDS, Kind, OnInterface, Use, Wanted, candidates},
 };
 
-/// A port, what a plan has to know of it, and what the user should, a line each.
+/// A port, the facts that a plan needs, and notes for the user, a line each.
 pub type OpenPort = (Box<dyn Port>, PortLimits, Vec<String>);
 
-/// Opens the port at `address`. A bare interface name takes the fastest kind that works there for
-/// what is `wanted`; the note says which, and why no faster one.
+/// Opens the port at `address`. A bare interface name gets the fastest kind that works for what is
+/// `wanted`; the note says which, and why no faster one.
 ///
 /// # Errors
-/// [`Error::Usage`] for an address that says nothing, [`Error::Environment`] for a port that does
-/// not open.
+/// [`Error::Usage`] for a malformed address, [`Error::Environment`] for a port that cannot be
+/// opened.
 pub fn open(address: &str, wanted: Wanted) -> Result<OpenPort, Error> {
     let parsed: Address = address.parse().map_err(usage)?;
     match parsed.kind() {
@@ -34,25 +34,24 @@ pub fn open(address: &str, wanted: Wanted) -> Result<OpenPort, Error> {
     }
 }
 
-/// A profile that receives on ports that are called as their addresses, as far as these tell them
-/// apart.
+/// A profile that receives on ports that are named by their addresses, shortened while the names
+/// differ.
 ///
 /// # Errors
-/// [`Error::Usage`] for a port that is there twice: each of its frames would be counted twice.
+/// [`Error::Usage`] for a port that is listed twice: each of its frames would be counted twice.
 pub fn listening<A: AsRef<str>>(addresses: &[A]) -> Result<Profile, Error> {
     let names = names(addresses)?;
     Ok(Profile::listening(names.into_iter().zip(addresses.iter().map(AsRef::as_ref))))
 }
 
-/// What a report calls ports to receive on: as they were typed, without options as long as that
-/// tells them apart.
+/// Names of ports to receive on, for reports: as typed, without options while the names differ.
 ///
 /// # Errors
-/// [`Error::Usage`] for a port that is there twice: each of its frames would be counted twice.
+/// [`Error::Usage`] for a port that is listed twice: each of its frames would be counted twice.
 fn names<A: AsRef<str>>(addresses: &[A]) -> Result<Vec<String>, Error> {
     let mut seen: Vec<String> = Vec::new();
     for address in addresses.iter().map(AsRef::as_ref) {
-        let Some(what) = only_once(address)? else { continue };
+        let Some(what) = exclusive_key(address)? else { continue };
         if seen.contains(&what) {
             return Err(Error::Usage(format!(
                 "port {address} is given twice: each of its frames would be received twice\n  try \
@@ -67,7 +66,7 @@ fn names<A: AsRef<str>>(addresses: &[A]) -> Result<Vec<String>, Error> {
         let alike =
             addresses.iter().filter(|other| short(other.as_ref()) == short(address)).count();
         let name = if alike > 1 { address.to_owned() } else { short(address) };
-        // The two ends of a link in memory have one address.
+        // Both ends of a link in memory have the same address.
         let before =
             names.iter().filter(|n| **n == name || n.starts_with(&format!("{name} ("))).count();
         names.push(if before > 0 { format!("{name} ({})", before + 1) } else { name });
@@ -75,12 +74,12 @@ fn names<A: AsRef<str>>(addresses: &[A]) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// What two ports to receive on cannot both be; `None` where they can.
-fn only_once(address: &str) -> Result<Option<String>, Error> {
+/// A key that no two ports to receive on may share; `None` if they may.
+fn exclusive_key(address: &str) -> Result<Option<String>, Error> {
     let mut parsed: Address = address.parse().map_err(usage)?;
     Ok(match parsed.kind() {
         "loop" | "null" | squall_port::elsewhere::KIND => None,
-        // A bare name is taken so to receive. In each direction there are other frames.
+        // A bare name becomes af_packet for receiving. Each direction has other frames.
         "" | "af_packet" => {
             let direction = parsed.take::<String>("direction", "in, out or both").map_err(usage)?;
             Some(format!(
@@ -93,8 +92,7 @@ fn only_once(address: &str) -> Result<Option<String>, Error> {
     })
 }
 
-/// Whether there may be a port at `address`: its kind is known, and its interface is there. Nothing
-/// is opened.
+/// Checks that there may be a port at `address`: its kind and its interface exist. Opens nothing.
 ///
 /// # Errors
 /// [`Error::Usage`]: why not.
@@ -113,7 +111,7 @@ pub fn is_there(address: &str) -> Result<(), Error> {
     Err(Error::Usage(format!("no interface {name:?}\n  {hint}")))
 }
 
-/// The interface of the kernel's that the port at `address` stands on.
+/// The kernel's interface that the port at `address` uses.
 pub fn interface_of(address: &str) -> Option<String> {
     let parsed: Address = address.parse().ok()?;
     let stands = |kind: &Kind| kind.name == parsed.kind() && kind.interface.is_some();
@@ -161,8 +159,8 @@ fn open_kind(
     Ok((port, limits))
 }
 
-/// The fastest kind that works on the interface, and why that one. The last, which works most
-/// widely, says what is wrong when none does.
+/// Opens the fastest kind that works on the interface. If none does, the error is that of the last
+/// kind, which is the most widely supported.
 fn choose(bare: &Address, wanted: Wanted) -> Result<OpenPort, Error> {
     let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
     let interface = interfaces.iter().find(|i| i.name == bare.name());
@@ -170,10 +168,12 @@ fn choose(bare: &Address, wanted: Wanted) -> Result<OpenPort, Error> {
     let mut others = Vec::new();
     let mut failed = None;
     for (kind, on) in candidates(wanted.to) {
-        match open_unasked(kind, on, bare, interface, &rights, wanted) {
+        match open_for_bare_name(kind, on, bare, interface, &rights, wanted) {
             Ok((port, limits, because)) => {
                 others.extend(
-                    OTHERS.iter().map(|(name, why)| format!("{name} not considered ({why})")),
+                    NOT_CONSIDERED
+                        .iter()
+                        .map(|(name, why)| format!("{name} not considered ({why})")),
                 );
                 let chosen = format!("{bare}: taken as {}: {because}", port.facts().address);
                 let note = [vec![chosen], others].concat().join("; ");
@@ -191,12 +191,12 @@ fn choose(bare: &Address, wanted: Wanted) -> Result<OpenPort, Error> {
     }))
 }
 
-/// Kinds with ways of their own to name what they stand on.
-const OTHERS: &[(&str, &str)] = &[("dpdk", "a kernel interface")];
+/// Kinds whose addresses do not name an interface.
+const NOT_CONSIDERED: &[(&str, &str)] = &[("dpdk", "a kernel interface")];
 
-/// The port, and what speaks for it. A kind that nobody named must be able to do what the last one
-/// can.
-fn open_unasked(
+/// The port, and an argument in its favor. A kind chosen without being named must be able to do all
+/// that the last one can.
+fn open_for_bare_name(
     kind: &Kind,
     on: OnInterface,
     bare: &Address,
@@ -214,10 +214,11 @@ fn open_unasked(
     (on.can)(interface, rights).map_err(environment)?;
     let (mut trial, limits) = open_kind(kind, &address, wanted)?;
     if wanted.to != Use::Receive {
-        let (most, longest) = (limits.max_frame, interface.mtu + ETHERNET_HEADER);
-        if most < longest {
-            let text =
-                format!("sends at most {most} octets per frame, but the interface takes {longest}");
+        let (max_frame, needed) = (limits.max_frame, interface.mtu + ETHERNET_HEADER);
+        if max_frame < needed {
+            let text = format!(
+                "sends at most {max_frame} octets per frame, but the interface takes {needed}"
+            );
             return Err(environment(text));
         }
         if wanted.cuts && !matches!(limits.segmentation, Segmentation::Port(_)) {
@@ -228,9 +229,9 @@ fn open_unasked(
                 format!("{} queues to send for {} workers", limits.tx_queues, wanted.workers);
             return Err(environment(text));
         }
-        // Some things only a queue finds out, and when the run starts it is too late for another
-        // kind.
-        trial.open_tx(0, most).map_err(|e| environment(e.to_string()))?;
+        // Some errors only show when a queue opens, and after the start of the run there is no
+        // second choice.
+        trial.open_tx(0, max_frame).map_err(|e| environment(e.to_string()))?;
     }
     drop(trial);
     let (port, limits) = open_kind(kind, &address, wanted)?;
@@ -241,40 +242,40 @@ fn environment(why: String) -> Error {
     Error::Environment(why)
 }
 
-/// Octets of it around a packet.
+/// Octets of an Ethernet header.
 pub const ETHERNET_HEADER: u32 = 14;
 
 fn one_line(error: &Error) -> String {
     error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(", ")
 }
 
-/// The time in files that a run's beginning has: what the first of `ports` that says so says.
+/// The start of a run in the time of files: the first `epoch` option of `ports`.
 pub fn epoch(ports: &[squall_profile::Port]) -> Nanos {
-    let said = ports
+    let option = ports
         .iter()
         .find_map(|port| port.address.split(',').find_map(|part| part.strip_prefix("epoch=")));
-    let seconds: f64 = said.and_then(|text| text.parse().ok()).unwrap_or(0.0);
+    let seconds: f64 = option.and_then(|text| text.parse().ok()).unwrap_or(0.0);
     Nanos((seconds * 1e9) as u64)
 }
 
-/// What a plan can go by without opening the port at `address`.
+/// Limits for a plan, without opening the port at `address`.
 ///
 /// # Errors
-/// [`Error::Usage`] for an address that says nothing.
+/// [`Error::Usage`] for a malformed address.
 pub fn known(address: &str) -> Result<PortLimits, Error> {
     let parsed: Address = address.parse().map_err(usage)?;
     if !parsed.kind().is_empty() {
         kind_of(address, parsed.kind())?;
     }
-    // Files have a time of their own, and whoever asks for it.
+    // Files, and ports with the option, use virtual time.
     Ok(PortLimits {
         virtual_time: parsed.kind() == "pcap" || parsed.has("virtual"),
         ..assumed(address)
     })
 }
 
-/// Whether a run on these ports, each with whether it says so itself, is on virtual time. `null:`
-/// and ports of other nodes have no time of their own: they follow the others.
+/// Whether a run uses virtual time. Each of `ports` comes with whether it requires that itself.
+/// `null:` and ports of other nodes have no clock: they follow the others.
 pub fn on_virtual_time<'a>(ports: impl Iterator<Item = (&'a str, bool)>) -> bool {
     let follows = |address: &str| {
         let parsed = address.parse::<Address>();
@@ -290,8 +291,8 @@ pub fn on_virtual_time<'a>(ports: impl Iterator<Item = (&'a str, bool)>) -> bool
     some
 }
 
-/// Loops of a run that is on virtual time are, too: what they stamped with the machine's clock would
-/// arrive in another time than that in which it left.
+/// Puts loops on virtual time, too: their timestamps of the machine's clock would not match the
+/// departure times.
 pub fn put_on_virtual_time(ports: &mut [squall_profile::Port]) {
     for port in ports {
         let Ok(address) = port.address.parse::<Address>() else { continue };
@@ -301,7 +302,8 @@ pub fn put_on_virtual_time(ports: &mut [squall_profile::Port]) {
     }
 }
 
-/// What a plan can go by where the port at `address` does not open: the interface, if it is there.
+/// Limits for a plan where the port at `address` cannot be opened: those of the interface, if it
+/// exists.
 pub fn assumed(address: &str) -> PortLimits {
     let parsed = address.parse::<Address>().ok();
     let speed = parsed
@@ -312,13 +314,13 @@ pub fn assumed(address: &str) -> PortLimits {
         interfaces.into_iter().find(|i| parsed.as_ref().is_some_and(|a| a.name() == i.name));
     let elsewhere = is_elsewhere(address);
     PortLimits {
-        // As af_packet: an Ethernet header and a VLAN tag on top of the MTU.
+        // As af_packet: an Ethernet header and a VLAN tag in addition to the MTU.
         max_frame: interface.as_ref().map_or(65_535, |i| i.mtu + 18),
         mac: None,
         speed_bps: speed
             .map(|s| s.value() as u64)
             .or(interface.as_ref().and_then(|i| i.speed_bps))
-            .or(elsewhere.then_some(SPEED_ELSEWHERE)),
+            .or(elsewhere.then_some(ASSUMED_NODE_SPEED)),
         tx_queues: 64,
         rx_queues: u32::from(!elsewhere),
         paired_queues: false,
@@ -334,16 +336,16 @@ pub fn is_elsewhere(address: &str) -> bool {
     address.split_once(':').is_some_and(|(kind, _)| kind == squall_port::elsewhere::KIND)
 }
 
-/// What a port of another node is taken for that does not say its speed. Shares of it are not sent
-/// here, so that they have only to be possible.
-const SPEED_ELSEWHERE: u64 = 10_000_000_000;
+/// Assumed speed of another node's port without a stated one. Shares of it are not sent here, so
+/// they only have to be possible.
+const ASSUMED_NODE_SPEED: u64 = 10_000_000_000;
 
 fn limits(facts: &PortFacts, speed: Option<u64>) -> PortLimits {
     let elsewhere = facts.kind == squall_port::elsewhere::KIND;
     PortLimits {
         max_frame: facts.max_frame,
         mac: facts.mac,
-        speed_bps: speed.or(facts.speed_bps).or(elsewhere.then_some(SPEED_ELSEWHERE)),
+        speed_bps: speed.or(facts.speed_bps).or(elsewhere.then_some(ASSUMED_NODE_SPEED)),
         tx_queues: facts.tx_queues,
         rx_queues: if facts.kind == "null" { 0 } else { facts.rx_queues },
         paired_queues: facts.pairs_queues(),
@@ -359,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_called_as_they_were_typed_and_told_apart() {
+    fn ports_are_named_as_typed_and_names_differ() {
         for (addresses, expected) in [
             (&["eth1", "af_packet:eth2,blocks=8"][..], &["eth1", "af_packet:eth2"][..]),
             (
@@ -377,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_port_has_the_time_of_those_beside_it() {
+    fn a_null_port_has_the_clock_of_the_other_ports() {
         let (file, null, wire) = (("pcap:a.pcap", true), ("null:", false), ("eth1", false));
         for (ports, expected) in [
             (&[file][..], true),

@@ -1,5 +1,5 @@
-//! Whether what a run writes to `pcap:FILE` has room on its disks, as far as that is known before
-//! anything is sent.
+//! Whether the files that a run writes to `pcap:FILE` fit their disks, as far as that is known
+//! before anything is sent.
 
 use std::path::{Path, PathBuf};
 
@@ -13,20 +13,20 @@ use squall_units::{FCS_LEN, Picos};
 
 use crate::Error;
 
-/// What is written on a port, as far as it is known.
+/// Frames and octets to be written on a port, as far as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Load {
     frames: f64,
     octets: f64,
-    /// All of it is known.
+    /// Whether all of it is known.
     whole: bool,
 }
 
-/// What each port may do to its file. `surveys` are those of the plan's replays.
+/// Permissions of each port for its file. `surveys` are those of the plan's replays.
 ///
 /// # Errors
-/// [`Error::Usage`]: a file exists, or more than half of a disk's free space would be taken, unless
-/// `force`.
+/// [`Error::Usage`]: a file exists, or the files would use more than half of a disk's free space,
+/// unless `force`.
 pub fn permits(
     plan: &Plan,
     ports: &[Box<dyn Port>],
@@ -39,7 +39,7 @@ pub fn permits(
     }
     let mut loads: Vec<Load> = (0..ports.len()).map(|i| load(plan, i, surveys)).collect();
     bound(plan, &mut loads);
-    // Files on one disk share its room.
+    // Files on one disk share its space.
     let mut disks: Vec<(Space, f64, Vec<usize>)> = Vec::new();
     for (i, port) in ports.iter().enumerate() {
         let Some(path) = written(port.as_ref()) else { continue };
@@ -80,7 +80,7 @@ fn written(port: &dyn Port) -> Option<PathBuf> {
     (facts.kind == "pcap" && facts.tx_queues > 0).then(|| address.name().into())
 }
 
-/// Octets of a record around its frame.
+/// Octets of a record in addition to its frame.
 fn around(path: &Path) -> f64 {
     if path.extension().is_some_and(|end| end == "pcapng") { 36.0 } else { 16.0 }
 }
@@ -116,7 +116,7 @@ fn load(plan: &Plan, port: usize, surveys: &[Option<Survey>]) -> Load {
     load
 }
 
-/// How many frames a stream sends; `None` if that depends on others, or nothing ends it.
+/// Number of frames of a stream; `None` if it depends on other streams, or is unlimited.
 fn frames(plan: &Plan, stream: &PlanStream) -> Option<f64> {
     let share = match stream.division {
         StreamDivision::Here => 1.0,
@@ -138,14 +138,14 @@ fn frames(plan: &Plan, stream: &PlanStream) -> Option<f64> {
     Some(most * share)
 }
 
-/// How many times the captures are sent, a part of a time included; `None` if nothing ends it.
+/// How often the captures are sent, with fractions; `None` if that is unlimited.
 fn loops(plan: &Plan, replay: &PlanReplay, survey: &Survey) -> Option<f64> {
     let all: u64 = survey.ports.iter().map(|(frames, _)| frames).sum();
     let bounds = [replay.replay.limit, plan.stop.packets];
     let counted = bounds.into_iter().flatten().min().map(|most| most as f64 / all.max(1) as f64);
     let run = plan.stop.duration.map(Picos::from);
     let end = run.into_iter().chain(replay.end).min().filter(|_| {
-        // What leaves at once does so within any time.
+        // At top speed the captures may be sent completely within any time.
         replay.replay.timing != Timing::Top && survey.end > Picos(0)
     });
     let timed = end.map(|end| {
@@ -157,7 +157,7 @@ fn loops(plan: &Plan, replay: &PlanReplay, survey: &Survey) -> Option<f64> {
     [counted, timed, looped].into_iter().flatten().reduce(f64::min)
 }
 
-/// Of captures that are too large to be read twice, their size, if nothing leaves anything out.
+/// Size of captures that are too large to be read twice, if all their packets are sent.
 fn at_least(plan: &Plan, replay: &PlanReplay) -> f64 {
     let of = &replay.replay;
     let chooses = of.filter.is_some() || of.include.is_some() || of.exclude.is_some();
@@ -173,7 +173,7 @@ fn at_least(plan: &Plan, replay: &PlanReplay) -> f64 {
     octets as f64 * of.loops as f64
 }
 
-/// A count of frames or octets that ends the run bounds all ports together.
+/// Applies the run's limits of frames and octets, which hold for all ports together.
 fn bound(plan: &Plan, loads: &mut [Load]) {
     let sums =
         loads.iter().fold((0.0, 0.0), |sum, load| (sum.0 + load.frames, sum.1 + load.octets));
@@ -195,7 +195,7 @@ mod tests {
     use squall::Session;
     use squall_options::RunOptions;
 
-    /// What is written by the first port of a profile of these streams.
+    /// The load on the first port of a profile with these streams.
     fn load_of(text: &str, options: &str) -> Load {
         let text = format!("ports.A = \"pcap:/no/such/file.pcap\"\n{text}");
         let profile = Profile::parse(&text, "test", Format::Toml).unwrap();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn captures_are_sent_as_often_as_loops_limits_and_times_say() {
+    fn captures_are_sent_within_loops_limits_and_times() {
         let survey = Survey {
             ports: vec![(10, 1000)],
             last: Picos::SECOND,

@@ -1,4 +1,4 @@
-//! Hosts on an interface next to the runs there: a thread that hears and speaks for them.
+//! Hosts on an interface, in addition to the runs there: a thread receives and sends for them.
 
 use std::{
     sync::{
@@ -15,26 +15,28 @@ use squall_units::Nanos;
 
 use crate::{Error, kinds::Wanted, ports::open};
 
-/// Between two looks at a quiet port.
-const NAP: Duration = Duration::from_millis(2);
+/// Interval of polling a quiet port.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// The longest frame that a host sends, without FCS.
-const LONGEST: u32 = 1_518;
+const MAX_FRAME: u32 = 1_518;
 
 /// The hosts of an interface. Frames that they send are appended to `out`.
 pub trait Hosts: Send {
-    /// A frame of ARP, ICMP or ICMPv6 has come.
+    /// Handles a received frame of ARP, ICMP or ICMPv6.
     fn hear(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>);
-    /// After what has come, and every few milliseconds.
+    /// Runs timers: after received frames, and every few milliseconds.
     fn turn(&mut self, now: Nanos, out: &mut Vec<Vec<u8>>);
 }
 
-/// The thread; it ends with this.
+/// The thread of the hosts, which ends when this is dropped.
 pub struct Speaking {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Speaking {
+    /// Starts the thread.
+    ///
     /// # Errors
     /// The interface cannot be opened.
     pub fn start(interface: &str, hosts: impl Hosts + 'static) -> Result<Self, Error> {
@@ -42,18 +44,18 @@ impl Speaking {
         let (mut opened, ..) = open(&format!("af_packet:{interface}"), wanted)?;
         let fails =
             |error: std::io::Error| Error::Environment(format!("hosts on {interface}: {error}"));
-        // Without the library that compiles it, each frame is looked at here.
+        // Without libpcap there is no filter, and the hosts get every frame.
         if let Ok(filter) =
             filter::compile_port("arp or icmp or icmp6", opened.facts(), filter::SNAPLEN)
         {
             opened.set_filter(&filter).map_err(fails)?;
         }
         let (rx, tx) =
-            (opened.open_rx(0).map_err(fails)?, opened.open_tx(0, LONGEST).map_err(fails)?);
+            (opened.open_rx(0).map_err(fails)?, opened.open_tx(0, MAX_FRAME).map_err(fails)?);
         let over = Arc::new(AtomicBool::new(false));
         let ends = over.clone();
         let thread = std::thread::Builder::new().name("squall-hosts".into()).spawn(move || {
-            // The port lives as long as its queues.
+            // The port must live as long as its queues.
             let _port = opened;
             run(hosts, rx, tx, &ends);
         });
@@ -89,14 +91,14 @@ fn run(
         hosts.turn(now, &mut frames);
         for frame in frames.drain(..) {
             let mut batch = tx.lend(1);
-            if !batch.is_empty() && frame.len() <= LONGEST as usize {
+            if !batch.is_empty() && frame.len() <= MAX_FRAME as usize {
                 batch.frame(0, frame.len(), now).copy_from_slice(&frame);
-                // Who is not answered asks again.
+                // Without an answer the peer asks again, so a full queue does no harm.
                 let _ = tx.send(1);
             }
         }
         if quiet {
-            std::thread::sleep(NAP);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

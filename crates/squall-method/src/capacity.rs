@@ -7,10 +7,10 @@ use squall_report::render::human::si;
 
 use crate::{
     bench::{Bench, Halt},
-    checks,
     connections::{Search, Searched},
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table},
     rig::Rig,
+    settings::{WEEK, above_0, at_least, at_most, settings, some, within},
     trial::{FlowLoad, FlowsMeasured, Http, Lane, Template, Trial},
 };
 
@@ -29,120 +29,45 @@ pub enum Of {
     Table,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "Capacity"))]
-pub struct Settings {
+settings! {
+    "Capacity":
     /// What to search for
-    #[cfg_attr(feature = "clap", arg(long, value_enum, value_delimiter = ',', value_name = "WHAT",
-        default_values_t = Settings::default().of))]
-    pub of: Vec<Of>,
+    of: Vec<Of> = vec![Of::Cps, Of::Concurrent, Of::Goodput]
+        => each("WHAT", value_enum), in some("cps");
     /// The most connections per second to try
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        default_value_t = Settings::default().max_cps))]
-    pub max_cps: f64,
+    max_cps: f64 = 10_000.0 => one("N"), in above_0(1e9);
     /// The most connections at once to try
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        default_value_t = Settings::default().max_concurrent))]
-    pub max_concurrent: u64,
+    max_concurrent: u64 = 100_000 => one("N"), in above_0(1e9);
     /// Connections per second while many are opened
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        default_value_t = Settings::default().opening_cps))]
-    pub opening_cps: f64,
+    opening_cps: f64 = 5_000.0 => one("N"), in above_0(1e9);
     /// The most flows of the table to try
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        value_parser = clap::value_parser!(u64).range(1..=100_000_000),
-        default_value_t = Settings::default().max_table))]
-    pub max_table: u64,
+    max_table: u64 = 60_000
+        => one("N", value_parser = clap::value_parser!(u64).range(1..=100_000_000));
     /// Frames per second while the table is filled
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        default_value_t = Settings::default().table_fps))]
-    pub table_fps: f64,
+    table_fps: f64 = 10_000.0 => one("N"), in above_0(1e9);
     /// Octets of a response, of connections per second and at once
-    #[cfg_attr(feature = "clap", arg(long, value_name = "OCTETS",
-        default_value_t = Settings::default().object_octets))]
-    pub object_octets: u64,
+    object_octets: u64 = 1_000 => one("OCTETS");
     /// Octets of a response, of goodput
-    #[cfg_attr(feature = "clap", arg(long, value_name = "OCTETS",
-        default_value_t = Settings::default().large_octets))]
-    pub large_octets: u64,
+    large_octets: u64 = 1_000_000 => one("OCTETS");
     /// Connections over TLS
-    #[cfg_attr(feature = "clap", arg(long))]
-    pub tls: bool,
+    tls: bool = false => flag();
     /// Ratio of failed connections up to which a trial passes
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
-        default_value_t = Settings::default().failed_tolerance))]
-    pub failed_tolerance: f64,
+    failed_tolerance: f64 = 0.0 => one("RATIO"), in within(0.0..=0.999);
     /// Length of a trial at full load, seconds
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().trial_s))]
-    pub trial_s: f64,
+    trial_s: f64 = 30.0 => one("SECONDS"), quick at_most(2.0), in above_0(WEEK);
     /// Time of the rise to full load, seconds
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().ramp_s))]
-    pub ramp_s: f64,
+    ramp_s: f64 = 5.0 => one("SECONDS"), quick at_most(0.5), in within(0.0..=WEEK);
     /// Wait after a trial that failed, seconds, so that the device forgets its flows
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().recovery_s))]
-    pub recovery_s: f64,
+    recovery_s: f64 = 10.0 => one("SECONDS"), quick at_most(1.0), in within(0.0..=WEEK);
     /// End the search when less than this part of the figure is unknown
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
-        default_value_t = Settings::default().resolution))]
-    pub resolution: f64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            of: vec![Of::Cps, Of::Concurrent, Of::Goodput],
-            max_cps: 10_000.0,
-            max_concurrent: 100_000,
-            opening_cps: 5_000.0,
-            max_table: 60_000,
-            table_fps: 10_000.0,
-            object_octets: 1_000,
-            large_octets: 1_000_000,
-            tls: false,
-            failed_tolerance: 0.0,
-            trial_s: 30.0,
-            ramp_s: 5.0,
-            recovery_s: 10.0,
-            resolution: 0.01,
-        }
-    }
+    resolution: f64 = 0.01 => one("RATIO"), quick at_least(0.05), in within(1e-5..=0.5);
 }
 
 impl Settings {
-    /// Seconds for minutes.
-    pub fn quick(self) -> Self {
-        Self {
-            trial_s: self.trial_s.min(2.0),
-            ramp_s: self.ramp_s.min(0.5),
-            recovery_s: self.recovery_s.min(1.0),
-            resolution: self.resolution.max(0.05),
-            ..self
-        }
-    }
-
     /// # Errors
     /// What no test can be run with.
     pub fn check(&self) -> Result<(), Halt> {
-        checks::positive(
-            &[
-                ("max_cps", self.max_cps),
-                ("opening_cps", self.opening_cps),
-                ("table_fps", self.table_fps),
-                ("max_concurrent", self.max_concurrent as f64),
-            ],
-            1e9,
-        )?;
-        checks::positive(&[("trial_s", self.trial_s)], checks::WEEK)?;
-        let waits = [("ramp_s", self.ramp_s), ("recovery_s", self.recovery_s)];
-        checks::within(&waits, 0.0..=checks::WEEK)?;
-        checks::within(&[("failed_tolerance", self.failed_tolerance)], 0.0..=0.999)?;
-        checks::within(&[("resolution", self.resolution)], 1e-5..=0.5)?;
-        checks::given(&[("of", self.of.is_empty(), "cps")])?;
-        Ok(())
+        self.limits()
     }
 
     fn http(&self, object_octets: u64) -> Http {
@@ -244,12 +169,12 @@ fn say(
         Limit::Generator => "generator",
     };
     table.rows.push(vec![name.into(), found, searched.failure.clone(), limit.into()]);
-    outcome.plots.push(Plot {
-        title: format!("{name}: failed connections"),
-        x: format!("Load, {unit}"),
-        y: "Failed, %".into(),
-        series: vec![Series { label: "failed".into(), points: searched.points.clone() }],
-    });
+    outcome.plots.push(Plot::new(
+        &format!("{name}: failed connections"),
+        &format!("Load, {unit}"),
+        "Failed, %",
+        vec![Series { label: "failed".into(), points: searched.points.clone() }],
+    ));
     if value == 0.0 {
         outcome.verdict.status = Status::Failed;
         outcome.notes.push(format!("{name}: no load passed: {}", searched.failure));
@@ -271,14 +196,14 @@ fn cps(
     if let Some(best) = &searched.best {
         let times = [("setup", best.setup), ("transaction", best.transaction)];
         for (name, delay) in times.iter().filter_map(|(name, delay)| Some((name, (*delay)?))) {
-            outcome.figures.push(Figure {
-                name: format!("cps.{name}.p99"),
-                value: delay.p99 as f64,
-                unit: "ns".into(),
-                better: Better::Lower,
-                uncertainty: delay.p99 as f64 * 0.1,
-                limit: Limit::Device,
-            });
+            outcome.figures.push(Figure::new(
+                format!("cps.{name}.p99"),
+                delay.p99 as f64,
+                "ns",
+                Better::Lower,
+                delay.p99 as f64 * 0.1,
+                Limit::Device,
+            ));
         }
     }
     Ok(())

@@ -163,6 +163,12 @@ pub struct Plot {
     pub series: Vec<Series>,
 }
 
+impl Plot {
+    pub fn new(title: &str, x: &str, y: &str, series: Vec<Series>) -> Self {
+        Self { title: title.into(), x: x.into(), y: y.into(), series }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
     pub label: String,

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bench::{Bench, Halt},
-    checks,
     outcome::{Better, Figure, Limit, Outcome},
     rig::Rig,
+    settings::{WEEK, above_0, at_least, at_most, from, settings, some, within},
 };
 
 pub(crate) use latency::LATENCY_NOTE;
@@ -41,127 +41,50 @@ pub enum Test {
     Reset,
 }
 
-/// What RFC 2544 leaves to the tester.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "RFC 2544"))]
-pub struct Settings {
+settings! {
+    /// What RFC 2544 leaves to the tester.
+    "RFC 2544":
     /// Tests to run
-    #[cfg_attr(feature = "clap", arg(long, value_enum, value_delimiter = ',', value_name = "TEST",
-        default_values_t = Settings::default().tests))]
-    pub tests: Vec<Test>,
+    tests: Vec<Test> = vec![
+        Test::Throughput,
+        Test::Latency,
+        Test::FrameLoss,
+        Test::BackToBack,
+        Test::Recovery,
+    ]
+        => each("TEST", value_enum), in some("throughput");
     /// Frame sizes, octets with FCS
-    #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "OCTETS",
-        value_parser = clap::value_parser!(u32).range(64..=65_535),
-        default_values_t = FRAME_SIZES))]
-    pub frame_sizes: Vec<u32>,
+    frame_sizes: Vec<u32> = FRAME_SIZES.to_vec()
+        => each("OCTETS", value_parser = crate::settings::frame_size()), in some("64,1518");
     /// Length of a throughput or frame loss trial, seconds (RFC 2544 asks for at least 60)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().trial_s))]
-    pub trial_s: f64,
+    trial_s: f64 = 60.0 => one("SECONDS"), quick at_most(1.0), in above_0(WEEK);
     /// End the search when less than this part of the rate is unknown
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
-        default_value_t = Settings::default().resolution))]
-    pub resolution: f64,
+    resolution: f64 = 0.001 => one("RATIO"), quick at_least(0.005), in within(1e-6..=0.5);
     /// Loss ratio up to which a throughput trial passes (RFC 2544: 0)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
-        default_value_t = Settings::default().loss_tolerance))]
-    pub loss_tolerance: f64,
+    loss_tolerance: f64 = 0.0 => one("RATIO"), in within(0.0..=0.999);
     /// Length of a latency trial, seconds (RFC 2544: at least 120)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().latency_s))]
-    pub latency_s: f64,
+    latency_s: f64 = 120.0 => one("SECONDS"), quick at_most(2.0), in above_0(WEEK);
     /// Latency trials (RFC 2544: at least 20)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        default_value_t = Settings::default().latency_trials))]
-    pub latency_trials: u32,
+    latency_trials: u32 = 20 => one("N"), quick at_most(2), in from(1);
     /// Step of the frame loss test, as a part of the highest rate (RFC 2544: at most 0.1)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
-        default_value_t = Settings::default().loss_step))]
-    pub loss_step: f64,
+    loss_step: f64 = 0.1 => one("RATIO"), in within(1e-6..=0.5);
     /// The longest burst to try, seconds (RFC 2544: at least 2; RFC 9004 §6.2: up to 30)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().burst_s))]
-    pub burst_s: f64,
+    burst_s: f64 = 2.0 => one("SECONDS"), in above_0(WEEK);
     /// How often the longest burst is searched for (RFC 2544 §26.4: at least 50)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        default_value_t = Settings::default().bursts))]
-    pub bursts: u32,
+    bursts: u32 = 50 => one("N"), quick at_most(3), in from(1);
     /// Length of the overload before recovery, seconds (RFC 2544: at least 60)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().overload_s))]
-    pub overload_s: f64,
+    overload_s: f64 = 60.0 => one("SECONDS"), quick at_most(2.0), in above_0(WEEK);
     /// Length of a reset trial, seconds
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().reset_s))]
-    pub reset_s: f64,
+    reset_s: f64 = 60.0 => one("SECONDS"), quick at_most(10.0), in above_0(WEEK);
     /// Command that resets the device, started 2 s into the trial; without one, reset it by hand
-    #[cfg_attr(feature = "clap", arg(long, value_name = "COMMAND"))]
-    pub reset_command: Option<String>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        use Test::{BackToBack, FrameLoss, Latency, Recovery, Throughput};
-        Self {
-            tests: vec![Throughput, Latency, FrameLoss, BackToBack, Recovery],
-            frame_sizes: FRAME_SIZES.to_vec(),
-            trial_s: 60.0,
-            resolution: 0.001,
-            loss_tolerance: 0.0,
-            latency_s: 120.0,
-            latency_trials: 20,
-            loss_step: 0.1,
-            burst_s: 2.0,
-            bursts: 50,
-            overload_s: 60.0,
-            reset_s: 60.0,
-            reset_command: None,
-        }
-    }
+    reset_command: Option<String> = None => given("COMMAND");
 }
 
 impl Settings {
-    /// Seconds for minutes.
-    pub fn quick(self) -> Self {
-        Self {
-            trial_s: self.trial_s.min(1.0),
-            latency_s: self.latency_s.min(2.0),
-            latency_trials: self.latency_trials.min(2),
-            bursts: self.bursts.min(3),
-            overload_s: self.overload_s.min(2.0),
-            reset_s: self.reset_s.min(10.0),
-            resolution: self.resolution.max(0.005),
-            ..self
-        }
-    }
-
     /// # Errors
     /// What no test can be run with.
     pub fn check(&self) -> Result<(), Halt> {
-        let seconds = [
-            ("trial_s", self.trial_s),
-            ("latency_s", self.latency_s),
-            ("burst_s", self.burst_s),
-            ("overload_s", self.overload_s),
-            ("reset_s", self.reset_s),
-        ];
-        checks::positive(&seconds, checks::WEEK)?;
-        let parts = [("resolution", self.resolution), ("loss_step", self.loss_step)];
-        checks::within(&parts, 1e-6..=0.5)?;
-        checks::within(&[("loss_tolerance", self.loss_tolerance)], 0.0..=0.999)?;
-        checks::given(&[
-            ("frame_sizes", self.frame_sizes.is_empty(), "64,1518"),
-            ("tests", self.tests.is_empty(), "throughput"),
-        ])?;
-        let empty = [
-            (self.latency_trials == 0, "latency_trials = 0, expected at least 1"),
-            (self.bursts == 0, "bursts = 0, expected at least 1"),
-        ];
-        match empty.iter().find(|(wrong, _)| *wrong) {
-            Some((_, text)) => Err(Halt::Usage((*text).into())),
-            None => Ok(()),
-        }
+        self.limits()
     }
 
     fn wants(&self, test: Test) -> bool {

@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bench::{Bench, Halt},
-    checks,
     outcome::{Better, Figure, Limit, Outcome},
     rfc2544::FRAME_SIZES,
     rig::Rig,
+    settings::{WEEK, above_0, at_least, at_most, ports, settings, some, within},
 };
 
 /// The tests of the RFC, by their sections.
@@ -49,129 +49,66 @@ pub enum Test {
     Broadcast,
 }
 
-/// What RFC 2889 leaves to the tester.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "RFC 2889"))]
-pub struct Settings {
+settings! {
+    /// What RFC 2889 leaves to the tester.
+    "RFC 2889":
     /// Tests to run
-    #[cfg_attr(feature = "clap", arg(long, value_enum, value_delimiter = ',', value_name = "TEST",
-        default_values_t = Settings::default().tests))]
-    pub tests: Vec<Test>,
+    tests: Vec<Test> = vec![
+        Test::FullMesh,
+        Test::OneToMany,
+        Test::ManyToOne,
+        Test::Unidirectional,
+        Test::Congestion,
+        Test::ForwardPressure,
+        Test::ForwardingRate,
+        Test::AddressCapacity,
+        Test::AddressLearning,
+        Test::ErroredFrames,
+        Test::Broadcast,
+    ]
+        => each("TEST", value_enum), in some("full-mesh");
     /// Frame sizes, octets with FCS
-    #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "OCTETS",
-        value_parser = clap::value_parser!(u32).range(64..=65_535),
-        default_values_t = FRAME_SIZES))]
-    pub frame_sizes: Vec<u32>,
+    frame_sizes: Vec<u32> = FRAME_SIZES.to_vec()
+        => each("OCTETS", value_parser = crate::settings::frame_size()), in some("64,1518");
     /// Length of a trial, seconds (RFC 2889 recommends 30)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().trial_s))]
-    pub trial_s: f64,
+    trial_s: f64 = 30.0 => one("SECONDS"), quick at_most(1.0), in above_0(WEEK);
     /// End the search when less than this part of the rate is unknown
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
-        default_value_t = Settings::default().resolution))]
-    pub resolution: f64,
+    resolution: f64 = 0.001 => one("RATIO"), quick at_least(0.005), in within(1e-6..=0.5);
     /// Stations on each port
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..=65_536),
-        default_value_t = Settings::default().addresses_per_port))]
-    pub addresses_per_port: u32,
+    addresses_per_port: u32 = 1
+        => one("N", value_parser = clap::value_parser!(u32).range(1..=65_536));
     /// Step of the load in the test of the forwarding rate, as a part of the highest rate
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
-        default_value_t = Settings::default().load_step))]
-    pub load_step: f64,
+    load_step: f64 = 0.01 => one("RATIO"), quick at_least(0.1), in within(1e-6..=0.5);
     /// Addresses with which the search for the capacity begins
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        value_parser = clap::value_parser!(u32).range(2..=16_000_000),
-        default_value_t = Settings::default().initial_addresses))]
-    pub initial_addresses: u32,
+    initial_addresses: u32 = 1024
+        => one("N", value_parser = clap::value_parser!(u32).range(2..=16_000_000));
     /// The most addresses to try
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        value_parser = clap::value_parser!(u32).range(2..=16_000_000),
-        default_value_t = Settings::default().max_addresses))]
-    pub max_addresses: u32,
+    max_addresses: u32 = 131_072
+        => one("N", value_parser = clap::value_parser!(u32).range(2..=16_000_000)),
+        quick at_most(8192);
     /// Addresses to learn in the test of the learning rate [default: the capacity, if it is
     /// measured, else those of --initial-addresses]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
-    pub learn_addresses: Option<u32>,
+    learn_addresses: Option<u32> = None => given("N");
     /// Frames per second that teach addresses, and that test whether they are known (RFC 2889 §3: as
     /// low as 50 for a device that learns slowly)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "FPS",
-        default_value_t = Settings::default().address_rate))]
-    pub address_rate: f64,
+    address_rate: f64 = 1000.0 => one("FPS"), in within(1.0..=1e7);
     /// Pause in which the device forgets all addresses, seconds; longer than its aging time (§5.7.3)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().age_s))]
-    pub age_s: f64,
+    // Above 300 s, to which most devices are set.
+    age_s: f64 = 310.0 => one("SECONDS"), in above_0(WEEK);
     /// Command that empties the device's address table, instead of a wait for --age-s
-    #[cfg_attr(feature = "clap", arg(long, value_name = "COMMAND"))]
-    pub flush_command: Option<String>,
+    flush_command: Option<String> = None => given("COMMAND");
     /// Further loads at which to measure broadcast latency, as parts of the broadcast throughput;
     /// RFC 2889 §5.10.3 measures one frame alone
-    #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "RATIO",
-        default_values_t = Settings::default().latency_loads))]
-    pub latency_loads: Vec<f64>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        use Test::{
-            AddressCapacity, AddressLearning, Broadcast, Congestion, ErroredFrames,
-            ForwardPressure, ForwardingRate, FullMesh, ManyToOne, OneToMany, Unidirectional,
-        };
-        Self {
-            tests: vec![
-                FullMesh,
-                OneToMany,
-                ManyToOne,
-                Unidirectional,
-                Congestion,
-                ForwardPressure,
-                ForwardingRate,
-                AddressCapacity,
-                AddressLearning,
-                ErroredFrames,
-                Broadcast,
-            ],
-            frame_sizes: FRAME_SIZES.to_vec(),
-            trial_s: 30.0,
-            resolution: 0.001,
-            addresses_per_port: 1,
-            load_step: 0.01,
-            initial_addresses: 1024,
-            max_addresses: 131_072,
-            learn_addresses: None,
-            address_rate: 1000.0,
-            // Above 300 s, to which most devices are set.
-            age_s: 310.0,
-            flush_command: None,
-            latency_loads: vec![0.5, 1.0],
-        }
-    }
+    latency_loads: Vec<f64> = vec![0.5, 1.0] => each("RATIO");
 }
 
 impl Settings {
-    /// Seconds for minutes; a table's age stays, as the device has it.
-    pub fn quick(self) -> Self {
-        Self {
-            trial_s: self.trial_s.min(1.0),
-            resolution: self.resolution.max(0.005),
-            load_step: self.load_step.max(0.1),
-            max_addresses: self.max_addresses.min(8192),
-            ..self
-        }
-    }
-
     /// # Errors
     /// What no test can be run with.
     pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
         let wrong = |text: String| Err(Halt::Usage(text));
-        checks::ports(rig, "RFC 2889 tests a switch, by 2 to 250 ports")?;
-        let times = [("trial_s", self.trial_s), ("age_s", self.age_s)];
-        checks::positive(&times, checks::WEEK)?;
-        let parts = [("resolution", self.resolution), ("load_step", self.load_step)];
-        checks::within(&parts, 1e-6..=0.5)?;
-        checks::within(&[("address_rate", self.address_rate)], 1.0..=1e7)?;
+        ports(rig, "RFC 2889 tests a switch, by 2 to 250 ports")?;
+        self.limits()?;
         if self.initial_addresses > self.max_addresses {
             let (first, most) = (self.initial_addresses, self.max_addresses);
             return wrong(format!(
@@ -181,10 +118,7 @@ impl Settings {
         if self.latency_loads.iter().any(|load| !(*load > 0.0 && *load <= 1.0)) {
             return wrong("latency_loads: expected parts of the throughput, above 0 to 1".into());
         }
-        checks::given(&[
-            ("tests", self.tests.is_empty(), "full-mesh"),
-            ("frame_sizes", self.frame_sizes.is_empty(), "64,1518"),
-        ])
+        Ok(())
     }
 }
 

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bench::{Bench, Halt},
-    checks,
     outcome::{Outcome, Table},
     rfc2544::FRAME_SIZES,
     rig::Rig,
+    settings::{WEEK, above_0, at_least, at_most, first, from, ports, settings, some, within},
 };
 
 pub use groups::Membership;
@@ -40,155 +40,69 @@ pub enum Test {
     GroupCapacity,
 }
 
-/// What RFC 3918 leaves to the tester.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "RFC 3918"))]
-pub struct Settings {
+settings! {
+    /// What RFC 3918 leaves to the tester.
+    "RFC 3918":
     /// Tests to run
-    #[cfg_attr(feature = "clap", arg(long, value_enum, value_delimiter = ',', value_name = "TEST",
-        default_values_t = Settings::default().tests))]
-    pub tests: Vec<Test>,
+    tests: Vec<Test> = vec![
+        Test::MixedClass,
+        Test::GroupMatrix,
+        Test::Aggregated,
+        Test::Latency,
+        Test::JoinDelay,
+        Test::LeaveDelay,
+        Test::GroupCapacity,
+    ]
+        => each("TEST", value_enum), in some("aggregated");
     /// Frame sizes, octets with FCS; MLD: at least 84
-    #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "OCTETS",
-        value_parser = clap::value_parser!(u32).range(64..=65_535),
-        default_values_t = FRAME_SIZES))]
-    pub frame_sizes: Vec<u32>,
+    frame_sizes: Vec<u32> = FRAME_SIZES.to_vec()
+        => each("OCTETS", value_parser = crate::settings::frame_size()), in some("64,1518");
     /// How receivers join and leave
-    #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t = Membership::Igmpv2))]
-    pub membership: Membership,
+    membership: Membership = Membership::Igmpv2 => one("MEMBERSHIP", value_enum);
     /// Groups to send to
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..=2_000_000),
-        default_value_t = Settings::default().groups))]
-    pub groups: u32,
+    groups: u32 = 10 => one("N", value_parser = clap::value_parser!(u32).range(1..=2_000_000));
     /// Numbers of groups of the group matrix (RFC 3918 §4.2: from 10 on, in steps of 10)
-    #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "N",
-        default_values_t = Settings::default().matrix))]
-    pub matrix: Vec<u32>,
+    matrix: Vec<u32> = (1..=10).map(|n| n * 10).collect() => each("N"), quick first(3);
     /// Shares of multicast in the mixed class test
-    #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "RATIO",
-        default_values_t = Settings::default().multicast_shares))]
-    pub multicast_shares: Vec<f64>,
+    multicast_shares: Vec<f64> = vec![0.5] => each("RATIO");
     /// The most groups to try in the search for the capacity
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..=2_000_000),
-        default_value_t = Settings::default().max_groups))]
-    pub max_groups: u32,
+    max_groups: u32 = 65_536
+        => one("N", value_parser = clap::value_parser!(u32).range(1..=2_000_000)),
+        quick at_most(4096);
     /// Length of a trial, seconds (RFC 3918 §3.1.5: at least 30)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().trial_s))]
-    pub trial_s: f64,
+    trial_s: f64 = 30.0 => one("SECONDS"), quick at_most(1.0), in above_0(WEEK);
     /// Length of a latency trial, seconds (RFC 3918 §5.1: 120)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().latency_s))]
-    pub latency_s: f64,
+    latency_s: f64 = 120.0 => one("SECONDS"), quick at_most(2.0), in above_0(WEEK);
     /// End the search when less than this part of the rate is unknown
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
-        default_value_t = Settings::default().resolution))]
-    pub resolution: f64,
+    resolution: f64 = 0.001 => one("RATIO"), quick at_least(0.005), in within(1e-6..=0.5);
     /// Joins and leaves per second, of each receiver
-    #[cfg_attr(feature = "clap", arg(long, value_name = "FPS",
-        default_value_t = Settings::default().join_rate))]
-    pub join_rate: f64,
+    join_rate: f64 = 1000.0 => one("FPS"), in within(1.0..=1e7);
     /// Wait after the last join, seconds
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().settle_s))]
-    pub settle_s: f64,
+    settle_s: f64 = 1.0 => one("SECONDS"), quick at_most(0.5), in above_0(WEEK);
     /// Frames per second that measure the join and the leave delay: they are exact to one gap
-    #[cfg_attr(feature = "clap", arg(long, value_name = "FPS",
-        default_value_t = Settings::default().probe_rate))]
-    pub probe_rate: f64,
+    probe_rate: f64 = 10_000.0 => one("FPS"), in within(1.0..=1e7);
     /// The longest join or leave delay that is waited for, seconds
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().delay_s))]
-    pub delay_s: f64,
+    delay_s: f64 = 5.0 => one("SECONDS"), in above_0(WEEK);
     /// Trials of the join and the leave delay
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        default_value_t = Settings::default().repetitions))]
-    pub repetitions: u32,
+    repetitions: u32 = 10 => one("N"), quick at_most(2), in from(1);
     /// Command that makes the device forget all groups, at the start of each capacity trial
-    #[cfg_attr(feature = "clap", arg(long, value_name = "COMMAND"))]
-    pub flush_command: Option<String>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        use Test::{
-            Aggregated, GroupCapacity, GroupMatrix, JoinDelay, Latency, LeaveDelay, MixedClass,
-        };
-        Self {
-            tests: vec![
-                MixedClass,
-                GroupMatrix,
-                Aggregated,
-                Latency,
-                JoinDelay,
-                LeaveDelay,
-                GroupCapacity,
-            ],
-            frame_sizes: FRAME_SIZES.to_vec(),
-            membership: Membership::Igmpv2,
-            groups: 10,
-            matrix: (1..=10).map(|n| n * 10).collect(),
-            multicast_shares: vec![0.5],
-            max_groups: 65_536,
-            trial_s: 30.0,
-            latency_s: 120.0,
-            resolution: 0.001,
-            join_rate: 1000.0,
-            settle_s: 1.0,
-            probe_rate: 10_000.0,
-            delay_s: 5.0,
-            repetitions: 10,
-            flush_command: None,
-        }
-    }
+    flush_command: Option<String> = None => given("COMMAND");
 }
 
 impl Settings {
-    /// Seconds for minutes.
-    pub fn quick(self) -> Self {
-        Self {
-            trial_s: self.trial_s.min(1.0),
-            latency_s: self.latency_s.min(2.0),
-            matrix: self.matrix.into_iter().take(3).collect(),
-            resolution: self.resolution.max(0.005),
-            settle_s: self.settle_s.min(0.5),
-            repetitions: self.repetitions.min(2),
-            max_groups: self.max_groups.min(4096),
-            ..self
-        }
-    }
-
     /// # Errors
     /// What no test can be run with.
     pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
-        let wrong = |text: String| Err(Halt::Usage(text));
-        checks::ports(rig, "RFC 3918 takes one port that sends and 1 to 249 that receive")?;
-        let seconds = [
-            ("trial_s", self.trial_s),
-            ("latency_s", self.latency_s),
-            ("settle_s", self.settle_s),
-            ("delay_s", self.delay_s),
-        ];
-        checks::positive(&seconds, checks::WEEK)?;
-        let rates = [("join_rate", self.join_rate), ("probe_rate", self.probe_rate)];
-        checks::within(&rates, 1.0..=1e7)?;
-        checks::within(&[("resolution", self.resolution)], 1e-6..=0.5)?;
+        let wrong = |text: &str| Err(Halt::Usage(text.into()));
+        ports(rig, "RFC 3918 takes one port that sends and 1 to 249 that receive")?;
+        self.limits()?;
         if self.multicast_shares.iter().any(|share| !(*share > 0.0 && *share < 1.0)) {
-            return wrong("multicast_shares: expected shares above 0, below 1".into());
+            return wrong("multicast_shares: expected shares above 0, below 1");
         }
         if self.matrix.iter().any(|groups| !(1..=2_000_000).contains(groups)) {
-            return wrong("matrix: expected 1 to 2,000,000 groups".into());
+            return wrong("matrix: expected 1 to 2,000,000 groups");
         }
-        if self.repetitions == 0 {
-            return wrong("repetitions = 0, expected at least 1".into());
-        }
-        checks::given(&[
-            ("tests", self.tests.is_empty(), "aggregated"),
-            ("frame_sizes", self.frame_sizes.is_empty(), "64,1518"),
-        ])
+        Ok(())
     }
 
     /// Frame sizes that hold the headers: those of IPv6 are longer.

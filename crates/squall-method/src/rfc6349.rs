@@ -1,63 +1,32 @@
 //! RFC 6349: TCP throughput against what the path makes possible.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use squall_report::render::human::{ns, ratio, seconds, si};
 
 use crate::{
     bench::{Bench, Halt},
-    checks,
     outcome::{Better, Figure, Limit, Outcome, Table},
     rig::Rig,
+    settings::{WEEK, above_0, at_most, from, settings},
     trial::{FlowLoad, FlowsMeasured, Http, Lane, Measured, Trial},
 };
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "RFC 6349"))]
-pub struct Settings {
+settings! {
+    "RFC 6349":
     /// Bottleneck bandwidth of the path, bits per second on layer 2; without it, it is measured by
     /// the throughput of the profile's first stream (RFC 2544)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "BPS"))]
-    pub bottleneck_bps: Option<f64>,
+    bottleneck_bps: Option<f64> = None => given("BPS");
     /// Numbers of TCP connections to test with (§5.1)
-    #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "N",
-        default_values_t = Settings::default().connections))]
-    pub connections: Vec<u32>,
+    connections: Vec<u32> = vec![1, 4] => each("N");
     /// Length that a transfer would have on an ideal path, seconds (§5: at least 30)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().transfer_s))]
-    pub transfer_s: f64,
+    transfer_s: f64 = 30.0 => one("SECONDS"), quick at_most(2.0), in above_0(WEEK);
     /// Length of the measurement of the round-trip time without load, seconds
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().baseline_s))]
-    pub baseline_s: f64,
+    baseline_s: f64 = 10.0 => one("SECONDS"), quick at_most(1.0), in above_0(WEEK);
     /// Frames per second of the streams that measure the round-trip time during a transfer
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        default_value_t = Settings::default().probe_fps))]
-    pub probe_fps: f64,
+    probe_fps: f64 = 100.0 => one("N"), in above_0(1e6);
     /// Largest frame to try for the path MTU, octets with FCS
-    #[cfg_attr(feature = "clap", arg(long, value_name = "OCTETS",
-        default_value_t = Settings::default().largest_frame))]
-    pub largest_frame: u32,
+    largest_frame: u32 = 1518 => one("OCTETS"), in from(SMALLEST);
     /// Length of a trial that searches the bottleneck, seconds
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().trial_s))]
-    pub trial_s: f64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            bottleneck_bps: None,
-            connections: vec![1, 4],
-            transfer_s: 30.0,
-            baseline_s: 10.0,
-            probe_fps: 100.0,
-            largest_frame: 1518,
-            trial_s: 10.0,
-        }
-    }
+    trial_s: f64 = 10.0 => one("SECONDS"), quick at_most(1.0), in above_0(WEEK);
 }
 
 /// Ethernet, FCS; IPv4 and TCP without options.
@@ -66,35 +35,13 @@ const HEADERS: f64 = 40.0;
 const SMALLEST: u32 = 128;
 
 impl Settings {
-    /// Seconds for minutes.
-    pub fn quick(self) -> Self {
-        Self {
-            transfer_s: self.transfer_s.min(2.0),
-            baseline_s: self.baseline_s.min(1.0),
-            trial_s: self.trial_s.min(1.0),
-            ..self
-        }
-    }
-
     /// # Errors
     /// What no test can be run with.
     pub fn check(&self) -> Result<(), Halt> {
-        let times = [
-            ("transfer_s", self.transfer_s),
-            ("baseline_s", self.baseline_s),
-            ("trial_s", self.trial_s),
-        ];
-        checks::positive(&times, checks::WEEK)?;
-        checks::positive(&[("probe_fps", self.probe_fps)], 1e6)?;
-        checks::positive(&[("bottleneck_bps", self.bottleneck_bps.unwrap_or(1.0))], 1e13)?;
+        self.limits()?;
+        above_0(1e13)("bottleneck_bps", &self.bottleneck_bps.unwrap_or(1.0))?;
         if self.connections.is_empty() || self.connections.contains(&0) {
             return Err(Halt::Usage("connections: expected numbers above 0, such as 1,4".into()));
-        }
-        if self.largest_frame < SMALLEST {
-            let frame = self.largest_frame;
-            return Err(Halt::Usage(format!(
-                "largest_frame = {frame}, expected at least {SMALLEST}"
-            )));
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use crate::{
     outcome::Outcome,
     rfc2544,
     rig::Rig,
+    settings::{at_least, at_most, from, settings},
 };
 
 /// RFC 8219 §5.1.1, of IPv4; of IPv6 each is 20 octets longer after a translator (84 for 64).
@@ -51,79 +52,34 @@ pub enum Test {
     Recovery,
 }
 
-/// What RFC 8219 leaves to the tester.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "RFC 8219"))]
-pub struct Settings {
+settings! {
+    /// What RFC 8219 leaves to the tester.
+    "RFC 8219":
     /// Tests to run
-    #[cfg_attr(feature = "clap", arg(long, value_enum, value_delimiter = ',', value_name = "TEST",
-        default_values_t = Settings::default().tests))]
-    pub tests: Vec<Test>,
+    tests: Vec<Test> = vec![Test::Throughput, Test::Latency, Test::Pdv, Test::Ipdv, Test::FrameLoss]
+        => each("TEST", value_enum);
     /// How the device translates
-    #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t = Setup::Single))]
-    pub setup: Setup,
+    setup: Setup = Setup::Single => one("SETUP", value_enum);
     /// Frame sizes of IPv4, octets with FCS
-    #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "OCTETS",
-        value_parser = clap::value_parser!(u32).range(64..=65_500),
-        default_values_t = FRAME_SIZES))]
-    pub frame_sizes: Vec<u32>,
+    frame_sizes: Vec<u32> = FRAME_SIZES.to_vec()
+        => each("OCTETS", value_parser = clap::value_parser!(u32).range(64..=65_500));
     /// Length of a throughput, frame loss or delay variation trial, seconds (at least 60)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().trial_s))]
-    pub trial_s: f64,
+    trial_s: f64 = 60.0 => one("SECONDS"), quick at_most(1.0);
     /// End the search when less than this part of the rate is unknown
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
-        default_value_t = Settings::default().resolution))]
-    pub resolution: f64,
+    resolution: f64 = 0.001 => one("RATIO"), quick at_least(0.005);
     /// Length of a latency trial, seconds (RFC 8219: at least 120)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().latency_s))]
-    pub latency_s: f64,
+    latency_s: f64 = 120.0 => one("SECONDS"), quick at_most(2.0);
     /// Trials of latency and delay variation (RFC 8219: at least 20)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        default_value_t = Settings::default().repetitions))]
-    pub repetitions: u32,
+    repetitions: u32 = 20 => one("N"), quick at_most(2), in from(1);
     /// Step of the frame loss test, as a part of the highest rate (at most 0.1)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
-        default_value_t = Settings::default().loss_step))]
-    pub loss_step: f64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        use Test::{FrameLoss, Ipdv, Latency, Pdv, Throughput};
-        Self {
-            tests: vec![Throughput, Latency, Pdv, Ipdv, FrameLoss],
-            setup: Setup::Single,
-            frame_sizes: FRAME_SIZES.to_vec(),
-            trial_s: 60.0,
-            resolution: 0.001,
-            latency_s: 120.0,
-            repetitions: 20,
-            loss_step: 0.1,
-        }
-    }
+    loss_step: f64 = 0.1 => one("RATIO");
 }
 
 impl Settings {
-    /// Seconds for minutes.
-    pub fn quick(self) -> Self {
-        Self {
-            trial_s: self.trial_s.min(1.0),
-            latency_s: self.latency_s.min(2.0),
-            repetitions: self.repetitions.min(2),
-            resolution: self.resolution.max(0.005),
-            ..self
-        }
-    }
-
     /// # Errors
     /// What no test can be run with.
     pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
-        if self.repetitions == 0 {
-            return Err(Halt::Usage("repetitions = 0, expected at least 1".into()));
-        }
+        self.limits()?;
         let of_version = |ipv6| rig.lanes.iter().any(|lane| lane.ipv6 == ipv6);
         if self.setup == Setup::Single && !(of_version(true) && of_version(false)) {
             let text = "a single translation has IPv4 streams on one side and IPv6 on the other\n  \

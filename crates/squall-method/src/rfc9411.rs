@@ -7,10 +7,10 @@ use squall_report::render::human::{ns, si};
 
 use crate::{
     bench::{Bench, Halt},
-    checks,
     connections::{Search, Searched},
     outcome::{Better, Figure, Limit, Outcome, Status, Table},
     rig::Rig,
+    settings::{WEEK, above_0, at_least, at_most, first, settings, some, within},
     trial::{Delay, FlowLoad, FlowsMeasured, Http, Trial},
 };
 
@@ -31,62 +31,29 @@ pub enum Test {
     Concurrent,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "RFC 9411"))]
-pub struct Settings {
+settings! {
+    "RFC 9411":
     /// Tests to run
-    #[cfg_attr(feature = "clap", arg(long, value_enum, value_delimiter = ',', value_name = "TEST",
-        default_values_t = Settings::default().tests))]
-    pub tests: Vec<Test>,
+    tests: Vec<Test> = vec![Test::Cps, Test::Throughput, Test::Latency, Test::Concurrent]
+        => each("TEST", value_enum), in some("cps");
     /// Test with HTTPS instead of HTTP
-    #[cfg_attr(feature = "clap", arg(long))]
-    pub https: bool,
+    https: bool = false => flag();
     /// Response sizes, octets; of the throughput test, those from 16 KB on are repeated 10 times
     /// over a connection
-    #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "OCTETS",
-        default_values_t = Settings::default().object_octets))]
-    pub object_octets: Vec<u64>,
+    object_octets: Vec<u64> = vec![1_000, 2_000, 4_000, 16_000, 64_000, 256_000]
+        => each("OCTETS"), quick first(2), in some("1000,16000");
     /// The target: the most connections per second
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        default_value_t = Settings::default().max_cps))]
-    pub max_cps: f64,
+    max_cps: f64 = 10_000.0 => one("N"), in above_0(1e9);
     /// The target: the most connections at once
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        default_value_t = Settings::default().max_concurrent))]
-    pub max_concurrent: u64,
+    max_concurrent: u64 = 100_000 => one("N"), in above_0(1e9);
     /// Length of the sustain phase, seconds (RFC 9411 §4.3.4: at least 300)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().sustain_s))]
-    pub sustain_s: f64,
+    sustain_s: f64 = 300.0 => one("SECONDS"), quick at_most(2.0), in above_0(WEEK);
     /// Length of the ramp up, and of the ramp down, seconds
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().ramp_s))]
-    pub ramp_s: f64,
+    ramp_s: f64 = 30.0 => one("SECONDS"), quick at_most(0.5), in within(0.0..=WEEK);
     /// Wait after a trial that failed, seconds
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().recovery_s))]
-    pub recovery_s: f64,
+    recovery_s: f64 = 10.0 => one("SECONDS"), quick at_most(1.0), in within(0.0..=WEEK);
     /// End a search when less than this part of the figure is unknown
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
-        default_value_t = Settings::default().resolution))]
-    pub resolution: f64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            tests: vec![Test::Cps, Test::Throughput, Test::Latency, Test::Concurrent],
-            https: false,
-            object_octets: vec![1_000, 2_000, 4_000, 16_000, 64_000, 256_000],
-            max_cps: 10_000.0,
-            max_concurrent: 100_000,
-            sustain_s: 300.0,
-            ramp_s: 30.0,
-            recovery_s: 10.0,
-            resolution: 0.02,
-        }
-    }
+    resolution: f64 = 0.02 => one("RATIO"), quick at_least(0.1), in within(1e-4..=0.5);
 }
 
 /// §7.2.3.4 and its like: failed and terminated transactions, as a part of all; deviation of the
@@ -99,33 +66,10 @@ const FIRST: f64 = 0.1;
 const TRANSACTIONS: u32 = 10;
 
 impl Settings {
-    /// Seconds for minutes.
-    pub fn quick(self) -> Self {
-        let object_octets = self.object_octets.iter().copied().take(2).collect();
-        Self {
-            object_octets,
-            sustain_s: self.sustain_s.min(2.0),
-            ramp_s: self.ramp_s.min(0.5),
-            recovery_s: self.recovery_s.min(1.0),
-            resolution: self.resolution.max(0.1),
-            ..self
-        }
-    }
-
     /// # Errors
     /// What no test can be run with.
     pub fn check(&self) -> Result<(), Halt> {
-        let most = [("max_cps", self.max_cps), ("max_concurrent", self.max_concurrent as f64)];
-        checks::positive(&most, 1e9)?;
-        checks::positive(&[("sustain_s", self.sustain_s)], checks::WEEK)?;
-        let waits = [("ramp_s", self.ramp_s), ("recovery_s", self.recovery_s)];
-        checks::within(&waits, 0.0..=checks::WEEK)?;
-        checks::within(&[("resolution", self.resolution)], 1e-4..=0.5)?;
-        checks::given(&[
-            ("tests", self.tests.is_empty(), "cps"),
-            ("object_octets", self.object_octets.is_empty(), "1000,16000"),
-        ])?;
-        Ok(())
+        self.limits()
     }
 
     fn trial(&self, label: String, cps: f64, http: Option<Http>) -> Trial {

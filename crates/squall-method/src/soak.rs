@@ -1,79 +1,42 @@
 //! A constant load for hours, in trials that follow each other: loss and latency over time, their
 //! drift, and availability.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use squall_report::render::human::{ns, ratio, seconds};
 
 use crate::{
     bench::{Bench, Halt},
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table},
     rig::Rig,
+    settings::{above_0, at_most, settings},
     trial::{Measured, Second},
     y1564::Availability,
 };
 
-/// Load, length and limits of a soak test.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "Soak test"))]
-pub struct Settings {
+settings! {
+    /// Load, length and limits of a soak test.
+    "Soak test":
     /// Length of the test, seconds
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().duration_s))]
-    pub duration_s: f64,
+    duration_s: f64 = 3600.0 => one("SECONDS"), quick at_most(10.0);
     /// Length of a trial, seconds; --rest is the pause after each
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().trial_s))]
-    pub trial_s: f64,
+    trial_s: f64 = 60.0 => one("SECONDS"), quick at_most(1.0);
     /// Load, as a part of the highest rate
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
-        default_value_t = Settings::default().load))]
-    pub load: f64,
+    load: f64 = 0.5 => one("RATIO"), in above_0(1.0);
     /// Frame size, octets with FCS
-    #[cfg_attr(feature = "clap", arg(long, value_name = "OCTETS",
-        value_parser = clap::value_parser!(u32).range(64..=65_535),
-        default_value_t = Settings::default().frame_size))]
-    pub frame_size: u32,
+    frame_size: u32 = 512 => one("OCTETS", value_parser = crate::settings::frame_size());
     /// Fail if more than this ratio of all frames is lost
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO"))]
-    pub max_loss: Option<f64>,
+    max_loss: Option<f64> = None => given("RATIO");
     /// Fail if the mean latency of a trial is above this, microseconds
-    #[cfg_attr(feature = "clap", arg(long, value_name = "US"))]
-    pub max_latency_us: Option<f64>,
+    max_latency_us: Option<f64> = None => given("US");
     /// Fail if the mean latency rises by more than this in an hour, microseconds, beyond chance
-    #[cfg_attr(feature = "clap", arg(long, value_name = "US"))]
-    pub max_drift_us: Option<f64>,
+    max_drift_us: Option<f64> = None => given("US");
     /// Fail if a lower ratio of the time is available (Y.1563)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO"))]
-    pub min_availability: Option<f64>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            duration_s: 3600.0,
-            trial_s: 60.0,
-            load: 0.5,
-            frame_size: 512,
-            max_loss: None,
-            max_latency_us: None,
-            max_drift_us: None,
-            min_availability: None,
-        }
-    }
+    min_availability: Option<f64> = None => given("RATIO");
 }
 
 /// A trial with more loss is not available, where seconds are not known (Y.1563 has it of seconds).
 const SEVERE_LOSS: f64 = 0.5;
 
 impl Settings {
-    /// Ten trials of a second.
-    pub fn quick(self) -> Self {
-        let duration_s = self.duration_s.min(10.0);
-        Self { duration_s, trial_s: self.trial_s.min(1.0), ..self }
-    }
-
     /// # Errors
     /// What no test can be run with.
     pub fn check(&self) -> Result<(), Halt> {
@@ -86,10 +49,7 @@ impl Settings {
             let text = "expected at most a year and a million trials";
             return wrong(format!("duration_s = {}: {text}", self.duration_s));
         }
-        if !(self.load > 0.0 && self.load <= 1.0) {
-            return wrong(format!("load = {}, expected above 0, to 1", self.load));
-        }
-        Ok(())
+        self.limits()
     }
 
     fn trials(&self) -> usize {
@@ -341,12 +301,7 @@ fn plots(periods: &[Period]) -> [Plot; 2] {
         label: label.into(),
         points: periods.iter().filter_map(|one| Some((one.at_s, value(one)?))).collect(),
     };
-    let plot = |title: &str, y: &str, series| Plot {
-        title: title.into(),
-        x: "Time, s".into(),
-        y: y.into(),
-        series,
-    };
+    let plot = |title: &str, y: &str, series| Plot::new(title, "Time, s", y, series);
     [
         plot(
             "Frame loss rate",

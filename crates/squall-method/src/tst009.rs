@@ -1,73 +1,39 @@
 //! ETSI GS NFV-TST 009 §12.3.3: throughput by binary search with loss verification. A trial with
 //! loss is repeated, so that a transient of a software device does not set the result.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use squall_report::render::human::{ratio, si};
 
 use crate::{
     bench::{Bench, Halt},
-    checks,
     outcome::{Better, Figure, Outcome, Table},
     rfc2544::FRAME_SIZES,
     rig::Rig,
     search::{Highest, Search},
+    settings::{WEEK, above_0, at_least, at_most, settings, some, within},
     trial::Measured,
 };
 
-/// What TST 009 leaves to the tester.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "TST 009"))]
-pub struct Settings {
+settings! {
+    /// What TST 009 leaves to the tester.
+    "TST 009":
     /// Frame sizes, octets with FCS
-    #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "OCTETS",
-        value_parser = clap::value_parser!(u32).range(64..=65_535),
-        default_values_t = FRAME_SIZES))]
-    pub frame_sizes: Vec<u32>,
+    frame_sizes: Vec<u32> = FRAME_SIZES.to_vec()
+        => each("OCTETS", value_parser = crate::settings::frame_size()), in some("64,1518");
     /// Length of a trial, seconds
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().trial_s))]
-    pub trial_s: f64,
+    trial_s: f64 = 60.0 => one("SECONDS"), quick at_most(1.0), in above_0(WEEK);
     /// Repeat a trial with loss up to N times; it passes if one of them does
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        default_value_t = Settings::default().verifications))]
-    pub verifications: u32,
+    verifications: u32 = 1 => one("N");
     /// End the search when less than this part of the rate is unknown
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
-        default_value_t = Settings::default().resolution))]
-    pub resolution: f64,
+    resolution: f64 = 0.001 => one("RATIO"), quick at_least(0.005), in within(1e-6..=0.5);
     /// Loss ratio up to which a trial passes
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
-        default_value_t = Settings::default().loss_tolerance))]
-    pub loss_tolerance: f64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            frame_sizes: FRAME_SIZES.to_vec(),
-            trial_s: 60.0,
-            verifications: 1,
-            resolution: 0.001,
-            loss_tolerance: 0.0,
-        }
-    }
+    loss_tolerance: f64 = 0.0 => one("RATIO"), in within(0.0..=0.999);
 }
 
 impl Settings {
-    /// Seconds for minutes.
-    pub fn quick(self) -> Self {
-        Self { trial_s: self.trial_s.min(1.0), resolution: self.resolution.max(0.005), ..self }
-    }
-
     /// # Errors
     /// What no test can be run with.
     pub fn check(&self) -> Result<(), Halt> {
-        checks::positive(&[("trial_s", self.trial_s)], checks::WEEK)?;
-        checks::within(&[("resolution", self.resolution)], 1e-6..=0.5)?;
-        checks::within(&[("loss_tolerance", self.loss_tolerance)], 0.0..=0.999)?;
-        checks::given(&[("frame_sizes", self.frame_sizes.is_empty(), "64,1518")])
+        self.limits()
     }
 }
 
@@ -89,14 +55,14 @@ pub fn run(
     for &size in &settings.frame_sizes {
         let (highest, again) = search(settings, rig, size, bench)?;
         let fps = highest.load * rig.total_fps(size);
-        outcome.figures.push(Figure {
-            name: format!("throughput/{size}"),
-            value: fps,
-            unit: "frames/s".into(),
-            better: Better::Higher,
-            uncertainty: fps * settings.resolution,
-            limit: highest.limit,
-        });
+        outcome.figures.push(Figure::new(
+            format!("throughput/{size}"),
+            fps,
+            "frames/s",
+            Better::Higher,
+            fps * settings.resolution,
+            highest.limit,
+        ));
         table.rows.push(vec![
             size.to_string(),
             format!("{:.0}", fps.floor()),

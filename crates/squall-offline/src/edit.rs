@@ -1,7 +1,7 @@
-//! Captures to captures ([`edit`]): read, edited packet by packet, written; one or several in, one
-//! or several out.
+//! Edits captures ([`edit`]): reads one or several, edits packet by packet, and writes one or
+//! several.
 //!
-//! Streamed: memory does not grow with the files, but with the flows where they are told apart.
+//! Streamed: memory does not grow with the files, only with the flows if they are distinguished.
 
 use std::{
     collections::VecDeque,
@@ -30,38 +30,38 @@ use crate::{Error, prep};
 /// The version of [`Edited`].
 pub const SCHEMA: &str = "squall-edit/1";
 
-/// What is to be done.
+/// Configuration of an edit.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub edits: Edits,
-    /// Several files become one in the order of time; else one after the other.
+    /// Merge several files in the order of time; otherwise one follows the other.
     pub merge: bool,
     pub split: Option<Split>,
-    /// tcpprep's cache, which says who sends each packet; packets that it leaves out stay as they
-    /// are.
+    /// tcpprep's cache, which identifies the sender of each packet; packets that it omits do not
+    /// change.
     pub cache: Option<PathBuf>,
-    /// What may be done to write the files.
+    /// Permissions for writing the files.
     pub permit: Permit,
 }
 
 /// When another file begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// After so many packets.
+    /// After this many packets.
     Count(u64),
-    /// Each so many nanoseconds of the packets' time.
+    /// After this many nanoseconds of the packets' time.
     Time(u64),
-    /// Each conversation has its own: addresses, protocol and ports, both directions.
+    /// Each conversation has its own file: addresses, protocol and ports, both directions.
     Flows,
 }
 
-/// Packets between two questions whether to go on.
+/// Packets between two calls of `go_on`.
 const ASK_EACH: u64 = 4096;
-/// Conversations that get a file of their own; packets of others go to the last one.
+/// Conversations with a file of their own; packets of further ones go to the last file.
 const MAX_FLOWS: usize = 100_000;
-/// Bytes of a record around its packet, comments aside.
-const MOST_AROUND: u64 = 64;
-/// Files that are open at once: below what systems allow a process.
+/// Bytes of a record in addition to its packet, without comments.
+const MAX_AROUND: u64 = 64;
+/// Files open at the same time: below the limits of common systems.
 const MAX_OPEN: usize = 200;
 
 /// Results of an edit. Octets are captured ones, without FCS.
@@ -149,24 +149,24 @@ impl Edited {
     }
 }
 
-/// How far it is.
+/// Progress of an edit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
     pub packets: u64,
-    /// Of all files read so far; of what they decompress to.
+    /// Over all files, in decompressed octets.
     pub octets: u64,
-    /// Of all files; unknown if one is a pipe or compressed.
+    /// Over all files; unknown if one is a pipe or compressed.
     pub all_octets: Option<u64>,
 }
 
-/// Edits `inputs` into `out`; `-` is the standard input and output. `go_on` is asked now and then,
-/// and ends it when it says no: what was read until then is written.
+/// Edits `inputs` into `out`; `-` is standard input and output. `go_on` is called now and then, and
+/// stops the edit by returning false: packets read until then are written.
 ///
-/// A file that is faulty ends there: what was before is written, and the fault is in the result.
+/// A faulty file ends at the fault: packets before it are written, and the fault is in the result.
 ///
 /// # Errors
-/// For edits that contradict each other or the link of a packet, and files that cannot be opened or
-/// written.
+/// For edits that contradict each other or the packets' link type, and files that cannot be opened
+/// or written.
 pub fn edit(
     inputs: &[PathBuf],
     out: &Path,
@@ -197,7 +197,7 @@ pub fn edit(
         ),
         read: Counted::default(),
     };
-    // Options that contradict each other are told before a file is made.
+    // Contradictory options are reported before a file is created.
     let first_type =
         sources.first().and_then(|source| Some(source.reader.interfaces().first()?.link_type.0));
     run.editor(first_type.unwrap_or(LinkType::ETHERNET.0))?;
@@ -209,14 +209,14 @@ pub fn edit(
     let (stopped, mut edited) = passed
         .and_then(|stopped| Ok((stopped, run.finish()?)))
         .inspect_err(|_| run.sink.discard())?;
-    edited.inputs = sources.into_iter().map(|source| source.told).collect();
+    edited.inputs = sources.into_iter().map(|source| source.input).collect();
     edited.stopped = stopped;
     edited.elapsed_s = began.elapsed().as_secs_f64();
     Ok(edited)
 }
 
-/// What may be done to write `out`. What is written is about as large as `all_octets`, those that
-/// are read, unless packets are left out or shortened.
+/// Permission to write `out`. The output is about as large as `all_octets`, the size of the input,
+/// unless packets are dropped or shortened.
 fn fitting(out: &Path, settings: &Settings, all_octets: Option<u64>) -> Result<Permit, Error> {
     let (permit, edits) = (settings.permit, &settings.edits);
     if out == Path::new("-") {
@@ -231,7 +231,7 @@ fn fitting(out: &Path, settings: &Settings, all_octets: Option<u64>) -> Result<P
         || edits.snaplen.is_some()
         || edits.truncate.is_some();
     let Some(octets) = all_octets.filter(|_| !less && !permit.fill) else { return Ok(permit) };
-    // A folder that does not exist is reported when the file is made.
+    // A missing folder is reported when the file is created.
     let Ok(Some(space)) = Space::at(out) else { return Ok(permit) };
     if octets > space.free / 2 {
         return Err(Error::Usage(format!(
@@ -245,7 +245,7 @@ fn fitting(out: &Path, settings: &Settings, all_octets: Option<u64>) -> Result<P
     Ok(Permit { fill: true, ..permit })
 }
 
-/// One file after the other. True: it was stopped.
+/// Reads one file after the other. Returns whether it was stopped.
 fn chain(
     sources: &mut [Source],
     run: &mut Run<'_>,
@@ -270,8 +270,8 @@ fn chain(
     Ok(false)
 }
 
-/// Always the earliest packet of all files; of equal ones that of the file named first. True: it
-/// was stopped.
+/// Always writes the earliest packet of all files; among equal times, the file named first is
+/// first. Returns whether it was stopped.
 fn merge(
     sources: &mut [Source],
     run: &mut Run<'_>,
@@ -306,7 +306,7 @@ fn fault_of(error: &CaptureError) -> FileFault {
     FileFault { offset: error.offset, text: error.fault.to_string() }
 }
 
-/// Which file it is, whatever it is called.
+/// Identity of a file, independent of its name.
 type Id = (u64, u64);
 
 fn id_of(metadata: &std::fs::Metadata) -> Id {
@@ -314,18 +314,18 @@ fn id_of(metadata: &std::fs::Metadata) -> Id {
     (metadata.dev(), metadata.ino())
 }
 
-/// A capture that is read.
+/// An input.
 struct Source {
     reader: CaptureReader<Box<dyn Read>>,
-    told: Input,
+    input: Input,
     id: Option<Id>,
-    /// Of a file that is not compressed.
+    /// Size of an uncompressed file.
     octets: Option<u64>,
-    /// Interfaces that what is written knows of.
+    /// Number of interfaces described in the output.
     described: usize,
 }
 
-/// A packet that waits for its time.
+/// A packet that waits for its turn by time.
 #[derive(Default)]
 struct Held {
     time_ns: u64,
@@ -340,7 +340,7 @@ struct Held {
     data: Vec<u8>,
 }
 
-/// Where a packet comes from, and what it has become.
+/// Source of a packet, and its new link type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct From {
     source: usize,
@@ -348,9 +348,9 @@ struct From {
     link_type: u16,
 }
 
-/// What is kept of a packet except for its octets and its time.
+/// Attributes of a packet that are written with its octets and time.
 struct Kept<'a> {
-    /// False: it had no time, and that of the packet before was taken.
+    /// False: it had no time, and got that of the preceding packet.
     timed: bool,
     notes: PacketNotes<'a>,
 }
@@ -377,7 +377,7 @@ impl Source {
             .map(std::fs::Metadata::len);
         Ok(Self {
             reader,
-            told: Input { path: name, ..Input::default() },
+            input: Input { path: name, ..Input::default() },
             id: metadata.as_ref().map(id_of),
             octets,
             described: 0,
@@ -394,7 +394,7 @@ impl Source {
         Ok(())
     }
 
-    /// Tells what the capture says of interfaces that were not known before.
+    /// Copies the descriptions of interfaces that are new.
     fn describe(&mut self, number: usize, sink: &mut Sink) {
         let interfaces = self.reader.interfaces();
         for (index, interface) in interfaces.iter().enumerate().skip(self.described) {
@@ -403,7 +403,7 @@ impl Source {
         self.described = interfaces.len();
     }
 
-    /// False at the end, and at a fault.
+    /// Reads the next packet. Returns false at the end, and at a fault.
     fn next_into(&mut self, held: &mut Held) -> bool {
         match self.reader.next() {
             Ok(Some(packet)) => {
@@ -415,12 +415,12 @@ impl Source {
                 held.direction = packet.options.direction();
                 held.dropped = packet.options.dropped().unwrap_or(0);
                 held.comment = packet.options.comments().next().map(Into::into);
-                self.told.packets += 1;
+                self.input.packets += 1;
                 true
             }
             Ok(None) => false,
             Err(error) => {
-                self.told.fault = Some(fault_of(&error));
+                self.input.fault = Some(fault_of(&error));
                 false
             }
         }
@@ -441,11 +441,11 @@ struct Counted {
     octets: u64,
 }
 
-/// What is between reading and writing.
+/// State between reading and writing.
 struct Run<'a> {
     edits: &'a Edits,
     cache: Option<Cache>,
-    /// By link type of what is read.
+    /// By link type of the input.
     editors: Vec<(u16, Editor)>,
     origin_ns: Option<u64>,
     sink: Sink,
@@ -491,7 +491,7 @@ impl Run<'_> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// The place of the editor of a link type.
+    /// Index of the editor for a link type.
     fn editor(&mut self, link_type: u16) -> Result<usize, Error> {
         if let Some(index) = self.editors.iter().position(|(known, _)| *known == link_type) {
             if let Some(origin_ns) = self.origin_ns {
@@ -508,7 +508,7 @@ impl Run<'_> {
         Ok(self.editors.len() - 1)
     }
 
-    /// No packet that follows is wanted, or can be written.
+    /// Whether no further packet is selected, or can be written.
     fn is_over(&self) -> bool {
         self.sink.full.is_some()
             || self
@@ -545,7 +545,7 @@ impl Run<'_> {
     }
 }
 
-/// What the files that are written look like.
+/// Format of the output files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Pcapng,
@@ -553,7 +553,7 @@ enum Format {
 }
 
 impl Format {
-    /// By the name's end; a name that says nothing gets what the first file is.
+    /// By the name's suffix; without a known one, the first input's format.
     fn of(out: &Path, sources: &[Source], settings: &Settings) -> Result<Self, Error> {
         let first = sources.first().map_or("pcap", |source| source.reader.format());
         let end = out.extension().map(|end| end.to_string_lossy().to_ascii_lowercase());
@@ -571,7 +571,7 @@ impl Format {
         if format == "pcapng" {
             return Ok(Self::Pcapng);
         }
-        // As old as what was read, where no time can become finer by it.
+        // As coarse as the input if finer time stamps would add nothing.
         let coarse = |source: &Source| {
             source.reader.format() == "pcap" && source.reader.interfaces().iter().all(is_coarse)
         };
@@ -585,7 +585,7 @@ fn is_coarse(interface: &Interface) -> bool {
     interface.resolution.0 <= 6
 }
 
-/// Files that are written.
+/// Output files.
 struct Sink {
     out: PathBuf,
     format: Format,
@@ -596,10 +596,10 @@ struct Sink {
     /// Why nothing more is written.
     full: Option<String>,
     files: Vec<OutFile>,
-    /// Numbers of those that are open, the one used last at the end.
+    /// Numbers of open files, the most recently used last.
     open: VecDeque<usize>,
     current: usize,
-    /// When the current one began.
+    /// Start time of the current file.
     began_ns: Option<u64>,
     flows: FlowTable<u32>,
     interfaces: Vec<((usize, u32), InterfaceFormat)>,
@@ -610,9 +610,9 @@ struct Sink {
 struct OutFile {
     path: PathBuf,
     write: Option<BufWriter<Box<dyn Write>>>,
-    /// Of a pcap; `None` before its first packet.
+    /// For a pcap; `None` before its first packet.
     link_type: Option<u16>,
-    /// Of a pcapng: those that are described.
+    /// For a pcapng: the described interfaces.
     interfaces: Vec<From>,
     packets: u64,
 }
@@ -644,7 +644,7 @@ impl Sink {
         }
     }
 
-    /// Keeps what a capture says of an interface, for a pcapng that is written.
+    /// Stores an interface's description, for a pcapng output.
     fn describe(&mut self, source: usize, index: u32, interface: &Interface) {
         let format = InterfaceFormat {
             name: interface.name.clone(),
@@ -667,8 +667,8 @@ impl Sink {
         meta: &Meta,
         kept: &Kept<'_>,
     ) -> Result<(), Error> {
-        // Before anything of the record is written: the file ends with a whole one.
-        let len = octets.len() as u64 + MOST_AROUND;
+        // Checked before any part of the record is written, so that the file ends with a whole one.
+        let len = octets.len() as u64 + MAX_AROUND;
         if let Err(full) = self.room.take_where(len, || Space::at(&self.out)) {
             self.full.get_or_insert(format!("cannot write {}: {full}", self.out.display()));
             return Ok(());
@@ -714,10 +714,10 @@ impl Sink {
                         format.write_description(write).map(|()| file.interfaces.len() - 1)
                     }
                 };
-                // What is written of an interface is the same for all: whole packets.
+                // The same for all interfaces: whole packets.
                 let format = InterfaceFormat { snaplen: 0, ..InterfaceFormat::default() };
-                // A block without a time has no length of what was captured either, and belongs to
-                // the first interface.
+                // A block without a time also lacks a captured length, and belongs to the first
+                // interface.
                 let is_simple = |index: usize| {
                     !kept.timed && index == 0 && octets.len() == meta.wire_len as usize
                 };
@@ -741,7 +741,7 @@ impl Sink {
         Ok(())
     }
 
-    /// The number of the file that a packet goes to.
+    /// Number of the file for a packet.
     fn file_of(&mut self, link_type: u16, octets: &[u8], meta: &Meta) -> Result<usize, Error> {
         match self.split {
             Some(Split::Count(count))
@@ -774,7 +774,7 @@ impl Sink {
         Ok(self.current)
     }
 
-    /// Opens the file, if it is not.
+    /// Opens the file if necessary.
     fn ready(&mut self, number: usize, link_type: u16) -> Result<(), Error> {
         while self.files.len() <= number {
             let path = self.path(self.files.len());
@@ -837,7 +837,7 @@ impl Sink {
         Ok(())
     }
 
-    /// `OUT-00001.pcap` ... where there are several.
+    /// `OUT-00001.pcap` ... if there are several.
     fn path(&self, number: usize) -> PathBuf {
         if self.split.is_none() {
             return self.out.clone();
@@ -864,21 +864,21 @@ impl Sink {
         }
     }
 
-    /// Removes what was written: after an error it is no capture of what was asked for. What is no
-    /// file, or is not this call's, stays.
+    /// Removes the output: after an error it does not correspond to the request. Anything that is
+    /// not a file, or existed before, stays.
     fn discard(&self) {
         for file in self.files.iter().filter(|file| file.link_type.is_some()) {
             let written = std::fs::canonicalize(&file.path);
             if let Ok(path) = written.as_deref()
                 && path.is_file()
             {
-                // The error that is reported is the one that led here.
+                // The reported error is the original one.
                 let _ = std::fs::remove_file(path);
             }
         }
     }
 
-    /// A capture without packets is one, too: of `link_type`.
+    /// Without packets, writes an empty capture of `link_type`.
     fn finish(&mut self, link_type: u16) -> Result<Edited, Error> {
         if self.files.is_empty() {
             self.ready(0, link_type)?;
@@ -887,7 +887,7 @@ impl Sink {
             self.close(number)?;
         }
         const SHOWN: usize = 1000;
-        let told = |file: &OutFile| Output {
+        let output = |file: &OutFile| Output {
             path: file.path.display().to_string(),
             packets: file.packets,
         };
@@ -900,7 +900,7 @@ impl Sink {
             ));
         }
         Ok(Edited {
-            outputs: self.files.iter().take(SHOWN).map(told).collect(),
+            outputs: self.files.iter().take(SHOWN).map(output).collect(),
             more_outputs: self.files.len().saturating_sub(SHOWN) as u64,
             packets_written: self.packets,
             octets_written: self.octets,

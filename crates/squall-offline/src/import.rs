@@ -1,4 +1,4 @@
-//! Conversations of captures as templates.
+//! Converts conversations of captures to templates.
 
 use std::{collections::HashMap, fs::File, path::Path};
 
@@ -7,7 +7,7 @@ use squall_apps::{
 };
 use squall_pcap::{CaptureReader, Packet};
 use squall_port_linux::filter;
-use squall_profile::{Arrival, Flows, Pool, Profile, Said, Says, Template};
+use squall_profile::{Arrival, Flows, Pool, Profile, Said, Says, Spacing, Template};
 
 use crate::Error;
 
@@ -15,28 +15,29 @@ use crate::Error;
 ///
 /// # Errors
 /// [`Error::Environment`] for a file that cannot be read, [`Error::Usage`] for one that is no
-/// capture, is damaged, or has more than `options` allow.
+/// capture, is damaged, or exceeds a limit of `options`.
 pub fn conversations(path: &Path, options: &ImportOptions) -> Result<Import, Error> {
     conversations_where(path, None, options)
 }
 
-/// As [`conversations`], of the packets that `expression` takes, in the language of tcpdump.
+/// [`conversations`] for packets that match `expression`, in the language of tcpdump.
 ///
 /// # Errors
-/// As [`conversations`], and [`Error::Usage`] for a filter that says nothing.
+/// As [`conversations`], and [`Error::Usage`] for an invalid filter.
 pub fn conversations_where(
     path: &Path,
     expression: Option<&str>,
     options: &ImportOptions,
 ) -> Result<Import, Error> {
-    let told = |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", path.display()));
+    let usage_error =
+        |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", path.display()));
     let file = File::open(path)
         .map_err(|error| Error::Environment(format!("{}: {error}", path.display())))?;
-    let mut reader = CaptureReader::from_read(file).map_err(|error| told(&error))?;
+    let mut reader = CaptureReader::from_read(file).map_err(|error| usage_error(&error))?;
     let name =
         path.file_stem().map_or_else(|| "flow".into(), |stem| stem.to_string_lossy().into_owned());
     let Some(expression) = expression else {
-        return import(&mut reader, &name, options).map_err(|error| told(&error));
+        return import(&mut reader, &name, options).map_err(|error| usage_error(&error));
     };
     let mut by_link = HashMap::new();
     let mut wrong = None;
@@ -52,12 +53,13 @@ pub fn conversations_where(
             });
         filter.as_ref().is_some_and(|filter| filter.program.run(packet.data, packet.wire_len) > 0)
     };
-    let found = import_where(&mut reader, &name, options, takes).map_err(|error| told(&error))?;
+    let found =
+        import_where(&mut reader, &name, options, takes).map_err(|error| usage_error(&error))?;
     wrong.map_or(Ok(found), Err)
 }
 
-/// A profile with a template for each conversation, `cps` flows a second each, between two ends of
-/// a link in memory.
+/// A profile with a template for each conversation, with `cps` flows per second each, between two
+/// ends of a link in memory.
 pub fn profile(import: &Import, cps: f64) -> Profile {
     let mut flows = Flows { clients: Some(0), servers: Some(1), ..Flows::default() };
     let mut pools = HashMap::new();
@@ -79,9 +81,12 @@ pub fn profile(import: &Import, cps: f64) -> Profile {
             clients,
             servers,
             listen: Some(conversation.server_end.1),
-            udp: conversation.client.transport == Transport::Udp,
-            says: says(conversation),
-            arrival: Arrival::Cps { cps, poisson: false },
+            transport: match conversation.client.transport {
+                Transport::Tcp => squall_profile::Transport::Tcp,
+                Transport::Udp => squall_profile::Transport::Udp,
+            },
+            says: content(conversation),
+            arrival: Arrival::Cps { cps, spacing: Spacing::Constant },
             ..Template::default()
         });
     }
@@ -97,8 +102,8 @@ pub fn profile(import: &Import, cps: f64) -> Profile {
     }
 }
 
-/// The programs as text; messages of both sides have names of their own.
-fn says(conversation: &Imported) -> Says {
+/// The programs as text; messages of the two sides have separate names.
+fn content(conversation: &Imported) -> Says {
     let mut messages = Vec::new();
     let mut lines = |side: &str, program: &Program| -> Vec<Said> {
         for (name, message) in &program.messages {

@@ -1,8 +1,7 @@
-//! What is in captures ([`read`]): the figures of capinfos, protocol shares, lengths, gaps, flows.
+//! Analyzes captures ([`read`]): the figures of capinfos, protocol shares, lengths, gaps, flows.
 //!
-//! Lengths are octets on the wire **without** FCS, as captures hold them and as capinfos and
-//! tcpdump print them: unlike the sizes of a profile and of a run's report. Memory is bounded,
-//! however large the files.
+//! Lengths are octets on the wire **without** FCS, as in captures, capinfos and tcpdump, but unlike
+//! the sizes in profiles and in a run's report. Memory is bounded for files of any size.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,20 +25,20 @@ use crate::Error;
 
 pub use squall_report::info::*;
 
-/// What is to be found out.
+/// Configuration of an analysis.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Only packets that this takes, in the language of tcpdump.
+    /// Include only packets that match, in the language of tcpdump.
     pub filter: Option<String>,
     pub bins: Bins,
     /// Rows in lists of flows, hosts, ports.
     pub top: usize,
-    /// Flows that are told apart at most.
+    /// Limit of flows.
     pub max_flows: usize,
     /// A flow that is idle for longer has ended.
     pub flow_expiry_s: Option<f64>,
     pub checksums: bool,
-    /// Packets that each packet is compared with; 0 for none.
+    /// Number of preceding packets that each packet is compared with; 0 for none.
     pub duplicates: usize,
     /// SHA-256 of each file.
     pub hash: bool,
@@ -60,21 +59,21 @@ impl Default for Settings {
     }
 }
 
-/// How lengths are put together.
+/// Grouping of lengths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Bins {
-    /// Those of RFC 2819: 64, 65 to 127, ... 1024 to 1518 octets with FCS, and longer ones.
+    /// RFC 2819: 64, 65 to 127, ... 1024 to 1518 octets with FCS, and longer ones.
     #[default]
     Rmon,
-    /// Those of Wireshark's packet lengths (`tshark -z plen,tree`).
+    /// Wireshark's packet lengths (`tshark -z plen,tree`).
     Wireshark,
     Width(u32),
-    /// The first octet of each bin but the first, which begins at 0.
+    /// The first octet of each bin except the first, which begins at 0.
     Edges(Vec<u32>),
 }
 
 impl Bins {
-    /// The first octets of all bins but the first.
+    /// The first octets of all bins except the first.
     fn edges(&self, longest: u32) -> Vec<u32> {
         match self {
             Self::Rmon => vec![60, 61, 124, 252, 508, 1020, 1515],
@@ -112,25 +111,25 @@ impl std::str::FromStr for Bins {
     }
 }
 
-/// How far it is: asked for some times a second.
+/// Progress, reported some times per second.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Number of the file, from 0.
     pub file: usize,
-    /// Of this file.
+    /// Octets of this file.
     pub octets: u64,
-    /// Unknown of a pipe.
+    /// Unknown for a pipe.
     pub file_octets: Option<u64>,
     pub packets: u64,
 }
 
-/// Reads captures; `-` is the standard input. `go_on` is asked now and then, and ends the reading
-/// when it says no.
+/// Analyzes captures; `-` is standard input. `go_on` is called now and then, and stops by returning
+/// false.
 ///
-/// A file that is faulty ends there: what was before is in the result, and the fault.
+/// A faulty file ends at the fault: the result has the packets before it, and the fault.
 ///
 /// # Errors
-/// For a filter that says nothing, and a file that cannot be opened.
+/// For an invalid filter, and a file that cannot be opened.
 pub fn read(
     paths: &[PathBuf],
     settings: &Settings,
@@ -138,7 +137,7 @@ pub fn read(
 ) -> Result<Info, Error> {
     let began = Instant::now();
     let mut filters = Filters::new(settings.filter.as_deref())?;
-    // What is not there is said before hours of reading, not after.
+    // Missing files are reported before hours of reading, not after.
     paths.iter().try_for_each(|path| openable(path))?;
     let mut info = Info {
         schema: SCHEMA.into(),
@@ -198,7 +197,7 @@ pub fn read(
 
 fn census_settings(settings: &Settings, files: usize) -> CensusSettings {
     CensusSettings {
-        // The total has a table of its own.
+        // The total has its own table.
         flows: if files > 1 { settings.max_flows / 2 } else { settings.max_flows },
         idle_ns: settings.flow_expiry_s.map(|s| (s * 1e9) as u64),
         checksums: settings.checksums,
@@ -206,7 +205,7 @@ fn census_settings(settings: &Settings, files: usize) -> CensusSettings {
     }
 }
 
-/// Pipes are not opened: that would take what is in them.
+/// Pipes are not opened, because that would consume their data.
 fn openable(path: &Path) -> Result<(), Error> {
     if path == Path::new("-") {
         return Ok(());
@@ -230,7 +229,7 @@ fn openable(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// A filter for each link type that shows up.
+/// A filter for each link type.
 struct Filters {
     expression: Option<String>,
     by_link_type: HashMap<u16, Arc<Filter>>,
@@ -240,7 +239,7 @@ impl Filters {
     fn new(expression: Option<&str>) -> Result<Self, Error> {
         let mut filters =
             Self { expression: expression.map(Into::into), by_link_type: HashMap::new() };
-        // Says at once what is wrong with it; most captures are of Ethernet.
+        // Reports errors at once; most captures are of Ethernet.
         filters.of(1)?;
         Ok(filters)
     }
@@ -256,7 +255,7 @@ impl Filters {
     }
 }
 
-/// A file that is being read.
+/// A file in progress.
 struct Reading<'a, F> {
     number: usize,
     census: Census,
@@ -286,7 +285,7 @@ impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
         Ok(file)
     }
 
-    /// All packets, until the end or a fault.
+    /// Reads all packets, until the end or a fault.
     fn packets<R: Read>(
         &mut self,
         mut reader: CaptureReader<R>,
@@ -296,7 +295,7 @@ impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
         let mut link = (None, Link::Other, None);
         let mut batches = 0u32;
         file.format = Some(reader.format().into());
-        // How far it is in a compressed file is not known.
+        // Progress within a compressed file is unknown.
         let file_octets = file.size_octets.filter(|_| reader.compression().is_none());
         file.compression = reader.compression().map(|by| by.to_string());
         let end = loop {
@@ -358,7 +357,7 @@ impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
     }
 }
 
-/// SHA-256 of a file; a pipe is gone when it was read.
+/// SHA-256 of a file; a pipe cannot be read again.
 fn hash(path: &Path, notes: &mut Vec<String>) -> Option<String> {
     use sha2::{Digest, Sha256};
     if path == Path::new("-") {
@@ -387,9 +386,8 @@ fn traffic(census: &Census, settings: &Settings) -> Traffic {
     traffic_over(census, census.times().duration_ns(), settings)
 }
 
-/// The time that is in at least one of `spans`. Files can be years apart, and times of a run on
-/// virtual time begin in 1970: from the first packet of all to the last would be no duration of
-/// anything.
+/// The time that is in at least one of `spans`. Files can be years apart, and runs on virtual time
+/// begin in 1970, so that the time from the first packet to the last would be meaningless.
 fn covered_ns(mut spans: Vec<(u64, u64)>) -> u64 {
     spans.sort_unstable();
     let mut end = 0;
@@ -511,7 +509,7 @@ fn protocols(census: &Census) -> Vec<ProtocolShare> {
     for (number, found) in census.others() {
         let name = match (*number, ethertype_name(*number)) {
             (0, _) => "unknown".into(),
-            // Without its own header behind it.
+            // Without its own header after it.
             (ethertype::IPV4 | ethertype::IPV6, Some(name)) => format!("{name}, faulty"),
             (_, Some(name)) => name.to_owned(),
             (number, None) => format!("EtherType {number:#06x}"),
@@ -533,7 +531,7 @@ fn protocols(census: &Census) -> Vec<ProtocolShare> {
     all
 }
 
-/// The busiest of TCP and of UDP.
+/// The busiest ports of TCP and of UDP.
 fn ports(census: &Census, top: usize) -> (Vec<PortShare>, Vec<PortShare>) {
     let of = |number: u8| {
         let mut ports: HashMap<u16, Share> = HashMap::new();
@@ -554,7 +552,7 @@ fn ports(census: &Census, top: usize) -> (Vec<PortShare>, Vec<PortShare>) {
     (of(protocol::TCP), of(protocol::UDP))
 }
 
-/// Hosts that are told apart at most.
+/// Limit of hosts.
 const MAX_HOSTS: usize = 1 << 18;
 
 fn hosts(census: &Census, top: usize) -> Vec<HostShare> {
@@ -653,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn files_years_apart_last_as_long_as_each_of_them_and_overlaps_count_once() {
+    fn durations_of_distant_files_add_up_and_overlaps_count_once() {
         const YEAR: u64 = 31_536_000_000_000_000;
         for (spans, expected) in [
             (&[][..], 0),

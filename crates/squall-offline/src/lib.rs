@@ -1,9 +1,8 @@
-//! What needs no run. Paths of captures go in, and out comes what is in them ([`info`]), captures
-//! that are edited, merged or split ([`edit`]), their conversations as templates of a profile
-//! ([`import`]), or a cache of which packet
-//! leaves by which of two ports ([`prep`]); of labels and alerts, a score ([`scoring`]).
+//! Functions without a run: analyze captures ([`info`]); edit, merge or split them ([`edit`]);
+//! convert their conversations to templates of a profile ([`import`]); make a cache of which packet
+//! leaves by which of two ports ([`prep`]); and score alerts against labels ([`scoring`]).
 //!
-//! Memory does not grow with captures. Sends nothing, and knows no plans and no engine.
+//! Memory does not grow with captures. Sends nothing, and has neither plans nor an engine.
 #![forbid(unsafe_code)]
 
 pub mod edit;
@@ -19,22 +18,22 @@ use squall_bpf::classic::Filter;
 use squall_port::ETHERNET;
 use squall_port_linux::filter::{self, FilterError};
 
-/// Takes the frames of captures that `expression` takes, in the language of tcpdump.
+/// Compiles a filter `expression` in the language of tcpdump.
 ///
 /// # Errors
-/// [`Error::Usage`] for an expression that says nothing, [`Error::Environment`] without libpcap.
+/// [`Error::Usage`] for an invalid expression, [`Error::Environment`] without libpcap.
 pub fn compile_filter(expression: &str) -> Result<Arc<Filter>, Error> {
     let filter = filter::compile_file(expression, ETHERNET)?;
     Ok(Arc::new(filter.program.clone()))
 }
 
-/// What can go wrong, and whose turn it is.
+/// Errors, by origin.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The user's: an option or a file is wrong.
+    /// The user: an option or a file is wrong.
     #[error("{0}")]
     Usage(String),
-    /// The machine's: permission, room, a library.
+    /// The system: permissions, space, a library.
     #[error("{0}")]
     Environment(String),
 }

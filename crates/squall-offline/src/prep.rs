@@ -1,4 +1,4 @@
-//! A cache of tcpprep's, made of a capture: which packet leaves by which of two ports.
+//! Makes a tcpprep cache of a capture: which packet leaves by which of two ports.
 
 use std::path::Path;
 
@@ -12,20 +12,20 @@ pub use squall_replay::{cache, split};
 
 use crate::Error;
 
-/// What was made.
+/// A cache, and why it may be incomplete.
 #[derive(Debug)]
 pub struct Prepared {
     pub cache: Cache,
-    /// Why the cache ends with less than the capture: it is damaged there.
+    /// The damage at which the capture, and so the cache, ends.
     pub fault: Option<CaptureError>,
 }
 
-/// Splits the packets of the capture at `path`, which is read twice if the rule needs it; `-` is
-/// the standard input. A packet that is no Ethernet frame and cannot be made one is not to be sent.
+/// Splits the packets of the capture at `path`, which is read twice if the rule requires it; `-` is
+/// standard input. Packets that cannot be Ethernet frames are not sent.
 ///
 /// # Errors
-/// [`Error::Usage`] if the capture cannot be read (again), or does not tell the sides of its hosts,
-/// or for a filter that says nothing.
+/// [`Error::Usage`] if the capture cannot be read (again), or does not determine the sides of its
+/// hosts, or for an invalid filter.
 pub fn prepare(path: &Path, split: &Split, comment: &str) -> Result<Prepared, Error> {
     let mut split = split.clone();
     if let Some(select) = &mut split.select {
@@ -43,7 +43,7 @@ pub fn prepare(path: &Path, split: &Split, comment: &str) -> Result<Prepared, Er
                 input.name
             )));
         }
-        // A fault is told in the second pass.
+        // Faults are reported by the second pass.
         let _ = each(&input, |frame, number| splitter.learn(frame.unwrap_or_default(), number))?;
         splitter.learned().map_err(|error| Error::Usage(format!("{}: {error}", input.name)))?;
     }
@@ -54,8 +54,8 @@ pub fn prepare(path: &Path, split: &Split, comment: &str) -> Result<Prepared, Er
     Ok(Prepared { cache, fault })
 }
 
-/// Shows each packet with its number, as an Ethernet frame, or as none; what ended the capture
-/// before its end.
+/// Passes each packet to `show`, with its number, as an Ethernet frame, or `None` if it is none.
+/// Returns the fault that ended the capture early.
 fn each(
     input: &squall_replay::Input,
     mut show: impl FnMut(Option<&[u8]>, u64),
@@ -79,7 +79,7 @@ fn each(
 }
 
 /// # Errors
-/// [`Error::Usage`] if it is no cache of tcpprep's.
+/// [`Error::Usage`] if it is no cache of tcpprep.
 pub fn read(path: &Path) -> Result<Cache, Error> {
     let octets = squall_profile::read_file(path)
         .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;

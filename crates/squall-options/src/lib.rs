@@ -1,10 +1,10 @@
-//! How a run goes, whatever it sends: the options of a run, declared once.
+//! Options of a run, declared once for all interfaces.
 //!
-//! In goes what a command line, a keyword argument of Python or the JSON of the daemon says; out
-//! comes a [`RunOptions`], which `squall::Session::with` takes. Each field is an option, and its
-//! comment is what `--help`, the OpenAPI document and Python's docstring say of it.
+//! A command line, keyword arguments of Python or the JSON of the daemon become a [`RunOptions`],
+//! which `squall::Session::with` takes. Each field is an option, and its comment is the text of
+//! `--help`, the OpenAPI document and Python's docstring.
 //!
-//! Knows quantities and their text forms; no profile, no port, no file.
+//! Depends on quantities and their text forms, but not on profiles, ports or files.
 //!
 //! ```
 //! use squall_options::{RunOptions, Time};
@@ -23,7 +23,10 @@ mod values;
 use std::{fmt, path::PathBuf};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeOwned, Error as _},
+};
 use serde_json::{Map, Value};
 
 pub use multiplier::Multiplier;
@@ -85,8 +88,8 @@ pub struct RunOptions {
     pub filter: Option<String>,
     /// Measure each received flow separately
     #[cfg_attr(feature = "clap", arg(long, value_name = "BOOL", num_args = 0..=1,
-        require_equals = true, default_missing_value = "true", hide_possible_values = true))]
-    pub received_flows: Option<bool>,
+        require_equals = true, default_missing_value = "true", value_parser = ReceivedFlows::of))]
+    pub received_flows: Option<ReceivedFlows>,
     /// Add a hash of all frames to the report; their order does not change it
     #[cfg_attr(feature = "clap", arg(long, value_name = "BOOL", num_args = 0..=1,
         require_equals = true, default_missing_value = "true", hide_possible_values = true))]
@@ -111,39 +114,143 @@ pub struct RunOptions {
     pub labels: Option<PathBuf>,
 }
 
-/// Options of the capture of a run's received frames.
+/// Whether received flows are measured, or how.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum ReceivedFlows {
+    Measured(bool),
+    By(FlowOptions),
+}
+
+/// Options of the measurement of received flows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FlowOptions {
+    /// Measure separately by flow (addresses, protocol and ports), by source (source address), or
+    /// none (only the total) [default: flow]
+    pub by: Option<String>,
+    /// Measure at most this many flows in each receive queue; further ones are counted as one
+    /// [default: 10000]
+    pub limit: Option<u64>,
+    /// Read sequence numbers of this kind, from the first packet on: squall, mgen, crude, trex,
+    /// iperf3, rtp or none; auto detects the kind first [default: auto]
+    pub sequence: Option<String>,
+    /// Measure peak rates over intervals of this length [default: 100ms]
+    pub interval: Option<Time>,
+    /// Take frames that are at most this far apart as a burst [default: 10us]
+    pub burst_gap: Option<Time>,
+}
+
+/// Options of a capture of received frames: of a run, or of `squall capture`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(deny_unknown_fields, default)]
 pub struct CaptureOptions {
     /// File to write [default: capture-TIME.pcapng]
+    // Commands name it differently.
+    #[cfg_attr(feature = "clap", arg(skip))]
     pub file: Option<PathBuf>,
     /// Keep at most this many octets of each packet [default: 262144]
+    #[cfg_attr(feature = "clap", arg(short, long, value_name = "OCTETS",
+        value_parser = values::snaplen))]
     pub snaplen: Option<u32>,
-    /// Stop after this many packets
-    pub packets: Option<u64>,
-    /// Stop before the files have more bytes than this
-    pub octets: Option<u64>,
-    /// Start a new file before one has more bytes than this
-    pub rotate_octets: Option<u64>,
-    /// Start a new file after this many seconds, by the time of the packets
-    pub rotate_s: Option<f64>,
-    /// Start a new file after this many packets
-    pub rotate_packets: Option<u64>,
-    /// Keep only this many files, the newest
-    pub ring: Option<u32>,
-    /// Compress on the fly: zstd, gzip:6, lz4
-    pub compress: Option<String>,
-    /// Format of the file: pcapng, pcap (nanoseconds) or pcap-us (microseconds) [default: by its
-    /// name]
+    /// Stop after N packets: 1000, 1M
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            short = 'c',
+            long = "count",
+            visible_short_alias = 'n',
+            value_name = "N",
+            help_heading = "End"
+        )
+    )]
+    pub packets: Option<Count>,
+    /// Stop before all files together have more bytes than this: 100MB
+    #[cfg_attr(feature = "clap", arg(long = "size", value_name = "SIZE", help_heading = "End"))]
+    pub octets: Option<Octets>,
+    /// Stop when N files are full
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "End"))]
+    pub files: Option<Count>,
+    /// Write files of this format: pcapng, pcap (nanoseconds) or pcap-us (microseconds) [default:
+    /// by the name of the file]
+    #[cfg_attr(feature = "clap", arg(short = 'F', long, value_name = "FORMAT",
+        hide_possible_values = true, value_parser = ["pcapng", "pcap", "pcap-us"],
+        help_heading = "Files"))]
     pub format: Option<String>,
-    /// Size in bytes of the buffer between the wire and the file [default: 64 MiB]
-    pub buffer: Option<u64>,
-    /// Packets to lose when the buffer is full: drop-newest, drop-oldest or truncate:OCTETS
-    /// [default: drop-newest]
+    /// Compress while capturing: zstd, gz, lz4, with a level: zstd:3, gz:6 [default: by the name of
+    /// the file, at the fastest level]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "METHOD[:LEVEL]", help_heading = "Files"))]
+    pub compress: Option<String>,
+    /// Start a new file before one has more bytes than this: 1GB
+    #[cfg_attr(
+        feature = "clap",
+        arg(short = 'C', long = "rotate-size", value_name = "SIZE", help_heading = "Files")
+    )]
+    pub rotate_octets: Option<Octets>,
+    /// Start a new file each time this time has passed, by the time of the packets: 60s, 1h
+    #[cfg_attr(
+        feature = "clap",
+        arg(short = 'G', long = "rotate-time", value_name = "TIME", help_heading = "Files")
+    )]
+    pub rotate_s: Option<Time>,
+    /// Start a new file after N packets
+    #[cfg_attr(
+        feature = "clap",
+        arg(long = "rotate-count", value_name = "N", help_heading = "Files")
+    )]
+    pub rotate_packets: Option<Count>,
+    /// Keep only the N newest files
+    #[cfg_attr(feature = "clap", arg(short = 'W', long = "ring-files", value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Files"))]
+    pub ring: Option<u32>,
+    /// Write packets to the file as soon as they come, not up to 100 ms later [default: false]
+    #[cfg_attr(feature = "clap", arg(short = 'U', long = "packet-buffered", value_name = "BOOL",
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        hide_possible_values = true, help_heading = "Files"))]
+    pub flush: Option<bool>,
+    /// Size of the buffer between the wire and the file [default: 64 MiB]
+    #[cfg_attr(
+        feature = "clap",
+        arg(short = 'B', long, value_name = "SIZE", help_heading = "Memory")
+    )]
+    pub buffer: Option<Octets>,
+    /// When the buffer is full because the file is slower than the wire: drop-newest (lose new
+    /// packets), drop-oldest (lose the packets that have waited longest), truncate[:OCTETS] (from
+    /// half full on, keep 128 octets of each packet), wait (leave the loss to the port) [default:
+    /// drop-newest]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "POLICY", help_heading = "Memory"))]
     pub on_full: Option<String>,
+    /// GSO frames (several frames that the kernel or the NIC has joined): cut them into the frames
+    /// of the wire, or keep them [default: cut]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "cut|keep", value_parser = ["cut", "keep"],
+        hide_possible_values = true))]
+    pub gso_frames: Option<String>,
+    /// Write nothing until a trigger comes, then start this long before it, as far as the buffer
+    /// reaches back
+    #[cfg_attr(feature = "clap", arg(long, value_name = "TIME", help_heading = "Memory"))]
+    pub pre_trigger: Option<Time>,
+    /// Use the first packet that matches this expression (tcpdump's language) as the trigger
+    /// [default: the signal USR1]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "EXPR", requires = "pre_trigger", help_heading = "Memory")
+    )]
+    pub trigger: Option<String>,
+    /// Stop this long after the trigger
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "TIME", requires = "pre_trigger", help_heading = "Memory")
+    )]
+    pub post_trigger: Option<Time>,
+    /// Also show each packet in a line on standard output, which begins with a time: clock, date,
+    /// epoch, relative, delta or none; without a file, only show it
+    // The command has two options for it, as tcpdump has.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub print: Option<String>,
 }
 
-/// What is wrong with options.
+/// An error in options.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mistake {
     /// There is no such option.
@@ -154,7 +261,7 @@ pub enum Mistake {
 
 impl RunOptions {
     /// # Errors
-    /// An option that there is not, with the nearest name, and a value that none can have.
+    /// An unknown option, with the nearest name, or an invalid value.
     pub fn from_json(text: &str) -> Result<Self, Mistake> {
         let wrong = |error: serde_json::Error| Mistake::Wrong(error.to_string());
         Self::from_table(serde_json::from_str(text).map_err(wrong)?)
@@ -165,25 +272,12 @@ impl RunOptions {
     /// # Errors
     /// The same.
     pub fn from_table(table: Map<String, Value>) -> Result<Self, Mistake> {
-        let known = Self::names();
-        for (name, value) in &table {
-            if !known.contains(name) {
-                let hint = squall_units::suggest(name, known.iter().map(String::as_str));
-                return Err(Mistake::Unknown { name: name.clone(), hint });
-            }
-            // One by one, so that a message can name the option.
-            let one = Map::from_iter([(name.clone(), value.clone())]);
-            if let Err(error) = serde_json::from_value::<Self>(Value::Object(one)) {
-                return Err(Mistake::Wrong(format!("{name} = {value}: {error}")));
-            }
-        }
-        let options: Self = serde_json::from_value(Value::Object(table))
-            .map_err(|error| Mistake::Wrong(error.to_string()))?;
+        let options: Self = one_by_one(table)?;
         options.check().map_err(Mistake::Wrong)?;
         Ok(options)
     }
 
-    /// What is said, and of the rest what `below` says.
+    /// The set options, and `below`'s for the rest.
     ///
     /// ```
     /// use squall_options::RunOptions;
@@ -196,11 +290,11 @@ impl RunOptions {
     pub fn over(self, below: &Self) -> Self {
         let mut table = below.to_table();
         table.extend(self.to_table());
-        // Each of them was an option's value before.
+        // Each value was an option's before, so it is valid.
         serde_json::from_value(Value::Object(table)).unwrap_or(self)
     }
 
-    /// What is said, as [`RunOptions::from_table`] reads it.
+    /// The set options, in the form that [`RunOptions::from_table`] reads.
     pub fn to_table(&self) -> Map<String, Value> {
         match serde_json::to_value(self).map(without_nulls) {
             Ok(Value::Object(table)) => table,
@@ -210,14 +304,11 @@ impl RunOptions {
 
     /// All options, in the order of their declaration.
     pub fn names() -> Vec<String> {
-        let Ok(Value::Object(all)) = serde_json::to_value(Self::default()) else {
-            unreachable!("a struct is an object of JSON")
-        };
-        all.into_iter().map(|(name, _)| name).collect()
+        names::<Self>()
     }
 
     /// # Errors
-    /// As text: a value that no run can have.
+    /// As text: an invalid value.
     pub fn check(&self) -> Result<(), String> {
         if self.duration.is_some_and(|time| time == Time::default()) {
             return Err("duration = 0: expected a time above 0, such as 100ms or 10s".into());
@@ -232,6 +323,26 @@ impl RunOptions {
     }
 }
 
+impl ReceivedFlows {
+    /// As on the command line.
+    ///
+    /// # Errors
+    /// Neither `true` nor `false`.
+    pub fn of(text: &str) -> Result<Self, String> {
+        text.parse().map(Self::Measured).map_err(|_| "expected true or false".into())
+    }
+}
+
+impl<'de> Deserialize<'de> for ReceivedFlows {
+    /// As `#[serde(untagged)]`, but a mistake in the table is named.
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match Value::deserialize(from)? {
+            Value::Bool(measured) => Ok(Self::Measured(measured)),
+            table => serde_json::from_value(table).map(Self::By).map_err(D::Error::custom),
+        }
+    }
+}
+
 impl CaptureOptions {
     /// To `file`.
     ///
@@ -242,12 +353,53 @@ impl CaptureOptions {
     }
 }
 
-/// For a field of others: `#[serde(deserialize_with = "squall_options::read")]`.
+/// All options of a kind, in the order of their declaration.
+fn names<T: Default + Serialize>() -> Vec<String> {
+    let Ok(Value::Object(all)) = serde_json::to_value(T::default()) else {
+        unreachable!("a struct is an object of JSON")
+    };
+    all.into_iter().map(|(name, _)| name).collect()
+}
+
+/// Reads options so that a message can name the option, or the nearest one.
+fn one_by_one<T>(table: Map<String, Value>) -> Result<T, Mistake>
+where
+    T: Default + Serialize + DeserializeOwned,
+{
+    let known = names::<T>();
+    for (name, value) in &table {
+        if !known.contains(name) {
+            let hint = squall_units::suggest(name, known.iter().map(String::as_str));
+            return Err(Mistake::Unknown { name: name.clone(), hint });
+        }
+        let one = Map::from_iter([(name.clone(), value.clone())]);
+        if let Err(error) = serde_json::from_value::<T>(Value::Object(one)) {
+            return Err(Mistake::Wrong(format!("{name} = {value}: {error}")));
+        }
+    }
+    serde_json::from_value(Value::Object(table)).map_err(|error| Mistake::Wrong(error.to_string()))
+}
+
+/// For fields of other crates' types: `#[serde(deserialize_with = "squall_options::read")]`.
 ///
 /// # Errors
 /// As [`RunOptions::from_table`].
 pub fn read<'de, D: Deserializer<'de>>(from: D) -> Result<RunOptions, D::Error> {
     RunOptions::from_table(Map::deserialize(from)?).map_err(D::Error::custom)
+}
+
+/// For the options of a capture next to other keys of an object: with this, and `flatten`, all keys
+/// that the object itself does not know are options of the capture, or an error. (serde has no
+/// `deny_unknown_fields` for both halves of such an object.)
+///
+/// # Errors
+/// As [`RunOptions::from_table`].
+pub fn read_capture<'de, D: Deserializer<'de>>(from: D) -> Result<CaptureOptions, D::Error> {
+    one_by_one(Map::deserialize(from)?).map_err(|mistake| match mistake {
+        // The nearest name may be one of the object's own.
+        Mistake::Unknown { name, .. } => D::Error::custom(format!("there is no option {name:?}")),
+        wrong @ Mistake::Wrong(_) => D::Error::custom(wrong),
+    })
 }
 
 /// The JSON schema of [`RunOptions`], with definitions, or (`inline`) in one piece.
@@ -262,8 +414,8 @@ pub fn schema(inline: bool) -> Value {
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(table) => {
-            let said = table.into_iter().filter(|(_, value)| !value.is_null());
-            Value::Object(said.map(|(name, value)| (name, without_nulls(value))).collect())
+            let entries = table.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(entries.map(|(name, value)| (name, without_nulls(value))).collect())
         }
         other => other,
     }
@@ -278,8 +430,8 @@ enum OneOrMore {
 }
 
 fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
-    let said = Option::<OneOrMore>::deserialize(from)?;
-    Ok(said.map(|said| match said {
+    let list = Option::<OneOrMore>::deserialize(from)?;
+    Ok(list.map(|list| match list {
         OneOrMore::One(text) => vec![text],
         OneOrMore::More(texts) => texts,
     }))
@@ -288,7 +440,7 @@ fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>
 /// The name of a file, or options.
 #[derive(JsonSchema)]
 #[serde(untagged)]
-#[allow(dead_code)]
+#[allow(dead_code, clippy::large_enum_variant, reason = "a schema, never a value")]
 enum FileOrOptions {
     File(String),
     Options(CaptureOptions),
@@ -298,7 +450,8 @@ fn file_or_options<'de, D: Deserializer<'de>>(from: D) -> Result<Option<CaptureO
     match Value::deserialize(from)? {
         Value::Null => Ok(None),
         Value::String(file) => CaptureOptions::of(&file).map(Some).map_err(D::Error::custom),
-        table => serde_json::from_value(table).map(Some).map_err(D::Error::custom),
+        Value::Object(table) => one_by_one(table).map(Some).map_err(D::Error::custom),
+        other => Err(D::Error::custom(format!("{other}: expected a file or options"))),
     }
 }
 
@@ -318,10 +471,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn options_round_trip() {
         let text = r#"{ "duration": 1.5, "packets": "1M", "octets": "2 kB", "mult": "2.5x", "cores": 2,
             "cpus": [2, 3], "part": "2/3", "seed": 7, "clock": "virtual", "receive": false, "linger": "50 ms",
-            "filter": "udp", "received_flows": true, "fingerprint": true, "gap_bins": [4, 500000],
+            "filter": "udp", "received_flows": { "by": "source", "interval": "50 ms" }, "fingerprint": true, "gap_bins": [4, 500000],
             "capture": "out.pcapng", "force": true, "labels": "truth.csv" }"#;
         let options = RunOptions::from_json(text).unwrap();
         assert_eq!(options.gap_bins, Some(GapBins { bins: 4, width: Time::from_micros(500) }));
@@ -331,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_option_and_what_it_takes() {
+    fn mistakes_name_the_option_and_its_values() {
         for (text, expected) in [
             (r#"{ "lingr": 1 }"#, "did you mean \"linger\"?"),
             (r#"{ "linger": -1 }"#, "linger = -1: "),
@@ -343,6 +496,13 @@ mod tests {
             (r#"{ "cpus": "5-2" }"#, "cpus = \"5-2\": "),
             (r#"{ "gap_bins": [0, 10] }"#, "gap_bins = [0,10]: expected"),
             (r#"{ "capture": { "fil": "x" } }"#, "capture = "),
+            (
+                r#"{ "received_flows": { "bye": "x" } }"#,
+                "unknown field `bye`, expected one of `by`",
+            ),
+            (r#"{ "capture": { "fil": "x" } }"#, "did you mean \"file\"?"),
+            (r#"{ "capture": { "ring": "x" } }"#, "ring = \"x\": "),
+            (r#"{ "capture": 7 }"#, "7: expected a file or options"),
             (r#"{ "part": "4/3" }"#, "part = \"4/3\": "),
             (r#"{ "cores": 0 }"#, "cores = 0: expected 1 to 1024"),
         ] {
@@ -351,16 +511,50 @@ mod tests {
         }
     }
 
+    #[test]
+    fn options_of_a_capture_stand_next_to_other_keys() {
+        #[derive(Debug, Deserialize)]
+        struct New {
+            filter: Option<String>,
+            #[serde(flatten, deserialize_with = "read_capture")]
+            capture: CaptureOptions,
+        }
+
+        let text = r#"{ "filter": "udp", "packets": "1k", "rotate_s": 1.5 }"#;
+        let new: New = serde_json::from_str(text).unwrap();
+        assert_eq!(new.filter.as_deref(), Some("udp"));
+        let rotate_s = Some(Time::from_millis(1500));
+        let expected =
+            CaptureOptions { packets: Some(Count(1000)), rotate_s, ..CaptureOptions::default() };
+        assert_eq!(new.capture, expected);
+        for (text, why) in [
+            (r#"{ "packets": 0 }"#, "packets = 0: expected 1 or more"),
+            (r#"{ "filtr": "udp" }"#, "there is no option \"filtr\""),
+        ] {
+            let error = serde_json::from_str::<New>(text).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
     #[cfg(feature = "clap")]
     #[test]
     fn each_option_is_an_argument_with_the_same_words() {
         use clap::Args as _;
         let command = RunOptions::augment_args(clap::Command::new("run"));
+        let of_captures = CaptureOptions::augment_args(clap::Command::new("capture"));
         let schema = schema(true);
-        for name in RunOptions::names() {
+        let capture = &schema["properties"]["capture"]["anyOf"][1];
+        let of_captures = names::<CaptureOptions>()
+            .into_iter()
+            .filter(|name| name != "file")
+            .map(|name| (&of_captures, &capture["properties"][&name]["description"], name));
+        let of_runs = RunOptions::names()
+            .into_iter()
+            .map(|name| (&command, &schema["properties"][&name]["description"], name));
+        for (command, described, name) in of_runs.chain(of_captures) {
             let argument = command.get_arguments().find(|argument| argument.get_id() == &name);
             let help = argument.and_then(|argument| argument.get_help()).unwrap().to_string();
-            let described = schema["properties"][&name]["description"].as_str().unwrap();
+            let described = described.as_str().unwrap();
             assert_eq!(help, described.split_whitespace().collect::<Vec<_>>().join(" "), "{name}");
         }
     }

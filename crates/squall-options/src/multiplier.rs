@@ -1,20 +1,20 @@
-//! How much of what a profile says.
+//! Scales the rates of a profile.
 
 use std::{fmt, str::FromStr};
 
 use squall_units::Rate;
 
-/// `--mult`: over the whole profile.
+/// `--mult`: applies to the whole profile.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Multiplier {
     /// Every rate times `num / den`.
     Factor { num: u64, den: u64 },
-    /// The streams of each port together come to this.
+    /// The total rate of each port's streams.
     Total(Rate),
 }
 
 impl Multiplier {
-    /// `None`: rates come to a total, whatever the profile says.
+    /// `None`: the total does not depend on the profile's rates.
     pub fn factor(self) -> Option<f64> {
         match self {
             Self::Factor { num, den } => Some(num as f64 / den as f64),
@@ -22,7 +22,7 @@ impl Multiplier {
         }
     }
 
-    /// All of it times `num / den`; `None` when there is no such rate.
+    /// Multiplies by `num / den`; `None` if there is no such rate.
     pub fn times(self, num: u64, den: u64) -> Option<Self> {
         match self {
             Self::Factor { num: n, den: d } => {
@@ -55,8 +55,8 @@ impl FromStr for Multiplier {
         match (decimal(number), text.parse::<Rate>()) {
             (Some((0, _)), _) => Err("a factor of 0 sends nothing; try a factor above 0".into()),
             (Some((num, den)), _) => Ok(Self::Factor { num, den }),
-            // A number in another form (1e3) would be a rate in frames a second, which nobody means
-            // here.
+            // Another form of number (1e3) would be a rate in frames per second, an unlikely
+            // intention.
             _ if number.parse::<f64>().is_ok() => {
                 Err("expected a factor in plain digits (2, 0.5)".into())
             }
@@ -72,7 +72,7 @@ impl FromStr for Multiplier {
 }
 
 impl fmt::Display for Multiplier {
-    /// What was read reads back.
+    /// The text parses back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Factor { num, den: 1 } => num.fmt(f),
@@ -83,7 +83,7 @@ impl fmt::Display for Multiplier {
                         let width = decimals as usize;
                         write!(f, "{}.{:0width$}", num / den, num % den)
                     }
-                    // One that was computed.
+                    // A computed factor.
                     false => (*num as f64 / *den as f64).fmt(f),
                 }
             }
@@ -92,7 +92,7 @@ impl fmt::Display for Multiplier {
     }
 }
 
-/// A plain decimal as it is written, never through floating point.
+/// A plain decimal, never through floating point.
 fn decimal(text: &str) -> Option<(u64, u64)> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let digits = format!("{whole}{decimals}");

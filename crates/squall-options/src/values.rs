@@ -1,4 +1,4 @@
-//! What options are made of: each reads from the text of a command line, and from JSON as that text
+//! Types of options: each is parsed from the text of a command line, and from JSON as the same text
 //! or as plain numbers.
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
@@ -9,10 +9,13 @@ use squall_units::{Division, Nanos, UnitError, parse_count, parse_octets};
 
 use crate::Multiplier;
 
-/// A run has no more workers.
+/// Limit of workers in a run.
 pub(crate) const WORKERS: usize = 1024;
-/// Who waits longer waits for nothing.
+/// Limit of waiting: a longer time is an error.
 pub(crate) const LINGER: Time = Time::from_secs(3600);
+/// The longest packet of a capture, tcpdump's and Wireshark's.
+#[cfg(feature = "clap")]
+const SNAPLEN: u32 = 262_144;
 /// Eight octets each, and as many for each port.
 const GAP_BINS: usize = 1_000_000;
 
@@ -20,7 +23,7 @@ const GAP_BINS: usize = 1_000_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub Nanos);
 
-/// Some of something, at least one: `1000`, `"10k"`.
+/// A number, at least one: `1000`, `"10k"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count(pub u64);
 
@@ -166,7 +169,6 @@ impl GapBins {
 }
 
 /// `2-5,8`: a list of CPUs, in its order.
-///
 /// ```
 /// assert_eq!(squall_options::parse_cpus("2-4,0"), Ok(vec![2, 3, 4, 0]));
 /// assert!(squall_options::parse_cpus("4-2").is_err());
@@ -174,7 +176,7 @@ impl GapBins {
 /// ```
 ///
 /// # Errors
-/// As text: what is no such list, or names a CPU twice.
+/// As text: an invalid list, or a CPU that occurs twice.
 pub fn parse_cpus(text: &str) -> Result<Vec<u32>, String> {
     let wrong =
         |part: &str| format!("{part:?} is not a CPU\n  try a list such as 2, 2-5 or 0,2,4-7");
@@ -206,17 +208,27 @@ pub(crate) fn workers(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("expected 1 to {WORKERS}"))
 }
 
-/// A value of JSON that stands for a text.
+/// `--snaplen`: 0 is all, as in tcpdump.
+#[cfg(feature = "clap")]
+pub(crate) fn snaplen(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(0) => Ok(SNAPLEN),
+        Ok(octets @ 1..=SNAPLEN) => Ok(octets),
+        _ => Err(format!("expected 1 to {SNAPLEN} octets, or 0 for all")),
+    }
+}
+
+/// A JSON value that represents a text.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a number or a string")]
-enum Said {
+enum Literal {
     Integer(u64),
-    // Never with an exponent, which the text forms do not have.
+    // Never with an exponent, which the text forms lack.
     Number(f64),
     Text(String),
 }
 
-impl Said {
+impl Literal {
     fn text(self) -> String {
         match self {
             Self::Integer(number) => number.to_string(),
@@ -236,7 +248,7 @@ macro_rules! number_or_text {
 
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                Said::deserialize(from)?.text().parse().map_err(D::Error::custom)
+                Literal::deserialize(from)?.text().parse().map_err(D::Error::custom)
             }
         }
 
@@ -298,13 +310,13 @@ impl<'de> Deserialize<'de> for Cpus {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged, expecting = "expected a list of CPUs, such as [2, 3] or \"2-3\"")]
-        enum Said {
+        enum Literal {
             List(Vec<u32>),
             Text(String),
         }
-        let text = match Said::deserialize(from)? {
-            Said::List(cpus) => cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(","),
-            Said::Text(text) => text,
+        let text = match Literal::deserialize(from)? {
+            Literal::List(cpus) => cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(","),
+            Literal::Text(text) => text,
         };
         text.parse().map_err(D::Error::custom)
     }
@@ -333,13 +345,13 @@ impl<'de> Deserialize<'de> for GapBins {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged, expecting = "expected [100, 10000] (ns) or \"100:10us\"")]
-        enum Said {
+        enum Literal {
             Pair(usize, u64),
             Text(String),
         }
-        match Said::deserialize(from)? {
-            Said::Pair(bins, width_ns) => Self::new(bins, Time(Nanos(width_ns))),
-            Said::Text(text) => text.parse(),
+        match Literal::deserialize(from)? {
+            Literal::Pair(bins, width_ns) => Self::new(bins, Time(Nanos(width_ns))),
+            Literal::Text(text) => text.parse(),
         }
         .map_err(D::Error::custom)
     }
@@ -367,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_list_of_cpus_is_refused() {
+    fn invalid_lists_of_cpus_are_refused() {
         for text in ["", "a", "1-", "-1", "3-1", "1,,2", "1,1", "0-2,2", "99999"] {
             assert!(parse_cpus(text).is_err(), "{text}");
         }

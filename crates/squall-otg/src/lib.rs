@@ -36,7 +36,7 @@ pub mod replies;
 mod translate;
 
 pub use config::Config;
-pub use controller::{Controller, InProcess, Refusal};
+pub use controller::{Controller, Refusal};
 pub use problems::{Problem, Problems};
 pub use reference::reference;
 pub use translate::{

@@ -1,6 +1,6 @@
 //! From the headers of a flow to octets, and to the bits of them that vary.
 
-use squall_profile::{At, FieldRef, Turn, Vary};
+use squall_profile::{FieldRef, Vary};
 use squall_units::{FCS_LEN, MacAddr};
 use squall_wire::{Frame, LayerAt, checksum};
 
@@ -843,7 +843,7 @@ impl Varying {
                 FieldRef::Offset { offset, octets, mask }
             }
         };
-        Some(Vary { field, op: law.op(), turn: Turn::default(), at: At::default() })
+        Some(Vary { field, op: law.op(), ..Vary::default() })
     }
 }
 

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use squall_otg::{Controller, InProcess};
+use squall_control::driving::InProcess;
+use squall_otg::Controller;
 
 /// Two ports that are each other's ends, and flows from the first to the second.
 fn config(link: &str, flows: &[Value]) -> Value {
@@ -44,7 +45,7 @@ struct Client(Controller);
 
 impl Client {
     fn with(config: &Value) -> Self {
-        let mut otg = Controller::new(Box::new(InProcess));
+        let mut otg = Controller::new(Box::<InProcess>::default());
         let reply = otg.set_config(config).unwrap_or_else(|refusal| panic!("{refusal:?}"));
         assert_eq!(reply, json!({ "warnings": [] }));
         Self(otg)

@@ -1,8 +1,8 @@
-//! Two sides of this crate for those who hold it against others:
+//! Exercises this crate for comparison with other programs:
 //!
-//! `captures write FOLDER` writes captures with all that the writers know, for
-//! tests/interop/captures.py. `captures read FILE` prints each packet, and each fault with what is
-//! skipped behind it.
+//! `captures write FOLDER` writes captures with everything that the writers support, for
+//! tests/interop/captures.py. `captures read FILE` prints each packet, and each fault with the
+//! octets skipped after it.
 
 use std::{error::Error, path::Path, process::ExitCode};
 
@@ -30,7 +30,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Ethernet, IPv4, UDP to port 5001, of `len` octets.
+/// Ethernet, IPv4, UDP to port 5001, with `len` octets.
 fn frame(len: usize) -> Vec<u8> {
     let mut octets = [[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]].concat();
     octets.extend([8, 0, 0x45, 0]);

@@ -1,29 +1,28 @@
-//! Packets some at a time: what looks at every packet of a large file spends more on asking for
-//! them than on reading.
+//! Batches of packets: in a large file, calls for single packets cost more than reading them.
 
 use std::ops::Range;
 
 use crate::{LinkType, Packet, PacketOptions, input::Endian};
 
-/// Packets in one batch at most: their headers stay in the first cache.
+/// Maximum number of packets in a batch: their headers stay in the first-level cache.
 pub const MAX_BATCH: usize = 64;
 
-/// Consecutive packets, lent until the next are asked for.
+/// Consecutive packets, borrowed until the next call.
 #[derive(Clone, Copy)]
 pub struct Batch<'a> {
     pub(crate) window: &'a [u8],
     pub(crate) records: &'a [BatchRecord],
-    /// Number of the first.
+    /// Number of the first packet.
     pub(crate) first: u64,
     pub(crate) endian: Endian,
-    /// Of the only packet that has some.
+    /// Only a batch of one packet has options.
     pub(crate) options: &'a [u8],
     pub(crate) dropped: Option<u16>,
     /// A packet without a time is alone in its batch.
     pub(crate) timed: bool,
 }
 
-/// As [`crate::reader::Record`], as small as can be.
+/// A compact [`crate::reader::Record`].
 #[derive(Clone, Debug)]
 pub struct BatchRecord {
     pub time_ns: u64,

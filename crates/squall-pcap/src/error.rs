@@ -1,19 +1,19 @@
-//! What can be wrong with a capture.
+//! Faults of captures.
 
 use std::{fmt, io, path::PathBuf};
 
 use crate::unpack::{Compression, Damaged};
 
-/// Where a capture is faulty, and why. Every packet before that place was given.
+/// Place and reason of a fault in a capture. Every packet before it was returned.
 #[derive(Debug)]
 pub struct CaptureError {
-    /// The file, where the reader knows it.
+    /// The file, if the reader knows it.
     pub path: Option<PathBuf>,
-    /// Of the record, block or header that is faulty, from the beginning of the file; of what it
-    /// decompresses to, if it is compressed.
+    /// Offset of the faulty record, block or header in the file; in the decompressed data, if it is
+    /// compressed.
     pub offset: u64,
     pub compression: Option<Compression>,
-    /// Given before the fault.
+    /// Packets returned before the fault.
     pub packets: u64,
     pub fault: Fault,
 }
@@ -41,7 +41,7 @@ pub enum Fault {
          the file is damaged here"
     )]
     ByteOrder { found: [u8; 4] },
-    /// `need` octets from the offset on were expected, `have` are there.
+    /// From the offset on, `need` octets were expected and `have` are present.
     #[error(
         "the file ends inside {what}: {need} octets expected, {have} found; it was cut off, or is \
          still being written"
@@ -72,7 +72,7 @@ impl fmt::Display for CaptureError {
             Some(path) => write!(f, "{}: ", path.display())?,
             None => f.write_str("capture: ")?,
         }
-        // An offset says nothing about what concerns the file as a whole.
+        // The offset is meaningless for faults of the file as a whole.
         match self.fault {
             Fault::Open(_)
             | Fault::Empty
@@ -103,7 +103,7 @@ impl std::error::Error for CaptureError {
 }
 
 impl CaptureError {
-    /// Of what is no capture at all.
+    /// For a file that is no capture.
     pub(crate) fn new(fault: Fault) -> Self {
         Self { path: None, offset: 0, compression: None, packets: 0, fault }
     }
@@ -114,7 +114,7 @@ impl Fault {
         Self::Read(error).of_the_data()
     }
 
-    /// That of the compressed data, if it was this that could not be read.
+    /// Converts a failed read of compressed data to its fault.
     pub(crate) fn of_the_data(self) -> Self {
         let Self::Read(error) = &self else { return self };
         match error.get_ref().and_then(|inner| inner.downcast_ref::<Damaged>()) {
@@ -125,7 +125,7 @@ impl Fault {
         }
     }
 
-    /// Nothing can be read behind it.
+    /// Whether nothing after it can be read.
     pub(crate) fn is_of_the_disk(&self) -> bool {
         matches!(self, Self::Open(_) | Self::Read(_) | Self::Compressed { .. })
     }

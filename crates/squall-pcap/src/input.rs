@@ -1,19 +1,19 @@
-//! A window that slides over the octets of a file: packets are lent out of it without a copy.
+//! A sliding window over the octets of a file; packets are borrowed from it without a copy.
 
 use std::{io::Read, ops::Range};
 
 use crate::Fault;
 
-/// Large enough that a read(2) costs little, small enough to stay in L2.
+/// Large enough to amortize read(2), small enough to stay in L2.
 const CHUNK: usize = 256 << 10;
 
 pub struct Input<R> {
     read: R,
     window: Vec<u8>,
-    /// What of the window is read and not yet taken.
+    /// The part of the window that was read and not yet taken.
     start: usize,
     end: usize,
-    /// Of `window[start]`, in the file.
+    /// Offset of `window[start]` in the file.
     offset: u64,
     record: u64,
 }
@@ -23,23 +23,24 @@ impl<R: Read> Input<R> {
         Self { read, window: vec![0; CHUNK], start: 0, end: 0, offset: 0, record: 0 }
     }
 
-    /// Of the next octet to take.
+    /// Offset of the next octet to take.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Whatever is found wrong from here on is wrong with what begins here.
+    /// Starts a record: later faults are reported at its offset.
     #[inline]
     pub fn begin_record(&mut self) {
         self.record = self.offset;
     }
 
-    /// Where the last record began.
+    /// Offset of the current record.
     pub fn record(&self) -> u64 {
         self.record
     }
 
-    /// What is read and not yet taken; at least what was last asked of [`Self::need`].
+    /// The octets that were read and not yet taken; at least as many as [`Self::need`] last asked
+    /// for.
     #[inline]
     pub fn peek(&self) -> &[u8] {
         &self.window[self.start..self.end]
@@ -49,7 +50,7 @@ impl<R: Read> Input<R> {
         Ok(self.fill(1)? == 0)
     }
 
-    /// Makes the next `len` octets of `what` ready to be taken.
+    /// Reads until `len` octets of `what` can be taken.
     #[inline]
     pub fn need(&mut self, len: usize, what: &'static str) -> Result<(), Fault> {
         let have = if self.end - self.start < len { self.fill(len)? } else { len };
@@ -60,8 +61,8 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Takes `len` octets that are ready. The range is good for [`Self::window`] until more is
-    /// needed.
+    /// Takes `len` octets that were read. The range is valid for [`Self::window`] until the next
+    /// read.
     #[inline]
     pub fn take(&mut self, len: usize) -> Range<usize> {
         assert!(len <= self.end - self.start, "only what `need` made ready is taken");
@@ -71,7 +72,7 @@ impl<R: Read> Input<R> {
         start..self.start
     }
 
-    /// Where in the window [`Self::peek`] begins.
+    /// Index in the window at which [`Self::peek`] begins.
     #[inline]
     pub fn window_at(&self) -> usize {
         self.start
@@ -85,12 +86,12 @@ impl<R: Read> Input<R> {
         &self.window[range]
     }
 
-    /// Reads until `len` octets are ready or the file ends; the number that are. The window grows
-    /// with what really comes: a length in a damaged file allocates nothing.
+    /// Reads until `len` octets are present or the file ends. Returns their number. The window
+    /// grows only with octets that arrive, so that a length in a damaged file allocates nothing.
     #[cold]
     fn fill(&mut self, len: usize) -> Result<usize, Fault> {
-        // Only if there is no room behind, and then half of the window at most: in a damaged file
-        // each step of some octets may want to see many, and must not move them all.
+        // Moves data only when there is no room after it, and at most half of the window: in a
+        // damaged file, each step of a few octets may need many, and must not move them all.
         if self.start > 0 && (self.start == self.end || self.window.len() - self.start < len) {
             self.window.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -111,7 +112,7 @@ impl<R: Read> Input<R> {
     }
 }
 
-/// The order of octets in a file's numbers.
+/// Byte order of a file's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endian {
     Little,

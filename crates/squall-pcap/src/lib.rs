@@ -1,12 +1,12 @@
-//! Captures as streams: [`CaptureReader`] takes a pcap or pcapng file (or pipe) and gives one
-//! packet after the other; [`PcapWriter`] and [`PcapngWriter`] take packets and give files.
+//! Captures as streams: [`CaptureReader`] reads the packets of a pcap or pcapng file (or pipe) one
+//! by one; [`PcapWriter`] and [`PcapngWriter`] write files.
 //!
-//! Memory does not grow with the file. Frames never hold the FCS, whatever the file says it holds.
-//! Nothing here knows what is in a packet.
+//! Memory does not grow with the file. Frames never contain the FCS, even if the file does. The
+//! content of packets is not interpreted here.
 //!
-//! Reader and writers are our own rather than a library's: we owe the user the offset and the
-//! reason of each fault, all packets before it, and the speed of the disk, which leaves little for
-//! a library to do.
+//! Reader and writers are part of this project because users need the offset and the reason of each
+//! fault, all packets before it, and the speed of the disk, which leaves little for a library to
+//! do.
 //!
 //! ```
 //! use squall_pcap::{CaptureReader, PcapFormat, PcapWriter};
@@ -47,7 +47,7 @@ pub use writer::{
     Statistics,
 };
 
-/// A packet that was copied out of its capture.
+/// A packet copied from its capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub time_ns: u64,
@@ -59,7 +59,7 @@ pub struct Frame {
 /// Packet `number` (from 1) of a capture: `x.pcap#3` in a profile.
 ///
 /// # Errors
-/// If the file cannot be read up to there, or has fewer packets: the message says how many.
+/// If the file cannot be read up to there, or has fewer packets: the message gives their number.
 pub fn frame_number(path: impl AsRef<Path>, number: u64) -> Result<Frame, CaptureError> {
     let mut reader = CaptureReader::open(path)?;
     while let Some(packet) = reader.next()? {

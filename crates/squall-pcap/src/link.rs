@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What the first octets of a packet are (the tcpdump.org list of link-layer header types).
+/// Type of a packet's first header (the tcpdump.org list of link-layer header types).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkType(pub u16);
 
@@ -19,8 +19,8 @@ impl LinkType {
     pub const IPV6: Self = Self(229);
     pub const LINUX_SLL2: Self = Self(276);
 
-    /// As tcpdump.org names it, without `LINKTYPE_`: "ETHERNET", "LINUX_SLL2"; `None` of one that
-    /// is not in the table.
+    /// The name on tcpdump.org, without `LINKTYPE_`: "ETHERNET", "LINUX_SLL2"; `None` if it is not
+    /// in the table.
     pub fn name(self) -> Option<&'static str> {
         NAMES.binary_search_by_key(&self.0, |&(number, ..)| number).ok().map(|i| NAMES[i].1)
     }
@@ -36,7 +36,7 @@ impl fmt::Display for LinkType {
     }
 }
 
-/// By number. What is captured today, and of what was, the common ones.
+/// By number: current types, and common old ones.
 const NAMES: &[(u16, &str, &str)] = &[
     (0, "NULL", "BSD loopback"),
     (1, "ETHERNET", "Ethernet"),
@@ -46,7 +46,7 @@ const NAMES: &[(u16, &str, &str)] = &[
     (8, "SLIP", "SLIP"),
     (9, "PPP", "PPP"),
     (10, "FDDI", "FDDI"),
-    // As OpenBSD, the BSDs and Windows number it in some captures.
+    // The numbers of OpenBSD, the BSDs and Windows in some captures.
     (12, "RAW", "raw IP"),
     (14, "RAW", "raw IP"),
     (50, "PPP_HDLC", "PPP in HDLC"),

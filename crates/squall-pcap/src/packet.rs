@@ -1,31 +1,32 @@
-//! A packet as a reader gives it.
+//! A packet of a capture.
 
 use std::borrow::Cow;
 
 use crate::{Direction, LinkType, input::Endian, pcapng::options};
 
-/// A packet of a capture, lent until the next is asked for.
+/// A packet of a capture, borrowed until the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Since 1970-01-01 UTC, clamped to what fits (the year 2554). If the file has none, that of the
-    /// packet before, so that the order of the file is one of time; 0 if that has none either.
+    /// Since 1970-01-01 UTC, clamped to the range (up to the year 2554). Without a time in the
+    /// file, that of the preceding packet, so that times follow the file's order; 0 if there is
+    /// none.
     pub time_ns: u64,
-    /// Whether the file has a time for it: pcapng's simple packets have none.
+    /// Whether the file has a time for it: pcapng's simple packet blocks have none.
     pub timed: bool,
-    /// Octets on the wire, without FCS; never less than there are in `data`.
+    /// Octets on the wire, without FCS; at least as many as `data` has.
     pub wire_len: u32,
     pub link_type: LinkType,
-    /// Index in [`CaptureReader::interfaces`](crate::CaptureReader::interfaces): counted through
-    /// all sections of the file.
+    /// Index in [`CaptureReader::interfaces`](crate::CaptureReader::interfaces), counted over all
+    /// sections of the file.
     pub interface: u32,
     /// From 1, as in Wireshark.
     pub number: u64,
-    /// The octets captured, without FCS.
+    /// The captured octets, without FCS.
     pub data: &'a [u8],
     pub options: PacketOptions<'a>,
 }
 
-/// What a pcapng says of a packet beside its octets; a pcap says nothing.
+/// Options of a pcapng packet block; empty for a pcap.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PacketOptions<'a> {
     pub(crate) endian: Endian,
@@ -42,17 +43,17 @@ impl<'a> PacketOptions<'a> {
         }
     }
 
-    /// Direction, kind of reception, length of the FCS, and errors of the link layer (epb_flags).
+    /// Direction, kind of reception, length of the FCS, and link layer errors (epb_flags).
     pub fn flags(&self) -> Option<u32> {
         self.find(2, 4).map(|value| self.endian.u32(value, 0))
     }
 
-    /// Packets lost between this and the one before of the same interface, if they were counted.
+    /// Packets lost on this interface since the preceding one, if counted.
     pub fn dropped(&self) -> Option<u64> {
         self.find(4, 8).map(|value| self.endian.u64(value, 0)).or(self.dropped.map(u64::from))
     }
 
-    /// Of the packet by the one who captured it: the algorithm's number in the first octet
+    /// Hash of the packet by the capturing program: the first octet is the algorithm's number
     /// (epb_hash).
     pub fn hash(&self) -> Option<&'a [u8]> {
         self.find(3, 1)
@@ -62,8 +63,7 @@ impl<'a> PacketOptions<'a> {
         self.iter().filter(|&(code, _)| code == 1).map(|(_, text)| String::from_utf8_lossy(text))
     }
 
-    /// Code and value of each, those that have no method here too; numbers in the octets' order of
-    /// the section.
+    /// Code and value of all options; numbers are in the section's byte order.
     pub fn iter(&self) -> impl Iterator<Item = (u16, &'a [u8])> + use<'a> {
         options(self.endian, self.octets)
     }

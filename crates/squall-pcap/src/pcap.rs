@@ -12,11 +12,11 @@ use crate::{
 
 pub const MAGIC_US: u32 = 0xa1b2_c3d4;
 pub const MAGIC_NS: u32 = 0xa1b2_3c4d;
-/// Alexey Kuznetsov's modified format: 8 more octets (interface, protocol, packet type) in each
-/// record's header.
+/// Alexey Kuznetsov's modified format: each record header has 8 more octets (interface, protocol,
+/// packet type).
 pub const MAGIC_MODIFIED: u32 = 0xa1b2_cd34;
-/// Ixia's lcap, of hardware (nanoseconds) and of software (microseconds): 4 more octets in the
-/// file's header.
+/// Ixia's lcap, from hardware (nanoseconds) and software (microseconds): the file header has 4 more
+/// octets.
 const MAGIC_IXIA_NS: u32 = 0x1c00_01ac;
 const MAGIC_IXIA_US: u32 = 0x1c00_01ab;
 
@@ -32,7 +32,7 @@ pub struct Pcap {
     interface: u32,
 }
 
-/// A record's header, its lengths in their place.
+/// A record's header, with its lengths in the right order.
 struct Header {
     seconds: u32,
     fraction: u32,
@@ -40,17 +40,17 @@ struct Header {
     wire_len: u32,
 }
 
-/// Whether the two lengths of a record stand in the wrong order, as they did before version 2.4.
+/// Whether the two lengths of a record are swapped, as before version 2.4.
 enum Swapped {
     No,
     Yes,
-    /// Version 2.3 was written either way: the captured length is the smaller.
+    /// Version 2.3 was written either way: the captured length is the smaller one.
     Perhaps,
 }
 
 impl Pcap {
-    /// Takes the file header if its magic number is one of ours. `interface` is the index that its
-    /// interface gets.
+    /// Takes the file header if its magic number is known. `interface` is the index for its
+    /// interface.
     pub fn begin<R: Read>(
         input: &mut Input<R>,
         interface: u32,
@@ -67,8 +67,8 @@ impl Pcap {
             return Err(Fault::Version { format: "pcap", major, minor, expected: "2" });
         }
         let snaplen = endian.u32(header, 16);
-        // Above the link type: 4 bits of FCS length in units of 16 bits, and a bit that says they
-        // mean it.
+        // The upper bits have the FCS length in units of 16 bits (4 bits), and a bit that marks it
+        // as valid.
         let network = endian.u32(header, 20);
         let link_type = LinkType(network as u16);
         let ns_per_tick = if matches!(magic, MAGIC_NS | MAGIC_IXIA_NS) { 1 } else { 1_000 };
@@ -110,7 +110,7 @@ impl Pcap {
             if (seconds, fraction, wire_len) == (0, 0, 0) && self.is_hole(input) {
                 return Err(Fault::Hole);
             }
-            // What another file's header looks like, as a record.
+            // Another file's header, parsed as a record.
             if input.need(24, "").is_ok() && is_file_header(input.peek()) {
                 return Err(Fault::Appended);
             }
@@ -135,9 +135,9 @@ impl Pcap {
         )))
     }
 
-    /// As many packets as are whole in `octets`, up to `max`; the octets that they take. `at` is
-    /// where `octets` begin in the window. Ends before whatever is not plain: [`Self::next`] knows
-    /// what to do with it.
+    /// Takes up to `max` complete packets from `octets`. Returns the octets that they occupy. `at`
+    /// is the place of `octets` in the window. Stops before anything special, which [`Self::next`]
+    /// handles.
     pub fn batch(
         &self,
         octets: &[u8],
@@ -191,9 +191,8 @@ impl Pcap {
         at
     }
 
-    /// Whether the zeros that the input begins with are a hole of the file, rather than packets of
-    /// no octets in 1970: they go on for too long, or nothing that can be a packet follows them. A
-    /// hole ends in the midst of a packet.
+    /// Whether zeros at the start of the input are a hole of the file rather than empty packets of
+    /// 1970: they continue for too long, or nothing plausible follows. A hole ends within a packet.
     #[cold]
     fn is_hole<R: Read>(&self, input: &mut Input<R>) -> bool {
         let at_end = input.need(HOLE + REACH, "").is_err();
@@ -219,10 +218,9 @@ impl Pcap {
         Header { seconds: number(0), fraction: number(4), captured, wire_len }
     }
 
-    /// Whether packets can be read from the start of `octets` on: three headers in a row that make
-    /// sense, or as many as there are up to the end. A header has few bits that cannot be anything,
-    /// but three are not in line by chance. Nothing is made of the packets before: what was read
-    /// last may have been the damage.
+    /// Whether packets can be read from the start of `octets`: three plausible headers in a row, or
+    /// as many as there are up to the end. A single header has little redundancy, but three do not
+    /// line up by chance. Earlier packets are ignored, since the last one may have been damaged.
     pub fn begins(&self, octets: &[u8], at_end: bool) -> bool {
         let (mut at, mut last_s) = (0, None::<u32>);
         for records in 0..3 {
@@ -231,8 +229,8 @@ impl Pcap {
             }
             let Some(rest) = octets.get(at..).filter(|rest| rest.len() >= self.record_header)
             else {
-                // The packet before may be cut off here, but not the first; where more may come,
-                // the reach is at an end.
+                // The last packet may be truncated here, but not the first; otherwise the search
+                // distance is exhausted.
                 return records > usize::from(at_end);
             };
             let Header { seconds, fraction, captured, wire_len } = self.header(rest);
@@ -253,10 +251,10 @@ impl Pcap {
     }
 }
 
-/// Zeros as long as that are a hole: a page of memory or a block of a disk.
+/// Zeros of this length are a hole: a page of memory or a block of a disk.
 const HOLE: usize = 4096;
 
-/// Packets that far apart are not of one capture, when it is in doubt.
+/// In doubt, packets this far apart belong to different captures.
 const A_YEAR: u32 = 365 * 86_400;
 
 fn magic(octets: &[u8]) -> Option<(Endian, u32)> {
@@ -267,7 +265,7 @@ fn magic(octets: &[u8]) -> Option<(Endian, u32)> {
     })
 }
 
-/// Whether `octets` begin as a file does, all of it plausible.
+/// Whether `octets` begin with a plausible file header.
 #[cold]
 pub fn is_file_header(octets: &[u8]) -> bool {
     let Some((endian, _)) = octets.get(..24).and_then(magic) else { return false };

@@ -24,8 +24,8 @@ const DECRYPTION_SECRETS: u32 = 10;
 const CUSTOM: u32 = 0xbad;
 const CUSTOM_NOT_COPIED: u32 = 0x4000_0bad;
 
-/// A longer block is damaged: it would hide all that follows. Wireshark's limit, which counts the
-/// packet and not what is said of it.
+/// A longer block is damaged, and would hide everything after it. Wireshark's limit is similar, but
+/// counts the packet without its options.
 const MAX_BLOCK: u32 = 17 << 20;
 const MAX_INTERFACES: usize = 1 << 16;
 
@@ -33,13 +33,13 @@ pub struct Pcapng {
     endian: Endian,
     /// Index in the reader's table of the section's interface 0.
     section: usize,
-    /// Of all interfaces in the reader's table.
+    /// For all interfaces in the reader's table.
     clocks: Vec<Clock>,
-    /// What the section's header says.
+    /// Contents of the section header.
     pub header: Section,
 }
 
-/// How an interface writes its packets.
+/// Time format of an interface.
 #[derive(Clone, Copy)]
 struct Clock {
     unit: Unit,
@@ -50,12 +50,12 @@ struct Clock {
     known: bool,
 }
 
-/// Of the time stamps.
+/// Unit of the time stamps.
 #[derive(Clone, Copy)]
 enum Unit {
-    /// So many ns.
+    /// Nanoseconds per tick.
     Times(u64),
-    /// So many to the ns.
+    /// Ticks per nanosecond.
     Over(u128),
     /// 2^-n s.
     Binary(u8),
@@ -64,13 +64,13 @@ enum Unit {
 /// A block's type and length, both checked.
 struct Block {
     kind: u32,
-    /// The whole, a multiple of 4 and at least 12.
+    /// Total length, a multiple of 4 and at least 12.
     len: u32,
 }
 
 impl Pcapng {
-    /// Takes the first section's header if the file begins with one, behind `known` interfaces of
-    /// other files.
+    /// Takes the first section header if the file begins with one; `known` interfaces belong to
+    /// earlier files.
     pub fn begin<R: Read>(input: &mut Input<R>, known: usize) -> Result<Option<Self>, Fault> {
         if Endian::Big.u32(input.peek(), 0) != SECTION_HEADER {
             return Ok(None);
@@ -93,11 +93,11 @@ impl Pcapng {
                 return Ok(None);
             }
             input.need(8, "a block's header")?;
-            // The type of a section header reads the same from both ends, for its endian is not
-            // known yet.
+            // The type of a section header is a palindrome, because its byte order is not known
+            // yet.
             if Endian::Big.u32(input.peek(), 0) == SECTION_HEADER {
-                // Even of one with a fault: what follows it does not belong to the interfaces
-                // before it.
+                // Even if the header is faulty: the following blocks do not belong to earlier
+                // interfaces.
                 self.section = interfaces.len();
                 let endian = self.endian;
                 self.begin_section(input).inspect_err(|_| self.endian = endian)?;
@@ -122,7 +122,7 @@ impl Pcapng {
                     if let Err(fault) =
                         whole.and_then(|()| self.describe_interface(input, &block, interfaces))
                     {
-                        // Those behind it must not be taken for it.
+                        // Keeps the numbers of later interfaces correct.
                         if interfaces.len() < MAX_INTERFACES {
                             interfaces.push(Interface::default());
                             self.clocks.push(Clock { known: false, ..Clock::default() });
@@ -134,8 +134,7 @@ impl Pcapng {
                     self.whole(input, &block, "interface statistics")?;
                     self.count_drops(input, &block, interfaces)?;
                 }
-                // Name resolution, secrets, journals, custom blocks, and what is invented after
-                // this was written.
+                // Name resolution, secrets, journals, custom blocks, and future types.
                 _ => {
                     self.whole(input, &block, "a block")?;
                     input.take(block.len as usize);
@@ -144,9 +143,9 @@ impl Pcapng {
         }
     }
 
-    /// As many packets as are whole in `octets`, up to `max`; the octets that they take. `at` is
-    /// where `octets` begin in the window. Ends before whatever is not plain: [`Self::next`] knows
-    /// what to do with it.
+    /// Takes up to `max` complete packets from `octets`. Returns the octets that they occupy. `at`
+    /// is the place of `octets` in the window. Stops before anything special, which [`Self::next`]
+    /// handles.
     pub fn batch(
         &self,
         octets: &[u8],
@@ -161,7 +160,7 @@ impl Pcapng {
             let number = |at| self.endian.u32(rest, at);
             let (len, captured) = (number(4), number(20));
             let padded = u64::from(captured).next_multiple_of(4);
-            // Without options, which may hold a length of the FCS.
+            // Without options, which may contain an FCS length.
             if number(0) != ENHANCED_PACKET
                 || u64::from(len) != padded + 32
                 || len as usize > rest.len()
@@ -198,7 +197,7 @@ impl Pcapng {
             _ => return Err(Fault::ByteOrder { found }),
         };
         let (major, minor) = (self.endian.u16(octets, 12), self.endian.u16(octets, 14));
-        // 1.2 was written by some and is as 1.0.
+        // Some programs wrote 1.2 instead of 1.0.
         if major != 1 {
             return Err(Fault::Version { format: "pcapng", major, minor, expected: "1" });
         }
@@ -221,7 +220,7 @@ impl Pcapng {
         Ok(())
     }
 
-    /// The header of the block that begins with `octets`.
+    /// The header of the block at the start of `octets`.
     #[inline]
     fn block(&self, octets: &[u8]) -> Result<Block, Fault> {
         let (kind, len) = (self.endian.u32(octets, 0), self.endian.u32(octets, 4));
@@ -232,7 +231,7 @@ impl Pcapng {
         Ok(Block { kind, len })
     }
 
-    /// Makes the whole block ready, and sees that it ends with its length.
+    /// Reads the whole block, and checks the length at its end.
     #[inline]
     fn whole<R: Read>(
         &self,
@@ -296,7 +295,7 @@ impl Pcapng {
         Ok(())
     }
 
-    /// Two numbers of 32 bits, the high one first in every endian.
+    /// Two 32-bit numbers, the high one first in either byte order.
     #[inline]
     fn time(&self, octets: &[u8], at: usize) -> u64 {
         u64::from(self.endian.u32(octets, at)) << 32 | u64::from(self.endian.u32(octets, at + 4))
@@ -371,7 +370,7 @@ impl Pcapng {
         self.packet(input, block, interfaces, head)
     }
 
-    /// Has no time, no captured length, and always belongs to interface 0.
+    /// Has no time and no captured length, and always belongs to interface 0.
     fn simple_packet<R: Read>(
         &self,
         input: &mut Input<R>,
@@ -395,7 +394,7 @@ impl Pcapng {
         )
     }
 
-    /// Takes the block and gives its packet.
+    /// Takes the block and returns its packet.
     #[inline]
     fn packet<R: Read>(
         &self,
@@ -428,8 +427,7 @@ impl Pcapng {
         if has_options {
             let octets = &input.peek()[(head.at + padded) as usize..block.len as usize - 4];
             for (code, value) in options(self.endian, octets) {
-                // epb_flags and pack_flags: bits 5 to 8 are the FCS length, zero if it is not
-                // known.
+                // epb_flags and pack_flags: bits 5 to 8 are the FCS length, 0 if unknown.
                 if code == 2 && value.len() >= 4 {
                     let len = self.endian.u32(value, 0) >> 5 & 0xf;
                     fcs_len = if len > 0 { len } else { fcs_len };
@@ -457,17 +455,15 @@ impl Pcapng {
         self.endian
     }
 
-    /// The octets of the block that `octets` begin with, if it is whole and both its lengths are
-    /// the same.
+    /// Length of the block at the start of `octets`, if it is complete with equal lengths.
     pub fn whole_block(&self, octets: &[u8]) -> Option<usize> {
         let block = octets.get(..8).and_then(|octets| self.block(octets).ok())?;
         let len = block.len as usize;
         (octets.len() >= len && self.endian.u32(octets, len - 4) == block.len).then_some(len)
     }
 
-    /// Whether blocks can be read from the start of `octets` on: one of a known kind that is whole,
-    /// both its lengths the same, and, if it is a packet's, of an interface that is in the reader's
-    /// table.
+    /// Whether blocks can be read from the start of `octets`: a complete one of a known kind, with
+    /// equal lengths, and, for a packet, with an interface in the reader's table.
     pub fn begins(&self, octets: &[u8], interfaces: &[Interface]) -> bool {
         let Some(len) = self.whole_block(octets) else { return false };
         let number = |at| self.endian.u32(octets, at);
@@ -504,13 +500,13 @@ impl Pcapng {
     }
 }
 
-/// What the packet blocks say, each in its own way.
+/// The fields of the different packet blocks.
 struct Head {
     index: usize,
     ticks: Option<u64>,
     captured: u32,
     wire_len: u32,
-    /// Where in the block the packet is.
+    /// Offset of the packet in the block.
     at: u32,
     /// Packets lost before it, in an obsolete packet block.
     dropped: Option<u16>,
@@ -537,18 +533,18 @@ impl Clock {
 }
 
 impl Unit {
-    /// From `if_tsresol`: the negative power of 10, or of 2 with the highest bit set.
+    /// From `if_tsresol`: a negative power of 10, or of 2 with the highest bit set.
     fn of(resolution: u8) -> Self {
         match resolution {
             n @ 0..=9 => Self::Times(10u64.pow(9 - u32::from(n))),
-            // Beyond 10^-28 s, no 64 bits of ticks are a nanosecond.
+            // Beyond 10^-28 s, 64 bits of ticks are less than a nanosecond.
             n @ 10..=127 => Self::Over(10u128.pow((u32::from(n) - 9).min(20))),
             n => Self::Binary(n & 0x7f),
         }
     }
 }
 
-/// Whether `octets` begin with a whole section header, in either endian.
+/// Whether `octets` begin with a complete section header, in either byte order.
 pub fn is_section_header(octets: &[u8]) -> bool {
     if octets.len() < 28 || Endian::Big.u32(octets, 0) != SECTION_HEADER {
         return false;
@@ -563,12 +559,12 @@ pub fn is_section_header(octets: &[u8]) -> bool {
     whole && endian.u16(octets, 12) == 1
 }
 
-/// Of an option: UTF-8, without the zeros that some put behind it.
+/// Value of a text option: UTF-8, without the trailing zeros of some programs.
 fn text(octets: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(octets).trim_end_matches('\0').into())
 }
 
-/// Code and value of each option; ends at the end mark, or where one does not fit.
+/// Code and value of each option; ends at the end mark, or at an option that does not fit.
 pub fn options(endian: Endian, mut octets: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (code, len) =

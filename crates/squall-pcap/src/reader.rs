@@ -1,4 +1,4 @@
-//! The front of both formats.
+//! Reads both formats.
 
 use std::{fs::File, io::Read, ops::Range, path::Path};
 
@@ -11,22 +11,22 @@ use crate::{
     unpack::Source,
 };
 
-/// A packet may always be that long (libpcap's MAXIMUM_SNAPLEN), whatever snap length the file says
-/// ...
+/// A packet may always have this length (libpcap's MAXIMUM_SNAPLEN), whatever the file's snap
+/// length ...
 const MAX_LEN: u32 = 256 << 10;
-/// ... and never longer than this.
+/// ... and never a larger one.
 pub const MAX_LEN_EVER: u32 = 16 << 20;
 
-/// How far [`CaptureReader::recover`] looks ahead from where a packet may begin. It finds no packet
-/// longer than this.
+/// Search distance of [`CaptureReader::recover`]. It finds no packet longer than this.
 pub const REACH: usize = 1 << 20;
 
-/// Reads pcap (microseconds, nanoseconds, modified, lcap; either endian; versions 2.0 to 2.4) and
-/// pcapng (all packet blocks, several interfaces and sections) from a file or a pipe; as they are,
-/// or compressed with gzip, zstd, lz4, xz or bzip2, even twice. All offsets are those of what a
-/// file decompresses to.
+/// Reads pcap (microseconds, nanoseconds, modified, lcap; either byte order; versions 2.0 to 2.4)
+/// and pcapng (all packet blocks, several interfaces and sections) from a file or a pipe,
+/// uncompressed or compressed with gzip, zstd, lz4, xz or bzip2, even twice. All offsets refer to
+/// the decompressed data.
 ///
-/// After an error [`next`](Self::next) gives no more, unless [`recover`](Self::recover) is called:
+/// After an error, [`next`](Self::next) returns nothing unless [`recover`](Self::recover) is
+/// called:
 ///
 /// ```
 /// # use squall_pcap::{CaptureReader, PcapFormat, PcapWriter};
@@ -55,13 +55,13 @@ pub struct CaptureReader<R: Read = File> {
     format: Format,
     interfaces: Vec<Interface>,
     packets: u64,
-    /// Of the last packet with a time.
+    /// Time of the last packet with a time.
     time_ns: u64,
     path: Option<Box<Path>>,
     ended: bool,
-    /// What it ended with, until that is recovered from.
+    /// The fault that ended reading, until it is recovered from.
     fault: Option<Broken>,
-    /// The input has all that there is.
+    /// The input was read to its end.
     all_read: bool,
     batch: Vec<BatchRecord>,
 }
@@ -69,18 +69,18 @@ pub struct CaptureReader<R: Read = File> {
 enum Broken {
     /// At the start of the input; more may follow.
     Data,
-    /// Nothing can be read behind it.
+    /// Nothing can be read after it.
     Disk,
 }
 
-/// What [`CaptureReader::recover`] skipped.
+/// The part that [`CaptureReader::recover`] skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// Offset of the fault.
     pub from: u64,
-    /// Up to where reading goes on, or to the end.
+    /// Up to where reading continues, or to the end.
     pub octets: u64,
-    /// Whether something was found that can be read.
+    /// Whether anything readable was found.
     pub found: bool,
 }
 
@@ -90,7 +90,7 @@ enum Format {
 }
 
 impl Format {
-    /// Whether a file begins here that this one does not go on with.
+    /// Whether another file begins here, which does not continue this one.
     fn begins_another(&self, octets: &[u8]) -> bool {
         match self {
             Self::Pcap(_) => is_file_header(octets) || is_section_header(octets),
@@ -98,24 +98,24 @@ impl Format {
         }
     }
 
-    /// From where on packets are looked for when `octets` begin with a fault.
-    fn behind_fault(&self, octets: &[u8]) -> usize {
+    /// Where to search for packets when `octets` begin with a fault.
+    fn after_fault(&self, octets: &[u8]) -> usize {
         match self {
             _ if self.begins_another(octets) => 0,
-            // A whole block, however wrong inside, is not searched.
+            // A complete block is skipped as a whole, however wrong its content is.
             Self::Pcapng(pcapng) => pcapng.whole_block(octets).unwrap_or(1),
             Self::Pcap(_) => 1,
         }
     }
 }
 
-/// What a capture says about an interface.
+/// A capture's description of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     pub link_type: LinkType,
-    /// Octets of a packet that were kept at most; 0 is no limit.
+    /// Maximum captured octets of a packet; 0 is no limit.
     pub snaplen: u32,
-    /// Of the time stamps.
+    /// Resolution of the time stamps.
     pub resolution: Resolution,
     pub name: Option<String>,
     pub description: Option<String>,
@@ -126,11 +126,11 @@ pub struct Interface {
     pub comment: Option<String>,
     pub mac: Option<[u8; 6]>,
     pub speed_bps: Option<u64>,
-    /// When the capture began and ended, as last told in the file (pcapng).
+    /// Start and end of the capture, from the last statistics in the file (pcapng).
     pub start_ns: Option<u64>,
     pub end_ns: Option<u64>,
-    /// Packets that the interface received, that its filter accepted and that came to the program,
-    /// as last counted in the file (pcapng).
+    /// Packets received by the interface, accepted by its filter, and delivered to the program,
+    /// from the last statistics in the file (pcapng).
     pub received: Option<u64>,
     pub accepted: Option<u64>,
     pub delivered: Option<u64>,
@@ -269,11 +269,11 @@ impl<R: Read> CaptureReader<R> {
         }
     }
 
-    /// The next packets, at most [`MAX_BATCH`]; none at the end, and after an error. Gives what
-    /// [`next`](Self::next) gives, at a fraction of its cost; both may be called by turns.
+    /// The next packets, at most [`MAX_BATCH`]; none at the end and after an error. Equivalent to
+    /// [`next`](Self::next) at a fraction of its cost; the two may be mixed.
     ///
     /// # Errors
-    /// When there is no packet before the fault.
+    /// If there is no packet before the fault.
     pub fn next_batch(&mut self) -> Result<Batch<'_>, CaptureError> {
         self.batch.clear();
         let (mut options, mut dropped, mut endian, mut timed) = (0..0, None, Endian::Little, true);
@@ -288,7 +288,7 @@ impl<R: Read> CaptureReader<R> {
             self.input.take(taken);
         }
         if self.batch.is_empty() && !self.ended {
-            // Whatever is not plain, or not whole yet.
+            // Anything special, or not yet complete.
             let record = match &mut self.format {
                 Format::Pcap(pcap) => pcap.next(&mut self.input),
                 Format::Pcapng(pcapng) => {
@@ -335,21 +335,20 @@ impl<R: Read> CaptureReader<R> {
             return self.error(fault);
         }
         self.fault = Some(Broken::Data);
-        // The header of a file that was appended to this one may look like any fault.
+        // The header of an appended file may look like any fault.
         let appended = self.format.begins_another(self.input.peek());
         self.error(if appended { Fault::Appended } else { fault })
     }
 
-    /// After an error: goes to where packets can be read again, so that [`next`](Self::next) gives
-    /// them.
+    /// After an error: skips to where packets can be read again, so that [`next`](Self::next)
+    /// returns them.
     ///
-    /// That is where a block of pcapng is whole, of a known kind and with the same length at both
-    /// ends; or where several records of a pcap are in line, each with a length that can be, less
-    /// than a year apart; or where another file begins. Data that was itself a capture and was sent
-    /// over the network may deceive it.
+    /// That is a complete pcapng block of a known kind with equal lengths at both ends; or several
+    /// consecutive pcap records with plausible lengths, less than a year apart; or the start of
+    /// another file. Captured traffic that contains a capture may be mistaken for it.
     ///
-    /// Takes time in proportion to what it skips, and 2 MiB of memory at most. Nothing can be found
-    /// behind a fault of the disk or of compressed data.
+    /// Takes time in proportion to the skipped data, and at most 2 MiB of memory. Nothing is found
+    /// after a fault of the disk or of compressed data.
     pub fn recover(&mut self) -> Skipped {
         let from = self.input.offset();
         let found = match self.fault.take() {
@@ -360,18 +359,18 @@ impl<R: Read> CaptureReader<R> {
         Skipped { from, octets: self.input.offset() - from, found }
     }
 
-    /// Takes all up to where something can be read, or to the end.
+    /// Skips to readable data, or to the end.
     fn find(&mut self) -> bool {
         let mut start = None;
         loop {
-            // Not before what is there is searched: what is read moves what is not yet taken.
+            // The present data is searched before more is read, because reading moves it.
             if self.input.peek().len() <= REACH && !self.all_read {
-                // The end, or a fault of the disk that the next packet will tell.
+                // The end, or a fault of the disk that the next packet will report.
                 self.all_read = self.input.need(2 * REACH, "").is_err();
             }
             let octets = self.input.peek();
             let end = if self.all_read { octets.len() } else { octets.len() - REACH };
-            let from = *start.get_or_insert_with(|| self.format.behind_fault(octets).min(end));
+            let from = *start.get_or_insert_with(|| self.format.after_fault(octets).min(end));
             if let Some(at) = (from..end).find(|&at| self.begins(&octets[at..])) {
                 self.input.take(at);
                 return self.begin_file();
@@ -392,7 +391,7 @@ impl<R: Read> CaptureReader<R> {
             }
     }
 
-    /// If another file begins here, goes on with that.
+    /// Continues with another file if one begins here.
     fn begin_file(&mut self) -> bool {
         if !self.format.begins_another(self.input.peek()) {
             return true;
@@ -407,22 +406,22 @@ impl<R: Read> CaptureReader<R> {
         }
     }
 
-    /// Those described so far; a pcap has one.
+    /// The interfaces described so far; a pcap has one.
     pub fn interfaces(&self) -> &[Interface] {
         &self.interfaces
     }
 
-    /// Packets given so far.
+    /// Packets returned so far.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Octets of the file that were taken so far.
+    /// Octets of the file taken so far.
     pub fn offset(&self) -> u64 {
         self.input.offset()
     }
 
-    /// `pcap` or `pcapng`: that of the file, or of what was appended to it.
+    /// `pcap` or `pcapng`: the format of the file, or of the appended one.
     pub fn format(&self) -> &'static str {
         match self.format {
             Format::Pcap(_) => "pcap",
@@ -430,12 +429,12 @@ impl<R: Read> CaptureReader<R> {
         }
     }
 
-    /// How the file is compressed, if it is.
+    /// The compression format of the file, if any.
     pub fn compression(&self) -> Option<Compression> {
         self.compression
     }
 
-    /// What a pcapng says of the machine and the program that made the section read last.
+    /// The machine and program that made the current section of a pcapng.
     pub fn section(&self) -> Option<&Section> {
         match &self.format {
             Format::Pcap(_) => None,
@@ -466,7 +465,7 @@ impl<R: Read> std::fmt::Debug for CaptureReader<R> {
     }
 }
 
-/// Takes a file's header; `known` interfaces are of other files before it.
+/// Parses a file's header; `known` interfaces belong to files before it.
 fn begin<R: Read>(
     input: &mut Input<R>,
     known: usize,
@@ -494,20 +493,19 @@ pub struct Record {
     pub link_type: LinkType,
     pub interface: u32,
     pub data: Range<usize>,
-    /// Of a pcapng's block: what is said of the packet.
+    /// Options of a pcapng block.
     pub options: Range<usize>,
-    /// As an obsolete packet block counts.
+    /// Drop count of an obsolete packet block.
     pub dropped: Option<u16>,
 }
 
-/// How long a packet may be claimed to be: by the snap length, but files exist with more than they
-/// say.
+/// Limit of a packet's length: files exist with packets above their snap length.
 #[inline]
 pub fn limit(snaplen: u32) -> u32 {
     snaplen.clamp(MAX_LEN, MAX_LEN_EVER)
 }
 
-/// Cuts off an FCS of `fcs_len` octets, as much of it as was captured.
+/// Removes the captured part of an FCS of `fcs_len` octets.
 #[inline]
 pub fn without_fcs(mut record: Record, fcs_len: u32) -> Record {
     record.wire_len = record.wire_len.saturating_sub(fcs_len);

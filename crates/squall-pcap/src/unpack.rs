@@ -1,8 +1,7 @@
-//! Compressed captures, decompressed as they are read.
+//! Decompresses captures while they are read.
 //!
-//! All that can be decompressed in front of a fault is given before the fault is told. What is held
-//! is a buffer of what comes, one of what goes, and the window of the format, which is bounded
-//! whatever the file asks for.
+//! All data in front of a fault is returned before the fault is reported. Memory is an input
+//! buffer, an output buffer, and the format's window, which is bounded whatever the file requests.
 
 use std::{
     fmt,
@@ -15,14 +14,14 @@ use lzma_rust2::{Action, XzStream};
 use zstd::stream::raw::{InBuffer, Operation, OutBuffer};
 
 const CHUNK: usize = 64 << 10;
-/// `x.pcap.gz.xz` happens. A file that decompresses to itself (they exist) must end.
+/// `x.pcap.gz.xz` occurs. Files that decompress to themselves exist, so there must be a limit.
 const MAX_LAYERS: usize = 4;
-/// KiB that the decoder of xz may hold: enough for the 64 MiB window of `xz -9`.
+/// Memory limit of the xz decoder, KiB: enough for the 64 MiB window of `xz -9`.
 const MAX_XZ: u32 = 66 << 10;
-/// The window of `zstd --long`, 2^27 octets: what zstd itself reads unless told more.
+/// The window of `zstd --long`, 2^27 octets: the default limit of zstd itself.
 const MAX_ZSTD: u32 = 27;
 
-/// How a file is compressed.
+/// Compression format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
     Gzip,
@@ -33,13 +32,13 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// By what a file begins with; 6 octets are enough.
+    /// Recognizes the format by the first octets; 6 are enough.
     pub fn of(octets: &[u8]) -> Option<Self> {
         const SKIPPABLE: std::ops::RangeInclusive<u8> = 0x50..=0x5f;
         match *octets {
             [0x1f, 0x8b, 8, ..] => Some(Self::Gzip),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::Zstd),
-            // A frame to skip: of zstd by pzstd and others, who put it in front of each.
+            // A skippable frame of zstd, which pzstd and others write in front of each frame.
             [octet, 0x2a, 0x4d, 0x18, ..] if SKIPPABLE.contains(&octet) => Some(Self::Zstd),
             [0x04, 0x22, 0x4d, 0x18, ..] => Some(Self::Lz4),
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Self::Xz),
@@ -61,13 +60,13 @@ impl fmt::Display for Compression {
     }
 }
 
-/// What is wrong with compressed data: in the `io::Error` of a read.
+/// A fault in compressed data, carried by the `io::Error` of a read.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct Damaged {
     pub by: Compression,
     pub reason: String,
-    /// The data ends before its end.
+    /// The data ends early.
     pub cut: bool,
 }
 
@@ -78,9 +77,9 @@ impl Damaged {
     }
 }
 
-/// A file as it is, or what it decompresses to.
+/// A file, decompressed if necessary.
 pub struct Source<R: Read> {
-    /// The first octets, which were looked at.
+    /// The first octets, which were read for the format.
     head: [u8; 6],
     head_at: usize,
     head_len: usize,
@@ -94,7 +93,7 @@ enum Layer<R: Read> {
 }
 
 impl<R: Read> Source<R> {
-    /// Looks at what `read` begins with.
+    /// Detects the format from the beginning of `read`.
     pub fn new(read: R) -> io::Result<Self> {
         let mut source = Self::layer(Layer::Plain(read));
         for _ in 0..MAX_LAYERS {
@@ -109,7 +108,7 @@ impl<R: Read> Source<R> {
         Ok(source)
     }
 
-    /// By what the file itself is compressed, if it is; of several layers the innermost.
+    /// The compression format of the file; with several layers, the innermost one's.
     pub fn compression(&self) -> Option<Compression> {
         match &self.layer {
             Layer::Plain(_) => None,
@@ -128,7 +127,7 @@ impl<R: Read> Source<R> {
                 Ok(0) => break,
                 Ok(n) => self.head_len += n,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // What came before is looked at first; a layer tells its fault again.
+                // The data before the fault is examined first; the layer reports its fault again.
                 Err(error) if self.head_len > 0 && is_damaged(&error) => break,
                 Err(error) => return Err(error),
             }
@@ -164,7 +163,7 @@ impl<R: Read> Layer<R> {
     }
 }
 
-/// What a codec is given and gives by the piece.
+/// A codec that works piece by piece.
 struct Packed<R: Read> {
     source: Source<R>,
     by: Compression,
@@ -189,7 +188,7 @@ enum Codec {
 struct Step {
     consumed: usize,
     produced: usize,
-    /// Whether a member ended. A fault comes after what was produced.
+    /// Whether a member has ended. A fault follows the produced data.
     ended: Result<bool, String>,
 }
 
@@ -236,8 +235,8 @@ impl<R: Read> Packed<R> {
                 && self.failed.is_none()
                 && (self.at_end || self.start < self.end)
             {
-                // No codec refuses input that it could use; but if one does, it must not do so for
-                // ever.
+                // No codec should refuse input that it could use; this avoids an endless loop if
+                // one does.
                 let cut = self.at_end;
                 self.fail(
                     if cut {
@@ -252,10 +251,10 @@ impl<R: Read> Packed<R> {
         }
     }
 
-    /// Whether another member follows; zeros may fill up a file's last sector.
+    /// Whether another member follows; zeros may pad the last sector of a file.
     fn next_member(&mut self) -> io::Result<bool> {
         loop {
-            // A magic number may be cut by the end of the buffer.
+            // The buffer may end within a magic number.
             while self.end - self.start < 6 && !self.at_end {
                 self.input.copy_within(self.start..self.end, 0);
                 self.end -= self.start;
@@ -304,7 +303,7 @@ impl Codec {
         })
     }
 
-    /// Makes ready for another member.
+    /// Prepares for another member.
     fn again(&mut self, by: Compression) -> io::Result<()> {
         match self {
             Self::Gzip(codec) => codec.reset(true),
@@ -345,7 +344,7 @@ impl Codec {
                         produced: done.bytes_produced,
                         ended: Ok(done.status == lzma_rust2::Status::StreamEnd),
                     },
-                    // The end of the data is not its fault.
+                    // The end of the data is reported as such, not as a fault of the codec.
                     Err(error) if at_end && error.kind() == ErrorKind::UnexpectedEof => {
                         Step { consumed: 0, produced: 0, ended: Ok(false) }
                     }
@@ -365,18 +364,18 @@ impl Codec {
     }
 }
 
-/// A fault costs all that the call in which it is found would have given. So no call gets more than
-/// a block, nor anything before what the last one left is fetched.
+/// A fault loses all output of the call that finds it. So no call gets more than one block, nor any
+/// input while output of the last call is pending.
 struct Zstd {
     codec: zstd::stream::raw::Decoder<'static>,
-    /// What it wants next: a block's rest and the header of the next.
+    /// Size of the input that zstd wants next: the rest of a block and the header of the next.
     hint: usize,
-    /// The last output was full: more may wait.
+    /// The last output buffer was full, so more output may be pending.
     full: bool,
 }
 
 impl Zstd {
-    /// A block's header.
+    /// Size of a block header.
     const HEADER: usize = 3;
 
     fn new() -> io::Result<Self> {
@@ -401,7 +400,7 @@ impl Zstd {
             Err(error) => Err(error.to_string()),
         };
         let (consumed, produced) = (given.pos(), taken.pos());
-        // A call that only fetched what waited is no sign that nothing comes any more.
+        // A call that only fetched pending output does not show that the data has ended.
         let fetched = std::mem::replace(&mut self.full, produced == taken.capacity());
         if fetched && consumed == 0 && produced == 0 && !self.full && ended == Ok(false) {
             return self.step(input, out);
@@ -410,15 +409,15 @@ impl Zstd {
     }
 }
 
-/// The library reads from what it owns, and ends at the end of each frame.
+/// Owns its reader, because the library does, and ends with each frame.
 struct Lz4<R: Read> {
-    decoder: FrameDecoder<Watched<R>>,
+    decoder: FrameDecoder<EndTracker<R>>,
     /// Between two frames, where a file may end.
     between: bool,
     failed: Option<Damaged>,
 }
 
-struct Watched<R: Read> {
+struct EndTracker<R: Read> {
     source: BufReader<Source<R>>,
     at_end: bool,
 }
@@ -427,7 +426,7 @@ impl<R: Read> Lz4<R> {
     fn new(source: Source<R>) -> Self {
         let source = BufReader::with_capacity(CHUNK, source);
         Self {
-            decoder: FrameDecoder::new(Watched { source, at_end: false }),
+            decoder: FrameDecoder::new(EndTracker { source, at_end: false }),
             between: true,
             failed: None,
         }
@@ -442,8 +441,7 @@ impl<R: Read> Lz4<R> {
                 return Ok(0);
             }
             match self.decoder.read(out) {
-                // At the end of a frame; but the library takes the end of the file for one,
-                // wherever it is.
+                // At the end of a frame; but the library also takes any end of file for one.
                 Ok(0) if self.decoder.get_ref().at_end => {
                     self.fail("a frame without its end mark".into(), true)
                 }
@@ -453,7 +451,7 @@ impl<R: Read> Lz4<R> {
                     return Ok(n);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // That of a layer inside, or of the disk.
+                // A fault of an inner layer, or of the disk.
                 Err(error) if is_damaged(&error) || error.raw_os_error().is_some() => {
                     return Err(error);
                 }
@@ -469,7 +467,7 @@ impl<R: Read> Lz4<R> {
     }
 }
 
-impl<R: Read> Read for Watched<R> {
+impl<R: Read> Read for EndTracker<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let n = self.source.read(out)?;
         self.at_end |= n == 0 && !out.is_empty();

@@ -1,7 +1,6 @@
-//! Captures out. What a record or block looks like is written by the `write_..` methods of
-//! [`PcapFormat`], [`Section`], [`InterfaceFormat`] and [`Statistics`], into whatever takes octets:
-//! a `Vec`, a slice of fixed size, a file. The two writers put a buffer and a file behind them, so
-//! that a packet costs a copy.
+//! Writes captures. The `write_..` methods of [`PcapFormat`], [`Section`], [`InterfaceFormat`] and
+//! [`Statistics`] write single records and blocks to any [`Write`]: a `Vec`, a slice, a file. The
+//! two writers add a buffer and a file, so that a packet costs one copy.
 
 use std::{
     fs::File,
@@ -19,20 +18,20 @@ use crate::{
 };
 
 const BUFFER: usize = 256 << 10;
-/// tcpdump's and Wireshark's.
+/// The default of tcpdump and Wireshark.
 const SNAPLEN: u32 = 262_144;
 
-/// What goes into a pcap's header.
+/// Fields of a pcap's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PcapFormat {
     pub link_type: LinkType,
-    /// Octets of a packet to keep.
+    /// Maximum octets kept of a packet.
     pub snaplen: u32,
-    /// Else microseconds, for readers of before 2012.
+    /// Otherwise microseconds, for readers from before 2012.
     pub nanoseconds: bool,
 }
 
-/// Ethernet, whole, in nanoseconds.
+/// Ethernet, whole packets, nanoseconds.
 impl Default for PcapFormat {
     fn default() -> Self {
         Self { link_type: LinkType::ETHERNET, snaplen: SNAPLEN, nanoseconds: true }
@@ -40,10 +39,10 @@ impl Default for PcapFormat {
 }
 
 impl PcapFormat {
-    /// Octets in front of the first packet.
+    /// Octets before the first packet.
     pub const HEADER_LEN: usize = 24;
 
-    /// Writes what a file begins with.
+    /// Writes the file header.
     ///
     /// # Errors
     /// Those of `out`.
@@ -63,12 +62,12 @@ impl PcapFormat {
         16 + captured.min(self.snaplen as usize)
     }
 
-    /// Writes the record of a packet that had `wire_len` octets (without FCS), of which `data` are
-    /// known.
+    /// Writes the record of a packet of `wire_len` octets (without FCS), of which `data` were
+    /// captured.
     ///
     /// # Errors
-    /// Beside those of `out`: a time past the year 2106 does not fit; `wire_len` below the length
-    /// of `data`. Nothing is written then.
+    /// Those of `out`; a time after the year 2106, which does not fit; `wire_len` below the length
+    /// of `data`. Nothing is written in the last two cases.
     #[inline]
     pub fn write_packet(
         &self,
@@ -93,8 +92,8 @@ impl PcapFormat {
     }
 }
 
-/// Writes a pcap, little-endian. Call [`finish`](Self::finish): what a drop fails to write, nobody
-/// hears of.
+/// Writes a pcap, little-endian. Call [`finish`](Self::finish), because a drop cannot report write
+/// errors.
 #[derive(Debug)]
 pub struct PcapWriter<W: Write = File> {
     write: BufWriter<W>,
@@ -115,10 +114,10 @@ impl<W: Write> PcapWriter<W> {
         Ok(Self { write, format })
     }
 
-    /// Writes a packet that had `wire_len` octets (without FCS), of which `data` are known.
+    /// Writes a packet of `wire_len` octets (without FCS), of which `data` were captured.
     ///
     /// # Errors
-    /// Beside those of the file: a time past the year 2106 does not fit; `wire_len` below the
+    /// Those of the file; a time after the year 2106, which does not fit; `wire_len` below the
     /// length of `data`.
     #[inline]
     pub fn write(&mut self, time_ns: u64, wire_len: u32, data: &[u8]) -> io::Result<()> {
@@ -129,14 +128,13 @@ impl<W: Write> PcapWriter<W> {
         self.write.flush()
     }
 
-    /// Writes what is buffered, and gives the file back.
+    /// Writes the buffer, and returns the file.
     pub fn finish(self) -> io::Result<W> {
         self.write.into_inner().map_err(io::IntoInnerError::into_error)
     }
 }
 
-/// What a pcapng says of the machine and the program that captured. Each text at most 65,535
-/// octets, else it is cut.
+/// A pcapng section's description of machine and program. Texts are cut at 65,535 octets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
     /// "AMD EPYC 9B45": shb_hardware.
@@ -155,12 +153,12 @@ impl Default for Section {
 }
 
 impl Section {
-    /// What a reader knows before the header.
+    /// The state of a reader before the header.
     pub(crate) fn nothing() -> Self {
         Self { hardware: None, os: None, application: None, comment: None }
     }
 
-    /// Writes what a file begins with, before the description of its interfaces.
+    /// Writes the section header, which precedes the interface descriptions.
     ///
     /// # Errors
     /// Those of `out`.
@@ -176,15 +174,14 @@ impl Section {
     }
 }
 
-/// What goes into a pcapng's description of an interface. Each text at most 65,535 octets, else it
-/// is cut.
+/// A pcapng's description of an interface. Texts are cut at 65,535 octets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceFormat {
     pub name: Option<String>,
     pub description: Option<String>,
     /// The capture filter, in tcpdump's language.
     pub filter: Option<String>,
-    /// The operating system of the machine that it is of.
+    /// The operating system of the interface's machine.
     pub os: Option<String>,
     /// The driver or the card.
     pub hardware: Option<String>,
@@ -192,11 +189,11 @@ pub struct InterfaceFormat {
     pub mac: Option<[u8; 6]>,
     pub speed_bps: Option<u64>,
     pub link_type: LinkType,
-    /// Octets of a packet to keep; 0 keeps all, as in the file.
+    /// Maximum octets kept of a packet; 0 keeps all, as in the file.
     pub snaplen: u32,
 }
 
-/// Ethernet, whole, without a name.
+/// Ethernet, whole packets, without a name.
 impl Default for InterfaceFormat {
     fn default() -> Self {
         Self {
@@ -215,8 +212,8 @@ impl Default for InterfaceFormat {
 }
 
 impl InterfaceFormat {
-    /// Writes the description. The first in a section is interface 0; all times of its packets are
-    /// in nanoseconds.
+    /// Writes the description. The first one in a section is interface 0; all times of its packets
+    /// are in nanoseconds.
     ///
     /// # Errors
     /// Those of `out`.
@@ -234,7 +231,7 @@ impl InterfaceFormat {
         }
         option(&mut body, 9, &[9]); // if_tsresol: 10^-9 s
         if let Some(filter) = &self.filter {
-            // if_filter: a leading 0 says that text follows.
+            // if_filter: a leading 0 means that text follows.
             option(&mut body, 11, &[&[0], filter.as_bytes()].concat());
         }
         text_options(&mut body, &[(12, &self.os), (15, &self.hardware)]);
@@ -248,11 +245,11 @@ impl InterfaceFormat {
         32 + self.kept_len(captured).next_multiple_of(4) + notes.len()
     }
 
-    /// Writes the block of a packet that had `wire_len` octets (without FCS), of which `data` are
-    /// known. `index` is this interface's in its section.
+    /// Writes the block of a packet of `wire_len` octets (without FCS), of which `data` were
+    /// captured. `index` is this interface's in its section.
     ///
     /// # Errors
-    /// Beside those of `out`: `wire_len` below the length of `data`. Nothing is written then.
+    /// Those of `out`; `wire_len` below the length of `data`. Nothing is written in the last case.
     #[inline]
     pub fn write_packet(
         &self,
@@ -281,8 +278,8 @@ impl InterfaceFormat {
         out.write_all(&tail[..padding + 4])
     }
 
-    /// Writes a packet without a time, as a simple packet block: whole, of the section's first
-    /// interface, which has no snaplen.
+    /// Writes a packet without a time, as a simple packet block: a whole packet of the section's
+    /// first interface, which has no snaplen.
     ///
     /// # Errors
     /// Those of `out`.
@@ -299,23 +296,22 @@ impl InterfaceFormat {
     }
 }
 
-/// Which way a packet went, as seen from the interface that captured it.
+/// Direction of a packet, as seen from the capturing interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     Inbound,
     Outbound,
 }
 
-/// What a pcapng can say of a packet beside its octets. Without any, a packet's block is as short
-/// as can be.
+/// Options of a pcapng packet. Without any, the block has its minimum length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketNotes<'a> {
     /// epb_flags.
     pub direction: Option<Direction>,
-    /// Packets of the interface lost since the one before, or since the start: epb_dropcount,
+    /// Packets of the interface lost since the preceding one, or since the start: epb_dropcount,
     /// written unless 0.
     pub dropped: u64,
-    /// At most 65,535 octets, else it is cut.
+    /// Cut at 65,535 octets.
     pub comment: Option<&'a str>,
 }
 
@@ -325,7 +321,7 @@ impl PacketNotes<'_> {
         self.direction.is_none() && self.dropped == 0 && self.comment.is_none()
     }
 
-    /// Octets of the options, with the mark of their end.
+    /// Length of the options, with their end mark.
     #[inline]
     fn len(&self) -> usize {
         if self.is_empty() {
@@ -344,8 +340,8 @@ impl PacketNotes<'_> {
             option(&mut body, COMMENT, text.as_bytes());
             out.write_all(&body)?;
         }
-        // Both at once: nearly every packet of a capture has the first, and nothing is allocated
-        // for it.
+        // Written at once and without allocation: nearly every packet of a capture has the first
+        // one.
         let (mut options, mut len) = ([0; 24], 0);
         if let Some(direction) = self.direction {
             let flags = if direction == Direction::Inbound { 1 } else { 2 };
@@ -362,30 +358,30 @@ impl PacketNotes<'_> {
     }
 }
 
-/// What an interface counted, for the end of a capture.
+/// An interface's counters, for the end of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// When the capture began and ended, since 1970: isb_starttime, isb_endtime.
+    /// Start and end of the capture, since 1970: isb_starttime, isb_endtime.
     pub start_ns: Option<u64>,
     pub end_ns: Option<u64>,
-    /// Packets that came, lost ones included: isb_ifrecv.
+    /// Packets received, including lost ones: isb_ifrecv.
     pub received: Option<u64>,
     /// Packets lost in the interface: isb_ifdrop.
     pub dropped_by_interface: Option<u64>,
-    /// Packets that the filter let through, lost ones included: isb_filteraccept.
+    /// Packets accepted by the filter, including lost ones: isb_filteraccept.
     pub accepted: Option<u64>,
     /// Packets lost in the operating system: isb_osdrop.
     pub dropped_by_system: Option<u64>,
-    /// Packets that reached the program: isb_usrdeliv. What of them is not in the file, the program
-    /// lost.
+    /// Packets that reached the program: isb_usrdeliv. If the file lacks some, the program lost
+    /// them.
     pub delivered: Option<u64>,
 }
 
 impl Statistics {
-    /// Octets that [`write_block`](Self::write_block) writes at most.
+    /// Maximum octets that [`write_block`](Self::write_block) writes.
     pub const MAX_LEN: usize = 24 + 7 * 12 + 4;
 
-    /// Writes what interface `index` had counted at `time_ns`.
+    /// Writes the counters of interface `index` at `time_ns`.
     ///
     /// # Errors
     /// Those of `out`.
@@ -394,7 +390,7 @@ impl Statistics {
         put(&mut body, [index, (time_ns >> 32) as u32, time_ns as u32]);
         for (code, time) in [(2, self.start_ns), (3, self.end_ns)] {
             if let Some(time) = time {
-                // A time, unlike a count, has its high half first in every endian.
+                // A time has its high half first in either byte order, unlike a counter.
                 option(&mut body, code, &time.rotate_left(32).to_le_bytes());
             }
         }
@@ -415,8 +411,8 @@ impl Statistics {
     }
 }
 
-/// Writes a pcapng of one section, little-endian, in nanoseconds. Call [`finish`](Self::finish), as
-/// for a pcap.
+/// Writes a pcapng with one section, little-endian, in nanoseconds. Call [`finish`](Self::finish),
+/// as for a pcap.
 ///
 /// ```
 /// use squall_pcap::{InterfaceFormat, PcapngWriter, Statistics};
@@ -441,12 +437,12 @@ impl PcapngWriter {
 }
 
 impl<W: Write> PcapngWriter<W> {
-    /// Needs no buffering around `write`. Packets name their interface by its index.
+    /// Needs no buffering around `write`. Packets refer to their interface by its index.
     pub fn new(write: W, interfaces: Vec<InterfaceFormat>) -> io::Result<Self> {
         Self::with_section(write, &Section::default(), interfaces)
     }
 
-    /// As [`new`](Self::new), of a machine and a program that the file names.
+    /// [`new`](Self::new) with a description of machine and program.
     pub fn with_section(
         write: W,
         section: &Section,
@@ -460,11 +456,11 @@ impl<W: Write> PcapngWriter<W> {
         Ok(Self { write, interfaces })
     }
 
-    /// Writes a packet of `interface` that had `wire_len` octets (without FCS), of which `data` are
-    /// known.
+    /// Writes a packet of `interface` with `wire_len` octets (without FCS), of which `data` were
+    /// captured.
     ///
     /// # Errors
-    /// Beside those of the file: an unknown interface; `wire_len` below the length of `data`.
+    /// Those of the file; an unknown interface; `wire_len` below the length of `data`.
     #[inline]
     pub fn write(
         &mut self,
@@ -476,7 +472,7 @@ impl<W: Write> PcapngWriter<W> {
         self.write_with(interface, time_ns, wire_len, data, &PacketNotes::default())
     }
 
-    /// As [`write`](Self::write), with what else is known of the packet.
+    /// [`write`](Self::write) with options.
     #[inline]
     pub fn write_with(
         &mut self,
@@ -490,7 +486,7 @@ impl<W: Write> PcapngWriter<W> {
         format.write_packet(&mut self.write, interface, time_ns, wire_len, data, notes)
     }
 
-    /// Writes what `interface` had counted at `time_ns`; the last ones in a file count.
+    /// Writes the counters of `interface` at `time_ns`; readers use the last ones in a file.
     pub fn statistics(
         &mut self,
         interface: u32,
@@ -505,7 +501,7 @@ impl<W: Write> PcapngWriter<W> {
         self.write.flush()
     }
 
-    /// Writes what is buffered, and gives the file back.
+    /// Writes the buffer, and returns the file.
     pub fn finish(self) -> io::Result<W> {
         self.write.into_inner().map_err(io::IntoInnerError::into_error)
     }
@@ -540,7 +536,7 @@ fn put<const N: usize>(octets: &mut [u8], numbers: [u32; N]) {
 
 /// opt_comment, in every block.
 const COMMENT: u16 = 1;
-/// The length of an option has 16 bits. A longer text is cut rather than refused.
+/// An option's length has 16 bits. Longer texts are cut rather than refused.
 const MAX_TEXT: usize = u16::MAX as usize;
 
 fn text_options(body: &mut Vec<u8>, texts: &[(u16, &Option<String>)]) {
@@ -559,14 +555,14 @@ fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
     body.resize(body.len().next_multiple_of(4), 0);
 }
 
-/// opt_endofopt, if there are options behind the `fixed` octets of `body`.
+/// Writes opt_endofopt if options follow the `fixed` octets of `body`.
 fn end_options(body: &mut Vec<u8>, fixed: usize) {
     if body.len() > fixed {
         body.extend([0; 4]);
     }
 }
 
-/// Writes a block whose body is padded already.
+/// Writes a block with an already padded body.
 fn block(out: &mut impl Write, kind: u32, body: &[u8]) -> io::Result<()> {
     let len = (body.len() as u32 + 12).to_le_bytes();
     out.write_all(&kind.to_le_bytes())?;

@@ -1,6 +1,6 @@
-//! Captures that are broken in every way that we could think of, some thousand of them, made here.
-//! Of each: no panic, no end without an end, memory within bounds; every packet in front of the
-//! fault, octet for octet; the fault with its place; and behind it, whatever can be found.
+//! Thousands of captures with all kinds of damage, generated here. Each must give no panic, no
+//! endless loop and no excess of memory; every packet before the fault, octet for octet; the fault
+//! with its place; and after it, every packet that can be found.
 
 use std::{
     fs,
@@ -16,34 +16,34 @@ use octets::Order::{self, Big, Little};
 /// 2023-11-14 22:13:20 UTC.
 const S: u32 = 1_700_000_000;
 const PACKETS: usize = 8;
-/// Of a whole run of all cases, beyond what the process had: twice the longest block that is read,
-/// and the window of xz.
+/// Memory limit of a run of all cases, above the process's initial size: twice the longest block
+/// that is read, and the window of xz.
 const MEMORY: u64 = 160 << 20;
 
-/// A sound capture, and where in it its packets are.
+/// An undamaged capture, and the places of its packets.
 #[derive(Clone)]
 struct Base {
     name: String,
     octets: Vec<u8>,
-    /// From the start of its record or block to the end.
+    /// From the start of the record or block to its end.
     packets: Vec<(usize, usize)>,
-    /// Where any record, block or file header starts.
+    /// Start of every record, block and file header.
     starts: Vec<usize>,
     order: Order,
 }
 
-/// Octets of a packet, and its instant.
+/// Time and octets of a packet.
 type Given = (u64, Vec<u8>);
 
 struct Outcome {
-    /// Before the first fault, and behind any.
+    /// Before the first fault, and after any.
     before: Vec<Given>,
-    behind: Vec<Given>,
+    after: Vec<Given>,
     first: Option<CaptureError>,
     faults: usize,
 }
 
-/// A generator that is the same everywhere: xorshift64*.
+/// A generator with the same sequence on all machines: xorshift64*.
 struct Chance(u64);
 
 impl Chance {
@@ -112,7 +112,7 @@ fn pcapng(name: &str, order: Order) -> Base {
         let ticks = u64::from(S + i as u32) * 1_000_000 + 7 * i as u64;
         let (data, wire) = (payload(i), payload(i).len() as u32 + i as u32);
         match i {
-            // One of each kind that can hold a packet.
+            // One of each kind that can contain a packet.
             3 => add(order.block(3, &[order.u32(data.len() as u32), data].concat()), true),
             4 => {
                 let time = [(ticks >> 32) as u32, ticks as u32, data.len() as u32, wire];
@@ -128,7 +128,7 @@ fn pcapng(name: &str, order: Order) -> Base {
             _ => add(order.packet(i as u32 % 2, ticks, wire, &data, &[]), true),
         }
         match i {
-            // One of each kind that holds none, between them.
+            // One of each kind without packets, in between.
             0 => add(
                 order.block(
                     4,
@@ -178,9 +178,9 @@ fn bases() -> Vec<Base> {
     bases
 }
 
-/// Reads it all, and what is behind each fault.
+/// Reads the whole file, continuing after each fault.
 fn read(name: &str, file: impl Read, octets: usize) -> Outcome {
-    let mut outcome = Outcome { before: Vec::new(), behind: Vec::new(), first: None, faults: 0 };
+    let mut outcome = Outcome { before: Vec::new(), after: Vec::new(), first: None, faults: 0 };
     let mut reader = match CaptureReader::from_read(file) {
         Ok(reader) => reader,
         Err(error) => {
@@ -196,14 +196,14 @@ fn read(name: &str, file: impl Read, octets: usize) -> Outcome {
             Ok(Some(packet)) => {
                 assert!(packet.data.len() <= packet.wire_len as usize, "{name}");
                 let to =
-                    if outcome.first.is_none() { &mut outcome.before } else { &mut outcome.behind };
+                    if outcome.first.is_none() { &mut outcome.before } else { &mut outcome.after };
                 to.push((packet.time_ns, packet.data.to_vec()));
                 assert!(reader.offset() > offset, "{name}: a packet of no octets of the file");
             }
             Ok(None) => break,
             Err(error) => {
                 assert!(!error.to_string().is_empty());
-                let given = (outcome.before.len() + outcome.behind.len()) as u64;
+                let given = (outcome.before.len() + outcome.after.len()) as u64;
                 assert_eq!(error.packets, given, "{name}: {error}");
                 assert!(error.offset >= offset, "{name}: {error}: {} were read", offset);
                 outcome.faults += 1;
@@ -232,8 +232,7 @@ fn sound(base: &Base) -> Vec<Given> {
     outcome.before
 }
 
-/// What must hold whatever was done to `base` from octet `from` on: all packets before are given as
-/// they were.
+/// Checks the packets before the damage at octet `from`: all must be returned unchanged.
 fn check_before(name: &str, base: &Base, all: &[Given], outcome: &Outcome, from: usize) {
     let whole = base.packets.iter().filter(|&&(_, end)| end <= from).count();
     assert!(
@@ -248,11 +247,11 @@ fn check_before(name: &str, base: &Base, all: &[Given], outcome: &Outcome, from:
     }
 }
 
-/// And what must hold behind it: each packet whose record begins behind the first fault, and is not
-/// touched, is found. `shift` is by how much what follows octet `to` has moved.
-fn check_behind(name: &str, base: &Base, outcome: &Outcome, to: usize, shift: i64) {
+/// Checks the packets after the damage: each undamaged packet whose record begins after the first
+/// fault must be found. Octets after `to` have moved by `shift`.
+fn check_after(name: &str, base: &Base, outcome: &Outcome, to: usize, shift: i64) {
     let Some(error) = &outcome.first else { return };
-    let found: Vec<&[u8]> = outcome.behind.iter().map(|(_, data)| data.as_slice()).collect();
+    let found: Vec<&[u8]> = outcome.after.iter().map(|(_, data)| data.as_slice()).collect();
     for (i, &(start, _)) in base.packets.iter().enumerate() {
         if start >= to && start as i64 + shift > error.offset as i64 {
             let data = payload(i);
@@ -272,7 +271,7 @@ fn peak() -> u64 {
         << 10
 }
 
-/// Counts the cases of a test, and holds it to the memory that all may take.
+/// Counts the cases of a test, and checks its memory.
 struct Bounds {
     cases: usize,
     at_first: u64,
@@ -301,10 +300,10 @@ fn a_capture_cut_at_any_octet_gives_the_packets_before() {
             let outcome = read(&name, &base.octets[..cut], cut);
             let whole = base.packets.iter().filter(|&&(_, end)| end <= cut).count();
             assert_eq!(outcome.before, all[..whole], "{name}");
-            // Where a block ends a file may end.
+            // A file may end where a block ends.
             let may_end = cut > 0 && base.starts.contains(&cut);
             assert_eq!(outcome.first.is_none(), may_end, "{name}");
-            assert!(outcome.behind.is_empty(), "{name}: nothing is made up");
+            assert!(outcome.after.is_empty(), "{name}: nothing is made up");
             if let Some(error) = outcome.first {
                 assert!(
                     matches!(error.fault, Fault::Truncated { .. } | Fault::Empty),
@@ -321,7 +320,7 @@ fn a_capture_cut_at_any_octet_gives_the_packets_before() {
 }
 
 #[test]
-fn a_wrong_number_anywhere_costs_no_packet_before_it_and_few_behind() {
+fn a_wrong_number_anywhere_costs_no_packet_before_it_and_few_after() {
     let mut bounds = Bounds::new();
     let numbers =
         [0, 1, 3, 11, 12, 28, 60, 0xffff, 1 << 20, 0x7fff_ffff, 0x8000_0000, 0xffff_fffc, u32::MAX];
@@ -331,8 +330,8 @@ fn a_wrong_number_anywhere_costs_no_packet_before_it_and_few_behind() {
             let start = *base.starts.iter().rev().find(|&&start| start <= at).unwrap();
             let end =
                 base.starts.iter().find(|&&start| start > at).copied().unwrap_or(base.octets.len());
-            // Numbers of headers, and those at the end of blocks: the octets of packets may be
-            // anything.
+            // Numbers in headers, and those at the end of blocks: the octets of packets may have
+            // any value.
             if (at - start) % 4 != 0 || (at - start >= 28 && at + 4 != end) {
                 continue;
             }
@@ -354,12 +353,11 @@ fn a_wrong_number_anywhere_costs_no_packet_before_it_and_few_behind() {
                 if at >= 28 {
                     check_before(&name, &base, &all, &outcome, at);
                 }
-                // A section's or an interface's description may change what is behind it; and a
-                // time stamp that is years later makes the next packets implausible, which is asked
-                // for.
+                // A damaged section or interface description may change later packets; and a time
+                // stamp that is years later makes the next packets implausible, as intended.
                 let is_packet = base.packets.iter().any(|&(first, _)| first == start);
                 if is_packet && at - start >= 8 {
-                    check_behind(&name, &base, &outcome, end, 0);
+                    check_after(&name, &base, &outcome, end, 0);
                 }
                 bounds.cases += 1;
             }
@@ -375,7 +373,7 @@ fn garbage_between_packets_costs_none_of_them() {
     for base in bases() {
         let all = sound(&base);
         for &start in &base.starts[1..] {
-            // In front of an interface's description, nobody knows yet what follows.
+            // Before an interface's description, the following blocks cannot be recognized.
             for len in [1, 2, 3, 4, 7, 16, 24, 31, 100, 5_000] {
                 let noise = chance.octets(len);
                 let text: Vec<u8> =
@@ -391,7 +389,7 @@ fn garbage_between_packets_costs_none_of_them() {
                     let name = format!("{} with {len} {kind} at {start}", base.name);
                     let outcome = read(&name, octets.as_slice(), octets.len());
                     check_before(&name, &base, &all, &outcome, start);
-                    check_behind(&name, &base, &outcome, start, len as i64);
+                    check_after(&name, &base, &outcome, start, len as i64);
                     bounds.cases += 1;
                 }
             }
@@ -401,7 +399,7 @@ fn garbage_between_packets_costs_none_of_them() {
 }
 
 #[test]
-fn blocks_that_are_missing_swapped_or_doubled_cost_no_others() {
+fn missing_swapped_or_doubled_blocks_cost_no_other_packets() {
     let mut bounds = Bounds::new();
     for base in bases() {
         let all = sound(&base);
@@ -412,7 +410,7 @@ fn blocks_that_are_missing_swapped_or_doubled_cost_no_others() {
             missing.drain(start..end);
             let mut doubled = base.octets.clone();
             doubled.splice(start..start, base.octets[start..end].to_vec());
-            // Each number of the block in the other order of octets.
+            // Each number of the block in the other byte order.
             let mut reversed = base.octets.clone();
             reversed[start..end]
                 .as_chunks_mut::<4>()
@@ -432,8 +430,8 @@ fn blocks_that_are_missing_swapped_or_doubled_cost_no_others() {
                 check_before(&name, &base, &all, &outcome, start);
                 let is_packet = base.packets.iter().any(|&(first, _)| first == start);
                 if is_packet && matches!(kind, "reversed" | "zeroed") {
-                    check_behind(&name, &base, &outcome, end, 0);
-                    let found = outcome.before.len() + outcome.behind.len();
+                    check_after(&name, &base, &outcome, end, 0);
+                    let found = outcome.before.len() + outcome.after.len();
                     assert!(found + 1 >= PACKETS, "{name}: {found}");
                 }
                 bounds.cases += 1;
@@ -482,18 +480,18 @@ fn files_appended_to_another_are_read_after_it() {
     for first in &bases {
         for second in &bases {
             if first.name == "pcap-2.2" && second.name.starts_with("pcapng") {
-                // Its lengths swapped, a section's header is a packet of one octet.
+                // With swapped lengths, a section header is a packet of one octet.
                 continue;
             }
-            // lcap's header is longer than a record's, and its numbers are no packet's: it is found
-            // as well.
+            // lcap's header is longer than a record's, and its numbers are no packet's, so that it
+            // is found, too.
             for cut in [0, 5] {
                 let kept = first.octets.len() - cut;
                 let octets = [&first.octets[..kept], &second.octets[..]].concat();
                 let name = format!("{} cut by {cut}, then {}", first.name, second.name);
                 let outcome = read(&name, octets.as_slice(), octets.len());
-                let all: Vec<_> = outcome.before.iter().chain(&outcome.behind).collect();
-                // The last record of the first may swallow a piece of the second.
+                let all: Vec<_> = outcome.before.iter().chain(&outcome.after).collect();
+                // The last record of the first file may swallow a part of the second.
                 let expected = sound(second);
                 let lost = if cut == 0 { 0 } else { 2 };
                 let found = expected
@@ -515,7 +513,7 @@ fn files_appended_to_another_are_read_after_it() {
 }
 
 #[test]
-fn any_damage_leaves_what_is_before_it() {
+fn any_damage_keeps_the_packets_before_it() {
     let mut bounds = Bounds::new();
     let mut chance = Chance(2026);
     for base in bases() {
@@ -542,7 +540,7 @@ fn any_damage_leaves_what_is_before_it() {
             }
             let name = format!("{} damaged from {first} on, {n}", base.name);
             let outcome = read(&name, octets.as_slice(), octets.len());
-            // Its header tells how all is to be read.
+            // Its header determines how everything is read.
             if first >= base.starts[1].max(28) {
                 check_before(&name, &base, &all, &outcome, first);
             }
@@ -554,15 +552,15 @@ fn any_damage_leaves_what_is_before_it() {
 
 #[test]
 fn a_long_file_of_nothing_but_faults_is_read_in_time() {
-    // Each claims what only more octets than there are could refute; each makes the reader look for
-    // the next.
+    // Each claims a length that only more octets than there are could refute, and makes the reader
+    // search for the next.
     let block = [Little.u32s(&[6, 16 << 20, 0, 0]), Little.packet(0, 7, 4, &[1; 4], &[])].concat();
     let mut file = [Little.section(), Little.interface(1, 0, &[])].concat();
     for _ in 0..200_000 {
         file.extend(&block);
     }
     let outcome = read("claims", file.as_slice(), file.len());
-    assert_eq!((outcome.behind.len(), outcome.faults), (200_000, 200_000));
+    assert_eq!((outcome.after.len(), outcome.faults), (200_000, 200_000));
 
     let record =
         [Little.u32s(&[S, 0, 200_000, 0]), Little.u32s(&[S, 0, 4, 4]), vec![1; 4]].concat();
@@ -657,10 +655,9 @@ fn compressed_captures_are_read_whole_in_parts_and_in_layers() {
 }
 
 #[test]
-fn compressed_captures_that_are_cut_or_damaged_give_what_is_before() {
+fn truncated_or_damaged_compressed_captures_give_the_packets_before() {
     let mut bounds = Bounds::new();
-    // Longer than the blocks of the codecs, so that something is before the fault; and one that is
-    // short.
+    // Longer than the codecs' blocks, so that there is data before the fault; and a short one.
     let mut long = Little.pcap(0xa1b2_3c4d, 4, 1);
     let mut chance = Chance(9);
     for i in 0..3_000 {
@@ -679,18 +676,18 @@ fn compressed_captures_that_are_cut_or_damaged_give_what_is_before() {
                 assert_eq!(outcome.before, all[..outcome.before.len()], "{name}");
                 most = most.max(outcome.before.len());
                 let error = outcome.first.unwrap_or_else(|| panic!("{name}: no fault"));
-                let told = match &error.fault {
+                let reported = match &error.fault {
                     Fault::Compressed { cut, .. } => *cut,
                     Fault::Empty | Fault::NotACapture { .. } | Fault::Truncated { .. } => at < 6,
                     _ => false,
                 };
-                assert!(told, "{name}: {error}");
+                assert!(reported, "{name}: {error}");
 
                 let mut damaged = file.clone();
                 damaged[at] ^= 0x55;
                 let name = format!("{by} of {} with another octet at {at}", octets.len());
                 let outcome = read(&name, damaged.as_slice(), octets.len());
-                // A damage may be found at the end only, by the checksum.
+                // Damage may be detected only at the end, by the checksum.
                 let right = outcome.before.iter().zip(&all).take_while(|(a, b)| a == b).count();
                 assert!(
                     outcome.before.len() == all.len()
@@ -711,7 +708,7 @@ fn compressed_captures_that_are_cut_or_damaged_give_what_is_before() {
 }
 
 #[test]
-fn compressed_data_that_asks_for_gigabytes_gets_none() {
+fn compressed_data_cannot_allocate_gigabytes() {
     let bounds = Bounds::new();
     // A window of 2 GiB in a zstd frame: descriptor 0xa8, 2^(10 + 21).
     let zstd = [0x28, 0xb5, 0x2f, 0xfd, 0, 0xa8, 1, 0, 0, 0, 0, 0];
@@ -721,7 +718,7 @@ fn compressed_data_that_asks_for_gigabytes_gets_none() {
         "{error}"
     );
 
-    // A dictionary of 4 GiB in xz: the block header's property 40, its CRC made right.
+    // A dictionary of 4 GiB in xz: the block header's property 40, with a correct CRC.
     let mut xz = packed(Compression::Xz, &[7; 100]);
     let header = 12..12 + (usize::from(xz[12]) + 1) * 4;
     let property = (header.start..header.end).find(|&i| xz[i..i + 2] == [0x21, 1]).unwrap() + 2;
@@ -735,7 +732,7 @@ fn compressed_data_that_asks_for_gigabytes_gets_none() {
         "{error}"
     );
 
-    // 16 MiB of nothing in some KiB.
+    // 16 MiB of zeros in some KiB.
     for by in CODECS {
         let bomb = packed(by, &[Little.pcap(0xa1b2_c3d4, 4, 1), vec![0; 16 << 20]].concat());
         let outcome = read("bomb", bomb.as_slice(), 16 << 20);
@@ -744,7 +741,7 @@ fn compressed_data_that_asks_for_gigabytes_gets_none() {
     bounds.end(0);
 }
 
-// ---- others' opinion
+// ---- comparison with other programs
 
 #[test]
 fn tcpdump_and_tshark_read_the_same_packets_before_a_fault() {
@@ -757,24 +754,23 @@ fn tcpdump_and_tshark_read_the_same_packets_before_a_fault() {
     }
 }
 
-/// Whether `tool` writes the packets that we read, of captures that are cut or have a length that
-/// cannot be.
+/// Whether `tool` finds the same packets in captures that are truncated or have an impossible
+/// length.
 fn compare(tool: &str, at_least: usize) {
     let (mut compared, mut chance) = (0, Chance(7));
     let folder = std::env::temp_dir().join(format!("squall-broken-{tool}-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let (from, to) = (folder.join("broken"), folder.join("kept"));
-    // Neither knows all of the others' magics.
+    // Neither knows all magics of the other.
     for base in bases().iter().filter(|b| !b.name.contains("lcap") && !b.name.contains("2.2")) {
         for n in 0..at_least.div_ceil(7) {
             let mut octets = base.octets.clone();
             let &(start, end) = &base.packets[chance.below(PACKETS)];
-            // tshark guesses from the first records which pcap it is; an absurd length makes it
-            // guess wrong.
+            // tshark guesses the pcap variant from the first records; an absurd length misleads it.
             if n % 2 == 0 || (tool == "tshark" && base.name.starts_with("pcap-")) {
                 octets.truncate(start + 1 + chance.below(end - start - 1));
             } else {
-                // The captured length, absurd; in pcapng the block's.
+                // An absurd captured length; in pcapng, block length.
                 let at = if base.name.starts_with("pcapng") { start + 4 } else { start + 8 };
                 octets[at..at + 4].copy_from_slice(&base.order.u32(0xffff_fff0));
             }
@@ -791,16 +787,16 @@ fn compare(tool: &str, at_least: usize) {
                 .args(form)
                 .output()
                 .unwrap();
-            let ours = read(&base.name, octets.as_slice(), octets.len());
+            let own = read(&base.name, octets.as_slice(), octets.len());
             let Ok(kept) = fs::read(&to) else {
-                assert!(ours.before.is_empty(), "{tool} wrote nothing: {output:?}");
+                assert!(own.before.is_empty(), "{tool} wrote nothing: {output:?}");
                 continue;
             };
-            let theirs = read(tool, kept.as_slice(), kept.len()).before;
+            let other = read(tool, kept.as_slice(), kept.len()).before;
             let data = |packets: &[Given]| {
                 packets.iter().map(|(_, data)| data.clone()).collect::<Vec<_>>()
             };
-            assert_eq!(data(&ours.before), data(&theirs), "{} {n}: {tool}", base.name);
+            assert_eq!(data(&own.before), data(&other), "{} {n}: {tool}", base.name);
             compared += 1;
         }
     }

@@ -7,7 +7,7 @@ use std::{
 
 use squall_profile::{
     At, BurstEnd, Departures, Diagnostic, Diagnostics, FieldRef, Mistakes, Mode, Op, PacketSource,
-    Profile, Recompute, SizeLaw, Stop, Stream, Turn, Vary,
+    Profile, Recompute, SizeLaw, Stop, Stream, Vary,
 };
 use squall_program::{
     Gap, GapLaw, Law, Pattern, Program, ProgramError, Shape, Sizes, Spec, VarSpec, signature,
@@ -740,7 +740,7 @@ fn vars(
             }
             _ => (1, 0),
         };
-        let Turn { add, shift, little_endian } = vary.turn;
+        let Vary { add, shift, little_endian, .. } = *vary;
         let turn = squall_program::Turn {
             // Modulo 2^64, as its sum.
             add: add.cast_unsigned(),

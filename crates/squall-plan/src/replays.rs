@@ -158,7 +158,7 @@ fn replay(
             right(at, Err(why.into()));
         }
     } else if let Some((of, at)) = &said.split {
-        let split = split(of.key(), &at.text, said.reverse, assets);
+        let split = split(of.word(), &at.text, said.reverse, assets);
         right(at, split.map(|split| replay.split = Some(split)));
     } else if said.reverse && said.port2.is_some() {
         replay.split = split("auto", "first", true, assets).ok();
@@ -203,7 +203,7 @@ fn flow_settings(said: &squall_profile::Replay) -> Settings {
 /// As captured, if nothing is said.
 fn speed(said: &squall_profile::Replay) -> Result<Speed, String> {
     let Some((of, text)) = &said.speed else { return Ok(Speed::default()) };
-    Speed::parse(of.key(), &text.text)
+    Speed::parse(of.word(), &text.text)
 }
 
 /// How much faster `new` is than `old`, which differ in nothing else.

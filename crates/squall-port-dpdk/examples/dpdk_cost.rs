@@ -1,8 +1,7 @@
-//! What a dpdk port costs a frame, on one thread, in CPU time:
-//! `cargo run --release -p squall-port-dpdk --example dpdk_cost [ADDRESS]...` (`null:` and net_null
-//! without one).
+//! Measures the CPU time per frame of a dpdk port, on one thread: `cargo run --release -p
+//! squall-port-dpdk --example dpdk_cost [ADDRESS]...` (`null:` and net_null by default).
 //!
-//! The frames are not filled; what is measured is lending, lengths, sending, and the driver.
+//! Frames are not filled: the time is that of lending, lengths, sending, and the driver.
 
 use std::io;
 
@@ -57,10 +56,10 @@ fn ns_per_frame(tx: &mut dyn TxQueue) -> Result<f64, Box<dyn std::error::Error>>
     Ok((thread_ns() - begun) as f64 / sent as f64)
 }
 
-/// CPU time of this thread: other programs on the machine count little.
+/// CPU time of this thread, on which other programs of the machine have little influence.
 fn thread_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a clock that there is, and a place for the answer.
+    // SAFETY: an existing clock, and a place for the result.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

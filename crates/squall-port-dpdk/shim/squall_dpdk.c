@@ -1,7 +1,7 @@
-/* DPDK behind a table of plain functions (squall_dpdk.h), for the dpdk port of squall to load at run time.
+/* DPDK through a table of plain functions (squall_dpdk.h), which Squall's dpdk port loads at run time.
  *
- * DPDK's fast path is inline functions over structures that change from release to release: they are compiled here,
- * against the release at hand (22.11 or newer), and nowhere else. Nothing here knows what is in a frame. */
+ * DPDK's fast path is inline functions over structures that change from release to release: only here are they
+ * compiled, against the installed release (22.11 or newer). Nothing here knows the contents of a frame. */
 
 #define _GNU_SOURCE
 #include "squall_dpdk.h"
@@ -39,56 +39,56 @@
 #endif
 
 #define CACHE_LINE 64u
-/* Ethernet header and two VLAN tags, on top of an MTU. */
+/* Added to an MTU: Ethernet header and two VLAN tags. */
 #define HEADERS (RTE_ETHER_HDR_LEN + 2 * 4)
-#define SHORTEST RTE_ETHER_HDR_LEN
+#define MIN_FRAME RTE_ETHER_HDR_LEN
 
 #define UP(n, to) (((n) + (to) - 1) / (to) * (to))
 
-/* ---- What DPDK says ---- */
+/* ---- DPDK's log ---- */
 
-/* The last lines logged: enough for the reason of a failure. */
+/* The last lines of the log: enough for the reason of a failure. */
 static struct {
 	pthread_mutex_t lock;
 	size_t used;
 	char text[4096];
-} logged = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} log_tail = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static ssize_t log_write(void *cookie, const char *text, size_t len)
 {
-	const size_t room = sizeof(logged.text);
+	const size_t room = sizeof(log_tail.text);
 	size_t take = len < room ? len : room;
 
 	(void)cookie;
-	pthread_mutex_lock(&logged.lock);
-	if (logged.used + take > room) {
-		size_t forget = logged.used + take - room;
+	pthread_mutex_lock(&log_tail.lock);
+	if (log_tail.used + take > room) {
+		size_t forget = log_tail.used + take - room;
 
-		memmove(logged.text, logged.text + forget, logged.used - forget);
-		logged.used -= forget;
+		memmove(log_tail.text, log_tail.text + forget, log_tail.used - forget);
+		log_tail.used -= forget;
 	}
-	memcpy(logged.text + logged.used, text + (len - take), take);
-	logged.used += take;
-	pthread_mutex_unlock(&logged.lock);
+	memcpy(log_tail.text + log_tail.used, text + (len - take), take);
+	log_tail.used += take;
+	pthread_mutex_unlock(&log_tail.lock);
 	return (ssize_t)len;
 }
 
 static void sq_log(char *to, size_t room)
 {
-	pthread_mutex_lock(&logged.lock);
-	size_t take = logged.used < room - 1 ? logged.used : room - 1;
+	pthread_mutex_lock(&log_tail.lock);
+	size_t take = log_tail.used < room - 1 ? log_tail.used : room - 1;
 
-	memcpy(to, logged.text + (logged.used - take), take);
+	memcpy(to, log_tail.text + (log_tail.used - take), take);
 	to[take] = 0;
-	logged.used = 0;
-	pthread_mutex_unlock(&logged.lock);
+	log_tail.used = 0;
+	pthread_mutex_unlock(&log_tail.lock);
 }
 
 /* ---- The EAL ---- */
 
 static int sq_hugepages_fit(uint64_t octets)
 {
-	/* What /sys counts as free may be out of reach of this container; mapping reserves pages, and touches none. */
+	/* Hugepages that /sys counts as free may be denied to this container; mapping reserves pages without touching them. */
 	void *at = mmap(NULL, octets, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
 
 	if (at == MAP_FAILED)
@@ -106,6 +106,7 @@ static int sq_start(int argc, char **argv)
 
 	if (log == NULL)
 		return -ENOMEM;
+	/* Line by line, because the log is read right after a failure: a full buffer would hold back its reason. */
 	setvbuf(log, NULL, _IOLBF, 0);
 	rte_openlog_stream(log);
 
@@ -113,19 +114,19 @@ static int sq_start(int argc, char **argv)
 		sigaction(signal, NULL, &before[signal]);
 	pthread_getaffinity_np(pthread_self(), sizeof(cpus), &cpus);
 	outcome = rte_eal_init(argc, argv) < 0 ? (rte_errno != 0 ? -rte_errno : -EINVAL) : 0;
-	/* The EAL takes this thread for its main one and pins it. */
+	/* Undone, because the EAL makes this thread its main one and pins it. */
 	pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus);
 	for (int signal = 1; signal < NSIG; signal++)
 		sigaction(signal, &before[signal], NULL);
-	/* Made in any case, and empty: without shared configuration nothing is kept in it. */
+	/* The EAL always makes this folder, and leaves it empty without shared configuration. */
 	rmdir(rte_eal_get_runtime_dir());
 	return outcome;
 }
 
-/* A thread with a number of its own has a cache in each mempool; without, each mbuf costs an atomic operation. The
- * numbers are few (RTE_MAX_LCORE): a thread that ends gives its own back. */
-static pthread_key_t thread_end;
-static pthread_once_t thread_end_once = PTHREAD_ONCE_INIT;
+/* A registered thread has a cache in each mempool; without one, each mbuf costs an atomic operation. Registrations are
+ * limited (RTE_MAX_LCORE), so a thread that ends returns its own. */
+static pthread_key_t thread_key;
+static pthread_once_t thread_key_once = PTHREAD_ONCE_INIT;
 
 static void unregister(void *unused)
 {
@@ -133,49 +134,49 @@ static void unregister(void *unused)
 	rte_thread_unregister();
 }
 
-static void make_thread_end(void)
+static void make_thread_key(void)
 {
-	pthread_key_create(&thread_end, unregister);
+	pthread_key_create(&thread_key, unregister);
 }
 
 static void register_thread(void)
 {
 	if (rte_lcore_id() != LCORE_ID_ANY || rte_thread_register() != 0)
 		return;
-	pthread_once(&thread_end_once, make_thread_end);
-	pthread_setspecific(thread_end, &thread_end);
+	pthread_once(&thread_key_once, make_thread_key);
+	pthread_setspecific(thread_key, &thread_key);
 }
 
 /* ---- Mempools that outlive their queue ---- */
 
-/* A frame on its way to another port (net_ring hands mbufs over) keeps its pool. Such a pool waits here, and goes when
- * its last mbuf has come home. */
+/* A frame on its way to another port (net_ring passes mbufs on) needs its pool. Such a pool waits here, and is freed
+ * after its last mbuf has returned. */
 static struct {
 	pthread_mutex_t lock;
 	unsigned int count;
 	struct rte_mempool *pools[256];
-} waiting = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} retired = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static void free_pool(struct rte_mempool *pool)
 {
 	unsigned int kept = 0;
 
-	pthread_mutex_lock(&waiting.lock);
-	/* Beyond so many a pool is left to the end of the process. */
-	if (pool != NULL && waiting.count < RTE_DIM(waiting.pools))
-		waiting.pools[waiting.count++] = pool;
-	for (unsigned int i = 0; i < waiting.count; i++) {
-		if (rte_mempool_avail_count(waiting.pools[i]) == waiting.pools[i]->size)
-			rte_mempool_free(waiting.pools[i]);
+	pthread_mutex_lock(&retired.lock);
+	/* When the list is full, a pool stays until the process ends. */
+	if (pool != NULL && retired.count < RTE_DIM(retired.pools))
+		retired.pools[retired.count++] = pool;
+	for (unsigned int i = 0; i < retired.count; i++) {
+		if (rte_mempool_avail_count(retired.pools[i]) == retired.pools[i]->size)
+			rte_mempool_free(retired.pools[i]);
 		else
-			waiting.pools[kept++] = waiting.pools[i];
+			retired.pools[kept++] = retired.pools[i];
 	}
-	waiting.count = kept;
-	pthread_mutex_unlock(&waiting.lock);
+	retired.count = kept;
+	pthread_mutex_unlock(&retired.lock);
 }
 
-/* Names of pools and memory zones are the process's. */
-static void name_of(char *name, size_t room, const char *what)
+/* Names of pools and memory zones are unique within the process. */
+static void unique_name(char *name, size_t room, const char *what)
 {
 	static atomic_uint next;
 
@@ -199,6 +200,7 @@ static int find_port(const char *name, uint16_t *port)
 {
 	uint16_t candidate;
 
+	/* By the port's name first, then by the device's, because the driver may name the port otherwise. */
 	if (rte_eth_dev_get_port_by_name(name, port) == 0)
 		return 0;
 	RTE_ETH_FOREACH_DEV(candidate) {
@@ -236,6 +238,7 @@ static int sq_link(uint16_t port, uint32_t *speed_mbps)
 
 	if (outcome != 0)
 		return outcome;
+	/* UINT32_MAX if the driver does not know the speed, which otherwise would read as 4 Pb/s. */
 	*speed_mbps = link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ? 0 : link.link_speed;
 	return link.link_status == RTE_ETH_LINK_UP;
 }
@@ -284,12 +287,12 @@ static int setup_rx_queue(uint16_t port, uint16_t queue, const struct sq_config 
 {
 	char name[RTE_MEMPOOL_NAMESIZE];
 	int socket = rte_eth_dev_socket_id(port);
-	/* What the device holds, a batch in our hands, and what a thread's cache hides from the others. af_xdp fills its
-	 * rings from the pool, and copies what is sent into mbufs of it. */
+	/* For the device's descriptors, a batch being copied, and the mbufs in a thread's cache, which other threads cannot
+	 * take. af_xdp also fills its rings from the pool, and copies sent frames into its mbufs. */
 	const uint32_t cache = 256;
 	uint32_t count = config->mbufs != 0 ? config->mbufs : 4 * descriptors + SQ_BATCH + 2 * cache;
-	/* A whole frame in one mbuf, so that drivers which cannot chain them do not lose it. The usual room of 2 KiB is
-	 * what drivers are best at. */
+	/* A whole frame fits one mbuf, because drivers that cannot chain mbufs would drop a longer one. At least the usual
+	 * 2 KiB, for which drivers are optimized. */
 	uint32_t room = UP((uint32_t)(config->mtu + HEADERS + RTE_ETHER_CRC_LEN), 1024u);
 	struct rte_mempool *pool;
 
@@ -297,7 +300,7 @@ static int setup_rx_queue(uint16_t port, uint16_t queue, const struct sq_config 
 		room = 2048;
 	if (room > UINT16_MAX - RTE_PKTMBUF_HEADROOM)
 		room = UINT16_MAX - RTE_PKTMBUF_HEADROOM;
-	name_of(name, sizeof(name), "rx");
+	unique_name(name, sizeof(name), "rx");
 	pool = rte_pktmbuf_pool_create(name, count, cache, 0, (uint16_t)(room + RTE_PKTMBUF_HEADROOM), socket);
 	if (pool == NULL)
 		return -rte_errno;
@@ -346,7 +349,7 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 	outcome = rte_eth_dev_configure(port, (uint16_t)config->rx_queues, (uint16_t)config->tx_queues, &conf);
 	if (outcome != 0)
 		return outcome;
-	/* Some drivers know of MTUs but not when configured. That others refuse is no fault: they have no limit. */
+	/* Some drivers apply an MTU only by this call, not when configured. Drivers that refuse it have no limit. */
 	if (!(config->use & SQ_BORROWED))
 		rte_eth_dev_set_mtu(port, (uint16_t)config->mtu);
 
@@ -366,7 +369,7 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 	devices[port].rx_queues = (uint16_t)config->rx_queues;
 	devices[port].tx_descriptors = tx_descriptors;
 
-	/* Receive queues first: af_xdp sends through memory of theirs. */
+	/* Receive queues first: af_xdp sends through their memory. */
 	rx_conf = info.default_rxconf;
 	rx_conf.offloads = conf.rxmode.offloads;
 	for (uint16_t queue = 0; outcome == 0 && queue < config->rx_queues; queue++)
@@ -378,9 +381,10 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 	if (outcome == 0)
 		outcome = rte_eth_dev_start(port);
 	if (outcome == 0) {
-		/* As on every port; devices without filters say that they cannot. */
+		/* Promiscuous, as every port; devices without address filters refuse it. */
 		if (!(config->use & SQ_BORROWED))
 			rte_eth_promiscuous_enable(port);
+		/* From 0, because Squall compares them with the frames that it has passed to the device. */
 		rte_eth_stats_reset(port);
 	}
 	return outcome;
@@ -401,7 +405,7 @@ static int sq_counters(uint16_t port, struct sq_counters *counters)
 	return 0;
 }
 
-struct detaching {
+struct detach_job {
 	uint16_t port;
 	int outcome;
 	sem_t over;
@@ -409,7 +413,7 @@ struct detaching {
 
 static void detach(void *argument)
 {
-	struct detaching *job = argument;
+	struct detach_job *job = argument;
 	struct rte_eth_dev_info info;
 	struct rte_device *device = NULL;
 
@@ -421,11 +425,11 @@ static void detach(void *argument)
 	sem_post(&job->over);
 }
 
-/* In DPDK's own thread, where drivers hear of what happens outside: memif (22.11) frees what it hears with, without a lock,
- * and crashed now and then when both ends were in one process and one was closed in ours. */
+/* Runs in DPDK's own thread, in which drivers handle events: memif (22.11) frees its event handlers without a lock, and
+ * crashed now and then when both ends were in one process and one was closed by another thread. */
 static int sq_detach(uint16_t port)
 {
-	struct detaching job = { .port = port };
+	struct detach_job job = { .port = port };
 
 	sem_init(&job.over, 0, 0);
 	if (rte_eal_alarm_set(1, detach, &job) == 0) {
@@ -442,30 +446,30 @@ static int sq_detach(uint16_t port)
 
 /* ---- Transmit ----
  *
- * The frames of a queue lie beside each other, so that a program fills a batch in one go, and each has an mbuf of its own
- * for good. A slot is ours while its mbuf's reference count is 0 and the device's while it is 1: the mbufs are from a
- * mempool whose `enqueue`, which is what freeing an mbuf comes down to, sets the count back to 0. So a frame costs no
- * allocation and no atomic operation, whoever frees it, in whatever thread, one by one or in bulk.
+ * The frames of a queue are adjacent, so that a program fills a batch in one go, and each has a permanent mbuf. A slot is
+ * free while its mbuf's reference count is 0, and the device's while it is 1: the mbufs belong to a mempool whose
+ * `enqueue`, which every free finally calls, resets the count to 0. So a frame costs no allocation and no atomic
+ * operation, whether it is freed singly or in bulk, and in any thread.
  *
- * A driver that frees its frames one by one and does nothing else (net_null) pays more for the way to `enqueue`, 64 times
- * a batch, than for an atomic decrement: for it (SQ_COUNT_DOWN) the device's count is 2, and freeing brings it to 1. With
- * net_null a frame took 11 ns so, and 15 ns otherwise (medians of 3 by turns). */
+ * For a driver that frees its frames singly and does nothing else (net_null), 64 calls of `enqueue` per batch cost more
+ * than atomic decrements: for it (SQ_COUNT_DOWN) the device's count is 2, and freeing brings it to 1. With net_null a
+ * frame took 11 ns this way, and 15 ns otherwise (medians of 3 by turns). */
 
 struct sq_tx {
 	uint16_t port, queue;
 	uint8_t registered;
 	uint32_t max_frame;
-	/* A ring of slots: `held` from `oldest` on are the device's, then come those that may be lent. */
+	/* A ring of slots: `held` slots from `oldest` on are the device's; those after them may be lent. */
 	uint32_t count, oldest, next, held;
 	uint32_t use;
-	/* Reference count of a frame that the device has. */
-	uint16_t lent_out;
+	/* Reference count of an mbuf that the device has. */
+	uint16_t device_refcnt;
 	struct rte_mempool *pool;
 	struct rte_mbuf *mbufs[];
 };
 
-/* Eight octets of an mbuf in one move: those from `data_off` on (data_off, refcnt, nb_segs, port), and those from `pkt_len`
- * on (pkt_len, data_len, vlan_tci). */
+/* Eight octets of an mbuf in one store: from `data_off` on (data_off, refcnt, nb_segs, port), and from `pkt_len` on
+ * (pkt_len, data_len, vlan_tci). */
 typedef uint64_t __attribute__((may_alias, aligned(4))) fields;
 static_assert(offsetof(struct rte_mbuf, refcnt) == offsetof(struct rte_mbuf, data_off) + 2, "mbuf layout");
 static_assert(offsetof(struct rte_mbuf, nb_segs) == offsetof(struct rte_mbuf, data_off) + 4, "mbuf layout");
@@ -498,16 +502,17 @@ static int slots_enqueue(struct rte_mempool *pool, void *const *objects, unsigne
 
 static int slots_dequeue(struct rte_mempool *pool, void **objects, unsigned int n)
 {
-	/* A driver that wants mbufs of the pool that a frame came from has to do without. */
+	/* A driver that wants an mbuf of a sent frame's pool, to linearize the frame for example, gets none. */
 	(void)pool;
 	(void)objects;
 	(void)n;
 	return -ENOBUFS;
 }
 
-static inline int is_free(const struct rte_mbuf *mbuf, uint16_t lent_out)
+/* Acquire, paired with the release in slots_enqueue(), so that a slot is not written before the driver has read it. */
+static inline int is_free(const struct rte_mbuf *mbuf, uint16_t device_refcnt)
 {
-	return __atomic_load_n((const uint16_t *)&mbuf->refcnt, __ATOMIC_ACQUIRE) < lent_out;
+	return __atomic_load_n((const uint16_t *)&mbuf->refcnt, __ATOMIC_ACQUIRE) < device_refcnt;
 }
 
 static void count_free(struct rte_mempool *pool, void *free, void *object, unsigned int index)
@@ -524,7 +529,7 @@ static unsigned int slots_count(const struct rte_mempool *pool)
 	return free;
 }
 
-/* All mbufs first, then all frames: in one chunk, so that who maps a pool's memory for a device maps the frames. */
+/* All mbufs first, then all frames, in one chunk: drivers that map a pool's memory for a device then map the frames. */
 static int slots_populate(struct rte_mempool *pool, unsigned int max, void *at, rte_iova_t iova, size_t len,
                           rte_mempool_populate_obj_cb_t *add, void *argument)
 {
@@ -557,7 +562,7 @@ static void free_memzone(struct rte_mempool_memhdr *chunk, void *zone)
 	rte_memzone_free(zone);
 }
 
-/* An odd number of cache lines, as squall_port::stride() has it, with the headroom that drivers want before a frame. */
+/* An odd number of cache lines, as in squall_port::stride(), with the headroom that drivers expect before a frame. */
 static uint32_t stride_of(uint32_t max_frame)
 {
 	uint32_t lines = (RTE_PKTMBUF_HEADROOM + max_frame + CACHE_LINE - 1) / CACHE_LINE;
@@ -565,8 +570,8 @@ static uint32_t stride_of(uint32_t max_frame)
 	return (lines | 1) * CACHE_LINE;
 }
 
-/* The mempool of `count` slots; the first frame is at `*frames`. */
-static int make_slots(uint16_t port, uint32_t count, uint32_t max_frame, uint16_t lent_out, struct rte_mempool **made, char **frames,
+/* Makes the mempool of `count` slots; the first frame is at `*frames`. */
+static int make_slots(uint16_t port, uint32_t count, uint32_t max_frame, uint16_t device_refcnt, struct rte_mempool **made, char **frames,
                       rte_iova_t *frames_iova)
 {
 	struct rte_pktmbuf_pool_private private = { .mbuf_data_room_size = (uint16_t)(RTE_PKTMBUF_HEADROOM + max_frame) };
@@ -577,12 +582,14 @@ static int make_slots(uint16_t port, uint32_t count, uint32_t max_frame, uint16_
 	size_t mbufs, all;
 	int outcome;
 
-	name_of(name, sizeof(name), "tx");
+	unique_name(name, sizeof(name), "tx");
+	/* Without a cache, because a freed mbuf must reach `enqueue`. Not spread over memory channels, because the padding
+	 * would be for frames next to their mbufs, and these are elsewhere. */
 	pool = rte_mempool_create_empty(name, count, sizeof(struct rte_mbuf), 0, sizeof(private), socket,
 	                                RTE_MEMPOOL_F_NO_SPREAD);
 	if (pool == NULL)
 		return -rte_errno;
-	outcome = rte_mempool_set_ops_byname(pool, slots_ops.name, (void *)(uintptr_t)lent_out);
+	outcome = rte_mempool_set_ops_byname(pool, slots_ops.name, (void *)(uintptr_t)device_refcnt);
 	if (outcome != 0)
 		goto free;
 	rte_pktmbuf_pool_init(pool, &private);
@@ -618,7 +625,7 @@ static void collect(struct rte_mempool *pool, void *next, void *object, unsigned
 static int sq_tx_open(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_t use, struct sq_tx **opened,
                       struct sq_slots *slots)
 {
-	/* More than the device can hold: a driver that looks for finished frames only when its ring is full gets it full. */
+	/* More slots than the device can hold: some drivers look for completed frames only when their ring is full. */
 	uint32_t count = UP(devices[port].tx_descriptors, SQ_BATCH) + 4 * SQ_BATCH;
 	uint32_t stride;
 	struct rte_mbuf **mbufs;
@@ -628,8 +635,9 @@ static int sq_tx_open(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_
 	int outcome;
 
 	free_pool(NULL);
-	if (max_frame < SHORTEST)
-		max_frame = SHORTEST;
+	if (max_frame < MIN_FRAME)
+		max_frame = MIN_FRAME;
+	/* Refused, because an mbuf's `buf_len` has 16 bits. */
 	if (RTE_PKTMBUF_HEADROOM + max_frame > UINT16_MAX)
 		return -EMSGSIZE;
 	stride = stride_of(max_frame);
@@ -641,8 +649,8 @@ static int sq_tx_open(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_
 	tx->max_frame = max_frame;
 	tx->count = count;
 	tx->use = use;
-	tx->lent_out = use & SQ_COUNT_DOWN ? 2 : 1;
-	outcome = make_slots(port, count, max_frame, tx->lent_out, &tx->pool, &frames, &iova);
+	tx->device_refcnt = use & SQ_COUNT_DOWN ? 2 : 1;
+	outcome = make_slots(port, count, max_frame, tx->device_refcnt, &tx->pool, &frames, &iova);
 	if (outcome != 0) {
 		free(tx);
 		return outcome;
@@ -664,11 +672,11 @@ static int sq_tx_open(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_
 	return 0;
 }
 
-static inline void take_back(struct sq_tx *tx)
+static inline void reap(struct sq_tx *tx)
 {
 	uint32_t oldest = tx->oldest, held = tx->held;
 
-	while (held > 0 && is_free(tx->mbufs[oldest], tx->lent_out)) {
+	while (held > 0 && is_free(tx->mbufs[oldest], tx->device_refcnt)) {
 		oldest = oldest + 1 == tx->count ? 0 : oldest + 1;
 		held--;
 	}
@@ -680,8 +688,8 @@ static uint32_t sq_tx_lend(struct sq_tx *tx, uint32_t want, uint32_t *first)
 {
 	uint32_t room;
 
-	take_back(tx);
-	/* With nothing under way start from the front: slots used a moment ago are in the cache. */
+	reap(tx);
+	/* Starts from the front when nothing is under way: recently used slots are in the cache. */
 	if (tx->held == 0)
 		tx->next = tx->oldest = 0;
 	room = tx->count - tx->held;
@@ -691,20 +699,21 @@ static uint32_t sq_tx_lend(struct sq_tx *tx, uint32_t want, uint32_t *first)
 	return want < room ? want : room;
 }
 
-/* How many of the next `n` frames have a good length; `*bad` says what the first other one lacks. */
+/* Number of the next `n` frames up to the first with an invalid length; `*bad` says what is wrong with that one. */
 static inline uint32_t fill_mbufs(struct sq_tx *tx, uint32_t n, const uint32_t *lengths, size_t step, int *bad)
 {
-	const uint64_t first = (uint64_t)RTE_PKTMBUF_HEADROOM | (uint64_t)tx->lent_out << 16 | (uint64_t)1 << 32 |
+	const uint64_t first = (uint64_t)RTE_PKTMBUF_HEADROOM | (uint64_t)tx->device_refcnt << 16 | (uint64_t)1 << 32 |
 	                       (uint64_t)tx->port << 48;
-	const uint32_t longest = tx->max_frame - SHORTEST;
+	const uint32_t max_extra = tx->max_frame - MIN_FRAME;
 	struct rte_mbuf *const *mbufs = &tx->mbufs[tx->next];
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct rte_mbuf *mbuf = mbufs[i];
 		uint32_t len = *(const uint32_t *)((const char *)lengths + i * step);
 
-		if (unlikely(len - SHORTEST > longest)) {
-			*bad = len < SHORTEST ? SQ_TOO_SHORT : SQ_TOO_LONG;
+		/* One comparison for both limits, because a length below the minimum wraps around to a large number. */
+		if (unlikely(len - MIN_FRAME > max_extra)) {
+			*bad = len < MIN_FRAME ? SQ_TOO_SHORT : SQ_TOO_LONG;
 			return i;
 		}
 		*(fields *)&mbuf->data_off = first;
@@ -740,13 +749,14 @@ static int sq_tx_send(struct sq_tx *tx, uint32_t n, const uint32_t *lengths, con
 
 	if (n == 0)
 		return 0;
+	/* At first use, because queues are opened by one thread and used by another. */
 	if (unlikely(!tx->registered)) {
 		register_thread();
 		tx->registered = 1;
 	}
 	n = fill_mbufs(tx, n, lengths, step, &bad);
 	if (unlikely(n == 0)) {
-		/* The slot is skipped and free: it counts as held until it is the oldest. */
+		/* The skipped slot is free, but counts as held until it is the oldest: the ring has no gaps. */
 		pass(tx, 1);
 		tx->held++;
 		return bad;
@@ -754,6 +764,7 @@ static int sq_tx_send(struct sq_tx *tx, uint32_t n, const uint32_t *lengths, con
 	if (tx->use & SQ_TX_LAUNCH)
 		set_launch(tx, n, dues, step, clock);
 	sent = rte_eth_tx_burst(tx->port, tx->queue, &tx->mbufs[tx->next], (uint16_t)n);
+	/* Free again at once, because no driver will free those that it did not take. */
 	for (uint32_t i = sent; i < n; i++)
 		*(uint16_t *)&tx->mbufs[tx->next + i]->refcnt = 0;
 	pass(tx, sent);
@@ -763,8 +774,9 @@ static int sq_tx_send(struct sq_tx *tx, uint32_t n, const uint32_t *lengths, con
 
 static uint32_t sq_tx_held(struct sq_tx *tx)
 {
+	/* Asks for it, because drivers otherwise free sent frames only when they need the room. Some cannot. */
 	rte_eth_tx_done_cleanup(tx->port, tx->queue, 0);
-	take_back(tx);
+	reap(tx);
 	return tx->held;
 }
 
@@ -791,7 +803,7 @@ static int sq_rx_open(uint16_t port, uint16_t queue, struct sq_rx **opened)
 	return 0;
 }
 
-/* Copies a frame of one or more mbufs, at most `room` octets of it; how many. */
+/* Copies a frame of one or more mbufs, at most `room` octets of it. Returns the length copied. */
 static uint32_t copy_frame(const struct rte_mbuf *mbuf, uint8_t *to, uint32_t room)
 {
 	uint32_t len = 0;
@@ -805,11 +817,12 @@ static uint32_t copy_frame(const struct rte_mbuf *mbuf, uint8_t *to, uint32_t ro
 	return len;
 }
 
-/* Puts back the VLAN tag that some drivers take off unasked; they all mean 802.1Q. */
-static uint32_t put_tag_back(const struct rte_mbuf *mbuf, uint8_t *frame, uint32_t len, uint32_t room)
+/* Puts back the VLAN tag that some drivers strip unasked; all of them strip 802.1Q only. */
+static uint32_t restore_tag(const struct rte_mbuf *mbuf, uint8_t *frame, uint32_t len, uint32_t room)
 {
 	const uint8_t tag[4] = { 0x81, 0x00, (uint8_t)(mbuf->vlan_tci >> 8), (uint8_t)mbuf->vlan_tci };
 
+	/* Unchanged, because a tag belongs after the two addresses. */
 	if (len < 12)
 		return len;
 	if (len + 4 > room)
@@ -833,9 +846,11 @@ static uint32_t sq_rx_receive(struct sq_rx *rx, uint8_t *to, uint32_t room, stru
 	n = rte_eth_rx_burst(rx->port, rx->queue, mbufs, SQ_BATCH);
 	if (n == 0)
 		return 0;
+	/* After the burst, so that no frame is stamped before it has arrived. */
 	clock_gettime(CLOCK_MONOTONIC, &time);
 	*now = (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 
+	/* All of them first, so that the cache misses of a batch overlap. */
 	for (uint16_t i = 0; i < n; i++)
 		rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], const void *));
 	for (uint16_t i = 0; i < n; i++) {
@@ -843,14 +858,14 @@ static uint32_t sq_rx_receive(struct sq_rx *rx, uint8_t *to, uint32_t room, stru
 		uint32_t len, wire_len = mbuf->pkt_len;
 
 		if (likely(mbuf->nb_segs == 1 && mbuf->data_len <= CACHE_LINE && mbuf->data_off + CACHE_LINE <= mbuf->buf_len)) {
-			/* A length the compiler knows: four moves. */
+			/* A constant length, which compiles to four moves. */
 			memcpy(to + offset, rte_pktmbuf_mtod(mbuf, const void *), CACHE_LINE);
 			len = mbuf->data_len;
 		} else {
 			len = copy_frame(mbuf, to + offset, room);
 		}
 		if (unlikely(mbuf->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED)) {
-			len = put_tag_back(mbuf, to + offset, len, room);
+			len = restore_tag(mbuf, to + offset, len, room);
 			wire_len += 4;
 		}
 		frames[i] = (struct sq_frame){ .offset = offset, .len = len, .wire_len = wire_len };
@@ -858,6 +873,7 @@ static uint32_t sq_rx_receive(struct sq_rx *rx, uint8_t *to, uint32_t room, stru
 			frames[i].ticks = *RTE_MBUF_DYNFIELD(mbuf, rx_ticks_at, const uint64_t *);
 		offset += UP(len, CACHE_LINE);
 	}
+	/* In bulk, so that the pool is accessed once per batch. */
 	rte_pktmbuf_free_bulk(mbufs, n);
 	return n;
 }

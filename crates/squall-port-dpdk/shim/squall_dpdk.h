@@ -1,18 +1,19 @@
-/* What the shim gives to the dpdk port of squall: one table of functions, one version number. Plain C types only, so
- * that nothing here depends on DPDK's headers, whose inline functions and structures differ from release to release. */
+/* Interface between the shim and Squall's dpdk port: one table of functions and one version number. Plain C types
+ * only, so that nothing here depends on DPDK's headers, whose inline functions and structures differ from release to
+ * release. */
 #ifndef SQUALL_DPDK_H
 #define SQUALL_DPDK_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Changes with everything below; src/shim.rs has the same number and layouts. */
+/* Changes with any declaration below; src/shim.rs has the same number and layouts. */
 #define SQ_ABI 1
 
-/* Frames in a batch at most (squall_port::BATCH). */
+/* The most frames in a batch (squall_port::BATCH). */
 #define SQ_BATCH 64
 
-/* What sq_tx_send answers about a frame that cannot be sent. */
+/* Results of tx_send for a frame that cannot be sent. */
 #define SQ_TOO_LONG (-1)
 #define SQ_TOO_SHORT (-2)
 
@@ -22,8 +23,8 @@
 #define SQ_RSS 4u
 #define SQ_MULTI_SEGS 8u
 #define SQ_CLOCK 16u
-#define SQ_BORROWED 64u /* the device stands on an interface of the kernel's, which is to stay as it is */
-#define SQ_COUNT_DOWN 32u /* of a transmit queue: the driver frees frames one by one, and little else */
+#define SQ_BORROWED 64u /* the device uses an interface of the kernel's, which must not be changed */
+#define SQ_COUNT_DOWN 32u /* for a transmit queue: the driver frees frames singly, and does little else */
 
 struct sq_device {
 	char driver[64];
@@ -40,8 +41,8 @@ struct sq_device {
 struct sq_config {
 	uint32_t tx_queues, rx_queues;
 	uint32_t mtu;
-	uint32_t tx_descriptors, rx_descriptors; /* 0: what the driver prefers */
-	uint32_t mbufs;                          /* of a receive queue; 0: as many as the queue needs */
+	uint32_t tx_descriptors, rx_descriptors; /* 0: the driver's default */
+	uint32_t mbufs;                          /* per receive queue; 0: as many as it needs */
 	uint32_t use;
 };
 
@@ -73,52 +74,53 @@ struct sq_slots {
 	uint32_t count;
 };
 
-/* Functions answer 0 or a negated errno, unless it says otherwise; `log` then tells more. */
+/* Functions return 0 or a negated errno, unless stated otherwise; `log` then has the details. */
 struct sq_api {
 	uint32_t abi;
 	const char *built_for; /* DPDK's version at build time */
-	const char *running;   /* and that of the libraries at hand */
+	const char *running;   /* and that of the loaded libraries */
 
-	/* Whether `octets` of hugepages can be had now: 1 or 0. */
+	/* Whether `octets` of hugepages are available now: 1 or 0. */
 	int (*hugepages_fit)(uint64_t octets);
-	/* Starts the EAL, once a process. Threads and signal handlers stay as they were. */
+	/* Starts the EAL, once per process. Leaves threads' CPUs and signal handlers as they were. */
 	int (*start)(int argc, char **argv);
-	/* Copies what DPDK has logged since the last call, text with a final 0. */
+	/* Copies DPDK's log since the last call, as text with a final 0. */
 	void (*log)(char *to, size_t room);
 
 	/* Adds a device to `bus` ("vdev", "pci"). */
 	int (*attach)(const char *bus, const char *name, const char *arguments, uint16_t *port);
 	int (*describe)(uint16_t port, struct sq_device *);
-	/* Configures and starts; `config` comes back with what was taken. */
+	/* Configures and starts; `config` returns the values in effect. */
 	int (*configure)(uint16_t port, struct sq_config *config);
 	int (*link)(uint16_t port, uint32_t *speed_mbps); /* 1 up, 0 down */
 	int (*counters)(uint16_t port, struct sq_counters *);
 	int (*read_clock)(uint16_t port, uint64_t *ticks);
-	/* Stops, closes and removes; no queue of it may be in use. */
+	/* Stops, closes and removes the device; none of its queues may be in use. */
 	int (*detach)(uint16_t port);
 
-	/* `use`: of SQ_TX_LAUNCH and SQ_COUNT_DOWN. */
+	/* `use`: bits of SQ_TX_LAUNCH and SQ_COUNT_DOWN. */
 	int (*tx_open)(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_t use, struct sq_tx **, struct sq_slots *);
-	/* Up to `want` slots beside each other; the first of them. */
+	/* Lends up to `want` adjacent slots; `first` is the number of the first one. */
 	uint32_t (*tx_lend)(struct sq_tx *, uint32_t want, uint32_t *first);
-	/* Sends the next `n` lent; `lengths` and `dues` (ns, for launch times) are those of the first, `step` octets apart.
-	 * How many were taken, or SQ_TOO_LONG, SQ_TOO_SHORT: the first of them was dropped. */
+	/* Sends the next `n` lent slots; `lengths` and `dues` (ns, for launch times) point at the first slot's values, and
+	 * those of the others follow at distances of `step` octets. Returns the number taken, or SQ_TOO_LONG or
+	 * SQ_TOO_SHORT: the first frame was dropped. */
 	int (*tx_send)(struct sq_tx *, uint32_t n, const uint32_t *lengths, const uint64_t *dues, size_t step,
 	               const struct sq_clock *);
-	/* Slots that the device still holds. */
+	/* Number of slots that the device still holds. */
 	uint32_t (*tx_held)(struct sq_tx *);
 	void (*tx_close)(struct sq_tx *);
 
 	int (*rx_open)(uint16_t port, uint16_t queue, struct sq_rx **);
-	/* Copies the frames that came, at most SQ_BATCH, to `to`, each at a multiple of 64 octets and of `room` octets (a
-	 * multiple of 64) at most; `now`: CLOCK_MONOTONIC just after they were taken. How many. */
+	/* Copies received frames, at most SQ_BATCH, to `to`, each at a multiple of 64 octets and at most `room` octets of it
+	 * (a multiple of 64); `now`: CLOCK_MONOTONIC just after they were taken. Returns the number of frames. */
 	uint32_t (*rx_receive)(struct sq_rx *, uint8_t *to, uint32_t room, struct sq_frame *frames, uint64_t *now);
 	void (*rx_close)(struct sq_rx *);
 };
 
-/* The table, or NULL where `abi` is another. */
+/* The table, or NULL if `abi` is not this shim's. */
 const struct sq_api *squall_dpdk_api(uint32_t abi);
-/* The number that squall_dpdk_api() takes. */
+/* The `abi` that squall_dpdk_api() accepts. */
 uint32_t squall_dpdk_abi(void);
 
 #endif

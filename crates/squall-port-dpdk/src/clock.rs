@@ -1,17 +1,18 @@
-//! A device's clock against ours (`CLOCK_MONOTONIC`), for the stamps it gives and takes.
+//! A device's clock against `CLOCK_MONOTONIC`, for receive timestamps and launch times.
 
 use squall_units::Nanos;
 
 use crate::shim::ClockPair;
 
-/// Both clocks, read at the same instant.
+/// Both clocks, read at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     pub monotonic: Nanos,
     pub ticks: u64,
 }
 
-/// Ticks of a device as instants of ours, by the line through a reading long ago and the last one.
+/// Converts a device's ticks to `CLOCK_MONOTONIC`, by the line through the first reading and the
+/// last.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceClock {
     first: Reading,
@@ -20,16 +21,18 @@ pub struct DeviceClock {
 }
 
 impl DeviceClock {
-    /// From two readings, the further apart the better.
+    /// A clock from two readings; the further apart, the more exact.
     pub fn new(first: Reading, last: Reading) -> Self {
         let mut clock = Self { first, last: first, ticks_per_ns: 1.0 };
         clock.read(last);
         clock
     }
 
-    /// Takes a further reading: the rate is that since the first, the offset that of the last.
+    /// Adds a reading: the rate is the mean since the first one, because a long base hides the
+    /// error of single readings; the offset is the last one's.
     pub fn read(&mut self, reading: Reading) {
         let ns = reading.monotonic.0.saturating_sub(self.first.monotonic.0);
+        // Wrapping, because a device's counter may overflow during a run.
         let ticks = reading.ticks.wrapping_sub(self.first.ticks);
         if ns > 0 && ticks > 0 {
             self.ticks_per_ns = ticks as f64 / ns as f64;
@@ -41,9 +44,10 @@ impl DeviceClock {
         self.last.monotonic
     }
 
-    /// When the device's clock showed `ticks`.
+    /// The time at which the device's clock showed `ticks`.
     pub fn instant(&self, ticks: u64) -> Nanos {
-        // Near the last reading, on either side of it: so small a difference is exact in an f64.
+        // The difference to the last reading, before or after it, is small enough to be exact in an
+        // f64.
         let since = ticks.wrapping_sub(self.last.ticks) as i64;
         Nanos(
             self.last
@@ -53,7 +57,7 @@ impl DeviceClock {
         )
     }
 
-    /// For the shim, which turns dues into ticks; each `later` ns later.
+    /// Parameters for the shim, which converts due times to ticks; each is `later` ns later.
     pub fn pair(&self, later: u32) -> ClockPair {
         ClockPair {
             monotonic_ns: self.last.monotonic.0 as i64 - i64::from(later),
@@ -72,13 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn stamps_of_a_clock_that_runs_at_another_rate_become_our_instants() {
-        // 2.5 ticks a ns.
+    fn timestamps_of_a_clock_at_another_rate_become_monotonic() {
+        // 2.5 ticks per ns.
         let mut clock = DeviceClock::new(reading(1_000_000, 77), reading(2_000_000, 2_500_077));
         assert_eq!(clock.instant(2_500_077), Nanos(2_000_000));
         assert_eq!(clock.instant(2_750_077), Nanos(2_100_000));
         assert_eq!(clock.instant(2_250_077), Nanos(1_900_000), "before the reading, too");
-        // An hour on, the line goes through the last reading and has the rate of the whole hour.
+        // An hour later the line goes through the last reading and has the mean rate of that hour.
         clock.read(reading(3_600_001_000_000, 77 + 9_000_000_000_000));
         assert_eq!(clock.instant(77 + 9_000_000_000_000 + 250), Nanos(3_600_001_000_100));
     }
@@ -93,7 +97,7 @@ mod tests {
     #[test]
     fn launch_times_are_dues_and_the_delay_asked_for() {
         let pair = DeviceClock::new(reading(0, 0), reading(1000, 2000)).pair(100);
-        // As the shim has it.
+        // The shim's conversion.
         let ticks =
             |due: i64| pair.ticks + ((due - pair.monotonic_ns) as f64 * pair.ticks_per_ns) as i64;
         assert_eq!(ticks(1000), 2200);

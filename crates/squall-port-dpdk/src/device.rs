@@ -1,4 +1,4 @@
-//! A device of DPDK's: found, added, configured, and taken away with the last of its queues.
+//! A DPDK device: found, added, configured, and removed with the last of its queues.
 
 use std::{
     ffi::{CStr, CString},
@@ -22,12 +22,12 @@ use crate::{
     shim::{self, Config, Counters, DeviceFacts},
 };
 
-/// What DPDK calls a device.
+/// A device as DPDK names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceName {
     pub bus: Bus,
     pub name: String,
-    /// For the driver: `role=server,id=1`.
+    /// Arguments of the driver: `role=server,id=1`.
     pub arguments: String,
 }
 
@@ -38,8 +38,8 @@ pub enum Bus {
 }
 
 impl DeviceName {
-    /// `vdev=NAME[;ARGUMENT]...` or `DOMAIN:BUS:DEVICE.FUNCTION[;ARGUMENT]...`, the domain being
-    /// 0000 if left out.
+    /// Parses `vdev=NAME[;ARGUMENT]...` or `DOMAIN:BUS:DEVICE.FUNCTION[;ARGUMENT]...`; without a
+    /// domain it is 0000.
     pub fn parse(address: &Address) -> io::Result<Self> {
         let (front, arguments) = address.name().split_once(';').unwrap_or((address.name(), ""));
         let arguments = arguments
@@ -85,7 +85,7 @@ impl DeviceName {
     }
 }
 
-/// `0000:01:00.0` as DPDK writes it; `None` if it is none.
+/// The PCI address in DPDK's form, `0000:01:00.0`; `None` if `text` is none.
 fn pci_address(text: &str) -> Option<String> {
     let hex = |text: &str, digits: usize| {
         let good =
@@ -97,11 +97,12 @@ fn pci_address(text: &str) -> Option<String> {
     let (device, bus) = (hex(parts.next()?, 2)?, hex(parts.next()?, 2)?);
     let domain = parts.next().map_or(Some(0), |domain| hex(domain, 4))?;
     let function = hex(function, 1)?;
+    // PCI numbers devices with five bits and functions with three, so that the kernel has no others.
     let good = parts.next().is_none() && device < 32 && function < 8;
     good.then(|| format!("{domain:04x}:{bus:02x}:{device:02x}.{function}"))
 }
 
-/// Started; stopped and removed when dropped.
+/// A started device; stopped and removed when dropped.
 pub struct Device {
     pub address: Address,
     pub eal: Eal,
@@ -110,11 +111,11 @@ pub struct Device {
     pub config: Config,
     wait: Duration,
     pub link: Arc<Link>,
-    /// Drivers look at their registers: one at a time.
-    looking: Mutex<()>,
+    /// One caller at a time, because drivers read device registers for the link's state.
+    link_lock: Mutex<()>,
     clock: Mutex<Option<DeviceClock>>,
-    /// Frames that the device has taken, by transmit queue: each written by the one who sends, on a
-    /// cache line of its own.
+    /// Frames that the device has taken, per transmit queue. Only the queue's sender writes its
+    /// counter, which has cache lines of its own: 128 octets, because CPUs prefetch pairs of lines.
     taken: Box<[Taken]>,
 }
 
@@ -123,7 +124,7 @@ pub struct Device {
 pub struct Taken(AtomicU64);
 
 impl Taken {
-    /// Only ever called by the queue's owner.
+    /// To be called by the queue's owner only, so that no atomic addition is needed.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
@@ -142,16 +143,17 @@ impl Device {
         let text =
             |text: &str| CString::new(text).expect("no 0 octet: DeviceName::parse has looked");
         let (device, arguments) = (text(&name.name), text(&name.arguments));
+        // Discards older messages, so that an error shows those of this call only.
         api.take_log();
         let mut port = u16::MAX;
-        // SAFETY: three texts with a final 0, and a place for the answer.
+        // SAFETY: three texts with a final 0, and a place for the result.
         let code = unsafe {
             (api.attach)(name.bus().as_ptr(), device.as_ptr(), arguments.as_ptr(), &mut port)
         };
         if code != 0 {
             return Err(attach_error(address, &eal, name, code));
         }
-        // From here on it is removed again if anything fails.
+        // From here on `Drop` removes it if anything fails.
         let mut opened = Self {
             address: address.clone(),
             port,
@@ -160,7 +162,7 @@ impl Device {
             config: Config::default(),
             wait: Duration::from_secs(options.wait_s.into()),
             link: Arc::new(Link::new(address.to_string(), options.on_link_down)),
-            looking: Mutex::new(()),
+            link_lock: Mutex::new(()),
             clock: Mutex::new(None),
             taken: Box::default(),
         };
@@ -170,24 +172,25 @@ impl Device {
 
     fn configure(&mut self, bus: Bus, options: &Options) -> io::Result<()> {
         let facts = &self.facts;
-        let most = |asked: Option<u32>, max: u32, otherwise: u32, key: &str| match asked {
+        let limited = |requested: Option<u32>, max: u32, default: u32, key: &str| match requested {
             Some(n) if n > max => Err(self
                 .address
                 .error(format!("{key}={n}, but {} has at most {max}", self.driver()))),
             Some(n) => Ok(n),
-            None => Ok(otherwise.min(max)),
+            None => Ok(default.min(max)),
         };
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        // Both ends of a memif must have as many queues, a tap as many one way as the other. And
-        // net_null gives frames that nobody sent, as fast as one asks.
+        // memif needs the same number of queues at both ends, a tap as many in each direction.
+        // net_null receives frames that nothing sent, as fast as it is polled, so it gets no
+        // receive queue by default.
         let (sending, receiving) = match (bus, self.driver().as_str()) {
             (_, "net_null") => (cpus, 0),
             (Bus::Virtual, _) => (1, 1),
             (Bus::Pci, _) => (cpus, 1),
         };
         let mut config = Config {
-            tx_queues: most(options.queues, facts.max_tx_queues, sending, "queues")?,
-            rx_queues: most(options.rx_queues, facts.max_rx_queues, receiving, "rx_queues")?,
+            tx_queues: limited(options.queues, facts.max_tx_queues, sending, "queues")?,
+            rx_queues: limited(options.rx_queues, facts.max_rx_queues, receiving, "rx_queues")?,
             mtu: options.mtu,
             tx_descriptors: options.descriptors,
             rx_descriptors: options.descriptors,
@@ -203,48 +206,57 @@ impl Device {
             );
             return Err(self.address.error(problem).into());
         }
-        // These drivers would change the interface's MTU and flags for good.
+        // These drivers would change the kernel interface's MTU and flags permanently.
         if matches!(self.driver().as_str(), "net_af_packet" | "net_af_xdp") {
             config.using |= shim::BORROWED;
         }
+        // Not for one queue, because there is nothing to spread.
         if config.rx_queues > 1 {
             config.using |= facts.offers & shim::RSS;
         }
-        self.demand(
+        self.require(
             options.hardware_timestamps,
             "timestamps=hardware",
             shim::RX_TIMESTAMP,
             &mut config,
         )?;
-        self.demand(options.launch_ns.is_some(), "launch", shim::TX_LAUNCH, &mut config)?;
+        self.require(options.launch_ns.is_some(), "launch", shim::TX_LAUNCH, &mut config)?;
 
-        // SAFETY: `port` was attached, and nothing of it is in use yet.
+        // SAFETY: `port` was attached, and no part of it is in use yet.
         let code = unsafe { (self.eal.api.configure)(self.port, &mut config) };
         if code != 0 {
             let doing = format!(
                 "configure it ({} transmit and {} receive queues, mtu {})",
                 config.tx_queues, config.rx_queues, config.mtu
             );
-            // Not InvalidInput, whatever it was to the driver: of the address nothing is known to
-            // be wrong.
+            // Not InvalidInput, even if the driver returned EINVAL: the address itself may be
+            // right.
             return Err(io::Error::other(
                 self.eal.api.error(&self.address, &doing, code).to_string(),
             ));
         }
+        // Drivers also log when they succeed; otherwise a later error would show that.
         self.eal.api.take_log();
         self.taken = (0..config.tx_queues).map(|_| Taken::default()).collect();
         self.config = config;
         if config.using & (shim::RX_TIMESTAMP | shim::TX_LAUNCH) != 0 {
             let first = self.read_clock()?;
+            // The longer the base, the smaller the share of the readings' own error in the rate.
             std::thread::sleep(Duration::from_millis(50));
             *self.lock_clock() = Some(DeviceClock::new(first, self.read_clock()?));
         }
         Ok(())
     }
 
-    /// Adds what an option asks for, if the device offers it, and a clock to go with it.
-    fn demand(&self, asked: bool, option: &str, offer: u32, config: &mut Config) -> io::Result<()> {
-        if !asked {
+    /// Enables what an option asks for, if the device supports it and has a clock.
+    fn require(
+        &self,
+        requested: bool,
+        option: &str,
+        offer: u32,
+        config: &mut Config,
+    ) -> io::Result<()> {
+        if !requested {
             return Ok(());
         }
         let missing = match self.facts.offers {
@@ -273,7 +285,7 @@ impl Device {
 
     fn counters(&self) -> Option<Counters> {
         let mut counters = Counters::default();
-        // SAFETY: a port of ours, and a place for the answer.
+        // SAFETY: an attached port, and a place for the result.
         let code = unsafe { (self.eal.api.counters)(self.port, &mut counters) };
         (code == 0).then_some(counters)
     }
@@ -283,6 +295,7 @@ impl Device {
         Some(InterfaceCounters {
             tx_packets: c.tx_packets,
             tx_octets: c.tx_octets,
+            // DPDK has no such counter: frames that the driver does not take stay with the sender.
             tx_dropped: 0,
             tx_errors: c.tx_errors,
             rx_packets: c.rx_packets,
@@ -294,41 +307,42 @@ impl Device {
         })
     }
 
-    /// Frames that came and found no room, by reason, of all queues.
+    /// Frames that arrived and found no room, by reason, for all queues together.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
         let c = self.counters().unwrap_or_default();
         vec![("ring_full", c.rx_missed), ("no_buffer", c.rx_no_mbuf)]
     }
 
-    /// Whether the device has sent all that it took, or said that it could not.
+    /// Whether the device has sent all frames that it took, or counted them as errors.
     pub fn all_sent(&self) -> bool {
+        // Comparable, because the shim resets the device's counters when it starts the device.
         let taken: u64 = self.taken.iter().map(|t| t.0.load(Ordering::Relaxed)).sum();
         self.counters().is_some_and(|c| c.tx_packets + c.tx_errors >= taken)
     }
 
-    /// Asks the driver for the link's state, and notes it.
-    pub fn look(&self) -> LinkState {
-        let _one = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Asks the driver for the link's state, and records it.
+    pub fn refresh_link(&self) -> LinkState {
+        let _one = self.link_lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.link.set(self.is_up(), monotonic());
         self.link.state()
     }
 
     fn is_up(&self) -> bool {
         let mut speed = 0;
-        // SAFETY: a port of ours, and a place for the answer. Devices that do not know are not 0
-        // (down).
+        // SAFETY: an attached port, and a place for the result. An error counts as up: some devices
+        // do not know their state, and only 0 is down.
         unsafe { (self.eal.api.link)(self.port, &mut speed) != 0 }
     }
 
-    /// The link's speed, if it is one: those of virtual devices are made up.
+    /// The link's speed, if the driver knows one: those of virtual devices are fictitious.
     pub fn speed_bps(&self) -> Option<u64> {
         Some(u64::from(self.facts.speed_mbps) * 1_000_000).filter(|speed| *speed > 0)
     }
 
-    /// Waits for the link to come up: NICs take a second or three, memif needs its other end.
+    /// Waits for the link to come up: NICs take one to three seconds, memif needs its other end.
     pub fn wait_for_link(&self) {
-        let patience = Instant::now() + self.wait;
-        while !self.is_up() && Instant::now() < patience {
+        let deadline = Instant::now() + self.wait;
+        while !self.is_up() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -340,7 +354,7 @@ impl Device {
     fn read_clock(&self) -> io::Result<Reading> {
         let mut ticks = 0;
         let before = monotonic();
-        // SAFETY: a port of ours, and a place for the answer.
+        // SAFETY: an attached port, and a place for the result.
         let code = unsafe { (self.eal.api.read_clock)(self.port, &mut ticks) };
         let after = monotonic();
         if code != 0 {
@@ -349,7 +363,7 @@ impl Device {
         Ok(Reading { monotonic: Nanos((before.0 + after.0) / 2), ticks })
     }
 
-    /// The device's clock, set anew every so often; `None` where nothing uses it.
+    /// The device's clock, read again every 100 ms; `None` if the device uses no clock.
     pub fn clock(&self) -> Option<DeviceClock> {
         const EVERY_NS: u64 = 100_000_000;
         let mut clock = self.lock_clock();
@@ -365,8 +379,9 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: the queues hold an `Arc` of this each: there is none left.
+        // SAFETY: each queue holds an `Arc` of this device, so there is none left.
         unsafe { (self.eal.api.detach)(self.port) };
+        // Otherwise the next device's error would show these messages.
         self.eal.api.take_log();
     }
 }
@@ -385,11 +400,11 @@ fn describe(address: &Address, eal: &Eal, port: u16) -> io::Result<DeviceFacts> 
         offers: 0,
         socket: -1,
     };
-    // SAFETY: `port` was attached; a place for the answer.
+    // SAFETY: `port` was attached; a place for the result.
     let code = unsafe { (eal.api.describe)(port, &mut facts) };
     if code != 0 {
         let error = eal.api.error(address, "describe the device", code);
-        // SAFETY: nothing of the port is in use.
+        // SAFETY: no part of the port is in use.
         unsafe { (eal.api.detach)(port) };
         return Err(error);
     }
@@ -418,12 +433,13 @@ fn attach_error(address: &Address, eal: &Eal, name: &DeviceName, code: i32) -> i
     io::Error::new(io::ErrorKind::NotFound, error)
 }
 
-/// A memif server that was killed leaves its socket behind, and the next one cannot bind to it.
+/// Removes the socket that a killed memif server leaves: the next server could not bind to it.
 fn clear_stale_socket(arguments: &str) {
     let value =
         |key: &str| arguments.split(',').find_map(|a| a.strip_prefix(key)?.strip_prefix('='));
     if let (Some("server" | "master"), Some(socket)) = (value("role"), value("socket")) {
-        // Nobody listens on it; whatever else is there answers otherwise, or is no socket.
+        // Refused: no process listens on it. A live server answers otherwise, and a file is no
+        // socket.
         let refused = UnixStream::connect(Path::new(socket)).err().map(|e| e.kind());
         if refused == Some(io::ErrorKind::ConnectionRefused) && is_socket(Path::new(socket)) {
             let _ = std::fs::remove_file(socket);
@@ -467,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_semicolon_stands_for_the_comma_of_a_virtual_device() {
+    fn a_semicolon_replaces_the_comma_of_a_virtual_device() {
         assert_eq!(parse("dpdk:vdev=net_null0,queues=2"), device(Bus::Virtual, "net_null0", ""));
         assert_eq!(
             parse("dpdk:vdev=net_memif0;role=server;socket=/run/x,mtu=1500"),

@@ -1,4 +1,4 @@
-//! DPDK's environment (EAL): started once in a process, when the first port opens.
+//! DPDK's environment (EAL): started once per process, when the first port opens.
 
 use std::{
     ffi::{CString, c_char},
@@ -13,19 +13,19 @@ use crate::{
     shim::{self, Api},
 };
 
-/// Hugepages are taken unasked when so much of them is free.
-const WORTHWHILE_MB: u32 = 256;
-/// Without hugepages memory does not grow; what is not used is not taken from the system either.
+/// Hugepages are used by default when this much of them is free.
+const MIN_FREE_HUGE_MB: u32 = 256;
+/// Memory without hugepages cannot grow; unused pages of it are not taken from the system.
 const DEFAULT_MB: u32 = 512;
 
-/// What an address says of the EAL: for the first port of a process.
+/// Options of an address for the EAL, which only a process's first port can set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EalOptions {
-    /// Hugepages to use; 0: none.
+    /// Hugepages to use, MB; 0: none.
     pub huge_mb: Option<u32>,
-    /// Memory where there are no hugepages.
+    /// Memory without hugepages, MB.
     pub memory_mb: Option<u32>,
-    /// Further arguments, parted by `;`.
+    /// More arguments, separated by `;`.
     pub arguments: Option<String>,
 }
 
@@ -33,15 +33,15 @@ pub struct EalOptions {
 #[derive(Clone)]
 pub struct Eal {
     pub api: &'static Api,
-    /// How it runs: "DPDK 22.11.11 without hugepages".
+    /// The release and its memory: "DPDK 22.11.11 without hugepages".
     pub about: String,
     options: EalOptions,
-    /// The address that started it.
-    by: String,
+    /// The address that started the EAL.
+    started_by: String,
 }
 
 pub fn start(address: &Address, options: &EalOptions, bus: Bus) -> io::Result<Eal> {
-    // A second attempt gives no other outcome: DPDK does not try again.
+    // Also keeps a failure: DPDK cannot be started a second time in a process.
     static STARTED: Mutex<Option<Result<Eal, String>>> = Mutex::new(None);
     let api = shim::load(address)?;
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,7 +60,7 @@ pub fn start(address: &Address, options: &EalOptions, bus: Bus) -> io::Result<Ea
         let text = format!(
             "huge, memory and eal are only possible on the first dpdk port of a process: {} has \
              started DPDK already",
-            eal.by
+            eal.started_by
         );
         return Err(address.error(text).into());
     }
@@ -69,15 +69,15 @@ pub fn start(address: &Address, options: &EalOptions, bus: Bus) -> io::Result<Ea
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
-    /// Of `mb` at first, and more when needed.
+    /// `mb` at first, and more when needed.
     Hugepages { mb: Option<u32> },
-    /// Ordinary pages, `mb` once for all.
+    /// Ordinary pages: `mb`, allocated once.
     Pages { mb: u32 },
 }
 
 impl Memory {
     fn choose(address: &Address, api: &Api, options: &EalOptions) -> io::Result<Self> {
-        // SAFETY: any number may be asked for.
+        // SAFETY: any number is allowed.
         let fit = |mb: u32| unsafe { (api.hugepages_fit)(u64::from(mb) << 20) } == 1;
         let pages = Self::Pages { mb: options.memory_mb.unwrap_or(DEFAULT_MB) };
         match options.huge_mb {
@@ -92,7 +92,7 @@ impl Memory {
                 );
                 Err(io::Error::new(io::ErrorKind::OutOfMemory, text))
             }
-            None if options.memory_mb.is_none() && fit(WORTHWHILE_MB) => {
+            None if options.memory_mb.is_none() && fit(MIN_FREE_HUGE_MB) => {
                 Ok(Self::Hugepages { mb: None })
             }
             None => Ok(pages),
@@ -101,17 +101,21 @@ impl Memory {
 
     fn arguments(self, bus: Bus) -> Vec<String> {
         match self {
-            // Nothing in /dev/hugepages nor /run: the kernel clears up when the process ends,
-            // however it ends.
+            // With --in-memory no file is made in /dev/hugepages or /run, so nothing is left when
+            // the process is killed.
             Self::Hugepages { mb } => {
                 let amount = mb.into_iter().flat_map(|mb| ["-m".to_owned(), mb.to_string()]);
-                // By physical addresses, as DPDK chooses where it may, a large stretch is rarely to
-                // be had. A NIC without an IOMMU needs them; others do not.
-                let by_virtual = (bus == Bus::Virtual).then(|| "--iova-mode=va".to_owned());
-                ["--in-memory".to_owned()].into_iter().chain(by_virtual).chain(amount).collect()
+                // Large regions are rarely contiguous in physical addresses, which DPDK prefers where
+                // it may choose. Only a NIC without an IOMMU needs physical addresses.
+                let virtual_addresses = (bus == Bus::Virtual).then(|| "--iova-mode=va".to_owned());
+                ["--in-memory".to_owned()]
+                    .into_iter()
+                    .chain(virtual_addresses)
+                    .chain(amount)
+                    .collect()
             }
-            // --in-memory is refused beside --no-huge (22.11); what it does is --no-shconf and no
-            // files of hugepages.
+            // DPDK 22.11 refuses --in-memory with --no-huge; --no-shconf and no hugepage files have
+            // the same effect.
             Self::Pages { mb } => ["--no-huge", "--no-shconf", "--iova-mode=va", "-m"]
                 .map(str::to_owned)
                 .into_iter()
@@ -140,15 +144,17 @@ fn run(
 ) -> io::Result<Eal> {
     let mut arguments = vec![
         "squall".to_owned(),
+        // Telemetry would bind a socket in /run/dpdk and serve it by a thread of its own. The socket
+        // would also stay in the folder, which the shim could then not remove because it is not empty.
         "--no-telemetry".into(),
-        // Names an empty folder in /run/dpdk, which the shim removes: not one for each process, as
-        // a process that is killed in between leaves it.
+        // Names an empty folder in /run/dpdk, which the shim removes. The name is the same for all
+        // processes, because a process killed in between leaves the folder.
         "--file-prefix=squall".into(),
-        // One logical core, which is no core in particular: our threads stay where they are, and
-        // DPDK's own may run wherever this process may.
+        // One logical core on all allowed CPUs: Squall's threads are not pinned, and DPDK's own
+        // threads may run wherever this process may.
         format!("--lcores=0@({})", allowed_cpus()),
-        // No device but those that are asked for, which are added one by one; there is none with
-        // this address.
+        // Prevents the probing of all devices: the list allows only an address that does not exist,
+        // and ports are added one by one.
         "--allow=ffff:ff:1f.7".into(),
     ];
     arguments.extend(memory);
@@ -159,14 +165,14 @@ fn run(
         .map(|a| CString::new(a.as_str()))
         .collect::<Result<_, _>>()
         .map_err(|_| address.error("an argument of the EAL has a 0 octet in it"))?;
-    // A thread of its own: whoever starts the EAL is its main thread, with a core's number.
+    // In a separate thread, because the EAL makes its caller the main thread, with a core's number.
     let starting = std::thread::Builder::new().name("squall-eal".into()).spawn(move || {
         let mut pointers: Vec<*mut c_char> = texts.iter().map(|a| a.as_ptr().cast_mut()).collect();
         pointers.push(std::ptr::null_mut());
-        // SAFETY: as main()'s: so many texts, then NULL. The EAL moves the pointers about, not the
-        // texts, and keeps copies.
+        // SAFETY: as main()'s arguments: the number of texts given, then NULL. The EAL reorders the
+        // pointers, not the texts, and keeps copies.
         let code = unsafe { (api.start)(texts.len() as i32, pointers.as_mut_ptr()) };
-        // Kept all the same: getopt(3) remembers where it was.
+        // Not freed: getopt(3) keeps a pointer to where it stopped.
         std::mem::forget(texts);
         code
     })?;
@@ -176,13 +182,13 @@ fn run(
     if code != 0 {
         return Err(api.error(address, "start", code));
     }
-    // What it says of a good start: no free hugepages, no VFIO ...
+    // Discards the messages of a successful start (no free hugepages, no VFIO ...).
     api.take_log();
     let about = format!("{} {about}", api.version());
-    Ok(Eal { api, about, options: options.clone(), by: address.to_string() })
+    Ok(Eal { api, about, options: options.clone(), started_by: address.to_string() })
 }
 
-/// As the kernel writes it: `0-3,8`.
+/// The CPU list in the kernel's form: `0-3,8`.
 fn allowed_cpus() -> String {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     status

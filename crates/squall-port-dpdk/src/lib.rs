@@ -1,17 +1,17 @@
 //! `dpdk:DEVICE`: frames through DPDK, by PCI address (`dpdk:0000:01:00.0`) or as a virtual device
-//! (`dpdk:vdev=net_ring0`, `dpdk:vdev=net_memif0;role=server;socket=/run/x`: `;` stands for DPDK's
+//! (`dpdk:vdev=net_ring0`, `dpdk:vdev=net_memif0;role=server;socket=/run/x`: `;` replaces DPDK's
 //! `,`).
 //!
-//! In goes an [`Address`], out comes a [`Port`]; nothing here knows what is in a frame. DPDK is no
-//! part of the build: its inline functions are in a C shim (`shim/`, built by `make dpdk`) which is
-//! loaded when the first such port opens.
+//! Input: an [`Address`]. Output: a [`Port`]. Nothing here knows the contents of a frame. The build
+//! does not need DPDK: its inline functions are in a C shim (`shim/`, built by `make dpdk`), which
+//! is loaded when the first such port opens.
 //!
-//! Frames are written where the device reads them, without allocation or atomic operation a frame
-//! (see `shim/squall_dpdk.c`, Transmit). Received frames are copied: a batch is one stretch of
-//! memory of which nothing may change while it is looked at, and mbufs lie among others that the
-//! device writes.
+//! Frames are written where the device reads them, without allocation or atomic operation per frame
+//! (see `shim/squall_dpdk.c`, Transmit). Received frames are copied: a batch is one region of
+//! memory that must not change while it is borrowed, and mbufs lie among others that the device
+//! writes.
 //!
-//! Options: see [`Options`]. The EAL starts once in a process, with the options of the first port.
+//! Options: see [`Options`]. The EAL starts once per process, with the options of the first port.
 
 mod clock;
 mod device;
@@ -30,8 +30,8 @@ use eal::EalOptions;
 /// The port at `address`; `None` if its kind is not `dpdk`.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] for an address that says nothing; [`io::ErrorKind::NotFound`]
-/// where the shim, DPDK or the device is missing, and what DPDK said otherwise.
+/// [`io::ErrorKind::InvalidInput`] for a malformed address; [`io::ErrorKind::NotFound`] if the
+/// shim, DPDK or the device is missing; other errors with DPDK's log.
 pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
     if address.kind() != "dpdk" {
         return Ok(None);
@@ -42,29 +42,29 @@ pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
     port::open(address, eal, &name, &options).map(Some)
 }
 
-/// The release of DPDK that ports here would use: "DPDK 22.11.11". Starts nothing.
+/// The release of DPDK that ports would use: "DPDK 22.11.11". Starts nothing.
 ///
 /// # Errors
-/// The shim or DPDK is missing, and what brings it.
+/// The shim or DPDK is missing; the message says how to get it.
 pub fn release() -> io::Result<String> {
     Ok(shim::load(&"dpdk:DEVICE".parse()?)?.version())
 }
 
-/// What an address may say of a port, beside what it says of the EAL.
+/// Options of an address for the port; those for the EAL are [`EalOptions`].
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// Transmit queues; `None`: one of a virtual device, as many as CPUs of a NIC.
+    /// Transmit queues; `None`: one for a virtual device, one per CPU for a NIC.
     pub queues: Option<u32>,
     pub rx_queues: Option<u32>,
-    /// Of a queue's ring; 0: what the driver prefers.
+    /// Descriptors per queue; 0: the driver's default.
     pub descriptors: u32,
-    /// Of a receive queue; 0: as many as it needs.
+    /// Mbufs per receive queue; 0: as many as it needs.
     pub mbufs: u32,
     pub mtu: u32,
     pub hardware_timestamps: bool,
-    /// The device sends a frame so many nanoseconds after it is due; given in microseconds.
+    /// Launch time after the due time, nanoseconds (microseconds in the address).
     pub launch_ns: Option<u32>,
-    /// For the link to come up before sending.
+    /// Longest wait for the link before sending.
     pub wait_s: u32,
     pub on_link_down: OnLinkDown,
 }
@@ -115,7 +115,7 @@ impl Options {
             arguments: a.take::<String>("eal", "arguments of the EAL, separated by ;")?,
         };
         if eal.arguments.is_some() && shim::is_elevated() {
-            // -d loads any file.
+            // -d makes the EAL load any file.
             return Err(address
                 .error("a program with file capabilities does not accept eal=, try sudo")
                 .into());
@@ -125,7 +125,7 @@ impl Options {
     }
 }
 
-/// As [`Address::take_in`], but where the option is not given there is no number.
+/// As [`Address::take_in`], but `None` if the option is not given.
 fn take_number(
     a: &mut Address,
     key: &str,

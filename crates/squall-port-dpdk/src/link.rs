@@ -1,4 +1,4 @@
-//! Watches a device's link: few drivers tell of changes, so a thread asks.
+//! Watches a device's link: few drivers notify of changes, so a thread polls.
 
 use std::{
     sync::{
@@ -11,9 +11,9 @@ use std::{
 
 use crate::device::Device;
 
-const ASK_EVERY: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Asks until it is dropped.
+/// Polls until dropped.
 pub struct LinkWatch {
     thread: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
 }
@@ -22,10 +22,11 @@ impl LinkWatch {
     pub fn start(device: &Arc<Device>) -> std::io::Result<Self> {
         let (end, ended) = mpsc::channel::<()>();
         let device = device.clone();
-        device.look();
+        // Before the thread starts, because queues read the state as soon as they are open.
+        device.refresh_link();
         let work = move || {
-            while ended.recv_timeout(ASK_EVERY) == Err(RecvTimeoutError::Timeout) {
-                device.look();
+            while ended.recv_timeout(POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                device.refresh_link();
             }
         };
         let thread = thread::Builder::new().name("squall-link".into()).spawn(work)?;
@@ -36,6 +37,7 @@ impl LinkWatch {
 impl Drop for LinkWatch {
     fn drop(&mut self) {
         if let Some((end, thread)) = self.thread.take() {
+            // Ends the thread's wait at once, so that closing a port does not take a whole interval.
             drop(end);
             let _ = thread.join();
         }

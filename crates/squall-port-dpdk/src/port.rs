@@ -21,13 +21,13 @@ use crate::{
     shim::{self, Api, ClockPair, Frame, Rx, SlotPlace, Tx},
 };
 
-/// On top of an MTU: Ethernet header and a VLAN tag, as on every port.
-const HEADERS: u32 = 18;
-/// And a second tag, when receiving.
+/// Added to an MTU: Ethernet header and one VLAN tag, as for every port.
+const TX_HEADERS: u32 = 18;
+/// For receiving, room for a second tag.
 const RX_HEADERS: u32 = 22;
 const CACHE_LINE: u32 = 64;
 
-// The shim reads dues as 64-bit numbers.
+// The shim reads due times as 64-bit numbers.
 const _: () = assert!(size_of::<Nanos>() == size_of::<u64>());
 
 pub fn open(
@@ -42,7 +42,7 @@ pub fn open(
     let facts = PortFacts {
         kind: "dpdk",
         address: address.to_string(),
-        max_frame: device.config.mtu + HEADERS,
+        max_frame: device.config.mtu + TX_HEADERS,
         speed_bps: device.speed_bps().filter(|_| name.bus == Bus::Pci),
         mac: device.mac(),
         tx_queues: device.config.tx_queues,
@@ -120,7 +120,7 @@ impl Port for DpdkPort {
 }
 
 impl DpdkPort {
-    /// From the first queue on.
+    /// Starts the link's watch with the first queue.
     fn watch(&mut self) -> io::Result<()> {
         if self.watch.is_none() {
             self.watch = Some(LinkWatch::start(&self.device)?);
@@ -137,14 +137,14 @@ struct DpdkTx {
     lent: Lent,
     queue: u32,
     launch_ns: Option<u32>,
-    /// Calls in a row that the device took nothing in.
+    /// Consecutive calls in which the device took nothing.
     blocked: u32,
-    /// Last, so that it goes last: with it goes the device.
+    /// The last field, so that it is dropped last: the device must outlive its queues.
     device: Arc<Device>,
 }
 
-// SAFETY: the queue and its slots are nobody else's; DPDK's queues may be used from any one thread
-// at a time.
+// SAFETY: the queue and its slots belong to this value; DPDK allows any one thread at a time to use
+// a queue.
 unsafe impl Send for DpdkTx {}
 
 impl DpdkTx {
@@ -158,8 +158,9 @@ impl DpdkTx {
         let mut tx = std::ptr::null_mut();
         let mut slots = SlotPlace { base: std::ptr::null_mut(), stride: 0, count: 0 };
         let launch = if launch_ns.is_some() { shim::TX_LAUNCH } else { 0 };
+        // For net_null only, because its driver does nothing but free frames one by one (see the shim).
         let using = launch | if device.driver() == "net_null" { shim::COUNT_DOWN } else { 0 };
-        // SAFETY: a queue of a started port, not opened before; places for the answers.
+        // SAFETY: a queue of a started port, not opened before; places for the results.
         let code = unsafe {
             (api.tx_open)(device.port, queue as u16, max_frame, using, &mut tx, &mut slots)
         };
@@ -184,11 +185,12 @@ impl DpdkTx {
         })
     }
 
-    /// A full queue, or no link.
+    /// The device took nothing: a full queue, or no link.
     #[cold]
     fn full(&mut self) -> Result<usize, SendError> {
         self.blocked += 1;
-        if self.blocked.is_multiple_of(1024) && self.device.look() == LinkState::Lost {
+        // Not in each call, because the driver reads device registers for the link's state.
+        if self.blocked.is_multiple_of(1024) && self.device.refresh_link() == LinkState::Lost {
             return Err(SendError::Port(self.device.link.error()));
         }
         Ok(0)
@@ -199,15 +201,14 @@ impl TxQueue for DpdkTx {
     #[inline]
     fn lend(&mut self, want: usize) -> TxBatch<'_> {
         let mut first = 0;
-        // SAFETY: an open queue, used by this thread alone; a place for the answer.
+        // SAFETY: an open queue, used by this thread only; a place for the result.
         let n = unsafe { (self.api.tx_lend)(self.tx, want.min(BATCH) as u32, &mut first) } as usize;
         let first = first as usize;
         self.lent.lend(first, n);
         let stride = self.slots.stride as usize;
         let at = self.slots.base.wrapping_add(first * stride);
-        // SAFETY: the shim lends these slots of its `count`, which neither it nor the device
-        // touches until they are sent; they lie beside each other, and `&mut self` is borrowed as
-        // long as they are.
+        // SAFETY: the shim lends these slots, which neither it nor the device accesses until they
+        // are sent; they are adjacent, and `&mut self` stays borrowed as long as they are.
         let base = unsafe { std::slice::from_raw_parts_mut(at, n * stride) };
         TxBatch { base, stride, meta: &mut self.meta[first..first + n] }
     }
@@ -220,11 +221,13 @@ impl TxQueue for DpdkTx {
         }
         let clock = self.launch_ns.and_then(|later| Some(self.device.clock()?.pair(later)));
         let clock = clock.as_ref().map_or(std::ptr::null(), |clock: &ClockPair| clock);
+        // The shim gets the size of a `TxMeta` as its step, so that lengths and due times need not be
+        // copied to arrays of their own.
         let first = self.meta[slots].as_ptr().cast::<u8>();
         let lengths = first.wrapping_add(offset_of!(TxMeta, len)).cast();
         let dues = first.wrapping_add(offset_of!(TxMeta, due)).cast();
-        // SAFETY: `n` slots are lent, and there is a `TxMeta` for each from `first` on; a clock
-        // where launch times are used.
+        // SAFETY: `n` slots are lent, and there is a `TxMeta` for each from `first` on; `clock` is
+        // set if launch times are used.
         let taken = unsafe {
             (self.api.tx_send)(self.tx, n as u32, lengths, dues, size_of::<TxMeta>(), clock)
         };
@@ -248,16 +251,16 @@ impl TxQueue for DpdkTx {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        let patience = Instant::now() + Duration::from_secs(2);
+        let deadline = Instant::now() + Duration::from_secs(2);
         loop {
-            // SAFETY: an open queue, used by this thread alone.
+            // SAFETY: an open queue, used by this thread only.
             let held = unsafe { (self.api.tx_held)(self.tx) };
-            // Drivers keep frames that have left, and another port of this process those that it
-            // has not looked at.
+            // Drivers keep frames that have left until they need the slots, and another port of
+            // this process keeps those that it has not read.
             if held == 0 || self.device.all_sent() {
                 return Ok(());
             }
-            if Instant::now() > patience {
+            if Instant::now() > deadline {
                 let text = format!(
                     "{}: {held} frames still wait in the device after 2 s",
                     self.device.address
@@ -271,7 +274,7 @@ impl TxQueue for DpdkTx {
 
 impl Drop for DpdkTx {
     fn drop(&mut self) {
-        // SAFETY: opened, and not used hereafter. Frames that the device still has keep their
+        // SAFETY: an open queue, not used again. Frames that the device still has keep their
         // memory.
         unsafe { (self.api.tx_close)(self.tx) };
     }
@@ -280,9 +283,9 @@ impl Drop for DpdkTx {
 struct DpdkRx {
     api: &'static Api,
     rx: *mut Rx,
-    /// The frames of the last batch, one after the other, each from a cache line on.
+    /// The frames of the last batch, each from a cache line on.
     octets: Vec<u8>,
-    /// For a frame.
+    /// Octets for a frame at most.
     room: u32,
     raw: Box<[Frame; BATCH]>,
     frames: Vec<RxFrame>,
@@ -291,14 +294,14 @@ struct DpdkRx {
     device: Arc<Device>,
 }
 
-// SAFETY: as of `DpdkTx`.
+// SAFETY: as for `DpdkTx`.
 unsafe impl Send for DpdkRx {}
 
 impl DpdkRx {
     fn open(device: Arc<Device>, queue: u32) -> io::Result<Self> {
         let api = device.eal.api;
         let mut rx = std::ptr::null_mut();
-        // SAFETY: a queue of a started port, not opened before; a place for the answer.
+        // SAFETY: a queue of a started port, not opened before; a place for the result.
         let code = unsafe { (api.rx_open)(device.port, queue as u16, &mut rx) };
         if code != 0 {
             return Err(api.error(&device.address, &format!("open receive queue {queue}"), code));
@@ -307,6 +310,7 @@ impl DpdkRx {
         Ok(Self {
             api,
             rx,
+            // Allocated once, because a batch must cost no allocation.
             octets: vec![0; room as usize * BATCH],
             room,
             raw: Box::new([Frame::default(); BATCH]),
@@ -321,7 +325,7 @@ impl DpdkRx {
 impl RxQueue for DpdkRx {
     fn receive(&mut self) -> io::Result<RxBatch<'_>> {
         let mut now = 0;
-        // SAFETY: an open queue, used by this thread alone; `octets` has `room`, a multiple of 64,
+        // SAFETY: an open queue, used by this thread only; `octets` has `room`, a multiple of 64,
         // for each of 64 frames, and `raw` a place for each.
         let n = unsafe {
             (self.api.rx_receive)(
@@ -349,7 +353,7 @@ impl RxQueue for DpdkRx {
         match if self.hardware { self.device.clock() } else { None } {
             None => self.frames.extend(raw.iter().map(|raw| frame(raw, Nanos(now)))),
             Some(clock) => self.frames.extend(raw.iter().map(|raw| {
-                // Not every frame need have a stamp (some NICs stamp PTP only).
+                // A frame may have no timestamp: some NICs stamp PTP only.
                 frame(raw, if raw.ticks == 0 { Nanos(now) } else { clock.instant(raw.ticks) })
             })),
         }
@@ -357,11 +361,11 @@ impl RxQueue for DpdkRx {
     }
 
     fn drops(&mut self) -> Vec<(&'static str, u64)> {
-        // The device counts them all together: once is enough.
+        // The device counts all queues together, so only queue 0 reports.
         if self.queue == 0 { self.device.drops() } else { Vec::new() }
     }
 
-    /// A thousand descriptors are full in 10 us at 100 Gb/s, and most devices' frames are stamped
+    /// No rest: 1,000 descriptors fill in 10 us at 100 Gb/s, and most devices' frames are stamped
     /// when they are read.
     fn rest(&self) -> Nanos {
         Nanos::ZERO
@@ -370,7 +374,7 @@ impl RxQueue for DpdkRx {
 
 impl Drop for DpdkRx {
     fn drop(&mut self) {
-        // SAFETY: opened, and not used hereafter.
+        // SAFETY: an open queue, not used again.
         unsafe { (self.api.rx_close)(self.rx) };
     }
 }

@@ -1,4 +1,4 @@
-//! The C shim, found and loaded: `shim/squall_dpdk.h` in Rust.
+//! Finds and loads the C shim; the types of `shim/squall_dpdk.h` in Rust.
 
 use std::{
     ffi::{CStr, OsString, c_char, c_int},
@@ -11,12 +11,12 @@ use std::{
 use libloading::Library;
 use squall_port::Address;
 
-/// `SQ_ABI` of `squall_dpdk.h`, which the layouts below follow.
+/// `SQ_ABI` of `squall_dpdk.h`, whose layouts are below.
 const ABI: u32 = 1;
 const FILE: &str = "libsquall_dpdk.so";
 const VARIABLE: &str = "SQUALL_DPDK_SHIM";
 
-/// What `tx_send` answers, beside -1 for a frame that is too long.
+/// A result of `tx_send`, as -1 is for a frame that is too long.
 pub const TOO_SHORT: c_int = -2;
 
 pub const RX_TIMESTAMP: u32 = 1;
@@ -68,7 +68,7 @@ pub struct Counters {
     pub rx_errors: u64,
 }
 
-/// CLOCK_MONOTONIC against the device's clock.
+/// A point of `CLOCK_MONOTONIC` on the device's clock.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ClockPair {
@@ -106,7 +106,7 @@ pub struct Rx {
     _opaque: [u8; 0],
 }
 
-/// `struct sq_api`; what each does is told there.
+/// `struct sq_api`; the header describes the functions.
 #[repr(C)]
 pub struct Api {
     pub abi: u32,
@@ -144,30 +144,30 @@ pub struct Api {
     pub rx_close: unsafe extern "C" fn(*mut Rx),
 }
 
-// SAFETY: the table is written once, before the shim gives it out; its text is static.
+// SAFETY: the shim writes the table once, before it returns it; the texts are static.
 unsafe impl Send for Api {}
 // SAFETY: as above.
 unsafe impl Sync for Api {}
 
 impl Api {
-    /// The release that runs: "DPDK 22.11.11".
+    /// The loaded release: "DPDK 22.11.11".
     pub fn version(&self) -> String {
-        // SAFETY: the shim's promise: static text with a final 0.
+        // SAFETY: the shim guarantees static text with a final 0.
         unsafe { CStr::from_ptr(self.running) }.to_string_lossy().into_owned()
     }
 
-    /// What DPDK has logged since the last call: its last lines.
+    /// The last lines that DPDK has logged since the last call.
     pub fn take_log(&self) -> String {
         let mut text = [0u8; 4097];
-        // SAFETY: the shim writes at most as many octets as it is told, and a final 0 among them.
+        // SAFETY: the shim writes at most the length given, with a final 0.
         unsafe { (self.log)(text.as_mut_ptr().cast(), text.len()) };
         let text = CStr::from_bytes_until_nul(&text).unwrap_or_default().to_string_lossy();
-        // What is said of virtual devices about each start helps nobody.
+        // Only the last lines: DPDK logs much about virtual devices at each start.
         let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         lines[lines.len().saturating_sub(8)..].join("\n    ")
     }
 
-    /// An error of DPDK's: `doing` what, for `address`.
+    /// An error of DPDK's in doing `doing` for `address`.
     pub fn error(&self, address: &Address, doing: &str, code: c_int) -> io::Error {
         let error = io::Error::from_raw_os_error(-code);
         let mut text = format!("{address}: DPDK cannot {doing}: {error}");
@@ -179,7 +179,8 @@ impl Api {
     }
 }
 
-/// The shim's table; loaded by the first call that finds it, for good.
+/// The shim's table. The first successful call loads it permanently, because DPDK cannot be
+/// unloaded.
 pub fn load(address: &Address) -> io::Result<&'static Api> {
     static LOADED: Mutex<Option<&'static Api>> = Mutex::new(None);
     let mut loaded = LOADED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -189,16 +190,16 @@ pub fn load(address: &Address) -> io::Result<&'static Api> {
     let elevated = is_elevated();
     let file = find(address, std::env::var_os(VARIABLE), elevated)?;
     if elevated {
-        forget_environment();
+        clear_environment();
     }
     let api = open(&file, address)?;
     *loaded = Some(api);
     Ok(api)
 }
 
-/// Where the shim is: named, beside the program, in ../lib/squall, in a build's target folder; else
-/// the bare name, which the system's loader looks for. Of a program that has more rights than who
-/// started it: in folders of the system alone.
+/// Path of the shim: the named file, or in the program's folder, ../lib/squall or a build's target
+/// folder, or else the bare name for the system's loader. For a program with more rights than its
+/// user: in system folders only.
 fn find(address: &Address, named: Option<OsString>, elevated: bool) -> io::Result<PathBuf> {
     let named = named.filter(|v| !v.is_empty());
     if elevated {
@@ -209,8 +210,8 @@ fn find(address: &Address, named: Option<OsString>, elevated: bool) -> io::Resul
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
         }
-        // The program's own folder may be anybody's: a second name of it (a hard link) has its
-        // capabilities, too.
+        // The program's own folder is not safe: any user may make a hard link to the program in
+        // their own folder, and the link has its capabilities, too.
         let found =
             FOLDERS.iter().map(|folder| Path::new(folder).join(FILE)).find(|place| place.is_file());
         return Ok(found.unwrap_or_else(|| PathBuf::from(FILE)));
@@ -230,26 +231,26 @@ fn find(address: &Address, named: Option<OsString>, elevated: bool) -> io::Resul
         .unwrap_or_else(|| PathBuf::from(FILE)))
 }
 
-/// Whether the program got rights by its file (`setcap`, set-user-id), and so is told by its user
-/// what it must not believe.
+/// Whether the program got rights from its file (`setcap`, set-user-id), so that it must not trust
+/// its environment.
 pub fn is_elevated() -> bool {
     // SAFETY: takes no pointers.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Libraries of drivers load further ones that variables name (`RDMAV_DRIVERS`), and look at user
-/// ids only to find out whether they may: file capabilities change none.
-fn forget_environment() {
+/// Removes variables, because drivers' libraries load further ones that variables name
+/// (`RDMAV_DRIVERS`). Their own checks compare user ids, which file capabilities do not change.
+fn clear_environment() {
     for (name, _) in std::env::vars_os() {
-        if !KEPT.iter().any(|kept| name == *kept) {
-            // SAFETY: readers in Rust share a lock with this. Of libraries none runs yet: ports
-            // open before workers start.
+        if !KEPT_VARIABLES.iter().any(|kept| name == *kept) {
+            // SAFETY: readers in Rust share a lock with this call. No library reads the environment
+            // at this time: ports open before workers start.
             unsafe { std::env::remove_var(name) };
         }
     }
 }
 
-const KEPT: [&str; 9] = [
+const KEPT_VARIABLES: [&str; 9] = [
     "HOME",
     "LANG",
     "NO_COLOR",
@@ -261,7 +262,7 @@ const KEPT: [&str; 9] = [
     "XDG_STATE_HOME",
 ];
 
-/// Only root writes there.
+/// Only root can write there.
 const FOLDERS: [&str; 2] = ["/usr/local/lib/squall", "/usr/lib/squall"];
 const FIXED: &str = "copy the shim to /usr/local/lib/squall, or start Squall with sudo";
 
@@ -279,8 +280,8 @@ fn places(program: &Path) -> Vec<PathBuf> {
 }
 
 fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
-    // SAFETY: the file is the shim, by name and place; its constructors register a kind of mempool
-    // and nothing else.
+    // SAFETY: the file is the shim, by name and place; its constructors only register a kind of
+    // mempool.
     let library = unsafe { Library::new(file) }.map_err(|error| {
         let error = cause(&error);
         let found = file.components().count() > 1;
@@ -295,17 +296,18 @@ fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
         };
         io::Error::new(io::ErrorKind::NotFound, text)
     })?;
-    // It has threads of DPDK's in it from now on.
+    // Never unloaded: DPDK's threads run in it from now on.
     let library: &'static Library = Box::leak(Box::new(library));
     let strange = |what: String| {
         let text = format!("{address}: {}: {what}; {HELP}", file.display());
         io::Error::new(io::ErrorKind::InvalidData, text)
     };
-    // SAFETY: the type is that of squall_dpdk.h, in every version of it.
+    // SAFETY: the function has this type in every version of squall_dpdk.h.
     let abi = unsafe { library.get::<unsafe extern "C" fn() -> u32>(c"squall_dpdk_abi") }
         .map_err(|error| strange(format!("is not Squall's shim: {}", cause(&error))))?;
-    // SAFETY: takes nothing and touches nothing.
+    // SAFETY: takes no arguments and has no effects.
     let found = unsafe { abi() };
+    // Before the table is read, because a shim of another version has other layouts.
     if found != ABI {
         return Err(strange(format!(
             "is a shim with interface {found}, expected {ABI}: it belongs to another release"
@@ -314,15 +316,15 @@ fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
     // SAFETY: as above.
     let api = unsafe { library.get::<unsafe extern "C" fn(u32) -> *const Api>(c"squall_dpdk_api") }
         .map_err(|error| strange(format!("is not Squall's shim: {}", cause(&error))))?;
-    // SAFETY: any number may be asked for.
+    // SAFETY: any number is allowed.
     let api = unsafe { api(ABI) };
-    // SAFETY: NULL, or a static table of the layout that its number says.
+    // SAFETY: NULL, or a static table with the layout of that version.
     unsafe { api.as_ref() }
         .filter(|api| api.abi == ABI)
         .ok_or_else(|| strange("has no table of functions".into()))
 }
 
-/// The loader's own words: libloading says no more than that it failed.
+/// The loader's message: libloading's own only says that loading failed.
 fn cause(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
@@ -331,9 +333,9 @@ fn cause(error: &libloading::Error) -> String {
 mod tests {
     use super::*;
 
-    /// Whoever could name it would run code with the program's capabilities.
+    /// A user who could name the shim would run code with the program's capabilities.
     #[test]
-    fn a_program_with_more_rights_than_its_user_takes_no_shim_from_them() {
+    fn an_elevated_program_takes_no_shim_from_its_user() {
         let address: Address = "dpdk:vdev=net_null0".parse().unwrap();
         let named = std::env::current_exe().unwrap();
         assert_eq!(find(&address, Some(named.clone().into()), false).unwrap(), named);
@@ -351,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shim_is_looked_for_beside_the_program_in_lib_and_in_target() {
+    fn the_shim_is_searched_next_to_the_program_in_lib_and_in_target() {
         let places = |program: &str| -> Vec<String> {
             super::places(Path::new(program)).into_iter().map(|p| p.display().to_string()).collect()
         };

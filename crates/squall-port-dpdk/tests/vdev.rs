@@ -1,5 +1,5 @@
-//! DPDK's virtual devices. Each test has a process of its own, as DPDK starts once in a process,
-//! and those that need interfaces a network namespace.
+//! Tests with DPDK's virtual devices. Each test has a process of its own, because DPDK starts once
+//! per process; tests with interfaces also have a network namespace.
 
 use std::{
     io,
@@ -44,17 +44,20 @@ const TESTS: &[(&str, Test)] = &[
     ("jumbo_frames_pass_whole", jumbo_frames_pass_whole),
     ("the_process_is_left_as_it_was", the_process_is_left_as_it_was),
     ("a_killed_process_leaves_nothing", a_killed_process_leaves_nothing),
-    ("nobody_at_the_other_end_is_told", nobody_at_the_other_end_is_told),
-    ("mistakes_are_told_with_what_to_try", mistakes_are_told_with_what_to_try),
-    ("without_the_shim_it_is_told_how_to_build_it", without_the_shim_it_is_told_how_to_build_it),
+    ("a_missing_other_end_is_reported", a_missing_other_end_is_reported),
+    ("mistakes_are_reported_with_what_to_try", mistakes_are_reported_with_what_to_try),
+    (
+        "without_the_shim_the_error_has_build_instructions",
+        without_the_shim_the_error_has_build_instructions,
+    ),
 ];
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--run", name] => return run(name),
-        ["--echo", address] => return told("echo", echo(address)),
-        ["--hold", address] => return told("hold", hold(address)),
+        ["--echo", address] => return report("echo", echo(address)),
+        ["--hold", address] => return report("hold", hold(address)),
         _ => {}
     }
     if arguments.iter().any(|a| a == "--list") {
@@ -64,13 +67,13 @@ fn main() -> ExitCode {
     let filter = arguments.iter().find(|a| !a.starts_with('-')).map_or("", String::as_str);
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for (name, _) in TESTS.iter().filter(|(name, _)| name.contains(filter)) {
-        let status = ourselves(&["--run", name]).status().expect("a test can run itself");
+        let status = this_test(&["--run", name]).status().expect("a test can run itself");
         match status.code() {
             Some(0) => {
                 println!("test {name} ... ok");
                 passed += 1;
             }
-            // 77: automake's sign that a test could not run.
+            // 77: automake's exit status of a skipped test.
             Some(77) => skipped += 1,
             _ => {
                 println!("test {name} ... FAILED ({status})");
@@ -78,19 +81,19 @@ fn main() -> ExitCode {
             }
         }
     }
-    // As libtest has it, for whoever adds the results up.
+    // In libtest's form, for scripts that add the results up.
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     println!("\ntest result: {verdict}. {passed} passed; {failed} failed; {skipped} ignored");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn ourselves(arguments: &[&str]) -> Command {
+fn this_test(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a test knows where it is"));
     command.args(arguments);
     command
 }
 
-/// A test could not run here, and why.
+/// The reason why a test cannot run here.
 #[derive(Debug)]
 struct Skip(String);
 
@@ -106,10 +109,10 @@ fn run(name: &str) -> ExitCode {
     let Some((_, test)) = TESTS.iter().find(|(known, _)| *known == name) else {
         return ExitCode::FAILURE;
     };
-    told(name, needs_shim(name).and_then(|()| test()))
+    report(name, needs_shim(name).and_then(|()| test()))
 }
 
-fn told(name: &str, outcome: Outcome) -> ExitCode {
+fn report(name: &str, outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<Skip>() => {
@@ -123,12 +126,13 @@ fn told(name: &str, outcome: Outcome) -> ExitCode {
     }
 }
 
-/// Without the shim there is one test to run.
+/// Skips the test without the shim, unless it is about that.
 fn needs_shim(name: &str) -> Outcome {
-    if name == "without_the_shim_it_is_told_how_to_build_it" {
+    if name == "without_the_shim_the_error_has_build_instructions" {
         return Ok(());
     }
-    // So much that DPDK is not started for it: with its threads a process enters no namespace.
+    // More hugepages than exist, so that DPDK does not start: with its threads the process could not
+    // enter a namespace.
     match squall_port_dpdk::open(&"dpdk:vdev=net_null0,huge=1000000".parse()?) {
         Err(error) if error.to_string().contains("make dpdk") => {
             Err(Skip(error.to_string().replace('\n', " ")).into())
@@ -160,7 +164,7 @@ fn null_conforms() -> Outcome {
     Ok(())
 }
 
-/// Both ends of a ring, which is a link of a device to itself: frames come back by pointer.
+/// Both ends of a ring, which links a device to itself: frames come back by pointer.
 fn ring(options: &str) -> io::Result<Ends> {
     let ring = Arc::new(Mutex::new(port(&format!("dpdk:vdev=net_ring0{options}"))?));
     let facts = ring.lock().expect("no test has panicked").facts().clone();
@@ -197,7 +201,8 @@ fn ring_conforms() -> Outcome {
 }
 
 fn memif_in_one_process_conforms() -> Outcome {
-    // The driver (22.11) keeps the server's socket until the process ends: another name each time.
+    // A new name each time, because the driver (22.11) keeps the server's socket until the process
+    // ends.
     let mut number = 0;
     let open = &mut || {
         number += 1;
@@ -213,16 +218,15 @@ fn memif_between_two_processes_carries_all() -> Outcome {
     const FRAMES: u32 = 100_000;
     let name = format!("squall-test-{}", std::process::id());
     let server = format!("dpdk:vdev=net_memif0;role=server;socket={name},wait=20");
-    let mut echo = Running(ourselves(&["--echo", &server]).stdin(Stdio::null()).spawn()?);
+    let mut echo = Running(this_test(&["--echo", &server]).stdin(Stdio::null()).spawn()?);
     std::thread::sleep(Duration::from_millis(500));
     let mut client = port(&format!("dpdk:vdev=net_memif0;role=client;socket={name},wait=20"))?;
     let (mut tx, mut rx) = (client.open_tx(0, 60)?, client.open_rx(0)?);
     let mut numbers = vec![];
     let mut next = 0;
-    let patience = Instant::now() + Duration::from_secs(60);
-    // No more under way than the rings hold: what a memif ring has no room for is the sender's to
-    // keep.
-    while (numbers.len() as u32) < FRAMES && Instant::now() < patience {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // No more under way than the rings hold, because the echo must find room in its own ring.
+    while (numbers.len() as u32) < FRAMES && Instant::now() < deadline {
         if next - (numbers.len() as u32) < 512 && next < FRAMES {
             next += send(&mut *tx, next, (FRAMES - next).min(BATCH as u32))?;
         }
@@ -235,7 +239,7 @@ fn memif_between_two_processes_carries_all() -> Outcome {
     Ok(())
 }
 
-/// Ends with the test.
+/// A child that is killed at the end of the test.
 struct Running(std::process::Child);
 
 impl Drop for Running {
@@ -245,7 +249,7 @@ impl Drop for Running {
     }
 }
 
-/// Sends back what comes.
+/// Sends received frames back.
 fn echo(address: &str) -> Outcome {
     let mut port = port(address)?;
     let (mut tx, mut rx) = (port.open_tx(0, 1518)?, port.open_rx(0)?);
@@ -266,7 +270,7 @@ fn echo(address: &str) -> Outcome {
     }
 }
 
-/// Holds a port open.
+/// Opens a port and holds it until killed.
 fn hold(address: &str) -> Outcome {
     let mut port = port(address)?;
     let _tx = port.open_tx(0, 60)?;
@@ -279,7 +283,7 @@ fn hold(address: &str) -> Outcome {
 fn pcap_conforms() -> Outcome {
     let folder = std::env::temp_dir().join(format!("squall-dpdk-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    // Written by the first port, and read back by the second when the link is opened again; a check
+    // The first port writes the file, and the second reads it when the link is opened again; a check
     // that sends nothing does not open it again.
     let mut calls = 0;
     let mut written: Option<std::path::PathBuf> = None;
@@ -315,14 +319,13 @@ fn af_packet_conforms() -> Outcome {
 }
 
 fn af_packet_receives_all() -> Outcome {
-    // The driver puts VLAN tags back as 802.1Q, whatever they were, so the suite, which has others
-    // too, is not for it.
+    // Not the suite: it has other VLAN tags, too, and the driver puts all back as 802.1Q.
     receives_all("dpdk:vdev=net_af_packet0;iface=veth-b", 128)
 }
 
 fn af_xdp_conforms() -> Outcome {
     enter()?;
-    // The driver (22.11) keeps its socket until the process ends: another queue each time.
+    // A new queue each time, because the driver (22.11) keeps its socket until the process ends.
     let mut queue = 0;
     let open = &mut || {
         let sender = port(&format!("dpdk:vdev=net_af_xdp0;iface=veth-a;start_queue={queue}"))?;
@@ -334,12 +337,12 @@ fn af_xdp_conforms() -> Outcome {
 }
 
 fn af_xdp_receives_all() -> Outcome {
-    // Its ring holds 2048 frames and the suite sends more at a time: a veth loses what its peer has
-    // no room for.
+    // Not the suite: it sends more at a time than the ring's 2048 frames, and a veth drops frames for
+    // which its peer has no room.
     receives_all("dpdk:vdev=net_af_xdp0;iface=veth-b", 1024)
 }
 
-/// What is sent to `address`, at veth-b, with at most `window` frames under way.
+/// Sends frames to `address`, at veth-b, with at most `window` of them under way.
 fn receives_all(address: &str, window: u32) -> Outcome {
     const FRAMES: u32 = 20_000;
     lab::enter_private(&LabOptions { mtu: 1500, queues: 1 })
@@ -348,8 +351,8 @@ fn receives_all(address: &str, window: u32) -> Outcome {
     let (mut tx, mut rx) = (a.open_tx(0, 1518)?, b.open_rx(0)?);
     let mut numbers = vec![];
     let mut next = 0;
-    let patience = Instant::now() + Duration::from_secs(60);
-    while (numbers.len() as u32) < FRAMES && Instant::now() < patience {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while (numbers.len() as u32) < FRAMES && Instant::now() < deadline {
         if next - (numbers.len() as u32) < window && next < FRAMES {
             next += send(&mut *tx, next, (FRAMES - next).min(BATCH as u32))?;
         }
@@ -370,7 +373,7 @@ fn receives_all(address: &str, window: u32) -> Outcome {
     tx.lend(1).frame(0, 100, Nanos::ZERO).copy_from_slice(&tagged);
     assert_eq!(tx.send(1)?, 1);
     loop {
-        assert!(Instant::now() < patience, "the frame arrives");
+        assert!(Instant::now() < deadline, "the frame arrives");
         if let Some((octets, frame)) = rx.receive()?.iter().next() {
             assert_eq!((octets, frame.wire_len), (&tagged[..], 100), "its tag is where it was");
             return Ok(());
@@ -396,7 +399,7 @@ fn tap_conforms_inwards() -> Outcome {
     Ok(())
 }
 
-/// Sends `n` frames of 60 octets with the numbers from `first` on; how many were taken.
+/// Sends `n` frames of 60 octets with the numbers from `first` on. Returns the number taken.
 fn send(tx: &mut dyn TxQueue, first: u32, n: u32) -> Result<u32, SendError> {
     let mut batch = tx.lend(n as usize);
     let n = batch.len();
@@ -409,7 +412,7 @@ fn send(tx: &mut dyn TxQueue, first: u32, n: u32) -> Result<u32, SendError> {
     Ok(tx.send(n)? as u32)
 }
 
-/// The numbers of the frames that are there.
+/// The numbers of the frames of one batch.
 fn receive_once(rx: &mut dyn RxQueue) -> io::Result<Vec<u32>> {
     let number = |octets: &[u8]| u32::from_be_bytes(octets[56..60].try_into().expect("four"));
     Ok(rx.receive()?.iter().map(|(octets, _)| number(octets)).collect())
@@ -420,7 +423,7 @@ fn a_slot_that_the_other_port_still_has_is_not_lent() -> Outcome {
     let mut b = b.expect("two ends");
     let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
     let mut sent = 0;
-    // As many as slots and ring allow, with nobody receiving.
+    // Sends until slots or ring are full, without receiving.
     loop {
         match send(&mut *tx, sent, 64)? {
             0 => break,
@@ -432,7 +435,7 @@ fn a_slot_that_the_other_port_still_has_is_not_lent() -> Outcome {
     let mut numbers = vec![];
     while (numbers.len() as u32) < sent {
         numbers.extend(receive_once(&mut *rx)?);
-        // Each time a few come back, they are used again.
+        // Returned slots are used again at once.
         sent += send(&mut *tx, sent, if sent < 20_000 { 64 } else { 0 })?;
     }
     assert!(numbers.into_iter().eq(0..sent), "no frame was written over");
@@ -499,7 +502,7 @@ fn the_process_is_left_as_it_was() -> Outcome {
         let status = std::fs::read_to_string("/proc/thread-self/status")?;
         Ok(status.lines().filter(|line| line.starts_with(what)).map(str::to_owned).collect())
     };
-    // The first two real-time signals are the C library's, which takes them with the first thread.
+    // The C library handles the first two real-time signals from the first thread on.
     std::thread::spawn(|| {}).join().expect("it does nothing");
     let before = (seen("Cpus_allowed")?, seen("SigCgt")?, seen("SigIgn")?, seen("SigBlk")?);
     let _port = port("dpdk:vdev=net_null0")?;
@@ -514,7 +517,7 @@ fn the_process_is_left_as_it_was() -> Outcome {
 }
 
 fn a_killed_process_leaves_nothing() -> Outcome {
-    // An MTU that no driver would choose.
+    // An MTU that no driver would choose, so that any change shows.
     lab::enter_private(&LabOptions { mtu: 1700, queues: 8 })
         .map_err(|e| Skip(e.to_string().replace('\n', " ")))?;
     let socket = std::env::temp_dir().join(format!("squall-memif-{}", std::process::id()));
@@ -522,14 +525,14 @@ fn a_killed_process_leaves_nothing() -> Outcome {
         "dpdk:vdev=net_memif0;role=server;socket={};socket-abstract=no,wait=0",
         socket.display()
     );
-    let look = || -> Vec<String> {
+    let leftovers = || -> Vec<String> {
         let names = |folder: &str| {
             std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path())
         };
         let folders = ["/dev/hugepages", "/run/dpdk", "/var/run/dpdk", "/tmp/dpdk", "/dev/shm"];
         let mut all: Vec<_> =
             folders.into_iter().flat_map(names).map(|p| p.display().to_string()).collect();
-        // Other processes of this machine start DPDK meanwhile.
+        // Other processes of this machine may start DPDK meanwhile.
         all.retain(|name| !name.ends_with("/dpdk/squall"));
         let flags = |name: &str| {
             std::fs::read_to_string(format!("/sys/class/net/{name}/flags")).unwrap_or_default()
@@ -541,7 +544,7 @@ fn a_killed_process_leaves_nothing() -> Outcome {
         all.sort();
         all
     };
-    let before = look();
+    let before = leftovers();
     for address in [
         "dpdk:vdev=net_tap0;iface=sqtap0",
         "dpdk:vdev=net_af_xdp0;iface=veth-a",
@@ -549,7 +552,7 @@ fn a_killed_process_leaves_nothing() -> Outcome {
         &memif,
         &memif,
     ] {
-        let mut child = Running(ourselves(&["--hold", address]).stdout(Stdio::piped()).spawn()?);
+        let mut child = Running(this_test(&["--hold", address]).stdout(Stdio::piped()).spawn()?);
         let mut line = String::new();
         let out = child.0.stdout.take().expect("it is piped");
         io::BufRead::read_line(&mut io::BufReader::new(out), &mut line)?;
@@ -557,14 +560,14 @@ fn a_killed_process_leaves_nothing() -> Outcome {
         child.0.kill()?;
         child.0.wait()?;
         for _ in 0..100 {
-            if look() == before {
+            if leftovers() == before {
                 break;
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        assert_eq!(look(), before, "{address}");
+        assert_eq!(leftovers(), before, "{address}");
     }
-    // The host's traffic passes on: no XDP program eats it.
+    // The host's traffic passes: no XDP program is left.
     check(Bench {
         open: &mut || Ok((port("af_packet:veth-b")?, Some(port("af_packet:veth-a")?))),
         stored: false,
@@ -574,14 +577,14 @@ fn a_killed_process_leaves_nothing() -> Outcome {
     Ok(())
 }
 
-fn nobody_at_the_other_end_is_told() -> Outcome {
+fn a_missing_other_end_is_reported() -> Outcome {
     let name = format!("squall-test-{}", std::process::id());
     let mut alone =
         port(&format!("dpdk:vdev=net_memif0;role=server;socket={name},wait=1,on_link_down=stop"))?;
     let mut tx = alone.open_tx(0, 60)?;
-    let patience = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let lost = loop {
-        assert!(Instant::now() < patience, "a link that stays down is told");
+        assert!(Instant::now() < deadline, "a link that stays down is told");
         match send(&mut *tx, 0, 1) {
             Ok(taken) => assert_eq!(taken, 0, "nobody takes frames"),
             Err(error) => break error,
@@ -604,7 +607,7 @@ fn nobody_at_the_other_end_is_told() -> Outcome {
     Ok(())
 }
 
-fn mistakes_are_told_with_what_to_try() -> Outcome {
+fn mistakes_are_reported_with_what_to_try() -> Outcome {
     for (address, words) in [
         ("dpdk:vdev=net_nosuch0", &["net_nosuch0", "net_ring0"][..]),
         ("dpdk:ffff:ff:1f.0", &["ffff:ff:1f.0", "vfio-pci"]),
@@ -637,7 +640,7 @@ fn mistakes_are_told_with_what_to_try() -> Outcome {
     Ok(())
 }
 
-fn without_the_shim_it_is_told_how_to_build_it() -> Outcome {
+fn without_the_shim_the_error_has_build_instructions() -> Outcome {
     let error = {
         // SAFETY: no other thread runs in this process.
         unsafe { std::env::set_var("SQUALL_DPDK_SHIM", "/nonexistent/libsquall_dpdk.so") };

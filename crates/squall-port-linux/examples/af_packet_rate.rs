@@ -1,5 +1,5 @@
-//! Frames a second over a private veth pair from one thread, and what of them a receiving thread
-//! got.
+//! Measures the frame rate over a private veth pair from one thread, and the frames that a
+//! receiving thread got.
 //!
 //! `cargo run --release -p squall-port-linux --example af_packet_rate -- [OCTETS] [SECONDS] [ADDRESS-OPTIONS] [rx|norx]`
 

@@ -1,9 +1,8 @@
-//! Counts what arrives on an interface, in XDP:
-//! `xdp_sink IFACE SECONDS [gaps=NOMINAL_NS] [after=SECONDS]`. Says `ready`, and at the end one
-//! JSON object. The time begins `after` the first frame.
+//! Counts the frames that arrive on an interface, in XDP: `xdp_sink IFACE SECONDS [gaps=NOMINAL_NS]
+//! [after=SECONDS]`. Prints `ready`, and at the end one JSON object. The time starts `after` the
+//! first frame.
 //!
-//! With `gaps`: how many gaps are within 250 ns of the nominal one, and by how much the mean
-//! differs.
+//! With `gaps`: the number of gaps within 250 ns of the nominal one, and the error of the mean.
 
 use std::{io::Write, process::ExitCode, thread, time::Duration};
 
@@ -36,7 +35,7 @@ fn main() -> ExitCode {
         }
         thread::sleep(Duration::from_secs_f64(after.clamp(0.0, 1e6)));
     }
-    // What comes in the time asked for, by the clock.
+    // The frames of the requested time, by the clock.
     let (gaps_before, before, from) = (sink.gaps(), sink.seen(), std::time::Instant::now());
     thread::sleep(Duration::from_secs_f64(seconds));
     let (after, lasted) = (sink.seen(), from.elapsed().as_secs_f64());

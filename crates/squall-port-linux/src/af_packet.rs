@@ -1,31 +1,33 @@
 //! `af_packet:IFACE`: frames through packet sockets, on any Ethernet interface.
 //!
-//! Sends by sendmmsg(2) from slots of our own: what it returns is taken for good. Over veth that
-//! costs less than the transmit ring (PACKET_TX_RING, version 2, 512 slots) with a copy into it:
-//! 0.53 against 0.50 million frames a CPU second at 60 octets, 0.50 against 0.43 at 1514 (medians
-//! of 6 by turns, spread 10 %, 2 shared cores, Linux 6.18). And a ring lends the kernel its pages:
-//! a slot is free again when the frame's first owner lets go of it, and who still has a clone of
-//! the frame then reads the next one in it.
+//! Sends by sendmmsg(2) from Squall's own slots: the frames that it reports were taken finally.
+//! Over veth that costs less than the transmit ring (PACKET_TX_RING, version 2, 512 slots) with a
+//! copy into it: 0.53 against 0.50 million frames a CPU second at 60 octets, 0.50 against 0.43 at
+//! 1514 (medians of 6 by turns, spread 10 %, 2 shared cores, Linux 6.18). A ring also lends the
+//! kernel its pages: a slot is free again when the frame's first owner releases it, and any holder
+//! of a clone of the frame then reads the next frame in it (docs/adr/0004-sendmmsg.md).
 //!
-//! Receives from a TPACKET_V3 ring without copying, everything that comes in (promiscuous), with
-//! the kernel's arrival instants. VLAN tags, which the kernel takes off, are put back. Filters run
-//! in the kernel, so that what is not wanted is not copied (docs/adr/0020-filters.md). From
-//! interfaces without Ethernet, and from all at once (`any`), it receives only: packets with no
-//! header in front (LINKTYPE_RAW), or with one that says what Linux knows (LINKTYPE_LINUX_SLL2).
+//! Receives every frame (promiscuous mode) from a TPACKET_V3 ring without copying, with the
+//! kernel's arrival times. The kernel takes VLAN tags off; the port puts them back. Filters run in
+//! the kernel, so that frames that do not match are not copied (docs/adr/0020-filters.md).
+//! Interfaces without Ethernet, and all interfaces at once (`any`), are receive-only: packets have
+//! no header in front (LINKTYPE_RAW), or one made from what Linux knows of them
+//! (LINKTYPE_LINUX_SLL2).
 //!
-//! With `frames=1` the ring is one of TPACKET_V2: a frame is handed over when it has come, not with
-//! its block. That is for who answers frames (flows); it costs a reader of millions of frames a
-//! look at each of them. GSO frames, which are longer than its places, come by recv(2).
+//! With `frames=1` the ring is a TPACKET_V2 one: a frame is handed over on arrival, not with its
+//! block. Flows need that, because they answer frames; a reader of millions of frames pays for it
+//! with a status word to check per frame. GSO frames, which are longer than its slots, come by
+//! recv(2).
 //!
-//! The ring, 64 MiB a queue in the kernel's memory, holds what comes while its reader is away: 0.4
-//! s of 60-octet frames at 1 Mpps, 40 ms of 1514-octet ones.
+//! The ring, 64 MiB of kernel memory per queue, holds what arrives while its reader is away: 0.4 s
+//! of 60-octet frames at 1 Mpps, 40 ms of 1514-octet ones.
 //!
-//! Options: `batch=N` (frames in one system call), `rx_queues=N` (a flow stays in one of them),
-//! `blocks=N` and `block=KIB` (the receive ring), `retire=MS` (a block that is not full is handed
-//! over after), `frames=1` (each frame is handed over at once), `bypass=0` (leave through the
-//! interface's qdisc), `direction=in|out|both` (which frames are received), `promisc=0` (only what
-//! the interface takes anyway), `on_link_down=stop` (a link that goes down ends sending, instead of
-//! making it wait).
+//! Options: `batch=N` (frames per system call), `rx_queues=N` (a flow stays in one of them),
+//! `blocks=N` and `block=KIB` (the receive ring), `retire=MS` (timeout after which a partly filled
+//! block is handed over), `frames=1` (each frame is handed over at once), `bypass=0` (leave through
+//! the interface's qdisc), `direction=in|out|both` (which frames are received), `promisc=0` (only
+//! frames that the interface accepts anyway), `on_link_down=stop` (a link that goes down ends
+//! sending, instead of making it wait).
 
 mod frames;
 
@@ -54,23 +56,24 @@ use squall_units::{Nanos, nearest};
 
 use self::frames::FrameRing;
 use crate::{
-    counted::Counted,
-    filter::{self, SLL2, Sight},
+    filter::{self, SLL2, SocketView},
     interface::{Ethtool, InterfaceInfo, describe},
     lab::{INTERFACES, Lab},
-    link::{PortLink, Watched},
+    link::{PortLink, WatchedLink},
     netlink::{Link, Netlink},
-    refused::Refused,
+    port_counters::PortCounters,
+    refused::RefusalTracker,
     sys::{self, Map, Socket},
     watch::Watch,
 };
 
 pub(crate) const ETHERNET_HEADER: u32 = 14;
-/// The kernel takes a frame that has a VLAN tag when it is so much longer.
+/// A VLAN tag does not count against the MTU: packet_snd() accepts a frame that is this much longer
+/// if its type is 802.1Q.
 pub(crate) const VLAN_TAG: usize = 4;
-/// Of an IPv4 packet (RFC 791 §3.1): what the kernel cuts is one.
-const MOST_OCTETS: u32 = 65_535;
-/// Sockets are cheap; the kernel spreads them over the device's queues by CPU.
+/// Total length of an IPv4 packet (RFC 791 §3.1), which a GSO frame is until the kernel cuts it.
+const MAX_IP_PACKET: u32 = 65_535;
+/// Sockets are cheap; the kernel spreads them over the device's transmit queues by CPU.
 const TX_QUEUES: u32 = 64;
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
@@ -91,14 +94,14 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     a.finish(&OPTIONS)?;
 
     let netlink = Netlink::open()?;
-    let shape = Shape::of(address, &netlink)?;
-    let (link, speed_bps) = if shape.link_type == ETHERNET {
+    let framing = Framing::of(address, &netlink)?;
+    let (link, speed_bps) = if framing.link_type == ETHERNET {
         let (link, interface) = ethernet_link(address, &netlink)?;
         (link, interface.speed_bps)
     } else {
-        (shape.link.clone(), None)
+        (framing.link.clone(), None)
     };
-    // A missing permission is told now, not when the run starts.
+    // Reports a missing permission now, not when the run starts.
     packet_socket(address)?;
     let facts = PortFacts {
         kind: "af_packet",
@@ -106,33 +109,33 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         max_frame: link.mtu + ETHERNET_HEADER + VLAN_TAG as u32,
         speed_bps,
         mac: link.mac,
-        tx_queues: if shape.link_type == ETHERNET { TX_QUEUES } else { 0 },
+        tx_queues: if framing.link_type == ETHERNET { TX_QUEUES } else { 0 },
         rx_queues: options.rx_queues,
         timestamps: Timestamps::Kernel,
         virtual_time: false,
         batch: options.batch,
         segmentation: Segmentation::Port(Offload {
-            max_frame: link.mtu.max(MOST_OCTETS) + ETHERNET_HEADER + VLAN_TAG as u32,
+            max_frame: link.mtu.max(MAX_IP_PACKET) + ETHERNET_HEADER + VLAN_TAG as u32,
             tcp: u32::from(u16::MAX),
-            udp: most_udp_segments(),
+            udp: max_udp_segments(),
         }),
-        link_type: shape.link_type,
+        link_type: framing.link_type,
         ahead: Nanos::ZERO,
     };
     let address = address.clone();
-    // All interfaces together have no link that goes down.
+    // All interfaces together have no link that can go down.
     let watched = (link.index > 0)
         .then(|| PortLink::new(&link.name, link.index, on_link_down))
         .transpose()?;
-    let counted = Arc::new(Counted::new(netlink, link.index));
+    let counters = Arc::new(PortCounters::new(netlink, link.index));
     Ok(Box::new(PacketPort {
         facts,
         options,
         address,
         link,
         watched,
-        shape,
-        counted,
+        framing,
+        counters,
         fanout: None,
         workers: 1,
         filter: None,
@@ -161,9 +164,9 @@ struct Options {
     blocks: u32,
     block_octets: u32,
     retire_ms: u32,
-    /// Frames are handed over one by one.
+    /// Frames are handed over one by one (TPACKET_V2).
     frames: bool,
-    /// Received GSO frames come with what they are to be cut into.
+    /// Received GSO frames come with the size of their segments (PACKET_VNET_HDR).
     gro: bool,
     direction: Direction,
     promiscuous: bool,
@@ -172,12 +175,12 @@ struct Options {
 /// Which frames are received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Direction {
-    /// What arrives.
+    /// Arriving frames.
     #[default]
     In,
-    /// What this host sends, by any socket but those that leave past the qdisc (`bypass`).
+    /// Frames that this host sends, by any socket except those that bypass the qdisc (`bypass`).
     Out,
-    /// On a loopback interface, where all that is sent arrives: each frame once.
+    /// Both; each frame once on a loopback interface, where every sent frame arrives.
     Both,
 }
 
@@ -194,25 +197,29 @@ impl FromStr for Direction {
     }
 }
 
-/// What received frames look like.
+/// The form of received frames.
 #[derive(Clone, Debug)]
-struct Shape {
+struct Framing {
     link_type: u16,
-    /// The kernel takes the link-layer header off, and we put that of LINKTYPE_LINUX_SLL2 in front.
+    /// The kernel strips the link-layer header (SOCK_DGRAM), and the port adds a
+    /// LINKTYPE_LINUX_SLL2 one.
     cooked: bool,
-    /// What arrives there was sent there: the interface, or where it is one of all, its number.
+    /// Index of the loopback interface, if it is the port's or one of all: its frames are seen
+    /// leaving and arriving.
     loopback: Option<u32>,
-    /// Of number 0: all of them.
+    /// Index 0: all interfaces.
     link: Link,
 }
 
+// Link types of the tcpdump registry (LINKTYPE_RAW, LINKTYPE_LINUX_SLL2).
 const RAW: u16 = 101;
 const LINUX_SLL2: u16 = 276;
-/// All interfaces of the namespace.
+/// The name for all interfaces of the namespace, as tcpdump's.
 const ANY: &str = "any";
+// linux/if_arp.h; the libc crate lacks it.
 const ARPHRD_RAWIP: u16 = 519;
 
-impl Shape {
+impl Framing {
     fn of(address: &Address, netlink: &Netlink) -> io::Result<Self> {
         let is_loopback = |link: &Link| link.hardware == libc::ARPHRD_LOOPBACK;
         let cooked = |link, loopback| Self { link_type: LINUX_SLL2, cooked: true, loopback, link };
@@ -220,7 +227,7 @@ impl Shape {
             let loopback =
                 netlink.links()?.iter().find(|link| is_loopback(link)).map(|link| link.index);
             return Ok(cooked(
-                Link { name: ANY.into(), mtu: MOST_OCTETS, ..Link::default() },
+                Link { name: ANY.into(), mtu: MAX_IP_PACKET, ..Link::default() },
                 loopback,
             ));
         }
@@ -231,7 +238,7 @@ impl Shape {
                 let loopback = is_loopback(&link).then_some(link.index);
                 Self { link_type: ETHERNET, cooked: false, loopback, link }
             }
-            // Tunnels whose packets are IP with nothing in front.
+            // Tunnels: their packets are IP with nothing in front.
             libc::ARPHRD_NONE | ARPHRD_RAWIP => {
                 Self { link_type: RAW, cooked: false, loopback: None, link }
             }
@@ -241,14 +248,14 @@ impl Shape {
 }
 
 /// UDP_MAX_SEGMENTS: 128 since Linux 6.10.
-fn most_udp_segments() -> u32 {
+fn max_udp_segments() -> u32 {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(['.', '-']).map_while(|n| n.trim().parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if version >= (6, 10) { 128 } else { 64 }
 }
 
-/// The interface that `address` names, if frames can be sent there.
+/// The interface that `address` names, if it can send Ethernet frames.
 pub(crate) fn ethernet_link(
     address: &Address,
     netlink: &Netlink,
@@ -293,15 +300,15 @@ fn find_link(address: &Address, netlink: &Netlink) -> io::Result<Link> {
     Err(io::Error::new(io::ErrorKind::NotFound, text))
 }
 
-/// What is a file's name rather than an interface's.
+/// A hint for a file name given in place of an interface.
 fn file_hint(wanted: &str) -> String {
     let is_file = wanted.contains('/') || wanted.ends_with(".pcap") || wanted.ends_with(".pcapng");
     if is_file { format!("try pcap:{wanted} for a file; ") } else { String::new() }
 }
 
-/// An interface that is not here can be in a lab that is up: how to enter it.
+/// A hint for an interface of a lab that is up: how to enter it.
 fn lab_hint(wanted: &str, here: &[&str]) -> String {
-    // This process is in one.
+    // This process is inside a lab already.
     if here.iter().any(|name| INTERFACES.contains(name)) {
         return String::new();
     }
@@ -325,7 +332,7 @@ fn hint_of(wanted: &str, labs: &[&str]) -> String {
     }
 }
 
-/// The interface takes frames to any address, as long as `socket` is open.
+/// Makes the interface accept frames to any address while `socket` is open.
 pub(crate) fn be_promiscuous(socket: &Socket, index: u32) -> io::Result<()> {
     let promiscuous = libc::packet_mreq {
         mr_ifindex: index as c_int,
@@ -336,7 +343,7 @@ pub(crate) fn be_promiscuous(socket: &Socket, index: u32) -> io::Result<()> {
     socket.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, promiscuous)
 }
 
-/// Not bound to an interface yet, and of protocol 0: receives nothing.
+/// A socket that receives nothing: not bound to an interface yet, and of protocol 0.
 pub(crate) fn packet_socket(address: &Address) -> io::Result<Socket> {
     packet_socket_of(address, libc::SOCK_RAW)
 }
@@ -359,16 +366,15 @@ struct PacketPort {
     options: Options,
     address: Address,
     link: Link,
-    /// `None` where the port is of all interfaces.
+    /// `None` where the port is for all interfaces.
     watched: Option<PortLink>,
-    shape: Shape,
-    counted: Arc<Counted>,
-    /// The group of the receive queues, once there is one.
+    framing: Framing,
+    counters: Arc<PortCounters>,
+    /// Id of the receive queues' fanout group, once there is one.
     fanout: Option<u16>,
-    /// Queue i is that of worker i, of so many, and gets what belongs to its flows.
+    /// Number of workers: queue i belongs to worker i and gets the frames of its flows.
     workers: u32,
-    /// Of the queues that are opened from now on: what the kernel runs, and the octets that are
-    /// wanted of a frame.
+    /// For the queues opened from now on: the program that the kernel runs, and the snaplen.
     filter: Option<(Vec<Instruction>, u32)>,
 }
 
@@ -396,10 +402,10 @@ impl Port for PacketPort {
 
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
         self.facts.check_rx(queue)?;
-        let kind = if self.shape.cooked { libc::SOCK_DGRAM } else { libc::SOCK_RAW };
+        let kind = if self.framing.cooked { libc::SOCK_DGRAM } else { libc::SOCK_RAW };
         let (program, snaplen) = match &self.filter {
             Some((program, snaplen)) => (Some(program.clone()), *snaplen),
-            // Which frames come may be for a filter to say, even if all of these are wanted.
+            // The direction alone may need a filter, even where every frame matches.
             None => (
                 self.program(&classic::Filter::all(u32::MAX)).filter(|program| program.len() > 1),
                 u32::MAX,
@@ -407,22 +413,22 @@ impl Port for PacketPort {
         };
         let socket = packet_socket_of(&self.address, kind)?;
         let link = self.watched.as_mut().map(PortLink::watch).transpose()?;
-        let counted = self.counted.clone();
-        let ring: Box<dyn Receives> = match self.options.frames {
+        let counters = self.counters.clone();
+        let ring: Box<dyn ReceiveRing> = match self.options.frames {
             true => {
                 let longest = self.facts.max_frame;
                 Box::new(FrameRing::new(
                     socket,
                     link,
                     &self.options,
-                    &self.shape,
+                    &self.framing,
                     snaplen,
                     longest,
-                    counted,
+                    counters,
                 )?)
             }
             false => {
-                Box::new(Ring::new(socket, link, &self.options, &self.shape, snaplen, counted)?)
+                Box::new(Ring::new(socket, link, &self.options, &self.framing, snaplen, counters)?)
             }
         };
         let (socket, level) = (ring.socket(), libc::SOL_PACKET);
@@ -432,14 +438,15 @@ impl Port for PacketPort {
         if self.options.promiscuous && self.link.index > 0 {
             be_promiscuous(socket, self.link.index)?;
         }
-        // Without it the kernel stamps a frame when it has come as far as this socket, not when it
-        // arrived.
+        // Without it the kernel stamps a frame only when it reaches this socket: on arrival it
+        // reads the clock only while some socket asks for timestamps.
         socket.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
-        // Deaf until in its group: a queue alone would get the other queues' frames too.
-        socket.attach_deaf_filter()?;
+        // Drops everything until the socket is in its group: outside it, a queue would get the
+        // other queues' frames too. The kernel lets only bound sockets join a group.
+        socket.attach_drop_all_filter()?;
         socket.bind_packet(self.link.index, libc::ETH_P_ALL as u16)?;
         if self.workers > 1 && queue >= self.workers {
-            // Each worker has its queue, and nothing is left for this one: it stays deaf.
+            // Each worker has its queue, and no flow belongs to this one: it keeps dropping.
             return Ok(ring);
         }
         if self.options.rx_queues > 1 {
@@ -458,9 +465,9 @@ impl Port for PacketPort {
     }
 
     fn set_filter(&mut self, filter: &Filter) -> io::Result<bool> {
-        // The tag is not in the octets any more when the kernel filters.
+        // The kernel has taken the VLAN tag off by the time the filter runs.
         let program = match filter.tags {
-            Tags::InPlace if self.shape.link_type == ETHERNET => {
+            Tags::InPlace if self.framing.link_type == ETHERNET => {
                 let compiled =
                     filter::compile_for(&self.link.name, &filter.expression, filter.snaplen);
                 compiled.map_err(|error| {
@@ -490,7 +497,7 @@ impl Port for PacketPort {
     }
 
     fn interface_counters(&self) -> Option<InterfaceCounters> {
-        self.counted.counters(|| (0, 0))
+        self.counters.counters(|| (0, 0))
     }
 
     fn link(&self) -> Option<Arc<squall_port::Link>> {
@@ -499,33 +506,36 @@ impl Port for PacketPort {
 }
 
 impl PacketPort {
-    /// On one loopback interface all that is sent arrives.
+    /// On a single loopback interface every sent frame also arrives, so outgoing copies would
+    /// double it.
     fn ignores_outgoing(&self) -> bool {
-        let all_arrive = self.shape.loopback.is_some() && self.shape.link.index > 0;
+        let all_arrive = self.framing.loopback.is_some() && self.framing.link.index > 0;
         self.options.direction == Direction::In
             || (self.options.direction == Direction::Both && all_arrive)
     }
 
-    /// What the kernel is to run for `program`; `None` if it cannot.
+    /// The program for the kernel to run in place of `program`; `None` if it cannot.
     fn program(&self, program: &classic::Filter) -> Option<Vec<Instruction>> {
-        let sight = Sight {
-            loopback: self.shape.loopback.filter(|_| !self.ignores_outgoing()),
+        let view = SocketView {
+            loopback: self.framing.loopback.filter(|_| !self.ignores_outgoing()),
             outgoing_only: self.options.direction == Direction::Out,
-            cooked: self.shape.cooked,
-            // What a GSO frame is to be cut into stands in its headers.
-            least: if self.options.gro { HEADERS } else { 0 },
+            cooked: self.framing.cooked,
+            // A GSO frame's segment boundaries are read from its headers, so the snaplen must not
+            // cut them.
+            min_keep: if self.options.gro { GSO_HEADERS } else { 0 },
         };
-        filter::for_socket(program, sight)
+        filter::for_socket(program, view)
     }
 
-    /// Spreads frames over the sockets of the group by flow. Their order in the group is that in
-    /// which they joined it, and workers open their queues in the order of both.
+    /// Spreads frames over the sockets of the group by flow. The kernel numbers sockets in the
+    /// order in which they join, and workers open their queues in the order of both.
     fn join_fanout(&mut self, socket: &Socket) -> io::Result<()> {
         let by_owner = self.workers > 1;
         let mut kind = if by_owner { libc::PACKET_FANOUT_CBPF } else { libc::PACKET_FANOUT_HASH };
         if self.ignores_outgoing() {
             kind |= libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
         }
+        // With UNIQUEID the kernel chooses an id that no other group of the namespace has.
         let (id, flags) = match self.fanout {
             Some(id) => (id, kind),
             None => (0, kind | libc::PACKET_FANOUT_FLAG_UNIQUEID),
@@ -539,62 +549,66 @@ impl PacketPort {
     }
 }
 
-/// Calls in a row that take nothing, after which somebody asks whether there is a carrier.
-const LOOK_AFTER: u32 = 64;
-/// Slots for longer frames than this, octets, are so few.
-const LONG: u32 = 16_384;
+/// Consecutive calls that send nothing, after which the carrier is checked: asking netlink costs
+/// two system calls more.
+const CHECK_LINK_AFTER: u32 = 64;
+/// Queues for frames longer than this, octets, have few slots.
+const LONG_FRAME: u32 = 16_384;
 const GSO_BATCH: usize = 8;
 
 struct PacketTx {
     socket: Socket,
     interface: String,
-    link: Arc<Watched>,
-    /// The kernel copies a frame before sendmmsg returns: one batch of slots is enough, and stays
-    /// in the cache.
+    link: Arc<WatchedLink>,
+    /// One batch of slots, which stays in the cache: the kernel copies a frame before sendmmsg
+    /// returns.
     slots: Slots,
     lent: Lent,
-    /// In one system call.
+    /// Frames per system call.
     batch: usize,
-    /// Calls in a row that found the queue full.
+    /// Consecutive calls that found the queue full.
     blocked: u32,
-    refused: Refused,
+    refused: RefusalTracker,
     messages: Messages,
-    /// There were frames to be cut: each frame has a [`VirtioHeader`] in front from then on.
+    /// A GSO frame was sent: each frame has a [`VirtioHeader`] in front from then on, because
+    /// PACKET_VNET_HDR applies to the whole socket.
     cuts: bool,
 }
 
-/// struct virtio_net_hdr, in the machine's order: what the kernel has still to do to a frame, or
-/// has not done.
+/// struct virtio_net_hdr, in the machine's byte order: the work on a frame that is left to the
+/// kernel, or that the kernel left undone.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct VirtioHeader {
     flags: u8,
     gso_type: u8,
-    /// Of all headers.
+    /// Length of all headers.
     hdr_len: u16,
-    /// Payload octets of a segment.
+    /// Payload octets per segment.
     gso_size: u16,
     csum_start: u16,
     csum_offset: u16,
 }
 
 const VIRTIO_HEADER: usize = mem::size_of::<VirtioHeader>();
+// Flags and types of linux/virtio_net.h: VIRTIO_NET_HDR_F_NEEDS_CSUM, VIRTIO_NET_HDR_GSO_*.
 const NEEDS_CHECKSUM: u8 = 1;
 const GSO_TCP4: u8 = 1;
 const GSO_TCP6: u8 = 4;
 const GSO_UDP: u8 = 5;
-/// With one of TCP: the first segment alone has CWR (RFC 3168 §6.1.2).
+/// Flag added to a TCP type: only the first segment has CWR (RFC 3168 §6.1.2).
 const GSO_ECN: u8 = 0x80;
+// Offsets of the checksum in the transport header (RFC 9293 §3.1, RFC 768).
 const TCP_CHECKSUM: u16 = 16;
 const UDP_CHECKSUM: u16 = 6;
 
-/// One message of two parts for each slot, of which plain frames need but the second; from batch to
-/// batch only what the parts are changes.
+/// A message of two parts for each slot; plain frames need only the second. Between batches only
+/// the parts' addresses and lengths change.
 struct Messages {
     headers: Box<[libc::mmsghdr]>,
-    /// What `headers` point at.
+    /// The targets of `headers`.
     parts: Box<[[libc::iovec; 2]]>,
-    /// First parts.
+    /// The first parts.
     virtio: Box<[VirtioHeader]>,
 }
 
@@ -623,7 +637,7 @@ impl Messages {
         Self { headers, parts, virtio }
     }
 
-    /// From now on the first parts are sent, too.
+    /// Sends the first parts too from now on.
     fn with_virtio(&mut self) {
         let parts_at = self.parts.as_mut_ptr();
         for (i, header) in self.headers.iter_mut().enumerate() {
@@ -634,11 +648,11 @@ impl Messages {
 }
 
 impl VirtioHeader {
-    /// How `frame` is to be cut. In place of its TCP or UDP checksum it is left the sum of the
-    /// pseudo-header, to which the kernel or the NIC adds the rest.
+    /// How to cut `frame`. Replaces its TCP or UDP checksum with the sum of the pseudo-header, to
+    /// which the kernel or the NIC adds the rest (NEEDS_CSUM).
     fn of(frame: &mut [u8], cut: Cut) -> Self {
-        // One segment is a plain frame with its own checksum: the kernel would take it as such, and
-        // leave the checksum to a NIC that a veth has not.
+        // One segment is a plain frame with its own checksum: the kernel would accept it as a GSO
+        // frame and leave the checksum to a NIC, which a veth does not have.
         if cut.is_whole() || frame.len() <= usize::from(cut.payload) + usize::from(cut.size) {
             return Self::default();
         }
@@ -652,6 +666,7 @@ impl VirtioHeader {
         let sum = words.map(|w| u64::from(u16::from_be_bytes(*w))).sum::<u64>()
             + protocol
             + (frame.len() - transport) as u64;
+        // Folding twice suffices: the sum of at most 18 words and a length is below 2^32.
         let sum = (sum & 0xffff) + (sum >> 16);
         let sum = ((sum & 0xffff) + (sum >> 16)) as u16;
         let at = transport + usize::from(offset);
@@ -667,20 +682,20 @@ impl VirtioHeader {
         }
     }
 
-    /// In front of a received frame.
+    /// Reads the header in front of a received frame.
     fn read(octets: &[u8]) -> Self {
         Self {
             flags: octets[0],
             gso_type: octets[1],
-            hdr_len: half(octets, 2),
-            gso_size: half(octets, 4),
-            csum_start: half(octets, 6),
-            csum_offset: half(octets, 8),
+            hdr_len: u16_at(octets, 2),
+            gso_size: u16_at(octets, 4),
+            csum_start: u16_at(octets, 6),
+            csum_offset: u16_at(octets, 8),
         }
     }
 
-    /// What `frame` is to be cut into, if it is to be cut and says where. A guest or a tap may say
-    /// anything: where the headers do not lie in their order, it is one frame.
+    /// How to cut `frame`, if it is a GSO frame. A guest or a tap may write anything into the
+    /// header: where the headers do not lie in their order, it is one frame.
     fn cut(self, frame: &[u8]) -> Cut {
         let transport = usize::from(self.csum_start);
         if self.gso_type == 0 || self.flags & NEEDS_CHECKSUM == 0 || frame.len() < transport + 20 {
@@ -697,7 +712,7 @@ impl VirtioHeader {
             GSO_UDP => transport + 8,
             _ => return Cut::WHOLE,
         };
-        // A VLAN tag comes on top.
+        // The limit leaves room for a VLAN tag that is put back later.
         match (
             u8::try_from(transport),
             u8::try_from(payload).ok().filter(|p| *p < u8::MAX - VLAN_TAG as u8).ok_or(()),
@@ -707,13 +722,13 @@ impl VirtioHeader {
             {
                 Cut { size: self.gso_size, transport, payload }
             }
-            // Behind longer headers (tunnels) it stays one frame.
+            // After longer headers (tunnels) it stays one frame.
             _ => Cut::WHOLE,
         }
     }
 }
 
-/// Where the header behind Ethernet and its VLAN tags begins, or would begin in a longer frame.
+/// Offset of the header after Ethernet and its VLAN tags, even where a short frame ends before it.
 fn network_header(frame: &[u8]) -> usize {
     let mut at = ETHERNET_HEADER as usize;
     while matches!(frame.get(at - 2..at), Some([0x81, 0x00] | [0x88, 0xa8])) {
@@ -726,12 +741,12 @@ impl PacketTx {
     fn new(
         socket: Socket,
         interface: &str,
-        link: Arc<Watched>,
+        link: Arc<WatchedLink>,
         batch: usize,
         max_frame: u32,
     ) -> Self {
-        // GSO frames are many frames each: as few as stay in the cache.
-        let slots = if max_frame > LONG { GSO_BATCH } else { BATCH };
+        // GSO frames are many frames each: as few slots as stay in the cache.
+        let slots = if max_frame > LONG_FRAME { GSO_BATCH } else { BATCH };
         Self {
             socket,
             interface: interface.to_owned(),
@@ -740,13 +755,14 @@ impl PacketTx {
             lent: Lent::default(),
             batch,
             blocked: 0,
-            refused: Refused::default(),
+            refused: RefusalTracker::default(),
             messages: Messages::new(),
             cuts: false,
         }
     }
 
-    /// Hands the next `n` of the lent frames over in one system call; how many the kernel took.
+    /// Hands the next `n` of the lent frames over in one system call. Returns the number that the
+    /// kernel took.
     fn send_messages(&mut self, n: usize) -> io::Result<usize> {
         let slots = self.lent.range(n);
         for i in slots.clone() {
@@ -755,7 +771,7 @@ impl PacketTx {
             let octets = &mut batch.base[..meta.len as usize];
             if self.cuts || !meta.cut.is_whole() {
                 if !self.cuts {
-                    // Past the qdisc the kernel drops what it had to cut itself, where the
+                    // With the bypass the kernel drops frames that it has to cut itself because the
                     // interface does not.
                     self.socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 0)?;
                     self.socket.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
@@ -768,23 +784,25 @@ impl PacketTx {
                 libc::iovec { iov_base: octets.as_mut_ptr().cast(), iov_len: octets.len() };
         }
         let headers = &mut self.messages.headers[slots];
-        // SAFETY: each header names one part or two, a frame in our slots and what stands in front
-        // of it, which the kernel only reads.
+        // SAFETY: each header names one part or two, a frame in this queue's slots and the virtio
+        // header in front of it, which the kernel only reads.
         let sent = unsafe {
             libc::sendmmsg(self.socket.fd(), headers.as_mut_ptr(), n as _, libc::MSG_DONTWAIT as _)
         };
         Ok(sys::check(sent)? as usize)
     }
 
-    /// What it means that the next frame was not taken.
+    /// Why the kernel did not take the next frame.
     fn refusal(&mut self, error: io::Error) -> Result<usize, SendError> {
         let next = self.lent.range(1).start;
         match error.raw_os_error() {
-            // ENOBUFS is what a full queue of the driver says, or of a veth's peer; that no frame
-            // of this kind will ever be taken; and that there is no carrier.
+            // ENOBUFS has three causes: a full queue of the driver or of a veth's peer; a frame of
+            // a kind that will never be taken; no carrier.
             Some(code @ (libc::EAGAIN | libc::ENOBUFS | libc::EINTR)) => {
                 self.blocked += 1;
-                if self.blocked.is_multiple_of(LOOK_AFTER) && self.link.look() != LinkState::Up {
+                if self.blocked.is_multiple_of(CHECK_LINK_AFTER)
+                    && self.link.look() != LinkState::Up
+                {
                     return self.no_link();
                 }
                 let len = self.slots.frame(next).1.len;
@@ -821,7 +839,7 @@ impl PacketTx {
         }
     }
 
-    /// Nothing is taken until the link is up again, if it may come up again.
+    /// Takes nothing until the link is up again, or fails if it may not come up again.
     fn no_link(&mut self) -> Result<usize, SendError> {
         self.refused.forget();
         match self.link.state() {
@@ -838,8 +856,12 @@ impl TxQueue for PacketTx {
         self.slots.batch(0, n)
     }
 
+    fn reads_due(&self) -> bool {
+        false
+    }
+
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
-        // Asserts that so many are lent.
+        // Asserts that `n` frames are lent.
         self.lent.range(n);
         let mut taken = 0;
         while taken < n {
@@ -851,7 +873,8 @@ impl TxQueue for PacketTx {
                     self.refused.left(|| gone.map(|i| slots.frame(i).1.len).max().unwrap_or(0));
                     self.lent.pass(sent);
                     taken += sent;
-                    // Why the next one was not taken, its own call says.
+                    // The next call returns the reason: sendmmsg reports no error once it has sent
+                    // a frame.
                     if sent < chunk {
                         break;
                     }
@@ -864,7 +887,7 @@ impl TxQueue for PacketTx {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        // What the driver has not sent yet is still charged to the socket.
+        // Frames that the driver has not sent yet are still charged to the socket.
         for _ in 0..1000 {
             if self.socket.unsent_octets()? == 0 {
                 return Ok(());
@@ -876,12 +899,12 @@ impl TxQueue for PacketTx {
     }
 }
 
-/// A receive ring, of whichever version.
-trait Receives: RxQueue {
+/// A receive ring of either version.
+trait ReceiveRing: RxQueue {
     fn socket(&self) -> &Socket;
 }
 
-impl Receives for Ring {
+impl ReceiveRing for Ring {
     fn socket(&self) -> &Socket {
         &self.socket
     }
@@ -891,50 +914,49 @@ impl Receives for Ring {
 struct Ring {
     map: Map,
     socket: Socket,
-    counted: Arc<Counted>,
+    counters: Arc<PortCounters>,
     blocks: usize,
     block_octets: usize,
-    /// The block that is ours, or the next to become it.
+    /// The current block: owned by this queue (`held`), or the next to become so.
     block: usize,
-    /// Of frames in our block that were not given yet: how many, and where the first one is.
+    /// Frames of the block not handed out yet, and the offset of the first.
     left: usize,
     next: usize,
-    /// Our block is to be given back.
+    /// The block has to be returned to the kernel.
     held: bool,
     watch: Watch,
     frames: Vec<RxFrame>,
     clock: WallClock,
     /// A [`VirtioHeader`] is in front of each frame.
     gro: bool,
-    look: Look,
-    counts: Counts,
+    view: View,
+    counts: RingCounters,
 }
 
-/// What is to be made of the frames in the ring.
+/// How frames of the ring are presented.
 #[derive(Clone, Copy, Debug)]
-struct Look {
-    /// Octets that are wanted of a frame; the kernel may give more.
+struct View {
+    /// Octets to hand out of a frame; the kernel may give more.
     snaplen: u32,
     cooked: bool,
-    /// There may be frames that this host sends.
+    /// Frames that this host sends may be among them.
     outgoing: bool,
 }
 
-impl Look {
-    fn new(options: &Options, shape: &Shape, snaplen: u32) -> Self {
-        Self { snaplen, cooked: shape.cooked, outgoing: options.direction != Direction::In }
+impl View {
+    fn new(options: &Options, framing: &Framing, snaplen: u32) -> Self {
+        Self { snaplen, cooked: framing.cooked, outgoing: options.direction != Direction::In }
     }
 }
 
-/// Octets in which all headers lie that a GSO frame is cut by: those of its segments fit 255
-/// octets.
-const HEADERS: u32 = 256;
-/// Frames of one size lie in even steps; of others the hardware finds the headers.
-const HEADERS_AHEAD: usize = 8;
-/// Octets of a frame that are fetched before it is read: of a batch no more than a second-level
-/// cache holds.
-const PREFETCHED: usize = 2048;
-/// From a frame's `tpacket3_hdr`.
+/// Octets that hold all headers by which a GSO frame is cut: `Cut` keeps their lengths in a `u8`.
+const GSO_HEADERS: u32 = 256;
+/// Distance of the prefetch, in frames. Frames of one size lie in even steps, so the header can be
+/// located ahead; for mixed sizes the hardware prefetcher finds the headers.
+const PREFETCH_AHEAD: usize = 8;
+/// Octets of a frame that are prefetched: a batch of these (64 x 2 KiB) fits a second-level cache.
+const PREFETCH_OCTETS: usize = 2048;
+/// Offset of the `sockaddr_ll` from a frame's `tpacket3_hdr`: 48 octets, aligned to 16.
 const SOCKET_ADDRESS: usize = 48;
 
 // struct tpacket_block_desc: version, offset_to_priv, then block_status, num_pkts,
@@ -946,26 +968,29 @@ const BLOCK_FIRST: usize = 16;
 impl Ring {
     fn new(
         socket: Socket,
-        link: Option<Arc<Watched>>,
+        link: Option<Arc<WatchedLink>>,
         options: &Options,
-        shape: &Shape,
+        framing: &Framing,
         snaplen: u32,
-        counted: Arc<Counted>,
+        counters: Arc<PortCounters>,
     ) -> io::Result<Self> {
         let (blocks, block_octets) = (options.blocks as usize, options.block_octets as usize);
+        // Version and virtio header come before the ring: the kernel refuses both with EBUSY once a
+        // ring exists.
         socket.set(
             libc::SOL_PACKET,
             libc::PACKET_VERSION,
             libc::tpacket_versions::TPACKET_V3 as c_int,
         )?;
         let gro = options.gro
-            && shape.link_type == ETHERNET
+            && framing.link_type == ETHERNET
             && socket.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1).is_ok();
         let frame = 2048;
         let request = libc::tpacket_req3 {
             tp_block_size: options.block_octets,
             tp_block_nr: options.blocks,
-            // Blocks are filled without regard to it, but it must divide them.
+            // The kernel ignores the frame size when it fills blocks, but requires that it divides
+            // them.
             tp_frame_size: frame,
             tp_frame_nr: options.block_octets / frame * options.blocks,
             tp_retire_blk_tov: options.retire_ms,
@@ -982,24 +1007,24 @@ impl Ring {
         let map = Map::new(&socket, blocks * block_octets)?;
         let frames = Vec::with_capacity(BATCH);
         let clock = WallClock::new();
-        // The kernel has given the last block then, full or not.
-        let patience = Duration::from_millis(u64::from(options.retire_ms) * 2 + 20);
+        // By then the kernel has handed over the last block, full or not.
+        let settle = Duration::from_millis(u64::from(options.retire_ms) * 2 + 20);
         Ok(Self {
             map,
             socket,
-            counted,
+            counters,
             blocks,
             block_octets,
             block: 0,
             left: 0,
             next: 0,
             held: false,
-            watch: Watch::new(link, patience),
+            watch: Watch::new(link, settle),
             frames,
             clock,
             gro,
-            look: Look::new(options, shape, snaplen),
-            counts: Counts::default(),
+            view: View::new(options, framing, snaplen),
+            counts: RingCounters::default(),
         })
     }
 
@@ -1009,10 +1034,11 @@ impl Ring {
         unsafe { AtomicU32::from_ptr(at.as_ptr()) }
     }
 
-    /// Makes the next full block ours; false if there is none.
+    /// Takes the next full block from the kernel; false if there is none.
     fn take_block(&mut self) -> bool {
         while self.left == 0 {
             if mem::take(&mut self.held) {
+                // No read of the old frames may move past the store that returns their block.
                 fence(Ordering::Release);
                 self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
                 self.block = (self.block + 1) % self.blocks;
@@ -1022,29 +1048,29 @@ impl Ring {
             }
             self.held = true;
             let at = self.map.at(self.block * self.block_octets, self.block_octets);
-            // SAFETY: the status says that the kernel is done with the block; until we give it back
-            // it is ours alone.
+            // SAFETY: the status says that the kernel is done with the block; until it is returned,
+            // only this queue refers to it.
             let block = unsafe { std::slice::from_raw_parts(at.as_ptr(), self.block_octets) };
-            self.left = word(block, BLOCK_FRAMES) as usize;
-            self.next = word(block, BLOCK_FIRST) as usize;
+            self.left = u32_at(block, BLOCK_FRAMES) as usize;
+            self.next = u32_at(block, BLOCK_FIRST) as usize;
             self.clock.check();
         }
         true
     }
 }
 
-/// Of the kernel so far: frames behind the filter, and those of them that found no room.
+/// The kernel's totals: frames that passed the filter, and those of them that found no room.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct RingCounters {
     received: u64,
     drops: u64,
 }
 
-impl Counts {
+impl RingCounters {
     fn read(&mut self, socket: &Socket) {
-        // Of version 2 the kernel tells the first two.
+        // TPACKET_V2 fills only the first two.
         let zero = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
-        // The kernel counts from zero again after each reading; its packets include the drops.
+        // The kernel resets its counters with each reading; its packets include the drops.
         if let Ok(stats) = socket.get(libc::SOL_PACKET, libc::PACKET_STATISTICS, zero) {
             self.received += u64::from(stats.tp_packets);
             self.drops += u64::from(stats.tp_drops);
@@ -1052,7 +1078,8 @@ impl Counts {
     }
 }
 
-/// Whether the receiving socket says that its interface was taken down, or away.
+/// Whether the interface was taken down or removed: packet sockets then have ENETDOWN as their
+/// pending error, which reading SO_ERROR clears.
 fn changed(socket: &Socket) -> io::Result<bool> {
     Ok(socket.get(libc::SOL_SOCKET, libc::SO_ERROR, 0 as c_int)? != 0)
 }
@@ -1066,15 +1093,15 @@ impl RxQueue for Ring {
             return Ok(RxBatch::empty());
         }
         let at = self.map.at(self.block * self.block_octets, self.block_octets);
-        // SAFETY: `take_block` made the block ours until it gives it back, which takes `&mut self`;
-        // nothing else refers to it now.
+        // SAFETY: `take_block` made the block this queue's until it returns it, which takes `&mut
+        // self`; nothing else refers to it now.
         let block = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), self.block_octets) };
         for _ in 0..self.left.min(BATCH) {
-            let (frame, step) = read_frame(block, self.next, &self.clock, self.gro, self.look);
-            // The kernel wrote them on another CPU, perhaps: all lines of a batch are on their way
-            // at once, not one after the other where they are read.
-            sys::prefetch(block, self.next + HEADERS_AHEAD * step, SOCKET_ADDRESS);
-            sys::prefetch(block, frame.offset, (frame.len as usize).min(PREFETCHED));
+            let (frame, step) = read_frame(block, self.next, &self.clock, self.gro, self.view);
+            // The kernel may have written them on another CPU: with prefetches the cache lines of a
+            // batch travel at once, not one after the other as they are read.
+            sys::prefetch(block, self.next + PREFETCH_AHEAD * step, SOCKET_ADDRESS);
+            sys::prefetch(block, frame.offset, (frame.len as usize).min(PREFETCH_OCTETS));
             self.frames.push(frame);
             self.next += step;
             self.left -= 1;
@@ -1093,9 +1120,9 @@ impl RxQueue for Ring {
     }
 
     fn stop(&mut self) -> io::Result<()> {
-        self.counted.stop(|| (0, 0));
-        // What is in the open block is given when its time is up.
-        self.socket.attach_deaf_filter()
+        self.counters.stop(|| (0, 0));
+        // The kernel hands over the open block when its timeout ends.
+        self.socket.attach_drop_all_filter()
     }
 
     fn poll_on<'a>(&'a self, descriptors: &mut Vec<BorrowedFd<'a>>) -> bool {
@@ -1104,91 +1131,93 @@ impl RxQueue for Ring {
     }
 
     fn rest(&self) -> Nanos {
+        // A quarter of the time in which the ring fills at the highest rate.
         let ring = (self.blocks * self.block_octets) as u64;
-        Nanos(ring * 1_000_000_000 / FILL / 4)
+        Nanos(ring * 1_000_000_000 / MAX_FILL_RATE / 4)
     }
 }
 
-/// Octets per second that a kernel writes into a ring at most: what the memory takes of a core,
-/// about.
-const FILL: u64 = 8_000_000_000;
+/// Octets per second at which a kernel fills a ring at most: about the speed at which one core
+/// copies in DRAM (8 GB/s measured on two-core virtual machines).
+const MAX_FILL_RATE: u64 = 8_000_000_000;
 
-/// What the kernel says of a frame, by either version.
+/// A frame's entry in a ring, of either version.
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct Entry {
     status: u32,
-    /// Octets that are there, and that the frame had.
+    /// Octets captured, and octets that the frame had.
     len: u32,
     wire_len: u32,
-    /// From the frame's entry: the frame, its `sockaddr_ll`.
+    /// Offsets from the frame's entry: of the frame, of its `sockaddr_ll`.
     offset: usize,
     address: usize,
-    /// Seconds and nanoseconds.
+    /// Seconds and nanoseconds, `CLOCK_REALTIME`.
     time: (u32, u32),
     tci: u16,
     tpid: u16,
 }
 
-impl Said {
-    /// Of a `tpacket3_hdr`, and how far the next one is.
+impl Entry {
+    /// Reads a `tpacket3_hdr`; returns the distance to the next one with it.
     fn v3(header: &[u8; 48]) -> (Self, usize) {
-        let said = Self {
-            status: word(header, 20),
-            len: word(header, 12),
-            wire_len: word(header, 16),
-            offset: half(header, 24).into(),
+        let entry = Self {
+            status: u32_at(header, 20),
+            len: u32_at(header, 12),
+            wire_len: u32_at(header, 16),
+            offset: u16_at(header, 24).into(),
             address: SOCKET_ADDRESS,
-            time: (word(header, 4), word(header, 8)),
-            tci: word(header, 32) as u16,
-            tpid: half(header, 36),
+            time: (u32_at(header, 4), u32_at(header, 8)),
+            tci: u32_at(header, 32) as u16,
+            tpid: u16_at(header, 36),
         };
-        (said, word(header, 0) as usize)
+        (entry, u32_at(header, 0) as usize)
     }
 }
 
-/// The frame whose `tpacket3_hdr` is at `at`, and how far the next one is. Puts the VLAN tag back
-/// in.
+/// The frame whose `tpacket3_hdr` is at `at`, with its VLAN tag put back, and the distance to the
+/// next one.
 fn read_frame(
     block: &mut [u8],
     at: usize,
     clock: &WallClock,
     gro: bool,
-    look: Look,
+    view: View,
 ) -> (RxFrame, usize) {
-    // One check of bounds for all of it.
+    // One bounds check for the whole header.
     let header: &[u8; 48] =
         block[at..].first_chunk().expect("the kernel puts whole headers into blocks");
-    let (said, step) = Said::v3(header);
-    (make_frame(block, at, said, clock, gro, look), step)
+    let (entry, step) = Entry::v3(header);
+    (make_frame(block, at, entry, clock, gro, view), step)
 }
 
-/// The frame whose entry is at `at`. Puts the VLAN tag back in.
+/// The frame whose entry is at `at`, with its VLAN tag put back.
 fn make_frame(
     block: &mut [u8],
     at: usize,
-    said: Said,
+    entry: Entry,
     clock: &WallClock,
     gro: bool,
-    look: Look,
+    view: View,
 ) -> RxFrame {
-    let Said { mut len, mut wire_len, status, tci, tpid, .. } = said;
-    let time = clock.monotonic(said.time.0, said.time.1);
-    let mut offset = at + said.offset;
+    let Entry { mut len, mut wire_len, status, tci, tpid, .. } = entry;
+    let time = clock.monotonic(entry.time.0, entry.time.1);
+    let mut offset = at + entry.offset;
     let mut cut = Cut::WHOLE;
-    // Before a VLAN tag is put in its place.
+    // Offsets in the virtio header do not count the VLAN tag, so this comes before it is put back.
     if gro && block[offset - VIRTIO_HEADER + 1] != 0 {
         let (header, frame) =
             block[offset - VIRTIO_HEADER..offset + len as usize].split_at(VIRTIO_HEADER);
         cut = VirtioHeader::read(header).cut(frame);
     }
-    let outgoing = look.outgoing && block[at + said.address + 10] == libc::PACKET_OUTGOING;
-    if look.cooked {
-        let added = cook(block, at + said.address, offset, (status, tpid, tci));
+    // `sll_pkttype` is octet 10 of a `sockaddr_ll`.
+    let outgoing = view.outgoing && block[at + entry.address + 10] == libc::PACKET_OUTGOING;
+    if view.cooked {
+        let added = cook(block, at + entry.address, offset, (status, tpid, tci));
         (offset, len, wire_len) = (offset - added, len + added as u32, wire_len + added as u32);
     } else if status & libc::TP_STATUS_VLAN_VALID != 0 {
         let has_tpid = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
         let tpid = if has_tpid { tpid } else { libc::ETH_P_8021Q as u16 };
-        // Into the headroom, which held the socket address that nobody reads.
+        // Into the headroom: it held the socket address, which is not read again.
         block.copy_within(offset..offset + 12, offset - VLAN_TAG);
         offset -= VLAN_TAG;
         block[offset + 12..offset + 14].copy_from_slice(&tpid.to_be_bytes());
@@ -1200,14 +1229,14 @@ fn make_frame(
             (cut.transport, cut.payload) = (cut.transport + tag, cut.payload + tag);
         }
     }
-    // Of a frame that a process has copied from another interface the kernel knows nothing, whatever
-    // stands in its checksum.
+    // The flag is missing on a frame that a process has copied from another interface, even if its
+    // checksum is partial: the kernel knows nothing of that frame's origin.
     let partial = status & libc::TP_STATUS_CSUMNOTREADY != 0;
-    RxFrame { offset, len: len.min(look.snaplen), wire_len, cut, time, outgoing, partial }
+    RxFrame { offset, len: len.min(view.snaplen), wire_len, cut, time, outgoing, partial }
 }
 
-/// Puts the header of LINKTYPE_LINUX_SLL2 in front of the packet at `offset`, whose `sockaddr_ll`
-/// is at `address`; with its VLAN tag, if it had one. How many octets these are.
+/// Puts a LINKTYPE_LINUX_SLL2 header in front of the packet at `offset`, whose `sockaddr_ll` is at
+/// `address`; with its VLAN tag, if it had one. Returns the number of octets added.
 fn cook(
     block: &mut [u8],
     address: usize,
@@ -1219,9 +1248,9 @@ fn cook(
     let protocol = [from[2], from[3]];
     let mut header = [0; SLL2 + VLAN_TAG];
     header[..2].copy_from_slice(&protocol);
-    header[4..8].copy_from_slice(&word(&from, 4).to_be_bytes());
-    header[8..10].copy_from_slice(&half(&from, 8).to_be_bytes());
-    // Type of packet, length of the address, the address.
+    header[4..8].copy_from_slice(&u32_at(&from, 4).to_be_bytes());
+    header[8..10].copy_from_slice(&u16_at(&from, 8).to_be_bytes());
+    // `sll_pkttype`, `sll_halen`, `sll_addr`: in the same order in both headers.
     header[10..SLL2].copy_from_slice(&from[10..]);
     let mut added = SLL2;
     if status & libc::TP_STATUS_VLAN_VALID != 0 {
@@ -1236,22 +1265,22 @@ fn cook(
     added
 }
 
-fn word(octets: &[u8], at: usize) -> u32 {
+fn u32_at(octets: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
 }
 
-fn half(octets: &[u8], at: usize) -> u16 {
+fn u16_at(octets: &[u8], at: usize) -> u16 {
     u16::from_ne_bytes([octets[at], octets[at + 1]])
 }
 
-/// Converts the kernel's stamps, which are of `CLOCK_REALTIME`, to the engine's clock.
+/// Converts the kernel's timestamps, which are in `CLOCK_REALTIME`, to the engine's clock.
 struct WallClock {
-    /// Realtime less monotonic, ns: constant, but for steps of the wall clock.
+    /// Realtime less monotonic, ns: constant, except for steps of the wall clock.
     offset: i64,
     checked: Nanos,
 }
 
-/// How stale an offset may be when the wall clock steps.
+/// Longest use of a stale offset after a step of the wall clock.
 const CHECK_EVERY: Nanos = Nanos(100_000_000);
 
 impl WallClock {
@@ -1259,7 +1288,7 @@ impl WallClock {
         Self { offset: Self::measure(16).0, checked: monotonic() }
     }
 
-    /// The offset, and how wrong it may be: the best of `tries`.
+    /// The offset and its uncertainty: the best of `tries`.
     fn measure(tries: usize) -> (i64, i64) {
         let bracket = |_| {
             let before = sys::clock(libc::CLOCK_MONOTONIC);
@@ -1277,7 +1306,7 @@ impl WallClock {
         }
         self.checked = now;
         let (offset, width) = Self::measure(1);
-        // Smaller differences are of the measurement, and must not disturb the order of stamps.
+        // Smaller differences are measurement noise, and must not disturb the order of timestamps.
         if (offset - self.offset).abs() > width + 1000 {
             self.offset = Self::measure(16).0;
         }
@@ -1310,7 +1339,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_received_gso_frame_says_of_itself_can_be_cut_as_it_is_understood() {
+    fn every_accepted_gso_header_can_be_cut() {
         let mut seed = 1u64;
         let mut random = || {
             seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);

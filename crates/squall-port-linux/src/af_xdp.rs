@@ -1,14 +1,14 @@
 //! `af_xdp:IFACE`: frames through AF_XDP sockets, past the host's network stack, on any Ethernet
 //! interface.
 //!
-//! Sends from the memory that is shared with the kernel: a frame is written once, where the driver
-//! (zero-copy) or the kernel (copy mode) finds it. Receives by an XDP program of our own, which is
-//! on the interface as long as the port is open for receiving: by a link, so that the kernel
-//! removes it when this process ends, however it ends. The program stamps each frame that it takes
-//! and lets the others pass to the host (docs/adr/0011-taking-frames.md).
+//! Sends from memory shared with the kernel: a frame is written once, where the driver (zero-copy)
+//! or the kernel (copy mode) reads it. Receives by Squall's own XDP program, which is on the
+//! interface while the port is open to receive. It is attached by a link, so the kernel removes it
+//! when this process ends, however it ends. The program timestamps the frames that it takes and
+//! passes the others to the host (docs/adr/0011-taking-frames.md).
 //!
-//! Native where the driver takes a program, else generic; without copying where the driver can,
-//! else in copy mode; [`Port::notes`] tells what was chosen and why.
+//! Uses native XDP if the driver supports it, else generic; zero-copy if the driver supports it,
+//! else copy mode. [`Port::notes`] reports the choice and its reason.
 
 mod program;
 mod ring;
@@ -36,17 +36,17 @@ use self::{
 use crate::{
     af_packet::{ETHERNET_HEADER, VLAN_TAG, ethernet_link, packet_socket},
     bpf::XdpMode,
-    counted::Counted,
     interface::Channels,
     link::PortLink,
     netlink::{Link, Netlink},
+    port_counters::PortCounters,
     sys::Socket,
 };
 use squall_units::Nanos;
 
-/// The kernel's limit of a frame in pieces is above.
-const LONGEST_FRAME: u32 = 65_535;
-/// For transmit slots: a few batches of jumbo frames, a ring of short ones.
+/// A frame in pieces may be longer in the kernel, which takes up to MAX_SKB_FRAGS of them.
+const MAX_FRAME: u32 = 65_535;
+/// Memory for transmit slots: a few batches of jumbo frames, or a whole ring of short ones.
 const TX_OCTETS: usize = 2 << 20;
 
 const OPTIONS: [&str; 14] = [
@@ -97,29 +97,29 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     let netlink = Netlink::open()?;
     let (link, interface) = ethernet_link(address, &netlink)?;
     let watched = PortLink::new(&link.name, link.index, on_link_down)?;
-    // A missing permission is told now, not when the run starts.
+    // Reports a missing permission now, not when the run starts.
     xdp_socket(address)?;
     let (rx_device, tx_device) = device_queues(&link, interface.channels);
     let device_queues = match options.queue {
         Some(queue) if queue >= rx_device.max(tx_device) => {
-            let most = rx_device.max(tx_device) - 1;
-            return Err(a_queue_too_high(address, queue, most));
+            let max = rx_device.max(tx_device) - 1;
+            return Err(queue_too_high(address, queue, max));
         }
         Some(queue) => queue..queue + 1,
         None => 0..rx_device,
     };
     let mut notes = Vec::new();
     let mut rx_queues = options.rx_queues.min(device_queues.len() as u32);
-    let (mut loaded, mut deaf) = (None, None);
+    let (mut loaded, mut receive_error) = (None, None);
     if rx_queues > 0 {
         match Receiving::load(&options.take(), link.mac, rx_device.max(tx_device)) {
             Ok(program) => loaded = Some(program),
-            // Sending needs no program.
+            // Sending needs no program, so it works without CAP_BPF.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let error = error.to_string().lines().map(str::trim).collect::<Vec<_>>().join("; ");
                 let why = format!("{}: sends only: {error}", link.name);
                 notes.push(why.clone());
-                deaf = Some(why);
+                receive_error = Some(why);
                 rx_queues = 0;
             }
             Err(error) => return Err(error),
@@ -128,7 +128,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     let facts = PortFacts {
         kind: "af_xdp",
         address: address.to_string(),
-        max_frame: (link.mtu + ETHERNET_HEADER + VLAN_TAG as u32).min(LONGEST_FRAME),
+        max_frame: (link.mtu + ETHERNET_HEADER + VLAN_TAG as u32).min(MAX_FRAME),
         speed_bps: interface.speed_bps,
         mac: link.mac,
         tx_queues: if options.queue.is_some() { 1 } else { tx_device },
@@ -141,14 +141,14 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         ahead: Nanos::ZERO,
     };
     let departures = options.tx_stamps.then(Arc::default);
-    let counted = Arc::new(Counted::new(netlink, link.index));
+    let port_counters = Arc::new(PortCounters::new(netlink, link.index));
     Ok(Box::new(XdpPort {
         address: address.clone(),
         facts,
         options,
         link,
         watched,
-        counted,
+        port_counters,
         device_queues,
         loaded,
         key: None,
@@ -158,21 +158,21 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         queues: BTreeMap::new(),
         zero_copy: None,
         departures,
-        deaf,
+        receive_error,
         notes,
     }))
 }
 
 #[derive(Clone, Debug)]
 struct Options {
-    /// Of the device: the only one used.
+    /// The device's only queue to use.
     queue: Option<u32>,
-    /// Our receive queues: each has its share of the device's.
+    /// Receive queues of the port: each has a share of the device's queues.
     rx_queues: u32,
     modes: Vec<XdpMode>,
-    /// `None`: if the driver can.
+    /// `None`: zero-copy if the driver supports it.
     zero_copy: Option<bool>,
-    /// `None`: what suits what the port is opened for.
+    /// `None`: depends on the purpose of the port.
     take: Option<Take>,
     ring: u32,
     tx_ring: u32,
@@ -190,8 +190,8 @@ impl Options {
     }
 }
 
-fn a_queue_too_high(address: &Address, queue: u32, most: u32) -> io::Error {
-    address.error(format!("queue={queue}, expected at most {most}: the device has no more")).into()
+fn queue_too_high(address: &Address, queue: u32, max: u32) -> io::Error {
+    address.error(format!("queue={queue}, expected at most {max}: the device has no more")).into()
 }
 
 fn xdp_socket(address: &Address) -> io::Result<Socket> {
@@ -211,7 +211,7 @@ fn xdp_socket(address: &Address) -> io::Result<Socket> {
     })
 }
 
-/// Queues that the device uses, to receive and to send: fewer than the kernel has made room for.
+/// Queues that the device uses, receive and transmit: often fewer than the kernel allocated.
 fn device_queues(link: &Link, channels: Option<Channels>) -> (u32, u32) {
     match channels {
         Some(c) => ((c.rx + c.combined).max(1), (c.tx + c.combined).max(1)),
@@ -225,29 +225,30 @@ struct XdpPort {
     options: Options,
     link: Link,
     watched: PortLink,
-    counted: Arc<Counted>,
-    /// Those that are received from.
+    port_counters: Arc<PortCounters>,
+    /// The device's queues to receive from.
     device_queues: std::ops::Range<u32>,
-    /// Not yet on the interface.
+    /// Loaded, but not attached to the interface yet.
     loaded: Option<Receiving>,
-    /// Of the signatures that are expected.
+    /// The key of expected signatures.
     key: Option<u16>,
-    /// On the interface as long as a queue is open to receive.
+    /// Attached to the interface while a receive queue is open.
     receiving: Weak<Receiving>,
-    /// Frames that came when the program was there, and the last queue's socket not yet.
+    /// Frames that arrived after the program was attached and before the last queue's socket was
+    /// added.
     unclaimed: u64,
-    /// Of the program that is or was on the interface.
+    /// Counters of the program that is or was on the interface.
     counters: Option<Arc<Counters>>,
     queues: BTreeMap<u32, DeviceQueue>,
-    /// Once it was tried.
+    /// `None` until tried.
     zero_copy: Option<bool>,
     departures: Option<Arc<Departures>>,
-    /// Why it cannot receive.
-    deaf: Option<String>,
+    /// Why the port cannot receive.
+    receive_error: Option<String>,
     notes: Vec<String>,
 }
 
-/// What is open of a queue of the device.
+/// The open directions of a device's queue.
 struct DeviceQueue {
     umem: Arc<Umem>,
     rx: bool,
@@ -268,7 +269,7 @@ impl Port for XdpPort {
     }
 
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
-        if let Some(why) = &self.deaf {
+        if let Some(why) = &self.receive_error {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 format!("{}: {why}", self.facts.address),
@@ -276,13 +277,13 @@ impl Port for XdpPort {
         }
         self.facts.check_rx(queue)?;
         let receiving = self.program()?;
-        let ours =
+        let own_queues =
             self.device_queues.clone().skip(queue as usize).step_by(self.facts.rx_queues as usize);
         let mut sides = Vec::new();
-        for device_queue in ours {
+        for device_queue in own_queues {
             let side = self.side(device_queue, Direction::Rx, queue);
             if side.is_err() && !receiving.is_attached() {
-                // Who has the socket has a program there, which says more of who that is.
+                // The queue's owner probably has a program there: the error of attaching names it.
                 receiving.attach(&self.link.name, self.link.index, &self.options.modes)?;
             }
             sides.push((device_queue, side?));
@@ -292,7 +293,7 @@ impl Port for XdpPort {
             self.watched.watch()?,
             self.options.busy_poll_us > 0,
             receiving.clone(),
-            self.counted.clone(),
+            self.port_counters.clone(),
         )?;
         self.listen(&receiving)?;
         self.unclaimed = receiving.counters().unclaimed();
@@ -304,7 +305,7 @@ impl Port for XdpPort {
     }
 
     fn serve(&mut self, hosts: &Hosts) -> io::Result<()> {
-        // Who says what is to be taken knows why.
+        // An explicit `take=` has priority.
         if self.options.take.is_some() {
             return Ok(());
         }
@@ -329,7 +330,7 @@ impl Port for XdpPort {
     }
 
     fn interface_counters(&self) -> Option<InterfaceCounters> {
-        self.counted.counters(|| self.passed())
+        self.port_counters.counters(|| self.passed())
     }
 
     fn link(&self) -> Option<Arc<squall_port::Link>> {
@@ -337,7 +338,7 @@ impl Port for XdpPort {
     }
 
     fn cannot_receive(&self) -> Option<&str> {
-        self.deaf.as_deref()
+        self.receive_error.as_deref()
     }
 
     fn notes(&self) -> Vec<String> {
@@ -356,19 +357,19 @@ impl Port for XdpPort {
                 "{name}: {n} frames arrived while its queues were opened, and passed on to the host"
             ));
         }
-        let departures = self.departures.as_ref().and_then(|departures| departures.told());
-        notes.extend(departures.map(|told| format!("{}: {told}", self.link.name)));
+        let departures = self.departures.as_ref().and_then(|departures| departures.summary());
+        notes.extend(departures.map(|summary| format!("{}: {summary}", self.link.name)));
         notes
     }
 }
 
 impl XdpPort {
-    /// Frames that were left to the host, and their octets.
+    /// Frames left to the host, and their octets.
     fn passed(&self) -> (u64, u64) {
         self.counters.as_ref().map_or((0, 0), |counters| counters.passed())
     }
 
-    /// Of the queues that are open to receive, and of this one.
+    /// The program that all open receive queues share.
     fn program(&mut self) -> io::Result<Arc<Receiving>> {
         if let Some(receiving) = self.receiving.upgrade() {
             return Ok(receiving);
@@ -384,19 +385,19 @@ impl XdpPort {
         Ok(receiving)
     }
 
-    /// Puts the program on the interface. The first queue's sockets stand in its map by now: no
-    /// frame that it sees finds nobody, and whoever looks whether we listen already (by the
-    /// program, by promiscuity) is told the truth.
+    /// Puts the program on the interface. Only after the first queue's sockets are in its map: then
+    /// no frame misses its socket, and programs that check whether the port is listening (by its
+    /// program, or by promiscuous mode) see the truth.
     fn listen(&mut self, receiving: &Receiving) -> io::Result<()> {
         if receiving.is_attached() {
             return Ok(());
         }
-        let told = receiving.attach(&self.link.name, self.link.index, &self.options.modes)?;
-        self.notes.extend(told);
+        let fallbacks = receiving.attach(&self.link.name, self.link.index, &self.options.modes)?;
+        self.notes.extend(fallbacks);
         receiving.be_promiscuous(packet_socket(&self.address)?, self.link.index)
     }
 
-    /// Our end of a queue of the device; `queue` is its number to the caller.
+    /// The port's end of a queue of the device; `queue` is its number to the caller.
     fn side(&mut self, device_queue: u32, direction: Direction, queue: u32) -> io::Result<Side> {
         let binding = Binding {
             ifindex: self.link.index,
@@ -425,7 +426,7 @@ impl XdpPort {
         Ok(side)
     }
 
-    /// The memory for a queue of the device, bound in the best way that it has.
+    /// Memory for a queue of the device, bound in the fastest mode that works.
     fn first_side(&mut self, direction: Direction, binding: &Binding) -> io::Result<Side> {
         let zero_copy = match self.zero_copy {
             Some(known) => known,
@@ -438,11 +439,11 @@ impl XdpPort {
         loop {
             let layout =
                 Layout::new(zero_copy, max_frame, TX_OCTETS, rx_chunks, self.options.tx_ring);
-            let least = layout.tx_stride(max_frame) * BATCH + TX_HEADROOM;
+            let min_octets = layout.tx_stride(max_frame) * BATCH + TX_HEADROOM;
             let layout = Layout::new(
                 zero_copy,
                 max_frame,
-                least.max(TX_OCTETS),
+                min_octets.max(TX_OCTETS),
                 rx_chunks,
                 self.options.tx_ring,
             );
@@ -471,7 +472,7 @@ impl XdpPort {
                     }
                     return Ok(side);
                 }
-                // RLIMIT_MEMLOCK, or no memory.
+                // RLIMIT_MEMLOCK, or no memory: a smaller ring may fit.
                 Err(error)
                     if matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
                         && rx_chunks > 512 =>
@@ -483,13 +484,13 @@ impl XdpPort {
         }
     }
 
-    /// Chunks to receive into, of each of the device's queues.
+    /// Chunks to receive into, for each of the device's queues.
     fn rx_chunks(&self) -> u32 {
         let queues = self.device_queues.len() as u32;
         (self.options.ring / queues.next_power_of_two()).max(64).min(self.options.ring)
     }
 
-    /// Whether the driver can do without copying: by asking it, with little memory.
+    /// Whether the driver supports zero-copy: tries to bind with little memory.
     fn try_zero_copy(&mut self, direction: Direction, binding: &Binding) -> io::Result<bool> {
         if self.options.zero_copy == Some(false) {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! Programs and maps in the kernel, by bpf(2). All of it lives as long as its descriptors do, links
+//! Programs and maps in the kernel, by bpf(2). They live as long as their descriptors, links
 //! included: a process that is killed leaves nothing attached.
 
 use std::{
@@ -13,6 +13,7 @@ use squall_bpf::{MapSpec, Object, functions_btf};
 
 use crate::sys;
 
+// linux/bpf.h; the libc crate lacks it.
 // enum bpf_cmd
 const MAP_CREATE: c_int = 0;
 const MAP_LOOKUP: c_int = 1;
@@ -34,10 +35,10 @@ const LIVE_FRAMES: u32 = 1 << 1;
 /// `BPF_XDP` of enum bpf_attach_type
 const ATTACH_XDP: u32 = 37;
 
-/// What the kernel runs the program for.
+/// The kernel's type of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `frags`: can take frames of several buffers.
+    /// `frags`: supports frames of several buffers.
     Xdp {
         frags: bool,
     },
@@ -48,7 +49,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum XdpMode {
-    /// `XDP_FLAGS_SKB_MODE`: on any interface, behind the driver.
+    /// `XDP_FLAGS_SKB_MODE`: in the network stack, after the driver, on any interface.
     Generic = 1 << 1,
     /// `XDP_FLAGS_DRV_MODE`: in the driver.
     Native = 1 << 2,
@@ -72,15 +73,15 @@ pub struct BpfMap {
 #[derive(Debug)]
 pub struct Attached(#[allow(dead_code)] OwnedFd);
 
-/// One call that lets an XDP program run over frames.
+/// One call that runs an XDP program over live frames.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveRun<'a> {
     /// The frame that the program finds at first.
     pub frame: &'a [u8],
-    /// `ingress_ifindex` that it sees, and that frames it passes arrive on.
+    /// `ingress_ifindex` for the program; frames that it passes arrive on that interface.
     pub ingress: u32,
     pub repeat: u32,
-    /// Frames handed on at once, at most 256; 0: 64.
+    /// Frames handed on at once, at most 256; 0: the kernel's default, 64.
     pub batch: u32,
 }
 
@@ -100,7 +101,7 @@ impl Program {
     ///
     /// # Errors
     /// As [`Program::load`].
-    pub fn load_beside(&self, object: &Object, kind: Kind) -> io::Result<Self> {
+    pub fn load_with_maps_of(&self, object: &Object, kind: Kind) -> io::Result<Self> {
         let fds: Vec<RawFd> = self.maps.iter().map(|m| m.fd.as_raw_fd()).collect();
         Ok(Self { fd: load(object, kind, &fds)?, maps: Vec::new() })
     }
@@ -110,8 +111,8 @@ impl Program {
         &self.maps[index]
     }
 
-    /// Attaches an XDP program by a link: it goes with this process, and nobody else's program is
-    /// replaced.
+    /// Attaches an XDP program by a link: the kernel detaches it with this process, and refuses to
+    /// replace another program.
     ///
     /// # Errors
     /// EBUSY: another program is attached. EOPNOTSUPP: the driver has no native XDP.
@@ -154,8 +155,7 @@ impl Program {
     }
 
     /// Runs the program on frames that really go where it sends them
-    /// (`BPF_F_TEST_XDP_LIVE_FRAMES`); returns when `repeat` is reached, or with EINTR when the
-    /// thread gets a signal.
+    /// (`BPF_F_TEST_XDP_LIVE_FRAMES`); returns after `repeat` runs, or with EINTR on a signal.
     pub fn run_live(&self, run: &LiveRun<'_>) -> io::Result<()> {
         #[repr(C)]
         #[derive(Clone, Copy)]
@@ -187,11 +187,11 @@ impl Program {
             batch_size: run.batch,
             ..TestRun::default()
         };
-        // SAFETY: frame and context are readable, of the lengths said, and live over the call.
+        // SAFETY: frame and context are readable in the lengths given, and live over the call.
         unsafe { bpf(PROG_TEST_RUN, attr) }.map(drop)
     }
 
-    /// Runs the program once over a copy of `frame` and gives what it returned.
+    /// Runs the program once over a copy of `frame`. Returns the program's return value.
     #[cfg(test)]
     pub fn run_once(&self, frame: &[u8]) -> io::Result<u32> {
         let mut attr = TestRun {
@@ -201,12 +201,12 @@ impl Program {
             repeat: 1,
             ..TestRun::default()
         };
-        // SAFETY: the frame is readable, of the length said; the kernel writes to `attr` alone.
+        // SAFETY: the frame is readable in the length given; the kernel writes to `attr` only.
         unsafe { bpf_mut(PROG_TEST_RUN, &mut attr) }?;
         Ok(attr.retval)
     }
 
-    /// The kernel's number of the program.
+    /// The kernel's id of the program.
     pub fn id(&self) -> io::Result<u32> {
         #[repr(C)]
         #[derive(Clone, Copy)]
@@ -223,7 +223,8 @@ impl Program {
             len: mem::size_of_val(&info) as u32,
             info: out as u64,
         };
-        // SAFETY: `info` is writable, as long as said, and asks for no arrays, as it is all zero.
+        // SAFETY: `info` is writable in the length given, and asks for no arrays, as it is all
+        // zero.
         unsafe { bpf(OBJECT_INFO, attr) }?;
         Ok(info[1])
     }
@@ -265,8 +266,8 @@ impl BpfMap {
     }
 
     /// # Panics
-    /// If key or value are not of the map's lengths (of a per-CPU map, values are 8 octets a CPU
-    /// and more).
+    /// If key or value do not have the map's lengths (values of a per-CPU map are longer: 8 octets
+    /// or more per CPU).
     pub fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         assert_eq!(
             (key.len(), value.len()),
@@ -305,7 +306,7 @@ impl BpfMap {
         }
     }
 
-    /// The whole of an array made with `mmap`, as memory: entries are 8-octet aligned.
+    /// Maps the whole of an array made with `mmap` into memory: entries are 8-octet aligned.
     pub fn mapped(&self) -> io::Result<MappedArray> {
         assert!(self.spec.mmap, "asked for at the map's making");
         let len = self.spec.value_octets.next_multiple_of(8) as usize * self.spec.entries as usize;
@@ -328,8 +329,7 @@ impl BpfMap {
     }
 }
 
-/// Memory that is shared with a program in the kernel: words that either side may write at any
-/// time.
+/// Memory shared with a program in the kernel: words that either side may write at any time.
 #[derive(Debug)]
 pub struct MappedArray {
     base: NonNull<u64>,
@@ -346,20 +346,20 @@ impl MappedArray {
     /// The 64-bit word number `index`.
     ///
     /// # Panics
-    /// If it lies outside.
+    /// If it is out of bounds.
     pub fn word(&self, index: usize) -> &std::sync::atomic::AtomicU64 {
         assert!(index < self.len / 8, "outside of the map");
         // SAFETY: within the mapping, by the assertion.
         let word = unsafe { self.base.add(index) };
-        // SAFETY: aligned, mapped as long as `self` lives, and written by nobody but atomically.
+        // SAFETY: aligned, mapped as long as `self` lives, and only accessed atomically.
         unsafe { std::sync::atomic::AtomicU64::from_ptr(word.as_ptr()) }
     }
 
-    /// `len` octets from octet `offset` on, mapped as long as `self` lives; who writes them, and
-    /// when, is between the caller and the program.
+    /// `len` octets from octet `offset` on, mapped as long as `self` lives. The caller and the
+    /// program agree who writes them, and when.
     ///
     /// # Panics
-    /// If they lie outside.
+    /// If they are out of bounds.
     pub fn octets(&self, offset: usize, len: usize) -> NonNull<u8> {
         assert!(offset <= self.len && len <= self.len - offset, "outside of the map");
         // SAFETY: within the mapping, by the assertion.
@@ -369,7 +369,7 @@ impl MappedArray {
 
 impl Drop for MappedArray {
     fn drop(&mut self) {
-        // SAFETY: our mapping, and nothing borrowed from it outlives us.
+        // SAFETY: this value's mapping, and nothing borrowed from it outlives it.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -430,7 +430,7 @@ fn load(object: &Object, kind: Kind, maps: &[RawFd]) -> io::Result<OwnedFd> {
     let mut insns = object.insns.clone();
     for r in &object.relocations {
         insns[r.insn].imm = maps[r.map];
-        // The second slot holds the offset in the value.
+        // The second slot of the instruction holds the offset in the value (BPF_PSEUDO_MAP_VALUE).
         insns[r.insn + 1].imm = r.offset.unwrap_or(0) as i32;
     }
     let insns: Vec<[u8; 8]> = insns.into_iter().map(squall_bpf::Insn::octets).collect();
@@ -440,6 +440,7 @@ fn load(object: &Object, kind: Kind, maps: &[RawFd]) -> io::Result<OwnedFd> {
         Kind::RawTracepoint => (17, 0, 0),
     };
     let info = btf.as_ref().map(|b| b.1.as_slice()).unwrap_or_default();
+    // GPL: the kernel allows several of the helpers to such programs only.
     let mut attr = Attr {
         prog_type,
         insn_cnt: insns.len() as u32,
@@ -459,7 +460,7 @@ fn load(object: &Object, kind: Kind, maps: &[RawFd]) -> io::Result<OwnedFd> {
         func_info_cnt: info.len() as u32,
         _rest: 0,
     };
-    // SAFETY: all pointers are readable, as long as said, and live over the call.
+    // SAFETY: all pointers are readable in the lengths given, and live over the call.
     let error = match unsafe { bpf_fd(PROG_LOAD, attr) } {
         Ok(fd) => return Ok(fd),
         Err(error) => error,
@@ -467,7 +468,7 @@ fn load(object: &Object, kind: Kind, maps: &[RawFd]) -> io::Result<OwnedFd> {
     if matches!(error.raw_os_error(), Some(libc::EPERM)) {
         return Err(explain_permission(error));
     }
-    // Once more, for the verifier's words.
+    // A second attempt with the log, which costs time: the first goes without.
     let mut log = vec![0u8; 1 << 20];
     (attr.log_level, attr.log_size, attr.log_buf) = (1, log.len() as u32, log.as_mut_ptr() as u64);
     // SAFETY: as above, and the log is writable.
@@ -477,7 +478,8 @@ fn load(object: &Object, kind: Kind, maps: &[RawFd]) -> io::Result<OwnedFd> {
     let log = String::from_utf8_lossy(&log);
     let lines: Vec<&str> = log.trim_end_matches('\0').lines().collect();
     let last = lines[lines.len().saturating_sub(12)..].join("\n  ");
-    // Not of the error's own kind: the verifier says EACCES, which is no want of permission.
+    // Not with the error's own kind: the verifier rejects with EACCES, which would read as a
+    // missing permission.
     Err(io::Error::other(format!("the kernel refuses program {}: {error}\n  {last}", object.name)))
 }
 
@@ -501,7 +503,7 @@ fn load_btf(object: &Object) -> io::Result<(OwnedFd, Vec<[u32; 2]>)> {
         log_level: 0,
         _rest: 0,
     };
-    // SAFETY: the BTF is readable, as long as said, and lives over the call.
+    // SAFETY: the BTF is readable in the length given, and lives over the call.
     let fd = unsafe { bpf_fd(BTF_LOAD, attr) }.map_err(explain_permission)?;
     Ok((fd, info))
 }
@@ -526,9 +528,9 @@ fn name_of(text: &str) -> [u8; 16] {
 }
 
 /// # Safety
-/// What `attr` points at is as `command` wants it, and lives over the call.
+/// `attr` points at what `command` requires, and it lives over the call.
 unsafe fn bpf<T: Copy>(command: c_int, mut attr: T) -> io::Result<c_int> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { bpf_mut(command, &mut attr) }
 }
 
@@ -536,17 +538,17 @@ unsafe fn bpf<T: Copy>(command: c_int, mut attr: T) -> io::Result<c_int> {
 /// As [`bpf`].
 unsafe fn bpf_mut<T: Copy>(command: c_int, attr: &mut T) -> io::Result<c_int> {
     let (attr, len): (*mut T, _) = (attr, mem::size_of::<T>());
-    // SAFETY: `attr` is `len` octets; the rest is the caller's promise.
+    // SAFETY: `attr` is `len` octets; the caller guarantees the rest.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attr, len) };
     sys::check(result as c_int)
 }
 
 /// # Safety
-/// As [`bpf`]; `command` gives a descriptor.
+/// As [`bpf`]; `command` returns a descriptor.
 unsafe fn bpf_fd<T: Copy>(command: c_int, attr: T) -> io::Result<OwnedFd> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let fd = unsafe { bpf(command, attr) }?;
-    // SAFETY: just made, and nobody else has it.
+    // SAFETY: a new descriptor, which nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -558,8 +560,7 @@ mod tests {
 
     #[test]
     fn a_program_with_a_map_and_a_callback_is_loaded_and_run() {
-        // Counts to 1000 by a callback, in an array that is shared; drops frames of 60 octets and
-        // more.
+        // Counts to 1000 by a callback, in a shared array; drops frames of at least 60 octets.
         let mut a = Asm::new("test");
         let count = a.map(MapSpec {
             name: "count".into(),
@@ -602,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_verifier_refuses_is_told_in_its_words() {
+    fn the_error_has_the_verifiers_message() {
         let mut a = Asm::new("bad");
         a.load(Size::U32, R2, R1, xdp_md::DATA).load(Size::U32, R0, R2, 0).exit();
         match Program::load(&a.finish(), Kind::Xdp { frags: false }) {

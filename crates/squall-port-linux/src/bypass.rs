@@ -1,9 +1,9 @@
-//! Interfaces on which runs send past the queueing discipline. The kernel's taps do not see such
-//! frames, so a capture of what is sent there would miss them without a trace.
+//! Interfaces on which runs send past the queueing discipline. The kernel's packet taps do not see
+//! such frames, so a capture of sent frames would miss them without a trace.
 //!
-//! Every such run holds a shared lock on a file per interface and network namespace for as long as
-//! it may send. Locks of this user and of root are believed; those of others are not, as anybody
-//! could then refuse root a capture.
+//! Every such run holds a shared lock on a file per interface and network namespace while it may
+//! send. Locks of this user and of root are honored; those of other users are not, because any
+//! user could then keep root from capturing.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -18,7 +18,7 @@ use squall_port::Address;
 use crate::{Permissions, shared};
 
 const LOOPBACK: &str = "lo";
-/// A check holds a lock for microseconds.
+/// Attempts to lock: a check holds a lock for microseconds only.
 const TRIES: u32 = 5;
 
 fn folders() -> [PathBuf; 2] {
@@ -27,11 +27,11 @@ fn folders() -> [PathBuf; 2] {
 
 /// `squall-unseen-4026531840-`
 fn prefix() -> Option<String> {
-    // Not the process's: a thread may have entered another.
+    // The thread's namespace, not the process's: a thread may have entered another.
     Some(format!("squall-unseen-{}-", fs::metadata("/proc/thread-self/ns/net").ok()?.ino()))
 }
 
-/// Whether a port of this kind at `address` sends frames that the kernel's taps do not see.
+/// Whether a port of this kind at `address` sends frames that the kernel's packet taps do not see.
 pub fn is_unseen(kind: &str, address: &str) -> bool {
     match kind {
         "af_packet" => {
@@ -46,7 +46,7 @@ pub fn is_unseen(kind: &str, address: &str) -> bool {
     }
 }
 
-/// Marks `interface` until the file is dropped; `None` where no file can be made or locked.
+/// Marks `interface` until the file is dropped; `None` if no file can be made or locked.
 pub fn mark(interface: &str) -> Option<File> {
     mark_in(&folders(), interface)
 }
@@ -64,10 +64,10 @@ fn held_after(mut lock: impl FnMut() -> Result<(), TryLockError>) -> bool {
     })
 }
 
-/// Refuses a capture of what is sent by an interface on which another run sends unseen.
+/// Refuses a capture of sent frames on an interface where another run bypasses the taps.
 ///
 /// # Errors
-/// Which interface, and what to try.
+/// Names the interface and what to try.
 pub fn check(address: &str) -> Result<(), String> {
     check_in(&folders(), address)
 }
@@ -76,7 +76,7 @@ fn check_in(folders: &[PathBuf], address: &str) -> Result<(), String> {
     let Ok(mut parsed) = address.parse::<Address>() else { return Ok(()) };
     let direction: Option<String> = parsed.take("direction", "in, out or both").ok().flatten();
     let interface = parsed.name();
-    // On loopback both is what arrives, and that is everything.
+    // On loopback `both` receives arriving frames only, and every sent frame arrives.
     let asks = match direction.as_deref() {
         Some("out") => true,
         Some("both" | "inout") => interface != LOOPBACK,
@@ -93,7 +93,7 @@ fn check_in(folders: &[PathBuf], address: &str) -> Result<(), String> {
     })
 }
 
-/// The interface of a mark that is held: this one, or any.
+/// The interface of a mark that is held: `interface`, or any.
 fn marked(folders: &[PathBuf], interface: Option<&str>) -> Option<String> {
     let prefix = prefix()?;
     let held = |folder: &Path, user: u32| {
@@ -104,7 +104,7 @@ fn marked(folders: &[PathBuf], interface: Option<&str>) -> Option<String> {
             let file = interface
                 .is_none_or(|wanted| wanted == found)
                 .then(|| shared::file_of(&entry.path(), user).ok())??;
-            // Another check may hold it for a moment, a run for longer.
+            // Another check holds a lock for a moment only, a run for longer.
             (!held_after(|| file.try_lock())).then(|| found.to_owned())
         })
     };
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_is_captured_only_where_nobody_sends_unseen() {
+    fn sent_frames_are_captured_only_if_no_run_bypasses_the_taps() {
         let folder = shared::own_folder(&std::env::temp_dir(), "squall-unseen-test").unwrap();
         let folders = [folder.clone()];
         let check = |address: &str| check_in(&folders, address);

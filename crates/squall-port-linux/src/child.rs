@@ -1,5 +1,5 @@
-//! Another program as a child that does not outlive us: bound to a CPU, out of reach of the
-//! terminal's Ctrl-C, and with what /proc says of its CPU time, its memory and its sockets.
+//! Runs another program as a child that dies with its parent: bound to a CPU, out of reach of the
+//! terminal's Ctrl-C, with /proc's figures for its CPU time, memory and sockets.
 
 use std::{
     collections::HashSet,
@@ -12,7 +12,6 @@ use std::{
 
 use crate::{interface, sys};
 
-/// CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuTime {
     pub user: Duration,
@@ -24,8 +23,8 @@ impl CpuTime {
         self.user + self.system
     }
 
-    /// As this one is shared among user and system, but adding up to `total`, which is known
-    /// better; this one where `total` is nothing.
+    /// Splits `total`, the more exact figure, between user and system in this one's proportion;
+    /// returns this one where `total` is zero.
     pub fn of_total(self, total: Duration) -> Self {
         if total.is_zero() {
             return self;
@@ -37,7 +36,7 @@ impl CpuTime {
         Self { user, system: total.saturating_sub(user) }
     }
 
-    /// What has come since `earlier`.
+    /// CPU time used since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         let Self { user, system } = self;
         Self {
@@ -47,7 +46,7 @@ impl CpuTime {
     }
 }
 
-/// Starts `command` on CPU `cpu`, as the leader of a process group of its own. It is killed when
+/// Starts `command` on CPU `cpu`, as the leader of its own process group. The kernel kills it when
 /// the calling thread ends, however that ends.
 ///
 /// # Errors
@@ -59,7 +58,7 @@ pub fn spawn(command: &mut Command, cpu: Option<u32>) -> io::Result<Child> {
         // SAFETY: takes no pointers.
         sys::check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
         if let Some(set) = &set {
-            // SAFETY: `set` is that many readable octets.
+            // SAFETY: `set` is readable in the length given.
             sys::check(unsafe {
                 libc::sched_setaffinity(0, mem::size_of::<libc::cpu_set_t>(), set)
             })?;
@@ -72,10 +71,10 @@ pub fn spawn(command: &mut Command, cpu: Option<u32>) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Binds the calling thread to a CPU; whether that is allowed.
+/// Binds the calling thread to a CPU; false if that is not allowed.
 pub fn bind_thread(cpu: u32) -> bool {
     let set = one_cpu(cpu);
-    // SAFETY: `set` is that many readable octets.
+    // SAFETY: `set` is readable in the length given.
     unsafe { libc::sched_setaffinity(0, mem::size_of::<libc::cpu_set_t>(), &set) == 0 }
 }
 
@@ -93,37 +92,37 @@ pub fn interrupt(pid: u32) {
     signal_group(pid, libc::SIGINT);
 }
 
-/// As [`interrupt`], more firmly.
+/// As [`interrupt`], by SIGTERM.
 pub fn terminate(pid: u32) {
     signal_group(pid, libc::SIGTERM);
 }
 
-/// Ends the group at once.
+/// Kills the group at once.
 pub fn kill(pid: u32) {
     signal_group(pid, libc::SIGKILL);
 }
 
 fn signal_group(leader: u32, signal: libc::c_int) {
     if let Some(leader) = libc::pid_t::try_from(leader).ok().filter(|pid| *pid > 1) {
-        // SAFETY: takes no pointers. That the group is gone is no error to anybody.
+        // SAFETY: takes no pointers. An error means that the group is gone, which is fine.
         unsafe { libc::kill(-leader, signal) };
     }
 }
 
-/// Of a process and of the children that it has waited for; of one that has ended, too, until
-/// somebody waits for it. In steps of 10 ms.
+/// CPU time of a process and of the children that it has waited for, in steps of 10 ms; also of a
+/// process that has ended, until it is waited for.
 pub fn cpu_time(pid: u32) -> CpuTime {
     let fields = stat(pid).unwrap_or_default();
     let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
-    // Ticks of USER_HZ, which Linux fixes at 100 for what it shows. Fields 14 to 17, of which the
-    // state is the third.
+    // Ticks of USER_HZ, which Linux fixes at 100 in what it shows. Fields 14 to 17 of proc(5); the
+    // state, the first one here, is field 3.
     let time =
         |own: usize, children: usize| Duration::from_millis(10 * (ticks(own) + ticks(children)));
     CpuTime { user: time(11, 13), system: time(12, 14) }
 }
 
-/// Nanoseconds that all threads of a process have run, its children not counted; exact, and gone
-/// with the process.
+/// Time that all threads of a process have run, without its children: exact, but gone with the
+/// process.
 pub fn run_time(pid: u32) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let nanos = |task: fs::DirEntry| -> Option<u64> {
@@ -132,8 +131,7 @@ pub fn run_time(pid: u32) -> Duration {
     Duration::from_nanos(tasks.filter_map(nanos).sum())
 }
 
-/// The most memory that a process has had in RAM, octets; rings shared with the kernel count once
-/// they are mapped.
+/// Peak memory of a process in RAM, octets; rings shared with the kernel count once mapped.
 pub fn peak_memory(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -141,7 +139,7 @@ pub fn peak_memory(pid: u32) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Whether it has ended, though nobody has waited for it.
+/// Whether the process has ended, even if nothing has waited for it.
 pub fn has_ended(pid: u32) -> bool {
     stat(pid)
         .is_none_or(|fields| fields.first().is_none_or(|state| matches!(state.as_str(), "Z" | "X")))
@@ -150,14 +148,13 @@ pub fn has_ended(pid: u32) -> bool {
 /// The fields of /proc/PID/stat from the third on.
 fn stat(pid: u32) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the program's name, in brackets, and may hold anything.
+    // The second field is the program's name, in brackets, and may contain spaces and brackets.
     let rest = text.rsplit_once(')')?.1;
     Some(rest.split_ascii_whitespace().map(str::to_owned).collect())
 }
 
-/// Whether someone who is not this process receives what comes in on `interface`: through a packet
-/// socket bound there (or to all), or by an XDP program. In the network namespace of the calling
-/// thread.
+/// Whether another process receives frames that arrive on `interface`: through a packet socket
+/// bound to it (or to all), or by an XDP program. Looks in the calling thread's network namespace.
 pub fn is_listened_to(interface: &str) -> bool {
     let Ok(interfaces) = interface::list_interfaces() else { return false };
     let Some(found) = interfaces.into_iter().find(|i| i.name == interface) else { return false };
@@ -165,9 +162,9 @@ pub fn is_listened_to(interface: &str) -> bool {
         return true;
     }
     let sockets = fs::read_to_string("/proc/thread-self/net/packet").unwrap_or_default();
-    let ours = own_sockets();
+    let own = own_sockets();
     packet_sockets(&sockets)
-        .any(|s| s.receives && !ours.contains(&s.inode) && [0, found.index].contains(&s.interface))
+        .any(|s| s.receives && !own.contains(&s.inode) && [0, found.index].contains(&s.interface))
 }
 
 struct PacketSocket {
@@ -177,7 +174,7 @@ struct PacketSocket {
     inode: u64,
 }
 
-/// `sk RefCnt Type Proto Iface R Rmem User Inode`, one a line after the head.
+/// Parses lines of `sk RefCnt Type Proto Iface R Rmem User Inode`, after a heading.
 fn packet_sockets(text: &str) -> impl Iterator<Item = PacketSocket> + '_ {
     text.lines().skip(1).filter_map(|line| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -196,7 +193,7 @@ fn own_sockets() -> HashSet<u64> {
     entries.filter_map(|entry| Some(fs::metadata(entry.path()).ok()?.ino())).collect()
 }
 
-/// Whether `folder` is in memory.
+/// Whether `folder` is in memory (tmpfs).
 pub fn is_in_memory(folder: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     let Ok(folder) = folder.canonicalize() else { return false };
@@ -224,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_tells_its_time_even_when_it_has_ended() {
+    fn the_time_of_a_child_is_known_even_after_its_end() {
         let mut command = Command::new("sh");
         command.args(["-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"]);
         let mut child = spawn(&mut command, None).unwrap();
@@ -239,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_better_is_shared_as_the_ticks_are() {
+    fn an_exact_total_is_split_in_proportion_to_the_ticks() {
         let ms = Duration::from_millis;
         let ticks = CpuTime { user: ms(10), system: ms(30) };
         assert_eq!(ticks.of_total(ms(44)), CpuTime { user: ms(11), system: ms(33) });

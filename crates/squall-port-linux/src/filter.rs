@@ -1,5 +1,5 @@
 //! Capture filters in the language of tcpdump (pcap-filter(7)), compiled by libpcap, which is
-//! loaded when first needed.
+//! loaded on first use.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_uint, c_void},
@@ -12,7 +12,7 @@ use libloading::Library;
 use squall_bpf::classic::{Filter, Instruction, KERNEL_INSTRUCTIONS};
 use squall_port::{ETHERNET, PortFacts, Tags};
 
-/// As tcpdump: longer than any frame.
+/// Octets kept by default, as by tcpdump: more than any frame has.
 pub const SNAPLEN: u32 = 262_144;
 
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,8 @@ pub fn compile_port(
     facts: &PortFacts,
     snaplen: u32,
 ) -> Result<Arc<squall_port::Filter>, FilterError> {
-    // As tcpdump on an interface; but in a file, and for who asks for the tag, it is where it is.
+    // Tags are set aside as for tcpdump on an interface. In a file, and for expressions with
+    // `vlan`, they stay in place.
     let aside = facts.link_type == ETHERNET && !facts.virtual_time && !says_vlan(expression);
     let tags = if aside { Tags::Aside } else { Tags::InPlace };
     compile_with(expression, facts.link_type, snaplen, tags)
@@ -69,15 +70,15 @@ fn compile_with(
 
 /// `struct bpf_program`.
 #[repr(C)]
-struct Program {
+struct BpfProgram {
     len: c_uint,
-    insns: *mut Instruction4,
+    insns: *mut BpfInsn,
 }
 
 /// `struct bpf_insn`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Instruction4 {
+struct BpfInsn {
     code: u16,
     jt: u8,
     jf: u8,
@@ -90,11 +91,11 @@ struct Libpcap {
     set_buffer_size: unsafe extern "C" fn(*mut c_void, c_int) -> c_int,
     activate: unsafe extern "C" fn(*mut c_void) -> c_int,
     open_dead: unsafe extern "C" fn(c_int, c_int) -> *mut c_void,
-    compile: unsafe extern "C" fn(*mut c_void, *mut Program, *const c_char, c_int, u32) -> c_int,
-    freecode: unsafe extern "C" fn(*mut Program),
+    compile: unsafe extern "C" fn(*mut c_void, *mut BpfProgram, *const c_char, c_int, u32) -> c_int,
+    freecode: unsafe extern "C" fn(*mut BpfProgram),
     geterr: unsafe extern "C" fn(*mut c_void) -> *mut c_char,
     close: unsafe extern "C" fn(*mut c_void),
-    /// What the functions are in.
+    /// Keeps the functions loaded.
     _library: Library,
 }
 
@@ -108,7 +109,7 @@ pub fn compile(expression: &str, link_type: u16, snaplen: u32) -> Result<Filter,
         Ok(pcap) => pcap,
         Err(missing) => {
             let Some(tcpdump) = tcpdump() else { return Err(missing) };
-            return by_tcpdump(tcpdump, Frames::Of(link_type), expression, snaplen);
+            return compile_by_tcpdump(tcpdump, FrameSource::Of(link_type), expression, snaplen);
         }
     };
     // SAFETY: both arguments are plain numbers.
@@ -120,8 +121,8 @@ pub fn compile(expression: &str, link_type: u16, snaplen: u32) -> Result<Filter,
     Handle { handle, pcap }.compile(expression)
 }
 
-/// What libpcap calls a link type inside: for a few it is not the number that stands in files
-/// (`pcap-common.c`, Linux).
+/// The link type inside libpcap: for a few it differs from the number in files (`pcap-common.c`,
+/// Linux).
 fn data_link_type(link_type: u16) -> c_int {
     match link_type {
         // ATM_RFC1483, RAW, SLIP_BSDOS, PPP_BSDOS, ATM_CLIP.
@@ -134,9 +135,9 @@ fn data_link_type(link_type: u16) -> c_int {
     }
 }
 
-/// As [`compile`], as a packet socket on the Ethernet interface `interface` wants it: the kernel
-/// has taken the outer VLAN tag off, and programs ask it what was in there. libpcap compiles so for
-/// an open interface only; it is open for the call.
+/// As [`compile`], for a packet socket on the Ethernet interface `interface`: the kernel has taken
+/// the outer VLAN tag off, and programs ask it for the tag. libpcap compiles such programs for open
+/// interfaces only, so this opens the interface for the duration of the call.
 ///
 /// # Errors
 /// [`FilterError`].
@@ -149,7 +150,7 @@ pub(crate) fn compile_for(
         Ok(pcap) => pcap,
         Err(missing) => {
             let Some(tcpdump) = tcpdump() else { return Err(missing) };
-            return by_tcpdump(tcpdump, Frames::On(interface), expression, snaplen);
+            return compile_by_tcpdump(tcpdump, FrameSource::On(interface), expression, snaplen);
         }
     };
     let bad = |problem: String| FilterError::Interface {
@@ -163,14 +164,14 @@ pub(crate) fn compile_for(
     // SAFETY: the name ends in a zero octet, and the buffer is as long as pcap_create(3) wants it.
     let handle = unsafe { (pcap.create)(name.as_ptr(), error.as_mut_ptr()) };
     if handle.is_null() {
-        // SAFETY: libpcap has ended its message with a zero octet, within the buffer.
+        // SAFETY: libpcap ended its message with a zero octet, within the buffer.
         return Err(bad(unsafe { CStr::from_ptr(error.as_ptr()) }.to_string_lossy().into_owned()));
     }
     let handle = Handle { handle, pcap };
-    // Nobody reads from it.
-    const LITTLE: c_int = 1 << 18;
+    // The smallest buffer will do: the handle is never read from.
+    const BUFFER_OCTETS: c_int = 1 << 18;
     // SAFETY: the handle is not active yet.
-    unsafe { (pcap.set_buffer_size)(handle.handle, LITTLE) };
+    unsafe { (pcap.set_buffer_size)(handle.handle, BUFFER_OCTETS) };
     // SAFETY: as above.
     unsafe { (pcap.set_snaplen)(handle.handle, snaplen as c_int) };
     // SAFETY: as above. Warnings are positive.
@@ -185,8 +186,8 @@ pub fn says_vlan(expression: &str) -> bool {
     expression.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == "vlan")
 }
 
-/// Octets of an expression: some 850 addresses, for which libpcap takes about 3 s.
-const LONGEST: usize = 16 << 10;
+/// Octets of an expression at most: some 850 addresses, for which libpcap takes about 3 s.
+const MAX_EXPRESSION: usize = 16 << 10;
 
 /// An open `pcap_t`.
 struct Handle {
@@ -194,17 +195,17 @@ struct Handle {
     pcap: &'static Libpcap,
 }
 
-/// libpcap's time grows with the square of an expression's length.
+/// Limits the time of the compilation, which in libpcap grows with the square of the length.
 fn check_length(expression: &str) -> Result<(), FilterError> {
-    if expression.len() <= LONGEST {
+    if expression.len() <= MAX_EXPRESSION {
         return Ok(());
     }
-    let problem = format!("{} octets, expected at most {LONGEST}", expression.len());
+    let problem = format!("{} octets, expected at most {MAX_EXPRESSION}", expression.len());
     let start = expression.chars().take(60).collect::<String>() + "...";
     Err(FilterError::Expression { expression: start, problem })
 }
 
-/// A hint after libpcap's own words, for link types that it cannot filter.
+/// Adds a hint to libpcap's message for link types that it cannot filter.
 fn explained(mut problem: String) -> String {
     if problem.contains("filtering not implemented") {
         problem += "; try squall edit --dlt enet first, and filter its output";
@@ -212,7 +213,7 @@ fn explained(mut problem: String) -> String {
     problem
 }
 
-/// A program of libpcap's, checked and made shorter, or what is wrong with it.
+/// Checks and shortens a program of libpcap's, or says what is wrong with it.
 fn checked(program: Vec<Instruction>, expression: &str) -> Result<Filter, String> {
     let filter = Filter::new(program).map_err(|error| error.to_string())?.reduced();
     if filter.takes_nothing() && says_vlan(expression) {
@@ -232,21 +233,21 @@ impl Handle {
         check_length(expression)?;
         let text =
             CString::new(expression).map_err(|_| bad("a filter has no zero octets".into()))?;
-        let mut program = Program { len: 0, insns: std::ptr::null_mut() };
-        // Without libpcap's optimizer, which makes some programs take other frames
-        // (docs/adr/0020-filters.md). PCAP_NETMASK_UNKNOWN: `ip broadcast` is then refused. SAFETY:
-        // the handle is open, the text ends in a zero octet, and the program is ours to write.
+        let mut program = BpfProgram { len: 0, insns: std::ptr::null_mut() };
+        // Without libpcap's optimizer, which changes the frames that some programs take
+        // (docs/adr/0020-filters.md). PCAP_NETMASK_UNKNOWN: `ip broadcast` is then refused.
+        // SAFETY: the handle is open, the text ends in a zero octet, and `program` is writable.
         let status = unsafe {
             (self.pcap.compile)(self.handle, &raw mut program, text.as_ptr(), 0, u32::MAX)
         };
         if status != 0 {
             return Err(bad(explained(self.error())));
         }
-        // SAFETY: so many instructions are there until they are freed below.
+        // SAFETY: libpcap has written `len` instructions, which stay until they are freed below.
         let insns = unsafe { std::slice::from_raw_parts(program.insns, program.len as usize) };
         let insns = insns
             .iter()
-            .map(|&Instruction4 { code, jt, jf, k }| Instruction { code, jt, jf, k })
+            .map(|&BpfInsn { code, jt, jf, k }| Instruction { code, jt, jf, k })
             .collect();
         // SAFETY: compiled just now, and freed once.
         unsafe { (self.pcap.freecode)(&raw mut program) };
@@ -266,16 +267,16 @@ impl Drop for Handle {
     }
 }
 
-/// What frames a filter is compiled for.
+/// The frames that a filter is compiled for.
 #[derive(Clone, Copy, Debug)]
-enum Frames<'a> {
-    /// Of a link type, with their tags in place.
+enum FrameSource<'a> {
+    /// FrameSource of a link type, with their tags in place.
     Of(u16),
-    /// Of an interface, where the kernel has taken the outer tag off.
+    /// FrameSource of an interface, where the kernel has taken the outer tag off.
     On(&'a str),
 }
 
-/// Only where packages put it: what is found is run, by root as well.
+/// Only in the folders of packages: the program is run, by root as well, so PATH is not trusted.
 fn tcpdump() -> Option<&'static Path> {
     ["/usr/bin/tcpdump", "/usr/sbin/tcpdump", "/usr/local/bin/tcpdump", "/usr/local/sbin/tcpdump"]
         .into_iter()
@@ -283,18 +284,20 @@ fn tcpdump() -> Option<&'static Path> {
         .find(|program| program.is_file())
 }
 
-/// By `tcpdump -ddd`, which prints the program and captures nothing: a static binary cannot load
-/// libpcap.
-fn by_tcpdump(
+/// Compiles by `tcpdump -ddd`, which prints the program and captures nothing, because a static
+/// binary cannot load libpcap.
+fn compile_by_tcpdump(
     tcpdump: &Path,
-    frames: Frames<'_>,
+    frames: FrameSource<'_>,
     expression: &str,
     snaplen: u32,
 ) -> Result<Filter, FilterError> {
     check_length(expression)?;
     let bad = |problem: String| match frames {
-        Frames::Of(_) => FilterError::Expression { expression: expression.to_owned(), problem },
-        Frames::On(interface) => FilterError::Interface {
+        FrameSource::Of(_) => {
+            FilterError::Expression { expression: expression.to_owned(), problem }
+        }
+        FrameSource::On(interface) => FilterError::Interface {
             expression: expression.to_owned(),
             interface: interface.to_owned(),
             problem,
@@ -303,8 +306,8 @@ fn by_tcpdump(
     let mut command = Command::new(tcpdump);
     command.args(["-O", "-ddd", "-s", &snaplen.to_string()]).stdin(Stdio::null());
     match frames {
-        Frames::On(interface) => command.args(["-i", interface]),
-        Frames::Of(link_type) => {
+        FrameSource::On(interface) => command.args(["-i", interface]),
+        FrameSource::Of(link_type) => {
             let name = LINK_NAMES.iter().find(|(number, _)| *number == link_type);
             let name = name.ok_or_else(|| {
                 bad(format!("tcpdump has no name for link type {link_type}; libpcap is not here"))
@@ -317,8 +320,8 @@ fn by_tcpdump(
         .output()
         .map_err(|e| bad(format!("cannot run {}: {e}", tcpdump.display())))?;
     if !output.status.success() {
-        let words = String::from_utf8_lossy(&output.stderr);
-        let last = words.lines().last().unwrap_or_default();
+        let text = String::from_utf8_lossy(&output.stderr);
+        let last = text.lines().last().unwrap_or_default();
         let problem = last.strip_prefix("tcpdump: ").unwrap_or(last).to_owned();
         return Err(bad(explained(problem)));
     }
@@ -327,7 +330,7 @@ fn by_tcpdump(
     checked(program, expression).map_err(bad)
 }
 
-/// Link types by the names that tcpdump -y takes.
+/// Names of link types for tcpdump -y.
 const LINK_NAMES: [(u16, &str); 17] = [
     (0, "NULL"),
     (1, "EN10MB"),
@@ -348,36 +351,36 @@ const LINK_NAMES: [(u16, &str); 17] = [
     (276, "LINUX_SLL2"),
 ];
 
-/// A line with the number of instructions, then one for each: code, jumps and operand.
+/// Parses a line with the number of instructions, then a line for each: code, jumps and operand.
 fn decimal(text: &str) -> Option<Vec<Instruction>> {
     let mut lines = text.lines();
     let number: usize = lines.next()?.trim().parse().ok()?;
     let instruction = |line: &str| {
-        let mut words = line.split_whitespace();
+        let mut text = line.split_whitespace();
         let insn = Instruction {
-            code: words.next()?.parse().ok()?,
-            jt: words.next()?.parse().ok()?,
-            jf: words.next()?.parse().ok()?,
-            k: words.next()?.parse().ok()?,
+            code: text.next()?.parse().ok()?,
+            jt: text.next()?.parse().ok()?,
+            jf: text.next()?.parse().ok()?,
+            k: text.next()?.parse().ok()?,
         };
-        words.next().is_none().then_some(insn)
+        text.next().is_none().then_some(insn)
     };
     let program: Vec<_> = lines.map(instruction).collect::<Option<_>>()?;
     (program.len() == number).then_some(program)
 }
 
-/// What a packet socket is to let through, beside what a program takes.
+/// Conditions of a packet socket, in addition to the program's.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sight {
-    /// Frames that this host sends are not wanted from this interface: they come back there.
+pub(crate) struct SocketView {
+    /// Drops the copies of frames that this host sends on this interface, where they also arrive.
     pub loopback: Option<u32>,
-    /// Only frames that this host sends.
+    /// Passes only frames that this host sends.
     pub outgoing_only: bool,
-    /// Frames come without their link-layer header, before which we put that of
-    /// LINKTYPE_LINUX_SLL2.
+    /// FrameSource come without their link-layer header; the port puts a LINKTYPE_LINUX_SLL2 one in
+    /// front.
     pub cooked: bool,
-    /// Of a frame that is taken so many octets are wanted, even if the program says fewer.
-    pub least: u32,
+    /// Octets to keep of a matching frame at min_keep, even if the program returns fewer.
+    pub min_keep: u32,
 }
 
 // BPF_LD | BPF_W | BPF_ABS, BPF_JMP | BPF_JEQ | BPF_K, BPF_RET | BPF_K.
@@ -385,17 +388,17 @@ const LOAD: u16 = 0x20;
 const JUMP_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 
-/// `program` as the kernel is to run it on a packet socket; `None` if it takes no such program, or
-/// does not show what the program looks at.
-pub(crate) fn for_socket(program: &Filter, sight: Sight) -> Option<Vec<Instruction>> {
+/// `program` with these conditions, for the kernel to run on a packet socket; `None` if the kernel
+/// accepts no such program, or lacks an octet that the program reads.
+pub(crate) fn for_socket(program: &Filter, view: SocketView) -> Option<Vec<Instruction>> {
     let insn = |code, jt, jf, k| Instruction { code, jt, jf, k };
     let ancillary = |what: i32| (libc::SKF_AD_OFF + what) as u32;
     let outgoing = u32::from(libc::PACKET_OUTGOING);
     let mut all = Vec::new();
-    if sight.outgoing_only {
+    if view.outgoing_only {
         all.push(insn(LOAD, 0, 0, ancillary(libc::SKF_AD_PKTTYPE)));
         all.extend([insn(JUMP_EQUAL, 1, 0, outgoing), insn(RETURN, 0, 0, 0)]);
-    } else if let Some(loopback) = sight.loopback {
+    } else if let Some(loopback) = view.loopback {
         all.push(insn(LOAD, 0, 0, ancillary(libc::SKF_AD_PKTTYPE)));
         all.extend([
             insn(JUMP_EQUAL, 0, 3, outgoing),
@@ -410,21 +413,21 @@ pub(crate) fn for_socket(program: &Filter, sight: Sight) -> Option<Vec<Instructi
         let mut instruction = instruction;
         let is_load =
             instruction.code & 7 <= 1 && matches!(instruction.code & 0xe0, 0x20 | 0x40 | 0xa0);
-        if is_load && sight.cooked {
+        if is_load && view.cooked {
             instruction.k = uncooked(instruction.k)?;
         }
         if instruction.code == RETURN && instruction.k > 0 {
-            instruction.k = instruction.k.max(sight.least);
+            instruction.k = instruction.k.max(view.min_keep);
         }
         all.push(instruction);
     }
     (all.len() <= KERNEL_INSTRUCTIONS).then_some(all)
 }
 
-/// Octets of the header of LINKTYPE_LINUX_SLL2.
+/// Length of a LINKTYPE_LINUX_SLL2 header.
 pub(crate) const SLL2: usize = 20;
 
-/// Where the kernel has what stands at `at` of a cooked frame, as libpcap's `fix_offset` has it.
+/// Where the kernel keeps the octets at `at` of a cooked frame, as in libpcap's `fix_offset`.
 fn uncooked(at: u32) -> Option<u32> {
     let ancillary = |what: i32| Some((libc::SKF_AD_OFF + what) as u32);
     match at {
@@ -445,7 +448,7 @@ fn libpcap() -> Result<&'static Libpcap, FilterError> {
 fn load() -> Result<Libpcap, String> {
     let mut why = String::new();
     for name in ["libpcap.so.1", "libpcap.so.0.8", "libpcap.so"] {
-        // SAFETY: what libpcap does when it is loaded disturbs nobody.
+        // SAFETY: libpcap's initialization has no side effects on this process.
         match unsafe { Library::new(name) } {
             Ok(library) => return symbols(library).map_err(|e| e.to_string()),
             Err(error) if why.is_empty() => why = error.to_string(),
@@ -522,20 +525,24 @@ mod tests {
         ];
         for expression in expressions {
             for (link_type, snaplen) in [(1, 96), (276, SNAPLEN), (101, SNAPLEN)] {
-                let theirs = by_tcpdump(tcpdump, Frames::Of(link_type), expression, snaplen);
-                let ours = compile(expression, link_type, snaplen);
-                match (ours, theirs) {
-                    (Ok(ours), Ok(theirs)) => assert_eq!(ours, theirs, "{expression}"),
-                    (Err(ours), Err(theirs)) => {
-                        assert_eq!(ours.to_string(), theirs.to_string());
+                let by_tcpdump =
+                    compile_by_tcpdump(tcpdump, FrameSource::Of(link_type), expression, snaplen);
+                let by_libpcap = compile(expression, link_type, snaplen);
+                match (by_libpcap, by_tcpdump) {
+                    (Ok(a), Ok(b)) => assert_eq!(a, b, "{expression}"),
+                    (Err(a), Err(b)) => {
+                        assert_eq!(a.to_string(), b.to_string());
                     }
-                    (ours, theirs) => panic!("{expression}: {ours:?} {theirs:?}"),
+                    (a, b) => panic!("{expression}: {a:?} {b:?}"),
                 }
             }
         }
-        let error = by_tcpdump(tcpdump, Frames::Of(1), "udp prot 53", 96).unwrap_err().to_string();
+        let error = compile_by_tcpdump(tcpdump, FrameSource::Of(1), "udp prot 53", 96)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("udp prot 53") && error.contains("syntax error"), "{error}");
-        let unknown = by_tcpdump(tcpdump, Frames::Of(999), "udp", 96).unwrap_err().to_string();
+        let unknown =
+            compile_by_tcpdump(tcpdump, FrameSource::Of(999), "udp", 96).unwrap_err().to_string();
         assert!(unknown.contains("link type 999"), "{unknown}");
     }
 
@@ -562,7 +569,7 @@ mod tests {
         "eth/arp",
     ];
 
-    /// libpcap's optimizer (1.10.3) makes each take other frames.
+    /// libpcap's optimizer (1.10.3) changes the frames that each of these takes.
     #[test]
     fn programs_are_those_before_libpcaps_optimizer() {
         let frames = frames(&TRAFFIC);
@@ -640,12 +647,12 @@ mod tests {
         let udp = [0, 53, 0, 53, 0, 8, 0, 0];
         let chain =
             ipv6(&[&extension(to_fragment), &extension(to_routing), &extension(to_udp), &udp], 0);
-        // The authentication header counts four octets each.
+        // The authentication header counts in units of four octets (RFC 4302 §2.2).
         let mut ah = vec![17, 1];
         ah.resize(12, 0);
         let after_ah = ipv6(&[&ah, &udp], 51);
         let tcp_alone = ipv6(&[&[0; 20]], 6);
-        // Hop-by-hop options again and again, up to the end of the packet and further.
+        // Hop-by-hop options repeat up to the end of the packet and beyond.
         let without_end = ipv6(&[&[0; 240]], 0);
         let mut ipv4 = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 51];
         ipv4.resize(20, 0);
@@ -659,8 +666,9 @@ mod tests {
                 other => other.unwrap(),
             };
             assert!(!filter.is_for_kernel());
-            let sight = Sight { loopback: None, outgoing_only: false, cooked: false, least: 0 };
-            assert_eq!(for_socket(&filter, sight), None, "the kernel takes no loops");
+            let view =
+                SocketView { loopback: None, outgoing_only: false, cooked: false, min_keep: 0 };
+            assert_eq!(for_socket(&filter, view), None, "the kernel takes no loops");
             let packets = [&chain, &after_ah, &tcp_alone, &without_end, &ipv4];
             let taken = packets.map(|packet| filter.run(packet, packet.len() as u32) > 0);
             assert_eq!(taken, takes, "{expression}");
@@ -676,7 +684,7 @@ mod tests {
         }
     }
 
-    /// A random program, most of which are good.
+    /// A random program; most are valid.
     fn random_program(random: &mut impl FnMut() -> u32) -> Vec<Instruction> {
         let n = 2 + random() % 12;
         let mut program: Vec<_> = (0..n)
@@ -685,7 +693,7 @@ mod tests {
                     0 => random() % 16,
                     1 => random() % 70,
                     2 => random() % 40,
-                    // Offsets from here on are the kernel's own (SKF_LL_OFF).
+                    // Greater offsets are the kernel's own (SKF_LL_OFF).
                     _ => random() % 0xff00_0000,
                 };
                 let codes = [
@@ -703,8 +711,8 @@ mod tests {
         program
     }
 
-    /// A datagram socket runs its filter on what is sent to it, and cuts that to what the filter
-    /// returns, but for one octet.
+    /// A datagram socket runs its filter on received data, and cuts it to the length that the
+    /// filter returns, but keeps at min_keep one octet.
     #[test]
     fn programs_give_what_the_kernel_gives() {
         use std::os::{fd::AsRawFd, unix::net::UnixDatagram};
@@ -721,7 +729,7 @@ mod tests {
             let program = random_program(&mut random);
             let Ok(filter) = Filter::new(program.clone()) else { continue };
             if crate::sys::attach_filter(from.as_raw_fd(), &program).is_err() {
-                // It also finds words of memory that are read and were never written.
+                // The kernel also rejects reads of scratch memory that was never written.
                 assert!(program.iter().any(|i| matches!(i.code, 0x60 | 0x61)), "{program:x?}");
                 continue;
             }
@@ -730,11 +738,11 @@ mod tests {
                 to.send(&octets).unwrap();
                 let mut buffer = [0; 100];
                 let got = from.recv(&mut buffer).unwrap_or(0);
-                let ours = match filter.run(&octets, octets.len() as u32) as usize {
+                let expected = match filter.run(&octets, octets.len() as u32) as usize {
                     0 => 0,
                     keep => keep.min(octets.len()),
                 };
-                assert_eq!(ours, got, "{program:x?} on {octets:x?}");
+                assert_eq!(expected, got, "{program:x?} on {octets:x?}");
                 (compared, taken) = (compared + 1, taken + usize::from(got > 0));
             }
         }
@@ -765,8 +773,8 @@ mod tests {
             Err(FilterError::NoLibrary(why)) => return println!("SKIPPED: {why}"),
             other => other.unwrap(),
         };
-        let sight = Sight { loopback: None, outgoing_only: false, cooked: true, least: 200 };
-        let fixed = for_socket(&program, sight).unwrap();
+        let view = SocketView { loopback: None, outgoing_only: false, cooked: true, min_keep: 200 };
+        let fixed = for_socket(&program, view).unwrap();
         for what in [0xffff_f000, 0xffff_f004] {
             assert!(
                 fixed.iter().any(|i| i.k == what),
@@ -781,6 +789,6 @@ mod tests {
             Instruction { code: 0x20, jt: 0, jf: 0, k: 12 },
             Instruction { code: 0x16, jt: 0, jf: 0, k: 0 },
         ]);
-        assert_eq!(for_socket(&address.unwrap(), sight), None, "a sender's address is not shown");
+        assert_eq!(for_socket(&address.unwrap(), view), None, "a sender's address is not shown");
     }
 }

@@ -1,4 +1,4 @@
-//! What the machine's interfaces are, for `squall ports` and for the facts of a port.
+//! Properties of the machine's interfaces, for `squall ports` and for the facts of a port.
 
 use std::io;
 
@@ -16,61 +16,62 @@ use crate::{
 pub struct InterfaceInfo {
     pub name: String,
     pub index: u32,
-    /// `veth`, `virtio_net`, `ixgbe`; empty when the driver does not say.
+    /// `veth`, `virtio_net`, `ixgbe`; empty if the driver does not report it.
     pub driver: String,
-    /// Where the hardware sits: `0000:01:00.0`; empty for what has none.
+    /// Bus address of the hardware: `0000:01:00.0`; empty for virtual interfaces.
     pub bus: String,
-    /// Of the hardware; `None` without hardware, or with a single node.
+    /// NUMA node of the hardware; `None` without hardware, or on a machine with one node.
     pub numa_node: Option<u32>,
-    /// Octets of an IP packet; the frame has 14 more.
+    /// Octets of an IP packet; the Ethernet header adds 14.
     pub mtu: u32,
-    /// The most that the driver allows.
+    /// The driver's limit.
     pub max_mtu: Option<u32>,
-    /// `None`: unknown, or a virtual interface, whose speed means nothing (a veth says 10 Gb/s).
+    /// `None`: unknown, or a virtual interface, whose speed is fictitious (a veth reports 10 Gb/s).
     pub speed_bps: Option<u64>,
     pub mac: Option<MacAddr>,
-    /// As the kernel made them; how many the driver uses is for [`Channels`] to say.
+    /// Queues that the kernel allocated; [`Channels`] has the number that the driver uses.
     pub tx_queues: u32,
     pub rx_queues: u32,
     /// `None` where the driver has no such setting.
     pub channels: Option<Channels>,
-    /// Entries of the table that spreads received flows over queues (RSS); 0: the driver does not.
+    /// Entries of the table that spreads received flows over queues (RSS); 0: the driver has none.
     pub rss_entries: u32,
     pub offloads: Vec<Offload>,
     pub state: InterfaceState,
     pub timestamping: Timestamping,
     pub xdp: Xdp,
-    /// Frames start with an Ethernet header: ports need that.
+    /// Frames start with an Ethernet header, as ports require.
     pub ethernet: bool,
-    /// One of the two of a lab.
+    /// One of the two interfaces of a lab.
     pub of_lab: bool,
-    /// A default route leads to it, or to what stands on it: the way to this machine, most likely.
+    /// A default route leads to it, or to an interface on top of it: probably the way to this
+    /// machine.
     pub default_route: bool,
-    /// Since it is there, whoever used it.
+    /// Totals since the interface was made, of all its users.
     pub counters: InterfaceCounters,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterfaceState {
     Down,
-    /// Up, but there is nobody at the other end.
+    /// Up, without a carrier.
     NoCarrier,
     Up,
 }
 
-/// Queues in use, and the most there can be (`ethtool -l`, `ethtool -L`).
+/// Queues in use, and their limits (`ethtool -l`, `ethtool -L`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Channels {
     pub rx: u32,
     pub tx: u32,
-    /// Queues for both directions, besides.
+    /// Queues for both directions, in addition to `rx` and `tx`.
     pub combined: u32,
     pub max_rx: u32,
     pub max_tx: u32,
     pub max_combined: u32,
 }
 
-/// What the driver, or the kernel for it, does to frames on their way (`ethtool -k`).
+/// Work that the driver, or the kernel for it, does on frames (`ethtool -k`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offload {
     pub name: &'static str,
@@ -79,7 +80,7 @@ pub struct Offload {
     pub fixed: bool,
 }
 
-/// Our names, and the kernel's of which one is enough.
+/// Squall's names, and the kernel's features, any of which makes the offload count as on.
 const OFFLOADS: [(&str, &[&str]); 12] = [
     ("tx_checksum", &["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"]),
     ("rx_checksum", &["rx-checksum"]),
@@ -95,18 +96,18 @@ const OFFLOADS: [(&str, &[&str]); 12] = [
     ("rx_hash", &["rx-hashing"]),
 ];
 
-/// Which instants the driver can stamp.
+/// Timestamps that the driver supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timestamping {
     pub software_tx: bool,
     pub software_rx: bool,
     pub hardware_tx: bool,
     pub hardware_rx: bool,
-    /// The clock of hardware stamps is /dev/ptpN.
+    /// Hardware timestamps are of /dev/ptpN.
     pub clock: Option<u32>,
 }
 
-/// All of them, by name.
+/// All interfaces, by name.
 pub fn list_interfaces() -> io::Result<Vec<InterfaceInfo>> {
     let ethtool = Ethtool::open()?;
     let netlink = Netlink::open()?;
@@ -123,18 +124,18 @@ pub fn list_interfaces() -> io::Result<Vec<InterfaceInfo>> {
     Ok(all)
 }
 
-/// What an interface has counted since it is there.
+/// Counters of an interface since it was made.
 pub fn interface_counters(name: &str) -> io::Result<InterfaceCounters> {
     let links = Netlink::open()?.links()?;
     let link = links.into_iter().find(|link| link.name == name);
     Ok(link.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?.counters)
 }
 
-/// Switches generic receive offload. A veth with it polls, and only then takes frames from its
-/// peer's XDP.
+/// Switches generic receive offload. With it a veth uses NAPI, and only then accepts frames that
+/// are redirected from its peer's XDP.
 ///
 /// # Errors
-/// Not permitted, or not known to the driver.
+/// Not permitted, or not supported by the driver.
 pub fn set_gro(name: &str, on: bool) -> io::Result<()> {
     // struct ethtool_value: cmd, data.
     Ethtool::open()?.0.ethtool(name, &mut [ETHTOOL_SGRO, u32::from(on)])
@@ -143,7 +144,7 @@ pub fn set_gro(name: &str, on: bool) -> io::Result<()> {
 pub(crate) fn describe(link: &Link, ethtool: &Ethtool) -> InterfaceInfo {
     let (driver, bus) = ethtool.driver(&link.name).unwrap_or_default();
     let driver = if driver.is_empty() { link.kind.clone() } else { driver };
-    // Of hardware alone: a kind means that the kernel made the interface up.
+    // Only hardware has a speed: a link kind means that the interface is the kernel's own.
     let is_virtual = !link.kind.is_empty() || matches!(driver.as_str(), "tun" | "veth" | "dummy");
     InterfaceInfo {
         name: link.name.clone(),
@@ -174,8 +175,8 @@ pub(crate) fn describe(link: &Link, ethtool: &Ethtool) -> InterfaceInfo {
     }
 }
 
-/// What frames of those interfaces pass as well: members of a bridge or bond, the interface of a
-/// VLAN.
+/// Adds the interfaces below, which carry the same frames: members of a bridge or bond, the parent
+/// of a VLAN.
 fn with_those_below(mut indexes: Vec<u32>, links: &[Link]) -> Vec<u32> {
     let mut at = 0;
     while let Some(&upper) = indexes.get(at) {
@@ -196,8 +197,8 @@ fn with_those_below(mut indexes: Vec<u32>, links: &[Link]) -> Vec<u32> {
     indexes
 }
 
-/// Of a PCI device. Its place in sysfs, unlike that of the interface, is the same in every network
-/// namespace.
+/// NUMA node of a PCI device. Its path in sysfs, unlike that of the interface, is the same in every
+/// network namespace.
 fn numa_node(bus: &str) -> Option<u32> {
     if bus.is_empty() || bus.contains('/') {
         return None;
@@ -209,7 +210,7 @@ fn numa_node(bus: &str) -> Option<u32> {
         .ok()
 }
 
-/// The ethtool ioctl; like netlink, it stays in the namespace it was opened in.
+/// The ethtool ioctl; like netlink, the socket stays in the namespace it was opened in.
 pub(crate) struct Ethtool(Socket);
 
 // linux/ethtool.h
@@ -231,7 +232,7 @@ impl Ethtool {
         Socket::new(libc::AF_INET, libc::SOCK_DGRAM, 0).map(Self)
     }
 
-    /// Driver and bus.
+    /// Driver and bus address.
     fn driver(&self, name: &str) -> Option<(String, String)> {
         // struct ethtool_drvinfo: cmd, driver[32], version[32], fw_version[32], bus_info[32], ...
         // 196 octets.
@@ -242,8 +243,8 @@ impl Ethtool {
     }
 
     fn channels(&self, name: &str) -> Option<Channels> {
-        // struct ethtool_channels: cmd, the most of rx, tx, other, combined, then what there is of
-        // each.
+        // struct ethtool_channels: cmd, maxima of rx, tx, other, combined, then the current
+        // numbers.
         let mut info = [0; 9];
         info[0] = ETHTOOL_GCHANNELS;
         self.0.ethtool(name, &mut info).ok()?;
@@ -252,8 +253,8 @@ impl Ethtool {
     }
 
     fn rss_entries(&self, name: &str) -> Option<u32> {
-        // struct ethtool_rxfh: cmd, rss_context, indir_size, key_size, ...; sizes of 0 ask for the
-        // sizes.
+        // struct ethtool_rxfh: cmd, rss_context, indir_size, key_size, ...; with sizes of 0 the kernel
+        // returns the sizes.
         let mut info = [0; 8];
         info[0] = ETHTOOL_GRSSH;
         self.0.ethtool(name, &mut info).ok()?;
@@ -285,18 +286,18 @@ impl Ethtool {
         Some(OFFLOADS.iter().map(offload).collect())
     }
 
-    /// Of all features that this kernel knows, in the order of their bits.
+    /// Names of all features that this kernel knows, in the order of their bits.
     fn feature_names(&self, name: &str) -> Option<Vec<String>> {
-        // struct ethtool_sset_info: cmd, reserved, sset_mask (64 bits), a count for each set asked
-        // for.
+        // struct ethtool_sset_info: cmd, reserved, sset_mask (64 bits), a count for each requested
+        // set.
         let mask = (1u64 << ETH_SS_FEATURES).to_ne_bytes();
         let (low, high) = mask.split_at(4);
         let word = |octets: &[u8]| u32::from_ne_bytes([octets[0], octets[1], octets[2], octets[3]]);
         let mut info = [ETHTOOL_GSSET_INFO, 0, word(low), word(high), 0];
         self.0.ethtool(name, &mut info).ok()?;
-        // Some hundred; the answer must fit.
+        // Kernels have some hundred features; the limit bounds the buffer for the answer.
         let count = usize::try_from(info[4]).ok().filter(|count| *count <= 4096)?;
-        // struct ethtool_gstrings: cmd, string_set, len, len times 32 octets.
+        // struct ethtool_gstrings: cmd, string_set, len, then `len` strings of 32 octets.
         let words = ETH_GSTRING_LEN / 4;
         let mut strings = vec![0; 3 + words * count];
         (strings[0], strings[1], strings[2]) = (ETHTOOL_GSTRINGS, ETH_SS_FEATURES, info[4]);
@@ -306,8 +307,8 @@ impl Ethtool {
 
     fn speed_bps(&self, name: &str) -> Option<u64> {
         // struct ethtool_link_settings: cmd, speed, ..., link_mode_masks_nwords at octet 15, 48
-        // octets, then the masks. The first call says, as a negative number, how many words a mask
-        // has; the second must say it back.
+        // octets, then the masks. The first call returns the number of words per mask, negated; the
+        // second must repeat it.
         let mut settings = [0u32; 12 + 3 * 128];
         settings[0] = ETHTOOL_GLINKSETTINGS;
         self.0.ethtool(name, &mut settings).ok()?;
@@ -346,7 +347,7 @@ impl Ethtool {
     }
 }
 
-/// A string of C in words, as the driver filled them in.
+/// A C string in the words that the driver filled.
 fn text(words: &[u32]) -> String {
     let octets: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     String::from_utf8_lossy(octets.split(|&c| c == 0).next().unwrap_or_default()).into_owned()

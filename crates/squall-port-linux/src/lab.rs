@@ -1,13 +1,12 @@
-//! A private lab: a network namespace of one's own, and in it a veth pair, for root and for an
-//! ordinary user.
+//! A private lab: a network namespace with a veth pair in it, for root and for ordinary users.
 //!
 //! [`enter_private`] puts the calling process into a lab that ends with it (`squall demo`, tests).
 //! A [`Lab`] stays until taken down (`squall lab up|exec|down`): a small process holds its
 //! namespaces.
 //!
-//! The interfaces are quiet: no addresses, no ARP, no IPv6, so that every counter counts what was
-//! sent on purpose. Those of a [`Lab`] poll (GRO is on), so that each takes frames from an XDP
-//! program on the other.
+//! The interfaces are quiet: no addresses, no ARP, no IPv6, so that counters show only frames that
+//! were sent on purpose. Those of a [`Lab`] use NAPI (GRO is on), so that each accepts frames from
+//! an XDP program on the other.
 //!
 //! A lab may have a [`Device`] between the two interfaces, in a network namespace of its own.
 
@@ -37,19 +36,19 @@ use crate::{
 /// The two interfaces of a lab, each other's peer.
 pub const INTERFACES: [&str; 2] = ["veth-a", "veth-b"];
 
-/// By which a lab's interfaces are known: who can set it can do anything with the interface.
+/// Identifies a lab's interfaces: a user who can set it controls the interface anyway.
 pub(crate) const ALIAS: &str = "squall lab";
 
 #[derive(Clone, Copy, Debug)]
 pub struct LabOptions {
-    /// Octets of an IP packet; the frame has 14 more.
+    /// Octets of an IP packet; the Ethernet header adds 14.
     pub mtu: u32,
-    /// Of each interface, in each direction.
+    /// Queues of each interface, in each direction.
     pub queues: u32,
 }
 
 impl Default for LabOptions {
-    /// Jumbo frames of 9 K fit.
+    /// Room for jumbo frames of 9 K.
     fn default() -> Self {
         Self { mtu: 9216, queues: 1 }
     }
@@ -85,10 +84,10 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> LabError {
     move |source| LabError::Io { what, source }
 }
 
-/// Moves this process into a network namespace of its own with a veth pair in it, and gives the
+/// Moves this process into a new network namespace with a veth pair in it, and returns the
 /// interfaces' names.
 ///
-/// To be called while the process has one thread: threads there are already would stay behind.
+/// The process must have one thread: other threads would stay in the old namespace.
 pub fn enter_private(options: &LabOptions) -> Result<[String; 2], LabError> {
     let threads = fs::read_dir("/proc/self/task").map_or(1, |tasks| tasks.count());
     if threads > 1 {
@@ -102,7 +101,7 @@ pub fn enter_private(options: &LabOptions) -> Result<[String; 2], LabError> {
 
 fn enter_namespaces() -> Result<(), LabError> {
     // Root keeps its user namespace, and with it what belongs to its user id outside; a root
-    // without CAP_SYS_ADMIN, as in containers, is an ordinary user here.
+    // without CAP_SYS_ADMIN, as in containers, is treated as an ordinary user.
     match sys::unshare(libc::CLONE_NEWNET) {
         Ok(()) => Ok(()),
         Err(_) => enter_user_namespace(),
@@ -111,14 +110,13 @@ fn enter_namespaces() -> Result<(), LabError> {
 
 fn enter_user_namespace() -> Result<(), LabError> {
     let (uid, gid) = (sys::euid(), sys::egid());
-    // A program with file capabilities (setcap cap_net_raw+ep) may not write its own /proc/self
-    // otherwise.
+    // A program with file capabilities (setcap cap_net_raw+ep) is not dumpable, so its /proc/self
+    // belongs to root and it could not write the files below.
     sys::set_dumpable();
     sys::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET)
         .map_err(|source| LabError::Forbidden { uid, source })?;
-    // user_namespaces(7): groups can be mapped by an ordinary user only when setgroups is denied.
-    // Mapped to 0, because a program started in here keeps its capabilities over exec as user 0
-    // only.
+    // An ordinary user can map groups only when setgroups is denied (user_namespaces(7)). Ids are
+    // mapped to 0, because exec in a user namespace keeps capabilities for user 0 only.
     for (file, content) in [
         ("setgroups", "deny".to_owned()),
         ("uid_map", format!("0 {uid} 1")),
@@ -130,10 +128,10 @@ fn enter_user_namespace() -> Result<(), LabError> {
     Ok(())
 }
 
-/// The pairs of interfaces, all down.
+/// Makes the pairs of interfaces, all down.
 fn make_links(options: &LabOptions, pairs: &[[&str; 2]]) -> Result<Netlink, LabError> {
-    // Two ways, because /proc/sys is read-only in some containers, and an old kernel may refuse the
-    // other.
+    // Two ways to switch IPv6 off, because /proc/sys is read-only in some containers, and an old
+    // kernel may refuse the address mode.
     for which in ["all", "default"] {
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1");
     }
@@ -159,8 +157,7 @@ fn bring_up(netlink: &Netlink) -> Result<(), LabError> {
     wait_for_carrier(netlink)
 }
 
-/// The kernel tells of a carrier a little after the interface is up; who looks before that sees a
-/// dead link.
+/// The kernel reports a carrier a little after the interface is up; until then the link looks dead.
 fn wait_for_carrier(netlink: &Netlink) -> Result<(), LabError> {
     for _ in 0..2000 {
         let links = netlink.links().map_err(io_error("cannot list the links"))?;
@@ -176,18 +173,18 @@ fn wait_for_carrier(netlink: &Netlink) -> Result<(), LabError> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lab {
     pub name: String,
-    /// Of the process that holds the namespaces.
+    /// Id of the process that holds the namespaces.
     pub pid: u32,
-    /// Of that process, in clock ticks since boot: another process with the same id is told from
-    /// it.
+    /// Start time of that process, clock ticks since boot: it tells the process from a later one
+    /// with the same id.
     start_time: u64,
-    /// Of the process that holds the device's namespace, if there is a device.
+    /// Id of the process that holds the device's namespace, if there is a device.
     device: Option<u32>,
 }
 
 impl Lab {
-    /// Makes the lab, with `device` between its interfaces; else they are each other's peer. The
-    /// calling process must have one thread: it forks.
+    /// Makes the lab, with `device` between its interfaces, or else with the interfaces as each
+    /// other's peers. The calling process must have one thread, because it forks.
     pub fn up(name: &str, options: &LabOptions, device: Option<&Device>) -> Result<Self, LabError> {
         check_name(name)?;
         device.map_or(Ok(()), Device::check_tools)?;
@@ -206,7 +203,7 @@ impl Lab {
         Self::find(name)
     }
 
-    /// The lab of that name, if it is up.
+    /// Finds the lab of that name, if it is up.
     pub fn find(name: &str) -> Result<Self, LabError> {
         check_name(name)?;
         let file = state_directory()?.join(file_name(name));
@@ -233,7 +230,7 @@ impl Lab {
         }
     }
 
-    /// The labs that are up.
+    /// All labs that are up.
     pub fn list() -> Result<Vec<Self>, LabError> {
         let directory = state_directory()?;
         let entries =
@@ -255,8 +252,8 @@ impl Lab {
         fs::remove_file(&file).map_err(io_error(file.display().to_string()))
     }
 
-    /// Becomes `argv`, inside of the lab, or of its device; returns only if that fails. The calling
-    /// process must have one thread.
+    /// Replaces this process by `argv`, inside the lab or its device; returns only if that fails.
+    /// The process must have one thread.
     pub fn exec<S: AsRef<OsStr>>(name: &str, in_device: bool, argv: &[S]) -> LabError {
         let Some((program, arguments)) = argv.split_first() else {
             return LabError::Name { name: name.into(), problem: "no command given".into() };
@@ -289,8 +286,8 @@ impl Lab {
 
     fn end(&self) {
         sys::kill(self.pid, libc::SIGTERM);
-        let patience = Instant::now() + Duration::from_secs(2);
-        while self.is_up() && Instant::now() < patience {
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while self.is_up() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
         if self.is_up() {
@@ -305,11 +302,11 @@ fn enter_namespaces_of(pid: u32) -> Result<(), LabError> {
         fs::File::open(&path).map_err(io_error(path))
     };
     let (user, net) = (open("user")?, open("net")?);
-    // To enter the user namespace one is in is an error.
+    // setns(2) into the current user namespace is an error.
     let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    let ours = fs::metadata("/proc/self/ns/user").map_err(io_error("/proc/self/ns/user"))?;
-    let theirs = user.metadata().map_err(io_error("user namespace"))?;
-    if id(ours) != id(theirs) {
+    let current = fs::metadata("/proc/self/ns/user").map_err(io_error("/proc/self/ns/user"))?;
+    let target = user.metadata().map_err(io_error("user namespace"))?;
+    if id(current) != id(target) {
         sys::setns(&user, libc::CLONE_NEWUSER).map_err(io_error("user namespace"))?;
     }
     sys::setns(&net, libc::CLONE_NEWNET).map_err(io_error("network namespace"))?;
@@ -317,17 +314,17 @@ fn enter_namespaces_of(pid: u32) -> Result<(), LabError> {
     Ok(())
 }
 
-/// sysfs shows the interfaces of the namespace in which it was mounted: programs that read
-/// /sys/class/net need another. A kernel or container that forbids it leaves things as they were.
+/// sysfs shows the interfaces of the namespace in which it was mounted, so programs that read
+/// /sys/class/net need a new mount. Where a kernel or container forbids it, nothing changes.
 fn show_own_sysfs() {
     if sys::unshare(libc::CLONE_NEWNS).is_ok() && sys::make_mounts_private().is_ok() {
         let _ = sys::mount_sysfs();
     }
 }
 
-/// Forks the process that holds the namespaces, and waits until the links are there. It notes
-/// itself in `state`: who started it may be killed at any moment, and a lab without a name would
-/// stay for ever.
+/// Forks the process that holds the namespaces, and waits until the links are there. The holder
+/// itself writes `state`: its parent may be killed at any moment, and a lab without a name could
+/// never be taken down.
 fn start_holder(
     options: &LabOptions,
     device: Option<&Device>,
@@ -338,9 +335,9 @@ fn start_holder(
         0 => {
             drop(reader);
             sys::become_daemon("squall-lab");
-            let outcome = make(options, device).and_then(|device| {
-                // A veth takes frames from XDP (xdp_live) while its peer polls. Where the driver
-                // has no such setting, all else works.
+            let outcome = set_up_lab(options, device).and_then(|device| {
+                // A veth accepts frames from XDP (xdp_live) only while its peer uses NAPI. Without
+                // that setting of the driver, everything else works.
                 INTERFACES.iter().for_each(|interface| _ = set_gro(interface, true));
                 let pid = std::process::id();
                 let device = device.map_or(String::new(), |pid| format!(" {pid}"));
@@ -348,10 +345,11 @@ fn start_holder(
                 fs::write(state, text).map_err(io_error(format!("state in {}", state.display())))
             });
             let text = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
-            // To its end: the process of a device has the pipe as well, and does not close it.
-            let told = writer.write_all(&[text.as_bytes(), &[0]].concat());
+            // The zero octet ends the message: a device's process inherits the pipe and keeps it
+            // open.
+            let reported = writer.write_all(&[text.as_bytes(), &[0]].concat());
             drop(writer);
-            if outcome.is_ok() && told.is_ok() {
+            if outcome.is_ok() && reported.is_ok() {
                 sys::wait_forever();
             }
             sys::exit_now();
@@ -371,9 +369,9 @@ fn start_holder(
     }
 }
 
-/// What the process that holds a lab does at first; the process that holds the device, if there is
-/// one.
-fn make(options: &LabOptions, device: Option<&Device>) -> Result<Option<u32>, LabError> {
+/// First steps of the process that holds a lab. Returns the process that holds the device, if there
+/// is one.
+fn set_up_lab(options: &LabOptions, device: Option<&Device>) -> Result<Option<u32>, LabError> {
     let Some(device) = device else { return enter_private(options).map(|_| None) };
     enter_namespaces()?;
     let netlink = make_links(options, &SIDES.each_ref().map(|side| [side.tester, side.device]))?;
@@ -382,14 +380,14 @@ fn make(options: &LabOptions, device: Option<&Device>) -> Result<Option<u32>, La
     Ok(Some(pid))
 }
 
-/// Takes an interface of the calling thread's network namespace down, as a cable would be pulled.
+/// Takes down an interface of the calling thread's network namespace, as if its cable were pulled.
 pub fn set_down(interface: &str) -> io::Result<()> {
     let netlink = Netlink::open()?;
     let link = netlink.links()?.into_iter().find(|link| link.name == interface);
     netlink.set_down(link.ok_or(io::ErrorKind::NotFound)?.index)
 }
 
-/// Takes it up again.
+/// Reverts [`set_down`].
 pub fn set_up(interface: &str) -> io::Result<()> {
     let netlink = Netlink::open()?;
     let link = netlink.links()?.into_iter().find(|link| link.name == interface);
@@ -410,12 +408,12 @@ fn file_name(name: &str) -> String {
     format!("lab-{name}")
 }
 
-/// Where the labs that are up are noted: `$XDG_RUNTIME_DIR/squall`, or `/tmp/squall-UID`; ours
-/// alone.
+/// Folder of the labs' state files: `$XDG_RUNTIME_DIR/squall`, or `/tmp/squall-UID`; writable for
+/// this user only.
 pub fn state_directory() -> Result<PathBuf, LabError> {
-    // Under su and sudo it may be another user's.
-    let is_ours = |d: &PathBuf| fs::metadata(d).is_ok_and(|m| m.is_dir() && m.uid() == sys::uid());
-    let directory = match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(is_ours) {
+    // Under su and sudo the variable may name another user's folder.
+    let is_own = |d: &PathBuf| fs::metadata(d).is_ok_and(|m| m.is_dir() && m.uid() == sys::uid());
+    let directory = match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(is_own) {
         Some(runtime) => runtime.join("squall"),
         None => PathBuf::from(format!("/tmp/squall-{}", sys::uid())),
     };
@@ -426,8 +424,8 @@ pub fn state_directory() -> Result<PathBuf, LabError> {
         }
         _ => {}
     }
-    // /tmp is everybody's: another user's directory or link would have us signal processes of their
-    // choice.
+    // Anyone can write to /tmp: another user's folder or link could make this process signal
+    // processes of their choice.
     let metadata = fs::symlink_metadata(&directory).map_err(io_error(what.clone()))?;
     if !metadata.is_dir() || metadata.uid() != sys::uid() || metadata.mode() & 0o022 != 0 {
         let source = io::Error::new(
@@ -439,10 +437,10 @@ pub fn state_directory() -> Result<PathBuf, LabError> {
     Ok(directory)
 }
 
-/// Field 22 of /proc/PID/stat; `None` when there is no such process, or only its exit status.
+/// Field 22 of /proc/PID/stat; `None` if there is no such process, or it is a zombie.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the program's name, in brackets, and may hold anything.
+    // The second field is the program's name, in brackets, and may contain spaces and brackets.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     match fields.next()? {
         "Z" | "X" => None,

@@ -1,8 +1,8 @@
 //! Linux: the [`af_packet`], [`af_xdp`] and [`xdp_live`] ports, the machine's interfaces, and the
 //! private [`lab`].
 //!
-//! In goes an [`Address`] such as `af_packet:eth1`, out comes a [`Port`]; nothing here knows what
-//! is in a frame.
+//! Input: an [`Address`] such as `af_packet:eth1`. Output: a [`Port`]. Nothing here knows the
+//! contents of a frame.
 
 pub mod af_packet;
 pub mod af_xdp;
@@ -10,13 +10,13 @@ pub mod af_xdp;
 mod bpf;
 pub mod bypass;
 pub mod child;
-mod counted;
 pub mod filter;
 mod interface;
 pub mod lab;
 mod link;
 mod netlink;
 mod permissions;
+mod port_counters;
 mod refused;
 pub mod shared;
 pub mod sink;
@@ -38,7 +38,7 @@ pub use netlink::{Xdp, XdpFeatures, XdpMode, tcp_user};
 pub use permissions::Permissions;
 pub use sys::{give_back_memory, keep_memory_together};
 
-/// The port at `address`; `None` if its kind is not one of this crate.
+/// The port at `address`; `None` if its kind is not one of this crate's.
 pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
     match address.kind() {
         "af_packet" => af_packet::open(address).map(Some),

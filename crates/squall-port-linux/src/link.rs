@@ -1,5 +1,5 @@
-//! Watches an interface's link: a thread waits for the kernel to say that something changed, and
-//! whoever is refused a frame asks at once.
+//! Watches an interface's link: a thread waits for the kernel's notifications, and a queue whose
+//! frame was refused asks at once.
 
 use std::{
     io::{self, PipeReader, PipeWriter},
@@ -13,32 +13,32 @@ use squall_port::{Link, LinkEvent, LinkState, OnLinkDown, monotonic};
 use squall_units::Nanos;
 
 use crate::{
-    netlink::{LinkNews, Netlink},
+    netlink::{LinkEvents, Netlink},
     sys,
 };
 
-/// The kernel tells of a carrier that a NIC lost up to a second late (linkwatch), but knows at
-/// once.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Where nothing waits for the link, it need not be asked for as often.
-const LOOK_IDLY: Duration = Duration::from_millis(200);
+/// The kernel notifies up to a second late of a carrier that a NIC lost (linkwatch limits the rate
+/// of events), but answers requests at once.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Interval where no queue waits for the link.
+const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// An interface's link, and how to ask for its state.
+/// An interface's link, and a socket to ask for its state.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct WatchedLink {
     link: Arc<Link>,
     index: u32,
-    asking: Mutex<Asking>,
+    query: Mutex<Query>,
 }
 
 #[derive(Debug)]
-struct Asking {
+struct Query {
     netlink: Netlink,
-    /// How often the carrier had changed at the last look.
+    /// The kernel's count of carrier changes at the last request.
     changes: Option<u32>,
 }
 
-impl Watched {
+impl WatchedLink {
     pub fn state(&self) -> LinkState {
         self.link.state()
     }
@@ -47,21 +47,21 @@ impl Watched {
         &self.link
     }
 
-    /// Frames that the interface has dropped instead of sending them.
+    /// Frames that the interface dropped instead of sending them.
     pub fn tx_dropped(&self) -> Option<u64> {
-        let asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        asking.netlink.link(self.index).ok().map(|link| link.counters.tx_dropped)
+        let query = self.query.lock().unwrap_or_else(PoisonError::into_inner);
+        query.netlink.link(self.index).ok().map(|link| link.counters.tx_dropped)
     }
 
-    /// Asks the kernel now, and says what it is.
+    /// Asks the kernel, and returns the state.
     pub fn look(&self) -> LinkState {
-        // One at a time: of two answers the later one is to be noted last.
-        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        // One request at a time, because answers must be recorded in their order.
+        let mut query = self.query.lock().unwrap_or_else(PoisonError::into_inner);
         let now = monotonic();
-        match asking.netlink.link(self.index) {
+        match query.netlink.link(self.index) {
             Ok(found) => {
                 let up = found.can_carry();
-                let before = asking.changes.replace(found.carrier_changes);
+                let before = query.changes.replace(found.carrier_changes);
                 let changes = before.map_or(0, |before| found.carrier_changes.wrapping_sub(before));
                 if up && changes >= 2 && self.link.is_up() {
                     self.link.flapped(now);
@@ -70,50 +70,51 @@ impl Watched {
                 self.link.set_mtu(found.mtu, now);
             }
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => self.link.lose(now),
-            // No memory for the answer, for example: the next look may tell.
+            // For example no memory for the answer; the next request may succeed.
             Err(_) => {}
         }
         self.link.state()
     }
 }
 
-/// Of a port: begins to watch when its first queue is opened, and ends with the port.
+/// The link of a port: watched from the first queue's opening until the port is dropped.
 #[derive(Debug)]
 pub(crate) struct PortLink {
-    watched: Arc<Watched>,
-    /// Until the thread has it.
-    news: Option<LinkNews>,
+    watched: Arc<WatchedLink>,
+    /// `None` once the thread has it.
+    events: Option<LinkEvents>,
     thread: Option<(PipeWriter, JoinHandle<()>)>,
 }
 
 impl PortLink {
     /// In the network namespace of the calling thread.
     pub fn new(name: &str, index: u32, on_down: OnLinkDown) -> io::Result<Self> {
-        let asking = Asking { netlink: Netlink::open()?, changes: None };
+        let query = Query { netlink: Netlink::open()?, changes: None };
         let link = Arc::new(Link::new(name, on_down));
-        let watched = Arc::new(Watched { link, index, asking: Mutex::new(asking) });
-        Ok(Self { watched, news: LinkNews::open().ok(), thread: None })
+        let watched = Arc::new(WatchedLink { link, index, query: Mutex::new(query) });
+        Ok(Self { watched, events: LinkEvents::open().ok(), thread: None })
     }
 
     pub fn link(&self) -> &Arc<Link> {
         self.watched.link()
     }
 
-    /// For a queue that is opened now.
-    pub fn watch(&mut self) -> io::Result<Arc<Watched>> {
-        self.watch_every(LOOK_EVERY)
+    /// The link for a queue that is being opened; starts the thread for the first one.
+    pub fn watch(&mut self) -> io::Result<Arc<WatchedLink>> {
+        self.watch_every(POLL_INTERVAL)
     }
 
-    fn watch_every(&mut self, every: Duration) -> io::Result<Arc<Watched>> {
+    fn watch_every(&mut self, every: Duration) -> io::Result<Arc<WatchedLink>> {
         if self.thread.is_none() {
             let (ended, end) = io::pipe()?;
-            let (theirs, news) = (self.watched.clone(), self.news.take());
-            // What happened before is seen now, what happens from here on is told.
-            theirs.look();
+            let (shared, events) = (self.watched.clone(), self.events.take());
+            // The first request gives the state before; later changes come as notifications. The
+            // subscription was opened earlier, so none is lost in between.
+            shared.look();
             let work = move || {
                 // Not on the CPU of the worker that opens the queue.
-                sys::go_elsewhere();
-                watch(&theirs, news.as_ref(), &ended, every);
+                sys::move_to_other_cpus();
+                watch(&shared, events.as_ref(), &ended, every);
             };
             self.thread =
                 Some((end, thread::Builder::new().name("squall-link".into()).spawn(work)?));
@@ -122,16 +123,16 @@ impl PortLink {
     }
 }
 
-/// Notes when an interface's link changes, whether or not a port is open on it.
+/// Records changes of an interface's link, whether or not a port is open on it.
 #[derive(Debug)]
 pub struct LinkWatch {
     port: PortLink,
-    /// What stood when it began to watch, which is no change.
+    /// The last event before the watch began, which is no change.
     first: Option<LinkEvent>,
 }
 
 impl LinkWatch {
-    /// From now on, in the network namespace of the calling thread.
+    /// Watches from now on, in the network namespace of the calling thread.
     ///
     /// # Errors
     /// There is no such interface, or no thread can be started.
@@ -142,11 +143,11 @@ impl LinkWatch {
         let mut port = PortLink::new(name, index, OnLinkDown::Wait)?;
         port.watched.look();
         let first = port.link().last();
-        port.watch_every(LOOK_IDLY)?;
+        port.watch_every(IDLE_POLL_INTERVAL)?;
         Ok(Self { port, first })
     }
 
-    /// When the link was last seen to go down or come up; `None`: not since it is watched.
+    /// When the link was last seen to go down or come up; `None`: not since the watch began.
     pub fn last_change(&self) -> Option<Nanos> {
         let last = self.port.link().last();
         last.filter(|_| last != self.first).map(|event| event.at)
@@ -162,17 +163,19 @@ impl Drop for PortLink {
     }
 }
 
-/// Until the other end of `ended` is closed.
-fn watch(watched: &Watched, news: Option<&LinkNews>, ended: &PipeReader, every: Duration) {
+/// Runs until the other end of `ended` is closed.
+fn watch(watched: &WatchedLink, events: Option<&LinkEvents>, ended: &PipeReader, every: Duration) {
     loop {
         let mut waits = vec![ended.as_fd()];
-        waits.extend(news.map(LinkNews::as_fd));
-        let told = sys::wait_readable(&waits, every);
-        if told.first() == Some(&true) {
+        waits.extend(events.map(LinkEvents::as_fd));
+        let ready = sys::wait_readable(&waits, every);
+        if ready.first() == Some(&true) {
             return;
         }
-        // Where nothing is told, as often as one looks.
-        if told.get(1) != Some(&true) || news.is_some_and(|news| news.concern(watched.index)) {
+        // Without notifications, every timeout is a poll.
+        if ready.get(1) != Some(&true)
+            || events.is_some_and(|events| events.concerns(watched.index))
+        {
             watched.look();
         }
     }

@@ -1,5 +1,5 @@
 //! rtnetlink, as far as links go: list them with their counters, make a veth pair, change and
-//! delete them; whose the other end of a TCP connection is.
+//! delete them. Also finds the user at the other end of a TCP connection (sock_diag).
 //!
 //! Unlike sysfs, which shows the namespace in which it was mounted, a netlink socket stays in the
 //! network namespace of the thread that opened it.
@@ -22,9 +22,9 @@ pub struct Link {
     pub name: String,
     pub index: u32,
     pub mtu: u32,
-    /// 0: no limit known.
+    /// 0: no known limit.
     pub max_mtu: u32,
-    /// None where the address is not one of 6 octets.
+    /// `None` if the address is not one of 6 octets.
     pub mac: Option<MacAddr>,
     /// `IFF_UP`, `IFF_RUNNING`, ...
     pub flags: u32,
@@ -34,33 +34,33 @@ pub struct Link {
     pub hardware: u16,
     pub tx_queues: u32,
     pub rx_queues: u32,
-    /// As `ip link set alias` has it; empty without.
+    /// Set by `ip link set alias`; empty if unset.
     pub alias: String,
     /// The bridge or bond that it belongs to; 0: none.
     pub master: u32,
-    /// What it stands on, as a VLAN does, in this namespace; 0: nothing.
+    /// The link below, as a VLAN has one, in this namespace; 0: none.
     pub lower: u32,
     pub counters: InterfaceCounters,
-    /// The device has a carrier; the kernel's flags may say so a second later.
+    /// The device has a carrier; the kernel's flags may follow a second later.
     pub carrier: bool,
-    /// How often it came or went.
+    /// Number of times that the carrier came or went.
     pub carrier_changes: u32,
-    /// Programs; what the driver can do is for [`GenericNetlink::xdp_features`] to find.
+    /// Attached programs; [`GenericNetlink::xdp_features`] finds the driver's features.
     pub xdp: Xdp,
 }
 
-/// What the driver can do for XDP, and what is attached.
+/// XDP support of a driver, and attached programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Xdp {
-    /// `None`: this kernel does not tell (before 6.3).
+    /// `None`: this kernel does not report them (before 6.3).
     pub features: Option<XdpFeatures>,
-    /// Programs attached: where, and their identifiers (`bpftool prog show id N`).
+    /// Mode and identifier of each attached program (`bpftool prog show id N`).
     pub programs: Vec<(XdpMode, u32)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpMode {
-    /// In the kernel's general path, on copies.
+    /// In the network stack, on copies.
     Generic,
     /// In the driver.
     Native,
@@ -73,22 +73,22 @@ pub enum XdpMode {
 pub struct XdpFeatures {
     /// Programs run in the driver.
     pub native: bool,
-    /// They may redirect to other interfaces.
+    /// Programs may redirect to other interfaces.
     pub redirect: bool,
-    /// Others may redirect to this one. Of a veth, only while its peer receives by NAPI (a program
-    /// there, or GRO).
+    /// Programs may redirect to this one. On a veth, only while its peer uses NAPI (for an XDP
+    /// program or GRO).
     pub redirect_target: bool,
     /// AF_XDP sockets without copies.
     pub zero_copy: bool,
     /// Frames of several buffers (jumbo).
     pub multi_buffer: bool,
     pub hardware: bool,
-    /// Instants of sending for AF_XDP sockets.
+    /// Transmit timestamps for AF_XDP sockets.
     pub tx_timestamp: bool,
     pub tx_checksum: bool,
-    /// The hardware holds a frame until its instant.
+    /// The hardware holds a frame until its launch time.
     pub launch_time: bool,
-    /// Programs can read the instant of arrival.
+    /// Programs can read the receive timestamp.
     pub rx_timestamp: bool,
 }
 
@@ -97,7 +97,7 @@ impl Link {
         self.flags & libc::IFF_UP as u32 != 0
     }
 
-    /// Up, and there is somebody at the other end.
+    /// Up, with a carrier.
     pub fn is_running(&self) -> bool {
         self.is_up() && self.flags & libc::IFF_RUNNING as u32 != 0
     }
@@ -111,7 +111,7 @@ impl Link {
 #[derive(Debug)]
 pub struct Netlink(Socket);
 
-// linux/if_link.h, linux/veth.h: not all are in libc.
+// linux/if_link.h, linux/veth.h: the libc crate lacks some.
 const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
 const VETH_INFO_PEER: u16 = 1;
@@ -136,23 +136,24 @@ impl Netlink {
     pub fn links(&self) -> io::Result<Vec<Link>> {
         let mut links = Vec::new();
         let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, 0, 0, 0);
-        self.ask(request, |message| links.extend(Link::parse(message)))?;
+        self.exchange(request, |message| links.extend(Link::parse(message)))?;
         Ok(links)
     }
 
     pub fn link(&self, index: u32) -> io::Result<Link> {
         let mut link = None;
         let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_ACK, index, 0, 0);
-        self.ask(request, |message| link = Link::parse(message))?;
+        self.exchange(request, |message| link = Link::parse(message))?;
         link.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
     }
 
-    /// Makes two veth interfaces, each other's peer, with no IPv6 address of their own.
+    /// Makes two veth interfaces, each other's peer.
     pub fn add_veth(&self, names: [&str; 2], mtu: u32, queues: u32) -> io::Result<()> {
         let mut r = Request::new(
             libc::RTM_NEWLINK,
             libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL,
             0,
+            // No ARP, so that the lab's interfaces send nothing of their own.
             libc::IFF_NOARP as u32,
             libc::IFF_NOARP as u32,
         );
@@ -172,16 +173,16 @@ impl Netlink {
                 });
             });
         });
-        self.ask(r, |_| ())
+        self.exchange(r, |_| ())
     }
 
     pub fn set_up(&self, index: u32) -> io::Result<()> {
         let up = (libc::IFF_UP | libc::IFF_NOARP) as u32;
-        self.ask(Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, index, up, up), |_| ())
+        self.exchange(Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, index, up, up), |_| ())
     }
 
     pub fn set_down(&self, index: u32) -> io::Result<()> {
-        self.ask(
+        self.exchange(
             Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, index, 0, libc::IFF_UP as u32),
             |_| (),
         )
@@ -190,15 +191,16 @@ impl Netlink {
     pub fn set_alias(&self, index: u32, alias: &str) -> io::Result<()> {
         let mut r = Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, index, 0, 0);
         r.attribute(libc::IFLA_IFALIAS, alias.as_bytes());
-        self.ask(r, |_| ())
+        self.exchange(r, |_| ())
     }
 
     /// Interfaces that default routes of any table lead to, by index.
     pub fn default_routes(&self) -> io::Result<Vec<u32>> {
         let mut out = Vec::new();
         let request = Request::with_header(libc::RTM_GETROUTE, libc::NLM_F_DUMP, &[0; RTMSG_LEN]);
-        self.ask(request, |route| {
-            // struct rtmsg: family, dst_len, ..., type at 7. A prefix of no bits is the default.
+        self.exchange(request, |route| {
+            // struct rtmsg: family, dst_len, ..., type at 7. A prefix of length 0 is the default
+            // route.
             if route.get(1) != Some(&0) || route.get(7) != Some(&libc::RTN_UNICAST) {
                 return;
             }
@@ -213,7 +215,7 @@ impl Netlink {
         Ok(out)
     }
 
-    /// No link-local address, hence no neighbour discovery nor router solicitation, on this
+    /// Without a link-local address there is no neighbor discovery or router solicitation on this
     /// interface.
     pub fn set_no_ipv6_address(&self, index: u32) -> io::Result<()> {
         let mut r = Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, index, 0, 0);
@@ -222,22 +224,22 @@ impl Netlink {
                 r.attribute(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE])
             });
         });
-        self.ask(r, |_| ())
+        self.exchange(r, |_| ())
     }
 
-    /// Sends a request and hands each message of the answer, `ifinfomsg` first, to `each`.
-    fn ask(&self, request: Request, each: impl FnMut(&[u8])) -> io::Result<()> {
-        ask(&self.0, request, each)
+    /// Sends a request and hands each message of the answer, without its netlink header, to `each`.
+    fn exchange(&self, request: Request, each: impl FnMut(&[u8])) -> io::Result<()> {
+        exchange(&self.0, request, each)
     }
 }
 
-/// Messages about the links of a namespace, as they change.
+/// Notifications of changes to the links of a namespace.
 #[derive(Debug)]
-pub struct LinkNews(Socket);
+pub struct LinkEvents(Socket);
 
 const RTNLGRP_LINK: c_int = 1;
 
-impl LinkNews {
+impl LinkEvents {
     pub fn open() -> io::Result<Self> {
         let socket = Socket::new(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
         socket.set(libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, RTNLGRP_LINK)?;
@@ -248,15 +250,16 @@ impl LinkNews {
         self.0.as_fd()
     }
 
-    /// Reads what has come: whether any of it is about link `index`, or some was lost.
-    pub fn concern(&self, index: u32) -> bool {
+    /// Reads all pending notifications. Returns whether any is about link `index`, or some were
+    /// lost.
+    pub fn concerns(&self, index: u32) -> bool {
         let mut buffer = vec![0; 1 << 16];
         let mut any = false;
         loop {
             let len = match self.0.recv_now(&mut buffer) {
                 Ok(len) => len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return any,
-                // There were more than the socket holds.
+                // The socket's buffer overflowed.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
                     any = true;
                     continue;
@@ -298,7 +301,7 @@ impl GenericNetlink {
         let mut request = Request::generic(GENL_ID_CTRL, CTRL_CMD_GETFAMILY);
         request.attribute(CTRL_ATTR_FAMILY_NAME, &[family.as_bytes(), &[0]].concat());
         let mut number = None;
-        ask(&socket, request, |message| {
+        exchange(&socket, request, |message| {
             let id = generic_attributes(message).find(|(kind, _)| *kind == CTRL_ATTR_FAMILY_ID);
             number = id.and_then(|(_, value)| Some(u16::from_ne_bytes(*value.first_chunk()?)));
         })
@@ -306,11 +309,11 @@ impl GenericNetlink {
         Some(Self { socket, family: number? })
     }
 
-    /// Of the family `netdev`: sets `xdp.features`, if the kernel tells.
+    /// For the family `netdev`: sets `xdp.features`, if the kernel reports them.
     pub fn xdp_features(&self, index: u32, xdp: &mut Xdp) {
         let mut request = Request::generic(self.family, NETDEV_CMD_DEV_GET);
         request.attribute(NETDEV_A_DEV_IFINDEX, &index.to_ne_bytes());
-        let _ = ask(&self.socket, request, |message| {
+        let _ = exchange(&self.socket, request, |message| {
             let find = |wanted| generic_attributes(message).find(|(kind, _)| *kind == wanted);
             let flags = |wanted| {
                 find(wanted)
@@ -343,7 +346,7 @@ fn generic_attributes(message: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 /// Sends a request and hands the body of each message of the answer to `each`.
-fn ask(socket: &Socket, request: Request, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+fn exchange(socket: &Socket, request: Request, mut each: impl FnMut(&[u8])) -> io::Result<()> {
     socket.send(&request.finish())?;
     let mut buffer = vec![0; 1 << 16];
     loop {
@@ -367,7 +370,7 @@ fn ask(socket: &Socket, request: Request, mut each: impl FnMut(&[u8])) -> io::Re
     }
 }
 
-/// Type, body, and what follows.
+/// Type, body, and the octets after the message.
 fn split_message(octets: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let len = u32::from_ne_bytes(*octets.first_chunk()?) as usize;
     let kind = u16::from_ne_bytes(*octets.get(4..)?.first_chunk()?);
@@ -398,7 +401,7 @@ impl Link {
             hardware: u16::from_ne_bytes(*message.get(2..)?.first_chunk()?),
             index: u32_of(message.get(4..8)?),
             flags: u32_of(message.get(8..12)?),
-            // Old kernels do not tell.
+            // Kernels before IFLA_CARRIER do not report it.
             carrier: true,
             ..Self::default()
         };
@@ -411,7 +414,7 @@ impl Link {
                 libc::IFLA_IFALIAS => link.alias = text(value),
                 libc::IFLA_MASTER => link.master = u32_of(value),
                 libc::IFLA_LINK => link.lower = u32_of(value),
-                // The other end of a veth, say: an index of another namespace.
+                // The peer of a veth, for example: its index counts in another namespace.
                 IFLA_LINK_NETNSID => elsewhere = true,
                 libc::IFLA_NUM_TX_QUEUES => link.tx_queues = u32_of(value),
                 libc::IFLA_NUM_RX_QUEUES => link.rx_queues = u32_of(value),
@@ -434,7 +437,7 @@ impl Link {
     }
 }
 
-/// Interfaces of the `struct rtnexthop`s of a route with several.
+/// Interfaces of the `struct rtnexthop`s of a multipath route.
 fn next_hops(mut octets: &[u8]) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let len = usize::from(u16::from_ne_bytes(*octets.first_chunk()?));
@@ -444,9 +447,9 @@ fn next_hops(mut octets: &[u8]) -> impl Iterator<Item = u32> {
     })
 }
 
-/// The user of the process that holds the other end of a TCP connection of this machine: its socket
-/// is at `peer`, and is connected to `local`. `None`: there is no such socket (any more), or it is
-/// of a user that this namespace does not know.
+/// The user of the process at the other end of a TCP connection within this machine: its socket is
+/// at `peer`, connected to `local`. `None`: there is no such socket (any more), or this namespace
+/// does not know the user.
 pub fn tcp_user(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
     let (peer, local) = (canonical(peer), canonical(local));
     // struct inet_diag_req_v2: family, protocol, ext, pad, states, then struct inet_diag_sockid.
@@ -462,13 +465,13 @@ pub fn tcp_user(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> 
     let addresses = [octets(peer.ip()), octets(local.ip())].concat();
     request.extend(&addresses);
     request.extend(0u32.to_ne_bytes());
-    // INET_DIAG_NOCOOKIE, twice.
+    // INET_DIAG_NOCOOKIE, twice: any socket of these addresses.
     request.extend([0xff; 8]);
     let socket = Socket::new(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_SOCK_DIAG)?;
-    // With an acknowledgement, the answer ends as all others do.
+    // With NLM_F_ACK the answer ends like all others.
     let request = Request::with_header(SOCK_DIAG_BY_FAMILY, libc::NLM_F_ACK, &request);
     let mut user = None;
-    let asked = ask(&socket, request, |found| {
+    let outcome = exchange(&socket, request, |found| {
         // struct inet_diag_msg: family, state, timer, retrans; the same id; expires, rqueue,
         // wqueue, uid, inode.
         let (Some(&[family, state]), Some(id), Some(&[uid, inode])) = (
@@ -478,19 +481,18 @@ pub fn tcp_user(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> 
         ) else {
             return;
         };
-        // The kernel gives the listener of that port where there is no such connection. Addresses
-        // are compared in one form: an IPv6 socket that speaks IPv4, which gRPC, Java, Go and .NET
-        // use wherever there is IPv6, is found by its IPv4 addresses but listed with
-        // ::ffff:127.0.0.1.
+        // Without such a connection the kernel returns the listener of that port. Addresses are
+        // compared in one form: an IPv6 socket that speaks IPv4, which gRPC, Java, Go and .NET use
+        // wherever there is IPv6, is found by its IPv4 addresses but listed with ::ffff:127.0.0.1.
         let same = socket_ids(family, id) == [peer, local];
         let open = matches!(state, TCP_ESTABLISHED | TCP_FIN_WAIT1 | TCP_FIN_WAIT2);
-        // A socket that its process has closed has no inode and, whoever that was, counts as
-        // root's.
+        // A socket that its process has closed has no inode and is reported as root's, even if
+        // another user opened it.
         if same && open && inode != 0 && uid != OVERFLOW_UID {
             user = Some(uid);
         }
     });
-    match asked {
+    match outcome {
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         other => other.map(|()| user),
     }
@@ -508,7 +510,7 @@ fn socket_ids(family: u8, id: &[u8; 36]) -> [SocketAddr; 2] {
     })
 }
 
-/// `::ffff:127.0.0.1` is what a listener on all addresses calls a peer by IPv4.
+/// A listener on all addresses names an IPv4 peer `::ffff:127.0.0.1`.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -609,8 +611,8 @@ mod tests {
 
     #[test]
     fn the_user_of_a_connection_is_known_until_its_socket_is_closed() {
-        // Where a server listens, and what its client connects to there: also by the IPv6 sockets
-        // for both families that many libraries use.
+        // Listening address, and the address that the client connects to; also with the IPv6
+        // sockets for both families that many libraries use.
         for (address, to) in [
             ("127.0.0.1:0", "127.0.0.1"),
             ("[::1]:0", "::1"),
@@ -637,14 +639,14 @@ mod tests {
             let (server, peer) = listener.accept().unwrap();
             let user = || tcp_user(peer, server.local_addr().unwrap()).unwrap();
             assert_eq!(user(), Some(crate::sys::euid()), "{address}, {to}");
-            // Half closed is not gone.
+            // A half-closed connection still has its user.
             client.shutdown(std::net::Shutdown::Write).unwrap();
             assert_eq!(user(), Some(crate::sys::euid()), "{address}, {to}");
-            // The kernel says user 0 of it from now on; a process that another test has just begun
-            // may have the socket until it is another program.
+            // From now on the kernel reports user 0; a child that another test has just forked may
+            // hold the socket until it calls exec.
             drop(client);
-            let patience = std::time::Instant::now() + std::time::Duration::from_secs(60);
-            while user().is_some() && std::time::Instant::now() < patience {
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            while user().is_some() && std::time::Instant::now() < deadline {
                 std::thread::yield_now();
             }
             assert_eq!(user(), None, "{address}, {to}");

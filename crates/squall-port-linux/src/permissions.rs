@@ -1,18 +1,18 @@
-//! What this process may do, as /proc tells it: for words about it, not for decisions, which the
+//! The permissions of this process as /proc shows them: for messages, not for decisions, which the
 //! kernel makes.
 
 use std::fs;
 
 use crate::sys;
 
-/// Of the calling process.
+/// Permissions of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
     pub uid: u32,
-    /// Effective capabilities, a bit each (capabilities(7)).
+    /// Effective capabilities, one bit each (capabilities(7)).
     pub capabilities: u64,
-    /// In a user namespace that is not the machine's: capabilities hold for what belongs to it (the
-    /// lab's interfaces), and never for the BPF system call.
+    /// In a user namespace other than the initial one: capabilities hold for what belongs to it
+    /// (the lab's interfaces), and never for the bpf(2) call.
     pub user_namespace: bool,
     /// Memory that may be locked, octets (RLIMIT_MEMLOCK); `None`: no limit.
     pub memlock: Option<u64>,
@@ -21,7 +21,7 @@ pub struct Permissions {
     pub unprivileged_bpf_disabled: Option<u8>,
 }
 
-/// linux/capability.h: number and name of each that a port may need.
+/// Capabilities that a port may need, by number and name (linux/capability.h).
 pub const CAPABILITIES: [(u8, &str); 6] = [
     (NET_ADMIN, "CAP_NET_ADMIN"),
     (NET_RAW, "CAP_NET_RAW"),
@@ -36,7 +36,7 @@ const SYS_ADMIN: u8 = 21;
 const BPF: u8 = 39;
 
 /// include/linux/proc_ns.h: PROC_USER_INIT_INO.
-const MACHINES_USER_NAMESPACE: &str = "user:[4026531837]";
+const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
 
 impl Permissions {
     pub fn of_this_process() -> Self {
@@ -51,13 +51,13 @@ impl Permissions {
             capabilities: capabilities
                 .and_then(|c| u64::from_str_radix(c.trim(), 16).ok())
                 .unwrap_or(0),
-            user_namespace: namespace.is_ok_and(|name| name != MACHINES_USER_NAMESPACE),
+            user_namespace: namespace.is_ok_and(|name| name != INITIAL_USER_NAMESPACE),
             memlock: memlock(&limits),
             unprivileged_bpf_disabled: bpf.ok().and_then(|text| text.trim().parse().ok()),
         }
     }
 
-    /// Names of those among [`CAPABILITIES`] that the process has.
+    /// Names of the [`CAPABILITIES`] that the process has.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         CAPABILITIES.into_iter().filter(|(number, _)| self.has(*number)).map(|(_, name)| name)
     }
@@ -66,10 +66,10 @@ impl Permissions {
         self.capabilities >> capability & 1 == 1
     }
 
-    /// Whether packet sockets open, as far as capabilities tell.
+    /// Whether packet sockets can be opened, judging by the capabilities.
     ///
     /// # Errors
-    /// What is missing, and what to do.
+    /// The missing capability, and what to try.
     pub fn packet_sockets(&self) -> Result<(), String> {
         if self.has(NET_RAW) {
             return Ok(());
@@ -79,10 +79,10 @@ impl Permissions {
             .into())
     }
 
-    /// Whether XDP programs can be loaded, and attached to interfaces.
+    /// Whether XDP programs can be loaded and attached to interfaces.
     ///
     /// # Errors
-    /// What is missing, and what to do.
+    /// The missing capabilities, and what to try.
     pub fn xdp_programs(&self) -> Result<(), String> {
         if self.user_namespace {
             return Err("needs BPF, which the kernel does not allow in user namespaces; try the \
@@ -106,8 +106,8 @@ impl Permissions {
     }
 }
 
-/// `Max locked memory         8388608              8388608              bytes`: the first is the
-/// one that holds.
+/// Parses `Max locked memory         8388608              8388608              bytes`: soft limit,
+/// the one in force, then hard limit.
 fn memlock(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
     line.split_whitespace().next()?.parse().ok()

@@ -1,65 +1,65 @@
-//! Tells a frame that a driver will never take from one that finds no room now: both are refused in
-//! the same words (ENOBUFS, EBUSY). A frame longer than a veth's peer takes is of the first kind:
-//! the interface counts each try as a drop, which it does not while a device's queue is stopped
-//! (pause frames, for example).
+//! Separates frames that a driver will never take from those that find no room now: both fail with
+//! the same error (ENOBUFS, EBUSY). A frame longer than a veth's peer accepts is of the first kind:
+//! the interface counts each attempt as a drop. It counts none while a device's queue is stopped
+//! (by pause frames, for example).
 
 use squall_port::monotonic;
 use squall_units::Nanos;
 
-/// A frame that is dropped for so long, ...
-const PATIENCE: Nanos = Nanos(10_000_000);
-/// ... and so often, is not one that only waits for room: a machine may stand still for the time
-/// alone.
-const TRIES: u32 = 16;
+/// A frame is given up only after this time of drops ...
+const MIN_TIME: Nanos = Nanos(10_000_000);
+/// ... and after this number of attempts between two readings of the drop counter: the time alone
+/// may pass while the machine is stopped.
+const MIN_TRIES: u32 = 16;
 
-/// Of one queue.
+/// The refusals of one queue.
 #[derive(Debug, Default)]
-pub(crate) struct Refused {
-    /// The next frame was refused so often, since then.
+pub(crate) struct RefusalTracker {
+    /// Attempts to send the next frame since `since`.
     tries: u32,
     since: Nanos,
-    /// What the interface had dropped when these tries began, once patience was at an end.
+    /// The interface's drop counter when `MIN_TIME` had passed.
     dropped: Option<u64>,
-    /// Frames of so many octets were given up, and none as long has left since: others as long need
-    /// no patience.
-    hopeless: Option<u32>,
+    /// A frame of this length was given up and none of that length has left since: frames as long
+    /// are given up at once.
+    given_up: Option<u32>,
 }
 
-impl Refused {
-    /// Frames have left, the longest of so many octets.
+impl RefusalTracker {
+    /// To be called when frames have left; `longest` gives the length of the longest.
     #[inline]
     pub fn left(&mut self, longest: impl FnOnce() -> u32) {
         (self.tries, self.dropped) = (0, None);
-        if let Some(hopeless) = self.hopeless
-            && longest() >= hopeless
+        if let Some(given_up) = self.given_up
+            && longest() >= given_up
         {
-            self.hopeless = None;
+            self.given_up = None;
         }
     }
 
-    /// The next frame, of `len` octets, was refused once more: whether to give it up. `dropped`
-    /// asks the interface how many frames it has dropped.
+    /// To be called when the next frame, of `len` octets, was refused again. Returns whether to
+    /// give it up. `dropped` reads the interface's drop counter.
     pub fn again(&mut self, len: u32, dropped: impl FnOnce() -> Option<u64>) -> bool {
         let now = monotonic();
         if self.tries == 0 {
             self.since = now;
         }
         self.tries += 1;
-        if self.hopeless.is_none_or(|hopeless| len < hopeless) {
+        if self.given_up.is_none_or(|given_up| len < given_up) {
             let enough =
-                self.tries.is_multiple_of(TRIES) && now.saturating_sub(self.since) >= PATIENCE;
+                self.tries.is_multiple_of(MIN_TRIES) && now.saturating_sub(self.since) >= MIN_TIME;
             let Some(counted) = enough.then(dropped).flatten() else { return false };
             let before = self.dropped.replace(counted);
-            if before.is_none_or(|before| counted.wrapping_sub(before) < u64::from(TRIES)) {
+            if before.is_none_or(|before| counted.wrapping_sub(before) < u64::from(MIN_TRIES)) {
                 return false;
             }
         }
         (self.tries, self.dropped) = (0, None);
-        self.hopeless = Some(self.hopeless.map_or(len, |hopeless| hopeless.min(len)));
+        self.given_up = Some(self.given_up.map_or(len, |given_up| given_up.min(len)));
         true
     }
 
-    /// What was refused until now was for another reason.
+    /// Discards the attempts so far: they had another cause.
     pub fn forget(&mut self) {
         *self = Self::default();
     }
@@ -70,9 +70,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_frame_is_tried_for_long_and_those_alike_are_given_up_at_once() {
-        let (mut refused, mut drops) = (Refused::default(), 0);
-        let mut again = |refused: &mut Refused, len| {
+    fn one_frame_is_retried_and_frames_as_long_are_given_up_at_once() {
+        let (mut refused, mut drops) = (RefusalTracker::default(), 0);
+        let mut again = |refused: &mut RefusalTracker, len| {
             drops += 1;
             refused.again(len, || Some(drops))
         };
@@ -81,7 +81,7 @@ mod tests {
         while !again(&mut refused, 1500) {
             tries += 1;
         }
-        assert!(tries >= 2 * TRIES && monotonic().saturating_sub(begin) >= PATIENCE);
+        assert!(tries >= 2 * MIN_TRIES && monotonic().saturating_sub(begin) >= MIN_TIME);
         assert!(again(&mut refused, 1600) && again(&mut refused, 1500), "as long, or longer");
         assert!(!again(&mut refused, 1499));
         refused.left(|| 1400);
@@ -91,10 +91,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_interface_does_not_count_as_dropped_is_tried_on() {
-        let mut refused = Refused::default();
+    fn frames_that_the_interface_does_not_count_as_dropped_are_retried() {
+        let mut refused = RefusalTracker::default();
         let begin = monotonic();
-        while monotonic().saturating_sub(begin) < Nanos(3 * PATIENCE.0) {
+        while monotonic().saturating_sub(begin) < Nanos(3 * MIN_TIME.0) {
             assert!(!refused.again(1500, || Some(7)));
         }
     }

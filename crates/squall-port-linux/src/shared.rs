@@ -1,8 +1,8 @@
-//! Files and folders in places that others write to as well: /tmp, /run/lock, /dev/shm.
+//! Files and folders in places that other users can write to: /tmp, /run/lock, /dev/shm.
 //!
-//! There anybody can have made what a name leads to: a FIFO that waits for its other end when it is
-//! opened, a link to a file of ours, a folder whose owner changes what is in it. So nothing is
-//! opened there by name but here.
+//! There, a name may have been planted by anyone: a FIFO that blocks a process when it opens it, a link to a
+//! file of this user, a folder whose owner changes its contents. So nothing is opened there by name
+//! except here.
 
 use std::{
     fs::{self, DirBuilder, File, Metadata, OpenOptions},
@@ -13,17 +13,23 @@ use std::{
 
 use crate::sys;
 
-/// A file of this user's, made if there is none; others can read it.
+/// Opens or makes a file of this user's; others can read it.
 ///
 /// # Errors
-/// There is something else of that name.
+/// Something else has that name.
 pub fn own_file(path: &Path) -> io::Result<File> {
     let open = |new| {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(new).mode(0o644).custom_flags(SAFELY).open(path)
+        options
+            .read(true)
+            .write(true)
+            .create_new(new)
+            .mode(0o644)
+            .custom_flags(OPEN_FLAGS)
+            .open(path)
     };
-    // Not both at a time: to open for making what is there already is refused in /tmp, by
-    // fs.protected_regular.
+    // Not O_CREAT on a file that exists: fs.protected_regular can refuse that in sticky folders such
+    // as /tmp.
     let file = match open(true) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open(false)?,
         other => other?,
@@ -31,27 +37,27 @@ pub fn own_file(path: &Path) -> io::Result<File> {
     is_file_of(&file.metadata()?, sys::euid()).map(|()| file)
 }
 
-/// A file of that user's, to be read.
+/// Opens a file of `user` for reading.
 ///
 /// # Errors
-/// There is none, or something else.
+/// There is no such file, or something else has that name.
 pub fn file_of(path: &Path, user: u32) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(SAFELY).open(path)?;
+    let file = OpenOptions::new().read(true).custom_flags(OPEN_FLAGS).open(path)?;
     is_file_of(&file.metadata()?, user).map(|()| file)
 }
 
-/// As [`file_of`] this user.
+/// As [`file_of`], for this user.
 ///
 /// # Errors
-/// There is none, or something else.
+/// There is no such file, or something else has that name.
 pub fn own_file_if_any(path: &Path) -> io::Result<File> {
     file_of(path, sys::euid())
 }
 
-/// A new folder that only this user enters, `FOLDER/PREFIX-PID-NUMBER`.
+/// Makes a folder that only this user can enter, `FOLDER/PREFIX-PID-NUMBER`.
 ///
 /// # Errors
-/// None can be made there.
+/// No folder can be made there.
 pub fn own_folder(folder: &Path, prefix: &str) -> io::Result<PathBuf> {
     let process = std::process::id();
     let mut number = 0;
@@ -59,8 +65,8 @@ pub fn own_folder(folder: &Path, prefix: &str) -> io::Result<PathBuf> {
         let path = folder.join(format!("{prefix}-{process}-{number}"));
         match DirBuilder::new().mode(0o700).create(&path) {
             Ok(()) => return Ok(path),
-            // Of a process of that number before, in another namespace of them, or of somebody who
-            // guessed it.
+            // Left by an earlier process of the same pid, made in another pid namespace, or planted
+            // by a user who guessed the name.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 100_000 => {
                 number += 1
             }
@@ -75,11 +81,11 @@ pub fn is_own_folder(path: &Path) -> bool {
         .is_ok_and(|m| m.is_dir() && m.uid() == sys::euid() && m.mode() & 0o022 == 0)
 }
 
-/// A FIFO is not waited for, a link not followed.
-const SAFELY: i32 = libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_NOCTTY;
+/// Does not wait for a FIFO's other end, nor follow a link.
+const OPEN_FLAGS: i32 = libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_NOCTTY;
 
 fn is_file_of(found: &Metadata, user: u32) -> io::Result<()> {
-    // A second name may be that of a file whose owner knows nothing of it.
+    // A hard link may lead to a file whose owner does not know of this name.
     if found.is_file() && found.uid() == user && found.nlink() == 1 {
         return Ok(());
     }
@@ -94,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_may_have_put_there_is_neither_waited_for_nor_followed() {
+    fn fifos_and_links_of_other_users_are_neither_waited_for_nor_followed() {
         let folder = own_folder(&std::env::temp_dir(), "squall-shared").unwrap();
         assert!(is_own_folder(&folder));
         let at = |name: &str| folder.join(name);

@@ -1,5 +1,5 @@
-//! An XDP program that counts what arrives and lets nothing through: the honest receiver of
-//! benchmarks and tests, as near to the wire as a program gets.
+//! An XDP program that counts and drops all arriving frames: the reference receiver of benchmarks
+//! and tests, as close to the wire as a program gets.
 
 use std::{io, sync::atomic::Ordering};
 
@@ -15,7 +15,7 @@ use crate::{
     netlink::Netlink,
 };
 
-/// Nanoseconds of a bin of gaps, and how many there are; longer gaps are in the last.
+/// Width of a bin of gaps, nanoseconds, and the number of bins; longer gaps are in the last.
 pub const BIN_NS: u64 = 1 << BIN_BITS;
 pub const BINS: usize = 16_384;
 const BIN_BITS: i32 = 4;
@@ -27,16 +27,16 @@ const LAST: usize = 2;
 const FIRST: usize = 3;
 const GAPS: usize = 4;
 
-/// What has come so far. Octets without FCS.
+/// Arrivals so far. Octets exclude the FCS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     pub frames: u64,
     pub octets: u64,
-    /// Nanoseconds from the first arrival to the last; 0 where instants are not taken.
+    /// Nanoseconds from the first arrival to the last; 0 where arrival times are not recorded.
     pub lasted_ns: u64,
 }
 
-/// Attached until dropped. Gaps are exact on an interface with one receiving queue.
+/// Attached until dropped. Gaps are exact on an interface with one receive queue.
 #[derive(Debug)]
 pub struct Sink {
     _program: (Program, Attached),
@@ -44,17 +44,18 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Attaches to `interface`, in the driver where it can. With `gaps`, the instants of arrival
-    /// are taken too, which costs some 30 ns a frame.
+    /// Attaches to `interface`, in the driver if it supports that. With `gaps`, arrival times are
+    /// recorded too, which costs some 30 ns a frame.
     ///
     /// # Errors
-    /// No such interface, a program that is there already, no permission.
+    /// There is no such interface, another program is attached, or permission is missing.
     pub fn attach(interface: &str, gaps: bool) -> io::Result<Self> {
         let links = Netlink::open()?.links()?;
         let link = links.into_iter().find(|l| l.name == interface).ok_or_else(|| {
             io::Error::new(io::ErrorKind::NotFound, format!("there is no interface {interface}"))
         })?;
-        // Else a veth of jumbo frames takes it behind the driver only.
+        // Without multi-buffer support a veth with jumbo frames takes the program only in generic
+        // mode.
         let program = Program::load(&object(gaps), Kind::Xdp { frags: true })?;
         let attached = program
             .attach_xdp(link.index, XdpMode::Native)
@@ -63,7 +64,7 @@ impl Sink {
         Ok(Self { _program: (program, attached), memory })
     }
 
-    /// Of one moment, unless frames come faster than that can be read.
+    /// A consistent snapshot, unless frames arrive faster than it can be read.
     pub fn seen(&self) -> Seen {
         let word = |i: usize| self.memory.word(i).load(Ordering::Acquire);
         let read = || Seen {
@@ -82,7 +83,7 @@ impl Sink {
         seen
     }
 
-    /// Gaps between arrivals: bin i counts those of `i * BIN_NS ..` nanoseconds.
+    /// Gaps between arrivals: bin i counts gaps from `i * BIN_NS` nanoseconds on.
     pub fn gaps(&self) -> Vec<u64> {
         (0..BINS).map(|i| self.memory.word(GAPS + i).load(Ordering::Relaxed)).collect()
     }

@@ -1,4 +1,4 @@
-//! The system calls that the rest of this crate makes, as safe functions.
+//! Safe wrappers of the system calls that the rest of this crate makes.
 
 use std::{
     io, mem,
@@ -11,14 +11,14 @@ use libc::{c_int, c_void};
 use squall_bpf::classic::Instruction;
 use squall_units::Nanos;
 
-/// -1 becomes the error of the last system call.
+/// Turns -1 into the error of the last system call.
 pub fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Gives memory that was freed back to the system, where the allocator would keep it: glibc's,
-/// whose heaps shrink from their end only. Takes milliseconds a gigabyte, in which no other thread
-/// of a heap may allocate.
+/// Returns freed memory to the system where the allocator would keep it: glibc's heaps shrink from
+/// their end only. Takes milliseconds per gigabyte, in which no other thread of a heap can
+/// allocate.
 pub fn give_back_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it may be called at any time from any thread (malloc_trim(3)).
@@ -27,22 +27,22 @@ pub fn give_back_memory() {
     }
 }
 
-/// For a process that lives long, before it has threads: [`give_back_memory`] finds whole pages to
-/// give back. By default the allocator spreads threads over eight arenas for each CPU, and what is
-/// still used lies scattered over all of them (after a configuration of 20,000 flows 150 MB of 1 GB
-/// stayed; with two arenas, 10).
+/// For a long-lived process, to be called before it has threads, so that [`give_back_memory`] finds
+/// whole pages to return. By default glibc spreads threads over eight arenas per CPU, and memory
+/// still in use lies scattered over all of them (after a configuration of 20,000 flows 150 MB of
+/// 1 GB stayed; with two arenas, 10).
 pub fn keep_memory_together() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it takes numbers alone (mallopt(3)).
+    // SAFETY: takes numbers only (mallopt(3)).
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 2);
     }
 }
 
-/// Types whose every bit pattern is a value, for the kernel to read or fill.
+/// Types for which every bit pattern is a value, for the kernel to read or fill.
 ///
 /// # Safety
-/// That must be so, and there must be no pointers inside.
+/// The type must be so, and contain no pointers.
 pub unsafe trait Plain: Copy {}
 // SAFETY: integers.
 unsafe impl Plain for c_int {}
@@ -76,7 +76,7 @@ impl Socket {
     pub fn new(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<Self> {
         // SAFETY: takes no pointers.
         let fd = check(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol) })?;
-        // SAFETY: just made, and nobody else has it.
+        // SAFETY: a new descriptor, which nothing else owns.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -90,7 +90,7 @@ impl Socket {
 
     pub fn set<T: Plain>(&self, level: c_int, name: c_int, value: T) -> io::Result<()> {
         let value: *const T = &value;
-        // SAFETY: `value` is that many readable octets.
+        // SAFETY: `value` is readable in the length given.
         check(unsafe {
             libc::setsockopt(self.fd(), level, name, value.cast(), mem::size_of::<T>() as u32)
         })
@@ -105,19 +105,19 @@ impl Socket {
         Ok(value)
     }
 
-    /// A socket filter that lets nothing through.
-    pub fn attach_deaf_filter(&self) -> io::Result<()> {
+    /// Attaches a socket filter that drops everything.
+    pub fn attach_drop_all_filter(&self) -> io::Result<()> {
         const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
         self.attach_filter(&[Instruction { code: RETURN, jt: 0, jf: 0, k: 0 }])
     }
 
-    /// In the place of the one that is there.
+    /// Replaces the current filter.
     pub fn attach_filter(&self, program: &[Instruction]) -> io::Result<()> {
         attach_filter(self.fd(), program)
     }
 
-    /// Which socket of its fanout group gets a frame: what the program returns, by the group's
-    /// number.
+    /// Attaches the program that chooses a socket of the fanout group for each frame, by its number
+    /// in the group.
     pub fn attach_fanout(&self, program: &[Instruction]) -> io::Result<()> {
         set_program(self.fd(), (libc::SOL_PACKET, PACKET_FANOUT_DATA), program)
     }
@@ -135,7 +135,7 @@ impl Socket {
         check(unsafe { libc::bind(self.fd(), address.cast(), len) }).map(drop)
     }
 
-    /// Binds an AF_XDP socket to a device's queue. `shared`: another socket, whose memory and rings
+    /// Binds an AF_XDP socket to a device's queue. `shared`: another socket whose memory and rings
     /// it uses too.
     pub fn bind_xdp(
         &self,
@@ -157,19 +157,19 @@ impl Socket {
         check(unsafe { libc::bind(self.fd(), address.cast(), len) }).map(drop)
     }
 
-    /// Has the kernel look at the socket's transmit ring; never waits.
+    /// Makes the kernel process the socket's transmit ring; never waits.
     #[inline]
     pub fn kick_tx(&self) -> io::Result<()> {
         let nothing = std::ptr::null();
-        // SAFETY: there is nothing to be read.
+        // SAFETY: the buffer is empty.
         let sent =
             unsafe { libc::sendto(self.fd(), nothing, 0, libc::MSG_DONTWAIT, nothing.cast(), 0) };
         check(sent as c_int).map(drop)
     }
 
-    /// Has the kernel look at the socket's fill ring, or poll the device; never waits.
+    /// Makes the kernel process the socket's fill ring, or poll the device; never waits.
     pub fn kick_rx(&self) -> io::Result<()> {
-        // SAFETY: there is no room to be written to.
+        // SAFETY: the buffer is empty.
         let got = unsafe { libc::recv(self.fd(), std::ptr::null_mut(), 0, libc::MSG_DONTWAIT) };
         check(got as c_int).map(drop)
     }
@@ -184,7 +184,7 @@ impl Socket {
         self.recv_with(buffer, 0)
     }
 
-    /// What has come; `WouldBlock` if nothing has.
+    /// Reads without waiting; `WouldBlock` if there is nothing.
     pub fn recv_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.recv_with(buffer, libc::MSG_DONTWAIT)
     }
@@ -195,7 +195,7 @@ impl Socket {
         if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
     }
 
-    /// Octets of sent frames, with the kernel's overhead, that are still on their way to the wire.
+    /// Octets of sent frames, with the kernel's overhead, that have not left yet.
     pub fn unsent_octets(&self) -> io::Result<c_int> {
         let mut octets: c_int = 0;
         // SAFETY: TIOCOUTQ (SIOCOUTQ of a socket) writes one integer.
@@ -203,38 +203,40 @@ impl Socket {
         Ok(octets)
     }
 
-    /// An ethtool request: `buffer` starts with the command, and takes the answer, which must fit.
+    /// Sends an ethtool request: `buffer` starts with the command, and receives the answer, which
+    /// must fit.
     pub fn ethtool(&self, name: &str, buffer: &mut [u32]) -> io::Result<()> {
         let mut ifreq = EthtoolReq {
             name: interface_name(name)?,
             data: buffer.as_mut_ptr().cast(),
             _rest: [0; 16],
         };
-        // SAFETY: `data` is writable, and as large as the command's struct: the callers' promise.
+        // SAFETY: the callers guarantee that `data` is writable and as large as the command's
+        // struct.
         check(unsafe { libc::ioctl(self.fd(), libc::SIOCETHTOOL as _, &mut ifreq) }).map(drop)
     }
 }
 
-/// Waits at most `timeout` until one of `descriptors` can be read, or its other end is closed:
-/// which of them, all false when the time is up or a signal came.
+/// Waits at most `timeout` until one of `descriptors` is readable or its other end closed. Returns
+/// the state of each, all false after a timeout or a signal.
 pub fn wait_readable(descriptors: &[BorrowedFd<'_>], timeout: Duration) -> Vec<bool> {
     let wait =
         |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut waits: Vec<_> = descriptors.iter().map(wait).collect();
     let ms = timeout.as_millis().min(c_int::MAX as u128) as c_int;
-    // SAFETY: an array of as many entries, which are written.
+    // SAFETY: an array with the number of entries given, which are written.
     unsafe { libc::poll(waits.as_mut_ptr(), waits.len() as libc::nfds_t, ms) };
     waits.iter().map(|wait| wait.revents != 0).collect()
 }
 
-/// As `SO_ATTACH_FILTER`; what the kernel does not like is [`io::ErrorKind::InvalidInput`].
+/// SO_ATTACH_FILTER; a program that the kernel rejects is [`io::ErrorKind::InvalidInput`].
 pub fn attach_filter(fd: c_int, program: &[Instruction]) -> io::Result<()> {
     set_program(fd, (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER), program)
 }
 
-/// Whether a socket has room for `program`: the kernel translates it to eBPF, and counts that
-/// against net.core.optmem_max, which was 20 KiB before Linux 6.7 and is then less than the most
-/// instructions that it takes.
+/// Whether a socket has room for `program`: the kernel translates it to eBPF and charges that to
+/// net.core.optmem_max, which was 20 KiB before Linux 6.7: too little for the longest programs that
+/// the kernel accepts.
 pub fn has_room_for(program: &[Instruction]) -> io::Result<bool> {
     let socket = std::os::unix::net::UnixDatagram::unbound()?;
     match attach_filter(socket.as_raw_fd(), program) {
@@ -244,10 +246,10 @@ pub fn has_room_for(program: &[Instruction]) -> io::Result<bool> {
     }
 }
 
-/// `linux/if_packet.h`.
+/// linux/if_packet.h; the libc crate lacks it.
 const PACKET_FANOUT_DATA: c_int = 22;
 
-/// An option, by level and name, that is a program.
+/// Sets an option, given by level and name, whose value is a program.
 fn set_program(
     fd: c_int,
     (level, name): (c_int, c_int),
@@ -289,8 +291,7 @@ pub struct Map {
 
 // SAFETY: the mapping belongs to the process, not to a thread.
 unsafe impl Send for Map {}
-// SAFETY: gives out addresses only: whoever reads or writes through one has to say why that is
-// sound.
+// SAFETY: only hands out addresses: each access through one has a promise of its own.
 unsafe impl Sync for Map {}
 
 impl Map {
@@ -298,13 +299,12 @@ impl Map {
         Self::at_offset(socket, len, 0)
     }
 
-    /// `offset` says which of the socket's rings.
+    /// `offset` selects one of the socket's rings.
     pub fn at_offset(socket: &Socket, len: usize, offset: u64) -> io::Result<Self> {
         Self::make(len, libc::MAP_SHARED | libc::MAP_POPULATE, socket.fd(), offset as libc::off_t)
     }
 
-    /// Zeros that belong to no file; `huge`: on pages of 2 MiB, where the machine has set such
-    /// aside.
+    /// Zeroed memory without a file; `huge`: on pages of 2 MiB, if the machine has reserved some.
     pub fn anonymous(len: usize, huge: bool) -> io::Result<Self> {
         let huge =
             if huge { libc::MAP_HUGETLB | libc::MAP_HUGE_2MB | libc::MAP_POPULATE } else { 0 };
@@ -334,13 +334,13 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: our mapping, and nothing borrowed from it outlives us.
+        // SAFETY: this value's mapping, and nothing borrowed from it outlives it.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
-/// `len` octets from `at` on will be read soon; what is outside of `octets` is left out. Does
-/// nothing where the machine has no such hint that we know.
+/// Prefetches `len` octets from `at` on; octets outside of the slice are left out. Does nothing on
+/// machines without a known instruction for it.
 #[inline]
 pub fn prefetch(octets: &[u8], at: usize, len: usize) {
     const LINE: usize = 64;
@@ -349,7 +349,7 @@ pub fn prefetch(octets: &[u8], at: usize, len: usize) {
     for line in (at - at % LINE..end).step_by(LINE) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let address = octets[line..].as_ptr().cast();
-        // SAFETY: every x86-64 CPU has it, and it reads nothing that the program could tell.
+        // SAFETY: every x86-64 CPU has it, and it has no effect that the program could observe.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -365,8 +365,7 @@ pub fn clock(clock: libc::clockid_t) -> i64 {
 }
 
 pub fn unshare(flags: c_int) -> io::Result<()> {
-    // SAFETY: takes no pointers; changes the calling thread's namespaces, which is what is asked
-    // for.
+    // SAFETY: takes no pointers; changes the calling thread's namespaces, as the caller wants.
     check(unsafe { libc::unshare(flags) }).map(drop)
 }
 
@@ -375,7 +374,7 @@ pub fn setns(fd: &impl AsRawFd, kind: c_int) -> io::Result<()> {
     check(unsafe { libc::setns(fd.as_raw_fd(), kind) }).map(drop)
 }
 
-/// The files of /proc/self belong to the process's user again.
+/// Makes the files of /proc/self belong to the process's user again.
 pub fn set_dumpable() {
     // SAFETY: takes no pointers.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1) };
@@ -397,30 +396,30 @@ pub fn egid() -> u32 {
 }
 
 pub fn kill(pid: u32, signal: c_int) {
-    // SAFETY: takes no pointers. That the process is gone is no error to anybody.
+    // SAFETY: takes no pointers. An error means that the process is gone, which is fine.
     unsafe { libc::kill(pid as libc::pid_t, signal) };
 }
 
-/// 0 in the child, which has one thread, as its parent must have.
+/// Returns 0 in the child, which has one thread, as its parent must have.
 pub fn fork() -> io::Result<u32> {
-    // SAFETY: with a single thread no lock is held by one that the child has not.
+    // SAFETY: the parent has a single thread, so no lock is held by a thread that the child lacks.
     check(unsafe { libc::fork() }).map(|pid| pid as u32)
 }
 
-/// Whatever ends the parent ends this process.
-pub fn die_with_parent() -> io::Result<()> {
+/// The kernel kills this process when its parent ends.
+pub fn set_parent_death_signal() -> io::Result<()> {
     // SAFETY: takes no pointers.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }).map(drop)
 }
 
-/// As `ps` shows it.
+/// Sets the name that `ps` shows.
 pub fn name_process(name: &str) {
     let name = std::ffi::CString::new(name).unwrap_or_default();
     // SAFETY: `name` ends with a zero and lives over the call.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
-/// A session, a name and signals of its own; no terminal, and no descriptor of the parent's output.
+/// Detaches: own session, name and default signals, no terminal, and none of the parent's output.
 pub fn become_daemon(name: &str) {
     // SAFETY: takes no pointers.
     unsafe { libc::setsid() };
@@ -433,7 +432,7 @@ pub fn become_daemon(name: &str) {
     let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
     if null >= 0 {
         for stdio in 0..=2 {
-            // SAFETY: both are descriptors; what was there is replaced.
+            // SAFETY: both are descriptors; the old one is replaced.
             unsafe { libc::dup2(null, stdio) };
         }
     }
@@ -442,12 +441,12 @@ pub fn become_daemon(name: &str) {
 
 pub fn wait_forever() {
     loop {
-        // SAFETY: takes nothing, returns after a handled signal.
+        // SAFETY: takes no pointers; returns after a handled signal.
         unsafe { libc::pause() };
     }
 }
 
-/// Without the parent's exit handlers.
+/// Skips the parent's exit handlers.
 pub fn exit_now() -> ! {
     // SAFETY: ends the process.
     unsafe { libc::_exit(1) }
@@ -458,7 +457,7 @@ pub fn reap(pid: u32) {
     unsafe { libc::waitpid(pid as libc::pid_t, std::ptr::null_mut(), 0) };
 }
 
-/// Mounts made from now on in this mount namespace stay in it.
+/// Keeps mounts that are made from now on in this mount namespace.
 pub fn make_mounts_private() -> io::Result<()> {
     let (none, flags) = (std::ptr::null(), libc::MS_REC | libc::MS_SLAVE);
     // SAFETY: the strings end with zeros; a change of propagation reads no others.
@@ -473,54 +472,55 @@ pub fn mount_sysfs() -> io::Result<()> {
     check(unsafe { libc::mount(sysfs, sys, sysfs, flags, std::ptr::null()) }).map(drop)
 }
 
-/// Of the calling thread, as signals want it.
+/// Id of the calling thread, for signals.
 pub fn thread_id() -> c_int {
-    // By its number: the function came with glibc 2.30, and packages are linked for 2.28.
+    // By its number: glibc has gettid() since 2.30 only, and packages are linked for 2.28.
     // SAFETY: takes and changes nothing.
     unsafe { libc::syscall(libc::SYS_gettid) as libc::pid_t }
 }
 
-/// Lets the calling thread run on the CPUs that the process may use and the thread may not, if
-/// there are any: away from who started it, and is bound to its own.
-pub fn go_elsewhere() {
+/// Moves the calling thread to the CPUs that the process may use and the thread may not, if there
+/// are any: away from the worker that started it and is bound to its CPU.
+pub fn move_to_other_cpus() {
     let read = |of: c_int| {
         // SAFETY: all zero is an empty set.
         let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-        // SAFETY: `set` is writable, and of the size said.
+        // SAFETY: `set` is writable in the length given.
         let done =
             unsafe { libc::sched_getaffinity(of, mem::size_of::<libc::cpu_set_t>(), &mut set) };
         (done == 0).then_some(set)
     };
     // SAFETY: takes and changes nothing.
     let process = unsafe { libc::getpid() };
-    let (Some(ours), Some(all)) = (read(0), read(process)) else { return };
+    let (Some(own), Some(all)) = (read(0), read(process)) else { return };
     // SAFETY: all zero is an empty set.
     let mut others: libc::cpu_set_t = unsafe { mem::zeroed() };
     let mut any = false;
     for cpu in 0..libc::CPU_SETSIZE as usize {
         // SAFETY: below CPU_SETSIZE.
-        let (is_ours, is_there) =
-            unsafe { (libc::CPU_ISSET(cpu, &ours), libc::CPU_ISSET(cpu, &all)) };
-        if is_there && !is_ours {
+        let (is_own, is_there) =
+            unsafe { (libc::CPU_ISSET(cpu, &own), libc::CPU_ISSET(cpu, &all)) };
+        if is_there && !is_own {
             // SAFETY: below CPU_SETSIZE.
             unsafe { libc::CPU_SET(cpu, &mut others) };
             any = true;
         }
     }
     if any {
-        // SAFETY: `others` is of the size said. If it fails, the thread stays where it is.
+        // SAFETY: `others` is readable in the length given. On failure the thread stays where it
+        // is.
         unsafe { libc::sched_setaffinity(0, mem::size_of::<libc::cpu_set_t>(), &others) };
     }
 }
 
 /// Sends `signal` to a thread of this process; nothing happens if it is gone.
 pub fn signal_thread(thread: c_int, signal: c_int) {
-    // SAFETY: to our own process alone; the signal has a handler that does nothing.
+    // SAFETY: to this process only; the signal has a handler that does nothing.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
 }
 
-/// Signals the thread that made it, again and again, unless it is put off. The kernel does that
-/// alone, also while no thread of this process has its turn.
+/// A timer that signals the thread that made it periodically, unless it is reset in time. The
+/// kernel does that on its own, even while no thread of this process runs.
 pub struct Alarm {
     timer: libc::timer_t,
     every: Nanos,
@@ -541,29 +541,30 @@ impl Alarm {
         // SAFETY: both are valid, and `timer` is writable.
         check(unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) })?;
         let alarm = Self { timer, every };
-        alarm.put_off();
+        alarm.reset();
         Ok(alarm)
     }
 
-    /// It is as if it were new.
-    pub fn put_off(&self) {
+    /// Restarts the period.
+    pub fn reset(&self) {
         let (tv_sec, tv_nsec) =
             ((self.every.0 / 1_000_000_000) as _, (self.every.0 % 1_000_000_000) as _);
         let every = libc::timespec { tv_sec, tv_nsec };
         let when = libc::itimerspec { it_interval: every, it_value: every };
-        // SAFETY: the timer is ours until it is dropped; the old setting is not asked for.
+        // SAFETY: the timer exists until `self` is dropped; the old setting is not asked for.
         unsafe { libc::timer_settime(self.timer, 0, &when, std::ptr::null_mut()) };
     }
 }
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        // SAFETY: ours, and not used again.
+        // SAFETY: deleted once, and not used again.
         unsafe { libc::timer_delete(self.timer) };
     }
 }
 
-/// The calling thread gets `signal` whatever the process has blocked: threads inherit that.
+/// Delivers `signal` to the calling thread even if the process has blocked it: threads inherit the
+/// mask.
 pub fn unblock(signal: c_int) {
     // SAFETY: all zero is valid memory for a set; it is emptied next.
     let mut set: libc::sigset_t = unsafe { mem::zeroed() };
@@ -571,13 +572,13 @@ pub fn unblock(signal: c_int) {
     unsafe { libc::sigemptyset(&mut set) };
     // SAFETY: as above.
     unsafe { libc::sigaddset(&mut set, signal) };
-    // SAFETY: `set` is initialised; only this thread's mask changes.
+    // SAFETY: `set` is initialized; only this thread's mask changes.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
 }
 
-/// From now on `signal` ends system calls (EINTR) and does nothing else, unless somebody has a
+/// Makes `signal` interrupt system calls (EINTR) and do nothing else, unless the process has a
 /// handler for it already.
-pub fn ignore_audibly(signal: c_int, once: &std::sync::Once) {
+pub fn make_interrupting(signal: c_int, once: &std::sync::Once) {
     extern "C" fn nothing(_: c_int) {}
     once.call_once(|| {
         // SAFETY: all zero is a valid `sigaction`: the default, no flags, an empty mask.
@@ -587,7 +588,7 @@ pub fn ignore_audibly(signal: c_int, once: &std::sync::Once) {
         if old.sa_sigaction != libc::SIG_DFL && old.sa_sigaction != libc::SIG_IGN {
             return;
         }
-        // Without SA_RESTART.
+        // Without SA_RESTART, so that the call returns.
         let handler: extern "C" fn(c_int) = nothing;
         // SAFETY: as above.
         let mut new: libc::sigaction = unsafe { mem::zeroed() };
@@ -603,7 +604,7 @@ mod tests {
 
     use super::*;
 
-    /// As where a program has all signals blocked and waits for them in one thread.
+    /// As in a program that has all signals blocked and waits for them in one thread.
     #[test]
     fn a_signal_that_the_process_blocks_still_ends_a_system_call() {
         static ONCE: Once = Once::new();
@@ -611,11 +612,11 @@ mod tests {
         let mut all: libc::sigset_t = unsafe { mem::zeroed() };
         // SAFETY: `all` is writable.
         unsafe { libc::sigfillset(&mut all) };
-        // SAFETY: `all` is initialised; only the mask of this test's thread changes.
+        // SAFETY: `all` is initialized; only the mask of this test's thread changes.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut()) };
         let (tell, thread) = std::sync::mpsc::channel();
         let sleeper = std::thread::spawn(move || {
-            ignore_audibly(libc::SIGURG, &ONCE);
+            make_interrupting(libc::SIGURG, &ONCE);
             unblock(libc::SIGURG);
             tell.send(thread_id()).unwrap();
             // SAFETY: waits for no descriptor.

@@ -1,4 +1,4 @@
-//! To become another user for good, and keep of root's capabilities those that ports need.
+//! Changes this process to another user permanently, and keeps the capabilities that ports need.
 
 use std::{ffi::CString, fs, io};
 
@@ -6,7 +6,7 @@ use libc::{c_int, c_ulong};
 
 use crate::sys::check;
 
-/// Of `/etc/passwd`, or wherever the system keeps them.
+/// An entry of `/etc/passwd`, or of another source that nsswitch.conf(5) names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     pub name: String,
@@ -14,7 +14,7 @@ pub struct User {
     pub gid: u32,
 }
 
-/// linux/capability.h
+/// Numbers of linux/capability.h.
 pub const NET_BIND_SERVICE: u8 = 10;
 const NET_ADMIN: u8 = 12;
 const NET_RAW: u8 = 13;
@@ -22,8 +22,8 @@ const IPC_LOCK: u8 = 14;
 const PERFMON: u8 = 38;
 const BPF: u8 = 39;
 
-/// What a kind of port needs; as squall.service gives it to all. `None`: of root's, more than
-/// capabilities.
+/// Capabilities that a kind of port needs; packaging/squall.service grants the same to all. `None`:
+/// the kind needs root itself.
 pub fn capabilities_of(kind: &str) -> Option<&'static [u8]> {
     match kind {
         "af_packet" => Some(&[NET_RAW]),
@@ -35,6 +35,8 @@ pub fn capabilities_of(kind: &str) -> Option<&'static [u8]> {
 }
 
 impl User {
+    /// Looks the user up by name.
+    ///
     /// # Errors
     /// There is no such user; it is root.
     pub fn find(name: &str) -> io::Result<Self> {
@@ -45,7 +47,7 @@ impl User {
         // SAFETY: all zero is a valid `passwd`.
         let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
         let mut found = std::ptr::null_mut();
-        // SAFETY: the name ends with 0, the buffer is as long as said, and all of it outlives the
+        // SAFETY: the name ends with 0, the buffer has the length given, and all of it outlives the
         // call.
         let error = unsafe {
             libc::getpwnam_r(
@@ -68,27 +70,28 @@ impl User {
         Ok(Self { name: name.into(), uid: entry.pw_uid, gid: entry.pw_gid })
     }
 
-    /// Makes this process that user's, with those of its capabilities and no way to more. It must
-    /// have one thread, as others would keep theirs.
+    /// Changes this process to the user, with the capabilities in `keep` and no way to more. The
+    /// process must have one thread: the kernel changes ids and capabilities per thread.
     ///
     /// # Errors
-    /// The process is not root's, or has threads; nothing is promised of its rights then.
+    /// The process is not root's, or has several threads; its rights are then undefined.
     pub fn become_for_good(&self, keep: &[u8]) -> io::Result<()> {
         let threads = fs::read_dir("/proc/self/task").map_or(1, |tasks| tasks.count());
         if threads > 1 {
             return Err(io::Error::other(format!("this process has {threads} threads")));
         }
         let name = CString::new(self.name.as_str())?;
-        // Root's groups go, too: those of the user take their place.
+        // Replaces root's supplementary groups by the user's.
         // SAFETY: the name ends with 0.
         check(unsafe { libc::initgroups(name.as_ptr(), self.gid) })?;
         for capability in 0..=63u8 {
-            // The last that this kernel knows ends it.
+            // EINVAL: the kernel knows no capability from this number on.
             if !keep.contains(&capability)
                 && prctl(libc::PR_CAPBSET_DROP, capability.into()).is_err()
             {
                 break;
             }
+            // Without KEEPCAPS, setresuid() from root to another user clears all capabilities.
         }
         prctl(libc::PR_SET_KEEPCAPS, 1)?;
         // SAFETY: takes no pointers.
@@ -97,7 +100,7 @@ impl User {
         check(unsafe { libc::setresuid(self.uid, self.uid, self.uid) })?;
         set_capabilities(keep)?;
         prctl(libc::PR_SET_KEEPCAPS, 0)?;
-        // What it starts gets no more by files with capabilities or set-user-id.
+        // Programs that it starts gain nothing from file capabilities or set-user-id.
         prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
     }
 }
@@ -107,7 +110,7 @@ fn prctl(option: c_int, value: c_ulong) -> io::Result<()> {
     check(unsafe { libc::prctl(option, value, 0, 0, 0) }).map(drop)
 }
 
-/// Of the calling thread: these, effective and permitted, and none to be inherited.
+/// Sets the effective and permitted capabilities of the calling thread; none is inheritable.
 fn set_capabilities(keep: &[u8]) -> io::Result<()> {
     // struct __user_cap_header_struct and two of struct __user_cap_data_struct
     // (linux/capability.h), version 3.
@@ -116,7 +119,7 @@ fn set_capabilities(keep: &[u8]) -> io::Result<()> {
     let set = keep.iter().fold(0u64, |set, capability| set | 1 << capability);
     let [low, high] = [set as u32, (set >> 32) as u32];
     let data = [low, low, 0, high, high, 0];
-    // SAFETY: both are as long as the version says, and are only read.
+    // SAFETY: both have the length that the version implies, and are only read.
     let done = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,5 +1,5 @@
-//! Whether a receiver's interface is still there: nothing that arrives says that nothing can arrive
-//! any more.
+//! Detects that a receiver's interface is gone: a ring that stays empty looks the same on a quiet
+//! link and on a removed interface.
 
 use std::{
     io,
@@ -9,44 +9,45 @@ use std::{
 
 use squall_port::LinkState;
 
-use crate::link::Watched;
+use crate::link::WatchedLink;
 
-/// Every so many times that there is nothing, somebody looks: who does not sleep finds nothing a
-/// million times a second.
-const LOOKS: u32 = 16;
+/// Checks only at every 16th empty poll: a reader that does not sleep finds nothing a million times
+/// a second.
+const CHECK_EVERY: u32 = 16;
 
-/// Looks after the interface of one receiving queue.
+/// Watches the interface of one receive queue.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// `None`: the queue is of all interfaces.
-    link: Option<Arc<Watched>>,
-    /// After so long the kernel has given what came before.
-    patience: Duration,
-    /// Times that there was nothing, in a row or not.
+    /// `None`: the queue is for all interfaces.
+    link: Option<Arc<WatchedLink>>,
+    /// Time after which the kernel has delivered everything that came before the loss.
+    settle: Duration,
+    /// Number of empty polls, consecutive or not.
     empty: u32,
-    /// Since when the interface is lost.
+    /// When the interface was lost.
     lost: Option<Instant>,
 }
 
 impl Watch {
-    pub fn new(link: Option<Arc<Watched>>, patience: Duration) -> Self {
-        Self { link, patience, empty: 0, lost: None }
+    pub fn new(link: Option<Arc<WatchedLink>>, settle: Duration) -> Self {
+        Self { link, settle, empty: 0, lost: None }
     }
 
-    /// To be called when nothing has come; `changed` is asked now and then whether the socket says
-    /// that its interface may have been taken down, or away. It has to take that sign off: poll(2)
-    /// would return at once as long as it is there.
+    /// To be called when a poll found nothing. `changed` is called now and then: whether the socket
+    /// reports that its interface may have been taken down or removed. It has to clear that report,
+    /// since poll(2) returns at once while it is pending.
     ///
     /// # Errors
-    /// The interface is gone, or is down and must not be ([`squall_port::OnLinkDown`]), when what
-    /// had come before was given. While it is down and may come up again, nothing comes.
+    /// The interface is gone, or is down and must not be ([`squall_port::OnLinkDown`]), and frames
+    /// that came before were delivered. While it is down and may come up again, nothing arrives and
+    /// there is no error.
     pub fn nothing_came(&mut self, changed: impl FnOnce() -> io::Result<bool>) -> io::Result<()> {
         self.empty = self.empty.wrapping_add(1);
         let Some(link) = &self.link else { return Ok(()) };
         if let Some(since) = self.lost {
-            return if since.elapsed() < self.patience { Ok(()) } else { Err(link.link().error()) };
+            return if since.elapsed() < self.settle { Ok(()) } else { Err(link.link().error()) };
         }
-        if !self.empty.is_multiple_of(LOOKS) {
+        if !self.empty.is_multiple_of(CHECK_EVERY) {
             return Ok(());
         }
         let state = if changed()? { link.look() } else { link.state() };

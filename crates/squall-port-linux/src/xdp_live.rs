@@ -3,17 +3,17 @@
 //! space writes ([`queue`]).
 //!
 //! The program runs over live frames (`BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES`, Linux
-//! 5.18): a thread sits in one long system call, in which the kernel takes pages from a pool, lets
-//! the program fill them and gives them to the driver's `ndo_xdp_xmit`. It sends only; what comes
-//! in is for an af_xdp or af_packet port.
+//! 5.18): a thread sits in one long system call, in which the kernel takes pages from a pool, runs
+//! the program to fill them and gives them to the driver's `ndo_xdp_xmit`. The port only sends; to
+//! receive, use an af_xdp or af_packet port.
 //!
-//! A call costs some 25 ms beside the frames, so it is made as long as can be, and ended by a
-//! signal (SIGURG, which does nothing). Where the CPU time of the process has a quota, the call
-//! uses all of it up, and who would end it waits for his turn: when the call has not been attended
-//! to for [`UNATTENDED`], the kernel's own timer ends it. Everything in the kernel is held by
-//! descriptors: a process that is killed leaves nothing.
+//! A call costs some 25 ms in addition to the frames, so it is made as long as possible, and ended
+//! by a signal (SIGURG, which has no other effect). If the process has a CPU quota, the call uses
+//! it up, and the thread that should end it does not run: when nothing has attended to the call for
+//! [`UNATTENDED`], a timer of the kernel's ends it. Descriptors hold everything in the kernel: a
+//! process that is killed leaves nothing.
 //!
-//! Options: `batch=N` (frames handed over at once, instead of what suits the rate),
+//! Options: `batch=N` (frames handed over at once, instead of a number that suits the rate),
 //! `on_link_down=stop` (a link that goes down ends sending, instead of making it wait).
 
 mod program;
@@ -43,7 +43,7 @@ use crate::{
     af_packet::ethernet_link,
     bpf::{Attached, Kind, LiveRun, MappedArray, Program},
     interface::{InterfaceInfo, InterfaceState},
-    link::{PortLink, Watched},
+    link::{PortLink, WatchedLink},
     netlink::{Link, Netlink},
     permissions::Permissions,
     sys::{self, Alarm},
@@ -51,27 +51,29 @@ use crate::{
 
 const ETHERNET_HEADER: u32 = 14;
 const VLAN_TAG: u32 = 4;
-/// A page, less headroom, what the kernel keeps beside a live frame, and the tail.
-const MOST_OCTETS: u32 = 3328;
-/// Threads that may generate for one interface.
+/// Longest frame: a page, less the headroom, the kernel's data of a live frame, and the tail.
+const MAX_FRAME: u32 = 3328;
+/// Threads that may generate frames for one interface.
 const TX_QUEUES: u32 = 64;
-const MOST_BATCH: u32 = 256;
-/// Of a ring: as the kernel hands over to a driver, which then takes all or the first of what the
-/// program was run for.
-const MOST_RING_BATCH: u32 = 16;
+// The kernel's limit (TEST_XDP_MAX_BATCH).
+const MAX_BATCH: u32 = 256;
+/// Batch of a ring: the number of frames that the kernel hands to a driver at once
+/// (DEV_MAP_BULK_SIZE). The driver then takes all frames of a batch, or the first of them, which
+/// keeps the order when the rest is offered again (docs/adr/0027-frames-ahead.md).
+const MAX_RING_BATCH: u32 = 16;
 /// Runs of the program in a call: minutes.
 const REPEAT: u32 = 1 << 30;
-/// A call that nobody looks after for so long ends: longer than a busy machine lets threads wait as
-/// a rule, since frames that are due meanwhile are late.
+/// Longest time that a call goes unattended: longer than a busy machine usually keeps a thread from
+/// running, because frames that become due after the call ends are late.
 const UNATTENDED: Nanos = Nanos(500_000_000);
-/// So often that is put off.
-const PUT_OFF: Nanos = Nanos(100_000_000);
-/// Does nothing by default, and nothing here either, but ends a system call.
+/// Interval of resetting that timer: each reset is a system call.
+const ALARM_RESET_INTERVAL: Nanos = Nanos(100_000_000);
+/// Ignored by default, so it can only end system calls.
 const SIGNAL: libc::c_int = libc::SIGURG;
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     let mut a = address.clone();
-    let batch = a.take_in("batch", 0..=MOST_BATCH, 0)?;
+    let batch = a.take_in("batch", 0..=MAX_BATCH, 0)?;
     let on_link_down = OnLinkDown::take(&mut a)?;
     a.finish(&["batch", OnLinkDown::KEY])?;
     let netlink = Netlink::open()?;
@@ -81,7 +83,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     let facts = PortFacts {
         kind: "xdp_live",
         address: address.to_string(),
-        max_frame: (link.mtu + ETHERNET_HEADER + VLAN_TAG).min(MOST_OCTETS),
+        max_frame: (link.mtu + ETHERNET_HEADER + VLAN_TAG).min(MAX_FRAME),
         speed_bps: interface.speed_bps,
         mac: link.mac,
         tx_queues: TX_QUEUES,
@@ -96,10 +98,10 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     Ok(Box::new(LivePort { facts, batch, address: address.clone(), link, watched, netlink }))
 }
 
-/// Whether frames made in the kernel can leave there, as far as that is known without trying; why
-/// not.
-pub fn works(interface: &InterfaceInfo, rights: &Permissions) -> Result<(), String> {
-    rights.xdp_programs()?;
+/// Whether frames made in the kernel can leave by `interface`, as far as that is known without
+/// trying; the error is the reason.
+pub fn works(interface: &InterfaceInfo, permissions: &Permissions) -> Result<(), String> {
+    permissions.xdp_programs()?;
     if interface.state == InterfaceState::Down {
         return Err("the interface is down".into());
     }
@@ -117,7 +119,7 @@ fn no_target(name: &str) -> String {
     )
 }
 
-/// A missing permission is told now, not when the run starts.
+/// Reports a missing permission now, not when the run starts.
 fn permitted() -> io::Result<()> {
     use squall_bpf::{Asm, Reg::R0, xdp_action};
     let mut a = Asm::new("squall_may_i");
@@ -127,7 +129,7 @@ fn permitted() -> io::Result<()> {
 
 struct LivePort {
     facts: PortFacts,
-    /// 0: what suits the rate.
+    /// 0: a batch that suits the rate.
     batch: u32,
     address: Address,
     link: Link,
@@ -142,11 +144,11 @@ impl Port for LivePort {
 
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
         self.facts.check_tx(queue, max_frame)?;
-        let layout = Layout::new(max_frame.max(program::SHORTEST));
+        let layout = Layout::new(max_frame.max(program::MIN_FRAME));
         let (object, witnesses) = program::objects(&layout);
-        // As long as any is: growing a frame costs more than shrinking it.
+        // At the greatest length: growing a frame costs the program more than shrinking it.
         let frame = vec![0; layout.longest as usize];
-        let batch = if self.batch == 0 { MOST_RING_BATCH } else { self.batch.min(MOST_RING_BATCH) };
+        let batch = if self.batch == 0 { MAX_RING_BATCH } else { self.batch.min(MAX_RING_BATCH) };
         let call =
             self.load(&object, &witnesses, (program::MEMORY, program::EXIT), frame, batch)?;
         Ok(Box::new(LiveTx::new(call, layout)?))
@@ -173,9 +175,9 @@ impl Port for LivePort {
         call.program
             .map(g.tables.0)
             .update(&0u32.to_ne_bytes(), &g.tables.1)
-            .map_err(|e| self.told(e))?;
+            .map_err(|e| self.with_address(e))?;
         for (i, word) in g.words.iter().enumerate() {
-            call.station.memory.word(i).store(*word, Ordering::Relaxed);
+            call.shared.memory.word(i).store(*word, Ordering::Relaxed);
         }
         Ok(Box::new(call))
     }
@@ -190,12 +192,12 @@ impl Port for LivePort {
 }
 
 impl LivePort {
-    fn told(&self, error: io::Error) -> io::Error {
+    fn with_address(&self, error: io::Error) -> io::Error {
         io::Error::new(error.kind(), format!("{}: {error}", self.address))
     }
 
-    /// Loads a program and its witnesses; of its maps, `memory` is shared and `exit` leads to the
-    /// interface. `frame` is what live frames hold at first, `batch` how many may be handed over
+    /// Loads a program and its witnesses. Of its maps, `memory` is shared and `exit` leads to the
+    /// interface. `frame` is the initial content of live frames; `batch` frames may be handed over
     /// together.
     fn load(
         &mut self,
@@ -206,19 +208,19 @@ impl LivePort {
         batch: u32,
     ) -> io::Result<Call> {
         let program =
-            Program::load(object, Kind::Xdp { frags: false }).map_err(|e| self.told(e))?;
+            Program::load(object, Kind::Xdp { frags: false }).map_err(|e| self.with_address(e))?;
         let index = 0u32.to_ne_bytes();
         program.map(exit).update(&index, &self.link.index.to_ne_bytes()).map_err(|e| {
             match e.raw_os_error() {
                 Some(libc::ENODEV | libc::EINVAL) => {
-                    self.told(io::Error::other("the interface is gone"))
+                    self.with_address(io::Error::other("the interface is gone"))
                 }
-                _ => self.told(e),
+                _ => self.with_address(e),
             }
         })?;
-        let memory = program.map(memory).mapped().map_err(|e| self.told(e))?;
+        let memory = program.map(memory).mapped().map_err(|e| self.with_address(e))?;
         let attach = |(tracepoint, object): &(&'static str, Object)| {
-            let witness = program.load_beside(object, Kind::RawTracepoint).and_then(|p| {
+            let witness = program.load_with_maps_of(object, Kind::RawTracepoint).and_then(|p| {
                 let attached = p.attach_raw_tracepoint(tracepoint)?;
                 Ok((p, attached))
             });
@@ -232,7 +234,7 @@ impl LivePort {
             })
         };
         let witnesses = witnesses.iter().map(attach).collect::<io::Result<Vec<_>>>()?;
-        let station = Station {
+        let shared = SharedCall {
             interface: self.link.name.clone(),
             link: self.watched.watch()?,
             memory,
@@ -240,50 +242,50 @@ impl LivePort {
             alarm: Mutex::new(None),
             attended: AtomicU64::new(0),
         };
-        Ok(Call { program, _witnesses: witnesses, frame, batch, station: Arc::new(station) })
+        Ok(Call { program, _witnesses: witnesses, frame, batch, shared: Arc::new(shared) })
     }
 }
 
-/// A loaded program, to be run by the thread that has this.
+/// A loaded program, to be run by the thread that owns this.
 struct Call {
     program: Program,
     _witnesses: Vec<(Program, Attached)>,
     frame: Vec<u8>,
     batch: u32,
-    station: Arc<Station>,
+    shared: Arc<SharedCall>,
 }
 
-/// What other threads can reach of it.
-struct Station {
+/// The part of a call that other threads use.
+struct SharedCall {
     interface: String,
-    link: Arc<Watched>,
+    link: Arc<WatchedLink>,
     memory: MappedArray,
-    /// In the system call; 0: none.
+    /// The thread that is in the system call; 0: none.
     thread: AtomicI32,
-    /// Ends the system call; there while the thread is in it.
+    /// Ends the system call; exists while the thread is in it.
     alarm: Mutex<Option<Alarm>>,
-    /// When the alarm was put off last.
+    /// When the alarm was last reset.
     attended: AtomicU64,
 }
 
 impl Call {
-    /// Until interrupted, or for long.
+    /// Runs until interrupted, or for minutes.
     fn run(&self) -> io::Result<()> {
-        sys::ignore_audibly(SIGNAL, &ONCE);
+        sys::make_interrupting(SIGNAL, &ONCE);
         sys::unblock(SIGNAL);
-        self.station.set_alarm(Some(Alarm::new(SIGNAL, UNATTENDED)?));
-        self.station.thread.store(sys::thread_id(), Ordering::Release);
+        self.shared.set_alarm(Some(Alarm::new(SIGNAL, UNATTENDED)?));
+        self.shared.thread.store(sys::thread_id(), Ordering::Release);
         let run = LiveRun { frame: &self.frame, ingress: 0, repeat: REPEAT, batch: self.batch };
         let result = self.program.run_live(&run);
-        self.station.thread.store(0, Ordering::Release);
-        self.station.set_alarm(None);
+        self.shared.thread.store(0, Ordering::Release);
+        self.shared.set_alarm(None);
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 format!(
                     "{}: this kernel has no live frames (Linux 5.18 has them): {error}",
-                    self.station.interface
+                    self.shared.interface
                 ),
             )),
             other => other,
@@ -291,7 +293,7 @@ impl Call {
     }
 }
 
-impl Station {
+impl SharedCall {
     fn is_in_call(&self) -> bool {
         self.thread.load(Ordering::Acquire) != 0
     }
@@ -307,13 +309,13 @@ impl Generator for Call {
     }
 
     fn remote(&self) -> Arc<dyn Remote> {
-        self.station.clone()
+        self.shared.clone()
     }
 }
 
 static ONCE: Once = Once::new();
 
-impl Remote for Station {
+impl Remote for SharedCall {
     fn word(&self, index: usize) -> &AtomicU64 {
         self.memory.word(index)
     }
@@ -328,19 +330,15 @@ impl Remote for Station {
     fn attend(&self) {
         let now = monotonic();
         let last = Nanos(self.attended.load(Ordering::Relaxed));
-        if now.saturating_sub(last) >= PUT_OFF {
+        if now.saturating_sub(last) >= ALARM_RESET_INTERVAL {
             self.attended.store(now.0, Ordering::Relaxed);
-            self.alarm
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .iter()
-                .for_each(Alarm::put_off);
+            self.alarm.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Alarm::reset);
         }
     }
 
     fn fatal(&self, errno: i32) -> Option<String> {
         let refuses = match errno {
-            // What a veth says while its peer is down, too.
+            // A veth also returns this while its peer is down.
             libc::ENXIO | libc::EOPNOTSUPP => true,
             libc::ENETDOWN | libc::ENODEV => false,
             _ => return None,

@@ -1,5 +1,5 @@
-//! af_packet over a veth pair, and the lab it is in: as this user and, if that is root, as an
-//! ordinary user too.
+//! Tests af_packet over a veth pair, and the lab with that pair: as this user and, if that is root,
+//! also as an ordinary user.
 //!
 //! Each test is a process of its own, so that it has one thread when it enters its namespaces.
 
@@ -34,21 +34,30 @@ type Test = fn() -> Outcome;
 const TESTS: &[(&str, Test)] = &[
     ("af_packet_conforms", af_packet_conforms),
     ("through_the_qdisc_af_packet_conforms_too", through_the_qdisc_af_packet_conforms_too),
-    ("the_kernel_filters_as_tcpdump_does", filters::the_kernel_filters_as_tcpdump_does),
-    ("the_engine_runs_what_the_kernel_does_not", filters::the_engine_runs_what_the_kernel_does_not),
+    ("the_kernel_and_tcpdump_filter_alike", filters::the_kernel_and_tcpdump_filter_alike),
+    (
+        "the_engine_runs_programs_too_long_for_the_kernel",
+        filters::the_engine_runs_programs_too_long_for_the_kernel,
+    ),
     (
         "a_filter_shortens_gso_frames_and_tagged_ones_alike",
         filters::a_filter_shortens_gso_frames_and_tagged_ones_alike,
     ),
     ("filtered_queues_share_the_frames", filters::filtered_queues_share_the_frames),
     ("each_direction_has_its_frames", filters::each_direction_has_its_frames),
-    ("all_interfaces_at_once_say_which", filters::all_interfaces_at_once_say_which),
-    ("a_stopped_queue_gives_what_it_counted", filters::a_stopped_queue_gives_what_it_counted),
+    (
+        "frames_of_all_interfaces_name_their_interface",
+        filters::frames_of_all_interfaces_name_their_interface,
+    ),
+    (
+        "a_stopped_queue_delivers_the_frames_that_it_counted",
+        filters::a_stopped_queue_delivers_the_frames_that_it_counted,
+    ),
     ("several_receive_queues_share_the_frames", several_receive_queues_share_the_frames),
-    ("the_kernel_cuts_as_we_do", the_kernel_cuts_as_we_do),
-    ("a_receiver_is_told_how_a_gso_frame_is_cut", a_receiver_is_told_how_a_gso_frame_is_cut),
-    ("what_cannot_be_cut_is_refused_alone", what_cannot_be_cut_is_refused_alone),
-    ("what_a_full_ring_loses_is_counted", what_a_full_ring_loses_is_counted),
+    ("the_kernel_and_the_engine_cut_alike", the_kernel_and_the_engine_cut_alike),
+    ("a_receiver_knows_how_a_gso_frame_is_cut", a_receiver_knows_how_a_gso_frame_is_cut),
+    ("only_a_frame_that_cannot_be_cut_is_refused", only_a_frame_that_cannot_be_cut_is_refused),
+    ("losses_of_a_full_ring_are_counted", losses_of_a_full_ring_are_counted),
     (
         "half_a_million_frames_at_full_speed_all_arrive",
         half_a_million_frames_at_full_speed_all_arrive,
@@ -58,13 +67,16 @@ const TESTS: &[(&str, Test)] = &[
     ("a_link_that_must_not_go_down_ends_sending", a_link_that_must_not_go_down_ends_sending),
     ("an_interface_that_is_gone_is_a_lost_port", an_interface_that_is_gone_is_a_lost_port),
     (
-        "what_the_peer_never_takes_is_given_up_and_named",
-        what_the_peer_never_takes_is_given_up_and_named,
+        "frames_that_the_peer_never_takes_are_given_up_with_a_reason",
+        frames_that_the_peer_never_takes_are_given_up_with_a_reason,
     ),
-    ("so_does_one_of_single_frames", so_does_one_of_single_frames),
     (
-        "a_receiver_gives_what_came_and_tells_that_its_link_went_down",
-        a_receiver_gives_what_came_and_tells_that_its_link_went_down,
+        "a_receiver_of_single_frames_delivers_them_and_reports_it_too",
+        a_receiver_of_single_frames_delivers_them_and_reports_it_too,
+    ),
+    (
+        "a_receiver_delivers_its_frames_and_reports_that_its_link_went_down",
+        a_receiver_delivers_its_frames_and_reports_that_its_link_went_down,
     ),
     ("a_wrong_interface_names_near_ones", a_wrong_interface_names_near_ones),
     ("without_permission_the_capability_is_named", without_permission_the_capability_is_named),
@@ -72,50 +84,50 @@ const TESTS: &[(&str, Test)] = &[
     ("interfaces_are_listed_with_their_facts", interfaces_are_listed_with_their_facts),
     ("a_lab_stays_until_taken_down", a_lab_stays_until_taken_down),
     (
-        "a_lab_is_told_from_another_process_with_its_id",
-        a_lab_is_told_from_another_process_with_its_id,
+        "another_process_with_the_id_of_a_lab_is_no_lab",
+        another_process_with_the_id_of_a_lab_is_no_lab,
     ),
     ("af_xdp_conforms", af_xdp::af_xdp_conforms),
-    ("af_xdp_conforms_behind_the_driver_too", af_xdp::af_xdp_conforms_behind_the_driver_too),
+    ("af_xdp_conforms_in_generic_mode_too", af_xdp::af_xdp_conforms_in_generic_mode_too),
     (
-        "af_xdp_gives_frames_to_a_packet_socket_and_takes_its",
-        af_xdp::af_xdp_gives_frames_to_a_packet_socket_and_takes_its,
+        "af_xdp_exchanges_frames_with_a_packet_socket",
+        af_xdp::af_xdp_exchanges_frames_with_a_packet_socket,
     ),
     ("af_xdp_sends_and_receives_on_one_queue", af_xdp::af_xdp_sends_and_receives_on_one_queue),
     ("af_xdp_queues_are_all_received_from", af_xdp::af_xdp_queues_are_all_received_from),
-    ("what_a_full_af_xdp_ring_loses_is_counted", af_xdp::what_a_full_af_xdp_ring_loses_is_counted),
+    ("losses_of_a_full_af_xdp_ring_are_counted", af_xdp::losses_of_a_full_af_xdp_ring_are_counted),
     ("all_counters_agree_over_af_xdp", af_xdp::all_counters_agree_over_af_xdp),
     (
-        "no_frame_that_af_xdp_says_it_takes_passes_while_it_opens",
-        af_xdp::no_frame_that_af_xdp_says_it_takes_passes_while_it_opens,
+        "no_frame_that_af_xdp_takes_passes_while_it_opens",
+        af_xdp::no_frame_that_af_xdp_takes_passes_while_it_opens,
     ),
-    ("af_xdp_lets_pass_what_is_for_the_host", af_xdp::af_xdp_lets_pass_what_is_for_the_host),
+    ("af_xdp_passes_frames_for_the_host", af_xdp::af_xdp_passes_frames_for_the_host),
     ("the_host_answers_while_af_xdp_receives", af_xdp::the_host_answers_while_af_xdp_receives),
     ("af_xdp_killed_leaves_no_program", af_xdp::af_xdp_killed_leaves_no_program),
     (
-        "af_xdp_without_bpf_sends_only_and_says_so",
-        af_xdp::af_xdp_without_bpf_sends_only_and_says_so,
+        "af_xdp_without_bpf_only_sends_and_notes_it",
+        af_xdp::af_xdp_without_bpf_only_sends_and_notes_it,
     ),
     (
-        "af_xdp_tells_a_bad_frame_and_a_link_that_goes_down",
-        af_xdp::af_xdp_tells_a_bad_frame_and_a_link_that_goes_down,
+        "af_xdp_reports_a_bad_frame_and_a_link_that_goes_down",
+        af_xdp::af_xdp_reports_a_bad_frame_and_a_link_that_goes_down,
     ),
     ("af_xdp_waits_for_the_link_and_goes_on", af_xdp::af_xdp_waits_for_the_link_and_goes_on),
     (
-        "an_af_xdp_receiver_gives_what_came_and_tells_that_its_link_went_down",
-        af_xdp::an_af_xdp_receiver_gives_what_came_and_tells_that_its_link_went_down,
+        "an_af_xdp_receiver_delivers_its_frames_and_reports_that_its_link_went_down",
+        af_xdp::an_af_xdp_receiver_delivers_its_frames_and_reports_that_its_link_went_down,
     ),
     (
-        "an_af_xdp_receiver_tells_that_the_interface_is_gone",
-        af_xdp::an_af_xdp_receiver_tells_that_the_interface_is_gone,
+        "an_af_xdp_receiver_reports_that_the_interface_is_gone",
+        af_xdp::an_af_xdp_receiver_reports_that_the_interface_is_gone,
     ),
     ("a_queue_has_one_owner", af_xdp::a_queue_has_one_owner),
     (
-        "what_the_driver_drops_is_offered_again_then_counted",
-        af_xdp::what_the_driver_drops_is_offered_again_then_counted,
+        "frames_that_the_driver_drops_are_offered_again_then_counted",
+        af_xdp::frames_that_the_driver_drops_are_offered_again_then_counted,
     ),
     ("af_xdp_polls_and_kicks_as_asked", af_xdp::af_xdp_polls_and_kicks_as_asked),
-    ("bad_af_xdp_options_are_told", af_xdp::bad_af_xdp_options_are_told),
+    ("bad_af_xdp_options_are_reported", af_xdp::bad_af_xdp_options_are_reported),
     (
         "the_driver_stamps_departures_and_may_be_asked_to_launch",
         af_xdp::the_driver_stamps_departures_and_may_be_asked_to_launch,
@@ -126,23 +138,20 @@ const TESTS: &[(&str, Test)] = &[
         xdp_live::frames_leave_when_they_are_due_and_can_be_taken_back,
     ),
     (
-        "a_peer_that_does_not_poll_and_a_link_that_goes_down_are_told",
-        xdp_live::a_peer_that_does_not_poll_and_a_link_that_goes_down_are_told,
+        "a_peer_without_napi_and_a_link_that_goes_down_are_reported",
+        xdp_live::a_peer_without_napi_and_a_link_that_goes_down_are_reported,
     ),
     (
-        "frames_that_are_due_while_the_link_is_down_are_told_so",
-        xdp_live::frames_that_are_due_while_the_link_is_down_are_told_so,
+        "frames_that_are_due_while_the_link_is_down_have_that_reason",
+        xdp_live::frames_that_are_due_while_the_link_is_down_have_that_reason,
     ),
-    (
-        "a_call_that_nobody_attends_to_ends_by_itself",
-        xdp_live::a_call_that_nobody_attends_to_ends_by_itself,
-    ),
+    ("an_unattended_call_ends_by_itself", xdp_live::an_unattended_call_ends_by_itself),
 ];
 
-/// Tells a test who runs it.
+/// The user that a test runs as, for its messages.
 const USER: &str = "TEST_USER";
 
-/// Why a test cannot run here.
+/// The reason why a test cannot run here.
 #[derive(Debug)]
 struct Skipped(String);
 
@@ -155,7 +164,7 @@ impl std::fmt::Display for Skipped {
 impl std::error::Error for Skipped {}
 
 /// uid and gid of nobody.
-const NOBODY: u32 = 65_534;
+const NOBODY_UID: u32 = 65_534;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
@@ -166,7 +175,7 @@ fn main() -> ExitCode {
             eprintln!("{error}");
             return ExitCode::FAILURE;
         }
-        // What `squall lab exec` would find of an offload.
+        // The state of an offload in the lab.
         ["--has", interface, offload] => {
             let on = list_interfaces().is_ok_and(|all| {
                 let offloads =
@@ -199,7 +208,11 @@ fn main() -> ExitCode {
                 Command::new(std::env::current_exe().expect("a test knows where it is"));
             command.args(["--run", name]);
             if as_nobody {
-                command.uid(NOBODY).gid(NOBODY).current_dir("/").env_remove("XDG_RUNTIME_DIR");
+                command
+                    .uid(NOBODY_UID)
+                    .gid(NOBODY_UID)
+                    .current_dir("/")
+                    .env_remove("XDG_RUNTIME_DIR");
             }
             let user = if as_nobody { "as nobody" } else { "as this user" };
             command.env(USER, user);
@@ -208,7 +221,7 @@ fn main() -> ExitCode {
                     println!("test {name} ({user}) ... ok");
                     passed += 1;
                 }
-                // 77: automake's sign that a test could not run.
+                // 77: automake's exit status of a skipped test.
                 Ok(status) if status.code() == Some(77) => skipped += 1,
                 Ok(status) => {
                     println!("test {name} ({user}) ... FAILED ({status})");
@@ -221,7 +234,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    // As libtest has it, for whoever adds the results up.
+    // In libtest's form, for scripts that add the results up.
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     println!("\ntest result: {verdict}. {passed} passed; {failed} failed; {skipped} ignored");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -283,7 +296,7 @@ fn through_the_qdisc_af_packet_conforms_too() -> Outcome {
     Ok(())
 }
 
-/// Sends frames of 60 octets until `n` are taken; number and a flow of 16 are in each.
+/// Sends frames of 60 octets until `n` are taken; each has its number and one of 16 flows.
 fn send(tx: &mut dyn TxQueue, n: u32) -> Result<(), SendError> {
     let mut next = 0;
     while next < n {
@@ -294,7 +307,7 @@ fn send(tx: &mut dyn TxQueue, n: u32) -> Result<(), SendError> {
             let frame = batch.frame(i, 60, Nanos::ZERO);
             frame.fill(0);
             frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-            // IPv4 and UDP: the kernel finds flows by them.
+            // IPv4 and UDP, because the kernel's fanout finds flows by them.
             frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
             frame[16..18].copy_from_slice(&[0, 46]);
             frame[22..24].copy_from_slice(&[64, 17]);
@@ -313,7 +326,7 @@ fn batch_len(next: u32, n: u32) -> u32 {
     (n - next).min(squall_port::BATCH as u32)
 }
 
-/// The numbers of the frames that come until nothing has come for 50 ms.
+/// The numbers of the received frames, until none arrives for 50 ms.
 fn receive(rx: &mut dyn RxQueue) -> std::io::Result<Vec<u32>> {
     let mut numbers = Vec::new();
     let mut silent = 0;
@@ -344,7 +357,7 @@ fn several_receive_queues_share_the_frames() -> Outcome {
         send(&mut *a.open_tx(0, 60)?, 10_000)?;
         let queues =
             queues.iter_mut().map(|rx| receive(&mut **rx)).collect::<std::io::Result<Vec<_>>>()?;
-        // 16 flows, each anywhere.
+        // 16 flows, each in any queue.
         assert!(queues.iter().filter(|q| !q.is_empty()).count() > 1, "one queue has all");
         for queue in &queues {
             for flow in 0..16 {
@@ -379,7 +392,7 @@ const GSO_FRAMES: [(&str, usize, u16); 12] = [
     ("eth/ipv4(id=65535)/udp/payload(random)", 65_000, 1472),
     ("eth/vlan(id=7)/ipv4/udp/payload(random)", 46 + 999, 333),
     ("eth/ipv6/udp/payload(random)", 62 + 63 * 999 + 1, 999),
-    // What is no longer than a segment leaves as it is, with its checksum.
+    // A frame no longer than one segment leaves as it is, with its checksum.
     ("eth/ipv4(id=9)/tcp(flags=FPAC)/payload(random)", 1000, 946),
     ("eth/ipv4(id=9)/udp/payload(random)", 1000, 1000),
     ("eth/ipv6/tcp(flags=FPAC)/payload(random)", 1000, 999),
@@ -406,12 +419,13 @@ fn segments((octets, cut): &(Vec<u8>, Cut)) -> Vec<Vec<u8>> {
     frames
 }
 
-/// All GSO frames in their order, with plain frames between them, three times.
+/// Sends all GSO frames in order, with plain frames between them, three times.
 fn send_gso_frames(tx: &mut dyn TxQueue) -> Result<Vec<(Vec<u8>, Cut)>, SendError> {
     send_gso_frames_and(tx, |_| Ok(()))
 }
 
-/// The same, with `wait` for that many frames in all before the next ones are sent.
+/// As [`send_gso_frames`], but calls `wait` with the number of frames so far before the next are
+/// sent.
 fn send_gso_frames_and(
     tx: &mut dyn TxQueue,
     mut wait: impl FnMut(usize) -> Result<(), SendError>,
@@ -441,7 +455,7 @@ fn send_gso_frames_and(
     Ok(sent)
 }
 
-/// Takes what comes to `frames` until they are `count`, or nothing has come for 10 s.
+/// Receives into `frames` until there are `count`, or none arrives for 10 s.
 fn receive_until(
     rx: &mut dyn RxQueue,
     frames: &mut Vec<(Vec<u8>, Cut, u32)>,
@@ -462,7 +476,7 @@ fn receive_until(
     Ok(())
 }
 
-/// All that comes within 50 ms.
+/// All frames that arrive within 50 ms.
 fn receive_frames(rx: &mut dyn RxQueue) -> std::io::Result<Vec<(Vec<u8>, Cut, u32)>> {
     let mut frames = Vec::new();
     let mut empty = 0;
@@ -479,9 +493,8 @@ fn receive_frames(rx: &mut dyn RxQueue) -> std::io::Result<Vec<(Vec<u8>, Cut, u3
     Ok(frames)
 }
 
-/// An interface that takes nothing over from the kernel: octet for octet what [`Segments`] makes of
-/// it.
-fn the_kernel_cuts_as_we_do() -> Outcome {
+/// On an interface without offloads the kernel cuts frames itself: octet for octet as [`Segments`].
+fn the_kernel_and_the_engine_cut_alike() -> Outcome {
     enter()?;
     let off = ["tx", "tso", "tx-udp-segmentation", "gso", "sg"]
         .into_iter()
@@ -516,9 +529,9 @@ fn the_kernel_cuts_as_we_do() -> Outcome {
     Ok(())
 }
 
-fn a_receiver_is_told_how_a_gso_frame_is_cut() -> Outcome {
+fn a_receiver_knows_how_a_gso_frame_is_cut() -> Outcome {
     enter()?;
-    for (gro, told) in [
+    for (gro, known) in [
         (",retire=1", true),
         (",gro=0,retire=1", false),
         (",frames=1", true),
@@ -526,9 +539,9 @@ fn a_receiver_is_told_how_a_gso_frame_is_cut() -> Outcome {
     ] {
         let (mut a, mut b) = (port("af_packet:veth-a")?, port(&format!("af_packet:veth-b{gro}"))?);
         let (mut tx, mut rx) = (a.open_tx(0, 65_535)?, b.open_rx(0)?);
-        // Where each is handed over when it has come, long ones wait in the socket's queue, which
-        // without privileges holds net.core.rmem_max. How many the sender has on their way depends
-        // on net.core.wmem_max.
+        // With `frames=1` long frames wait in the socket's queue, whose size without privileges is
+        // limited by net.core.rmem_max. The number that the sender has under way depends on
+        // net.core.wmem_max.
         let mut received = Vec::new();
         let sent = send_gso_frames_and(&mut *tx, |count| {
             Ok(receive_until(&mut *rx, &mut received, count)?)
@@ -542,8 +555,8 @@ fn a_receiver_is_told_how_a_gso_frame_is_cut() -> Outcome {
                 "nothing is cut off: {i}"
             );
             let joined = sent.1.segments(sent.0.len() as u32) > 1;
-            assert_eq!(found.1, if told && joined { sent.1 } else { Cut::WHOLE }, "{i}");
-            if told && joined {
+            assert_eq!(found.1, if known && joined { sent.1 } else { Cut::WHOLE }, "{i}");
+            if known && joined {
                 assert!(segments(&(found.0.clone(), found.1)) == segments(sent), "{i}");
             }
         }
@@ -551,12 +564,12 @@ fn a_receiver_is_told_how_a_gso_frame_is_cut() -> Outcome {
     Ok(())
 }
 
-fn what_cannot_be_cut_is_refused_alone() -> Outcome {
+fn only_a_frame_that_cannot_be_cut_is_refused() -> Outcome {
     enter()?;
     let (mut a, mut b) = (port("af_packet:veth-a")?, port("af_packet:veth-b")?);
     let (mut tx, mut rx) = (a.open_tx(0, 65_535)?, b.open_rx(0)?);
     let good = gso_frame(0);
-    // Many more datagrams than the kernel makes of one.
+    // Many more datagrams than the kernel allows in one GSO frame.
     let (octets, cut) = gso_frame(6);
     let bad = (octets, Cut { size: 18, ..cut });
     let mut batch = tx.lend(3);
@@ -573,7 +586,7 @@ fn what_cannot_be_cut_is_refused_alone() -> Outcome {
     Ok(())
 }
 
-fn what_a_full_ring_loses_is_counted() -> Outcome {
+fn losses_of_a_full_ring_are_counted() -> Outcome {
     enter()?;
     for frames in ["", ",frames=1"] {
         let (mut a, mut b) = (
@@ -625,7 +638,7 @@ fn a_frame_shorter_than_its_header_is_refused() -> Outcome {
     let mut tx = a.open_tx(0, 60)?;
     tx.lend(1).frame(0, 13, Nanos::ZERO);
     assert!(matches!(tx.send(1), Err(SendError::Frame("too_short"))));
-    // Room for a VLAN tag is in max_frame, but for nothing else.
+    // max_frame includes a VLAN tag, which this frame does not have.
     let max_frame = a.facts().max_frame;
     let mut tx = a.open_tx(1, max_frame)?;
     tx.lend(1).frame(0, max_frame as usize, Nanos::ZERO).fill(0x55);
@@ -634,7 +647,7 @@ fn a_frame_shorter_than_its_header_is_refused() -> Outcome {
     Ok(())
 }
 
-/// Whether the link of `port` is up, once it is known to be so or time is up.
+/// Waits until the link of `port` is seen to be `up`.
 fn wait_for_link(port: &dyn Port, up: bool) {
     let link = port.link().expect("an interface has a link");
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -652,19 +665,19 @@ fn changes(port: &dyn Port) -> Vec<bool> {
 fn sending_waits_for_the_link_and_goes_on() -> Outcome {
     enter()?;
     waits_for_the_link(port("af_packet:veth-a")?, port("af_packet:veth-b")?)?;
-    // Past the qdisc nobody refuses what has nowhere to go.
+    // With the bypass the kernel does not refuse frames without a carrier.
     waits_for_the_link(port("af_packet:veth-a,bypass=0")?, port("af_packet:veth-b,frames=1")?)
 }
 
-/// `a` sends, `b` receives; they are the ends of the lab.
+/// `a` sends, `b` receives: the two interfaces of the lab.
 fn waits_for_the_link(mut a: Box<dyn Port>, mut b: Box<dyn Port>) -> Outcome {
     let (mut rx, mut tx) = (b.open_rx(0)?, a.open_tx(0, 60)?);
     send(&mut *tx, 100)?;
     assert!(receive(&mut *rx)?.into_iter().eq(0..100));
-    // The peer's end first, then our own.
+    // First the peer's interface goes down, then the sender's.
     for (flaps, end) in [(1, "veth-b"), (2, "veth-a")] {
         let down = std::thread::spawn(move || lab::set_down(end));
-        // Also while it goes down nothing is an error; what is taken then may be lost.
+        // No call fails while the link goes down; frames taken then may be lost.
         while a.link().expect("it has a link").is_up() || !down.is_finished() {
             let mut batch = tx.lend(3);
             (0..batch.len()).for_each(|i| batch.frame(i, 60, Nanos::ZERO).fill(0));
@@ -748,7 +761,7 @@ fn an_interface_that_is_gone_is_a_lost_port() -> Outcome {
     Ok(())
 }
 
-fn what_the_peer_never_takes_is_given_up_and_named() -> Outcome {
+fn frames_that_the_peer_never_takes_are_given_up_with_a_reason() -> Outcome {
     lab::enter_private(&LabOptions { mtu: 1500, queues: 1 })?;
     let shorter = Command::new("ip").args(["link", "set", "veth-b", "mtu", "1000"]).status();
     if !shorter.is_ok_and(|status| status.success()) {
@@ -781,18 +794,18 @@ fn what_the_peer_never_takes_is_given_up_and_named() -> Outcome {
     Ok(())
 }
 
-fn a_receiver_gives_what_came_and_tells_that_its_link_went_down() -> Outcome {
+fn a_receiver_delivers_its_frames_and_reports_that_its_link_went_down() -> Outcome {
     enter()?;
-    gives_what_came_and_tells_the_end("af_packet:veth-b,on_link_down=stop")
+    delivers_frames_and_reports_the_end("af_packet:veth-b,on_link_down=stop")
 }
 
-fn so_does_one_of_single_frames() -> Outcome {
+fn a_receiver_of_single_frames_delivers_them_and_reports_it_too() -> Outcome {
     enter()?;
-    gives_what_came_and_tells_the_end("af_packet:veth-b,frames=1,on_link_down=stop")
+    delivers_frames_and_reports_the_end("af_packet:veth-b,frames=1,on_link_down=stop")
 }
 
-/// `address` is of veth-b.
-fn gives_what_came_and_tells_the_end(address: &str) -> Outcome {
+/// `address` is a port on veth-b.
+fn delivers_frames_and_reports_the_end(address: &str) -> Outcome {
     let (mut a, mut b) = (port("af_packet:veth-a")?, port(address)?);
     let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
     send(&mut *tx, 100)?;
@@ -889,7 +902,7 @@ fn interfaces_are_listed_with_their_facts() -> Outcome {
     if let Some(channels) = veth.channels {
         assert_eq!((channels.tx, channels.rx, channels.max_tx, channels.max_rx), (3, 3, 3, 3));
     }
-    // Told by kernels from 6.3 on.
+    // Kernels report it since 6.3.
     if let Some(features) = veth.xdp.features {
         assert!(
             features.native && features.redirect && features.multi_buffer && !features.zero_copy,
@@ -905,7 +918,7 @@ fn interfaces_are_listed_with_their_facts() -> Outcome {
 
 fn a_lab_stays_until_taken_down() -> Outcome {
     let name = format!("test-{}", std::process::id());
-    // The kernel says no to the process that holds the lab: told as text.
+    // The process that holds the lab reports the kernel's refusal as text.
     if let Err(error) = Lab::up(&name, &LabOptions::default(), None) {
         if error.to_string().contains("user namespace") {
             return Err(Skipped(error.to_string()).into());
@@ -924,9 +937,9 @@ fn a_lab_stays_until_taken_down() -> Outcome {
         }
         let seen = in_lab(&name, &["ls", "/sys/class/net"]);
         assert!(seen.contains("veth-a"), "sysfs shows the lab: {seen}");
-        let ourselves = std::env::current_exe().expect("a test knows where it is");
+        let this_test = std::env::current_exe().expect("a test knows where it is");
         for interface in INTERFACES {
-            let seen = in_lab(&name, &[&ourselves.to_string_lossy(), "--has", interface, "gro"]);
+            let seen = in_lab(&name, &[&this_test.to_string_lossy(), "--has", interface, "gro"]);
             assert_eq!(
                 seen.trim(),
                 format!("{interface}: gro on"),
@@ -943,10 +956,10 @@ fn a_lab_stays_until_taken_down() -> Outcome {
     Ok(())
 }
 
-/// The output of a command in the lab: run by a process of ours that becomes it.
+/// The output of a command in the lab: a child of this process becomes it.
 fn in_lab(name: &str, argv: &[&str]) -> String {
-    let ourselves = std::env::current_exe().expect("a test knows where it is");
-    let output = Command::new(ourselves)
+    let this_test = std::env::current_exe().expect("a test knows where it is");
+    let output = Command::new(this_test)
         .args(["--exec", name])
         .args(argv)
         .output()
@@ -954,7 +967,7 @@ fn in_lab(name: &str, argv: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn a_lab_is_told_from_another_process_with_its_id() -> Outcome {
+fn another_process_with_the_id_of_a_lab_is_no_lab() -> Outcome {
     let name = format!("stale-{}", std::process::id());
     for bad in ["", "a/b", "..", "a b", &"x".repeat(33)] {
         assert!(
@@ -962,7 +975,7 @@ fn a_lab_is_told_from_another_process_with_its_id() -> Outcome {
             "{bad:?}"
         );
     }
-    // As if the process with this id had been another one, once.
+    // As if another process once had this process's id.
     let directory = lab::state_directory()?;
     std::fs::write(directory.join(format!("lab-{name}")), format!("{} 1\n", std::process::id()))?;
     let error = Lab::down(&name).expect_err("that lab is gone").to_string();

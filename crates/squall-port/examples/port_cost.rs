@@ -1,4 +1,4 @@
-//! What the ports in memory cost a frame, on one thread:
+//! Measures the cost per frame of the ports in memory, on one thread:
 //! `cargo run --release -p squall-port --example port_cost`.
 
 use std::{hint::black_box, time::Instant};
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Lend, set length and due, send, receive, look at each frame's first octet.
+/// Lends, sets length and due time, sends, receives, reads each frame's first octet.
 fn ns_per_frame(
     address: &str,
     octets: usize,

@@ -5,8 +5,8 @@ use std::{fmt, io, str::FromStr};
 /// A parsed address: `af_packet:eth1,queue=0`, `loop:0,drop=0.01`, `null:`, or a bare interface
 /// name, `eth1`.
 ///
-/// A backend takes the options it knows with [`Address::take`] and ends with [`Address::finish`],
-/// which refuses the rest:
+/// A backend takes the options that it knows with [`Address::take`] and ends with
+/// [`Address::finish`], which refuses the others:
 /// ```
 /// let mut address: squall_port::Address = "loop:0,ring=4096".parse()?;
 /// assert_eq!((address.kind(), address.name()), ("loop", "0"));
@@ -22,7 +22,7 @@ pub struct Address {
     options: Vec<(String, Option<String>)>,
 }
 
-/// Which address, and what is wrong with it.
+/// The address and its problem.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("port address {address:?}: {problem}")]
 pub struct AddressError {
@@ -31,7 +31,7 @@ pub struct AddressError {
 }
 
 impl Address {
-    /// Empty for a bare name.
+    /// The part before the colon; empty for a bare name.
     pub fn kind(&self) -> &str {
         &self.kind
     }
@@ -40,12 +40,13 @@ impl Address {
         &self.name
     }
 
-    /// Whether option `key` is given, and not taken yet.
+    /// Whether option `key` is given and was not taken yet.
     pub fn has(&self, key: &str) -> bool {
         self.options.iter().any(|(given, _)| given == key)
     }
 
-    /// Gives and removes option `key`; `expected` is for the message: "frames, 1 or more".
+    /// Removes option `key` and returns its value; `expected` is for the message: "frames, 1 or
+    /// more".
     pub fn take<T: FromStr>(
         &mut self,
         key: &str,
@@ -61,7 +62,7 @@ impl Address {
         }
     }
 
-    /// As [`Address::take`], within `range`, or `default` where the option is not given.
+    /// As [`Address::take`], within `range`; `default` if the option is not given.
     pub fn take_in(
         &mut self,
         key: &str,
@@ -77,7 +78,7 @@ impl Address {
         }
     }
 
-    /// Gives and removes the flag `key`: present, or `key=1`, `key=0`.
+    /// Removes the flag `key` and returns its value: present, or `key=1`, `key=0`.
     pub fn take_flag(&mut self, key: &str) -> Result<Option<bool>, AddressError> {
         match self.remove(key) {
             None => Ok(None),
@@ -88,7 +89,7 @@ impl Address {
         }
     }
 
-    /// Refuses what was not taken; `known` are the options this kind of port has.
+    /// Refuses options that were not taken; `known` are those that this kind of port has.
     pub fn finish(self, known: &[&str]) -> Result<(), AddressError> {
         match self.options.first() {
             None => Ok(()),
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_colon_parts_kind_and_name() {
+    fn only_the_first_colon_separates_kind_and_name() {
         let a = parse("dpdk:0000:01:00.0,queue=1");
         assert_eq!((a.kind(), a.name()), ("dpdk", "0000:01:00.0"));
         let a = parse("eth1");
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_what_was_expected() {
+    fn mistakes_are_reported_with_the_expected_value() {
         let error = parse("loop:0,ring=big")
             .take::<u32>("ring", "frames, 1 or more")
             .unwrap_err()

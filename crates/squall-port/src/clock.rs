@@ -11,13 +11,13 @@ pub fn monotonic() -> Nanos {
     Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
 }
 
-/// A clock that several machines have in common, by the engine's clock of this one: what they tell
-/// each other of instants is in its time.
+/// A clock that several machines share, relative to the engine's clock of this one: they exchange
+/// times in it.
 ///
 /// ```
 /// use squall_port::CommonClock;
 /// use squall_units::Nanos;
-/// // 5 s ahead at 1 s, and 100 ppm faster.
+/// // At 1 s it is 5 s ahead, and runs 100 ppm faster.
 /// let common = CommonClock { shift_ns: 5_000_000_000, drift_ppb: 1e5, at: Nanos(1_000_000_000) };
 /// assert_eq!(common.of(Nanos(3_000_000_000)), Nanos(8_000_200_000));
 /// assert_eq!(common.local(Nanos(8_000_200_000)), Nanos(3_000_000_000));
@@ -26,14 +26,13 @@ pub fn monotonic() -> Nanos {
 pub struct CommonClock {
     /// Common minus local time at `at`.
     pub shift_ns: i64,
-    /// By how much it goes faster, parts in 10^9.
+    /// How much faster it runs, parts in 10^9.
     pub drift_ppb: f64,
     pub at: Nanos,
 }
 
 impl CommonClock {
-    /// What is to be added to a local time near `local`: 10 ms further on it is 1 us off where the
-    /// clocks drift by 100 ppm.
+    /// The difference to add to a local time near `local`: at 100 ppm it changes by 1 us in 10 ms.
     #[inline]
     pub fn offset(&self, local: Nanos) -> i64 {
         let since = local.0.wrapping_sub(self.at.0) as i64;
@@ -46,7 +45,7 @@ impl CommonClock {
         Nanos(local.0.wrapping_add_signed(self.offset(local)))
     }
 
-    /// The local time at which it is `common`.
+    /// The local time at which the common clock shows `common`.
     pub fn local(&self, common: Nanos) -> Nanos {
         let since = common.0.wrapping_sub(self.at.0).wrapping_add_signed(-self.shift_ns) as i64;
         let drift = self.drift_ppb * 1e-9;
@@ -55,37 +54,37 @@ impl CommonClock {
     }
 }
 
-/// `CLOCK_MONOTONIC` for one thread that reads it all the time: the CPU's time stamp counter, tied
-/// to the clock anew every 100 us. Never goes back.
+/// `CLOCK_MONOTONIC` for a thread that reads it all the time: the CPU's time stamp counter, tied to
+/// the clock every 100 us. Never goes back.
 ///
-/// clock_gettime costs 32 to 65 ns on our machines, this 10: at three readings a batch of 64 that
-/// is 1 to 2 ns a frame. Between two ties it differs from the clock by what the clock's rate
-/// changed within the last 20 ms, times 100 us: a step of NTP's strongest slew, 500 ppm, shows as
-/// 50 ns until it is learnt. Where the kernel does not trust the counter, or it turns out not to be
-/// steady, every reading is clock_gettime's.
+/// clock_gettime costs 32 to 65 ns on two-core virtual machines, this 10: with three readings per
+/// batch of 64 that is 1 to 2 ns a frame. Between two ties it is wrong by at most the change of the
+/// clock's rate within the last 20 ms, times 100 us: a step of NTP's strongest slew, 500 ppm, shows
+/// as 50 ns until learned. If the kernel does not trust the counter, or it turns out to be
+/// unsteady, every reading is one of clock_gettime (docs/adr/0015-clock.md).
 #[derive(Debug)]
 pub struct FastClock {
     counter: Option<Counter>,
     last: Nanos,
 }
 
-/// A linear law from ticks to nanoseconds.
+/// A line from ticks to nanoseconds.
 #[derive(Debug)]
 struct Counter {
     /// The last tie.
     at: Tie,
-    /// Nanoseconds a tick, times 2^32; 0 while unknown.
+    /// Nanoseconds per tick, times 2^32; 0 while unknown.
     rate: u64,
-    /// Ticks for which the tie holds; 0 while the rate is unknown.
+    /// Ticks for which the tie is valid; 0 while the rate is unknown.
     valid: u64,
-    /// Ties 10 to 20 ms apart from now on, which give the rate.
+    /// Ties 10 to 20 ms before the next, from which the rate is computed.
     older: Tie,
     newer: Tie,
-    /// Times that the law was wrong.
+    /// Number of wrong predictions.
     misses: u32,
 }
 
-/// One instant on both clocks.
+/// One moment on both clocks.
 #[derive(Clone, Copy, Debug)]
 struct Tie {
     ticks: u64,
@@ -93,14 +92,14 @@ struct Tie {
 }
 
 /// Nanoseconds between ties.
-const TIE: u64 = 100_000;
-/// Nanoseconds from which a rate is computed: an error of 30 ns in a tie is then 3 ppm.
-const RATE: u64 = 10_000_000;
-/// Nanoseconds that a prediction may be off, beside a thousandth of its distance, before the rate
-/// is learnt anew.
-const OFF: u64 = 2_000;
-/// A counter that was wrong so often is not used any more.
-const MISSES: u32 = 16;
+const TIE_INTERVAL: u64 = 100_000;
+/// Nanoseconds over which the rate is computed: an error of 30 ns in a tie is then 3 ppm.
+const RATE_BASE: u64 = 10_000_000;
+/// Nanoseconds that a prediction may be wrong, in addition to 1/1000 of its distance, before the
+/// rate is learned anew.
+const TOLERANCE: u64 = 2_000;
+/// A counter is given up after this number of wrong predictions.
+const MAX_MISSES: u32 = 16;
 
 impl FastClock {
     pub fn new() -> Self {
@@ -109,20 +108,21 @@ impl FastClock {
 
     #[inline]
     pub fn now(&mut self) -> Nanos {
-        let law = self.counter.as_ref().and_then(|counter| counter.at(read_counter()));
-        let now = law.unwrap_or_else(|| self.tie_anew());
+        let predicted = self.counter.as_ref().and_then(|counter| counter.at(read_counter()));
+        let now = predicted.unwrap_or_else(|| self.tie_again());
+        // Never back, because a new tie may be earlier than the last prediction.
         self.last = self.last.max(Nanos(now));
         self.last
     }
 
-    /// What [`FastClock::now`] gave last.
+    /// The last result of [`FastClock::now`].
     #[inline]
     pub fn last(&self) -> Nanos {
         self.last
     }
 
     #[cold]
-    fn tie_anew(&mut self) -> u64 {
+    fn tie_again(&mut self) -> u64 {
         let Some(counter) = &mut self.counter else { return monotonic().0 };
         let tie = tie();
         if !counter.learn(tie) {
@@ -143,39 +143,41 @@ impl Counter {
         Self { at, rate: 0, valid: 0, older: at, newer: at, misses: 0 }
     }
 
-    /// The clock when the counter stands at `ticks`; `None`: a new tie is needed.
+    /// The clock at counter value `ticks`; `None`: a new tie is needed.
     #[inline]
     fn at(&self, ticks: u64) -> Option<u64> {
         let since = ticks.wrapping_sub(self.at.ticks);
         (since < self.valid).then(|| self.at.ns + ((since * self.rate) >> 32))
     }
 
-    /// Whether the counter is still of use.
+    /// Learns from a tie. Returns whether the counter is still usable.
     fn learn(&mut self, at: Tie) -> bool {
         let passed = at.ns - self.at.ns;
         if self.rate != 0 {
             let predicted =
                 (u128::from(at.ticks.wrapping_sub(self.at.ticks)) * u128::from(self.rate)) >> 32;
-            if predicted.abs_diff(u128::from(passed)) > u128::from(OFF + passed / 1000) {
+            if predicted.abs_diff(u128::from(passed)) > u128::from(TOLERANCE + passed / 1000) {
+                // Forgets the rate, because the counter or the clock has jumped.
                 self.misses += 1;
                 (self.rate, self.valid, self.older, self.newer) = (0, 0, at, at);
             }
         }
         self.at = at;
-        if at.ns - self.newer.ns >= RATE {
+        if at.ns - self.newer.ns >= RATE_BASE {
             let (ticks, ns) = (at.ticks.wrapping_sub(self.older.ticks), at.ns - self.older.ns);
             let rate = (u128::from(ns) << 32) / u128::from(ticks.max(1));
-            // Counters of 60 MHz to 30 GHz; products of what comes from others might not fit.
+            // Counters of 60 MHz to 30 GHz: without limits, a jump of the counter could overflow the
+            // product in `at`.
             self.rate = u64::try_from(rate).unwrap_or(u64::MAX).clamp(1 << 27, 1 << 36);
-            self.valid = (TIE << 32) / self.rate;
+            self.valid = (TIE_INTERVAL << 32) / self.rate;
             (self.older, self.newer) = (self.newer, at);
         }
-        self.misses < MISSES
+        self.misses < MAX_MISSES
     }
 }
 
-/// Both clocks at once: the clock between two readings of the counter. Of some tries the closest,
-/// as a thread may lose its CPU in between.
+/// Reads both clocks: the clock between two readings of the counter. Takes the closest of several
+/// tries, because the thread may lose its CPU in between.
 fn tie() -> Tie {
     let once = || {
         let before = read_counter();
@@ -184,8 +186,8 @@ fn tie() -> Tie {
         (took, Tie { ticks: before.wrapping_add(took / 2), ns })
     };
     let (mut best, second) = (once(), once());
-    // Tries cost about the same; one that took twice as long was interrupted, and who knows about
-    // the other.
+    // Tries cost about the same; one that took twice as long was interrupted, and the other may
+    // have been, too.
     if best.0.max(second.0) / 2 > best.0.min(second.0) {
         best = if second.0 < best.0 { second } else { best };
         let third = once();
@@ -194,8 +196,8 @@ fn tie() -> Tie {
     if second.0 < best.0 { second.1 } else { best.1 }
 }
 
-/// Whether the kernel trusts the counter: it watches it and takes another source when it is not
-/// steady on all CPUs. kvm-clock is the same counter under a host's supervision.
+/// Whether the kernel trusts the counter: it watches it and switches to another source when it is
+/// not steady on all CPUs. kvm-clock is the same counter, corrected by the host.
 fn is_trusted() -> bool {
     static TRUSTED: OnceLock<bool> = OnceLock::new();
     let look = || {
@@ -227,7 +229,7 @@ fn read_counter() -> u64 {
 mod tests {
     use super::*;
 
-    /// A counter of `hz`, and a clock that runs `ppm` fast against it, at `ns` of true time.
+    /// The tie at `ns` of true time, for a counter of `hz` and a clock that runs `ppm` faster.
     fn tie_at(ns: u64, hz: u64, ppm: u64) -> Tie {
         let ticks = (u128::from(ns) * u128::from(hz) / 1_000_000_000) as u64;
         Tie { ticks: ticks.wrapping_sub(12345), ns: ns + ns * ppm / 1_000_000 }
@@ -246,8 +248,8 @@ mod tests {
             last = now;
             off.push(before.saturating_sub(now).0.max(now.saturating_sub(after).0));
         }
-        // A thread that loses its CPU within a tie reads worse until the next: the median is not
-        // absolute speed.
+        // A thread that loses its CPU within a tie reads badly until the next: the median excludes
+        // these.
         off.sort_unstable();
         assert!(
             off[off.len() / 2] < 1000,
@@ -263,7 +265,7 @@ mod tests {
         {
             let at = Nanos(50_000_000_000);
             let common = CommonClock { shift_ns, drift_ppb, at };
-            // As the clock of another machine would show it, in integers.
+            // The clock of the other machine, in integers.
             for local in [at.0, at.0 + 12_345_678_901, at.0 - 1_000_000, at.0 + 86_400_000_000_000]
             {
                 let since = i128::from(local) - i128::from(at.0);
@@ -278,13 +280,14 @@ mod tests {
     }
 
     #[test]
-    fn the_law_is_learnt_within_20_ms_and_holds_for_100_us() {
+    fn the_rate_is_learned_within_20_ms_and_holds_for_100_us() {
         for hz in [100_000_000, 2_445_000_000, 5_000_000_000] {
             let mut counter = Counter::new(tie_at(1_000_000_000, hz, 40));
             for step in 1..300 {
-                let tie = tie_at(1_000_000_000 + step * TIE, hz, 40);
+                let tie = tie_at(1_000_000_000 + step * TIE_INTERVAL, hz, 40);
                 assert!(counter.learn(tie));
-                let later = tie_at(1_000_000_000 + step * TIE + TIE - 1000, hz, 40);
+                let later =
+                    tie_at(1_000_000_000 + step * TIE_INTERVAL + TIE_INTERVAL - 1000, hz, 40);
                 match counter.at(later.ticks) {
                     Some(ns) => assert!(
                         ns.abs_diff(later.ns) <= 1 + 2_000_000_000 / hz,
@@ -293,7 +296,12 @@ mod tests {
                     None => assert!(step < 200, "no law after {step} ties"),
                 }
                 assert_eq!(
-                    counter.at(tie_at(1_000_000_000 + step * TIE + 2 * TIE, hz, 40).ticks),
+                    counter.at(tie_at(
+                        1_000_000_000 + step * TIE_INTERVAL + 2 * TIE_INTERVAL,
+                        hz,
+                        40
+                    )
+                    .ticks),
                     None
                 );
             }
@@ -301,20 +309,20 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_jumps_is_learnt_anew_and_given_up_when_it_goes_on() {
+    fn a_counter_that_jumps_is_learned_again_and_given_up_when_it_goes_on() {
         let mut counter = Counter::new(tie_at(0, 1_000_000_000, 0));
         let (mut ns, mut kept) = (0, true);
-        for jump in 0..MISSES {
+        for jump in 0..MAX_MISSES {
             assert!(kept, "given up after {jump} jumps");
             for _ in 0..300 {
-                ns += TIE;
+                ns += TIE_INTERVAL;
                 let tie = tie_at(ns, 1_000_000_000, 0);
                 kept = counter
                     .learn(Tie { ticks: tie.ticks.wrapping_sub(u64::from(jump) * 50_000), ..tie });
             }
-            assert!(counter.rate != 0 || jump == MISSES, "learnt again");
+            assert!(counter.rate != 0 || jump == MAX_MISSES, "learnt again");
         }
-        let tie = tie_at(ns + TIE, 1_000_000_000, 0);
+        let tie = tie_at(ns + TIE_INTERVAL, 1_000_000_000, 0);
         assert!(!counter.learn(Tie { ticks: 3, ..tie }));
         assert!(kept);
     }

@@ -1,5 +1,5 @@
-//! What every port promises, as checks that panic with the promise that was broken. Each backend's
-//! tests run them.
+//! The guarantees of every port, as checks that panic with the guarantee that was broken. Each
+//! backend's tests run them.
 
 use std::{
     collections::VecDeque,
@@ -15,37 +15,37 @@ use crate::{
     TxQueue, monotonic,
 };
 
-/// For states that come at once on a machine at rest.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time limit for states that an idle machine reaches at once.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
 
-/// A way to open links of the kind under test.
+/// Opens links of the kind under test.
 pub struct Bench<'a> {
     pub open: &'a mut dyn FnMut() -> io::Result<Ends>,
-    /// Nothing can be received before the sender has finished: files.
+    /// Frames can be received only after the sender has finished: files.
     pub stored: bool,
 }
 
-/// The sending end of a fresh link and, unless frames go nowhere, the receiving one.
+/// The sending end of a new link and, unless frames go nowhere, the receiving one.
 pub type Ends = (Box<dyn Port>, Option<Box<dyn Port>>);
 
-/// Checks all promises.
+/// Checks all guarantees.
 ///
 /// # Panics
-/// At the first that is broken.
+/// On the first broken one.
 pub fn check(mut bench: Bench<'_>) {
     frames_arrive_whole_and_in_order(&mut bench);
     a_full_queue_takes_fewer_and_drops_none(&mut bench);
     slots_keep_their_content_and_marks(&mut bench);
-    a_frame_too_long_is_refused_alone(&mut bench);
-    what_cannot_be_is_refused_when_opening(&mut bench);
+    only_the_frame_that_is_too_long_is_refused(&mut bench);
+    impossible_requests_are_refused_when_opening(&mut bench);
     lending_keeps_its_bounds(&mut bench);
-    what_a_filter_takes_arrives_and_nothing_else(&mut bench);
-    what_a_port_sends_it_does_not_receive(&mut bench);
+    only_frames_that_match_a_filter_arrive(&mut bench);
+    a_port_does_not_receive_frames_that_it_sent(&mut bench);
 }
 
 fn frames_arrive_whole_and_in_order(bench: &mut Bench<'_>) {
     let mut link = Link::open(bench, u32::MAX);
-    let lengths: Vec<usize> = interesting_lengths(link.max_frame).collect();
+    let lengths: Vec<usize> = edge_lengths(link.max_frame).collect();
     let mut random = SplitMix64(1);
     let mut length = lengths.iter().cycle();
     for round in 0..200 {
@@ -59,7 +59,7 @@ fn frames_arrive_whole_and_in_order(bench: &mut Bench<'_>) {
         for i in 0..n {
             write(&mut batch, i, first + i as u32, taken_lengths[i], dues[i], link.max_frame);
         }
-        // In one go, in two, or only a part: the rest is then forgotten, and must not arrive.
+        // In one call, in two, or only a part: the rest is then discarded, and must not arrive.
         let part = random.draw() as usize % (n + 1);
         let (one, two) = match round % 3 {
             0 => (n, 0),
@@ -79,8 +79,8 @@ fn a_full_queue_takes_fewer_and_drops_none(bench: &mut Bench<'_>) {
     let mut link = Link::open(bench, 60);
     let (mut calls_that_took_none, mut drained) = (0, 0);
     while link.sent.next < 20_000 && calls_that_took_none < 3 {
-        // What takes so many has no end of its own: then it is the receiver's ring that must not be
-        // full.
+        // A port that takes this many frames never becomes full: then the receiver's ring must not
+        // overflow.
         if link.sent.next >= drained + 6000 {
             drained = link.sent.next;
             link.drain();
@@ -94,7 +94,7 @@ fn a_full_queue_takes_fewer_and_drops_none(bench: &mut Bench<'_>) {
         let taken = link.tx.send(n).expect("a full queue is no error");
         assert!(taken <= n, "no more is taken than was offered");
         if taken == 0 {
-            link.sent.ask(&mut *link.tx);
+            link.sent.read_fates(&mut *link.tx);
         }
         link.sent.expect(first, &vec![60; taken], &vec![Nanos(u64::from(first)); taken], before);
         calls_that_took_none += u32::from(taken == 0);
@@ -133,7 +133,7 @@ fn slots_keep_their_content_and_marks(bench: &mut Bench<'_>) {
         let taken = link.send(n);
         let lengths: Vec<_> = (0..taken).map(|i| 60 + (first as usize + i) % 100).collect();
         link.sent.expect(first, &lengths, &vec![Nanos::ZERO; taken], before);
-        // What was not taken has its marks in the slots all the same: its numbers are not used
+        // Frames that were not taken also left marks in their slots, so their numbers are not used
         // again.
         link.sent.next = first + n as u32;
         link.drain();
@@ -142,7 +142,7 @@ fn slots_keep_their_content_and_marks(bench: &mut Bench<'_>) {
     assert!(used_again > 0, "slots are used again");
 }
 
-fn a_frame_too_long_is_refused_alone(bench: &mut Bench<'_>) {
+fn only_the_frame_that_is_too_long_is_refused(bench: &mut Bench<'_>) {
     let mut link = Link::open(bench, u32::MAX);
     let too_long = link.max_frame + 1;
     if !link.has_receiver {
@@ -176,7 +176,7 @@ fn a_frame_too_long_is_refused_alone(bench: &mut Bench<'_>) {
     link.finish();
 }
 
-fn what_cannot_be_is_refused_when_opening(bench: &mut Bench<'_>) {
+fn impossible_requests_are_refused_when_opening(bench: &mut Bench<'_>) {
     let (mut a, b) = (bench.open)().expect("the link opens");
     let facts = a.facts().clone();
     assert!(
@@ -206,15 +206,15 @@ fn lending_keeps_its_bounds(bench: &mut Bench<'_>) {
     link.finish();
 }
 
-/// Whether the port filters itself or leaves it to its caller.
-fn what_a_filter_takes_arrives_and_nothing_else(bench: &mut Bench<'_>) {
+/// Both for ports that filter and for those that leave it to the caller.
+fn only_frames_that_match_a_filter_arrive(bench: &mut Bench<'_>) {
     const SNAPLEN: u32 = 50;
     const TAKEN: u32 = 200;
     let (mut a, b) = (bench.open)().expect("the link opens");
     let Some(mut b) = b else { return };
     let ethernet = b.facts().link_type == ETHERNET;
     assert!(ethernet, "what is sent as Ethernet arrives as such");
-    // ether[0:4] = PREFIX and ether[11] & 1 = 0, in front of any tag: even numbers.
+    // ether[0:4] = PREFIX and ether[11] & 1 = 0: even numbers; these octets lie before any tag.
     let [first, second, third] = MAC_PREFIX.map(u32::from);
     let program = vec![
         instruction(0x20, 0, 0, 0),
@@ -240,7 +240,7 @@ fn what_a_filter_takes_arrives_and_nothing_else(bench: &mut Bench<'_>) {
         let batch = rx.receive().expect("receiving works");
         given += batch.frames.len() as u64;
         for (octets, frame) in batch.iter() {
-            // Somebody else's frame does not pass a filter.
+            // The port has filtered, so only matching frames arrive.
             let kept = if filters { frame.len } else { filter.keep(octets, frame.wire_len) };
             if kept == 0 {
                 continue;
@@ -264,10 +264,10 @@ fn what_a_filter_takes_arrives_and_nothing_else(bench: &mut Bench<'_>) {
             let seq = next + i as u32;
             write(&mut batch, i, seq, 60 + seq as usize % 100, Nanos(u64::from(seq)), max_frame);
         }
-        let patience = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         let mut taken = 0;
         while taken < n {
-            assert!(Instant::now() < patience, "good frames are sent");
+            assert!(Instant::now() < deadline, "good frames are sent");
             taken += tx.send(n - taken).expect("good frames are sent");
             if let Some(rx) = &mut rx {
                 drain(&mut **rx, filters);
@@ -287,9 +287,9 @@ fn what_a_filter_takes_arrives_and_nothing_else(bench: &mut Bench<'_>) {
         rx = Some(b.open_rx(0).expect("queue 0 opens to receive"));
     }
     let mut rx = rx.expect("open");
-    let patience = Instant::now() + PATIENCE;
-    while drain(&mut *rx, filters) > 0 && Instant::now() < patience {}
-    // And nothing more.
+    let deadline = Instant::now() + TIME_LIMIT;
+    while drain(&mut *rx, filters) > 0 && Instant::now() < deadline {}
+    // No further frame may arrive.
     let until = Instant::now() + Duration::from_millis(20);
     while Instant::now() < until {
         drain(&mut *rx, filters);
@@ -306,12 +306,12 @@ fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> classic::Instruction {
     classic::Instruction { code, jt, jf, k }
 }
 
-fn what_a_port_sends_it_does_not_receive(bench: &mut Bench<'_>) {
+fn a_port_does_not_receive_frames_that_it_sent(bench: &mut Bench<'_>) {
     let mut link = Link::open(bench, 60);
     if link.open.is_some() || link.rx.is_none() || link.ports.0.facts().rx_queues == 0 {
         return;
     }
-    let Ok(mut own) = link.ports.0.open_rx(0) else { return };
+    let Ok(mut sender_rx) = link.ports.0.open_rx(0) else { return };
     let mut batch = link.tx.lend(10);
     for i in 0..batch.len() {
         write(&mut batch, i, i as u32, 60, Nanos(i as u64), link.max_frame);
@@ -321,17 +321,17 @@ fn what_a_port_sends_it_does_not_receive(bench: &mut Bench<'_>) {
     link.sent.expect(0, &vec![60; taken], &vec![Nanos::ZERO; taken], before);
     link.timestamps = Timestamps::None;
     link.finish();
-    let batch = own.receive().expect("receiving works");
-    let mine = batch.iter().filter(|(octets, _)| octets.get(..3) == Some(&MAC_PREFIX)).count();
-    assert_eq!(mine, 0, "a port does not receive what it has sent");
+    let batch = sender_rx.receive().expect("receiving works");
+    let own = batch.iter().filter(|(octets, _)| octets.get(..3) == Some(&MAC_PREFIX)).count();
+    assert_eq!(own, 0, "a port does not receive what it has sent");
 }
 
-/// An open link, and what must still arrive on it.
+/// An open link, and the frames that have to arrive on it.
 struct Link<'a> {
     tx: Box<dyn TxQueue>,
     rx: Option<Box<dyn RxQueue>>,
     ports: Ends,
-    /// To be opened again for reading: files.
+    /// For files: opens the link again to read it.
     open: Option<&'a mut dyn FnMut() -> io::Result<Ends>>,
     timestamps: Timestamps,
     max_frame: usize,
@@ -347,9 +347,9 @@ struct Sent {
     next: u32,
     octets: u64,
     taken: u64,
-    /// Of those, how many have left by what the port told later.
+    /// How many of those have left, by later reports of the port.
     left: u64,
-    /// The instant at which the last of these left.
+    /// The time at which the last of these left.
     left_at: Nanos,
     outstanding: VecDeque<Expected>,
 }
@@ -372,8 +372,8 @@ impl Sent {
         self.next = first + lengths.len() as u32;
     }
 
-    /// What has become of frames by now; whether anything was told.
-    fn ask(&mut self, tx: &mut dyn TxQueue) -> bool {
+    /// Reads the port's reports. Returns whether there were any.
+    fn read_fates(&mut self, tx: &mut dyn TxQueue) -> bool {
         let fates = tx.fates().expect("the port is there");
         for fate in fates {
             let Fate::Left(at) = *fate else { panic!("good frames leave: {fate:?}") };
@@ -418,32 +418,32 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// Sends the next `n` lent frames, receiving where the queue is full.
+    /// Sends the next `n` lent frames, with retries while the queue is full.
     fn send(&mut self, n: usize) -> usize {
         let mut taken = 0;
-        let patience = Instant::now() + PATIENCE;
-        while taken < n && Instant::now() < patience {
+        let deadline = Instant::now() + TIME_LIMIT;
+        while taken < n && Instant::now() < deadline {
             taken += self.tx.send(n - taken).expect("good frames are sent");
         }
         taken
     }
 
-    /// A port that sends by itself may not have come as far yet as to lend anything again.
+    /// A port that sends frames later may need time before it can lend slots again.
     fn wait_for_room(&mut self, want: usize) {
-        let patience = Instant::now() + PATIENCE;
-        while self.is_ahead() && self.tx.lend(want).is_empty() && Instant::now() < patience {
+        let deadline = Instant::now() + TIME_LIMIT;
+        while self.is_ahead() && self.tx.lend(want).is_empty() && Instant::now() < deadline {
             self.drain();
         }
     }
 
-    /// Frames are taken ahead of their time.
+    /// Whether frames are taken ahead of their time.
     fn is_ahead(&self) -> bool {
         self.ports.0.facts().ahead > Nanos::ZERO
     }
 
-    /// Receives what is there, and compares; asks what was sent before.
+    /// Receives and compares all frames that are there; reads the port's reports first.
     fn drain(&mut self) {
-        while self.sent.ask(&mut *self.tx) {}
+        while self.sent.read_fates(&mut *self.tx) {}
         let Some(rx) = &mut self.rx else { return };
         loop {
             let batch = rx.receive().expect("receiving works");
@@ -452,7 +452,7 @@ impl<'a> Link<'a> {
             }
             let now = monotonic();
             for (octets, rx_frame) in batch.iter() {
-                // Other traffic on a real interface is not ours to judge.
+                // Other traffic on a real interface is ignored.
                 if octets.len() < 14 || octets[..3] != MAC_PREFIX {
                     continue;
                 }
@@ -485,12 +485,12 @@ impl<'a> Link<'a> {
                             time, expected.due,
                             "in virtual time a frame arrives when it is due"
                         );
-                        // Dues of later batches may start again.
+                        // Due times of later batches may start again.
                         self.last_time = Nanos::ZERO;
                     }
                     Timestamps::Process | Timestamps::Kernel => {
-                        // The kernel stamps by another clock, whose offset is known to some
-                        // microseconds.
+                        // The kernel's timestamps are of another clock, whose offset is known to
+                        // some microseconds.
                         let slack = Nanos(100_000);
                         assert!(
                             time + slack >= expected.before,
@@ -505,10 +505,10 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// Ends the sending, waits for what must still come, and compares the counters.
+    /// Finishes sending, waits for the remaining frames, and compares the counters.
     fn finish(&mut self) {
         self.tx.finish().expect("the end is reached");
-        while self.sent.ask(&mut *self.tx) {}
+        while self.sent.read_fates(&mut *self.tx) {}
         assert_eq!(
             self.sent.left,
             if self.is_ahead() { self.sent.taken } else { 0 },
@@ -520,12 +520,12 @@ impl<'a> Link<'a> {
             self.ports.1 = Some(port);
         }
         if self.has_receiver {
-            let patience = Instant::now() + PATIENCE;
-            while !self.sent.outstanding.is_empty() && Instant::now() < patience {
+            let deadline = Instant::now() + TIME_LIMIT;
+            while !self.sent.outstanding.is_empty() && Instant::now() < deadline {
                 self.drain();
                 std::thread::sleep(Duration::from_micros(200));
             }
-            // And nothing more.
+            // No further frame may arrive.
             std::thread::sleep(Duration::from_millis(20));
             self.drain();
             let drops = self.rx.as_mut().map(|rx| rx.drops()).unwrap_or_default();
@@ -546,11 +546,11 @@ impl<'a> Link<'a> {
     }
 }
 
-/// 02:53:51: locally administered, "SQ".
+/// 02:53:51: a locally administered address, "SQ".
 const MAC_PREFIX: [u8; 3] = [0x02, b'S', b'Q'];
 
-/// All short ones, those around powers of two and usual limits, and the longest.
-fn interesting_lengths(max: usize) -> impl Iterator<Item = usize> {
+/// All short lengths, those around powers of two and usual limits, and the longest.
+fn edge_lengths(max: usize) -> impl Iterator<Item = usize> {
     let around = [
         128, 256, 512, 1024, 1500, 1514, 1518, 2048, 4096, 9000, 9014, 9216, 16_384, 32_768, 65_535,
     ];
@@ -558,8 +558,8 @@ fn interesting_lengths(max: usize) -> impl Iterator<Item = usize> {
     (14..=80).chain(near).chain(max - 6..=max).filter(move |len| *len <= max)
 }
 
-/// Frame number `seq` of `len` octets, 14 or more: its number in the source address, and every
-/// octet a function of it.
+/// Frame number `seq` of `len` octets, at least 14, with its number in the source address; all
+/// octets are functions of the number.
 fn frame(seq: u32, len: usize, max_frame: usize) -> Vec<u8> {
     let mut octets = vec![0; len];
     let mut random = SplitMix64(u64::from(seq) + 1);
@@ -567,8 +567,9 @@ fn frame(seq: u32, len: usize, max_frame: usize) -> Vec<u8> {
     octets[..3].copy_from_slice(&MAC_PREFIX);
     octets[6..8].copy_from_slice(&MAC_PREFIX[..2]);
     octets[8..12].copy_from_slice(&seq.to_be_bytes());
-    // An experimental EtherType; a VLAN tag now and then, and where only a tagged frame may be as
-    // long. From 20 octets on: Linux drops what is tagged and has no EtherType behind the tag.
+    // An experimental EtherType, sometimes with a VLAN tag, always where only a tagged frame may be
+    // as long. Tags from 20 octets on, because Linux drops tagged frames without an EtherType after
+    // the tag.
     let tagged = len >= 20 && (seq.is_multiple_of(5) || len + 4 > max_frame);
     octets[12..14].copy_from_slice(if tagged && seq.is_multiple_of(2) && len + 4 <= max_frame {
         &[0x88, 0xa8]

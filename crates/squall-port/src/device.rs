@@ -1,11 +1,10 @@
-//! What a device on the path does to frames that come too fast: a [`Policer`] drops them, a
-//! [`Buffer`] keeps as many as it holds and sends them at its own rate. To frames of too many flows
-//! or addresses: a [`Table`] has room for some. And to all of them while it restarts: an
-//! [`Outage`].
+//! Models of a device on the path. Against frames that come too fast: a [`Policer`] drops them, a
+//! [`Buffer`] stores as many as fit and sends them at its own rate. Against too many flows or
+//! addresses: a [`Table`] has limited room. While it restarts: an [`Outage`].
 //!
-//! All of them decide by the instants that frames bring, and by the frames: the same frames at the
-//! same instants give the same drops, on any machine. All arithmetic is exact, in fractions of a
-//! frame or a bit: a stream at the very rate of a policer passes for ever.
+//! All of them decide only by the frames and their timestamps: the same frames at the same times
+//! give the same drops, on any machine. All arithmetic is exact, in fractions of a frame or a bit:
+//! a stream at exactly a policer's rate passes forever.
 
 mod outage;
 mod table;
@@ -16,7 +15,7 @@ pub use outage::{Outage, Phase, Reset, time};
 use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos, Rate, RateUnit};
 pub use table::{Flow, Table, TableSize, source_mac};
 
-/// A rate and how much may come at once beyond it.
+/// A rate, and the burst allowed beyond it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     rate: Rate,
@@ -24,11 +23,12 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// `depth` is in frames where `rate` is in frames a second; else in octets, counted as the rate
-    /// counts them: with FCS, and with preamble and gap too if it is a rate of layer 1.
+    /// `depth` is in frames if `rate` is in frames per second; otherwise in octets, counted as the
+    /// rate counts them: with FCS, and for a layer 1 rate also with preamble and gap.
     ///
     /// # Errors
-    /// What was expected: a rate above 0 that is no share of a port's, and a depth of at least 1.
+    /// The expected values: a rate above 0 that is not relative to a port's, and a depth of at
+    /// least 1.
     pub fn new(rate: Rate, depth: u32) -> Result<Self, &'static str> {
         if rate.is_zero() || matches!(rate.unit, RateUnit::Percent | RateUnit::Max) {
             return Err("a rate above 0 in frames or bits per second");
@@ -39,7 +39,7 @@ impl Limit {
         Ok(Self { rate, depth })
     }
 
-    /// What a frame of `wire_len` octets without FCS takes of the depth.
+    /// The share of the depth that a frame of `wire_len` octets without FCS uses.
     fn size(&self, wire_len: u32) -> u64 {
         let octets = u64::from(wire_len) + u64::from(FCS_LEN);
         match self.rate.unit {
@@ -49,22 +49,23 @@ impl Limit {
         }
     }
 
-    /// `size` of the depth in the unit in which a nanosecond is worth `rate.num`.
+    /// Converts `size` to the unit in which a nanosecond is worth `rate.num`.
     fn work(&self, size: u64) -> u128 {
+        // 128 bits, because nanoseconds times the numerator of a rate exceed 64.
         let per = if self.rate.unit == RateUnit::Pps { 1 } else { 8 };
         u128::from(size * per) * 1_000_000_000 * u128::from(self.rate.den)
     }
 }
 
-/// What came and what of it was dropped.
+/// Frames that arrived, and dropped ones among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub frames: u64,
     pub dropped: u64,
 }
 
-/// A token bucket: full at first, filled at the rate, never above the depth. A frame for which
-/// there are no tokens is dropped and takes none.
+/// A token bucket: full at first, filled at the rate, never above the depth. A frame without enough
+/// tokens is dropped and uses none.
 #[derive(Clone, Debug)]
 pub struct Policer {
     limit: Limit,
@@ -83,11 +84,12 @@ impl Policer {
         }
     }
 
-    /// Whether a frame passes that comes at `now`. One that comes before the one ahead of it
-    /// (another queue's) counts as if it came together with it.
+    /// Whether a frame that arrives at `now` passes. A frame that is earlier than the one before it
+    /// (of another queue) counts as simultaneous.
     pub fn takes(&mut self, now: Nanos, wire_len: u32) -> bool {
         let now = now.max(self.last.unwrap_or(now));
         let passed = now - self.last.replace(now).unwrap_or(now);
+        // Not rounded, because otherwise a stream at exactly the rate would lose a frame now and then.
         let earned = u128::from(passed.0) * u128::from(self.limit.rate.num);
         self.credit = (self.credit + earned).min(self.limit.work(u64::from(self.limit.depth)));
         let cost = self.limit.work(self.limit.size(wire_len));
@@ -100,7 +102,7 @@ impl Policer {
         taken
     }
 
-    /// As it was at first; the counts stay.
+    /// Returns to the initial state; the counts stay.
     pub fn restart(&mut self) {
         *self = Self { counts: self.counts, ..Self::new(self.limit) };
     }
@@ -110,19 +112,19 @@ impl Policer {
     }
 }
 
-/// A queue that is served at the rate, first come first served. The depth counts the frame that is
-/// just being sent, too. A frame that finds no room is dropped (tail drop).
+/// A queue that is served at the rate, in order. The depth includes the frame being sent. A frame
+/// that finds no room is dropped (tail drop).
 ///
-/// It may need time to recover: for that long after the last frame that found no room it drops
-/// all frames, and is loaded by them as if it took them. While it is overloaded it therefore passes
-/// nothing, and after the overload loss goes on for exactly that time.
+/// It may need time to recover: for that time after the last tail drop it drops all frames, but is
+/// loaded by them as if it took them. So it passes nothing while it is overloaded, and after the
+/// overload loss continues for exactly that time.
 #[derive(Clone, Debug)]
 pub struct Buffer {
     limit: Limit,
-    /// (instant of departure times `rate.num`, size) of the frames that are in it.
+    /// Departure times `rate.num`, and size, of the stored frames.
     waiting: VecDeque<(u128, u64)>,
     filled: u64,
-    /// When the last frame that was taken has left, times `rate.num`.
+    /// Departure of the last frame taken, times `rate.num`.
     idle_from: u128,
     last: Nanos,
     recovery: Nanos,
@@ -135,13 +137,13 @@ impl Buffer {
         Self::with_recovery(limit, Nanos::ZERO)
     }
 
-    /// One that drops all frames for `recovery` after an overflow.
+    /// A buffer that drops all frames for `recovery` after an overflow.
     pub fn with_recovery(limit: Limit, recovery: Nanos) -> Self {
         let (waiting, last, closed_until, counts) = Default::default();
         Self { limit, waiting, filled: 0, idle_from: 0, last, recovery, closed_until, counts }
     }
 
-    /// When a frame that comes at `now` has left the buffer; `None`: it is dropped.
+    /// Departure of a frame that arrives at `now`; `None`: it is dropped.
     pub fn departure(&mut self, now: Nanos, wire_len: u32) -> Option<Nanos> {
         self.last = self.last.max(now);
         let num = u128::from(self.limit.rate.num);
@@ -167,10 +169,11 @@ impl Buffer {
             self.counts.dropped += 1;
             return None;
         }
+        // Rounded up, so that departures never exceed the rate.
         Some(Nanos(u64::try_from(self.idle_from.div_ceil(num)).unwrap_or(u64::MAX)))
     }
 
-    /// Empty, and open; the counts stay.
+    /// Empties and opens it; the counts stay.
     pub fn restart(&mut self) {
         *self = Self { counts: self.counts, ..Self::with_recovery(self.limit, self.recovery) };
     }
@@ -190,17 +193,17 @@ mod tests {
         Limit::new(rate.parse().unwrap(), depth).unwrap()
     }
 
-    /// Frames of 60 octets, one each `gap` ns.
+    /// Frames of 60 octets, `gap` ns apart.
     fn paced(frames: u64, gap: u64) -> impl Iterator<Item = Nanos> {
         (0..frames).map(move |n| Nanos(1_000_000_000 + n * gap))
     }
 
     #[test]
-    fn a_stream_at_the_rate_passes_for_ever_and_one_above_it_loses_the_rest() {
+    fn a_stream_at_the_rate_passes_forever_and_one_above_it_loses_the_rest() {
         let mut policer = Policer::new(limit("10kpps", 1));
         assert!(paced(100_000, 100_000).all(|now| policer.takes(now, 60)));
         let mut policer = Policer::new(limit("10kpps", 40));
-        // 12,500 a second for 8 s against 80,000 and the burst.
+        // 12,500 per second for 8 s against 80,000 and the burst.
         let passed = paced(100_000, 80_000).filter(|now| policer.takes(*now, 60)).count();
         assert_eq!(
             passed,
@@ -240,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_delays_a_burst_by_its_rate_and_drops_what_finds_it_full() {
+    fn a_buffer_delays_a_burst_by_its_rate_and_drops_frames_when_full() {
         let mut buffer = Buffer::new(limit("1kpps", 3));
         let burst: Vec<_> = (0..5).map(|_| buffer.departure(Nanos(500), 60)).collect();
         assert_eq!(
@@ -271,7 +274,7 @@ mod tests {
             .filter(|now| buffer.departure(Nanos(*now), 60).is_none())
             .collect();
         assert_eq!(last_overflow, 99_500_000);
-        // Those before 149.5 ms: at 100, 102 ... 148 ms.
+        // Lost are those before 149.5 ms: at 100, 102 ... 148 ms.
         assert_eq!((lost.len(), lost.last()), (25, Some(&148_000_000)));
         assert_eq!(buffer.counts(), Counts { frames: 250, dropped: 200 - 3 + 25 });
     }
@@ -298,12 +301,12 @@ mod tests {
         }
     }
 
-    /// Frames in order of time: (nanoseconds since the one before, octets).
+    /// Frames in order of time: (nanoseconds since the previous one, octets).
     fn arrivals() -> impl Strategy<Value = Vec<(u64, u32)>> {
         prop::collection::vec((prop_oneof![Just(0), 0..50u64, 0..3000u64], 14..200u32), 1..100)
     }
 
-    /// Rates whose interval is some hundreds of nanoseconds, exact or not.
+    /// Rates whose interval is some hundred nanoseconds, exact or not.
     fn limits() -> impl Strategy<Value = Limit> {
         let rates = prop::sample::select(vec![
             "1Mpps",
@@ -328,11 +331,11 @@ mod tests {
     }
 
     proptest! {
-        /// The other definition of a token bucket (network calculus): a frame conforms if over
-        /// every interval that ends with it what has passed is at most the depth and the rate over
-        /// that time.
+        /// The other definition of a token bucket (network calculus): a frame conforms if, over
+        /// every interval that ends with it, the frames that passed are at most the depth plus the
+        /// rate times the interval.
         #[test]
-        fn a_policer_passes_what_conforms_over_every_interval(limit in limits(), arrivals in arrivals()) {
+        fn a_policer_passes_frames_that_conform_over_every_interval(limit in limits(), arrivals in arrivals()) {
             let mut policer = Policer::new(limit);
             let mut passed: Vec<(u64, u128)> = Vec::new();
             for (now, len) in timed(&arrivals) {
@@ -353,7 +356,7 @@ mod tests {
             prop_assert_eq!(policer.counts(), Counts { frames: arrivals.len() as u64, dropped });
         }
 
-        /// A plain queue: a clerk who works through it nanosecond by nanosecond.
+        /// A plain queue, served nanosecond by nanosecond.
         #[test]
         fn a_buffer_does_as_a_queue_that_is_served_step_by_step(limit in limits(), arrivals in arrivals()) {
             let mut buffer = Buffer::new(limit);
@@ -390,10 +393,10 @@ mod tests {
             prop_assert_eq!(taken, left);
         }
 
-        /// What comes out of a buffer keeps its rate: a policer behind it that takes one frame (or
-        /// the largest) at a time drops nothing.
+        /// Departures of a buffer keep its rate: a policer after it with room for one frame (or the
+        /// largest) drops nothing.
         #[test]
-        fn what_leaves_a_buffer_conforms_to_its_rate(arrivals in arrivals()) {
+        fn departures_of_a_buffer_conform_to_its_rate(arrivals in arrivals()) {
             let mut buffer = Buffer::new(limit("1Mpps", 10));
             let mut policer = Policer::new(limit("1Mpps", 1));
             for (now, len) in timed(&arrivals) {

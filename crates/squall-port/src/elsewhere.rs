@@ -1,6 +1,5 @@
-//! `elsewhere:NAME` stands for a port of another node: a run that several machines share has the
-//! same ports on each of them, and of these only its own are open. Nothing is sent there, and
-//! nothing is received.
+//! `elsewhere:NAME` represents a port of another node: a run on several machines has the same ports
+//! on each of them, and only a node's own ports are open. It neither sends nor receives.
 
 use std::io;
 
@@ -32,7 +31,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     })))
 }
 
-/// What stands before the colon.
+/// The kind in an address.
 pub const KIND: &str = "elsewhere";
 
 struct Elsewhere(PortFacts);

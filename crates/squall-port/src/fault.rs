@@ -1,14 +1,15 @@
-//! Faults on purpose, for the tests of every counter of loss: a layer over any port.
+//! Simulated faults, for tests of every loss counter: a layer over any port.
 //!
 //! Keys of an address (`loop:0,drop=0.01,seed=7`). The value is a probability, or `1/n`: exactly
-//! every nth frame. What this port receives: `drop`, `dup`, `reorder` (the frame comes one later),
-//! `corrupt` (one bit), and `delay=TIME` (added to each arrival instant, nothing is held). What it
-//! sends: `full` (the queue takes no more in this call), `refuse` (the frame is not sent: reason
+//! every nth frame. On received frames: `drop`, `dup`, `reorder` (the frame arrives one later),
+//! `corrupt` (one bit), and `delay=TIME` (added to each timestamp; no frame is held). On sent
+//! frames: `full` (the queue takes no more in this call), `refuse` (the frame is not sent: reason
 //! `fault`). `seed` seeds all of them.
 //!
-//! A device of known behaviour ([`crate::device`]) on the path to this port: `lose=gilbert:P:R`,
+//! A device of known behavior ([`crate::device`]) on the path to this port: `lose=gilbert:P:R`,
 //! `reset=AT:FOR`, `learn=N`, `table=N`, `police=RATE,burst=N` and `drain=RATE,buffer=N`, in this
-//! order. They are the port's, not a queue's, and go by the frames and their arrival instants.
+//! order. They apply to the port, not to a queue, and depend on the frames and their timestamps
+//! only.
 
 use std::{
     io,
@@ -27,7 +28,7 @@ use crate::{
     device::{self, Buffer, Counts, Flow, Limit, Outage, Phase, Policer, Reset, Table, TableSize},
 };
 
-/// Which faults, and how often.
+/// The faults, and their frequencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
     pub drop: Chance,
@@ -37,32 +38,32 @@ pub struct Faults {
     pub delay: Nanos,
     pub lose: Option<Gilbert>,
     pub reset: Option<Reset>,
-    /// Of source MAC addresses.
+    /// Table of source MAC addresses.
     pub learn: Option<TableSize>,
-    /// Of flows.
+    /// Table of flows.
     pub table: Option<TableSize>,
     pub police: Option<Limit>,
     pub buffer: Option<Limit>,
-    /// Of the buffer.
+    /// Recovery time of the buffer.
     pub recover: Nanos,
     pub full: Chance,
     pub refuse: Chance,
     pub seed: u64,
 }
 
-/// How often something happens.
+/// Frequency of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Chance {
     #[default]
     Never,
     Probability(f64),
-    /// Exactly every nth time; at least 1.
+    /// Exactly every nth time; n is at least 1.
     EveryNth(u64),
 }
 
 impl FromStr for Chance {
     type Err = ();
-    /// `0.01`, `1/100`.
+    /// Parses `0.01`, `1/100`.
     fn from_str(text: &str) -> Result<Self, ()> {
         if let Some(n) = text.strip_prefix("1/") {
             return n.parse().ok().filter(|&n| n > 0).map(Self::EveryNth).ok_or(());
@@ -72,10 +73,10 @@ impl FromStr for Chance {
     }
 }
 
-/// Loss in bursts (Gilbert 1960): a path that is good or bad, and loses what comes while it is bad.
-/// Before each frame it changes from good to bad by `worse`, from bad to good by `better`. The
-/// share of lost frames is `worse / (worse + better)`, the mean length of a burst of losses
-/// `1 / better`; with `1/n` and `1/m` both are exact.
+/// Loss in bursts (Gilbert 1960): the path is good or bad, and loses frames while it is bad. Before
+/// each frame it changes from good to bad by `worse`, from bad to good by `better`. The share of
+/// lost frames is `worse / (worse + better)`, the mean length of a burst of losses `1 / better`;
+/// with `1/n` and `1/m` both are exact.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gilbert {
     pub worse: Chance,
@@ -85,7 +86,7 @@ pub struct Gilbert {
 impl FromStr for Gilbert {
     type Err = ();
 
-    /// `gilbert:0.01:0.25`, `gilbert:1/100:1/4`.
+    /// Parses `gilbert:0.01:0.25`, `gilbert:1/100:1/4`.
     fn from_str(text: &str) -> Result<Self, ()> {
         let (worse, better) =
             text.strip_prefix("gilbert:").and_then(|text| text.split_once(':')).ok_or(())?;
@@ -93,7 +94,7 @@ impl FromStr for Gilbert {
     }
 }
 
-/// A time as an option: bare numbers are nanoseconds.
+/// A time as an option's value: bare numbers are nanoseconds.
 struct Time(Nanos);
 
 impl FromStr for Time {
@@ -149,7 +150,7 @@ impl Faults {
         })
     }
 
-    /// The port with these faults; itself if there are none.
+    /// The port with these faults; unchanged if there are none.
     pub fn wrap(self, port: Box<dyn Port>) -> Box<dyn Port> {
         if (Self { seed: 0, ..self }) == Self::default() {
             return port;
@@ -158,7 +159,7 @@ impl Faults {
             port,
             faults: self,
             path: Arc::new(Mutex::new(Path::new(&self))),
-            passage: Arc::default(),
+            counters: Arc::default(),
         })
     }
 
@@ -184,7 +185,7 @@ fn time(address: &mut Address, key: &str) -> Result<Option<Nanos>, AddressError>
         .map(|t| t.0))
 }
 
-/// `learn`, `table`, and `idle` for either.
+/// Takes `learn`, `table`, and `idle` for either.
 fn tables(address: &mut Address) -> Result<(Option<TableSize>, Option<TableSize>), AddressError> {
     let mut entries = |key| match address.take::<usize>(key, "1 or more entries")? {
         Some(0) => Err(address.error(format!("{key}=0, expected 1 or more entries"))),
@@ -202,7 +203,7 @@ fn tables(address: &mut Address) -> Result<(Option<TableSize>, Option<TableSize>
     Ok((sized(learn), sized(table)))
 }
 
-/// The keys `rate` and `depth` of `address`, of which none is of use alone.
+/// Takes the keys `rate` and `depth` of `address`, which are only valid together.
 fn limit(address: &mut Address, rate: &str, depth: &str) -> Result<Option<Limit>, AddressError> {
     const RATE: &str = "a rate above 0 in frames or bits per second";
     const DEPTH: &str = "1 or more frames (octets if the rate is in bits per second)";
@@ -222,7 +223,7 @@ fn limit(address: &mut Address, rate: &str, depth: &str) -> Result<Option<Limit>
     }
 }
 
-/// The device on the path to a port, part by part in the order in which a frame meets them.
+/// The device on the path to a port: its parts in the order in which a frame passes them.
 struct Path {
     link: Option<BadLink>,
     outage: Option<Outage>,
@@ -244,8 +245,10 @@ impl Path {
         }
     }
 
-    /// When a frame that entered at `time` is out again; `None`: it was dropped.
+    /// When a frame that enters at `time` leaves; `None`: it is dropped.
     fn passes(&mut self, time: Nanos, octets: &[u8], wire_len: u32) -> Option<Nanos> {
+        // The order of the parts matters: a frame that is lost uses no entry, token or room.
+        // Otherwise the counts of each part would depend on the parts after it.
         if self.link.as_mut().is_some_and(BadLink::loses) || !self.is_on(time) {
             return None;
         }
@@ -262,7 +265,7 @@ impl Path {
         (!caught).then_some(departure)
     }
 
-    /// Whether the device works at `time`. After a reset it has forgotten what it held.
+    /// Whether the device works at `time`. Clears its state after a reset.
     fn is_on(&mut self, time: Nanos) -> bool {
         let phase = self.outage.as_mut().map(|outage| outage.phase(time));
         if phase == Some(Phase::Restarted) {
@@ -274,8 +277,8 @@ impl Path {
         phase != Some(Phase::During)
     }
 
-    /// Whether the tables have an entry for the frame, or room for one. A frame that has no key
-    /// needs none.
+    /// Whether the tables have an entry for the frame, or room for one. A frame without a key needs
+    /// none.
     fn knows(&mut self, time: Nanos, octets: &[u8]) -> bool {
         fn takes<K: Copy + Ord + std::hash::Hash>(
             table: &mut Option<Table<K>>,
@@ -288,7 +291,7 @@ impl Path {
             && takes(&mut self.flows, time, Flow::of(octets))
     }
 
-    /// What each part has counted, if anything came.
+    /// The counts of each part that received frames.
     fn notes(&self) -> impl Iterator<Item = String> {
         let parts = [
             ("link", self.link.as_ref().map(|link| link.counts)),
@@ -298,26 +301,27 @@ impl Path {
             ("policer", self.policer.as_ref().map(Policer::counts)),
             ("buffer", self.buffer.as_ref().map(Buffer::counts)),
         ];
-        let came = |(name, counts): (_, Option<Counts>)| {
+        let arrived = |(name, counts): (_, Option<Counts>)| {
             let Counts { frames, dropped } = counts.filter(|counts| counts.frames > 0)?;
             Some(format!("the {name} dropped {dropped} of {frames} frames"))
         };
-        parts.into_iter().filter_map(came)
+        parts.into_iter().filter_map(arrived)
     }
 }
 
-/// A path that obeys a [`Gilbert`]; it is good at first.
+/// A path with loss as in [`Gilbert`]; good at first.
 struct BadLink {
-    worse: Die,
-    better: Die,
+    worse: Chooser,
+    better: Chooser,
     bad: bool,
     counts: Counts,
 }
 
 impl BadLink {
     fn new(law: Gilbert, seed: u64) -> Self {
-        let die = |salt| Die::new(seed, 0, salt);
-        let (worse, better) = (die(7).of(law.worse), die(8).of(law.better));
+        // Queue 0 for all frames, because the queues of a port share its path.
+        let chooser = |salt| Chooser::new(seed, 0, salt);
+        let (worse, better) = (chooser(7).of(law.worse), chooser(8).of(law.better));
         Self { worse, better, bad: false, counts: Counts::default() }
     }
 
@@ -331,16 +335,16 @@ impl BadLink {
     }
 }
 
-/// Frames and octets before and after the faults of reception, a GSO frame as one.
+/// Frames and octets before and after the faults of reception; a GSO frame counts as one.
 #[derive(Debug, Default)]
-struct Passage {
-    came: [AtomicU64; 2],
-    given: [AtomicU64; 2],
+struct FaultCounters {
+    arrived: [AtomicU64; 2],
+    delivered: [AtomicU64; 2],
 }
 
-impl Passage {
-    fn add(&self, came: &[RxFrame], given: &[RxFrame]) {
-        for (counters, frames) in [(&self.came, came), (&self.given, given)] {
+impl FaultCounters {
+    fn add(&self, arrived: &[RxFrame], given: &[RxFrame]) {
+        for (counters, frames) in [(&self.arrived, arrived), (&self.delivered, given)] {
             counters[0].fetch_add(frames.len() as u64, Relaxed);
             counters[1].fetch_add(frames.iter().map(|f| u64::from(f.wire_len)).sum(), Relaxed);
         }
@@ -348,16 +352,16 @@ impl Passage {
 
     /// Frames, then octets: before and after.
     fn counts(&self) -> [(u64, u64); 2] {
-        [0, 1].map(|i| (self.came[i].load(Relaxed), self.given[i].load(Relaxed)))
+        [0, 1].map(|i| (self.arrived[i].load(Relaxed), self.delivered[i].load(Relaxed)))
     }
 }
 
 struct FaultPort {
     port: Box<dyn Port>,
     faults: Faults,
-    /// Of all receiving queues together.
+    /// Shared by all receive queues, because a device on the path sees the frames of all of them.
     path: Arc<Mutex<Path>>,
-    passage: Arc<Passage>,
+    counters: Arc<FaultCounters>,
 }
 
 impl Port for FaultPort {
@@ -373,14 +377,15 @@ impl Port for FaultPort {
         let inner = self.port.open_tx(queue, max_frame)?;
         let slots = Slots::new(BATCH, max_frame as usize);
         let f = self.faults;
-        let die = |salt| Die::new(f.seed, queue, salt);
+        // Each fault has a salt, so that one's probability does not change the draws of the others.
+        let chooser = |salt| Chooser::new(f.seed, queue, salt);
         Ok(if f.on_tx() {
             Box::new(FaultTx {
                 inner,
                 slots,
                 lent: Lent::default(),
-                full: die(1).of(f.full),
-                refuse: die(2).of(f.refuse),
+                full: chooser(1).of(f.full),
+                refuse: chooser(2).of(f.refuse),
                 refusing: None,
             })
         } else {
@@ -391,17 +396,17 @@ impl Port for FaultPort {
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
         let inner = self.port.open_rx(queue)?;
         let f = self.faults;
-        let die = |salt| Die::new(f.seed, queue, salt);
+        let chooser = |salt| Chooser::new(f.seed, queue, salt);
         Ok(if f.on_rx() {
             Box::new(FaultRx {
                 inner,
-                drop: die(3).of(f.drop),
-                dup: die(4).of(f.dup),
-                reorder: die(5).of(f.reorder),
-                corrupt: die(6).of(f.corrupt),
+                drop: chooser(3).of(f.drop),
+                dup: chooser(4).of(f.dup),
+                reorder: chooser(5).of(f.reorder),
+                corrupt: chooser(6).of(f.corrupt),
                 delay: f.delay,
                 path: f.has_device().then(|| self.path.clone()),
-                passage: self.passage.clone(),
+                counters: self.counters.clone(),
                 held: None,
                 empty_calls: 0,
                 octets: Vec::new(),
@@ -439,10 +444,10 @@ impl Port for FaultPort {
     fn notes(&self) -> Vec<String> {
         let path = self.path.lock().unwrap_or_else(PoisonError::into_inner);
         let counted = path.notes().map(|note| format!("{}: {note}", self.port.facts().address));
-        let [(came, given), _] = self.passage.counts();
-        let corrected = (came != given && self.port.interface_counters().is_some()).then(|| {
+        let [(arrived, given), _] = self.counters.counts();
+        let corrected = (arrived != given && self.port.interface_counters().is_some()).then(|| {
             format!(
-                "{}: simulated faults turned {came} received frames into {given}; the interface's \
+                "{}: simulated faults turned {arrived} received frames into {given}; the interface's \
                  counters are reported as after the faults",
                 self.port.facts().address
             )
@@ -450,13 +455,13 @@ impl Port for FaultPort {
         self.port.notes().into_iter().chain(counted).chain(corrected).collect()
     }
 
-    /// As an interface after the faults would count: the audit compares with the frames that this
-    /// port gave, and the faults are none of the interface's.
+    /// The counters of an interface after the faults: the audit compares them with the frames that
+    /// this port delivered, and the interface did not cause the faults.
     fn interface_counters(&self) -> Option<InterfaceCounters> {
         let counters = self.port.interface_counters()?;
-        let [frames, octets] = self.passage.counts();
-        let after = |counted: u64, (came, given): (u64, u64)| {
-            counted.wrapping_sub(came).wrapping_add(given)
+        let [frames, octets] = self.counters.counts();
+        let after = |counted: u64, (arrived, given): (u64, u64)| {
+            counted.wrapping_sub(arrived).wrapping_add(given)
         };
         Some(InterfaceCounters {
             rx_packets: after(counters.rx_packets, frames),
@@ -470,14 +475,14 @@ impl Port for FaultPort {
     }
 }
 
-/// Has slots of its own, so that a refused frame need not pass through the queue below.
+/// Has its own slots, because a refused frame must not reach the inner queue.
 struct FaultTx {
     inner: Box<dyn TxQueue>,
     slots: Slots,
     lent: Lent,
-    full: Die,
-    refuse: Die,
-    /// Whether the next frame is refused, once that is decided.
+    full: Chooser,
+    refuse: Chooser,
+    /// Whether to refuse the next frame, once decided.
     refusing: Option<bool>,
 }
 
@@ -488,13 +493,17 @@ impl TxQueue for FaultTx {
         self.slots.batch(0, n)
     }
 
+    fn reads_due(&self) -> bool {
+        self.inner.reads_due()
+    }
+
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
         for (taken, slot) in self.lent.range(n).enumerate() {
             if self.full.hits() {
                 return Ok(taken);
             }
             if *self.refusing.get_or_insert_with(|| self.refuse.hits()) {
-                // Else told at the next call, when it is the first.
+                // Reported by the next call, when it is the first frame.
                 if taken == 0 {
                     self.pass();
                     return Err(SendError::Frame("fault"));
@@ -504,7 +513,7 @@ impl TxQueue for FaultTx {
             match self.forward(slot) {
                 Ok(true) => self.pass(),
                 Ok(false) => return Ok(taken),
-                // Told at the next call, when it is the first.
+                // Reported by the next call, when it is the first frame.
                 Err(_) if taken > 0 => return Ok(taken),
                 Err(error) => {
                     self.pass();
@@ -534,7 +543,7 @@ impl FaultTx {
         self.lent.pass(1);
     }
 
-    /// Sends the frame in `slot`; false when the queue below is full.
+    /// Sends the frame in `slot`; false if the inner queue is full.
     fn forward(&mut self, slot: usize) -> Result<bool, SendError> {
         let (octets, meta) = self.slots.frame(slot);
         let mut batch = self.inner.lend(1);
@@ -549,25 +558,25 @@ impl FaultTx {
 
 struct FaultRx {
     inner: Box<dyn RxQueue>,
-    drop: Die,
-    dup: Die,
-    reorder: Die,
-    corrupt: Die,
+    drop: Chooser,
+    dup: Chooser,
+    reorder: Chooser,
+    corrupt: Chooser,
     delay: Nanos,
     path: Option<Arc<Mutex<Path>>>,
-    passage: Arc<Passage>,
-    /// Comes after the next frame.
+    counters: Arc<FaultCounters>,
+    /// A frame that is delivered after the next one.
     held: Option<(Vec<u8>, RxFrame)>,
     empty_calls: u32,
     octets: Vec<u8>,
     frames: Vec<RxFrame>,
 }
 
-/// Empty calls after which a held frame comes though none followed it.
-const PATIENCE: u32 = 1000;
+/// Empty calls after which a held frame is delivered although none followed it.
+const MAX_EMPTY_CALLS: u32 = 1000;
 
 impl FaultRx {
-    /// What becomes of the next batch; false when there was none.
+    /// Applies the faults to the next batch; false if there was none.
     fn pass_on(&mut self) -> io::Result<bool> {
         let before = self.frames.len();
         let mut deliver = |octets: &[u8], frame: RxFrame| {
@@ -593,7 +602,7 @@ impl FaultRx {
                 let bit = self.corrupt.random.draw() as usize % (8 * changed.len());
                 changed[bit / 8] ^= 1 << (bit % 8);
                 octets = &changed;
-                // What is damaged on a wire has its checksum.
+                // A frame damaged on a wire has its whole checksum.
                 frame.partial = false;
             }
             if self.reorder.hits() && self.held.is_none() {
@@ -605,6 +614,7 @@ impl FaultRx {
                 deliver(octets, frame);
             }
             if let Some((late, mut late_frame)) = self.held.take() {
+                // Not earlier than the other frame, because it arrives after it.
                 frame.time = frame.time.max(late_frame.time);
                 late_frame.time = frame.time;
                 deliver(&late, late_frame);
@@ -612,19 +622,19 @@ impl FaultRx {
         }
         let any = !batch.frames.is_empty();
         self.empty_calls = if any { 0 } else { self.empty_calls + 1 };
-        if self.empty_calls >= PATIENCE
+        if self.empty_calls >= MAX_EMPTY_CALLS
             && let Some((late, frame)) = self.held.take()
         {
             deliver(&late, frame);
         }
-        self.passage.add(batch.frames, &self.frames[before..]);
+        self.counters.add(batch.frames, &self.frames[before..]);
         Ok(any)
     }
 }
 
 impl RxQueue for FaultRx {
-    /// Empty only when the queue below is: a batch of which nothing is left is no sign that none
-    /// follows.
+    /// Empty only when the inner queue is: otherwise a batch of dropped frames would look like the
+    /// end.
     fn receive(&mut self) -> io::Result<RxBatch<'_>> {
         self.octets.clear();
         self.frames.clear();
@@ -636,7 +646,7 @@ impl RxQueue for FaultRx {
         self.inner.drops()
     }
 
-    /// Of the queue below: what is lost on purpose has no counter.
+    /// Not the inner queue's: frames lost by faults have no counter.
     fn received(&mut self) -> Option<u64> {
         None
     }
@@ -646,15 +656,16 @@ impl RxQueue for FaultRx {
     }
 }
 
-/// Decides, the same way for the same seed.
-struct Die {
+/// A random decision, reproducible by its seed.
+struct Chooser {
     chance: Chance,
     random: SplitMix64,
     turns: u64,
 }
 
-impl Die {
+impl Chooser {
     fn new(seed: u64, queue: u32, salt: u64) -> Self {
+        // Different for each queue, because otherwise all queues would lose the same frames.
         let random = SplitMix64(seed ^ u64::from(queue) << 32 ^ salt << 56);
         Self { chance: Chance::Never, random, turns: 0 }
     }
@@ -666,6 +677,7 @@ impl Die {
     fn hits(&mut self) -> bool {
         match self.chance {
             Chance::Never => false,
+            // 53 bits, because an f64 holds no more of them exactly.
             Chance::Probability(p) => ((self.random.draw() >> 11) as f64) < p * (1u64 << 53) as f64,
             Chance::EveryNth(n) => {
                 self.turns += 1;
@@ -679,8 +691,8 @@ impl Die {
 mod tests {
     use super::*;
 
-    /// Sends 10,000 numbered frames over a loop with `faults` at both ends: the numbers that came,
-    /// the refusals, and the calls that found the queue full.
+    /// Sends 10,000 numbered frames over a loop with `faults` at both ends. Returns the numbers
+    /// received, the refusals, and the calls that found the queue full.
     fn run(name: &str, faults: &str) -> (Vec<u32>, u32, u32) {
         let address: Address = format!("loop:{name},{faults}").parse().unwrap();
         let open = || crate::loopback::open(&address).unwrap();
@@ -711,7 +723,7 @@ mod tests {
             }
             while take(&mut *rx) {}
         }
-        for _ in 0..=PATIENCE {
+        for _ in 0..=MAX_EMPTY_CALLS {
             take(&mut *rx);
         }
         (received, refused, full)
@@ -751,8 +763,8 @@ mod tests {
         assert_eq!(last_one.len(), 10_000, "a held frame comes though none follows it");
     }
 
-    /// The numbers of `frames` frames, one each `gap` ns of virtual time, that came over
-    /// `loop:NAME,virtual` with `faults`, with their instants; and the port's notes.
+    /// Sends `frames` frames, `gap` ns of virtual time apart, over `loop:NAME,virtual` with
+    /// `faults`. Returns the numbers received with their timestamps, and the port's notes.
     fn paced(name: &str, faults: &str, frames: u64, gap: u64) -> (Vec<(u32, Nanos)>, Vec<String>) {
         let address: Address = format!("loop:{name},virtual,{faults}").parse().unwrap();
         let open = || crate::loopback::open(&address).unwrap();
@@ -772,7 +784,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policer_drops_what_comes_faster_than_its_rate_and_counts_it() {
+    fn a_policer_drops_frames_above_its_rate_and_counts_them() {
         let (received, notes) = paced("fault-police", "police=10kpps,burst=5", 1000, 50_000);
         let numbers: Vec<u32> = received.iter().map(|(number, _)| *number).collect();
         assert_eq!(
@@ -792,7 +804,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_delays_what_it_takes_and_drops_what_finds_it_full() {
+    fn a_buffer_delays_frames_and_drops_those_that_find_it_full() {
         let (received, notes) =
             paced("fault-buffer", "drain=10kpps,buffer=3,delay=7", 1000, 50_000);
         let times: Vec<u64> = received.iter().map(|(_, time)| time.0).collect();
@@ -804,7 +816,7 @@ mod tests {
 
     #[test]
     fn losses_come_in_bursts_as_the_law_has_them() {
-        // Good for 99 frames, lost are the next 10, the one after that is good again.
+        // 99 frames pass, the next 10 are lost, then one passes that ends the burst.
         let (received, notes) = paced("fault-gilbert", "lose=gilbert:1/100:1/10", 11_000, 1000);
         let numbers: Vec<u32> = received.iter().map(|(number, _)| *number).collect();
         let lost = |n: &u32| (99..109).contains(&(n % 110));
@@ -820,7 +832,8 @@ mod tests {
         assert!(lost.abs_diff(18_182) < 1200, "{lost}");
         let mean = gaps.iter().sum::<u32>() as f64 / gaps.len() as f64;
         assert!((mean - 5.0).abs() < 0.4, "{mean}");
-        // A burst goes on with 0.8: of lengths 1, 2, 3 ... there are 0.2, 0.16, 0.128 ...
+        // A burst continues with probability 0.8, so lengths 1, 2, 3 ... have shares 0.2, 0.16,
+        // 0.128 ...
         for length in 1..4 {
             let share =
                 gaps.iter().filter(|gap| **gap == length).count() as f64 / gaps.len() as f64;
@@ -830,7 +843,8 @@ mod tests {
         assert_eq!(received, paced("fault-gilbert-again", law, 200_000, 1000).0);
     }
 
-    /// As [`paced`], of frames from so many addresses and flows in turn: the numbers.
+    /// As [`paced`], with frames of `flows` addresses and flows in turn. Returns the numbers
+    /// received.
     fn of_flows(name: &str, faults: &str, frames: u64, flows: u64) -> (Vec<u64>, Vec<String>) {
         let address: Address = format!("loop:{name},virtual,{faults}").parse().unwrap();
         let open = || crate::loopback::open(&address).unwrap();
@@ -861,22 +875,22 @@ mod tests {
             let note = format!("the {name} dropped 300 of 1000 frames");
             assert!(notes[0].ends_with(&note), "{notes:?}");
         }
-        // Frames of a flow are 10 us apart: with less it is forgotten before it comes again.
+        // Frames of a flow are 10 us apart: with a shorter time its entry expires in between.
         let all = |idle| of_flows("fault-idle", &format!("table=9,idle={idle}"), 1000, 10).0.len();
         assert_eq!((all("9001"), all("9us"), all("20us")), (900, 1000, 900));
     }
 
     #[test]
-    fn a_reset_takes_what_is_inside_and_what_comes_and_what_was_known() {
-        // 20,000 a second are served, 10,000 come: each frame is inside for 50 us.
+    fn a_reset_loses_frames_inside_frames_that_arrive_and_the_tables() {
+        // 20,000 per second are served, 10,000 arrive: each frame is inside for 50 us.
         let (received, notes) =
             paced("fault-reset", "drain=20kpps,buffer=9,reset=10ms:5ms", 1000, 100_000);
         let numbers: Vec<u32> = received.iter().map(|(number, _)| *number).collect();
-        // 100 frames before it, then 50 during it.
+        // 100 frames before the reset, then 50 during it.
         assert_eq!(numbers, (0..1000).filter(|n| !(100..150).contains(n)).collect::<Vec<_>>());
         assert!(notes[0].ends_with("the reset dropped 50 of 1000 frames"), "{notes:?}");
 
-        // Twice what is served: 9 are inside when it begins, and none when it ends.
+        // Twice the served rate: 9 are inside when it begins, and none when it ends.
         let (received, _) =
             paced("fault-reset-full", "drain=10kpps,buffer=9,reset=10ms:5ms", 1000, 50_000);
         let times: Vec<u64> = received.iter().map(|(_, time)| time.0 - 1_000_000).collect();
@@ -893,11 +907,11 @@ mod tests {
 
     #[test]
     fn a_buffer_that_has_to_recover_loses_for_that_time() {
-        // 20,000 a second for 10 ms, of which 10,000 could be served.
+        // 20,000 per second for 10 ms, of which 10,000 could be served.
         let faults = "drain=10kpps,buffer=3,recover=5ms";
         let (received, _) = paced("fault-recover", faults, 200, 50_000);
         assert_eq!(received.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-        // The next come slower than they are served.
+        // The next frames are slower than the rate of service.
         let (received, _) = paced("fault-recover-not", faults, 200, 100_000);
         assert_eq!(received.len(), 200);
     }
@@ -917,7 +931,7 @@ mod tests {
         assert_eq!(received, 10);
     }
 
-    /// A port whose interface has counted what came.
+    /// A port whose interface has counted the arrived frames.
     struct Counting(Box<dyn Port>);
 
     impl Port for Counting {
@@ -961,7 +975,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_device_is_refused_with_what_it_lacks() {
+    fn half_a_device_is_refused_with_the_missing_key() {
         for (faults, expected) in [
             ("police=10kpps", "police also needs burst, expected burst=<1 or more frames"),
             ("buffer=10", "buffer also needs drain, expected drain=<a rate"),
@@ -984,7 +998,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_frame_is_told_and_the_others_go() {
+    fn a_refused_frame_is_reported_and_the_others_leave() {
         let (received, refused, full) = run("fault-refuse", "refuse=1/10,full=0.05");
         assert_eq!((received.len(), refused), (9000, 1000));
         assert!(full > 100, "{full}");

@@ -1,9 +1,10 @@
-//! Ports move batches of octets and know nothing else: [`TxQueue`] takes frames, [`RxQueue`] gives
-//! them.
+//! Ports move batches of octets and know nothing else: [`TxQueue`] takes frames, [`RxQueue`]
+//! returns them.
 //!
-//! Here are the trait and the ports that need no operating system: [`null`], [`loopback`] and
-//! [`pcap`]. Frames never hold the FCS. Ports do not know what is in a frame, nor when it is due:
-//! the engine hands them what is to leave now. Only a simulated [`device`] reads addresses.
+//! This crate has the traits and the ports that need no operating system: [`null`], [`loopback`]
+//! and [`pcap`]. Frames never hold the FCS. Ports know neither the contents of a frame nor its due
+//! time: the engine hands over frames that have to leave now. Only a simulated [`device`] reads
+//! addresses.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -36,10 +37,10 @@ pub use slots::{Lent, Slots, stride};
 pub use squall_units::{Cut, Offload, Segmentation, TxMeta};
 use squall_units::{MacAddr, Nanos};
 
-/// Frames in a batch at most: enough to hoist dispatch, few enough to stay in L1.
+/// The most frames in a batch: enough to amortize a dynamic call, few enough to stay in L1.
 pub const BATCH: usize = 64;
 
-/// The port at `address`; `None` if its kind is not one of this crate. Bad addresses are
+/// The port at `address`; `None` if its kind is not one of this crate's. Bad addresses are
 /// [`io::ErrorKind::InvalidInput`].
 pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
     match address.kind() {
@@ -51,32 +52,32 @@ pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
     }
 }
 
-/// What a port is and can do: plain data.
+/// Properties and capabilities of a port, as plain data.
 #[derive(Clone, Debug)]
 pub struct PortFacts {
-    /// As in the address: `af_packet`.
+    /// The kind in the address: `af_packet`.
     pub kind: &'static str,
     /// The whole address.
     pub address: String,
     /// Largest frame, octets without FCS.
     pub max_frame: u32,
-    /// Link speed, if there is one. A veth has none that means anything.
+    /// Link speed, if it has a real one: a veth's is fictitious.
     pub speed_bps: Option<u64>,
     pub mac: Option<MacAddr>,
     pub tx_queues: u32,
     pub rx_queues: u32,
     pub timestamps: Timestamps,
-    /// The port has no time of its own: it may run on virtual time (files).
+    /// The port has no clock of its own, so it can run in virtual time (files).
     pub virtual_time: bool,
-    /// Frames in one hand-over to the kernel that still leave close together; the engine's batch
-    /// limit.
+    /// Frames in one hand-over to the kernel that still leave close together; limits the engine's
+    /// batches.
     pub batch: usize,
-    /// Who cuts frames that are to be cut ([`TxMeta::cut`]).
+    /// Where GSO frames are cut ([`TxMeta::cut`]).
     pub segmentation: Segmentation,
-    /// What received frames begin with, in the tcpdump.org list of link types.
+    /// Link type of received frames, in the tcpdump.org list.
     pub link_type: u16,
-    /// So far ahead of their due instants frames may be sent: the port itself waits until each is
-    /// due, and tells later what became of it ([`TxQueue::fates`]). Zero: frames leave when they
+    /// How far ahead of their due times frames may be sent: the port itself waits until each is
+    /// due, and reports later whether it left ([`TxQueue::fates`]). Zero: frames leave when they
     /// are sent.
     pub ahead: Nanos,
 }
@@ -85,12 +86,12 @@ pub struct PortFacts {
 pub const ETHERNET: u16 = 1;
 
 impl PortFacts {
-    /// Whether what leaves by queue i of the other end arrives in queue i, and nowhere else.
+    /// Whether frames sent on queue i of the other end arrive in queue i, and nowhere else.
     pub fn pairs_queues(&self) -> bool {
         self.kind == "loop"
     }
 
-    /// The longest frame that a slot can be asked for: GSO frames included, where the port cuts.
+    /// The longest frame that a slot can hold: GSO frames included, if the port cuts.
     pub fn max_slot(&self) -> u32 {
         match self.segmentation {
             Segmentation::Port(offload) => self.max_frame.max(offload.max_frame),
@@ -98,7 +99,7 @@ impl PortFacts {
         }
     }
 
-    /// Whether transmit queue `queue` may be opened for frames of `max_frame` octets.
+    /// Checks that transmit queue `queue` can be opened for frames of `max_frame` octets.
     pub fn check_tx(&self, queue: u32, max_frame: u32) -> io::Result<()> {
         let most = self.max_slot();
         if max_frame > most {
@@ -131,17 +132,17 @@ impl PortFacts {
     }
 }
 
-/// Where the receive instants come from.
+/// Source of receive timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timestamps {
     None,
-    /// Read by the receiving process after the frame came.
+    /// Read by the receiving process after the frame arrived.
     Process,
-    /// Software stamp in the kernel's receive path.
+    /// Software timestamp in the kernel's receive path.
     Kernel,
-    /// By the NIC.
+    /// Hardware timestamp of the NIC.
     Hardware,
-    /// The sender's due instant (virtual time).
+    /// The sender's due time (virtual time).
     Virtual,
 }
 
@@ -157,63 +158,63 @@ impl Timestamps {
     }
 }
 
-/// A port as opened from an address. Queues are opened once each and move to their worker.
+/// A port, opened from an address. Each queue can be opened once and moves to its worker.
 pub trait Port: Send {
     fn facts(&self) -> &PortFacts;
-    /// `max_frame`: the largest frame that will be sent, octets without FCS; GSO frames included
-    /// where the port cuts.
+    /// `max_frame`: the largest frame that will be sent, octets without FCS; GSO frames included if
+    /// the port cuts.
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>>;
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>>;
-    /// Why the port receives nothing although it was asked to; `None` where it receives, or was
-    /// asked not to.
+    /// Why the port cannot receive although that was requested; `None` if it receives, or was not
+    /// asked to.
     fn cannot_receive(&self) -> Option<&str> {
         None
     }
-    /// What the user should know of how the port works, a line each: what was fallen back to and
-    /// why. Asked for when it is open, and again at the end of a run.
+    /// Notes for the user, a line each: which fallbacks the port took and why. Read after opening,
+    /// and again at the end of a run.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
-    /// Queues that are opened from now on give but the frames that `filter` takes, and as much of
-    /// each as it says; false if that is left to the caller, who then gets all.
+    /// Restricts queues opened from now on to frames that match `filter`, cut to its snaplen.
+    /// Returns false if the caller has to filter, because the port delivers all frames.
     ///
     /// # Errors
-    /// The port filters and cannot do so by this filter.
+    /// The port filters itself and cannot run this filter.
     fn set_filter(&mut self, _filter: &Filter) -> io::Result<bool> {
         Ok(false)
     }
 
-    /// Queues that are opened from now on are for `hosts` of our own: what is for these is given to
-    /// them, also where the port leaves to the machine's stack what it takes for that one's.
+    /// Queues opened from now on also receive frames for `hosts`, which the port would otherwise
+    /// leave to the machine's stack.
     ///
     /// # Errors
-    /// The port tells frames apart, and cannot do so for these.
+    /// The port distinguishes frames, and cannot do so for these hosts.
     fn serve(&mut self, _hosts: &Hosts) -> io::Result<()> {
         Ok(())
     }
 
-    /// Signatures of the run have this key; `None`: those of any run are looked for. For ports that
-    /// leave frames without one to the machine's stack.
+    /// Sets the key of the run's signatures; `None`: those of any run are looked for. For ports
+    /// that leave unsigned frames to the machine's stack.
     fn expect_signatures(&mut self, _key: Option<u16>) {}
 
-    /// Whether queues that are open are given what is for `hosts`, too.
+    /// Whether open queues receive frames for `hosts`, too.
     fn serves(&self, _hosts: &Hosts) -> bool {
         true
     }
 
-    /// Whether frames are received whatever is in them. Else some are left to the machine's stack:
-    /// of those to its own address all but frames with a signature, say.
+    /// Whether all frames are received, whatever they contain. Otherwise some are left to the
+    /// machine's stack: for example unsigned frames to its own address.
     fn takes_all(&self) -> bool {
         true
     }
 
-    /// Whether the port makes its frames itself: then it has a generator for each sending queue,
+    /// Whether the port makes its frames itself: it then has a generator for each transmit queue,
     /// and no [`TxQueue`].
     fn generates(&self) -> bool {
         false
     }
 
-    /// Of a port that makes its frames itself. Opened once each.
+    /// Opens the generator of a queue, once each; only if the port makes its frames itself.
     fn open_generator(
         &mut self,
         queue: u32,
@@ -223,37 +224,35 @@ pub trait Port: Send {
         Err(io::Error::new(io::ErrorKind::Unsupported, text))
     }
 
-    /// What may be done to write the files of queues that are opened from now on; nothing unless it
-    /// is called.
+    /// Permissions to write the files of queues opened from now on; without a call there are none.
     fn permit(&mut self, _permit: output::Permit) {}
 
-    /// What the interface itself has counted, for the audit; `None` where there is no interface.
+    /// The interface's own counters, for the audit; `None` if there is no interface.
     fn interface_counters(&self) -> Option<InterfaceCounters> {
         None
     }
 
-    /// The port's link, watched as long as a queue is open; `None` where there is none that can go
-    /// down.
+    /// The port's link, watched while a queue is open; `None` if it has none that can go down.
     fn link(&self) -> Option<Arc<Link>> {
         None
     }
 }
 
-/// Hosts that a user of the port plays itself: their addresses are no interface's.
+/// Hosts that Squall emulates on a port: their addresses are no interface's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
-    /// Ranges, each of one family.
+    /// Ranges, each within one family.
     pub addresses: Vec<RangeInclusive<IpAddr>>,
-    /// Their packets are behind MPLS labels.
+    /// Their packets carry MPLS labels.
     pub labels: bool,
-    /// The port is not theirs alone: what it would be given without them it is given as well.
+    /// The port has other uses, too: it still receives what it would receive without them.
     pub shared: bool,
-    /// Receiving queue i is that of worker i, of so many: what belongs to its flows
-    /// ([`squall_bpf::owner`]) is best given by it, and may come by another. 1: all is one worker's.
+    /// Number of workers. Receive queue i belongs to worker i and should get the frames of its
+    /// flows ([`squall_bpf::owner`]); others may get them, too. 1: one worker has all flows.
     pub workers: u32,
 }
 
-/// The interface's own counters (`/sys/class/net/*/statistics`), absolute.
+/// The interface's own counters (`/sys/class/net/*/statistics`): totals, not differences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceCounters {
     pub tx_packets: u64,
@@ -262,64 +261,71 @@ pub struct InterfaceCounters {
     pub tx_errors: u64,
     pub rx_packets: u64,
     pub rx_octets: u64,
-    /// Arrived, and dropped by kernel or driver.
+    /// Frames that arrived and were dropped by kernel or driver.
     pub rx_dropped: u64,
     pub rx_errors: u64,
-    /// Not received by the device for want of room; some drivers count these among `rx_dropped` or
-    /// `rx_errors`, too.
+    /// Frames that the device missed because it had no buffers; some drivers also count them in
+    /// `rx_dropped` or `rx_errors`.
     pub rx_missed: u64,
-    /// The device's queue overran; as for `rx_missed`.
+    /// Overruns of the device's queue; drivers overlap as for `rx_missed`.
     pub rx_fifo: u64,
 }
 
 /// One direction of one queue of a port.
 pub trait TxQueue: Send {
-    /// At most `want` (and [`BATCH`]) frames to fill; fewer or none when the queue is full. Frames
-    /// lent earlier and not sent are forgotten.
+    /// Lends at most `want` (and [`BATCH`]) frames to fill; fewer or none when the queue is full.
+    /// Frames lent earlier and not sent are discarded.
     fn lend(&mut self, want: usize) -> TxBatch<'_>;
 
-    /// Sends the next `n` of the lent frames, in order, and says how many the port has taken: for
-    /// good, unless it takes frames ahead of their time ([`PortFacts::ahead`]). Fewer: the queue is
-    /// full or the link is down ([`Port::link`]), call again for the rest. An error is that of the
-    /// first frame not yet taken, which is dropped: the next call goes on behind it.
+    /// Sends the next `n` of the lent frames, in order. Returns the number that the port took:
+    /// finally, unless it takes frames ahead of their time ([`PortFacts::ahead`]). Fewer: the queue
+    /// is full or the link is down ([`Port::link`]), call again for the rest. An error is about the
+    /// first frame not yet taken, which is dropped: the next call continues after it.
     fn send(&mut self, n: usize) -> Result<usize, SendError>;
 
-    /// Frames that have left of the GSO frame that is to be sent next: the queue was full in its
-    /// midst. Behind an error: of the one that was dropped, before the next call.
+    /// Whether the port reads [`TxMeta::due`] on real time. If not, senders leave it as it is: the
+    /// conversion to nanoseconds costs 5 of 45 instructions per frame. On virtual time it is always
+    /// set.
+    fn reads_due(&self) -> bool {
+        true
+    }
+
+    /// Frames that have left of the GSO frame to be sent next, if the queue became full in the
+    /// middle of it. After an error: of the frame that was dropped, until the next call.
     fn partly(&self) -> u32 {
         0
     }
 
-    /// Of a port that takes frames ahead of their time ([`PortFacts::ahead`]): what has become of
-    /// those that [`TxQueue::send`] took, each told once, in order; some at a time, none when no
-    /// more is known. Slots whose frames were not told are not lent again. Other ports have nothing
-    /// to tell: what they take is gone for good.
+    /// Outcomes of the frames that [`TxQueue::send`] took, for a port that takes them ahead of
+    /// their time ([`PortFacts::ahead`]): each reported once, in order, some per call, none when no
+    /// more are known. Slots are not lent again before their frames are reported. Other ports
+    /// report nothing: the frames that they took have left.
     ///
     /// # Errors
-    /// The port is of no further use: what was not told has not left.
+    /// The port cannot be used any more: frames that were not reported have not left.
     fn fates(&mut self) -> io::Result<&[Fate]> {
         Ok(&[])
     }
 
-    /// Of such a port: takes back the frames that are not about to leave, the last that were taken,
-    /// and says how many. They are not told; those before them are, some of them perhaps a little
-    /// later.
+    /// Takes back the frames that are not about to leave, the last ones taken. Returns their
+    /// number. They are not reported; those before them are, some perhaps a little later. For ports
+    /// as in [`TxQueue::fates`].
     fn take_back(&mut self) -> usize {
         0
     }
 
-    /// Waits until what was sent is out (completions, file buffers). Called once, at the end.
+    /// Waits until all sent frames are out (completions, file buffers). Called once, at the end.
     fn finish(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// What has become of a frame.
+/// The outcome of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It left, at this instant of the engine's clock (`CLOCK_MONOTONIC`).
+    /// It left at this time of the engine's clock (`CLOCK_MONOTONIC`).
     Left(Nanos),
-    /// It did not. The text is the counter's reason.
+    /// It did not leave. The text is the counter's reason.
     Lost(&'static str),
 }
 
@@ -330,15 +336,14 @@ pub enum SendError {
     /// `no_buffer`.
     #[error("frame not sent: {0}")]
     Frame(&'static str),
-    /// The port is of no further use.
+    /// The port cannot be used any more.
     #[error("port lost: {0}")]
     Port(#[from] io::Error),
 }
 
-/// Frames to be filled: equal slots in one stretch of memory.
+/// Frames to be filled: equal slots in one region of memory.
 pub struct TxBatch<'a> {
-    /// `stride * meta.len()` octets. Slots keep their content from use to use: see
-    /// [`TxMeta::owner`].
+    /// `stride * meta.len()` octets. Slots keep their content between uses: see [`TxMeta::owner`].
     pub base: &'a mut [u8],
     pub stride: usize,
     pub meta: &'a mut [TxMeta],
@@ -358,13 +363,14 @@ impl TxBatch<'_> {
         self.meta.is_empty()
     }
 
-    /// Sets frame `i` to `len` octets due at `due` and gives them.
+    /// Sets frame `i` to `len` octets due at `due` and returns it.
     ///
     /// # Panics
     /// If `i` is not lent or `len` is more than the stride.
     pub fn frame(&mut self, i: usize, len: usize, due: Nanos) -> &mut [u8] {
         assert!(len <= self.stride, "frame longer than the slot that was asked for");
         self.meta[i].len = len as u32;
+        // Reset, because slots keep their content between uses.
         self.meta[i].cut = Cut::WHOLE;
         self.meta[i].due = due;
         &mut self.base[i * self.stride..][..len]
@@ -372,76 +378,77 @@ impl TxBatch<'_> {
 }
 
 pub trait RxQueue: Send {
-    /// What has come since the last call, perhaps nothing; never waits. The next call takes the
-    /// frames back.
+    /// Frames that arrived since the last call, perhaps none; never waits. They are valid until the
+    /// next call.
     fn receive(&mut self) -> io::Result<RxBatch<'_>>;
 
-    /// Frames that came and were lost before [`RxQueue::receive`], so far, by reason.
+    /// Total of frames that arrived and were lost before [`RxQueue::receive`], by reason.
     fn drops(&mut self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// Frames that came as far as this queue, so far: behind the port's filter, and whether or not
-    /// there was room. Those that [`RxQueue::receive`] has given, those that still wait there, and
-    /// [`RxQueue::drops`] add up to it; a GSO frame is one. `None` where nobody counts them.
+    /// Total of frames that reached this queue: after the port's filter, with or without room.
+    /// Equals the frames that [`RxQueue::receive`] returned, those that wait there, and
+    /// [`RxQueue::drops`]; a GSO frame counts as one. `None` if nothing counts them.
     fn received(&mut self) -> Option<u64> {
         None
     }
 
-    /// Nothing new comes any more. What has come until now is still given by [`RxQueue::receive`],
-    /// some of it perhaps a few milliseconds later.
+    /// Stops the arrival of new frames. Earlier frames are still returned by [`RxQueue::receive`],
+    /// some perhaps a few milliseconds later.
     fn stop(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Adds the descriptors that poll(2) can wait on for frames; false where there are none, and
-    /// [`RxQueue::receive`] is to be called now and then.
+    /// Adds the descriptors on which poll(2) can wait for frames; false if there are none, and
+    /// [`RxQueue::receive`] has to be called regularly.
     fn poll_on<'a>(&'a self, _descriptors: &mut Vec<BorrowedFd<'a>>) -> bool {
         false
     }
 
-    /// For so long nobody need look for frames however fast they come: they find room, and are
-    /// stamped when they come and not when they are looked for. Zero: who receives must not rest.
+    /// Longest time between calls of [`RxQueue::receive`] at which no frame is lost at the highest
+    /// rate, and frames have the timestamp of their arrival, not of the call. Zero: the reader must
+    /// not pause.
     fn rest(&self) -> Nanos {
         REST
     }
 }
 
-/// What a queue of some hundred frames can bear.
+/// A queue of some hundred frames can hold what arrives in this time.
 const REST: Nanos = Nanos(200_000);
 
-/// Which frames are wanted.
+/// Which frames to receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// In the language of tcpdump (pcap-filter(7)); empty for all frames.
+    /// Expression in the language of tcpdump (pcap-filter(7)); empty for all frames.
     pub expression: String,
-    /// Octets of a frame that are wanted at most.
+    /// Octets of a frame to keep at most.
     pub snaplen: u32,
-    /// Compiled for frames of the port's link type, as `tags` says.
+    /// Program for frames of the port's link type, as `tags` says.
     pub program: squall_bpf::classic::Filter,
     pub tags: Tags,
 }
 
-/// What a filter makes of an Ethernet frame's outer VLAN tag (docs/adr/0020-filters.md).
+/// How a filter treats an Ethernet frame's outer VLAN tag (docs/adr/0020-filters.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tags {
-    /// It is in its place: `udp` takes no tagged frame, `vlan` finds the tag in the octets. So
-    /// tcpdump reads files.
+    /// In its place: `udp` matches no tagged frame, `vlan` finds the tag in the octets. As tcpdump
+    /// reads files.
     InPlace,
-    /// It is not there: `udp` takes tagged frames, too. So Linux shows frames to packet sockets,
-    /// and tcpdump filters on an interface.
+    /// Removed: `udp` matches tagged frames, too. As Linux shows frames to packet sockets, and
+    /// tcpdump filters on an interface.
     Aside,
 }
 
 impl Filter {
-    /// All frames, `snaplen` octets of each.
+    /// Matches all frames and keeps `snaplen` octets of each.
     pub fn all(snaplen: u32) -> Self {
         let program = squall_bpf::classic::Filter::all(snaplen);
         Self { expression: String::new(), snaplen, program, tags: Tags::Aside }
     }
 
-    /// How many of `octets` are wanted, tags counted; 0: the frame is not. `wire_len`: octets that
-    /// it had on the wire.
+    /// How many of `octets` to keep, tags included; 0: the frame does not match. `wire_len`: the
+    /// frame's length on the wire.
     #[inline]
     pub fn keep(&self, octets: &[u8], wire_len: u32) -> u32 {
         let kept = match self.tags {
@@ -450,20 +457,6 @@ impl Filter {
         };
         if kept == 0 { 0 } else { self.snaplen.min(octets.len() as u32) }
     }
-}
-
-/// Hears what a receiving queue gives, on the worker that has the queue, and takes nothing away: a
-/// capture, whoever counts what came through a device.
-pub trait Tap: Send {
-    /// The frames are lent for the call. Never waits: what cannot be taken is counted by the tap.
-    fn take(&mut self, frames: &RxBatch<'_>);
-
-    /// Nothing came, at `now` on the engine's clock: what was kept back to be handed on with more
-    /// may go.
-    fn idle(&mut self, _now: Nanos) {}
-
-    /// Nothing comes any more. Called once.
-    fn finish(&mut self) {}
 }
 
 /// Received frames.
@@ -475,22 +468,21 @@ pub struct RxBatch<'a> {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RxFrame {
-    /// Of the first octet in [`RxBatch::base`].
+    /// Offset of the first octet in [`RxBatch::base`].
     pub offset: usize,
-    /// Octets present.
+    /// Octets captured.
     pub len: u32,
-    /// Octets the frame had on the wire, without FCS.
+    /// Octets of the frame on the wire, without FCS.
     pub wire_len: u32,
-    /// Whole for a frame as it was on the wire. Else several that the kernel or the NIC has joined
-    /// or not cut yet: one GSO frame of `wire_len` octets, to be cut so. Checksums in it may be
-    /// missing.
+    /// Whole for a frame as on the wire. Otherwise a GSO frame of `wire_len` octets, joined or not
+    /// yet cut by the kernel or the NIC, and how to cut it. Its checksums may be missing.
     pub cut: Cut,
     /// Arrival on the engine's clock (`CLOCK_MONOTONIC`), by the port's [`Timestamps`].
     pub time: Nanos,
-    /// This host sends it; only where a port was asked for such frames.
+    /// This host sent the frame; only if the port was asked for such frames.
     pub outgoing: bool,
-    /// Its TCP or UDP checksum may be partial: the sum of the pseudo-header alone, as the host that
-    /// sent it left the rest to a NIC that it never met. Where a port cannot tell, it may be.
+    /// Its TCP or UDP checksum may be partial: the sum of the pseudo-header alone, because its host
+    /// left the rest to a NIC that the frame never passed. Set if the port cannot tell.
     pub partial: bool,
 }
 

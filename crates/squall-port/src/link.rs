@@ -1,4 +1,4 @@
-//! Whether a port's link is up: one side watches it and notes changes, queues and workers read it.
+//! The state of a port's link: one side watches it and records changes, queues and workers read it.
 
 use std::{
     io,
@@ -13,7 +13,7 @@ use squall_units::Nanos;
 
 use crate::{Address, AddressError};
 
-/// What a port does when its link goes down.
+/// Reaction of a port to a link that goes down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLinkDown {
     /// Sending waits until the link is up again.
@@ -24,7 +24,7 @@ pub enum OnLinkDown {
 }
 
 impl OnLinkDown {
-    /// The option's name in an address.
+    /// The option's key in an address.
     pub const KEY: &'static str = "on_link_down";
 
     /// Takes the option out of `address`.
@@ -48,7 +48,7 @@ impl FromStr for OnLinkDown {
 /// The link went down, or came up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkEvent {
-    /// When that was seen, on the engine's clock.
+    /// Time at which the change was seen, on the engine's clock.
     pub at: Nanos,
     pub up: bool,
 }
@@ -56,9 +56,9 @@ pub struct LinkEvent {
 /// The interface's MTU was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MtuChange {
-    /// When that was seen, on the engine's clock.
+    /// Time at which the change was seen, on the engine's clock.
     pub at: Nanos,
-    /// Octets without the link's header.
+    /// Octets without the link-layer header.
     pub from: u32,
     pub to: u32,
 }
@@ -67,42 +67,42 @@ pub struct MtuChange {
 #[repr(u8)]
 pub enum LinkState {
     Up,
-    /// Nothing can leave or arrive until it is up again.
+    /// No frame can leave or arrive until it is up again.
     Down,
-    /// Nothing will any more: [`Link::error`] says why.
+    /// No frame will leave or arrive any more: [`Link::error`] has the reason.
     Lost,
 }
 
-/// The link of a port, as it was seen last. All queues of the port share it.
+/// The last known state of a port's link. All queues of the port share it.
 #[derive(Debug)]
 pub struct Link {
-    /// As messages call it.
+    /// Name for messages.
     name: String,
     on_down: OnLinkDown,
-    /// A [`LinkState`].
+    /// A [`LinkState`]; atomic, so that queues read it in each call without the lock.
     state: AtomicU8,
-    seen: Mutex<Seen>,
+    history: Mutex<History>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct History {
     up: bool,
     gone: bool,
     events: Vec<LinkEvent>,
-    /// Also where there is no room among them.
+    /// The latest event; separate, because the list may be full.
     last: Option<LinkEvent>,
-    /// As it was seen last; `None` before that.
+    /// The last known MTU; `None` before the first.
     mtu: Option<u32>,
     mtu_changes: Vec<MtuChange>,
 }
 
-/// A link that flaps for days must not fill the memory: later events are not kept.
-const MOST_EVENTS: usize = 10_000;
+/// Limit of the events: a link that flaps for days must not fill the memory.
+const MAX_EVENTS: usize = 10_000;
 
 impl Link {
     /// A link that is up.
     pub fn new(name: impl Into<String>, on_down: OnLinkDown) -> Self {
-        let seen = Seen {
+        let history = History {
             up: true,
             gone: false,
             events: Vec::new(),
@@ -114,7 +114,7 @@ impl Link {
             name: name.into(),
             on_down,
             state: AtomicU8::new(LinkState::Up as u8),
-            seen: Mutex::new(seen),
+            history: Mutex::new(history),
         }
     }
 
@@ -132,14 +132,14 @@ impl Link {
         self.state() == LinkState::Up
     }
 
-    /// It was seen up or down at `at`; nothing happens if it was so before.
+    /// Records that the link was seen up or down at `at`; ignored if it was so before.
     pub fn set(&self, up: bool, at: Nanos) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.gone || seen.up == up {
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        if history.gone || history.up == up {
             return;
         }
-        seen.note(up, at);
-        // A link that may not go down stays lost when it comes up again: the run is at its end.
+        history.note(up, at);
+        // With `Stop` a link stays lost when it comes up again: the run is ending.
         let state = match (up, self.on_down, self.state()) {
             (_, OnLinkDown::Stop, _) | (_, _, LinkState::Lost) => LinkState::Lost,
             (true, ..) => LinkState::Up,
@@ -148,58 +148,59 @@ impl Link {
         self.state.store(state as u8, Ordering::Release);
     }
 
-    /// It went down and came up again between two looks, the second of them at `at`.
+    /// Records that the link went down and up between two polls, the second at `at`.
     pub fn flapped(&self, at: Nanos) {
+        // Both, because with `Stop` the port is lost even if the link is up again.
         self.set(false, at);
         self.set(true, at);
     }
 
-    /// The interface is gone at `at`, for good.
+    /// Records that the interface was gone at `at`, permanently.
     pub fn lose(&self, at: Nanos) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if !seen.gone {
-            if seen.up {
-                seen.note(false, at);
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        if !history.gone {
+            if history.up {
+                history.note(false, at);
             }
-            seen.gone = true;
+            history.gone = true;
             self.state.store(LinkState::Lost as u8, Ordering::Release);
         }
     }
 
-    /// Its MTU was seen at `at`; the first time, that is what changes are counted from.
+    /// Records the MTU at `at`; the first one is the base for changes.
     pub fn set_mtu(&self, mtu: u32, at: Nanos) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = seen.mtu.replace(mtu);
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = history.mtu.replace(mtu);
         if let Some(from) = before.filter(|from| *from != mtu)
-            && seen.mtu_changes.len() < MOST_EVENTS
+            && history.mtu_changes.len() < MAX_EVENTS
         {
-            seen.mtu_changes.push(MtuChange { at, from, to: mtu });
+            history.mtu_changes.push(MtuChange { at, from, to: mtu });
         }
     }
 
-    /// Changes of its MTU so far, in order.
+    /// Changes of the MTU so far, in order.
     pub fn mtu_changes(&self) -> Vec<MtuChange> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).mtu_changes.clone()
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).mtu_changes.clone()
     }
 
-    /// What has happened so far, in order.
+    /// Events so far, in order.
     pub fn events(&self) -> Vec<LinkEvent> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).events.clone()
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).events.clone()
     }
 
-    /// The latest change.
+    /// The latest event.
     pub fn last(&self) -> Option<LinkEvent> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).last
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).last
     }
 
-    /// How many of these there are.
+    /// Number of events.
     pub fn changes(&self) -> usize {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).events.len()
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).events.len()
     }
 
-    /// Why a port whose link is [`LinkState::Lost`] is of no further use.
+    /// Why a port whose link is [`LinkState::Lost`] cannot be used any more.
     pub fn error(&self) -> io::Error {
-        let gone = self.seen.lock().unwrap_or_else(PoisonError::into_inner).gone;
+        let gone = self.history.lock().unwrap_or_else(PoisonError::into_inner).gone;
         let (kind, why) = match gone {
             true => (io::ErrorKind::NotFound, "the interface is gone"),
             false => (io::ErrorKind::NetworkDown, "the link went down, and on_link_down=stop"),
@@ -208,11 +209,11 @@ impl Link {
     }
 }
 
-impl Seen {
+impl History {
     fn note(&mut self, up: bool, at: Nanos) {
         self.up = up;
         self.last = Some(LinkEvent { at, up });
-        if self.events.len() < MOST_EVENTS {
+        if self.events.len() < MAX_EVENTS {
             self.events.push(LinkEvent { at, up });
         }
     }

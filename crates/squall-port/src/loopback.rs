@@ -1,15 +1,14 @@
-//! `loop:NAME`: two ports opened with the same address are the ends of one link in memory; one
-//! alone is a link to itself.
+//! `loop:NAME`: two ports opened with the same address are the ends of one link in memory; a single
+//! one is a link to itself.
 //!
-//! Queue i of one end sends to queue i of the other. A full ring is a full queue: nothing is lost
-//! between the ends. As on a wire, frames towards an end on which nobody listens are gone.
+//! Queue i of one end sends to queue i of the other. A full ring is a full queue: no frame is lost
+//! between the ends. As on a wire, frames to an end that does not receive are lost.
 //!
-//! Options: `queues=N`, `ring=FRAMES` (in flight a queue), `max_frame=OCTETS`, `virtual` (run on
+//! Options: `queues=N`, `ring=FRAMES` (in flight per queue), `max_frame=OCTETS`, `virtual` (use
 //! virtual time), and the keys of [`crate::fault`]. Both ends must agree on all but the faults.
 //!
-//! The arrival instant is `CLOCK_MONOTONIC` read by the sender once in [`TxQueue::send`], so the
-//! delay of the receiving thread is not in it; with `virtual` it is the instant at which the frame
-//! was due.
+//! The arrival time is `CLOCK_MONOTONIC`, read by the sender once in [`TxQueue::send`], so it
+//! excludes the delay of the receiving thread; with `virtual` it is the frame's due time.
 
 use std::{
     collections::BTreeMap,
@@ -58,7 +57,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     Ok(faults.wrap(port))
 }
 
-/// What both ends must agree on.
+/// Options on which both ends must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     queues: u32,
@@ -75,9 +74,9 @@ struct Link {
 #[derive(Default)]
 struct LinkState {
     has_second: bool,
-    /// A queue was opened: who is at the other end is settled.
+    /// A queue was opened: no second end can join any more.
     settled: bool,
-    /// By (sending end, queue): the ends not yet opened.
+    /// Channels by (sending end, queue), with the halves that are not opened yet.
     channels: BTreeMap<(usize, u32), (Option<Sender>, Option<Receiver>)>,
 }
 
@@ -87,10 +86,11 @@ impl Link {
     }
 }
 
-/// Links by name whose second end may still come.
+/// Links by name that a second end may still join. Weak, so that a name is free again when its port is
+/// closed.
 static LINKS: Mutex<BTreeMap<String, Weak<Link>>> = Mutex::new(BTreeMap::new());
 
-/// The link of that name and which end of it is ours.
+/// The link of that name, and the index of the new end.
 fn join(address: &Address, shape: &Shape) -> Result<(Arc<Link>, usize), AddressError> {
     let mut links = LINKS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(link) = links.get(address.name()).and_then(Weak::upgrade) {
@@ -104,6 +104,7 @@ fn join(address: &Address, shape: &Shape) -> Result<(Arc<Link>, usize), AddressE
             }
             state.has_second = true;
             drop(state);
+            // Removed, so that a third port of that name starts a new link.
             links.remove(address.name());
             return Ok((link, 1));
         }
@@ -120,7 +121,7 @@ struct LoopPort {
 }
 
 impl LoopPort {
-    /// Takes our half out of the channel that end `from` sends on.
+    /// Takes this end's half of the channel that end `from` sends on.
     fn channel<T>(
         &self,
         from: impl FnOnce(&LinkState) -> usize,
@@ -165,7 +166,7 @@ impl Port for LoopPort {
     }
 }
 
-/// Frames packed tightly, on their way to the other end or coming back to be filled again.
+/// Densely packed frames, on their way to the other end or back to be filled again.
 #[derive(Debug, Default)]
 struct Parcel {
     octets: Vec<u8>,
@@ -175,7 +176,8 @@ struct Parcel {
 struct Sender {
     parcels: Producer<Parcel>,
     returned: Consumer<Parcel>,
-    /// The last one back is the first to go: its memory is still in the cache.
+    /// A stack: the last parcel to come back is the first to be used, since its memory is still in
+    /// the cache.
     idle: Vec<Parcel>,
     in_flight: usize,
     capacity: usize,
@@ -190,8 +192,8 @@ struct Receiver {
 }
 
 fn channel(capacity: usize) -> (Sender, Receiver) {
-    // A parcel holds a frame at least, so neither ring can be full while at most `capacity` frames
-    // are in flight.
+    // A parcel holds at least one frame, so neither ring can be full while at most `capacity`
+    // frames are in flight.
     let (parcels, parcels_rx) = RingBuffer::new(capacity);
     let (returned_tx, returned) = RingBuffer::new(capacity);
     let listening = Arc::new(AtomicBool::new(false));
@@ -207,13 +209,13 @@ fn channel(capacity: usize) -> (Sender, Receiver) {
 }
 
 impl Sender {
-    /// Frames that may be sent now.
+    /// Number of frames that may be sent now.
     #[inline]
     fn room(&mut self) -> usize {
         while let Ok(parcel) = self.returned.pop() {
             self.in_flight -= parcel.frames.len();
-            // Single frames need many parcels, and each has once grown to a whole batch: let the
-            // surplus go.
+            // Single frames need many parcels, each of which once had the size of a whole batch:
+            // frees the surplus.
             if self.idle.len() <= self.capacity / BATCH + 8 {
                 self.idle.push(parcel);
             }
@@ -238,7 +240,7 @@ struct LoopTx {
     slots: Slots,
     lent: Lent,
     max_frame: u32,
-    /// None on virtual time.
+    /// None in virtual time.
     clock: Option<FastClock>,
     sender: Sender,
 }
@@ -251,9 +253,13 @@ impl TxQueue for LoopTx {
         self.slots.batch(0, n)
     }
 
+    fn reads_due(&self) -> bool {
+        false
+    }
+
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
         let slots = self.lent.range(n);
-        // At most what `lend` found room for, so there is room.
+        // `lend` returned no more slots than there is room for.
         let listening = self.sender.listening.load(Ordering::Acquire);
         let now = if n == 0 { None } else { self.clock.as_mut().map(FastClock::now) };
         let mut parcel = self.sender.empty_parcel();
@@ -278,6 +284,7 @@ impl TxQueue for LoopTx {
         let too_long = taken == 0 && n > 0;
         let done = taken + usize::from(too_long);
         self.lent.pass(done);
+        // Not sent if no one receives, because the ring would fill and never empty.
         if taken > 0 && listening {
             self.sender.push(parcel);
         } else {
@@ -290,7 +297,7 @@ impl TxQueue for LoopTx {
 impl RxQueue for Receiver {
     fn receive(&mut self) -> io::Result<RxBatch<'_>> {
         if let Some(parcel) = self.current.take() {
-            // Fails only when the sender is gone, and nobody needs it back.
+            // Fails only if the sender is gone, which then does not need the parcel.
             let _ = self.returned.push(parcel);
         }
         self.current = self.parcels.pop().ok();
@@ -365,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_towards_nobody_are_gone_as_on_a_wire() {
+    fn frames_to_a_closed_end_are_lost_as_on_a_wire() {
         let (mut a, mut b) = (port("loop:deaf,ring=10"), port("loop:deaf,ring=10"));
         let mut tx = a.open_tx(0, 60).unwrap();
         assert_eq!([64; 3].map(|n| send(&mut *tx, n)), [10; 3]);

@@ -1,7 +1,6 @@
-//! `null:` takes every frame at once and sends none: what a program costs without a port.
+//! `null:` takes every frame at once and sends none: it shows what a program costs without a port.
 //!
-//! Options: `virtual` (run on virtual time; `null:virtual` says the same), `queues=N`,
-//! `max_frame=OCTETS`.
+//! Options: `virtual` (use virtual time; also `null:virtual`), `queues=N`, `max_frame=OCTETS`.
 
 use std::io;
 
@@ -54,7 +53,7 @@ impl Port for NullPort {
     }
 }
 
-/// One batch of slots, lent again and again: it stays in the first level cache.
+/// One batch of slots, lent every time, so that it stays in the first-level cache.
 struct NullTx {
     slots: Slots,
     lent: usize,
@@ -65,6 +64,10 @@ impl TxQueue for NullTx {
     fn lend(&mut self, want: usize) -> TxBatch<'_> {
         self.lent = want.min(BATCH);
         self.slots.batch(0, self.lent)
+    }
+
+    fn reads_due(&self) -> bool {
+        false
     }
 
     #[inline]

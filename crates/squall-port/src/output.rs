@@ -1,8 +1,8 @@
-//! Files that packets are written to. One rule for `pcap:FILE`, captures and edits: a file that has
-//! content is not overwritten unless it is asked for, and a disk does not fill up.
+//! Files that packets are written to. One rule for `pcap:FILE`, captures and edits: a file with
+//! content is not overwritten without an explicit option, and a disk is not filled up.
 //!
-//! Pipes and devices (`/dev/null`) lose nothing and take no room, so the rule does not apply to
-//! them.
+//! The rule does not apply to pipes and devices (`/dev/null`), which lose nothing and take no
+//! space.
 
 use std::{
     fs::{File, OpenOptions},
@@ -13,28 +13,28 @@ use std::{
 
 use rustix::fs::{StatVfs, fstatvfs, statvfs};
 
-/// What may be done to write a file.
+/// Permissions for writing a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Permit {
-    /// Overwrite a file that has content.
+    /// To overwrite a file with content.
     pub overwrite: bool,
-    /// Fill the disk to its end.
+    /// To fill the disk to its end.
     pub fill: bool,
 }
 
 impl Permit {
-    /// All of it.
+    /// All permissions.
     pub const FORCE: Self = Self { overwrite: true, fill: true };
 }
 
 /// Opens `path` and removes its content.
 ///
 /// # Errors
-/// [`io::ErrorKind::AlreadyExists`] for a file that has content, unless `permit` has `overwrite`;
-/// the file is then unchanged. Else those of the system.
+/// [`io::ErrorKind::AlreadyExists`] for a file with content, unless `permit` has `overwrite`; the
+/// file is then unchanged. Otherwise the system's errors.
 pub fn create(path: &Path, permit: Permit) -> io::Result<File> {
-    // Not `File::create`, because that truncates before anyone can look. An empty file has nothing
-    // to lose: scripts make one with mktemp.
+    // Not `File::create`, because that truncates before the content can be checked. An empty file
+    // may be used without permission: scripts make one with mktemp.
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
     let found = file.metadata()?;
     if found.is_file() && found.len() > 0 {
@@ -46,7 +46,7 @@ pub fn create(path: &Path, permit: Permit) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether [`create`] would open `path`, as far as its content decides.
+/// Whether [`create`] would open `path`, judging by its content only.
 ///
 /// # Errors
 /// [`io::ErrorKind::AlreadyExists`], as there.
@@ -67,20 +67,20 @@ fn exists(len: u64) -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, text)
 }
 
-/// A file system's bytes. As `df` counts them: what is reserved for root is neither used nor free.
+/// Bytes of a file system, as `df` counts them: blocks reserved for root are neither used nor free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     pub used: u64,
     pub free: u64,
-    /// Which one it is.
+    /// Id of the file system.
     pub device: u64,
 }
 
 impl Space {
-    /// Where a file at `path` would be, or is; `None` for a pipe or device.
+    /// The file system of a file at `path`, existing or new; `None` for a pipe or device.
     ///
     /// # Errors
-    /// Those of the system: there is no such folder.
+    /// The system's errors, such as a missing folder.
     pub fn at(path: &Path) -> io::Result<Option<Self>> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let (place, found) = match path.metadata() {
@@ -100,42 +100,42 @@ impl Space {
         Self { used, free: octets(found.f_bavail), device }
     }
 
-    /// Bytes that may still be written before it is [`FULL`] per cent full.
-    fn left(self) -> u64 {
+    /// Bytes that may still be written before the disk is [`MAX_USED_PERCENT`] percent full.
+    fn writable(self) -> u64 {
         let all = self.used.saturating_add(self.free);
-        let most = u128::from(all) * u128::from(FULL) / 100;
+        let most = u128::from(all) * u128::from(MAX_USED_PERCENT) / 100;
         u64::try_from(most).unwrap_or(u64::MAX).saturating_sub(self.used)
     }
 }
 
-/// A disk is not filled further than to this, per cent: reports and logs need the rest.
-const FULL: u64 = 95;
-/// A file is not looked after before it has this many bytes: small ones do no harm.
-const SMALL: u64 = 4 << 20;
-/// Bytes between two looks. A look costs about a microsecond.
-const STEP: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 20;
+/// Disks are filled up to this percentage: reports and logs need the rest.
+const MAX_USED_PERCENT: u64 = 95;
+/// A file is not checked before it has this number of bytes, because small ones do no harm.
+const UNCHECKED_BYTES: u64 = 4 << 20;
+/// Bytes between two checks. A check costs about a microsecond.
+const CHECK_INTERVAL: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 20;
 
-/// Looks after the disk while a file grows whose size nobody knows beforehand.
+/// Checks the disk while a file of unknown size grows.
 #[derive(Debug)]
 pub struct Room {
-    /// Bytes that may be written without another look.
+    /// Bytes that may be written before the next check.
     left: u64,
 }
 
 impl Room {
-    /// For a file that is open.
+    /// For an open file.
     pub fn of(file: &File, permit: Permit) -> Self {
         let grows = file.metadata().is_ok_and(|found| found.is_file());
-        Self { left: if grows && !permit.fill { SMALL } else { u64::MAX } }
+        Self { left: if grows && !permit.fill { UNCHECKED_BYTES } else { u64::MAX } }
     }
 
-    /// For files at `path`, or named after it.
+    /// For files at `path`, or with names derived from it.
     pub fn at(path: &Path, permit: Permit) -> Self {
         let grows = path.metadata().map_or(true, |found| found.is_file());
-        Self { left: if grows && !permit.fill { SMALL } else { u64::MAX } }
+        Self { left: if grows && !permit.fill { UNCHECKED_BYTES } else { u64::MAX } }
     }
 
-    /// `octets` are about to be written to `file`.
+    /// To be called before `octets` are written to `file`.
     ///
     /// # Errors
     /// [`io::ErrorKind::StorageFull`] if the disk is 95 % full: nothing more should be written.
@@ -144,7 +144,7 @@ impl Room {
         self.take_where(octets as u64, || Ok(Some(Space::of(&fstatvfs(file)?, 0))))
     }
 
-    /// As [`Room::take`], on the disk that `space` knows.
+    /// As [`Room::take`], on the file system that `space` returns.
     ///
     /// # Errors
     /// As [`Room::take`].
@@ -159,33 +159,37 @@ impl Room {
                 self.left = left;
                 Ok(())
             }
-            None => self.look(octets, space),
+            None => self.check_space(octets, space),
         }
     }
 
     #[cold]
-    fn look(
+    fn check_space(
         &mut self,
         octets: u64,
         space: impl FnOnce() -> io::Result<Option<Space>>,
     ) -> io::Result<()> {
-        // A file system that does not answer is not a full one.
+        // A file system that does not answer does not count as full.
         let Ok(Some(space)) = space() else {
-            self.left = *STEP.end();
+            self.left = *CHECK_INTERVAL.end();
             return Ok(());
         };
-        let left = space.left();
+        let left = space.writable();
         if left < octets {
             let text = format!(
-                "the disk is {FULL} % full: {} of {} are free\n  try another disk, or --force to \
+                "the disk is {MAX_USED_PERCENT} % full: {} of {} are free\n  try another disk, or --force to \
                  fill it",
                 size(space.free),
                 size(space.used.saturating_add(space.free))
             );
             return Err(io::Error::new(io::ErrorKind::StorageFull, text));
         }
-        // Half of what is left, so that several files that grow at once do not overshoot by much.
-        self.left = (left / 2).clamp(*STEP.start(), *STEP.end()).min(left).saturating_sub(octets);
+        // Half of the rest, so that several files that grow at once do not exceed the limit by
+        // much.
+        self.left = (left / 2)
+            .clamp(*CHECK_INTERVAL.start(), *CHECK_INTERVAL.end())
+            .min(left)
+            .saturating_sub(octets);
         Ok(())
     }
 }
@@ -240,7 +244,7 @@ mod tests {
     fn a_disk_is_filled_up_to_95_per_cent_however_large_the_pieces_are() {
         const ALL: u64 = 1_000_000_000;
         for piece in [1_000u64, 65_536, 3_000_001, 80_000_000] {
-            let (mut room, mut used) = (Room { left: SMALL }, 400_000_000);
+            let (mut room, mut used) = (Room { left: UNCHECKED_BYTES }, 400_000_000);
             let full = loop {
                 let space = || Ok(Some(Space { used, free: ALL - used, device: 0 }));
                 match room.take_where(piece, space) {
@@ -249,9 +253,9 @@ mod tests {
                 }
             };
             assert_eq!(full.kind(), io::ErrorKind::StorageFull);
-            assert!(used <= ALL / 100 * FULL, "{piece}: {used}");
-            let over = piece.max(*STEP.start());
-            assert!(used > ALL / 100 * FULL - 2 * over, "{piece}: {used}");
+            assert!(used <= ALL / 100 * MAX_USED_PERCENT, "{piece}: {used}");
+            let over = piece.max(*CHECK_INTERVAL.start());
+            assert!(used > ALL / 100 * MAX_USED_PERCENT - 2 * over, "{piece}: {used}");
         }
     }
 

@@ -1,10 +1,9 @@
-//! `pcap:FILE` writes the frames sent, with the instants at which they are due; `pcap:FILE,read`
-//! gives a file's frames.
+//! `pcap:FILE` writes sent frames with their due times; `pcap:FILE,read` receives a file's frames.
 //!
-//! Written as pcap with nanoseconds, or as pcapng if FILE ends so; read in every form that
-//! `squall-pcap` knows. A file has no time of its own: instants are those of the engine's clock,
-//! from the start of the epoch or from `epoch=SECONDS` after it, which is added when writing and
-//! taken off when reading. Faults on purpose are keys of [`crate::fault`].
+//! Writes pcap with nanoseconds, or pcapng if FILE ends so; reads all formats of `squall-pcap`. A
+//! file has no clock of its own: times are those of the engine's clock, from the start of the epoch
+//! or from `epoch=SECONDS` after it, which is added when writing and subtracted when reading.
+//! Simulated faults are keys of [`crate::fault`].
 
 use std::{
     fs::File,
@@ -30,10 +29,12 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     let faults = Faults::take(&mut a)?;
     a.finish(&[&["read", "epoch"], Faults::KEYS].concat())?;
     let path = Path::new(address.name());
-    // The file itself is opened with its queue: to ask for a port's facts must not truncate it.
+    // The file itself is opened with its queue, because reading a port's facts must not truncate
+    // it.
     if path.file_name().is_none() {
         return Err(address.error("expected a file name: try pcap:out.pcap").into());
     }
+    // Checked here, so that the error comes before the run starts.
     let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !read && !directory.is_dir() {
         return Err(address.error(format!("there is no directory {}", directory.display())).into());
@@ -65,8 +66,8 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     })))
 }
 
-/// Of the file's first packet. A fault is told when the frames are asked for; a pipe cannot be read
-/// twice.
+/// Link type of the file's first packet. An error is reported when frames are read; a pipe is not
+/// opened, because it cannot be read twice.
 fn link_of(path: &Path) -> u16 {
     if !path.is_file() {
         return ETHERNET;
@@ -86,7 +87,7 @@ struct PcapPort {
 }
 
 impl PcapPort {
-    fn once(&mut self) -> io::Result<()> {
+    fn mark_opened(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.opened, true) {
             Err(self.facts.already_open(0))
         } else {
@@ -102,7 +103,7 @@ impl Port for PcapPort {
 
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
         self.facts.check_tx(queue, max_frame)?;
-        self.once()?;
+        self.mark_opened()?;
         let writer =
             Writer::create(&self.path, self.permit).map_err(|error| in_file(&self.path, &error))?;
         Ok(Box::new(PcapTx {
@@ -119,7 +120,7 @@ impl Port for PcapPort {
 
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
         self.facts.check_rx(queue)?;
-        self.once()?;
+        self.mark_opened()?;
         let reader = CaptureReader::open(&self.path).map_err(capture_error)?;
         Ok(Box::new(PcapRx {
             reader,
@@ -149,15 +150,15 @@ fn capture_error(error: CaptureError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-/// A file that is written call by call: what stays in a buffer when the disk is full was counted
-/// and is nowhere.
+/// A file that is written in each call: when the disk is full, frames in a buffer would be counted
+/// and lost.
 struct Writer {
     file: File,
     format: Format,
-    /// Records that are in no file yet.
+    /// Records that are not written yet.
     octets: Vec<u8>,
-    /// Octets of the file, up to the end of its last whole record; `None` where it cannot be cut (a
-    /// pipe).
+    /// Length of the file up to the end of its last whole record; `None` if it cannot be truncated
+    /// (a pipe).
     len: Option<u64>,
     room: Room,
 }
@@ -188,7 +189,7 @@ impl Writer {
         Ok(Self { file, format, octets: Vec::new(), len, room })
     }
 
-    /// Adds a record to those that [`Self::write_out`] writes; where it ends.
+    /// Adds a record for [`Self::write_out`]. Returns its end.
     #[inline]
     fn add(&mut self, time_ns: u64, octets: &[u8]) -> io::Result<usize> {
         let (wire_len, out) = (octets.len() as u32, &mut self.octets);
@@ -201,37 +202,38 @@ impl Writer {
         Ok(self.octets.len())
     }
 
-    /// How many of the records that end at `ends` are in the file now; fewer than all only with an
-    /// error. Of the one that is not whole nothing stays, as far as a file can be cut.
+    /// Writes the records that end at `ends`. Returns how many are in the file; fewer than all only
+    /// with an error. A partly written record is removed, if the file can be truncated.
     fn write_out(&mut self, ends: &[usize]) -> (usize, Option<io::Error>) {
         let (at, failure) = match self.room.take(self.octets.len(), &self.file) {
-            Ok(()) => write_as_much(&mut self.file, &self.octets),
+            Ok(()) => write_until_error(&mut self.file, &self.octets),
             Err(full) => (0, Some(full)),
         };
         self.octets.clear();
         (self.settle(ends, at, failure.is_some()), failure)
     }
 
-    /// After `at` octets of the records were written: how many of them are whole.
+    /// Number of whole records after `at` octets were written; removes a partly written one.
     fn settle(&mut self, ends: &[usize], at: usize, failed: bool) -> usize {
         let written = ends.partition_point(|end| *end <= at);
         let whole = written.checked_sub(1).map_or(0, |last| ends[last]) as u64;
         self.len = self.len.map(|len| len + whole);
         if let Some(len) = self.len.filter(|_| failed && whole < at as u64) {
-            // Where this fails too, readers find the last record cut off.
+            // If this fails too, readers report that the last record is cut off.
             _ = self.file.set_len(len);
         }
         written
     }
 }
 
-/// Octets that were written, and why not all.
-fn write_as_much(out: &mut impl Write, octets: &[u8]) -> (usize, Option<io::Error>) {
+/// Writes as much as possible. Returns the octets written, and the error if there are fewer.
+fn write_until_error(out: &mut impl Write, octets: &[u8]) -> (usize, Option<io::Error>) {
     let mut at = 0;
     while at < octets.len() {
         match out.write(&octets[at..]) {
             Ok(0) => return (at, Some(io::ErrorKind::WriteZero.into())),
             Ok(n) => at += n,
+            // Tried again, because a signal is no error of the file.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return (at, Some(error)),
         }
@@ -244,12 +246,12 @@ struct PcapTx {
     lent: Lent,
     max_frame: u32,
     epoch: u64,
-    /// None after the end, and after a failure: what follows a half-written frame is no capture any
-    /// more.
+    /// `None` after the end, and after a failure: a capture cannot continue after a partly written
+    /// record.
     writer: Option<Writer>,
-    /// Of the records of this call.
+    /// Ends of the records of this call.
     ends: Vec<usize>,
-    /// Told at the next call.
+    /// Reported by the next call.
     failure: Option<io::Error>,
     path: Box<Path>,
 }
@@ -298,6 +300,7 @@ impl TxQueue for PcapTx {
             if taken == 0 {
                 return Err(error.into());
             }
+            // Later, because this call has to report the frames that were written.
             self.failure = Some(error);
         }
         Ok(taken)
@@ -313,11 +316,11 @@ struct PcapRx {
     reader: CaptureReader,
     path: Box<Path>,
     epoch: u64,
-    /// As the facts said; a port has one.
+    /// The link type in the facts; a port has one.
     link_type: LinkType,
     octets: Vec<u8>,
     frames: Vec<RxFrame>,
-    /// Told after the frames before it.
+    /// Reported after the frames before it.
     failure: Option<io::Error>,
 }
 
@@ -396,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_tells_its_link_type_and_a_packet_of_another_is_a_fault() {
+    fn a_file_has_a_link_type_and_a_packet_of_another_is_a_fault() {
         let path =
             std::env::temp_dir().join(format!("squall-port-links-{}.pcapng", std::process::id()));
         let links = [LinkType::RAW, LinkType::RAW, LinkType::ETHERNET];
@@ -430,7 +433,7 @@ mod tests {
         assert!(error.to_string().contains("/dev/full"), "{error}");
     }
 
-    /// Takes some octets at a time until it is full.
+    /// A disk that takes a limited number of octets per write, until it is full.
     struct Disk {
         free: usize,
         at_once: usize,
@@ -452,22 +455,22 @@ mod tests {
     fn a_disk_takes_as_many_octets_as_it_has_room_for() {
         for free in [0, 1, 99, 100, 101] {
             for at_once in [1, 64, 1000] {
-                let (written, failure) = write_as_much(&mut Disk { free, at_once }, &[0; 100]);
+                let (written, failure) = write_until_error(&mut Disk { free, at_once }, &[0; 100]);
                 assert_eq!((written, failure.is_some()), (free.min(100), free < 100));
             }
         }
     }
 
     #[test]
-    fn of_a_record_that_was_cut_nothing_stays_and_it_is_not_counted() {
+    fn a_record_that_was_cut_is_removed_and_not_counted() {
         let path =
             std::env::temp_dir().join(format!("squall-port-full-{}.pcap", std::process::id()));
         let mut writer = Writer::create(&path, Permit::default()).unwrap();
         let whole = writer.add(1, &[0x55; 100]).unwrap();
         writer.add(1, &[0x55; 100]).unwrap();
-        // The disk is full within the second record.
+        // The disk becomes full within the second record.
         writer.octets.truncate(whole + 50);
-        let (at, _) = write_as_much(&mut writer.file, &writer.octets);
+        let (at, _) = write_until_error(&mut writer.file, &writer.octets);
         assert_eq!(writer.settle(&[whole, 2 * whole], at, true), 1);
         let mut reader = CaptureReader::open(&path).unwrap();
         assert_eq!(reader.next().unwrap().unwrap().data, [0x55; 100]);
@@ -476,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frames_before_a_fault_are_given_and_then_the_fault() {
+    fn the_frames_before_a_fault_are_delivered_and_then_the_fault() {
         let path =
             std::env::temp_dir().join(format!("squall-port-cut-{}.pcap", std::process::id()));
         let mut tx = port(&format!("pcap:{}", path.display())).unwrap().open_tx(0, 60).unwrap();

@@ -1,4 +1,4 @@
-//! Transmit slots in one stretch of memory.
+//! Transmit slots in one region of memory.
 
 use std::ops::Range;
 
@@ -6,8 +6,9 @@ use crate::{TxBatch, TxMeta};
 
 const CACHE_LINE: usize = 64;
 
-/// Equal slots beside each other, each starting on a cache line, with their [`TxMeta`].
+/// Adjacent slots of equal size, each starting on a cache line, with their [`TxMeta`].
 pub struct Slots {
+    /// One block, so that a batch can be lent as one slice.
     memory: Vec<u8>,
     start: usize,
     stride: usize,
@@ -18,8 +19,9 @@ impl Slots {
     /// `count` slots for frames of up to `max_frame` octets.
     pub fn new(count: usize, max_frame: usize) -> Self {
         let stride = stride(max_frame);
+        // One line more, so that the first slot can start on a line wherever the heap puts the block.
         let memory = vec![0; count * stride + CACHE_LINE];
-        // The heap block of a Vec that never grows stays where it is.
+        // The heap block of a Vec that never grows does not move.
         let start = match memory.as_ptr().align_offset(CACHE_LINE) {
             offset if offset < CACHE_LINE => offset,
             _ => 0,
@@ -30,7 +32,7 @@ impl Slots {
     /// Slots `first..first + n`.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer.
     #[inline]
     pub fn batch(&mut self, first: usize, n: usize) -> TxBatch<'_> {
         let base = &mut self.memory[self.start + first * self.stride..][..n * self.stride];
@@ -44,7 +46,7 @@ impl Slots {
         (&self.memory[self.start + i * self.stride..][..meta.len as usize], meta)
     }
 
-    /// Octets from slot to slot.
+    /// Distance between slots, octets.
     pub fn stride(&self) -> usize {
         self.stride
     }
@@ -58,7 +60,7 @@ impl Slots {
     }
 }
 
-/// Which of a queue's slots are lent and not sent yet: those beside each other, which go in order.
+/// The slots of a queue that are lent and not sent yet: adjacent ones, sent in order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lent {
     next: usize,
@@ -66,23 +68,23 @@ pub struct Lent {
 }
 
 impl Lent {
-    /// Lends slots `first..first + n`; what was lent before is forgotten.
+    /// Lends slots `first..first + n`; earlier ones are no longer lent.
     #[inline]
     pub fn lend(&mut self, first: usize, n: usize) {
         *self = Self { next: first, left: n };
     }
 
-    /// The next `n` to be sent.
+    /// The next `n` slots to send.
     ///
     /// # Panics
-    /// If fewer are lent: a promise of [`crate::TxQueue::send`]'s callers.
+    /// If fewer are lent, which callers of [`crate::TxQueue::send`] must not cause.
     #[inline]
     pub fn range(&self, n: usize) -> Range<usize> {
         assert!(n <= self.left, "more frames sent than lent");
         self.next..self.next + n
     }
 
-    /// The next `n` are sent, or dropped.
+    /// Marks the next `n` as sent, or dropped.
     #[inline]
     pub fn pass(&mut self, n: usize) {
         self.next += n;
@@ -90,9 +92,9 @@ impl Lent {
     }
 }
 
-/// Octets from slot to slot for frames of up to `max_frame` octets: an odd number of cache lines.
-/// At a multiple of 1 KiB the same field of all slots falls into a few sets of the cache, and
-/// writing a batch of 64 costs a quarter more.
+/// Distance between slots for frames of up to `max_frame` octets: an odd number of cache lines. At
+/// a multiple of 1 KiB the same field of all slots falls into a few sets of the cache, and writing
+/// a batch of 64 costs a quarter more (docs/adr/0007-slots.md).
 pub fn stride(max_frame: usize) -> usize {
     (max_frame.div_ceil(CACHE_LINE).max(1) | 1) * CACHE_LINE
 }

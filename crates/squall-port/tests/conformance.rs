@@ -1,4 +1,4 @@
-//! The ports of this crate keep the promises of all ports.
+//! The ports of this crate keep the guarantees of all ports.
 
 use std::io;
 

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use serde_json::{Map, Value as Json, json};
-use squall_units::{MacAddr, Nanos};
+use squall_units::{MacAddr, Nanos, Rate};
 use squall_wire::{FieldKind, to_hex};
 
 use crate::{
@@ -100,7 +100,7 @@ impl Profile {
             "name" => Some(json!(stream.name)),
             "port" => self.ports.get(stream.port).map(|port| json!(port.name)),
             "packet" | "hex" | "pcap" => (key == kind).then(|| json!(frame)),
-            "rate" => Some(json!(stream.rate.to_string())),
+            "rate" => stream.rate.emit(),
             "stages" => stage::to_value(&stream.stages, |to| json!(to.to_string())),
             "next" => self.next(stream),
             "trex_hw_id" => stream.trex.map(|trex| json!(trex.hw_id)),
@@ -135,6 +135,11 @@ impl<T: Emit> Emit for Option<T> {
     }
 }
 
+/// Nothing if it is the default.
+pub(crate) fn unless<T: Emit + PartialEq>(default: &T, value: &T) -> Option<Json> {
+    if value == default { None } else { value.emit() }
+}
+
 /// Values that JSON has.
 macro_rules! plain {
     ($($of:ty)*) => {
@@ -145,11 +150,17 @@ macro_rules! plain {
         })*
     };
 }
-plain!(String bool i8 i64 u8 u16 u32 f64);
+plain!(String bool i8 i64 u8 u16 u32 usize f64);
 
 impl Emit for u64 {
     fn emit(&self) -> Option<Json> {
         Some(count(*self))
+    }
+}
+
+impl Emit for Rate {
+    fn emit(&self) -> Option<Json> {
+        Some(json!(self.to_string()))
     }
 }
 
@@ -283,13 +294,8 @@ fn varies(all: &[Vary]) -> Json {
             if followed && unique(i).is_none() {
                 set("name", json!(named(i)));
             }
-            match &vary.field {
-                FieldRef::Name(name) => set("field", json!(name)),
-                FieldRef::Offset { offset, octets, mask } => {
-                    set("offset", json!(offset));
-                    set("octets", json!(octets));
-                    set("mask", json!(format!("{mask:#x}")));
-                }
+            if let FieldRef::Offset { mask, .. } = vary.field {
+                set("mask", json!(format!("{mask:#x}")));
             }
             let mut op = &vary.op;
             if let Op::After { of, then } = op {
@@ -297,7 +303,7 @@ fn varies(all: &[Vary]) -> Json {
                 op = then;
             }
             operation(op, &vary.field, &mut set);
-            vary.turn.written(|key| table.get(key).cloned())
+            vary.written(|key| table.get(key).cloned().or_else(|| vary.field.key(key)))
         })
         .collect()
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Departures, FieldRef, IMIX, Late, Mode, Op, SizeLaw, Turn, Vary, emit::value_text};
+use crate::{Departures, FieldRef, IMIX, Late, Mode, Op, SizeLaw, Vary, emit::value_text};
 
 impl fmt::Display for SizeLaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -86,7 +86,7 @@ impl fmt::Display for Vary {
         operation(f, &self.op, &|value| {
             value_text(&self.field, value).unwrap_or_else(|| value.to_string())
         })?;
-        let Turn { add, shift, little_endian } = self.turn;
+        let Self { add, shift, little_endian, .. } = *self;
         if add != 0 {
             write!(f, ", {add:+}")?;
         }

@@ -2,11 +2,11 @@
 //! stay text here, with their places: whoever compiles them knows what they mean.
 
 use serde_json::{Map, Value as Json, json};
-use squall_units::{Nanos, Rate};
+use squall_units::Nanos;
 
 use crate::{
-    At, Flows, Pool, Template,
-    emit::{Emit, count, duration, options_table, table, texts},
+    Arrival, At, Begin, Flows, Pool, Template,
+    emit::{Emit, duration, options_table, table, texts},
     stage,
 };
 
@@ -102,17 +102,6 @@ pub enum Delays {
     Scale(f64),
 }
 
-/// When the conversations of a capture begin.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Begin {
-    /// So many times as fast as they were captured.
-    Captured(f64),
-    /// So many a second.
-    Cps(f64),
-    /// As fast as they can.
-    Top,
-}
-
 impl Default for Begin {
     fn default() -> Self {
         Self::Captured(1.0)
@@ -131,32 +120,21 @@ pub enum Incomplete {
     Zeros,
 }
 
-/// When flows begin.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Arrival {
-    /// So many a second.
-    Cps { cps: f64, poisson: bool },
-    /// A share of [`Flows::target`].
-    Weight { weight: u32, poisson: bool },
-    /// So many users, each of whom begins one when the last has ended and a time for thinking has
-    /// passed.
-    Users { users: u32, think: Nanos, exponential: bool },
-    /// Only where programs of other flows begin them.
-    Called,
-    /// Never: servers alone.
+/// What a template's flows are over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
     #[default]
-    None,
+    Tcp,
+    Udp,
 }
 
-/// What templates with a weight come to together.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Target {
-    /// Flows that begin in a second.
-    Cps(f64),
-    /// Flows that are open at once.
-    Active(u64),
-    /// Of application data, both directions together.
-    Bandwidth(Rate),
+/// How starts of flows, or think times, spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spacing {
+    #[default]
+    Constant,
+    /// Exponential.
+    Poisson,
 }
 
 /// Linearly from nothing, steady, linearly to nothing.
@@ -193,16 +171,13 @@ impl Flows {
     ) -> Map<String, Json> {
         let name = |of: Option<usize>| of.and_then(&port).map(|name| json!(name));
         let time = |time: Nanos| (time != Nanos::ZERO).then(|| duration(time));
-        let shared = self.written(|key| match (key, self.target) {
-            ("clients", _) => name(self.clients),
-            ("servers", _) => name(self.servers),
-            ("cps", Some(Target::Cps(cps))) => Some(json!(cps)),
-            ("active", Some(Target::Active(flows))) => Some(count(flows)),
-            ("bandwidth", Some(Target::Bandwidth(rate))) => Some(json!(rate.to_string())),
-            ("ramp_up", _) => time(self.ramp.up),
-            ("hold", _) => self.ramp.hold.map(duration),
-            ("ramp_down", _) => time(self.ramp.down),
-            _ => None,
+        let shared = self.written(|key| match key {
+            "clients" => name(self.clients),
+            "servers" => name(self.servers),
+            "ramp_up" => time(self.ramp.up),
+            "hold" => self.ramp.hold.map(duration),
+            "ramp_down" => time(self.ramp.down),
+            key => self.target.and_then(|target| target.key(key)),
         });
         let mut all = Map::from_iter([("flows".to_owned(), shared)]);
         if self.replay.is_none() {
@@ -247,7 +222,6 @@ impl Template {
             "name" => Some(json!(self.name)),
             "clients" => pool(self.clients),
             "servers" => pool(self.servers),
-            "transport" => self.udp.then_some(json!("udp")),
             "stages" => stage::to_value(&self.stages, |to| json!(to)),
             key => self.says.key(key).or_else(|| self.arrival.key(key)),
         })
@@ -270,26 +244,6 @@ impl Says {
                 Some(json!(format!("{}#{number}", path.text)))
             }
             (Self::Capture { delays, .. }, "delays") if *delays != Delays::Keep => delays.emit(),
-            _ => None,
-        }
-    }
-}
-
-impl Arrival {
-    /// A key of its own as it is written.
-    fn key(&self, key: &str) -> Option<Json> {
-        match (*self, key) {
-            (Self::Cps { cps, .. }, "cps") => Some(json!(cps)),
-            (Self::Weight { weight, .. }, "weight") => Some(json!(weight)),
-            (Self::Users { users, .. }, "users") => Some(json!(users)),
-            (Self::Users { think, .. }, "think") if think != Nanos::ZERO => Some(duration(think)),
-            (Self::Called, "called") => Some(json!(true)),
-            (
-                Self::Cps { poisson, .. }
-                | Self::Weight { poisson, .. }
-                | Self::Users { exponential: poisson, .. },
-                "spacing",
-            ) => poisson.then_some(json!("poisson")),
             _ => None,
         }
     }

@@ -27,7 +27,7 @@ pub use mistakes::Mistakes;
 pub use model::*;
 pub use replay::*;
 pub use source::{
-    Attack, Conversations, Data, Files, Flows, Format, Network, Pool, Replay, Stream, Template,
-    Tls, Turn, schema, short, value_of,
+    Arrival, Attack, Begin, Conversations, Data, FieldRef, Files, Flows, Format, Network, Pool,
+    Replay, Stream, Target, Template, Tls, Vary, schema, short, value_of,
 };
 pub use stage::Stage;

@@ -6,7 +6,7 @@ use squall_options::RunOptions;
 use squall_units::Nanos;
 use squall_wire::Packet;
 
-use crate::{Attack, Flows, Replay, Stream, Turn};
+use crate::{Attack, Flows, Replay, Stream};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
@@ -208,24 +208,6 @@ pub enum Late {
     Drop,
     /// Shift the rest of the schedule.
     Stretch,
-}
-
-/// One field that changes from frame to frame.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Vary {
-    pub field: FieldRef,
-    pub op: Op,
-    pub turn: Turn,
-    pub at: At,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum FieldRef {
-    /// `ipv4.src`, `vlan[1].id`; see [`squall_wire::Frame::field`].
-    Name(String),
-    /// `mask` selects bits of the `octets`-octet big-endian number at `offset` (from the frame's
-    /// first octet).
-    Offset { offset: usize, octets: usize, mask: u64 },
 }
 
 /// How values follow each other. Each is a function of the frame's index in its stream, so any core

@@ -21,20 +21,6 @@ pub enum SpeedOf {
     Ramp,
 }
 
-impl SpeedOf {
-    pub(crate) const ALL: [(&str, Self); 4] = [
-        ("multiplier", Self::Captured),
-        ("rate", Self::Rate),
-        ("mbps", Self::Mbps),
-        ("ramp", Self::Ramp),
-    ];
-
-    /// As its key.
-    pub fn key(self) -> &'static str {
-        name_of(&Self::ALL, self)
-    }
-}
-
 /// By what two ports' packets are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SplitOf {
@@ -51,23 +37,6 @@ pub enum SplitOf {
     File,
 }
 
-impl SplitOf {
-    pub(crate) const ALL: [(&str, Self); 7] = [
-        ("auto", Self::Auto),
-        ("cache", Self::Cache),
-        ("cidr", Self::Cidr),
-        ("regex", Self::Regex),
-        ("mac", Self::Mac),
-        ("port", Self::Port),
-        ("file", Self::File),
-    ];
-
-    /// As its key.
-    pub fn key(self) -> &'static str {
-        name_of(&Self::ALL, self)
-    }
-}
-
 /// What is done with a frame that is longer than its port takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TooLong {
@@ -78,10 +47,6 @@ pub enum TooLong {
     Truncate,
     /// An IP packet leaves as fragments.
     Fragment,
-}
-
-fn name_of<T: Copy + PartialEq>(names: &[(&'static str, T)], of: T) -> &'static str {
-    names.iter().find(|(_, one)| *one == of).expect("each has a name").0
 }
 
 impl Replay {
@@ -107,10 +72,10 @@ impl Replay {
             "port" => port(self.port).map(|name| json!(name)),
             "port2" => self.port2.and_then(&port).map(|name| json!(name)),
             "multiplier" | "rate" | "mbps" | "ramp" => {
-                let speed = self.speed.as_ref().filter(|(of, _)| of.key() == key);
+                let speed = self.speed.as_ref().filter(|(of, _)| of.word() == key);
                 speed.map(|(_, said)| json!(said.text))
             }
-            "split" => self.split.as_ref().map(|(of, said)| json!({ of.key(): said.text })),
+            "split" => self.split.as_ref().map(|(of, said)| json!({ of.word(): said.text })),
             "unique_ip" => self.unique.map(count),
             "edit" => options_table(&self.edit),
             _ => None,

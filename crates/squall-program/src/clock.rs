@@ -1,30 +1,31 @@
 //! The traffic clock of a port: real time less a lag, shared by all sources and workers of the
 //! port.
 //!
-//! A sender that the machine stopped for some milliseconds owes frames afterwards. Sent at once
-//! they are a burst that no profile asked for, and a policer or a short queue drops them: the loss
-//! would be ours and look like the device's. A device sees the port, not its sources, so the port
-//! has one clock. What is owed up to an [`Allowance`] follows at once; the rest becomes lag, which
-//! moves all sources together, so that frames that lay apart stay apart. The lag is regained at
-//! 0.8 %: in any window of W the schedule moves by at most 1.008 W and the allowance.
+//! A sender that the machine stopped for some milliseconds has overdue frames. Sent at once, they
+//! are a burst that no profile asked for; a policer or a short queue drops them, and the loss looks
+//! like the device's. A device sees the port, not its sources, so the port has one clock. Overdue
+//! frames up to an [`Allowance`] follow at once; the rest becomes lag, which moves all sources
+//! together and keeps the distances between frames. The lag is regained at 0.8 %: in any window W
+//! the schedule moves by at most 1.008 W and the allowance.
 //!
-//! Once the lag cannot be regained before the planned end, no run of the port can be valid. The
-//! clock then hurries: it regains at up to twice the rate, so that what was asked is sent.
+//! If the lag cannot be regained before the planned end, no run of the port can be valid. The clock
+//! then catches up at up to twice the rate, so that the requested frames are sent.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use squall_units::{Nanos, Picos};
 
 /// Schedule time that may follow at once after a stall. Below the 1 ms of the audit, because a
-/// sender may be stopped again between deciding and sending.
+/// sender may be stopped again between its decision and the departure.
 const ALLOWANCE: Nanos = Nanos(750_000);
-/// The same for a port of few frames, in gaps between them: two frames.
+/// The same for a port with few frames, in gaps between them: allows two frames.
 const ALLOWANCE_GAPS: f64 = 1.5;
-/// Part of real time by which lag is regained, and part in a hurry.
+/// The fraction of real time by which lag is regained; its reciprocal. Then the same while catching
+/// up.
 pub const REGAIN: u64 = 125;
-const REGAIN_IN_A_HURRY: u64 = 1;
-/// Without a planned end: lag that is too much, and the part of the time that has passed which is
-/// allowed beyond it.
+const REGAIN_CATCHING_UP: u64 = 1;
+/// Without a planned end: the lag above which the clock catches up; 0.8 % of the elapsed time is
+/// allowed in addition.
 const MOST_LAG: Nanos = Nanos(10_000_000);
 
 /// Schedule time that a port may send at once after a stall; picoseconds.
@@ -32,72 +33,73 @@ const MOST_LAG: Nanos = Nanos(10_000_000);
 pub struct Allowance(pub u64);
 
 impl Allowance {
-    /// Of a port that sends `pps` frames a second in all; `None`: not known.
+    /// The allowance of a port that sends `pps` frames/s in total; `None`: not known.
     pub fn of(pps: Option<f64>) -> Self {
         let slow = pps.filter(|pps| *pps > 0.0).map_or(Nanos::ZERO, |pps| {
-            // An hour is as good as any longer time, and picoseconds of it fit.
+            // Capped at an hour, whose picoseconds fit 64 bits.
             Nanos((ALLOWANCE_GAPS * 1e9 / pps).min(3.6e12) as u64)
         });
         Self(Picos::from(ALLOWANCE.max(slow)).0)
     }
 }
 
-/// When the run of a port is to end.
+/// The planned end of a port's run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Planned {
-    /// `None`: by a count, or never.
+    /// `None`: ends by a count, or never.
     pub end: Option<Picos>,
-    /// By how much the schedule may lag at the end.
+    /// The allowed lag at the end.
     pub tolerance: Nanos,
 }
 
 /// Lock-free: workers of one port share it. Picoseconds since the start of the run.
 #[derive(Debug)]
 pub struct PortClock {
-    /// The real instant at which all lag is regained, and [`HURRY`]. The lag at any instant follows
-    /// from it, and raising the lag is a maximum, whichever worker comes first.
+    /// The real instant at which all lag will be regained, and [`CATCHING_UP`]. The lag at any instant
+    /// follows from it; raising the lag is a maximum, so that workers may raise it in any order.
     even: AtomicU64,
-    /// All that ever became lag.
+    /// The sum of all lag ever added.
     moved: AtomicU64,
-    /// Since when it hurries; `u64::MAX`: it does not.
-    hurries: AtomicU64,
+    /// When the clock began to catch up; `u64::MAX`: it does not.
+    catching_up: AtomicU64,
     planned: Planned,
 }
 
-/// Set in [`PortClock::even`] when lag is regained in a hurry. Instants are below.
-const HURRY: u64 = 1 << 63;
+/// Flag in [`PortClock::even`]: the clock catches up. Instants are below it.
+const CATCHING_UP: u64 = 1 << 63;
 
-/// [`PortClock::even`], once read.
+/// A value of [`PortClock::even`].
 #[derive(Clone, Copy, Debug)]
 struct Even(u64);
 
 impl Even {
     fn part(self) -> u64 {
-        if self.0 & HURRY == 0 { REGAIN } else { REGAIN_IN_A_HURRY }
+        if self.0 & CATCHING_UP == 0 { REGAIN } else { REGAIN_CATCHING_UP }
     }
 
-    /// [`REGAIN`] is a constant for the compiler: there is no division in it.
+    /// The branch makes [`REGAIN`] a constant for the compiler, which then needs no division.
     #[inline]
     fn lag_of(self, left: u64) -> u64 {
-        if self.0 & HURRY == 0 { left / REGAIN } else { left / REGAIN_IN_A_HURRY }
+        if self.0 & CATCHING_UP == 0 { left / REGAIN } else { left / REGAIN_CATCHING_UP }
     }
 
     fn at(self) -> u64 {
-        self.0 & !HURRY
+        self.0 & !CATCHING_UP
     }
 
     #[inline]
     fn lag(self, at: u64) -> u64 {
-        // Mostly there is none.
+        // Usually there is no lag.
         match self.at().checked_sub(at) {
             None => 0,
             Some(left) => self.lag_of(left),
         }
     }
 
-    /// With a lag of `lag` at `at`.
+    /// The value that has a lag of `lag` at `at`.
     fn with(self, at: u64, lag: u64) -> u64 {
-        at.saturating_add(lag.saturating_mul(self.part())).min(HURRY - 1) | (self.0 & HURRY)
+        at.saturating_add(lag.saturating_mul(self.part())).min(CATCHING_UP - 1)
+            | (self.0 & CATCHING_UP)
     }
 }
 
@@ -106,7 +108,7 @@ impl PortClock {
         Self {
             even: AtomicU64::new(0),
             moved: AtomicU64::new(0),
-            hurries: AtomicU64::new(u64::MAX),
+            catching_up: AtomicU64::new(u64::MAX),
             planned,
         }
     }
@@ -116,7 +118,7 @@ impl PortClock {
         Even(self.even.load(Relaxed))
     }
 
-    /// By how much traffic time is less than real time at `at`.
+    /// Real time less traffic time at `at`.
     #[inline]
     pub fn lag(&self, at: u64) -> u64 {
         self.even().lag(at)
@@ -128,7 +130,7 @@ impl PortClock {
         at.saturating_sub(self.lag(at))
     }
 
-    /// The real time at which traffic time is `due`, if nothing happens until then.
+    /// The real time at which traffic time reaches `due`, if no lag is added.
     #[inline]
     pub fn real(&self, due: u64) -> u64 {
         let even = self.even();
@@ -140,9 +142,9 @@ impl PortClock {
         u64::try_from(sum.div_ceil(part + 1)).unwrap_or(u64::MAX)
     }
 
-    /// Traffic time at `at`, when the earliest frame that has not left was due at `due`: never
-    /// later than the allowance after that. `passed` is the time since the caller last came; in a
-    /// hurry twice that may follow at once.
+    /// Traffic time at `at`, given when the earliest unsent frame was due: at most the allowance
+    /// after `due`; a later clock gains lag. `passed` is the time since the caller's last call;
+    /// while catching up, twice that may follow at once.
     #[inline]
     pub fn owing(&self, at: u64, due: u64, passed: u64, allowance: Allowance) -> u64 {
         let even = self.even();
@@ -157,18 +159,25 @@ impl PortClock {
     fn raise(&self, even: Even, at: u64, due: u64, passed: u64, allowance: Allowance) -> u64 {
         let lag = even.lag(at);
         let now = at.saturating_sub(lag);
-        let hurries = even.0 & HURRY != 0;
-        let allowed = if hurries { allowance.0.max(passed.saturating_mul(2)) } else { allowance.0 };
+        let catching_up = even.0 & CATCHING_UP != 0;
+        let allowed =
+            if catching_up { allowance.0.max(passed.saturating_mul(2)) } else { allowance.0 };
         let excess = now.saturating_sub(due).saturating_sub(allowed);
         if excess == 0 {
             return now;
         }
+        // A sender that never keeps up comes here with each batch, and three locked instructions
+        // cost it the time of one or two frames. While catching up nothing is judged, so small lag
+        // is recorded later.
+        if catching_up && excess < allowance.0 / 2 {
+            return now - excess;
+        }
         let lag = lag + excess;
         self.even.fetch_max(even.with(at, lag), Relaxed);
         self.moved.fetch_add(excess, Relaxed);
-        if !hurries && self.is_too_much(at, lag) {
-            self.hurries.fetch_min(at, Relaxed);
-            self.even.fetch_max(Even(HURRY).with(at, lag), Relaxed);
+        if !catching_up && self.is_too_much(at, lag) {
+            self.catching_up.fetch_min(at, Relaxed);
+            self.even.fetch_max(Even(CATCHING_UP).with(at, lag), Relaxed);
         }
         now - excess
     }
@@ -184,14 +193,14 @@ impl PortClock {
         }
     }
 
-    /// All that the schedule was moved by, regained or not.
+    /// The sum of all lag ever added, regained or not.
     pub fn moved(&self) -> Nanos {
         Picos(self.moved.load(Relaxed)).as_nanos()
     }
 
-    /// Since when it hurries, because lag could not be regained in time.
-    pub fn hurries_since(&self) -> Option<Picos> {
-        let since = self.hurries.load(Relaxed);
+    /// When the clock began to catch up because lag could not be regained in time.
+    pub fn catching_up_since(&self) -> Option<Picos> {
+        let since = self.catching_up.load(Relaxed);
         (since != u64::MAX).then_some(Picos(since))
     }
 }
@@ -228,7 +237,7 @@ mod tests {
     #[test]
     fn a_source_that_comes_seldom_has_no_exemption() {
         let clock = clock();
-        // Two stalls in a row: the second one is no licence to send all that is owed.
+        // Two stalls in a row: the second one does not license sending all overdue frames.
         clock.owing(20 * MS, 0, 20 * MS, fast());
         assert_eq!(clock.owing(40 * MS, 750_000_000, 20 * MS, fast()), 1_500_000_000);
     }
@@ -246,12 +255,12 @@ mod tests {
     #[test]
     fn lag_that_cannot_be_regained_in_time_is_regained_at_twice_the_rate() {
         let clock = clock();
-        // Of 200 ms, 80 at most are regained in 10 s.
+        // 80 of these 200 ms can be regained in 10 s.
         clock.owing(300 * MS, 100 * MS, 200 * MS, fast());
-        assert_eq!(clock.hurries_since(), Some(Picos(300 * MS)));
+        assert_eq!(clock.catching_up_since(), Some(Picos(300 * MS)));
         let lag = clock.lag(300 * MS);
         assert_eq!(clock.lag(350 * MS), lag - 50 * MS);
-        // In a hurry twice the time since the last turn may follow at once.
+        // While catching up, twice the time since the last turn may follow at once.
         let traffic = clock.traffic(400 * MS);
         assert_eq!(clock.owing(400 * MS, traffic - 20 * MS, 10 * MS, fast()), traffic);
         assert_eq!(clock.owing(400 * MS, traffic - 30 * MS, 10 * MS, fast()), traffic - 10 * MS);
@@ -263,9 +272,9 @@ mod tests {
     fn without_a_planned_end_lag_is_judged_by_the_time_that_has_passed() {
         let clock = PortClock::new(Planned::default());
         clock.owing(100 * MS, 90 * MS, 0, fast());
-        assert_eq!(clock.hurries_since(), None);
+        assert_eq!(clock.catching_up_since(), None);
         clock.owing(110 * MS, 90 * MS, 0, fast());
-        assert_eq!(clock.hurries_since(), Some(Picos(110 * MS)));
+        assert_eq!(clock.catching_up_since(), Some(Picos(110 * MS)));
     }
 
     #[test]
@@ -277,8 +286,8 @@ mod tests {
 
     #[test]
     fn of_a_slow_port_two_frames_may_follow_at_once_and_its_rate_holds() {
-        // 100 a second, stopped for 12 ms ten times a second: by 0.75 ms and 0.8 % it would lose a
-        // tenth of its rate.
+        // 100 frames/s, stopped for 12 ms ten times a second: with 0.75 ms and 0.8 % it would lose
+        // a tenth of its rate.
         let (clock, slow) = (clock(), Allowance::of(Some(100.0)));
         let (gap, mut next, mut now, mut most) = (10 * MS, 0u64, 0u64, 0);
         for turn in 0..10_000u64 {
@@ -295,7 +304,7 @@ mod tests {
 
     #[test]
     fn no_window_has_more_of_the_schedule_than_itself_and_what_is_allowed() {
-        // A frame is due each 100 us; the sender is stopped now and then, for 0 to 60 ms.
+        // A frame is due each 100 us; the sender is stopped at random, for 0 to 60 ms.
         let gap = MS / 10;
         for seed in 1..50u64 {
             let clock = PortClock::new(Planned {

@@ -422,28 +422,74 @@ impl Timeline {
             self.fraction = fraction;
         }
         self.due = due;
+        self.took(n, last);
+        Some((n, last))
+    }
+
+    /// As [`Timeline::run`] for up to `most` frames whose instants in between nobody asks for:
+    /// far behind or with gaps of whole picoseconds, their number makes no difference to the cost.
+    #[inline]
+    pub fn run_at_once(&mut self, bound: u64, most: usize) -> Option<(usize, u64)> {
+        let Even { whole, rest, den } = self.even;
+        // The products below have room for 255 frames.
+        if den == 0 || den >> 56 != 0 {
+            return None;
+        }
+        let most = most.min(255).min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let n = self.before(bound, most);
+        let mut last = self.due;
+        if n == 1 {
+            self.add_parts(whole, rest, den);
+        } else if n > 1 {
+            let sum = self.fraction + rest * n as u64;
+            let carries = if rest == 0 { 0 } else { sum / den };
+            self.fraction = sum - carries * den;
+            self.due += whole * n as u64 + carries;
+            // The fraction is below what each gap adds only if the last gap carried.
+            last = self.due - whole - u64::from(self.fraction < rest);
+        }
+        self.took(n, last);
+        Some((n, last))
+    }
+
+    /// `n` frames of the burst were taken, the last of them due at `last`.
+    #[inline]
+    fn took(&mut self, n: usize, last: u64) {
         if self.left != u64::MAX {
             self.left -= n as u64;
             if self.left == 0 {
                 self.next_burst(last);
             }
         }
-        Some((n, last))
     }
 
-    /// Of gaps in whole picoseconds: how many of the next `most` frames are due before `bound`, the
-    /// first in any case.
+    /// Of even gaps: how many of the next `most` frames are due before `bound`, the first in any
+    /// case.
     #[inline]
     fn before(&self, bound: u64, most: usize) -> usize {
-        let whole = self.even.whole;
+        let Even { whole, rest, den } = self.even;
         // Far behind, or one by one among many streams, there is no need to divide.
         if most <= 1 || self.due.saturating_add(whole) >= bound {
             return most.min(1);
         }
-        if self.due.saturating_add(whole.saturating_mul(most as u64 - 1)) < bound {
+        let longest = whole.saturating_add(u64::from(rest > 0));
+        if self.due.saturating_add(longest.saturating_mul(most as u64 - 1)) < bound {
             return most;
         }
-        (1 + (bound - 1 - self.due) / whole) as usize
+        if rest == 0 {
+            return (1 + (bound - 1 - self.due) / whole) as usize;
+        }
+        let (mut due, mut fraction) = (self.due, self.fraction);
+        for n in 1..most {
+            fraction += rest;
+            let carry = fraction >= den;
+            fraction -= if carry { den } else { 0 };
+            due += whole + u64::from(carry);
+            if due >= bound {
+                return n;
+            }
+        }
+        most
     }
 
     /// Takes up to `most` frames of a stream without gaps at the instant `now`; how many the burst
@@ -797,7 +843,7 @@ mod tests {
                 // Before, at and behind a frame, and far away.
                 let bound = now.0
                     + [0, 1, whole, 3 * whole, 3 * whole + 1, 3 * whole + 2, u64::MAX / 4][k % 7];
-                let mut out = [0; 64];
+                let (mut out, mut at_once) = ([0; 64], all.clone());
                 let (n, last) = all
                     .run(bound, &mut out[..1 + k * 5 % 64], |o, due| *o = due)
                     .expect("gaps are even");
@@ -812,6 +858,9 @@ mod tests {
                     "{gap:?} {k}: {n}"
                 );
                 assert_eq!((one.due(), one.end()), (all.due(), all.end()));
+                assert_eq!(at_once.run_at_once(bound, 1 + k * 5 % 64), Some((n, last)));
+                let state = |line: &Timeline| (line.due(), line.fraction, line.end());
+                assert_eq!(state(&at_once), state(&all), "{gap:?} {k}");
             }
             assert!(all.due().is_none());
         }

@@ -1,35 +1,35 @@
-//! How one source kept to its schedule: an explanation beside the verdict, which is about the port
+//! How one source kept its schedule: explains the verdict, which is about the port
 //! ([`crate::clock`], [`crate::audit`]).
 //!
-//! [`Audit`] measures, on what really left, by how much the schedule moved faster than the clock in
+//! [`Audit`] measures on departed frames by how much the schedule moved faster than the clock in
 //! any window.
 
 use squall_units::{Nanos, Picos};
 
-/// The shortest window in which offered load is compared with what was asked for ...
+/// The shortest window in which offered and intended load are compared ...
 const WINDOW: Nanos = Nanos(10_000_000);
-/// ... and the gaps that a window of a slow source has at least.
+/// ... and the number of gaps that a window of a slow source has at least.
 const WINDOW_GAPS: f64 = 10.0;
-/// Schedule that may leave in a window beyond the clock: this, or so many gaps, and this part of
-/// the window.
+/// Schedule time that may leave in a window beyond the clock: this time, or this number of gaps,
+/// plus this fraction of the window.
 const EXCESS: Nanos = Nanos(1_000_000);
 const EXCESS_GAPS: f64 = 2.0;
 const EXCESS_PART: u64 = 100;
-/// Frames that left within this time, beyond what was due in it, are a burst.
+/// Frames that left within this time beyond those due in it are a burst.
 const BURST: Nanos = Nanos(1_000_000);
 
-/// Windows in which a source of `pps` frames a second (0: not known) is audited: of this length, up
-/// to twice as long.
+/// The length of the windows in which a source of `pps` frames/s (0: not known) is audited; they
+/// are up to twice as long.
 pub fn window(pps: f64) -> Nanos {
     WINDOW.max(gaps(WINDOW_GAPS, pps))
 }
 
-/// Schedule that may leave in any of these windows beyond its length.
+/// Schedule time that may leave in any of these windows beyond its length.
 pub fn allowed(pps: f64) -> Nanos {
     EXCESS.max(gaps(EXCESS_GAPS, pps)) + Nanos(2 * window(pps).0 / EXCESS_PART)
 }
 
-/// An hour is as good as any longer time, and picoseconds of it fit.
+/// Capped at an hour, whose picoseconds fit 64 bits.
 fn gaps(n: f64, pps: f64) -> Nanos {
     if pps > 0.0 { Nanos((n * 1e9 / pps).min(3.6e12) as u64) } else { Nanos::ZERO }
 }
@@ -37,19 +37,18 @@ fn gaps(n: f64, pps: f64) -> Nanos {
 /// How a port's schedule was kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pacing {
-    /// Windows of this length, up to twice as long, were audited; 0: none was.
+    /// Length of the audited windows, which are up to twice as long; 0: none.
     pub window: Nanos,
-    /// The window, and the time of [`BURST`], in which most left beyond what was due there.
+    /// The window, and the time of [`BURST`], with the highest excess.
     pub worst: Excess,
     pub burst: Excess,
-    /// By how much the port's clock lagged when the last frame left, and all that it was moved by,
-    /// regained or not.
+    /// The lag of the port's clock when the last frame left, and the sum of all lag ever added.
     pub lag: Nanos,
     pub moved: Nanos,
 }
 
 impl Pacing {
-    /// Of a source; how its port's clock went is not known here.
+    /// The pacing of a source, without the port's clock.
     pub fn new(audit: &Audit) -> Self {
         Self {
             window: Picos(audit.windows.length).as_nanos(),
@@ -59,7 +58,7 @@ impl Pacing {
         }
     }
 
-    /// Of several workers of one port: the worst of each.
+    /// Keeps the worst of each, for several workers of one port.
     pub fn merge(&mut self, other: Self) {
         *self = Self {
             window: self.window.max(other.window),
@@ -71,8 +70,7 @@ impl Pacing {
     }
 }
 
-/// The window in which more was offered than in any other, beyond what the schedule asked for
-/// there.
+/// The window in which the offered load was most above the intended load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Excess {
     /// Schedule time that left in the window, less the window.
@@ -82,12 +80,12 @@ pub struct Excess {
     /// When the window begins, since the start of the run, and how long it is.
     pub at: Nanos,
     pub over: Nanos,
-    /// How much of `beyond` is allowed.
+    /// The allowed part of `beyond`.
     pub allowed: Nanos,
 }
 
 impl Excess {
-    /// The one that is more of what is allowed.
+    /// The one with the higher ratio to the allowed excess.
     pub fn or(self, other: Self) -> Self {
         let part = |of: Self, by: Self| u128::from(of.beyond.0) * u128::from(by.allowed.0);
         if self.allowed == Nanos::ZERO || part(other, self) > part(self, other) {
@@ -97,7 +95,7 @@ impl Excess {
         }
     }
 
-    /// Frames beyond what was asked for in the window.
+    /// Frames beyond those intended in the window.
     pub fn surplus(&self) -> u64 {
         let schedule = u128::from(self.over.0) + u128::from(self.beyond.0);
         (u128::from(self.packets) * u128::from(self.beyond.0)).checked_div(schedule).unwrap_or(0)
@@ -105,7 +103,7 @@ impl Excess {
     }
 }
 
-/// Measures the excess of what left: in windows, and in bursts.
+/// Measures the excess of departed frames, in windows and in bursts.
 #[derive(Clone, Copy, Debug)]
 pub struct Audit {
     windows: Windows,
@@ -113,7 +111,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Of a source that sends `pps` frames a second where it sends fastest; 0: not known.
+    /// For a source with a highest rate of `pps` frames/s; 0: not known.
     pub fn new(pps: f64) -> Self {
         Self {
             windows: Windows::new(window(pps), allowed(pps)),
@@ -121,7 +119,7 @@ impl Audit {
         }
     }
 
-    /// Its rate from now on. What was found before stays judged by the rate of then.
+    /// Changes the rate. Earlier findings keep the limits of the earlier rate.
     pub fn set_pps(&mut self, pps: f64) {
         let Self { windows, bursts } = Self::new(pps);
         self.windows.become_like(windows);
@@ -135,7 +133,8 @@ impl Audit {
         self.bursts.left(at, due, packets);
     }
 
-    /// `packets` left one after the other: the first and the last of them, as [`Audit::left`].
+    /// Counts `packets` that left one after the other, given the first and the last of them as in
+    /// [`Audit::left`].
     #[inline]
     pub fn left_in_row(&mut self, first: (u64, u64), last: (u64, u64), packets: u64) {
         self.left(first.0, first.1, 0);
@@ -143,21 +142,21 @@ impl Audit {
     }
 }
 
-/// Lateness that falls is schedule that moves faster than the clock: the largest fall within a
-/// window.
+/// Lateness that falls means that the schedule moves faster than the clock: the largest fall within
+/// a window is the excess.
 #[derive(Clone, Copy, Debug)]
 struct Windows {
     /// Picoseconds.
     length: u64,
     /// When `current` becomes `before`.
     until: u64,
-    /// Where lateness was largest in this window, and in the one before: windows up to twice as
-    /// long are covered.
+    /// Where lateness was largest in this window, and in the one before: this covers windows up to
+    /// twice as long.
     current: Mark,
     before: Mark,
     packets: u64,
     worst: Excess,
-    /// The worst at rates before this one.
+    /// The worst window at earlier rates.
     past: Excess,
 }
 
@@ -240,7 +239,7 @@ mod tests {
             (audit.worst.packets, audit.worst.surplus(), audit.worst.at),
             (50, 50, Nanos(15_000_000))
         );
-        // What is regained slowly is no burst.
+        // Time that is regained slowly is no burst.
         let mut slow = Windows::new(WINDOW, allowed(10_000.0));
         for k in 0..100_000u64 {
             let late = (50 * MS).saturating_sub(k * gap / 100);
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_at_another_rate_is_judged_by_that() {
+    fn findings_at_another_rate_are_judged_by_that_rate() {
         let mut audit = Audit::new(100.0);
         audit.left(15 * MS, 0, 1);
         audit.left(15 * MS + 1, 10 * MS + 1, 1);

@@ -28,8 +28,7 @@ pub fn capture(
         RunOptions::from_json(options).map_err(|why| PyValueError::new_err(why.to_string()))?;
     let listening =
         squall_machine::ports::listening(&ports).map_err(|error| to_py(error.into()))?;
-    let session = Session::new(listening).with(options).map_err(to_py)?;
-    let session = Session { command: "python".into(), ..session };
+    let session = Session::new(listening).with(options).map_err(to_py)?.command("python");
     let mut run = py.detach(|| session.open()?.start()).map_err(to_py)?;
     let (mut before, mut since) = (0, Instant::now());
     while !run.captured() && duration_s.is_none_or(|end| run.elapsed_s() < end) {

@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::{prelude::*, types::PyBytes};
 use serde_json::Value;
-use squall_otg::{Controller, InProcess, Refusal};
+use squall_control::driving::InProcess;
+use squall_otg::{Controller, Refusal};
 
 pyo3::import_exception!(snappi_squall._errors, Refused);
 
@@ -16,7 +17,7 @@ pub struct Otg(Mutex<Controller>);
 impl Otg {
     #[new]
     fn new() -> Self {
-        Self(Mutex::new(Controller::new(Box::new(InProcess))))
+        Self(Mutex::new(Controller::new(Box::<InProcess>::default())))
     }
 
     fn set_config(&self, py: Python<'_>, message: &str) -> PyResult<String> {

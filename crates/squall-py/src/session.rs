@@ -10,9 +10,8 @@ use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
 };
-use squall::{Amount, FlowSettings, Pace, RunOptions};
+use squall::{Amount, RunOptions};
 use squall_options::Mistake;
-use squall_units::Nanos;
 
 use crate::{
     captures::interruptible,
@@ -48,30 +47,10 @@ impl Session {
 
     /// Receives on ports, by their addresses, and sends nothing.
     #[staticmethod]
-    #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (ports, *, by, flows, sequence, interval_ns, burst_gap_ns, options))]
-    fn listen(
-        ports: Vec<String>,
-        by: &str,
-        flows: usize,
-        sequence: &str,
-        interval_ns: u64,
-        burst_gap_ns: u64,
-        options: &str,
-    ) -> PyResult<Self> {
-        let settings = FlowSettings {
-            by: by.parse().map_err(|e: String| PyValueError::new_err(format!("by = {e}")))?,
-            limit: flows,
-            pace: Pace { interval: Nanos(interval_ns), burst_gap: Nanos(burst_gap_ns) },
-            sequence: sequence
-                .parse()
-                .map_err(|e: String| PyValueError::new_err(format!("sequence = {e}")))?,
-            ..FlowSettings::default()
-        };
-        let session = squall::Session::new(
-            squall_machine::ports::listening(&ports).map_err(|error| to_py(error.into()))?,
-        );
-        run_by(squall::Session { flows: Some(settings), ..session }, options)
+    fn listen(ports: Vec<String>, options: &str) -> PyResult<Self> {
+        let listening =
+            squall_machine::ports::listening(&ports).map_err(|error| to_py(error.into()))?;
+        run_by(squall::Session::new(listening), options)
     }
 
     fn plan(&self, py: Python<'_>) -> PyResult<Plan> {
@@ -81,14 +60,10 @@ impl Session {
 
     fn start(&self, py: Python<'_>) -> PyResult<Run> {
         let run = interruptible(py, |go_on| {
-            let mut session = self.0.clone();
-            if session.attacks.is_none() {
-                // Solving takes its time, on threads of its own that take turns in asking.
-                let go_on = Mutex::new(go_on);
-                let asked = |_, _| go_on.lock().is_ok_and(|mut go_on| go_on());
-                session.solve(&asked)?;
-            }
-            session.open()?.start()
+            // Solving takes its time, on threads of its own that take turns in asking.
+            let go_on = Mutex::new(go_on);
+            let asked = |_, _| go_on.lock().is_ok_and(|mut go_on| go_on());
+            self.0.clone().resolve(&asked)?.open()?.start()
         })?;
         Ok(Run(Mutex::new(Some(State { run, streams: names(&self.0.profile) }))))
     }
@@ -256,7 +231,7 @@ fn run_by(session: squall::Session, options: &str) -> PyResult<Session> {
     })?;
     let session =
         session.with(options).map_err(|error| PyValueError::new_err(error.to_string()))?;
-    Ok(Session(squall::Session { command: "python".into(), ..session }))
+    Ok(Session(session.command("python")))
 }
 
 fn names(profile: &squall::Profile) -> Vec<String> {

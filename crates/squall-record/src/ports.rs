@@ -166,7 +166,7 @@ impl Record<'_> {
         sources: impl Iterator<Item = &'s SourceRecord>,
     ) -> Option<PortPacing> {
         let pacing = self.pacing.get(p)?;
-        if pacing.worst.is_none() && pacing.hurries_since.is_none() {
+        if pacing.worst.is_none() && pacing.catching_up_since.is_none() {
             return None;
         }
         let worst = pacing.worst.unwrap_or_default();
@@ -179,7 +179,7 @@ impl Record<'_> {
             allowed: worst.allowed,
             moved_s: pacing.moved.as_secs_f64(),
             lag_s: sources.map(|source| source.lag_s).fold(0.0, f64::max),
-            hurries_since_s: pacing.hurries_since.map(|at| at.as_nanos().as_secs_f64()),
+            catching_up_since_s: pacing.catching_up_since.map(|at| at.as_nanos().as_secs_f64()),
             uncertain_packets: pacing.uncertain,
         })
     }

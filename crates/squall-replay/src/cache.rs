@@ -1,8 +1,8 @@
-//! tcpprep's cache files: which packet leaves by which port ([`Cache`]).
+//! tcpprep's cache files: the port of each packet ([`Cache`]).
 //!
-//! Version 04, all numbers in the network's order: `tcpprep\0`, the version as text in four octets,
-//! packets (64 bits), packets per octet (16 bits: 4), octets of comment (16 bits), the comment,
-//! then two bits a packet, the first packet in the lowest: 1 is the primary port and not the
+//! Version 04, all numbers in network byte order: `tcpprep\0`, the version as text in four octets,
+//! packets (64 bits), packets per octet (16 bits: 4), length of the comment (16 bits), the comment,
+//! then two bits per packet, the first packet in the lowest: 1 is the primary port instead of the
 //! secondary, 2 is to be sent at all.
 
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::split::Side;
 
 const MAGIC: &[u8; 8] = b"tcpprep\0";
 const HEADER: usize = 24;
-/// In the header's words.
+/// As in the header.
 const PACKETS_PER_OCTET: u16 = 4;
 
 const PRIMARY: u8 = 1;
@@ -31,13 +31,13 @@ pub struct Cache {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("octet {offset}: {problem}")]
 pub struct CacheError {
-    /// From the file's beginning.
+    /// From the start of the file.
     pub offset: usize,
     pub problem: String,
 }
 
 impl Cache {
-    /// Of a comment as long as tcpprep's format has room for; what is longer is cut.
+    /// Limit of comments in tcpprep's format; longer ones are cut.
     pub const LONGEST_COMMENT: usize = 0xffff;
 
     pub fn new(comment: &str) -> Self {
@@ -48,7 +48,7 @@ impl Cache {
         Self { comment: comment.as_bytes()[..len].to_vec(), ..Self::default() }
     }
 
-    /// The next packet's.
+    /// Adds the next packet's side.
     pub fn push(&mut self, side: Side) {
         let shift = self.packets % 4 * 2;
         if shift == 0 {
@@ -63,7 +63,7 @@ impl Cache {
         self.packets += 1;
     }
 
-    /// That of packet `number`, which counts from 1; `None` behind the last.
+    /// The side of packet `number`, from 1; `None` after the last.
     #[inline]
     pub fn side(&self, number: u64) -> Option<Side> {
         let index = number.checked_sub(1).filter(|index| *index < self.packets)?;
@@ -75,7 +75,7 @@ impl Cache {
         })
     }
 
-    /// Packets.
+    /// Number of packets.
     pub fn len(&self) -> u64 {
         self.packets
     }
@@ -88,7 +88,7 @@ impl Cache {
         (1..=self.packets).filter_map(|number| self.side(number))
     }
 
-    /// What tcpprep was called with, or what its user had to say.
+    /// The command line of tcpprep, or the comment that its user gave.
     pub fn comment(&self) -> String {
         String::from_utf8_lossy(&self.comment).into_owned()
     }
@@ -103,7 +103,7 @@ impl Cache {
     }
 
     /// # Errors
-    /// If they are not those of a cache file of version 04, whole and without anything behind.
+    /// If they are not exactly one complete cache file of version 04.
     pub fn parse(octets: &[u8]) -> Result<Self, CacheError> {
         let wrong = |offset: usize, problem: String| Err(CacheError { offset, problem });
         if octets.get(..8) != Some(MAGIC) {
@@ -144,8 +144,8 @@ impl Cache {
             );
         }
         if sides.len() as u64 > expected {
-            // tcpprep writes those that --include or --exclude leave out once a pass, so that all
-            // behind them are another packet's.
+            // tcpprep writes packets that --include or --exclude omit once per pass, so that the
+            // entries after them belong to other packets.
             let offset = HEADER + comment_len + expected as usize;
             let try_it = "tcpprep's --auto with --include or --exclude writes such caches; try \
                           squall prep";
@@ -154,7 +154,7 @@ impl Cache {
         Ok(Self { comment: comment.to_vec(), packets, sides: sides.to_vec() })
     }
 
-    /// The file.
+    /// The file's octets.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut octets = Vec::with_capacity(HEADER + self.comment.len() + self.sides.len());
         octets.extend(MAGIC);
@@ -168,7 +168,7 @@ impl Cache {
     }
 }
 
-/// How many packets are on which side.
+/// Number of packets by side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub primary: u64,
@@ -186,7 +186,7 @@ impl Counts {
     }
 }
 
-/// As tcpprep's `--print-stats`.
+/// The format of tcpprep's `--print-stats`.
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { primary, secondary, skipped } = self;
@@ -209,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    /// One of each, and more than an octet has room for.
+    /// One of each, and more than fit into an octet.
     const SIDES: [Side; 5] =
         [Side::Primary, Side::Secondary, Side::Skip, Side::Primary, Side::Secondary];
 
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_is_what_tcpprep_writes() {
+    fn a_cache_equals_tcppreps() {
         let expected = b"tcpprep\x0004\0\0\0\0\0\0\0\0\0\x05\0\x04\0\x08-a first\xcb\x02";
         assert_eq!(some().to_bytes(), expected);
         let read = Cache::parse(expected).unwrap();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cache_is_said_with_its_place() {
+    fn invalid_caches_are_reported_with_the_place() {
         let whole = some().to_bytes();
         for len in 0..whole.len() {
             let error = Cache::parse(&whole[..len]).unwrap_err();
@@ -254,7 +254,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(
+        fn written_caches_parse(
             sides in prop::collection::vec(prop::sample::select(vec![Side::Primary, Side::Secondary, Side::Skip]), 0..100),
             comment in ".{0,40}",
         ) {

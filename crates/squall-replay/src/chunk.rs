@@ -1,5 +1,4 @@
-//! Frames on their way from who reads captures to who sends: beside each other in one stretch, and
-//! used again.
+//! Frames on the way from reader to sender: contiguous in memory, and reused.
 
 use squall_units::Picos;
 
@@ -8,64 +7,63 @@ use crate::stats::FlowId;
 /// Frames that leave one after the other.
 #[derive(Clone, Debug, Default)]
 pub struct Chunk {
-    /// The frames beside each other, without FCS.
+    /// The frames, contiguous, without FCS.
     pub octets: Vec<u8>,
     pub departures: Vec<Departure>,
-    /// From which frame on addresses have changed so often.
+    /// The frame from which on this number of address changes applies.
     pub changes: Vec<(usize, u64)>,
-    /// How long nothing leaves before each frame that [`Departure::rests`].
+    /// Idle time before each frame with [`Departure::rests`].
     pub rest: Picos,
 }
 
 /// A frame of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// Since the replay's start. [`Departure::AT_ONCE`]: as soon as the port takes it;
-    /// [`Departure::NEVER`]: later than can be said.
+    /// Since the replay's start. [`Departure::AT_ONCE`]: as soon as the port accepts it;
+    /// [`Departure::NEVER`]: beyond the representable range.
     pub due: Picos,
-    /// As captured: since the first frame, and going on from loop to loop.
+    /// Capture time since the first frame, continuing from loop to loop.
     pub time_ns: u64,
-    /// In [`Chunk::octets`].
+    /// Offset in [`Chunk::octets`].
     pub offset: u32,
     pub len: u32,
-    /// Of the statistics.
+    /// The flow in the statistics.
     pub flow: FlowId,
-    /// The place in the replay's list of ports.
+    /// Index in the replay's list of ports.
     pub port: u8,
-    /// The first of a loop that has no instant: [`Chunk::rest`] passes after the frame before it
-    /// has left.
+    /// The first of a loop without a due time: [`Chunk::rest`] passes after the preceding frame has
+    /// left.
     pub rests: bool,
-    /// It has lost its end: the port takes no such long frame.
+    /// It was truncated to the port's limit.
     pub truncated: bool,
     pub progress: Progress,
 }
 
-/// How far a frame has come.
+/// Progress of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
     /// No port has it.
     #[default]
     Waiting,
-    /// A port has it, and will tell what becomes of it.
+    /// A port has it, and will report its result.
     UnderWay,
     Left,
-    /// It was dealt with, and has not left.
+    /// It was processed, and has not left.
     Failed,
 }
 
 impl Departure {
-    /// Never was due.
+    /// It was never due.
     pub const AT_ONCE: Picos = Picos(u64::MAX);
-    /// Due after all instants that 64 bits of picoseconds can say: no run gets there, whatever its
-    /// speed.
+    /// Due after the range of 64 bits of picoseconds: no run gets there, at any speed.
     pub const NEVER: Picos = Picos(u64::MAX - 1);
 }
 
 impl Chunk {
-    /// Octets of a chunk, about: large enough that handing it over costs nothing, small enough for
+    /// Approximate octets of a chunk: large enough to amortize handing it over, small enough for
     /// the second-level cache.
     pub const OCTETS: usize = 128 << 10;
-    /// Frames of a chunk at most.
+    /// Maximum number of frames in a chunk.
     pub const FRAMES: usize = 1024;
 
     pub fn clear(&mut self) {
@@ -74,7 +72,7 @@ impl Chunk {
         self.changes.clear();
     }
 
-    /// Whether another frame had better go into the next one.
+    /// Whether further frames belong in the next chunk.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.octets.len() >= Self::OCTETS || self.departures.len() >= Self::FRAMES

@@ -1,9 +1,8 @@
-//! Captures -> frames, each with the port that it leaves by and the instant at which it is due.
+//! Converts captures to frames, each with a port and the time at which it is due.
 //!
-//! In go captures ([`Replay`] names them and says what is to be done with them), out come
-//! [`Chunk`]s of frames, on and on, loop after loop, in constant memory ([`Reader`]). What comes
-//! out is a function of what goes in: no clock is read here, nothing is sent. Ports are but
-//! numbers.
+//! The input are captures and a [`Replay`], which names and configures them; the output are
+//! [`Chunk`]s of frames, loop after loop, in constant memory ([`Reader`]). The output is a function
+//! of the input: no clock is read here, and nothing is sent. Ports are only numbers.
 #![forbid(unsafe_code)]
 
 pub mod cache;

@@ -1,8 +1,8 @@
-//! What a replay is going to send, in words.
+//! Describes the frames that a replay is going to send.
 
 use crate::{Chunk, Reader, Replay, ReplayError};
 
-/// The frames of a replay as they are going to leave, in words.
+/// Iterates over the frames of a replay as text.
 pub struct Preview {
     source: Reader,
     chunk: Chunk,
@@ -25,7 +25,7 @@ impl Iterator for Preview {
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.at == self.chunk.departures.len() {
-            // What is wrong with the captures is told by the run.
+            // Faults of the captures are reported by the run.
             self.source.fill(&mut self.chunk).ok().filter(|more| *more)?;
             self.at = 0;
         }

@@ -1,4 +1,4 @@
-//! Reads captures, packet by packet and loop by loop, and gives chunks of frames that are ready to
+//! Reads captures packet by packet and loop by loop, and fills chunks with frames that are ready to
 //! leave.
 
 use std::{
@@ -23,55 +23,54 @@ use crate::{
     stats::{self, FlowId, Summary},
 };
 
-/// What is replayed, and how.
+/// Configuration of a replay.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// One after the other, or all together by their time stamps.
+    /// One after the other, or merged by their time stamps.
     pub inputs: Vec<Input>,
     pub merge: bool,
     pub timing: Timing,
-    /// The captured instant, nanoseconds, at which the run begins; by default that of the first
-    /// frame.
+    /// The captured time, nanoseconds, at which the run begins; by default that of the first frame.
     pub since: Option<u64>,
-    /// Captured gaps are no longer than this, nanoseconds.
+    /// Limit of captured gaps, nanoseconds.
     pub longest_gap: Option<u64>,
-    /// 0: for ever.
+    /// 0: endless.
     pub loops: u64,
-    /// Between two loops.
+    /// Delay between two loops.
     pub loop_delay: Picos,
-    /// Frames in all.
+    /// Limit of frames in total.
     pub limit: Option<u64>,
-    /// All frames are kept in memory after they have been read once.
+    /// Keep all frames in memory after the first reading.
     pub preload: bool,
-    /// No frame leaves before it is told to.
+    /// No frame leaves until the replay is released.
     pub held: bool,
     pub too_long: TooLong,
-    /// What tells packets' ports where there are two; by default who is first seen to send is a
-    /// client.
+    /// The rule that assigns packets to two ports; by default, the host that is first seen to send
+    /// is a client.
     pub split: Option<SplitBy>,
-    /// Addresses change with every so-many-th loop.
+    /// Addresses change with every N-th loop.
     pub unique: Option<u64>,
-    /// What is changed in every packet.
+    /// Changes of every packet.
     pub edits: Edits,
-    /// How flows are counted; not at all without.
+    /// How flows are counted; `None`: not at all.
     pub flows: Option<stats::Settings>,
-    /// Frames that it does not take are left out; for Ethernet, a VLAN tag in its place.
+    /// Frames that it rejects are left out. It sees Ethernet frames with their VLAN tags.
     pub filter: Option<Arc<Filter>>,
-    /// Packets by their numbers, over all files, from 1: others are left out, and of these those in
+    /// Packets by their numbers over all files, from 1: all others are left out, and those in
     /// `exclude`.
     pub include: Option<Numbers>,
     pub exclude: Option<Numbers>,
-    /// Which conversations are given: those of this part, by the addresses and ports that a packet
-    /// leaves with in the first loop; what is no TCP or UDP belongs to the first part. Each leaves
-    /// when it would if all did.
+    /// The conversations of this part, by the addresses and ports with which a packet leaves in the
+    /// first loop; packets other than TCP and UDP belong to the first part. Each leaves at the same
+    /// time as without parts.
     pub part: Division,
-    /// Of two ports, the one whose frames are given, at the instants that they have among all;
-    /// `None`: both.
+    /// One of two ports: only its frames are returned, at the same times as with both; `None`:
+    /// both.
     pub only: Option<u8>,
 }
 
 impl Default for Replay {
-    /// Nothing, once, as captured.
+    /// Nothing, once, at the captured speed.
     fn default() -> Self {
         Self {
             inputs: Vec::new(),
@@ -98,25 +97,25 @@ impl Default for Replay {
     }
 }
 
-/// What tells a packet's port.
+/// The rule that determines a packet's port.
 #[derive(Clone, Debug)]
 pub enum SplitBy {
-    /// What was found out before; packets behind its end are left out.
+    /// A cache; packets after its end are left out.
     Cache(Arc<Cache>),
     Rule(Box<Split>),
-    /// Its capture, of several that are merged: the first one's leave by the first port.
+    /// The packet's capture, with merging: packets of the first one leave by the first port.
     Capture,
 }
 
-/// What is done with a frame that is longer than its port takes.
+/// Treatment of frames that exceed their port's limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TooLong {
     /// It does not leave, and is counted.
     #[default]
     Skip,
-    /// Its end is cut off.
+    /// It is truncated.
     Truncate,
-    /// An IP packet leaves as fragments; of what is none, as [`TooLong::Skip`].
+    /// An IP packet is fragmented; others are treated as [`TooLong::Skip`].
     Fragment,
 }
 
@@ -130,7 +129,7 @@ pub struct Input {
     pub once: bool,
 }
 
-/// Begins to read a capture.
+/// Opens a capture.
 pub type Open = Arc<dyn Fn() -> io::Result<Box<dyn Read + Send>> + Send + Sync>;
 
 /// The capture at `path`; `-` is the standard input, which can be read once.
@@ -145,7 +144,7 @@ pub fn input(path: &Path) -> Input {
         return Input { name: "standard input".into(), open: Arc::new(open), once: true };
     }
     let path = path.to_owned();
-    // A pipe is empty when it has been read.
+    // A pipe is empty after it was read.
     let once = path.metadata().is_ok_and(|about| !about.is_file());
     let open = move || File::open(&path).map(|file| Box::new(file) as Box<dyn Read + Send>);
     Input { name, open: Arc::new(open), once }
@@ -164,7 +163,7 @@ impl std::fmt::Debug for Input {
 pub enum ReplayError {
     #[error("{name}: {error}")]
     Open { name: String, error: io::Error },
-    /// Before the fault all is replayed.
+    /// Everything before the fault is replayed.
     #[error("{0}")]
     Capture(CaptureError),
     #[error(
@@ -174,7 +173,7 @@ pub enum ReplayError {
     Once(String),
     #[error("there are no packets to send: {0}")]
     Nothing(String),
-    /// After the last instant of a run.
+    /// After the last representable time of a run.
     #[error(
         "{unsent} of {asked} packets are due more than 106 days after the start, where every run \
          ends; try --maxsleep, or a higher speed"
@@ -191,39 +190,39 @@ pub enum ReplayError {
     Edit(#[from] EditError),
 }
 
-/// What has been read, by what became of it. A loop counts anew what it reads anew.
+/// Packets read, by result. Each loop that reads again counts again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub packets: u64,
     pub octets: u64,
-    /// Were not given: filter or numbers did not take them.
+    /// Left out by the filter or the numbers.
     pub unwanted: u64,
-    /// Were not given: neither side is theirs.
+    /// Left out because they belong to neither side.
     pub sideless: u64,
-    /// Were not given: the edits dropped them.
+    /// Left out because the edits dropped them.
     pub edited_out: u64,
-    /// Were not given: too long for their port.
+    /// Left out because they exceed their port's limit.
     pub too_long: u64,
-    /// Were not given: are no Ethernet frames, and cannot be made such.
+    /// Left out because they cannot be made Ethernet frames.
     pub not_ethernet: u64,
-    /// Have fewer octets in the capture than they had on the wire.
+    /// Captured with fewer octets than on the wire.
     pub cut: u64,
 }
 
-/// What has become of the frames of one port.
+/// Results of the frames of one port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Were handed to the port: `successful` and `failed` together.
+    /// Handed to the port: `successful` plus `failed`.
     pub attempted: u64,
     pub successful: u64,
     pub failed: u64,
-    /// Octets of those that left, without FCS.
+    /// Octets of successful frames, without FCS.
     pub octets: u64,
-    /// Left without their end: longer than the port takes.
+    /// Truncated to the port's limit.
     pub truncated: u64,
 }
 
-/// What one loop of a replay comes to.
+/// Extent of one loop of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     /// Frames and octets by port.
@@ -232,46 +231,47 @@ pub struct Survey {
     pub last: Picos,
     /// When the next loop begins.
     pub end: Picos,
-    /// The first frame that is due after the given instant, by its number from 1, and when.
+    /// The first frame that is due after the given time: its number from 1, and when.
     pub beyond: Option<(u64, Picos)>,
     /// The loop was read to its end.
     pub whole: bool,
 }
 
-/// Octets of frames that a survey reads: some hundredths of a second.
+/// Limit of octets that a survey reads, which takes some 10 ms.
 const SURVEYED: u64 = 16 << 20;
 
-/// A replay on its way: gives its frames chunk by chunk.
+/// A running replay: fills chunks with its frames.
 pub struct Reader {
     replay: Replay,
     pass: Pass,
     gathered: Gathered,
-    /// With [`Replay::preload`], all frames of a loop, and the next of them.
+    /// With [`Replay::preload`], all frames of a loop, and the position in them.
     stored: Vec<Gathered>,
     next: usize,
     departing: Departing,
     sent: Vec<Sent>,
-    /// Of loops that are read and not sent to their ends: frames of all loops until there.
+    /// For loops that are read but not completely sent: the number of frames up to their end, over
+    /// all loops.
     ends: VecDeque<u64>,
     loops_sent: u64,
     stats: Option<Stats>,
-    /// Frames that the loops before have given; of this part, all and by port.
-    given_before: u64,
-    ours_before: u64,
+    /// Frames of previous loops: all, this part's, and by port.
+    frames_before: u64,
+    of_part_before: u64,
     before: Vec<u64>,
-    /// By port, frames of the last loop that was read to its end.
+    /// Frames by port of the last loop that was read to its end.
     of_loop: Vec<u64>,
     fault: Option<ReplayError>,
     over: bool,
 }
 
 impl Reader {
-    /// Opens the captures; `ports` are the longest frames that they take, octets without FCS: with
-    /// [`Replay::only`] that of this one. With [`Replay::preload`] reads them all.
+    /// Opens the captures. `ports` are the longest frames that the ports accept, octets without
+    /// FCS; with [`Replay::only`], only that port's. With [`Replay::preload`] reads them all.
     ///
     /// # Errors
-    /// [`ReplayError`]. A capture that is damaged in its midst is none here: what is before the
-    /// fault is replayed.
+    /// [`ReplayError`]. Damage in the midst of a capture is no error here: the part before it is
+    /// replayed.
     ///
     /// # Panics
     /// Without ports, or with more than 127.
@@ -295,8 +295,8 @@ impl Reader {
             ends: VecDeque::new(),
             loops_sent: 0,
             stats: replay.flows.map(Stats::new),
-            given_before: 0,
-            ours_before: 0,
+            frames_before: 0,
+            of_part_before: 0,
             before: vec![0; ports_count],
             of_loop: vec![0; ports_count],
             fault: None,
@@ -311,11 +311,11 @@ impl Reader {
         Ok(source)
     }
 
-    /// Reads the first loop ahead of a run, as far as that is quick; `None` if something can be read
-    /// only once, or has to be read twice in any case.
+    /// Reads the first loop ahead of a run, as far as that is quick; `None` if an input can be read
+    /// only once, or has to be read twice anyway.
     ///
     /// # Errors
-    /// As [`Reader::open`]. What comes to light on the way is left to the run.
+    /// As [`Reader::open`]. Faults within captures are left to the run.
     ///
     /// # Panics
     /// As [`Reader::open`].
@@ -358,8 +358,8 @@ impl Reader {
         Ok(Some(survey))
     }
 
-    /// How many frames of each port were never handed to it; to count them, the captures are read to
-    /// the end of a loop. `None` for a replay without end.
+    /// The number of frames per port that were never handed to it; reads the captures to the end of
+    /// a loop to count them. `None` for an endless replay.
     ///
     /// # Errors
     /// As [`Reader::fill`].
@@ -371,13 +371,13 @@ impl Reader {
         let asked: Vec<u64> = if self.over {
             self.departing.of_ports.clone()
         } else {
-            // Each loop has as many as the one before it.
+            // Each loop has as many frames as the one before.
             let loops = match (self.replay.loops, self.replay.limit) {
                 (0, None) => return Ok(None),
                 (0, Some(_)) => u64::MAX,
                 (loops, _) => loops - self.departing.loops,
             };
-            let mut room = self.departing.limit.saturating_sub(self.given_before);
+            let mut room = self.departing.limit.saturating_sub(self.frames_before);
             let ported = self.before.iter().zip(&self.of_loop).map(|(before, of_loop)| {
                 let more = of_loop.saturating_mul(loops).min(room);
                 room -= more;
@@ -394,7 +394,7 @@ impl Reader {
             match self.pass.gather(&self.replay.inputs, &mut self.stats, &mut self.gathered) {
                 Ok(true) => self.stored.push(self.gathered.compact()),
                 Ok(false) => return,
-                // Told when what is before it has been sent.
+                // Reported after everything before it was sent.
                 Err(fault) => {
                     self.fault = Some(fault);
                     return;
@@ -403,16 +403,16 @@ impl Reader {
         }
     }
 
-    /// The next frames; whether there are any. An error is told when all before it is given, and
-    /// nothing comes behind it.
+    /// Fills `chunk` with the next frames. Returns whether there are any. An error is returned
+    /// after all frames before it, and ends the replay.
     ///
     /// # Errors
-    /// [`ReplayError`]: a damaged capture, one that is gone, or one without any frame.
+    /// [`ReplayError`]: a capture that is damaged, missing, or without frames.
     pub fn fill(&mut self, chunk: &mut Chunk) -> Result<bool, ReplayError> {
         chunk.clear();
         while !self.over && !chunk.is_full() {
             self.add(chunk);
-            // All of it was other parts'.
+            // All of its frames belong to other parts.
             if chunk.is_full() && chunk.departures.is_empty() {
                 chunk.clear();
             }
@@ -423,7 +423,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// Adds what can be had at once, or turns to the next loop.
+    /// Adds the frames that are available, or starts the next loop.
     fn add(&mut self, chunk: &mut Chunk) {
         let found = match (self.replay.preload, self.stored.get(self.next)) {
             (true, Some(stored)) => {
@@ -452,12 +452,12 @@ impl Reader {
         }
     }
 
-    /// A loop has ended.
+    /// Handles the end of a loop.
     fn turn(&mut self) {
-        let given = self.departing.given - self.given_before;
-        self.given_before = self.departing.given;
-        let ours = self.departing.ours - self.ours_before;
-        self.ours_before = self.departing.ours;
+        let given = self.departing.given - self.frames_before;
+        self.frames_before = self.departing.given;
+        let of_part = self.departing.of_part - self.of_part_before;
+        self.of_part_before = self.departing.of_part;
         let of_ports = &self.departing.of_ports;
         for (i, all) in of_ports.iter().enumerate() {
             self.of_loop[i] = all - std::mem::replace(&mut self.before[i], *all);
@@ -465,17 +465,17 @@ impl Reader {
         self.departing.loops += 1;
         let all = self.replay.loops != 0 && self.departing.loops >= self.replay.loops;
         if self.fault.is_none() {
-            self.ends.push_back(self.departing.ours);
+            self.ends.push_back(self.departing.of_part);
         }
         if given == 0 && self.fault.is_none() {
-            self.fault = Some(ReplayError::Nothing(self.pass.tally.why()));
+            self.fault = Some(ReplayError::Nothing(self.pass.tally.reasons()));
         }
-        // A loop has what the one before it has.
-        if all || self.fault.is_some() || ours == 0 {
+        // Each loop has the same frames as the one before.
+        if all || self.fault.is_some() || of_part == 0 {
             self.over = true;
             return;
         }
-        self.departing.turned = true;
+        self.departing.is_new_loop = true;
         self.next = 0;
         if !self.replay.preload
             && let Err(fault) = self.pass.begin(&self.replay)
@@ -484,7 +484,7 @@ impl Reader {
         }
     }
 
-    /// Takes note of what has become of the frames of a chunk that comes back.
+    /// Records the results of a chunk's frames when it returns.
     pub fn observe(&mut self, chunk: &Chunk) {
         let mut changes = chunk.changes.iter().peekable();
         for (i, frame) in chunk.departures.iter().enumerate() {
@@ -515,12 +515,12 @@ impl Reader {
         }
     }
 
-    /// What flows have been sent; `None` if they are not counted.
+    /// Statistics of sent flows; `None` if they are not counted.
     pub fn flows(&self) -> Option<Summary> {
         self.stats.as_ref().map(Stats::result)
     }
 
-    /// What has been edited.
+    /// Counters of edits.
     pub fn edited(&self) -> squall_edit::Counts {
         let mut counts = self.pass.edited.clone();
         if let Some(editor) = &self.pass.editor {
@@ -529,7 +529,7 @@ impl Reader {
         counts
     }
 
-    /// Of each port.
+    /// Results by port.
     pub fn sent(&self) -> &[Sent] {
         &self.sent
     }
@@ -538,52 +538,52 @@ impl Reader {
         self.replay.held
     }
 
-    /// What has been read so far.
+    /// Packets read so far.
     pub fn tally(&self) -> Tally {
         self.pass.tally
     }
 
-    /// Loops of which all frames were dealt with.
+    /// Loops whose frames were all processed.
     pub fn loops(&self) -> u64 {
         self.loops_sent
     }
 
-    /// Frames captured earlier than one before them: those leave right behind it.
+    /// Frames captured earlier than one before them, which leave right after it.
     pub fn backward(&self) -> u64 {
         self.departing.schedule.backward()
     }
 }
 
 impl Tally {
-    fn why(&self) -> String {
+    fn reasons(&self) -> String {
         if self.packets == 0 {
             return "the capture is empty".to_owned();
         }
-        let reasons = [
+        let kinds = [
             (self.unwanted, "left out by filter or numbers"),
             (self.sideless, "neither from a client nor from a server"),
             (self.edited_out, "dropped by the edits"),
             (self.too_long, "too long for their port"),
             (self.not_ethernet, "not Ethernet"),
         ];
-        let told: Vec<_> =
-            reasons.iter().filter(|r| r.0 > 0).map(|(n, why)| format!("{n} are {why}")).collect();
-        format!("of {} read, {}", self.packets, told.join(", "))
+        let counts: Vec<_> =
+            kinds.iter().filter(|r| r.0 > 0).map(|(n, kind)| format!("{n} are {kind}")).collect();
+        format!("of {} read, {}", self.packets, counts.join(", "))
     }
 }
 
-/// Frames as they were read, which every loop sends again.
+/// Frames as read, sent again in every loop.
 #[derive(Debug, Default)]
 struct Gathered {
     octets: Vec<u8>,
-    /// When they were captured, nanoseconds since 1970.
+    /// Capture times, nanoseconds since 1970.
     times: Vec<u64>,
     marks: Vec<Mark>,
     flows: Vec<FlowId>,
 }
 
-/// Length, port, whether the frame was truncated, and whether a capture begins here: with time and
-/// flow, 16 octets, as much as a capture has.
+/// Length, port, whether the frame was truncated, and whether a capture begins with it: with time
+/// and flow 16 octets, the size of a pcap record header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark(u32);
 
@@ -602,7 +602,7 @@ impl Mark {
     }
 
     fn len(self) -> u32 {
-        self.0 & LONGEST
+        self.0 & MAX_FRAME_LEN
     }
 
     fn port(self) -> u8 {
@@ -614,8 +614,8 @@ impl Mark {
     }
 }
 
-/// Of a frame; a reader takes none that is longer.
-const LONGEST: u32 = 0x7f_ffff;
+/// Limit of a frame's length; readers enforce it.
+const MAX_FRAME_LEN: u32 = 0x7f_ffff;
 
 impl Gathered {
     fn clear(&mut self) {
@@ -636,7 +636,7 @@ impl Gathered {
         self.flows.push(flow);
     }
 
-    /// A copy without room to spare.
+    /// A copy without spare capacity.
     fn compact(&self) -> Self {
         Self {
             octets: self.octets.clone(),
@@ -647,25 +647,24 @@ impl Gathered {
     }
 }
 
-/// What differs from loop to loop.
+/// State that changes from loop to loop.
 struct Departing {
     schedule: Schedule,
     loop_delay: Picos,
     unique: Option<Unique>,
     limit: u64,
     given: u64,
-    /// Of those the frames of this part, as which [`Departing::whose`] knows them: all, and by
-    /// port.
-    ours: u64,
+    /// The frames of this part among them, in total and by port.
+    of_part: u64,
     of_ports: Vec<u64>,
     part: Division,
-    whose: Option<Filter>,
+    parts: Option<Filter>,
     only: Option<u8>,
-    /// That have ended.
+    /// Completed loops.
     loops: u64,
-    /// The next frame is the first of a loop, and not of the first one.
-    turned: bool,
-    /// As captured: the first frame of the file, the time that had passed before it, and until now.
+    /// The next frame is the first of a later loop.
+    is_new_loop: bool,
+    /// Capture times: the first frame of the file, the time elapsed before it, and until now.
     first: u64,
     before: u64,
     passed: u64,
@@ -679,16 +678,16 @@ impl Departing {
             unique: replay.unique.map(|loops| Unique::new(loops.max(1), Link::Ethernet)),
             limit: replay.limit.unwrap_or(u64::MAX),
             given: 0,
-            ours: 0,
+            of_part: 0,
             of_ports: vec![0; ports],
             part: replay.part,
-            whose: (!replay.part.is_whole()).then(|| {
+            parts: (!replay.part.is_whole()).then(|| {
                 let program = owner::program(replay.part.of(), owner::Sight::Frame);
                 Filter::new(program).expect("a program of ours is valid")
             }),
             only: replay.only,
             loops: 0,
-            turned: false,
+            is_new_loop: false,
             first: 0,
             before: 0,
             passed: 0,
@@ -699,7 +698,7 @@ impl Departing {
         self.given >= self.limit
     }
 
-    /// Adds `frames` to `chunk`, as many as there may be.
+    /// Adds `frames` to `chunk`, as many as fit.
     fn add(&mut self, frames: &Gathered, chunk: &mut Chunk) {
         let mut offset = chunk.octets.len() as u32;
         chunk.octets.extend_from_slice(&frames.octets);
@@ -708,7 +707,7 @@ impl Departing {
             chunk.changes.push((chunk.departures.len(), unique.change_number(self.loops)));
         }
         chunk.rest = self.loop_delay;
-        let (mut given, ours) = (0, chunk.departures.len());
+        let (mut given, of_part) = (0, chunk.departures.len());
         for ((&time_ns, &mark), &flow) in frames.times.iter().zip(&frames.marks).zip(&frames.flows)
         {
             if self.given + given >= self.limit {
@@ -717,7 +716,7 @@ impl Departing {
             let mut rests = false;
             if mark.begins() {
                 let delay =
-                    if std::mem::take(&mut self.turned) { self.loop_delay } else { Picos(0) };
+                    if std::mem::take(&mut self.is_new_loop) { self.loop_delay } else { Picos(0) };
                 self.schedule.begin(delay);
                 rests = delay > Picos(0);
                 (self.first, self.before) = (time_ns, self.passed);
@@ -731,9 +730,9 @@ impl Departing {
                 offset += len;
                 continue;
             }
-            if let Some(whose) = &self.whose {
+            if let Some(parts) = &self.parts {
                 let octets = &chunk.octets[offset as usize..][..len as usize];
-                if whose.run(octets, len) != self.part.index() {
+                if parts.run(octets, len) != self.part.index() {
                     offset += len;
                     continue;
                 }
@@ -757,11 +756,11 @@ impl Departing {
             offset += len;
         }
         self.given += given;
-        self.ours += (chunk.departures.len() - ours) as u64;
+        self.of_part += (chunk.departures.len() - of_part) as u64;
     }
 }
 
-/// One reading of all captures.
+/// One pass over all captures.
 struct Pass {
     ports: Vec<u32>,
     too_long: TooLong,
@@ -771,19 +770,19 @@ struct Pass {
     exclude: Option<Numbers>,
     chooser: Option<Chooser>,
     editor: Option<Editor>,
-    /// By the editors of the readings before.
+    /// Counters of the editors of earlier passes.
     edited: squall_edit::Counts,
     heads: Vec<Head>,
-    /// Packets read of this reading.
+    /// Packets read in this pass.
     number: u64,
-    /// The capture to be read when those at hand are read.
+    /// The capture to open next.
     next: usize,
     /// The next frame is the first of a capture, or of all.
     begins: bool,
     tally: Tally,
 }
 
-/// What tells a packet's port.
+/// Determines a packet's port.
 enum Chooser {
     Cache(Arc<Cache>),
     Rule(Box<Splitter>),
@@ -810,7 +809,7 @@ impl Chooser {
     }
 }
 
-/// A capture that is being read, some packets ahead.
+/// A capture in progress, with some packets read ahead.
 struct Head {
     name: String,
     reader: CaptureReader<Box<dyn Read + Send>>,
@@ -859,7 +858,7 @@ impl Pass {
         matches!(&self.chooser, Some(Chooser::Rule(splitter)) if splitter.must_learn())
     }
 
-    /// Shows all packets to a rule that must have seen them before it can tell their sides.
+    /// Shows all packets to a rule that must see them before it can assign sides.
     fn learn(&mut self, inputs: &[Input]) -> Result<(), ReplayError> {
         let Some(Chooser::Rule(splitter)) = &mut self.chooser else { return Ok(()) };
         if !splitter.must_learn() {
@@ -896,11 +895,11 @@ impl Pass {
         Ok(())
     }
 
-    /// An editor that has seen nothing: every loop is edited alike.
+    /// Creates a new editor: every loop is edited alike.
     fn edits(&mut self, replay: &Replay) -> Result<(), ReplayError> {
         let mut edits = replay.edits.clone();
         if replay.too_long == TooLong::Fragment {
-            // Whatever port it leaves by, and with a tag.
+            // The limit of the smallest port, with a tag.
             let shortest = self
                 .ports
                 .iter()
@@ -922,7 +921,7 @@ impl Pass {
         Ok(())
     }
 
-    /// Whether there was one.
+    /// Opens the next capture. Returns whether there was one.
     fn open_next(&mut self, inputs: &[Input]) -> Result<bool, ReplayError> {
         let Some(input) = inputs.get(self.next) else { return Ok(false) };
         self.next += 1;
@@ -930,7 +929,7 @@ impl Pass {
         Ok(true)
     }
 
-    /// Fills `frames`; false when all is read.
+    /// Fills `frames`. Returns false at the end.
     fn gather(
         &mut self,
         inputs: &[Input],
@@ -941,7 +940,7 @@ impl Pass {
         while !frames.is_full() {
             let Some(which) = self.earliest() else {
                 if let Some(fault) = self.heads.iter_mut().find_map(|head| head.fault.take()) {
-                    // First what came before it.
+                    // Frames before the fault first.
                     if !frames.marks.is_empty() {
                         self.heads[0].fault = Some(fault);
                         break;
@@ -955,7 +954,7 @@ impl Pass {
                         continue;
                     }
                     Ok(false) => break,
-                    // It is asked for once more.
+                    // Reported by the next call.
                     Err(_) if !frames.marks.is_empty() => {
                         self.next -= 1;
                         break;
@@ -968,7 +967,7 @@ impl Pass {
         Ok(!frames.marks.is_empty())
     }
 
-    /// The capture whose next packet is the earliest.
+    /// The capture with the earliest next packet.
     fn earliest(&self) -> Option<usize> {
         let heads = self.heads.iter().enumerate();
         heads
@@ -988,7 +987,7 @@ impl Pass {
         let Self { ports, tally, begins, editor, chooser, number, .. } = self;
         let Ok(octets) = held.ethernet(&head.octets) else {
             tally.not_ethernet += 1;
-            return head.go_on();
+            return head.advance();
         };
         let number = *number;
         let listed = self.include.as_ref().is_none_or(|numbers| numbers.hold(number))
@@ -997,7 +996,7 @@ impl Pass {
             || self.filter.as_ref().is_some_and(|filter| filter.run(&octets, held.wire_len) == 0)
         {
             tally.unwanted += 1;
-            return head.go_on();
+            return head.advance();
         }
         let side = chooser.as_mut().map(|chooser| chooser.side(&octets, number, which));
         let port = match side {
@@ -1005,10 +1004,10 @@ impl Pass {
             Some(Side::Secondary) => (ports.len() - 1).min(1),
             Some(Side::Skip) => {
                 tally.sideless += 1;
-                return head.go_on();
+                return head.advance();
             }
         };
-        let most = ports[port].min(LONGEST) as usize;
+        let most = ports[port].min(MAX_FRAME_LEN) as usize;
         let mut put = |octets: &[u8], time_ns: u64| {
             let truncated = octets.len() > most;
             if truncated && self.too_long != TooLong::Truncate {
@@ -1034,7 +1033,7 @@ impl Pass {
                 tally.edited_out += u64::from(made == 0);
             }
         }
-        head.go_on();
+        head.advance();
     }
 }
 
@@ -1066,8 +1065,8 @@ impl Head {
         Ok(head)
     }
 
-    /// Behind a packet.
-    fn go_on(&mut self) {
+    /// Advances past a packet.
+    fn advance(&mut self) {
         if self.at == self.packets.len() {
             self.refill();
         }

@@ -1,4 +1,4 @@
-//! How fast captures are sent again, as it is said.
+//! Text form of a replay's speed.
 
 use std::str::FromStr;
 
@@ -9,29 +9,30 @@ use crate::Timing;
 
 const PICOS: u128 = Picos::SECOND.0 as u128;
 
-/// How fast captures are sent again.
+/// Speed of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speed {
-    /// So many times as fast as they were captured.
+    /// A multiple of the captured speed.
     Captured(Decimal),
-    /// Megabits a second of the frames without FCS, as tcpreplay counts.
+    /// Megabits per second of frames without FCS, as tcpreplay counts.
     Mbps(Decimal),
     Rate(Rate),
     Ramp(Ramp),
 }
 
 impl Default for Speed {
-    /// As captured.
+    /// The captured speed.
     fn default() -> Self {
         Self::Captured(Decimal { num: 1, den: 1 })
     }
 }
 
 impl Speed {
-    /// By what it is: `multiplier` (2.5), `mbps` (100), `rate` (10kpps), `ramp` (1kpps..10kpps:30s).
+    /// Parses by kind: `multiplier` (2.5), `mbps` (100), `rate` (10kpps), `ramp`
+    /// (1kpps..10kpps:30s).
     ///
     /// # Errors
-    /// What was found and what was expected.
+    /// With the invalid text and the expected form.
     pub fn parse(kind: &str, text: &str) -> Result<Self, String> {
         let wrong = |error: String| format!("{kind} = {error}");
         Ok(match kind {
@@ -51,7 +52,7 @@ impl Speed {
     /// `together` frames leave at once.
     ///
     /// # Errors
-    /// A rate in per cent, or one that does not fit 64 bits.
+    /// A rate in percent, or one that does not fit into 64 bits.
     pub fn timing(self, together: u32) -> Result<Timing, String> {
         let paced = |gap| Timing::Paced { gap, together };
         let (gap, extra) = match self {
@@ -90,7 +91,7 @@ impl Speed {
                 }
             },
         };
-        // Slower ones would silently be as fast as the slowest that fits.
+        // A slower rate would silently be raised to the slowest one that fits.
         let too_slow = match (self, gap) {
             (Self::Rate(rate), Gap::PerFrame { .. }) => {
                 (u128::from(rate.den) * PICOS / u128::from(rate.num)) >> 62 > 0
@@ -112,7 +113,7 @@ impl Speed {
     }
 }
 
-/// A number with a fraction, exactly.
+/// A decimal number, exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decimal {
     pub num: u64,
@@ -139,7 +140,7 @@ impl FromStr for Decimal {
     }
 }
 
-/// From one rate to another of the same unit, evenly: `FROM..TO:TIME`.
+/// From one rate to another of the same unit, linearly: `FROM..TO:TIME`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ramp {
     pub from: Rate,

@@ -1,12 +1,10 @@
-//! Which of two ports a packet leaves by ([`Splitter`]): client or server, by tcpprep's rules
-//! ([`Split`]).
+//! Assigns packets to two ports ([`Splitter`]): client or server, by tcpprep's rules ([`Split`]).
 //!
-//! The primary port is that of clients, the secondary that of servers. What is matched by address,
-//! expression or MAC address ([`By::Cidr`], [`By::Regex`], [`By::Mac`]) leaves by the primary port,
-//! too, though tcpprep's manual calls it a server: so it is in its caches.
+//! The primary port is that of clients, the secondary that of servers. Matches by address,
+//! expression or MAC address ([`By::Cidr`], [`By::Regex`], [`By::Mac`]) leave by the primary port,
+//! too, although tcpprep's manual calls them servers: its caches have them there.
 //!
-//! Some rules must have seen all packets before the first can leave: [`Splitter::must_learn`] tells
-//! them.
+//! Some rules must see all packets before the first can leave: see [`Splitter::must_learn`].
 
 use std::{
     collections::HashSet,
@@ -22,19 +20,19 @@ use squall_measure::flow::{FlowKey, FlowTable, Fragment, Headers, Link, protocol
 use squall_units::MacAddr;
 use squall_wire::tcp_flags::{ACK, FIN, RST, SYN};
 
-/// Where a packet leaves.
+/// The port of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// By the first port: the clients'.
+    /// The first port: the clients'.
     Primary,
-    /// By the second port: the servers'.
+    /// The second port: the servers'.
     Secondary,
-    /// Not at all.
+    /// None.
     Skip,
 }
 
 impl Side {
-    /// Who sends what leaves there; `None` of what does not leave.
+    /// The sender of packets on this side; `None` if they do not leave.
     pub fn sender(self) -> Option<squall_edit::Side> {
         match self {
             Self::Primary => Some(squall_edit::Side::Client),
@@ -48,10 +46,10 @@ impl Side {
 #[derive(Clone, Debug)]
 pub struct Split {
     pub by: By,
-    /// The two ports are exchanged, but not for what no rule tells.
+    /// Exchanges the two ports, except for packets that no rule assigns.
     pub reverse: bool,
-    /// Where packets leave that no rule tells: what is no IP, by ports what is neither TCP nor UDP.
-    /// By default the secondary port, as tcpprep has it.
+    /// Side of packets that no rule assigns: non-IP, and for `port` everything but TCP and UDP. By
+    /// default the secondary port, as in tcpprep.
     pub non_ip: Side,
     /// Which packets leave at all.
     pub select: Option<Select>,
@@ -63,18 +61,18 @@ impl Split {
     }
 }
 
-/// What tells a packet's side.
+/// The rule that assigns sides.
 #[derive(Clone, Debug)]
 pub enum By {
-    /// What its sender does in the capture.
+    /// The role that the sender has in the capture.
     Auto(Auto),
-    /// Its source address: one of these networks is the primary side.
+    /// The source address: these networks are the primary side.
     Cidr(Networks),
-    /// Its source address as text: what matches is the primary side.
+    /// The source address as text: matches are the primary side.
     Regex(Regex),
-    /// Its destination port: a service's is the primary side.
+    /// The destination port: services are the primary side.
     Port(Box<Services>),
-    /// Its source MAC address: one of these is the primary side.
+    /// The source MAC address: these are the primary side.
     Mac(Vec<MacAddr>),
 }
 
@@ -82,7 +80,7 @@ impl By {
     /// A rule by its name: `auto`, `cidr`, `regex`, `mac`, or `port` (of services, without a text).
     ///
     /// # Errors
-    /// There is no such rule, or with what is wrong with its text and what was expected.
+    /// If there is no such rule, or its text is invalid.
     pub fn parse(kind: &str, text: &str) -> Result<Self, SplitError> {
         match kind {
             "auto" => text.parse().map(|mode| Self::Auto(Auto { mode, ..Auto::default() })),
@@ -97,7 +95,7 @@ impl By {
     /// `10.0.0.0/8,[fe80::/16]`
     ///
     /// # Errors
-    /// With what is wrong and what was expected.
+    /// With the invalid text and the expected form.
     pub fn cidr(text: &str) -> Result<Self, SplitError> {
         text.parse().map(Self::Cidr)
     }
@@ -105,18 +103,18 @@ impl By {
     /// An expression that matches source addresses: `^10\.1\.`
     ///
     /// # Errors
-    /// With what is wrong with the expression.
+    /// The error in the expression.
     pub fn regex(text: &str) -> Result<Self, SplitError> {
-        let told = |error: regex::Error| {
+        let invalid = |error: regex::Error| {
             SplitError::new(text, format!("not a regular expression: {error}"))
         };
-        Regex::new(text).map(Self::Regex).map_err(told)
+        Regex::new(text).map(Self::Regex).map_err(invalid)
     }
 
     /// `02:00:00:00:00:01,02:00:00:00:00:02`
     ///
     /// # Errors
-    /// With what is wrong and what was expected.
+    /// With the invalid text and the expected form.
     pub fn mac(text: &str) -> Result<Self, SplitError> {
         let one = |text: &str| {
             text.parse().map_err(|_| {
@@ -130,14 +128,14 @@ impl By {
     }
 }
 
-/// Who is a client and who a server, told by what they do.
+/// Classifies hosts by their actions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Auto {
     pub mode: AutoMode,
-    /// A host is a server if it did so many times as often what servers do as what clients do.
+    /// A host is a server if it acted as a server at least this many times as often as a client.
     pub ratio: f64,
-    /// Lengths of the prefixes of IPv4 networks that [`AutoMode::Router`] tries, from the shortest
-    /// on; IPv6's are four times as long.
+    /// Prefix lengths of IPv4 networks that [`AutoMode::Router`] tries, from the shortest on;
+    /// IPv6's are four times as long.
     pub prefix: (u8, u8),
 }
 
@@ -147,16 +145,17 @@ impl Default for Auto {
     }
 }
 
-/// What becomes of a host that did neither what clients do nor what servers do.
+/// Treatment of hosts that acted neither as client nor as server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AutoMode {
     /// It is an error.
     Bridge,
-    /// It is a server if it is in a network with servers and without clients, else a client.
+    /// It is a server if it is in a network with servers and without clients, otherwise a client.
     Router,
     Client,
     Server,
-    /// No such hosts: who first sends is a client, who first is sent to is a server.
+    /// No such hosts exist: a host that first sends is a client, one that first receives is a
+    /// server.
     First,
 }
 
@@ -192,7 +191,7 @@ impl fmt::Display for AutoMode {
     }
 }
 
-/// What cannot be split, or is no rule.
+/// Captures that cannot be split, and invalid rules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SplitError {
     #[error("{found:?}: {problem}")]
@@ -227,18 +226,18 @@ impl SplitError {
 // --- the splitter
 // ------------------------------------------------------------------------------------------------
 
-/// Tells the side of one packet after the other.
+/// Assigns sides to packets in order.
 pub struct Splitter {
     split: Split,
     link: Link,
     hosts: Sides,
-    /// Whether what was learned last is all there is.
+    /// Whether learning has ended.
     learned: bool,
-    /// Of expressions: source addresses that were looked at, each in its place by its hash.
+    /// For expressions: source addresses with their results, direct-mapped by hash.
     known: Vec<(FlowKey, bool)>,
 }
 
-/// Source addresses whose answer is kept.
+/// Source addresses whose results are cached.
 const KNOWN: usize = 4096;
 
 impl Splitter {
@@ -257,13 +256,13 @@ impl Splitter {
         Self { split: split.clone(), link, hosts: Sides::new(auto), learned: false, known }
     }
 
-    /// Whether all packets are to be shown to [`Splitter::learn`], and then [`Splitter::learned`]
-    /// called, before the first side is asked for.
+    /// Whether all packets have to be shown to [`Splitter::learn`], followed by
+    /// [`Splitter::learned`], before the first side is requested.
     pub fn must_learn(&self) -> bool {
         !self.learned && matches!(self.split.by, By::Auto(auto) if auto.mode != AutoMode::First)
     }
 
-    /// Looks at a packet, which has `number` in the capture, the first is 1.
+    /// Learns from packet `number` of the capture, from 1.
     pub fn learn(&mut self, octets: &[u8], number: u64) {
         let headers = Headers::parse(octets, self.link);
         if self.is_selected(octets, &headers, number) {
@@ -271,16 +270,16 @@ impl Splitter {
         }
     }
 
-    /// No more packets are learned from.
+    /// Ends learning.
     ///
     /// # Errors
-    /// If what was seen does not tell the sides of all hosts.
+    /// If the packets do not determine the sides of all hosts.
     pub fn learned(&mut self) -> Result<(), SplitError> {
         self.learned = true;
         self.hosts.conclude()
     }
 
-    /// The side of a packet, which has `number` in the capture, the first is 1.
+    /// The side of packet `number` of the capture, from 1.
     #[inline]
     pub fn side(&mut self, octets: &[u8], number: u64) -> Side {
         let headers = Headers::parse(octets, self.link);
@@ -328,28 +327,28 @@ fn source_mac(octets: &[u8], link: Link) -> Option<MacAddr> {
 // --- what hosts do
 // -----------------------------------------------------------------------------------------------
 
-/// Hosts that are told apart at most: of what comes after them no side is known.
-const MOST_HOSTS: usize = 1 << 22;
+/// Maximum number of hosts: later ones have no side.
+const MAX_HOSTS: usize = 1 << 22;
 
-/// What the hosts of a capture did, and what they are.
+/// Actions of a capture's hosts, and the resulting roles.
 #[derive(Clone, Debug)]
 struct Sides {
     auto: Auto,
     hosts: FlowTable<Host>,
-    /// Those of servers, with one length of prefix for each IP version.
+    /// Networks of servers, with one prefix length for each IP version.
     networks: HashSet<FlowKey>,
     prefix: u8,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Host {
-    /// Times that it did what clients do, and what servers do.
+    /// Number of client and of server actions.
     client: u64,
     server: u64,
     is_client: Option<bool>,
 }
 
-/// What a sender shows itself to be by a packet.
+/// The role that a packet shows its sender in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     Client,
@@ -358,7 +357,7 @@ enum Act {
 
 impl Sides {
     fn new(auto: Auto) -> Self {
-        Self { auto, hosts: FlowTable::new(MOST_HOSTS, None), networks: HashSet::new(), prefix: 0 }
+        Self { auto, hosts: FlowTable::new(MAX_HOSTS, None), networks: HashSet::new(), prefix: 0 }
     }
 
     fn learn(&mut self, octets: &[u8], headers: &Headers) {
@@ -373,7 +372,7 @@ impl Sides {
         }
     }
 
-    /// A host is what it is the first time that it is seen.
+    /// A host keeps the role of its first packet.
     fn see_first(&mut self, key: &FlowKey) {
         for (host, is_client) in [(source_of(key), true), (source_of(&key.reversed()), false)] {
             if let Some(host) = self.hosts.entry(&host, 0) {
@@ -388,7 +387,7 @@ impl Sides {
             let known = host.client > 0 || host.server > 0;
             known.then_some((host.server as f64) < host.client as f64 * ratio)
         };
-        let mut judged = FlowTable::new(MOST_HOSTS, None);
+        let mut judged = FlowTable::new(MAX_HOSTS, None);
         let mut unknown = Vec::new();
         for host in &self.hosts {
             let is_client = judge(&host.value);
@@ -410,7 +409,7 @@ impl Sides {
         }
     }
 
-    /// The widest networks in which servers are and no client is.
+    /// The widest networks with servers and without clients.
     fn find_networks(&mut self) -> Result<(), SplitError> {
         let all = |is_client: bool| {
             let hosts =
@@ -439,7 +438,7 @@ impl Sides {
         }
     }
 
-    /// `None`: nothing is known of the sender, and it is what is no IP.
+    /// `None`: the packet is not IP.
     fn is_client(&self, key: &FlowKey) -> Option<bool> {
         let host = source_of(key);
         let known = self.hosts.get(&host).and_then(|host| host.is_client);
@@ -452,12 +451,12 @@ impl Sides {
     }
 }
 
-/// The sender alone.
+/// Only the sender.
 fn source_of(key: &FlowKey) -> FlowKey {
     FlowKey { src: key.src, version: key.version, ..FlowKey::default() }
 }
 
-/// A host's network with a prefix of so many bits in IPv4, of four times as many in IPv6.
+/// A host's network, with a prefix of this many bits in IPv4, and four times as many in IPv6.
 fn network_of(host: &FlowKey, prefix: u8) -> FlowKey {
     let bits = if host.version == 6 { u32::from(prefix) * 4 } else { u32::from(prefix) };
     FlowKey { src: (u128::from_be_bytes(host.src) & mask(bits)).to_be_bytes(), ..*host }
@@ -476,7 +475,7 @@ fn act(octets: &[u8], headers: &Headers) -> Option<Act> {
         return None;
     }
     match headers.key.protocol {
-        // The server of FTP opens the connections of its data.
+        // An FTP server opens the data connections.
         protocol::TCP if src_port == FTP_DATA => None,
         protocol::TCP => match headers.tcp_flags & (SYN | ACK | FIN | RST) {
             SYN => Some(Act::Client),
@@ -484,11 +483,11 @@ fn act(octets: &[u8], headers: &Headers) -> Option<Act> {
             _ => None,
         },
         protocol::UDP if dst_port == DNS || src_port == DNS => {
-            // The third octet's highest bit: a response (RFC 1035 §4.1.1).
+            // The highest bit of the third octet: a response (RFC 1035 §4.1.1).
             let flags = octets[headers.payload as usize..headers.end as usize].get(2)?;
             Some(if flags & 0x80 != 0 { Act::Server } else { Act::Client })
         }
-        // Nobody listens on the port: who says so was taken for a server.
+        // Port unreachable: its sender was addressed as a server.
         protocol::ICMP | protocol::ICMPV6 => {
             let message = &octets[headers.transport as usize..headers.end as usize];
             let unreachable: &[u8] = if version == 4 { &[3, 3] } else { &[1, 4] };
@@ -501,14 +500,14 @@ fn act(octets: &[u8], headers: &Headers) -> Option<Act> {
 // --- services
 // ----------------------------------------------------------------------------------------------------
 
-/// Ports of TCP and of UDP that servers have.
+/// TCP and UDP ports of servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Services {
     tcp: Vec<bool>,
     udp: Vec<bool>,
 }
 
-/// Those below 1024.
+/// The ports below 1024.
 impl Default for Services {
     fn default() -> Self {
         let ports: Vec<bool> = (0..=u16::MAX).map(|port| port < 1024).collect();
@@ -517,11 +516,11 @@ impl Default for Services {
 }
 
 impl Services {
-    /// Those in a file as `/etc/services`: lines with `80/tcp` or `53/udp`, in other lines nothing
-    /// is looked for.
+    /// Parses a file like `/etc/services`: lines with `80/tcp` or `53/udp`; other lines are
+    /// ignored.
     ///
     /// # Errors
-    /// If there is none at all, or a port above 65535.
+    /// If there is no such line, or a port is above 65535.
     pub fn parse(text: &str) -> Result<Self, SplitError> {
         let mut services = Self { tcp: vec![false; 1 << 16], udp: vec![false; 1 << 16] };
         let mut found = false;
@@ -570,7 +569,7 @@ impl Services {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(Vec<Network>);
 
-/// The address stands in the first bits, as in a [`FlowKey`].
+/// The address is in the first bits, as in a [`FlowKey`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Network {
     address: u128,
@@ -596,7 +595,7 @@ impl FromStr for Networks {
 impl FromStr for Network {
     type Err = SplitError;
 
-    /// Bits behind the prefix count for nothing, as in tcpprep.
+    /// Bits after the prefix are ignored, as in tcpprep.
     fn from_str(text: &str) -> Result<Self, SplitError> {
         let wrong = || {
             SplitError::new(
@@ -623,18 +622,18 @@ impl FromStr for Network {
     }
 }
 
-// --- what leaves at all
+// --- selection of packets
 // --------------------------------------------------------------------------------------------
 
-/// Which packets leave: tcpprep's `--include` and `--exclude`.
+/// Selects the packets that leave: tcpprep's `--include` and `--exclude`.
 #[derive(Clone, Debug)]
 pub struct Select {
     pub rule: Rule,
-    /// Those that the rule takes do not leave.
+    /// Matching packets do not leave.
     pub exclude: bool,
 }
 
-/// What a packet must be. Addresses say nothing of packets without: they leave in any case.
+/// A condition on packets. Packets without addresses pass conditions on addresses.
 #[derive(Clone, Debug)]
 pub enum Rule {
     /// `S:`
@@ -655,12 +654,12 @@ impl Select {
     /// `S:10.0.0.0/8`, `D:`, `B:`, `E:`, `P:1-5,9,72-`, `F:tcp port 80`.
     ///
     /// # Errors
-    /// With what is wrong and what was expected.
+    /// With the invalid text and the expected form.
     pub fn parse(text: &str, exclude: bool) -> Result<Self, SplitError> {
         text.parse().map(|rule| Self { rule, exclude })
     }
 
-    /// Compiles the expression of a rule `F:`, if it is one.
+    /// Compiles the expression of a rule `F:`.
     ///
     /// # Errors
     /// Those of `compile`.
@@ -705,7 +704,7 @@ impl FromStr for Rule {
                     .map_err(|error: ValueError| SplitError::new(text, error.to_string()))?,
             ),
             "F" if !rest.trim().is_empty() => {
-                // The quotes of who quoted for a shell that was not there.
+                // Quotes meant for a shell that did not process them.
                 let quoted = rest.strip_prefix('\'').and_then(|r| r.strip_suffix('\''));
                 Self::Filter { expression: quoted.unwrap_or(rest).to_owned(), compiled: None }
             }
@@ -724,7 +723,7 @@ mod tests {
 
     const CLIENT: [u8; 4] = [10, 0, 0, 1];
     const SERVER: [u8; 4] = [10, 9, 0, 2];
-    const BESIDE: [u8; 4] = [10, 9, 0, 3];
+    const NEIGHBOR: [u8; 4] = [10, 9, 0, 3];
     const AWAY: [u8; 4] = [192, 0, 2, 1];
 
     fn ipv4(src: [u8; 4], dst: [u8; 4], protocol: u8, segment: &[u8]) -> Vec<u8> {
@@ -784,27 +783,27 @@ mod tests {
     }
 
     #[test]
-    fn who_opens_connections_is_a_client_in_every_automatic_mode() {
+    fn hosts_that_open_connections_are_clients_in_every_automatic_mode() {
         for mode in AutoMode::ALL {
             assert_eq!(sides(&auto(mode), &conversation()).unwrap(), "pspss", "{mode}");
         }
     }
 
     #[test]
-    fn hosts_that_did_nothing_are_what_the_mode_says() {
+    fn passive_hosts_get_the_role_that_the_mode_defines() {
         let frames = [
             &conversation()[..],
-            &[tcp(BESIDE, AWAY, (9, 9), ACK), tcp(AWAY, BESIDE, (9, 9), ACK)],
+            &[tcp(NEIGHBOR, AWAY, (9, 9), ACK), tcp(AWAY, NEIGHBOR, (9, 9), ACK)],
         ]
         .concat();
         let of = |mode| sides(&auto(mode), &frames);
         assert_eq!(of(AutoMode::Client).unwrap(), "pspsspp");
         assert_eq!(of(AutoMode::Server).unwrap(), "pspssss");
-        // In the network of the server, and in none.
+        // In the server's network, and in none.
         assert_eq!(of(AutoMode::Router).unwrap(), "pspsssp");
         assert_eq!(of(AutoMode::First).unwrap(), "pspssps");
         let error = of(AutoMode::Bridge).unwrap_err();
-        assert_eq!(error, SplitError::Unknown { host: BESIDE.into(), more: 1 });
+        assert_eq!(error, SplitError::Unknown { host: NEIGHBOR.into(), more: 1 });
         assert!(
             error.to_string().contains("10.9.0.3") && error.to_string().contains("auto=first"),
             "{error}"
@@ -817,26 +816,26 @@ mod tests {
         let frames = vec![
             tcp(near, SERVER, (1, 80), SYN),
             tcp(SERVER, near, (80, 1), SYN | ACK),
-            tcp(BESIDE, AWAY, (9, 9), ACK),
+            tcp(NEIGHBOR, AWAY, (9, 9), ACK),
             tcp([10, 9, 0, 9], AWAY, (9, 9), ACK),
         ];
         // 10.9.0.0/30 has .2 and .3, but not .4.
         assert_eq!(sides(&auto(AutoMode::Router), &frames).unwrap(), "pssp");
         let mixed = vec![
-            tcp(BESIDE, SERVER, (1, 80), SYN),
-            tcp(SERVER, BESIDE, (80, 1), SYN | ACK),
+            tcp(NEIGHBOR, SERVER, (1, 80), SYN),
+            tcp(SERVER, NEIGHBOR, (80, 1), SYN | ACK),
             frames[2].clone(),
         ];
         let mixed = [mixed, vec![frames[3].clone()]].concat();
         let error = sides(&auto(AutoMode::Router), &mixed).unwrap_err();
         assert_eq!(
             error,
-            SplitError::Mixed { server: SERVER.into(), client: BESIDE.into(), prefix: 30 }
+            SplitError::Mixed { server: SERVER.into(), client: NEIGHBOR.into(), prefix: 30 }
         );
     }
 
     #[test]
-    fn who_serves_often_enough_is_a_server() {
+    fn hosts_that_serve_often_enough_are_servers() {
         let mut frames = vec![tcp(CLIENT, SERVER, (1, 80), SYN); 3];
         frames.extend(vec![tcp(CLIENT, SERVER, (80, 1), SYN | ACK); 5]);
         let of = |ratio| {
@@ -874,7 +873,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_exchanged_and_what_is_no_ip_goes_where_it_is_told() {
+    fn ports_are_exchanged_and_non_ip_goes_to_its_side() {
         let with = |reverse, non_ip| {
             let split = Split { reverse, non_ip, ..Split::new(By::cidr("10.0.0.1").unwrap()) };
             sides(&split, &conversation()).unwrap()
@@ -886,11 +885,11 @@ mod tests {
     }
 
     #[test]
-    fn rules_say_which_packets_leave() {
+    fn rules_select_the_packets_that_leave() {
         let of =
             |rule: &str, exclude| {
                 let mut select = Select::parse(rule, exclude).unwrap();
-                // ethertype ARP
+                // EtherType ARP
                 let load = |code, k| squall_bpf::classic::Instruction { code, jt: 0, jf: 0, k };
                 let jump = squall_bpf::classic::Instruction { code: 0x15, jt: 0, jf: 1, k: 0x806 };
                 let program = vec![load(0x28, 12), jump, load(6, 1000), load(6, 0)];
@@ -914,7 +913,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_rules_are_told_with_what_is_expected() {
+    fn invalid_rules_name_the_expectation() {
         let errors = [
             By::cidr("10.0.0.0/33").unwrap_err(),
             By::cidr("10.0.0/8").unwrap_err(),

@@ -1,17 +1,16 @@
-//! What a replay sends, in tcpreplay's words: flows, flow packets, non-flow packets, expired flows
-//! ([`Stats`]).
+//! Statistics of a replay, in tcpreplay's terms: flows, flow packets, non-flow packets, expired
+//! flows ([`Stats`]).
 //!
-//! A flow is what goes one way: addresses, protocol and ports, as tcpreplay counts it and as
-//! NetFlow exports it. A flow that comes again in a later loop is the same, unless it was idle for
-//! too long meanwhile ([`Settings::expiry_ns`]) or the addresses changed
-//! ([`Stats::addresses_change`]).
+//! A flow has one direction: addresses, protocol and ports, as tcpreplay counts it and NetFlow
+//! exports it. A flow that recurs in a later loop is the same, unless it was idle for too long in
+//! between ([`Settings::expiry_ns`]) or its addresses changed ([`Stats::addresses_change`]).
 //!
-//! It takes two steps, because what counts is what was sent, while a packet looks otherwise by
-//! then. [`Stats::flow`] finds the flow of a packet as it was read, **before** [`crate::Unique`]
-//! gives it other addresses: some tens of nanoseconds, and once only for a packet that is kept for
-//! all loops. [`Stats::sent`] counts it when it has left: some nanoseconds. So the flows that are
-//! kept are those of the captures, however many loops there are, and the busiest hosts have the
-//! addresses that the user knows.
+//! Counting takes two steps, because only sent packets count, and those look different by then.
+//! [`Stats::flow`] finds the flow of a packet as captured, **before** [`crate::Unique`] changes its
+//! addresses: some tens of nanoseconds, and only once for a packet that is kept for all loops.
+//! [`Stats::sent`] counts it after it has left: some nanoseconds. So memory holds the flows of the
+//! captures, regardless of the number of loops, and the busiest hosts have the addresses that the
+//! user knows.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -22,17 +21,17 @@ use squall_measure::{
 
 use crate::unique::Unique;
 
-/// How flows are told apart and how much of them is kept.
+/// How flows are distinguished, and how many are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub link: Link,
     /// A flow that is idle for longer has ended, and its next packet begins another: tcpreplay's
     /// `--flow-expiry`.
     pub expiry_ns: Option<u64>,
-    /// Flows of the captures that are told apart at most, 128 octets of memory each. Packets of
-    /// others are counted.
+    /// Maximum number of flows, with 128 octets of memory each. Packets of further flows are
+    /// counted.
     pub max_flows: u32,
-    /// Rows of the lists of hosts and flows.
+    /// Rows in the lists of hosts and flows.
     pub top: usize,
 }
 
@@ -42,79 +41,77 @@ impl Default for Settings {
     }
 }
 
-/// What was sent so far.
+/// Packets sent so far.
 #[derive(Clone, Debug)]
 pub struct Stats {
     settings: Settings,
-    /// Places in `flows`.
+    /// Indices into `flows`.
     places: FlowTable<u32>,
     flows: Vec<Flow>,
-    /// How often addresses changed.
+    /// Number of address changes.
     change: u64,
     counts: FlowCounts,
-    /// Of what is in no flow of the table, by IP version and protocol: IPv6 from 256 on, and what
-    /// is no IP.
-    apart: Vec<Share>,
+    /// Packets without a flow in the table, by IP version and protocol: IPv6 from 256 on, then
+    /// non-IP.
+    other: Vec<Share>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Flow {
     key: FlowKey,
-    /// Of what was sent.
+    /// Packets and octets sent.
     share: Share,
     last_ns: u64,
     change: u64,
-    /// Whether a change of addresses makes another flow of it.
+    /// Whether a change of addresses makes it another flow.
     changes: bool,
 }
 
-/// The flow of a packet, or that it has none.
+/// The flow of a packet, or the kind of a packet without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FlowId(u32);
 
 impl FlowId {
-    /// From here on a packet is in no flow of the table, and the lower bits are its place in
-    /// [`Stats::apart`].
-    const APART: u32 = 1 << 31;
-    /// Its headers are cut or contradict themselves.
+    /// Values from here on mark packets without a flow in the table; the lower bits are their index
+    /// in [`Stats::other`].
+    const OTHER: u32 = 1 << 31;
+    /// Its headers are truncated or contradictory.
     const INVALID: u32 = 1 << 30;
-    /// Its flow has no room.
+    /// The table has no room for its flow.
     const OVERFLOW: u32 = 1 << 29;
     const PLACE: u32 = 0xffff;
 }
 
-/// Where in [`Stats::apart`] what is no IP is counted.
+/// Index of non-IP packets in [`Stats::other`].
 const NO_IP: usize = 512;
 
-/// Figures of flows, by tcpreplay's names.
+/// Counters of flows, with tcpreplay's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounts {
-    /// Flows begun: those that were not there before, and those that began anew after they had
-    /// expired.
+    /// Flows begun: new ones, and those that began again after they had expired.
     pub flows: u64,
-    /// Those that were not there before: `flows` without the expired.
+    /// New flows: `flows` without the expired.
     pub unique_flows: u64,
-    /// Flows that were idle for too long when their next packet came.
+    /// Flows whose next packet came after too long an idle time.
     pub expired_flows: u64,
     /// Packets of flows.
     pub flow_packets: u64,
-    /// All others: no IP, a fragment without ports, or headers that are cut or contradict
-    /// themselves.
+    /// All other packets: no IP, fragments without ports, or headers that are truncated or
+    /// contradictory.
     pub non_flow_packets: u64,
-    /// Of the non-flow packets, those whose headers are cut or contradict themselves: tcpreplay's
-    /// invalid packets.
+    /// Non-flow packets with truncated or contradictory headers: tcpreplay's invalid packets.
     pub invalid_packets: u64,
-    /// Of the flow packets, those of flows that there was no room for: these flows are not counted.
+    /// Flow packets of flows without room in the table; those flows are not counted.
     pub overflow_packets: u64,
 }
 
-/// What [`Stats::result`] tells.
+/// Result of [`Stats::result`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub counts: FlowCounts,
-    /// Of each IP version (0: no IP) and protocol, the busiest first.
+    /// By IP version (0: no IP) and protocol, the busiest first.
     pub protocols: Vec<(u8, u8, Share)>,
-    /// Who sent most octets, with the captures' addresses.
+    /// The hosts that sent most octets, with the captures' addresses.
     pub talkers: Vec<(IpAddr, Share)>,
     /// The flows with most octets, with the captures' addresses.
     pub top_flows: Vec<(FlowKey, Share)>,
@@ -130,11 +127,12 @@ impl Stats {
             flows: Vec::new(),
             change: 0,
             counts: FlowCounts::default(),
-            apart: vec![Share::default(); NO_IP + 1],
+            other: vec![Share::default(); NO_IP + 1],
         }
     }
 
-    /// The flow of a packet, before [`Unique::apply`]. It is counted when the packet was sent.
+    /// Finds the flow of a packet, before [`Unique::apply`]. It is counted once the packet was
+    /// sent.
     #[inline]
     pub fn flow(&mut self, octets: &[u8]) -> FlowId {
         let key = match self.settings.link {
@@ -150,10 +148,10 @@ impl Stats {
     #[inline]
     fn place(&mut self, key: &FlowKey) -> FlowId {
         let Some(place) = self.places.entry(key, 0) else {
-            return FlowId(FlowId::APART | FlowId::OVERFLOW | kind(key) as u32);
+            return FlowId(FlowId::OTHER | FlowId::OVERFLOW | kind(key) as u32);
         };
         if *place == 0 {
-            // From 1 on: 0 is a flow that the table has just made.
+            // From 1 on: 0 is a flow that the table has just created.
             *place = self.flows.len() as u32 + 1;
             let (share, changes) = (Share::default(), Unique::changes(key));
             self.flows.push(Flow { key: *key, share, last_ns: 0, change: 0, changes });
@@ -169,12 +167,12 @@ impl Stats {
             return self.place(&headers.key);
         }
         let invalid = if headers.fault.is_some() { FlowId::INVALID } else { 0 };
-        FlowId(FlowId::APART | invalid | if is_ip { kind(&headers.key) } else { NO_IP } as u32)
+        FlowId(FlowId::OTHER | invalid | if is_ip { kind(&headers.key) } else { NO_IP } as u32)
     }
 
-    /// From here on packets have other addresses: to be called with [`Unique::change_number`]
-    /// before the first packet of a loop is counted. Flows with an address that changes are others,
-    /// if the number is another than before.
+    /// Marks a change of addresses; to be called with [`Unique::change_number`] before the first
+    /// packet of a loop is counted. If the number changed, flows with changeable addresses become
+    /// new ones.
     pub fn addresses_change(&mut self, change_number: u64) {
         self.change = change_number;
     }
@@ -182,11 +180,11 @@ impl Stats {
     /// Counts a packet of `len` octets that left at `time_ns`.
     ///
     /// # Panics
-    /// If `flow` is that of other statistics.
+    /// If `flow` belongs to other statistics.
     #[inline]
     pub fn sent(&mut self, flow: FlowId, len: u32, time_ns: u64) {
-        if flow.0 >= FlowId::APART {
-            return self.sent_apart(flow, len);
+        if flow.0 >= FlowId::OTHER {
+            return self.sent_other(flow, len);
         }
         self.counts.flow_packets += 1;
         let flow = &mut self.flows[flow.0 as usize];
@@ -205,8 +203,8 @@ impl Stats {
     }
 
     #[cold]
-    fn sent_apart(&mut self, flow: FlowId, len: u32) {
-        add(&mut self.apart[(flow.0 & FlowId::PLACE) as usize], len);
+    fn sent_other(&mut self, flow: FlowId, len: u32) {
+        add(&mut self.other[(flow.0 & FlowId::PLACE) as usize], len);
         if flow.0 & FlowId::OVERFLOW != 0 {
             self.counts.flow_packets += 1;
             self.counts.overflow_packets += 1;
@@ -216,22 +214,22 @@ impl Stats {
         }
     }
 
-    /// [`Stats::flow`] and [`Stats::sent`] in one, of what has not got other addresses.
+    /// [`Stats::flow`] and [`Stats::sent`] in one, for packets with unchanged addresses.
     #[inline]
     pub fn observe(&mut self, octets: &[u8], len: u32, time_ns: u64) {
         let flow = self.flow(octets);
         self.sent(flow, len, time_ns);
     }
 
-    /// Figures of flows until here.
+    /// Counters of flows so far.
     pub fn counts(&self) -> FlowCounts {
         FlowCounts { flows: self.counts.unique_flows + self.counts.expired_flows, ..self.counts }
     }
 
-    /// All that was found until here.
+    /// All results so far.
     pub fn result(&self) -> Summary {
         let flows = || self.flows.iter().filter(|flow| flow.share.packets > 0);
-        let mut protocols = self.apart.clone();
+        let mut protocols = self.other.clone();
         let mut talkers: HashMap<IpAddr, Share> = HashMap::new();
         for flow in flows() {
             protocols[kind(&flow.key)] += flow.share;
@@ -257,13 +255,13 @@ impl Stats {
 }
 
 impl FlowCounts {
-    /// Flows that began in each second of so many; 0 of none.
+    /// Flows begun per second; 0 if `elapsed_s` is 0.
     pub fn flows_per_second(&self, elapsed_s: f64) -> f64 {
         if elapsed_s > 0.0 { self.flows as f64 / elapsed_s } else { 0.0 }
     }
 }
 
-/// Most octets first, then most packets, then in the order of what they are.
+/// Sorted by octets, then packets, then the natural order.
 fn busiest<T, O: Ord>(mut rows: Vec<T>, most: usize, by: impl Fn(&T) -> (Share, O)) -> Vec<T> {
     rows.sort_unstable_by(|a, b| {
         let ((a, a_is), (b, b_is)) = (by(a), by(b));
@@ -273,7 +271,7 @@ fn busiest<T, O: Ord>(mut rows: Vec<T>, most: usize, by: impl Fn(&T) -> (Share, 
     rows
 }
 
-/// Where in [`Stats::apart`] a packet of IP is counted.
+/// Index of an IP packet in [`Stats::other`].
 #[inline]
 fn kind(key: &FlowKey) -> usize {
     usize::from(key.protocol) + if key.version == 6 { 256 } else { 0 }
@@ -311,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_counted_each_way_and_what_is_none_apart() {
+    fn flows_are_counted_by_direction_and_other_packets_separately() {
         let mut stats = stats(Settings::default());
         let mut arp = vec![0; 60];
         arp[12..14].copy_from_slice(&[8, 6]);
@@ -338,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_comes_again_in_the_next_loop_is_new_only_if_it_expired() {
+    fn a_flow_in_the_next_loop_is_new_only_if_it_expired() {
         let frame = udp(A, B, 1);
         for (expiry, flows, expired) in [(None, 1, 0), (Some(2 * S), 1, 0), (Some(S), 10, 9)] {
             let mut stats = stats(Settings { expiry_ns: expiry, ..Settings::default() });
@@ -357,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn with_fresh_addresses_all_flows_are_new_whose_addresses_change() {
+    fn flows_with_changed_addresses_are_new() {
         let frames = [udp(A, B, 1), udp(B, A, 1), udp(A, GROUP, 1), udp([0; 4], [255; 4], 68)];
         let unique = Unique::new(2, Link::Ethernet);
         let mut stats = stats(Settings { expiry_ns: Some(S), ..Settings::default() });
@@ -376,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_what_has_no_room_is_counted() {
+    fn memory_is_bounded_and_overflow_is_counted() {
         let mut stats = stats(Settings { max_flows: 2, top: 1, ..Settings::default() });
         for port in 0..5 {
             stats.observe(&udp(A, B, port), 60, 0);

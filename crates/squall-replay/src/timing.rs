@@ -1,57 +1,57 @@
-//! When each frame is due: from the instants in the capture, or at a rate.
+//! Computes when each frame is due: from the capture's times, or at a rate.
 //!
-//! Every instant is counted from the replay's start in whole numbers and their remainders, not from
-//! the frame before, so that hours later nothing has drifted.
+//! Every time is counted from the replay's start in integers with remainders, not from the
+//! preceding frame, so that there is no drift after hours.
 
 use squall_program::Gap;
 use squall_units::Picos;
 
 use crate::Departure;
 
-/// What sets the frames' distances.
+/// The rule for the distances between frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Timing {
     /// As captured, `num / den` times as fast.
     Captured { num: u64, den: u64 },
-    /// At a rate: `together` frames at once, and behind them all of their gaps.
+    /// At a rate: `together` frames at once, then all of their gaps.
     Paced { gap: Gap, together: u32 },
-    /// A rate that changes evenly from `from` to `to` within `over` and stays there; a second, of
-    /// frames or of octets with `extra` more a frame.
+    /// A rate per second that changes linearly from `from` to `to` within `over` and stays there:
+    /// frames, or octets with `extra` added per frame.
     Ramp { from: f64, to: f64, over: Picos, octets: Option<u32> },
-    /// As fast as the port goes.
+    /// As fast as the port accepts.
     Top,
 }
 
 impl Timing {
-    /// As captured.
+    /// The captured speed.
     pub const ORIGINAL: Self = Self::Captured { num: 1, den: 1 };
 }
 
-/// Picoseconds a nanosecond.
+/// Picoseconds per nanosecond.
 const NANO: u64 = 1000;
 
-/// Gives one frame after the other its instant.
+/// Computes the due time of one frame after the other.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     timing: Timing,
-    /// Captured gaps are no longer than this, nanoseconds.
+    /// Limit of captured gaps, nanoseconds.
     longest_gap: u64,
-    /// Where the next frame is due, and what is left over, in parts of the denominator.
+    /// When the next frame is due, with the remainder in parts of the denominator.
     due: u64,
     left_over: u64,
-    /// Frames of a group that were given the same instant, and the gap behind it so far.
+    /// Frames of a group that have the same time so far, and the gap after it so far.
     together: u32,
-    behind: u64,
-    /// The frame before, as captured; and captured time that has passed since `base`.
+    group_gap: u64,
+    /// Capture time of the preceding frame, and captured time elapsed since `base`.
     last: Option<u64>,
     passed: u64,
-    /// The captured instant at which the run begins, until the first capture has.
+    /// The captured time at which the run begins, until the first capture has begun.
     since: Option<u64>,
-    /// What they count from.
+    /// The time that they count from.
     base: u64,
-    /// What has been sent, for a ramp.
+    /// Amount sent, for a ramp.
     units: f64,
-    /// Frames captured earlier than the one before them, which follow it at once.
+    /// Frames captured earlier than the preceding one, which they follow at once.
     backward: u64,
 }
 
@@ -63,7 +63,7 @@ impl Schedule {
             due: 0,
             left_over: 0,
             together: 0,
-            behind: 0,
+            group_gap: 0,
             last: None,
             passed: 0,
             since: None,
@@ -73,13 +73,13 @@ impl Schedule {
         }
     }
 
-    /// The run begins at this captured instant, nanoseconds, and not with the first frame.
+    /// The run begins at this captured time, nanoseconds, instead of the first frame.
     pub fn since(self, time_ns: Option<u64>) -> Self {
         Self { last: time_ns, since: time_ns, ..self }
     }
 
-    /// A capture begins anew, `delay` later than it would: captured times count from its first
-    /// frame, those of the first capture from where the run begins.
+    /// Starts a capture again, `delay` later than without a delay: captured times count from its
+    /// first frame, those of the first capture from the start of the run.
     pub fn begin(&mut self, delay: Picos) {
         self.last = self.since.take();
         self.due = self.due.saturating_add(delay.0);
@@ -90,8 +90,8 @@ impl Schedule {
         }
     }
 
-    /// The instant of the next frame, which was captured at `time_ns` and has `len` octets. One
-    /// that does not fit is [`Departure::NEVER`], as are all after it.
+    /// When the next frame is due, which was captured at `time_ns` and has `len` octets. A time out
+    /// of range is [`Departure::NEVER`], as are all later ones.
     #[inline]
     pub fn next(&mut self, time_ns: u64, len: u32) -> Picos {
         match self.instant(time_ns, len) {
@@ -100,13 +100,13 @@ impl Schedule {
         }
     }
 
-    /// When the frame after those so far would be due, had it no gap of its own.
+    /// When the next frame would be due if it had no gap.
     pub fn end(&self) -> Picos {
         Picos(self.due).min(Departure::NEVER)
     }
 
-    /// `None`: at once. Sums saturate, so that what is after an instant that does not fit does not
-    /// fit either.
+    /// `None`: at once. Sums saturate, so that all times after one out of range are out of range,
+    /// too.
     #[inline]
     fn instant(&mut self, time_ns: u64, len: u32) -> Option<Picos> {
         match self.timing {
@@ -117,8 +117,8 @@ impl Schedule {
                     Some(gap) => gap,
                     None => {
                         self.backward += 1;
-                        // What follows counts from where the clock has been, or everything behind
-                        // would come early.
+                        // Later frames count from the latest time so far; otherwise all of them
+                        // would be early.
                         self.last = Some(last);
                         0
                     }
@@ -156,8 +156,7 @@ impl Schedule {
         }
     }
 
-    /// The next instant is `num / den` picoseconds later; `now`: with all that was put off until
-    /// now.
+    /// Advances by `num / den` picoseconds; `now`: including postponed time.
     #[inline]
     fn step(&mut self, num: u128, den: u64, now: bool) {
         let num = num + u128::from(self.left_over);
@@ -169,26 +168,26 @@ impl Schedule {
             }
         };
         self.left_over = part;
-        self.behind = self.behind.saturating_add(whole);
+        self.group_gap = self.group_gap.saturating_add(whole);
         if now {
-            self.due = self.due.saturating_add(std::mem::take(&mut self.behind));
+            self.due = self.due.saturating_add(std::mem::take(&mut self.group_gap));
         }
     }
 
-    /// Frames that were captured earlier than one before them: they leave right behind it.
+    /// Frames captured earlier than one before them, which leave right after it.
     pub fn backward(&self) -> u64 {
         self.backward
     }
 }
 
-/// Picoseconds after which a rate that goes evenly from `from` to `to` within `over` seconds has
-/// made `units`.
+/// Picoseconds after which a rate that changes linearly from `from` to `to` within `over` seconds
+/// has produced `units`.
 fn ramp(from: f64, to: f64, over: f64, units: f64) -> u64 {
     let whole = (from + to) / 2.0 * over;
     let seconds = if units >= whole {
         over + (units - whole) / to
     } else {
-        // units = from t + (to - from) / (2 over) t^2, in the form that does not cancel out.
+        // units = from t + (to - from) / (2 over) t^2, in a form without cancellation.
         let slope = (to - from) / over;
         2.0 * units / (from + (from * from + 2.0 * slope * units).max(0.0).sqrt())
     };
@@ -223,12 +222,12 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_was_captured_too_early_follows_at_once_and_moves_nothing_behind_it() {
+    fn a_frame_captured_too_early_follows_at_once_and_moves_no_later_frame() {
         assert_eq!(due(Timing::ORIGINAL, &[(100, 60), (50, 60), (110, 60)]), [0, 0, 10_000]);
     }
 
     #[test]
-    fn a_loop_begins_behind_the_last_frame_and_the_delay() {
+    fn a_loop_begins_after_the_last_frame_and_the_delay() {
         let mut schedule = Schedule::new(Timing::ORIGINAL, None);
         let mut all = Vec::new();
         for _ in 0..2 {
@@ -239,23 +238,23 @@ mod tests {
     }
 
     #[test]
-    fn long_gaps_are_cut_where_that_is_asked_for() {
+    fn long_gaps_are_limited_on_request() {
         let mut schedule = Schedule::new(Timing::ORIGINAL, Some(1_000));
         assert_eq!([0, 5_000, 5_500].map(|t| schedule.next(t, 60).0), [0, 1_000_000, 1_500_000]);
     }
 
     #[test]
-    fn instants_that_do_not_fit_are_never_and_stay_so() {
+    fn times_out_of_range_are_never_and_stay_so() {
         const DAY: u64 = 86_400_000_000_000;
         let never = Departure::NEVER.0;
         // A time stamp of 0, and then the year 2023: 53 years.
         let at = 1_700_000_000_000_000_000;
         assert_eq!(due(Timing::ORIGINAL, &[(0, 60), (at, 60), (at + 1, 60)]), [0, never, never]);
-        // The last instant that fits, to the picosecond.
+        // The last time in range, to the picosecond.
         let most = never / 1000;
         assert_eq!(due(Timing::ORIGINAL, &[(0, 60), (most, 60)])[1], most * 1000);
         assert_eq!(due(Timing::ORIGINAL, &[(0, 60), (most + 1, 60)])[1], never);
-        // Faster, it fits; slower, less does.
+        // A faster replay fits; for a slower one, the limit is lower.
         let scaled = |num, den| due(Timing::Captured { num, den }, &[(0, 60), (300 * DAY, 60)])[1];
         assert_eq!(scaled(2, 1), 150 * DAY * 1000);
         assert_eq!([scaled(1, 1), scaled(1, u64::MAX)], [never; 2]);
@@ -297,8 +296,8 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_has_made_what_lies_under_it() {
-        // From 0 to 100 a second within 2 s: 100 frames, and then one each 10 ms.
+    fn a_ramp_has_sent_the_area_below_it() {
+        // From 0 to 100 per second within 2 s: 100 frames, and then one each 10 ms.
         let timing =
             Timing::Ramp { from: 0.0, to: 100.0, over: Picos(2_000_000_000_000), octets: None };
         let due = due(timing, &[(0, 60); 103]);
@@ -308,7 +307,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frame_n_is_due_exactly_n_gaps_behind_the_first(num in 1..u64::MAX >> 24, den in 1..1_000_000u64, n in 0..2000u64) {
+        fn frame_n_is_due_exactly_n_gaps_after_the_first(num in 1..u64::MAX >> 24, den in 1..1_000_000u64, n in 0..2000u64) {
             let timing = Timing::Paced { gap: Gap::PerFrame { num, den }, together: 1 };
             let mut schedule = Schedule::new(timing, None);
             let last = (0..=n).map(|_| schedule.next(0, 60).0).last().unwrap();
@@ -316,7 +315,7 @@ mod tests {
         }
 
         #[test]
-        fn octets_take_their_time_whatever_their_frames(lens in prop::collection::vec(60..1500u32, 1..200), den in 1..1000u64) {
+        fn octets_take_the_same_time_in_any_frames(lens in prop::collection::vec(60..1500u32, 1..200), den in 1..1000u64) {
             let timing = Timing::Paced { gap: Gap::PerOctet { num: 8_000_003, den, extra: 0 }, together: 1 };
             let mut schedule = Schedule::new(timing, None);
             let before: u64 = lens[..lens.len() - 1].iter().map(|&len| u64::from(len)).sum();

@@ -1,25 +1,27 @@
-//! Fresh addresses in each loop ([`Unique`]), so that each loop's flows are others: tcpreplay's
+//! Fresh addresses in each loop ([`Unique`]), so that its flows are new ones: tcpreplay's
 //! `--unique-ip`.
 //!
-//! Loop by loop every address becomes another by one rule for all packets, and the rule is a
-//! permutation: what comes from A to B and what comes back stay one flow, and flows that differ go
-//! on to differ. It turns these sets into themselves:
+//! In each loop every address is replaced by one rule for all packets, which is a permutation: both
+//! directions of a conversation stay one flow, and different flows stay different. It maps these
+//! sets to themselves:
 //!
 //! - the IPv4 addresses that the Internet does not route: private (RFC 1918), shared (RFC 6598),
-//!   benchmarks' (RFC 2544), 22,216,704 together; a laboratory's packets stay a laboratory's,
+//!   benchmarking (RFC 2544), 22,216,704 in total, so that a laboratory's packets stay in the
+//!   laboratory,
 //! - all other IPv4 addresses of hosts: 3,702,259,712,
-//! - of IPv6 the last 64 bits of an address, whose network stays: 2^64.
+//! - for IPv6, the last 64 bits of an address within its network: 2^64.
 //!
-//! What is no address of a host stays as it is: multicast, broadcast, loopback, link-local,
-//! unspecified, 0/8, 240/4, and of IPv6 all of 0::/64 (with what is mapped from IPv4).
+//! Addresses that no host has are kept: multicast, broadcast, loopback, link-local, unspecified,
+//! 0/8, 240/4, and for IPv6 all of 0::/64 (with IPv4-mapped addresses).
 //!
-//! A set of `n` addresses is put in an order that looks like chance, in which loop k goes k·s
-//! places further, with an s that has no divisor in common with n. So an address, and with it a
-//! pair of addresses, comes again after n changes and not before. From there on the set is in
-//! another order: a pair comes again when chance has it, after some thousand times n.
+//! A set of `n` addresses is put in a pseudorandom order, in which loop k advances by k·s, with s
+//! coprime to n. So an address, and a pair of addresses with it, recurs after n changes and not
+//! before. From then on the set has another order: a pair recurs only by chance, after some
+//! thousand times n.
 //!
-//! Only the outermost IP header changes, and the checksums that cover its addresses (RFC 1624).
-//! Addresses elsewhere stay: in ARP, in what ICMP quotes, in neighbour discovery, in tunnels.
+//! Only the outermost IP header changes, with the checksums that cover its addresses (RFC 1624).
+//! Other addresses are kept: in ARP, in packets that ICMP quotes, in neighbor discovery, in
+//! tunnels.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -27,7 +29,7 @@ use squall_edit::{Delta, TransportSum, is_routed};
 use squall_measure::flow::{FlowKey, Headers, Link, protocol};
 use squall_units::be16;
 
-/// Which change of addresses belongs to which loop.
+/// Maps loops to changes of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unique {
     loops_per_change: u64,
@@ -35,7 +37,7 @@ pub struct Unique {
 }
 
 impl Unique {
-    /// Addresses change with every `loops_per_change`-th loop. `link`: what the packets begin with.
+    /// Addresses change with every `loops_per_change`-th loop. `link`: the packets' link type.
     ///
     /// # Panics
     /// If `loops_per_change` is 0.
@@ -44,20 +46,20 @@ impl Unique {
         Self { loops_per_change, link }
     }
 
-    /// How often addresses have changed before loop `loop_number`, which begins at 0.
+    /// Number of address changes before loop `loop_number`, which counts from 0.
     #[inline]
     pub fn change_number(&self, loop_number: u64) -> u64 {
         if self.loops_per_change == 1 { loop_number } else { loop_number / self.loops_per_change }
     }
 
-    /// What becomes of the packets of a loop: to be made once for many packets.
+    /// The change for the packets of a loop; to be computed once for many packets.
     #[inline]
     pub fn change(&self, loop_number: u64) -> Change {
         Change::new(self.change_number(loop_number), self.link)
     }
 
-    /// Changes a packet in place; whether it was changed. Loop 0 changes nothing. Making the
-    /// [`Unique::change`] for it costs some nanoseconds.
+    /// Changes a packet in place. Returns whether it was changed. Loop 0 changes nothing. Computing
+    /// the [`Unique::change`] costs some nanoseconds.
     #[inline]
     pub fn apply(&self, octets: &mut [u8], loop_number: u64) -> bool {
         self.change(loop_number).apply(octets)
@@ -73,18 +75,18 @@ impl Unique {
     }
 }
 
-/// One change of addresses: the same for all packets of a loop.
+/// A change of addresses: the same for all packets of a loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
     number: u64,
     link: Link,
-    /// For each of [`REGIONS`].
+    /// One for each of [`REGIONS`].
     turns: [Turn; 2],
     interface: u64,
 }
 
-/// A region's permutation: into a chance order by `keys`, so many places on, and back by those of
-/// change 0.
+/// A region's permutation: to the pseudorandom order by `keys`, a number of places onward, and back
+/// by the keys of change 0.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     keys: Keys,
@@ -104,23 +106,23 @@ impl Change {
         Self { number, link, turns: REGIONS.each_ref().map(turn), interface }
     }
 
-    /// Whether packets stay as they are.
+    /// Whether packets are not changed.
     pub fn is_none(&self) -> bool {
         self.number == 0
     }
 
-    /// Changes a packet in place, which may be cut anywhere; whether it was changed.
+    /// Changes a packet in place, which may be truncated. Returns whether it was changed.
     #[inline]
     pub fn apply(&self, octets: &mut [u8]) -> bool {
         self.number != 0 && self.rewrite::<false>(octets)
     }
 
-    /// Takes back what [`Change::apply`] did; whether there was anything.
+    /// Reverts [`Change::apply`]. Returns whether anything changed.
     pub fn undo(&self, octets: &mut [u8]) -> bool {
         self.number != 0 && self.rewrite::<true>(octets)
     }
 
-    /// What becomes of an address.
+    /// The replacement of an address.
     pub fn address(&self, address: IpAddr) -> IpAddr {
         match address {
             _ if self.number == 0 => address,
@@ -148,7 +150,7 @@ impl Change {
         match headers.key.version {
             4 => self.rewrite_ipv4::<BACK>(octets, network, TransportSum::of(&headers)),
             6 => {
-                // What is under the checksum is another destination than the header's (RFC 8200
+                // The checksum covers the final destination instead of the header's (RFC 8200
                 // §8.1).
                 let routed = is_routed(octets, &headers);
                 self.rewrite_ipv6::<BACK>(octets, network, TransportSum::of(&headers), routed)
@@ -199,7 +201,7 @@ impl Change {
             header[at..at + 16].copy_from_slice(&new.to_be_bytes());
             changed |= old != new;
             if covered {
-                // The network half is the same.
+                // The network half does not change.
                 delta = delta.and(Delta::of_words(old as u64, new as u64));
             }
         }
@@ -241,13 +243,13 @@ impl Change {
 // --- sets of addresses
 // --------------------------------------------------------------------------------------------
 
-/// A set of whole /16 networks, which is turned into itself.
+/// A set of whole /16 networks that is mapped to itself.
 struct Region {
     networks: u32,
-    /// No divisor in common with the number of addresses, and about that over the golden ratio.
+    /// Coprime to the number of addresses, and about that over the golden ratio.
     step: u32,
-    /// The networks in their order have no gaps: from network `begins[i]` on, which is in place
-    /// `places[i]`, `left_out[i]` more are left out before it. Signed, as the compiler then
+    /// The networks in order, without gaps: from network `begins[i]` on, which is at place
+    /// `places[i]`, `left_out[i]` more are skipped before it. Signed, because the compiler then
     /// compares all of them at once.
     begins: [i32; 8],
     places: [i32; 8],
@@ -257,7 +259,7 @@ struct Region {
 /// Ranges of /16 networks, first and last.
 const LOCAL: [(u32, u32); 5] =
     [(0x0a00, 0x0aff), (0x6440, 0x647f), (0xac10, 0xac1f), (0xc0a8, 0xc0a8), (0xc612, 0xc613)];
-/// The others, without 0/8, 127/8, 169.254/16, 224/3.
+/// All others, without 0/8, 127/8, 169.254/16, 224/3.
 const GLOBAL: [(u32, u32); 8] = [
     (0x0100, 0x09ff),
     (0x0b00, 0x643f),
@@ -292,8 +294,8 @@ impl Region {
         (self.networks as u64) << 16
     }
 
-    /// Which region a /16 network is in, and its place there; `None` if its addresses are no
-    /// hosts'.
+    /// The region of a /16 network, and its place there; `None` if its addresses are not assigned
+    /// to hosts.
     #[inline]
     fn of(network: u16) -> Option<(usize, u32)> {
         let which = match network {
@@ -339,17 +341,17 @@ fn is_host(address: u128) -> bool {
 
 type Keys = [u64; 3];
 
-/// Those of change 0 and of all until the addresses have come round.
+/// The keys of change 0, and of all until the addresses recur.
 const KEYS: Keys = [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344, 0xa409_3822_299f_31d0];
 
-/// After `round` times all addresses.
+/// The keys after `round` recurrences.
 #[cold]
 fn keys(round: u64) -> Keys {
     [1, 2, 3].map(|i| scramble64(round.wrapping_mul(4).wrapping_add(i)))
 }
 
-/// A permutation of `networks` times 65,536 addresses: three rounds of Feistel's, each half in its
-/// own modulus.
+/// A permutation of `networks` times 65,536 addresses: three rounds of a Feistel network, each half
+/// modulo its own size.
 #[inline]
 fn scramble(networks: u32, keys: &Keys, rank: u32) -> u32 {
     let (mut high, mut low) = (rank >> 16, rank & 0xffff);
@@ -370,7 +372,7 @@ fn unscramble(networks: u32, keys: &Keys, rank: u32) -> u32 {
     high << 16 | low
 }
 
-/// Of 16 bits. The product has their square, so that addresses side by side do not stay at one
+/// 16 bits. The product includes their square, so that adjacent addresses do not keep their
 /// distance.
 #[inline]
 fn mix(value: u32, key: u64) -> u32 {
@@ -388,7 +390,7 @@ fn below(limit: u32, chance: u32) -> u32 {
 const ODD: [u64; 2] = [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53];
 const ODD_INVERSE: [u64; 2] = [inverse(ODD[0]), inverse(ODD[1])];
 
-/// MurmurHash3's last step, a permutation of 64 bits.
+/// MurmurHash3's finalizer, a permutation of 64 bits.
 #[inline]
 fn scramble64(mut x: u64) -> u64 {
     x = (x ^ x >> 32).wrapping_mul(ODD[0]);
@@ -403,8 +405,8 @@ fn unscramble64(mut x: u64) -> u64 {
     x ^ x >> 32
 }
 
-/// Of an odd number modulo 2^64 (Newton: each step doubles the bits that are right, of which it
-/// begins with three).
+/// Inverse of an odd number modulo 2^64 (Newton: each step doubles the number of correct bits,
+/// starting with three).
 const fn inverse(odd: u64) -> u64 {
     let mut x = odd;
     let mut i = 0;
@@ -426,7 +428,7 @@ mod tests {
 
     const UNIQUE: Unique = Unique { loops_per_change: 1, link: Link::Ethernet };
 
-    /// What is in front of the network header.
+    /// The headers before the network header.
     #[derive(Clone, Copy, Debug)]
     enum Front {
         Plain,
@@ -434,7 +436,8 @@ mod tests {
         Labelled,
     }
 
-    /// A packet with right checksums: Ethernet, IP with `src` and `dst`, `protocol` with `payload`.
+    /// A packet with correct checksums: Ethernet, IP with `src` and `dst`, `protocol` with
+    /// `payload`.
     fn packet(front: Front, src: IpAddr, dst: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
         let ethertype: [u8; 2] = if src.is_ipv4() { [8, 0] } else { [0x86, 0xdd] };
         let mut octets = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
@@ -488,7 +491,7 @@ mod tests {
         sum(&octets(src)) + sum(&octets(dst)) + u64::from(protocol) + len as u64
     }
 
-    /// Whether all checksums are right.
+    /// Whether all checksums are correct.
     fn verifies(octets: &[u8]) -> bool {
         let headers = Headers::parse(octets, Link::Ethernet);
         let (network, transport) = (headers.network as usize, headers.transport as usize);
@@ -554,7 +557,7 @@ mod tests {
                     protocol::ICMPV6 if src.is_ipv4() => protocol::ICMP,
                     same => same,
                 };
-                // ICMP's own checksum is that of its header alone.
+                // ICMP's checksum only covers its header here.
                 let payload = if other(protocol) == protocol::ICMP { &[][..] } else { &payload };
                 packet(front, src, dst, other(protocol), payload)
             },
@@ -652,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_share_addresses_as_long_as_they_are_told_to() {
+    fn loops_share_addresses_as_configured() {
         let unique = Unique::new(3, Link::Ethernet);
         let original =
             packet(Front::Plain, [10, 0, 0, 1].into(), [10, 0, 0, 2].into(), protocol::TCP, &[]);
@@ -709,10 +712,10 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_that_is_not_under_the_checksum_does_not_change_it() {
+    fn a_destination_outside_of_the_checksum_leaves_it_unchanged() {
         let (src, dst, last) = ("2001:db8::1", "2001:db8::2", "2001:db8:9::3");
         let [src, dst, last] = [src, dst, last].map(|a| a.parse::<IpAddr>().unwrap());
-        // The checksum is over the last destination, which is in the routing header (RFC 8200
+        // The checksum covers the final destination, which is in the routing header (RFC 8200
         // §8.1).
         let mut octets = packet(Front::Plain, src, last, protocol::TCP, &[]);
         let IpAddr::V6(on_the_way) = dst else { unreachable!() };
@@ -735,7 +738,7 @@ mod tests {
             ([192, 168, 1, 1], [8, 8, 8, 8]),
             ([1, 1, 1, 1], [9, 9, 9, 9]),
         ];
-        // All flows of all loops are different from each other.
+        // The flows of all loops differ.
         let mut seen = HashSet::new();
         for number in 0..300_000 {
             let change = UNIQUE.change(number);
@@ -746,7 +749,7 @@ mod tests {
                 );
             }
         }
-        // The whole order of the smaller set: the address comes again when all were there.
+        // The whole order of the smaller set: the address recurs after all others.
         let n = REGIONS[0].addresses();
         let first: IpAddr = [10, 0, 0, 1].into();
         let of = |number| UNIQUE.change(number).address(first);
@@ -762,7 +765,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sets_are_those_that_are_told() {
+    fn the_sets_are_those_documented() {
         assert_eq!(REGIONS.each_ref().map(Region::addresses), [22_216_704, 3_702_259_712]);
         for network in 0..=u16::MAX {
             match Region::of(network) {
@@ -801,7 +804,7 @@ mod tests {
         hash
     }
 
-    /// Over addresses, and over the ports behind them.
+    /// Over addresses, and over the ports after them.
     fn rss(src: IpAddr, dst: IpAddr, ports: Option<(u16, u16)>) -> u32 {
         let mut input = Vec::with_capacity(36);
         for address in [src, dst] {
@@ -857,8 +860,8 @@ mod tests {
             let mut queues = [0u64; 128];
             for number in 0..LOOPS {
                 let change = UNIQUE.change(number);
-                // Cards take the last seven bits for a table of 128 entries, in which the queues
-                // stand in turn.
+                // Cards use the last seven bits as index into a table of 128 entries, which assigns
+                // the queues in turn.
                 queues[rss(change.address(src), change.address(dst), ports) as usize % 128] += 1;
             }
             for (count, most) in

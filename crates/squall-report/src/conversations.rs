@@ -1,8 +1,8 @@
-//! Received flows as Wireshark's *Conversations* and *Endpoints* show them: what goes in are the
-//! flows of a run ([`Flows`]) and a [`Question`], what comes out is a page of rows.
+//! Received flows as in Wireshark's *Conversations* and *Endpoints*. Input: the flows of a run
+//! ([`Flows`]) and a [`Question`]. Output: a page of rows.
 //!
-//! Sorting, filtering and limiting happen here and not in whoever shows the rows: a receiver may
-//! have told a million flows apart, and no browser draws as many.
+//! Sorting, filtering and limiting happen here, not in the program that shows the rows: a receiver
+//! may have a million flows, more than a browser can draw.
 
 mod filter;
 
@@ -17,30 +17,30 @@ pub use filter::{Filter, FilterError};
 
 use crate::report::{Report, RestReport};
 
-/// Rows in an answer, unless it is asked for others, and at most.
+/// Default and largest number of rows in an answer.
 pub const ROWS: usize = 200;
 pub const MOST_ROWS: usize = 10_000;
 
-/// Flows that were received: one direction of a 5-tuple each.
+/// Received flows: one direction of a 5-tuple each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Flows {
     /// Names of the run's ports.
     pub ports: Vec<String>,
     pub flows: Vec<Flow>,
-    /// Flows that the run knows: more than `flows` where not all were asked for.
+    /// Number of flows in the run: more than `flows` if not all were read.
     pub total: u64,
     /// Frames of flows beyond the limit of the run.
     pub rest: Option<RestReport>,
 }
 
-/// Frames of one direction. Octets with FCS; instants since the first frame of all.
+/// Frames of one direction. Octets include the FCS; times count from the first frame of all.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
-    /// Index into [`Flows::ports`]: where it was received.
+    /// Index into [`Flows::ports`]: the receiving port.
     pub port: usize,
     pub src: HostAddress,
     pub dst: HostAddress,
-    /// `None` where there are none, as in ICMP and ARP.
+    /// `None` if the protocol has none, as ICMP and ARP.
     pub ports: Option<(u16, u16)>,
     pub protocol: Cow<'static, str>,
     pub packets: u64,
@@ -49,24 +49,24 @@ pub struct Flow {
     pub last_s: f64,
     /// Mean from the first to the last frame, L2.
     pub bps: f64,
-    /// Numbers that are missing; `None` where packets have no number that is known.
+    /// Missing sequence numbers; `None` if packets have none of a known kind.
     pub lost: Option<u64>,
 }
 
-/// An IP address; a MAC address, or nothing, as text.
+/// An IP address, or as text a MAC address or nothing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostAddress {
     Ip(IpAddr),
     Other(Arc<str>),
 }
 
-/// Which rows are wanted.
+/// Selection of rows.
 #[derive(Clone, Debug)]
 pub struct Question<C> {
     pub filter: Filter,
     pub sort: C,
     pub descending: bool,
-    /// Rows to leave out at the beginning.
+    /// Rows to skip at the start.
     pub offset: usize,
     pub limit: usize,
 }
@@ -213,7 +213,7 @@ impl fmt::Display for HostAddress {
 }
 
 impl Flows {
-    /// Those of a report; `None` where flows were not told apart.
+    /// The flows of a report; `None` if flows were not measured.
     pub fn of(report: &Report) -> Option<Self> {
         let all = report.received_flows.as_ref()?;
         let ports: Vec<String> = report.ports.iter().map(|port| port.name.clone()).collect();
@@ -228,7 +228,7 @@ impl Flows {
             first_s: flow.first_s,
             last_s: flow.last_s,
             bps: flow.bps_l2,
-            // Losses of frames that Squall signed are those of their stream.
+            // Losses of frames that Squall signed are in their stream's figures.
             lost: flow.sequence.as_ref().filter(|s| s.kind != "squall").map(|s| s.lost),
         });
         let flows: Vec<Flow> = flows.collect();
@@ -259,7 +259,7 @@ impl Flows {
             let matches = question.filter.matches(flow, &self.ports);
             rows.add(key, flow, usize::from(swapped), matches);
         }
-        // Before sorting, as who is A depends on what came first.
+        // Before sorting, because A is the sender of the first frame.
         let rows = rows.map(|(one, two, protocol), sum| {
             if sum.ways[1].first_s < sum.ways[0].first_s {
                 sum.ways.swap(0, 1);
@@ -324,14 +324,14 @@ impl Flows {
         })
     }
 
-    /// What every address sent and received. A frame counts at two addresses, so that the sums over
-    /// all rows are twice those of the conversations.
+    /// Frames that each address sent and received. A frame counts at two addresses, so the sums
+    /// over all rows are twice those of the conversations.
     pub fn endpoints(&self, question: &Question<EndpointColumn>) -> Page<Endpoint> {
         let mut rows = Rows::default();
         for flow in &self.flows {
             let matches = question.filter.matches(flow, &self.ports);
             for (address, way) in [(&flow.src, 0), (&flow.dst, 1)] {
-                // Where sources alone were told apart, there is no destination.
+                // If only sources were measured, there is no destination.
                 if *address != HostAddress::Other("".into()) {
                     rows.add(address.clone(), flow, way, matches);
                 }
@@ -374,7 +374,7 @@ impl Flows {
         })
     }
 
-    /// Sorts, and makes texts of those rows alone that are shown.
+    /// Sorts, and formats only the rows that are shown.
     fn page<K: Ord, C, R>(
         &self,
         rows: Rows<K>,
@@ -388,7 +388,7 @@ impl Flows {
         rows.sort_unstable_by(|x, y| {
             let by_column = order(x, y);
             let by_column = if question.descending { by_column.reverse() } else { by_column };
-            // Rows that are equal do not change places from one answer to the next.
+            // Keeps the order of equal rows from one answer to the next.
             by_column.then_with(|| x.0.cmp(&y.0))
         });
         Page {
@@ -407,7 +407,7 @@ impl Flows {
 type End = (HostAddress, Option<u16>);
 type Tuple = (End, End, Cow<'static, str>);
 
-/// Sums by what has a row.
+/// Sums by key of a row.
 struct Rows<K> {
     rows: HashMap<K, Sum>,
 }
@@ -419,7 +419,7 @@ impl<K> Default for Rows<K> {
 }
 
 impl<K: Eq + Hash> Rows<K> {
-    /// Of what does not match there is a row, to be counted, and nothing in it.
+    /// Flows that do not match also make a row, which is counted and stays empty.
     fn add(&mut self, key: K, flow: &Flow, way: usize, matches: bool) {
         let sum = self.rows.entry(key).or_default();
         if matches {
@@ -433,7 +433,7 @@ impl<K: Eq + Hash> Rows<K> {
     }
 }
 
-/// Flows of one row, both ways.
+/// Flows of one row, in both directions.
 #[derive(Clone, Debug, Default)]
 struct Sum {
     ways: [Way; 2],
@@ -524,7 +524,7 @@ mod tests {
 
     fn flows() -> Flows {
         let flows = vec![
-            // The answer is before the question in the list, not in time.
+            // The answer comes before the request in the list, but not in time.
             flow("10.0.0.1", "10.0.0.9", (53, 4000), 2, (0.5, 0.75)),
             flow("10.0.0.9", "10.0.0.1", (4000, 53), 3, (0.25, 0.5)),
             flow("10.0.0.9", "10.0.0.1", (4001, 53), 1, (2.0, 2.0)),
@@ -585,7 +585,7 @@ mod tests {
         assert_eq!((client.tx_packets, client.rx_packets, client.packets), (4, 2, 6));
         assert_eq!((client.tx_octets, client.rx_octets, client.flows), (400, 200, 3));
         assert_eq!((client.start_s, client.duration_s), (0.25, 1.75));
-        // What was lost was lost by its sender.
+        // Losses count at the sender.
         assert_eq!(of("02:00:00:00:00:01").lost, Some(4));
         assert_eq!(of("ff:ff:ff:ff:ff:ff").lost, None);
         assert_eq!((page.total, page.packets), (6, 2 * 14));

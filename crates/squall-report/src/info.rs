@@ -1,4 +1,4 @@
-//! What is in captures: the figures of capinfos, protocol shares, lengths, gaps, flows.
+//! Statistics of captures: the figures of capinfos, protocol shares, lengths, gaps, flows.
 //!
 //! Lengths are octets on the wire **without** FCS, as captures hold them and as capinfos and
 //! tcpdump print them: unlike the sizes of a profile and of a run's report.
@@ -42,7 +42,7 @@ pub struct FileInfo {
     pub path: String,
     /// `null` for a pipe.
     pub size_octets: Option<u64>,
-    /// Of the file, or of what it decompresses to; for the text alone.
+    /// Octets of the file, or of its decompressed content; for the text output only.
     #[serde(skip)]
     pub read_octets: u64,
     /// `pcap`, `pcapng`.
@@ -270,13 +270,13 @@ impl Info {
         self.files.iter().all(|file| file.fault.is_none() && !file.stopped)
     }
 
-    /// Of all files: the total, or the only one's.
+    /// The total of all files, or the only file's.
     pub fn traffic(&self) -> Option<&Traffic> {
         self.total.as_ref().or(self.files.first().map(|file| &file.traffic))
     }
 }
 
-/// The JSON schema of [`Info`], as checked in at `schemas/info.schema.json`.
+/// The JSON schema of [`Info`], checked in as `schemas/info.schema.json`.
 pub fn schema() -> String {
     let schema = schemars::schema_for!(Info);
     let mut text = serde_json::to_string_pretty(&schema).expect("a schema is plain JSON");

@@ -1,11 +1,10 @@
-//! Reports: what goes in are the figures of a run ([`report`]) or of captures ([`info`]), what
-//! comes out is a verdict on them ([`verdict`]), criteria that they meet or not
-//! ([`report::fail_if`]), text, pages and live views ([`render`]), received flows by
-//! conversation and by host ([`conversations`]), and the report of a run of several parts
-//! ([`merge`]).
+//! Reports. Input: figures of a run ([`report`]) or of captures ([`info`]). Output: a verdict
+//! ([`verdict`]), criteria that are met or not ([`report::fail_if`]), text, pages and live views
+//! ([`render`]), received flows by conversation and by host ([`conversations`]), and the report of
+//! a run of several parts ([`merge`]).
 //!
-//! Knows no ports, plans, clocks or files, and of Squall but histograms: who has measured fills in
-//! the figures.
+//! Knows no ports, plans, clocks or files, and only histograms of Squall's other crates: callers
+//! that measured fill in the figures.
 //!
 //! ```
 //! use squall_report::{render, report::{Report, fail_if::FailIf}};

@@ -1,7 +1,8 @@
-//! Reports of runs that were parts of one (`--part`, or several machines) as the report of the
-//! whole. Counters are added, histograms are merged bin by bin, ratios and percentiles are computed
-//! anew from these: never a mean of means. What cannot be computed from the parts is left out, and
-//! a note says so. Nodes may have different ports of the run: what one has sent another has received.
+//! Merges reports of runs that were parts of one (`--part`, or several machines) into the report of
+//! the whole. Counters are added, histograms merged bin by bin, ratios and percentiles recomputed
+//! from these: never a mean of means. Values that cannot be computed from the parts are left out,
+//! and a note says so. Nodes may have different ports of the run: frames that one sent, another
+//! received.
 
 mod flows;
 mod nodes;
@@ -21,20 +22,20 @@ use crate::report::{
     Verdict, VerdictStatus, attack::AttackReport,
 };
 
-/// Why reports are not those of one run.
+/// Why reports cannot be merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Apart(String);
+pub struct MergeError(String);
 
-impl fmt::Display for Apart {
+impl fmt::Display for MergeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Apart {}
+impl std::error::Error for MergeError {}
 
-/// The report of the whole, of the reports of its parts by name: files, or nodes. Names of ports
-/// and sources that several parts have get the part's name in front: `node1/A`.
+/// Merges the reports of a run's parts, each with its name: a file, or a node. Names of ports and
+/// sources that several parts share get the part's name in front: `node1/A`.
 ///
 /// ```
 /// use squall_report::{merge::whole, report::{Report, StreamReport}};
@@ -46,8 +47,8 @@ impl std::error::Error for Apart {}
 /// ```
 ///
 /// # Errors
-/// There is no report, two are of the same part, or they are of different divisions or versions.
-pub fn whole(mut parts: Vec<(String, Report)>) -> Result<Report, Apart> {
+/// There is no report, two are of the same part, or their divisions or versions differ.
+pub fn whole(mut parts: Vec<(String, Report)>) -> Result<Report, MergeError> {
     check(&parts)?;
     let absent = absent(&parts);
     let several = parts.len() > 1;
@@ -57,13 +58,13 @@ pub fn whole(mut parts: Vec<(String, Report)>) -> Result<Report, Apart> {
     parts.iter_mut().for_each(|(name, report)| {
         doubles.rename(name, report);
         if several {
-            by_part(name, report);
+            prefix_notes(name, report);
         }
     });
-    let told: Vec<_> = parts.iter().map(|(name, report)| said_of(name, report)).collect();
+    let summaries: Vec<_> = parts.iter().map(|(name, report)| summary_of(name, report)).collect();
     let series = series::whole(parts.iter_mut().map(|(_, r)| std::mem::take(&mut r.series)));
     let mut parts = parts.into_iter().map(|(_, report)| report);
-    let mut all = parts.next().ok_or_else(|| Apart("there is no report".into()))?;
+    let mut all = parts.next().ok_or_else(|| MergeError("there is no report".into()))?;
     parts.for_each(|part| all.merge(&part));
     let mut note = |is: bool, text: &str| all.notes.extend(is.then(|| text.to_owned()));
     note(seeds, "the parts had different seeds: together they are not what one run would send");
@@ -75,12 +76,12 @@ pub fn whole(mut parts: Vec<(String, Report)>) -> Result<Report, Apart> {
     all.series = series.unwrap_or_default();
     if several {
         (all.part, all.node, all.clock, all.start) = Default::default();
-        all.parts = told;
+        all.parts = summaries;
     }
     nodes.tell(&mut all);
     let mut lacks = |what: String| {
         let text = format!("{what} is not among the reports");
-        all.verdict.say(ReasonCode::NotDone, text, "add its report, as written by --json");
+        all.verdict.add_reason(ReasonCode::NotDone, text, "add its report, as written by --json");
     };
     absent.into_iter().for_each(|part| lacks(format!("part {part}")));
     for (port, address) in &nodes.missing {
@@ -89,12 +90,12 @@ pub fn whole(mut parts: Vec<(String, Report)>) -> Result<Report, Apart> {
     Ok(all)
 }
 
-/// A number that parts count towards the same.
+/// A figure to which each part contributes.
 pub(crate) trait Merge {
     fn merge(&mut self, other: &Self);
 }
 
-/// Merges the fields that are named.
+/// Merges the named fields.
 macro_rules! merge {
     ($one:expr, $other:expr; $($field:ident),+ $(,)?) => {
         $($crate::merge::Merge::merge(&mut $one.$field, &$other.$field);)+
@@ -102,7 +103,7 @@ macro_rules! merge {
 }
 pub(crate) use merge;
 
-/// Types of which all fields that are named are merged.
+/// Implements [`Merge`] for types by merging the named fields.
 macro_rules! sums {
     ($($kind:ty { $($field:ident),+ })+) => {
         $(impl $crate::merge::Merge for $kind {
@@ -120,7 +121,7 @@ impl Merge for u64 {
     }
 }
 
-/// Rates of parts that ran side by side, and times of threads.
+/// For rates of simultaneous parts, and times of threads.
 impl Merge for f64 {
     fn merge(&mut self, other: &Self) {
         *self += other;
@@ -133,7 +134,7 @@ impl Merge for BTreeMap<String, u64> {
     }
 }
 
-/// What one part has alone is that of the whole.
+/// A value that only one part has is that of the whole.
 impl<T: Merge + Clone> Merge for Option<T> {
     fn merge(&mut self, other: &Self) {
         match (self.as_mut(), other) {
@@ -154,7 +155,7 @@ sums! {
     Patterns { loss_period_packets, loss_distance_packets, reordering_extent_packets, n_reordering_packets }
 }
 
-/// Adds `others` to the entries of the same key; those without one follow.
+/// Adds `others` to the entries with the same key; appends those without one.
 pub(crate) fn by_key<T: Merge + Clone, K: PartialEq>(
     all: &mut Vec<T>,
     others: &[T],
@@ -168,7 +169,7 @@ pub(crate) fn by_key<T: Merge + Clone, K: PartialEq>(
     }
 }
 
-/// `value` if both have the same, else nothing.
+/// Keeps `value` if both have the same, else clears it.
 fn common<T: PartialEq>(value: &mut Option<T>, other: Option<&T>) {
     if value.as_ref() != other {
         *value = None;
@@ -204,7 +205,7 @@ impl Merge for Report {
     }
 }
 
-/// As [`by_key`], for a hundred thousand.
+/// As [`by_key`], for a hundred thousand streams.
 fn streams(all: &mut Vec<StreamReport>, others: &[StreamReport]) {
     let mut at: BTreeMap<String, usize> =
         all.iter().enumerate().map(|(i, stream)| (stream.name.clone(), i)).collect();
@@ -247,7 +248,7 @@ impl Merge for Verdict {
             self.status = other.status;
         }
         self.valid &= other.valid;
-        // The end of one that did not come to its own.
+        // The end of a part that did not end as requested has priority.
         let own = |ended| matches!(ended, EndedBy::Done | EndedBy::Duration);
         if own(self.ended_by) {
             self.ended_by = other.ended_by;
@@ -299,7 +300,7 @@ impl Merge for Distribution {
 }
 
 impl Distribution {
-    /// As that of the histogram which it was made of: the highest value that shares a bin with it.
+    /// As for the histogram of these bins: the highest value of the bin that holds the quantile.
     fn quantile(&self, share: f64) -> u64 {
         let rank = ((share * self.count as f64).ceil() as u64).max(1);
         let mut seen = 0;
@@ -320,15 +321,15 @@ impl Merge for StreamReport {
         common(&mut self.group, other.group.as_ref());
         merge!(self, other; tx_packets, tx_octets, tx_pps, asked_pps, not_sent, departure_error_ns, rx);
         if let Some(rx) = self.rx.as_mut().filter(|_| self.tx_packets > 0) {
-            // Whoever received it does not know what all have sent.
+            // A single receiver does not know the total that all nodes sent.
             let sent = self.tx_packets;
             rx.lost = sent.saturating_sub(rx.packets - rx.duplicates);
             for receiver in &mut rx.receivers {
                 let unique = receiver.packets.saturating_sub(receiver.duplicates);
                 receiver.lost = sent.saturating_sub(unique);
             }
-            // A frame that a switch floods to two ports is no less lost on a third: the port that
-            // saw most counts.
+            // A frame that a switch floods to two ports is not lost because a third did not get it:
+            // the port with the most frames counts.
             if rx.receivers.len() > 1 {
                 rx.lost = rx.receivers.iter().map(|one| one.lost).min().unwrap_or(0);
             }
@@ -339,7 +340,7 @@ impl Merge for StreamReport {
 
 impl Merge for StreamRx {
     fn merge(&mut self, other: &Self) {
-        let heard = self.packets > 0;
+        let received = self.packets > 0;
         if other.known_by == KnownBy::Mark {
             self.known_by = KnownBy::Mark;
         }
@@ -357,9 +358,9 @@ impl Merge for StreamRx {
         let unique = self.packets.saturating_sub(self.duplicates);
         self.loss_ratio = ratio(self.lost, self.lost + unique);
         self.reordering_ratio = ratio(self.reordered, unique);
-        // A smoothed value of one receiver.
+        // A smoothed value is of one receiver and cannot be merged.
         if other.packets > 0 {
-            self.jitter_ns = other.jitter_ns.filter(|_| !heard);
+            self.jitter_ns = other.jitter_ns.filter(|_| !received);
         }
     }
 }
@@ -384,7 +385,7 @@ impl Merge for ReplayReport {
     }
 }
 
-/// Captures are divided by conversation: no flow is in two parts.
+/// Captures are divided by conversation, so no flow is in two parts.
 impl Merge for ReplayFlows {
     fn merge(&mut self, other: &Self) {
         merge!(self, other; flows, unique, expired, flows_per_second, flow_packets,
@@ -395,13 +396,13 @@ impl Merge for ReplayFlows {
     }
 }
 
-/// The busiest of both; those that a part left out of its list are not in that of the whole.
+/// The busiest of both lists; entries that a part dropped from its list are missing in the whole.
 fn shares(all: &mut Vec<ReplayShare>, others: &[ReplayShare]) {
     by_key(all, others, |share| share.name.clone());
     all.sort_by_key(|share| std::cmp::Reverse(share.octets));
 }
 
-/// Rules are read and solved by each part alike; what is sent is divided.
+/// Each part reads and solves all rules; only the attacks are divided.
 impl Merge for AttackReport {
     fn merge(&mut self, other: &Self) {
         merge!(self, other; attacks, near_misses, unseen, left_out, frames, octets);
@@ -452,8 +453,8 @@ impl Merge for ReceivedFlowsReport {
     }
 }
 
-/// What a report of several parts says of each.
-fn said_of(name: &str, report: &Report) -> PartReport {
+/// Summary of one part for the merged report.
+fn summary_of(name: &str, report: &Report) -> PartReport {
     PartReport {
         name: name.to_owned(),
         part: report.part.clone(),
@@ -470,12 +471,12 @@ fn differ<T: PartialEq>(parts: &[(String, Report)], of: impl Fn(&Report) -> T) -
     parts.windows(2).any(|two| of(&two[0].1) != of(&two[1].1))
 }
 
-fn check(parts: &[(String, Report)]) -> Result<(), Apart> {
-    let apart = |text: String| Err(Apart(text));
+fn check(parts: &[(String, Report)]) -> Result<(), MergeError> {
+    let refuse = |text: String| Err(MergeError(text));
     for two in parts.windows(2) {
         let [(one, a), (other, b)] = two else { continue };
         if a.squall_version != b.squall_version {
-            return apart(format!(
+            return refuse(format!(
                 "{one} is of version {} and {other} of {}: figures may differ in meaning",
                 a.squall_version, b.squall_version
             ));
@@ -486,7 +487,7 @@ fn check(parts: &[(String, Report)]) -> Result<(), Apart> {
     let mut wholes: BTreeMap<Vec<&str>, (u32, &str)> = BTreeMap::new();
     for (name, report) in parts {
         if !report.parts.is_empty() {
-            return apart(format!(
+            return refuse(format!(
                 "{name} is of several parts itself: give the reports of all parts"
             ));
         }
@@ -494,22 +495,22 @@ fn check(parts: &[(String, Report)]) -> Result<(), Apart> {
         let group = nodes::group(report);
         let (before, first) = *wholes.entry(group.clone()).or_insert((parts, name));
         if before != parts {
-            return apart(format!("{first} is one of {before} parts, and {name} one of {parts}"));
+            return refuse(format!("{first} is one of {before} parts, and {name} one of {parts}"));
         }
         if let Some(first) = seen.insert((group, part), name) {
-            return apart(format!("{first} and {name} are both part {part}/{parts}"));
+            return refuse(format!("{first} and {name} are both part {part}/{parts}"));
         }
     }
     Ok(())
 }
 
-/// `2/3`.
+/// Parses `2/3`.
 fn division(text: &str) -> Option<(u32, u32)> {
     let (part, parts) = text.split_once('/')?;
     Some((part.parse().ok()?, parts.parse().ok()?))
 }
 
-/// Parts that no report is of.
+/// Parts without a report.
 fn absent(parts: &[(String, Report)]) -> Vec<String> {
     let mut groups: BTreeMap<Vec<&str>, Vec<(u32, u32)>> = BTreeMap::new();
     for (_, report) in parts {
@@ -525,7 +526,7 @@ fn absent(parts: &[(String, Report)]) -> Vec<String> {
     groups.into_iter().flat_map(missing).collect()
 }
 
-/// Names that several parts have.
+/// Names that several parts share.
 #[derive(Default)]
 struct Doubles {
     ports: BTreeSet<String>,
@@ -570,8 +571,8 @@ impl Doubles {
     }
 }
 
-/// What is said of a part, by its name.
-fn by_part(name: &str, report: &mut Report) {
+/// Puts the part's name before its notes.
+fn prefix_notes(name: &str, report: &mut Report) {
     let front = |text: &mut String| *text = format!("{name}: {text}");
     report.verdict.reasons.iter_mut().for_each(|reason| front(&mut reason.text));
     report.verdict.failed.iter_mut().for_each(front);

@@ -1,4 +1,4 @@
-//! The result of a run: what the table, the JSON, the HTML and Python show. Units live in names.
+//! The result of a run, for the table, the JSON, the HTML and Python. Units are part of the names.
 
 pub mod attack;
 pub mod fail_if;
@@ -134,7 +134,7 @@ pub struct PartReport {
 }
 
 impl PartReport {
-    /// As pages say it.
+    /// A sentence for pages.
     pub fn sentence(&self) -> String {
         let part = self.part.as_ref().map(|part| format!(" (part {part})")).unwrap_or_default();
         let (name, host, sent, received) =
@@ -261,7 +261,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// What pages say of it, by name.
+    /// Facts for pages, by name.
     pub fn facts(&self) -> [(&'static str, String); 3] {
         [
             ("Host", self.name.clone()),
@@ -447,7 +447,7 @@ impl fmt::Display for EndedBy {
 }
 
 impl EndedBy {
-    /// The number of the signal.
+    /// The signal's number.
     pub fn signal(self) -> Option<u8> {
         match self {
             Self::Sighup => Some(1),
@@ -459,13 +459,13 @@ impl EndedBy {
 }
 
 impl Verdict {
-    /// One more reason why the run is not valid, and what to try.
-    pub(crate) fn say(&mut self, code: ReasonCode, text: String, hint: &str) {
+    /// Adds a reason why the run is not valid, and a remedy.
+    pub(crate) fn add_reason(&mut self, code: ReasonCode, text: String, hint: &str) {
         self.reasons.push(Reason { code, text, hint: hint.to_owned() });
         (self.status, self.valid) = (VerdictStatus::NotValid, false);
     }
 
-    /// It was stopped before its end; nothing else is wrong with it.
+    /// Marks the run as stopped before its end; keeps a worse status.
     pub(crate) fn interrupt(&mut self) {
         if self.valid {
             (self.status, self.valid) = (VerdictStatus::Interrupted, false);
@@ -516,12 +516,12 @@ pub struct MtuChange {
 }
 
 impl PortReport {
-    /// It is another node's: nothing of it is in this report.
+    /// Whether the port is another node's, of which this report has no figures.
     pub fn is_elsewhere(&self) -> bool {
         self.address.starts_with("elsewhere:")
     }
 
-    /// Frames that were due and did not leave, and those that came and were not taken.
+    /// Frames that were due and did not leave, and frames that arrived and were lost.
     pub fn drops(&self) -> u64 {
         self.tx.errors
             + self.tx.not_sent.values().sum::<u64>()
@@ -557,14 +557,13 @@ pub struct TxReport {
     pub departure_error_ns: Option<Distribution>,
     /// Hash of all frames' octets, independent of their order, hexadecimal; only on request.
     pub fingerprint: Option<String>,
-    /// How the port kept to what was due, all its sources added up: what the verdict reads. `null`
-    /// without a schedule.
+    /// Pacing of the port, all its sources together, for the verdict. `null` without a schedule.
     #[serde(default)]
     pub pacing: Option<PortPacing>,
 }
 
-/// What left a port against what was due there, in the window with the largest surplus for what is
-/// allowed, among windows of 0.27 ms to 0.55 s.
+/// Departures of a port compared with the load that was due, in the window with the largest surplus
+/// in relation to the allowed one, among windows of 0.27 ms to 0.55 s.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PortPacing {
     /// Unit of the counts: `packets` or `octets` (L2, FCS included), whichever is nearer to its
@@ -584,7 +583,7 @@ pub struct PortPacing {
     pub lag_s: f64,
     /// From then on the delay could not be made up for before the end, and frames left at up to
     /// twice the rate; `null`: never.
-    pub hurries_since_s: Option<f64>,
+    pub catching_up_since_s: Option<f64>,
     /// Frames received by flows on a port without receive timestamps: when their answers were due
     /// is known only roughly.
     pub uncertain_packets: u64,
@@ -806,9 +805,9 @@ pub struct StreamRx {
     pub max_reordering_extent: u64,
     /// One-way delay (RFC 7679), both ends on one clock.
     pub latency_ns: Option<Distribution>,
-    /// Each delay is known within plus or minus so much, as sender and receiver have different
-    /// clocks; `null`: they have the same. In the report of one node the bound of its own clock
-    /// alone.
+    /// Uncertainty of each delay, plus or minus, if sender and receiver have different clocks;
+    /// `null`: they have the same. In the report of one node, the uncertainty of its own clock
+    /// only.
     #[serde(default)]
     pub latency_bound_ns: Option<u64>,
     /// Packets that arrived before they were sent, by the cluster's clock; their delay counts as 0.
@@ -839,7 +838,7 @@ pub struct StreamRx {
 }
 
 impl StreamRx {
-    /// Order, copies and delay are known.
+    /// Whether order, copies and delay are known.
     pub fn is_signed(&self) -> bool {
         self.known_by == KnownBy::Signature
     }
@@ -1039,7 +1038,7 @@ pub struct Distribution {
     pub bins: Vec<(u64, u64, u64)>,
 }
 
-/// `None` of an empty one.
+/// The distribution of a histogram; `None` if it is empty.
 pub fn distribution(h: &Histogram) -> Option<Distribution> {
     (!h.is_empty()).then(|| Distribution {
         count: h.count(),
@@ -1188,9 +1187,9 @@ pub struct Memory {
 }
 
 impl Report {
-    /// Whether anything was to be sent; who only received has no sender's figures.
+    /// Whether the run was to send anything; a run that only received has no sender's figures.
     pub fn sends(&self) -> bool {
-        // Streams that are sent elsewhere have no port here.
+        // Streams of other senders have no port here.
         !self.replays.is_empty()
             || self.streams.iter().any(|s| !s.port.is_empty())
             || self
@@ -1199,7 +1198,7 @@ impl Report {
                 .any(|p| p.tx.packets > 0 || p.tx.errors > 0 || !p.tx.not_sent.is_empty())
     }
 
-    /// Every distribution that is there, in a fixed order: for who keeps bins elsewhere.
+    /// All distributions of the report in a fixed order, for programs that store bins elsewhere.
     pub fn distributions_mut(&mut self) -> impl Iterator<Item = &mut Distribution> {
         let ports = self
             .ports
@@ -1228,7 +1227,7 @@ impl Report {
         ports.chain(streams).chain(received).chain(flows).flatten()
     }
 
-    /// The report of a run or a part of it as one line of JSON would have it, indented.
+    /// The report of a run or of a part as indented JSON.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self)
             .expect("a report has string keys and no custom serializers")
@@ -1253,27 +1252,28 @@ impl Patterns {
 }
 
 impl CaptureReport {
-    /// Lost between the interface and the process.
+    /// Packets lost between the interface and the process.
     pub fn lost_in_kernel(&self) -> u64 {
         self.dropped_by_kernel.values().sum()
     }
 
-    /// Lost in the process.
+    /// Packets lost in the process.
     pub fn lost_here(&self) -> u64 {
         self.dropped.values().sum()
     }
 }
 
 impl PortReport {
-    /// What the interface counted beyond what this process did, frames sent and received (drops
-    /// between the two included); `(0, 0)` when both agree, `None` without an interface.
+    /// Frames sent and received that the interface counted in addition to this process's (drops
+    /// between the two included); `(0, 0)` if both agree, `None` without an interface.
     pub fn interface_surplus(&self) -> Option<(i64, i64)> {
         let interface = self.interface.as_ref()?;
         let received = self.rx.packets.saturating_add(self.rx.drops.values().sum());
-        // Some interfaces count a GSO frame as one (veth), others as the frames that it becomes.
-        let surplus = |theirs: u64, ours: u64, gso_frames: u64, segments: u64| {
-            let whole = ours.wrapping_sub(segments).wrapping_add(gso_frames);
-            let surplus = [ours, whole].map(|ours| theirs.wrapping_sub(ours) as i64);
+        // Some interfaces count a GSO frame as one (veth), others count the frames that it is cut
+        // into.
+        let surplus = |interface: u64, process: u64, gso_frames: u64, segments: u64| {
+            let whole = process.wrapping_sub(segments).wrapping_add(gso_frames);
+            let surplus = [process, whole].map(|process| interface.wrapping_sub(process) as i64);
             surplus.into_iter().min_by_key(|s| s.unsigned_abs()).unwrap_or(0)
         };
         let (tx, rx) = (&self.tx, &self.rx);
@@ -1285,7 +1285,8 @@ impl PortReport {
 }
 
 impl StreamReport {
-    /// (achieved - asked) / asked; `None` where no rate was asked for, or one frame has no rate.
+    /// (achieved - asked) / asked; `None` without a requested rate, and for a single frame, which
+    /// has no rate.
     pub fn rate_error(&self) -> Option<f64> {
         if self.tx_packets > 0 && self.tx_pps == 0.0 {
             return None;
@@ -1295,7 +1296,7 @@ impl StreamReport {
     }
 }
 
-/// The JSON schema of [`Report`], as checked in at `schemas/report.schema.json`.
+/// The JSON schema of [`Report`], checked in as `schemas/report.schema.json`.
 pub fn schema() -> String {
     let schema = schemars::schema_for!(Report);
     let mut text = serde_json::to_string_pretty(&schema).expect("a schema is plain JSON");

@@ -1,11 +1,10 @@
-//! The generator's audit of itself. It reads a report's [`SourceRecord`]s, the counters of its
-//! ports, and [`Facts`], which no record has yet: errors of ports, clocks that differ, schedules
-//! that were stretched.
+//! The generator's audit of itself. Reads a report's [`SourceRecord`]s, the counters of its ports,
+//! and [`Facts`] that no record has yet: errors of ports, clocks that differ, stretched schedules.
 //!
-//! VALID implies that the generator cannot have caused what was measured: no window had more load
-//! than was asked for beyond a stated excess, no more than 0.1 % of what was due is missing, and
-//! what was asked for was done. What a device did with the load is no part of it.
-//! docs/guide/measuring.md says the same.
+//! VALID implies that the generator cannot have caused the measured results: no window had more
+//! load than requested beyond a stated excess, at most 0.1 % of the due frames are missing, and the
+//! requested work was done. The effect of the load on a device plays no part.
+//! docs/guide/measuring.md has the same rules for users.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -18,37 +17,37 @@ use crate::{
     },
 };
 
-/// Shorter times say nothing.
-const LEAST_S: f64 = 0.001;
-/// Frames, or flows, beyond what was due in a window that are no burst however slow the source is.
-const FEW: u64 = 2;
-/// Part of what was due that may be missing.
+/// Shorter times are not significant.
+const MIN_S: f64 = 0.001;
+/// Surplus frames, or flows, in a window that are no burst, however slow the source is.
+const ALLOWED_FRAMES: u64 = 2;
+/// Share of the due frames that may be missing.
 const DEFICIT: f64 = 0.001;
-/// Part of a run by which it may end behind its schedule ...
-const BEHIND: f64 = 0.001;
-/// ... and of a short one: as much as a virtual machine is stopped for now and then.
-const SHORT_BEHIND: f64 = 0.01;
-const MOST_SHORT_BEHIND_S: f64 = 0.010;
-/// Part of a run that sends as fast as it can in which its thread may have wanted to run and did
-/// not.
+/// Share of a run by which it may end after its schedule ...
+const ALLOWED_LAG: f64 = 0.001;
+/// ... and of a short one: as much as the stops of 1 to 8 ms that virtual machines show now and
+/// then.
+const SHORT_ALLOWED_LAG: f64 = 0.01;
+const MAX_SHORT_ALLOWED_LAG_S: f64 = 0.010;
+/// Share of a run at full speed in which its thread may have been ready without a CPU.
 const STARVED: f64 = 0.05;
-/// ... and of a short one.
+/// ... and for a short run.
 const SHORT_STARVED_S: f64 = 0.010;
 
-/// What the records do not say.
+/// Facts that the records lack.
 pub struct Facts {
     pub ended_by: EndedBy,
     /// Errors of ports: name, or name and direction, and text.
     pub lost: Vec<(String, String)>,
     /// Frames of a stream that arrived before they were sent.
     pub early: Vec<(String, u64)>,
-    /// Streams whose schedule was stretched, and by how many seconds.
+    /// Streams whose schedule was stretched, with the seconds.
     pub stretched: Vec<(String, f64)>,
-    /// By port: whether it receives.
+    /// Whether each port receives.
     pub receives: Vec<bool>,
-    /// Octets without FCS of the longest frame that is sent; `None`: not known.
+    /// Octets without FCS of the longest sent frame; `None`: unknown.
     pub longest_frame: Option<u32>,
-    /// Streams of which a frame arrived that was never sent: its number, and the frames that were
+    /// Streams of which a frame arrived that was never sent: its number, and the number of frames
     /// due.
     pub unsent: Vec<(String, u64, u64)>,
     pub machine: String,
@@ -58,7 +57,7 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     let mut verdict = Verdict { ended_by: facts.ended_by, ..Verdict::default() };
     let duration = report.duration_s;
     for source in &report.sources {
-        // A device sees the port: where that was audited, its sources explain and do not decide.
+        // A device sees the port: if the port was audited, its sources explain and do not decide.
         let of_it = |port: &&PortReport| source.ports.contains(&port.name);
         let pacing = report.ports.iter().filter(of_it).filter_map(|port| port.tx.pacing.as_ref());
         let lag_s = pacing.map(|pacing| pacing.lag_s).reduce(f64::max);
@@ -71,7 +70,7 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
         matches!(facts.ended_by, EndedBy::Running | EndedBy::Stopped | EndedBy::Criterion)
             || facts.ended_by.signal().is_some();
     if !stopped && nothing_sent(report) {
-        verdict.say(
+        verdict.add_reason(
             ReasonCode::NotDone,
             "nothing was sent".into(),
             "run squall plan to see what is due and when",
@@ -81,13 +80,13 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     {
         let text =
             format!("stream {name:?}: its schedule was stretched by {:.1} ms", seconds * 1e3);
-        verdict.say(ReasonCode::GeneratorBound, text, "");
+        verdict.add_reason(ReasonCode::GeneratorBound, text, "");
     }
     for (name, frames) in &facts.early {
         let text = format!(
             "stream {name:?}: {frames} frames arrived before they were sent; latency excludes them"
         );
-        verdict.say(ReasonCode::ClocksDiffer, text, "");
+        verdict.add_reason(ReasonCode::ClocksDiffer, text, "");
     }
     for (name, number, due) in &facts.unsent {
         let text = format!(
@@ -95,10 +94,10 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
              with this seed is received, too"
         );
         let hint = "a seed of its own for each run (without --seed each has one)";
-        verdict.say(ReasonCode::CountersDiffer, text, hint);
+        verdict.add_reason(ReasonCode::CountersDiffer, text, hint);
     }
     for (port, error) in &facts.lost {
-        verdict.say(ReasonCode::PortLost, format!("{port}: {error}"), "");
+        verdict.add_reason(ReasonCode::PortLost, format!("{port}: {error}"), "");
     }
     for link in report.flows.iter().flat_map(|flows| &flows.links) {
         judge_link(link, &mut verdict);
@@ -106,7 +105,7 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     for (port, receives) in report.ports.iter().zip(&facts.receives) {
         judge_port(port, *receives, report, &mut verdict);
     }
-    // After all ports: here a link that was down is not one that kept frames from leaving.
+    // After all ports, so that link-down reasons here are only about receiving.
     for (port, _) in report.ports.iter().zip(&facts.receives).filter(|(_, receives)| **receives) {
         judge_receiver(port, facts.longest_frame, duration, &mut verdict);
     }
@@ -120,7 +119,7 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     verdict
 }
 
-/// What flows did not get or did not say by the doing of this side alone: peers see it as loss.
+/// Frames that this side lost or did not answer by its own fault: peers see them as loss.
 fn judge_link(link: &LinkReport, verdict: &mut Verdict) {
     for (counter, code, what, hint) in [
         (
@@ -144,7 +143,7 @@ fn judge_link(link: &LinkReport, verdict: &mut Verdict) {
     ] {
         let n = link.counters.get(counter).copied().unwrap_or(0);
         if n > 0 {
-            verdict.say(code, format!("port {}: {n} {what}", link.port), hint);
+            verdict.add_reason(code, format!("port {}: {n} {what}", link.port), hint);
         }
     }
 }
@@ -154,12 +153,13 @@ fn nothing_sent(report: &Report) -> bool {
         && report.sources.iter().all(|source| source.sent == 0 && source.asked == 0)
 }
 
-/// Seconds by which a run of such a length may end behind its schedule.
+/// Seconds by which a run of this length may end after its schedule.
 pub fn behind(duration_s: f64) -> f64 {
-    (duration_s * BEHIND).max((duration_s * SHORT_BEHIND).clamp(LEAST_S, MOST_SHORT_BEHIND_S))
+    (duration_s * ALLOWED_LAG)
+        .max((duration_s * SHORT_ALLOWED_LAG).clamp(MIN_S, MAX_SHORT_ALLOWED_LAG_S))
 }
 
-/// How far a source is on its schedule, while the run continues.
+/// A source's position on its schedule, while the run continues.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress<'a> {
     pub name: &'a str,
@@ -179,8 +179,8 @@ impl Report {
     pub fn progress(&self) -> impl Iterator<Item = Progress<'_>> {
         let elapsed = self.duration_s;
         self.sources.iter().filter(|source| !source.unpaced).map(move |source| {
-            // `asked` has what was sent and what will never be. What a late source still owes is
-            // its rate in the time by which it is late.
+            // `asked` includes frames that were sent or will never be. Frames that a late source
+            // still owes follow from its rate and its lag.
             let scheduled_s = elapsed - source.lag_s;
             let kept = if scheduled_s > 0.0 { source.sent as f64 / scheduled_s } else { 0.0 };
             let owed = source.lag_s * source.asked_rate.unwrap_or(kept);
@@ -198,7 +198,7 @@ impl Report {
     }
 }
 
-/// `port_lag_s`: by how much the clock of its ports lagged at the end, where they are audited.
+/// `port_lag_s`: the lag of its ports' clock at the end, if they are audited.
 fn judge_source(
     source: &SourceRecord,
     duration: f64,
@@ -210,11 +210,11 @@ fn judge_source(
         true => format!("template {:?}", source.name),
         false => format!("port {}", source.name),
     };
-    let mut say =
-        |code, text: String, hint: &str| verdict.say(code, format!("{name}: {text}"), hint);
+    let mut add =
+        |code, text: String, hint: &str| verdict.add_reason(code, format!("{name}: {text}"), hint);
     let limit = limit(source, duration);
     let advice = |code| if code == ReasonCode::Starved { STARVED_HINT } else { "" };
-    let mut said = false;
+    let mut reported = false;
     for (code, reasons) in missed(&source.not_sent, limit) {
         let missing: u64 = reasons.iter().map(|r| r.1).sum();
         let forgiven = matches!(
@@ -239,20 +239,21 @@ fn judge_source(
                 (format!("{missing} {were} due and not sent ({})", why.join(", ")), advice(code))
             }
         };
-        say(code, with_starved(text, code, source), hint);
-        said |= forgiven;
+        add(code, with_starved(text, code, source), hint);
+        reported |= forgiven;
     }
-    // Where frames are missing, that says it.
-    // Where its port lagged as much, that says it once for all sources.
+    // Not if missing frames were reported already, nor if the port lagged as much: its reason is
+    // for all sources.
     let own_lag = port_lag_s.is_none_or(|lag_s| source.lag_s > lag_s);
-    if !said && own_lag && source.lag_s > behind(duration) {
+    if !reported && own_lag && source.lag_s > behind(duration) {
         let text = format!("it ended {:.1} ms later than scheduled", source.lag_s * 1e3);
-        say(limit, with_starved(text, limit, source), advice(limit));
+        add(limit, with_starved(text, limit, source), advice(limit));
     }
-    let beyond =
-        |excess: &Excess| excess.beyond_s > excess.allowed_s && excess.surplus_packets > FEW;
+    let beyond = |excess: &Excess| {
+        excess.beyond_s > excess.allowed_s && excess.surplus_packets > ALLOWED_FRAMES
+    };
     if let Some(excess) = source.excess.filter(beyond).filter(|_| port_lag_s.is_none()) {
-        say(
+        add(
             ReasonCode::Burst,
             with_starved(burst(&excess, &source.unit), ReasonCode::Burst, source),
             BURST_HINT,
@@ -263,7 +264,7 @@ fn judge_source(
             "nothing was sent in the last {:.1} ms: captures were not read in time",
             source.unread_s * 1e3
         );
-        say(ReasonCode::GeneratorBound, text, "--preload");
+        add(ReasonCode::GeneratorBound, text, "--preload");
     }
     if source.one_sided > 0 {
         let text = format!(
@@ -271,20 +272,20 @@ fn judge_source(
              captured are not compared",
             source.one_sided
         );
-        say(
+        add(
             ReasonCode::OneSided,
             text,
             "a capture of both directions, or replay it without --stateful",
         );
     }
     if let Some(fault) = &source.fault {
-        say(ReasonCode::NotDone, format!("a capture was not sent to its end: {fault}"), "");
+        add(ReasonCode::NotDone, format!("a capture was not sent to its end: {fault}"), "");
     }
     if source.unpaced && source.starved_s > (duration * STARVED).max(SHORT_STARVED_S) {
         let text = "it sends as fast as it can, and its CPU was taken".to_owned();
-        say(ReasonCode::Starved, with_starved(text, ReasonCode::Starved, source), STARVED_HINT);
+        add(ReasonCode::Starved, with_starved(text, ReasonCode::Starved, source), STARVED_HINT);
     }
-    // Of flows that are open when the drain time is over nobody knows how they would have ended.
+    // The outcome of flows that are open when the drain time ends is unknown.
     let failed = || source.failed.iter().filter(|(reason, _)| *reason != "stopped");
     let count: u64 = failed().map(|(_, n)| n).sum();
     if source.kind == SourceKind::Flows
@@ -294,7 +295,7 @@ fn judge_source(
     {
         let why: Vec<_> = failed().map(|(reason, n)| format!("{reason} {n}")).collect();
         let hint = failed().max_by_key(|(_, n)| **n).map_or("", |(reason, _)| failed_hint(reason));
-        say(
+        add(
             ReasonCode::NotDone,
             format!("none of {count} flows completed ({})", why.join(", ")),
             hint,
@@ -302,7 +303,7 @@ fn judge_source(
     }
 }
 
-/// What left the port, all sources together, against what was due there.
+/// Judges the port's departures, all sources together, against the load that was due.
 fn judge_pacing(port: &PortReport, report: &Report, verdict: &mut Verdict) {
     let Some(pacing) = &port.tx.pacing else { return };
     let sources = report.sources.iter().filter(|source| source.ports.contains(&port.name));
@@ -311,7 +312,7 @@ fn judge_pacing(port: &PortReport, report: &Report, verdict: &mut Verdict) {
         Some(source) => with_starved(text, code, source),
         None => text,
     };
-    if let Some(since) = pacing.hurries_since_s {
+    if let Some(since) = pacing.catching_up_since_s {
         let code = starved.map_or(ReasonCode::GeneratorBound, |s| limit(s, report.duration_s));
         let text = format!(
             "port {}: at {since:.3} s it was too late to keep to the schedule ({:.1} ms of delay \
@@ -320,7 +321,7 @@ fn judge_pacing(port: &PortReport, report: &Report, verdict: &mut Verdict) {
             pacing.moved_s * 1e3
         );
         let hint = if code == ReasonCode::Starved { STARVED_HINT } else { "" };
-        verdict.say(code, explained(text, code), hint);
+        verdict.add_reason(code, explained(text, code), hint);
         return;
     }
     if pacing.lag_s > behind(report.duration_s) {
@@ -331,7 +332,7 @@ fn judge_pacing(port: &PortReport, report: &Report, verdict: &mut Verdict) {
             pacing.lag_s * 1e3
         );
         let hint = if code == ReasonCode::Starved { STARVED_HINT } else { "" };
-        verdict.say(code, explained(text, code), hint);
+        verdict.add_reason(code, explained(text, code), hint);
     }
     if pacing.surplus() > pacing.allowed {
         let text = format!(
@@ -345,7 +346,7 @@ fn judge_pacing(port: &PortReport, report: &Report, verdict: &mut Verdict) {
             pacing.surplus(),
             pacing.allowed
         );
-        verdict.say(ReasonCode::Burst, explained(text, ReasonCode::Burst), BURST_HINT);
+        verdict.add_reason(ReasonCode::Burst, explained(text, ReasonCode::Burst), BURST_HINT);
     }
 }
 
@@ -366,7 +367,7 @@ fn burst(excess: &Excess, unit: &str) -> String {
     )
 }
 
-/// Where the sender wanted for its CPU, how much.
+/// Adds the time without CPU, if the sender was starved.
 fn with_starved(text: String, code: ReasonCode, source: &SourceRecord) -> String {
     match code {
         ReasonCode::Starved | ReasonCode::Burst if source.starved_s > 0.0 => format!(
@@ -412,11 +413,11 @@ fn failed_hint(reason: &str) -> &'static str {
     }
 }
 
-/// Who kept frames back: the CPU that the sender did not have, the port (if it was full or taking
+/// The cause of missing frames: the CPU that the sender lacked, the port (if it was full or taking
 /// frames for more than half of the run), or the sender itself.
 fn limit(source: &SourceRecord, duration_s: f64) -> ReasonCode {
     let missing = source.not_sent_ratio.max(source.lag_s / duration_s.max(1e-9));
-    if source.starved_s > duration_s * missing / 2.0 && source.starved_s > LEAST_S {
+    if source.starved_s > duration_s * missing / 2.0 && source.starved_s > MIN_S {
         ReasonCode::Starved
     } else if source.blocked_s.max(source.sending_s - source.starved_s) > duration_s / 2.0 {
         ReasonCode::PortBound
@@ -425,7 +426,7 @@ fn limit(source: &SourceRecord, duration_s: f64) -> ReasonCode {
     }
 }
 
-/// What did not leave, by whose doing; `bound` is who was the limit.
+/// Describes frames that did not leave, by cause; `bound` is the limit that was found.
 fn missed(
     not_sent: &BTreeMap<String, u64>,
     bound: ReasonCode,
@@ -460,13 +461,13 @@ fn judge_port(port: &PortReport, receives: bool, report: &Report, verdict: &mut 
             ": loss is an upper bound"
         };
         let text = format!("port {} lost {dropped} frames before they were read{blame}", port.name);
-        verdict.say(ReasonCode::ReceiverBound, text, "");
+        verdict.add_reason(ReasonCode::ReceiverBound, text, "");
     }
-    // Streams and captures say so themselves; of flows only the port knows.
+    // Streams and captures report this themselves; for flows only the port knows.
     let unlinked = port.tx.not_sent.get("link_down").copied().unwrap_or(0);
     if unlinked > 0 && !verdict.has(ReasonCode::LinkDown) {
         let were = if unlinked == 1 { "frame was" } else { "frames were" };
-        verdict.say(
+        verdict.add_reason(
             ReasonCode::LinkDown,
             format!("port {}: {unlinked} {were} lost as its link was down", port.name),
             "",
@@ -479,9 +480,9 @@ fn judge_port(port: &PortReport, receives: bool, report: &Report, verdict: &mut 
             "port {} took {} frames, its interface sent {}",
             port.name, port.tx.packets, interface.tx_packets
         );
-        verdict.say(ReasonCode::CountersDiffer, text, "");
+        verdict.add_reason(ReasonCode::CountersDiffer, text, "");
     }
-    // Where not every frame is wanted, an interface counts more than is read.
+    // With a filter, an interface counts more frames than are read.
     if report.filter.is_none() && receives && rx_surplus > 0 {
         let text = format!(
             "interface of port {} received {} frames, {} were read or counted as dropped",
@@ -489,28 +490,28 @@ fn judge_port(port: &PortReport, receives: bool, report: &Report, verdict: &mut 
             interface.rx_packets,
             port.rx.packets + dropped
         );
-        verdict.say(ReasonCode::CountersDiffer, text, "");
+        verdict.add_reason(ReasonCode::CountersDiffer, text, "");
     }
 }
 
-/// Whether a port that receives could do so during the whole run.
+/// Whether a receiving port could receive during the whole run.
 fn judge_receiver(port: &PortReport, longest: Option<u32>, duration: f64, verdict: &mut Verdict) {
-    let mut say = |code, text: String, hint: &str| {
-        verdict.say(code, format!("port {}: {text}", port.name), hint);
+    let mut add = |code, text: String, hint: &str| {
+        verdict.add_reason(code, format!("port {}: {text}", port.name), hint);
     };
     let states = port.link_events.iter().map(|event| (event.t_s, !event.up));
     if let Some(down) = Outage::of(states, duration) {
         let text = format!("its link was down {down}: frames that arrived then are not counted");
-        say(ReasonCode::LinkDown, text, "check its cable and its peer, and what sets it down");
+        add(ReasonCode::LinkDown, text, "check its cable and its peer, and what sets it down");
     }
     let mtus = || port.mtu_changes.iter();
     let Some(first) = mtus().next() else { return };
-    // Where it is not known what is sent, it is expected to receive what it could at first.
+    // If the sent frames are unknown, the port should receive what it could at first.
     let is_short = |mtu: u32| match longest {
         Some(longest) => mtu + LINK_OCTETS < longest,
         None => mtu < first.before,
     };
-    // A receiver that was too short from the start has no frame less than before.
+    // A receiver whose MTU was too small from the start loses no more than before.
     let states = mtus().map(|change| (change.t_s, is_short(change.after)));
     if let (false, Some(short)) = (is_short(first.before), Outage::of(states, duration)) {
         let least = mtus().map(|change| change.after).min().unwrap_or(first.after);
@@ -519,18 +520,18 @@ fn judge_receiver(port: &PortReport, longest: Option<u32>, duration: f64, verdic
              not counted",
             first.before
         );
-        say(ReasonCode::ReceiverBound, text, "leave the MTU as it is during a run");
+        add(ReasonCode::ReceiverBound, text, "leave the MTU as it is during a run");
     }
 }
 
-/// Octets of a frame that its MTU does not count: the headers of Ethernet and of one VLAN.
+/// Octets of a frame that the MTU excludes: Ethernet header and one VLAN tag.
 const LINK_OCTETS: u32 = 18;
 
 /// Times at which a port could not receive.
 struct Outage {
     times: u64,
     total_s: f64,
-    /// Beginning and end of the first; `None`: it did not end.
+    /// Start and end of the first; `None`: it did not end.
     first: (f64, Option<f64>),
 }
 
@@ -545,7 +546,7 @@ impl Outage {
                 _ => {}
             }
         }
-        // All that was over before the start has the time 0.
+        // Outages that ended before the start have the time 0.
         outages.retain(|(_, end)| end.is_none_or(|end| end > 0.0));
         let length = |(begin, end): &(f64, Option<f64>)| end.unwrap_or(end_s.max(*begin)) - begin;
         Some(Self {
@@ -587,7 +588,7 @@ mod tests {
         }
     }
 
-    /// 100,000 frames in 10 s, of which some did not leave.
+    /// 100,000 frames in 10 s, some of which did not leave.
     fn paced(not_sent: &[(&str, u64)]) -> SourceRecord {
         let not_sent: BTreeMap<String, u64> =
             not_sent.iter().map(|(reason, n)| ((*reason).to_owned(), *n)).collect();
@@ -616,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousandth_may_be_missing_for_want_of_time_and_nothing_for_other_reasons() {
+    fn a_thousandth_may_be_missing_by_lateness_and_nothing_for_other_reasons() {
         assert!(verdict(paced(&[("late", 60), ("port_full", 40)])).valid);
         assert_eq!(codes(paced(&[("late", 101)])), [ReasonCode::GeneratorBound]);
         assert_eq!(codes(paced(&[("port_full", 101)])), [ReasonCode::PortBound]);
@@ -632,7 +633,7 @@ mod tests {
         };
         let late = SourceRecord { asked: 15_000, sent: 15_000, lag_s: 8.5, ..paced(&[]) };
         assert_eq!(progress_of(late.clone()), Some((100_000, 15_000, true)));
-        // A capture has no mean rate: that of what it has sent of its schedule.
+        // A capture has no mean rate: the rate of its schedule so far counts.
         let replayed = SourceRecord { asked_rate: None, ..late.clone() };
         assert_eq!(progress_of(replayed), Some((100_000, 15_000, true)));
         assert_eq!(progress_of(paced(&[])), Some((100_000, 100_000, false)));
@@ -663,7 +664,7 @@ mod tests {
         );
     }
 
-    /// Two sources of port A, of which each has kept to its own schedule.
+    /// Two sources of port A, each of which kept to its own schedule.
     fn on_one_port(pacing: PortPacing) -> Verdict {
         let source = |name: &str| SourceRecord {
             name: name.into(),
@@ -701,7 +702,7 @@ mod tests {
         let late = on_one_port(PortPacing { lag_s: 0.5, ..pacing.clone() });
         assert_eq!(late.reasons.len(), 1, "once, not for each source: {:?}", late.reasons);
         let hurried = on_one_port(PortPacing {
-            hurries_since_s: Some(2.5),
+            catching_up_since_s: Some(2.5),
             left: 1000,
             lag_s: 0.5,
             ..pacing
@@ -731,13 +732,14 @@ mod tests {
         assert_eq!(late(0.0, 0.0, 0.0), ReasonCode::GeneratorBound);
         assert_eq!(late(0.0, 5.1, 0.0), ReasonCode::PortBound);
         assert_eq!(late(0.0, 0.0, 5.1), ReasonCode::PortBound);
-        // What a call into the port took while the thread was stopped in it is not the port's.
+        // A call into the port may include time in which the thread was stopped: that is not the
+        // port's.
         assert_eq!(late(3.0, 0.0, 6.0), ReasonCode::Starved);
         assert_eq!(late(1.0, 0.0, 5.9), ReasonCode::GeneratorBound);
     }
 
     #[test]
-    fn who_sends_as_fast_as_it_can_says_how_much_of_its_cpu_it_had() {
+    fn a_sender_at_full_speed_is_judged_by_its_cpu_time() {
         let max = |starved_s| SourceRecord {
             starved_s,
             unpaced: true,
@@ -752,7 +754,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_done_is_not_valid_and_says_what_to_try() {
+    fn work_that_was_not_done_is_not_valid_and_has_a_hint() {
         let flows =
             |sent, not_sent: &[(&str, u64)], completed, failed: &[(&str, u64)]| SourceRecord {
                 kind: SourceKind::Flows,
@@ -772,7 +774,7 @@ mod tests {
             assert_eq!((reasons.len(), reasons[0].code), (1, ReasonCode::NotDone), "{reasons:?}");
             assert!(reasons[0].hint.contains(hint), "{reasons:?}");
         }
-        // A device may let some through, or hold them until the end.
+        // A device may pass some, or hold them until the end.
         assert!(verdict(flows(60, &[], 1, &[("reset", 59)])).valid);
         assert!(verdict(flows(60, &[], 0, &[("stopped", 60)])).valid);
         let nothing = SourceRecord { asked: 0, sent: 0, ..paced(&[]) };
@@ -797,7 +799,7 @@ mod tests {
             assert_eq!((reasons.len(), reasons[0].code), (1, code), "{reasons:?}");
             assert!(reasons[0].text.starts_with(text), "{reasons:?}");
         }
-        // What a device damages is its own affair.
+        // Damage by a device is not the generator's fault.
         assert!(with("bad_tcp_checksum").is_empty());
     }
 
@@ -869,7 +871,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_stopped_before_the_end_is_interrupted_and_what_is_wrong_stays_wrong() {
+    fn a_stopped_run_is_interrupted_and_errors_stay_errors() {
         let report = |source| Report {
             duration_s: 1.3,
             asked: Asked { duration_s: Some(20.0), ..Asked::default() },

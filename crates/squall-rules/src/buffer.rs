@@ -1,33 +1,34 @@
-//! The buffers that rules look into.
+//! Buffers: the parts of traffic that rules inspect.
 
 use crate::{Application, End};
 
 macro_rules! buffers {
     ($($(#[$doc:meta])* $name:ident $text:literal $application:expr, $end:expr, $multiple:literal;)*) => {
-        /// A part of the traffic that a rule looks into by itself.
+        /// A part of the traffic that a rule inspects separately.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Buffer { $($(#[$doc])* $name,)* }
 
         impl Buffer {
-            /// All there are, in the order of this table.
+            /// All buffers, in the order of the table.
             pub const ALL: &'static [Buffer] = &[$(Buffer::$name,)*];
 
-            /// Suricata's name for it.
+            /// Suricata's name of the buffer.
             pub fn name(self) -> &'static str {
                 match self { $(Buffer::$name => $text,)* }
             }
 
-            /// What must be spoken for it to exist; `None`: nothing, or one of several.
+            /// The protocol that provides the buffer. `None`: any protocol, or several.
             pub fn application(self) -> Option<Application> {
                 match self { $(Buffer::$name => $application,)* }
             }
 
-            /// Who sends it; `None`: both do.
+            /// The end that sends it. `None`: both.
             pub fn sent_by(self) -> Option<End> {
                 match self { $(Buffer::$name => $end,)* }
             }
 
-            /// A transaction may have several, and each time that a rule names it may be another.
+            /// Whether a transaction can have several. Each mention in a rule may match another
+            /// instance.
             pub fn is_multiple(self) -> bool {
                 match self { $(Buffer::$name => $multiple,)* }
             }
@@ -40,13 +41,13 @@ const CLIENT: Option<End> = Some(End::Client);
 const SERVER: Option<End> = Some(End::Server);
 
 buffers! {
-    /// A packet's payload, and the stream that segments make.
+    /// The payload of a packet, or the reassembled stream.
     Payload "pkt_data" None, None, false;
-    /// Snort's `rawbytes`, `raw_data`: the payload before anything was made of it.
+    /// `rawbytes`, `raw_data` in Snort: the payload before any decoding.
     RawPayload "raw_data" None, None, false;
-    /// What `base64_decode` made.
+    /// The output of `base64_decode`.
     Base64Data "base64_data" None, None, false;
-    /// Bodies of HTTP, attachments of mail, files of FTP, SMB, NFS: decoded.
+    /// HTTP bodies, mail attachments, files of FTP, SMB and NFS, all decoded.
     FileData "file.data" None, None, true;
     FileName "file.name" None, None, true;
     FileMagic "file.magic" None, None, true;
@@ -57,14 +58,14 @@ buffers! {
     Icmp4Header "icmpv4.hdr" None, None, false;
     Icmp6Header "icmpv6.hdr" None, None, false;
 
-    /// Normalised: percent-decoded, without `//` and `../`.
+    /// Normalized: percent-decoded, without `//` and `../`.
     HttpUri "http.uri" Some(Http), CLIENT, false;
     HttpRawUri "http.uri.raw" Some(Http), CLIENT, false;
     HttpMethod "http.method" Some(Http), CLIENT, false;
     HttpProtocol "http.protocol" Some(Http), None, false;
     HttpRequestLine "http.request_line" Some(Http), CLIENT, false;
     HttpResponseLine "http.response_line" Some(Http), SERVER, false;
-    /// All header lines, normalised, without cookies.
+    /// All header lines, normalized, without cookies.
     HttpHeader "http.header" Some(Http), None, false;
     HttpRawHeader "http.header.raw" Some(Http), None, false;
     HttpHeaderNames "http.header_names" Some(Http), None, false;
@@ -119,7 +120,7 @@ buffers! {
     /// SHA-1, lower case, with colons.
     TlsFingerprint "tls.cert_fingerprint" Some(Tls), SERVER, false;
     TlsSubjectAltName "tls.subjectaltname" Some(Tls), SERVER, true;
-    /// The certificates themselves.
+    /// Whole certificates, in DER.
     TlsCertificates "tls.certs" Some(Tls), SERVER, true;
     TlsRandom "tls.random" Some(Tls), None, false;
     TlsRandomBytes "tls.random_bytes" Some(Tls), None, false;
@@ -176,7 +177,7 @@ buffers! {
     SipUserAgent "sip.user_agent" Some(Sip), None, true;
     SipContentType "sip.content_type" Some(Sip), None, true;
     SipContentLength "sip.content_length" Some(Sip), None, true;
-    /// Snort's whole header and body.
+    /// All header lines of Snort; the body.
     SipHeader "sip_header" Some(Sip), None, false;
     SipBody "sip_body" Some(Sip), None, false;
 
@@ -235,16 +236,15 @@ buffers! {
     LdapResponseMessage "ldap.responses.message" Some(Ldap), SERVER, true;
     LdapResponseDn "ldap.responses.dn" Some(Ldap), SERVER, true;
     WebSocketPayload "websocket.payload" Some(WebSocket), None, false;
-    /// Addresses as octets, for sets of them.
+    /// Addresses as octets, for datasets of addresses.
     SourceAddress "ip.src" None, None, false;
     DestinationAddress "ip.dst" None, None, false;
-    /// Lines of protocols of text in Suricata's frames, and what else an engine calls a frame, by
-    /// no name of ours.
+    /// Frames in Suricata's sense (`frame:`), such as lines of text protocols.
     Frame "frame" None, None, false;
 }
 
 impl Buffer {
-    /// By Suricata's name; those of Snort are the parser's matter.
+    /// Looks a buffer up by Suricata's name. Snort's names are in the table of keywords.
     pub fn named(name: &str) -> Option<Buffer> {
         Buffer::ALL.iter().copied().find(|buffer| buffer.name() == name)
     }

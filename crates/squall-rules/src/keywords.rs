@@ -1,36 +1,36 @@
-//! Every option that rules may have, in one table.
+//! The table of all rule options.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::options::{application as app, bytes, content, meta, packet, state};
-use crate::rule::{Building, Parsed};
+use crate::rule::{Parsed, RuleBuilder};
 use crate::values::Names;
 use crate::{ApplicationTest as A, Buffer, EngineVersion, Numbers, PacketTest as P, Transform};
 
-/// An option.
+/// A rule option.
 #[derive(Clone, Copy)]
 pub struct Keyword {
     pub name: &'static str,
-    /// Which engines load it: `2` Snort 2, `3` Snort 3, `S` Suricata 7 and 8; `7`, `8` only that
-    /// version of Suricata, `9` neither of them (later or development versions).
+    /// Engines that load it: `2` Snort 2, `3` Snort 3, `S` Suricata 7 and 8, `7` or `8` only that
+    /// version of Suricata, `9` neither (later or development versions).
     pub engines: &'static str,
     pub(crate) what: What,
 }
 
-/// What becomes of an option.
+/// How this crate handles an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeywordReading {
-    /// It is part of the form that rules have.
+    /// Parsed into [`crate::Rule`].
     Read,
-    /// It asks nothing of the traffic.
+    /// Has no effect on which traffic matches.
     Ignored,
-    /// A rule that has it gives a problem.
+    /// A rule with it becomes a problem.
     Unsupported,
 }
 
 impl Keyword {
-    /// Whether this version loads it.
+    /// Whether this engine loads it.
     pub fn is_of(&self, engine: EngineVersion) -> bool {
         let of = match engine {
             EngineVersion::Snort2 => ['2', '2'],
@@ -41,7 +41,7 @@ impl Keyword {
         self.engines.contains(of)
     }
 
-    /// No Snort has it.
+    /// Whether no version of Snort has it.
     pub(crate) fn is_suricatas_only(&self) -> bool {
         !self.engines.contains(['2', '3'])
     }
@@ -54,7 +54,7 @@ impl Keyword {
         }
     }
 
-    /// The buffer that it names, where it does nothing else.
+    /// The buffer that it selects, if that is all it does.
     pub fn buffer(&self) -> Option<Buffer> {
         match self.what {
             What::Sticky(buffer) | What::Modifier(buffer) => Some(buffer),
@@ -66,19 +66,19 @@ impl Keyword {
 #[derive(Clone, Copy)]
 pub(crate) enum What {
     Ignored,
-    /// And why.
+    /// The reason.
     Unsupported(&'static str),
-    /// What follows is looked for in that buffer.
+    /// Selects the buffer of the following contents.
     Sticky(Buffer),
-    /// Of the content before it; of Snort 3 as `Sticky`.
+    /// Applies to the preceding content. In Snort 3 it is sticky.
     Modifier(Buffer),
-    /// Numbers up to that one, their names, and what they become.
+    /// The maximum, the names of values, and the constructor of the test.
     Application(u64, Names, fn(Numbers, &'static str) -> A),
     Packet(u64, Names, fn(Numbers, &'static str) -> P),
-    Own(fn(&mut Building, &str) -> Parsed),
+    Own(fn(&mut RuleBuilder, &str) -> Parsed),
 }
 
-/// All of them, by their names.
+/// All keywords, sorted by name.
 pub fn all() -> &'static [Keyword] {
     static SORTED: LazyLock<Vec<Keyword>> = LazyLock::new(|| {
         let mut all = table_and_buffers();
@@ -94,7 +94,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Keyword> {
     BY_NAME.get(name).copied()
 }
 
-/// The keyword most like `name`, where one is nearly it.
+/// The keyword closest to `name`, if one is similar.
 pub(crate) fn nearest(name: &str) -> Option<&'static str> {
     squall_units::nearest(name, all().iter().map(|keyword| keyword.name))
 }
@@ -116,13 +116,13 @@ const fn keyword(name: &'static str, engines: &'static str, what: What) -> Keywo
     Keyword { name, engines, what }
 }
 
-/// All but the buffers that go by their own names.
+/// All keywords other than buffers under their own names, which [`table_and_buffers`] adds.
 #[rustfmt::skip]
 static TABLE: &[Keyword] = {
     use Buffer::*;
     use What::{Application, Ignored, Modifier, Own, Packet, Sticky, Unsupported};
     &[
-        // What a rule is called.
+        // Identity and description of a rule.
         keyword("msg", "23S", Own(meta::msg)),
         keyword("sid", "23S", Own(meta::sid)),
         keyword("gid", "23S", Own(meta::gid)),
@@ -214,7 +214,7 @@ static TABLE: &[Keyword] = {
         keyword("luaxform", "8", Own(content::luaxform)),
         keyword("subslice", "9", Unsupported("a transform of Suricata 9")),
 
-        // Flows, bits, counts.
+        // Flow state, bits, counts.
         keyword("flow", "23S", Own(state::flow)),
         keyword("flowbits", "23S", Own(state::flowbits)),
         keyword("xbits", "S", Own(state::xbits)),
@@ -238,7 +238,7 @@ static TABLE: &[Keyword] = {
         keyword("iprep", "S", Unsupported("a reputation list outside the rule")),
         keyword("geoip", "S", Unsupported("a country database outside the rule")),
 
-        // Headers of packets.
+        // Packet headers.
         keyword("flags", "23S", Own(packet::flags)),
         keyword("tcp.flags", "S", Own(packet::flags)),
         keyword("fragbits", "23S", Own(packet::fragbits)),
@@ -289,7 +289,8 @@ static TABLE: &[Keyword] = {
         keyword("ssl_state", "23S", Own(app::ssl_state)),
         keyword("ssl_version", "23S", Own(app::ssl_version)),
 
-        // Buffers: what has no name beside Suricata's follows from the table of buffers.
+        // Buffers that have further names or need their own parser. The rest follows from the table
+        // of buffers.
         keyword("file_data", "23S", Sticky(FileData)),
         keyword("js_data", "3", Sticky(FileData)),
         keyword("vba_data", "3", Unsupported("programs in documents")),
@@ -486,7 +487,7 @@ static TABLE: &[Keyword] = {
         keyword("ntp.mode", "8", Application(U8, &[], other)),
         keyword("ntp.stratum", "8", Application(U8, &[], other)),
         keyword("ntp.reference_id", "8", Unsupported("a text of NTP")),
-        // Snort 3 of the field bus and the telephone network.
+        // Snort 3: industrial protocols and SIP.
         keyword("cip_attribute", "3", Application(U16, &[], other)),
         keyword("cip_class", "3", Application(U16, &[], other)),
         keyword("cip_conn_path_class", "3", Application(U16, &[], other)),
@@ -516,7 +517,7 @@ static TABLE: &[Keyword] = {
 
 fn table_and_buffers() -> Vec<Keyword> {
     let mut all = TABLE.to_vec();
-    // Each buffer goes by its own name, unless the table has it.
+    // Each buffer is a keyword by its own name, unless the table has an entry for it.
     for &buffer in Buffer::ALL {
         let name = buffer.name();
         if all.iter().all(|keyword| keyword.name != name) {
@@ -533,8 +534,7 @@ fn table_and_buffers() -> Vec<Keyword> {
     all
 }
 
-/// Buffers by their own names that Suricata 7 does not have: read off the keywords that 7.0.17 and
-/// 8.0.6 register.
+/// Buffer keywords that Suricata 7 lacks, from the keywords that 7.0.17 and 8.0.6 register.
 const SINCE_SURICATA_8: &[&str] = &[
     "dns.queries.rrname",
     "dns.answers.rrname",
@@ -599,7 +599,7 @@ const SINCE_SURICATA_8: &[&str] = &[
     "websocket.payload",
 ];
 
-/// Those that neither has.
+/// Buffer keywords that neither version registers.
 const IN_NEITHER_SURICATA: &[&str] = &["email.body_md5", "tftp.file", "tftp.mode"];
 
 #[cfg(test)]
@@ -607,7 +607,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_keyword_stands_once_in_the_table() {
+    fn each_keyword_is_in_the_table_once() {
         let names: Vec<_> = all().iter().map(|keyword| keyword.name).collect();
         let twice: Vec<_> = names.windows(2).filter(|pair| pair[0] == pair[1]).collect();
         assert!(twice.is_empty(), "{twice:?}");

@@ -1,10 +1,10 @@
-//! Rules of intrusion detection as values: what goes in is the text of rule files in the syntax of
-//! Snort 2, Snort 3 or Suricata, what comes out is a [`RuleSet`], in which each rule has one form
-//! whatever it was written in.
+//! Intrusion detection rules as values. The input is the text of rule files in the syntax of Snort
+//! 2, Snort 3 or Suricata; the output is a [`RuleSet`], in which all rules have one form,
+//! independent of their dialect.
 //!
-//! Knows nothing of packets, of how a rule is matched (squall-ids) and of how one is satisfied
-//! (squall-attacks). Rules are data: nothing in them is run, no line stops its file, and each line
-//! that is not understood is told of.
+//! This crate knows nothing of packets, of how rules are matched (squall-ids) or satisfied
+//! (squall-attacks). Rules are data: nothing in them is executed. A bad line does not stop its
+//! file, and each line that is not understood becomes a [`Problem`].
 #![forbid(unsafe_code)]
 
 mod buffer;

@@ -1,63 +1,62 @@
-//! The form that every rule has, whatever it was written in.
+//! The common form of all rules, independent of the dialect they were written in.
 //!
-//! Names are those of Suricata's documentation, and of Snort's manual where Suricata has no such
-//! thing.
+//! Names follow Suricata's documentation, and Snort's manual for features that Suricata lacks.
 
 use std::path::PathBuf;
 
 use crate::{Addresses, Buffer, Numbers};
 
-/// All that was read from some files, in their order.
+/// Everything read from a list of rule files, in the files' order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleSet {
-    /// Those included as well.
+    /// Includes the files that `include` lines name.
     pub files: Vec<PathBuf>,
     pub rules: Vec<Rule>,
-    /// Lines that gave no rule, and why. A line gives one of both, never both.
+    /// Lines that gave no rule, and the reason. Each line gives either a rule or a problem.
     pub problems: Vec<Problem>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
-    /// Of [`RuleSet::files`].
+    /// Index in [`RuleSet::files`].
     pub file: u32,
-    /// From 1. Of a rule over several lines, the first.
+    /// From 1. The first line of a rule that spans several lines.
     pub line: u32,
 }
 
-/// A line that is no rule of ours.
+/// A line that could not be read as a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     pub place: Place,
-    /// From 1, in characters of the line; where it is known.
+    /// From 1, in characters of the line; `None` if unknown.
     pub column: Option<u32>,
-    /// Where it could be read.
+    /// `None` if the line failed before its sid.
     pub sid: Option<u32>,
     pub reason: Reason,
-    /// What was found, what was expected, what to try.
+    /// The text found, the expectation and a hint.
     pub text: String,
 }
 
-/// Why a line gave no rule: the code that reports group by.
+/// Why a line gave no rule. Reports group problems by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// Neither an action, a header nor options in parentheses.
+    /// No action, header and options in parentheses.
     Syntax,
-    /// No engine has such an option, as far as we know.
+    /// No known engine has such an option.
     UnknownKeyword,
-    /// Some engine has it, we do not.
+    /// Some engine has the option, this crate does not.
     UnsupportedKeyword,
-    /// The engine that was named does not load it ([`crate::Reader::engine`]).
+    /// The chosen engine does not load it ([`crate::Reader::engine`]).
     NotLoaded,
     /// An option's value that its grammar does not allow.
     BadValue,
-    /// Options that do not go together.
+    /// Options that exclude each other.
     Contradiction,
-    /// `$NAME` that nobody has defined.
+    /// `$NAME` without a definition.
     UndefinedVariable,
     /// An `include` that cannot be read or includes itself.
     Include,
-    /// A sid that stood before, with the same gid and no newer revision.
+    /// The same gid and sid as an earlier rule, with no newer revision.
     Duplicate,
     /// No sid.
     NoSid,
@@ -67,10 +66,10 @@ pub enum Reason {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     pub place: Place,
-    /// As it stood, with lines joined.
+    /// The source text, continuation lines joined.
     pub text: String,
-    /// Each option's octets in `text`, `name:value` without the semicolon, in their order. What was
-    /// made of an option refers to it by its index here ([`Step::option`]).
+    /// The byte range of each option in `text` (`name:value` without the semicolon), in order.
+    /// Parsed tests refer to their option by its index here ([`Step::option`]).
     pub options: Vec<std::ops::Range<usize>>,
     pub dialect: Dialect,
     pub action: Action,
@@ -85,28 +84,28 @@ pub struct Rule {
     pub references: Vec<(String, String)>,
     /// `("policy", "max-detect-ips drop")`, `("service", "http")`.
     pub metadata: Vec<(String, String)>,
-    /// Of `service:` and of the metadata, in lower case.
+    /// From `service:` and from the metadata, in lower case.
     pub services: Vec<String>,
     pub flow: Flow,
-    /// What headers of a packet must be, in the order of the rule.
+    /// Tests of the packet's headers, in the order of the rule.
     pub packet: Vec<Sourced<PacketTest>>,
-    /// What the application layer must be beside its buffers.
+    /// Tests of the application layer other than those of its buffers.
     pub application: Vec<Sourced<ApplicationTest>>,
-    /// What buffers must hold, in the order in which the rule first names them. Each buffer stands
-    /// once, but for those of which a transaction has several ([`Buffer::is_multiple`]): those once
-    /// for each time that they are named.
+    /// Tests of buffers, in the order in which the rule first names them. A buffer is listed once,
+    /// except buffers that occur several times in a transaction ([`Buffer::is_multiple`]): each
+    /// mention in the rule may match another instance, so each is listed.
     pub inspections: Vec<Inspection>,
     pub bits: Vec<Sourced<Bits>>,
     pub counts: Vec<Sourced<Count>>,
-    /// Byte variables: what `byte_extract` and `byte_math` call them, [`Variable`] by index.
+    /// Names of byte variables (`byte_extract`, `byte_math`), indexed by [`Variable`].
     pub variables: Vec<String>,
-    /// `noalert`, `flowbits:noalert`: matches and says nothing.
+    /// `noalert`, `flowbits:noalert`: the rule matches without an alert.
     pub silent: bool,
-    /// It stood behind `#`.
+    /// The rule was commented out with `#`.
     pub disabled: bool,
 }
 
-/// With the option that it was made from: index in [`Rule::options`].
+/// A value with the option it was parsed from: an index in [`Rule::options`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sourced<T> {
     pub option: u16,
@@ -115,15 +114,15 @@ pub struct Sourced<T> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
-    /// Content modifiers (`content:"a"; http_uri;`). What Suricata reads as well.
+    /// Content modifiers (`content:"a"; http_uri;`). Suricata reads them too.
     Snort2,
     /// Parameters of `content` after commas, sticky buffers with underscores.
     Snort3,
-    /// Sticky buffers with dots, protocols of applications.
+    /// Sticky buffers with dots, application protocols.
     Suricata,
 }
 
-/// A version of an engine: versions differ in which rules they load, and in what those match.
+/// An engine and its version. Versions differ in which rules they load and what those match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EngineVersion {
     /// 2.9
@@ -148,7 +147,7 @@ impl EngineVersion {
         matches!(self, EngineVersion::Suricata7 | EngineVersion::Suricata8)
     }
 
-    /// The syntax that it reads.
+    /// The syntax that this engine reads.
     pub fn dialect(self) -> Dialect {
         match self {
             EngineVersion::Snort2 => Dialect::Snort2,
@@ -175,7 +174,7 @@ pub enum Action {
     Log,
     Pass,
     Drop,
-    /// And `sdrop`'s other kinds, `rejectsrc`, `rejectdst`, `rejectboth`.
+    /// Also Suricata's `rejectsrc`, `rejectdst`, `rejectboth`.
     Reject,
     /// Snort 3's `block`, `rewrite`, `react`.
     Other,
@@ -189,13 +188,13 @@ pub struct Header {
     pub destination: Ends,
 }
 
-/// Who sends, or who is sent to: variables are resolved, exclusions are taken away.
+/// The source or destination of a header, with variables resolved and exclusions subtracted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ends {
     pub addresses: Addresses,
-    /// Of 0 to 65535.
+    /// Within 0 to 65535.
     pub ports: Numbers,
-    /// As they stood: `$HOME_NET`, `[80,8080]`.
+    /// The source text: `$HOME_NET`, `[80,8080]`.
     pub addresses_text: String,
     pub ports_text: String,
 }
@@ -212,14 +211,14 @@ pub enum Direction {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// `ip`, `ip4`, `ip6` and `pkthdr`: whatever it carries.
+    /// `ip`, `ip4`, `ip6` and `pkthdr`: any payload.
     Ip,
     Ip4,
     Ip6,
     Tcp,
-    /// Single segments only.
+    /// `tcp-pkt`: individual segments, not the reassembled stream.
     TcpSegments,
-    /// The stream only.
+    /// `tcp-stream`: the reassembled stream, not individual segments.
     TcpReassembled,
     Udp,
     Icmp,
@@ -228,10 +227,10 @@ pub enum Protocol {
     Application(Application),
 }
 
-/// Protocols of the application layer that an engine knows.
+/// Application-layer protocols that some engine detects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Application {
-    /// HTTP of any version; what we make is 1.1 unless the rule asks for another.
+    /// HTTP of any version. Attacks use 1.1 unless the rule asks for another.
     Http,
     Http1,
     Http2,
@@ -272,7 +271,7 @@ pub enum Application {
     Irc,
 }
 
-/// `flow:`, and who of both ends sends what the rule looks at.
+/// `flow:`, including the end that sends the inspected data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     /// Index in [`Rule::options`].
@@ -302,20 +301,19 @@ impl End {
     }
 }
 
-/// A buffer, and what it must hold.
+/// A buffer and the tests that it must pass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inspection {
     pub buffer: Buffer,
-    /// Who sends it, where the rule says so beside the buffer's name (`file.data: to_client` of
-    /// [`Direction::Transaction`]).
+    /// The end that sends the buffer, if the rule names it with the buffer (`file.data: to_client`
+    /// in a [`Direction::Transaction`] rule).
     pub sent_by: Option<End>,
-    /// Only a part of it, as Snort 3 has it: the header or parameter of that name, in lower case,
-    /// or `path`, `query` ... of a URI.
+    /// Snort 3: only a part of the buffer. The header or parameter of that name, in lower case, or
+    /// a component of a URI (`path`, `query`, ...).
     pub part: Option<String>,
-    /// Applied to the buffer in this order before anything is looked for.
+    /// Applied to the buffer in this order before any step.
     pub transforms: Vec<Sourced<Transform>>,
-    /// In the order of the rule. Each begins where the one before has ended, where it says that it
-    /// is relative.
+    /// In the order of the rule. A relative step starts at the end of the previous match.
     pub steps: Vec<Step>,
 }
 
@@ -335,15 +333,16 @@ pub enum Operation {
     ByteExtract(ByteExtract),
     ByteMath(ByteMath),
     IsDataAt(IsDataAt),
-    /// `bsize`, `urilen`, `bufferlen`: the buffer's octets. `dsize` is [`PacketTest::Size`].
+    /// `bsize`, `urilen`, `bufferlen`: the buffer's length in octets. `dsize` is
+    /// [`PacketTest::Size`].
     Size(Numbers),
-    /// What is decoded is looked at as [`Buffer::Base64Data`].
+    /// The decoded octets become [`Buffer::Base64Data`].
     Base64Decode(Base64Decode),
-    /// `absent`: there is no such buffer; `or_else`: or the other steps match.
+    /// `absent`: the buffer does not exist. With `or_else`, the other steps may match instead.
     Absent {
         or_else: bool,
     },
-    /// `entropy:`: least and most bits an octet of the buffer.
+    /// `entropy:`: the bounds in bits per octet.
     Entropy {
         least: f64,
         most: f64,
@@ -351,14 +350,14 @@ pub enum Operation {
         octets: Option<u32>,
     },
     Asn1(Asn1),
-    /// A dataset's list of values.
+    /// The values of a dataset.
     Dataset {
         is_set: bool,
         values: Vec<Vec<u8>>,
     },
 }
 
-/// A number, or the name of one that was extracted: index in [`Rule::variables`].
+/// A number, or an extracted variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
     Is(i64),
@@ -367,23 +366,23 @@ pub enum Number {
 
 pub type Variable = u16;
 
-/// `content:`. Without `distance` and `within` it is looked for from the buffer's beginning.
+/// `content:`. Without `distance` and `within`, the search starts at the beginning of the buffer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Content {
     pub pattern: Vec<u8>,
     pub negated: bool,
     pub nocase: bool,
     pub fast_pattern: bool,
-    /// Octets from the beginning that are left out. `startswith` is offset 0 with depth of the
-    /// pattern's length.
+    /// Octets to skip from the beginning. `startswith` is offset 0 with the pattern's length as
+    /// depth.
     pub offset: Option<Number>,
-    /// Octets, from `offset` on, inside which the whole pattern lies.
+    /// Octets from `offset` on that must contain the whole pattern.
     pub depth: Option<Number>,
-    /// Octets from the end of the match before that are left out; may be negative.
+    /// Octets to skip from the end of the previous match; may be negative.
     pub distance: Option<Number>,
-    /// Octets, from `distance` on, inside which the whole pattern lies.
+    /// Octets from `distance` on that must contain the whole pattern.
     pub within: Option<Number>,
-    /// The pattern is the buffer's last.
+    /// The match must end at the end of the buffer.
     pub endswith: bool,
 }
 
@@ -396,10 +395,10 @@ impl Content {
 /// `pcre:` and `regex:`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pcre {
-    /// Between the delimiters.
+    /// The expression between the delimiters.
     pub pattern: String,
     pub negated: bool,
-    /// R: from the end of the match before.
+    /// R: start at the end of the previous match.
     pub relative: bool,
     /// i
     pub caseless: bool,
@@ -411,32 +410,32 @@ pub struct Pcre {
     pub extended: bool,
     /// A
     pub anchored: bool,
-    /// E: `$` is the very end.
+    /// E: `$` matches only at the very end.
     pub dollar_end_only: bool,
     /// G
     pub ungreedy: bool,
-    /// Names that groups 1, 2 ... are given (`flow:name`, `pkt:name`).
+    /// Names of capture groups 1, 2, ... (`flow:name`, `pkt:name`).
     pub captures: Vec<String>,
 }
 
-/// How octets are a number.
+/// How octets are converted to a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Reading {
     pub relative: bool,
     pub little_endian: bool,
-    /// The byte order of the DCE/RPC header.
+    /// Use the byte order of the DCE/RPC header.
     pub dce: bool,
-    /// Digits instead of a binary number, of base 8, 10 or 16; 0: as in C, by a 0 or 0x before
-    /// them.
+    /// Text digits in base 8, 10 or 16 instead of a binary number. 0: the prefix decides as in C (0
+    /// for octal, 0x for hexadecimal).
     pub digits: Option<u8>,
-    /// Taken together with the number read, and shifted down by its trailing zeros.
+    /// ANDed with the number, which is then shifted right by the mask's trailing zeros.
     pub bitmask: Option<u64>,
 }
 
 /// `byte_test:`
 #[derive(Clone, Debug, PartialEq)]
 pub struct ByteTest {
-    /// Octets: 1 to 8, to 23 with digits. 0: the number 0; with digits, all digits that there are.
+    /// Octets: 1 to 8, up to 23 with digits. 0 gives the number 0, or all available digits.
     pub count: Number,
     pub negated: bool,
     pub operator: Comparison,
@@ -452,21 +451,21 @@ pub enum Comparison {
     Equal,
     Greater,
     GreaterOrEqual,
-    /// Some bit of both.
+    /// At least one bit is set in both.
     And,
-    /// Snort's `^`, Suricata's as well: some bit of one and not of the other.
+    /// `^` in Snort and Suricata: at least one bit differs.
     Xor,
 }
 
 /// `byte_jump:`
 #[derive(Clone, Debug, PartialEq)]
 pub struct ByteJump {
-    /// 0 with `from` `End`: just there.
+    /// 0 with `from` `End`: jump there directly.
     pub count: Number,
     pub offset: Number,
     pub reading: Reading,
     pub multiplier: u32,
-    /// Up to the next multiple of four.
+    /// Round up to a multiple of four.
     pub align: bool,
     pub from: JumpFrom,
     pub post_offset: Number,
@@ -474,7 +473,7 @@ pub struct ByteJump {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum JumpFrom {
-    /// From behind the octets read.
+    /// From the end of the octets read.
     #[default]
     Here,
     Beginning,
@@ -522,14 +521,14 @@ pub struct IsDataAt {
     pub negated: bool,
 }
 
-/// `asn1:`, what is wrong with BER; any of them.
+/// `asn1:`: defects in the BER encoding. Any of them matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asn1 {
     pub bitstring_overflow: bool,
     pub double_overflow: bool,
-    /// Octets that an element's length exceeds.
+    /// Matches an element whose length exceeds this number of octets.
     pub oversize_length: Option<u32>,
-    /// From the beginning, or from the end of the match before.
+    /// From the beginning, or from the end of the previous match if `relative`.
     pub offset: i32,
     pub relative: bool,
 }
@@ -537,7 +536,7 @@ pub struct Asn1 {
 /// `base64_decode:`
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Base64Decode {
-    /// Octets that are decoded at most.
+    /// Maximum number of octets to decode.
     pub octets: Option<u32>,
     pub offset: u32,
     pub relative: bool,
@@ -545,7 +544,7 @@ pub struct Base64Decode {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Transform {
-    /// Runs of white space become one blank.
+    /// Replace each run of white space by one space.
     CompressWhitespace,
     StripWhitespace,
     ToLowercase,
@@ -554,9 +553,9 @@ pub enum Transform {
     ToSha1,
     ToSha256,
     UrlDecode,
-    /// By the key's octets in turn.
+    /// XOR with the key, repeated.
     Xor(Vec<u8>),
-    /// `DotPrefix`: a dot is put before it.
+    /// `dotprefix`: put a dot in front.
     DotPrefix,
     /// `header_lowercase`
     HeaderLowercase,
@@ -568,7 +567,7 @@ pub enum Transform {
         offset: u32,
         mode: Base64Mode,
     },
-    /// The first group of the expression.
+    /// `pcrexform`: keep the first group of the expression.
     PcreXform(String),
     /// `domain` and `tld`
     Domain,
@@ -576,7 +575,7 @@ pub enum Transform {
     /// `gunzip` and `zlib_deflate` of Suricata 8
     Gunzip,
     ZlibDeflate,
-    /// `luaxform`: cannot be run.
+    /// `luaxform`: not supported, since no Lua is run.
     Lua(String),
 }
 
@@ -587,24 +586,24 @@ pub enum Base64Mode {
     Strict,
 }
 
-/// What a packet's headers must be.
+/// A test of a packet's headers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PacketTest {
-    /// Bits as in the TCP header: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128;
-    /// those of `ignored` do not count.
+    /// Bits as in the TCP header: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128. Bits
+    /// in `ignored` are masked out.
     Flags {
         bits: u8,
         ignored: u8,
         which: Which,
     },
-    /// Octets of the payload: `dsize`.
+    /// `dsize`: octets of the payload.
     Size(Numbers),
     Ttl(Numbers),
     Tos(Numbers),
-    /// Of the IP header.
+    /// Identification field of the IP header.
     Id(Numbers),
-    /// The kind of option: rr 7, nop 1, ts 68, sec 130, esec 133, lsrr 131, ssrr 137, satid 136,
-    /// eol 0; `None`: any.
+    /// Option type: rr 7, nop 1, ts 68, sec 130, esec 133, lsrr 131, ssrr 137, satid 136, eol 0.
+    /// `None`: any option.
     IpOption {
         kind: Option<u8>,
         negated: bool,
@@ -614,7 +613,7 @@ pub enum PacketTest {
         bits: u8,
         which: Which,
     },
-    /// In units of eight octets.
+    /// In units of eight octets, as in the header.
     FragmentOffset(Numbers),
     IpProtocol(Numbers),
     Sequence(Numbers),
@@ -628,20 +627,20 @@ pub enum PacketTest {
     IcmpSequence(Numbers),
     /// `icmpv6.mtu`
     Icmp6Mtu(Numbers),
-    /// Source and destination are one address.
+    /// `sameip`: source and destination have the same address.
     SameAddress,
-    /// `rpc:`: program, version and procedure of a call; `None`: any.
+    /// `rpc:`: program, version and procedure of a call. `None` matches any.
     Rpc {
         program: u32,
         version: Option<u32>,
         procedure: Option<u32>,
     },
-    /// `stream_size:`, octets that were sent.
+    /// `stream_size:`: octets sent.
     StreamSize {
         of: StreamSizeOf,
         size: Numbers,
     },
-    /// `flow.age`, seconds; `flow.pkts`, `flow.bytes` and their like of one end or of both.
+    /// `flow.age` in seconds; `flow.pkts`, `flow.bytes` and their variants per direction.
     FlowAge(Numbers),
     FlowPackets {
         of: Option<End>,
@@ -653,8 +652,8 @@ pub enum PacketTest {
     },
     /// `l3_proto`: 4 or 6.
     IpVersion(u8),
-    /// A keyword that is a number: `vlan.id`, `vlan.layers`; `ipv4-csum` and its like are 0 for
-    /// invalid, 1 for valid.
+    /// A numeric keyword: `vlan.id`, `vlan.layers`. For `ipv4-csum` and other checksum keywords, 0
+    /// is invalid and 1 is valid.
     Other {
         keyword: &'static str,
         numbers: Numbers,
@@ -669,41 +668,43 @@ pub enum StreamSizeOf {
     Either,
 }
 
-/// Which of the bits must be set.
+/// How the listed bits must be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Which {
-    /// Those and no other.
+    /// The listed bits and no others.
     Exactly,
-    /// `+`: those, and perhaps others.
+    /// `+`: the listed bits and any others.
     All,
-    /// `*`: one of them.
+    /// `*`: at least one listed bit.
     Any,
-    /// `!`: none of them.
+    /// `!`: none of the listed bits.
     None,
 }
 
-/// What the application layer must be, beside its buffers.
+/// A test of the application layer other than those of its buffers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ApplicationTest {
-    /// `app-layer-protocol:`; `None` is `unknown` or `failed`.
+    /// `app-layer-protocol:`. `None` is `unknown` or `failed`.
     Protocol {
         is: Option<Application>,
         negated: bool,
     },
-    /// `app-layer-event:`, `decode-event:`, `stream-event:`, `engine-event:`: a defect in what was
-    /// sent, by the engine's name for it.
+    /// `app-layer-event:`, `decode-event:`, `stream-event:`, `engine-event:`: an anomaly in the
+    /// traffic, by the engine's name for it.
     Event(String),
     DnsOpcode {
         opcode: Numbers,
     },
     DnsRcode(Numbers),
     DnsType(Numbers),
-    /// `tls.version`, `ssl_version`: as the record's number, 0x0303; any of them.
+    /// `tls.version`, `ssl_version`: the version numbers of the record (0x0303). Any of them
+    /// matches.
     TlsVersion {
         any_of: Vec<u16>,
         negated: bool,
     },
-    /// `ssl_state`: client_hello, server_hello, client_keyx, server_keyx, unknown; any of them.
+    /// `ssl_state`: client_hello, server_hello, client_keyx, server_keyx, unknown. Any of them
+    /// matches.
     SslState {
         any_of: Vec<String>,
         negated: bool,
@@ -717,7 +718,7 @@ pub enum ApplicationTest {
     },
     DceOpnum(Numbers),
     SmbVersion(Numbers),
-    /// `fileext`, `filename`, without looking into it.
+    /// `fileext`, `filename`: tests of the name, not of the content.
     FileExtension {
         is: String,
         negated: bool,
@@ -736,8 +737,6 @@ pub enum ApplicationTest {
         list: Vec<Vec<u8>>,
         negated: bool,
     },
-    /// `filestore`, `tag`, `target`, `logto` and others that ask nothing of the traffic are left
-    /// out.
     Krb5MessageType(Numbers),
     SnmpVersion(Numbers),
     SnmpPduType(Numbers),
@@ -755,18 +754,17 @@ pub enum ApplicationTest {
     WebSocketMask(bool),
     LdapRequestOperation(Numbers),
     LdapResponseOperation(Numbers),
-    /// `sip_stat_code` as a number; the buffers are apart.
+    /// `sip_stat_code` as a number. SIP buffers are [`Buffer`]s.
     SipStatusCode(Numbers),
     HttpStatusCode(Numbers),
-    /// `urilen` and others are sizes of buffers; `http.header_cnt` and its like are counts.
+    /// `http.header_cnt` and related keywords.
     HttpHeaderCount {
         of: End,
         count: Numbers,
     },
     SshVersion(String),
     FtpBounce,
-    /// `ftp.reply_received`, `ftp.dynamic_port` and others that are a number or a flag: keyword and
-    /// numbers.
+    /// Keywords that test a number or a flag, such as `ftp.reply_received` and `ftp.dynamic_port`.
     Other {
         keyword: &'static str,
         numbers: Numbers,
@@ -781,7 +779,7 @@ pub enum Bits {
         names: Vec<String>,
         all: bool,
     },
-    /// Of addresses instead of a flow.
+    /// `xbits`, `hostbits`: bits of an address, not of a flow.
     Host {
         verb: BitVerb,
         name: String,
@@ -798,7 +796,7 @@ pub enum Bits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BitVerb {
     Set,
-    /// Sets, and unsets the others of its group.
+    /// Set it and clear the other bits of its group.
     SetExclusively,
     Unset,
     Toggle,
@@ -832,29 +830,29 @@ pub enum Track {
     ByBoth,
     ByRule,
     ByFlow,
-    /// xbits: one for all.
+    /// `xbits`: one set of bits for all traffic.
     Global,
 }
 
-/// `threshold`, `detection_filter`, `rate_filter`'s count.
+/// `threshold`, `detection_filter`, and the count of `rate_filter`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Count {
     pub kind: CountKind,
     pub track: Track,
     pub count: u32,
-    /// 0: for ever.
+    /// 0: without limit of time.
     pub seconds: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CountKind {
-    /// Alerts for the first `count` matches within the time.
+    /// Alert for the first `count` matches within `seconds`.
     Limit,
-    /// Alerts at each `count`th match within the time.
+    /// Alert at every `count`th match within `seconds`.
     Threshold,
-    /// Once within the time, at the `count`th match.
+    /// Alert once within `seconds`, at the `count`th match.
     Both,
-    /// Alerts for every match after `count` of them.
+    /// Alert for every match after the first `count`.
     DetectionFilter,
     Backoff {
         multiplier: u32,

@@ -1,18 +1,17 @@
-//! Sets of numbers and of addresses, as headers and options of rules have them.
+//! Sets of numbers and of addresses, used by headers and options of rules.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
-/// A set of numbers: ranges, ascending, that neither touch nor overlap. Ports, sizes, types,
-/// identifiers.
+/// A set of numbers (ports, sizes, types, identifiers) as ascending ranges that neither touch nor
+/// overlap.
 ///
-/// All comparisons (`>5`, `1<>9`, `!3`, `[1,2,5:7]`) become such a set once, and are the same from
-/// then on.
+/// All comparisons (`>5`, `1<>9`, `!3`, `[1,2,5:7]`) become such a set when they are parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Numbers(Vec<(u64, u64)>);
 
 impl Numbers {
-    /// Every number there is.
+    /// All numbers.
     pub fn any() -> Self {
         Numbers(vec![(0, u64::MAX)])
     }
@@ -25,7 +24,7 @@ impl Numbers {
         Numbers(vec![(number, number)])
     }
 
-    /// Empty when the range is.
+    /// Empty if the range is.
     pub fn range(range: RangeInclusive<u64>) -> Self {
         if range.is_empty() { Self::none() } else { Numbers(vec![(*range.start(), *range.end())]) }
     }
@@ -76,7 +75,7 @@ impl Numbers {
         self.0.iter().map(|&(first, last)| first..=last)
     }
 
-    /// The least number of the set that is not below `least`.
+    /// The smallest member that is at least `least`.
     pub fn at_least(&self, least: u64) -> Option<u64> {
         self.0.iter().find(|&&(_, last)| last >= least).map(|&(first, _)| first.max(least))
     }
@@ -91,7 +90,7 @@ impl Numbers {
 }
 
 impl FromIterator<RangeInclusive<u64>> for Numbers {
-    /// All numbers of the ranges, which may overlap; in the time that sorting takes.
+    /// The union of the ranges, which may overlap. Takes the time of a sort.
     fn from_iter<I: IntoIterator<Item = RangeInclusive<u64>>>(ranges: I) -> Self {
         let mut all: Vec<_> = ranges
             .into_iter()
@@ -112,12 +111,12 @@ impl FromIterator<RangeInclusive<u64>> for Numbers {
     }
 }
 
-/// A set of addresses of both families.
+/// A set of IPv4 and IPv6 addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Addresses {
-    /// As integers in host order: `Ipv4Addr::to_bits`.
+    /// Integers in host order (`Ipv4Addr::to_bits`).
     pub v4: Numbers,
-    /// Ranges, ascending, that neither touch nor overlap: `Ipv6Addr::to_bits`.
+    /// Ascending ranges that neither touch nor overlap (`Ipv6Addr::to_bits`).
     pub v6: Vec<(u128, u128)>,
 }
 
@@ -130,7 +129,7 @@ impl Addresses {
         Addresses { v4: Numbers::none(), v6: vec![] }
     }
 
-    /// From `first` to `last`, of one family; empty when they are of two.
+    /// The addresses from `first` to `last`. Empty if they are of different families.
     pub fn range(first: IpAddr, last: IpAddr) -> Self {
         match (first, last) {
             (IpAddr::V4(first), IpAddr::V4(last)) => Addresses {
@@ -148,7 +147,7 @@ impl Addresses {
         Self::union_of([self, other])
     }
 
-    /// In the time that sorting takes.
+    /// Takes the time of a sort.
     pub fn union_of<'a>(sets: impl IntoIterator<Item = &'a Self> + Clone) -> Self {
         let mut all: Vec<_> = sets.clone().into_iter().flat_map(|set| &set.v6).copied().collect();
         all.sort_unstable();
@@ -224,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_without_another_has_what_only_the_first_has() {
+    fn the_difference_of_sets_has_the_members_of_the_first_only() {
         let ports =
             Numbers::range(1..=100).without(&Numbers::range(10..=20).union(&Numbers::one(50)));
         assert_eq!(ports.ranges().collect::<Vec<_>>(), [1..=9, 21..=49, 51..=100]);

@@ -1,5 +1,4 @@
-//! One line of a rule file becomes a rule: its header, its options one by one, and what must be
-//! true of them together.
+//! Parses one line of a rule file: its header, each option, and the constraints between options.
 
 use std::ops::Range;
 
@@ -12,36 +11,36 @@ use crate::{
     Step, Transform, Variables,
 };
 
-/// Why a line is no rule.
+/// Why a line is not a rule.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct LineError {
     pub reason: Reason,
-    /// Octet of the line.
+    /// Octet offset in the line.
     pub at: Option<usize>,
     pub sid: Option<u32>,
     pub text: String,
 }
 
-/// Why an option cannot be.
+/// Why an option is not accepted.
 #[derive(Debug)]
-pub(crate) struct Refusal(pub Reason, pub String);
+pub(crate) struct OptionError(pub Reason, pub String);
 
-pub(crate) type Parsed<T = ()> = Result<T, Refusal>;
+pub(crate) type Parsed<T = ()> = Result<T, OptionError>;
 
 pub(crate) fn bad<T>(text: impl Into<String>) -> Parsed<T> {
-    Err(Refusal(Reason::BadValue, text.into()))
+    Err(OptionError(Reason::BadValue, text.into()))
 }
 
 pub(crate) fn contradiction<T>(text: impl Into<String>) -> Parsed<T> {
-    Err(Refusal(Reason::Contradiction, text.into()))
+    Err(OptionError(Reason::Contradiction, text.into()))
 }
 
 pub(crate) fn not_loaded<T>(engine: EngineVersion, text: impl std::fmt::Display) -> Parsed<T> {
-    Err(Refusal(Reason::NotLoaded, format!("{engine} does not load {text}")))
+    Err(OptionError(Reason::NotLoaded, format!("{engine} does not load {text}")))
 }
 
 pub(crate) fn unsupported<T>(text: impl Into<String>) -> Parsed<T> {
-    Err(Refusal(Reason::UnsupportedKeyword, text.into()))
+    Err(OptionError(Reason::UnsupportedKeyword, text.into()))
 }
 
 const ACTIONS: &[(&str, Action)] = &[
@@ -68,7 +67,7 @@ pub(crate) fn is_action(word: &str) -> bool {
     action(word).is_some()
 }
 
-/// Suricata 8 says `drop:flow`, for its firewall.
+/// Suricata 8 also has scoped actions (`drop:flow`), for its firewall.
 fn action(word: &str) -> Option<Action> {
     let word = word.split(':').next().unwrap_or(word);
     ACTIONS.iter().find(|(name, _)| *name == word).map(|&(_, action)| action)
@@ -89,12 +88,12 @@ const PROTOCOLS: &[(&str, Protocol)] = &[
     ("icmpv4", Protocol::Icmp),
     ("icmpv6", Protocol::Icmp6),
     ("sctp", Protocol::Sctp),
-    // Snort 3: whatever carries a file.
+    // Snort 3: any TCP protocol that carries files.
     ("file", Protocol::Tcp),
     ("user", Protocol::Tcp),
 ];
 
-/// Names of applications as engines have them; the first of each is Suricata's.
+/// Names of application protocols in any engine. The first of each is Suricata's.
 const APPLICATIONS: &[(&str, Application)] = &[
     ("http", Application::Http),
     ("http1", Application::Http1),
@@ -146,27 +145,27 @@ pub(crate) fn application(name: &str) -> Option<Application> {
 }
 
 fn protocol(name: &str) -> Option<Protocol> {
-    // Suricata 8 names a state of the protocol behind a colon: where in a transaction the rule is
-    // looked at.
+    // Suricata 8 allows a hook after a colon: the state of the transaction in which the rule is
+    // evaluated.
     let name = name.split(':').next().unwrap_or(name).to_ascii_lowercase();
     let known = PROTOCOLS.iter().find(|(known, _)| *known == name).map(|&(_, protocol)| protocol);
     known.or_else(|| application(&name).map(Protocol::Application))
 }
 
-/// Reads rules whose variables are the same.
-pub(crate) struct Reading<'v> {
+/// Parses rules that share one set of variables.
+pub(crate) struct LineParser<'v> {
     resolver: Resolver<'v>,
     engine: Option<EngineVersion>,
 }
 
-impl<'v> Reading<'v> {
+impl<'v> LineParser<'v> {
     pub fn new(variables: &'v Variables, engine: Option<EngineVersion>) -> Self {
-        Reading { resolver: variables.resolver(), engine }
+        LineParser { resolver: variables.resolver(), engine }
     }
 
-    /// `line` is trimmed.
-    pub fn rule(&mut self, line: &str) -> Result<Rule, Refused> {
-        let refuse = |reason, at, text: String| Refused { reason, at, sid: None, text };
+    /// `line` must be trimmed.
+    pub fn rule(&mut self, line: &str) -> Result<Rule, LineError> {
+        let refuse = |reason, at, text: String| LineError { reason, at, sid: None, text };
         let Some(open) = line.find('(') else {
             let text = format!(
                 "{} is not a rule: expected an action, a header and options in parentheses",
@@ -187,8 +186,8 @@ impl<'v> Reading<'v> {
             .and_then(|rest| rest.trim_start().strip_prefix(':')?.trim().parse().ok());
         let (action, header, short) = match self.header(&line[..open]) {
             Ok(read) => read,
-            Err((at, Refusal(reason, text))) => {
-                return Err(Refused { reason, at: Some(at), sid, text });
+            Err((at, OptionError(reason, text))) => {
+                return Err(LineError { reason, at: Some(at), sid, text });
             }
         };
         if options.len() > usize::from(u16::MAX) {
@@ -201,35 +200,36 @@ impl<'v> Reading<'v> {
         let parts: Vec<(&str, &str)> =
             options.iter().map(|option| name_and_value(&line[option.clone()])).collect();
         if let Some(engine) = self.engine {
-            loads_header(engine, &line[..open], &header, short)
-                .map_err(|Refusal(reason, text)| Refused { reason, at: Some(0), sid, text })?;
+            loads_header(engine, &line[..open], &header, short).map_err(
+                |OptionError(reason, text)| LineError { reason, at: Some(0), sid, text },
+            )?;
         }
         let dialect =
             self.engine.map_or_else(|| dialect(&header, short, &parts), EngineVersion::dialect);
-        let mut building = Building::new(line, action, header, dialect, self.engine);
+        let mut builder = RuleBuilder::new(line, action, header, dialect, self.engine);
         for (index, &(name, value)) in parts.iter().enumerate() {
-            building.option = index as u16;
-            building.keyword(name, value).map_err(|Refusal(reason, text)| Refused {
+            builder.option = index as u16;
+            builder.keyword(name, value).map_err(|OptionError(reason, text)| LineError {
                 reason,
                 at: Some(options[index].start),
                 sid,
                 text: format!("{}: {text}", quoted(name)),
             })?;
         }
-        building.rule.options = options;
-        building.finish().map_err(|(option, Refusal(reason, text))| Refused {
+        builder.rule.options = options;
+        builder.finish().map_err(|(option, OptionError(reason, text))| LineError {
             reason,
-            at: option.and_then(|option| Some(building_at(line, open + 1..close, option)?.start)),
+            at: option.and_then(|option| Some(option_range(line, open + 1..close, option)?.start)),
             sid,
             text,
         })
     }
 
-    /// With whether it was one without addresses.
-    fn header(&mut self, text: &str) -> Result<(Action, Header, bool), (usize, Refusal)> {
+    /// Also returns whether the header has no addresses and ports.
+    fn header(&mut self, text: &str) -> Result<(Action, Header, bool), (usize, OptionError)> {
         let words = words(text);
         let word = |index: usize| &text[words[index].clone()];
-        let syntax = |at, text| (at, Refusal(Reason::Syntax, text));
+        let syntax = |at, text| (at, OptionError(Reason::Syntax, text));
         if words.is_empty() {
             return Err(syntax(0, "expected an action, such as alert".into()));
         }
@@ -254,7 +254,7 @@ impl<'v> Reading<'v> {
             None => Protocol::Ip,
             Some(range) => protocol(&text[range.clone()]).ok_or_else(|| {
                 let text = format!("unknown protocol {}", quoted(&text[range.clone()]));
-                (range.start, Refusal(Reason::UnsupportedKeyword, text))
+                (range.start, OptionError(Reason::UnsupportedKeyword, text))
             })?,
         };
         if words.len() <= 2 {
@@ -271,10 +271,10 @@ impl<'v> Reading<'v> {
         let mut ends = |at: usize| {
             let resolved = self.resolver.addresses(word(at));
             let addresses =
-                resolved.map_err(|(reason, text)| (words[at].start, Refusal(reason, text)))?;
+                resolved.map_err(|(reason, text)| (words[at].start, OptionError(reason, text)))?;
             let resolved = self.resolver.ports(word(at + 1));
-            let ports =
-                resolved.map_err(|(reason, text)| (words[at + 1].start, Refusal(reason, text)))?;
+            let ports = resolved
+                .map_err(|(reason, text)| (words[at + 1].start, OptionError(reason, text)))?;
             Ok(Ends {
                 addresses,
                 ports,
@@ -296,7 +296,7 @@ impl<'v> Reading<'v> {
     }
 }
 
-/// Whether `engine` loads a rule with this header; `short`: without addresses.
+/// Checks that `engine` loads a rule with this header. `short`: without addresses and ports.
 fn loads_header(engine: EngineVersion, text: &str, header: &Header, short: bool) -> Parsed {
     let mut words = text.split_whitespace();
     let (action, name) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
@@ -315,7 +315,7 @@ fn loads_header(engine: EngineVersion, text: &str, header: &Header, short: bool)
         }
         EngineVersion::Suricata7 | EngineVersion::Suricata8 => match header.protocol {
             Protocol::Application(application) => {
-                is_spoken_by_suricata(application, engine, &protocol)
+                is_known_to_suricata(application, engine, &protocol)
             }
             _ => !matches!(protocol.as_str(), "file" | "user"),
         },
@@ -332,8 +332,8 @@ fn loads_header(engine: EngineVersion, text: &str, header: &Header, short: bool)
     Ok(())
 }
 
-/// Whether this version of Suricata knows the protocol by this name.
-fn is_spoken_by_suricata(application: Application, engine: EngineVersion, name: &str) -> bool {
+/// Returns whether this version of Suricata registers the protocol under this name.
+fn is_known_to_suricata(application: Application, engine: EngineVersion, name: &str) -> bool {
     use Application::*;
     match application {
         Nntp => false,
@@ -342,8 +342,8 @@ fn is_spoken_by_suricata(application: Application, engine: EngineVersion, name: 
     }
 }
 
-/// Of an option: found again only when something is wrong with it.
-fn building_at(line: &str, body: Range<usize>, option: u16) -> Option<Range<usize>> {
+/// The position of an option, for an error message. Parsed again since errors are rare.
+fn option_range(line: &str, body: Range<usize>, option: u16) -> Option<Range<usize>> {
     options(line, body).into_iter().nth(option.into())
 }
 
@@ -352,7 +352,7 @@ fn is_end(text: &str) -> bool {
     text.is_empty() || text.starts_with('#')
 }
 
-/// What stands between blanks; lists in brackets are one word.
+/// Splits `text` at white space. A list in brackets is one word.
 fn words(text: &str) -> Vec<Range<usize>> {
     let mut words = vec![];
     let mut begun = None;
@@ -376,16 +376,16 @@ fn words(text: &str) -> Vec<Range<usize>> {
     words
 }
 
-/// Each option's octets in `line`, without blanks around it and without its semicolon.
+/// Returns the byte range of each option in `line`, trimmed and without its semicolon.
 ///
-/// A semicolon ends an option unless a backslash stands before it. Snort allows it in quotes as
-/// well: so it is read wherever a value begins with a quote that is closed.
+/// A semicolon ends an option unless a backslash precedes it. Snort also allows a plain semicolon
+/// within quotes, so a value that starts with a quote extends to the closing quote if there is one.
 fn options(line: &str, body: Range<usize>) -> Vec<Range<usize>> {
     let bytes = line.as_bytes();
     let mut found = vec![];
     let mut at = body.start;
-    // No quote without a backslash before it is there from here on: a quote that opens is not
-    // looked for again.
+    // Set once no closing quote is left in the line. Without it each opening quote would be
+    // searched for up to the end again, which is quadratic in the length of a bad line.
     let mut no_quote = false;
     while at < body.end {
         let mut end = at;
@@ -419,7 +419,7 @@ fn options(line: &str, body: Range<usize>) -> Vec<Range<usize>> {
     found
 }
 
-/// Of the quote without a backslash before it.
+/// The next quote that no backslash escapes.
 fn closing_quote(bytes: &[u8], from: usize, end: usize) -> Option<usize> {
     let mut at = from;
     while at < end {
@@ -439,7 +439,7 @@ fn name_and_value(option: &str) -> (&str, &str) {
     (name.trim(), value.trim())
 }
 
-/// What the rule was written for, by what only one of them has.
+/// Determines the dialect by features that only one dialect has.
 fn dialect(header: &Header, short: bool, options: &[(&str, &str)]) -> Dialect {
     let mut suricata = matches!(
         header.protocol,
@@ -459,7 +459,7 @@ fn dialect(header: &Header, short: bool, options: &[(&str, &str)]) -> Dialect {
             }
             "pcre" | "uricontent" => seen_content = true,
             "nocase" | "depth" | "offset" | "distance" | "within" | "rawbytes" => {
-                return if suricata { Dialect::Suricata } else { later(options) };
+                return if suricata { Dialect::Suricata } else { suricata_or_snort2(options) };
             }
             "service" | "rem" | "bufferlen" | "http_param" | "http_raw_body"
             | "http_raw_request" | "http_raw_status" | "http_true_ip" | "http_version"
@@ -484,35 +484,35 @@ fn dialect(header: &Header, short: bool, options: &[(&str, &str)]) -> Dialect {
     }
 }
 
-/// Not Snort 3: whether some option is Suricata's only.
-fn later(options: &[(&str, &str)]) -> Dialect {
+/// Chooses between Suricata and Snort 2, once Snort 3 is ruled out.
+fn suricata_or_snort2(options: &[(&str, &str)]) -> Dialect {
     let suricata = options.iter().any(|(name, _)| {
         name.contains('.') || keywords::find(name).is_some_and(keywords::Keyword::is_suricatas_only)
     });
     if suricata { Dialect::Suricata } else { Dialect::Snort2 }
 }
 
-/// A rule in the making.
-pub(crate) struct Building {
+/// A rule under construction.
+pub(crate) struct RuleBuilder {
     pub rule: Rule,
-    /// The option that is read.
+    /// Index of the option being parsed.
     pub option: u16,
-    /// The one that must load the rule, if one was named.
+    /// The engine that must load the rule, if one is given.
     pub engine: Option<EngineVersion>,
-    /// Where contents go; `None`: the payload.
+    /// The current sticky buffer. `None`: the payload.
     sticky: Option<Sticky>,
-    /// The content to which modifiers belong: inspection and step.
+    /// The content that modifiers apply to: inspection and step.
     content: Option<(usize, usize)>,
-    /// The inspection with the step that came last.
+    /// The inspection of the latest step.
     last: Option<usize>,
-    /// The last step of any kind was a content.
+    /// Whether the latest step of any kind is a content.
     last_is_content: bool,
-    /// Of contents and expressions, the last was a content.
+    /// Whether the latest of contents and expressions is a content.
     last_match_is_content: bool,
     has_sid: bool,
 }
 
-/// A buffer that was named, and in which nothing was looked for yet.
+/// A named buffer. It gets an inspection at its first step.
 struct Sticky {
     buffer: Buffer,
     sent_by: Option<End>,
@@ -521,7 +521,7 @@ struct Sticky {
     inspection: Option<usize>,
 }
 
-impl Building {
+impl RuleBuilder {
     fn new(
         line: &str,
         action: Action,
@@ -555,7 +555,7 @@ impl Building {
             silent: false,
             disabled: false,
         };
-        Building {
+        RuleBuilder {
             rule,
             option: 0,
             engine,
@@ -573,7 +573,7 @@ impl Building {
             let nearest = keywords::nearest(name)
                 .map(|nearest| format!(", did you mean {nearest}?"))
                 .unwrap_or_default();
-            return Err(Refusal(Reason::UnknownKeyword, format!("unknown option{nearest}")));
+            return Err(OptionError(Reason::UnknownKeyword, format!("unknown option{nearest}")));
         };
         if let Some(engine) = self.engine
             && !keyword.is_of(engine)
@@ -610,8 +610,8 @@ impl Building {
         self.rule.packet.push(Sourced { option: self.option, is });
     }
 
-    /// Contents from here on are of `buffer`. The value says which end sends it, or of Snort 3
-    /// which part of it is meant.
+    /// Makes `buffer` the target of the following contents. `value` may name the sending end, or in
+    /// Snort 3 a part of the buffer.
     pub fn stick(&mut self, buffer: Buffer, value: &str) -> Parsed {
         let (mut sent_by, mut part_of) = (None, None);
         let mut buffer = buffer;
@@ -642,7 +642,7 @@ impl Building {
         Ok(())
     }
 
-    /// The parameter of that name only (Snort 3's `http_param`).
+    /// Makes one parameter of a buffer sticky (Snort 3's `http_param`).
     pub fn stick_part(&mut self, buffer: Buffer, part: String) {
         self.sticky = Some(Sticky {
             buffer,
@@ -665,8 +665,8 @@ impl Building {
         let option = self.option;
         match &mut self.sticky {
             Some(sticky) if sticky.inspection.is_none() || sticky.transforms.is_empty() => {
-                // Contents before it stay in the buffer as it is, those after it are looked for in
-                // what the transform makes.
+                // Earlier contents keep the buffer without transforms. Later ones apply to the
+                // output of the transform, which is another inspection.
                 sticky.inspection = None;
                 sticky.transforms.push(Sourced { option, is: transform });
                 Ok(())
@@ -679,8 +679,8 @@ impl Building {
         }
     }
 
-    /// The inspection into which what follows goes.
-    pub fn here(&mut self) -> usize {
+    /// The inspection for the next step. Created on first use.
+    pub fn current_inspection(&mut self) -> usize {
         let Some(sticky) = &self.sticky else { return self.inspection(Buffer::Payload) };
         if let Some(index) = sticky.inspection {
             return index;
@@ -713,7 +713,7 @@ impl Building {
         index
     }
 
-    /// The one of `buffer` as it is, which modifiers and flags mean.
+    /// The inspection of `buffer` without transforms, which modifiers and flags refer to.
     pub fn inspection(&mut self, buffer: Buffer) -> usize {
         let known = self.rule.inspections.iter().position(|inspection| {
             inspection.buffer == buffer
@@ -733,12 +733,12 @@ impl Building {
         })
     }
 
-    /// Where an option without a buffer of its own looks: a relative one where the one before it
-    /// does.
-    pub fn here_or_behind(&mut self, relative: bool) -> usize {
+    /// The inspection for an option that has no buffer of its own. A relative option applies to the
+    /// inspection of the previous step.
+    pub fn inspection_for(&mut self, relative: bool) -> usize {
         match self.last {
             Some(last) if relative && self.sticky.is_none() => last,
-            _ => self.here(),
+            _ => self.current_inspection(),
         }
     }
 
@@ -758,18 +758,18 @@ impl Building {
         self.last = Some(inspection);
     }
 
-    /// A step that is no match: what follows is not relative to it.
+    /// Adds a step that is not a match, so that no later option is relative to it.
     pub fn plain_step(&mut self, inspection: usize, operation: Operation) {
         self.rule.inspections[inspection].steps.push(Step { option: self.option, operation });
     }
 
-    /// Whether a relative option that comes now follows a content, as Suricata sees it: in a sticky
-    /// buffer only contents and expressions count.
+    /// Whether a relative option at this point follows a content by Suricata's rule: within a
+    /// sticky buffer only contents and expressions count.
     pub fn follows_content(&self) -> bool {
         if self.sticky.is_some() { self.last_match_is_content } else { self.last_is_content }
     }
 
-    /// The content that modifiers belong to.
+    /// The content that modifiers apply to.
     pub fn content(&mut self) -> Parsed<&mut Content> {
         let Some((inspection, step)) = self.content else {
             return contradiction("it needs a content before it");
@@ -781,7 +781,7 @@ impl Building {
         }
     }
 
-    /// `http_uri` and its like behind a content.
+    /// Applies a content modifier such as `http_uri` to the preceding content.
     pub fn modify_buffer(&mut self, buffer: Buffer) -> Parsed {
         let Some((from, at)) = self.content else {
             return match self.engine {
@@ -803,8 +803,7 @@ impl Building {
         if self.rule.inspections[from].buffer != Buffer::Payload && own != Some(from) {
             return contradiction("the content before it already has a buffer");
         }
-        // Contents are moved as soon as their buffer is said, so that this one is the last of its
-        // list.
+        // Move the content at once, so that later steps follow it in the list of its buffer.
         let step = self.rule.inspections[from].steps.remove(at);
         let to = self.inspection(buffer);
         self.rule.inspections[to].steps.push(step);
@@ -818,7 +817,7 @@ impl Building {
         self.has_sid = true;
     }
 
-    /// A byte variable that is set here.
+    /// Returns the index of a byte variable, which is added if it is new.
     pub fn define(&mut self, name: &str) -> Parsed<u16> {
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
         {
@@ -827,7 +826,7 @@ impl Building {
         if let Some(known) = self.rule.variables.iter().position(|known| known == name) {
             return Ok(known as u16);
         }
-        // Suricata has room for a few more than a handful; a thousand is nobody's need.
+        // A bound on untrusted input, far above what engines allow.
         if self.rule.variables.len() >= 1000 {
             return bad("more than 1000 byte variables");
         }
@@ -835,7 +834,7 @@ impl Building {
         Ok((self.rule.variables.len() - 1) as u16)
     }
 
-    /// A number of `least` to `most`, or the name of a variable that was set before.
+    /// Parses a number from `least` to `most`, or the name of a variable set before.
     pub fn number(&self, text: &str, least: i64, most: i64) -> Parsed<Number> {
         let text = text.trim();
         if let Some(number) = crate::values::signed(text) {
@@ -854,12 +853,12 @@ impl Building {
         }
     }
 
-    /// What must be true of all options together.
-    fn finish(mut self) -> Result<Rule, (Option<u16>, Refusal)> {
+    /// Checks the constraints between options.
+    fn finish(mut self) -> Result<Rule, (Option<u16>, OptionError)> {
         if !self.has_sid {
             return Err((
                 None,
-                Refusal(
+                OptionError(
                     Reason::NoSid,
                     "a rule needs `sid:`, the number that identifies it in alerts".into(),
                 ),
@@ -874,7 +873,8 @@ impl Building {
         let rule = &mut self.rule;
         rule.inspections.retain(|inspection| !inspection.steps.is_empty());
         rule.inspections.sort_by_key(|inspection| inspection.steps[0].option);
-        // There may be millions: what vectors keep for growth would be half of all memory.
+        // A set may have millions of rules, where the spare capacity of vectors would be half of
+        // all memory.
         rule.inspections.shrink_to_fit();
         rule.inspections.iter_mut().for_each(|inspection| inspection.steps.shrink_to_fit());
         rule.metadata.shrink_to_fit();
@@ -889,13 +889,13 @@ impl Building {
     }
 }
 
-/// Octets of a content at most: as many as an IP packet has, and as engines can count.
-const MOST_OCTETS: usize = 65_535;
+/// Longest content: as long as the longest IP packet.
+const MAX_OCTETS: usize = 65_535;
 
 fn check(content: &Content) -> Parsed {
-    if content.pattern.len() > MOST_OCTETS {
+    if content.pattern.len() > MAX_OCTETS {
         return bad(format!(
-            "a content of {} octets: expected at most {MOST_OCTETS}, the longest packet",
+            "a content of {} octets: expected at most {MAX_OCTETS}, the longest packet",
             content.pattern.len()
         ));
     }
@@ -914,7 +914,7 @@ fn check(content: &Content) -> Parsed {
     Ok(())
 }
 
-/// The buffer that holds the value of a header alone.
+/// The dedicated buffer of a header field, if it has one.
 fn header_buffer(name: &str) -> Option<Buffer> {
     Some(match name.to_ascii_lowercase().as_str() {
         "user-agent" => Buffer::HttpUserAgent,

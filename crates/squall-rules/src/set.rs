@@ -1,4 +1,4 @@
-//! From files and texts to a set of rules.
+//! Reads rule sets from files and strings.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -6,28 +6,28 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::rule::{Reading, Refused, is_action};
+use crate::rule::{LineError, LineParser, is_action};
 use crate::variables::shortened;
 use crate::{EngineVersion, Place, Problem, Reason, Rule, RuleSet, Variables};
 
 /// How rule files are read.
 #[derive(Clone, Debug, Default)]
 pub struct Reader {
-    /// Rules behind `#` as well; what else stands there stays a comment.
+    /// Also read rules that are commented out with `#`. Other comments are still skipped.
     pub disabled: bool,
-    /// Rules are read as this engine reads them, and those that it does not load give a problem.
-    /// `None`: rules of all engines are read, each in its own syntax.
+    /// Read rules as this engine does. Rules that it does not load become problems. `None`: accept
+    /// the rules of all engines, each in its own syntax.
     pub engine: Option<EngineVersion>,
 }
 
-/// `include` upon `include` may go so deep.
-const DEEPEST_INCLUDE: usize = 32;
-/// A rule in parentheses over so many lines at most, without backslashes (Snort 3).
-const MOST_LINES: usize = 1000;
+/// Bound on the depth of nested includes.
+const MAX_INCLUDE_DEPTH: usize = 32;
+/// Bound on the lines of a Snort 3 rule that continues in parentheses without backslashes.
+const MAX_LINES: usize = 1000;
 
 impl RuleSet {
-    /// Rules of `text`, which stands for one file without a name. Never fails: what is no rule is
-    /// told of.
+    /// Reads the rules in `text`, as a single file without a name. Never fails: lines that are not
+    /// rules become problems.
     ///
     /// ```
     /// use squall_rules::{RuleSet, Variables};
@@ -40,7 +40,7 @@ impl RuleSet {
         Reader::default().parse(text, variables)
     }
 
-    /// Rules of files, and of all `*.rules` of directories, with what they include.
+    /// Reads rule files, all `*.rules` of directories, and the files that they include.
     pub fn read(paths: &[impl AsRef<Path>], variables: &Variables) -> RuleSet {
         Reader::default().read(paths, variables)
     }
@@ -48,55 +48,56 @@ impl RuleSet {
 
 impl Reader {
     pub fn parse(&self, text: &str, variables: &Variables) -> RuleSet {
-        let mut gathering = Gathering::default();
-        gathering.set.files.push(PathBuf::new());
-        gathering.lines(
+        let mut collector = Collector::default();
+        collector.set.files.push(PathBuf::new());
+        collector.lines(
             self,
             0,
             text,
             &mut variables.clone(),
-            &mut |gathering, place, _, target| {
-                gathering.refuse(
+            &mut |collector, place, _, target| {
+                collector.refuse(
                     place,
                     Reason::Include,
                     format!("include {target}: only rules in files can include others"),
                 );
             },
         );
-        gathering.finished()
+        collector.finished()
     }
 
     pub fn read(&self, paths: &[impl AsRef<Path>], variables: &Variables) -> RuleSet {
-        let mut gathering = Gathering::default();
+        let mut collector = Collector::default();
         let mut variables = variables.clone();
         for path in paths {
             let path = path.as_ref();
             if path.is_dir() {
-                for path in rules_of(path, &mut gathering) {
-                    self.file(&path, &mut variables, &mut gathering, &mut vec![], None);
+                for path in rules_of(path, &mut collector) {
+                    self.file(&path, &mut variables, &mut collector, &mut vec![], None);
                 }
             } else {
-                self.file(path, &mut variables, &mut gathering, &mut vec![], None);
+                self.file(path, &mut variables, &mut collector, &mut vec![], None);
             }
         }
-        gathering.finished()
+        collector.finished()
     }
 
-    /// `above` are those that include it, `asked` is the line that does.
+    /// `above` holds the files on the path of includes; `included_at` is the position of the include
+    /// line.
     fn file(
         &self,
         path: &Path,
         variables: &mut Variables,
-        gathering: &mut Gathering,
+        collector: &mut Collector,
         above: &mut Vec<PathBuf>,
-        asked: Option<Place>,
+        included_at: Option<Place>,
     ) {
         let known = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let refusal = if above.contains(&known) {
             Some(format!("{}: it includes itself", path.display()))
-        } else if above.len() >= DEEPEST_INCLUDE {
+        } else if above.len() >= MAX_INCLUDE_DEPTH {
             Some(format!(
-                "{}: includes are nested more than {DEEPEST_INCLUDE} deep",
+                "{}: includes are nested more than {MAX_INCLUDE_DEPTH} deep",
                 path.display()
             ))
         } else {
@@ -109,23 +110,23 @@ impl Reader {
         let text = match text {
             Ok(text) => text,
             Err(refusal) => {
-                let place = asked.unwrap_or_else(|| gathering.new_file(path));
-                gathering.refuse(place, Reason::Include, refusal);
+                let place = included_at.unwrap_or_else(|| collector.new_file(path));
+                collector.refuse(place, Reason::Include, refusal);
                 return;
             }
         };
-        let place = gathering.new_file(path);
+        let place = collector.new_file(path);
         above.push(known);
         let directory = path.parent().unwrap_or(Path::new("")).to_owned();
         let text = as_text(&text);
-        gathering.lines(
+        collector.lines(
             self,
             place.file,
             &text,
             variables,
-            &mut |gathering, place, variables, target| {
+            &mut |collector, place, variables, target| {
                 let mut target = target.to_owned();
-                // Snort writes `include $RULE_PATH/web.rules`.
+                // Snort's files use variables in paths: `include $RULE_PATH/web.rules`.
                 for (name, value) in variables
                     .iter()
                     .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -135,27 +136,28 @@ impl Reader {
                         target = target.replacen(&format!("${name}/"), &format!("{value}/"), 1);
                     }
                 }
-                self.file(&directory.join(target), variables, gathering, above, Some(place));
+                self.file(&directory.join(target), variables, collector, above, Some(place));
             },
         );
         above.pop();
     }
 }
 
-/// Octets of a file of rules at most: `/dev/zero` has no end.
-const MOST_OCTETS: u64 = 256 << 20;
+/// Bound on the size of a rule file, since `/dev/zero` never ends.
+const MAX_OCTETS: u64 = 256 << 20;
 
 fn octets(path: &Path) -> io::Result<Vec<u8>> {
     let mut octets = Vec::new();
-    File::open(path)?.take(MOST_OCTETS + 1).read_to_end(&mut octets)?;
-    match octets.len() as u64 > MOST_OCTETS {
-        true => Err(io::Error::other(format!("it is larger than {} MiB", MOST_OCTETS >> 20))),
+    File::open(path)?.take(MAX_OCTETS + 1).read_to_end(&mut octets)?;
+    match octets.len() as u64 > MAX_OCTETS {
+        true => Err(io::Error::other(format!("it is larger than {} MiB", MAX_OCTETS >> 20))),
         false => Ok(octets),
     }
 }
 
-/// UTF-16 is what some editors of Windows write, with a mark in front. Messages of old rules are in
-/// Latin-1: what is not UTF-8 there is of no weight.
+/// Decodes the text of a rule file. Some editors on Windows write UTF-16 with a byte order mark.
+/// Old rules have messages in Latin-1; invalid UTF-8 in them is replaced, since messages do not
+/// affect matching.
 fn as_text(octets: &[u8]) -> Cow<'_, str> {
     let wide = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
         let units = rest.chunks_exact(2).map(|pair| unit([pair[0], pair[1]])).collect::<Vec<_>>();
@@ -168,8 +170,8 @@ fn as_text(octets: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// The `*.rules` of a directory, by their names.
-fn rules_of(directory: &Path, gathering: &mut Gathering) -> Vec<PathBuf> {
+/// The `*.rules` files of a directory, sorted by name.
+fn rules_of(directory: &Path, collector: &mut Collector) -> Vec<PathBuf> {
     match std::fs::read_dir(directory) {
         Ok(entries) => {
             let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -178,26 +180,26 @@ fn rules_of(directory: &Path, gathering: &mut Gathering) -> Vec<PathBuf> {
             paths
         }
         Err(error) => {
-            let place = gathering.new_file(directory);
-            gathering.refuse(place, Reason::Include, format!("{}: {error}", directory.display()));
+            let place = collector.new_file(directory);
+            collector.refuse(place, Reason::Include, format!("{}: {error}", directory.display()));
             vec![]
         }
     }
 }
 
 #[derive(Default)]
-struct Gathering {
+struct Collector {
     set: RuleSet,
-    /// Where the rule of a gid and sid stands.
+    /// Index in `set.rules` by gid and sid.
     known: HashMap<(u32, u32), usize>,
-    /// Rules for which a newer revision came.
+    /// Indices of rules that a newer revision replaced.
     replaced: Vec<usize>,
 }
 
-/// Called at `include`: with where it stands, and the target.
-type Include<'a> = dyn FnMut(&mut Gathering, Place, &mut Variables, &str) + 'a;
+/// Called for each `include` with its position and target.
+type Include<'a> = dyn FnMut(&mut Collector, Place, &mut Variables, &str) + 'a;
 
-impl Gathering {
+impl Collector {
     fn new_file(&mut self, path: &Path) -> Place {
         self.set.files.push(path.to_owned());
         Place { file: (self.set.files.len() - 1) as u32, line: 0 }
@@ -217,11 +219,11 @@ impl Gathering {
     ) {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut lines = Lines { rest: text, number: 0 };
-        // Variables rarely change between rules: what they stand for is kept until they do.
+        // Variables rarely change between rules, so the resolver's cache is kept until they do.
         let mut resolving = variables.clone();
         'resolving: loop {
             let snapshot = resolving;
-            let mut reading = Reading::new(&snapshot, reader.engine);
+            let mut parser = LineParser::new(&snapshot, reader.engine);
             while let Some((number, line)) = lines.next_logical() {
                 let place = Place { file, line: number };
                 let mut line = line;
@@ -251,17 +253,17 @@ impl Gathering {
                     resolving = variables.clone();
                     continue 'resolving;
                 }
-                match reading.rule(trimmed) {
+                match parser.rule(trimmed) {
                     Ok(mut rule) => {
                         rule.place = place;
                         rule.disabled = disabled;
                         self.add(rule);
                     }
-                    // A comment that only looked like a rule.
+                    // A comment that only resembles a rule.
                     Err(_) if disabled => {}
                     Err(refused) => {
                         let column = refused.at.map(|at| trimmed[..at].chars().count() as u32 + 1);
-                        let Refused { reason, sid, text, .. } = refused;
+                        let LineError { reason, sid, text, .. } = refused;
                         self.set.problems.push(Problem { place, column, sid, reason, text });
                     }
                 }
@@ -327,10 +329,10 @@ fn looks_like_a_rule(text: &str) -> bool {
     is_action(word) && text.contains('(') && text.contains("sid:")
 }
 
-/// Lines of a text, those that belong together as one.
+/// Iterates over lines and joins continued ones.
 struct Lines<'a> {
     rest: &'a str,
-    /// Of the line before `rest`.
+    /// Number of the line before `rest`.
     number: u32,
 }
 
@@ -347,7 +349,7 @@ impl<'a> Lines<'a> {
         Some(line.strip_suffix('\r').unwrap_or(line))
     }
 
-    /// With the number of its first line.
+    /// The next line with its continuation lines, and the number of its first line.
     fn next_logical(&mut self) -> Option<(u32, Line<'a>)> {
         let line = self.next_line()?;
         let number = self.number;
@@ -362,20 +364,20 @@ impl<'a> Lines<'a> {
             }
             return Some((number, joined.into()));
         }
-        let joined = self.parenthesised(line);
+        let joined = self.parenthesized(line);
         Some((number, joined.map_or(line.into(), Into::into)))
     }
 
-    /// A rule of Snort 3 goes on until its parenthesis closes. Where a line begins another rule
-    /// before, it was not one.
-    fn parenthesised(&mut self, first: &'a str) -> Option<String> {
+    /// Joins a Snort 3 rule, which continues until its parenthesis closes. Returns `None` if
+    /// another rule begins before that.
+    fn parenthesized(&mut self, first: &'a str) -> Option<String> {
         let begins = |line: &str| is_action(line.split_whitespace().next().unwrap_or(""));
         if first.trim_end().ends_with(')') || !begins(first) || !first.contains('(') {
             return None;
         }
         let mut ahead = Lines { rest: self.rest, number: self.number };
         let mut joined = without_comment(first.trim_end()).to_owned();
-        for _ in 0..MOST_LINES {
+        for _ in 0..MAX_LINES {
             let line = ahead.next_line()?.trim();
             if begins(line) {
                 return None;
@@ -394,8 +396,8 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Without what is said behind the last option of a line, where no quote follows that could hold
-/// it.
+/// Removes a comment after the last option of a line. A `;` followed by `#` may be inside quotes,
+/// so lines with a later quote are left alone.
 fn without_comment(line: &str) -> &str {
     match line.rfind("; #") {
         Some(at) if !line[at..].contains('"') => &line[..=at],
@@ -403,7 +405,7 @@ fn without_comment(line: &str) -> &str {
     }
 }
 
-/// For messages.
+/// Quotes and shortens `text` for a message.
 pub(crate) fn quoted(text: &str) -> String {
     format!("{:?}", shortened(text))
 }

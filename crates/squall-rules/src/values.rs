@@ -1,15 +1,15 @@
-//! Numbers and texts as options have them.
+//! Parsers for numbers and texts in option values.
 
 use crate::Numbers;
 use crate::rule::{Parsed, bad, unsupported};
 use crate::set::quoted;
 
-/// Looks a name up that may stand for a number.
+/// Names that stand for numbers.
 pub(crate) type Names = &'static [(&'static str, u64)];
 
-/// A set of numbers up to `most`: `5`, `=5`, `!5`, `>5`, `>=5`, `<5`, `<=5`, `!=5`; `1<>9` and
-/// `1-9`, of which both ends are left out as Suricata has it; Snort 3's `1<=>9` with them; `!1-9`;
-/// `&0xc0=0x80`; lists in brackets; names.
+/// Parses a set of numbers up to `most`: `5`, `=5`, `!5`, `>5`, `>=5`, `<5`, `<=5`, `!=5`, `!1-9`,
+/// `&0xc0=0x80`, lists in brackets, names. `1<>9` and `1-9` exclude both ends, as in Suricata;
+/// Snort 3's `1<=>9` includes them.
 ///
 /// Source: Suricata's user guide, "Integer Keywords"; Snort 3's manual, "ranges".
 pub(crate) fn numbers(text: &str, most: u64, names: Names) -> Parsed<Numbers> {
@@ -27,7 +27,7 @@ pub(crate) fn numbers(text: &str, most: u64, names: Names) -> Parsed<Numbers> {
         let base = if with.is_empty() { Numbers::range(0..=most) } else { all(&with) };
         return Ok(base.without(&all(&without)));
     }
-    // Suricata 8: of several numbers of a transaction, which.
+    // Suricata 8: an index selects one of several numbers of a transaction.
     let text = match text.split_once(',') {
         Some((text, "any")) => text.trim(),
         Some((text, index)) if index.trim() == "any" => text.trim(),
@@ -37,16 +37,16 @@ pub(crate) fn numbers(text: &str, most: u64, names: Names) -> Parsed<Numbers> {
     one_set(text, most, names, 1)
 }
 
-/// As [`numbers`], where `1<>9` and `1-9` mean both ends as well.
+/// Like [`numbers`], but `1<>9` and `1-9` include both ends.
 pub(crate) fn numbers_inclusive(text: &str, most: u64, names: Names) -> Parsed<Numbers> {
     one_set(text.trim(), most, names, 0)
 }
 
-/// `gap`: how much of each end of a range is left out.
+/// `gap` is the number of values that each end of a range excludes: 0 or 1.
 fn one_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
     let mut text = text.trim();
     let mut negated = false;
-    // A loop, no call: a line may have more marks of negation than a stack has room for calls.
+    // Iterative, since a line may contain more `!` than a stack has room for calls.
     while let Some(rest) = text.strip_prefix('!').filter(|rest| !rest.starts_with('=')) {
         negated = !negated;
         text = rest.trim_start();
@@ -55,7 +55,7 @@ fn one_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
     Ok(if negated { Numbers::range(0..=most).without(&set) } else { set })
 }
 
-/// As [`one_set`], of what has no `!` before it but that of `!=`.
+/// Like [`one_set`], without a leading `!` other than in `!=`.
 fn plain_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
     let number = |text: &str| -> Parsed<u64> {
         let text = text.trim();
@@ -150,7 +150,7 @@ pub(crate) fn unsigned(text: &str) -> Option<u64> {
     number.checked_mul(unit)
 }
 
-/// With a sign before it.
+/// Parses a number with an optional sign.
 pub(crate) fn signed(text: &str) -> Option<i64> {
     let text = text.trim();
     match text.strip_prefix('-') {
@@ -162,7 +162,7 @@ pub(crate) fn signed(text: &str) -> Option<i64> {
     }
 }
 
-/// `"a\"b"` or `a"b` without its quotes and backslashes.
+/// Removes the quotes and backslashes of `"a\"b"` or `a"b`.
 pub(crate) fn plain(text: &str) -> String {
     let text = text.trim();
     let inside = text.strip_prefix('"').map_or(text, |text| text.strip_suffix('"').unwrap_or(text));
@@ -177,8 +177,9 @@ pub(crate) fn plain(text: &str) -> String {
     out
 }
 
-/// What `content` says: text with octets in hexadecimal between bars, and backslashes before what
-/// has a meaning otherwise. Gives `(pattern, negated, what stands behind the closing quote)`.
+/// Parses the value of `content`: text with octets in hexadecimal between bars; a backslash escapes
+/// special characters. Returns the pattern, whether it is negated, and the text after the closing
+/// quote.
 pub(crate) fn pattern(text: &str) -> Parsed<(Vec<u8>, bool, &str)> {
     let text = text.trim();
     let (text, negated) =

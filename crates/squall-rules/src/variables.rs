@@ -1,23 +1,23 @@
-//! What `$NAME` in a rule's header stands for, and what headers say of addresses and ports.
+//! Resolves variables (`$NAME`), addresses and ports of rule headers.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::{Addresses, Numbers, Reason};
 
-/// Deeper lists, and longer ways from variable to variable, are refused: nobody writes such, and
-/// loops end here.
-const DEEPEST: usize = 64;
-/// Elements of one list with all that its variables hold.
-const MOST_ELEMENTS: usize = 200_000;
+/// Bound on the nesting of lists and variables. It also ends cycles of variables.
+const MAX_DEPTH: usize = 64;
+/// Bound on the elements of a list, including those of its variables.
+const MAX_ELEMENTS: usize = 200_000;
 
-/// Names and what they stand for, as text: whether addresses or ports shows where they are used.
+/// Variables as text. Whether one holds addresses or ports depends on where it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variables {
     texts: HashMap<String, String>,
 }
 
-/// As `name value`: Suricata's suricata.yaml, then what rules of Snort 2 and Snort 3 use beside.
+/// `name value`: first those of Suricata's suricata.yaml, then others that rules of Snort 2 and
+/// Snort 3 use.
 const STANDARD: &[(&str, &str)] = &[
     ("HOME_NET", "[192.168.0.0/16,10.0.0.0/8,172.16.0.0/12]"),
     ("EXTERNAL_NET", "!$HOME_NET"),
@@ -67,20 +67,20 @@ impl Default for Variables {
 }
 
 impl Variables {
-    /// None at all.
+    /// Without any variables.
     pub fn none() -> Self {
         Variables { texts: HashMap::new() }
     }
 
-    /// As Suricata's suricata.yaml has them, and those of Snort's snort.conf and snort_defaults.lua
-    /// that it has not.
+    /// The defaults of Suricata's suricata.yaml, and those of Snort's snort.conf and
+    /// snort_defaults.lua that suricata.yaml lacks.
     pub fn standard() -> Self {
         let texts =
             STANDARD.iter().map(|&(name, text)| (name.to_owned(), text.to_owned())).collect();
         Variables { texts }
     }
 
-    /// `name` with or without `$`; what stood there is replaced.
+    /// Sets or replaces a variable. `name` may start with `$`.
     pub fn set(&mut self, name: &str, text: &str) {
         self.texts.insert(name.trim().trim_start_matches('$').to_owned(), text.trim().to_owned());
     }
@@ -89,7 +89,7 @@ impl Variables {
         self.texts.get(name.trim_start_matches('$')).map(String::as_str)
     }
 
-    /// All, by their names.
+    /// All variables, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut all: Vec<_> =
             self.texts.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
@@ -97,7 +97,8 @@ impl Variables {
         all.into_iter()
     }
 
-    /// A line of snort.conf: `var NAME value`, `ipvar`, `portvar`. Tells whether it was one.
+    /// Reads a line of snort.conf: `var NAME value`, `ipvar`, `portvar`. Returns false for any
+    /// other line.
     pub fn set_from_line(&mut self, line: &str) -> bool {
         let mut words = line.trim().splitn(3, char::is_whitespace);
         match (words.next(), words.next(), words.next()) {
@@ -110,11 +111,12 @@ impl Variables {
         }
     }
 
-    /// What a snort.conf sets (`var`, `ipvar`, `portvar`), or the `vars:` of a suricata.yaml, or
-    /// the assignments of a snort_defaults.lua (`NAME = 'value'`). Returns how many it were.
+    /// Reads the variables of a snort.conf (`var`, `ipvar`, `portvar`), of `vars:` in a
+    /// suricata.yaml, or the assignments of a snort_defaults.lua (`NAME = 'value'`). Returns their
+    /// number.
     pub fn read(&mut self, text: &str) -> usize {
         let mut count = 0;
-        // Of `vars:`, how deep it stands.
+        // Indentation of `vars:` while inside that section.
         let mut within: Option<usize> = None;
         for line in text.lines() {
             if self.set_from_line(line) {
@@ -160,12 +162,12 @@ impl Variables {
         count
     }
 
-    /// The addresses that `text` of a header stands for.
+    /// Resolves the addresses of a header.
     pub fn addresses(&self, text: &str) -> Result<Addresses, (Reason, String)> {
         self.resolver().addresses(text)
     }
 
-    /// The ports that `text` of a header stands for.
+    /// Resolves the ports of a header.
     pub fn ports(&self, text: &str) -> Result<Numbers, (Reason, String)> {
         self.resolver().ports(text)
     }
@@ -175,7 +177,7 @@ impl Variables {
     }
 }
 
-/// `HOME_NET` or a list of numbers in Lua, where a name stands for a variable.
+/// A Lua value that is a name or a port: a name refers to another variable.
 fn lua_value(value: &str) -> Option<String> {
     let word = value.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     match value.parse::<u16>() {
@@ -185,7 +187,7 @@ fn lua_value(value: &str) -> Option<String> {
     }
 }
 
-/// Looks variables up, each once.
+/// Resolves variables, each only once.
 pub(crate) struct Resolver<'a> {
     variables: &'a Variables,
     addresses: HashMap<String, Addresses>,
@@ -196,27 +198,27 @@ type Resolved<T> = Result<T, (Reason, String)>;
 
 impl<'a> Resolver<'a> {
     pub fn addresses(&mut self, text: &str) -> Resolved<Addresses> {
-        self.set_of::<Addresses>(text, DEEPEST, &mut 0)
+        self.set_of::<Addresses>(text, MAX_DEPTH, &mut 0)
     }
 
     pub fn ports(&mut self, text: &str) -> Resolved<Numbers> {
-        self.set_of::<Numbers>(text, DEEPEST, &mut 0)
+        self.set_of::<Numbers>(text, MAX_DEPTH, &mut 0)
     }
 
     fn set_of<S: Set>(&mut self, text: &str, depth: usize, elements: &mut usize) -> Resolved<S> {
         let text = text.trim();
         *elements += 1;
-        if *elements > MOST_ELEMENTS {
+        if *elements > MAX_ELEMENTS {
             return Err((
                 Reason::BadValue,
-                format!("the list has more than {MOST_ELEMENTS} elements"),
+                format!("the list has more than {MAX_ELEMENTS} elements"),
             ));
         }
         let Some(depth) = depth.checked_sub(1) else {
             return Err((
                 Reason::BadValue,
                 format!(
-                    "{}: lists or variables are nested more than {DEEPEST} deep; does a \
+                    "{}: lists or variables are nested more than {MAX_DEPTH} deep; does a \
                      variable refer to itself?",
                     shortened(text)
                 ),
@@ -254,7 +256,7 @@ impl<'a> Resolver<'a> {
                     None => with.push(self.set_of::<S>(element, depth, elements)?),
                 }
             }
-            // A list of exclusions only means: anything but those.
+            // A list with nothing but exclusions means everything else.
             let base = if with.is_empty() { S::any() } else { S::union_of(with) };
             return Ok(if without.is_empty() { base } else { base.minus(&S::union_of(without)) });
         }
@@ -267,7 +269,7 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// The elements of a list at its own level; an empty one is left to whoever reads it.
+/// Splits a list at its top level. Empty elements are kept for the caller to reject.
 fn elements_of(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {

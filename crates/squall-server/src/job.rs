@@ -13,9 +13,9 @@ use std::{
 use axum::http::StatusCode;
 use squall::{
     Amount, Error, Multiplier, Profile, Run, Session,
-    driving::{Driven, LiveReport, NotBegun},
     report::{NodeClock, ReasonCode, Report, fail_if::FailIf},
 };
+use squall_control::driving::{Driven, LiveReport, NotBegun};
 use squall_method::Outcome;
 use squall_report::conversations::Flows;
 use squall_units::{Nanos, Rate};
@@ -24,7 +24,7 @@ use crate::{
     Refusal,
     history::Packed,
     metrics::Figures,
-    runs::{Because, Kind, Live, RunPort, RunRow, RunVerdict, State, lock, over},
+    runs::{Because, Live, RunPort, RunRow, RunVerdict, State, lock, over},
     service::Service,
     testing::settle,
 };
@@ -37,8 +37,6 @@ const EVERY: Duration = Duration::from_millis(500);
 const FLOWS: usize = 100_000;
 /// Those are not asked for again before this time: several pages may look at one run.
 const FLOWS_FRESH: Duration = Duration::from_millis(500);
-/// Samples without a frame after which files have been read.
-const QUIET: u32 = 3;
 
 /// What goes on as a run.
 pub trait Job: Send + Sync {
@@ -306,28 +304,17 @@ impl Work for OnPorts {
         session: Session,
     ) -> Result<Arc<Here>, Error> {
         let mult = session.options.mult.map_or(Some(1.0), Multiplier::factor);
-        let listener = (Kind::of(&session) == Kind::Capture).then(Listener::default);
-        let itself = Arc::new(OnceLock::<Arc<Here>>::new());
         let told = {
-            let (service, live, itself) = (Arc::downgrade(service), live.clone(), itself.clone());
-            move |latest: Option<&Arc<LiveReport>>| match (latest, itself.get()) {
+            let (service, live) = (Arc::downgrade(service), live.clone());
+            move |latest: Option<&Arc<LiveReport>>| {
                 #[cfg(test)]
-                (Some(_), _) if live.text.contains("a defect on purpose") => {
-                    panic!("a defect on purpose")
+                assert!(
+                    latest.is_none() || !live.text.contains("a defect on purpose"),
+                    "a defect on purpose"
+                );
+                if let (None, true, Some(service)) = (latest, live.has_job(), service.upgrade()) {
+                    service.finish(&live);
                 }
-                (None, Some(_)) => {
-                    if let Some(service) = service.upgrade() {
-                        service.finish(&live);
-                    }
-                }
-                (Some(latest), Some(here)) => {
-                    if let Some(listener) = &listener
-                        && listener.is_due(here, live.ends_at, latest)
-                    {
-                        here.stop();
-                    }
-                }
-                (_, None) => {}
             }
         };
         let driven = match self.hold {
@@ -341,33 +328,12 @@ impl Work for OnPorts {
             flows: Mutex::default(),
         });
         live.is(here.clone(), if self.hold { State::Ready } else { State::Running });
-        _ = itself.set(here.clone());
         _ = service.note(live, &RunRow { elapsed_s: 0.0, ..live.row() });
         // It may have ended before it was known here.
         if here.driven.outcome().is_some() {
             service.finish(live);
         }
         Ok(here)
-    }
-}
-
-/// What ends a run that only receives: its time, or files that have been read.
-#[derive(Default)]
-struct Listener(Mutex<(u64, u32)>);
-
-impl Listener {
-    fn is_due(&self, here: &Here, ends_at: Option<Instant>, latest: &LiveReport) -> bool {
-        if ends_at.is_some_and(|at| Instant::now() >= at) {
-            return true;
-        }
-        // Asked without the lock that this thread holds no more.
-        if !here.driven.with(|run| Ok(run.virtual_time())).unwrap_or(false) {
-            return false;
-        }
-        let received = latest.report.ports.iter().map(|port| port.rx.packets).sum();
-        let mut quiet = lock(&self.0);
-        *quiet = if quiet.0 == received { (received, quiet.1 + 1) } else { (received, 0) };
-        quiet.1 >= QUIET
     }
 }
 
@@ -449,24 +415,29 @@ impl Job for Here {
 
     fn apply(&self, action: Action) -> Result<(), Refusal> {
         match action {
-            Action::Pause(which) => self.driven.pause(which.as_deref())?,
-            Action::Resume(which) => self.driven.resume(which.as_deref())?,
-            Action::Trigger => self.driven.trigger()?,
+            Action::Go(at) => return self.go(at),
+            Action::Multiply(by) => return self.multiply(|run| run.multiply(by)),
+            Action::Scale(None, (num, den)) => return self.multiply(|run| run.scale(num, den)),
+            Action::Scale(Some(name), by) => {
+                return self.change_stream(&name, |now| scaled(&name, now, by));
+            }
+            Action::Rate(name, rate) => return self.change_stream(&name, |_| Ok(rate)),
+            Action::Clock(clock) => self.driven.set_clock(clock),
+            Action::Trigger => self.driven.with(|run| {
+                run.trigger();
+                Ok(())
+            }),
             Action::Step(frames) => self.driven.with(|run| {
                 run.step(frames);
                 Ok(())
-            })?,
-            Action::Go(at) => self.go(at)?,
-            Action::Clock(clock) => self.driven.set_clock(clock)?,
-            Action::Multiply(by) => self.multiply(|run| run.multiply(by))?,
-            Action::Scale(None, (num, den)) => self.multiply(|run| run.scale(num, den))?,
-            Action::Scale(Some(name), by) => {
-                self.change_stream(&name, |now| scaled(&name, now, by))?
+            }),
+            Action::Pause(which) => self.driven.with(|run| run.pause(which.as_deref())),
+            Action::Resume(which) => self.driven.with(|run| run.resume(which.as_deref())),
+            Action::Load(which, amount) => {
+                self.driven.with(|run| run.set_load(which.as_deref(), amount))
             }
-            Action::Rate(name, rate) => self.change_stream(&name, |_| Ok(rate))?,
-            Action::Load(template, amount) => self.driven.set_load(template.as_deref(), amount)?,
-            Action::Become(profile) => self.driven.change(*profile)?,
-        }
+            Action::Become(profile) => self.driven.with(|run| run.change(*profile)),
+        }?;
         Ok(())
     }
 

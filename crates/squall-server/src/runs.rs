@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant, SystemTime},
@@ -15,9 +15,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall::{
     Error, Multiplier, Session,
-    driving::{Driven, LiveReport, Start},
     report::{EndedBy, VerdictStatus, fail_if::FailIf},
 };
+pub use squall_control::driving::lock;
+use squall_control::driving::{Driven, LiveReport, Start};
 use squall_report::conversations::Flows;
 
 use crate::{
@@ -222,8 +223,6 @@ pub struct Wanted {
     pub text: String,
     pub format: &'static str,
     pub fail_if: Vec<FailIf>,
-    /// Of a capture or another run that sends nothing.
-    pub ends_after: Option<Duration>,
 }
 
 /// A run that goes on.
@@ -236,7 +235,6 @@ pub struct Live {
     /// Its options have criteria, too.
     aborts: bool,
     since: Instant,
-    pub ends_at: Option<Instant>,
     /// It made its lease itself, and takes it along.
     own_lease: bool,
     /// It is to stop because of this, which is told at the end.
@@ -310,6 +308,11 @@ impl Live {
         if lock(&self.row).state == State::Stopping {
             job.stop();
         }
+    }
+
+    /// Whether it is known what it is: [`Live::is`].
+    pub fn has_job(&self) -> bool {
+        self.job.get().is_some()
     }
 
     /// The latest sample and report; `None` before the first, and where there is none but at the
@@ -555,7 +558,7 @@ impl Service {
         ports: Ports,
     ) -> Result<(Arc<Live>, Session), Refusal> {
         let Wanted { session, kind, name, owner, lease, ttl, detached, text, .. } = wanted;
-        let (format, fail_if, ends_after) = (wanted.format, wanted.fail_if, wanted.ends_after);
+        let (format, fail_if) = (wanted.format, wanted.fail_if);
         let Ports { leased, shown } = ports;
         let own_lease = lease.is_none();
         let lease = match lease {
@@ -586,12 +589,7 @@ impl Service {
             started: humantime::format_rfc3339_millis(now).to_string(),
             ended: None,
             elapsed_s: 0.0,
-            duration_s: session
-                .profile
-                .stop
-                .duration
-                .map(|d| d.as_secs_f64())
-                .or(ends_after.map(|d| d.as_secs_f64())),
+            duration_s: session.profile.stop.duration.map(|d| d.as_secs_f64()),
             ports: shown,
             streams: session.profile.streams.len(),
             mult: session.options.mult.map_or(Some(1.0), Multiplier::factor),
@@ -605,7 +603,6 @@ impl Service {
             fail_if,
             aborts: session.options.abort_if.as_ref().is_some_and(|all| !all.is_empty()),
             since: Instant::now(),
-            ends_at: ends_after.map(|after| Instant::now() + after),
             own_lease,
             because: Mutex::default(),
             finished: AtomicBool::new(false),
@@ -974,7 +971,6 @@ impl ManagedStart {
             text: session.profile.to_toml(),
             format: "toml",
             fail_if: Vec::new(),
-            ends_after: None,
             session,
         };
         let (_, here) = service.start(wanted, OnPorts { hold: false })?;
@@ -1098,10 +1094,6 @@ impl Service {
     }
 }
 
-pub fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -1142,7 +1134,6 @@ mod tests {
             text: text.into(),
             format: "toml",
             fail_if: Vec::new(),
-            ends_after: None,
         };
         let start = |text: &str| service.start(wanted(text), OnPorts { hold: false });
         let (defect, _) = start(&format!("{text}# a defect on purpose")).expect("it starts");

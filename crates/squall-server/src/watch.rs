@@ -20,7 +20,7 @@ use axum::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use squall::driving::LiveReport;
+use squall_control::driving::LiveReport;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::{

@@ -1212,6 +1212,17 @@ fn a_start_that_is_refused_leaves_neither_a_run_nor_a_lease() {
     assert!(status >= 400 && reply["error"]["message"].is_string(), "{status} {reply}");
     assert_eq!(daemon.get("/squall/v1/runs")["runs"], json!([]));
     assert_eq!(daemon.get("/squall/v1/leases")["leases"], json!([]));
+    for (key, value, why) in [
+        ("fliter", json!("udp"), "there is no option \"fliter\""),
+        ("snaplen", json!("all"), "snaplen = \"all\": "),
+        ("format", json!("erf"), "format = \"erf\": "),
+        ("ttl_s", json!("x"), "ttl_s"),
+    ] {
+        let body = json!({ "ports": ["loop:refused"], key: value });
+        let (status, reply) = daemon.json("POST", "/squall/v1/captures", body);
+        let message = reply["error"]["message"].as_str().unwrap_or_default();
+        assert!(status >= 400 && message.contains(why), "{status} {reply}");
+    }
 }
 
 #[test]
@@ -2076,6 +2087,21 @@ fn a_capture_is_a_run_whose_file_can_be_fetched() {
     );
     let (status, _, file) = daemon.ask("GET", "/squall/v1/files/c.pcapng", &[], b"");
     assert!(status == 200 && file.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]));
+    let body =
+        json!({ "ports": ["pcap:in.pcap,read"], "file": "d", "format": "pcap", "packets": "1" });
+    let (status, reply) = daemon.json("POST", "/squall/v1/captures", body);
+    assert_eq!(status, 201, "{reply}");
+    let path = format!("/squall/v1/runs/{}", reply["run"]["id"].as_str().unwrap());
+    daemon.until(&path, |run| run["state"] == "done");
+    let (_, _, file) = daemon.ask("GET", "/squall/v1/files/d", &[], b"");
+    assert!(file.starts_with(&[0x4d, 0x3c, 0xb2, 0xa1]), "a pcap with nanoseconds");
+    // One of what never ends does so with its time.
+    let body = json!({ "ports": ["loop:heard"], "duration_s": 0.2 });
+    let (status, reply) = daemon.json("POST", "/squall/v1/captures", body);
+    assert_eq!((status, &reply["run"]["duration_s"]), (201, &json!(0.2)), "{reply}");
+    let path = format!("/squall/v1/runs/{}", reply["run"]["id"].as_str().unwrap());
+    let row = daemon.until(&path, |run| run["state"] == "done");
+    assert_eq!(row["verdict"]["ended_by"], "duration", "{row}");
 }
 
 #[test]

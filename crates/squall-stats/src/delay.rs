@@ -1,13 +1,12 @@
-//! One-way delay and what follows from it.
+//! One-way delay and its variation.
 
 use crate::Histogram;
 
 /// Delay, delay variation and arrival gaps of one stream at one receiver.
 ///
-/// Give it the first copy of each frame only, in order of arrival: RFC 7679 measures that, and
-/// duplicates would count twice. The two clocks need not agree for variation, jitter and gaps; for
-/// the delay itself they must, and where they do not so badly that it comes out negative, the
-/// sample is counted apart instead of being bent.
+/// Expects only the first copy of each frame, in order of arrival: RFC 7679 measures that, and
+/// duplicates would count twice. Variation, jitter and gaps need no synchronized clocks; the delay
+/// itself does, and samples that come out negative are counted separately instead of corrected.
 ///
 /// ```
 /// let mut t = squall_stats::DelayTracker::new();
@@ -25,14 +24,14 @@ pub struct DelayTracker {
     /// Sixteen times the jitter, as in RFC 3550 appendix A.8, which keeps it in integers.
     jitter_16: u64,
     last: Option<Last>,
-    /// The newest send time, nanoseconds of the receiver's clock but for the difference of the two.
+    /// The newest send time, nanoseconds of the receiver's clock except for the clocks' difference.
     newest: Option<i64>,
 }
 
-/// The figures of a [`DelayTracker`], without its histograms: cheap enough to ask for often.
+/// The figures of a [`DelayTracker`] without its histograms, for frequent queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DelaySummary {
-    /// Delays, nanoseconds; of none where `count` is 0.
+    /// Number of delays; if 0, the other figures are meaningless.
     pub count: u64,
     pub min_ns: u64,
     pub max_ns: u64,
@@ -42,7 +41,7 @@ pub struct DelaySummary {
 }
 
 impl DelaySummary {
-    /// Adds what another receiver saw.
+    /// Adds another receiver's figures.
     pub fn merge(&mut self, other: &Self) {
         if other.count > 0 {
             self.min_ns = if self.count > 0 { self.min_ns.min(other.min_ns) } else { other.min_ns };
@@ -56,8 +55,8 @@ impl DelaySummary {
         };
     }
 
-    /// A frame arrived at `arrival_ns` of the receiver's clock, `delay_ns` after it was sent; by
-    /// clocks that differ that may be less than nothing, and is no delay then.
+    /// Records a frame that arrived at `arrival_ns` of the receiver's clock, `delay_ns` after it
+    /// was sent. With unsynchronized clocks that may be negative; then it is no delay.
     pub fn observe(&mut self, delay_ns: i64, arrival_ns: u64) {
         let arrivals_ns = Some((arrival_ns, arrival_ns));
         self.merge(&match u64::try_from(delay_ns) {
@@ -73,7 +72,7 @@ impl DelaySummary {
     }
 }
 
-/// Frames of a [`DelayTracker::observe_run`] at most.
+/// Maximum frames of a [`DelayTracker::observe_run`].
 pub const RUN: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
@@ -97,8 +96,8 @@ impl DelayTracker {
         }
     }
 
-    /// A frame with sequence number `seq` arrived at `arrival_ns` of the receiver's clock,
-    /// `delay_ns` after it was sent.
+    /// Records a frame with sequence number `seq` that arrived at `arrival_ns` of the receiver's
+    /// clock, `delay_ns` after it was sent.
     #[inline]
     pub fn observe(&mut self, seq: u32, delay_ns: i64, arrival_ns: u64) {
         if let Some(last) = self.last {
@@ -108,8 +107,8 @@ impl DelayTracker {
         self.vary(seq, delay_ns, arrival_ns);
     }
 
-    /// As [`DelayTracker::observe`] for who counts gaps elsewhere; without the delay itself if the
-    /// two clocks are not `one`.
+    /// [`DelayTracker::observe`] for callers that count gaps themselves; without the delay itself
+    /// unless both clocks are `one`.
     #[inline]
     pub fn observe_sent(&mut self, seq: u32, delay_ns: i64, arrival_ns: u64, one: bool) {
         if one {
@@ -143,11 +142,11 @@ impl DelayTracker {
         self.newest = self.newest.max(sent(delay_ns, arrival_ns));
     }
 
-    /// Frames numbered from `seq` on, one after the other, as [`DelayTracker::observe`] takes them
-    /// singly. At most [`RUN`].
+    /// Records frames with consecutive numbers from `seq` on, like single calls of
+    /// [`DelayTracker::observe`]. At most [`RUN`].
     ///
     /// # Panics
-    /// If there are more, or not as many arrivals as delays.
+    /// If there are more, or the numbers of arrivals and delays differ.
     #[inline]
     pub fn observe_run(&mut self, seq: u32, delays_ns: &[i64], arrivals_ns: &[u64]) {
         let n = delays_ns.len();
@@ -187,7 +186,7 @@ impl DelayTracker {
         self.newest = self.newest.max(sent(last_delay, last_arrival));
     }
 
-    /// What has been seen so far, without the distributions.
+    /// The figures so far, without the distributions.
     pub fn summary(&self) -> DelaySummary {
         let some = !self.delay.is_empty();
         DelaySummary {
@@ -195,7 +194,7 @@ impl DelayTracker {
             min_ns: if some { self.delay.min() } else { 0 },
             max_ns: self.delay.max(),
             sum_ns: self.delay.sum(),
-            // The gaps are from each arrival to the next.
+            // The gaps run from each arrival to the next.
             arrivals_ns: self.last.map(|last| {
                 (
                     last.arrival_ns.saturating_sub(self.gap.sum().min(u128::from(u64::MAX)) as u64),
@@ -205,14 +204,14 @@ impl DelayTracker {
         }
     }
 
-    /// Whether a frame was sent by more than `margin_ns` later than all before it: one that has a
-    /// lower number, too, is neither late nor a duplicate.
+    /// Whether a frame was sent more than `margin_ns` later than all before it: with a lower
+    /// number, it is then neither late nor a duplicate.
     pub fn is_newer(&self, delay_ns: i64, arrival_ns: u64, margin_ns: i64) -> bool {
         let sent = sent(delay_ns, arrival_ns);
         self.newest.zip(sent).is_some_and(|(newest, sent)| sent > newest.saturating_add(margin_ns))
     }
 
-    /// The sender begins anew: its next frame does not follow the last.
+    /// The sender has restarted: its next frame does not follow the last.
     pub fn restart(&mut self) {
         (self.last, self.newest) = (None, None);
     }
@@ -238,12 +237,12 @@ impl DelayTracker {
         self.jitter_16 as f64 / 16.0
     }
 
-    /// Samples whose delay was below zero: the clocks of the two ends differ.
+    /// Samples with a negative delay: the clocks of the two ends differ.
     pub fn negative(&self) -> u64 {
         self.negative
     }
 
-    /// The lowest of those, ns; 0 if there was none.
+    /// The lowest of those, ns; 0 if there are none.
     pub fn most_negative_ns(&self) -> i64 {
         self.most_negative
     }
@@ -264,7 +263,7 @@ impl DelayTracker {
     }
 }
 
-/// When a frame was sent; on the receiver's clock, or off by the difference of the two.
+/// When a frame was sent, on the receiver's clock except for the clocks' difference.
 fn sent(delay_ns: i64, arrival_ns: u64) -> Option<i64> {
     Some((arrival_ns as i64).wrapping_sub(delay_ns))
 }
@@ -287,7 +286,7 @@ mod tests {
                 .iter()
                 .map(|d| {
                     arrival += 100 + d.unsigned_abs() % 70;
-                    // Now and then the clock steps back.
+                    // The clock steps back now and then.
                     arrival - if k % 31 == 30 { 1000 } else { 0 }
                 })
                 .collect();
@@ -303,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn negative_delays_are_counted_apart_and_still_give_variation() {
+    fn negative_delays_are_counted_separately_and_still_give_variation() {
         let mut t = DelayTracker::new();
         for (seq, delay) in [-500, -300, 100, i64::MIN].into_iter().enumerate() {
             t.observe(seq as u32, delay, 1_000 * seq as u64);

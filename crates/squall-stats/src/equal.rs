@@ -1,6 +1,6 @@
-//! Bins that are all as wide as someone asked for.
+//! A histogram with bins of a given width.
 
-/// Counts of values in equal bins from 0 on. [`crate::Histogram`] needs no range, but its bins grow
+/// Counts values in equal bins from 0 on. [`crate::Histogram`] needs no range, but its bins grow
 /// with the values.
 ///
 /// ```
@@ -31,17 +31,17 @@ impl EqualBins {
         }
     }
 
-    /// Adds what `other` has seen.
+    /// Adds the values of `other`.
     ///
     /// # Panics
-    /// If its bins are others.
+    /// If its bins differ.
     pub fn merge(&mut self, other: &Self) {
         assert_eq!(
             (self.width, self.counts.len()),
             (other.width, other.counts.len()),
             "the bins are the same"
         );
-        self.counts.iter_mut().zip(&other.counts).for_each(|(mine, theirs)| *mine += theirs);
+        self.counts.iter_mut().zip(&other.counts).for_each(|(bin, added)| *bin += added);
         self.beyond += other.beyond;
     }
 

@@ -1,13 +1,13 @@
-//! A hash of a multiset of frames: the same frames in any order, counted by any number of workers,
-//! give the same one.
+//! A hash of a multiset of frames: independent of their order, and of the number of workers that
+//! count them.
 
 use std::fmt;
 
-/// The wrapping sum of a 128-bit hash of each frame. A sum, not an XOR, so that a frame sent twice
-/// does not vanish.
+/// The wrapping sum of a 128-bit hash of each frame. A sum, not an XOR, so that a frame that was
+/// sent twice does not vanish.
 ///
-/// It tells whether two ends saw the same frames; it is no protection against somebody who wants
-/// two sets to collide. The hash is ours and stays as it is: golden files hold its values.
+/// Shows whether two ends have seen the same frames; it does not resist intentional collisions. The
+/// hash never changes, because golden files contain its values.
 ///
 /// ```
 /// use squall_stats::Fingerprint;
@@ -20,7 +20,7 @@ use std::fmt;
 pub struct Fingerprint(u128);
 
 impl Fingerprint {
-    /// That of no frames: 0.
+    /// The value for no frames: 0.
     pub const fn new() -> Self {
         Self(0)
     }
@@ -35,7 +35,7 @@ impl Fingerprint {
         self.0 = self.0.wrapping_add(other.0);
     }
 
-    /// Takes away frames that were added, e.g. those of a snapshot made before.
+    /// Subtracts frames that were added, such as an earlier snapshot's.
     pub fn delta_since(self, earlier: Self) -> Self {
         Self(self.0.wrapping_sub(earlier.0))
     }
@@ -52,7 +52,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// The constants of wyhash's first version, and two of pi's fraction (the second made odd).
+/// The constants of wyhash's first version, and two from the digits of pi (the second made odd).
 const K: [u64; 6] = [
     0xa076_1d64_78bd_642f,
     0xe703_7ed1_a0b4_28db,
@@ -62,10 +62,10 @@ const K: [u64; 6] = [
     0x1319_8a2e_0370_7345,
 ];
 
-/// Two lanes in the manner of wyhash: each takes 16 octets a step as two little-endian words,
-/// multiplies them (after mixing in a constant and the lane's state) to 128 bits and folds. Lane
-/// `a` takes octets 0..16 of each 32, lane `b` 16..32; what remains goes in as the last 32 octets
-/// of the frame or, in a shorter frame, filled up with zeros. The length makes that unambiguous.
+/// Two lanes like wyhash: each takes 16 octets per step as two little-endian words, multiplies them
+/// (mixed with a constant and the lane's state) to 128 bits and folds. Lane `a` takes octets 0..16
+/// of each 32, lane `b` 16..32. The remainder is the last 32 octets of the frame or, in a shorter
+/// frame, the frame padded with zeros; the length makes that unambiguous.
 #[inline]
 fn hash(frame: &[u8]) -> u128 {
     let len = frame.len() as u64;
@@ -75,7 +75,7 @@ fn hash(frame: &[u8]) -> u128 {
         step(block, &mut a, &mut b);
     }
     if rest.is_empty() {
-        // All is in.
+        // Nothing remains.
     } else if let Some(last) = frame.last_chunk() {
         step(last, &mut a, &mut b);
     } else {
@@ -95,7 +95,7 @@ fn step(block: &[u8; 32], a: &mut u64, b: &mut u64) {
     *b = fold(word(2) ^ K[3], word(3) ^ *b);
 }
 
-/// The two halves of the product, one over the other.
+/// XOR of the two halves of the product.
 #[inline]
 fn fold(x: u64, y: u64) -> u64 {
     let product = u128::from(x) * u128::from(y);
@@ -148,14 +148,15 @@ mod tests {
                 assert!((24..=104).contains(&differ), "octets {len}, bit {bit}: {differ} of 128");
             }
         }
-        // Padding is not content.
+        // Padding is no content.
         assert_ne!(hash(&[0; 5]), hash(&[0; 6]));
-        // Nor do the lanes commute.
+        // The lanes do not commute.
         let swapped = [&base[16..32], &base[..16]].concat();
         assert_ne!(hash(&base[..32]), hash(&swapped));
     }
 
-    /// Golden files hold fingerprints: if this fails, the hash was changed, and it must not be.
+    /// Golden files contain fingerprints: if this test fails, the hash has changed, which it must
+    /// not.
     #[test]
     fn the_hash_stays_as_it_is() {
         let frame: Vec<u8> = (0..=255).collect();

@@ -1,16 +1,16 @@
-//! A log-linear histogram in the manner of HDR: each octave is cut into 128 equal bins.
+//! A log-linear histogram like HDR: each octave has 128 equal bins.
 
 /// Bins in an octave, and so the inverse of the largest relative error.
 const BINS: usize = 128;
-/// Octave 0 holds 0..128, octave k the values from 64·2^k up to twice that; 57 is the last of a
+/// Octave 0 holds 0..128, octave k the values from 64·2^k up to twice that; 57 is the last one of a
 /// `u64`.
 const OCTAVES: usize = 58;
 
-/// How often which value was seen. Values below 256 are exact, larger ones within 1/128; count,
-/// minimum, maximum, sum and sum of squares are exact for all.
+/// Counts of values. Values below 256 are exact, larger ones within 1/128; count, minimum, maximum,
+/// sum and sum of squares are exact for all.
 ///
-/// Memory grows by the octave (1 KiB) as values show up in it: an unused histogram holds none, the
-/// delays of a quiet link four or five.
+/// Memory grows by octaves (1 KiB) as values occur: an unused histogram takes none, the delays of a
+/// quiet link four or five.
 ///
 /// ```
 /// let mut h = squall_stats::Histogram::new();
@@ -22,7 +22,7 @@ const OCTAVES: usize = 58;
 /// ```
 #[derive(PartialEq, Eq)]
 pub struct Histogram {
-    /// Where an octave's bins are in `bins`: in units of `BINS`, plus one; 0 is nowhere yet.
+    /// Place of each octave's bins in `bins`, in units of `BINS`, plus one; 0: none yet.
     block_of: [u8; OCTAVES],
     bins: Vec<u64>,
     count: u64,
@@ -30,8 +30,7 @@ pub struct Histogram {
     min: u64,
     max: u64,
     sum: u128,
-    /// Saturates, which takes e.g. 2^48 values of 18 minutes each; `stddev` then falls back on the
-    /// bins.
+    /// Saturates, which takes e.g. 2^48 values of 18 minutes each; `stddev` then uses the bins.
     sum_of_squares: u128,
 }
 
@@ -59,38 +58,36 @@ impl Histogram {
             self.sum_of_squares.saturating_add(u128::from(value) * u128::from(value));
     }
 
-    /// Records each of `values`: a batch at less than half the cost of one by one, and less where
-    /// neighbours are equal.
+    /// Records `values`: in a batch at less than half the cost, and less if adjacent ones are
+    /// equal.
     #[inline]
     pub fn record_all(&mut self, values: &[u64]) {
         let Some(&first) = values.first() else { return };
-        let (mut min, mut max, mut sum, mut squares) = (u64::MAX, 0, 0u64, 0u64);
-        // Neighbours in a batch mostly share a bin: counted apart, the same memory would be waited
-        // for each time.
-        let (mut bin, mut in_bin) = (place(first), 0);
-        let (mut value, mut times) = (first, 0);
-        // One more than there are, and unlike the last, so that the last is counted too.
-        for &v in values.iter().chain([&!values[values.len() - 1]]) {
+        let (mut min, mut max, mut sum, mut squares) = (first, first, 0u64, 0u64);
+        // Adjacent values mostly share a bin. Counting them together avoids a dependency through
+        // memory for each.
+        let (mut value, mut bin, mut in_bin) = (first, place(first), 0);
+        for &v in values {
+            sum = sum.wrapping_add(v);
+            squares = squares.wrapping_add(v.wrapping_mul(v));
             if v != value {
-                min = min.min(value);
-                max = max.max(value);
-                sum = sum.wrapping_add(value.wrapping_mul(times));
-                squares = squares.wrapping_add(value.wrapping_mul(value).wrapping_mul(times));
-                let at = place(value);
+                value = v;
+                min = min.min(v);
+                max = max.max(v);
+                let at = place(v);
                 if at != bin {
                     *self.bin_at(bin) += in_bin;
                     (bin, in_bin) = (at, 0);
                 }
-                in_bin += times;
-                (value, times) = (v, 0);
             }
-            times += 1;
+            in_bin += 1;
         }
         *self.bin_at(bin) += in_bin;
         self.count += values.len() as u64;
         self.min = self.min.min(min);
         self.max = self.max.max(max);
-        // Below 2^28 the squares of 256 values fit 64 bits; below 2^56 the sum of them does.
+        // The squares of 256 values below 2^28 fit into 64 bits, and so does the sum of values
+        // below 2^56.
         let few = values.len() <= 256;
         self.sum += match few && max >> 56 == 0 {
             true => u128::from(sum),
@@ -105,9 +102,8 @@ impl Histogram {
         self.sum_of_squares = self.sum_of_squares.saturating_add(squares);
     }
 
-    /// Records `n` values at equal distances from `first` to `last`, at a cost that does not depend
-    /// on `n` where they share a bin. Sum and sum of squares are those of the exact values, rounded
-    /// down once.
+    /// Records `n` values evenly spaced from `first` to `last`, at a cost independent of `n` if
+    /// they share a bin. Sum and sum of squares are those of the exact values, rounded down once.
     #[inline]
     pub fn record_evenly(&mut self, first: u64, last: u64, n: u64) {
         if n < 2 {
@@ -125,7 +121,7 @@ impl Histogram {
         self.max = self.max.max(high);
         let (low, n) = (u128::from(low), u128::from(n));
         self.sum += n * low + n * u128::from(span) / 2;
-        // The squares of low + span·j/(n - 1) for j from 0 to n - 1. Small numbers spare a long
+        // The squares of low + span·j/(n - 1) for j from 0 to n - 1. Small numbers avoid a 128-bit
         // division.
         let (part, of) = (n * (2 * n - 1), 6 * (n - 1));
         let spread = match u128::from(span) * u128::from(span) {
@@ -140,7 +136,7 @@ impl Histogram {
         self.sum_of_squares = self.sum_of_squares.saturating_add(squares).saturating_add(spread);
     }
 
-    /// Into the bins: `low + span·j/(n - 1)`, rounded down.
+    /// Adds `low + span·j/(n - 1)`, rounded down, to the bins.
     fn count_evenly(&mut self, low: u64, span: u64, n: u64) {
         let (step, rest) = (span / (n - 1), span % (n - 1));
         let (mut value, mut over) = (low, 0);
@@ -155,13 +151,13 @@ impl Histogram {
             over += rest;
             let carry = over >= n - 1;
             over -= if carry { n - 1 } else { 0 };
-            // Behind the last value there may be no further number.
+            // There may be no number after the last value.
             value = value.wrapping_add(step + u64::from(carry));
         }
         *self.bin_at(last) += seen;
     }
 
-    /// Records `value` as if seen `n` times.
+    /// Records `value` `n` times.
     #[inline]
     pub fn record_n(&mut self, value: u64, n: u64) {
         if n == 0 {
@@ -176,8 +172,8 @@ impl Histogram {
         self.sum_of_squares = self.sum_of_squares.saturating_add(squares);
     }
 
-    /// Of values that another has counted in the same bins: (bin, count), where bin 128·k + j is
-    /// the j-th of octave k. The sum of squares is taken from the bins.
+    /// From counts in the same bins by another program: (bin, count), where bin 128·k + j is the
+    /// j-th of octave k. The sum of squares is computed from the bins.
     pub fn from_bins(
         bins: impl Iterator<Item = (usize, u64)>,
         min: u64,
@@ -198,12 +194,12 @@ impl Histogram {
         all
     }
 
-    /// Adds what `other` has seen.
+    /// Adds the values of `other`.
     pub fn merge(&mut self, other: &Self) {
         for octave in other.octaves() {
             let at = self.block(octave);
-            for (mine, theirs) in self.bins[at..at + BINS].iter_mut().zip(other.octave(octave)) {
-                *mine += theirs;
+            for (bin, added) in self.bins[at..at + BINS].iter_mut().zip(other.octave(octave)) {
+                *bin += added;
             }
         }
         self.count += other.count;
@@ -213,11 +209,11 @@ impl Histogram {
         self.sum_of_squares = self.sum_of_squares.saturating_add(other.sum_of_squares);
     }
 
-    /// What was recorded after `earlier`, a copy of this histogram made before: percentiles of an
-    /// interval.
+    /// The values recorded since `earlier`, a previous copy of this histogram: for percentiles of
+    /// an interval.
     ///
     /// Count, mean and standard deviation are exact. Minimum and maximum are those of the outermost
-    /// bins (they were not kept for the interval), clamped to the whole's.
+    /// bins (they are not stored for the interval), clamped to the total's.
     pub fn delta_since(&self, earlier: &Self) -> Self {
         if earlier.is_empty() {
             return self.clone();
@@ -245,8 +241,8 @@ impl Histogram {
         delta
     }
 
-    /// The value that a share `q` (0 to 1) of what was seen does not exceed: the highest that
-    /// shares a bin with it, at most the maximum. 0 of nothing.
+    /// The value that a share `q` (0 to 1) does not exceed: the upper end of its bin, at most the
+    /// maximum. 0 if empty.
     pub fn quantile(&self, q: f64) -> u64 {
         if q <= 0.0 {
             return self.min();
@@ -262,12 +258,12 @@ impl Histogram {
         self.max
     }
 
-    /// 0 of nothing.
+    /// 0 if empty.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 
-    /// Of the population (divided by the count). 0 of nothing.
+    /// The population's standard deviation (divided by the count). 0 if empty.
     pub fn stddev(&self) -> f64 {
         if self.count == 0 {
             return 0.0;
@@ -275,8 +271,8 @@ impl Histogram {
         if self.sum_of_squares == u128::MAX {
             return self.stddev_of_bins();
         }
-        // In integers to the end: as floats, the two terms of nanoseconds since some epoch cancel
-        // to nothing. With sum = n·mean + rest, sum²/n = n·mean² + 2·mean·rest + rest²/n.
+        // In integers to the end: as floats, the two terms cancel for nanoseconds since some epoch.
+        // With sum = n·mean + rest, sum²/n = n·mean² + 2·mean·rest + rest²/n.
         let n = u128::from(self.count);
         let (mean, rest) = (self.sum / n, self.sum % n);
         let whole =
@@ -284,12 +280,12 @@ impl Histogram {
         ((whole as f64 - rest as f64 / n as f64 * rest as f64).max(0.0) / n as f64).sqrt()
     }
 
-    /// 0 of nothing.
+    /// 0 if empty.
     pub fn min(&self) -> u64 {
         if self.count == 0 { 0 } else { self.min }
     }
 
-    /// 0 of nothing.
+    /// 0 if empty.
     pub fn max(&self) -> u64 {
         self.max
     }
@@ -306,7 +302,7 @@ impl Histogram {
         self.count == 0
     }
 
-    /// Non-empty bins, ascending: (lowest value, highest value + 1, count). The last bin of all
+    /// Non-empty bins, ascending: (lowest value, highest value + 1, count). The last possible bin
     /// ends at `u64::MAX`.
     pub fn bins(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         self.octaves().flat_map(move |octave| {
@@ -322,7 +318,7 @@ impl Histogram {
         self.bins.capacity() * size_of::<u64>()
     }
 
-    /// Forgets all values; keeps the memory.
+    /// Removes all values; keeps the memory.
     pub fn clear(&mut self) {
         let (block_of, mut bins) = (self.block_of, std::mem::take(&mut self.bins));
         bins.fill(0);
@@ -340,7 +336,7 @@ impl Histogram {
         &mut self.bins[at + bin]
     }
 
-    /// The index in `bins` of the octave's first.
+    /// The index in `bins` of the octave's first bin.
     #[inline]
     fn block(&mut self, octave: usize) -> usize {
         match self.block_of[octave] {
@@ -352,7 +348,7 @@ impl Histogram {
     #[cold]
     fn grow(&mut self, octave: usize) -> usize {
         let at = self.bins.len();
-        // Exactly: with thousands of streams, the doubling of `resize` alone would waste most.
+        // Exactly: with thousands of streams, `resize` would waste most by doubling.
         self.bins.reserve_exact(BINS);
         self.bins.resize(at + BINS, 0);
         self.block_of[octave] = (at / BINS) as u8 + 1;
@@ -364,7 +360,7 @@ impl Histogram {
         (0..OCTAVES).filter(move |&octave| block_of[octave] > 0)
     }
 
-    /// The octave's bins; none if it was never touched.
+    /// The octave's bins; empty if it was never used.
     fn octave(&self, octave: usize) -> &[u64] {
         match self.block_of[octave] {
             0 => &[],
@@ -390,7 +386,7 @@ fn edges(octave: usize, bin: usize) -> (u64, u64) {
     (lower, lower.saturating_add(1 << shift))
 }
 
-/// The highest value of a bin that ends at `upper`; the last of all holds `u64::MAX` itself.
+/// The highest value of a bin that ends at `upper`; the last possible bin includes `u64::MAX`.
 fn highest(upper: u64) -> u64 {
     if upper == u64::MAX { upper } else { upper - 1 }
 }
@@ -398,7 +394,7 @@ fn highest(upper: u64) -> u64 {
 /// Octave and bin of a value.
 #[inline]
 fn place(value: u64) -> (usize, usize) {
-    // `| 127` sends all of octave 0 to one top bit, so that there is no branch for it.
+    // `| 127` gives all of octave 0 the same top bit, which avoids a branch.
     let octave = (value | 127).ilog2() as usize - 6;
     (octave, (value >> octave.saturating_sub(1)) as usize % BINS)
 }
@@ -414,7 +410,7 @@ impl Clone for Histogram {
         Self { bins: self.bins.clone(), ..*self }
     }
 
-    /// Keeps the memory it has: a snapshot taken every 100 ms allocates once.
+    /// Keeps the allocated memory: a snapshot every 100 ms allocates once.
     fn clone_from(&mut self, source: &Self) {
         let mut bins = std::mem::take(&mut self.bins);
         bins.clone_from(&source.bins);
@@ -447,7 +443,7 @@ mod tests {
         h
     }
 
-    /// All magnitudes alike, up to an hour of nanoseconds and beyond.
+    /// All magnitudes with equal probability, up to an hour of nanoseconds and beyond.
     fn value() -> impl Strategy<Value = u64> {
         (any::<u64>(), 0..64u32).prop_map(|(v, shift)| v >> shift)
     }
@@ -494,7 +490,7 @@ mod tests {
                 each.sum()
             );
             let (a, b) = (all.sum_of_squares as f64, each.sum_of_squares as f64);
-            // Each of the others is rounded down before it is squared.
+            // The other values are rounded down before they are squared.
             assert!(
                 (a - b).abs() <= 2.0 * (first.max(last) as f64 + 1.0) * n as f64,
                 "{first} {last} {n}: {a} {b}"
@@ -622,7 +618,7 @@ mod tests {
         }
 
         #[test]
-        fn a_delta_holds_what_came_since(a in vec(0..1u64 << 50, 0..100), b in vec(0..1u64 << 50, 0..100)) {
+        fn a_delta_holds_the_values_recorded_since(a in vec(0..1u64 << 50, 0..100), b in vec(0..1u64 << 50, 0..100)) {
             let earlier = of(&a);
             let mut now = earlier.clone();
             b.iter().for_each(|&v| now.record(v));

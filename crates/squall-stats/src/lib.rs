@@ -1,9 +1,8 @@
-//! Numbers about frames: what goes in is a value, a sequence number, a delay or the octets of a
-//! frame; what comes out is a distribution, loss, reordering, delay variation or a fingerprint.
+//! Statistics of frames: from values, sequence numbers, delays or octets to distributions, loss,
+//! reordering, delay variation or a fingerprint.
 //!
-//! All of it is arithmetic: no clock, no thread, no I/O, and no allocation once a stream has shown
-//! its range. Units are nanoseconds where time is meant. Nothing here knows what a frame is:
-//! `squall-measure` takes frames apart.
+//! Pure arithmetic: no clock, no thread, no I/O, and no allocation once a stream has shown its
+//! range. Times are in nanoseconds. Frames are not parsed here: `squall-measure` does that.
 //!
 //! | | |
 //! |---|---|

@@ -1,22 +1,22 @@
-//! Loss, duplicates and reordering from sequence numbers, one stream at one receiver.
+//! Loss, duplicates and reordering from sequence numbers, for one stream at one receiver.
 
 use crate::Histogram;
 
-/// Sequence numbers whose arrival is remembered singly: 512 octets, and at 10 Mpps the last 0.4 ms.
+/// Sequence numbers whose arrival is stored individually: 512 octets, the last 0.4 ms at 10 Mpps.
 const WINDOW: u64 = 4096;
-/// Gaps whose opening is remembered, for the extent of what comes late.
+/// Gaps whose opening is stored, for the extent of late frames.
 const GAPS: usize = 40;
-/// Late frames that are remembered, for the n-reordering of those that come after them.
+/// Late frames that are stored, for the n-reordering of later ones.
 const LATE: usize = 24;
-/// Added to the first number, so that one from before the first is still above zero.
+/// Added to the first number, so that an earlier one is still positive.
 const BASE: u64 = 1 << 32;
 
-/// What became of the frames of one stream, whose sender numbers them 0, 1, 2 ... modulo 2^32.
+/// Fate of the frames of one stream, which the sender numbers 0, 1, 2 ... modulo 2^32.
 ///
-/// Frames that come in order cost a comparison and a bit. The last 4096 numbers are remembered
-/// exactly, so a frame that old is told from its duplicate; an older one is counted as `too_old`,
-/// of which one cannot say which it is. Memory is 1.2 KiB, taken at the first frame, and 6 KiB more
-/// once something is lost or late.
+/// Frames in order cost a comparison and a bit. The last 4096 numbers are stored exactly, so that a
+/// frame that old can be distinguished from its duplicate; older ones are counted as `too_old`,
+/// which may be either. Memory is 1.2 KiB from the first frame on, and 6 KiB more once something is
+/// lost or late.
 ///
 /// ```
 /// use squall_stats::{Observation, SequenceTracker};
@@ -31,58 +31,57 @@ const BASE: u64 = 1 << 32;
 #[derive(Clone, Debug, Default)]
 pub struct SequenceTracker {
     counts: SequenceCounts,
-    /// The next expected number (RFC 4737's NextExp), unwrapped, plus [`BASE`]; 0 before the first
+    /// The next expected number (NextExp of RFC 4737), unwrapped, plus [`BASE`]; 0 before the first
     /// frame.
     next: u64,
     /// The lowest number that counts, plus [`BASE`].
     first: u64,
     memory: Option<Box<Memory>>,
     lost: LossPeriods,
-    /// What was before the sender began anew.
+    /// Counts from before the sender restarted.
     before: Option<Box<Before>>,
 }
 
-/// What was counted before a sender began anew; all earlier times together.
+/// Counts from before a restart of the sender; all earlier runs together.
 #[derive(Clone, Debug, Default)]
 struct Before {
     restarts: u64,
     unique: u64,
     missing: u64,
-    /// Until the next frame comes, and a memory with it.
+    /// Kept until the next frame allocates a memory.
     patterns: Option<Box<Patterns>>,
 }
 
-/// What is numbered without a break: see [`SequenceTracker::span`].
+/// A contiguous range of numbers: see [`SequenceTracker::span`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The lowest number that counts; below zero where the stream began before 0 (modulo 2^32).
+    /// The lowest number that counts; negative if the stream began before 0 (modulo 2^32).
     pub first: i64,
-    /// Behind the highest that came.
+    /// The number after the highest received one.
     pub end: i64,
-    /// How many of them came.
+    /// Number of them received.
     pub unique: u64,
 }
 
-/// How losses are spread over a stream (RFC 3357), and how far late frames were late (RFC 4737).
+/// Distribution of losses over a stream (RFC 3357), and lateness of late frames (RFC 4737).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patterns {
     pub periods: LossPeriods,
     /// RFC 3357 §4, loss period: lengths in frames.
     pub period_lengths: Histogram,
-    /// RFC 3357 §3, loss distance: of each lost frame to the lost one before it, in sequence
+    /// RFC 3357 §3, loss distance: from each lost frame to the previous lost one, in sequence
     /// numbers; 1 within a period.
     pub distances: Histogram,
     /// RFC 4737 §4.2.1: extents of the reordered frames.
     pub extents: Histogram,
-    /// RFC 4737 §5.4: the largest n for which each reordered frame is n-reordered; 0 where it
-    /// follows one of a lower number. Where more than 24 late frames came since it was passed, a
-    /// lower bound.
+    /// RFC 4737 §5.4: the largest n for which each reordered frame is n-reordered; 0 if it follows
+    /// one with a lower number. A lower bound if more than 24 late frames came since it was passed.
     pub n_reordering: Histogram,
 }
 
 impl Patterns {
-    /// Adds what another receiver of the same stream saw, where the two share the frames between
-    /// them: periods and distances are then those that each of them saw.
+    /// Adds the figures of another receiver of the same stream, if the two share its frames:
+    /// periods and distances are then those that each has seen.
     pub fn merge(&mut self, other: &Self) {
         self.periods.periods += other.periods.periods;
         self.periods.lost += other.periods.lost;
@@ -96,11 +95,10 @@ impl Patterns {
     }
 }
 
-/// What several receivers of one stream saw, which share its frames between them, or one: (first
-/// copies, missing).
+/// (First copies, missing) of one stream over one receiver, or several that share its frames.
 ///
-/// What one has not seen, another may have; that is only known of a sender that none of them saw
-/// beginning anew.
+/// Frames missing at one receiver may be at another; that is only known for a sender that has not
+/// restarted.
 pub fn seen_together<'a>(trackers: impl Iterator<Item = &'a SequenceTracker>) -> (u64, u64) {
     let (mut unique, mut before, mut first, mut end, mut came) = (0, 0, i64::MAX, i64::MIN, 0);
     for tracker in trackers {
@@ -114,30 +112,30 @@ pub fn seen_together<'a>(trackers: impl Iterator<Item = &'a SequenceTracker>) ->
     (unique, before + missing)
 }
 
-/// What a frame was.
+/// Kind of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
     /// The next expected one, or the first of all.
     InOrder,
-    /// Beyond the next expected one: `missing` frames are late or lost.
+    /// Above the next expected one: `missing` frames are late or lost.
     Ahead { missing: u32 },
     /// Type-P-Reordered (RFC 4737 §3): below the next expected one. `extent` (§4.2.1): how many
     /// frames ago the first one passed it.
     Reordered { extent: u64 },
     /// A further copy (RFC 5560).
     Duplicate,
-    /// Below the window: late or a duplicate, nobody knows.
+    /// Below the window: late or a duplicate.
     TooOld,
 }
 
 impl Observation {
-    /// The first copy of a frame, to be measured.
+    /// Whether it is the first copy of a frame, which is to be measured.
     pub fn is_new(self) -> bool {
         matches!(self, Self::InOrder | Self::Ahead { .. } | Self::Reordered { .. })
     }
 }
 
-/// Frames, by what they were. `received` = `unique` + `duplicates` + `too_old`.
+/// Frames by kind. `received` = `unique` + `duplicates` + `too_old`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SequenceCounts {
     pub received: u64,
@@ -147,17 +145,16 @@ pub struct SequenceCounts {
     pub duplicates: u64,
     /// First copies below the next expected number (RFC 4737 §3).
     pub reordered: u64,
-    /// Older than the 4096 numbers remembered: late or duplicates. Not among `unique`, so loss may
-    /// be less by that many.
+    /// Older than the 4096 stored numbers: late or duplicates. They are not in `unique`, so that
+    /// loss may be lower by this number.
     pub too_old: u64,
-    /// The largest reordering extent (RFC 4737 §4.2.1), in frames. A lower bound where more than 40
+    /// The largest reordering extent (RFC 4737 §4.2.1), in frames. A lower bound if more than 40
     /// gaps were opened before the late frame came.
     pub max_reordering_extent: u64,
 }
 
 impl SequenceCounts {
-    /// Adds what another receiver of the same stream saw, where the two share the frames between
-    /// them.
+    /// Adds the counts of another receiver of the same stream, if the two share its frames.
     pub fn merge(&mut self, other: &Self) {
         self.received += other.received;
         self.unique += other.unique;
@@ -173,35 +170,35 @@ impl SequenceCounts {
 pub struct LossPeriods {
     /// Number of periods.
     pub periods: u64,
-    /// Frames lost in all of them.
+    /// Frames lost in all periods.
     pub lost: u64,
-    /// Frames in the longest.
+    /// Frames in the longest period.
     pub longest: u64,
     /// Smallest distance between two losses of different periods, in sequence numbers; 0 with fewer
     /// than two periods.
     pub min_distance: u64,
-    /// Length of the period in progress, and the number behind its last loss; 0 before the first.
+    /// Length of the current period, and the number after its last loss; 0 before the first.
     run: u64,
     end: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Memory {
-    /// A bit per number, at the number modulo [`WINDOW`]. Those before the first are ones: nobody
-    /// misses them.
+    /// One bit per number, at the number modulo [`WINDOW`]. Numbers before the first are set, so
+    /// that they do not count as missing.
     seen: [u64; WINDOW as usize / 64],
     /// The newest gaps, a ring.
     gaps: [Gap; GAPS],
     newest: u32,
-    /// Times that numbers were passed over.
+    /// How often numbers were passed over.
     passed_over: u32,
-    /// The newest late frames, a ring; how many there were.
+    /// The newest late frames, a ring; their total number.
     late: [Late; LATE],
     late_frames: u32,
     patterns: Option<Box<Patterns>>,
 }
 
-/// A frame that came late, both modulo 2^32.
+/// A late frame, both modulo 2^32.
 #[derive(Clone, Copy, Debug, Default)]
 struct Late {
     seq: u32,
@@ -215,13 +212,13 @@ struct Gap {
     /// The lowest number, and how many from there; modulo 2^32.
     from: u32,
     len: u32,
-    /// Unique frames before the one that opened the gap, modulo 2^32.
+    /// Unique frames before the gap was opened, modulo 2^32.
     opened: u32,
 }
 
 impl SequenceTracker {
-    /// Takes the first frame that comes for the first of the stream: for a receiver that may have
-    /// started later.
+    /// The first received frame is the first of the stream: for a receiver that may have started
+    /// later.
     pub const fn new() -> Self {
         Self {
             counts: ZERO,
@@ -233,8 +230,8 @@ impl SequenceTracker {
         }
     }
 
-    /// Expects `first` as the first number: what is missing before the first frame to come counts
-    /// as missing.
+    /// Expects `first` as the first number: frames missing before the first received one count as
+    /// missing.
     pub const fn expecting(first: u32) -> Self {
         let at = BASE + first as u64;
         Self {
@@ -247,7 +244,7 @@ impl SequenceTracker {
         }
     }
 
-    /// Takes note of a frame with number `seq`.
+    /// Records a frame with number `seq`.
     #[inline]
     pub fn observe(&mut self, seq: u32) -> Observation {
         self.counts.received += 1;
@@ -255,7 +252,8 @@ impl SequenceTracker {
             && let Some(memory) = &mut self.memory
         {
             let (word, bit) = memory.slot(self.next);
-            // The bit is still that of the number that leaves the window; zero: it never came.
+            // The bit still belongs to the number that leaves the window; zero: it was never
+            // received.
             if *word & bit == 0 {
                 *word |= bit;
                 self.lost.add(self.next - WINDOW, 1, memory.patterns());
@@ -267,14 +265,14 @@ impl SequenceTracker {
         self.observe_other(seq)
     }
 
-    /// Takes note of `n` frames numbered from `seq` on, one after the other, if these are the next
-    /// expected and no loss is found out by them; whether it did. Else they are to be given one by
+    /// Records `n` frames with consecutive numbers from `seq` on, if they are the next expected
+    /// ones and reveal no loss. Returns whether it did; otherwise they have to be recorded one by
     /// one.
     #[inline]
     pub fn observe_run(&mut self, seq: u32, n: u64) -> bool {
         let Some(memory) = &self.memory else { return false };
-        // The bits are still those of the numbers that leave the window: all ones where all of them
-        // came.
+        // The bits still belong to the numbers that leave the window: all ones if all were
+        // received.
         let came = |seq: u64, bits: u64| {
             let (word, at) = (memory.seen[(seq % WINDOW / 64) as usize], seq % 64);
             let mask = (u64::MAX >> (64 - bits)) << at;
@@ -298,32 +296,33 @@ impl SequenceTracker {
         self.counts
     }
 
-    /// How often a frame came beyond the next expected number, whether or not what was missing then
-    /// came later.
+    /// How often a frame came above the next expected number, whether or not the missing ones came
+    /// later.
     pub fn gaps(&self) -> u64 {
         self.memory.as_ref().map_or(0, |memory| memory.passed_over.into())
     }
 
-    /// Of `sent` frames, those that never came (RFC 7680); duplicates do not make up for them.
+    /// Frames among `sent` that were never received (RFC 7680); duplicates do not compensate for
+    /// them.
     pub fn lost(&self, sent: u64) -> u64 {
         sent.saturating_sub(self.counts.unique)
     }
 
-    /// Numbers below the highest seen that have not come: lost so far, or late.
+    /// Numbers below the highest received one that are missing: lost so far, or late.
     pub fn missing_so_far(&self) -> u64 {
         let (missing, unique) =
             self.before.as_ref().map_or((0, 0), |before| (before.missing, before.unique));
         missing + (self.next - self.first).saturating_sub(self.counts.unique - unique)
     }
 
-    /// The sender begins anew: numbers are counted from the next frame's on. What was missing stays
+    /// The sender has restarted: numbers count from the next frame's on. Missing frames stay
     /// missing.
     pub fn restart(&mut self) {
         let (missing, unique) = (self.missing_so_far(), self.counts.unique);
         self.lost_in_window();
         let before = self.before.get_or_insert_default();
         (before.restarts, before.unique, before.missing) = (before.restarts + 1, unique, missing);
-        // Without a memory the next frame is the first of its numbers.
+        // Without a memory, the next frame is the first of its numbers.
         let patterns = self.memory.take().and_then(|memory| memory.patterns);
         before.patterns = before.patterns.take().or(patterns);
         (self.next, self.first, self.lost.end) = (0, 0, 0);
@@ -348,30 +347,30 @@ impl SequenceTracker {
                 .map_or(0, |b| size_of::<Before>() + patterns(b.patterns.as_deref()))
     }
 
-    /// How often the sender began anew.
+    /// Number of restarts of the sender.
     pub fn restarts(&self) -> u64 {
         self.before.as_ref().map_or(0, |before| before.restarts)
     }
 
-    /// What came since the sender began (anew), where anything has.
+    /// The range received since the (re)start of the sender, if any.
     pub fn span(&self) -> Option<Span> {
         let unique = self.counts.unique - self.before.as_ref().map_or(0, |before| before.unique);
         let number = |at: u64| at as i64 - BASE as i64;
         (unique > 0).then(|| Span { first: number(self.first), end: number(self.next), unique })
     }
 
-    /// What was missing before the sender began anew.
+    /// Frames missing from before the last restart.
     pub fn missing_before(&self) -> u64 {
         self.before.as_ref().map_or(0, |before| before.missing)
     }
 
-    /// Whether `seq` is below the next number that is expected: late, a duplicate, or of a sender
-    /// that began anew.
+    /// Whether `seq` is below the next expected number: late, a duplicate, or from a restarted
+    /// sender.
     pub fn is_behind(&self, seq: u32) -> bool {
         self.next != 0 && (seq.wrapping_sub(self.next as u32) as i32) < 0
     }
 
-    /// How many numbers would be missing before `seq`; 0 where it is not ahead.
+    /// How many numbers would be missing before `seq`; 0 if it is not ahead.
     pub fn ahead(&self, seq: u32) -> u32 {
         match self.next {
             0 => 0,
@@ -379,18 +378,18 @@ impl SequenceTracker {
         }
     }
 
-    /// The highest number seen, unwrapped: 2^32 + 3 is number 3 after one wrap.
+    /// The highest received number, unwrapped: 2^32 + 3 is number 3 after one wrap.
     pub fn highest(&self) -> Option<u64> {
         (self.counts.unique > 0 && self.next > 0).then(|| self.next - 1 - BASE)
     }
 
-    /// The loss periods up to the highest number seen; what is late counts as lost until it comes
-    /// (but once it is too old, for good).
+    /// The loss periods up to the highest received number; late frames count as lost until they are
+    /// received (permanently once they are too old).
     pub fn loss_periods(&self) -> LossPeriods {
         self.patterns().periods
     }
 
-    /// Loss periods and distances up to the highest number seen, as
+    /// Loss periods and distances up to the highest received number, as
     /// [`SequenceTracker::loss_periods`], and reordering.
     pub fn patterns(&self) -> Patterns {
         let mut all = self.clone();
@@ -406,7 +405,7 @@ impl SequenceTracker {
         Patterns { periods: all.lost, ..patterns }
     }
 
-    /// What is missing in the window is lost.
+    /// Missing numbers in the window are lost.
     fn lost_in_window(&mut self) {
         let Some(memory) = &mut self.memory else { return };
         for seq in self.next.saturating_sub(WINDOW).max(self.first)..self.next {
@@ -426,24 +425,24 @@ impl SequenceTracker {
             self.next = BASE + u64::from(seq);
             self.first = self.next;
         }
-        // Half of the number space is ahead, half behind.
+        // Half of the number space is ahead, half in the past.
         match seq.wrapping_sub(self.next as u32) as i32 {
             ahead @ 0.. => self.observe_ahead(ahead as u64),
-            behind => self.observe_behind(u64::from(behind.unsigned_abs())),
+            distance => self.observe_below(u64::from(distance.unsigned_abs())),
         }
     }
 
     fn observe_ahead(&mut self, missing: u64) -> Observation {
         let memory = self.memory.as_mut().expect("made by observe_other");
         let seq = self.next + missing;
-        // All that leaves the window by `seq` entering it ...
+        // All numbers that leave the window when `seq` enters it ...
         for leaving in self.next..(self.next + WINDOW).min(seq + 1) {
             if !memory.has_seen(leaving) {
                 self.lost.add(leaving - WINDOW, 1, memory.patterns());
             }
             memory.forget(leaving);
         }
-        // ... and what never was in it.
+        // ... and those that never were in it.
         if missing >= WINDOW {
             self.lost.add(self.next, missing + 1 - WINDOW, memory.patterns());
         }
@@ -465,16 +464,16 @@ impl SequenceTracker {
         }
     }
 
-    fn observe_behind(&mut self, behind: u64) -> Observation {
+    fn observe_below(&mut self, distance: u64) -> Observation {
         let memory = self.memory.as_mut().expect("made by observe_other");
-        let seq = self.next - behind;
-        if behind > WINDOW {
+        let seq = self.next - distance;
+        if distance > WINDOW {
             self.counts.too_old += 1;
             return Observation::TooOld;
         }
         if seq < self.first {
-            // The stream began earlier than we thought: those between are missing, and were passed
-            // by our first frame.
+            // The stream began earlier than assumed: the numbers in between are missing, and were
+            // passed by the first received frame.
             for between in seq..self.first {
                 memory.forget(between);
             }
@@ -517,7 +516,7 @@ impl LossPeriods {
         Self { periods: 0, lost: 0, longest: 0, min_distance: 0, run: 0, end: 0 }
     }
 
-    /// Takes `n` losses from `seq` on, above all earlier ones.
+    /// Adds `n` losses from `seq` on, above all earlier ones.
     #[cold]
     fn add(&mut self, seq: u64, n: u64, patterns: &mut Patterns) {
         if self.end == seq {
@@ -527,8 +526,8 @@ impl LossPeriods {
             if self.run > 0 {
                 self.close(patterns);
             }
-            // RFC 3357 §3: the distance between a loss and the one before it. There is none across
-            // a restart.
+            // RFC 3357 §3: the distance between a loss and the previous one. There is none across a
+            // restart.
             if self.end > 0 {
                 let distance = seq + 1 - self.end;
                 patterns.distances.record(distance);
@@ -545,7 +544,7 @@ impl LossPeriods {
         self.end = seq + n;
     }
 
-    /// The period in progress is over.
+    /// Ends the current period.
     fn close(&mut self, patterns: &mut Patterns) {
         patterns.period_lengths.record_n(std::mem::take(&mut self.run), 1);
     }
@@ -569,14 +568,14 @@ impl Memory {
     }
 
     /// RFC 4737 §5: how many of the frames before this one, the `came`-th, have higher numbers than
-    /// `seq`, up to the first that has not. Those that were in order since `seq` was passed have,
-    /// so that it is one that came late, too.
+    /// `seq`, up to the first that has not. Frames in order since `seq` was passed are higher, so
+    /// the first lower one was late, too.
     fn n_reordering(&mut self, seq: u32, came: u32, extent: u64) -> u64 {
         let known = (self.late_frames as usize).min(LATE);
         let newest_first = (1..=known).map(|i| self.late[(self.late_frames as usize - i) % LATE]);
         let lower = newest_first.into_iter().find(|late| (late.seq.wrapping_sub(seq) as i32) < 0);
         self.late[self.late_frames as usize % LATE] = Late { seq, came };
-        // Beyond 2^32 late frames the ring would turn at a place that is none of its own.
+        // Beyond 2^32 late frames, the ring would wrap at a wrong place.
         self.late_frames = self.late_frames.checked_add(1).unwrap_or(LATE as u32);
         lower.map_or(extent, |late| extent.min(u64::from(came.wrapping_sub(late.came)) - 1))
     }
@@ -605,7 +604,7 @@ impl Memory {
         self.gaps[self.newest as usize] = gap;
     }
 
-    /// Puts the oldest gap of all behind the others, if there is room.
+    /// Adds the oldest gap of all after the others, if there is room.
     fn open_gap_at_start(&mut self, gap: Gap) {
         let oldest = (self.newest as usize + 1) % GAPS;
         let free =
@@ -615,8 +614,8 @@ impl Memory {
         }
     }
 
-    /// The number of unique frames before the one that passed `seq`. If that was forgotten: before
-    /// the oldest gap known.
+    /// The number of unique frames before `seq` was passed. If that gap was dropped:
+    /// before the oldest known gap.
     fn passed_at(&self, seq: u32) -> u32 {
         let newest_first = (0..GAPS).map(|i| &self.gaps[(self.newest as usize + GAPS - i) % GAPS]);
         let known = newest_first.take_while(|gap| gap.len > 0);
@@ -654,7 +653,7 @@ mod tests {
         let mut t = of([1, 2, 3, 5, 6, 7, 8]);
         assert_eq!(t.observe(4), Reordered { extent: 4 });
         assert_eq!(t.observe(9), InOrder);
-        // §7.3: a block of three comes late.
+        // §7.3: a block of three is late.
         let mut t = of([1, 2, 3, 7, 8, 9, 10]);
         let late = [4, 5, 6, 11].map(|seq| t.observe(seq));
         assert_eq!(
@@ -670,7 +669,7 @@ mod tests {
         let (mut seq, mut whole) = (u32::MAX - 5_000, 0);
         for k in 0..3_000u32 {
             let n = 1 + k * 37 % 64;
-            // Now and then something is lost, or comes twice.
+            // Some numbers are lost, and some repeated.
             seq = seq.wrapping_add(match k {
                 _ if k % 401 == 400 => 2 + k % 3,
                 _ if k % 701 == 700 => u32::MAX,
@@ -699,19 +698,19 @@ mod tests {
 
     #[test]
     fn n_reordering_is_that_of_rfc_4737() {
-        // RFC 4737 §7.4: 4 comes behind 5, 6, 7: 3-reordered. §7.3: of a block that comes late,
-        // only its first is n-reordered.
+        // RFC 4737 §7.4: 4 comes after 5, 6, 7: 3-reordered. §7.3: in a late block, only the first
+        // is n-reordered.
         let n = |seqs: &[u32]| -> Vec<(u64, u64)> {
             of(seqs.iter().copied()).patterns().n_reordering.bins().map(|b| (b.0, b.2)).collect()
         };
         assert_eq!(n(&[1, 2, 3, 5, 6, 7, 4]), [(3, 1)]);
         assert_eq!(n(&[1, 2, 3, 7, 8, 9, 10, 4, 5, 6, 11]), [(0, 2), (4, 1)]);
-        // The last are in reverse order: 3 behind 4 and 5, 2 behind all three.
+        // The last are in reverse order: 3 after 4 and 5, 2 after all three.
         assert_eq!(n(&[1, 5, 4, 3, 2]), [(1, 1), (2, 1), (3, 1)]);
     }
 
     #[test]
-    fn a_sender_that_begins_anew_loses_nothing_but_what_was_lost() {
+    fn a_restarted_sender_loses_only_lost_frames() {
         let mut t = of([0, 1, 3, 4, 5]);
         t.restart();
         for seq in [0, 1, 2, 5] {
@@ -767,7 +766,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_that_knows_the_start_misses_the_first_frames() {
+    fn a_receiver_with_a_known_start_counts_missing_first_frames() {
         let mut t = SequenceTracker::expecting(0);
         assert_eq!((t.highest(), t.missing_so_far()), (None, 0));
         assert_eq!(t.observe(3), Ahead { missing: 3 });
@@ -777,7 +776,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_window_is_counted_apart() {
+    fn frames_older_than_the_window_are_counted_separately() {
         let mut t = of((0..10_000).filter(|&seq| seq != 5_000));
         assert_eq!(t.observe(10_000 - 4097), TooOld);
         assert_eq!(t.observe(10_000 - 4096), Duplicate);
@@ -786,7 +785,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_periods_are_told_apart_in_the_window_and_behind_it() {
+    fn loss_periods_are_separate_in_the_window_and_after_it() {
         let lost = |seq: u32| {
             (10..13).contains(&seq) || seq == 20 || (5_000..15_000).contains(&seq) || seq == 29_990
         };
@@ -809,7 +808,7 @@ mod tests {
     fn many_gaps_make_the_extent_a_lower_bound() {
         let mut t = of((0..2_000).filter(|seq| seq % 10 != 5));
         assert_eq!(t.observe(1_995), Reordered { extent: 4 });
-        // 40 gaps ago is 400 numbers ago, of which 360 came.
+        // 40 gaps ago is 400 numbers ago, of which 360 were received.
         let Reordered { extent } = t.observe(5) else { panic!("5 is new") };
         assert!((350..=1_800).contains(&extent), "{extent}");
     }
@@ -820,7 +819,7 @@ mod tests {
         assert!(size_of::<SequenceTracker>() <= 128, "{}", size_of::<SequenceTracker>());
     }
 
-    /// RFC 4737, RFC 5560 and RFC 3357 word by word, with all memory in the world.
+    /// The definitions of RFC 4737, RFC 5560 and RFC 3357, with unlimited memory.
     fn reference(arrivals: &[u64]) -> (SequenceCounts, Vec<u64>) {
         let (mut counts, mut order) = (SequenceCounts::default(), Vec::new());
         for &seq in arrivals {
@@ -843,7 +842,7 @@ mod tests {
     proptest! {
         #[test]
         fn all_counts_are_those_of_the_definitions(start in any::<u32>(), jitter in vec((0..30u64, 0..10u8), 1..150)) {
-            // Numbers in order, some delayed by a few places, some lost, some doubled.
+            // Numbers in order, some delayed by a few places, some lost, some repeated.
             let mut arrivals = Vec::new();
             for (i, &(delay, fate)) in jitter.iter().enumerate() {
                 let due = i as u64 * 4;

@@ -1,12 +1,12 @@
-//! A histogram for the many of whom most see few values.
+//! A compact histogram for objects that mostly have few values.
 
 use crate::Histogram;
 
-/// Values that are kept one by one at first.
-const FEW: usize = 8;
+/// Values stored individually at first.
+const MAX_SINGLE: usize = 8;
 
-/// Values as a [`Histogram`] counts them, in 72 octets as long as there are at most eight: a
-/// receiver of a hundred thousand flows has one for each, and most flows are short.
+/// A [`Histogram`] that takes 72 octets up to eight values: a receiver of 100,000 flows has one for
+/// each, and most flows are short.
 ///
 /// ```
 /// let mut values = squall_stats::Sparse::new();
@@ -18,20 +18,20 @@ pub struct Sparse(Values);
 
 #[derive(Clone, Debug)]
 enum Values {
-    Few([u64; FEW], u8),
+    Few([u64; MAX_SINGLE], u8),
     Many(Box<Histogram>),
 }
 
 impl Sparse {
     pub const fn new() -> Self {
-        Self(Values::Few([0; FEW], 0))
+        Self(Values::Few([0; MAX_SINGLE], 0))
     }
 
     #[inline]
     pub fn record(&mut self, value: u64) {
         match &mut self.0 {
             Values::Many(histogram) => histogram.record(value),
-            Values::Few(values, n) if usize::from(*n) < FEW => {
+            Values::Few(values, n) if usize::from(*n) < MAX_SINGLE => {
                 values[usize::from(*n)] = value;
                 *n += 1;
             }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_and_many_count_as_a_histogram_does() {
+    fn few_and_many_values_count_as_in_a_histogram() {
         let (mut sparse, mut histogram) = (Sparse::new(), Histogram::new());
         for value in (0..20u64).map(|k| k * k * 977) {
             assert_eq!(sparse.histogram(), histogram);

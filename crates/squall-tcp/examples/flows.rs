@@ -1,12 +1,12 @@
-//! What a connection costs: two stacks hand each other packets in memory, each connection a request
-//! and a response.
-//! `cargo run --release -p squall-tcp --example flows [-- ACTIVE... [--octets N] [--connections N] [--v6] [--gso N]]`
+//! Cost of a connection: two stacks exchange packets in memory; each connection is a request and a
+//! response.
+//! `cargo run --release -p squall-tcp --example flows [-- ACTIVE... [--octets N] [--connections N]
+//! [--v6] [--gso N]]`
 //!
 //! `--once` runs without a clock, for `valgrind --tool=callgrind`.
 //!
-//! For each number of connections that are open at once: cycles (of the time stamp counter, by CPU
-//! time) per connection and side, both sides' work and the handing over included, and memory per
-//! flow.
+//! For each number of open connections it prints cycles (of the time stamp counter, by CPU time)
+//! per connection and side, which include both sides' work and the exchange, and memory per flow.
 
 use std::time::Instant;
 
@@ -17,16 +17,16 @@ use squall_tcp::{
 };
 use squall_units::{Cut, Nanos};
 
-/// How long a connection is held open, in the time of the stacks.
+/// How long a connection is held open, in stack time.
 const HOLD: Nanos = Nanos(1_000_000_000);
-/// Between one batch of new connections and the next.
+/// Interval between two batches of new connections.
 const STEP: Nanos = Nanos(100_000);
 
 #[derive(Clone, Copy, Default)]
 struct Talk {
-    heard: u32,
+    received: u32,
     server: bool,
-    /// As much as an application may keep.
+    /// Pads the state to the allowed maximum.
     _rest: [u32; 6],
 }
 
@@ -52,13 +52,13 @@ impl Application for Web {
             }
             Event::Received(octets) => {
                 let talk = socket.state();
-                talk.heard += octets.len() as u32;
-                let (heard, server) = (talk.heard, talk.server);
-                if server && heard == REQUEST {
+                talk.received += octets.len() as u32;
+                let (received, server) = (talk.received, talk.server);
+                if server && received == REQUEST {
                     socket
                         .send(Piece { message: 1, nth: 0, len: self.response })
                         .expect("it is not closed");
-                } else if !server && heard == self.response {
+                } else if !server && received == self.response {
                     if self.hold == Nanos::ZERO {
                         socket.close();
                     } else {
@@ -85,7 +85,7 @@ impl Application for Web {
     }
 }
 
-/// Packets on their way: as many as a port lends at once.
+/// Packets in transit: as many as a port lends at once.
 struct Slots {
     octets: Vec<u8>,
     stride: usize,
@@ -141,7 +141,8 @@ impl Bench {
         let class = client.add_class(tunables.clone()).expect("they are good");
         let mut server = Stack::new(settings(2), web(Some(class)));
         server.add_class(tunables).expect("they are good");
-        // As ports have them: an odd number of cache lines.
+        // As in ports: an odd number of cache lines, because strides of multiples of 1 KiB collide
+        // in the cache.
         let stride = if gso_max_size > 0 { 65_600 } else { 2112 };
         Self { client, server, class, slots: Slots::new(stride), now: Nanos(1 << 40), next: 0, v6 }
     }
@@ -170,7 +171,7 @@ impl Bench {
         }
     }
 
-    /// Hands packets over until there are none.
+    /// Exchanges packets until none are left.
     fn exchange(&mut self) {
         loop {
             self.slots.lens.clear();
@@ -185,7 +186,7 @@ impl Bench {
         }
     }
 
-    /// Until so many more connections are done.
+    /// Runs until `connections` more are complete.
     fn run(&mut self, each: u32, connections: u64) {
         let until = self.client.app().done + connections;
         while self.client.app().done < until {
@@ -216,7 +217,7 @@ fn cpu_ns() -> u64 {
     used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
 }
 
-/// Of the time stamp counter; 0 where there is none.
+/// Frequency of the time stamp counter; 0 without one.
 fn counter_ghz() -> f64 {
     #[cfg(target_arch = "x86_64")]
     {

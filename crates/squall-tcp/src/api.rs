@@ -1,4 +1,4 @@
-//! What applications and outputs see of the stack.
+//! Interface to applications and outputs.
 
 use std::net::IpAddr;
 
@@ -6,16 +6,16 @@ use squall_units::{Cut, Nanos};
 
 use crate::Socket;
 
-/// A flow of a stack, until it is told [`Event::Gone`]; later the number is given to another.
+/// A flow of a stack, valid until its [`Event::Gone`]; then the number is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId(pub u32);
 
-/// Flows that share [`crate::Tunables`], counters and an output: a side of a template.
+/// Flows that share [`crate::Tunables`], counters and an output: one side of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClassId(pub u16);
 
 impl ClassId {
-    /// Of answers to packets that belong to no flow: resets, port unreachable.
+    /// Class of answers to packets that belong to no flow: resets, port unreachable.
     pub const STRAY: Self = Self(u16::MAX);
 }
 
@@ -35,63 +35,63 @@ pub struct Tuple {
     pub remote_port: u16,
 }
 
-/// What an application has said: the octets are its own affair ([`Application::copy`]).
+/// A part of an application's data. The stack does not interpret it: [`Application::copy`] writes
+/// the octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Piece {
-    /// Which of the application's messages.
+    /// Identifies the message within the application.
     pub message: u32,
-    /// Which of the flow's sendings of it, for messages that differ from time to time.
+    /// How often the flow has sent this message before, for messages whose content varies.
     pub nth: u32,
-    /// Octets, at least 1. Over UDP a datagram.
+    /// Octets, at least 1. For UDP, a datagram.
     pub len: u32,
 }
 
-/// What speaks and listens over the flows of a stack. One value serves all flows: what belongs to
-/// one flow is its `State`.
+/// Opens, accepts and serves flows of a stack. One value serves all flows; each flow has its own
+/// `State`.
 pub trait Application {
-    /// Kept in each flow's record: at most 32 octets.
+    /// Stored in each flow's record: at most 32 octets.
     type State: Copy + Default + Send;
 
-    /// Something happened to the flow of `socket`.
+    /// Handles an event of the flow of `socket`.
     fn event(&mut self, socket: &mut Socket<'_, Self::State>, event: Event<'_>);
 
-    /// Writes the octets of `piece` from `offset` on, `out.len()` of them. Called again for what is
-    /// sent again: it must give the same octets each time.
+    /// Writes `out.len()` octets of `piece` from `offset` on. Must write the same octets on every
+    /// call, since retransmissions call it again.
     fn copy(&self, state: &Self::State, flow: &Tuple, piece: Piece, offset: u32, out: &mut [u8]);
 
-    /// Somebody begins a flow to a local address and port on which nothing is known: the class and
-    /// state with which it is taken, or `None` (a reset, or port unreachable).
+    /// A peer opens a flow to a local address and port. Returns its class and state, or `None` to
+    /// refuse it (a reset, or port unreachable).
     fn accept(&mut self, now: Nanos, flow: &Tuple) -> Option<(ClassId, Self::State)>;
 
-    /// Whether somebody listens at the local address and port of `flow`, which is not begun by
-    /// this: what is neither SYN, ACK nor reset is dropped there (RFC 9293 §3.10.7.2), and
-    /// elsewhere reset.
+    /// Whether a service listens at the local address and port of `flow`; does not open it. A
+    /// segment that is neither SYN, ACK nor RST is dropped by a listener and reset otherwise (RFC
+    /// 9293 §3.10.7.1, §3.10.7.2).
     fn listens(&self, _flow: &Tuple) -> bool {
         false
     }
 
-    /// Whether a datagram of `flow`, which is not known any more, belongs to one that we have
-    /// ended: it came late, nobody is told that the port is closed.
+    /// Whether a datagram of an unknown `flow` belongs to one that this side has ended: it is then
+    /// late, and is not answered with port unreachable.
     fn ended(&self, _flow: &Tuple) -> bool {
         false
     }
 }
 
-/// What happens to a flow.
+/// An event of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// The handshake is done; of a UDP flow, it begins.
+    /// The handshake is complete; a UDP flow begins.
     Established,
-    /// The next octets of the peer's stream, in order; a datagram as a whole.
+    /// The next octets of the peer's stream, in order; for UDP, a whole datagram.
     Received(&'a [u8]),
-    /// So many more octets of what was sent are acknowledged; all of it: `true`. TCP only.
+    /// `octets` more of the sent data are acknowledged; `all`: nothing is outstanding. TCP only.
     Acknowledged { octets: u32, all: bool },
-    /// The peer sends no more.
+    /// The peer has closed its direction.
     PeerClosed,
-    /// The time that [`Socket::wake_at`] named has come.
+    /// The time of [`Socket::wake_at`] has come.
     Timer,
-    /// The flow has ended: the last event. What TCP still owes its peer (TIME-WAIT) it does by
-    /// itself.
+    /// The flow has ended; the last event. The stack handles TIME-WAIT by itself.
     Gone(Reason),
 }
 
@@ -99,23 +99,23 @@ pub enum Event<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Reason {
-    /// Both sides closed, and all was acknowledged; of UDP, we closed.
+    /// Both sides closed and everything was acknowledged; for UDP, this side closed.
     Closed,
-    /// By us.
+    /// By this side.
     Aborted,
     /// By the peer, after the handshake.
     Reset,
-    /// By the peer, before; of UDP, nobody listens there (ICMP port unreachable).
+    /// By the peer, before the handshake; for UDP, nothing listens there (ICMP port unreachable).
     Refused,
-    /// An ICMP error said that the way or the host is not there.
+    /// An ICMP error reported that network or host is unreachable.
     Unreachable,
-    /// No answer to the SYN, or to ours that answered one.
+    /// No answer to the SYN or the SYN-ACK.
     ConnectTimeout,
-    /// No answer to what was sent again and again, or no end from a peer whom we had told ours.
+    /// No answer to retransmissions, or no FIN from a peer that has acknowledged this side's.
     Timeout,
     /// No answer to keepalive probes.
     KeepaliveTimeout,
-    /// UDP: nothing went either way for [`crate::Tunables::udp_idle`].
+    /// UDP: no datagram in either direction for [`crate::Tunables::udp_idle`].
     Idle,
 }
 
@@ -133,7 +133,7 @@ impl Reason {
         Self::Idle,
     ];
 
-    /// As counters are named.
+    /// Its name among the counters.
     pub fn name(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -171,15 +171,15 @@ pub enum SendError {
     TooLong,
 }
 
-/// Room for what leaves.
+/// Buffers for outgoing packets.
 pub trait Output {
-    /// Packets from now on were due at this tick of real time: 2^16 ns, the lower half of their
-    /// number. Those that answer others were due when these arrived.
+    /// Following packets were due at this tick of real time (2^16 ns; the lower half of its
+    /// number). Answers were due when the packet that they answer arrived.
     #[inline]
     fn due(&mut self, _tick: u32) {}
 
-    /// Room for one IP packet of `len` octets, all of which the stack then writes; more than one
-    /// segment's where `cut` says how it is to be cut (offsets from the start of the IP packet).
-    /// `None`: full, ask again later. `class` is [`ClassId::STRAY`] for what belongs to no flow.
+    /// A buffer for one IP packet of `len` octets, all of which the stack then writes. It holds
+    /// several segments if `cut` says how to cut it (offsets from the start of the IP packet).
+    /// `None`: full, ask again later. `class` is [`ClassId::STRAY`] for packets without a flow.
     fn packet(&mut self, class: ClassId, flow: &Tuple, len: usize, cut: Cut) -> Option<&mut [u8]>;
 }

@@ -8,41 +8,43 @@ use squall_wire::tcp_flags::{ACK, CWR, ECE, FIN, PSH, RST, SYN};
 use crate::{
     Application, ClassId, Counters, Event, Reason, congestion,
     congestion::initial_window,
-    core::{Found, MOST_OWED, lagging, rto},
+    core::{Found, MAX_UNACKED, lag_ticks, rto},
     flow::{Bits, Duration, Flow, NO_EXTRA, State},
-    packet::{Bad, Ip, Key, Options, PLAIN4, STAMPED4, Segment, TcpHeader, sack_blocks},
+    packet::{Ip, Key, Options, PLAIN4, Reject, STAMPED4, Segment, TcpHeader, sack_blocks},
     seq::{distance, le, lt, max},
     stack::{Near, Stack},
     wheel::{tick, ticks},
 };
 
-/// MSS of a peer that names none (RFC 9293 §3.7.1).
+/// MSS of a peer that announces none (RFC 9293 §3.7.1): 576 and 1280 octets less the headers.
 const DEFAULT_MSS4: u16 = 536;
 const DEFAULT_MSS6: u16 = 1220;
 
-/// Less leaves no room for options and data.
-pub(crate) const LEAST_MSS: u16 = 88;
+/// Linux's TCP_MIN_MSS, 60 + 60 + 8 - (20 + 20): the longest headers still leave 8 octets of data.
+/// A smaller announced MSS would multiply the packets of each response (CVE-2019-11479).
+pub(crate) const MIN_MSS: u16 = 88;
 
 const DONE: ControlFlow<()> = ControlFlow::Break(());
-const GO_ON: ControlFlow<()> = ControlFlow::Continue(());
+const CONTINUE: ControlFlow<()> = ControlFlow::Continue(());
 
 impl<A: Application> Stack<A> {
-    /// Takes what most packets are: IPv4 and TCP with timestamps or no options, in a flow that
-    /// expects it. False, and nothing has changed: it has to go the long way.
+    /// Fast path, for most packets: IPv4 and TCP with timestamps or no options, in a flow that
+    /// expects the segment. Returns whether it took the packet; if not, nothing has changed and the
+    /// slow path has to.
     #[inline(always)]
-    pub(crate) fn receive_usual(
+    pub(crate) fn receive_fast(
         &mut self,
         now: Nanos,
         packet: &[u8],
         verify: bool,
         near: Near,
     ) -> bool {
-        let Some((addresses, ports, segment)) = Segment::read_usual(packet, verify) else {
+        let Some((addresses, ports, segment)) = Segment::read_fast(packet, verify) else {
             return false;
         };
         let Some(flow) = self.core.find4(near, addresses, ports) else { return false };
         let class = usize::from(self.core.flows[flow].class);
-        if self.expected(now, flow, &segment).is_none() {
+        if self.receive_next(now, flow, &segment).is_none() {
             return false;
         }
         let counters = &mut self.core.classes[class].counters;
@@ -53,10 +55,15 @@ impl<A: Application> Stack<A> {
         true
     }
 
-    pub(crate) fn receive_tcp(&mut self, now: Nanos, ip: &Ip<'_>, verify: bool) -> Result<(), Bad> {
+    pub(crate) fn receive_tcp(
+        &mut self,
+        now: Nanos,
+        ip: &Ip<'_>,
+        verify: bool,
+    ) -> Result<(), Reject> {
         let (remote_port, local_port, segment) = Segment::read(ip)?;
         if verify && !ip.checksum_is_good() {
-            return Err(Bad::TcpChecksum);
+            return Err(Reject::TcpChecksum);
         }
         let key = Key { addresses: ip.addresses, local_port, remote_port, udp: false };
         let hash = self.core.hash(&key);
@@ -89,8 +96,8 @@ impl<A: Application> Stack<A> {
         count_in(self.core.counters(flow), ip);
     }
 
-    /// A segment for a flow in TIME-WAIT; `None`: one that begins a new flow, for which the old one
-    /// has gone.
+    /// Handles a segment for a flow in TIME-WAIT. `None`: it opens a new flow, and the old one is
+    /// released.
     fn wake_wait(
         &mut self,
         now: Nanos,
@@ -111,7 +118,7 @@ impl<A: Application> Stack<A> {
         Some(self.core.expand(now, place))
     }
 
-    /// §3.10.1 OPEN: the SYN counts as sent, and is then to be sent.
+    /// §3.10.1 OPEN. The SYN counts as sent from here on, so that SND.NXT never moves backward.
     pub(crate) fn open(&mut self, now: Nanos, flow: u32, key: &Key) {
         let isn = self.isn(now, key);
         let tunables = &self.core.class(flow).tunables;
@@ -129,17 +136,17 @@ impl<A: Application> Stack<A> {
     // §3.10.7.1 CLOSED, §3.10.7.2 LISTEN.
     #[inline(never)]
     fn listen(&mut self, now: Nanos, key: &Key, hash: u32, ip: &Ip<'_>, segment: &Segment<'_>) {
-        // First, a RST.
+        // First, a RST: never answered, since two closed ends would reset each other forever.
         if segment.has(RST) {
             self.core.strays.unknown_flow += 1;
             return;
         }
-        // Second, an ACK: whatever it is about, it is not of ours.
+        // Second, an ACK: no connection exists that it could acknowledge.
         if segment.has(ACK) {
             self.core.strays.unknown_flow += 1;
             return self.refuse(key, segment);
         }
-        // Fourth, anything that is no SYN: nobody who listens answers that.
+        // Fourth, neither SYN nor ACK: LISTEN drops it, CLOSED resets it.
         if !segment.has(SYN) {
             self.core.strays.unknown_flow += 1;
             if !self.app.listens(&key.tuple()) {
@@ -147,7 +154,8 @@ impl<A: Application> Stack<A> {
             }
             return;
         }
-        // The application is not to know of a flow that has no room.
+        // Checked before `accept`, since an application that has accepted a flow would wait for its
+        // events.
         if self.core.is_full() && self.app.listens(&key.tuple()) {
             self.core.strays.accept_full += 1;
             return;
@@ -159,7 +167,7 @@ impl<A: Application> Stack<A> {
         };
         // Third, a SYN.
         let Some(flow) = self.core.allocate(class, key, hash, State::SynReceived, state) else {
-            // As a full backlog: the peer tries again.
+            // Dropped without an answer, as with a full backlog: the peer sends its SYN again.
             self.core.strays.accept_full += 1;
             return;
         };
@@ -171,8 +179,10 @@ impl<A: Application> Stack<A> {
         self.settle(now, flow);
     }
 
-    /// A reset for what belongs to no flow (§3.5.2, group 1).
+    /// Sends a reset for a segment that belongs to no flow (§3.5.2, group 1).
     fn refuse(&mut self, key: &Key, segment: &Segment<'_>) {
+        // With an ACK the peer expects its number; without one the reset has to acknowledge the
+        // segment, because the peer would ignore it otherwise.
         if segment.has(ACK) {
             self.core.answer_tcp(ClassId::STRAY, key, segment.ack, None, RST);
         } else {
@@ -186,7 +196,7 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// What a SYN brings: numbers, windows, options. `ecn`: the peer can do it.
+    /// Applies a SYN: numbers, window, options. `ecn`: the peer supports it.
     fn take_syn(&mut self, flow: u32, segment: &Segment<'_>, ecn: bool) {
         let class = &self.core.classes[usize::from(self.core.flows[flow].class)];
         let window = class.window.min(u16::MAX.into());
@@ -194,14 +204,16 @@ impl<A: Application> Stack<A> {
         let f = &mut self.core.flows.0[flow as usize];
         f.rcv_nxt = segment.seq.wrapping_add(1);
         f.rcv_adv = f.rcv_nxt.wrapping_add(window);
+        // The window of a SYN is never scaled (RFC 7323 §2.2).
         f.snd_wnd = segment.window.into();
         let options = Options::read(segment.options);
+        // An announced MSS below the minimum counts as the minimum.
         if class.tunables.peer_mss {
             let default = if f.bits.has(Bits::V6) { DEFAULT_MSS6 } else { DEFAULT_MSS4 };
-            f.mss = f.mss.min(options.mss.unwrap_or(default).max(LEAST_MSS));
+            f.mss = f.mss.min(options.mss.unwrap_or(default).max(MIN_MSS));
         }
         f.bits.set_wscale(options.wscale.filter(|_| offers_scale));
-        let both = |f: &crate::flow::Flow<A::State>, flag, theirs| f.bits.has(flag) && theirs;
+        let both = |f: &crate::flow::Flow<A::State>, flag, offered| f.bits.has(flag) && offered;
         let (sack, stamps) = (
             both(f, Bits::SACK, options.sack_permitted),
             both(f, Bits::TIMESTAMPS, options.timestamps.is_some()),
@@ -216,9 +228,9 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// Breaks when the segment is through: the flow may be gone.
+    /// Breaks when nothing is left to do for the segment: the flow may be released.
     fn segment_arrives(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>) -> ControlFlow<()> {
-        if let Some(through) = self.expected(now, flow, segment) {
+        if let Some(through) = self.receive_next(now, flow, segment) {
             return through;
         }
         match self.core.flows[flow].tcp_state() {
@@ -227,11 +239,11 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// What most segments are: the next, of a flow of which nothing is lost or out of order. All
-    /// that the long way would do with it, at a third of the cost. `None`, and nothing has changed:
-    /// it has to go the long way.
+    /// Fast path, for most segments: the next one of a flow without losses or out-of-order data.
+    /// Has the same effect as the slow path. `None`: nothing has changed, and the slow path has to
+    /// take the segment.
     #[inline(always)]
-    fn expected(
+    fn receive_next(
         &mut self,
         now: Nanos,
         flow: u32,
@@ -246,7 +258,7 @@ impl<A: Application> Stack<A> {
         let acked = segment.ack.wrapping_sub(f.snd_una);
         let flight = f.flight();
         let window = u32::from(segment.window) << bits.wscale().unwrap_or(0);
-        // What the peer may still say.
+        // How much the peer may still send.
         let room = match state {
             State::SynReceived if acked != 1 => return None,
             State::SynReceived | State::Established | State::FinWait1 | State::FinWait2 => {
@@ -256,7 +268,8 @@ impl<A: Application> Stack<A> {
             _ => return None,
         };
         let next = segment.flags & !(PSH | FIN) == ACK
-            && !bits.has(Bits::ODD | if state == State::SynReceived { 0 } else { Bits::TIMING })
+            && !bits
+                .has(Bits::SLOW_PATH | if state == State::SynReceived { 0 } else { Bits::TIMING })
             && f.extra == NO_EXTRA
             && segment.seq == f.rcv_nxt
             && len <= room
@@ -270,9 +283,12 @@ impl<A: Application> Stack<A> {
         let stamps = bits.has(Bits::TIMESTAMPS);
         match segment.timestamps {
             Some((value, _)) if stamps => {
+                // PAWS (RFC 7323 §5.3); the slow path counts and answers it.
                 if lt(value, f.ts_recent) {
                     return None;
                 }
+                // TS.Recent follows Last.ACK.sent: it stays while an ACK is owed (RFC 7323 §4.3),
+                // so that a delayed ACK is measured from the first of its segments.
                 if !bits.has(Bits::ACK_NOW | Bits::ACK_LATER) {
                     f.ts_recent = value;
                 }
@@ -289,7 +305,7 @@ impl<A: Application> Stack<A> {
             }
             return Some(self.next_octets(now, flow, payload, segment.has(PSH), fin));
         }
-        f.bits.forgive();
+        f.bits.reset_streaks();
         let talks = matches!(state, State::Established | State::CloseWait);
         let mut fin_acked = false;
         if acked > 0 {
@@ -297,6 +313,8 @@ impl<A: Application> Stack<A> {
             fin_acked = !talks && state != State::FinWait2 && acked == flight;
             if stamps && let Some((_, echo)) = segment.timestamps {
                 let ms = stamp(now + lag).wrapping_sub(echo);
+                // An echo of 0 is none (RFC 7323 §3.2). A step is 2^20 ns = 1048.6 us; half of one
+                // at least, since 0 would mean that there is no sample.
                 if echo != 0 && ms < 1 << 20 {
                     sample(f, (ms * 1049).max(524));
                 }
@@ -331,7 +349,11 @@ impl<A: Application> Stack<A> {
             self.core.enqueue(flow);
         }
         if acked > u32::from(fin_acked) {
-            self.tell(now, flow, Event::Acknowledged { octets: acked - u32::from(fin_acked), all });
+            self.notify(
+                now,
+                flow,
+                Event::Acknowledged { octets: acked - u32::from(fin_acked), all },
+            );
             if self.aborted(now, flow).is_break() {
                 return Some(DONE);
             }
@@ -343,7 +365,7 @@ impl<A: Application> Stack<A> {
         Some(self.next_octets(now, flow, payload, segment.has(PSH), fin))
     }
 
-    /// The next octets of the stream, if any, and its end.
+    /// Delivers the next octets of the stream, and its end.
     #[inline(always)]
     fn next_octets(
         &mut self,
@@ -358,14 +380,14 @@ impl<A: Application> Stack<A> {
             f.rcv_nxt = f.rcv_nxt.wrapping_add(payload.len() as u32);
             class.counters.delivered += payload.len() as u64;
             self.acknowledge_later(now, flow, payload.len(), push);
-            self.tell(now, flow, Event::Received(payload));
+            self.notify(now, flow, Event::Received(payload));
             self.aborted(now, flow)?;
         }
-        if fin { self.fin(now, flow) } else { GO_ON }
+        if fin { self.fin(now, flow) } else { CONTINUE }
     }
 
-    /// So many octets came that were next: two segments (RFC 9293 §3.8.6.3) are acknowledged at
-    /// once, one a little later; or as the tunables say.
+    /// Owes an acknowledgment of `octets` in-order octets. The second segment is acknowledged at
+    /// once (RFC 9293 §3.8.6.3, SHLD-19), a single one after the delay, unless the tunables differ.
     #[inline(always)]
     fn acknowledge_later(&mut self, now: Nanos, flow: u32, octets: usize, push: bool) {
         let lag = self.core.lag;
@@ -376,7 +398,9 @@ impl<A: Application> Stack<A> {
             most => {
                 let room = f.rcv_adv.wrapping_sub(f.rcv_nxt);
                 if class.window.saturating_sub(room) >= most || octets > usize::from(f.mss) {
-                    self.ack_apart(now, flow);
+                    // As TRex (tcp.no_delay_counter): one ACK for each such amount, even when
+                    // several segments come in one batch.
+                    self.ack_separately(now, flow);
                     return;
                 }
                 false
@@ -384,10 +408,10 @@ impl<A: Application> Stack<A> {
         };
         if delay == 0 || due || push && class.tunables.ack_push {
             let room = f.rcv_adv.wrapping_sub(f.rcv_nxt);
-            self.core.pressed |= room.saturating_add(MOST_OWED) <= class.window;
+            self.core.ack_overdue |= room.saturating_add(MAX_UNACKED) <= class.window;
             self.ack_now(flow);
         } else if !f.bits.has(Bits::ACK_NOW) {
-            f.ack_at = (tick(now).wrapping_add(lagging(lag, delay) + 1)) as u16;
+            f.ack_at = (tick(now).wrapping_add(lag_ticks(lag, delay) + 1)) as u16;
             f.bits.set(Bits::ACK_LATER);
         }
     }
@@ -401,7 +425,7 @@ impl<A: Application> Stack<A> {
         segment: &Segment<'_>,
     ) -> ControlFlow<()> {
         let f = &self.core.flows[flow];
-        // First, the ACK: of our SYN, or of nothing.
+        // First, the ACK: an unacceptable one is reset.
         let acked = segment.has(ACK);
         if acked && segment.ack != f.snd_nxt {
             if !segment.has(RST) {
@@ -409,46 +433,47 @@ impl<A: Application> Stack<A> {
                 self.core.answer_tcp(class, &key, segment.ack, None, RST);
             }
             self.core.counters(flow).unexpected += 1;
-            return GO_ON;
+            return CONTINUE;
         }
         // Second, the RST.
         if segment.has(RST) {
             self.core.counters(flow).resets_in += 1;
+            // Without an ACK of the SYN, an attacker needs no sequence number to forge it.
             if acked {
                 self.finish(now, flow, Reason::Refused);
                 return DONE;
             }
             self.core.counters(flow).resets_ignored += 1;
-            return GO_ON;
+            return CONTINUE;
         }
         // Fourth, the SYN.
         if !segment.has(SYN) {
             self.core.counters(flow).unexpected += 1;
-            return GO_ON;
+            return CONTINUE;
         }
         let ecn = segment.flags & (ECE | CWR) == if acked { ECE } else { ECE | CWR };
         self.sample_syn(now, flow, acked);
         self.take_syn(flow, segment, ecn);
         if !acked {
-            // Both began (RFC 9293 §3.5, figure 8): our SYN goes again, with an ACK.
+            // Simultaneous open (RFC 9293 §3.5, figure 8): the SYN is sent again, with an ACK.
             let f = &mut self.core.flows[flow];
             f.bits.set_state(State::SynReceived);
             f.bits.set(Bits::HEAD);
             self.core.enqueue(flow);
-            return GO_ON;
+            return CONTINUE;
         }
         self.core.flows[flow].snd_una = segment.ack;
         self.core.flows[flow].bits.set(Bits::ACK_NOW);
         self.core.enqueue(flow);
         self.establish(now, flow)?;
         if segment.payload.is_empty() && !segment.has(FIN) {
-            return GO_ON;
+            return CONTINUE;
         }
-        // Sixth and following, behind the SYN.
+        // Sixth and following: data after the SYN.
         self.text(now, flow, segment.seq.wrapping_add(1), segment.payload, segment.has(FIN))
     }
 
-    /// The time that a SYN took that was sent once.
+    /// Samples the round-trip time of a SYN that was sent once (Karn's algorithm).
     fn sample_syn(&mut self, now: Nanos, flow: u32, acked: bool) {
         let f = &mut self.core.flows[flow];
         if acked && f.bits.has(Bits::TIMING) && f.bits.retries() == 0 {
@@ -463,7 +488,7 @@ impl<A: Application> Stack<A> {
     fn establish(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
         let (f, class) = self.core.parts(flow);
         let mss = u32::from(f.mss);
-        // One segment if the SYN was lost (RFC 5681 §3.1).
+        // One segment if the SYN was lost (RFC 5681 §3.1), since the loss may be congestion.
         f.cwnd =
             if f.bits.retries() > 0 { mss } else { initial_window(class.tunables.initwnd, mss) };
         f.bits.set_retries(0);
@@ -472,18 +497,18 @@ impl<A: Application> Stack<A> {
         self.core.counters(flow).established += 1;
         self.start_idle(now, flow);
         self.core.enqueue(flow);
-        self.tell(now, flow, Event::Established);
+        self.notify(now, flow, Event::Established);
         self.aborted(now, flow)
     }
 
-    /// Breaks if the application has aborted: the flow is gone then.
+    /// Breaks if the application has aborted, in which case the flow is released.
     #[inline(always)]
     fn aborted(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
         if self.core.flows[flow].bits.has(Bits::ABORT) {
             self.finish(now, flow, Reason::Aborted);
             return DONE;
         }
-        GO_ON
+        CONTINUE
     }
 
     // §3.10.7.4, other states.
@@ -497,8 +522,8 @@ impl<A: Application> Stack<A> {
         let (mut seq, payload, mut flags) = (segment.seq, segment.payload, segment.flags);
         let (f, class) = self.core.parts(flow);
         let state = f.tcp_state();
-        // A SYN that was answered (SYN-RECEIVED): the peer's own SYN-ACK of a simultaneous open
-        // brings its ACK; our answer to a repeated one was lost.
+        // Repeated SYNs in SYN-RECEIVED. A SYN-ACK of a simultaneous open counts for its ACK; a
+        // plain SYN shows that the SYN-ACK was lost, so it is sent again at once.
         if state == State::SynReceived && flags & SYN != 0 && seq.wrapping_add(1) == f.rcv_nxt {
             if flags & ACK != 0 {
                 (seq, flags) = (f.rcv_nxt, flags & !SYN);
@@ -506,22 +531,24 @@ impl<A: Application> Stack<A> {
                 f.bits.set(Bits::HEAD);
                 class.counters.duplicate_segments += 1;
                 self.core.enqueue(flow);
-                return GO_ON;
+                return CONTINUE;
             }
         }
-        // RFC 7323 §5.3: R1 before all else.
+        // RFC 7323 §5.3: R1 comes before the check of the sequence number, which an old duplicate
+        // may pass after the numbers have wrapped.
         if f.bits.has(Bits::TIMESTAMPS) && flags & RST == 0 {
             match segment.timestamps {
                 Some((value, _)) if lt(value, f.ts_recent) => {
                     class.counters.paws_drops += 1;
                     self.answer_with_ack(now, flow, !payload.is_empty());
-                    return GO_ON;
+                    return CONTINUE;
                 }
                 Some(_) => (),
-                // Where they are agreed, each segment but a RST has them (§3.2).
+                // Once agreed, every segment except a RST has timestamps (§3.2). Without them PAWS
+                // cannot judge the segment, so it is dropped.
                 None => {
                     class.counters.unexpected += 1;
-                    return GO_ON;
+                    return CONTINUE;
                 }
             }
         }
@@ -533,15 +560,16 @@ impl<A: Application> Stack<A> {
             (0, 0) => seq == next,
             (0, _) => inside(seq),
             (_, 0) => false,
-            // What begins or ends inside of it, or reaches over it.
+            // It begins or ends inside the window, or spans it. RFC 9293 has no third case, but a
+            // GSO packet may be longer than the window.
             _ => {
                 inside(seq)
                     || inside(seq.wrapping_add(len - 1))
                     || le(seq, next) && lt(next, seq.wrapping_add(len))
             }
         };
-        // With the window closed, ACKs and RSTs of what is next count all the same ("special
-        // allowance").
+        // With a closed window, ACKs and RSTs at RCV.NXT still count ("special allowance"), because
+        // otherwise two closed windows could never open.
         let counts = acceptable || window == 0 && seq == next;
         if !counts {
             let old = le(seq.wrapping_add(len), next);
@@ -551,7 +579,9 @@ impl<A: Application> Stack<A> {
                 &mut class.counters.out_of_window
             }) += 1;
             if flags & RST == 0 {
+                // RFC 9293 §3.10.7.4 requires the ACK: it resynchronizes a peer whose ACK was lost.
                 self.answer_with_ack(now, flow, !payload.is_empty());
+                // A repeated FIN restarts the 2 MSL time-out, since the last ACK was lost.
                 if state == State::TimeWait && flags & FIN != 0 {
                     self.start_time_wait(now, flow);
                 }
@@ -559,10 +589,10 @@ impl<A: Application> Stack<A> {
                 class.counters.resets_in += 1;
                 class.counters.resets_ignored += 1;
             }
-            return GO_ON;
+            return CONTINUE;
         }
-        // TS.Recent (RFC 7323 §4.3, R3): of what is at Last.ACK.sent or before it, and nothing
-        // between is unanswered.
+        // TS.Recent (RFC 7323 §4.3, R3): only from a segment at or before Last.ACK.sent. No ACK is
+        // owed, so RCV.NXT is Last.ACK.sent.
         if let Some((value, _)) = segment.timestamps
             && f.bits.0 & (Bits::TIMESTAMPS | Bits::ACK_NOW | Bits::ACK_LATER) == Bits::TIMESTAMPS
             && le(seq, next)
@@ -570,39 +600,42 @@ impl<A: Application> Stack<A> {
         {
             f.ts_recent = value;
         }
-        // Second, the RST (RFC 5961 §3.2).
+        // Second, the RST: only at RCV.NXT exactly; other numbers in the window get a challenge ACK
+        // (RFC 5961 §3.2), so that a blind attacker has to hit one number, not a window.
         if flags & RST != 0 {
             class.counters.resets_in += 1;
             if seq != next {
                 class.counters.resets_ignored += 1;
                 self.challenge(now, flow);
-                return GO_ON;
+                return CONTINUE;
             }
             match state {
                 State::SynReceived => self.finish(now, flow, Reason::Refused),
-                // TIME-WAIT assassination (RFC 1337): it stays.
-                State::TimeWait => return GO_ON,
+                // TIME-WAIT assassination (RFC 1337 §3): the RST is ignored, otherwise old segments
+                // could reach a new connection.
+                State::TimeWait => return CONTINUE,
                 _ => self.finish(now, flow, Reason::Reset),
             }
             return DONE;
         }
-        // Fourth, the SYN (RFC 5961 §4.2).
+        // Fourth, the SYN: a challenge ACK (RFC 5961 §4.2). A peer that has restarted resets the
+        // old connection in response.
         if flags & SYN != 0 {
             class.counters.unexpected += 1;
             self.challenge(now, flow);
-            return GO_ON;
+            return CONTINUE;
         }
-        // Fifth, the ACK.
+        // Fifth, the ACK. A segment without one is dropped.
         if flags & ACK == 0 {
             class.counters.unexpected += 1;
-            return GO_ON;
+            return CONTINUE;
         }
         if state == State::SynReceived {
             if segment.ack != f.snd_nxt {
                 class.counters.acks_too_far += 1;
                 let (class, key) = (ClassId(f.class), self.core.key(flow));
                 self.core.answer_tcp(class, &key, segment.ack, None, RST);
-                return GO_ON;
+                return CONTINUE;
             }
             f.snd_una = segment.ack;
             f.snd_wnd = u32::from(segment.window) << f.bits.wscale().unwrap_or(0);
@@ -611,6 +644,7 @@ impl<A: Application> Stack<A> {
         } else {
             self.ack(now, flow, segment, seq)?;
         }
+        // RFC 3168 §6.1.3: ECE stays set until the peer's CWR, since a single ACK may be lost.
         if self.core.flows[flow].bits.has(Bits::ECN) {
             if segment.marked {
                 self.core.flows[flow].bits.set(Bits::ECE);
@@ -619,28 +653,29 @@ impl<A: Application> Stack<A> {
                 self.core.flows[flow].bits.clear(Bits::ECE);
             }
         }
-        // A peer that is alive: keepalive, FIN-WAIT-2 and the like begin anew.
+        // The peer is alive: the timers of keepalive and FIN-WAIT-2 start again.
         self.restart_idle_tcp(now, flow);
-        // Seventh, the segment's text; eighth, the FIN. (Sixth, URG: what is urgent is text like
-        // any other.)
+        // Seventh, the segment text; eighth, the FIN. (Sixth, URG: urgent data is delivered in
+        // line, RFC 6093.)
         if payload.is_empty() && flags & FIN == 0 {
-            return GO_ON;
+            return CONTINUE;
         }
-        // A probe of a window that is closed.
+        // A window probe: the octet is not taken, the ACK repeats the window (RFC 9293 §3.8.6.1).
         if !acceptable {
             self.core.counters(flow).out_of_window += 1;
             self.ack_now(flow);
-            return GO_ON;
+            return CONTINUE;
         }
         self.text(now, flow, seq, payload, flags & FIN != 0)
     }
 
-    /// Fifth: ACK in the states behind SYN-RECEIVED.
+    /// Fifth: the ACK in the states after SYN-RECEIVED.
     #[inline]
     fn ack(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>, seq: u32) -> ControlFlow<()> {
         let (f, class) = self.core.parts(flow);
         let ack = segment.ack;
-        // RFC 5961 §5.2: what acknowledges more than was sent, or is far too old.
+        // RFC 5961 §5.2: it acknowledges data that was never sent, or is older than the largest
+        // window. MAX.SND.WND is not kept; 64 KiB replaces it for peers that closed their window.
         if lt(f.snd_nxt, ack) || lt(ack, f.snd_una.wrapping_sub(f.snd_wnd.max(1 << 16))) {
             class.counters.acks_too_far += 1;
             self.challenge(now, flow);
@@ -649,34 +684,37 @@ impl<A: Application> Stack<A> {
         let window = u32::from(segment.window) << f.bits.wscale().unwrap_or(0);
         let advances = lt(f.snd_una, ack);
         let flight = f.flight();
-        // RFC 5681 §2: it says nothing new.
+        // A duplicate ACK as RFC 5681 §2 defines it. An ACK that answers a window probe is none,
+        // because nothing was lost.
         let duplicate = ack == f.snd_una
             && flight > 0
             && segment.payload.is_empty()
             && !segment.has(FIN)
             && window == f.snd_wnd
             && !f.bits.has(Bits::PERSIST);
-        // A newer segment's window; without SND.WL1: one that acknowledges more, is not old, or
-        // opens it.
+        // The window of a newer segment. Records have no SND.WL1: a segment that acknowledges more,
+        // is not old, or opens the window counts as newer.
         let was = f.snd_wnd;
         if advances || (ack == f.snd_una && (le(f.rcv_nxt, seq) || window > f.snd_wnd)) {
             f.snd_wnd = window;
             class.counters.zero_windows_in += u64::from(window == 0 && was > 0);
         }
         if f.bits.has(Bits::PERSIST) {
-            // It answers: that may go on for ever.
+            // An answered probe keeps the connection open without limit (RFC 9293 §3.8.6.1,
+            // MUST-37).
             f.bits.set_dupacks(0);
             if advances || f.snd_wnd > was {
                 f.bits.clear(Bits::PERSIST | Bits::RTX);
                 f.bits.set_retries(0);
                 if !advances {
-                    // The probe's octets were not taken: they are new again.
+                    // The peer did not take the probe's octets: they count as unsent again.
                     f.snd_nxt = f.snd_una;
                     class.counters.sent -= u64::from(flight);
                 }
             }
         } else if f.snd_wnd == 0 && ack == f.snd_una && flight > 0 {
-            // The window closed over what is under way: it answers, so it is there.
+            // The peer closed its window over outstanding data. It answers, so the last retry is
+            // not used up (RFC 9293 §3.8.6.1, MUST-37).
             f.bits.set_retries(f.bits.retries().min(class.tunables.retries.saturating_sub(1)));
         }
         let sacks = !segment.options.is_empty() && f.bits.has(Bits::SACK);
@@ -689,7 +727,7 @@ impl<A: Application> Stack<A> {
             let widest = &mut self.core.extras[extra as usize].widest;
             *widest = wide.max(*widest);
         }
-        let told = sacks && self.note_sack(flow, segment);
+        let new_sack = sacks && self.note_sack(flow, segment);
         if reduce {
             self.ecn_reduce(flow);
         }
@@ -697,11 +735,11 @@ impl<A: Application> Stack<A> {
             self.advance_una(now, flow, segment, flight)?;
         } else if duplicate {
             self.core.counters(flow).duplicate_acks += 1;
-            if told || !self.core.flows[flow].bits.has(Bits::SACK) {
+            if new_sack || !self.core.flows[flow].bits.has(Bits::SACK) {
                 self.duplicate_ack(flow);
             }
         }
-        GO_ON
+        CONTINUE
     }
 
     #[inline]
@@ -722,8 +760,8 @@ impl<A: Application> Stack<A> {
         let fin_acked = fin_sent && ack == f.snd_nxt;
         let octets = acked - u32::from(fin_acked);
         class.counters.acked += u64::from(octets);
-        // Round-trip time: by timestamps (RFC 7323 §4.1), or of the one segment that is timed
-        // (Karn).
+        // Round-trip time: from timestamps (RFC 7323 §4.1), or of the one timed segment (Karn's
+        // algorithm).
         let ms = if f.bits.has(Bits::TIMESTAMPS) {
             segment
                 .timestamps
@@ -735,7 +773,8 @@ impl<A: Application> Stack<A> {
         } else {
             None
         };
-        // A clock that ran back is no clock.
+        // More than 18 min: the echo is not from this clock. Without a sample the backoff stays
+        // (RFC 6298 §5, Karn's algorithm).
         match ms.filter(|ms| *ms < 1 << 20) {
             Some(ms) => sample(f, (ms * 1049).max(524)),
             None => f.keep_backoff(f.kept_backoff() + f.bits.retries()),
@@ -759,13 +798,13 @@ impl<A: Application> Stack<A> {
             }
             self.start_idle(now, flow);
         } else {
-            // RFC 6298 §5.3.
+            // RFC 6298 §5.3: new data was acknowledged, so the timer restarts.
             let rto = rto(f, class);
             self.core.start_rtx(now, flow, rto);
             self.core.enqueue(flow);
         }
         if octets > 0 {
-            self.tell(now, flow, Event::Acknowledged { octets, all });
+            self.notify(now, flow, Event::Acknowledged { octets, all });
             self.aborted(now, flow)?;
         }
         match state {
@@ -780,10 +819,10 @@ impl<A: Application> Stack<A> {
             }
             _ => (),
         }
-        GO_ON
+        CONTINUE
     }
 
-    /// Seventh and eighth: `payload` at `seq`, perhaps with a FIN behind it. At least one of its
+    /// Seventh and eighth: `payload` at `seq`, and a FIN after it if `fin`. At least one of its
     /// numbers is in the window.
     fn text(
         &mut self,
@@ -798,12 +837,13 @@ impl<A: Application> Stack<A> {
             f.tcp_state(),
             State::CloseWait | State::Closing | State::LastAck | State::TimeWait
         ) {
-            // The peer had said that there is no more: "ignore the segment text".
+            // After its FIN the peer cannot send data: "ignore the segment text" (RFC 9293
+            // §3.10.7.4).
             class.counters.unexpected += 1;
-            return GO_ON;
+            return CONTINUE;
         }
         let (rcv_nxt, edge) = (f.rcv_nxt, f.rcv_adv);
-        // The part that is new and in the window.
+        // Trims the segment to the new part inside the window.
         let old = (distance(seq, rcv_nxt) as usize).min(payload.len());
         let room = distance(max(seq, rcv_nxt), edge) as usize;
         let new = &payload[old..];
@@ -813,25 +853,26 @@ impl<A: Application> Stack<A> {
         let fin_at = (fin && fits).then(|| seq.wrapping_add(payload.len() as u32));
         if lt(rcv_nxt, at) {
             self.out_of_order(flow, at, new, fin_at);
-            return GO_ON;
+            return CONTINUE;
         }
         if new.is_empty() && fin_at.is_none() {
             class.counters.duplicate_segments += 1;
             self.ack_now(flow);
-            return GO_ON;
+            return CONTINUE;
         }
         if !new.is_empty() {
             self.deliver(now, flow, new)?;
         }
         let mut fin_at = fin_at;
-        let fills = self.core.extra_ref(flow).is_some_and(|e| !e.ahead.is_empty());
+        let fills = self.core.extra_ref(flow).is_some_and(|e| !e.reassembly.is_empty());
         if fills {
-            while let Some((old, octets)) = self.take_ahead(flow) {
+            while let Some((old, octets)) = self.take_contiguous(flow) {
                 self.deliver(now, flow, &octets[old..])?;
             }
-            fin_at = fin_at.or(self.core.extra_ref(flow).and_then(|e| e.ahead.fin()));
+            fin_at = fin_at.or(self.core.extra_ref(flow).and_then(|e| e.reassembly.fin()));
         }
-        // What fills a gap is acknowledged at once (RFC 5681 §4.2).
+        // A segment that fills a gap is acknowledged at once (RFC 5681 §4.2), because the sender
+        // waits for it in recovery.
         if fills {
             self.ack_now(flow);
         } else {
@@ -840,7 +881,7 @@ impl<A: Application> Stack<A> {
         if fin_at == Some(self.core.flows[flow].rcv_nxt) {
             return self.fin(now, flow);
         }
-        GO_ON
+        CONTINUE
     }
 
     #[inline]
@@ -848,7 +889,7 @@ impl<A: Application> Stack<A> {
         let (f, class) = self.core.parts(flow);
         f.rcv_nxt = f.rcv_nxt.wrapping_add(octets.len() as u32);
         class.counters.delivered += octets.len() as u64;
-        self.tell(now, flow, Event::Received(octets));
+        self.notify(now, flow, Event::Received(octets));
         self.aborted(now, flow)
     }
 
@@ -856,35 +897,37 @@ impl<A: Application> Stack<A> {
     fn out_of_order(&mut self, flow: u32, at: u32, octets: &[u8], fin_at: Option<u32>) {
         let class = self.core.class(flow);
         let limit = u64::from(class.tunables.reassembly);
-        // Of the stack's room this flow may have what it has and what is left.
-        let left = self.core.settings.reassembly.saturating_sub(self.core.ahead);
-        let ahead = &mut self.core.make_extra(flow).ahead;
+        // The flow may use its own share and the rest of the stack's limit.
+        let left = self.core.settings.reassembly.saturating_sub(self.core.reassembly_used);
+        let ahead = &mut self.core.make_extra(flow).reassembly;
         let before = ahead.cost();
         let dropped = ahead.insert(at, octets, limit.min(u64::from(before) + left) as u32);
         let after = ahead.cost();
-        // Behind what was dropped a FIN is of no use.
+        // A FIN after dropped octets is dropped, too, since its position would end the stream
+        // early.
         if let Some(fin_at) = fin_at
             && dropped == 0
         {
             ahead.note_fin(fin_at);
         }
-        // Less than before, where it has joined two runs.
-        self.core.ahead = self.core.ahead + u64::from(after) - u64::from(before);
+        // Less than before if two runs were joined.
+        self.core.reassembly_used =
+            self.core.reassembly_used + u64::from(after) - u64::from(before);
         let counters = self.core.counters(flow);
         counters.out_of_order += 1;
         counters.out_of_order_octets += octets.len() as u64;
         counters.reassembly_drops += dropped as u64;
-        // RFC 5681 §4.2: at once.
+        // At once (RFC 5681 §4.2): the sender counts duplicate ACKs.
         self.ack_now(flow);
     }
 
-    fn take_ahead(&mut self, flow: u32) -> Option<(usize, Vec<u8>)> {
+    fn take_contiguous(&mut self, flow: u32) -> Option<(usize, Vec<u8>)> {
         let rcv_nxt = self.core.flows[flow].rcv_nxt;
         let extra = self.core.extra(flow)?;
-        let before = extra.ahead.cost();
-        let taken = extra.ahead.take(rcv_nxt);
-        let freed = before - extra.ahead.cost();
-        self.core.ahead -= u64::from(freed);
+        let before = extra.reassembly.cost();
+        let taken = extra.reassembly.take(rcv_nxt);
+        let freed = before - extra.reassembly.cost();
+        self.core.reassembly_used -= u64::from(freed);
         taken
     }
 
@@ -892,7 +935,7 @@ impl<A: Application> Stack<A> {
     fn fin(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
         let f = &mut self.core.flows[flow];
         f.rcv_nxt = f.rcv_nxt.wrapping_add(1);
-        // It needs no room: where the window was full, it grows by the one.
+        // A FIN needs no buffer: with a full window, the window grows by its one number.
         f.rcv_adv = max(f.rcv_adv, f.rcv_nxt);
         let state = f.tcp_state();
         let all_acked = f.flight() == 0;
@@ -903,18 +946,19 @@ impl<A: Application> Stack<A> {
         };
         f.bits.set_state(next);
         self.ack_now(flow);
-        self.tell(now, flow, Event::PeerClosed);
+        self.notify(now, flow, Event::PeerClosed);
         self.aborted(now, flow)?;
         match state {
             State::FinWait2 => self.time_wait_begins(now, flow),
             State::FinWait1 if all_acked => self.time_wait_begins(now, flow),
-            _ => GO_ON,
+            _ => CONTINUE,
         }
     }
 
-    /// Both have closed: for the application the flow is gone, its record waits.
+    /// Both sides have closed: the flow ends for the application, and its record remains for
+    /// TIME-WAIT.
     fn time_wait_begins(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
-        self.tell_gone(now, flow, Reason::Closed);
+        self.notify_gone(now, flow, Reason::Closed);
         self.core.release_extra(flow);
         let f = &mut self.core.flows[flow];
         f.bits.set_state(State::TimeWait);
@@ -924,12 +968,12 @@ impl<A: Application> Stack<A> {
         let class = self.core.class_mut(flow);
         class.counters.active -= 1;
         class.counters.time_wait += 1;
-        // What is owed is the last acknowledgement; with it time begins.
+        // If an ACK is owed, it is the last one, and TIME-WAIT starts when it leaves.
         if self.core.flows[flow].bits.has(Bits::ACK_NOW) {
             self.core.flows[flow].bits.clear(Bits::RTX);
-            return GO_ON;
+            return CONTINUE;
         }
-        self.let_go(now, flow);
+        self.leave_or_compact(now, flow);
         DONE
     }
 
@@ -938,7 +982,7 @@ impl<A: Application> Stack<A> {
         self.core.start_rtx(now, flow, wait);
     }
 
-    /// The timer that runs while nothing is under way.
+    /// Starts the timer that runs while nothing is outstanding: FIN-WAIT-2 or keepalive.
     #[inline(always)]
     pub(crate) fn start_idle(&mut self, now: Nanos, flow: u32) {
         let (f, class) = self.core.parts(flow);
@@ -971,9 +1015,9 @@ impl<A: Application> Stack<A> {
         self.core.enqueue(flow);
     }
 
-    /// An ACK of its own, however many segments come together.
+    /// Queues an ACK as a packet of its own, which later segments cannot merge with.
     #[cold]
-    fn ack_apart(&mut self, now: Nanos, flow: u32) {
+    fn ack_separately(&mut self, now: Nanos, flow: u32) {
         let options = self.options(now, flow);
         let (window, edge) = self.window(flow);
         let key = self.core.key(flow);
@@ -998,7 +1042,8 @@ impl<A: Application> Stack<A> {
         class.counters.acks_out += 1;
     }
 
-    /// An ACK for what was not acceptable: at once for octets, else as often as is allowed.
+    /// Answers an unacceptable segment: at once if it has data; otherwise within the limit on
+    /// challenge ACKs, so that a flood of old segments causes no flood of ACKs (RFC 5961 §7).
     fn answer_with_ack(&mut self, now: Nanos, flow: u32, octets: bool) {
         if octets || self.core.may_challenge(now) {
             self.ack_now(flow);
@@ -1017,25 +1062,25 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// Blocks of the option that can be; whether they say something new.
+    /// Adds the plausible SACK blocks to the scoreboard. Returns whether any is new.
     #[cold]
     fn note_sack(&mut self, flow: u32, segment: &Segment<'_>) -> bool {
         let f = &self.core.flows[flow];
         let (una, nxt) = (max(f.snd_una, segment.ack), f.snd_nxt);
-        let mut told = false;
+        let mut new_sack = false;
         let (blocks, n) = sack_blocks(segment.options);
         for &(left, right) in &blocks[..n] {
-            // Below SND.UNA it is a D-SACK (RFC 2883) or old.
+            // A block below SND.UNA is a D-SACK (RFC 2883) or old.
             if lt(left, right) && lt(una, left) && le(right, nxt) {
-                told |= self.core.make_extra(flow).sacked.insert(left, right);
+                new_sack |= self.core.make_extra(flow).sacked.insert(left, right);
             }
         }
-        told
+        new_sack
     }
 }
 
-/// Whether a segment is a SYN that begins something new in TIME-WAIT (RFC 9293 §3.10.7.4, RFC
-/// 6191); of the old flow whether it has timestamps, TS.Recent and RCV.NXT.
+/// Whether a segment is a SYN that may replace a flow in TIME-WAIT (RFC 9293 §3.10.7.4, RFC 6191).
+/// The old flow is given as: has timestamps, TS.Recent, RCV.NXT.
 fn is_new((stamps, ts_recent, rcv_nxt): (bool, u32, u32), segment: &Segment<'_>) -> bool {
     let is_syn = segment.flags & (SYN | ACK | RST | FIN) == SYN;
     let newer = match segment.timestamps {
@@ -1052,14 +1097,15 @@ fn count_in(counters: &mut Counters, ip: &Ip<'_>) {
     counters.octets_in += (ip.payload.len() + crate::packet::ip_len(ip.addresses)) as u64;
 }
 
-/// A round-trip time, microseconds.
+/// Adds a round-trip time sample, microseconds.
 #[inline(always)]
 fn sample<S>(f: &mut Flow<S>, us: u32) {
     let (srtt, rttvar) = congestion::smooth(f.srtt.micros(), f.rttvar.micros(), us);
     (f.srtt, f.rttvar) = (Duration::from_micros(srtt), Duration::from_micros(rttvar));
 }
 
-/// The clock of timestamps: 2^20 ns, 1.05 ms. Not 0, which says that there is none.
+/// The clock of timestamps: 2^20 ns, 1.05 ms, within the 1 ms to 1 s of RFC 7323 §5.4. Never 0,
+/// since an echo of 0 means "none".
 #[inline]
 pub(crate) fn stamp(now: Nanos) -> u32 {
     ((now.0 >> 20) as u32).max(1)

@@ -1,34 +1,38 @@
-//! How fast: congestion windows (RFC 5681, 9438) and round-trip times (RFC 6298).
+//! Congestion windows (RFC 5681, 9438) and round-trip times (RFC 6298).
 
 use squall_units::Nanos;
 
-/// RFC 9438 §4.1.2: octets of a cubic curve, in segments and seconds.
+/// Constant of the cubic curve, segments per second cubed (RFC 9438 §5.1).
 const C: f64 = 0.4;
+/// Multiplicative decrease (RFC 9438 §4.6).
 const BETA: f64 = 0.7;
 
-/// State of CUBIC (RFC 9438 §4.1), windows in octets.
+/// State of CUBIC (RFC 9438 §4.1.2), windows in octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Cubic {
     w_max: f64,
-    /// Window at the last reduction.
+    /// Congestion window at the last reduction.
     prior: f64,
-    /// When this epoch of congestion avoidance began; its K, seconds.
+    /// Start of this epoch of congestion avoidance, and its K in seconds.
     epoch: Option<(Nanos, f64)>,
     w_est: f64,
 }
 
 impl Cubic {
-    /// The new threshold after a loss or a mark at `flight` octets under way (RFC 9438 §4.6, 4.7).
+    /// The new slow start threshold after a loss or a mark with `flight` octets outstanding (RFC
+    /// 9438 §4.6, 4.7).
     pub fn reduce(&mut self, cwnd: u32, flight: u32, mss: u32) -> u32 {
         let cwnd = f64::from(cwnd);
-        // Fast convergence: it was less than last time, somebody else wants some.
+        // Fast convergence (§4.7): the window did not reach its last maximum, so another flow has
+        // joined; a lower maximum releases bandwidth to it.
         self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
         self.prior = cwnd;
         self.epoch = None;
         ((f64::from(flight) * BETA) as u32).max(2 * mss)
     }
 
-    /// The window after `acked` more octets in congestion avoidance (RFC 9438 §4.2 to 4.5).
+    /// The congestion window after `acked` more octets in congestion avoidance (RFC 9438 §4.2 to
+    /// 4.5).
     pub fn grow(&mut self, now: Nanos, cwnd: u32, acked: u32, mss: u32, rtt: Nanos) -> u32 {
         let (window, segment) = (f64::from(cwnd), f64::from(mss));
         let (begun, k) = *self.epoch.get_or_insert_with(|| {
@@ -38,42 +42,47 @@ impl Cubic {
         });
         let t = now.saturating_sub(begun).as_secs_f64();
         let curve = |t: f64| (C * (t - k).powi(3)) * segment + self.w_max;
+        // Equation 4 of §4.3: α makes Reno with β = 0.7 reach the average window of Reno with β =
+        // 0.5; from the window of the last reduction on it grows by a segment a round trip, as
+        // Reno.
         let alpha = if self.w_est >= self.prior { 1.0 } else { 3.0 * (1.0 - BETA) / (1.0 + BETA) };
         self.w_est += alpha * f64::from(acked) * segment / window;
+        // At most 1.5 windows a round trip, so that growth stays below slow start's (§4.2).
         let target = curve(t + rtt.as_secs_f64()).clamp(window, 1.5 * window);
         let grown = window + (target - window) * f64::from(acked) / window;
-        // Never behind what Reno would have.
+        // Reno-friendly region (§4.3): never below the window that Reno would have.
         (if curve(t) < self.w_est { self.w_est.max(window) } else { grown }) as u32
     }
 }
 
-/// RFC 6928: `segments` of them, and no more octets than so many of Ethernet's, but at least two.
+/// Initial window of `segments` (RFC 6928 §2: min(10 MSS, max(2 MSS, 14,600)), generalized).
 pub(crate) fn initial_window(segments: u16, mss: u32) -> u32 {
     let segments = u32::from(segments);
     (segments * mss).min((segments * 1460).max(2 * mss))
 }
 
-/// Whether an acknowledgment makes a window of `cwnd` grow: what is not used does not (RFC 7661,
-/// 9438 §5.8); as in BSD, up to the peer's window `opened`, if there is a `limit`.
+/// Whether an acknowledgment enlarges a window of `cwnd`. An unused window proves nothing about the
+/// path, so it does not grow (RFC 7661, 9438 §5.8). With a `limit` it grows up to the peer's window
+/// `opened`, as BSD's.
 #[inline]
 pub(crate) fn grows(cwnd: u32, flight: u32, opened: u32, limit: u16) -> bool {
     flight >= cwnd / 2 || limit != 0 && cwnd <= opened
 }
 
-/// What `acked` octets count for in slow start: at most `limit` segments, if that is not 0 (RFC
-/// 3465 §2.2).
+/// The octets that `acked` counts for in slow start: at most `limit` segments unless that is 0 (L
+/// of RFC 3465 §2.2).
 #[inline]
 pub(crate) fn slow_start(acked: u32, limit: u16, mss: u32) -> u32 {
     if limit == 0 { acked } else { acked.min(u32::from(limit) * mss) }
 }
 
-/// Half of what is under way (RFC 5681 §3.1, equation 4).
+/// Half of the outstanding data (RFC 5681 §3.1, equation 4).
 pub(crate) fn reno_reduce(flight: u32, mss: u32) -> u32 {
     (flight / 2).max(2 * mss)
 }
 
-/// A segment for each window that is acknowledged (RFC 5681 §3.1, RFC 3465): the new window.
-/// `counted`: octets that are acknowledged and have not yet made it grow.
+/// One segment for each acknowledged window (RFC 5681 §3.1, RFC 3465): the new window. `counted`:
+/// octets acknowledged since the window last grew.
 pub(crate) fn reno_grow(cwnd: u32, acked: u32, mss: u32, counted: &mut u32) -> u32 {
     *counted += acked.min(cwnd);
     if *counted < cwnd {
@@ -83,14 +92,16 @@ pub(crate) fn reno_grow(cwnd: u32, acked: u32, mss: u32, counted: &mut u32) -> u
     cwnd.saturating_add(mss)
 }
 
-/// Smoothed round-trip time and its variation, microseconds (RFC 6298 §2); `srtt` 0: none yet.
+/// Smoothed round-trip time and its variation, microseconds (RFC 6298 §2); `srtt` 0: no sample yet.
 pub(crate) fn smooth(srtt: u32, rttvar: u32, sample: u32) -> (u32, u32) {
     let sample = sample.max(1);
     if srtt == 0 {
         return (sample, sample / 2);
     }
+    // RTTVAR first: it uses the SRTT from before this sample (RFC 6298 §2.3).
     let rttvar = rttvar - rttvar / 4 + srtt.abs_diff(sample) / 4;
     let srtt = srtt - srtt / 8 + sample / 8;
+    // 0 means "no sample", so SRTT stays above it.
     (srtt.max(1), rttvar)
 }
 
@@ -105,7 +116,7 @@ mod tests {
         let mut cwnd = 100_000;
         cwnd = cubic.reduce(cwnd, cwnd, mss);
         assert_eq!(cwnd, 70_000);
-        // K = cbrt(30 / 0.4) = 4.217 s. A window is acknowledged each 100 ms.
+        // K = cbrt(30 / 0.4) = 4.217 s. One window is acknowledged every 100 ms.
         let rtt = Nanos(100_000_000);
         let mut at = Nanos::ZERO;
         let mut first_over = None;

@@ -1,4 +1,4 @@
-//! What the stack keeps: flows and how they are found, timers, classes, what waits to leave.
+//! State of the stack: flows and their table, timers, classes, pending packets.
 
 use std::collections::VecDeque;
 
@@ -11,8 +11,8 @@ use crate::{
     flow::{Bits, Flow, NO_EXTRA, State},
     hash,
     packet::{
-        Addresses, ICMP, ICMP6, Key, TCP, TCP_HEADER, TcpHeader, UDP_HEADER, Words, ip_len, put16,
-        write_ip, write_tcp,
+        Addresses, ICMP, ICMP6, Key, OptionWords, TCP, TCP_HEADER, TcpHeader, UDP_HEADER, ip_len,
+        put16, write_ip, write_tcp,
     },
     seq::{self, le, lt},
     stack::Near,
@@ -21,56 +21,59 @@ use crate::{
     wheel::{Link, Links, Wheel, tick, ticks},
 };
 
-/// Answers to packets of no flow that may wait.
+/// Limit of pending answers to packets that belong to no flow. A flood of them would otherwise use
+/// memory without bound.
 const MAX_ANSWERS: usize = 4096;
 
-/// Outstanding octets at most: a quarter of the sequence space.
+/// Outstanding octets at most: a quarter of the sequence space, the largest window of RFC 7323
+/// §2.3. Comparisons modulo 2^32 need less than half.
 const MAX_OUTSTANDING: u32 = 1 << 30;
 
-/// As much as a GSO packet holds.
-pub(crate) const MOST_OWED: u32 = 1 << 16;
+/// Octets received that the stack acknowledges at the latest: the size of a GRO packet.
+pub(crate) const MAX_UNACKED: u32 = 1 << 16;
 
 pub(crate) struct Core<S> {
     pub flows: Slab<S>,
-    /// First of the list of free records.
+    /// Head of the list of free records.
     free: u32,
-    /// Finds flows by their number, and those in [`Core::waits`] by their place behind
-    /// [`Settings::flows`].
+    /// Maps hashes to flows, by their number, and to entries of [`Core::waits`], by their place
+    /// plus [`Settings::flows`].
     pub table: Table,
     pub wheel: Wheel,
-    /// Flows in TIME-WAIT that owe nothing. One that does, or that a segment came for, has a record
-    /// until it has answered.
+    /// Flows in TIME-WAIT with nothing to send. A flow that owes an ACK, or received a segment, has
+    /// a record until it has answered.
     waits: Waits,
     pub extras: Vec<Extra>,
     spare_extras: Vec<u32>,
     pub addresses6: Vec<(u128, u128)>,
     spare_addresses6: Vec<u32>,
-    /// Flows that have something to send, in their order. A flow that went may still stand here:
-    /// [`Bits::QUEUED`] tells.
-    /// Each with the tick of its cause: [`Core::cause_tick`].
+    /// Flows with something to send, in order, each with the tick of its cause
+    /// ([`Core::cause_tick`]). An entry counts only if its flow has [`Bits::QUEUED`], so that a
+    /// released flow need not be searched here.
     pub queue: VecDeque<(u32, u32)>,
     pub answers: VecDeque<Answer>,
     pub classes: Vec<Class>,
     pub strays: Strays,
     pub settings: Settings,
-    /// Octets that wait out of order, of all flows.
-    pub ahead: u64,
+    /// Out-of-order octets buffered by all flows.
+    pub reassembly_used: u64,
     pub ip_id: u16,
-    /// Since when challenge ACKs are counted, and how many.
+    /// Start of the current second of challenge ACKs, and their number in it.
     challenges: (Nanos, u32),
-    /// A flow owes its peer an acknowledgement of [`MOST_OWED`] octets.
-    pub pressed: bool,
-    /// By how much `now` is less than real time ([`crate::Stack::keep_lag`]), and was before that.
+    /// Some flow has [`MAX_UNACKED`] unacknowledged octets.
+    pub ack_overdue: bool,
+    /// By how much `now` lags real time ([`crate::Stack::keep_lag`]), and did before the last
+    /// change.
     pub lag: Nanos,
     pub lag_before: Nanos,
-    /// When the packet that is received next arrived, in real time; 0: now.
+    /// Arrival of the next received packet, in real time; 0: now.
     pub arrived: Nanos,
-    /// When the flow that is begun next was due, on the clock of timers; 0: now.
-    pub begins: Nanos,
-    /// When what is happening was due: the clock of timers, and ticks of real time.
+    /// When the next opened flow was due, on the clock of timers; 0: now.
+    pub connect_due: Nanos,
+    /// When the current step was due, on the clock of timers and in ticks of real time.
     pub cause: Nanos,
     pub cause_tick: u32,
-    /// Flows not in TIME-WAIT.
+    /// Flows, without those in TIME-WAIT.
     pub active: u32,
     pub time_wait: u32,
 }
@@ -99,22 +102,22 @@ impl<S> Links for Slab<S> {
     }
 }
 
-/// A class of flows: how they behave, in ticks where that is time, and what they did.
+/// A class of flows: its tunables, times in ticks, and its counters.
 pub(crate) struct Class {
     pub tunables: Tunables,
     pub counters: Counters,
-    /// Receive window, octets that the window field can say.
+    /// Receive window, octets; a multiple of the scale.
     pub window: u32,
-    /// Of our windows, where it is agreed.
+    /// Shift of the local windows, if scaling is agreed.
     pub scale: u8,
     pub rto_initial: u32,
     pub rto_min: u32,
     pub rto_max: u32,
     pub delayed_ack: u32,
-    /// Octets; all there are for none.
+    /// Octets; the maximum if there is no limit.
     pub send_buffer: u32,
     pub time_wait: u32,
-    /// In [`Core::waits`].
+    /// Its queue in [`Core::waits`].
     ring: usize,
 }
 
@@ -122,7 +125,8 @@ impl Class {
     pub fn new(tunables: Tunables) -> Self {
         let scale = tunables.wscale.unwrap_or(0);
         Self {
-            // What is not a multiple of the scale would shrink by rounding (RFC 7323 §2.4).
+            // A window that is no multiple of the scale would shrink by rounding (RFC 7323 §2.4),
+            // and a receiver must not shrink its window.
             window: (tunables.window >> scale).max(1) << scale,
             scale,
             rto_initial: ticks(tunables.rto_initial),
@@ -138,21 +142,22 @@ impl Class {
     }
 }
 
-/// A packet that needs no flow to be sent.
+/// A packet that is sent without a flow.
 pub(crate) struct Answer {
     pub class: ClassId,
     pub cause_tick: u32,
     pub tuple: Tuple,
     pub len: u8,
+    // The longest are IPv6 and TCP headers with 40 octets of options: 100.
     pub octets: [u8; 104],
 }
 
 const NONE: u32 = u32::MAX;
 
-/// Flows whose TIME-WAIT is over that are forgotten together.
-const AT_A_TIME: usize = 16;
+/// Ended TIME-WAITs that are removed from the table in one batch.
+const EXPIRY_BATCH: usize = 16;
 
-/// [`Keys`] beside the table that is changed.
+/// Borrows [`Keys`] apart from the table, which is borrowed mutably.
 macro_rules! keys {
     ($core:expr) => {
         Keys {
@@ -183,14 +188,14 @@ impl<S: Copy + Default> Core<S> {
             classes: Vec::new(),
             strays: Strays::default(),
             settings,
-            ahead: 0,
+            reassembly_used: 0,
             ip_id: 0,
             challenges: (Nanos::ZERO, 0),
-            pressed: false,
+            ack_overdue: false,
             lag: Nanos::ZERO,
             lag_before: Nanos::ZERO,
             arrived: Nanos::ZERO,
-            begins: Nanos::ZERO,
+            connect_due: Nanos::ZERO,
             cause: Nanos::ZERO,
             cause_tick: 0,
             active: 0,
@@ -204,7 +209,7 @@ impl<S: Copy + Default> Core<S> {
         self.classes.push(class);
     }
 
-    /// A flow and its class, both to be changed.
+    /// A flow and its class, both mutable.
     #[inline]
     pub fn parts(&mut self, flow: u32) -> (&mut Flow<S>, &mut Class) {
         let f = &mut self.flows.0[flow as usize];
@@ -241,14 +246,14 @@ impl<S: Copy + Default> Core<S> {
             + self.queue.capacity() * 4
     }
 
-    // Finding flows.
+    // Look-up.
 
     #[inline]
     pub fn hash(&self, key: &Key) -> u32 {
         hash_with(self.settings.key, key)
     }
 
-    /// Of a flow of TCP over IPv4: addresses and ports, the local ones in the upper halves.
+    /// The hash of an IPv4 TCP flow; the local address and port are in the upper halves.
     #[inline]
     pub fn hash4(&self, addresses: u64, ports: u32) -> u32 {
         hash4(self.settings.key, addresses, ports, false)
@@ -263,7 +268,7 @@ impl<S: Copy + Default> Core<S> {
                 && !f.bits.is_udp()
         };
         let flow = near.0.wrapping_sub(1);
-        // What has gone meanwhile has no state.
+        // A released record has no state, so that a stale `near` cannot match.
         match self.flows.0.get(flow as usize) {
             Some(f) if f.bits != Bits::default() && is_it(f) => Some(flow),
             _ => self.table.find(self.hash4(addresses, ports), |flow| {
@@ -313,14 +318,14 @@ impl<S: Copy + Default> Core<S> {
         self.flows[flow].key(&self.addresses6)
     }
 
-    // Making and ending them.
+    // Allocation and release.
 
-    /// Whether there is no room for another flow.
+    /// Whether no further flow fits.
     pub fn is_full(&self) -> bool {
         self.active + self.time_wait >= self.settings.flows
     }
 
-    /// A record for a flow that is not in the table yet; `None`: full.
+    /// Allocates a record for a new flow and adds it to the table; `None`: full.
     pub fn allocate(
         &mut self,
         class: ClassId,
@@ -381,7 +386,7 @@ impl<S: Copy + Default> Core<S> {
         f.link.next = std::mem::replace(&mut self.free, flow);
     }
 
-    /// Takes the flow out of everything; its record is free.
+    /// Removes the flow from all structures and frees its record.
     pub fn release(&mut self, flow: u32) {
         let keys = keys!(self);
         self.table.remove(keys.hash(flow), flow, |number| keys.hash(number));
@@ -402,14 +407,14 @@ impl<S: Copy + Default> Core<S> {
 
     // TIME-WAIT.
 
-    /// Of a flow in TIME-WAIT that owes nothing, no more is kept than a [`Wait`]; where that cannot
-    /// be, its timer runs.
+    /// Replaces the record of a flow in TIME-WAIT by a [`Wait`]. If that is impossible, the record
+    /// stays and its timer runs.
     pub fn compact(&mut self, now: Nanos, flow: u32) {
         let f = &self.flows[flow];
         let class = &self.classes[usize::from(f.class)];
         let ends = match f.bits.has(Bits::RTX) {
             true => f.rtx_at,
-            false => tick(now).wrapping_add(lagging(self.lag, class.time_wait) + 1),
+            false => tick(now).wrapping_add(lag_ticks(self.lag, class.time_wait) + 1),
         };
         let scaled = if f.bits.wscale().is_some() { WaitBits::SCALED } else { 0 };
         let wait = Wait {
@@ -418,7 +423,7 @@ impl<S: Copy + Default> Core<S> {
             local_port: f.local_port,
             remote_port: f.remote_port,
             class: f.class,
-            bits: WaitBits((f.bits.0 & KEPT) as u16 | scaled),
+            bits: WaitBits((f.bits.0 & TIME_WAIT_BITS) as u16 | scaled),
             snd_nxt: f.snd_nxt,
             rcv_nxt: f.rcv_nxt,
             ts_recent: f.ts_recent,
@@ -437,7 +442,7 @@ impl<S: Copy + Default> Core<S> {
         self.give_record(flow);
     }
 
-    /// The flow has a record again.
+    /// Gives an entry of TIME-WAIT a record again.
     pub fn expand(&mut self, now: Nanos, place: u32) -> u32 {
         let flow = self.take_record();
         let wait = self.waits.take(place);
@@ -450,7 +455,7 @@ impl<S: Copy + Default> Core<S> {
         let f = &mut self.flows.0[flow as usize];
         (f.local, f.remote, f.local_port, f.remote_port, f.class) =
             (wait.local, wait.remote, wait.local_port, wait.remote_port, wait.class);
-        f.bits = Bits(u32::from(wait.bits.0) & KEPT | Bits::CLOSE | Bits::ABORT);
+        f.bits = Bits(u32::from(wait.bits.0) & TIME_WAIT_BITS | Bits::CLOSE | Bits::ABORT);
         f.bits.set_state(State::TimeWait);
         let scaled = wait.bits.has(WaitBits::SCALED);
         f.bits.set_wscale(scaled.then_some(0));
@@ -470,20 +475,19 @@ impl<S: Copy + Default> Core<S> {
         self.waits.get(place)
     }
 
-    /// It is in TIME-WAIT no longer.
+    /// Ends a TIME-WAIT early.
     pub fn end_wait(&mut self, place: u32) {
         let wait = self.waits.take(place);
         self.forget(place, &wait, self.hash(&wait.key(&self.addresses6)));
     }
 
-    /// All that are over: several at a time, so that the memory in which the table has them is
-    /// waited for once.
+    /// Ends all TIME-WAITs that are due, in batches, so that the cache misses of the table overlap.
     #[inline]
     pub fn expire_waits(&mut self, now: Nanos) {
         while let Some(first) = self.waits.expire(tick(now)) {
-            let mut ended = [(first, 0); AT_A_TIME];
+            let mut ended = [(first, 0); EXPIRY_BATCH];
             let mut n = 1;
-            while n < AT_A_TIME
+            while n < EXPIRY_BATCH
                 && let Some(next) = self.waits.expire(tick(now))
             {
                 ended[n].0 = next;
@@ -492,13 +496,14 @@ impl<S: Copy + Default> Core<S> {
             for ((_, wait), hash) in &mut ended[..n] {
                 *hash = self.hash(&wait.key(&self.addresses6));
             }
-            let mut beside = [0; AT_A_TIME];
-            for (number, (_, hash)) in beside.iter_mut().zip(&ended[..n]) {
-                *number = self.table.beside(*hash);
+            let mut next_in_run = [0; EXPIRY_BATCH];
+            for (number, (_, hash)) in next_in_run.iter_mut().zip(&ended[..n]) {
+                *number = self.table.peek_next(*hash);
             }
-            // Who stands there may move up, for which its hash is needed.
+            // Removal may move up the following entry, which needs its hash, and thus its record in
+            // the cache.
             let keys = keys!(self);
-            for number in beside[..n].iter().filter_map(|number| number.checked_sub(1)) {
+            for number in next_in_run[..n].iter().filter_map(|number| number.checked_sub(1)) {
                 std::hint::black_box(keys.ports(number));
             }
             for ((place, wait), hash) in &ended[..n] {
@@ -549,13 +554,13 @@ impl<S: Copy + Default> Core<S> {
     pub fn release_extra(&mut self, flow: u32) {
         let place = std::mem::replace(&mut self.flows[flow].extra, NO_EXTRA);
         if place != NO_EXTRA {
-            self.ahead -= u64::from(self.extras[place as usize].ahead.cost());
+            self.reassembly_used -= u64::from(self.extras[place as usize].reassembly.cost());
             self.extras[place as usize].clear();
             self.spare_extras.push(place);
         }
     }
 
-    // What a flow has to send.
+    // Pending data.
 
     #[inline(always)]
     pub fn enqueue(&mut self, flow: u32) {
@@ -566,13 +571,13 @@ impl<S: Copy + Default> Core<S> {
         }
     }
 
-    /// One behind the last octet that the application has given.
+    /// The sequence number after the last octet that the application has queued.
     #[inline]
     pub fn stream_end(&self, flow: u32) -> u32 {
         let f = &self.flows[flow];
         if f.piece.len == 0 {
             return match f.tcp_state() {
-                // Behind a FIN there is nothing.
+                // SND.NXT counts the FIN, which is no octet.
                 State::FinWait1 | State::Closing | State::LastAck => f.snd_nxt.wrapping_sub(1),
                 _ => f.snd_nxt,
             };
@@ -606,12 +611,12 @@ impl<S: Copy + Default> Core<S> {
         Ok(())
     }
 
-    /// Octets of a datagram at most.
+    /// Longest payload of a datagram, octets.
     pub fn datagram_max(&self, flow: u32) -> usize {
         usize::from(self.flows[flow].mss) + TCP_HEADER - UDP_HEADER
     }
 
-    /// All pieces that end at `una` or before are done with.
+    /// Drops the pieces that end at `una` or before.
     #[inline]
     pub fn drop_pieces(&mut self, flow: u32, una: u32) {
         let f = &mut self.flows[flow];
@@ -627,14 +632,14 @@ impl<S: Copy + Default> Core<S> {
 
     // Time.
 
-    /// What happens now was due at `at`, on the clock of timers.
+    /// Sets when the current step was due, on the clock of timers.
     #[inline]
     pub fn caused_at(&mut self, at: Nanos) {
         (self.cause, self.cause_tick) = (at, tick(at + self.lag));
     }
 
-    /// A packet is received: what it causes was due when it arrived. The lag of then counts: what
-    /// arrived during a stall of ours lay apart, and so do the timers that it starts.
+    /// Sets the cause to the arrival of a packet. The previous lag applies: packets that arrived
+    /// during a stall were spaced, and the timers that they start keep that spacing.
     #[inline]
     pub fn caused_by_packet(&mut self, now: Nanos) {
         match std::mem::take(&mut self.arrived) {
@@ -646,27 +651,28 @@ impl<S: Copy + Default> Core<S> {
         }
     }
 
-    /// Ticks until a retransmission (RFC 6298).
+    /// Retransmission time-out, ticks (RFC 6298).
     #[inline]
     pub fn rto(&self, flow: u32) -> u32 {
         let f = &self.flows[flow];
         rto(f, &self.classes[usize::from(f.class)])
     }
 
-    /// Starts the one of retransmission, persist, keepalive, TIME-WAIT timers that runs, `wait`
-    /// ticks from now on.
+    /// Starts the timer for retransmission, persist, keepalive or TIME-WAIT, of which at most one
+    /// runs, to fire in `wait` ticks.
     #[inline(always)]
     pub fn start_rtx(&mut self, now: Nanos, flow: u32, wait: u32) {
         let f = &mut self.flows[flow];
-        // One more: the tick that runs is partly over.
-        f.rtx_at = tick(now).wrapping_add(lagging(self.lag, wait) + 1);
+        // One tick more, because the current one is partly over and no timer may be early.
+        f.rtx_at = tick(now).wrapping_add(lag_ticks(self.lag, wait) + 1);
         f.bits.set(Bits::RTX);
         let at = f.rtx_at;
         self.wake(now, flow, at);
     }
 
-    /// Sees to it that the wheel wakes the flow at tick `at`; perhaps earlier, as deadlines that
-    /// move on leave it where it is.
+    /// Makes the wheel wake the flow by tick `at`. A flow that is in the wheel for an earlier tick
+    /// stays there and is armed again when it wakes, since most deadlines move away before they are
+    /// due.
     #[inline(always)]
     pub fn wake(&mut self, now: Nanos, flow: u32, at: u32) {
         let link = &self.flows[flow].link;
@@ -683,20 +689,20 @@ impl<S: Copy + Default> Core<S> {
         self.wheel.insert(&mut self.flows, flow, at, now);
     }
 
-    /// The tick at which the flow's delayed acknowledgement is due.
+    /// The tick of the flow's delayed acknowledgment, from its lower half.
     #[inline]
     fn ack_due(f: &Flow<S>, now: u32) -> u32 {
         now.wrapping_add(i32::from(f.ack_at.wrapping_sub(now as u16) as i16) as u32)
     }
 
-    /// The flow's acknowledgement waits for its time.
+    /// Arms the timer of the delayed acknowledgment.
     #[inline(never)]
     pub fn arm_ack(&mut self, now: Nanos, flow: u32) {
         let at = Self::ack_due(&self.flows[flow], tick(now));
         self.wake(now, flow, at);
     }
 
-    /// Puts a flow whose time has come into the wheel again, if it still waits for something.
+    /// Puts a woken flow back into the wheel if it has deadlines left.
     pub fn arm(&mut self, now: Nanos, flow: u32) {
         let f = &self.flows[flow];
         let (bits, rtx_at, app_at) = (f.bits, f.rtx_at, f.app_at);
@@ -706,12 +712,12 @@ impl<S: Copy + Default> Core<S> {
         if bits.has(Bits::APP) {
             self.wake(now, flow, app_at);
         }
-        if bits.waits_to_acknowledge() {
+        if bits.delays_ack() {
             self.arm_ack(now, flow);
         }
     }
 
-    /// Which of the flow's deadlines are over: retransmission, application, acknowledgement.
+    /// Which of the flow's deadlines have passed: retransmission, application, acknowledgment.
     pub fn due(&self, now: Nanos, flow: u32) -> (bool, bool, bool) {
         let (f, clock) = (&self.flows[flow], tick(now));
         (
@@ -723,7 +729,7 @@ impl<S: Copy + Default> Core<S> {
 
     // Answers.
 
-    /// Whether one more challenge ACK may be sent (RFC 5961 §7).
+    /// Whether one more challenge ACK may be sent this second (RFC 5961 §7).
     pub fn may_challenge(&mut self, now: Nanos) -> bool {
         if now.saturating_sub(self.challenges.0) >= Nanos::SECOND || self.challenges.1 == 0 {
             self.challenges = (now, 0);
@@ -733,7 +739,7 @@ impl<S: Copy + Default> Core<S> {
         may
     }
 
-    /// Queues a segment without payload. `class`: whose time to live it has, and who counts it.
+    /// Queues a segment without payload. `class` gives its time to live and counts it.
     pub fn answer_tcp(&mut self, class: ClassId, key: &Key, seq: u32, ack: Option<u32>, flags: u8) {
         let header = TcpHeader {
             local_port: key.local_port,
@@ -742,12 +748,12 @@ impl<S: Copy + Default> Core<S> {
             ack: ack.unwrap_or(0),
             flags: flags | if ack.is_some() { ACK } else { 0 },
             window: 0,
-            options: &Words::default(),
+            options: &OptionWords::default(),
         };
         self.answer_with(class, key, &header);
     }
 
-    /// Whether there was room for it.
+    /// Queues a segment without payload. Returns whether there was room.
     pub fn answer_with(&mut self, class: ClassId, key: &Key, header: &TcpHeader<'_>) -> bool {
         let (tos, ttl) = self.ip_fields(class);
         let ip = ip_len(key.addresses);
@@ -767,8 +773,8 @@ impl<S: Copy + Default> Core<S> {
         queued
     }
 
-    /// Queues an ICMP port unreachable about `packet`, of which as much is quoted as is needed to
-    /// know it.
+    /// Queues an ICMP port unreachable about `packet`. It quotes the IP header and 8 octets, which
+    /// identify the flow (RFC 792).
     pub fn answer_unreachable(&mut self, key: &Key, packet: &[u8]) {
         let (tos, ttl) = self.ip_fields(ClassId::STRAY);
         let ip = ip_len(key.addresses);
@@ -814,7 +820,7 @@ impl<S: Copy + Default> Core<S> {
         self.classes.get(usize::from(class.0)).map_or((0, 64), |c| (c.tunables.tos, c.tunables.ttl))
     }
 
-    /// A reset for a flow that is synchronized (RFC 9293 §3.10.5).
+    /// Queues a reset for a synchronized flow (RFC 9293 §3.10.5).
     pub fn reset(&mut self, flow: u32) {
         let f = &self.flows[flow];
         let (class, seq, ack) = (ClassId(f.class), f.snd_nxt, f.rcv_nxt);
@@ -823,7 +829,7 @@ impl<S: Copy + Default> Core<S> {
     }
 }
 
-/// Whose addresses and ports have been found.
+/// Result of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Flow(u32),
@@ -832,9 +838,9 @@ pub(crate) enum Found {
 }
 
 /// Flags that a flow keeps in TIME-WAIT.
-const KEPT: u32 = Bits::TIMESTAMPS | Bits::SACK | Bits::ECN | Bits::V6 | Bits::PASSIVE;
+const TIME_WAIT_BITS: u32 = Bits::TIMESTAMPS | Bits::SACK | Bits::ECN | Bits::V6 | Bits::PASSIVE;
 
-/// Addresses and ports by the numbers of the table.
+/// Resolves numbers of the table to addresses and ports.
 struct Keys<'a, S> {
     flows: &'a Slab<S>,
     waits: &'a Waits,
@@ -874,7 +880,7 @@ impl Wait {
     }
 }
 
-/// Of IPv6, `remote` is the place in the table of addresses.
+/// For IPv6, `remote` is the index into the table of addresses.
 #[inline]
 fn addresses(v6: bool, local: u32, remote: u32, addresses6: &[(u128, u128)]) -> Addresses {
     if v6 {
@@ -920,38 +926,41 @@ fn hash_with(secret: [u64; 2], key: &Key) -> u32 {
     }
 }
 
-/// Of addresses and ports of IPv4, the local ones in the upper halves: however a flow is looked
-/// for, it is found.
+/// Hash of IPv4 addresses and ports, the local ones in the upper halves. The only such function,
+/// since look-ups from packets and from records must agree.
 #[inline]
 fn hash4(secret: [u64; 2], addresses: u64, ports: u32, udp: bool) -> u32 {
     hash::fast(secret, addresses, u64::from(ports) << 16 | u64::from(udp))
 }
 
-/// Ticks of a protocol's timer. While a lag is regained, the clock of timers is up to 0.8 % faster
-/// than real time, in which no such timer may be early either.
+/// Ticks of a protocol timer. While a lag is regained, the clock of timers runs up to 0.8 % (1/124)
+/// faster than real time; the timer is longer by that much, because it must not be early in real
+/// time either.
 #[inline]
-pub(crate) fn lagging(lag: Nanos, wait: u32) -> u32 {
+pub(crate) fn lag_ticks(lag: Nanos, wait: u32) -> u32 {
     if lag == Nanos::ZERO { wait } else { wait + (wait / 124 + 1).min(ticks(lag)) }
 }
 
-/// Ticks until a retransmission (RFC 6298).
+/// Retransmission time-out, ticks (RFC 6298 §2), with backoff.
 #[inline]
 pub(crate) fn rto<S>(f: &Flow<S>, class: &Class) -> u32 {
     let srtt = f.srtt.micros();
     let base = if srtt > 0 {
-        // Microseconds to ticks of 65.536: times 1000 by 2^16, rounded up.
+        // SRTT + max(G, 4 RTTVAR) with G = 1 ms, the granularity of timestamps. A tick is 65.536
+        // us; rounded up.
         let us = u64::from(srtt) + u64::from(f.rttvar.micros() * 4).max(1000);
         (((us * 1000) >> 16) as u32 + 1).max(class.rto_min)
     } else if matches!(f.tcp_state(), State::SynSent | State::SynReceived) {
         class.rto_initial
     } else {
-        // The SYN was lost, there is no sample (RFC 6298 §5.7).
+        // The SYN was lost, so there is no sample: at least 3 s (RFC 6298 §5.7).
         ticks(Nanos(3_000_000_000)).clamp(class.rto_initial, class.rto_max)
     };
+    // Exponential backoff (RFC 6298 §5.5).
     (u64::from(base) << (f.bits.retries() + f.kept_backoff())).min(u64::from(class.rto_max)) as u32
 }
 
-/// A flow in the hands of the application.
+/// A flow, as the application accesses it.
 pub struct Socket<'a, S> {
     pub(crate) core: &'a mut Core<S>,
     pub(crate) flow: u32,
@@ -959,20 +968,20 @@ pub struct Socket<'a, S> {
 }
 
 impl<S: Copy + Default> Socket<'_, S> {
-    /// On the clock of timers.
+    /// The clock of timers.
     pub fn now(&self) -> Nanos {
         self.now
     }
 
-    /// Real time: what is measured, is by this.
+    /// Real time, for measurements.
     #[inline]
     pub fn real(&self) -> Nanos {
         self.now + self.core.lag
     }
 
-    /// When what is happening was due, on the clock of timers: the instant of a timer, or that at
-    /// which a packet arrived. A program's next timer counts from it, so that one that was served
-    /// late does not move those after it.
+    /// When the current step was due, on the clock of timers: the instant of a timer, or the
+    /// arrival of a packet. A program's next timer counts from it, so that a late step does not
+    /// delay the following ones.
     #[inline]
     pub fn due(&self) -> Nanos {
         self.core.cause
@@ -990,7 +999,7 @@ impl<S: Copy + Default> Socket<'_, S> {
         self.core.key(self.flow).tuple()
     }
 
-    /// The application's own.
+    /// The application's state of this flow.
     pub fn state(&mut self) -> &mut S {
         &mut self.core.flows[self.flow].state
     }
@@ -999,19 +1008,18 @@ impl<S: Copy + Default> Socket<'_, S> {
         self.core.flows[self.flow].tcp_state()
     }
 
-    /// The peer began the flow.
+    /// Whether the peer opened the flow.
     pub fn is_passive(&self) -> bool {
         self.core.flows[self.flow].bits.has(Bits::PASSIVE)
     }
 
-    /// Adds `piece` to what is sent. Before the handshake is done it waits.
+    /// Queues `piece`. Data waits until the handshake is complete.
     pub fn send(&mut self, piece: Piece) -> Result<(), SendError> {
         self.core.send(self.flow, piece)
     }
 
-    /// Nothing more is sent; what was given before is. The peer's octets still come, until it
-    /// closes, too. A flow whose handshake has not been answered ends at once
-    /// ([`crate::Reason::Aborted`]).
+    /// Closes the sending direction after the queued data. The peer's data is still received until
+    /// it closes. A flow in SYN-SENT ends at once ([`crate::Reason::Aborted`]).
     pub fn close(&mut self) {
         let bits = &mut self.core.flows[self.flow].bits;
         bits.set(Bits::CLOSE);
@@ -1021,9 +1029,10 @@ impl<S: Copy + Default> Socket<'_, S> {
         self.core.enqueue(self.flow);
     }
 
-    /// Ends the flow with a reset; nothing that waits is sent.
+    /// Ends the flow with a reset and discards queued data.
     pub fn abort(&mut self) {
         if !self.core.flows[self.flow].bits.has(Bits::ABORT) {
+            // RFC 9293 §3.10.5 ABORT: only a synchronized peer gets a reset.
             if !matches!(
                 self.tcp_state(),
                 State::SynSent | State::Udp | State::Closed | State::TimeWait
@@ -1034,12 +1043,13 @@ impl<S: Copy + Default> Socket<'_, S> {
         }
     }
 
-    /// [`crate::Event::Timer`] comes at `at`, up to 66 us later; at most 39 h ahead. The last one
-    /// that was asked for holds.
+    /// Delivers [`crate::Event::Timer`] at `at`, up to 66 us later (one tick); at most 39 h ahead,
+    /// half of the range of ticks. Replaces an earlier call.
     pub fn wake_at(&mut self, at: Nanos) {
         let wait = at.saturating_sub(self.now);
         let f = &mut self.core.flows[self.flow];
-        // Rounded up from the instant itself, not from now.
+        // Rounded up from the instant itself: rounding from `now` would add up over a program's
+        // steps.
         f.app_at = crate::wheel::tick_after(self.now + Nanos(wait.0.min(1 << 46)));
         f.bits.set(Bits::APP);
         let at = f.app_at;
@@ -1050,7 +1060,7 @@ impl<S: Copy + Default> Socket<'_, S> {
         self.core.flows[self.flow].bits.clear(Bits::APP);
     }
 
-    /// Octets that were given to [`Socket::send`] and are not acknowledged; over UDP, not sent.
+    /// Octets that were given to [`Socket::send`] and are not acknowledged; for UDP, not sent.
     pub fn unacknowledged(&self) -> u32 {
         let f = &self.core.flows[self.flow];
         if f.piece.len == 0 {
@@ -1059,7 +1069,7 @@ impl<S: Copy + Default> Socket<'_, S> {
         self.core.stream_end(self.flow).wrapping_sub(seq::max(f.snd_una, f.piece_at))
     }
 
-    /// Those of them that were not sent once.
+    /// The part of them that was never sent.
     pub fn unsent(&self) -> u32 {
         let f = &self.core.flows[self.flow];
         if f.piece.len == 0 {
@@ -1068,8 +1078,8 @@ impl<S: Copy + Default> Socket<'_, S> {
         self.core.stream_end(self.flow).wrapping_sub(seq::max(f.snd_nxt, f.piece_at))
     }
 
-    /// The peer may fill the window that it was told of, and then has to wait (a zero window) until
-    /// [`Socket::resume`]: what a slow reader does.
+    /// Stops moving the window's right edge: the peer may fill the advertised window and then meets
+    /// a zero window until [`Socket::resume`], as with a slow reader.
     pub fn pause(&mut self) {
         if self.tcp_state() != State::Udp {
             self.core.make_extra(self.flow).paused = true;
@@ -1085,7 +1095,7 @@ impl<S: Copy + Default> Socket<'_, S> {
         }
     }
 
-    /// Smoothed round-trip time; `None`: no sample yet. With timestamps in steps of a millisecond.
+    /// Smoothed round-trip time; `None`: no sample yet. With timestamps in steps of 1.05 ms.
     pub fn rtt(&self) -> Option<Nanos> {
         match self.core.flows[self.flow].srtt.micros() {
             0 => None,

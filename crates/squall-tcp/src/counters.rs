@@ -1,8 +1,8 @@
-//! What is counted: per class of flows, and for packets that belong to no flow.
+//! Counters per class of flows, and of packets that belong to no flow.
 
 use crate::Reason;
 
-/// A struct of counters that can be listed and added up.
+/// Defines a struct of counters that can be listed and added.
 macro_rules! counters {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
         $(#[$about])*
@@ -12,12 +12,12 @@ macro_rules! counters {
         }
 
         impl $name {
-            /// Each with its name.
+            /// All counters with their names.
             pub fn entries(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 [$((stringify!($field), self.$field),)*].into_iter()
             }
 
-            /// Adds those of another worker.
+            /// Adds the counters of another worker.
             pub fn add(&mut self, other: &Self) {
                 $(self.$field += other.$field;)*
             }
@@ -26,13 +26,13 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Of the flows of a class. TRex's ASTF names in brackets.
+    /// Counters of a class of flows. TRex's ASTF names are in parentheses.
     Counters {
-        /// Flows that we began (tcps_connattempt; udps_connects).
+        /// Flows opened by this side (tcps_connattempt; udps_connects).
         attempts,
-        /// Flows that others began (tcps_accepts; udps_accepts).
+        /// Flows opened by peers (tcps_accepts; udps_accepts).
         accepts,
-        /// Handshakes done (tcps_connects), UDP flows begun.
+        /// Completed handshakes (tcps_connects), and UDP flows.
         established,
         /// [`Reason::Closed`] (tcps_closed; udps_closed).
         closed,
@@ -48,13 +48,13 @@ counters! {
         /// (tcps_keepdrops).
         keepalive_timeout,
         idle,
-        /// Flows now, without those in TIME-WAIT.
+        /// Open flows, without those in TIME-WAIT.
         active,
-        /// In TIME-WAIT now.
+        /// Flows in TIME-WAIT.
         time_wait,
         /// TIME-WAITs cut short by a new SYN (RFC 6191).
         time_wait_reused,
-        /// TCP segments and datagrams received, GSO packets counted once (tcps_rcvtotal;
+        /// TCP segments and datagrams received; a GSO packet counts once (tcps_rcvtotal;
         /// udps_rcvpkt).
         segments_in,
         /// Sent (tcps_sndtotal; udps_sndpkt).
@@ -62,20 +62,20 @@ counters! {
         /// Octets of IP packets received.
         octets_in,
         octets_out,
-        /// Payload given to applications, octets (tcps_rcvbyte; udps_rcvbyte).
+        /// Payload delivered to applications, octets (tcps_rcvbyte; udps_rcvbyte).
         delivered,
         /// Payload sent for the first time, octets (tcps_sndbyte; udps_sndbyte).
         sent,
-        /// Payload that was acknowledged, octets (tcps_rcvackbyte).
+        /// Payload acknowledged, octets (tcps_rcvackbyte).
         acked,
-        /// Segments sent again after a time-out (tcps_sndrexmitpack, with all the other kinds).
+        /// Segments retransmitted after a time-out (tcps_sndrexmitpack, with all other kinds).
         retransmit_rto,
-        /// After three duplicate acknowledgements, or a partial one (RFC 6582).
+        /// After three duplicate acknowledgments, or a partial one (RFC 6582).
         retransmit_fast,
-        /// Named as lost by selective acknowledgements (RFC 6675).
+        /// Lost according to selective acknowledgments (RFC 6675).
         retransmit_sack,
         retransmit_syn,
-        /// Payload sent again, octets (tcps_sndrexmitbyte).
+        /// Payload retransmitted, octets (tcps_sndrexmitbyte).
         retransmit_octets,
         /// Retransmission time-outs (tcps_rexmttimeo).
         rto_timeouts,
@@ -83,60 +83,60 @@ counters! {
         window_probes,
         /// Keepalive probes sent (tcps_keepprobe).
         keepalive_probes,
-        /// Duplicate acknowledgements received (tcps_rcvdupack).
+        /// Duplicate acknowledgments received (tcps_rcvdupack).
         duplicate_acks,
-        /// Acknowledgements of what was never sent (tcps_rcvacktoomuch).
+        /// Acknowledgments of data that was never sent (tcps_rcvacktoomuch).
         acks_too_far,
-        /// Segments with nothing but old octets (tcps_rcvduppack).
+        /// Segments with only old octets (tcps_rcvduppack).
         duplicate_segments,
-        /// Segments ahead of what is next (tcps_rcvoopack).
+        /// Segments ahead of RCV.NXT (tcps_rcvoopack).
         out_of_order,
         out_of_order_octets,
-        /// Octets ahead that found no room (tcps_reasshwm and the like), to be sent again by the
-        /// peer.
+        /// Out-of-order octets dropped for lack of buffer (tcps_reasshwm and similar); the peer
+        /// retransmits them.
         reassembly_drops,
         /// Segments outside of the window (tcps_rcvpackafterwin).
         out_of_window,
-        /// Segments that the state has no use for.
+        /// Segments that are invalid in the flow's state.
         unexpected,
         /// Segments with old timestamps (tcps_pawsdrop).
         paws_drops,
-        /// Peer's window became zero.
+        /// The peer's window became zero.
         zero_windows_in,
-        /// Ours did.
+        /// The local window became zero.
         zero_windows_out,
         resets_in,
         resets_out,
-        /// Resets that were not exact (RFC 5961 §3).
+        /// Resets not at RCV.NXT (RFC 5961 §3).
         resets_ignored,
-        /// (RFC 5961).
+        /// RFC 5961.
         challenge_acks,
-        /// Answers held back by the limit on them.
+        /// Answers suppressed by the limit on them.
         acks_limited,
         acks_delayed,
-        /// Pure acknowledgements sent (tcps_sndacks).
+        /// Pure acknowledgments sent (tcps_sndacks).
         acks_out,
-        /// Congestion windows reduced for ECN.
+        /// Reductions of the congestion window for ECN.
         ecn_reductions,
         /// Congestion marks received.
         ecn_marks,
-        /// ICMP errors that concerned a flow.
+        /// ICMP errors about a flow.
         icmp_in,
-        /// Packets of a flow that went down by path MTU discovery.
+        /// Reductions of the MSS by path MTU discovery.
         mss_lowered,
-        /// Payload that came for an application that was closed or gone; octets.
+        /// Payload received after the application had closed or ended the flow; octets.
         unread,
     }
 }
 
 counters! {
-    /// Of packets that belong to no flow, and of the stack as a whole.
+    /// Counters of packets that belong to no flow, and of the stack as a whole.
     Strays {
         packets_in,
         octets_in,
         /// Neither IPv4 nor IPv6.
         not_ip,
-        /// Shorter than their headers say, or headers that cannot be.
+        /// Shorter than the headers say, or impossible headers.
         malformed,
         bad_ip_checksum,
         bad_tcp_checksum,
@@ -145,21 +145,21 @@ counters! {
         fragments,
         /// Neither TCP nor UDP nor an ICMP error.
         other_protocol,
-        /// TCP segments to no flow, a SYN excepted.
+        /// TCP segments of no flow, other than SYNs.
         unknown_flow,
-        /// SYNs and datagrams that the application did not take.
+        /// SYNs and datagrams that the application refused.
         not_accepted,
-        /// Datagrams to flows that we have ended.
+        /// Datagrams of flows that this side has ended.
         late,
-        /// Flows of ours that found no room.
+        /// Flows of this side for which there was no room.
         table_full,
-        /// ... and flows of peers.
+        /// Flows of peers for which there was no room.
         accept_full,
-        /// ICMP errors about no flow of ours.
+        /// ICMP errors about unknown flows.
         icmp_unknown,
         resets_out,
         icmp_out,
-        /// Answers to nobody's packets held back: too many wait.
+        /// Answers without a flow that were dropped because too many were pending.
         answers_dropped,
         packets_out,
         octets_out,
@@ -167,7 +167,7 @@ counters! {
 }
 
 impl Counters {
-    /// Flows that ended so.
+    /// Flows that ended for `reason`.
     pub fn ended(&self, reason: Reason) -> u64 {
         match reason {
             Reason::Closed => self.closed,
@@ -196,7 +196,7 @@ impl Counters {
         } += 1;
     }
 
-    /// Segments sent again, of all kinds (tcps_sndrexmitpack).
+    /// Segments retransmitted, of all kinds (tcps_sndrexmitpack).
     pub fn retransmits(&self) -> u64 {
         self.retransmit_rto + self.retransmit_fast + self.retransmit_sack + self.retransmit_syn
     }

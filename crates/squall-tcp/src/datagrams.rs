@@ -1,14 +1,16 @@
-//! UDP flows, and ICMP errors about flows of either kind.
+//! UDP flows, and ICMP errors about TCP and UDP flows.
 
 use squall_units::{Nanos, be16, be32};
 
 use crate::{
     Application, Event, Reason,
-    arrives::LEAST_MSS,
+    arrives::MIN_MSS,
     core::Found,
     extra::Recovery,
     flow::{Bits, State},
-    packet::{Addresses, Bad, ICMP, ICMP6, IPV4, IPV6, Ip, Key, TCP, TCP_HEADER, UDP, UDP_HEADER},
+    packet::{
+        Addresses, ICMP, ICMP6, IPV4, IPV6, Ip, Key, Reject, TCP, TCP_HEADER, UDP, UDP_HEADER,
+    },
     seq::{le, lt},
     stack::Stack,
 };
@@ -17,10 +19,10 @@ impl<A: Application> Stack<A> {
     pub(crate) fn begin_udp(&mut self, now: Nanos, flow: u32) {
         self.core.counters(flow).established += 1;
         self.restart_idle(now, flow);
-        self.tell(now, flow, Event::Established);
+        self.notify(now, flow, Event::Established);
     }
 
-    /// `ip`'s payload ends with the datagram.
+    /// The payload of `ip` ends with the datagram.
     pub(crate) fn receive_udp(&mut self, now: Nanos, packet: &[u8], ip: &Ip<'_>) {
         let key = Key {
             addresses: ip.addresses,
@@ -31,7 +33,7 @@ impl<A: Application> Stack<A> {
         let hash = self.core.hash(&key);
         let flow = match self.core.find(hash, &key) {
             Some(Found::Flow(flow)) => flow,
-            // UDP has no TIME-WAIT.
+            // UDP has no TIME-WAIT: the ports belong to a TCP flow.
             Some(Found::Wait(_)) | None => {
                 if self.core.is_full() && self.app.listens(&key.tuple()) {
                     self.core.strays.accept_full += 1;
@@ -62,7 +64,7 @@ impl<A: Application> Stack<A> {
             self.core.counters(flow).unread += payload.len() as u64;
         } else {
             self.core.counters(flow).delivered += payload.len() as u64;
-            self.tell(now, flow, Event::Received(payload));
+            self.notify(now, flow, Event::Received(payload));
         }
         self.settle(now, flow);
     }
@@ -72,18 +74,20 @@ impl<A: Application> Stack<A> {
         now: Nanos,
         ip: &Ip<'_>,
         verify: bool,
-    ) -> Result<(), Bad> {
+    ) -> Result<(), Reject> {
         let message = ip.payload;
-        let header = message.first_chunk::<8>().ok_or(Bad::Malformed)?;
+        let header = message.first_chunk::<8>().ok_or(Reject::Malformed)?;
         if verify {
             let good = match ip.protocol {
                 ICMP => squall_wire::checksum::fold(squall_wire::checksum::sum(message)) == 0xffff,
                 _ => ip.checksum_is_good(),
             };
             if !good {
-                return Err(Bad::IcmpChecksum);
+                return Err(Reject::IcmpChecksum);
             }
         }
+        // Codes of RFC 792 and RFC 4443 §3.1: 4 is "fragmentation needed", 2 and 3 are protocol and
+        // port unreachable; 0, 1 and 5 are transient (RFC 1122 §3.2.2.1).
         let error = match (ip.protocol, header[0], header[1]) {
             (ICMP, 3, 4) => Error::TooBig(u32::from(be16(header, 6)), IPV4),
             (ICMP, 3, 2 | 3) => Error::Port,
@@ -93,7 +97,7 @@ impl<A: Application> Stack<A> {
             (ICMP6, 1, 4) => Error::Port,
             (ICMP6, 1, 0 | 3) => Error::Soft,
             (ICMP6, 1, _) => Error::Way,
-            _ => return Err(Bad::Protocol),
+            _ => return Err(Reject::Protocol),
         };
         let Some((key, seq)) = quoted(&message[8..]) else {
             self.core.strays.icmp_unknown += 1;
@@ -102,7 +106,7 @@ impl<A: Application> Stack<A> {
         let hash = self.core.hash(&key);
         let flow = match self.core.find(hash, &key) {
             Some(Found::Flow(flow)) => flow,
-            // Nothing of it is under way.
+            // A flow in TIME-WAIT has nothing outstanding that the error could be about.
             Some(Found::Wait(place)) => {
                 let class = usize::from(self.core.wait(place).class);
                 let counters = &mut self.core.classes[class].counters;
@@ -118,7 +122,8 @@ impl<A: Application> Stack<A> {
         self.core.counters(flow).icmp_in += 1;
         let f = &self.core.flows[flow];
         let state = f.tcp_state();
-        // RFC 5927 §4.1: about something that is under way, or it is old or made up.
+        // RFC 5927 §4.1: the quoted sequence number must be outstanding; otherwise the error is
+        // stale or forged.
         let current = key.udp || le(f.snd_una, seq) && lt(seq, f.snd_nxt);
         if !current {
             self.core.counters(flow).unexpected += 1;
@@ -130,20 +135,21 @@ impl<A: Application> Stack<A> {
             (Error::Way, State::SynSent | State::Udp) | (Error::Soft, State::Udp) => {
                 self.finish(now, flow, Reason::Unreachable)
             }
-            // Soft ones end no connection (RFC 9293 §3.9.2.2, MUST-56), and of one that stands all
-            // are soft (RFC 5927 §5.2): it goes on or times out.
+            // Soft errors end no connection (RFC 9293 §3.9.2.2, MUST-56), and for a synchronized
+            // connection all errors are soft (RFC 5927 §5.2): otherwise a forged one would end it.
             _ => (),
         }
         self.settle(now, flow);
         Ok(())
     }
 
-    /// RFC 1191, 8201: what was too long is sent again, shorter.
+    /// Path MTU discovery (RFC 1191, 8201): retransmits shorter segments.
     fn lower_mss(&mut self, flow: u32, mtu: u32, ip_header: usize) {
-        // Routers that do not say how long it may be: what all take.
+        // Routers older than RFC 1191 send a next-hop MTU of 0; 68 is the smallest of IPv4 (RFC
+        // 791). 576 is what every host accepts.
         let mtu = if mtu < 68 { 576 } else { mtu };
         let mss = (mtu.saturating_sub((ip_header + TCP_HEADER) as u32))
-            .clamp(LEAST_MSS.into(), u16::MAX.into()) as u16;
+            .clamp(MIN_MSS.into(), u16::MAX.into()) as u16;
         let f = &mut self.core.flows[flow];
         if mss >= f.mss {
             return;
@@ -155,7 +161,7 @@ impl<A: Application> Stack<A> {
         self.core.counters(flow).mss_lowered += 1;
         if !connecting {
             let extra = self.core.make_extra(flow);
-            // No sign of congestion: the window stays.
+            // The drop was no sign of congestion, so the window stays (RFC 1191 §6.4).
             if extra.recovery != Recovery::Loss {
                 (extra.recovery, extra.recover, extra.high_rxt) = (Recovery::Loss, nxt, una);
             }
@@ -165,15 +171,15 @@ impl<A: Application> Stack<A> {
 }
 
 enum Error {
-    /// The MTU of the way; what of it the IP header takes.
+    /// Path MTU, and the length of the IP header.
     TooBig(u32, usize),
     Port,
     Way,
-    /// The way or the host is not there now.
+    /// Network or host unreachable: often transient.
     Soft,
 }
 
-/// Whose packet an ICMP error quotes, and the sequence number if that is TCP.
+/// The flow whose packet an ICMP error quotes, and the sequence number if it is TCP.
 fn quoted(packet: &[u8]) -> Option<(Key, u32)> {
     let version = packet.first()? >> 4;
     let (addresses, protocol, rest) = match version {

@@ -1,5 +1,4 @@
-//! What only some flows need: more than one piece under way, octets out of order, and what a loss
-//! brings with it.
+//! State that only some flows need: several pieces in flight, out-of-order data, loss recovery.
 
 use std::collections::VecDeque;
 
@@ -9,56 +8,60 @@ use crate::{
     seq::{self, distance, le, lt},
 };
 
-/// Ranges of the scoreboard at most; what more are told is not noted, and sent again if need be.
+/// Limit of ranges in the scoreboard, against peers that acknowledge every other octet. Further
+/// ranges are ignored: at worst data is retransmitted needlessly.
 const MAX_RANGES: usize = 128;
 
-/// What the memory of a run of octets out of order counts above them.
+/// Memory that a run of out-of-order octets counts for in addition to its octets: a bound that
+/// ignored it would let single octets take many times their size.
 const RUN_COST: u32 = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Extra {
-    /// Pieces behind the first, where each begins in the stream.
+    /// Pieces after the first, and where each begins in the stream.
     pub pieces: VecDeque<(u32, Piece)>,
-    pub ahead: Ahead,
+    pub reassembly: Reassembly,
     pub sacked: Scoreboard,
     pub recovery: Recovery,
-    /// Recovery ends when this is acknowledged (RecoveryPoint, "recover").
+    /// Recovery ends when this number is acknowledged (RecoveryPoint in RFC 6675, "recover" in RFC
+    /// 6582).
     pub recover: u32,
-    /// One behind the highest that was sent again in this recovery (HighRxt).
+    /// The number after the highest retransmitted octet of this recovery (HighRxt).
     pub high_rxt: u32,
-    /// The one rescue of this recovery was sent (RFC 6675 §5.1, rule 4).
+    /// The one rescue retransmission of this recovery was sent (RFC 6675 §4, NextSeg rule 4).
     pub rescued: bool,
-    /// The receive window's right edge stays where it is.
+    /// The receive window's right edge does not move.
     pub paused: bool,
-    /// `None`: nothing was lost yet.
+    /// `None`: no loss yet.
     pub ssthresh: Option<u32>,
-    /// The peer's largest window since one was too small to be filled; 0: none was.
+    /// The peer's largest window, kept from the first window that is too small for a segment; 0:
+    /// there was none.
     pub widest: u32,
     pub cubic: Cubic,
-    /// Octets acknowledged in congestion avoidance that have not made the window grow yet.
+    /// Octets acknowledged in congestion avoidance since the window last grew.
     pub counted: u32,
 }
 
-/// What is done about a loss.
+/// Phase of loss recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Recovery {
     #[default]
     None,
-    /// RFC 6582: without selective acknowledgements.
+    /// RFC 6582, without SACK.
     NewReno,
     /// RFC 6675.
     Sack,
-    /// After a time-out: all that is not acknowledged is sent again, in slow start.
+    /// After a time-out: everything unacknowledged is retransmitted in slow start.
     Loss,
-    /// ECN: the window was reduced, nothing is lost (RFC 3168 §6.1.2).
+    /// ECN has reduced the window; no loss (RFC 3168 §6.1.2).
     Reduced,
 }
 
 impl Extra {
-    /// Nothing in it that has to be kept.
+    /// Whether the state equals a new one, so that it can be released.
     pub fn is_spare(&self) -> bool {
         self.pieces.is_empty()
-            && self.ahead.is_empty()
+            && self.reassembly.is_empty()
             && self.sacked.is_empty()
             && self.recovery == Recovery::None
             && self.ssthresh.is_none()
@@ -66,8 +69,8 @@ impl Extra {
             && !self.paused
     }
 
-    /// What was sent and lies below this is lost, as far as it is not told (IsLost). After a
-    /// time-out: all of it.
+    /// IsLost (RFC 6675 §4): unsacked octets below this are lost. After a time-out, all sent octets
+    /// are.
     pub fn lost_below(&self, una: u32, mss: u32) -> u32 {
         match self.recovery {
             Recovery::Loss => self.recover,
@@ -75,17 +78,16 @@ impl Extra {
         }
     }
 
-    /// SetPipe (RFC 6675 §4): octets that are under way, those that are not lost and those that
-    /// were sent again.
+    /// SetPipe (RFC 6675 §4): outstanding octets, that is those not lost and those retransmitted.
     pub fn pipe(&self, una: u32, nxt: u32, mss: u32) -> u32 {
         let edge = seq::max(self.lost_below(una, mss), una);
-        // What is not lost and was sent again counts twice there; here once.
+        // RFC 6675 counts a retransmitted octet that is not lost twice; here it counts once.
         let again = seq::min(self.high_rxt, edge);
         self.sacked.holes(edge, nxt)
             + if lt(una, again) { self.sacked.holes(una, again) } else { 0 }
     }
 
-    /// As new; what memory it has, it keeps.
+    /// Resets to a new state, but keeps the allocated memory.
     pub fn clear(&mut self) {
         let Self { pieces, sacked, .. } = std::mem::take(self);
         (self.pieces, self.sacked) = (pieces, sacked);
@@ -93,30 +95,35 @@ impl Extra {
         self.sacked.clear();
     }
 
-    /// Octets that its parts have allocated.
+    /// Allocated octets.
     pub fn capacity(&self) -> usize {
         self.pieces.capacity() * size_of::<(u32, Piece)>()
             + self.sacked.ranges.capacity() * 8
-            + self.ahead.runs.iter().map(|r| size_of::<Run>() + r.octets.capacity()).sum::<usize>()
+            + self
+                .reassembly
+                .runs
+                .iter()
+                .map(|r| size_of::<Run>() + r.octets.capacity())
+                .sum::<usize>()
     }
 
-    /// One behind the last octet of the last piece, if there are any here.
+    /// The number after the last octet of the last piece here, if there is one.
     pub fn end(&self) -> Option<u32> {
         self.pieces.back().map(|(at, piece)| at.wrapping_add(piece.len))
     }
 
-    /// The piece that has the octet `at` of the stream; it is in one of them.
+    /// The piece that contains octet `at` of the stream.
     pub fn piece(&self, at: u32) -> (u32, Piece) {
         self.pieces[self.pieces.partition_point(|(begin, _)| le(*begin, at)) - 1]
     }
 }
 
-/// Octets of the peer's stream that came before those in front of them.
+/// Out-of-order data of the peer's stream.
 #[derive(Debug, Default)]
-pub(crate) struct Ahead {
+pub(crate) struct Reassembly {
     /// In order, with gaps between them.
     runs: Vec<Run>,
-    /// Where the peer's FIN stands.
+    /// Position of the peer's FIN.
     fin: Option<u32>,
     arrivals: u32,
 }
@@ -125,7 +132,7 @@ pub(crate) struct Ahead {
 struct Run {
     at: u32,
     octets: Vec<u8>,
-    /// The later, the later something was added.
+    /// Higher for runs that were extended later.
     arrival: u32,
 }
 
@@ -135,12 +142,12 @@ impl Run {
     }
 }
 
-impl Ahead {
+impl Reassembly {
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.fin.is_none()
     }
 
-    /// Memory that it counts.
+    /// Memory that counts against the limits.
     pub fn cost(&self) -> u32 {
         self.runs.iter().map(|r| r.octets.len() as u32 + RUN_COST).sum()
     }
@@ -153,13 +160,13 @@ impl Ahead {
         self.fin
     }
 
-    /// Takes what is new of `octets` at `at`, as far as the whole stays within `limit`; how many
-    /// octets found no room.
+    /// Adds the new part of `octets` at `at`, as far as the total stays within `limit`. Returns the
+    /// number of octets dropped.
     pub fn insert(&mut self, mut at: u32, mut octets: &[u8], limit: u32) -> usize {
         let mut dropped = 0;
         self.arrivals = self.arrivals.wrapping_add(1);
         while !octets.is_empty() {
-            // The run that begins behind `at`, and the one before.
+            // The first run that begins after `at`, and the one before it.
             let next = self.runs.partition_point(|r| le(r.at, at));
             if let Some(before) = next.checked_sub(1) {
                 let known = distance(at, self.runs[before].end()) as usize;
@@ -185,7 +192,7 @@ impl Ahead {
         dropped
     }
 
-    /// `new` lies in the gap before run `next`.
+    /// Adds `new`, which lies in the gap before run `next`.
     fn add(&mut self, next: usize, at: u32, new: &[u8]) {
         let mut here = next;
         match next.checked_sub(1).map(|before| &mut self.runs[before]) {
@@ -202,8 +209,8 @@ impl Ahead {
         }
     }
 
-    /// The octets that are next after `at`, of which some may be old: the first of them that count,
-    /// and all.
+    /// Removes the run that continues the stream at `at`. Returns its octets and how many of them
+    /// are old.
     pub fn take(&mut self, at: u32) -> Option<(usize, Vec<u8>)> {
         while let Some(first) = self.runs.first()
             && le(first.at, at)
@@ -217,13 +224,13 @@ impl Ahead {
         None
     }
 
-    /// For the option: the run that changed last first (RFC 2018 §4).
+    /// Fills the SACK option: the most recently changed run first (RFC 2018 §4), since ACKs may be
+    /// lost.
     pub fn blocks(&self, blocks: &mut [(u32, u32)]) -> usize {
         let mut taken = 0;
         let mut below = None;
         while taken < blocks.len() {
-            // Few blocks, few runs: finding the next by looking at all is less than keeping an
-            // order.
+            // At most four blocks and few runs: a linear search costs less than keeping an order.
             let next = self
                 .runs
                 .iter()
@@ -238,10 +245,10 @@ impl Ahead {
     }
 }
 
-/// What the peer says it has beyond what it acknowledges (RFC 6675 §4).
+/// Data that the peer has selectively acknowledged (RFC 6675 §4).
 #[derive(Debug, Default)]
 pub(crate) struct Scoreboard {
-    /// In order, disjoint, none touching the next.
+    /// In order, disjoint, none adjacent to the next.
     ranges: Vec<(u32, u32)>,
 }
 
@@ -254,7 +261,7 @@ impl Scoreboard {
         self.ranges.clear();
     }
 
-    /// Notes a block, which lies between SND.UNA and SND.NXT; whether it says something new.
+    /// Adds a block between SND.UNA and SND.NXT. Returns whether it has anything new.
     pub fn insert(&mut self, left: u32, right: u32) -> bool {
         let from = self.ranges.partition_point(|r| lt(r.1, left));
         let to = self.ranges.partition_point(|r| le(r.0, right));
@@ -274,19 +281,20 @@ impl Scoreboard {
         true
     }
 
-    /// `una` is acknowledged. A range that begins there was given up by the peer (RFC 2018 §8).
+    /// Removes what lies below `una`. A range that begins at `una` is removed, too: an ACK that
+    /// stops there shows that the peer has discarded it (RFC 2018 §8).
     pub fn acknowledge(&mut self, una: u32) {
         let gone = self.ranges.partition_point(|r| le(r.0, una));
         self.ranges.drain(..gone);
     }
 
-    /// One behind the highest octet that is told.
+    /// The number after the highest sacked octet.
     pub fn highest(&self) -> Option<u32> {
         self.ranges.last().map(|r| r.1)
     }
 
-    /// IsLost (RFC 6675 §4) is true of what is not told below this: three ranges or more than two
-    /// segments are told above.
+    /// IsLost (RFC 6675 §4) holds for unsacked octets below this: three ranges, or more than two
+    /// segments' octets, are sacked above it.
     pub fn lost_below(&self, mss: u32) -> Option<u32> {
         let (mut octets, mut ranges) = (0u32, 0);
         for range in self.ranges.iter().rev() {
@@ -299,14 +307,14 @@ impl Scoreboard {
         None
     }
 
-    /// Octets between `from` and `to` that are not told.
+    /// Unsacked octets between `from` and `to`.
     pub fn holes(&self, from: u32, to: u32) -> u32 {
-        let told: u32 =
+        let sacked: u32 =
             self.ranges.iter().map(|r| distance(seq::max(r.0, from), seq::min(r.1, to))).sum();
-        distance(from, to) - told
+        distance(from, to) - sacked
     }
 
-    /// The first hole at `from` or behind it and before `to`.
+    /// The first hole at or after `from` and before `to`.
     pub fn hole(&self, from: u32, to: u32) -> Option<(u32, u32)> {
         let mut at = from;
         for range in &self.ranges {
@@ -334,7 +342,7 @@ mod tests {
     const BASE: u32 = u32::MAX - 50;
 
     proptest! {
-        /// Against one flag an octet, over the end of the number space.
+        /// Compares with one flag per octet, across the wrap of the number space.
         #[test]
         fn the_scoreboard_is_a_set_of_octets(blocks in proptest::collection::vec((0u32..200, 1u32..40), 0..30), una in 0u32..100) {
             let mut board = Scoreboard::default();
@@ -347,7 +355,7 @@ mod tests {
             for pair in board.ranges().windows(2) {
                 prop_assert!(lt(pair[0].1, pair[1].0));
             }
-            let holes = model[una as usize..].iter().filter(|told| !**told).count() as u32;
+            let holes = model[una as usize..].iter().filter(|sacked| !**sacked).count() as u32;
             prop_assert_eq!(board.holes(BASE.wrapping_add(una), BASE.wrapping_add(240)), holes);
             let first = (una..240).find(|&i| !model[i as usize]);
             let end = first.map(|f| (f..240).find(|&i| model[i as usize]).unwrap_or(240));
@@ -357,7 +365,7 @@ mod tests {
 
         #[test]
         fn octets_out_of_order_come_back_in_order(pieces in proptest::collection::vec((0u32..200, 1u32..40), 1..30)) {
-            let mut ahead = Ahead::default();
+            let mut ahead = Reassembly::default();
             let octet = |i: u32| (i * 7) as u8;
             let mut model = [false; 240];
             for (at, len) in pieces {
@@ -389,15 +397,15 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_out_of_order_is_bounded() {
-        let mut ahead = Ahead::default();
+    fn out_of_order_data_is_bounded() {
+        let mut ahead = Reassembly::default();
         let dropped: usize = (0..1000).map(|i| ahead.insert(i * 10, &[0; 5], 2000)).sum();
         assert!(ahead.cost() <= 2000);
         assert_eq!(dropped, 5 * 1000 - 5 * (2000 / 69));
     }
 
     #[test]
-    fn three_ranges_or_two_segments_above_say_that_it_is_lost() {
+    fn three_ranges_or_two_segments_above_mean_lost() {
         let mut board = Scoreboard::default();
         board.insert(1000, 1100);
         board.insert(1200, 1300);

@@ -1,53 +1,55 @@
-//! The record of a flow: all that is kept of each of millions.
+//! The record of a flow. Millions of them are kept, so its size is the stack's memory.
 
 use crate::{Piece, wheel::Link};
 
-/// 96 octets and the application's state.
+/// 96 octets plus the application's state.
 ///
-/// Two cache lines: what every segment needs stands in the first.
+/// Two cache lines: the fields of every segment are in the first, so that most segments load one
+/// line of the flow.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Flow<S> {
-    /// IPv4 addresses; of IPv6, `remote` is the place in the table of addresses.
+    /// IPv4 addresses; for IPv6, `remote` is the index into the table of addresses.
     pub local: u32,
     pub remote: u32,
     pub local_port: u16,
     pub remote_port: u16,
     pub class: u16,
-    /// The longest payload with options of a segment to the peer.
+    /// The longest payload, options included, of a segment to the peer.
     pub mss: u16,
     pub bits: Bits,
     /// SND.UNA.
     pub snd_una: u32,
-    /// SND.NXT: one behind the highest that was sent. A SYN counts as sent from the start, and is
-    /// then [`Bits::HEAD`].
+    /// SND.NXT: the number after the highest that was sent. A SYN counts as sent from the start and
+    /// is then marked [`Bits::HEAD`].
     pub snd_nxt: u32,
     /// SND.WND, octets.
     pub snd_wnd: u32,
     /// RCV.NXT.
     pub rcv_nxt: u32,
-    /// RCV.NXT + RCV.WND as the peer was told.
+    /// RCV.NXT + RCV.WND as advertised to the peer.
     pub rcv_adv: u32,
     pub cwnd: u32,
-    /// With timestamps TS.Recent; without, the sequence number whose acknowledgement gives the
-    /// round-trip time.
+    /// With timestamps TS.Recent; without, the sequence number whose acknowledgment gives the
+    /// round-trip time: never both, so they share a field.
     pub ts_recent: u32,
-    /// When that was sent, in the milliseconds of timestamps.
+    /// When that segment was sent, in steps of the timestamp clock.
     pub rtt_sent: u16,
-    /// When a delayed acknowledgement is due: lower half of the tick.
+    /// When a delayed acknowledgment is due: lower half of the tick, enough for 4.3 s; a delay is
+    /// at most 500 ms.
     pub ack_at: u16,
     pub srtt: Duration,
     pub rttvar: Duration,
-    /// Tick at which the one of these is due that runs: retransmission; persist, keepalive,
-    /// TIME-WAIT, FIN-WAIT-2, idle.
+    /// Tick of the one running timer: retransmission, persist, keepalive, TIME-WAIT, FIN-WAIT-2 or
+    /// idle. Only one runs at a time, since each applies to another condition of the flow.
     pub rtx_at: u32,
     /// Tick at which the application is woken.
     pub app_at: u32,
-    /// The oldest piece that is not all acknowledged, where its first octet lies in the stream;
-    /// `len` 0: none.
+    /// The oldest piece that is not fully acknowledged, and the position of its first octet in the
+    /// stream; `len` 0: none.
     pub piece_at: u32,
     pub piece: Piece,
-    /// What only some flows need ([`crate::extra::Extra`]); `NO_EXTRA`: nothing.
+    /// Index of its [`crate::extra::Extra`], or `NO_EXTRA`.
     pub extra: u32,
     pub link: Link,
     pub state: S,
@@ -55,7 +57,7 @@ pub(crate) struct Flow<S> {
 
 pub(crate) const NO_EXTRA: u32 = u32::MAX;
 
-/// States of RFC 9293 §3.3.2. LISTEN is no flow's: the application listens.
+/// States of RFC 9293 §3.3.2. No flow is in LISTEN: the application listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum State {
@@ -95,20 +97,21 @@ const STATES: [State; 16] = {
     ]
 };
 
-/// Flags, state and small numbers of a flow in one word.
+/// Flags, state and small numbers of a flow in one word, so that one load decides on the fast
+/// paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bits(pub u32);
 
 impl Bits {
-    /// In the list of flows that have something to send.
+    /// Listed in [`crate::core::Core::queue`].
     pub const QUEUED: u32 = 1 << 0;
-    /// An acknowledgement is to be sent now.
+    /// An acknowledgment is to be sent now.
     pub const ACK_NOW: u32 = 1 << 1;
-    /// An acknowledgement is to be sent at `ack_at`.
+    /// An acknowledgment is to be sent at `ack_at`.
     pub const ACK_LATER: u32 = 1 << 2;
-    /// `rtx_at` holds.
+    /// `rtx_at` is valid.
     pub const RTX: u32 = 1 << 3;
-    /// `app_at` holds.
+    /// `app_at` is valid.
     pub const APP: u32 = 1 << 4;
     /// The application has closed.
     pub const CLOSE: u32 = 1 << 5;
@@ -116,26 +119,26 @@ impl Bits {
     pub const TIMESTAMPS: u32 = 1 << 6;
     pub const SACK: u32 = 1 << 7;
     pub const ECN: u32 = 1 << 8;
-    /// ECE is set in what is sent, until the peer's CWR.
+    /// Outgoing segments carry ECE, until the peer's CWR (RFC 3168 §6.1.3).
     pub const ECE: u32 = 1 << 9;
-    /// CWR is to be set in the next new data.
+    /// The next new data carries CWR (RFC 3168 §6.1.2).
     pub const CWR: u32 = 1 << 10;
     pub const V6: u32 = 1 << 11;
-    /// The peer began the flow.
+    /// The peer opened the flow.
     pub const PASSIVE: u32 = 1 << 12;
     /// `ts_recent` and `rtt_sent` time a segment (without timestamps).
     pub const TIMING: u32 = 1 << 13;
-    /// The timer of `rtx_at` is the persist timer.
+    /// The timer at `rtx_at` is the persist timer.
     pub const PERSIST: u32 = 1 << 14;
     /// The segment at SND.UNA is to be sent (again).
     pub const HEAD: u32 = 1 << 15;
-    /// A probe is to be sent: an old octet's number, without it.
+    /// A window or keepalive probe is to be sent.
     pub const PROBE: u32 = 1 << 16;
-    /// The application has aborted, or is told nothing any more.
+    /// The application has aborted, or has got its last event.
     pub const ABORT: u32 = 1 << 17;
 
-    /// What the short ways of the stack leave to the long ones, beside [`NO_EXTRA`] and states.
-    pub const ODD: u32 = Self::PERSIST | Self::HEAD | Self::PROBE | Self::ECN;
+    /// Conditions that the fast paths leave to the slow ones, next to [`NO_EXTRA`] and the state.
+    pub const SLOW_PATH: u32 = Self::PERSIST | Self::HEAD | Self::PROBE | Self::ECN;
 
     const STATE_AT: u32 = 18;
     const WSCALE_AT: u32 = 22;
@@ -172,21 +175,21 @@ impl Bits {
         self.0 >> Self::STATE_AT & 15 == State::Udp as u32
     }
 
-    /// In `state`, with none of `flags`.
+    /// Whether it is in `state` and has none of `flags`.
     #[inline]
     pub fn is_plain(self, state: State, flags: u32) -> bool {
         self.0 & (15 << Self::STATE_AT | flags) == (state as u32) << Self::STATE_AT
     }
 
-    /// An acknowledgement is owed, and nothing is about to be sent that would take it along.
+    /// Whether an acknowledgment is owed and no pending segment will carry it.
     #[inline]
-    pub fn waits_to_acknowledge(self) -> bool {
+    pub fn delays_ack(self) -> bool {
         self.0 & (Self::ACK_LATER | Self::QUEUED) == Self::ACK_LATER
     }
 
-    /// Neither time-outs nor duplicate acknowledgements in a row.
+    /// Resets the counts of consecutive time-outs and duplicate acknowledgments.
     #[inline]
-    pub fn forgive(&mut self) {
+    pub fn reset_streaks(&mut self) {
         self.0 &= !(15 << Self::RETRIES_AT | 3 << Self::DUPACKS_AT);
     }
 
@@ -195,19 +198,20 @@ impl Bits {
         self.write(Self::STATE_AT, 15, state as u32);
     }
 
-    /// How far the peer's windows are shifted; `None`: windows are not scaled, either way.
+    /// Shift of the peer's windows; `None`: no scaling in either direction, because both sides have
+    /// to offer it (RFC 7323 §2.2).
     #[inline]
     pub fn wscale(self) -> Option<u32> {
         let shift = self.0 >> Self::WSCALE_AT & 15;
         (shift < 15).then_some(shift)
     }
 
-    /// `shift` at most 14.
+    /// `shift` is at most 14 (RFC 7323 §2.3), so 15 can mean "none".
     pub fn set_wscale(&mut self, shift: Option<u8>) {
         self.write(Self::WSCALE_AT, 15, shift.map_or(15, u32::from));
     }
 
-    /// Time-outs in a row, at most 15.
+    /// Consecutive time-outs, at most 15.
     #[inline]
     pub fn retries(self) -> u8 {
         (self.0 >> Self::RETRIES_AT & 15) as u8
@@ -217,8 +221,8 @@ impl Bits {
         self.write(Self::RETRIES_AT, 15, u32::from(n.min(15)));
     }
 
-    /// Duplicate acknowledgements in a row, counted to 3. Of a flow that persists: probes without
-    /// answer.
+    /// Consecutive duplicate acknowledgments, up to 3, the threshold. While persisting: unanswered
+    /// probes.
     #[inline]
     pub fn dupacks(self) -> u8 {
         (self.0 >> Self::DUPACKS_AT) as u8
@@ -234,8 +238,8 @@ impl Bits {
     }
 }
 
-/// Microseconds in 15 bits: 11 of mantissa, 4 of exponent; good to one part in a thousand, at most
-/// 67 s. And a mark.
+/// Microseconds in 15 bits, 11 of mantissa and 4 of exponent: precise to 0.1 %, at most 67 s. Bit
+/// 15 is free for a mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Duration(u16);
 
@@ -293,9 +297,9 @@ impl<S> Flow<S> {
         self.bits.state()
     }
 
-    /// By how many doublings the retransmission time-out stays longer, until there is a new
-    /// round-trip time (Karn's algorithm; RFC 6298 §5): two bits, in the marks of the times that a
-    /// sample writes anew.
+    /// Doublings of the retransmission time-out that stay until the next round-trip time sample
+    /// (Karn's algorithm; RFC 6298 §5). Two bits, in the marks of SRTT and RTTVAR: a sample
+    /// overwrites both and so ends the backoff.
     #[inline]
     pub fn kept_backoff(&self) -> u8 {
         (self.srtt.0 >> 15 << 1 | self.rttvar.0 >> 15) as u8
@@ -357,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn short_durations_are_near_what_they_were() {
+    fn durations_round_trip_approximately() {
         for us in [0, 1, 2047, 2048, 5000, 1_000_000, 60_000_000] {
             let back = Duration::from_micros(us).micros();
             assert!(back <= us && us - back <= us / 1024, "{us} {back}");

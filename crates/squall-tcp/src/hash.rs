@@ -1,23 +1,27 @@
 //! Keyed hashes: a fast one for the flow table, a strong one for initial sequence numbers.
 
-/// Of a flow's addresses and ports, for the table. Keyed, so that nobody outside can aim at one
-/// place of it.
+/// Hashes a flow's addresses and ports for the table. Keyed, since a peer that could predict it
+/// could fill one run of slots with its flows and make each look-up linear.
 #[inline]
 pub(crate) fn fast(key: [u64; 2], a: u64, b: u64) -> u32 {
+    // 2^64 over the golden ratio, and wyhash's first secret: odd constants, so that an operand of
+    // zero does not clear the product.
     let mixed = fold(a ^ key[0], b ^ key[1] ^ 0x9e37_79b9_7f4a_7c15);
     let mixed = fold(mixed ^ key[1], 0xa076_1d64_78bd_642f);
     (mixed ^ mixed >> 32) as u32
 }
 
-/// Both halves of the product: each bit of it depends on all of `a` and `b`.
+/// Both halves of the product, so that each result bit depends on all bits of `a` and `b`.
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }
 
-/// SipHash-2-4 of `words`, which are all of the message, whole words.
+/// SipHash-2-4 of `words`, the whole message. RFC 6528 §3 requires a pseudorandom function that
+/// observers of ISNs cannot invert.
 pub(crate) fn strong(key: [u64; 2], words: &[u64]) -> u64 {
+    // The initial state is that of the SipHash paper ("somepseudorandomlygeneratedbytes").
     let mut v = [
         key[0] ^ 0x736f_6d65_7073_6575,
         key[1] ^ 0x646f_7261_6e64_6f6d,
@@ -30,6 +34,7 @@ pub(crate) fn strong(key: [u64; 2], words: &[u64]) -> u64 {
         round(&mut v);
         v[0] ^= word;
     }
+    // The paper's finalization mark.
     v[2] ^= 0xff;
     for _ in 0..4 {
         round(&mut v);
@@ -56,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn siphash_gives_the_numbers_of_its_paper() {
+    fn siphash_matches_the_reference_vectors() {
         let key = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];
         // vectors_sip64 of the reference implementation: messages of 0 and of 8 octets 00, 01, 02
         // ...
@@ -65,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_spread_over_the_table() {
+    fn adjacent_ports_spread_over_the_table() {
         let mut seen = vec![0u8; 1 << 12];
         for port in 0..1u64 << 12 {
             seen[fast([1, 2], 0x0a00_0001_0a00_0002, port << 16 | 80) as usize & 0xfff] += 1;

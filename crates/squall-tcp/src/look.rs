@@ -1,4 +1,4 @@
-//! What there is to know of open flows, for whoever wants to see single ones.
+//! State of open flows, for displays that list single ones.
 
 use squall_units::Nanos;
 
@@ -9,46 +9,45 @@ use crate::{
     seq::distance,
 };
 
-/// An open flow of TCP, as its end here sees it.
+/// State of an open TCP flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowInfo {
     pub id: FlowId,
     pub tuple: Tuple,
-    /// The peer began it.
+    /// Opened by the peer.
     pub passive: bool,
     pub state: State,
     pub timestamps: bool,
     pub sack: bool,
-    /// By how much the peer's windows are shifted, and ours; `None`: windows are not scaled.
+    /// Shift of the peer's windows and of the local ones; `None`: windows are not scaled.
     pub wscale: Option<(u8, u8)>,
-    /// The longest payload with options of a segment to the peer.
+    /// The longest payload, options included, of a segment to the peer.
     pub mss: u16,
     /// The congestion window, octets.
     pub cwnd: u32,
-    /// Where slow start ends, octets; `None`: nothing was lost yet.
+    /// Slow start threshold, octets; `None`: no loss yet.
     pub ssthresh: Option<u32>,
     /// The peer's window, octets.
     pub send_window: u32,
-    /// What the peer may still send of the window that it was told, octets.
+    /// The part of the advertised window that the peer has not filled, octets.
     pub receive_window: u32,
-    /// Octets (and SYN, FIN) that are sent and not acknowledged.
+    /// Octets (and SYN, FIN) sent and not acknowledged.
     pub flight: u32,
-    /// 0: there is no sample yet.
+    /// 0: no sample yet.
     pub srtt: Nanos,
     pub rttvar: Nanos,
-    /// The retransmission time-out as it is now, backed off if it is.
+    /// The current retransmission time-out, with its backoff.
     pub rto: Nanos,
 }
 
 impl<A: Application> Stack<A> {
-    /// The open flows of TCP among `most` records from number `from` on; those in TIME-WAIT are
-    /// none.
+    /// Open TCP flows among `most` records from number `from` on. Flows in TIME-WAIT are left out.
     pub fn look(&self, from: u32, most: u32) -> impl Iterator<Item = FlowInfo> + '_ {
         let (from, to) = (from.min(self.records()), from.saturating_add(most).min(self.records()));
         (from..to).filter_map(|flow| self.core.look(flow))
     }
 
-    /// Records of flows so far: the numbers of open flows are below.
+    /// Records allocated so far: numbers of open flows are below.
     pub fn records(&self) -> u32 {
         self.core.flows.0.len() as u32
     }
@@ -79,13 +78,13 @@ impl<S: Copy + Default> Core<S> {
             flight: f.flight(),
             srtt: micros(f.srtt.micros()),
             rttvar: micros(f.rttvar.micros()),
-            // Ticks of 2^16 ns.
+            // A tick is 2^16 ns.
             rto: Nanos(u64::from(rto(f, class)) << 16),
         })
     }
 }
 
-/// Options of a SYN are agreed when it is answered.
+/// A SYN's options are in effect only after the peer's SYN has offered them, too.
 fn wscale<S>(f: &Flow<S>, own: u8) -> Option<(u8, u8)> {
     let agreed = !matches!(f.tcp_state(), State::SynSent);
     Some((f.bits.wscale().filter(|_| agreed)? as u8, own))

@@ -1,4 +1,4 @@
-//! IP packets: read once, then trusted; and written.
+//! Parses and writes IP packets. Every check is made once, on receipt.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -23,9 +23,9 @@ pub(crate) const UDP_HEADER: usize = 8;
 /// Congestion experienced (RFC 3168 §5).
 pub(crate) const CE: u8 = 3;
 
-/// Why a packet is not read further. Each is counted.
+/// Why a packet is rejected. Each reason has a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bad {
+pub(crate) enum Reject {
     NotIp,
     Malformed,
     IpChecksum,
@@ -36,7 +36,8 @@ pub(crate) enum Bad {
     Protocol,
 }
 
-/// Source and destination as the packet has them.
+/// Addresses of a packet: `local` is the destination of a received one and the source of a sent
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Addresses {
     V4 { local: u32, remote: u32 },
@@ -72,7 +73,7 @@ impl Addresses {
         }
     }
 
-    /// Their share of the pseudo-header's sum.
+    /// The addresses' share of the pseudo-header's sum.
     #[inline]
     pub fn sum(self) -> u64 {
         match self {
@@ -90,7 +91,7 @@ impl Addresses {
     }
 }
 
-/// What identifies a flow.
+/// Identifies a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub addresses: Addresses,
@@ -121,45 +122,46 @@ impl Key {
     }
 }
 
-/// An IP packet behind its headers.
+/// An IP packet, parsed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ip<'a> {
     pub addresses: Addresses,
     pub protocol: u8,
-    /// Type of service, traffic class.
+    /// Type of service (IPv4), traffic class (IPv6).
     pub tos: u8,
     pub payload: &'a [u8],
 }
 
 impl<'a> Ip<'a> {
-    /// `packet` may have octets behind its end (a frame's padding).
+    /// `packet` may be longer than its length field says, because Ethernet pads short frames.
     #[inline(always)]
-    pub fn read(packet: &'a [u8], verify: bool) -> Result<Self, Bad> {
+    pub fn read(packet: &'a [u8], verify: bool) -> Result<Self, Reject> {
         match packet.first().map(|b| b >> 4) {
             Some(4) => Self::read4(packet, verify),
             Some(6) => Self::read6(packet),
-            _ => Err(Bad::NotIp),
+            _ => Err(Reject::NotIp),
         }
     }
 
     #[inline(always)]
-    fn read4(packet: &'a [u8], verify: bool) -> Result<Self, Bad> {
-        let header = packet.first_chunk::<IPV4>().ok_or(Bad::Malformed)?;
+    fn read4(packet: &'a [u8], verify: bool) -> Result<Self, Reject> {
+        let header = packet.first_chunk::<IPV4>().ok_or(Reject::Malformed)?;
         let header_len = usize::from(header[0] & 15) * 4;
         let len = usize::from(be16(header, 2));
         if header_len < IPV4 || len < header_len || len > packet.len() {
-            return Err(Bad::Malformed);
+            return Err(Reject::Malformed);
         }
         let sum = match header_len {
-            IPV4 => sum20(header),
+            IPV4 => header_sum(header),
             _ => checksum::sum(&packet[..header_len]),
         };
         if verify && checksum::fold(sum) != 0xffff {
-            return Err(Bad::IpChecksum);
+            return Err(Reject::IpChecksum);
         }
-        // More fragments, or not the first.
+        // The more-fragments flag or an offset. Reassembly is not supported: hosts that run path
+        // MTU discovery do not fragment TCP.
         if be16(header, 6) & 0x3fff != 0 {
-            return Err(Bad::Fragment);
+            return Err(Reject::Fragment);
         }
         let addresses = Addresses::V4 { local: be32(header, 16), remote: be32(header, 12) };
         Ok(Self {
@@ -170,25 +172,25 @@ impl<'a> Ip<'a> {
         })
     }
 
-    fn read6(packet: &'a [u8]) -> Result<Self, Bad> {
-        let header = packet.first_chunk::<IPV6>().ok_or(Bad::Malformed)?;
+    fn read6(packet: &'a [u8]) -> Result<Self, Reject> {
+        let header = packet.first_chunk::<IPV6>().ok_or(Reject::Malformed)?;
         let end = IPV6 + usize::from(be16(header, 4));
         if end > packet.len() {
-            return Err(Bad::Malformed);
+            return Err(Reject::Malformed);
         }
         let address =
             |at: usize| u128::from_be_bytes(header[at..at + 16].try_into().expect("16 octets"));
         let (mut protocol, mut at) = (header[6], IPV6);
-        // Hop-by-hop, routing, destination options (RFC 8200 §4); a fragment header.
+        // Hop-by-hop 0, routing 43, destination options 60 (RFC 8200 §4); 44 is a fragment header.
         while matches!(protocol, 0 | 43 | 60 | 44) {
             if protocol == 44 {
-                return Err(Bad::Fragment);
+                return Err(Reject::Fragment);
             }
-            let next = packet[at..end].first_chunk::<8>().ok_or(Bad::Malformed)?;
+            let next = packet[at..end].first_chunk::<8>().ok_or(Reject::Malformed)?;
             protocol = next[0];
             at += 8 * (usize::from(next[1]) + 1);
             if at > end {
-                return Err(Bad::Malformed);
+                return Err(Reject::Malformed);
             }
         }
         Ok(Self {
@@ -199,7 +201,7 @@ impl<'a> Ip<'a> {
         })
     }
 
-    /// The checksum of TCP, UDP or ICMPv6 holds.
+    /// Whether the checksum of TCP, UDP or ICMPv6 is correct.
     #[inline]
     pub fn checksum_is_good(&self) -> bool {
         let pseudo = self.addresses.sum() + u64::from(self.protocol) + self.payload.len() as u64;
@@ -207,8 +209,8 @@ impl<'a> Ip<'a> {
     }
 }
 
-/// Addresses and ports of an IPv4 packet without options, the local ones in the upper halves, if it
-/// is TCP.
+/// Addresses and ports of an IPv4 TCP packet without IP options, the local ones in the upper
+/// halves.
 #[inline]
 pub(crate) fn addresses4(packet: &[u8]) -> Option<(u64, u32)> {
     let head = packet.first_chunk::<24>()?;
@@ -217,17 +219,18 @@ pub(crate) fn addresses4(packet: &[u8]) -> Option<(u64, u32)> {
         .then(|| (u64::from(local) << 32 | u64::from(remote), be32(head, 20).rotate_left(16)))
 }
 
-/// Of the ten words of an IPv4 header without options.
+/// Sum of the ten 16-bit words of an IPv4 header without options. The ones' complement sum allows
+/// wider words (RFC 1071 §2), so five additions are enough.
 #[inline]
-fn sum20(header: &[u8; IPV4]) -> u64 {
+fn header_sum(header: &[u8; IPV4]) -> u64 {
     (0..5).map(|i| u64::from(be32(header, 4 * i))).sum()
 }
 
-/// Two fillers and the timestamps' kind and length: how everybody begins the options of what is no
-/// SYN (RFC 7323, appendix A).
+/// Two NOPs, then kind and length of the timestamps option: the layout that RFC 7323, appendix A,
+/// recommends, and that all common stacks send on segments other than SYN.
 pub(crate) const ALIGNED_STAMPS: u32 = 0x0101_080a;
 
-/// Options of a TCP segment that we know.
+/// The options of a TCP segment that the stack understands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     pub mss: Option<u16>,
@@ -242,24 +245,25 @@ pub(crate) struct Segment<'a> {
     pub seq: u32,
     pub ack: u32,
     pub flags: u8,
-    /// Of the IP packet: congestion experienced.
+    /// The IP header carries congestion experienced.
     pub marked: bool,
     pub window: u16,
     /// TSval, TSecr.
     pub timestamps: Option<(u32, u32)>,
-    /// All options; empty where there are timestamps alone.
+    /// All options; empty if there are only timestamps.
     pub options: &'a [u8],
     pub payload: &'a [u8],
 }
 
 impl<'a> Segment<'a> {
-    /// A whole packet of IPv4 without options, and TCP with aligned timestamps or none, that is
-    /// neither SYN nor RST: addresses (local in the upper half, remote), ports alike, and the rest.
-    /// `None`: it is something else, or damaged.
+    /// Parses an IPv4 TCP packet without IP options, with aligned timestamps or no TCP options, and
+    /// neither SYN nor RST. Returns the addresses and the ports (local in the upper half) and the
+    /// segment; `None` for anything else, damaged packets included, so that the slow path counts
+    /// the reason.
     #[inline(always)]
-    pub fn read_usual(packet: &'a [u8], verify: bool) -> Option<(u64, u32, Self)> {
+    pub fn read_fast(packet: &'a [u8], verify: bool) -> Option<(u64, u32, Self)> {
         let head = packet.first_chunk::<PLAIN4>()?;
-        // Version and length of the header, type of service, length; fragments; protocol.
+        // Version, header length, type of service and total length, in one load.
         let first = be32(head, 0);
         let flags = head[33];
         let is_usual = first >> 24 == 0x45
@@ -312,14 +316,14 @@ impl<'a> Segment<'a> {
         Some((u64::from(local) << 32 | u64::from(remote), ports.rotate_left(16), segment))
     }
 
-    /// Ports (source, destination) and the rest.
+    /// Ports (source, destination) and the segment.
     #[inline(always)]
-    pub fn read(ip: &Ip<'a>) -> Result<(u16, u16, Self), Bad> {
+    pub fn read(ip: &Ip<'a>) -> Result<(u16, u16, Self), Reject> {
         let octets = ip.payload;
-        let header = octets.first_chunk::<TCP_HEADER>().ok_or(Bad::Malformed)?;
+        let header = octets.first_chunk::<TCP_HEADER>().ok_or(Reject::Malformed)?;
         let offset = usize::from(header[12] >> 4) * 4;
         if offset < TCP_HEADER || offset > octets.len() {
-            return Err(Bad::Malformed);
+            return Err(Reject::Malformed);
         }
         let (head, payload) = octets.split_at(offset);
         let mut options = &head[TCP_HEADER..];
@@ -350,7 +354,7 @@ impl<'a> Segment<'a> {
         self.flags & flag != 0
     }
 
-    /// SEG.LEN: octets of payload, SYN and FIN.
+    /// SEG.LEN: octets of payload, plus SYN and FIN.
     #[inline]
     pub fn seq_len(&self) -> u32 {
         self.payload.len() as u32 + u32::from(self.has(SYN)) + u32::from(self.has(FIN))
@@ -358,7 +362,8 @@ impl<'a> Segment<'a> {
 }
 
 impl Options {
-    /// First as Linux and we send them on a SYN, then any.
+    /// Tries the layout of a Linux SYN first, because most peers send it, Squall
+    /// included.
     #[inline]
     pub fn read(octets: &[u8]) -> Self {
         if let Some(all) = octets.as_array::<20>()
@@ -386,7 +391,7 @@ impl Options {
     fn take(&mut self, kind: u8, body: &[u8]) {
         match (kind, body) {
             (2, [a, b]) => self.mss = Some(u16::from_be_bytes([*a, *b])),
-            // More than 14 counts as 14 (RFC 7323 §2.3).
+            // A shift above 14 counts as 14 (RFC 7323 §2.3).
             (3, [shift]) => self.wscale = Some((*shift).min(14)),
             (4, []) => self.sack_permitted = true,
             (8, body) if body.len() == 8 => self.timestamps = Some((be32(body, 0), be32(body, 4))),
@@ -395,7 +400,7 @@ impl Options {
     }
 }
 
-/// Left and right edges of the blocks that options tell of; so many of them hold.
+/// Left and right edges of the SACK blocks, and their number.
 pub(crate) fn sack_blocks(octets: &[u8]) -> ([(u32, u32); 4], usize) {
     let (mut blocks, mut n) = ([(0, 0); 4], 0);
     each_option(octets, |kind, body| {
@@ -409,8 +414,8 @@ pub(crate) fn sack_blocks(octets: &[u8]) -> ([(u32, u32); 4], usize) {
     (blocks, n)
 }
 
-/// Kind and body of each. An option that cannot be ends the list: what came before holds (RFC 9293
-/// §3.1, MUST-6, MUST-7).
+/// Calls `each` with kind and body of each option. An impossible length ends the list, since the
+/// position of the next option is unknown; earlier options count (RFC 9293 §3.1, MUST-6, MUST-7).
 fn each_option(octets: &[u8], mut each: impl FnMut(u8, &[u8])) {
     let mut rest = octets;
     while let [kind, tail @ ..] = rest {
@@ -437,7 +442,7 @@ pub(crate) fn put32(octets: &mut [u8], at: usize, value: u32) {
     octets[at..at + 4].copy_from_slice(&value.to_be_bytes());
 }
 
-/// Octets of an IP header for these.
+/// Length of the IP header, octets.
 #[inline]
 pub(crate) fn ip_len(addresses: Addresses) -> usize {
     match addresses {
@@ -446,8 +451,7 @@ pub(crate) fn ip_len(addresses: Addresses) -> usize {
     }
 }
 
-/// Writes the IP header of `packet`, from local to remote; the packet may be as long as 65,535
-/// octets.
+/// Writes the IP header of `packet`, from local to remote. A packet has at most 65,535 octets.
 #[inline]
 pub(crate) fn write_ip(
     packet: &mut [u8],
@@ -463,7 +467,8 @@ pub(crate) fn write_ip(
             let header = packet.first_chunk_mut::<IPV4>().expect("room for its header");
             let words = [
                 0x4500_0000 | u32::from(tos) << 16 | len,
-                // Do not fragment: TCP finds its path's MTU, datagrams are as long as they are.
+                // Don't fragment: TCP relies on path MTU discovery (RFC 1191), and a datagram that
+                // a router would fragment no longer matches the profile.
                 u32::from(id) << 16 | 0x4000,
                 u32::from(ttl) << 24 | u32::from(protocol) << 16,
                 local,
@@ -488,36 +493,36 @@ pub(crate) fn write_ip(
     }
 }
 
-/// Options of a segment that is written, as words of four octets.
+/// Options of a segment to be written, in words of four octets.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Words {
+pub(crate) struct OptionWords {
     words: [u32; 10],
     len: usize,
 }
 
-impl Words {
+impl OptionWords {
     /// # Panics
-    /// If there are ten already: no header has more.
+    /// If there are ten already: a data offset of 15 leaves 40 octets (RFC 9293 §3.1).
     #[inline]
     pub fn push(&mut self, word: u32) {
         self.words[self.len] = word;
         self.len += 1;
     }
 
-    /// Timestamps, aligned as RFC 7323, appendix A, has them.
+    /// Timestamps, aligned as in RFC 7323, appendix A.
     #[inline]
     pub fn stamps(value: u32, echo: u32) -> Self {
         Self { words: [ALIGNED_STAMPS, value, echo, 0, 0, 0, 0, 0, 0, 0], len: 3 }
     }
 
-    /// Octets of them.
+    /// Length, octets.
     #[inline]
     pub fn octets(&self) -> usize {
         self.len * 4
     }
 }
 
-/// The fields of a TCP header that differ.
+/// The fields of a TCP header that vary.
 pub(crate) struct TcpHeader<'a> {
     pub local_port: u16,
     pub remote_port: u16,
@@ -525,11 +530,12 @@ pub(crate) struct TcpHeader<'a> {
     pub ack: u32,
     pub flags: u8,
     pub window: u16,
-    pub options: &'a Words,
+    pub options: &'a OptionWords,
 }
 
-/// Writes the header of `segment`, whose payload is there already, and its checksum: that of the
-/// pseudo-header alone if others complete it (`partial`).
+/// Writes the header of `segment`, whose payload is already present, and its checksum. With
+/// `partial` it is the sum of the pseudo-header alone, because the code or NIC that cuts a GSO
+/// packet completes it for each segment.
 #[inline]
 pub(crate) fn write_tcp(
     segment: &mut [u8],
@@ -566,11 +572,11 @@ pub(crate) fn write_tcp(
     put32(fixed, 16, u32::from(sum) << 16);
 }
 
-/// Octets of the headers of IPv4 and TCP without options, and with timestamps.
+/// Octets of IPv4 and TCP headers: without options, and with timestamps.
 pub(crate) const PLAIN4: usize = IPV4 + TCP_HEADER;
 pub(crate) const STAMPED4: usize = PLAIN4 + 12;
 
-/// What differs between the headers of most segments.
+/// The fields that vary between most segments.
 pub(crate) struct Header4 {
     pub local: u32,
     pub remote: u32,
@@ -586,8 +592,8 @@ pub(crate) struct Header4 {
 }
 
 impl Header4 {
-    /// Writes `N` octets of headers before the payload, which is there already; `options` where N
-    /// is [`STAMPED4`].
+    /// Writes `N` octets of headers before the payload, which is already present; `options` are
+    /// used if N is [`STAMPED4`].
     #[inline(always)]
     pub fn write<const N: usize>(&self, packet: &mut [u8], options: [u32; 3]) {
         let len = packet.len() as u32;
@@ -595,7 +601,7 @@ impl Header4 {
         let offset = ((N - IPV4) / 4) as u32;
         let mut words = [
             0x4500_0000 | u32::from(self.tos) << 16 | len,
-            // Do not fragment.
+            // Don't fragment (see [`write_ip`]).
             u32::from(self.id) << 16 | 0x4000,
             u32::from(self.ttl) << 24 | u32::from(TCP) << 16,
             self.local,
@@ -623,7 +629,7 @@ impl Header4 {
     }
 }
 
-/// Writes the header of the datagram in `octets`, whose payload is there already.
+/// Writes the header of the datagram in `octets`, whose payload is already present.
 pub(crate) fn write_udp(
     octets: &mut [u8],
     addresses: Addresses,
@@ -637,7 +643,8 @@ pub(crate) fn write_udp(
     put16(octets, 6, 0);
     let sum =
         !checksum::fold(addresses.sum() + u64::from(UDP) + len as u64 + checksum::sum(octets));
-    // 0 would say that there is none (RFC 768).
+    // A checksum of 0 means "none", so a computed 0 is sent as its ones' complement equal (RFC
+    // 768).
     put16(octets, 6, if sum == 0 { 0xffff } else { sum });
 }
 
@@ -648,7 +655,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_packets_parse_to_the_same_fields() {
         for addresses in [
             Addresses::V4 { local: 0x0a00_0001, remote: 0xc0a8_0102 },
             Addresses::V6 { local: 1 << 120 | 7, remote: 99 },
@@ -656,7 +663,7 @@ mod tests {
             let ip = ip_len(addresses);
             let mut packet = vec![0; ip + 32 + 5];
             packet[ip + 32..].copy_from_slice(b"hello");
-            let options = Words::stamps(7, 9);
+            let options = OptionWords::stamps(7, 9);
             let header = TcpHeader {
                 local_port: 80,
                 remote_port: 4000,
@@ -684,7 +691,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_lie_about_their_length_end_the_list() {
+    fn an_impossible_length_ends_the_list_of_options() {
         let options = Options::read(&[2, 4, 5, 180, 3, 3, 20, 4, 2, 8, 200, 1]);
         assert_eq!(
             (options.mss, options.wscale, options.sack_permitted),
@@ -695,7 +702,7 @@ mod tests {
     }
 
     #[test]
-    fn four_sack_blocks_are_read_and_a_torn_one_is_not() {
+    fn four_sack_blocks_parse_and_a_truncated_one_is_ignored() {
         let mut octets = vec![5, 34];
         octets.extend((1..=8u32).flat_map(|n| n.to_be_bytes()));
         assert_eq!(sack_blocks(&octets), ([(1, 2), (3, 4), (5, 6), (7, 8)], 4));

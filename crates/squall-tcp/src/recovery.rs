@@ -1,5 +1,5 @@
-//! What acknowledgements and silence mean: congestion windows, losses, time-outs (RFC 5681, 6582,
-//! 6675, 6298, 3168).
+//! Reacts to acknowledgments and time-outs: congestion windows, losses, retransmission (RFC 5681,
+//! 6582, 6675, 6298, 3168).
 
 use std::ops::ControlFlow;
 
@@ -14,12 +14,11 @@ use crate::{
     wheel::ticks,
 };
 
-/// Duplicate acknowledgements that say that a segment is lost (RFC 5681 §3.2, DupThresh of RFC
-/// 6675).
+/// Duplicate acknowledgments that signal a loss (RFC 5681 §3.2; DupThresh of RFC 6675).
 const DUP_THRESH: u8 = 3;
 
 impl<A: Application> Stack<A> {
-    /// `acked` numbers more are acknowledged, of `flight` that were under way.
+    /// Applies an acknowledgment of `acked` numbers, with `flight` outstanding before it.
     #[inline]
     pub(crate) fn congestion_ack(&mut self, now: Nanos, flow: u32, acked: u32, flight: u32) {
         let (f, class) = self.core.parts(flow);
@@ -29,7 +28,7 @@ impl<A: Application> Stack<A> {
         let limit = class.tunables.abc_limit;
         let limited = congestion::grows(f.cwnd, flight, f.snd_wnd, limit);
         if f.extra == crate::flow::NO_EXTRA {
-            // Slow start.
+            // Slow start: a flow without an `Extra` has had no loss, so it has no threshold.
             if limited {
                 let acked = congestion::slow_start(acked, limit, mss);
                 f.cwnd = f.cwnd.saturating_add(acked).min(1 << 30);
@@ -49,13 +48,15 @@ impl<A: Application> Stack<A> {
         let mut head = false;
         match extra.recovery {
             Recovery::NewReno if over => {
-                // RFC 6582 §3.2, step 3, option 1.
+                // Full acknowledgment (RFC 6582 §3.2, step 3, option 1): min(ssthresh, max(flight,
+                // MSS) + MSS), so that leaving recovery does not send a burst.
                 let ssthresh = extra.ssthresh.unwrap_or(cwnd);
                 cwnd = ssthresh.min(nxt.wrapping_sub(una).max(mss) + mss);
                 extra.recovery = Recovery::None;
             }
             Recovery::NewReno => {
-                // A partial acknowledgement: the next is lost, too.
+                // Partial acknowledgment (RFC 6582 §3.2, step 3): the next segment is lost, too.
+                // The window shrinks by the acknowledged octets and grows by one segment.
                 head = true;
                 cwnd = cwnd.saturating_sub(acked);
                 if acked >= mss {
@@ -65,7 +66,7 @@ impl<A: Application> Stack<A> {
             }
             Recovery::Sack if over => {
                 extra.recovery = Recovery::None;
-                // As RFC 6675 leaves it, at ssthresh.
+                // The window stays at ssthresh, to which RFC 6675 §5, step 4.2, has set it.
             }
             Recovery::Sack => (),
             Recovery::Reduced if over => extra.recovery = Recovery::None,
@@ -82,8 +83,9 @@ impl<A: Application> Stack<A> {
                                 congestion::reno_grow(cwnd, acked, mss, &mut extra.counted)
                             }
                         },
-                        // All that is acknowledged counts (RFC 3465), behind a time-out a segment
-                        // an ACK; to the threshold.
+                        // Slow start to the threshold (RFC 3465). After a time-out one segment per
+                        // ACK (L = 1, §2.3), because one ACK may cover data that left before the
+                        // loss.
                         threshold => {
                             let counted = if after_timeout {
                                 acked.min(mss)
@@ -123,28 +125,30 @@ impl<A: Application> Stack<A> {
                 .and_then(|e| e.sacked.lost_below(mss))
                 .is_some_and(|edge| lt(una, edge));
         if dupacks < DUP_THRESH && !lost {
-            // Limited transmit (RFC 3042) may send one.
+            // Limited transmit (RFC 3042) may send a segment.
             self.core.enqueue(flow);
-            // Before the first loss there is nothing else to know.
+            // Returns before an `Extra` is made: most duplicate ACKs come from reordering.
             return;
         }
         let extra = self.core.make_extra(flow);
         match extra.recovery {
             Recovery::NewReno => {
-                // Each says that a segment has left the network.
+                // Each duplicate ACK shows that a segment has left the network (RFC 5681 §3.2, step
+                // 4).
                 self.core.flows[flow].cwnd = cwnd.saturating_add(mss);
                 self.core.enqueue(flow);
             }
             Recovery::Sack | Recovery::Loss => self.core.enqueue(flow),
             Recovery::None | Recovery::Reduced => {
-                // The same loss a second time (RFC 6582 §3.2, step 1): what was acknowledged last
-                // is not beyond it.
+                // RFC 6582 §3.2, step 1: duplicate ACKs below `recover` belong to the last
+                // recovery; they would reduce the window twice for one loss.
                 if !sack && extra.ssthresh.is_some() && lt(una, extra.recover) {
                     return;
                 }
                 let reduced = extra.recovery == Recovery::Reduced;
                 let ssthresh = match congestion {
-                    // A mark has reduced it in this round trip already.
+                    // A mark has already reduced the window in this round trip; at most one
+                    // reduction each (RFC 3168 §6.1.2).
                     _ if reduced => extra.ssthresh.unwrap_or(cwnd),
                     Congestion::Cubic => extra.cubic.reduce(cwnd, flight, mss),
                     Congestion::NewReno => congestion::reno_reduce(flight, mss),
@@ -155,6 +159,8 @@ impl<A: Application> Stack<A> {
                 extra.rescued = false;
                 extra.recovery = if sack { Recovery::Sack } else { Recovery::NewReno };
                 let f = &mut self.core.flows[flow];
+                // Without SACK the window is inflated by the three segments that have left the
+                // network (RFC 5681 §3.2, step 3).
                 f.cwnd = if sack { ssthresh } else { ssthresh + u32::from(DUP_THRESH) * mss };
                 f.bits.set(Bits::HEAD);
                 self.core.enqueue(flow);
@@ -162,7 +168,7 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// The peer saw a mark: once a round trip (RFC 3168 §6.1.2).
+    /// The peer has echoed a mark: reduces the window, at most once a round trip (RFC 3168 §6.1.2).
     pub(crate) fn ecn_reduce(&mut self, flow: u32) {
         let f = &self.core.flows[flow];
         let (nxt, cwnd, flight, mss) = (f.snd_nxt, f.cwnd, f.flight(), u32::from(f.mss));
@@ -182,8 +188,8 @@ impl<A: Application> Stack<A> {
         self.core.counters(flow).ecn_reductions += 1;
     }
 
-    /// The timer of retransmission, persist, keepalive, TIME-WAIT or FIN-WAIT-2 is over. Breaks
-    /// when the flow is gone.
+    /// The timer for retransmission, persist, keepalive, TIME-WAIT or FIN-WAIT-2 has fired. Breaks
+    /// when the flow is released.
     pub(crate) fn rtx_expired(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
         let class = self.core.class(flow);
         let (retries_max, syn_retries, keepcnt) =
@@ -204,7 +210,8 @@ impl<A: Application> Stack<A> {
                 None
             }
             _ if f.bits.has(Bits::PERSIST) => {
-                // As long as it answers, for ever (RFC 9293 §3.8.6.1).
+                // Unlimited while the peer answers (RFC 9293 §3.8.6.1, MUST-37). Duplicate ACKs do
+                // not occur here, so their field counts unanswered probes.
                 let unanswered = f.bits.dupacks();
                 f.bits.set_dupacks(unanswered + 1);
                 f.bits.set(Bits::PROBE);
@@ -237,7 +244,7 @@ impl<A: Application> Stack<A> {
         }
         let f = &mut self.core.flows[flow];
         f.bits.set_retries(retries + 1);
-        // Karn: what is sent again times nothing.
+        // Karn's algorithm (RFC 6298 §3): a retransmitted segment gives no sample.
         f.bits.clear(Bits::TIMING);
         let rto = self.core.rto(flow);
         self.core.start_rtx(now, flow, rto);
@@ -245,7 +252,7 @@ impl<A: Application> Stack<A> {
         ControlFlow::Continue(())
     }
 
-    /// RFC 5681 §3.1, RFC 6582 §4, RFC 6675 §5.1: one segment, and then all that is missing, in
+    /// RFC 5681 §3.1, RFC 6582 §4, RFC 6675 §5.1: retransmits one segment, then all missing data in
     /// slow start.
     fn retransmission_timeout(&mut self, flow: u32) {
         let f = &self.core.flows[flow];
@@ -253,18 +260,22 @@ impl<A: Application> Stack<A> {
         let (cwnd, flight) = (f.cwnd, f.flight());
         let congestion = self.core.class(flow).tunables.congestion;
         let extra = self.core.make_extra(flow);
+        // Only the first time-out of a segment lowers the threshold (RFC 5681 §3.1): repeated ones
+        // would bring it down to two segments.
         if !again {
             extra.ssthresh = Some(match congestion {
                 Congestion::Cubic => extra.cubic.reduce(cwnd, flight, mss),
                 Congestion::NewReno => congestion::reno_reduce(flight, mss),
             });
         } else {
-            // It may have given up what it told of (RFC 2018 §8).
+            // A second time-out: the peer may have discarded data that it had selectively
+            // acknowledged (RFC 2018 §8).
             extra.sacked.clear();
         }
         extra.recovery = Recovery::Loss;
         (extra.recover, extra.high_rxt) = (nxt, una);
         let f = &mut self.core.flows[flow];
+        // Loss window: one segment (RFC 5681 §3.1).
         f.cwnd = mss;
         f.bits.set(Bits::HEAD);
         f.bits.set_dupacks(0);

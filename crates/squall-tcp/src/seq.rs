@@ -1,6 +1,6 @@
-//! Sequence numbers: arithmetic modulo 2^32 (RFC 9293 §3.4). The same for ticks of time.
+//! Sequence numbers: arithmetic modulo 2^32 (RFC 9293 §3.4). Also used for ticks.
 
-/// `a < b`, where they are less than 2^31 apart.
+/// `a < b`, if they are less than 2^31 apart.
 #[inline]
 pub(crate) fn lt(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
@@ -22,7 +22,7 @@ pub(crate) fn min(a: u32, b: u32) -> u32 {
     if lt(a, b) { a } else { b }
 }
 
-/// Octets from `a` to `b`, 0 if `b` is before `a`.
+/// Octets from `a` to `b`; 0 if `b` precedes `a`.
 #[inline]
 pub(crate) fn distance(a: u32, b: u32) -> u32 {
     if lt(a, b) { b.wrapping_sub(a) } else { 0 }

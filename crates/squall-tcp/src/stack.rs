@@ -1,4 +1,4 @@
-//! The stack: packets and time in, packets and events out.
+//! The stack: takes packets and the time, returns packets and events.
 
 use squall_units::{Nanos, be16};
 
@@ -8,23 +8,25 @@ use crate::{
     core::Core,
     flow::{Bits, State},
     hash,
-    packet::{Addresses, Bad, ICMP, ICMP6, Ip, Key, TCP, UDP, UDP_HEADER, addresses4},
+    packet::{Addresses, ICMP, ICMP6, Ip, Key, Reject, TCP, UDP, UDP_HEADER, addresses4},
     wheel::ticks,
 };
 
-/// Flows of one worker, and the application that they all serve.
+/// The flows of one worker, and the application that serves them all.
 pub struct Stack<A: Application> {
     pub(crate) app: A,
     pub(crate) core: Core<A::State>,
 }
 
-/// Octets of a table: half of a small second-level cache.
-const NEAR: usize = 1 << 17;
+/// Table size up to which prefetching does not pay, octets: half of a 256 KiB second-level cache.
+const CACHE_SIZE: usize = 1 << 17;
 
 impl<A: Application> Stack<A> {
     /// # Panics
-    /// If the application's state is longer than 32 octets, or more than 2^30 flows are wanted.
+    /// If the application's state is longer than 32 octets, or `settings` ask for more than 2^30
+    /// flows.
     pub fn new(settings: Settings, app: A) -> Self {
+        // A record is two cache lines: 96 octets and this state.
         assert!(size_of::<A::State>() <= 32, "an application keeps at most 32 octets a flow");
         assert!(settings.flows <= 1 << 30, "at most 2^30 flows");
         Self { app, core: Core::new(settings) }
@@ -37,7 +39,7 @@ impl<A: Application> Stack<A> {
         Ok(ClassId(self.core.classes.len() as u16 - 1))
     }
 
-    /// Begins a flow. Of UDP it is [`Event::Established`] at once, before this returns.
+    /// Opens a flow. For UDP the application gets [`Event::Established`] before this returns.
     pub fn connect(
         &mut self,
         now: Nanos,
@@ -50,7 +52,7 @@ impl<A: Application> Stack<A> {
         if self.core.find(hash, &key).is_some() {
             return Err(ConnectError::InUse);
         }
-        let due = std::mem::take(&mut self.core.begins);
+        let due = std::mem::take(&mut self.core.connect_due);
         self.core.caused_at(if due == Nanos::ZERO { now } else { due });
         let tcp_state = if key.udp { State::Udp } else { State::SynSent };
         let Some(flow) = self.core.allocate(class, &key, hash, tcp_state, state) else {
@@ -66,29 +68,29 @@ impl<A: Application> Stack<A> {
         Ok(FlowId(flow))
     }
 
-    /// Takes an IP packet; octets behind its end (a frame's padding) do not matter. Its checksums
-    /// are verified if [`Settings::verify`] says so.
+    /// Receives an IP packet; octets after its end (padding of the frame) are ignored. Verifies
+    /// checksums if [`Settings::verify`] is set.
     #[inline]
     pub fn receive(&mut self, now: Nanos, packet: &[u8]) {
         self.take(now, packet, self.core.settings.verify, Near::default());
     }
 
-    /// Takes an IP packet whose TCP or UDP checksum somebody else has verified or never made: a
-    /// GSO packet.
+    /// Receives an IP packet whose TCP or UDP checksum is verified already or was never made, as in
+    /// a GSO packet.
     #[inline]
     pub fn receive_verified(&mut self, now: Nanos, packet: &[u8]) {
         self.take(now, packet, false, Near::default());
     }
 
-    /// As [`Stack::receive`], of a packet that was [approached](Stack::approach).
+    /// [`Stack::receive`] for a packet that went through [`Stack::approach`].
     #[inline]
     pub fn receive_near(&mut self, now: Nanos, packet: &[u8], near: Near) {
         self.take(now, packet, self.core.settings.verify, near);
     }
 
-    /// Packets that are about to be received: reads what is kept of their flows, so that the memory
-    /// is waited for once and not packet by packet. Where that is goes into `near`, in the packets'
-    /// order, of as many as there is room for.
+    /// Prefetches the flows of packets that are about to be received, so that their cache misses
+    /// overlap instead of adding up. Writes the place of each flow to `near`, in the packets'
+    /// order.
     #[inline]
     pub fn approach<'p>(&self, packets: impl Iterator<Item = &'p [u8]>, near: &mut [Near]) {
         let mut n = 0;
@@ -99,7 +101,7 @@ impl<A: Application> Stack<A> {
             });
             n += 1;
         }
-        // A record lies in two or three cache lines: each of them is read.
+        // A record lies in two or three cache lines: one field of each is read.
         let touch = |near: &Near| {
             let flow = near.0.checked_sub(1)?;
             let f = self.core.flows.0.get(flow as usize)?;
@@ -109,8 +111,8 @@ impl<A: Application> Stack<A> {
         near[..n].iter().for_each(|near| _ = touch(near));
     }
 
-    /// Flows that are about to [connect](Stack::connect): reads where the table has them, or has
-    /// nobody, so that the memory is waited for once and not flow by flow.
+    /// Prefetches the slots of the table for flows that are about to [connect](Stack::connect), so
+    /// that their cache misses overlap.
     #[inline]
     pub fn approach_new(&self, tuples: impl Iterator<Item = Tuple>) {
         for key in tuples.filter_map(|tuple| Key::of(&tuple)) {
@@ -118,37 +120,37 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// Whether its table is larger than what caches near the CPU hold.
+    /// Whether the table exceeds the CPU's near caches, so that [`Stack::approach`] pays.
     #[inline]
     pub fn is_far(&self) -> bool {
-        self.core.table.memory() > NEAR
+        self.core.table.memory() > CACHE_SIZE
     }
 
-    /// By how much the clock of timers, which all calls are given as `now`, is less than real time.
-    /// Round-trip times and time stamps are of real time.
-    /// Called once before what has arrived is received: packets that arrived meanwhile lie by the
-    /// lag of before.
+    /// Sets by how much the clock of timers, the `now` of all calls, lags real time. Round-trip
+    /// times and timestamps are in real time. Call it once before received packets are processed:
+    /// earlier arrivals count with the previous lag.
     pub fn keep_lag(&mut self, lag: Nanos) {
         self.core.lag_before = std::mem::replace(&mut self.core.lag, lag);
     }
 
-    /// The flow that is begun next was due at `due`, on the clock of timers.
+    /// Sets when the next flow to be opened was due, on the clock of timers.
     pub fn due(&mut self, due: Nanos) {
-        self.core.begins = due;
+        self.core.connect_due = due;
     }
 
-    /// The packet that is received next arrived at `at`, in real time. What it causes is then due.
+    /// Sets when the next received packet arrived, in real time. Its consequences are due at that
+    /// time.
     #[inline]
     pub fn arrived(&mut self, at: Nanos) {
         self.core.arrived = at;
     }
 
-    /// When [`Stack::advance`] is to be called again at the latest, if nothing else happens before.
+    /// The latest time for the next call of [`Stack::advance`], if nothing else happens before.
     pub fn next_due(&self) -> Option<Nanos> {
         self.core.next_due()
     }
 
-    /// Lets the timers run that are due until `now`.
+    /// Runs the timers that are due by `now`.
     pub fn advance(&mut self, now: Nanos) {
         while let Some(flow) = self.core.wheel.expire(&mut self.core.flows, now) {
             self.expired(now, flow);
@@ -156,10 +158,11 @@ impl<A: Application> Stack<A> {
         self.core.expire_waits(now);
     }
 
-    /// Sends what waits until there is none, or no room for it; how many packets.
+    /// Sends pending packets until none are left or the output is full. Returns the number of
+    /// packets.
     pub fn transmit(&mut self, now: Nanos, out: &mut impl Output) -> usize {
         let mut packets = 0;
-        self.core.pressed = false;
+        self.core.ack_overdue = false;
         while let Some(answer) = self.core.answers.front() {
             let len = usize::from(answer.len);
             out.due(answer.cause_tick);
@@ -187,24 +190,24 @@ impl<A: Application> Stack<A> {
                 continue;
             }
             out.due(cause);
-            match self.write_plain(now, flow, out) {
-                Short::Sent => {
+            match self.write_fast(now, flow, out) {
+                FastWrite::Sent => {
                     packets += 1;
                     continue;
                 }
-                Short::Room => {
+                FastWrite::NoRoom => {
                     self.core.queue.push_front((flow, cause));
                     return packets;
                 }
-                Short::Long => (),
+                FastWrite::Slow => (),
             }
             let sent = self.write(now, flow, out);
             packets += sent.packets;
             match sent.left {
-                Left::Nothing => self.core.flows[flow].bits.clear(Bits::QUEUED),
-                // Others come first.
-                Left::Turn => self.core.queue.push_back((flow, cause)),
-                Left::Room => {
+                Unsent::Nothing => self.core.flows[flow].bits.clear(Bits::QUEUED),
+                // The other flows have their turn first.
+                Unsent::Turn => self.core.queue.push_back((flow, cause)),
+                Unsent::Room => {
                     self.core.queue.push_front((flow, cause));
                     self.settle(now, flow);
                     return packets;
@@ -215,19 +218,19 @@ impl<A: Application> Stack<A> {
         packets
     }
 
-    /// Whether [`Stack::transmit`] would find something to send.
+    /// Whether [`Stack::transmit`] has something to send.
     pub fn has_output(&self) -> bool {
         !self.core.answers.is_empty() || !self.core.queue.is_empty()
     }
 
-    /// Some flow has received as much as Linux, which acknowledges all of a GRO packet at once,
-    /// would have acknowledged: [`Stack::transmit`] should come before more is received.
+    /// Whether some flow has received 64 KiB without sending an acknowledgment: [`Stack::transmit`]
+    /// should run before more is received. Linux, too, acknowledges at least once per GRO packet,
+    /// which has up to that size.
     pub fn is_pressed(&self) -> bool {
-        self.core.pressed
+        self.core.ack_overdue
     }
 
-    /// Calls `f` with the application and the flow's socket, as in an event; `None` if there is no
-    /// such flow.
+    /// Calls `f` with the application and the flow's socket, as in an event; `None`: no such flow.
     pub fn with<R>(
         &mut self,
         now: Nanos,
@@ -245,7 +248,7 @@ impl<A: Application> Stack<A> {
         Some(result)
     }
 
-    /// Flows at present, without those in TIME-WAIT.
+    /// Open flows, without those in TIME-WAIT.
     pub fn active(&self) -> usize {
         self.core.active as usize
     }
@@ -276,12 +279,12 @@ impl<A: Application> Stack<A> {
         &mut self.app
     }
 
-    /// Octets of memory that flows use now: records, what only some need, the table.
+    /// Memory of all flows, octets: records, extras, the table.
     pub fn memory(&self) -> usize {
         self.core.memory()
     }
 
-    // What follows is for the other files of the stack.
+    // Shared with the other modules of the stack.
 
     #[inline(always)]
     fn take(&mut self, now: Nanos, packet: &[u8], verify: bool, near: Near) {
@@ -289,74 +292,75 @@ impl<A: Application> Stack<A> {
         strays.packets_in += 1;
         strays.octets_in += packet.len() as u64;
         self.core.caused_by_packet(now);
-        if self.receive_usual(now, packet, verify, near) {
+        if self.receive_fast(now, packet, verify, near) {
             return;
         }
         if let Err(bad) = self.dispatch(now, packet, verify) {
             let strays = &mut self.core.strays;
             *match bad {
-                Bad::NotIp => &mut strays.not_ip,
-                Bad::Malformed => &mut strays.malformed,
-                Bad::IpChecksum => &mut strays.bad_ip_checksum,
-                Bad::Fragment => &mut strays.fragments,
-                Bad::TcpChecksum => &mut strays.bad_tcp_checksum,
-                Bad::UdpChecksum => &mut strays.bad_udp_checksum,
-                Bad::IcmpChecksum => &mut strays.bad_icmp_checksum,
-                Bad::Protocol => &mut strays.other_protocol,
+                Reject::NotIp => &mut strays.not_ip,
+                Reject::Malformed => &mut strays.malformed,
+                Reject::IpChecksum => &mut strays.bad_ip_checksum,
+                Reject::Fragment => &mut strays.fragments,
+                Reject::TcpChecksum => &mut strays.bad_tcp_checksum,
+                Reject::UdpChecksum => &mut strays.bad_udp_checksum,
+                Reject::IcmpChecksum => &mut strays.bad_icmp_checksum,
+                Reject::Protocol => &mut strays.other_protocol,
             } += 1;
         }
     }
 
     #[inline(never)]
-    fn dispatch(&mut self, now: Nanos, packet: &[u8], verify: bool) -> Result<(), Bad> {
+    fn dispatch(&mut self, now: Nanos, packet: &[u8], verify: bool) -> Result<(), Reject> {
         let ip = Ip::read(packet, verify)?;
         match ip.protocol {
             TCP => self.receive_tcp(now, &ip, verify),
             UDP => {
-                let header = ip.payload.first_chunk::<UDP_HEADER>().ok_or(Bad::Malformed)?;
+                let header = ip.payload.first_chunk::<UDP_HEADER>().ok_or(Reject::Malformed)?;
                 let len = usize::from(be16(header, 4));
                 if len < UDP_HEADER || len > ip.payload.len() {
-                    return Err(Bad::Malformed);
+                    return Err(Reject::Malformed);
                 }
                 let ip = Ip { payload: &ip.payload[..len], ..ip };
                 let unchecked =
                     be16(header, 6) == 0 && matches!(ip.addresses, Addresses::V4 { .. });
                 if verify && !unchecked && !ip.checksum_is_good() {
-                    return Err(Bad::UdpChecksum);
+                    return Err(Reject::UdpChecksum);
                 }
                 self.receive_udp(now, packet, &ip);
                 Ok(())
             }
             ICMP | ICMP6 => self.receive_icmp(now, &ip, verify),
-            _ => Err(Bad::Protocol),
+            _ => Err(Reject::Protocol),
         }
     }
 
-    /// Tells the application, unless it wants to hear no more.
+    /// Passes an event to the application, unless the flow was aborted: an aborted flow gets only
+    /// its last event.
     #[inline(always)]
-    pub(crate) fn tell(&mut self, now: Nanos, flow: u32, event: Event<'_>) {
+    pub(crate) fn notify(&mut self, now: Nanos, flow: u32, event: Event<'_>) {
         if !self.core.flows[flow].bits.has(Bits::ABORT) {
             self.app.event(&mut Socket { core: &mut self.core, flow, now }, event);
         }
     }
 
-    /// The flow has ended for the application, and is gone altogether.
+    /// Ends the flow for the application and releases its record.
     pub(crate) fn finish(&mut self, now: Nanos, flow: u32, reason: Reason) {
-        self.tell_gone(now, flow, reason);
+        self.notify_gone(now, flow, reason);
         self.core.release(flow);
     }
 
-    pub(crate) fn tell_gone(&mut self, now: Nanos, flow: u32, reason: Reason) {
+    pub(crate) fn notify_gone(&mut self, now: Nanos, flow: u32, reason: Reason) {
         self.core.counters(flow).end(reason);
         self.core.flows[flow].bits.set(Bits::CLOSE | Bits::ABORT);
         self.app.event(&mut Socket { core: &mut self.core, flow, now }, Event::Gone(reason));
     }
 
-    /// Behind whatever may have changed the flow: ends it if the application wants that.
+    /// Runs after any step that may have changed the flow: ends it if the application has aborted.
     #[inline(always)]
     pub(crate) fn settle(&mut self, now: Nanos, flow: u32) {
         let bits = self.core.flows[flow].bits;
-        if bits.waits_to_acknowledge() {
+        if bits.delays_ack() {
             self.core.arm_ack(now, flow);
         }
         if bits.has(Bits::ABORT) || bits.is_udp() {
@@ -368,7 +372,7 @@ impl<A: Application> Stack<A> {
     fn settle_end(&mut self, now: Nanos, flow: u32) {
         let f = &self.core.flows[flow];
         match f.tcp_state() {
-            // It waits for itself alone.
+            // A flow in TIME-WAIT waits only for its own timer.
             State::Closed | State::TimeWait => (),
             _ if f.bits.has(Bits::ABORT) => self.finish(now, flow, Reason::Aborted),
             State::Udp if f.bits.has(Bits::CLOSE) && f.piece.len == 0 => {
@@ -378,9 +382,11 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// A timer of the flow fired; it is out of the wheel.
+    /// A timer of the flow has fired; the wheel has dropped the flow.
     fn expired(&mut self, now: Nanos, flow: u32) {
         let (rtx, app, ack) = self.core.due(now, flow);
+        // Timers count as due at their tick, so that a late call does not delay what follows from
+        // them.
         let at = self.core.wheel.instant(self.core.wheel.now());
         self.core.caused_at(at.min(now));
         let bits = &mut self.core.flows[flow].bits;
@@ -403,14 +409,14 @@ impl<A: Application> Stack<A> {
             let at = self.core.wheel.instant_near(self.core.flows[flow].app_at);
             self.core.caused_at(at.min(now));
             self.core.flows[flow].bits.clear(Bits::APP);
-            self.tell(now, flow, Event::Timer);
+            self.notify(now, flow, Event::Timer);
         }
         self.settle(now, flow);
         self.core.arm(now, flow);
     }
 
-    /// Initial sequence number (RFC 6528): a clock of 4 us and a keyed hash of the addresses and
-    /// ports.
+    /// Initial sequence number (RFC 6528 §3): a clock of about 4 us plus a keyed hash of addresses
+    /// and ports, so that an observer of one flow cannot predict another's.
     pub(crate) fn isn(&self, now: Nanos, key: &Key) -> u32 {
         let ports = u64::from(key.local_port) << 16 | u64::from(key.remote_port);
         let f = match key.addresses {
@@ -426,7 +432,7 @@ impl<A: Application> Stack<A> {
         (f as u32).wrapping_add((now.0 >> 12) as u32)
     }
 
-    /// UDP: something went either way.
+    /// Restarts the idle timer of a UDP flow after a datagram in either direction.
     pub(crate) fn restart_idle(&mut self, now: Nanos, flow: u32) {
         let idle = self.core.class(flow).tunables.udp_idle;
         if idle > Nanos::ZERO {
@@ -435,33 +441,33 @@ impl<A: Application> Stack<A> {
     }
 }
 
-/// Where the flow of a packet may be found: a number + 1, or 0.
+/// Where to look for the flow of a packet: its number + 1, or 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Near(pub(crate) u32);
 
-/// How [`Stack::write_plain`] went.
+/// Result of [`Stack::write_fast`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Short {
-    /// A segment, and the flow has no more to send.
+pub(crate) enum FastWrite {
+    /// One segment; the flow has nothing left to send.
     Sent,
-    /// There is no room for it.
-    Room,
-    /// It has to go the long way.
-    Long,
+    /// The output has no room.
+    NoRoom,
+    /// The slow path has to decide.
+    Slow,
 }
 
-/// What [`Stack::write`] has left of a flow's output.
+/// The rest that [`Stack::write`] has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum Unsent {
     Nothing,
-    /// Something, but it has had its share.
+    /// Data remains; the flow has used its turn.
     Turn,
-    /// Something, for which there is no room.
+    /// Data remains; the output is full.
     Room,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
     pub packets: usize,
-    pub left: Left,
+    pub left: Unsent,
 }

@@ -1,21 +1,20 @@
-//! Finds flows: open addressing with linear probing, in a table that grows with them.
+//! Flow table: open addressing with linear probing; grows with the number of flows.
 //!
-//! A table for all flows that there may be would be megabytes of which each look-up touches another
-//! page. It doubles when half of it is taken, and its flows move over a few at each insertion: no
-//! one of them waits for all.
+//! A table sized for the maximum would take megabytes, and every look-up would touch another page.
+//! It doubles when half full; a few flows move at each insertion, so that none has to wait for all.
 
-/// Numbers of flows by the hash of their addresses and ports, four octets a slot. Who is meant
-/// among those of the same hash, the caller knows.
+/// Numbers of flows by the hash of their addresses and ports, four octets a slot. The caller
+/// decides among flows with equal hashes.
 pub(crate) struct Table {
     slots: Slots,
-    /// Those of before the last doubling that have not moved yet.
+    /// The table from before the last doubling, while flows are left in it.
     old: Option<Old>,
     taken: usize,
     most: usize,
 }
 
-/// Below `number`: the number of the flow + 1; 0: free. Above: what fits of the upper end of the
-/// hash.
+/// The low bits (`number`) hold the flow's number + 1, 0 if free; the other bits hold the upper
+/// bits of the hash, so that most mismatches are found without loading a record.
 struct Slots {
     slots: Box<[u32]>,
     mask: usize,
@@ -24,16 +23,17 @@ struct Slots {
 
 struct Old {
     slots: Slots,
-    /// Where to go on moving, behind a free slot; and how many of all slots are still to be seen.
+    /// Where to continue moving: after a free slot, so that no run is split; and how many slots are
+    /// left to visit.
     at: usize,
     left: usize,
 }
 
-/// Slots at first.
-const FEWEST: usize = 1 << 12;
-/// Slots of the smaller table that are seen at each insertion: all, long before the larger one is
-/// half full.
-const MOVED_AT_ONCE: usize = 16;
+/// Slots of a new table: 16 KiB, half of a first-level cache.
+const MIN_SLOTS: usize = 1 << 12;
+/// Slots of the smaller table visited per insertion. Any number from two on empties it before the
+/// larger one is half full; 16 keeps the time with two tables short.
+const MOVES_PER_INSERT: usize = 16;
 
 impl Slots {
     fn new(slots: usize, number: u32) -> Self {
@@ -70,7 +70,7 @@ impl Slots {
         self.slots[at] = self.slot(hash, flow);
     }
 
-    /// The slot in which `flow` is.
+    /// The slot of `flow`.
     #[inline]
     fn at(&self, hash: u32, flow: u32) -> Option<usize> {
         let wanted = self.slot(hash, flow);
@@ -91,8 +91,8 @@ impl Slots {
         true
     }
 
-    /// Takes `flow` out and moves up those behind it that may be nearer to their place: no
-    /// tombstones. Whether it was there.
+    /// Removes `flow` and closes the hole with later entries of its run: tombstones would lengthen
+    /// the runs forever. Returns whether it was there.
     #[inline]
     fn remove(&mut self, hash: u32, flow: u32, hash_of: impl Fn(u32) -> u32) -> bool {
         let Some(mut hole) = self.at(hash, flow) else { return false };
@@ -115,12 +115,12 @@ impl Slots {
 }
 
 impl Table {
-    /// Room for `flows`, of which at most half of the slots are taken: runs of taken ones stay
-    /// short. Their numbers are below `numbers`.
+    /// Has room for `flows`, with at most half of the slots taken: linear probing then visits 1.5
+    /// slots on average for a hit. Their numbers are below `numbers`.
     pub fn new(flows: u32, numbers: usize) -> Self {
         let most = (flows as usize * 2).next_power_of_two().max(64);
         let number = ((numbers.max(1) + 1).next_power_of_two() - 1) as u32;
-        Self { slots: Slots::new(most.min(FEWEST), number), old: None, taken: 0, most }
+        Self { slots: Slots::new(most.min(MIN_SLOTS), number), old: None, taken: 0, most }
     }
 
     pub fn memory(&self) -> usize {
@@ -128,7 +128,7 @@ impl Table {
         (self.slots.slots.len() + old) * 4
     }
 
-    /// The first flow of `hash` that `is_it`.
+    /// The first flow with `hash` for which `is_it` holds.
     #[inline(always)]
     pub fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let found = self.slots.find(hash, &mut is_it);
@@ -138,8 +138,7 @@ impl Table {
         }
     }
 
-    /// The number + 1 of the flow that stands where one of this hash is looked for first; 0: nobody
-    /// does.
+    /// The number + 1 of the flow in the first slot of `hash`; 0: free.
     #[inline]
     pub fn peek(&self, hash: u32) -> u32 {
         let of = |slots: &Slots| slots.slots[hash as usize & slots.mask] & slots.number;
@@ -149,12 +148,12 @@ impl Table {
         }
     }
 
-    /// The number + 1 of the flow behind where one of this hash is looked for first; 0: nobody.
+    /// The number + 1 of the flow in the second slot of `hash`; 0: free.
     #[inline]
-    pub fn beside(&self, hash: u32) -> u32 {
+    pub fn peek_next(&self, hash: u32) -> u32 {
         let of = |slots: &Slots| {
             let at = hash as usize & slots.mask;
-            // Both are read: mostly they are in one cache line.
+            // Loads both: mostly they are in one cache line.
             std::hint::black_box(slots.slots[at]);
             slots.slots[(at + 1) & slots.mask] & slots.number
         };
@@ -164,19 +163,19 @@ impl Table {
         }
     }
 
-    /// `hash_of` gives the hash of another flow.
+    /// Adds a flow. `hash_of` returns the hash of any other flow.
     #[inline]
     pub fn insert(&mut self, hash: u32, flow: u32, hash_of: impl Fn(u32) -> u32) {
         self.taken += 1;
         if self.old.is_some() {
-            self.go_on(hash_of);
+            self.migrate(hash_of);
         } else if self.taken * 2 > self.slots.slots.len() && self.slots.slots.len() < self.most {
             self.grow();
         }
         self.slots.insert(hash, flow);
     }
 
-    /// Flow `from` has the number `to`.
+    /// Gives flow `from` the number `to`.
     ///
     /// # Panics
     /// If it is not there.
@@ -187,7 +186,7 @@ impl Table {
         assert!(found, "a flow is in the table until it is removed");
     }
 
-    /// Takes `flow` out. `hash_of` gives the hash of another flow.
+    /// Removes `flow`. `hash_of` returns the hash of any other flow.
     ///
     /// # Panics
     /// If it is not there.
@@ -203,16 +202,16 @@ impl Table {
     fn grow(&mut self) {
         let larger = Slots::new(self.slots.slots.len() * 2, self.slots.number);
         let slots = std::mem::replace(&mut self.slots, larger);
-        // Half of them are free.
+        // The table is half full, so there is a free slot.
         let free = slots.slots.iter().position(|slot| *slot == 0).unwrap_or(0);
         let left = slots.slots.len();
         self.old = Some(Old { at: (free + 1) & slots.mask, slots, left });
     }
 
-    /// Moves some over, all of a run of taken slots: what is looked for behind a slot that was
-    /// freed would not be found.
+    /// Moves whole runs of taken slots: a look-up stops at the first free slot and would miss the
+    /// rest of a split run.
     #[cold]
-    fn go_on(&mut self, hash_of: impl Fn(u32) -> u32) {
+    fn migrate(&mut self, hash_of: impl Fn(u32) -> u32) {
         let Some(old) = &mut self.old else { return };
         let mut seen = 0;
         loop {
@@ -222,7 +221,7 @@ impl Table {
             if slot > 0 {
                 let flow = (slot & old.slots.number) - 1;
                 self.slots.insert(hash_of(flow), flow);
-            } else if seen >= MOVED_AT_ONCE.min(old.left) {
+            } else if seen >= MOVES_PER_INSERT.min(old.left) {
                 break;
             }
         }
@@ -241,7 +240,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_in_is_found_and_nothing_else(
+        fn look_up_finds_all_flows_and_no_others(
             steps in proptest::collection::vec((0u32..24, 0..3), 1..400),
             grown in any::<bool>(),
         ) {
@@ -278,13 +277,13 @@ mod tests {
         let mut table = Table::new(most, most as usize);
         let hash = |flow: u32| (flow + 1).wrapping_mul(0x9e37_79b1);
         let found = |table: &Table, flow: u32| table.find(hash(flow), |f| f == flow).is_some();
-        assert_eq!(table.memory(), FEWEST * 4);
+        assert_eq!(table.memory(), MIN_SLOTS * 4);
         let (mut first, mut doubled) = (0, 0);
         for flow in 0..most {
             let before = table.slots.slots.len();
             table.insert(hash(flow), flow, hash);
             doubled += u32::from(table.slots.slots.len() > before);
-            // Of three that come one goes, from wherever it is.
+            // For three flows added, one is removed, at any place.
             if flow % 3 == 2 {
                 table.remove(hash(first), first, hash);
                 first += 1;

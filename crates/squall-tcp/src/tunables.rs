@@ -1,87 +1,87 @@
-//! What can be set: for the whole stack, and for each class of flows.
+//! Settings of the whole stack, and of each class of flows.
 
 use squall_units::Nanos;
 
 use crate::packet::{IPV4, IPV6};
 
-/// How the flows of a class behave; TRex's ASTF names in brackets.
+/// Behavior of the flows of a class. TRex's ASTF names are in parentheses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tunables {
-    /// Octets of a segment's payload and options over IPv4 (tcp.mss), 42..=65,495; over IPv6 20
-    /// less, for its longer header, and at least 42. What the peer's MSS allows if that is less. A datagram may have
-    /// 12 octets more.
+    /// Octets of a segment's payload and options over IPv4 (tcp.mss), 42..=65,495. Over IPv6 20
+    /// less, since its header is longer, and at least 42. A smaller MSS of the peer limits it. A
+    /// datagram may have 12 octets more.
     pub mss: u16,
-    /// Segments are no longer than the peer's MSS (RFC 9293 §3.7.1); `false`: than our own.
+    /// Segments are no longer than the peer's MSS (RFC 9293 §3.7.1); `false`: only this side's
+    /// limits them.
     pub peer_mss: bool,
     /// Initial congestion window, segments (tcp.initwnd; RFC 6928). 1..=1000
     pub initwnd: u16,
-    /// Segments by which an acknowledgment makes the congestion window grow at most in slow start
-    /// (L of RFC 3465), which it then does as long as the peer's window is no smaller, as BSD's; 0:
-    /// as many as it acknowledges, if half of the window was used.
+    /// Segments by which one acknowledgment enlarges the congestion window at most in slow start (L
+    /// of RFC 3465). It then grows up to the peer's window, as BSD's. 0: by the acknowledged
+    /// octets, if half of the window was used.
     pub abc_limit: u16,
-    /// Octets that are sent and not acknowledged, at most; the last of them has PSH
-    /// (tcp.txbufsize). 0: no such bound.
+    /// Octets sent and not acknowledged, at most; the last of them has PSH (tcp.txbufsize). 0: no
+    /// limit.
     pub send_buffer: u32,
     /// Receive window, octets (tcp.rxbufsize). At most 65,535 << `wscale`.
     pub window: u32,
-    /// Window scale that is offered (RFC 7323; tcp.do_rfc1323), 0..=14; `None`: the option is not
-    /// sent.
+    /// Offered window scale (RFC 7323; tcp.do_rfc1323), 0..=14; `None`: the option is not sent.
     pub wscale: Option<u8>,
-    /// Octets that may wait out of order, per flow; at most `window`.
+    /// Out-of-order octets buffered per flow; at most `window`.
     pub reassembly: u32,
-    /// Offer and use selective acknowledgements (RFC 2018, 6675).
+    /// Offer and use selective acknowledgments (RFC 2018, 6675).
     pub sack: bool,
     /// Offer and use timestamps (RFC 7323; tcp.do_rfc1323).
     pub timestamps: bool,
-    /// In which order a SYN has its options.
+    /// Order of a SYN's options.
     pub option_order: OptionOrder,
     /// Send short segments at once: Nagle's algorithm is off (tcp.no_delay).
     pub no_delay: bool,
-    /// How long an acknowledgement may wait for company (tcp.delay_ack_msec); 0: not at all. At
-    /// most 500 ms.
+    /// How long an acknowledgment may be delayed (tcp.delay_ack_msec); 0: not at all. At most 500
+    /// ms (RFC 9293 §3.8.6.3).
     pub delayed_ack: Nanos,
-    /// Octets received that are acknowledged at once (tcp.no_delay_counter); 0: two segments (RFC
+    /// Received octets that are acknowledged at once (tcp.no_delay_counter); 0: two segments (RFC
     /// 9293 §3.8.6.3).
     pub ack_octets: u32,
-    /// A segment with PSH is acknowledged at once.
+    /// Acknowledge segments with PSH at once.
     pub ack_push: bool,
-    /// Until there is a round-trip time (RFC 6298 §2.1).
+    /// Before the first round-trip time sample (RFC 6298 §2.1).
     pub rto_initial: Nanos,
     pub rto_min: Nanos,
     pub rto_max: Nanos,
-    /// A SYN is sent so many times more. At most 14.
+    /// Retransmissions of a SYN, at most 14.
     pub syn_retries: u8,
-    /// Anything else is sent so many times more. At most 14.
+    /// Retransmissions of anything else, at most 14.
     pub retries: u8,
     /// Idle time before keepalive probes; 0: none (tcp.keepidle).
     pub keepidle: Nanos,
-    /// Between probes (tcp.keepintvl).
+    /// Interval of probes (tcp.keepintvl).
     pub keepintvl: Nanos,
-    /// Probes without answer before the flow is given up (tcp.keepcnt). At most 14.
+    /// Unanswered probes before the flow is ended (tcp.keepcnt). At most 14.
     pub keepcnt: u8,
-    /// In TIME-WAIT (2 MSL; RFC 9293 §3.4.2 wants 4 min): 0..=1 h. 0: none.
+    /// Duration of TIME-WAIT (2 MSL, 4 min in RFC 9293 §3.4.2): 0..=1 h. 0: none.
     pub time_wait: Nanos,
-    /// How long a peer may leave us in FIN-WAIT-2 in silence; 0: for ever. At most 1 h.
+    /// Silence of the peer that FIN-WAIT-2 allows; 0: unlimited. At most 1 h.
     pub fin_wait: Nanos,
     pub congestion: Congestion,
     /// Offer explicit congestion notification (RFC 3168).
     pub ecn: bool,
-    /// IPv4's type of service, IPv6's traffic class (ip.tos). The lower two bits are ECN's where
-    /// that is used.
+    /// IPv4's type of service, IPv6's traffic class (ip.tos). ECN, if used, sets the two lower
+    /// bits.
     pub tos: u8,
     /// Time to live, hop limit (ip.ttl).
     pub ttl: u8,
-    /// UDP flows end after so long a silence of both sides; 0: never (TRex's keep-alive). At most 1
-    /// h.
+    /// Silence in both directions after which a UDP flow ends; 0: never (TRex's keep-alive). At
+    /// most 1 h.
     pub udp_idle: Nanos,
 }
 
-/// The order of a SYN's options, by which systems are told apart.
+/// Order of a SYN's options, by which fingerprinting recognizes systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionOrder {
     /// MSS, SACK, timestamps, window scale.
     Linux,
-    /// MSS, window scale, SACK, timestamps; filled up at the end: BSD's, macOS's and TRex's.
+    /// MSS, window scale, SACK, timestamps; padded at the end: BSD, macOS and TRex.
     Bsd,
 }
 
@@ -99,8 +99,10 @@ const MS: u64 = 1_000_000;
 impl Default for Tunables {
     fn default() -> Self {
         Self {
+            // An Ethernet MTU of 1500 less 40 octets of headers.
             mss: 1460,
             peer_mss: true,
+            // RFC 6928.
             initwnd: 10,
             abc_limit: 0,
             send_buffer: 0,
@@ -111,18 +113,28 @@ impl Default for Tunables {
             timestamps: true,
             option_order: OptionOrder::Linux,
             no_delay: true,
+            // Linux's TCP_DELACK_MIN.
             delayed_ack: Nanos(40 * MS),
             ack_octets: 0,
             ack_push: false,
+            // RFC 6298 §2.1.
             rto_initial: Nanos::SECOND,
+            // Linux's TCP_RTO_MIN: the 1 s of RFC 6298 §2.4 would idle a fast network after each
+            // lost tail.
             rto_min: Nanos(200 * MS),
+            // RFC 6298 §2.5 allows no less.
             rto_max: Nanos(60_000 * MS),
             syn_retries: 5,
+            // RFC 9293 §3.8.3 wants at least 100 s before a connection ends; with Linux's minimum
+            // RTO that takes 8 (Linux, tcp_retries2).
             retries: 8,
             keepidle: Nanos::ZERO,
+            // Interval and number of Linux (tcp_keepalive_intvl, tcp_keepalive_probes).
             keepintvl: Nanos(75_000 * MS),
             keepcnt: 9,
+            // Far below 2 MSL: at 500,000 connections a second 4 min would keep 120 million ports.
             time_wait: Nanos::SECOND,
+            // Linux's tcp_fin_timeout.
             fin_wait: Nanos(60_000 * MS),
             congestion: Congestion::Cubic,
             ecn: false,
@@ -141,16 +153,16 @@ pub struct TunableError {
     pub expected: &'static str,
 }
 
-/// All options of a segment and two octets of data.
-const LEAST_OWN_MSS: u16 = 42;
+/// 40 octets of options and two of data.
+const MIN_OWN_MSS: u16 = 42;
 
 impl Tunables {
-    /// Over IPv6, whose header is longer.
+    /// MSS over IPv6, whose header is longer.
     pub(crate) fn mss6(&self) -> u16 {
-        self.mss.saturating_sub((IPV6 - IPV4) as u16).max(LEAST_OWN_MSS)
+        self.mss.saturating_sub((IPV6 - IPV4) as u16).max(MIN_OWN_MSS)
     }
 
-    /// Whether all are in their ranges; the first that is not.
+    /// Checks all ranges. Returns the first violation.
     pub fn check(&self) -> Result<(), TunableError> {
         let hour = Nanos(3_600_000 * MS);
         let window_max = u32::from(u16::MAX) << self.wscale.unwrap_or(0).min(14);
@@ -160,7 +172,7 @@ impl Tunables {
                 "mss",
                 self.mss.into(),
                 "42 to 65,495 octets",
-                (LEAST_OWN_MSS..=65_495).contains(&self.mss),
+                (MIN_OWN_MSS..=65_495).contains(&self.mss),
             ),
             (
                 "initwnd",
@@ -228,22 +240,23 @@ impl Tunables {
     }
 }
 
-/// What holds for a stack as a whole.
+/// Settings of a stack as a whole.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Flows at once, at most 2^30. Their table is allocated at once, their records as they come.
+    /// Flows at once, at most 2^30. Records are allocated as flows come.
     pub flows: u32,
-    /// Secret of the flow table's hash and of initial sequence numbers (RFC 6528). Same key, same
-    /// time: same octets.
+    /// Secret of the flow table's hash and of initial sequence numbers (RFC 6528). The same key and
+    /// the same times give the same octets, so that runs can be repeated.
     pub key: [u64; 2],
-    /// Check the checksums of what is received.
+    /// Verify the checksums of received packets.
     pub verify: bool,
-    /// The longest IP packet that the output takes together with how it is to be cut; at most
-    /// 65,535. 0: it takes none.
+    /// The longest IP packet that the output accepts together with the instructions for cutting it;
+    /// at most 65,535. 0: none.
     pub gso_max_size: u16,
-    /// Octets that may wait out of order, of all flows together.
+    /// Out-of-order octets buffered by all flows together.
     pub reassembly: u64,
-    /// Challenge ACKs a second (RFC 5961 §7), and as many answers to segments out of window.
+    /// Challenge ACKs per second (RFC 5961 §7), and as many answers to segments outside of the
+    /// window.
     pub challenges: u32,
 }
 
@@ -255,6 +268,8 @@ impl Default for Settings {
             verify: true,
             gso_max_size: 0,
             reassembly: 256 << 20,
+            // A former default of Linux (tcp_challenge_ack_limit); RFC 5961 §7 leaves the number to
+            // the administrator.
             challenges: 1000,
         }
     }

@@ -1,15 +1,15 @@
-//! Flows in TIME-WAIT: what their addresses and ports, an old segment and a new SYN need, in the
-//! order in which they end.
+//! Flows in TIME-WAIT: addresses, ports and the state that an old segment or a new SYN needs, in
+//! the order in which they end.
 //!
-//! At half a million flows a second the records of a second's TIME-WAITs would be 60 MiB, of which
-//! each is waited for again when it ends. Here they are a quarter of that, are read one behind the
-//! other, and the records of flows are used again while they are in the cache.
+//! With 500,000 flows a second, full records of one second of TIME-WAIT would take 60 MiB, and each
+//! would miss the cache again when it ends. A [`Wait`] takes a quarter of that, is read
+//! sequentially, and lets records of flows be reused while they are in the cache.
 
 use std::collections::VecDeque;
 
 use crate::seq::{le, lt};
 
-/// A flow in TIME-WAIT that owes its peer nothing at present.
+/// A flow in TIME-WAIT that owes its peer nothing.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Wait {
@@ -23,18 +23,18 @@ pub(crate) struct Wait {
     pub snd_nxt: u32,
     pub rcv_nxt: u32,
     pub ts_recent: u32,
-    /// The tick at which it is over.
+    /// The tick at which it ends.
     pub ends: u32,
 }
 
-/// Flags of [`crate::flow::Bits`] that stand where they stand there, and two of its own.
+/// Flags of [`crate::flow::Bits`] at their positions there, and two more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitBits(pub u16);
 
 impl WaitBits {
-    /// Windows are scaled.
+    /// Window scaling is in effect.
     pub const SCALED: u16 = 1 << 0;
-    /// Not in TIME-WAIT any more.
+    /// No longer in TIME-WAIT.
     const GONE: u16 = 1 << 1;
 
     pub fn has(self, flag: u16) -> bool {
@@ -42,11 +42,12 @@ impl WaitBits {
     }
 }
 
-/// Those of all classes, by how long they wait: what begins later ends later.
+/// One queue for each duration of TIME-WAIT: within it, later entries end later, so that expiry
+/// only checks the head.
 pub(crate) struct Waits {
     chunks: Vec<Box<[Wait; CHUNK]>>,
     spare: Vec<u32>,
-    most_chunks: usize,
+    max_chunks: usize,
     rings: Vec<Ring>,
 }
 
@@ -54,13 +55,14 @@ struct Ring {
     /// Ticks.
     wait: u32,
     chunks: VecDeque<u32>,
-    /// Where the first is in the first chunk, and where the next goes in the last.
+    /// Position of the first entry in the first chunk, and of the next one in the last.
     head: usize,
     tail: usize,
-    /// When the last one ends.
+    /// When the last entry ends.
     last: u32,
 }
 
+// Chunks of 32 KiB: growth never moves entries, whose places the table holds.
 const CHUNK: usize = 1024;
 
 const EMPTY: Wait = Wait {
@@ -77,22 +79,22 @@ const EMPTY: Wait = Wait {
 };
 
 impl Waits {
-    /// Room for about `most`.
+    /// Has room for about `most` entries.
     pub fn new(most: u32) -> Self {
-        let most_chunks = most as usize / CHUNK + 1;
-        Self { chunks: Vec::new(), spare: Vec::new(), most_chunks, rings: Vec::new() }
+        let max_chunks = most as usize / CHUNK + 1;
+        Self { chunks: Vec::new(), spare: Vec::new(), max_chunks, rings: Vec::new() }
     }
 
-    /// Places that there may be, at most.
+    /// Upper limit of places.
     pub fn most(&self) -> usize {
-        self.most_chunks * CHUNK
+        self.max_chunks * CHUNK
     }
 
     pub fn memory(&self) -> usize {
         self.chunks.len() * size_of::<[Wait; CHUNK]>()
     }
 
-    /// The ring of those who wait for so many ticks.
+    /// The queue for a duration of `wait` ticks.
     pub fn ring(&mut self, wait: u32) -> usize {
         self.rings.iter().position(|ring| ring.wait == wait).unwrap_or_else(|| {
             self.rings.push(Ring { wait, chunks: VecDeque::new(), head: 0, tail: 0, last: 0 });
@@ -100,7 +102,8 @@ impl Waits {
         })
     }
 
-    /// Its place; `None` where it ends before one that is there, or there is no room.
+    /// Adds an entry and returns its place; `None` if it would end before the last one, as a flow
+    /// that had to answer an old segment in between, or if there is no room.
     #[inline]
     pub fn push(&mut self, ring: usize, wait: Wait) -> Option<u32> {
         let ring = &mut self.rings[ring];
@@ -110,7 +113,7 @@ impl Waits {
         if ring.chunks.is_empty() || ring.tail == CHUNK {
             let chunk = match self.spare.pop() {
                 Some(chunk) => chunk,
-                None if self.chunks.len() < self.most_chunks => {
+                None if self.chunks.len() < self.max_chunks => {
                     self.chunks.push(Box::new([EMPTY; CHUNK]));
                     self.chunks.len() as u32 - 1
                 }
@@ -131,7 +134,7 @@ impl Waits {
         &self.chunks[place as usize / CHUNK][place as usize % CHUNK]
     }
 
-    /// It waits no longer.
+    /// Removes an entry before its end.
     pub fn take(&mut self, place: u32) -> Wait {
         let wait = &mut self.chunks[place as usize / CHUNK][place as usize % CHUNK];
         let taken = *wait;
@@ -139,7 +142,7 @@ impl Waits {
         taken
     }
 
-    /// The next that is over at tick `now`, and where it was.
+    /// The next entry that ends by tick `now`, and its place.
     #[inline]
     pub fn expire(&mut self, now: u32) -> Option<(u32, Wait)> {
         for ring in &mut self.rings {
@@ -170,12 +173,12 @@ impl Waits {
         None
     }
 
-    /// The tick at which one may be over, of those in the order of `now`.
+    /// The tick at which the next entry may end, in the order seen from `now`.
     #[inline]
     pub fn next(&self, now: u32) -> Option<u32> {
         let first = |ring: &Ring| {
             let (Some(&chunk), false) = (ring.chunks.front(), ring.is_empty()) else { return None };
-            // Behind the last of a chunk it is looked at the next one soon.
+            // The head has passed the end of its chunk; `expire` moves to the next one.
             let first = self.chunks[chunk as usize].get(ring.head);
             Some(first.map_or(now, |wait| wait.ends))
         };
@@ -207,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_room_beyond_the_most_and_room_again_behind_the_first() {
+    fn capacity_is_limited_and_freed_by_expiry() {
         let mut waits = Waits::new(2 * CHUNK as u32 - 1);
         let ring = waits.ring(100);
         let places = (0..3 * CHUNK as u32).map_while(|i| waits.push(ring, wait(i, i))).count();
@@ -220,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_end_out_of_order_is_not_taken() {
+    fn push_refuses_entries_that_would_end_out_of_order() {
         let mut waits = Waits::new(10);
         let ring = waits.ring(100);
         assert!(waits.push(ring, wait(1, u32::MAX)).is_some());
@@ -234,7 +237,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list, with two durations: nothing is lost, early, or late.
+        /// Compares with a list, for two durations: no entry is lost, early or late.
         #[test]
         fn all_end_when_they_should(
             steps in prop::collection::vec((0u32..3, 0u32..200, 0u32..4000), 1..40),

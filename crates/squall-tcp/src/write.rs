@@ -1,4 +1,4 @@
-//! What a flow sends when: SYNs, what is lost, new data, probes, acknowledgements.
+//! Chooses the next packet of a flow: SYNs, retransmissions, new data, probes, acknowledgments.
 
 use squall_units::{Cut, Nanos};
 use squall_wire::tcp_flags::{ACK, CWR, ECE, FIN, PSH, SYN};
@@ -11,15 +11,16 @@ use crate::{
     extra::Recovery,
     flow::{Bits, NO_EXTRA, State},
     packet::{
-        ALIGNED_STAMPS, Addresses, Header4, IPV4, IPV6, Key, PLAIN4, STAMPED4, TCP, TCP_HEADER,
-        TcpHeader, UDP, UDP_HEADER, Words, ip_len, write_ip, write_tcp, write_udp,
+        ALIGNED_STAMPS, Addresses, Header4, IPV4, IPV6, Key, OptionWords, PLAIN4, STAMPED4, TCP,
+        TCP_HEADER, TcpHeader, UDP, UDP_HEADER, ip_len, write_ip, write_tcp, write_udp,
     },
     seq::{distance, lt, max, min},
-    stack::{Left, Short, Stack, Written},
+    stack::{FastWrite, Stack, Unsent, Written},
     wheel::{tick, ticks},
 };
 
-/// Packets that a flow sends before it is the next one's turn.
+/// Packets that a flow may send before the next flow has its turn, so that a bulk transfer does not
+/// delay all others by a whole window.
 const TURN: usize = 32;
 
 /// ECN-capable transport, ECT(0) (RFC 3168 §5).
@@ -36,38 +37,39 @@ enum Kind {
 }
 
 impl<A: Application> Stack<A> {
-    /// Sends what `flow` may send now.
+    /// Sends the packets that `flow` may send now.
     #[inline]
     pub(crate) fn write(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Written {
         let mut packets = 0;
         let idle = self.core.flows[flow].flight() == 0;
         loop {
             if packets >= TURN {
-                return Written { packets, left: Left::Turn };
+                return Written { packets, left: Unsent::Turn };
             }
             match self.write_one(now, flow, idle, out) {
                 Some(true) => packets += 1,
-                Some(false) => return Written { packets, left: Left::Nothing },
-                None => return Written { packets, left: Left::Room },
+                Some(false) => return Written { packets, left: Unsent::Nothing },
+                None => return Written { packets, left: Unsent::Room },
             }
             if self.is_done(flow) {
-                return Written { packets, left: Left::Nothing };
+                return Written { packets, left: Unsent::Nothing };
             }
         }
     }
 
-    /// What most flows have to send: the rest of what was said, in one segment, or an
-    /// acknowledgement, while nothing is lost. All that the long way would do with it, at a
-    /// fraction of the cost. If it is not done, nothing has changed.
+    /// Fast path, for most flows: the rest of the data in one segment, or an acknowledgment, while
+    /// nothing is lost. Has the same effect as the slow path; changes nothing if it returns
+    /// [`FastWrite::Slow`] or [`FastWrite::NoRoom`].
     #[inline(always)]
-    pub(crate) fn write_plain(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Short {
+    pub(crate) fn write_fast(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> FastWrite {
         let core = &mut self.core;
         let f = &mut core.flows.0[flow as usize];
         let bits = f.bits;
         let state = bits.state();
-        let odd = bits.has(Bits::ODD | Bits::V6) || bits.dupacks() > 0 || f.extra != NO_EXTRA;
+        // Everything that this path does not handle: the slow path has the order of the RFC.
+        let odd = bits.has(Bits::SLOW_PATH | Bits::V6) || bits.dupacks() > 0 || f.extra != NO_EXTRA;
         if odd || !(State::Established..=State::TimeWait).contains(&state) {
-            return Short::Long;
+            return FastWrite::Slow;
         }
         let class = &mut core.classes[usize::from(f.class)];
         let stamps = bits.has(Bits::TIMESTAMPS);
@@ -84,16 +86,18 @@ impl<A: Application> Stack<A> {
                 let window = f.snd_wnd.min(class.send_buffer).saturating_sub(flight);
                 let fits = len <= whole && len < window && len <= f.cwnd.saturating_sub(flight);
                 let at_once = class.tunables.no_delay || fin || flight == 0 || len == whole;
+                // A window above the initial one has to restart after an idle period (RFC 5681
+                // §4.1); the slow path checks the time.
                 let idle =
                     flight == 0 && f.cwnd > initial_window(class.tunables.initwnd, f.mss.into());
                 if !fits || !at_once || idle {
-                    return Short::Long;
+                    return FastWrite::Slow;
                 }
             }
         }
         let numbers = len + u32::from(fin);
         if numbers == 0 && !bits.has(Bits::ACK_NOW) {
-            return Short::Long;
+            return FastWrite::Slow;
         }
         let scale = if bits.wscale().is_some() { class.scale } else { 0 };
         let window = (class.window >> scale).min(u16::MAX.into());
@@ -103,7 +107,7 @@ impl<A: Application> Stack<A> {
                 .tuple();
         let octets = headers + len as usize;
         let Some(packet) = out.packet(ClassId(f.class), &tuple, octets, Cut::WHOLE) else {
-            return Short::Room;
+            return FastWrite::NoRoom;
         };
         let packet = &mut packet[..octets];
         if len > 0 {
@@ -129,7 +133,8 @@ impl<A: Application> Stack<A> {
         } else {
             header.write::<PLAIN4>(packet, [0; 3]);
         }
-        // What was told holds (RFC 9293 §3.8.6.2.2), whatever rounding makes of it.
+        // An advertised edge is never taken back (RFC 9293 §3.8.6, SHLD-14), even where rounding to
+        // the window scale would.
         f.rcv_adv = max(f.rcv_adv, f.rcv_nxt.wrapping_add(window << scale));
         f.bits.clear(Bits::ACK_NOW | Bits::ACK_LATER | Bits::QUEUED);
         let counters = &mut class.counters;
@@ -139,9 +144,9 @@ impl<A: Application> Stack<A> {
         if numbers == 0 {
             counters.acks_out += 1;
             if state == State::TimeWait {
-                self.let_go(now, flow);
+                self.leave_or_compact(now, flow);
             }
-            return Short::Sent;
+            return FastWrite::Sent;
         }
         counters.sent += u64::from(len);
         f.snd_nxt = f.snd_nxt.wrapping_add(numbers);
@@ -152,19 +157,22 @@ impl<A: Application> Stack<A> {
                 State::LastAck
             });
         }
+        // Without timestamps one segment at a time is timed (RFC 6298 §3).
         if !bits.has(Bits::TIMESTAMPS | Bits::TIMING) {
             f.bits.set(Bits::TIMING);
             (f.ts_recent, f.rtt_sent) = (f.snd_nxt, stamp(now + core.lag) as u16);
         }
+        // RFC 6298 §5.1: a running timer keeps its deadline.
         if flight == 0 || !bits.has(Bits::RTX) {
             f.bits.set_retries(0);
             let rto = rto(f, class);
             core.start_rtx(now, flow, rto);
         }
-        Short::Sent
+        FastWrite::Sent
     }
 
-    /// Whether it is plain that there is nothing more; most flows send one segment at a time.
+    /// Whether nothing can be left to send. Checked because most flows send one segment at a time,
+    /// so that a second, empty pass would be the common case.
     #[inline]
     fn is_done(&self, flow: u32) -> bool {
         let f = &self.core.flows[flow];
@@ -177,7 +185,7 @@ impl<A: Application> Stack<A> {
             || f.bits.is_plain(State::SynSent, Bits::HEAD | Bits::ACK_NOW)
     }
 
-    /// The next packet: whether there was one; `None`: there is no room.
+    /// Sends the next packet. Returns whether there was one; `None` if there is no room.
     #[inline]
     fn write_one(
         &mut self,
@@ -204,7 +212,7 @@ impl<A: Application> Stack<A> {
                 Some(true)
             }
             state => {
-                if (!plain || bits.has(Bits::HEAD)) && self.write_again(now, flow, out)? {
+                if (!plain || bits.has(Bits::HEAD)) && self.write_retransmission(now, flow, out)? {
                     return Some(true);
                 }
                 let may = matches!(state, State::Established | State::CloseWait);
@@ -225,15 +233,15 @@ impl<A: Application> Stack<A> {
         self.write_segment(flow, out, seq, 0, &options, Kind::New)?;
         self.core.counters(flow).acks_out += 1;
         if self.core.flows[flow].tcp_state() == State::TimeWait {
-            self.let_go(now, flow);
+            self.leave_or_compact(now, flow);
         }
         Some(true)
     }
 
-    /// A flow in TIME-WAIT owes its peer nothing more: one that does not wait for its last
-    /// acknowledgement's being lost is gone.
+    /// Releases the record of a flow in TIME-WAIT once its last acknowledgment has left. The rest
+    /// of TIME-WAIT needs a quarter of a record ([`crate::waits`]).
     #[inline]
-    pub(crate) fn let_go(&mut self, now: Nanos, flow: u32) {
+    pub(crate) fn leave_or_compact(&mut self, now: Nanos, flow: u32) {
         self.core.flows[flow].bits.clear(Bits::QUEUED);
         if self.core.class(flow).time_wait == 0 {
             self.core.release(flow);
@@ -242,8 +250,9 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// Of a window that is closed or too small: what it takes, at least an octet (RFC 9293
-    /// §3.8.6.1). Else keepalive's: the number of an old octet, without it (§3.8.4).
+    /// Sends a window probe: as much as the window takes and at least one octet (RFC 9293
+    /// §3.8.6.1). Otherwise a keepalive probe: an old sequence number without data (§3.8.4),
+    /// because only an unacceptable empty segment is answered.
     fn write_probe(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Option<()> {
         let f = &self.core.flows[flow];
         let options = self.options(now, flow);
@@ -266,9 +275,14 @@ impl<A: Application> Stack<A> {
         Some(())
     }
 
-    /// What is to be sent again.
+    /// Sends the next retransmission, if one is due.
     #[inline(never)]
-    fn write_again(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Option<bool> {
+    fn write_retransmission(
+        &mut self,
+        now: Nanos,
+        flow: u32,
+        out: &mut impl Output,
+    ) -> Option<bool> {
         let f = &self.core.flows[flow];
         let (una, nxt, cwnd) = (f.snd_una, f.snd_nxt, f.cwnd);
         let mss = u32::from(f.mss);
@@ -293,7 +307,8 @@ impl<A: Application> Stack<A> {
             if let Some(extra) = self.core.extra(flow) {
                 extra.high_rxt = max(extra.high_rxt, to);
             }
-            // RFC 6298 §5.1, RFC 6675 §5.1, step 4.3.
+            // RFC 6298 §5.1; RFC 6675 §5.1, step 4.3: a retransmission in fast recovery restarts
+            // the timer, so that it does not expire in the midst of the recovery.
             let rto = self.core.rto(flow);
             if !self.core.flows[flow].bits.has(Bits::RTX) || recovery != Recovery::Loss {
                 self.core.start_rtx(now, flow, rto);
@@ -309,10 +324,10 @@ impl<A: Application> Stack<A> {
         if pipe.saturating_add(mss) > cwnd && pipe > 0 {
             return Some(false);
         }
-        // NextSeg: rule 1, the first that is lost and was not sent again.
+        // NextSeg (RFC 6675 §4), rule 1: the first lost octets that were not retransmitted.
         let from = max(extra.high_rxt, una);
         let first = extra.sacked.hole(from, edge);
-        // Rule 3, if there is nothing new to send; rule 4, once.
+        // Rule 3 if there is no new data; rule 2 (new data) is up to the caller.
         let has_new = lt(nxt, self.core.stream_end(flow))
             && lt(nxt, una.wrapping_add(self.core.flows[flow].snd_wnd));
         let hole = match first {
@@ -333,7 +348,7 @@ impl<A: Application> Stack<A> {
         Some(true)
     }
 
-    /// Sends octets that were sent before, from `from` on, not beyond `to` and a segment; where the
+    /// Retransmits octets from `from` on, up to `to` and at most one segment. Returns where the
     /// next ones begin.
     fn write_range(
         &mut self,
@@ -360,12 +375,13 @@ impl<A: Application> Stack<A> {
             _ => &mut counters.retransmit_fast,
         } += 1;
         counters.retransmit_octets += u64::from(len);
-        // A segment that is timed and was sent again times nothing (Karn).
+        // Karn's algorithm (RFC 6298 §3): the acknowledgment of a retransmitted segment is
+        // ambiguous, so it gives no sample.
         self.core.flows[flow].bits.clear(Bits::TIMING);
         Some(end.wrapping_add(u32::from(fin)))
     }
 
-    /// New octets, a FIN behind the last; in ESTABLISHED and CLOSE-WAIT.
+    /// Sends new data, with a FIN after the last octet; in ESTABLISHED and CLOSE-WAIT.
     #[inline]
     fn write_new(
         &mut self,
@@ -402,6 +418,8 @@ impl<A: Application> Stack<A> {
             _ => self.allowed(flow),
         };
         let mut len = available.min(window).min(allowed);
+        // While data is outstanding, its retransmissions probe the window; otherwise the persist
+        // timer has to.
         if window == 0 || (len == 0 && available > 0) {
             if flight == 0 && window == 0 && !bits.has(Bits::PERSIST) {
                 self.persist(now, flow);
@@ -410,13 +428,14 @@ impl<A: Application> Stack<A> {
         }
         let no_delay = idle || self.core.class(flow).tunables.no_delay;
         if len < most {
-            // Silly window avoidance (RFC 9293 §3.8.6.2.1): no short segment, but the last (Nagle:
-            // if nothing was under way before), or the only one.
+            // Sender's silly window avoidance (RFC 9293 §3.8.6.2.1): no short segment while data is
+            // outstanding, unless it is the last one (Nagle: and nothing was outstanding before).
             let last = len == available && (no_delay || closes);
             if !last && flight > 0 {
                 return Some(false);
             }
-            // Nor one that the window cuts short, until the time-out forces it out.
+            // A segment that the window cuts short waits for the time-out (§3.8.6.2.1, condition
+            // 4), unless the window is half of the peer's largest one.
             if len == window && len < available && !self.is_wide(flow, window) {
                 if !bits.has(Bits::PERSIST) {
                     self.persist(now, flow);
@@ -456,14 +475,15 @@ impl<A: Application> Stack<A> {
         Some(true)
     }
 
-    /// Octets that may still be under way by the congestion window.
+    /// Octets that the congestion window still allows.
     fn allowed(&self, flow: u32) -> u32 {
         let f = &self.core.flows[flow];
         match self.core.extra_ref(flow) {
             Some(extra) if matches!(extra.recovery, Recovery::Sack | Recovery::Loss) => {
                 f.cwnd.saturating_sub(extra.pipe(f.snd_una, f.snd_nxt, f.mss.into()))
             }
-            // Limited transmit (RFC 3042): a segment for each of the first two duplicates.
+            // Limited transmit (RFC 3042): one new segment for each of the first two duplicate
+            // ACKs, so that small windows reach the threshold of three.
             extra => {
                 let inflated = extra.is_some_and(|e| e.recovery == Recovery::NewReno);
                 let dupacks = if inflated { 0 } else { u32::from(f.bits.dupacks().min(2)) };
@@ -472,8 +492,9 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// Whether a window of less than a segment is half of the peer's widest (RFC 9293 §3.8.6.2.1),
-    /// as far as that is known: it is kept of those who had too small a one.
+    /// Whether a window below one segment is at least half of the peer's largest (RFC 9293
+    /// §3.8.6.2.1, condition 3). The maximum is kept only from the first small window on, because
+    /// records have no field for it.
     fn is_wide(&mut self, flow: u32, window: u32) -> bool {
         let extra = self.core.make_extra(flow);
         let widest = extra.widest;
@@ -481,16 +502,16 @@ impl<A: Application> Stack<A> {
         widest > 0 && window >= widest.div_ceil(2)
     }
 
-    /// Who was silent for longer than the time-out begins with the initial window again (RFC 5681
-    /// §4.1).
+    /// Restarts with the initial window after a silence longer than the RTO, since the old window
+    /// says nothing about the path now (RFC 5681 §4.1).
     fn after_idle(&mut self, now: Nanos, flow: u32) {
         let (f, class) = (&self.core.flows[flow], self.core.class(flow));
         let restart = initial_window(class.tunables.initwnd, f.mss.into());
         if f.cwnd <= restart || f.bits.has(Bits::PERSIST) {
             return;
         }
-        // Without a timer `rtx_at` is when the last was acknowledged; else keepalive's, which began
-        // then.
+        // Without a timer, `rtx_at` is the time of the last acknowledgment; else it is the
+        // keepalive deadline, which counts from that time.
         let keepalive = if f.bits.has(Bits::RTX) { ticks(class.tunables.keepidle) + 1 } else { 0 };
         let silence = tick(now).wrapping_sub(f.rtx_at.wrapping_sub(keepalive));
         if f.bits.retries() > 0 || silence > self.core.rto(flow) {
@@ -498,18 +519,19 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// The window is closed: only a probe finds out when it opens again.
+    /// The window is closed. A lost window update would block both sides forever, so probes run
+    /// (RFC 9293 §3.8.6.1).
     #[cold]
     fn persist(&mut self, now: Nanos, flow: u32) {
         let bits = &mut self.core.flows[flow].bits;
         bits.set(Bits::PERSIST);
-        bits.forgive();
+        bits.reset_streaks();
         let rto = self.core.rto(flow);
         self.core.start_rtx(now, flow, rto);
     }
 
-    /// Of `len` octets as many as a segment takes, or a GSO packet; `whole`: no short one at its
-    /// end.
+    /// The part of `len` that fits into a segment or a GSO packet; `whole`: without a short segment
+    /// at the end.
     #[inline]
     fn whole_segments(&self, flow: u32, len: u32, most: u32, whole: bool) -> u32 {
         let gso_max_size = u32::from(self.core.settings.gso_max_size);
@@ -522,20 +544,22 @@ impl<A: Application> Stack<A> {
         if whole { len - len % most } else { len }
     }
 
-    /// Options of a segment that is no SYN.
+    /// Options of a segment other than a SYN.
     #[inline]
-    pub(crate) fn options(&self, now: Nanos, flow: u32) -> Words {
+    pub(crate) fn options(&self, now: Nanos, flow: u32) -> OptionWords {
         let f = &self.core.flows[flow];
         let stamps = f.bits.has(Bits::TIMESTAMPS);
         let mut options = if stamps {
-            Words::stamps(stamp(now + self.core.lag), f.ts_recent)
+            OptionWords::stamps(stamp(now + self.core.lag), f.ts_recent)
         } else {
-            Words::default()
+            OptionWords::default()
         };
         if f.extra != NO_EXTRA && f.bits.has(Bits::SACK) {
+            // 40 octets of options hold four SACK blocks, or three with timestamps (RFC 2018 §3).
             let mut blocks = [(0, 0); 4];
             let most = if stamps { 3 } else { 4 };
-            let n = self.core.extra_ref(flow).map_or(0, |e| e.ahead.blocks(&mut blocks[..most]));
+            let n =
+                self.core.extra_ref(flow).map_or(0, |e| e.reassembly.blocks(&mut blocks[..most]));
             if n > 0 {
                 options.push(0x0101_0500 | (2 + 8 * n as u32));
                 for (left, right) in &blocks[..n] {
@@ -547,8 +571,8 @@ impl<A: Application> Stack<A> {
         options
     }
 
-    /// One segment: `numbers` of the sequence from `seq`, octets but for a FIN at the end of the
-    /// stream. `None`: no room, nothing has changed.
+    /// Writes one segment: `numbers` sequence numbers from `seq`, all octets except a FIN at the
+    /// end of the stream. `None`: no room, and nothing has changed.
     #[inline]
     fn write_segment(
         &mut self,
@@ -556,7 +580,7 @@ impl<A: Application> Stack<A> {
         out: &mut impl Output,
         seq: u32,
         numbers: u32,
-        options: &Words,
+        options: &OptionWords,
         kind: Kind,
     ) -> Option<()> {
         let key = self.core.key(flow);
@@ -577,7 +601,8 @@ impl<A: Application> Stack<A> {
                 flags |= FIN;
                 len = last;
             }
-            // The last of what the application has said.
+            // PSH on the last octet that the application has queued (RFC 9293 §3.9.1.2, MUST-61),
+            // and on the last that the send buffer holds, as BSD does.
             let buffer = self.core.class(flow).send_buffer;
             if len > 0 && (len == last || seq.wrapping_sub(f.snd_una).wrapping_add(len) == buffer) {
                 flags |= PSH;
@@ -594,7 +619,8 @@ impl<A: Application> Stack<A> {
             if f.bits.has(Bits::ECE) {
                 flags |= ECE;
             }
-            // Not what is sent again (RFC 3168 §6.1.5).
+            // Retransmissions are not ECN-capable (RFC 3168 §6.1.5), because a receiver ignores
+            // marks outside of its window, so that a mark would be lost.
             if len > 0 && kind == Kind::New {
                 ect = ECT0;
                 flags |= if f.bits.has(Bits::CWR) { CWR } else { 0 };
@@ -633,7 +659,7 @@ impl<A: Application> Stack<A> {
         Some(())
     }
 
-    /// Octets of the stream from `at` on, of as many pieces as it takes.
+    /// Copies octets of the stream from `at` on, across pieces.
     #[cold]
     fn copy_pieces(&self, flow: u32, tuple: &Tuple, mut at: u32, mut room: &mut [u8]) {
         let f = &self.core.flows[flow];
@@ -651,7 +677,7 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// The window field, and the edge that it tells.
+    /// The window field, and the right edge that it advertises.
     #[inline]
     pub(crate) fn window(&self, flow: u32) -> (u16, u32) {
         let f = &self.core.flows[flow];
@@ -663,7 +689,8 @@ impl<A: Application> Stack<A> {
         };
         let field = (open >> scale).min(u16::MAX.into());
         let edge = f.rcv_nxt.wrapping_add(field << scale);
-        // What was told holds (RFC 9293 §3.8.6.2.2), whatever rounding makes of it.
+        // An advertised edge is never taken back (RFC 9293 §3.8.6, SHLD-14), even where rounding to
+        // the window scale would.
         (field as u16, max(f.rcv_adv, edge))
     }
 
@@ -671,15 +698,16 @@ impl<A: Application> Stack<A> {
     fn write_syn(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Option<bool> {
         let class = self.core.class(flow);
         let (wscale, mss_wanted) = (class.tunables.wscale, class.tunables.mss);
+        // A SYN's window is never scaled (RFC 7323 §2.2).
         let window = class.window.min(u16::MAX.into()) as u16;
         let (tos, ttl, ecn_wanted) = (class.tunables.tos, class.tunables.ttl, class.tunables.ecn);
         let f = &self.core.flows[flow];
         let answers = f.tcp_state() == State::SynReceived;
         let (bits, isn, rcv_nxt, ts_recent) = (f.bits, f.snd_una, f.rcv_nxt, f.ts_recent);
         let mss = if bits.has(Bits::V6) { mss_wanted - 20 } else { mss_wanted };
-        let mut options = Words::default();
+        let mut options = OptionWords::default();
         options.push(0x0204_0000 | u32::from(mss));
-        // What the peer offered, we agree to; if we began, we offer.
+        // A SYN-ACK may only carry options that the SYN offered (RFC 7323 §2.2, §3.2).
         let scale = wscale
             .filter(|_| !answers || bits.wscale().is_some())
             .map(|scale| 0x0103_0300 | u32::from(scale));
@@ -700,7 +728,8 @@ impl<A: Application> Stack<A> {
         if let Some(scale) = scale.filter(|_| !bsd) {
             options.push(scale);
         }
-        // A SYN that gets no answer goes without ECN the second time (RFC 3168 §6.1.1.1).
+        // A SYN without an answer is repeated without ECN, because some middleboxes drop ECN-setup
+        // SYNs (RFC 3168 §6.1.1.1).
         let mut flags = SYN | if answers { ACK } else { 0 };
         if bits.has(Bits::ECN) && ecn_wanted && bits.retries() == 0 {
             flags |= if answers { ECE } else { ECE | CWR };
@@ -732,15 +761,17 @@ impl<A: Application> Stack<A> {
         counters.retransmit_syn += u64::from(bits.retries() > 0);
         let f = &mut self.core.flows[flow];
         f.bits.clear(Bits::HEAD | Bits::ACK_NOW | Bits::ACK_LATER);
+        // Timed only once: Karn's algorithm applies to SYNs, too (RFC 6298 §3).
         if bits.retries() == 0 {
             f.bits.set(Bits::TIMING);
             f.rtt_sent = stamp(now + self.core.lag) as u16;
         }
         if !f.bits.has(Bits::RTX) {
             let rto = self.core.rto(flow);
-            // Most are answered, and then wait for less: woken by then, they need not be moved.
-            let soon = self.core.class(flow).rto_min;
-            self.core.wake(now, flow, tick(now).wrapping_add(soon + 1));
+            // The wheel holds the flow at the minimum RTO at first: most SYNs are answered by then
+            // and wait for a shorter time, so that the flow need not move in the wheel.
+            let first_wake = self.core.class(flow).rto_min;
+            self.core.wake(now, flow, tick(now).wrapping_add(first_wake + 1));
             self.core.start_rtx(now, flow, rto);
         }
         Some(true)

@@ -1,8 +1,8 @@
-//! Packet scripts (tests/scripts, described in its README.md): each against our stack in virtual
-//! time, and those that Linux can run against Linux's TCP, in a network of its own and in real
+//! Packet scripts (tests/scripts, described in its README.md). Each runs against this stack in
+//! virtual time, and, if Linux supports it, against Linux's TCP in a network namespace in real
 //! time. docs/rfc/tcp.md lists them all.
 //!
-//! `cargo test -p squall-tcp --test scripts -- WORD` plays those with WORD in their names.
+//! `cargo test -p squall-tcp --test scripts -- WORD` runs those with WORD in their names.
 
 mod runner;
 
@@ -20,26 +20,26 @@ use std::{
 
 use runner::{
     index, linux,
-    play::{self, Manner},
-    script::{Family, Linux, Script, Who},
+    play::{self, Mode},
+    script::{Family, Linux, Script, Target},
     squall::Squall,
 };
 use squall_port_linux::lab::LabError;
 use squall_units::Nanos;
 
-/// Of Linux, whose packets come in real time on a machine that does other things, too.
-const PATIENCE: Nanos = Nanos(30_000_000);
-/// Of our stack: round-trip times are kept in 16 bits, and timers of several round trips are as
-/// inexact.
+/// Tolerance for Linux, whose packets are sent in real time on a shared machine.
+const LINUX_TOLERANCE: Nanos = Nanos(30_000_000);
+/// Tolerance for this stack: round-trip times have a precision of 16 bits, and timers of several
+/// round trips inherit it.
 const STRETCH: f64 = 0.01;
-/// A script that fails for want of the processor passes when it is played again, alone.
+/// A script that fails because the CPU was busy passes when it runs again, alone.
 const ATTEMPTS: u32 = 3;
-const MOST_AGAIN: usize = 10;
-/// Scripts at once: they mostly wait.
-const AT_ONCE: usize = 12;
+const MAX_RERUNS: usize = 10;
+/// Scripts in parallel: they mostly wait.
+const PARALLEL: usize = 12;
 /// The name of the test of the list.
 const INDEX: &str = "docs_list_all_scripts";
-/// automake's sign that a test could not run.
+/// automake's exit status for a skipped test.
 const SKIPPED: u8 = 77;
 
 fn main() -> ExitCode {
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
     let queue = Mutex::new(tests.into_iter().collect::<VecDeque<_>>());
     let outcomes = Mutex::new(vec![]);
     thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..PARALLEL {
             scope.spawn(|| {
                 while let Some(test) = { queue.lock().expect("no thread panics").pop_front() } {
                     let outcome = test.run();
@@ -79,15 +79,15 @@ fn main() -> ExitCode {
         }
     });
     let outcomes = outcomes.into_inner().expect("no thread panics");
-    // Where many fail it is not for want of the processor.
+    // If many fail, the CPU is not the reason.
     let in_real_time = |test: &Test<'_>, outcome: &Outcome| {
-        test.who == Who::Linux && matches!(outcome, Outcome::Failed(_))
+        test.target == Target::Linux && matches!(outcome, Outcome::Failed(_))
     };
     let few =
-        outcomes.iter().filter(|(test, outcome)| in_real_time(test, outcome)).count() <= MOST_AGAIN;
+        outcomes.iter().filter(|(test, outcome)| in_real_time(test, outcome)).count() <= MAX_RERUNS;
     let judge = |(test, outcome): (Test<'_>, Outcome)| {
-        let again = few && in_real_time(&test, &outcome);
-        (test.name(), if again { test.again() } else { outcome })
+        let run_again = few && in_real_time(&test, &outcome);
+        (test.name(), if run_again { test.run_again() } else { outcome })
     };
     let mut outcomes: Vec<_> = outcomes.into_iter().map(judge).collect();
     if INDEX.contains(filter) {
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
         ));
     }
     outcomes.sort_by(|a, b| a.0.cmp(&b.0));
-    tell(&outcomes)
+    print_results(&outcomes)
 }
 
 enum Outcome {
@@ -108,7 +108,7 @@ enum Outcome {
 
 struct Test<'a> {
     script: &'a Script,
-    who: Who,
+    target: Target,
     family: Family,
 }
 
@@ -116,10 +116,10 @@ fn tests(scripts: &[Script]) -> Vec<Test<'_>> {
     let mut tests = vec![];
     for script in scripts {
         for &family in &script.families {
-            tests.push(Test { script, who: Who::Squall, family });
-            // Once: what IPv6 does otherwise has scripts of its own.
+            tests.push(Test { script, target: Target::Squall, family });
+            // Once: scripts of their own cover the differences of IPv6.
             if script.linux == Linux::Yes && family == script.families[0] {
-                tests.push(Test { script, who: Who::Linux, family });
+                tests.push(Test { script, target: Target::Linux, family });
             }
         }
     }
@@ -128,18 +128,18 @@ fn tests(scripts: &[Script]) -> Vec<Test<'_>> {
 
 impl Test<'_> {
     fn name(&self) -> String {
-        let who = if self.who == Who::Linux { "linux" } else { "squall" };
-        format!("{who} {} {}", self.script.file, family_name(self.family))
+        let target = if self.target == Target::Linux { "linux" } else { "squall" };
+        format!("{target} {} {}", self.script.file, family_name(self.family))
     }
 
     fn run(&self) -> Outcome {
-        if self.who == Who::Linux { self.on_linux() } else { self.on_squall() }
+        if self.target == Target::Linux { self.on_linux() } else { self.on_squall() }
     }
 
     fn on_squall(&self) -> Outcome {
         let Self { script, family, .. } = *self;
-        let manner = Manner {
-            who: Who::Squall,
+        let mode = Mode {
+            target: Target::Squall,
             family,
             tolerance: script.tolerance,
             stretch: STRETCH,
@@ -147,7 +147,7 @@ impl Test<'_> {
         };
         let played = panic::catch_unwind(|| {
             let mut subject = Squall::new(script, family)?;
-            play::play(script, manner, &mut subject)
+            play::play(script, mode, &mut subject)
         });
         match played {
             Ok(Ok(())) => Outcome::Passed,
@@ -165,17 +165,17 @@ impl Test<'_> {
             Ok(done) => done,
             Err(error) => return Outcome::Failed(error.to_string()),
         };
-        let said = String::from_utf8_lossy(&done.stdout).into_owned()
+        let stderr = String::from_utf8_lossy(&done.stdout).into_owned()
             + &String::from_utf8_lossy(&done.stderr);
         match done.status.code().map(u8::try_from) {
             Some(Ok(0)) => Outcome::Passed,
-            Some(Ok(SKIPPED)) => Outcome::Skipped(said),
-            _ => Outcome::Failed(said),
+            Some(Ok(SKIPPED)) => Outcome::Skipped(stderr),
+            _ => Outcome::Failed(stderr),
         }
     }
 
-    /// What failed in real time among others, alone.
-    fn again(&self) -> Outcome {
+    /// Runs a failed real-time test again, alone.
+    fn run_again(&self) -> Outcome {
         (1..ATTEMPTS).fold(self.run(), |outcome, _| {
             if let Outcome::Failed(_) = outcome { self.run() } else { outcome }
         })
@@ -186,21 +186,21 @@ fn family_name(family: Family) -> &'static str {
     if family == Family::V4 { "v4" } else { "v6" }
 }
 
-/// In a process of its own: plays one script against Linux.
+/// Runs one script against Linux, in a process of its own.
 fn play_here(file: &str, family: &str) -> ExitCode {
     let family = if family == "v6" { Family::V6 } else { Family::V4 };
     let played = read(&folder().join(file)).and_then(|script| {
         let mut subject = linux::Linux::enter(&script, family)?;
-        let tolerance = PATIENCE.max(script.tolerance);
-        let manner =
-            Manner { who: Who::Linux, family, tolerance, stretch: 0.2, grace: Nanos::SECOND };
-        Ok(play::play(&script, manner, &mut subject)?)
+        let tolerance = LINUX_TOLERANCE.max(script.tolerance);
+        let mode =
+            Mode { target: Target::Linux, family, tolerance, stretch: 0.2, grace: Nanos::SECOND };
+        Ok(play::play(&script, mode, &mut subject)?)
     });
     match played {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             println!("{error}");
-            ExitCode::from(if error.downcast_ref().is_some_and(is_for_want_of_rights) {
+            ExitCode::from(if error.downcast_ref().is_some_and(is_missing_privilege) {
                 SKIPPED
             } else {
                 1
@@ -209,8 +209,8 @@ fn play_here(file: &str, family: &str) -> ExitCode {
     }
 }
 
-/// Namespaces, sysctls or the programs that set them up are not to be had here.
-fn is_for_want_of_rights(error: &LabError) -> bool {
+/// Whether namespaces, sysctls or the programs that set them up are unavailable.
+fn is_missing_privilege(error: &LabError) -> bool {
     match error {
         LabError::Forbidden { .. } => true,
         LabError::Io { source, .. } => {
@@ -223,7 +223,7 @@ fn is_for_want_of_rights(error: &LabError) -> bool {
     }
 }
 
-fn tell(outcomes: &[(String, Outcome)]) -> ExitCode {
+fn print_results(outcomes: &[(String, Outcome)]) -> ExitCode {
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for (name, outcome) in outcomes {
         match outcome {
@@ -231,17 +231,17 @@ fn tell(outcomes: &[(String, Outcome)]) -> ExitCode {
                 println!("test {name} ... ok");
                 passed += 1;
             }
-            Outcome::Skipped(why) => {
-                println!("SKIPPED: {name}: {}", why.trim().replace('\n', " "));
+            Outcome::Skipped(reason) => {
+                println!("SKIPPED: {name}: {}", reason.trim().replace('\n', " "));
                 skipped += 1;
             }
-            Outcome::Failed(why) => {
-                println!("test {name} ... FAILED\n  {}\n", why.trim().replace('\n', "\n  "));
+            Outcome::Failed(reason) => {
+                println!("test {name} ... FAILED\n  {}\n", reason.trim().replace('\n', "\n  "));
                 failed += 1;
             }
         }
     }
-    // As libtest has it, for whoever adds the results up.
+    // The format of libtest, so that tools can add up the results.
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     println!("\ntest result: {verdict}. {passed} passed; {failed} failed; {skipped} ignored");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -11,7 +11,9 @@ use serde_json::{Map, Value};
 use squall_apps::{
     Amount, Compare, Condition, Delay, Instruction, Message, MessageRef, Value as Number,
 };
-use squall_profile::{Arrival, Flows, Network, Order, Pool, Ramp, Said, Says, Tcp, Template};
+use squall_profile::{
+    Arrival, Flows, Network, Order, Pool, Ramp, Said, Says, Spacing, Tcp, Template, Transport,
+};
 use squall_units::{MacAddr, Nanos};
 
 use crate::Problem;
@@ -393,16 +395,19 @@ impl Astf {
             (None, _) => Arrival::Called,
             (Some(_), Some(limit)) if client.cont => {
                 let users = word("limit", limit)?;
-                Arrival::Users { users, think: Nanos::ZERO, exponential: false }
+                Arrival::Users { users, think: Nanos::ZERO, spacing: Spacing::Constant }
             }
-            (Some(cps), _) => Arrival::Cps { cps, poisson: false },
+            (Some(cps), _) => Arrival::Cps { cps, spacing: Spacing::Constant },
         };
         Ok(Template {
             name: name_of(number),
             clients,
             servers,
             listen: Some(client.port),
-            udp: !client_program.stream,
+            transport: match client_program.stream {
+                true => Transport::Tcp,
+                false => Transport::Udp,
+            },
             says: Says::Programs {
                 client: client_lines,
                 server: server_lines,

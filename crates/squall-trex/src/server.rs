@@ -23,7 +23,8 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
-use squall::{Error, driving::Start};
+use squall::Error;
+use squall_control::driving::Start;
 use squall_machine::speaking::Speaking;
 use squall_port_linux::InterfaceState;
 use squall_profile::Late;
@@ -1557,19 +1558,10 @@ fn packets_of(sent: &Sent) -> Option<u64> {
 #[cfg(test)]
 pub(crate) mod tests {
     use base64::{Engine, engine::general_purpose::STANDARD};
-    use std::sync::Arc;
 
-    use squall::{Session as Run, driving::Driven};
+    use squall_control::driving::InProcess;
 
     use super::*;
-
-    struct Here;
-
-    impl Start for Here {
-        fn start(&mut self, _: &str, session: Run) -> Result<Arc<Driven>, Error> {
-            Driven::start(session, Duration::from_millis(50), |_| {})
-        }
-    }
 
     struct Client {
         server: Server,
@@ -1593,7 +1585,12 @@ pub(crate) mod tests {
                 driver: String::new(),
                 bus: String::new(),
             };
-            let server = Server::new(vec![info(0), info(1)], Box::new(Here), flows, headers);
+            let server = Server::new(
+                vec![info(0), info(1)],
+                Box::new(InProcess(Duration::from_millis(50))),
+                flows,
+                headers,
+            );
             let mut client = Self { server, handle: Value::Null, owned: Value::Null };
             let said = if flows {
                 json!({ "name": "ASTF", "major": 2, "minor": 3 })

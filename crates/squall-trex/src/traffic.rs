@@ -8,11 +8,10 @@ use std::{
 
 use squall::{
     Busy, Error, Profile, Session,
-    driving::Start,
     report::{EndedBy, Report},
     totals::PortTotals,
 };
-use squall_control::{Control, Counted, Counts, Outcome};
+use squall_control::{Control, Counted, Counts, Outcome, driving::Start};
 use squall_profile::{
     At, Flows, Mode, Next, PacketSource, Port, SizeLaw, Stop, Stream as ProfileStream,
 };
@@ -451,7 +450,7 @@ fn class_of(micros: u64) -> u64 {
 }
 
 fn session(profile: Profile) -> Session {
-    Session { command: "trex".into(), ..Session::new(profile) }
+    Session::new(profile).command("trex")
 }
 
 /// All that is sent, and on each port two streams that wait for each other for ever: for their sake

@@ -3,7 +3,7 @@
 //! Each variable becomes a law of the packet's index, so that any worker can make any packet. The
 //! meaning of each instruction, with its corner cases, is that of TRex v3.08.
 
-use squall_profile::{At, FieldRef, Op, SizeLaw, Turn, Vary};
+use squall_profile::{FieldRef, Op, SizeLaw, Vary};
 use squall_program::trex::MarkPlace;
 use squall_units::{FCS_LEN, be16};
 use squall_wire::{Frame, checksum};
@@ -43,11 +43,10 @@ struct Var {
     after: Option<usize>,
 }
 
-/// A value of a variable put into the packet.
+/// A value of a variable put into the packet; the operation is the variable's.
 struct Write {
     var: usize,
-    field: FieldRef,
-    turn: Turn,
+    made: Vary,
 }
 
 /// Makes `stream`'s packets of `packet`, which has its MAC addresses already. Those that are to be
@@ -80,11 +79,8 @@ pub(crate) fn make(stream: &Stream, packet: Vec<u8>, measured: bool) -> Result<M
                 let mask = u64::MAX >> (64 - 8 * octets);
                 let field = FieldRef::Offset { offset: *pkt_offset, octets, mask };
                 let little_endian = !is_big_endian && octets > 1;
-                writes.push(Write {
-                    var,
-                    field,
-                    turn: Turn { add: *add_value, shift: 0, little_endian },
-                });
+                let made = Vary { field, add: *add_value, little_endian, ..Vary::default() };
+                writes.push(Write { var, made });
             }
             Instruction::WriteMaskFlowVar {
                 name,
@@ -114,11 +110,9 @@ pub(crate) fn make(stream: &Stream, packet: Vec<u8>, measured: bool) -> Result<M
                     let low = run.trailing_zeros() as i8;
                     let field = FieldRef::Offset { offset: *pkt_offset, octets, mask: run };
                     let shift = shift.saturating_sub(low).clamp(-63, 63);
-                    writes.push(Write {
-                        var,
-                        field,
-                        turn: Turn { add: *add_value, shift, little_endian },
-                    });
+                    let add = *add_value;
+                    let made = Vary { field, add, shift, little_endian, ..Vary::default() };
+                    writes.push(Write { var, made });
                 }
             }
             Instruction::TrimPktSize { name } => {
@@ -681,7 +675,7 @@ fn runs(mut mask: u64) -> Vec<u64> {
 fn varies(vars: &[Var], mut writes: Vec<Write>) -> Result<Vec<Vary>, Problem> {
     // What is written later replaces what was written there before.
     let replaced = |i: usize, writes: &[Write]| {
-        writes[i + 1..].iter().any(|later| later.field == writes[i].field)
+        writes[i + 1..].iter().any(|later| later.made.field == writes[i].made.field)
     };
     let kept: Vec<bool> = (0..writes.len()).map(|i| !replaced(i, &writes)).collect();
     let mut kept = kept.into_iter();
@@ -689,7 +683,7 @@ fn varies(vars: &[Var], mut writes: Vec<Write>) -> Result<Vec<Vary>, Problem> {
     writes.sort_by_key(|write| write.var);
     let mut done: Vec<Vary> = Vec::new();
     let mut places = vec![None; vars.len()];
-    for write in writes {
+    for mut write in writes {
         let var = &vars[write.var];
         let op = match var.after {
             None => var.op.clone(),
@@ -705,7 +699,7 @@ fn varies(vars: &[Var], mut writes: Vec<Write>) -> Result<Vec<Vary>, Problem> {
         };
         places[write.var].get_or_insert(done.len());
         // What its field has no room for is cut, as it is in TRex.
-        let FieldRef::Offset { mask, .. } = write.field else {
+        let FieldRef::Offset { mask, .. } = write.made.field else {
             unreachable!("fields have offsets")
         };
         let bits = mask.count_ones();
@@ -715,12 +709,12 @@ fn varies(vars: &[Var], mut writes: Vec<Write>) -> Result<Vec<Vary>, Problem> {
             Op::Weighted { .. } | Op::After { .. } => 0,
         };
         let beyond = most >> bits != 0;
-        let turn = match beyond && write.turn == Turn::default() {
+        let Vary { add, shift, little_endian, .. } = &mut write.made;
+        if beyond && (*add, *shift, *little_endian) == (0, 0, false) {
             // What the field has no room for changes nothing but that values are cut to the field.
-            true => Turn { add: 1 << 62, ..Turn::default() },
-            false => write.turn,
-        };
-        done.push(Vary { field: write.field, op, turn, at: At::default() });
+            *add = 1 << 62;
+        }
+        done.push(Vary { op, ..write.made });
     }
     Ok(done)
 }
@@ -967,7 +961,7 @@ mod tests {
         };
         let high = mask(0x0ff0, 4);
         assert_eq!(high[0].field, FieldRef::Offset { offset: 50, octets: 2, mask: 0x0ff0 });
-        assert_eq!(high[0].turn, Turn { add: -1, shift: 0, little_endian: false });
+        assert_eq!((high[0].add, high[0].shift, high[0].little_endian), (-1, 0, false));
         assert_eq!(mask(0x0f0f, 0).len(), 2, "each run of ones is a field");
     }
 

@@ -12,22 +12,37 @@ use squall::Error;
 /// flows between clients on the first port and servers on the second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(
+    feature = "clap",
+    derive(clap::Args),
+    command(next_help_heading = "Traffic without a profile")
+)]
 pub struct Between {
     /// Send in one direction only
+    #[cfg_attr(feature = "clap", arg(long))]
     pub one_way: bool,
     /// Part of the frames that are IPv6, from 0 to 1 (RFC 5180 §5.3)
     #[schemars(range(min = 0.0, max = 1.0))]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PART", num_args = 0..=1,
+        default_missing_value = "1", default_value_t = 0.0, hide_default_value = true))]
     pub ipv6: f64,
     /// Spread the frames of each direction over N flows, by UDP port
     #[schemars(range(min = 1, max = 16_000))]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", default_value_t = 1))]
     pub flows: u16,
     /// Addresses of clients, on the first port
+    #[cfg_attr(feature = "clap", arg(long, value_name = "ADDRESSES",
+        default_value_t = Between::default().clients))]
     pub clients: String,
     /// Addresses of servers, on the second port
+    #[cfg_attr(feature = "clap", arg(long, value_name = "ADDRESSES",
+        default_value_t = Between::default().servers))]
     pub servers: String,
     /// Router of the clients
+    #[cfg_attr(feature = "clap", arg(long, value_name = "ADDRESS"))]
     pub gateway: Option<String>,
     /// Router of the servers
+    #[cfg_attr(feature = "clap", arg(long, value_name = "ADDRESS"))]
     pub gateway2: Option<String>,
 }
 

@@ -1,7 +1,7 @@
 //! The flows of a trial: those of the profile, at the trial's load.
 
 use squall_method::{FlowLoad, Halt, Http};
-use squall_profile::{Arrival, Flows, Ramp, Said, Says, Template};
+use squall_profile::{Arrival, Flows, Ramp, Said, Says, Spacing, Template, Transport};
 use squall_units::Nanos;
 
 /// The flows of one trial.
@@ -16,12 +16,12 @@ pub(crate) fn loaded(flows: &Flows, load: &FlowLoad, duration_s: f64) -> Result<
     let all: f64 = flows.templates.iter().map(|template| template.arrival.amount()).sum();
     for template in &mut flows.templates {
         let share = if all > 0.0 { template.arrival.amount() / all } else { 1.0 };
-        let poisson = matches!(
-            template.arrival,
-            Arrival::Cps { poisson: true, .. } | Arrival::Weight { poisson: true, .. }
-        );
+        let spacing = match template.arrival {
+            Arrival::Cps { spacing, .. } | Arrival::Weight { spacing, .. } => spacing,
+            _ => Spacing::Constant,
+        };
         if template.arrival != Arrival::Called {
-            template.arrival = Arrival::Cps { cps: load.cps * share, poisson };
+            template.arrival = Arrival::Cps { cps: load.cps * share, spacing };
         }
         template.stages.clear();
         (template.limit, template.duration, template.after) = Default::default();
@@ -55,7 +55,7 @@ fn speaks_http(template: &mut Template, http: Http) {
     }
     template.says = Says::App { app: Said::from("http"), options };
     template.data = None;
-    template.udp = false;
+    template.transport = Transport::Tcp;
     if http.tls {
         template.tls.get_or_insert_default();
     } else {

@@ -1,7 +1,7 @@
 use std::{fmt, net::IpAddr, str::FromStr};
 
-/// Part `index` (from 0) of a whole that is divided into `of` parts: what has a number belongs to
-/// the part that is its remainder. Together the parts are the whole, and no two have the same.
+/// Part `index` (from 0) of a whole divided into `of` parts. A number belongs to the part of its
+/// remainder, so that the parts are disjoint and complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Division {
     index: u32,
@@ -28,7 +28,7 @@ impl Division {
         self.index
     }
 
-    /// Parts, at least 1.
+    /// Number of parts, at least 1.
     pub const fn of(self) -> u32 {
         self.of
     }
@@ -37,7 +37,7 @@ impl Division {
         self.of == 1
     }
 
-    /// Whether what has this number belongs to it.
+    /// Whether this number belongs to it.
     ///
     /// ```
     /// use squall_units::Division;
@@ -49,8 +49,8 @@ impl Division {
         number % self.of as u64 == self.index as u64
     }
 
-    /// Whether a client's address belongs to it: neighbors in a pool go to one part after the
-    /// other.
+    /// Whether a client's address belongs to it: adjacent addresses of a pool go to the parts in
+    /// turn.
     pub fn has_address(self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => self.has(address.to_bits().into()),

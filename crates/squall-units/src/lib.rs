@@ -1,9 +1,8 @@
-//! Quantities with their units, and their text forms: in goes `"10 Mpps"`, out comes a [`Rate`],
-//! and back.
+//! Quantities with units, and their text forms: `"10 Mpps"` is a [`Rate`].
 //!
-//! Also what crates of every row share: numbers read from octets, random numbers, divisors, medians,
-//! and the name that was probably meant. Knows nothing else of Squall. Arithmetic that decides when a
-//! frame leaves is integer arithmetic.
+//! Also shared by all crates: numbers from octets, random numbers, divisors, medians, and
+//! suggestions for misspelled names. Depends on nothing else of Squall. Departure times are
+//! computed in integers.
 #![forbid(unsafe_code)]
 
 mod addr;
@@ -32,9 +31,9 @@ pub use slot::{Cut, Offload, Segmentation, TxMeta};
 pub use suggest::{edit_distance, nearest, suggest};
 pub use time::{Nanos, Picos};
 
-/// Octets that a link spends on a frame beside the frame: preamble 7, SFD 1, inter-packet gap 12
-/// (IEEE 802.3 §4.2.7).
+/// Overhead of a link per frame, octets: preamble 7, SFD 1, inter-packet gap 12 (IEEE 802.3
+/// §4.2.7).
 pub const L1_OVERHEAD: u32 = 20;
-/// Frame check sequence, octets. Profiles and reports count it (RFC 2544 §9), buffers do not hold
-/// it.
+/// Frame check sequence, octets. Profiles and reports count it (RFC 2544 §9); buffers do not
+/// contain it.
 pub const FCS_LEN: u32 = 4;

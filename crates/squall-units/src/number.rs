@@ -1,17 +1,17 @@
-//! Arithmetic that several crates need.
+//! Arithmetic for several crates.
 
-/// The greatest common divisor; of 0 and a number, that number.
+/// The greatest common divisor. gcd(0, n) is n.
 pub fn gcd(a: u128, b: u128) -> u128 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The least common multiple of two numbers other than 0, if 64 bits hold it.
+/// The least common multiple of two nonzero numbers, if it fits into 64 bits.
 pub fn lcm(a: u64, b: u64) -> Option<u64> {
     (a / gcd(a.into(), b.into()) as u64).checked_mul(b)
 }
 
-/// The value in the middle, or the mean of the two in the middle. Values that are not finite do not
-/// count.
+/// The median; the mean of the middle two for an even number of values. Non-finite values are
+/// ignored.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
     values.sort_by(f64::total_cmp);
@@ -23,7 +23,8 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
-/// The value in the middle, or the higher one of the two in the middle: always one of `values`.
+/// The median; the higher of the middle two for an even number of values, so that it is one of
+/// `values`.
 pub fn median_high(values: impl IntoIterator<Item = u64>) -> Option<u64> {
     let mut values: Vec<u64> = values.into_iter().collect();
     let middle = values.len() / 2;

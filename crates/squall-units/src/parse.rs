@@ -1,10 +1,11 @@
-//! Text to quantities and back. Numbers are read as exact fractions, never through floating point.
+//! Quantities from and to text. Numbers are parsed as exact fractions, never through floating
+//! point.
 
 use std::fmt;
 
 use crate::{MacAddr, Nanos, Rate, RateUnit};
 
-/// What was found, and what would have been right.
+/// The invalid text, and the expected form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is not {expected}; try {hint}")]
 pub struct UnitError {
@@ -15,7 +16,7 @@ pub struct UnitError {
     pub hint: &'static str,
 }
 
-/// `"1000"`, `"10k"`, `"2M"`, `"1_000"`, `"1.5M"` (must come out whole). Prefixes are decimal, of
+/// `"1000"`, `"10k"`, `"2M"`, `"1_000"`, `"1.5M"` (must be an integer). Prefixes are decimal, in
 /// either case.
 pub fn parse_count(text: &str) -> Result<u64, UnitError> {
     let error = |hint| UnitError { found: text.into(), expected: "a count", hint };
@@ -25,8 +26,8 @@ pub fn parse_count(text: &str) -> Result<u64, UnitError> {
     number.times(scale).and_then(Fraction::whole).ok_or(error("a whole number below 2^64"))
 }
 
-/// Octets: `"64"`, `"1500B"`, `"10 kB"`, `"2MiB"`, `"1GB"`. A lower-case `b` is refused: it would
-/// mean bits.
+/// Octets: `"64"`, `"1500B"`, `"10 kB"`, `"2MiB"`, `"1GB"`. A lower-case `b` is refused, because it
+/// means bits.
 pub fn parse_octets(text: &str) -> Result<u64, UnitError> {
     let error = |hint| UnitError { found: text.into(), expected: "a number of octets", hint };
     const EXAMPLES: &str = r#""1500", "10 kB", "2 MiB""#;
@@ -46,7 +47,7 @@ pub fn parse_octets(text: &str) -> Result<u64, UnitError> {
     number.times(scale).and_then(Fraction::whole).ok_or(error("a whole number below 2^64"))
 }
 
-/// Parts below a nanosecond are rounded to the nearest.
+/// Fractions of a nanosecond are rounded to the nearest.
 pub(crate) fn duration(text: &str) -> Result<Nanos, UnitError> {
     let error = |hint| UnitError { found: text.into(), expected: "a duration", hint };
     const EXAMPLES: &str = r#""10 s", "1.5 ms", "250 us", "1h30m""#;
@@ -81,8 +82,8 @@ pub(crate) fn duration(text: &str) -> Result<Nanos, UnitError> {
     }
 }
 
-/// The largest unit in which at least 1 stands before the point and three decimals say all; with a
-/// precision (`{:.1}`), the largest unit and so many decimals, rounded.
+/// The largest unit with a value of at least 1 that three decimals express exactly; with a
+/// precision (`{:.1}`), the largest unit with that many decimals, rounded.
 pub(crate) fn print_duration(ns: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     const UNITS: [(u64, &str); 6] = [
         (3_600_000_000_000, "h"),
@@ -110,11 +111,11 @@ pub(crate) fn print_duration(ns: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result
     })
 }
 
-/// How a rate in bits a second may end, the longer first: profiles, reports and other tools.
+/// Suffixes of rates in bits per second, the longer first, as in profiles, reports and other tools.
 const BITS: [&str; 6] = ["bits/s", "bit/s", "b/s", "bps", "bits", "bit"];
 
-/// Lower-case prefixes count as upper-case ones (TRex writes `1mpps`), but `B` is no `b`: somebody
-/// who writes `MBps` means octets, and would get an eighth.
+/// Lower-case prefixes count as upper-case ones (TRex writes `1mpps`), but `B` is not `b`: `MBps`
+/// means octets, an eighth of the rate in bits.
 pub(crate) fn rate(text: &str) -> Result<Rate, UnitError> {
     let error = |hint| UnitError { found: text.into(), expected: "a rate", hint };
     const EXAMPLES: &str = r#""10 kpps", "1.5 Gbps", "2 Gbps l1", "30 %", "max""#;
@@ -135,7 +136,7 @@ pub(crate) fn rate(text: &str) -> Result<Rate, UnitError> {
     let layer = |name: &'static str| Some(unit.strip_suffix(name)?.trim_end_matches([' ', '_']));
     let bits = |text: &str| BITS.iter().find_map(|end| text.strip_suffix(end)).map(str::to_owned);
     let (prefix, unit) = if decimal_prefix(&unit).is_some() {
-        // As a bare number.
+        // A bare number.
         (unit, RateUnit::Pps)
     } else if unit == "%" || unit == "percent" {
         (String::new(), RateUnit::Percent)
@@ -156,7 +157,7 @@ pub(crate) fn rate(text: &str) -> Result<Rate, UnitError> {
     Ok(Rate { num, den, unit })
 }
 
-/// As for durations; a value without a short decimal form is written as a fraction, `1000/3 pps`.
+/// As for durations; a value without a short decimal form is a fraction, `1000/3 pps`.
 pub(crate) fn print_rate(rate: &Rate, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (unit, layer) = match rate.unit {
         RateUnit::Max => return f.write_str("max"),
@@ -252,8 +253,8 @@ impl Fraction {
     }
 }
 
-/// The number that `text` begins with, and what follows it, trimmed: `"1_000.5e3 x"`. Digits may be
-/// grouped by `_`; no sign.
+/// The number at the start of `text`, and the trimmed rest: `"1_000.5e3 x"`. Digits may be grouped
+/// by `_`; no sign.
 fn split_number(text: &str) -> Option<(Fraction, &str)> {
     let text = text.trim();
     let mut num = 0u128;
@@ -310,7 +311,7 @@ fn decimal_prefix(lower_case: &str) -> Option<u64> {
     })
 }
 
-/// `num / den` with at most `places` decimals, if that says it exactly.
+/// `num / den` with at most `places` decimals, if that is exact.
 fn decimal(num: u128, den: u128, places: u32) -> Option<String> {
     let (whole, mut rest) = (num / den, num % den);
     let mut text = whole.to_string();
@@ -361,14 +362,14 @@ mod tests {
             ("2 Gbps_l1", (2_000_000_000, 1, BpsL1)),
             ("2 Gbps L1", (2_000_000_000, 1, BpsL1)),
             ("10kbpsl1", (10_000, 1, BpsL1)),
-            // As reports print them.
+            // The format of reports.
             ("1 Gb/s", (1_000_000_000, 1, BpsL2)),
             ("33.5 kb/s L1", (33_500, 1, BpsL1)),
             ("512 kb/s l2", (512_000, 1, BpsL2)),
             ("1.2 k", (1200, 1, Pps)),
             ("1k", (1000, 1, Pps)),
             ("2M", (2_000_000, 1, Pps)),
-            // As tc does.
+            // The format of tc.
             ("4Mbit", (4_000_000, 1, BpsL2)),
             ("4 mbit/s", (4_000_000, 1, BpsL2)),
             ("9600 bits/s", (9600, 1, BpsL2)),
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rate_is_refused() {
+    fn invalid_rates_are_refused() {
         for text in [
             "",
             " ",
@@ -429,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_print_in_the_largest_prefix_that_stays_short() {
+    fn rates_print_with_the_largest_short_prefix() {
         for text in [
             "10 Mpps",
             "33.3 pps",

@@ -1,15 +1,15 @@
-//! Random numbers that are the same on every machine (SplitMix64: Steele, Lea, Flood 2014).
+//! Random numbers with the same sequence on all machines (SplitMix64: Steele, Lea, Flood 2014).
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A uniform 64-bit number, a function of `seed` and `k`: draw `k` of [`SplitMix64`] from `seed`,
-/// without those before it.
+/// without computing the previous ones.
 #[inline]
 pub fn mix(seed: u64, k: u64) -> u64 {
     mixed(seed.wrapping_add(k.wrapping_add(1).wrapping_mul(STEP)))
 }
 
-/// Uniform over `0..n`; the bias is below n / 2^64. `n` 0 stands for 2^64.
+/// Uniform over `0..n`; the bias is below n / 2^64. `n` = 0 means 2^64.
 #[inline]
 pub fn below(random: u64, n: u64) -> u64 {
     if n == 0 { random } else { ((u128::from(random) * u128::from(n)) >> 64) as u64 }
@@ -22,7 +22,7 @@ fn mixed(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Random numbers one after the other; the field is the seed.
+/// A sequence of random numbers; the field is the seed.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(pub u64);
 

@@ -1,4 +1,4 @@
-//! Rates: of frames, of octets on two layers, of a share of the port.
+//! Rates: frames, octets on two layers, or a share of the port.
 
 use std::{fmt, str::FromStr};
 
@@ -21,7 +21,7 @@ pub enum RateUnit {
     BpsL1,
     /// Bits a second of frames with FCS.
     BpsL2,
-    /// Per cent of the port's L1 speed.
+    /// Percent of the port's L1 speed.
     Percent,
     /// As fast as the port takes frames; `num` and `den` are 1.
     Max,
@@ -38,7 +38,8 @@ impl Rate {
         self.num == 0
     }
 
-    /// `self · num / den`, reduced; [`RateUnit::Max`] stays. `None` when it does not fit 64 bits.
+    /// `self · num / den`, reduced; [`RateUnit::Max`] does not change. `None` if it does not fit
+    /// into 64 bits.
     pub fn scaled(self, num: u64, den: u64) -> Option<Self> {
         if self.unit == RateUnit::Max {
             return Some(self);
@@ -53,8 +54,8 @@ impl Rate {
         })
     }
 
-    /// `self · num / den`, which may be rounded to six digits, so that it can be said again and
-    /// again; [`RateUnit::Max`] stays. `None` when there is no such rate.
+    /// `self · num / den`, rounded to six digits if necessary, so that it can be applied
+    /// repeatedly; [`RateUnit::Max`] does not change. `None` if there is no such rate.
     pub fn times(self, num: u64, den: u64) -> Option<Self> {
         if self.unit == RateUnit::Max {
             return Some(self);
@@ -83,8 +84,8 @@ impl Rate {
     }
 }
 
-/// A short fraction: `num / den` itself if its denominator has six digits at most, else rounded to
-/// six digits or more. `None` when it is too large, or rounds to 0.
+/// A short fraction: `num / den` itself if its denominator has at most six digits, otherwise
+/// rounded to at least six digits. `None` if it is too large, or rounds to 0.
 pub fn near(num: u128, den: u128) -> Option<(u64, u64)> {
     const SHORT: u128 = 1_000_000;
     let reduced = |num: u128, den: u128| {
@@ -113,7 +114,7 @@ impl FromStr for Rate {
 }
 
 impl fmt::Display for Rate {
-    /// A form that [`Rate::from_str`] reads back to the same value; with a precision (`{:.1}`),
+    /// A form that [`Rate::from_str`] parses to the same value; with a precision (`{:.1}`),
     /// rounded.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         crate::parse::print_rate(self, f)
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_can_be_changed_by_tenths_for_ever_and_stays_what_it_is() {
+    fn a_rate_can_be_changed_by_tenths_repeatedly() {
         let mut rate: Rate = "399.9 Gbps".parse().unwrap();
         for _ in 0..500 {
             rate = rate.times(11, 10).unwrap().times(10, 11).unwrap();

@@ -1,40 +1,39 @@
-//! What stands beside a frame's slot in memory: shared by those who fill slots and those who send
-//! them.
+//! Metadata of a frame's slot in memory, shared by fillers and senders.
 
 use crate::{FCS_LEN, Nanos};
 
-/// Beside each slot.
+/// Metadata of a slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TxMeta {
     /// Frame length in octets, without FCS, at most the stride. Set by the filler.
     pub len: u32,
-    /// Whose content is in the slot: the filler's mark, kept by the port from use to use; 0 when
-    /// fresh.
+    /// Identifies the slot's content: the filler's mark, which the port keeps between uses; 0 for a
+    /// new slot.
     pub owner: u32,
-    /// The filler's second mark, kept likewise.
+    /// The filler's second mark, also kept.
     pub mark: u32,
-    /// How the frame is to be cut. Set by the filler together with `owner`, kept likewise.
+    /// How the frame is to be cut. Set by the filler together with `owner`, and also kept.
     pub cut: Cut,
-    /// The instant at which the frame is due. Files record it; hardware may launch by it.
+    /// When the frame is due. Files record it; hardware may use it as launch time.
     pub due: Nanos,
 }
 
-/// How a GSO frame is cut into frames: each has the headers of the whole, made right, and the
-/// next `size` octets of payload. By default not at all.
+/// How a GSO frame is cut into frames: each has the headers of the whole, corrected, and the next
+/// `size` octets of payload. By default not at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
-    /// Payload octets of a segment; the last may have fewer. 0: the frame leaves as it is.
+    /// Payload octets of a segment; the last may have fewer. 0: the frame is not cut.
     pub size: u16,
-    /// Where the TCP or UDP header begins, octets from the start of the frame.
+    /// Start of the TCP or UDP header, octets from the start of the frame.
     pub transport: u8,
-    /// Where its payload begins.
+    /// Start of its payload.
     pub payload: u8,
 }
 
 const UDP_HEADER: u8 = 8;
 
 impl Cut {
-    /// The frame leaves as it is.
+    /// The frame is not cut.
     pub const WHOLE: Self = Self { size: 0, transport: 0, payload: 0 };
 
     #[inline]
@@ -42,13 +41,13 @@ impl Cut {
         self.size == 0
     }
 
-    /// UDP, not TCP: no TCP header is as short.
+    /// Whether it is UDP: TCP headers are longer.
     #[inline]
     pub fn is_udp(self) -> bool {
         self.payload - self.transport == UDP_HEADER
     }
 
-    /// Frames that one of `len` octets (without FCS) becomes; at least 1.
+    /// Number of frames that one of `len` octets (without FCS) becomes; at least 1.
     #[inline]
     pub fn segments(self, len: u32) -> u32 {
         if self.is_whole() {
@@ -58,7 +57,7 @@ impl Cut {
         }
     }
 
-    /// Octets of all of them, each with its headers and FCS.
+    /// Octets of all frames, each with its headers and FCS.
     #[inline]
     pub fn octets(self, len: u32) -> u64 {
         let segments = u64::from(self.segments(len));
@@ -66,24 +65,24 @@ impl Cut {
     }
 }
 
-/// Where frames that are to be cut are cut.
+/// Where GSO frames are cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Segmentation {
     /// By the engine, before the port sees them.
     #[default]
     Engine,
-    /// By the port or behind it (kernel, NIC).
+    /// By the port, or after it (kernel, NIC).
     Port(Offload),
-    /// Nowhere: the port makes its frames itself.
+    /// Nowhere: the port builds its frames itself.
     Nowhere,
 }
 
-/// What a port cuts.
+/// Segmentation capability of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offload {
     /// The longest GSO frame, octets without FCS.
     pub max_frame: u32,
-    /// Segments of a GSO frame at most; 0: cuts none of the kind.
+    /// Limit of segments in a GSO frame; 0: that kind is not supported.
     pub tcp: u32,
     pub udp: u32,
 }

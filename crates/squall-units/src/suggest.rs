@@ -1,22 +1,25 @@
-//! The known name that was probably meant.
+//! Suggestions for misspelled names.
 
-/// `did you mean "rate"?`, or else the whole choice.
+/// `did you mean "rate"?`, or a list of all names.
 pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    /// Names that a message lists; a profile may have thousands.
-    const MOST: usize = 40;
+    /// Limit of listed names; a profile may have thousands.
+    const MAX_LISTED: usize = 40;
     let known: Vec<&str> = known.into_iter().collect();
     match nearest(word, known.iter().copied()) {
         Some(name) => format!("did you mean {name:?}?"),
         None if known.is_empty() => "none is defined".into(),
-        None if known.len() > MOST => {
-            format!("expected one of {} and {} more", known[..MOST].join(", "), known.len() - MOST)
+        None if known.len() > MAX_LISTED => {
+            format!(
+                "expected one of {} and {} more",
+                known[..MAX_LISTED].join(", "),
+                known.len() - MAX_LISTED
+            )
         }
         None => format!("expected one of {}", known.join(", ")),
     }
 }
 
-/// The known name with the fewest edits to `word`, in any case of letters, if it is near enough to
-/// have been meant.
+/// The known name with the fewest edits to `word`, ignoring case, if it is similar enough.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
     let letters = Letters::of(&lower);
@@ -24,7 +27,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     let begun = |k: &str| lower.len() >= 3 && k.starts_with(&lower);
     known
         .into_iter()
-        // Of a hundred thousand names nearly all are put aside here.
+        // Cheap test that rejects most of 100,000 names.
         .filter(|k| !k.is_ascii() || begun(k) || !letters.differ(k, most))
         .map(|k| (edit_distance(&lower, &k.to_lowercase()), k))
         // One edit makes any letter any other.
@@ -33,26 +36,26 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, name)| name)
 }
 
-/// How often a word has each letter, if all of them are ASCII.
+/// Count of each letter in an ASCII word.
 struct Letters(Option<[i16; 128]>);
 
-/// Names are short; whoever writes more than this has not mistyped one.
-const LONGEST: usize = 64;
+/// Limit of compared letters: names are short.
+const MAX_LETTERS: usize = 64;
 
 impl Letters {
     fn of(lower: &str) -> Self {
         let mut counts = [0; 128];
-        if !lower.is_ascii() || lower.len() > LONGEST {
+        if !lower.is_ascii() || lower.len() > MAX_LETTERS {
             return Self(None);
         }
         lower.bytes().for_each(|letter| counts[usize::from(letter)] += 1);
         Self(Some(counts))
     }
 
-    /// Whether the letters alone, in whatever order, take more than `most` edits: each edit changes
-    /// the count of two letters at most.
+    /// Whether the letters alone, in any order, require more than `most` edits: an edit changes the
+    /// count of at most two letters.
     fn differ(&self, other: &str, most: usize) -> bool {
-        let Some(mut counts) = self.0.filter(|_| other.len() <= LONGEST) else { return false };
+        let Some(mut counts) = self.0.filter(|_| other.len() <= MAX_LETTERS) else { return false };
         other.bytes().for_each(|letter| counts[usize::from(letter.to_ascii_lowercase())] -= 1);
         let changed: usize = counts.iter().map(|count| usize::from(count.unsigned_abs())).sum();
         changed > 2 * most
@@ -63,7 +66,7 @@ impl Letters {
 /// first 64 of each word.
 pub fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) =
-        (a.chars().take(LONGEST).collect(), b.chars().take(LONGEST).collect());
+        (a.chars().take(MAX_LETTERS).collect(), b.chars().take(MAX_LETTERS).collect());
     let mut rows = [vec![0; b.len() + 1], (0..=b.len()).collect::<Vec<_>>(), vec![0; b.len() + 1]];
     for i in 0..a.len() {
         rows[2][0] = i + 1;

@@ -1,4 +1,5 @@
-//! A capture's packets in one line each, for holding them against `tcpdump -n -t -r`: `lines FILE`.
+//! Prints a capture's packets in one line each, for comparison with `tcpdump -n -t -r`: `lines
+//! FILE`.
 
 use squall_pcap::CaptureReader;
 

@@ -1,4 +1,4 @@
-//! Numbers of any width at any bit.
+//! Numbers of any width at any bit offset.
 
 /// Writes the low `bits` bits of `value` at bit `at`.
 pub(crate) fn put(bytes: &mut [u8], at: usize, bits: usize, value: u128) {

@@ -1,4 +1,4 @@
-//! From a packet to octets.
+//! Converts packets to octets.
 
 use std::io;
 
@@ -19,13 +19,13 @@ pub(crate) const MIN_FRAME: usize = 60;
 type Load<'a> = &'a dyn Fn(&str) -> io::Result<Vec<u8>>;
 
 impl Packet {
-    /// Octets without FCS. `len`: the frame's length without FCS; the payload is extended (or cut)
-    /// to it. Without `len`, the natural length, padded with a trailer to 60. `load` reads files
-    /// that a payload names; `seed` feeds random payloads.
+    /// Builds the octets without FCS. `len` is the frame's length without FCS; the payload is
+    /// extended or cut to fit. Without `len`, the frame has its natural length, padded with a
+    /// trailer to 60. `load` reads files that a payload names; `seed` feeds random payloads.
     ///
-    /// A payload of the same seed is the same whatever `len`: a shorter one is the beginning of a
-    /// longer one. With a `truncate(n)` layer the frame is cut to `n` octets after all else, so it
-    /// may be shorter than `len`.
+    /// A payload with the same seed does not depend on `len`: a shorter one is a prefix of a longer
+    /// one. A `truncate(n)` layer cuts the finished frame to `n` octets, so it may be shorter than
+    /// `len`.
     ///
     /// ```
     /// # use squall_wire::Packet;
@@ -43,7 +43,7 @@ impl Packet {
         seed: u64,
     ) -> Result<Frame, BuildError> {
         self.check()?;
-        // Octets in front of a header are a header that nobody knows.
+        // Raw octets in front of a header are a header of unknown type.
         let last = self.layers.iter().rposition(|layer| !layer.header.is_payload());
         let headers = last.map_or(0, |last| last + 1);
         let mut frame = if headers == 0 {
@@ -57,7 +57,7 @@ impl Packet {
         Ok(frame)
     }
 
-    /// What parsing has checked may have been changed since: `layers` is public.
+    /// Repeats the checks of parsing, because `layers` is public and may have been changed.
     fn check(&self) -> Result<(), BuildError> {
         if self.layers.is_empty() {
             return Err(BuildError::Invalid("a packet without layers".into()));
@@ -92,8 +92,8 @@ impl Packet {
             None => bytes.resize(natural.max(MIN_FRAME), 0),
         }
         let Some(len) = len else { return Ok(Frame::dissect(bytes)) };
-        // What it says is understood at its own length; then lengths and checksums that were right
-        // follow.
+        // Dissected at its own length first; then lengths and checksums that were correct follow
+        // the new one.
         let longer = bytes.split_off(natural);
         let mut frame = Frame::dissect(bytes);
         frame.resize(len)?;
@@ -148,7 +148,7 @@ impl Packet {
         Ok(frame)
     }
 
-    /// Appends the header of layer `i`. Its 16-bit length and its checksum are filled later.
+    /// Appends the header of layer `i`. Its 16-bit length and its checksum are filled in later.
     fn header(&self, i: usize, bytes: &mut Vec<u8>) -> Result<(), BuildError> {
         let layer = &self.layers[i];
         let header = layer.header;
@@ -160,8 +160,8 @@ impl Packet {
         let offset = bytes.len();
         bytes.resize(offset + header.min_len, 0);
 
-        // In this order: defaults, what follows from other layers and fields, what was set. The
-        // first octet decides on optional fields, so it comes to its end before they do.
+        // Defaults first, then values implied by other layers and fields, then explicit values. The
+        // first octet is complete before optional fields, since it decides which exist.
         let always = |f: &FieldDef| f.presence == Presence::Always && f.bits > 0;
         for f in header.fields.iter().filter(|f| always(f)) {
             let value = match &f.kind {
@@ -172,7 +172,7 @@ impl Packet {
                 put(bytes, offset * 8 + f.bit, f.bits, value);
             }
         }
-        // What follows may ask for an optional field that names it.
+        // The next layer may require the optional field that identifies it.
         let asked = header.fields.iter().find_map(|f| match (&f.kind, f.presence) {
             (FieldKind::Next(names), Presence::Flag { .. }) => {
                 Some((f, next_number(header, names, next)?))
@@ -248,7 +248,7 @@ impl Packet {
         self.fill_small_lengths(i, next, offset, bytes)
     }
 
-    /// Numbers of entries of the header's list, unless they are set or the list is empty.
+    /// Fills entry counts of the header's list, unless they are set or the list is empty.
     fn fill_counts(
         &self,
         i: usize,
@@ -260,8 +260,8 @@ impl Packet {
         let layer = &self.layers[i];
         for field in layer.header.fields {
             let counts = set.defs().iter().any(|def| def.counted_in == field.name);
-            let said = matches!(layer.value_of(field.name), Some(Value::Number(_)));
-            if counts && !said && !entries.is_empty() {
+            let is_set = matches!(layer.value_of(field.name), Some(Value::Number(_)));
+            if counts && !is_set && !entries.is_empty() {
                 let counted = |option: &&Opt| matches!(option, Opt::Known(def, _) if def.counted_in == field.name);
                 let count = entries.iter().filter(counted).count() as u128;
                 put(bytes, offset * 8 + field.bit, field.bits, count & field.max());
@@ -269,7 +269,7 @@ impl Packet {
         }
     }
 
-    /// Lengths in the header that count the header, or the layers.
+    /// Fills lengths that count the header or the layers.
     fn fill_small_lengths(
         &self,
         i: usize,
@@ -313,7 +313,7 @@ impl Packet {
         }
     }
 
-    /// Appends the payload layers from layer `from` on; cut or filled to `len` octets of `bytes`.
+    /// Appends the payload layers from `from` on, cut or extended to `len` octets of `bytes`.
     fn payload(
         &self,
         from: usize,
@@ -328,7 +328,7 @@ impl Packet {
         for (i, layer) in layers.iter().enumerate() {
             let last = i + 1 == layers.len();
             let fill = if last { room(bytes) } else { 0 };
-            // The same payload on every machine, whatever its length.
+            // The same payload on every machine, at any length.
             let mut random = SplitMix64(seed ^ (i as u64) << 32);
             match (&layer.content, layer.header.proto) {
                 (Content::Text(text), proto) => {
@@ -456,7 +456,7 @@ fn next_number(
     named.or_else(|| header.number_of(next)).map(u128::from)
 }
 
-/// A value that does not verify, and does not say "none" (0) either.
+/// A value that does not verify, and is not the 0 that means "none".
 fn wrong(checksum: u16) -> u16 {
     match checksum ^ 0x0101 {
         0 | 0xffff => checksum ^ 0x0202,
@@ -464,7 +464,7 @@ fn wrong(checksum: u16) -> u16 {
     }
 }
 
-/// The outermost header of frames that are dissected.
+/// The outermost header of dissected frames.
 pub(crate) fn link() -> &'static HeaderDef {
     &ETH
 }

@@ -1,11 +1,11 @@
-//! The Internet checksum (RFC 1071), as unfolded sums that can be added up in any order.
+//! The Internet checksum (RFC 1071), as unfolded sums that can be added in any order.
 
-/// Sum of the big-endian 16-bit words of `bytes`, modulo 65,535 (and 0 only if they are all 0), in
-/// 33 bits; an odd last octet counts as the upper half of a word.
+/// Sum of the big-endian 16-bit words of `bytes`, modulo 65,535 (0 only if all are 0), in 33 bits.
+/// An odd last octet counts as the upper half of a word.
 #[inline]
 pub fn sum(bytes: &[u8]) -> u64 {
-    // In the machine's own order, which only swaps the octets of the sum (RFC 1071 §2 B), eight
-    // octets at a time.
+    // In host byte order, which only swaps the octets of the sum (RFC 1071 §2 B), eight octets at a
+    // time.
     let halves = |v: u64| (v & 0xffff_ffff) + (v >> 32);
     let (blocks, rest) = bytes.as_chunks::<32>();
     let mut total = [0u64; 4];
@@ -29,20 +29,20 @@ pub fn sum(bytes: &[u8]) -> u64 {
         [a, b, c] => u64::from(u16::from_ne_bytes([a, b])) + u64::from(u16::from_ne_bytes([c, 0])),
         _ => 0,
     };
-    // A turn by eight bits swaps the octets of each word of it.
+    // A rotation by eight bits swaps the octets of each word.
     if cfg!(target_endian = "little") { halves(total.rotate_left(8)) } else { halves(total) }
 }
 
-/// Folds a sum into 16 bits, not complemented. Nonzero sums stay nonzero.
+/// Folds a sum to 16 bits, without complementing it. Nonzero sums stay nonzero.
 #[inline]
 pub fn fold(sum: u64) -> u16 {
-    // Either half is added to the other, with the carry of the lower one.
+    // Adds each half to the other, with the carry of the lower one.
     let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
-/// SCTP's CRC over a packet whose checksum, octets 8 to 11, counts as 0 (RFC 9260 §6.8). It is sent
-/// with its least significant octet first.
+/// SCTP's CRC of a packet, whose checksum (octets 8 to 11) counts as 0 (RFC 9260 §6.8). It is sent
+/// least significant octet first.
 ///
 /// # Panics
 /// If the packet is shorter than its header of 12 octets.
@@ -51,12 +51,12 @@ pub fn sctp(packet: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, &packet[12..])
 }
 
-/// What [`sctp`] of a packet of `len` octets changes by, as exclusive or, if its octets at `at` become
-/// `new` in the place of `old`. The packet itself is not needed: without its inversions a CRC is
-/// linear.
+/// The change, as exclusive or, of the [`sctp`] checksum of a packet of `len` octets when its
+/// octets at `at` change from `old` to `new`. The packet itself is not needed, because a CRC
+/// without its inversions is linear.
 ///
 /// # Panics
-/// If `old` and `new` differ in length, or go past the end of the packet.
+/// If `old` and `new` differ in length, or exceed the packet.
 pub fn sctp_change(old: &[u8], new: &[u8], at: usize, len: usize) -> u32 {
     assert!(old.len() == new.len() && at + old.len() <= len, "changes lie in the packet");
     const ZEROS: [u8; 1024] = [0; 1024];
@@ -71,15 +71,15 @@ pub fn sctp_change(old: &[u8], new: &[u8], at: usize, len: usize) -> u32 {
     !crc
 }
 
-/// The ICRC of an RoCEv2 packet from its IP header to its payload, with `bth` the place of the base
-/// transport header: what routers change counts as ones, and so do 8 octets in front (InfiniBand
-/// annex A17). It is sent with its least significant octet first. `None`: no IP header is there.
+/// The ICRC of an RoCEv2 packet from its IP header to its payload; `bth` is the place of the base
+/// transport header. Fields that routers change count as ones, as do 8 octets in front (InfiniBand
+/// annex A17). It is sent least significant octet first. `None`: no IP header.
 pub fn icrc(packet: &[u8], bth: usize) -> Option<u32> {
     let mut crc = crc32fast::Hasher::new();
     crc.update(&[0xff; 8]);
     let mut masked = [0; 64];
     let udp = bth.checked_sub(8)?;
-    // IPv6 extension headers or IPv4 options are no part of RoCEv2.
+    // RoCEv2 uses neither IPv6 extension headers nor IPv4 options.
     let head = masked.get_mut(..bth + 12)?;
     head.copy_from_slice(packet.get(..bth + 12)?);
     match head[0] >> 4 {
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sum_is_that_of_the_words_one_by_one() {
+    fn the_sum_equals_that_of_single_words() {
         let octets: Vec<u8> = (0..600u32).map(|i| (i * 37 + i / 7) as u8).collect();
         for len in 0..octets.len() {
             for from in 0..8.min(len) {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_the_crc_is_that_of_the_whole_packet() {
+    fn a_crc_change_equals_the_recomputed_crc() {
         for len in [12, 13, 16, 1500, 1036, 65_000] {
             let old: Vec<u8> = (0..len as u32).map(|i| (i * 37 + i / 7) as u8).collect();
             for at in [0, 2, 12, len - 4].into_iter().filter(|at| *at + 4 <= 8 || *at >= 12) {

@@ -1,19 +1,19 @@
-//! One line for protocols that are no headers of the table: what `tcpdump -n` says of them, as far
-//! as it is short. All of it may be cut or nonsense; what is not understood gives `None`.
+//! One-line descriptions in the manner of `tcpdump -n` for protocols that are not in the table of
+//! headers. Any input may be truncated or invalid; unknown input gives `None`.
 
 use squall_units::{be16, get_be16, get_be32};
 
 use crate::link::{llc, pppoe};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Of what an EtherType names, or of an LLC frame where the EtherType is a length. `octets` begin
-/// behind it.
+/// Describes the content of an EtherType, or an LLC frame if the field is a length. `octets` begin
+/// after it.
 pub fn ethertype(ethertype: u16, octets: &[u8]) -> Option<String> {
     let len = octets.len();
     Some(match ethertype {
         0..=1500 => return logical_link(octets, usize::from(ethertype).min(len)),
         0x8863 | 0x8864 => match pppoe(octets, 0) {
-            Ok(inner) => crate::summary::behind_link(octets, inner, len),
+            Ok(inner) => crate::summary::after_link(octets, inner, len),
             Err(what) => format!("{what}, length {len}"),
         },
         0x8809 => match *octets.first()? {
@@ -54,7 +54,7 @@ pub fn ethertype(ethertype: u16, octets: &[u8]) -> Option<String> {
 
 fn logical_link(octets: &[u8], end: usize) -> Option<String> {
     if let Ok(inner) = llc(octets, 0, end) {
-        return Some(crate::summary::behind_link(octets, inner, end));
+        return Some(crate::summary::after_link(octets, inner, end));
     }
     match *octets.first_chunk::<3>()? {
         [0x42, 0x42, 3] => spanning_tree(&octets[3..end.max(3)]),
@@ -115,7 +115,7 @@ fn spanning_tree(octets: &[u8]) -> Option<String> {
     Some(format!("STP {name}, {kind}, Flags [{flags}], bridge-id {bridge}, length {len}"))
 }
 
-/// Of type 5; each element has 7 bits of type and 9 of length.
+/// PDU type 5; each element has 7 bits of type and 9 of length.
 fn lldp_name(octets: &[u8]) -> Option<String> {
     let mut at = 0;
     loop {
@@ -129,8 +129,8 @@ fn lldp_name(octets: &[u8]) -> Option<String> {
     }
 }
 
-/// What of an IP protocol that is no header of the table stands behind the addresses, and the ports
-/// if it has such.
+/// Describes an IP protocol outside the table: the text after the addresses, and the ports if it
+/// has any.
 pub fn protocol(number: u128, octets: &[u8]) -> Option<(Option<(u16, u16)>, String)> {
     let len = octets.len();
     let line = match number {
@@ -220,7 +220,7 @@ pub fn protocol(number: u128, octets: &[u8]) -> Option<(Option<(u16, u16)>, Stri
     Some((None, line))
 }
 
-/// Of what a UDP port names. `octets` are the payload.
+/// Describes the content of a UDP port. `octets` are the payload.
 pub fn udp(ports: (u16, u16), octets: &[u8]) -> Option<String> {
     let (is, len) = (|port: u16| ports.0 == port || ports.1 == port, octets.len());
     if is(53) || is(5353) {
@@ -278,7 +278,7 @@ pub fn udp(ports: (u16, u16), octets: &[u8]) -> Option<String> {
     None
 }
 
-/// Of HTTP, the first line; nothing of what is not it.
+/// The first line of HTTP; `None` for anything else.
 pub fn tcp(ports: (u16, u16), octets: &[u8]) -> Option<String> {
     if ![80, 8080].iter().any(|&port| ports.0 == port || ports.1 == port) || octets.is_empty() {
         return None;
@@ -296,7 +296,7 @@ pub fn tcp(ports: (u16, u16), octets: &[u8]) -> Option<String> {
     Some(format!("HTTP: {}", text(&octets[..end])))
 }
 
-/// RFC 1035 §4.1; a query says what is asked, an answer what is answered.
+/// RFC 1035 §4.1. For a query the question, for a response the answers.
 fn dns(octets: &[u8]) -> Option<String> {
     let (id, flags) = (get_be16(octets, 0)?, get_be16(octets, 2)?);
     let [questions, answers, authorities, additions] =
@@ -368,8 +368,8 @@ fn dns_answer(octets: &[u8], at: usize) -> Option<(String, usize)> {
     Some((format!("{}{blank}{value}", dns_type(kind)), at + 10 + len))
 }
 
-/// The name at octet `at`, and where what follows it begins. Pointers are followed backwards only,
-/// so it ends.
+/// The name at octet `at`, and the offset after it. Pointers are only followed to smaller offsets,
+/// so that the search ends.
 fn dns_name(octets: &[u8], mut at: usize) -> Option<(String, usize)> {
     let (mut name, mut end) = (String::new(), None);
     loop {
@@ -421,7 +421,7 @@ fn dns_type(number: u16) -> String {
     name.into()
 }
 
-/// What can be printed of `octets`: a line stays a line.
+/// The printable characters of `octets`, so that a line stays a line.
 fn text(octets: &[u8]) -> String {
     octets
         .iter()

@@ -1,4 +1,4 @@
-//! From octets to headers.
+//! Dissects octets into headers.
 
 use squall_units::be16;
 
@@ -10,7 +10,7 @@ use crate::link::{ETHERNET, inner};
 use crate::table::{ETHERTYPES, TPID_S};
 use std::ops::Range;
 
-/// Enough for any real frame; a frame of 64 KiB could hold 16,000 labels.
+/// More than real frames have; a frame of 64 KiB could hold 16,000 labels.
 const MAX_LAYERS: usize = 64;
 
 pub(crate) fn dissect(bytes: Vec<u8>) -> Frame {
@@ -21,13 +21,13 @@ pub(crate) fn dissect(bytes: Vec<u8>) -> Frame {
     frame
 }
 
-/// Whether a length stands in place of the EtherType (IEEE 802.3 §3.2.6), of a frame that has it.
+/// Whether a frame with an EtherType field has a length there (IEEE 802.3 §3.2.6).
 fn is_counted(bytes: &[u8]) -> bool {
     let length = bytes.get(12..14).map(|two| usize::from(be16(two, 0)));
     length.is_some_and(|length| (3..=1500).contains(&length) && 14 + length <= bytes.len())
 }
 
-/// Of a packet of any link: the headers behind that link's own.
+/// Dissects a packet of any link type: the headers after the link's own.
 pub(crate) fn dissect_link(link_type: u16, bytes: Vec<u8>) -> Frame {
     if link_type == ETHERNET {
         return dissect(bytes);
@@ -51,8 +51,9 @@ pub(crate) fn by_ethertype(ethertype: u16) -> Option<&'static HeaderDef> {
     find(name)
 }
 
-/// The headers from `first` on in `range` of `bytes`, of which those from `known` on are made up;
-/// the end of each layer's packet; and which header comes next, but is not whole.
+/// Dissects the headers from `first` on in `range` of `bytes`; octets from `known` on are zeros in
+/// place of uncaptured ones. Returns the headers, the end of each layer's packet, and the next
+/// header if it is truncated.
 pub(crate) fn headers(
     bytes: Vec<u8>,
     range: Range<usize>,
@@ -68,7 +69,7 @@ pub(crate) fn headers(
         trailer: bytes.len() - range.end,
         bytes,
     };
-    // Where the packet of each layer ends, as its length field and those outside say.
+    // The end of each layer's packet, by its own length field and those of outer layers.
     let mut ends = Vec::new();
     let mut end = range.end;
     let mut counted = false;
@@ -94,7 +95,7 @@ pub(crate) fn headers(
     (frame, ends, next)
 }
 
-/// What can be kept right is what is right.
+/// Lists the lengths and checksums that are correct.
 fn list_right_ones(frame: &mut Frame, ends: &[usize]) {
     let word = |frame: &Frame, at: usize| be16(&frame.bytes, at);
     for i in 0..frame.layers.len() {
@@ -119,8 +120,7 @@ fn list_right_ones(frame: &mut Frame, ends: &[usize]) {
     }
 }
 
-/// Octets of the header at the start of `octets`; `None` when it is no such header, or not all of
-/// it.
+/// The length of the header at the start of `octets`; `None` if it is another header, or truncated.
 fn header_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
     if octets.len() < header.min_len {
         return None;
@@ -134,7 +134,7 @@ fn header_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
         Proto::Tcp => (octets[12] >> 4 >= 5).then_some(usize::from(octets[12] >> 4) * 4)?,
         Proto::HopOpts | Proto::DstOpts | Proto::Routing => (usize::from(octets[1]) + 1) * 8,
         Proto::Arp => (octets[..6] == [0, 1, 8, 0, 6, 4]).then_some(28)?,
-        // Version 0, no source routes (RFC 2784 §2.1).
+        // Version 0 without source routes (RFC 2784 §2.1).
         Proto::Gre => {
             (first & 0x4f == 0 && octets[1] & 7 == 0).then_some(4 + header.optional_len(first))?
         }
@@ -145,7 +145,7 @@ fn header_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
             Extent::Fields => header.min_len + header.optional_len(first),
             Extent::List => {
                 let fields = header.min_len + header.optional_len(first);
-                // What pads the frame is no part of the list.
+                // Padding of the frame does not belong to the list.
                 let end = header
                     .counting(first)
                     .map_or(octets.len(), |(at, from)| from + usize::from(be16(octets, at)));
@@ -161,7 +161,7 @@ fn header_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
     (len <= octets.len()).then_some(len)
 }
 
-/// Where the header's own length field ends its packet, when that is possible at all.
+/// The end of a packet by its header's length field, if plausible.
 fn packet_end(header: &HeaderDef, offset: usize, len: usize, bytes: &[u8]) -> Option<usize> {
     let word = |at: usize| usize::from(be16(bytes, offset + at));
     let end = offset
@@ -176,7 +176,7 @@ fn packet_end(header: &HeaderDef, offset: usize, len: usize, bytes: &[u8]) -> Op
                 from + word(at)
             }
         };
-    // 0 in front of hop-by-hop options stands for a jumbogram (RFC 2675).
+    // 0 in front of hop-by-hop options marks a jumbogram (RFC 2675).
     let jumbo = header.proto == Proto::Ipv6 && word(4) == 0 && bytes[offset + 6] == 0;
     (end >= offset + len && end <= bytes.len() && !jumbo).then_some(end)
 }
@@ -189,8 +189,8 @@ fn has_sources(rest: &[u8], each: usize) -> bool {
 fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
     let octets = &bytes[layer.offset..layer.offset + layer.len];
     let rest = &bytes[layer.offset + layer.len..];
-    let behind = rest.first().copied();
-    let by_version = || match behind? >> 4 {
+    let after = rest.first().copied();
+    let by_version = || match after? >> 4 {
         4 => find("ipv4"),
         6 => find("ipv6"),
         _ => None,
@@ -200,7 +200,7 @@ fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
         Proto::Mpls if octets[2] & 1 == 0 => find("mpls"),
         Proto::Mpls => by_version(),
         Proto::Vxlan => find("eth"),
-        // An extension header of type 0 is none.
+        // Extension header type 0 means none.
         Proto::Gtpu if octets[0] & 4 != 0 && octets[11] != 0 => {
             header.chosen(octets[11].into(), rest)
         }
@@ -210,16 +210,16 @@ fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
         {
             by_version()
         }
-        // Queries of IGMPv3 and MLDv2 are longer, by as many sources as they say.
+        // Queries of IGMPv3 and MLDv2 are longer, by the sources that they count.
         Proto::Igmp if octets[0] == 0x11 && has_sources(rest, 4) => find("igmp3_query"),
         Proto::Icmpv6 if octets[0] == 130 && has_sources(rest, 16) => find("mld2_query"),
-        // What follows is the middle of a packet.
+        // A later fragment has no header.
         Proto::Ipv4 if be16(octets, 6) & 0x1fff != 0 => None,
         Proto::Fragment if be16(octets, 2) & 0xfff8 != 0 => None,
         Proto::Icmp => matches!(octets[0], 3 | 4 | 5 | 11 | 12).then(|| find("ipv4"))?,
         Proto::Icmpv6 => matches!(octets[0], 1..=4).then(|| find("ipv6"))?,
         _ if header.follows.is_some() => find(header.follows?),
-        _ if header.peeks => header.chosen(behind?.into(), rest),
+        _ if header.peeks => header.chosen(after?.into(), rest),
         _ => layer.header.fields.iter().find_map(|f| {
             let FieldKind::Next(names) = f.kind else { return None };
             let number = get(octets, f.bit, f.bits) as u64;
@@ -228,7 +228,7 @@ fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
                 (Proto::Eth | Proto::Vlan | Proto::Gre, 0x8848) => "mpls",
                 _ => {
                     let named = names.iter().find(|n| n.1 == number).and_then(|n| find(n.0));
-                    // Who answers does so from that port.
+                    // A response comes from that port.
                     let from = || (header.proto == Proto::Udp).then(|| get(octets, 0, 16) as u64);
                     return header
                         .chosen(number, rest)

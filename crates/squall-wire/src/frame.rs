@@ -1,4 +1,4 @@
-//! A frame's octets, and the places in it that depend on others.
+//! A frame's octets, and the fields that depend on others.
 
 use std::{iter::once, ops::Range};
 
@@ -13,16 +13,16 @@ use crate::{checksum, dissect};
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub bytes: Vec<u8>,
-    /// From the outermost inwards.
+    /// From the outermost inward.
     pub layers: Vec<LayerAt>,
-    /// Length fields that follow the frame's length.
+    /// Length fields that depend on the frame's length.
     pub lengths: Vec<LengthField>,
-    /// Checksums that are to be kept right, innermost first (an outer one may cover an inner one).
+    /// Checksums to keep correct, innermost first, because an outer one may cover an inner one.
     /// Deliberately wrong or absent ones are not listed.
     pub checksums: Vec<ChecksumField>,
-    /// As `checksums`, of 32 bits; in front of those, which may cover them.
+    /// CRCs of 32 bits to keep correct; computed before `checksums`, which may cover them.
     pub crcs: Vec<CrcField>,
-    /// Where the innermost payload begins: the first octet that belongs to no header.
+    /// Start of the innermost payload: the first octet after all headers.
     pub payload: usize,
     /// Octets at the end that no length field counts (padding to the minimum frame).
     pub trailer: usize,
@@ -50,13 +50,13 @@ pub struct ChecksumField {
     pub kind: ChecksumKind,
     /// First octet covered.
     pub from: usize,
-    /// End of what is covered; `None`: the end of the frame less its trailer.
+    /// End of the covered octets; `None`: the end of the frame without its trailer.
     pub to: Option<usize>,
-    /// Octets elsewhere that the sum takes in (the addresses of a pseudo-header), at even distance
-    /// from `from`.
+    /// Other octets that the sum includes (the addresses of a pseudo-header), at an even
+    /// distance from `from`.
     pub pseudo: Vec<Range<usize>>,
-    /// Next header or protocol number of the pseudo-header, added to the sum, together with the
-    /// covered length, where there is one.
+    /// Next header or protocol number of the pseudo-header, if there is one; it is added together
+    /// with the covered length.
     pub protocol: Option<u8>,
 }
 
@@ -67,22 +67,22 @@ pub enum ChecksumKind {
     Udp,
 }
 
-/// A CRC of 32 bits, sent with its least significant octet first.
+/// A 32-bit CRC, sent least significant octet first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrcField {
     pub kind: CrcKind,
     /// First octet covered.
     pub from: usize,
-    /// End of the packet; `None`: the end of the frame less its trailer.
+    /// End of the packet; `None`: the end of the frame without its trailer.
     pub to: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrcKind {
-    /// Of SCTP, in octets 8 to 11 of what it covers.
+    /// SCTP's, in octets 8 to 11 of the covered ones.
     Sctp,
-    /// Of RoCEv2, in the last 4 octets of the packet; the base transport header is so many octets
-    /// behind the first that is covered.
+    /// RoCEv2's, in the last 4 octets of the packet. The base transport header begins `bth` octets
+    /// after the first covered one.
     Icrc { bth: usize },
 }
 
@@ -107,16 +107,16 @@ pub struct FieldError {
 static OCTETS: FieldKind = FieldKind::Number(&[]);
 
 impl Frame {
-    /// Finds headers, lengths and checksums in the octets of any frame. Never fails: what is not
-    /// understood is payload. A length or checksum that is wrong in `bytes` is not listed, so it
-    /// stays as it is.
+    /// Finds headers, lengths and checksums in the octets of any frame. Never fails: unknown octets
+    /// are payload. A length or checksum that is wrong in `bytes` is not listed, so that it is
+    /// preserved.
     pub fn dissect(bytes: Vec<u8>) -> Self {
         dissect::dissect(bytes)
     }
 
-    /// As [`dissect`](Self::dissect), of a packet that begins as `link_type` says (a number of the
-    /// tcpdump.org list of link-layer header types). No layer stands for a link's header but
-    /// Ethernet's: the first one is the network's.
+    /// [`dissect`](Self::dissect) for a packet of link type `link_type` (a number of the
+    /// tcpdump.org list of link-layer header types). Only Ethernet's link header becomes a layer;
+    /// otherwise the first layer is the network's.
     pub fn dissect_link(link_type: u16, bytes: Vec<u8>) -> Self {
         dissect::dissect_link(link_type, bytes)
     }
@@ -224,10 +224,10 @@ impl Frame {
         }
     }
 
-    /// What the frame holds in a field.
+    /// The value of a field in the frame.
     ///
     /// # Panics
-    /// If the field is not of this frame and lies outside.
+    /// If the field belongs to another frame and lies outside.
     pub fn value(&self, field: &FieldAt) -> u128 {
         get(&self.bytes, field.bit, field.bits)
     }
@@ -238,7 +238,7 @@ impl Frame {
     }
 
     /// Extends the payload with zeros, or cuts it, so that the frame has `len` octets; the listed
-    /// lengths and checksums follow. At another length a trailer becomes payload.
+    /// lengths and checksums follow. If the length changes, a trailer becomes payload.
     ///
     /// # Errors
     /// If the headers do not fit, or a length field cannot hold the length.
@@ -258,7 +258,7 @@ impl Frame {
                 "a length field cannot hold {value}: at most 65535"
             )));
         }
-        // What reaches into the octets that go cannot be kept right.
+        // A checksum over removed octets cannot be kept correct.
         self.checksums.retain(|c| c.to.is_none_or(|to| to <= len));
         self.crcs.retain(|c| c.to.is_none_or(|to| to <= len));
         let ends = self.layers.iter().map(|l| l.header.end_octets()).sum::<usize>();
@@ -275,12 +275,11 @@ impl Frame {
         Ok(())
     }
 
-    /// Makes the frame `len` octets long with padding after its packet. The packet stays as it is
-    /// at every length that has room for it: lengths no longer follow the frame's, and checksums
-    /// cover what they covered before.
+    /// Pads the frame to `len` octets after its packet, which does not change: lengths no longer
+    /// follow the frame's, and checksums cover the same octets as before.
     ///
     /// # Panics
-    /// If the packet (the frame less its trailer) is longer than `len`.
+    /// If the packet (the frame without its trailer) is longer than `len`.
     pub fn pad(&mut self, len: usize) {
         let end = self.bytes.len() - self.trailer;
         assert!(len >= end, "padding makes a packet no shorter");
@@ -291,7 +290,7 @@ impl Frame {
         self.bytes.resize(len, 0);
     }
 
-    /// Computes the listed checksums anew.
+    /// Recomputes the listed checksums.
     pub fn fill_checksums(&mut self) {
         for c in &self.crcs {
             let end = c.to.unwrap_or(self.bytes.len() - self.trailer);
@@ -303,7 +302,7 @@ impl Frame {
         }
     }
 
-    /// Keeps the first `n` octets, and nothing right in them.
+    /// Keeps the first `n` octets, and no lengths or checksums.
     pub(crate) fn cut(&mut self, n: usize) {
         let n = n.min(self.bytes.len());
         let counted = self.bytes.len() - self.trailer;
@@ -319,17 +318,17 @@ impl Frame {
         self.trailer = n.saturating_sub(counted);
     }
 
-    /// The length field of layer `i` that follows the frame's length.
+    /// The length field of layer `i` that depends on the frame's length.
     pub(crate) fn length_of(&self, i: usize) -> Option<LengthField> {
         let layer = &self.layers[i];
-        let (at, behind) = match layer.header.proto {
+        let (at, after) = match layer.header.proto {
             Proto::Ipv4 => (2, 0),
             Proto::Ipv6 => (4, 40),
             Proto::Udp => (4, 0),
             Proto::Gtpu => (2, 8),
             _ => layer.header.counting(*self.bytes.get(layer.offset)?)?,
         };
-        Some(LengthField { at: layer.offset + at, from: layer.offset + behind + self.trailer })
+        Some(LengthField { at: layer.offset + at, from: layer.offset + after + self.trailer })
     }
 
     /// The checksum of layer `i`, whose packet ends at octet `end`.
@@ -367,7 +366,7 @@ impl Frame {
             Sum::Crc32c => Some(CrcField { kind: CrcKind::Sctp, from: offset, to }),
             Sum::Icrc => {
                 let ip = self.layers[..i].iter().rev().nth(1)?;
-                // What is computed has no options and no extension headers.
+                // The ICRC is only computed without options and extension headers.
                 let bare = match ip.header.proto {
                     Proto::Ipv4 => ip.len == 20,
                     Proto::Ipv6 => true,
@@ -380,8 +379,7 @@ impl Frame {
         }
     }
 
-    /// Where the pseudo-header of layer `i` takes its addresses from (RFC 9293 §3.1, RFC 8200
-    /// §8.1).
+    /// The octets of layer `i`'s pseudo-header addresses (RFC 9293 §3.1, RFC 8200 §8.1).
     fn pseudo(&self, i: usize) -> Option<Vec<Range<usize>>> {
         let mut last_stop = None;
         for layer in self.layers[..i].iter().rev() {
@@ -412,7 +410,7 @@ impl Frame {
             return None;
         }
         match kind {
-            // A segment list runs backwards (RFC 8754 §2).
+            // A segment list is in reverse order (RFC 8754 §2).
             4 => Some(addresses.start..addresses.start + 16),
             0 | 2 => {
                 let start = addresses.start + (addresses.len() / 16 - 1) * 16;
@@ -422,15 +420,15 @@ impl Frame {
         }
     }
 
-    /// Whether the UDP header in layer `i` has no checksum unless that is asked for: in front of
-    /// RoCEv2, whose ICRC covers more (InfiniBand annex A17), and of tunnels over IPv4.
+    /// Whether the UDP header in layer `i` has no checksum by default: in front of RoCEv2, whose
+    /// ICRC covers more (InfiniBand annex A17), and of tunnels over IPv4.
     pub(crate) fn needs_no_checksum(&self, i: usize) -> bool {
         let icrc = self.layers.get(i + 1).is_some_and(|l| l.header.sum == Sum::Icrc);
         icrc || self.is_tunnel_over_ipv4(i)
     }
 
-    /// Outer UDP headers of tunnels say 0 for "no checksum" (RFC 7348 §5); over IPv6 that is an
-    /// exception that receivers need to be told of (RFC 6935), so there they have one.
+    /// Outer UDP headers of tunnels have 0 for "no checksum" (RFC 7348 §5). Over IPv6 that is an
+    /// exception that receivers have to enable (RFC 6935), so there a checksum is computed.
     fn is_tunnel_over_ipv4(&self, i: usize) -> bool {
         let tunnel = |l: &LayerAt| matches!(l.header.proto, Proto::Vxlan | Proto::Gtpu);
         self.layers[i].header.proto == Proto::Udp
@@ -441,7 +439,7 @@ impl Frame {
 }
 
 impl CrcField {
-    /// Where its octets are, in a packet that ends at octet `end`.
+    /// The range of its octets in a packet that ends at octet `end`.
     pub fn place(&self, end: usize) -> Range<usize> {
         match self.kind {
             CrcKind::Sctp => self.from + 8..self.from + 12,
@@ -449,10 +447,10 @@ impl CrcField {
         }
     }
 
-    /// Writes it into the octets up to the packet's end.
+    /// Computes it over the packet's octets and stores it.
     ///
     /// # Panics
-    /// If it is not of this packet and lies outside.
+    /// If it belongs to another packet and lies outside.
     #[inline]
     pub fn write(&self, packet: &mut [u8]) {
         let place = self.place(packet.len());
@@ -465,7 +463,7 @@ impl CrcField {
         packet[place].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Whether what stands there is right.
+    /// Whether the stored checksum is correct.
     pub(crate) fn is_right(&self, packet: &[u8]) -> bool {
         let mut copy = packet.to_vec();
         self.write(&mut copy);
@@ -474,10 +472,10 @@ impl CrcField {
 }
 
 impl ChecksumField {
-    /// What the field should hold in `bytes`, of which the last `trailer` octets are padding.
+    /// The correct value of the field in `bytes`, of which the last `trailer` octets are padding.
     ///
     /// # Panics
-    /// If it is not of this frame and lies outside.
+    /// If it belongs to another frame and lies outside.
     pub fn compute(&self, bytes: &[u8], trailer: usize) -> u16 {
         let covered = &bytes[self.from..self.to.unwrap_or(bytes.len() - trailer)];
         let at = self.at - self.from;

@@ -1,5 +1,5 @@
-//! The table of headers: each field is defined here once; syntax, `--help`, reference and field
-//! programs read it.
+//! The table of headers. Each field is defined once; syntax, `--help`, reference and field programs
+//! use that definition.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,8 +8,7 @@ use crate::{
     table::{HEADERS, PAYLOADS},
 };
 
-/// Where a header's name is found in a number: two headers have the same where what stands in front
-/// of them names them alike.
+/// A name space of numbers that identify the next header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
     EtherType,
@@ -35,32 +34,33 @@ pub enum Space {
     Sctp,
     /// Types of GTP-U's extension headers.
     GtpExtension,
-    /// What a frame begins with.
+    /// The first header of a frame.
     Link,
 }
 
-/// How long a header is.
+/// The length of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// As long as its fields.
+    /// The sum of its fields.
     Fields,
-    /// The number in `field` times `unit`, and `plus` octets.
+    /// The number in `field` times `unit`, plus `plus` octets.
     Counted { field: &'static str, unit: usize, plus: usize },
     /// Its fields, and its list of options as far as that goes.
     List,
 }
 
-/// What the checksum of a header covers.
+/// The octets that a header's checksum covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sum {
     No,
     /// Header and what follows it.
     Packet,
-    /// The same, as SCTP's CRC of 32 bits (RFC 9260 §6.8).
+    /// The same, as SCTP's 32-bit CRC (RFC 9260 §6.8).
     Crc32c,
     /// The same, and a pseudo-header with this protocol.
     Pseudo(u8),
-    /// From the IP header in front on, as a CRC in the packet's last 4 octets (InfiniBand annex A17).
+    /// Everything from the preceding IP header on, as a CRC in the packet's last 4 octets
+    /// (InfiniBand annex A17).
     Icrc,
 }
 
@@ -69,36 +69,36 @@ pub(crate) enum Sum {
 pub struct HeaderDef {
     /// As in the packet syntax: `ipv4`.
     pub name: &'static str,
-    /// Other spellings that the syntax takes: `ip`.
+    /// Other spellings that the syntax accepts: `ip`.
     pub aliases: &'static [&'static str],
     /// For the reference: "Internet Protocol version 4 (RFC 791)".
     pub title: &'static str,
-    /// Octets of the fixed part.
+    /// Length of the fixed part, octets.
     pub min_len: usize,
     pub fields: &'static [FieldDef],
-    /// Names of headers that may follow, beside those that [`HeaderDef::chooses`] has; payload always
-    /// may.
+    /// Names of headers that may follow, in addition to those of [`HeaderDef::chooses`]; payload
+    /// always may.
     pub(crate) carries: &'static [&'static str],
     pub(crate) proto: Proto,
-    /// The numbers by which headers in front of it name it.
+    /// The numbers by which preceding headers identify it.
     pub(crate) chosen_by: &'static [(Space, u64)],
-    /// The numbers by which its field of kind [`FieldKind::Next`] names what follows.
+    /// The name space of its field of kind [`FieldKind::Next`].
     pub(crate) chooses: Option<Space>,
-    /// What follows says itself what it is, by its first octet.
+    /// The next header identifies itself by its first octet.
     pub(crate) peeks: bool,
-    /// What always follows, if anything does.
+    /// The header that always follows, if any.
     pub(crate) follows: Option<&'static str>,
     pub(crate) extent: Extent,
-    /// Its 16 bit length field, and from which octet of the header on that counts.
+    /// Its 16-bit length field, and the offset in the header from which that counts.
     pub(crate) counts: Option<(&'static str, usize)>,
     pub(crate) sum: Sum,
-    /// The options that it has where the text sets none, as text.
+    /// Its options where the text sets none, as text.
     pub(crate) usual: &'static str,
-    /// Whether octets at which a number points can be this header.
+    /// Whether octets that a number identifies as this header can be it.
     pub(crate) looks: fn(&[u8]) -> bool,
 }
 
-/// What most headers are; a row of the table says what is different.
+/// Defaults of a row; each row of the table states only its differences.
 pub(crate) const PLAIN: HeaderDef = HeaderDef {
     name: "",
     aliases: &[],
@@ -118,10 +118,10 @@ pub(crate) const PLAIN: HeaderDef = HeaderDef {
     looks: |_| true,
 };
 
-/// What code matches on, where the table does not say enough.
+/// Protocols with code of their own, where the table is not enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proto {
-    /// All that is to be known of it stands in its row.
+    /// Fully described by its row.
     Plain,
     Eth,
     Vlan,
@@ -161,35 +161,35 @@ pub(crate) enum Proto {
 pub struct FieldDef {
     pub name: &'static str,
     pub aliases: &'static [&'static str],
-    /// Offset of the most significant bit from the start of the header; of no meaning unless always
+    /// Offset of the most significant bit from the start of the header; meaningless unless always
     /// present.
     pub bit: usize,
     /// Width in bits, 1 to 128; 0 for options, whose width varies.
     pub bits: usize,
     pub kind: FieldKind,
-    /// What it holds unless set or filled.
+    /// Value unless set or filled in.
     pub default: u128,
     pub presence: Presence,
-    /// What its number counts: `octets`; empty: nothing that has a name.
+    /// The unit of its number: `octets`; empty if it has no name.
     pub unit: &'static str,
     pub doc: &'static str,
 }
 
-/// When a header has a field, and where.
+/// When and where a header has a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     Always,
-    /// In the octets in front of the header: the TPID of a VLAN tag.
+    /// In the octets before the header: the TPID of a VLAN tag.
     Before,
-    /// Behind the fixed part, in the table's order, when the header's first octet has one of the
-    /// bits of `mask`; to set the field sets `sets`.
+    /// After the fixed part, in the table's order, if the header's first octet has one of the bits
+    /// of `mask`. Setting the field sets `sets`.
     Flag {
         mask: u8,
         sets: u8,
     },
-    /// Behind the fixed part when the first octet is one of these.
+    /// After the fixed part if the first octet is one of these.
     FirstOctet(&'static [u8]),
-    /// Behind the fixed part and the optional fields in front of it.
+    /// After the fixed part and the preceding optional fields.
     After,
     /// The last octets of the packet.
     End,
@@ -197,18 +197,18 @@ pub enum Presence {
 
 #[derive(Debug)]
 pub enum FieldKind {
-    /// A number, decimal or 0x hex; also by name where names are listed.
+    /// A number, decimal or 0x hex; also a name from the list.
     Number(&'static [(&'static str, u64)]),
     Mac,
     Ipv4,
     Ipv6,
     /// Letters or names joined by `|`, each a bit.
     Flags(&'static [(&'static str, u64)]),
-    /// The number of what follows, filled from the next layer's name unless set.
+    /// The number of the next layer, filled in unless set.
     Next(&'static [(&'static str, u64)]),
-    /// Filled from what follows, unless set.
+    /// Filled in from the following octets unless set.
     Length,
-    /// Filled over what it covers, unless set; `bad` makes it deliberately wrong.
+    /// Filled in over the covered octets unless set; `bad` makes it deliberately wrong.
     Checksum,
     /// A list in brackets; padded.
     Options(OptionSet),
@@ -224,7 +224,7 @@ pub fn payloads() -> &'static [&'static HeaderDef] {
     PAYLOADS
 }
 
-/// Finds a header or payload layer by name or alias; letter case does not matter.
+/// Finds a header or payload layer by name or alias, ignoring case.
 pub(crate) fn find(name: &str) -> Option<&'static HeaderDef> {
     HEADERS.iter().chain(PAYLOADS).copied().find(|h| named(name, h.name, h.aliases))
 }
@@ -234,12 +234,12 @@ fn named(text: &str, name: &str, aliases: &[&str]) -> bool {
 }
 
 impl HeaderDef {
-    /// Finds a field by name or alias: its index and itself.
+    /// Finds a field by name or alias. Returns its index and definition.
     pub(crate) fn field(&self, name: &str) -> Option<(usize, &'static FieldDef)> {
         self.fields.iter().enumerate().find(|(_, f)| named(name, f.name, f.aliases))
     }
 
-    /// Whether it makes payload, and has no fields.
+    /// Whether it produces payload, and has no fields.
     pub fn is_payload(&self) -> bool {
         use Proto::*;
         let messages = matches!(self.proto, Http | Sip | Mqtt | Snmp);
@@ -262,22 +262,22 @@ impl HeaderDef {
         self.carries.contains(&next.name) || self.number_of(next).is_some()
     }
 
-    /// The number by which it names `next`, if that says so of itself.
+    /// The number by which it identifies `next`, if that has one in its name space.
     pub(crate) fn number_of(&self, next: &HeaderDef) -> Option<u64> {
         let space = self.chooses?;
         next.chosen_by.iter().find(|(of, _)| *of == space).map(|(_, number)| *number)
     }
 
-    /// The header that `number` names: of several the one that what follows, `behind`, can be.
-    pub(crate) fn chosen(&self, number: u64, behind: &[u8]) -> Option<&'static HeaderDef> {
+    /// The header with number `number`; among several, the one matching the octets `after`.
+    pub(crate) fn chosen(&self, number: u64, after: &[u8]) -> Option<&'static HeaderDef> {
         let space = self.chooses?;
         let mut named =
             HEADERS.iter().copied().filter(|next| next.chosen_by.contains(&(space, number)));
-        let fits = |next: &&HeaderDef| behind.len() >= next.min_len && (next.looks)(behind);
+        let fits = |next: &&HeaderDef| after.len() >= next.min_len && (next.looks)(after);
         named.clone().find(fits).or_else(|| named.next())
     }
 
-    /// Octets of the optional fields that a header with this first octet has.
+    /// Length of the optional fields in a header with this first octet.
     pub(crate) fn optional_len(&self, first: u8) -> usize {
         self.fields
             .iter()
@@ -287,8 +287,8 @@ impl HeaderDef {
             / 8
     }
 
-    /// The first bit of `field` in a header at octet `offset` with this first octet; `None` when it
-    /// has no such field.
+    /// The first bit of `field` in a header at octet `offset` with this first octet; `None` if the
+    /// header lacks the field.
     pub(crate) fn bit_of(&self, field: &FieldDef, offset: usize, first: u8) -> Option<usize> {
         match field.presence {
             _ if field.bits == 0 => None,
@@ -305,7 +305,7 @@ impl HeaderDef {
         }
     }
 
-    /// The list of options that a header with this first octet has: index and form.
+    /// The options list of a header with this first octet: index and form.
     pub(crate) fn list(&self, first: u8) -> Option<(usize, OptionSet)> {
         self.fields.iter().enumerate().find_map(|(i, field)| match field.kind {
             FieldKind::Options(set) if field.is_present(first) => Some((i, set)),
@@ -313,7 +313,7 @@ impl HeaderDef {
         })
     }
 
-    /// Octets of its list of options at the start of `octets`, in a header with this first octet.
+    /// Length of its options list at the start of `octets`, in a header with this first octet.
     pub(crate) fn list_len(&self, first: u8, octets: &[u8]) -> usize {
         match self.list(first) {
             Some((_, OptionSet::Tlv(tlv))) => tlv.list_len(octets),
@@ -321,23 +321,23 @@ impl HeaderDef {
         }
     }
 
-    /// Where its 16 bit length field is in a header with this first octet, and from which octet on
-    /// that counts.
+    /// The place of its 16-bit length field in a header with this first octet, and the offset from
+    /// which it counts.
     pub(crate) fn counting(&self, first: u8) -> Option<(usize, usize)> {
         let (name, from) = self.counts?;
         let (_, field) = self.field(name).expect("the table has the field");
         Some((self.bit_of(field, 0, first)? / 8, from))
     }
 
-    /// Where a field that fills whole octets begins.
+    /// The octet offset of a field of whole octets.
     ///
     /// # Panics
-    /// If the row names a field that it does not have.
+    /// If the row names a field that it lacks.
     pub(crate) fn octet_of(&self, name: &str) -> usize {
         self.field(name).expect("the table has the field").1.bit / 8
     }
 
-    /// Octets that it has at the end of its packet.
+    /// Octets of the header at the end of its packet.
     pub(crate) fn end_octets(&self) -> usize {
         self.fields.iter().filter(|f| f.presence == Presence::End).map(|f| f.bits / 8).sum()
     }
@@ -368,10 +368,10 @@ impl FieldDef {
 }
 
 impl FieldKind {
-    /// Reads a value: a number (decimal or 0x hex) or the kind's own form.
+    /// Parses a value: a number (decimal or 0x hex) or a form of its kind.
     ///
     /// # Errors
-    /// What was expected, in words.
+    /// With the expected form, in words.
     pub fn parse(&self, text: &str) -> Result<u128, String> {
         if let Some(n) = number(text) {
             return Ok(n);
@@ -402,7 +402,7 @@ impl FieldKind {
         }
     }
 
-    /// The text form, which [`FieldKind::parse`] reads back.
+    /// The text form, which [`FieldKind::parse`] reverses.
     pub fn format(&self, value: u128) -> String {
         match self {
             Self::Number(names) | Self::Next(names) => {
@@ -450,7 +450,7 @@ pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
 pub(crate) fn number(text: &str) -> Option<u128> {
     let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let digits = hex.unwrap_or(text);
-    // from_str_radix takes a sign.
+    // from_str_radix would accept a sign.
     if !digits.starts_with(|c: char| c.is_ascii_hexdigit()) {
         return None;
     }

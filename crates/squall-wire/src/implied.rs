@@ -1,6 +1,6 @@
-//! Defaults of a header that depend on the protocol inside it, and warnings about frames that break
-//! such a rule: receivers are to drop neighbour discovery that could have crossed a router, and
-//! hear of a group only at its address. ERSPAN is only found after a GRE sequence number.
+//! Defaults that depend on inner headers, and warnings about frames that break such a rule:
+//! receivers have to drop neighbor discovery that could have crossed a router, and receive a group
+//! only at its address. ERSPAN is only recognized after a GRE sequence number.
 
 use crate::{
     frame::Frame,
@@ -16,8 +16,8 @@ const ALL_ROUTERS: u128 = 0xe000_0002;
 const REPORTS: u128 = 0xe000_0016;
 
 impl Packet {
-    /// The default of `field` of layer `i` that follows from the layers inside it; `None`: the
-    /// header's own default.
+    /// The default of `field` of layer `i` that follows from the inner layers; `None`: the header's
+    /// own default applies.
     pub(crate) fn implied(&self, i: usize, field: &FieldDef) -> Option<u128> {
         match (self.layers[i].header.proto, field.name) {
             // An ARP request is a broadcast (RFC 826); RFC 1112 §6.4 maps groups to MAC addresses.
@@ -34,7 +34,7 @@ impl Packet {
                     _ => None,
                 }
             }
-            // Of version 3, internetwork control (RFC 3376 §4).
+            // Version 3 uses Internetwork Control (RFC 3376 §4).
             (Proto::Ipv4, "dscp") => {
                 let igmp = self.igmp_in(i)?;
                 let longer = self.layers.get(igmp + 1).map(|layer| layer.header.name);
@@ -53,14 +53,14 @@ impl Packet {
                     _ => None,
                 }
             }
-            // ERSPAN of types II and III has its sequence number in GRE's header
-            // (draft-foschiano-erspan-03 §4.2, 4.3). Without one it is type I: no header at all.
+            // ERSPAN types II and III require a sequence number in GRE's header
+            // (draft-foschiano-erspan-03 §4.2, 4.3). Without one it is type I, which has no header.
             (Proto::Gre, "s") => {
                 let inside = self.layers.get(i + 1)?.header.name;
                 matches!(inside, "erspan" | "erspan3").then_some(1)
             }
-            // In a report of IGMPv3 the number of records stands there (RFC 3376 §4.2), and none
-            // follow.
+            // An IGMPv3 report has the number of records in this field (RFC 3376 §4.2); by default
+            // none follow.
             (Proto::Igmp, "group") => (self.number(i, "type") == 0x22).then_some(0),
             // RFC 4861 §4, RFC 2710 §3, RFC 3810 §5.
             (Proto::Ipv6, "hop_limit") => {
@@ -85,7 +85,7 @@ impl Packet {
         }
     }
 
-    /// Removes the values that [`implied`](Self::implied) gives anyway. Innermost first, as outer
+    /// Removes values that [`implied`](Self::implied) gives anyway. Innermost first, since outer
     /// ones depend on inner ones.
     pub(crate) fn forget_implied(&mut self) {
         for i in (0..self.layers.len()).rev() {
@@ -103,8 +103,8 @@ impl Packet {
         }
     }
 
-    /// The options of layer `i` where the text sets none: IGMPv2 and IGMPv3 carry Router Alert (RFC
-    /// 2236 §2, RFC 3376 §4).
+    /// The default options of layer `i`: IGMPv2 and IGMPv3 carry Router Alert (RFC 2236 §2, RFC
+    /// 3376 §4).
     pub(crate) fn implied_options(&self, i: usize) -> Vec<Opt> {
         let usual = self.layers[i].header.usual;
         if !usual.is_empty() {
@@ -128,7 +128,7 @@ impl Packet {
     fn number(&self, i: usize, name: &str) -> u128 {
         match self.layers[i].value_of(name) {
             Some(Value::Number(number)) => *number,
-            // Fields that only one type has say which.
+            // A field that only one type has determines the type.
             _ if name == "type"
                 && let Some(Presence::FirstOctet(types)) = self.layers[i]
                     .set()
@@ -146,8 +146,8 @@ impl Packet {
     }
 }
 
-/// Why receivers may drop the frame as invalid, each with what to try; empty for a frame that obeys
-/// the rules above.
+/// Reasons for receivers to drop the frame as invalid, each with a suggestion; empty for a frame
+/// that obeys the rules above.
 ///
 /// ```
 /// # use squall_wire::{Packet, warnings};
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_around_a_protocol_are_what_it_wants() {
+    fn outer_headers_have_the_values_that_a_protocol_requires() {
         for (short, long) in [
             ("eth/arp", "eth(dst=ff:ff:ff:ff:ff:ff)/arp"),
             ("eth/vlan/arp(op=request)", "eth(dst=ff:ff:ff:ff:ff:ff)/vlan/arp"),
@@ -258,7 +258,7 @@ mod tests {
             assert_eq!(octets(short), octets(long), "{short}");
             assert_eq!(warnings(&built(short)), Vec::<String>::new(), "{short}");
         }
-        // What the text sets stays, and other packets keep their defaults.
+        // Explicit values stay, and other packets keep their defaults.
         let set = octets("eth(dst=02:00:00:00:00:09)/ipv4(ttl=64,dst=10.0.0.1,options=[])/igmp");
         assert_eq!(
             (&set[..6], set[14], set[22], &set[30..34]),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_implied_is_not_in_the_text_of_a_frame() {
+    fn implied_values_are_not_in_a_frames_text() {
         for (packet, text) in [
             ("eth/ipv4/gre/erspan/eth/ipv4/udp", "gre(seq=0)/erspan/"),
             ("eth/ipv4/gre(seq=9)/erspan3/eth/ipv4/udp", "gre(seq=9)/erspan3/"),

@@ -1,4 +1,4 @@
-//! What stands in a frame, field by field; and the packet that builds a given frame.
+//! Lists the fields of a frame, and finds the packet that builds a given frame.
 
 use std::io;
 
@@ -9,24 +9,23 @@ use crate::header::{FieldDef, FieldKind, HeaderDef, Presence, Proto, find};
 use crate::packet::{Content, Layer, Opt, Packet, Value};
 use crate::syntax::MAX_PAYLOAD;
 
-/// A field of a layer, as a frame holds it.
+/// A field of a layer, with its value in a frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldValue {
-    /// Of [`HeaderDef::fields`].
+    /// Into [`HeaderDef::fields`].
     pub index: usize,
     /// Offset of the most significant bit from the start of the frame.
     pub bit: usize,
     pub bits: usize,
     /// `None`: a list of options.
     pub value: Option<u128>,
-    /// As packet text has it.
+    /// As in packet text.
     pub text: String,
 }
 
 impl Frame {
-    /// The fields of layer `i` in the order of the frame, no bit of them twice: of fields that are
-    /// the same bits those that `packet` sets, or else the smaller ones. What is cut off is left
-    /// out.
+    /// The fields of layer `i` in the order of the frame, without overlap: among fields that share
+    /// bits, those that `packet` sets, otherwise the smaller ones. Truncated fields are left out.
     ///
     /// ```
     /// # use squall_wire::Packet;
@@ -73,9 +72,9 @@ impl Frame {
 }
 
 impl Packet {
-    /// A packet whose natural frame is `bytes`, but for zeros that pad it to 60 octets: lengths,
-    /// checksums and numbers of headers that are as they would be filled in are left to that.
-    /// `None`: the syntax has no words for it, and [`Packet::of_octets`] takes it as it is.
+    /// The packet whose natural frame is `bytes`, except for zeros that pad it to 60 octets. Leaves
+    /// out lengths, checksums and numbers of headers with the value that would be filled in.
+    /// `None`: the syntax cannot express it; [`Packet::of_octets`] keeps it as octets.
     ///
     /// ```
     /// # use squall_wire::Packet;
@@ -86,41 +85,40 @@ impl Packet {
     /// ```
     pub fn of_frame(bytes: &[u8]) -> Option<Self> {
         let frame = Frame::dissect(bytes.to_vec());
-        // What stands behind the length that headers say is padding, or part of the payload; and
-        // what makes no sense as a header may do as payload.
+        // Octets beyond the lengths in the headers are padding, or part of the payload; and a
+        // header that cannot be expressed may be payload.
         let tries = |n: usize| {
             let end = |trailer: usize| bytes.len() - trailer;
             let counted = if n == frame.layers.len() { frame.trailer } else { 0 };
             rebuild(&frame, n, end(counted))
                 .or_else(|| rebuild(&frame, n, end(0)).filter(|_| counted > 0))
         };
-        (1..=frame.layers.len()).rev().take(MOST_TRIES).find_map(tries)
+        (1..=frame.layers.len()).rev().take(MAX_TRIES).find_map(tries)
     }
 
-    /// A packet that is these octets, whatever they are.
+    /// A packet of exactly these octets.
     pub fn of_octets(bytes: &[u8]) -> Self {
         Self { layers: vec![payload("raw", Content::Octets(bytes.to_vec()))] }
     }
 }
 
-/// Layers that may turn out to be none.
-const MOST_TRIES: usize = 8;
+/// Layers that may be payload by chance.
+const MAX_TRIES: usize = 8;
 
 impl HeaderDef {
-    /// Indices of fields with a place in a header with this first octet, of which no two share a
-    /// bit.
+    /// Indices of fields that exist in a header with this first octet, of which no two share a bit.
     fn distinct(&self, first: u8, is_set: impl Fn(usize) -> bool) -> Vec<usize> {
         let place = |i: &usize| {
             self.fields[*i].bits > 0 && self.bit_of(&self.fields[*i], 8, first).is_some()
         };
         let mut all: Vec<usize> = (0..self.fields.len()).filter(place).collect();
-        // An echo has an identifier, everything else of ICMP something of its own there.
+        // An echo has an identifier in these bits, other ICMP messages other fields.
         let echo = match self.proto {
             Proto::Icmp => matches!(first, 0 | 8),
             Proto::Icmpv6 => matches!(first, 128 | 129),
             _ => true,
         };
-        // A report of IGMPv3 or MLDv2 has a number of records there.
+        // A report of IGMPv3 or MLDv2 has the number of records in these bits.
         let report = match self.proto {
             Proto::Igmp => first == 0x22,
             Proto::Icmpv6 => first == 143,
@@ -141,7 +139,7 @@ impl HeaderDef {
         taken
     }
 
-    /// How many other fields lie wholly in field `i`.
+    /// Number of other fields inside field `i`.
     fn parts(&self, i: usize) -> usize {
         let whole = &self.fields[i];
         let inside = |part: &FieldDef| {
@@ -152,7 +150,7 @@ impl HeaderDef {
         self.fields.iter().filter(smaller).filter(|part| inside(part)).count()
     }
 
-    /// The names of the fields that are the same bits as field `i`, or some of them.
+    /// Names of the fields that share bits with field `i`.
     pub fn shares_bits(&self, i: usize) -> impl Iterator<Item = &'static str> {
         let this = &self.fields[i];
         let others = self.fields.iter().enumerate().filter(move |(j, _)| *j != i);
@@ -161,8 +159,7 @@ impl HeaderDef {
 }
 
 impl Layer {
-    /// Whether the text says what field `index` holds: `false` for what is left out, and for
-    /// `auto`.
+    /// Whether the text sets field `index`: `false` if it is left out or `auto`.
     pub fn sets(&self, index: usize) -> bool {
         self.value(index).is_some_and(|value| *value != Value::Auto)
     }
@@ -177,12 +174,12 @@ fn payload(name: &str, content: Content) -> Layer {
     Layer { header: find(name).expect("the table has the payload"), content }
 }
 
-/// The first `n` layers of `frame`, and what is behind them up to octet `end` as payload.
+/// The first `n` layers of `frame`, with the rest up to octet `end` as payload.
 fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
-    let behind = frame.layers.get(n - 1).map(|last| last.offset + last.len)?;
+    let after = frame.layers.get(n - 1).map(|last| last.offset + last.len)?;
     let ends = frame.layers[..n].iter().map(|at| at.header.end_octets()).sum::<usize>();
     let octets_end = frame.bytes.len() - frame.trailer;
-    if octets_end < behind + ends {
+    if octets_end < after + ends {
         return None;
     }
     let end = if ends > 0 { octets_end } else { end };
@@ -193,7 +190,7 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
             let first = *frame.bytes.get(at.offset)?;
             let mut set = Vec::new();
             for (i, field) in at.header.fields.iter().enumerate() {
-                // Without a right CRC it stands there as a number.
+                // A wrong CRC is kept as a number.
                 if field.presence == Presence::End && frame.crcs.is_empty() {
                     let number = get(&frame.bytes, 8 * end - field.bits, field.bits);
                     set.push((i, Value::Number(number)));
@@ -207,7 +204,7 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
                 let right = frame.checksums.iter().any(|checksum| checksum.at * 8 == bit);
                 match get(&frame.bytes, bit, field.bits) {
                     _ if right => set.push((i, Value::Auto)),
-                    // It is there because of the other.
+                    // The other field implies its presence.
                     0 if set.iter().any(|&(other, _): &(usize, _)| {
                         at.header.fields[other].presence == field.presence
                     }) => {}
@@ -220,7 +217,7 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
                         ..at.offset + at.len,
                 )?;
                 set.push((i, Value::Options(kinds.read(octets))));
-                // Before IGMP no list means Router Alert, so an empty one has to stay.
+                // In front of IGMP, no list means Router Alert, so an empty one must be written.
                 let implied = frame.layers[..n]
                     .get(number + 1)
                     .is_some_and(|next| next.header.proto == Proto::Igmp)
@@ -231,17 +228,17 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
             Some(Layer { header: at.header, content: Content::Fields(set) })
         })
         .collect::<Option<_>>()?;
-    // Zeros that no length counts are what a short frame is padded with.
+    // Zeros that no length counts pad a short frame.
     let counted = (0..n).any(|i| frame.length_of(i).is_some());
-    let rest = frame.bytes.get(behind..end - ends)?;
-    let said_by = match rest.iter().rposition(|&octet| octet != 0) {
+    let rest = frame.bytes.get(after..end - ends)?;
+    let written = match rest.iter().rposition(|&octet| octet != 0) {
         last if !counted && frame.bytes.len() <= MIN_FRAME => last.map_or(0, |last| last + 1),
         _ => rest.len(),
     };
-    layers.extend(said(&rest[..said_by]));
+    layers.extend(payload_of(&rest[..written]));
     let mut packet = Packet { layers };
     let load = |_: &str| Err(io::Error::other("no payload of a frame is a file"));
-    // What one field holds decides on what others are filled with, checksums last.
+    // One value decides how others are filled in, so there are passes; checksums come last.
     for filled in [Filled::No, Filled::Length, Filled::Checksum, Filled::Checksum] {
         let built = packet.build(None, &load, 0).ok()?;
         if is_same(&built.bytes, &frame.bytes) {
@@ -264,7 +261,7 @@ fn is_same(built: &[u8], wanted: &[u8]) -> bool {
         .is_some_and(|(a, zeros)| a == wanted && zeros.iter().all(|&octet| octet == 0))
 }
 
-/// What fills a field.
+/// How a field is filled in.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Filled {
     No,
@@ -272,8 +269,8 @@ enum Filled {
     Checksum,
 }
 
-/// Sets the fields of layer `i` that are filled by no more than `filled` and are not in `built`,
-/// which `packet` builds, as in `frame`.
+/// Sets the fields of layer `i` that are filled in by `filled` or earlier and differ in `built`,
+/// the frame of `packet`, to their values in `frame`.
 fn set_what_differs(packet: &mut Packet, frame: &Frame, built: &Frame, i: usize, filled: Filled) {
     let (Some(at), Some(there)) = (frame.layers.get(i), built.layers.get(i)) else { return };
     let (Some(&first), Some(&other)) = (frame.bytes.get(at.offset), built.bytes.get(there.offset))
@@ -306,7 +303,7 @@ fn set_what_differs(packet: &mut Packet, frame: &Frame, built: &Frame, i: usize,
         if is_there.is_some_and(|bit| get(&built.bytes, bit, field.bits) == value) {
             continue;
         }
-        // A right checksum that would not be there of itself is to stay right.
+        // A checksum that is correct, but that the builder would omit, has to be set.
         let right = frame.checksums.iter().any(|checksum| checksum.at * 8 == bit);
         let auto = right && by == Filled::Checksum && !set.iter().any(|(i, _)| *i == index);
         set.retain(|(i, _)| *i != index);
@@ -315,8 +312,8 @@ fn set_what_differs(packet: &mut Packet, frame: &Frame, built: &Frame, i: usize,
     set.sort_by_key(|(i, _)| *i);
 }
 
-/// Payload in the words that a person would choose.
-fn said(octets: &[u8]) -> Option<Layer> {
+/// Payload in the form that a person would choose.
+fn payload_of(octets: &[u8]) -> Option<Layer> {
     let counts = || octets.iter().enumerate().all(|(i, &octet)| octet == i as u8);
     if octets.is_empty() || octets.len() > MAX_PAYLOAD {
         return None;
@@ -345,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_said_as_a_person_would_write_it() {
+    fn a_frames_text_is_concise() {
         for text in [
             "eth",
             "eth/arp(op=reply)",
@@ -367,8 +364,8 @@ mod tests {
         ] {
             let packet = Packet::of_frame(&frame(text).bytes).unwrap_or_else(|| panic!("{text}"));
             assert_eq!(frame(&packet.to_string()).bytes, frame(text).bytes, "{text}: {packet}");
-            // What it says is no longer than what was written, but for values that were filled with
-            // the default.
+            // The text is no longer than the original, except for values that equal filled-in
+            // defaults.
             assert!(packet.to_string().len() <= text.len() + 8, "{text}: {packet}");
         }
         assert_eq!(
@@ -382,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_frame_is_said_with_the_padding_that_it_gets() {
+    fn a_short_frames_text_leaves_out_padding() {
         let bytes = &frame("eth/ipv4/udp").bytes[..42];
         assert_eq!(Packet::of_frame(bytes).unwrap().to_string(), "eth/ipv4/udp");
         assert_eq!(
@@ -394,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_lie_side_by_side_and_name_what_the_packet_sets() {
+    fn fields_do_not_overlap_and_include_set_ones() {
         let packet = Packet::parse(
             "eth/ipv4(tos=4)/icmp(type=unreachable,mtu=1400)/ipv4/tcp(options=[mss(9)])",
         )

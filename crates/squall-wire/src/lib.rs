@@ -1,9 +1,9 @@
-//! Packets: headers as tables, a text form in, octets out, and back.
+//! Packets: headers as tables, a text form, octets, and conversions between them.
 //!
-//! In goes `"eth/ipv4(dst=48.0.0.1)/udp(dport=53)"` ([`Packet::parse`]) or the octets of any frame
-//! ([`Frame::dissect`]); out comes a [`Frame`]: octets, and the places where lengths and checksums
-//! live, so that a field program can keep them right. Frames here never hold the FCS. Knows nothing
-//! of time, ports or streams.
+//! The input is `"eth/ipv4(dst=48.0.0.1)/udp(dport=53)"` ([`Packet::parse`]) or the octets of any
+//! frame ([`Frame::dissect`]). The output is a [`Frame`]: octets, and the places of lengths and
+//! checksums, so that a field program can keep them correct. Frames never contain the FCS. Time,
+//! ports and streams are outside of this crate.
 #![forbid(unsafe_code)]
 
 mod bits;

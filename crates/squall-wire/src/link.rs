@@ -1,5 +1,4 @@
-//! What stands in front of the network header on links other than Ethernet. They are read, never
-//! built: what is sent is Ethernet.
+//! Link headers other than Ethernet. They are parsed, never built, since only Ethernet is sent.
 
 use std::ops::Range;
 
@@ -7,13 +6,13 @@ use squall_units::{be16, be32, get_be16};
 
 use crate::table::{MAC_1, MAC_2};
 
-/// Numbers of the tcpdump.org list of link-layer header types that are looked into.
+/// Supported numbers of the tcpdump.org list of link-layer header types.
 mod number {
     pub const NULL: u16 = 0;
     pub const TOKEN_RING: u16 = 6;
     pub const PPP: u16 = 9;
     pub const FDDI: u16 = 10;
-    /// 12 and 14 are what systems call it inside, which finds its way into files.
+    /// 12 and 14 are system-internal values that occur in files.
     pub const RAW: [u16; 3] = [12, 14, 101];
     pub const PPP_HDLC: u16 = 50;
     pub const PPP_ETHER: u16 = 51;
@@ -35,45 +34,44 @@ mod number {
     pub const LINUX_SLL2: u16 = 276;
 }
 
-/// The one that is built, too.
+/// The only one that is also built.
 pub const ETHERNET: u16 = 1;
 
 pub const IPV4: u16 = 0x0800;
 pub const IPV6: u16 = 0x86dd;
 pub const PPPOE_SESSION: u16 = 0x8864;
 
-/// A packet without its link's header.
+/// A packet without its link header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inner {
-    /// EtherType of what begins at `octets`.
+    /// EtherType of the data at `octets`.
     pub ethertype: u16,
-    /// Where it is in the packet, without what the link has at the end.
+    /// Its range in the packet, without a trailer of the link.
     pub octets: Range<usize>,
-    /// Where the link has addresses of six octets.
+    /// The link's addresses, if they have six octets.
     pub dst: Option<[u8; 6]>,
     pub src: Option<[u8; 6]>,
-    /// What `tcpdump -n` says of the link, with a blank behind it; mostly nothing.
-    pub says: String,
+    /// The text of `tcpdump -n` for the link, with a trailing blank; mostly empty.
+    pub prefix: String,
 }
 
-/// Looks behind the link's header. `link_type` is a number of the tcpdump.org list, `octets` those
-/// of a whole packet or of its beginning.
+/// Parses the link header. `link_type` is a number of the tcpdump.org list; `octets` are a whole
+/// packet or its beginning.
 ///
 /// # Errors
-/// What the packet is when there is no network packet in it, or none that can be read: "802.11
-/// data, encrypted".
+/// A description of a packet without a readable network packet: "802.11 data, encrypted".
 pub fn inner(link_type: u16, octets: &[u8]) -> Result<Inner, String> {
     match link_type {
         ETHERNET => {
             let ethertype = get_be16(octets, 12).ok_or("Ethernet, cut off")?;
             let (dst, src) = (mac(octets, 0), mac(octets, 6));
-            Ok(Inner { dst, src, ..Inner::behind(14, ethertype, octets) })
+            Ok(Inner { dst, src, ..Inner::after(14, ethertype, octets) })
         }
         n if number::RAW.contains(&n) => raw(octets, 0),
-        number::IPV4 => Ok(Inner::behind(0, IPV4, octets)),
-        number::IPV6 => Ok(Inner::behind(0, IPV6, octets)),
+        number::IPV4 => Ok(Inner::after(0, IPV4, octets)),
+        number::IPV6 => Ok(Inner::after(0, IPV6, octets)),
         number::NULL | number::LOOP => loopback(octets),
-        // Address family, SPI and flags, in the order of the machine.
+        // Address family, SPI and flags, in host byte order.
         number::ENC => raw(octets, 12),
         number::LINUX_SLL => cooked_v1(octets),
         number::LINUX_SLL2 => cooked_v2(octets),
@@ -82,7 +80,7 @@ pub fn inner(link_type: u16, octets: &[u8]) -> Result<Inner, String> {
         number::PPP_ETHER => pppoe(octets, 0),
         number::C_HDLC => {
             let ethertype = get_be16(octets, 2).ok_or("Cisco HDLC, cut off")?;
-            Ok(Inner::behind(4, ethertype, octets))
+            Ok(Inner::after(4, ethertype, octets))
         }
         number::IEEE802_11 => wlan(octets, 0..octets.len(), false),
         number::RADIOTAP => radiotap(octets),
@@ -91,9 +89,9 @@ pub fn inner(link_type: u16, octets: &[u8]) -> Result<Inner, String> {
         number::IP_OVER_FC => ip_over_fc(octets),
         number::IPOIB => {
             // As systems and tcpdump have it: 40 octets of InfiniBand's global route header, which
-            // may be zeros, then EtherType and two octets that are reserved (RFC 4391 §6).
+            // may be zeros, then EtherType and two reserved octets (RFC 4391 §6).
             let ethertype = get_be16(octets, 40).ok_or("IP over InfiniBand, cut off")?;
-            Ok(Inner::behind(44, ethertype, octets))
+            Ok(Inner::after(44, ethertype, octets))
         }
         number::FRAME_RELAY => frame_relay(octets),
         number::PFLOG => pflog(octets),
@@ -102,8 +100,8 @@ pub fn inner(link_type: u16, octets: &[u8]) -> Result<Inner, String> {
     }
 }
 
-/// Whether packets of `link_type` have one header, then one packet up to their end: what is written
-/// there fits what is in front. Frames of 802.11 may be several in one, or end with their FCS.
+/// Whether packets of `link_type` consist of one header and one packet up to their end, so that the
+/// packet can be rewritten. Frames of 802.11 may be aggregates, or end with their FCS.
 pub fn is_plain(link_type: u16) -> bool {
     use number::*;
     let plain = [
@@ -132,11 +130,11 @@ pub fn is_plain(link_type: u16) -> bool {
     RAW.contains(&link_type) || plain.contains(&link_type)
 }
 
-/// The packet as an Ethernet frame, so that it can be sent: with the link's addresses where it has
-/// such, else with those that the packet syntax gives `eth`.
+/// The packet as an Ethernet frame that can be sent: with the link's addresses if it has any,
+/// otherwise the default ones of `eth`.
 ///
 /// # Errors
-/// If there is no network packet in it, or none that can be read.
+/// If there is no readable network packet in it.
 pub fn to_ethernet(link_type: u16, octets: &[u8]) -> Result<Vec<u8>, String> {
     if link_type == ETHERNET {
         return Ok(octets.to_vec());
@@ -147,24 +145,24 @@ pub fn to_ethernet(link_type: u16, octets: &[u8]) -> Result<Vec<u8>, String> {
     Ok([&dst[..], &src, &ethertype.to_be_bytes(), &octets[range]].concat())
 }
 
-/// `inner` of a PPPoE header at octet `at`: what the session carries.
+/// The content of a PPPoE session, whose header is at octet `at`.
 pub(crate) fn pppoe(octets: &[u8], at: usize) -> Result<Inner, String> {
     let session = get_be16(octets, at + 2).ok_or("PPPoE, cut off")?;
     let header = octets.get(at..at + 6).ok_or("PPPoE, cut off")?;
     if header[..2] != [0x11, 0] {
         return Err(format!("PPPoE, code {:#04x}, session {session:#x}", header[1]));
     }
-    let says = format!("PPPoE [ses {session:#x}] ");
+    let prefix = format!("PPPoE [ses {session:#x}] ");
     match ppp(octets, at + 6) {
-        Ok(inner) => Ok(Inner { says, ..inner }),
-        Err(what) => Err(says + &what),
+        Ok(inner) => Ok(Inner { prefix, ..inner }),
+        Err(what) => Err(prefix + &what),
     }
 }
 
 impl Inner {
-    fn behind(at: usize, ethertype: u16, octets: &[u8]) -> Self {
+    fn after(at: usize, ethertype: u16, octets: &[u8]) -> Self {
         let octets = at.min(octets.len())..octets.len();
-        Self { ethertype, octets, dst: None, src: None, says: String::new() }
+        Self { ethertype, octets, dst: None, src: None, prefix: String::new() }
     }
 }
 
@@ -174,21 +172,21 @@ fn mac(octets: &[u8], at: usize) -> Option<[u8; 6]> {
 
 fn raw(octets: &[u8], at: usize) -> Result<Inner, String> {
     match octets.get(at).map(|first| first >> 4) {
-        Some(4) => Ok(Inner::behind(at, IPV4, octets)),
-        Some(6) => Ok(Inner::behind(at, IPV6, octets)),
+        Some(4) => Ok(Inner::after(at, IPV4, octets)),
+        Some(6) => Ok(Inner::after(at, IPV6, octets)),
         Some(version) => Err(format!("raw IP of version {version}")),
         None => Err("raw IP, cut off".into()),
     }
 }
 
-/// The family is in the order of the machine that captured (NULL) or of the network (LOOP), which
-/// do not say which.
+/// The family is in the byte order of the capturing machine (NULL) or of the network (LOOP), and
+/// files do not record which machine that was.
 fn loopback(octets: &[u8]) -> Result<Inner, String> {
     let family = octets.first_chunk().ok_or("BSD loopback, cut off")?;
     match u32::from_le_bytes(*family).min(u32::from_be_bytes(*family)) {
-        2 => Ok(Inner::behind(4, IPV4, octets)),
-        // Of Linux; of NetBSD and OpenBSD, FreeBSD, macOS.
-        10 | 24 | 28 | 30 => Ok(Inner::behind(4, IPV6, octets)),
+        2 => Ok(Inner::after(4, IPV4, octets)),
+        // Linux; NetBSD and OpenBSD; FreeBSD; macOS.
+        10 | 24 | 28 | 30 => Ok(Inner::after(4, IPV6, octets)),
         family => Err(format!("BSD loopback, address family {family}")),
     }
 }
@@ -215,11 +213,11 @@ fn cooked_v2(octets: &[u8]) -> Result<Inner, String> {
     };
     let hardware = be16(header, 8);
     let inner = cooked(octets, hardware, be16(header, 0), 20)?;
-    let says = format!("ifindex {interface} {direction:<3} ");
-    Ok(Inner { src: mac(octets, 12).filter(|_| header[11] == 6), says, ..inner })
+    let prefix = format!("ifindex {interface} {direction:<3} ");
+    Ok(Inner { src: mac(octets, 12).filter(|_| header[11] == 6), prefix, ..inner })
 }
 
-/// The protocol is an EtherType for some kinds of hardware only.
+/// The protocol is an EtherType for only some kinds of hardware.
 fn cooked(octets: &[u8], hardware: u16, protocol: u16, at: usize) -> Result<Inner, String> {
     match (hardware, protocol) {
         (824, _) => Err("netlink message".into()),
@@ -227,12 +225,12 @@ fn cooked(octets: &[u8], hardware: u16, protocol: u16, at: usize) -> Result<Inne
         // ARPHRD_NONE of tunnels, whose protocol may be missing.
         (0xfffe, 0) => raw(octets, at),
         (_, 1 | 4) => llc(octets, at, octets.len()),
-        _ => Ok(Inner::behind(at, protocol, octets)),
+        _ => Ok(Inner::after(at, protocol, octets)),
     }
 }
 
-/// The header may be preceded by HDLC's address and control, and the protocol may be one octet (RFC
-/// 1661 §6.5, RFC 1662).
+/// HDLC's address and control may precede the header, and the protocol may be compressed to one
+/// octet (RFC 1661 §6.5, RFC 1662).
 fn ppp(octets: &[u8], mut at: usize) -> Result<Inner, String> {
     const CUT: &str = "PPP, cut off";
     if octets.get(at..at + 2) == Some(&[0xff, 3]) {
@@ -245,9 +243,9 @@ fn ppp(octets: &[u8], mut at: usize) -> Result<Inner, String> {
     };
     at += len;
     match protocol {
-        0x0021 => Ok(Inner::behind(at, IPV4, octets)),
-        0x0057 => Ok(Inner::behind(at, IPV6, octets)),
-        0x0281 => Ok(Inner::behind(at, 0x8847, octets)),
+        0x0021 => Ok(Inner::after(at, IPV4, octets)),
+        0x0057 => Ok(Inner::after(at, IPV6, octets)),
+        0x0281 => Ok(Inner::after(at, 0x8847, octets)),
         0xc021 => Err("PPP, LCP".into()),
         0xc023 => Err("PPP, PAP".into()),
         0xc223 => Err("PPP, CHAP".into()),
@@ -257,8 +255,8 @@ fn ppp(octets: &[u8], mut at: usize) -> Result<Inner, String> {
     }
 }
 
-/// ANSI X3.139: frame control, destination, source; LLC in asynchronous frames of its kind. Addresses
-/// are in the order of Ethernet, as Linux and most BSDs give them.
+/// ANSI X3.139: frame control, destination, source; asynchronous frames contain LLC. Addresses are
+/// in Ethernet's bit order, as Linux and most BSDs deliver them.
 fn fddi(octets: &[u8]) -> Result<Inner, String> {
     let header = octets.first_chunk::<13>().ok_or("FDDI, cut off")?;
     if header[0] & 0xf0 != 0x50 {
@@ -269,7 +267,7 @@ fn fddi(octets: &[u8]) -> Result<Inner, String> {
 }
 
 /// IEEE 802.5 §3: access control, frame control, destination, source, and routing information if
-/// the source's first bit says so. Its length is in the lower five bits of its first octet.
+/// the first bit of the source is set. Its length is in the lower five bits of its first octet.
 fn token_ring(octets: &[u8]) -> Result<Inner, String> {
     const CUT: &str = "token ring, cut off";
     let header = octets.first_chunk::<14>().ok_or(CUT)?;
@@ -284,40 +282,40 @@ fn token_ring(octets: &[u8]) -> Result<Inner, String> {
     Ok(Inner { dst: mac(octets, 2), src, ..llc(octets, 14 + routing_len, octets.len())? })
 }
 
-/// RFC 2625 §3.2: the network header of Fibre Channel, which has the kind of each address in front
-/// of it (1: a MAC address), then LLC and SNAP.
+/// RFC 2625 §3.2: Fibre Channel's network header, in which each address has a type (1: a MAC
+/// address), then LLC and SNAP.
 fn ip_over_fc(octets: &[u8]) -> Result<Inner, String> {
     let header = octets.first_chunk::<16>().ok_or("IP over Fibre Channel, cut off")?;
     let address = |at: usize| mac(octets, at + 2).filter(|_| header[at] >> 4 == 1);
     Ok(Inner { dst: address(0), src: address(8), ..llc(octets, 16, octets.len())? })
 }
 
-/// Q.922's address of 2 to 4 octets, of which the last has its lowest bit set, then what RFC 2427
-/// puts there, or Cisco's EtherType.
+/// Q.922's address of 2 to 4 octets, the last of which has its lowest bit set, then the
+/// encapsulation of RFC 2427 or Cisco's EtherType.
 fn frame_relay(octets: &[u8]) -> Result<Inner, String> {
     const CUT: &str = "frame relay, cut off";
     let address = octets.iter().take(4).position(|octet| octet & 1 == 1);
     let at = 1 + address.filter(|last| *last > 0).ok_or(CUT)?;
     if octets.get(at) != Some(&3) {
         return match get_be16(octets, at).ok_or(CUT)? {
-            ethertype @ 0x600.. => Ok(Inner::behind(at + 2, ethertype, octets)),
+            ethertype @ 0x600.. => Ok(Inner::after(at + 2, ethertype, octets)),
             other => Err(format!("frame relay, control {:#04x}", other >> 8)),
         };
     }
-    // A zero may fill up to an even length.
+    // A zero may pad to an even length.
     let at = at + 1 + usize::from(octets.get(at + 1) == Some(&0));
     match *octets.get(at).ok_or(CUT)? {
-        0xcc => Ok(Inner::behind(at + 1, IPV4, octets)),
-        0x8e => Ok(Inner::behind(at + 1, IPV6, octets)),
+        0xcc => Ok(Inner::after(at + 1, IPV4, octets)),
+        0x8e => Ok(Inner::after(at + 1, IPV6, octets)),
         0x80 => match octets.get(at + 1..at + 4).ok_or(CUT)? {
-            [0, 0, 0] => Ok(Inner::behind(at + 6, get_be16(octets, at + 4).ok_or(CUT)?, octets)),
+            [0, 0, 0] => Ok(Inner::after(at + 6, get_be16(octets, at + 4).ok_or(CUT)?, octets)),
             oui => Err(format!("frame relay, SNAP of {:02x}{:02x}{:02x}", oui[0], oui[1], oui[2])),
         },
         other => Err(format!("frame relay, protocol {other:#04x}")),
     }
 }
 
-/// The packet filter's header begins with its length without padding and the address family.
+/// The header of pf begins with its length without padding and the address family.
 fn pflog(octets: &[u8]) -> Result<Inner, String> {
     const CUT: &str = "pflog, cut off";
     let &[len, family] = octets.first_chunk().ok_or(CUT)?;
@@ -326,23 +324,22 @@ fn pflog(octets: &[u8]) -> Result<Inner, String> {
         return Err(CUT.into());
     }
     match family {
-        2 => Ok(Inner::behind(at, IPV4, octets)),
-        // Of Linux; of OpenBSD and NetBSD, FreeBSD, macOS.
-        10 | 24 | 28 | 30 => Ok(Inner::behind(at, IPV6, octets)),
+        2 => Ok(Inner::after(at, IPV4, octets)),
+        // Linux; OpenBSD and NetBSD; FreeBSD; macOS.
+        10 | 24 | 28 | 30 => Ok(Inner::after(at, IPV6, octets)),
         family => Err(format!("pflog, address family {family}")),
     }
 }
 
-/// Family, version and resource, then attributes (linux/netfilter/nfnetlink_log.h): their length and
-/// type are in the order of the machine that captured, which is not
-/// stated.
+/// Family, version and resource, then attributes (linux/netfilter/nfnetlink_log.h). Their length
+/// and type are in the byte order of the capturing machine, which the file does not record.
 fn nflog(octets: &[u8]) -> Result<Inner, String> {
     const CUT: &str = "NFLOG, cut off";
     const PACKET_HEADER: u16 = 1;
     const HARDWARE_ADDRESS: u16 = 8;
     const PAYLOAD: u16 = 9;
     let header = octets.first_chunk::<8>().ok_or(CUT)?;
-    // There are some twenty types.
+    // There are some twenty types, so a small number shows the byte order.
     let little = u16::from_le_bytes([header[6], header[7]]) < 0x100;
     let number = |at: usize| {
         let two = octets.get(at..at + 2)?.first_chunk().copied()?;
@@ -362,11 +359,11 @@ fn nflog(octets: &[u8]) -> Result<Inner, String> {
                 let ethertype = match (header[0], hook_protocol) {
                     (2, _) => IPV4,
                     (10, _) => IPV6,
-                    // Of a bridge, ARP, or an interface.
+                    // From a bridge, ARP, or an interface.
                     (_, Some(protocol)) => protocol,
                     (family, None) => return Err(format!("NFLOG, address family {family}")),
                 };
-                let inner = Inner::behind(at + 4, ethertype, octets);
+                let inner = Inner::after(at + 4, ethertype, octets);
                 let end = (at + len).min(octets.len()).max(inner.octets.start);
                 return Ok(Inner { octets: inner.octets.start..end, src, ..inner });
             }
@@ -376,11 +373,11 @@ fn nflog(octets: &[u8]) -> Result<Inner, String> {
     }
 }
 
-/// A SNAP header brings an EtherType (RFC 1042); whatever else LLC brings is not looked into here.
+/// A SNAP header contains an EtherType (RFC 1042); other LLC content is not parsed here.
 pub(crate) fn llc(octets: &[u8], at: usize, end: usize) -> Result<Inner, String> {
     match octets.get(at..at + 8) {
         Some(&[0xaa, 0xaa, 3, 0, 0, 0 | 0xf8, high, low]) => {
-            let inner = Inner::behind(at + 8, u16::from_be_bytes([high, low]), octets);
+            let inner = Inner::after(at + 8, u16::from_be_bytes([high, low]), octets);
             Ok(Inner { octets: inner.octets.start..end.max(inner.octets.start), ..inner })
         }
         _ => match octets.get(at..at + 3) {
@@ -392,7 +389,7 @@ pub(crate) fn llc(octets: &[u8], at: usize, end: usize) -> Result<Inner, String>
     }
 }
 
-/// The radiotap header says how long it is, and whether an FCS or padding is in what follows
+/// The radiotap header contains its own length, and whether an FCS or padding follows
 /// (radiotap.org).
 fn radiotap(octets: &[u8]) -> Result<Inner, String> {
     const CUT: &str = "802.11 with radiotap, cut off";
@@ -404,14 +401,14 @@ fn radiotap(octets: &[u8]) -> Result<Inner, String> {
     }
     let present = le32(4).ok_or(CUT)?;
     let mut at = 8;
-    // Each word of the bitmap may announce another.
+    // Each bitmap word may announce another.
     let mut word = present;
     while word >> 31 == 1 && at < len {
         word = le32(at).ok_or(CUT)?;
         at += 4;
     }
     if present & 1 != 0 {
-        // The time of the hardware, aligned.
+        // The hardware's time, aligned.
         at = at.next_multiple_of(8) + 8;
     }
     let flags = if present & 2 != 0 && at < len { octets[at] } else { 0 };
@@ -419,7 +416,7 @@ fn radiotap(octets: &[u8]) -> Result<Inner, String> {
     wlan(octets, len..octets.len().saturating_sub(fcs).max(len), flags & 0x20 != 0)
 }
 
-/// IEEE 802.11-2020 §9.2 and 9.3. `padded`: the header is filled up to a multiple of 4.
+/// IEEE 802.11-2020 §9.2 and 9.3. `padded`: the header is padded to a multiple of 4.
 fn wlan(octets: &[u8], frame: Range<usize>, padded: bool) -> Result<Inner, String> {
     const CUT: &str = "802.11, cut off";
     const MANAGEMENT: [&str; 16] = [
@@ -494,7 +491,7 @@ fn wlan(octets: &[u8], frame: Range<usize>, padded: bool) -> Result<Inner, Strin
         (true, true) => (address(3), address(4)),
     };
     let inner = if aggregated {
-        // The first of the packets in it: addresses and length stand in front.
+        // The first packet of an aggregate: its addresses and length precede it.
         (dst, src) = (mac(octets, at), mac(octets, at + 6));
         let end = at + 14 + usize::from(get_be16(octets, at + 12).ok_or(CUT)?);
         llc(octets, at + 14, end.min(frame.end))?
@@ -531,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn the_network_packet_is_found_behind_each_link_header() {
+    fn the_network_packet_is_found_after_each_link_header() {
         let sll = [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 9, 0, 0][..], &[8, 0]].concat();
         let sll2 = [&[8, 0, 0, 0, 0, 0, 0, 2, 0, 1, 4, 6, 2, 0, 0, 0, 0, 9, 0, 0][..]].concat();
         for (link_type, front) in [
@@ -597,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn data_frames_of_802_11_bring_their_packet_and_encrypted_ones_say_so() {
+    fn data_frames_of_802_11_have_a_packet_unless_encrypted() {
         let header = |control: [u8; 2], len: usize| [&control[..], &vec![7; len - 2]].concat();
         for (control, len) in [
             ([0x08, 0x01], 24), // to the distribution system
@@ -613,20 +610,21 @@ mod tests {
                 "{control:02x?}"
             );
         }
-        let says = |control: [u8; 2]| found(105, &[&header(control, 24), &SNAP, &IP]).unwrap_err();
-        assert_eq!(says([0x08, 0x41]), "802.11 data, encrypted");
-        assert_eq!(says([0x80, 0]), "802.11 beacon");
-        assert_eq!(says([0xd4, 0]), "802.11 ack");
-        assert_eq!(says([0x48, 1]), "802.11 null data");
+        let prefix =
+            |control: [u8; 2]| found(105, &[&header(control, 24), &SNAP, &IP]).unwrap_err();
+        assert_eq!(prefix([0x08, 0x41]), "802.11 data, encrypted");
+        assert_eq!(prefix([0x80, 0]), "802.11 beacon");
+        assert_eq!(prefix([0xd4, 0]), "802.11 ack");
+        assert_eq!(prefix([0x48, 1]), "802.11 null data");
 
-        // Radiotap with the hardware's time and flags: an FCS, and padding behind the header.
+        // Radiotap with the hardware's time and flags: an FCS, and padding after the header.
         let tap = [&[0, 0, 17, 0, 3, 0, 0, 0][..], &[9; 8], &[0x30]].concat();
         let qos = header([0x88, 0x02], 26);
         assert_eq!(
             found(127, &[&tap, &qos, &[0, 0], &SNAP, &IP, &[1, 2, 3, 4]]),
             Ok((IPV4, IP.to_vec()))
         );
-        // An aggregate's first packet, of which the length is told.
+        // An aggregate's first packet, which has its own length.
         let mut qos = header([0x88, 0x02], 26);
         qos[24] = 0x80;
         let sub = [&[1; 6][..], &[2; 6], &[0, 12]].concat();
@@ -643,7 +641,7 @@ mod tests {
         let (dst, src) = ([2, 0, 0, 0, 0, 8], [2, 0, 0, 0, 0, 9]);
         for (link_type, front, has_dst) in [
             (10, [&[0x50][..], &dst, &src, &SNAP].concat(), true),
-            // The source's first bit says that routing information follows.
+            // The source's first bit announces routing information.
             (6, [&[0x10, 0x40][..], &dst, &[0x82], &src[1..], &[2, 0], &SNAP].concat(), true),
             (122, [&[0x10, 0][..], &dst, &[0x10, 0], &src, &SNAP].concat(), true),
             (239, nflog(2, |number| number.to_le_bytes()), false),

@@ -1,12 +1,12 @@
-//! Messages of application protocols, from a line of text: payload, as nothing in front of them
-//! says what they are.
+//! Application messages built from a line of text. They are payload, because no header identifies
+//! them.
 
 use crate::header::Proto;
 
 /// The octets of a message.
 ///
 /// # Errors
-/// What was expected.
+/// With the expected form.
 pub(crate) fn octets(proto: Proto, text: &str) -> Result<Vec<u8>, String> {
     match proto {
         Proto::Http => lines(text, "HTTP/"),
@@ -45,7 +45,7 @@ fn mqtt(text: &str) -> Result<Vec<u8>, String> {
     };
     let (kind, body) = match (command, first, rest) {
         (Some("connect"), Some(client), None) => {
-            // Protocol level 4, a clean session, kept alive for 60 s.
+            // Protocol level 4, clean session, keepalive 60 s.
             (0x10, [string("MQTT"), vec![4, 2, 0, 60], string(client)].concat())
         }
         (Some("connack"), None, None) => (0x20, vec![0, 0]),
@@ -78,7 +78,7 @@ fn mqtt(text: &str) -> Result<Vec<u8>, String> {
     Ok([octets, body].concat())
 }
 
-/// SNMPv2c (RFC 1901, RFC 3416): what is asked of which objects; request 1.
+/// SNMPv2c (RFC 1901, RFC 3416): the operation and its objects; request 1.
 fn snmp(text: &str) -> Result<Vec<u8>, String> {
     const FORMS: &str = "get, getnext or getbulk, a community, and objects: get public \
                          1.3.6.1.2.1.1.1.0";
@@ -103,7 +103,7 @@ fn snmp(text: &str) -> Result<Vec<u8>, String> {
     Ok(ber(0x30, &message))
 }
 
-/// A tag, a length and octets (X.690 §8.1).
+/// Tag, length and octets (X.690 §8.1).
 fn ber(tag: u8, content: &[u8]) -> Vec<u8> {
     let len = content.len();
     let head = match len {
@@ -114,7 +114,7 @@ fn ber(tag: u8, content: &[u8]) -> Vec<u8> {
     [&head[..], content].concat()
 }
 
-/// X.690 §8.19: the first two numbers are one, each has 7 bits an octet.
+/// X.690 §8.19: the first two numbers are combined, and each has 7 bits per octet.
 fn object_identifier(text: &str) -> Option<Vec<u8>> {
     let numbers: Vec<u32> =
         text.trim_start_matches('.').split('.').map(|n| n.parse().ok()).collect::<Option<_>>()?;

@@ -2,25 +2,25 @@
 
 use std::fmt::Write;
 
-/// Longest frame that is read: that of the longest IP packet, with what may stand in front of it.
+/// Longest frame that is parsed: the longest IP packet, with room for other headers in front.
 pub const MAX_FRAME: usize = 65_600;
-/// Octets of a line of a dump.
+/// Octets in a line of a dump.
 const LINE: usize = 16;
 
-/// What is wrong with text that should be octets.
+/// An error in text that should be octets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}; {hint}")]
 pub struct HexError {
-    /// From 1; 0: it is wrong as a whole.
+    /// From 1; 0 for the text as a whole.
     pub line: u32,
     /// In characters, from 1; 0 as for `line`.
     pub column: u32,
     pub message: String,
-    /// What was expected, what to try.
+    /// The expected form and a suggestion.
     pub hint: &'static str,
 }
 
-/// Two digits an octet, nothing between.
+/// Two digits per octet, without separators.
 pub fn to_hex(octets: &[u8]) -> String {
     octets.iter().fold(String::with_capacity(2 * octets.len()), |mut hex, octet| {
         _ = write!(hex, "{octet:02x}");
@@ -28,8 +28,8 @@ pub fn to_hex(octets: &[u8]) -> String {
     })
 }
 
-/// Reads hexadecimal digits with whatever stands between octets, and dumps of tcpdump, Wireshark,
-/// hexdump and scapy, which have an offset in front of each line and perhaps characters behind it.
+/// Parses hexadecimal digits with any separators, and dumps of tcpdump, Wireshark, hexdump and
+/// scapy, which have an offset before each line and sometimes characters after it.
 ///
 /// ```
 /// use squall_wire::parse_hex;
@@ -39,10 +39,11 @@ pub fn to_hex(octets: &[u8]) -> String {
 /// ```
 ///
 /// # Errors
-/// Where a digit was expected, and what stands there.
+/// The place of an invalid digit, and the text there.
 pub fn parse_hex(text: &str) -> Result<Vec<u8>, HexError> {
     let whole = |message: String, hint| Err(HexError { line: 0, column: 0, message, hint });
-    // Each octet has two digits, and no sensible text more than a few octets for each of them.
+    // An octet has two digits; more than a few characters of separators for each are no sensible
+    // text.
     if text.len() > 16 * MAX_FRAME {
         return whole(format!("{} octets of text", text.len()), "expected one frame");
     }
@@ -94,7 +95,7 @@ fn plain_line(line: &str, octets: &mut Vec<u8>) -> Result<(), Wrong> {
             chars.next();
             continue;
         }
-        // As Python and C write octets.
+        // The notation of Python and C.
         if c == '\\' && chars.peek().is_some_and(|(_, next)| *next == 'x') {
             chars.next();
             continue;
@@ -120,7 +121,7 @@ fn dump_line(line: &str, octets: &mut Vec<u8>) -> Result<(), Wrong> {
         let here = at;
         at += word.len() + 1;
         if word.is_empty() {
-            // Behind the last line's few octets, a wide gap is in front of the characters.
+            // In a short last line, a wide gap precedes the characters.
             if octets.len() > before && line[here..].starts_with("  ") {
                 break;
             }
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn octets_are_read_however_they_are_set_apart() {
+    fn octets_parse_with_any_separators() {
         for text in [
             "0102ff",
             "01 02 FF",
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn dumps_of_other_tools_are_read_without_offsets_and_characters() {
+    fn dumps_parse_without_offsets_and_characters() {
         let octets: Vec<u8> = (0..20).map(|i| b'a' + i).collect();
         let tcpdump = "\t0x0000:  6162 6364 6566 6768 696a 6b6c 6d6e 6f70  \
                        abcdefghijklmnop\n\t0x0010:  7172 7374                                \
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_digit_is_named_with_its_place() {
+    fn an_invalid_digit_is_reported_with_its_place() {
         let wrong = parse_hex("01 02\n03 zz").unwrap_err();
         assert_eq!(
             (wrong.line, wrong.column, wrong.message.as_str()),

@@ -1,5 +1,5 @@
-//! Lists at the end of a header: options, records, elements. What may stand in them is data; here
-//! it becomes octets, and octets become what a person would have written.
+//! Lists at the end of a header: options, records, elements. Their content is described by data;
+//! this module converts it to octets, and octets to the text that a person would write.
 
 use std::net::Ipv6Addr;
 
@@ -16,34 +16,34 @@ pub enum OptionSet {
     Ipv4,
     /// Padded to 4 octets, at most 40.
     Tcp,
-    /// Of hop-by-hop and destination options; padded to 8 octets.
+    /// Hop-by-hop and destination options; padded to 8 octets.
     Ipv6,
     /// IPv6 addresses.
     Addresses,
-    /// `hex(...)` alone; padded to 4 octets.
+    /// Only `hex(...)`; padded to 4 octets.
     Octets,
-    /// Type, length, value, one after the other.
+    /// A sequence of type, length, value.
     Tlv(&'static Tlv),
 }
 
-/// How a list of types, lengths and values is written.
+/// Encoding of a list of types, lengths and values.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Tlv {
     pub defs: &'static [OptionDef],
     pub(crate) head: Head,
-    /// The length counts type and length, too.
+    /// The length includes type and length.
     pub(crate) whole: bool,
-    /// Octets to which each entry is padded.
+    /// Each entry is padded to a multiple of this many octets.
     pub(crate) unit: usize,
-    /// The length counts such units, not octets.
+    /// The length counts such units instead of octets.
     pub(crate) in_units: bool,
-    /// What is none of `defs` ends the list: other octets may stand there as well.
+    /// An entry outside `defs` ends the list, because other octets may follow it.
     pub(crate) known: bool,
-    /// What stands behind the last entry.
+    /// Octets after the last entry.
     pub(crate) end: &'static [u8],
 }
 
-/// What stands in front of an entry's value, in octets each.
+/// The octets before an entry's value, with their widths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Head {
     TypeLength(usize, usize),
@@ -52,9 +52,9 @@ pub(crate) enum Head {
     LengthType(usize, usize),
     /// Type, length, and an octet that the length does not count (3GPP's instance).
     TypeLengthZero(usize, usize),
-    /// A type alone: the value's parts say where it ends.
+    /// Only a type: the parts of the value determine its end.
     Type(usize),
-    /// Nothing: the parts say all.
+    /// Nothing: the parts determine everything.
     None,
 }
 
@@ -65,26 +65,26 @@ pub struct OptionDef {
     pub code: u16,
     pub form: OptionForm,
     pub doc: &'static str,
-    /// The field of the header that counts such entries; empty: none does.
+    /// The field of the header that counts such entries; empty if none does.
     pub(crate) counted_in: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionForm {
-    /// The code alone.
+    /// Only the code.
     Single,
     /// Code, length and a value of these parts.
     Value(&'static [Part]),
-    /// Room for so many IPv4 addresses.
+    /// Room for a number of IPv4 addresses.
     Slots,
-    /// So many octets in all, zeros behind code and length.
+    /// A total number of octets: code, length and zeros.
     Pad,
 }
 
-/// A part of an option's value. Numbers and addresses that are left out are 0.
+/// A part of an option's value. Omitted numbers and addresses are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// A number of so many octets.
+    /// A number of this many octets.
     Number(usize),
     Mac,
     Ipv4,
@@ -98,11 +98,11 @@ pub enum Part {
     Ipv6s,
     /// `hex(...)`: the rest of the value.
     Octets,
-    /// So many octets of this, which nobody writes.
+    /// A constant of this width, not written in text.
     Fixed(usize, u64),
-    /// In two octets, how many octets follow.
+    /// In two octets, the number of octets that follow.
     Octets16,
-    /// In two octets, how many addresses end the value.
+    /// In two octets, the number of addresses that end the value.
     Addresses16,
 }
 
@@ -110,7 +110,7 @@ pub(crate) const U8: Part = Part::Number(1);
 pub(crate) const U16: Part = Part::Number(2);
 pub(crate) const U32: Part = Part::Number(4);
 
-/// How an option's arguments are written, for people: `prefix(n, n, address)`.
+/// Text form of an option's arguments, for errors: `prefix(n, n, address)`.
 pub fn usage(def: &OptionDef) -> String {
     let OptionForm::Value(parts) = def.form else {
         let name = def.name;
@@ -124,7 +124,7 @@ pub fn usage(def: &OptionDef) -> String {
 }
 
 impl Part {
-    /// `None`: nobody writes it.
+    /// `None`: it has no argument.
     fn usage(self) -> Option<&'static str> {
         match self {
             Self::Number(_) => Some("n"),
@@ -142,7 +142,7 @@ impl Part {
         self.usage().is_some()
     }
 
-    /// Whether any number of arguments may stand for it.
+    /// Whether it accepts any number of arguments.
     pub(crate) fn repeats(self) -> bool {
         matches!(self, Self::Ipv4s | Self::Ipv6s)
     }
@@ -158,10 +158,10 @@ impl Part {
         }
     }
 
-    /// Reads an argument that is a number or an address.
+    /// Parses an argument that is a number or an address.
     ///
     /// # Errors
-    /// What was expected.
+    /// With the expected form.
     pub(crate) fn parse(self, text: &str) -> Result<u128, String> {
         let value = match self {
             Self::Mac => FieldKind::Mac.parse(text),
@@ -187,7 +187,7 @@ impl Part {
     }
 }
 
-/// The parts that arguments stand for, as often as they are repeated.
+/// The parts that arguments belong to, repeated as needed.
 pub(crate) fn written(parts: &[Part]) -> impl Iterator<Item = Part> {
     let last = parts.last().copied().filter(|part| part.repeats());
     let each = parts.iter().copied().filter(|part| part.is_written() && !part.repeats());
@@ -197,7 +197,7 @@ pub(crate) fn written(parts: &[Part]) -> impl Iterator<Item = Part> {
 /// The octets of a value.
 fn value_of(parts: &[Part], args: &[Arg]) -> Vec<u8> {
     let (mut value, mut args) = (Vec::new(), args.iter());
-    // A count, once what it counts is there.
+    // Counts are filled in once the counted parts are known.
     let (mut counts, mut repeated) = (Vec::new(), 0);
     let number = |value: &mut Vec<u8>, width: usize, number: u128| {
         value.extend_from_slice(&number.to_be_bytes()[16 - width..]);
@@ -233,7 +233,7 @@ fn value_of(parts: &[Part], args: &[Arg]) -> Vec<u8> {
     value
 }
 
-/// Reads a value: its arguments, and how many octets they took.
+/// Parses a value. Returns its arguments and its length.
 fn read(parts: &[Part], octets: &[u8]) -> Option<(Vec<Arg>, usize)> {
     let (mut args, mut at, mut end) = (Vec::new(), 0, octets.len());
     let mut repeated = None;
@@ -296,7 +296,7 @@ fn read(parts: &[Part], octets: &[u8]) -> Option<(Vec<Arg>, usize)> {
     (!counted || at == end).then_some((args, at))
 }
 
-/// A domain name as labels, of which none is longer than 63 octets.
+/// A domain name as labels of at most 63 octets.
 fn labels(name: &[u8], value: &mut Vec<u8>) {
     for label in name.split(|&octet| octet == b'.').filter(|label| !label.is_empty()) {
         let label = &label[..label.len().min(63)];
@@ -311,7 +311,7 @@ pub(crate) fn is_name(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(|label| label.len() <= 63)
 }
 
-/// The labels at the start of `octets`, without pointers, and how many octets they take.
+/// The labels at the start of `octets`, without pointers, and their length.
 fn name(octets: &[u8]) -> Option<(String, usize)> {
     let (mut name, mut at) = (String::new(), 0);
     loop {
@@ -341,7 +341,7 @@ impl Tlv {
         }
     }
 
-    /// Octets of value that an entry's length can say.
+    /// The longest value that an entry's length can express.
     pub(crate) fn most(&self) -> usize {
         let counted = match self.head {
             Head::Packed => 0x1ff,
@@ -383,7 +383,7 @@ impl Tlv {
         out.resize(start + octets, 0);
     }
 
-    /// The entry at the start of `octets`, and how many of them it takes; `None`: the list ends.
+    /// The entry at the start of `octets`, and its length; `None`: the list ends.
     pub(crate) fn entry(&self, octets: &[u8]) -> Option<(Opt, usize)> {
         if !self.end.is_empty() && octets.starts_with(self.end) {
             return None;
@@ -392,7 +392,7 @@ impl Tlv {
             octets.iter().fold(0u16, |number, &octet| number << 8 | u16::from(octet))
         };
         let head = octets.get(..self.head_octets())?;
-        let behind = &octets[head.len()..];
+        let after = &octets[head.len()..];
         let (code, counted) = match self.head {
             Head::Type(_) | Head::None => {
                 let code = number(head);
@@ -400,7 +400,7 @@ impl Tlv {
                     self.defs.iter().filter(|def| self.head == Head::None || def.code == code);
                 return fits.find_map(|def| {
                     let OptionForm::Value(parts) = def.form else { return None };
-                    let (args, len) = read(parts, behind)?;
+                    let (args, len) = read(parts, after)?;
                     Some((Opt::Known(def, args), head.len() + len))
                 });
             }
@@ -411,7 +411,7 @@ impl Tlv {
         };
         let octets_counted = if self.in_units { counted * self.unit } else { counted };
         let len = if self.whole { octets_counted.checked_sub(head.len())? } else { octets_counted };
-        let value = behind.get(..len)?;
+        let value = after.get(..len)?;
         let all = (head.len() + len).next_multiple_of(self.unit);
         let padding = octets.get(head.len() + len..all)?;
         let zero = |octets: &[u8]| octets.iter().all(|&octet| octet == 0);
@@ -427,13 +427,13 @@ impl Tlv {
         });
         match known {
             Some(known) => Some((known, all)),
-            // Zeros are what a frame is filled with.
+            // Zeros are the padding of a frame.
             None if self.known || zero(head) => None,
             None => Some((Opt::Hex(octets[..all].to_vec()), all)),
         }
     }
 
-    /// Octets of the list at the start of `octets`, with its end.
+    /// Length of the list at the start of `octets`, with its end.
     pub(crate) fn list_len(&self, octets: &[u8]) -> usize {
         let mut at = 0;
         while let Some((_, len)) = self.entry(&octets[at..]).filter(|(_, len)| *len > 0) {
@@ -447,7 +447,7 @@ impl Tlv {
 }
 
 impl OptionSet {
-    /// Octets of a list.
+    /// Length of a list, octets.
     pub(crate) fn limit(self) -> usize {
         match self {
             Self::Ipv4 | Self::Tcp => 40,
@@ -475,7 +475,7 @@ impl OptionSet {
             (_, OptionForm::Single) => out.push(code),
             (_, OptionForm::Value(parts)) => {
                 let value = value_of(parts, args);
-                // IPv6 counts what is behind code and length.
+                // IPv6 counts the octets after code and length.
                 let counted = value.len() + if self == Self::Ipv6 { 0 } else { 2 };
                 out.extend([code, counted as u8]);
                 out.extend(value);
@@ -492,14 +492,14 @@ impl OptionSet {
         }
     }
 
-    /// Octets of an option.
+    /// Length of an option, octets.
     pub(crate) fn octets(self, option: &Opt) -> usize {
         let mut octets = Vec::new();
         self.write(option, &mut octets);
         octets.len()
     }
 
-    /// Appends what stands behind the list of a header that begins at octet `offset`.
+    /// Appends padding after the list of a header that begins at octet `offset`.
     pub(crate) fn pad(self, offset: usize, bytes: &mut Vec<u8>) {
         if let Self::Tlv(tlv) = self {
             return bytes.extend_from_slice(tlv.end);
@@ -515,7 +515,7 @@ impl OptionSet {
         }
     }
 
-    /// The list whose octets these are, without the padding that is added of itself.
+    /// The list that these octets contain, without the padding that is added automatically.
     pub(crate) fn read(self, octets: &[u8]) -> Vec<Opt> {
         if self == Self::Octets {
             return if octets.is_empty() { Vec::new() } else { vec![Opt::Hex(octets.to_vec())] };
@@ -543,8 +543,8 @@ impl OptionSet {
         list
     }
 
-    /// The option at the start of `octets`, and how many of them it takes; `None` where padding
-    /// begins, or nonsense.
+    /// The option at the start of `octets`, and its length; `None` where padding or invalid octets
+    /// begin.
     pub(crate) fn option(self, octets: &[u8]) -> Option<(Opt, usize)> {
         if self == Self::Addresses {
             return octets
@@ -592,7 +592,8 @@ impl OptionSet {
     }
 }
 
-/// Record route has code, length, pointer; the time stamp option a further octet (RFC 791 §3.1).
+/// Record route has code, length and pointer; the timestamp option has one octet more (RFC 791
+/// §3.1).
 fn slots_header(code: u8) -> usize {
     if code == 68 { 4 } else { 3 }
 }

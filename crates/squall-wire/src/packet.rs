@@ -1,4 +1,4 @@
-//! A packet as written: layers with the fields that were set.
+//! A packet as text describes it: layers with explicitly set fields.
 
 use std::{fmt, io, ops::Range};
 
@@ -8,7 +8,7 @@ use crate::{
     options::{OptionDef, OptionForm, U8, written},
 };
 
-/// Layers from the outermost inwards, as text or Python wrote them.
+/// Layers from the outermost inward, as text or Python defined them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packet {
     pub layers: Vec<Layer>,
@@ -33,7 +33,7 @@ pub(crate) enum Content {
     Fields(Vec<(usize, Value)>),
     Text(String),
     Octets(Vec<u8>),
-    /// Octets; `None`: as many as there is room for.
+    /// Octets; `None`: as many as fit.
     Count(Option<usize>),
     Path(String),
 }
@@ -42,7 +42,7 @@ pub(crate) enum Content {
 pub(crate) enum Value {
     Number(u128),
     Auto,
-    /// A checksum that is deliberately wrong.
+    /// A deliberately wrong checksum.
     Bad,
     Options(Vec<Opt>),
 }
@@ -54,7 +54,7 @@ pub(crate) enum Opt {
     Address(u128),
 }
 
-/// What stands in an option's parentheses.
+/// An argument in an option's parentheses.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Arg {
     Number(u128),
@@ -87,11 +87,11 @@ impl PartialEq for Opt {
     }
 }
 
-/// A mistake in packet text: where, what was found, what was expected, what to try.
+/// An error in packet text: its place, the text there, the expected form and a suggestion.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("found {found}, expected {expected}; {hint}")]
 pub struct SyntaxError {
-    /// Octets of the text.
+    /// Range in the text, octets.
     pub at: Range<usize>,
     pub found: String,
     pub expected: String,
@@ -132,7 +132,7 @@ impl Packet {
 }
 
 impl Layer {
-    /// Octets of a payload layer; `None`: a header, a file, or as many as there is room for.
+    /// Length of a payload layer; `None`: a header, a file, or as many octets as fit.
     pub fn payload_len(&self) -> Option<usize> {
         match &self.content {
             Content::Text(text) => Some(text.len()),
@@ -149,13 +149,13 @@ impl Layer {
         }
     }
 
-    /// The value set for a field, found by its name in the table.
+    /// The value set for a field, by its name in the table.
     pub(crate) fn value_of(&self, name: &str) -> Option<&Value> {
         self.value(self.header.fields.iter().position(|f| f.name == name)?)
     }
 }
 
-/// Text that [`Packet::parse`] reads back to an equal packet.
+/// Text that [`Packet::parse`] parses to an equal packet.
 impl fmt::Display for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, layer) in self.layers.iter().enumerate() {
@@ -199,7 +199,7 @@ impl fmt::Display for Layer {
     }
 }
 
-/// As the syntax writes text.
+/// Quoted as in the syntax.
 fn quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     f.write_str("\"")?;
     for c in text.chars() {

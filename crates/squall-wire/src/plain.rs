@@ -1,5 +1,5 @@
-//! Headers of which all that is to be known stands in their row: fields, how long they are, what
-//! their length and checksum cover, and the numbers by which what stands in front names them.
+//! Headers that their rows describe completely: fields, length, coverage of length and checksum
+//! fields, and the numbers by which preceding headers identify them.
 
 use crate::{
     header::{
@@ -15,7 +15,7 @@ use crate::{
     table::{MAC_1, MAC_2, NUMBER, field, option},
 };
 
-/// One octet each for type and length, which counts the value.
+/// One octet each for type and length, which counts only the value.
 const PLAIN_TLV: Tlv = Tlv {
     defs: &[],
     head: Head::TypeLength(1, 1),
@@ -128,7 +128,7 @@ pub(crate) static PPP: HeaderDef = HeaderDef {
     ..PLAIN
 };
 
-/// Codes of the protocols by which PPP agrees (RFC 1661 §5).
+/// Codes of PPP's control protocols (RFC 1661 §5).
 const AGREE: &[(&str, u64)] = &[
     ("conf-req", 1),
     ("conf-ack", 2),
@@ -1278,7 +1278,7 @@ pub(crate) static CAPWAP: HeaderDef = HeaderDef {
     chosen_by: &[(Space::Udp, 5247)],
     extent: Extent::Counted { field: "hlen", unit: 4, plus: 0 },
     follows: Some("eth"),
-    // Clear, and a frame of Ethernet.
+    // Unencrypted, with an Ethernet frame.
     looks: |octets| octets[0] == 0 && octets[2] & 1 == 0,
     ..PLAIN
 };
@@ -1315,12 +1315,12 @@ pub(crate) static DNS: HeaderDef = HeaderDef {
     chosen_by: &[(Space::Udp, 53), (Space::Udp, 5353)],
     extent: Extent::List,
     usual: "query-a(\"example.com\")",
-    // Few sections, of few entries each.
+    // Few sections with few entries each, so that random octets are no DNS.
     looks: |octets| octets[4] == 0 && octets[5] <= 8 && octets[6] == 0 && octets[8] == 0,
     ..PLAIN
 };
 
-/// A question of class IN, counted as such.
+/// A question of class IN, with its count.
 macro_rules! question {
     ($name:literal, $kind:literal, $doc:literal) => {
         option($name, 0, Value(&[Part::Name, Part::Fixed(2, $kind), Part::Fixed(2, 1)]), $doc)
@@ -1328,7 +1328,7 @@ macro_rules! question {
     };
 }
 
-/// A record of class IN with its lifetime, counted as an answer.
+/// A record of class IN with its TTL, counted as an answer.
 macro_rules! answer {
     ($name:literal, $kind:literal, [$($part:expr),*], $doc:literal) => {
         option(
@@ -1343,7 +1343,7 @@ macro_rules! answer {
     };
 }
 
-/// Answers first: what begins one is a question as well.
+/// Answers come first, because the beginning of an answer is also a valid question.
 static DNS_RECORDS: Tlv = Tlv {
     defs: &[
         answer!("a", 1, [Part::Ipv4], "Name, lifetime in seconds, and address"),
@@ -1444,7 +1444,7 @@ static MLD_SOURCES: Tlv = Tlv {
     ..PLAIN_TLV
 };
 
-/// Between the type and the number of sources are words of auxiliary data, of which there are none.
+/// Between the type and the number of sources is the length of auxiliary data, always 0.
 const IGMP_RECORD: OptionForm =
     Value(&[Part::Fixed(1, 0), Part::Addresses16, Part::Ipv4, Part::Ipv4s]);
 const MLD_RECORD: OptionForm =
@@ -1689,7 +1689,7 @@ static LLDP_TLVS: Tlv = Tlv {
     ..PLAIN_TLV
 };
 
-/// Of neighbor discovery: RFC 4861 §4.6, RFC 8106.
+/// Neighbor discovery: RFC 4861 §4.6, RFC 8106.
 pub(crate) static ND_OPTIONS: Tlv = Tlv {
     defs: &[
         option("source", 1, Value(&[Part::Mac]), "Source link-layer address"),

@@ -1,4 +1,4 @@
-//! The reference, out of the table.
+//! Generates the reference from the table.
 
 use std::fmt::Write;
 
@@ -88,7 +88,7 @@ fn default(f: &FieldDef) -> String {
     }
 }
 
-/// The default of a field whose numbers are known in hex.
+/// The default of a field whose numbers are commonly in hex.
 fn number(f: &FieldDef) -> String {
     if f.default > 0x600 { format!("{:#06x}", f.default) } else { f.default.to_string() }
 }

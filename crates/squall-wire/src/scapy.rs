@@ -1,9 +1,9 @@
-//! Packets as scapy writes them: `Ether()/IP(dst="48.0.0.1")/UDP(dport=53)/b"x"`, what `command()`
-//! prints, and what `repr()` prints (`<Ether  dst=... |<IP  ... |>>`).
+//! Packets in scapy's notation: `Ether()/IP(dst="48.0.0.1")/UDP(dport=53)/b"x"`, the output of
+//! `command()`, and the output of `repr()` (`<Ether  dst=... |<IP  ... |>>`).
 //!
-//! Of Python only what such text needs: names of layers, numbers, strings, octets, lists. What is
-//! left out has scapy's defaults, but for addresses, which scapy takes from the routes of its host:
-//! they are ours.
+//! Supports the part of Python that such text needs: names of layers, numbers, strings, octets,
+//! lists. Omitted fields have scapy's defaults, except for addresses, which scapy takes from the
+//! routes of its host: they have this crate's defaults.
 
 use std::ops::Range;
 
@@ -14,21 +14,21 @@ use crate::options::{OptionForm, OptionSet, written};
 use crate::packet::{Arg, Content, Layer, Opt, Packet, SyntaxError, Value};
 use crate::syntax::{MAX_PAYLOAD, follows};
 
-/// What was read.
+/// The parsed packet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scapy {
     pub packet: Packet,
-    /// What is not as scapy would do it.
+    /// Differences from scapy's packet.
     pub notes: Vec<String>,
 }
 
-/// Octets of text.
+/// Limit of the text, octets.
 const MAX_TEXT: usize = 1 << 18;
 const MAX_LAYERS: usize = 64;
-/// Lists in lists.
+/// Limit of nested lists.
 const MAX_DEPTH: usize = 4;
 
-/// Reads a packet.
+/// Parses a packet.
 ///
 /// ```
 /// let read = squall_wire::scapy::parse(r#"Ether()/IP(src="10.0.0.1", dst="48.0.0.1")/UDP(dport=53)/b"x""#).unwrap();
@@ -43,7 +43,7 @@ const MAX_DEPTH: usize = 4;
 /// ```
 ///
 /// # Errors
-/// Where, what was found, what was expected, what to try.
+/// The place of an error, the text there, the expected form and a suggestion.
 pub fn parse(text: &str) -> Result<Scapy, SyntaxError> {
     let mut parser = Parser { text, pos: 0, layers: Vec::new(), notes: Vec::new() };
     if text.len() > MAX_TEXT {
@@ -59,41 +59,42 @@ pub fn parse(text: &str) -> Result<Scapy, SyntaxError> {
     parser.finish()
 }
 
-/// A class of scapy's.
+/// A class of scapy.
 struct Class {
     names: &'static [&'static str],
-    ours: &'static str,
-    /// Scapy's name of a field, and ours; few or none: the others are names or aliases of ours.
+    native: &'static str,
+    /// Scapy's names of fields and the corresponding ones of the table; fields with equal names or
+    /// aliases are left out.
     fields: &'static [(&'static str, &'static str)],
-    /// Of our fields that are not set; `true`: only where nothing follows that names itself.
+    /// Values of fields that are not set; `true`: only if no following layer identifies itself.
     defaults: &'static [(&'static str, u128, bool)],
 }
 
-/// A class whose fields have names of ours.
+/// A class whose fields have the table's names.
 macro_rules! plain {
-    ($name:literal, $ours:literal, [$($default:tt),* $(,)?] $(,)?) => {
-        Class { names: &[$name], ours: $ours, fields: &[], defaults: &[$($default),*] }
+    ($name:literal, $native:literal, [$($default:tt),* $(,)?] $(,)?) => {
+        Class { names: &[$name], native: $native, fields: &[], defaults: &[$($default),*] }
     };
 }
 
 static CLASSES: &[Class] = &[
     Class {
         names: &["Ether"],
-        ours: "eth",
+        native: "eth",
         fields: &[("dst", "dst"), ("src", "src"), ("type", "type")],
         defaults: &[("type", 0x9000, true)],
     },
-    Class { names: &["Dot1Q"], ours: "vlan", fields: TAG, defaults: &[("type", 0, true)] },
-    Class { names: &["Dot1AD"], ours: "vlan", fields: TAG, defaults: &[("type", 0, true)] },
+    Class { names: &["Dot1Q"], native: "vlan", fields: TAG, defaults: &[("type", 0, true)] },
+    Class { names: &["Dot1AD"], native: "vlan", fields: TAG, defaults: &[("type", 0, true)] },
     Class {
         names: &["MPLS"],
-        ours: "mpls",
+        native: "mpls",
         fields: &[("label", "label"), ("cos", "tc"), ("s", "s"), ("ttl", "ttl")],
         defaults: &[("label", 3, false), ("ttl", 0, false)],
     },
     Class {
         names: &["ARP"],
-        ours: "arp",
+        native: "arp",
         fields: &[
             ("hwtype", "htype"),
             ("ptype", "ptype"),
@@ -109,7 +110,7 @@ static CLASSES: &[Class] = &[
     },
     Class {
         names: &["IP", "IPerror"],
-        ours: "ipv4",
+        native: "ipv4",
         fields: &[
             ("version", "version"),
             ("ihl", "ihl"),
@@ -129,7 +130,7 @@ static CLASSES: &[Class] = &[
     },
     Class {
         names: &["IPv6", "IPerror6"],
-        ours: "ipv6",
+        native: "ipv6",
         fields: &[
             ("version", "version"),
             ("tc", "tc"),
@@ -144,19 +145,19 @@ static CLASSES: &[Class] = &[
     },
     Class {
         names: &["IPv6ExtHdrHopByHop"],
-        ours: "hopopts",
+        native: "hopopts",
         fields: &[("nh", "next"), ("len", "length"), ("options", "options")],
         defaults: &[("next", 59, true)],
     },
     Class {
         names: &["IPv6ExtHdrDestOpt"],
-        ours: "dstopts",
+        native: "dstopts",
         fields: &[("nh", "next"), ("len", "length"), ("options", "options")],
         defaults: &[("next", 59, true)],
     },
     Class {
         names: &["IPv6ExtHdrFragment"],
-        ours: "fragment",
+        native: "fragment",
         fields: &[
             ("nh", "next"),
             ("res1", "reserved"),
@@ -168,7 +169,7 @@ static CLASSES: &[Class] = &[
     },
     Class {
         names: &["GRE"],
-        ours: "gre",
+        native: "gre",
         fields: &[
             ("chksum_present", "c"),
             ("key_present", "k"),
@@ -179,20 +180,20 @@ static CLASSES: &[Class] = &[
             ("offset", "reserved1"),
             ("key", "key"),
             ("sequence_number", "seq"),
-            // As scapy spells it.
+            // Scapy's spelling.
             ("seqence_number", "seq"),
         ],
         defaults: &[("type", 0, true)],
     },
     Class {
         names: &["VXLAN"],
-        ours: "vxlan",
+        native: "vxlan",
         fields: &[("flags", "flags"), ("vni", "vni")],
         defaults: &[("vni", 0, false)],
     },
     Class {
         names: &["GTP_U_Header", "GTPHeader"],
-        ours: "gtpu",
+        native: "gtpu",
         fields: &[
             ("version", "version"),
             ("PT", "pt"),
@@ -210,7 +211,7 @@ static CLASSES: &[Class] = &[
     },
     Class {
         names: &["UDP", "UDPerror"],
-        ours: "udp",
+        native: "udp",
         fields: &[
             ("sport", "sport"),
             ("dport", "dport"),
@@ -221,7 +222,7 @@ static CLASSES: &[Class] = &[
     },
     Class {
         names: &["TCP", "TCPerror"],
-        ours: "tcp",
+        native: "tcp",
         fields: &[
             ("sport", "sport"),
             ("dport", "dport"),
@@ -239,7 +240,7 @@ static CLASSES: &[Class] = &[
     },
     Class {
         names: &["ICMP", "ICMPerror"],
-        ours: "icmp",
+        native: "icmp",
         fields: &[
             ("type", "type"),
             ("code", "code"),
@@ -254,25 +255,25 @@ static CLASSES: &[Class] = &[
     },
     Class {
         names: &["ICMPv6EchoRequest"],
-        ours: "icmpv6",
+        native: "icmpv6",
         fields: ECHO,
         defaults: &[("type", 128, false)],
     },
     Class {
         names: &["ICMPv6EchoReply"],
-        ours: "icmpv6",
+        native: "icmpv6",
         fields: ECHO,
         defaults: &[("type", 129, false)],
     },
     Class {
         names: &["ICMPv6ND_NS"],
-        ours: "icmpv6",
+        native: "icmpv6",
         fields: &[("type", "type"), ("code", "code"), ("cksum", "checksum"), ("tgt", "target")],
         defaults: &[("type", 135, false), ("target", 0, false)],
     },
     Class {
         names: &["IGMP"],
-        ours: "igmp",
+        native: "igmp",
         fields: &[
             ("type", "type"),
             ("mrcode", "max_resp"),
@@ -324,13 +325,13 @@ static CLASSES: &[Class] = &[
 
 impl Class {
     fn header(&self) -> &'static HeaderDef {
-        find(self.ours).expect("a class is one of our headers")
+        find(self.native).expect("a class is one of our headers")
     }
 
-    /// Our field for one of scapy's.
+    /// The table's field for one of scapy's.
     fn field(&self, name: &str) -> Option<(usize, &'static FieldDef)> {
         match self.fields.iter().find(|(scapy, _)| *scapy == name) {
-            Some((_, ours)) => self.header().field(ours),
+            Some((_, native)) => self.header().field(native),
             None if self.fields.len() > 2 => None,
             None => self.header().field(name),
         }
@@ -344,7 +345,7 @@ impl Class {
     }
 }
 
-/// Fields that ours have not, as they are 0.
+/// Fields without a counterpart, because they are 0.
 const RESERVED: &[&str] = &[
     "res",
     "res2",
@@ -364,7 +365,7 @@ const TAG: &[(&str, &str)] =
 const ECHO: &[(&str, &str)] =
     &[("type", "type"), ("code", "code"), ("cksum", "checksum"), ("id", "id"), ("seq", "seq")];
 
-/// Words that scapy shows for numbers, where ours are others.
+/// Words that scapy shows for numbers, where the table has others.
 const WORDS: &[(&str, &str, u128)] = &[
     ("arp.op", "who-has", 1),
     ("arp.op", "is-at", 2),
@@ -387,7 +388,7 @@ const WORDS: &[(&str, &str, u128)] = &[
     ("next", "fragment header", 44),
     ("next", "no next header", 59),
     ("next", "destination option header", 60),
-    // Its VXLAN is one with a next protocol, which RFC 7348 has not.
+    // Scapy's VXLAN has a next protocol, which RFC 7348 lacks.
     ("vxlan.flags", "nextprotocol+instance", 8),
     ("vxlan.flags", "instance", 8),
     ("gtpu.type", "g_pdu", 255),
@@ -414,12 +415,12 @@ const WORDS: &[(&str, &str, u128)] = &[
 ];
 
 #[derive(Clone, Debug, PartialEq)]
-enum Said {
+enum Literal {
     None,
     Number(u128),
     Text(String),
     Octets(Vec<u8>),
-    List(Vec<Said>),
+    List(Vec<Literal>),
 }
 
 struct Parser<'a> {
@@ -499,8 +500,8 @@ impl Parser<'_> {
     }
 
     fn octets_layer(&mut self, start: usize) -> Parsed<()> {
-        let said = self.value(0)?;
-        self.payload(&said, start..self.pos)
+        let literal = self.value(0)?;
+        self.payload(&literal, start..self.pos)
     }
 
     /// `IP(dst="48.0.0.1", ttl=3)`
@@ -519,11 +520,11 @@ impl Parser<'_> {
                 self.pos = before;
             }
             self.skip_space();
-            let said =
-                if self.peek() == Some(')') { Said::Octets(Vec::new()) } else { self.value(0)? };
+            let literal =
+                if self.peek() == Some(')') { Literal::Octets(Vec::new()) } else { self.value(0)? };
             self.skip_space();
             self.expect(')', "as in Raw(load=b\"x\")")?;
-            return self.payload(&said, start..self.pos);
+            return self.payload(&literal, start..self.pos);
         }
         let class = self.class(at.clone())?;
         self.expect('(', "layers are written with parentheses: IP()")?;
@@ -541,11 +542,11 @@ impl Parser<'_> {
             }
             self.skip_space();
             let start = self.pos;
-            let said = self.value(0)?;
+            let literal = self.value(0)?;
             if has_data(class, &self.text[name_at.clone()]) {
-                data = Some((said, start..self.pos));
+                data = Some((literal, start..self.pos));
             } else {
-                self.field(class, name_at, &said, start..self.pos, &mut set)?;
+                self.field(class, name_at, &literal, start..self.pos, &mut set)?;
             }
             self.skip_space();
             if !self.take(',') && self.peek() != Some(')') {
@@ -553,7 +554,7 @@ impl Parser<'_> {
             }
         }
         self.push(class, set, at)?;
-        data.map_or(Ok(()), |(said, at)| self.payload(&said, at))
+        data.map_or(Ok(()), |(literal, at)| self.payload(&literal, at))
     }
 
     /// `<IP  ttl=3 |<UDP  dport=53 |>>`
@@ -568,7 +569,7 @@ impl Parser<'_> {
             let at = self.class_name();
             let octets = is_octets(&self.text[at.clone()]);
             let class = if octets { None } else { Some(self.class(at.clone())?) };
-            let (mut set, mut load) = (Vec::new(), Said::None);
+            let (mut set, mut load) = (Vec::new(), Literal::None);
             loop {
                 self.skip_space();
                 if self.take('|') {
@@ -583,7 +584,7 @@ impl Parser<'_> {
                     ));
                 }
                 let start = self.pos;
-                let said = match self.peek() {
+                let literal = match self.peek() {
                     Some('\'' | '"' | '[' | '(') => self.value(0)?,
                     Some('b')
                         if matches!(self.text.as_bytes().get(self.pos + 1), Some(b'"' | b'\'')) =>
@@ -594,9 +595,9 @@ impl Parser<'_> {
                 };
                 match class {
                     Some(class) if !has_data(class, &self.text[name_at.clone()]) => {
-                        self.field(class, name_at, &said, start..self.pos, &mut set)?;
+                        self.field(class, name_at, &literal, start..self.pos, &mut set)?;
                     }
-                    _ => load = said,
+                    _ => load = literal,
                 }
             }
             if let Some(class) = class {
@@ -611,8 +612,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// A value without quotes: up to the next field, or the bar.
-    fn bare(&mut self) -> Said {
+    /// A value without quotes: up to the next field or the bar.
+    fn bare(&mut self) -> Literal {
         let start = self.pos;
         let rest = &self.text[start..];
         let next_field = |at: usize| {
@@ -621,7 +622,7 @@ impl Parser<'_> {
                 word.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(word.len());
             word.starts_with(['|', '>']) || name > 0 && word[name..].starts_with('=')
         };
-        // Of a run of blanks, at the first: each is looked at once.
+        // Only the first blank of a run is examined, so that the time stays linear.
         let mut blank = false;
         let end = rest.char_indices().find(|&(at, c)| {
             let begins = !std::mem::replace(&mut blank, c.is_whitespace()) && blank;
@@ -629,8 +630,8 @@ impl Parser<'_> {
         });
         self.pos = start + end.map_or(rest.len(), |(at, _)| at);
         match rest[..self.pos - start].trim() {
-            "None" | "" => Said::None,
-            text => number(text).map_or_else(|| Said::Text(text.into()), Said::Number),
+            "None" | "" => Literal::None,
+            text => number(text).map_or_else(|| Literal::Text(text.into()), Literal::Number),
         }
     }
 
@@ -688,11 +689,11 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn payload(&mut self, said: &Said, at: Range<usize>) -> Parsed<()> {
-        let octets = match said {
-            Said::Octets(octets) => octets.clone(),
-            Said::Text(text) => text.clone().into_bytes(),
-            Said::None => Vec::new(),
+    fn payload(&mut self, literal: &Literal, at: Range<usize>) -> Parsed<()> {
+        let octets = match literal {
+            Literal::Octets(octets) => octets.clone(),
+            Literal::Text(text) => text.clone().into_bytes(),
+            Literal::None => Vec::new(),
             _ => return Err(self.wrong(at, "octets or text", "as in Raw(load=b\"x\")")),
         };
         if octets.is_empty() {
@@ -711,23 +712,23 @@ impl Parser<'_> {
         &self,
         class: &Class,
         name_at: Range<usize>,
-        said: &Said,
+        literal: &Literal,
         at: Range<usize>,
         set: &mut Vec<(usize, Value)>,
     ) -> Parsed<()> {
         let name = &self.text[name_at.clone()];
         let header = class.header();
         let Some((index, field)) = class.field(name) else {
-            let nothing = match said {
-                Said::None => true,
-                Said::List(list) => list.is_empty(),
-                Said::Octets(octets) => octets.is_empty(),
-                Said::Text(text) => text.is_empty(),
-                Said::Number(_) => false,
+            let nothing = match literal {
+                Literal::None => true,
+                Literal::List(list) => list.is_empty(),
+                Literal::Octets(octets) => octets.is_empty(),
+                Literal::Text(text) => text.is_empty(),
+                Literal::Number(_) => false,
             };
-            // Of what is always 0 in ours.
-            let zero = *said == Said::Number(0) && RESERVED.contains(&name);
-            if nothing || zero || (class.ours, name) == ("vxlan", "NextProtocol") {
+            // Fields that are always 0 here.
+            let zero = *literal == Literal::Number(0) && RESERVED.contains(&name);
+            if nothing || zero || (class.native, name) == ("vxlan", "NextProtocol") {
                 return Ok(());
             }
             let names = class.field_names();
@@ -740,17 +741,17 @@ impl Parser<'_> {
         if set.iter().any(|(i, _)| *i == index) {
             return Err(self.wrong(name_at, "each field once", "try only one"));
         }
-        let value = match (said, &field.kind) {
-            (Said::None, _) => return Ok(()),
+        let value = match (literal, &field.kind) {
+            (Literal::None, _) => return Ok(()),
             (_, FieldKind::Options(kinds)) => {
-                let options = self.options(*kinds, said, at.clone())?;
+                let options = self.options(*kinds, literal, at.clone())?;
                 if options.is_empty() {
                     return Ok(());
                 }
                 Value::Options(options)
             }
-            (Said::Number(number), _) => Value::Number(*number),
-            (Said::Text(text), kind) => {
+            (Literal::Number(number), _) => Value::Number(*number),
+            (Literal::Text(text), kind) => {
                 // `sport` and `dport` are ports.
                 let path =
                     [&format!("{}.{}", header.name, field.name), field.name, &field.name[1..]];
@@ -761,7 +762,7 @@ impl Parser<'_> {
                     .unwrap_or_else(|| kind.parse(&text.replace('+', "|")))
                 {
                     Ok(number) => Value::Number(number),
-                    // `flags=` of repr() without any.
+                    // `flags=` without a value, from repr().
                     Err(_) if text.is_empty() && matches!(kind, FieldKind::Flags(_)) => {
                         Value::Number(0)
                     }
@@ -776,8 +777,8 @@ impl Parser<'_> {
                     }
                 }
             }
-            (Said::List(_), _) => return Err(self.several(at)),
-            (Said::Octets(_), _) => {
+            (Literal::List(_), _) => return Err(self.several(at)),
+            (Literal::Octets(_), _) => {
                 return Err(self.wrong(
                     at,
                     "a number or text",
@@ -806,16 +807,16 @@ impl Parser<'_> {
     }
 
     /// `[('MSS', 1460), ('NOP', None), ('Timestamp', (1, 2))]`
-    fn options(&self, kinds: OptionSet, said: &Said, at: Range<usize>) -> Parsed<Vec<Opt>> {
+    fn options(&self, kinds: OptionSet, literal: &Literal, at: Range<usize>) -> Parsed<Vec<Opt>> {
         const HINT: &str = "as in options=[(\"MSS\", 1460), (\"NOP\", None), (\"WScale\", 7)], or \
                             octets: options=b\"...\"";
         let wrong = || self.wrong(at.clone(), "TCP options, or octets", HINT);
-        let options: Vec<Opt> = match said {
-            Said::Octets(octets) if octets.is_empty() => Vec::new(),
-            Said::Octets(octets) => vec![Opt::Hex(octets.clone())],
-            Said::List(list) if list.is_empty() => Vec::new(),
+        let options: Vec<Opt> = match literal {
+            Literal::Octets(octets) if octets.is_empty() => Vec::new(),
+            Literal::Octets(octets) => vec![Opt::Hex(octets.clone())],
+            Literal::List(list) if list.is_empty() => Vec::new(),
             // A tuple of one option, without its list.
-            Said::List(list) => list
+            Literal::List(list) => list
                 .iter()
                 .map(|one| option(kinds, one))
                 .collect::<Option<_>>()
@@ -835,17 +836,17 @@ impl Parser<'_> {
         Ok(options)
     }
 
-    /// A number, a string, octets, a list; with `* n` behind it.
-    fn value(&mut self, depth: usize) -> Parsed<Said> {
+    /// A number, a string, octets or a list; with `* n` after it.
+    fn value(&mut self, depth: usize) -> Parsed<Literal> {
         self.skip_space();
         let start = self.pos;
-        let said = match self.peek() {
-            Some('"' | '\'') => Said::Text(self.string(false)?.0),
+        let literal = match self.peek() {
+            Some('"' | '\'') => Literal::Text(self.string(false)?.0),
             Some('b' | 'B')
                 if matches!(self.text.as_bytes().get(self.pos + 1), Some(b'"' | b'\'')) =>
             {
                 self.pos += 1;
-                Said::Octets(self.string(true)?.1)
+                Literal::Octets(self.string(true)?.1)
             }
             Some(open @ ('[' | '(')) if depth < MAX_DEPTH => {
                 self.pos += 1;
@@ -864,19 +865,19 @@ impl Parser<'_> {
                         return Err(self.wrong_here(&format!(", or {close}"), "as in [1, 2]"));
                     }
                 }
-                // Parentheses around one value are none.
+                // Parentheses around one value are no tuple.
                 if open == '(' && !comma && items.len() == 1 {
                     items.remove(0)
                 } else {
-                    Said::List(items)
+                    Literal::List(items)
                 }
             }
             _ if self.take_text("bytes.fromhex(") => {
-                let said = self.value(depth + 1)?;
+                let literal = self.value(depth + 1)?;
                 self.skip_space();
                 self.expect(')', "as in bytes.fromhex(\"dead beef\")")?;
-                let digits = match said {
-                    Said::Text(text) => {
+                let digits = match literal {
+                    Literal::Text(text) => {
                         text.chars().filter(|c| !c.is_whitespace()).collect::<String>()
                     }
                     _ => String::from("-"),
@@ -885,7 +886,7 @@ impl Parser<'_> {
                     digits.get(i..i + 2).and_then(|two| u8::from_str_radix(two, 16).ok())
                 };
                 let octets: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(pair).collect();
-                Said::Octets(octets.ok_or_else(|| {
+                Literal::Octets(octets.ok_or_else(|| {
                     self.wrong(
                         start..self.pos,
                         "hex digits, two per octet",
@@ -899,10 +900,10 @@ impl Parser<'_> {
                     rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
                 self.pos = start + end;
                 match &rest[..end] {
-                    "None" => Said::None,
-                    "True" => Said::Number(1),
-                    "False" => Said::Number(0),
-                    text => Said::Number(number(text).ok_or_else(|| {
+                    "None" => Literal::None,
+                    "True" => Literal::Number(1),
+                    "False" => Literal::Number(0),
+                    text => Literal::Number(number(text).ok_or_else(|| {
                         let hint = "numbers, strings, b\"octets\", lists and None are allowed; \
                                     nothing is computed";
                         self.wrong(start..start + end, "a value", hint)
@@ -910,16 +911,16 @@ impl Parser<'_> {
                 }
             }
         };
-        self.repeated(said, start)
+        self.repeated(literal, start)
     }
 
     /// `"x" * 100`
-    fn repeated(&mut self, said: Said, start: usize) -> Parsed<Said> {
+    fn repeated(&mut self, literal: Literal, start: usize) -> Parsed<Literal> {
         let before = self.pos;
         self.skip_space();
         if !self.take('*') {
             self.pos = before;
-            return Ok(said);
+            return Ok(literal);
         }
         self.skip_space();
         let at = self.range_of_name();
@@ -929,9 +930,11 @@ impl Parser<'_> {
         };
         let times = times as usize;
         let long = |len: usize| len.saturating_mul(times) > MAX_PAYLOAD;
-        match said {
-            Said::Text(text) if !long(text.len()) => Ok(Said::Text(text.repeat(times))),
-            Said::Octets(octets) if !long(octets.len()) => Ok(Said::Octets(octets.repeat(times))),
+        match literal {
+            Literal::Text(text) if !long(text.len()) => Ok(Literal::Text(text.repeat(times))),
+            Literal::Octets(octets) if !long(octets.len()) => {
+                Ok(Literal::Octets(octets.repeat(times)))
+            }
             _ => Err(self.wrong(
                 start..self.pos,
                 "at most 65536 characters or octets",
@@ -940,7 +943,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A string of Python, as text and as octets.
+    /// A Python string, as text and as octets.
     fn string(&mut self, octets: bool) -> Parsed<(String, Vec<u8>)> {
         let start = self.pos;
         let Some(quote) = self.peek() else {
@@ -1031,7 +1034,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Defaults where scapy's are others, and packets for which the next layer says who it is.
+    /// Defaults that differ from scapy's, for packets whose next layer identifies itself.
     fn finish(mut self) -> Parsed<Scapy> {
         if self.layers.is_empty() {
             return Err(self.wrong(0..self.text.len(), "a packet", "as in Ether()/IP()/UDP()"));
@@ -1046,7 +1049,7 @@ impl Parser<'_> {
                 .is_some_and(|(_, at)| self.text[at.clone()].starts_with("ICMPv6ND"));
             let (layer, at) = &mut self.layers[i];
             let header = layer.header;
-            let class = CLASSES.iter().filter(|class| class.ours == header.name);
+            let class = CLASSES.iter().filter(|class| class.native == header.name);
             let name = self.text[at.clone()].trim();
             let Some(class) =
                 class.clone().find(|class| class.names.contains(&name)).or(class.clone().next())
@@ -1056,7 +1059,7 @@ impl Parser<'_> {
             let Content::Fields(set) = &mut layer.content else { continue };
             let named = next_header.is_some_and(|next| header.may_carry(next));
             let special: &[(&str, u128, bool)] = match (class.names[0], next) {
-                // An outer tag is one of 802.1Q there.
+                // Scapy uses 802.1Q for an outer tag.
                 ("Dot1Q", Some("vlan")) => &[("tpid", 0x8100, false)],
                 ("Dot1AD", _) => &[("tpid", 0x88a8, false)],
                 ("UDP", Some("vxlan")) => &[("sport", 4789, false)],
@@ -1135,7 +1138,7 @@ impl Parser<'_> {
         loop {
             let rest = &self.text[self.pos..];
             self.pos += rest.len() - rest.trim_start().len();
-            // A line that goes on.
+            // A line continuation.
             if !self.take_text("\\\n") {
                 return;
             }
@@ -1146,7 +1149,7 @@ impl Parser<'_> {
         self.wrong(self.pos..self.pos, expected, hint)
     }
 
-    /// An empty range becomes the character there.
+    /// An empty range becomes the character at its place.
     fn wrong(&self, mut at: Range<usize>, expected: &str, hint: impl Into<String>) -> SyntaxError {
         if at.is_empty() {
             at.end = at.start + self.text[at.start..].chars().next().map_or(0, char::len_utf8);
@@ -1162,9 +1165,9 @@ impl Parser<'_> {
     }
 }
 
-/// Payload that scapy has for a field.
+/// Payload that scapy has in a field.
 fn has_data(class: &Class, name: &str) -> bool {
-    matches!(class.ours, "icmpv6" | "esp") && name == "data"
+    matches!(class.native, "icmpv6" | "esp") && name == "data"
 }
 
 fn is_octets(name: &str) -> bool {
@@ -1172,19 +1175,19 @@ fn is_octets(name: &str) -> bool {
 }
 
 /// `('MSS', 1460)`
-fn option(kinds: OptionSet, said: &Said) -> Option<Opt> {
-    let Said::List(parts) = said else { return None };
-    let (kind, body) = (parts.first()?, parts.get(1).unwrap_or(&Said::None));
+fn option(kinds: OptionSet, literal: &Literal) -> Option<Opt> {
+    let Literal::List(parts) = literal else { return None };
+    let (kind, body) = (parts.first()?, parts.get(1).unwrap_or(&Literal::None));
     let code = match kind {
-        Said::Text(name) => {
+        Literal::Text(name) => {
             let name = name.to_ascii_lowercase();
             u8::try_from(kinds.defs().iter().find(|def| def.name == name)?.code).ok()?
         }
-        Said::Number(code) => u8::try_from(*code).ok()?,
+        Literal::Number(code) => u8::try_from(*code).ok()?,
         _ => return None,
     };
     let def = kinds.defs().iter().find(|def| def.code == u16::from(code));
-    if let Said::Octets(octets) = body
+    if let Literal::Octets(octets) = body
         && !octets.is_empty()
     {
         let mut all = vec![code, u8::try_from(octets.len() + 2).ok()?];
@@ -1193,15 +1196,15 @@ fn option(kinds: OptionSet, said: &Said) -> Option<Opt> {
     }
     let def = def?;
     let args: Vec<u128> = match body {
-        Said::None | Said::Octets(_) => Vec::new(),
-        Said::Number(number) => vec![*number],
-        Said::List(list) => list
+        Literal::None | Literal::Octets(_) => Vec::new(),
+        Literal::Number(number) => vec![*number],
+        Literal::List(list) => list
             .iter()
-            .map(|one| if let Said::Number(number) = one { Some(*number) } else { None })
+            .map(|one| if let Literal::Number(number) = one { Some(*number) } else { None })
             .collect::<Option<_>>()?,
         // `('SAckOK', '')`
-        Said::Text(text) if text.is_empty() => Vec::new(),
-        Said::Text(_) => return None,
+        Literal::Text(text) if text.is_empty() => Vec::new(),
+        Literal::Text(_) => return None,
     };
     let parts = match def.form {
         OptionForm::Single => &[][..],
@@ -1214,7 +1217,7 @@ fn option(kinds: OptionSet, said: &Said) -> Option<Opt> {
     args.iter().all(fits).then(|| Opt::Known(def, args.into_iter().map(Arg::Number).collect()))
 }
 
-/// As Python writes numbers: decimal, 0x, 0o, 0b, with _ between digits.
+/// Python's number formats: decimal, 0x, 0o, 0b, with _ between digits.
 fn number(text: &str) -> Option<u128> {
     let digits: String = text.chars().filter(|&c| c != '_').collect();
     if !digits.starts_with(|c: char| c.is_ascii_digit()) {
@@ -1244,9 +1247,9 @@ mod tests {
     const ADDRESSES: &str = r#"Ether(dst="02:00:00:00:00:02", src="02:00:00:00:00:01")"#;
     const IP: &str = r#"IP(src="10.0.0.1", dst="10.0.0.2")"#;
 
-    /// What `bytes(...).hex()` of scapy 2.6 says of the same text.
+    /// The output of `bytes(...).hex()` of scapy 2.6 for the same text.
     #[test]
-    fn frames_are_those_that_scapy_builds() {
+    fn frames_equal_those_of_scapy() {
         for (text, wanted) in include!("../tests/scapy.in") {
             let text = text.replace("ETHER", ADDRESSES).replace("IPV4", IP);
             let found = octets(&text);
@@ -1266,7 +1269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named_where_it_stands() {
+    fn unsupported_text_is_reported_with_its_place() {
         let wrong = |text: &str| {
             let error = parse(text).expect_err(text);
             (text[error.at.clone()].to_owned(), error.hint)

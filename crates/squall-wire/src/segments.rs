@@ -1,5 +1,5 @@
-//! What a NIC with segmentation offload, or the kernel in its place, makes of a GSO frame: one
-//! TCP segment or one run of UDP datagrams with more payload than a frame has.
+//! Segmentation of GSO frames (one TCP segment or a run of UDP datagrams with more payload than a
+//! frame has), as a NIC or the kernel performs it.
 
 use squall_units::{be16, be32};
 
@@ -12,10 +12,9 @@ const ETHERNET: usize = 14;
 const IPV6: usize = 40;
 const UDP: usize = 8;
 
-/// The frames that a GSO frame is cut into, octet for octet as Linux does it: lengths and
-/// checksums are each frame's own, TCP sequence numbers go on, IPv4 identifications count up, FIN
-/// and PSH are on the last frame alone, CWR on the first. Whatever else is in the headers is in
-/// every frame.
+/// The frames that a GSO frame is cut into, octet for octet as Linux does it. Lengths and checksums
+/// are computed for each frame, TCP sequence numbers advance, IPv4 identifications count up, FIN
+/// and PSH are only on the last frame, CWR only on the first. All other fields are copied.
 #[derive(Clone, Copy, Debug)]
 pub struct Segments<'a> {
     octets: &'a [u8],
@@ -27,11 +26,11 @@ pub struct Segments<'a> {
 
 impl<'a> Segments<'a> {
     /// `octets` (without FCS) are Ethernet, any VLAN tags, IPv4 or IPv6, and TCP or UDP with its
-    /// header from octet `transport` to `payload`; each frame takes the next `size` octets of
+    /// header from octet `transport` to `payload`. Each frame takes the next `size` octets of
     /// payload.
     ///
     /// # Panics
-    /// If that cannot be: offsets outside of the frame or of each other, a `size` of 0.
+    /// If the offsets are inconsistent or outside of the frame, or `size` is 0.
     pub fn new(octets: &'a [u8], size: usize, transport: usize, payload: usize) -> Self {
         let tagged = |at: usize| matches!(octets[at - 2..at], [0x81, 0x00] | [0x88, 0xa8]);
         let mut network = ETHERNET;
@@ -46,12 +45,12 @@ impl<'a> Segments<'a> {
         Self { octets, size, network, transport, payload }
     }
 
-    /// How many; at least one.
+    /// Number of frames; at least one.
     pub fn count(&self) -> usize {
         (self.octets.len() - self.payload).div_ceil(self.size).max(1)
     }
 
-    /// Octets of frame `i` without FCS.
+    /// Length of frame `i` without FCS.
     pub fn len_of(&self, i: usize) -> usize {
         self.payload + (self.octets.len() - self.payload - i * self.size).min(self.size)
     }
@@ -59,7 +58,7 @@ impl<'a> Segments<'a> {
     /// Writes frame `i`.
     ///
     /// # Panics
-    /// If there is none, or `frame` is not [`Segments::len_of`] it.
+    /// If there is no such frame, or `frame` does not have the length [`Segments::len_of`] it.
     pub fn write(&self, i: usize, frame: &mut [u8]) {
         let Self { octets, size, network, transport, payload } = *self;
         frame[..payload].copy_from_slice(&octets[..payload]);
@@ -99,7 +98,7 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// Calls `each` with every frame in turn, written into `buffer`.
+    /// Calls `each` for every frame in order, written into `buffer`.
     pub fn for_each(&self, buffer: &mut Vec<u8>, mut each: impl FnMut(&[u8])) {
         for i in 0..self.count() {
             buffer.resize(self.len_of(i), 0);
@@ -157,7 +156,7 @@ mod tests {
             for len in [100, 1000, 1999, 2000, 2001, 9000] {
                 let (whole, frames) = frames(packet, len, 333);
                 for frame in &frames {
-                    // What is wrong is not listed.
+                    // Wrong lengths and checksums are not listed.
                     let listed = |f: &Frame| (f.checksums.len(), f.lengths.len());
                     assert_eq!(
                         listed(frame),
@@ -170,7 +169,7 @@ mod tests {
         }
     }
 
-    /// 0 says that there is none (RFC 768).
+    /// 0 means "no checksum" (RFC 768).
     #[test]
     fn a_udp_checksum_of_0_is_sent_as_ffff() {
         let mut seen = false;

@@ -1,4 +1,4 @@
-//! A frame in one line.
+//! One-line summary of a frame.
 
 use crate::bits::get;
 use crate::describe;
@@ -9,11 +9,11 @@ use crate::link::{self, ETHERNET, Inner};
 use crate::options::{OptionForm, OptionSet};
 use crate::packet::Opt;
 
-/// A length field cannot make more of a packet that was cut than this.
+/// Limit of zeros added for a truncated packet, whatever its length fields contain.
 const MAX_LEN: usize = 256 << 10;
 
-/// A packet of any link in one line, in the manner of `tcpdump -n`: `octets` are what was captured
-/// of `wire_len`, `link_type` is a number of the tcpdump.org list of link-layer header types.
+/// A packet of any link in one line, in the manner of `tcpdump -n`. `octets` were captured of
+/// `wire_len`; `link_type` is a number of the tcpdump.org list of link-layer header types.
 ///
 /// ```
 /// // BSD loopback, and of the IP packet 24 octets of 60: no port of TCP is whole but the first.
@@ -31,26 +31,26 @@ pub fn summary(link_type: u16, octets: &[u8], wire_len: usize) -> String {
         return packet(octets, 0..octets.len(), wire_len, crate::build::link());
     }
     match link::inner(link_type, octets) {
-        Ok(inner) => behind_link(octets, inner, wire_len),
+        Ok(inner) => after_link(octets, inner, wire_len),
         Err(what) => format!("{what}, length {wire_len}"),
     }
 }
 
-/// What the link's header brings.
-pub(crate) fn behind_link(octets: &[u8], inner: Inner, wire_len: usize) -> String {
-    let Inner { ethertype, octets: range, says, .. } = inner;
+/// Summarizes the content of a link.
+pub(crate) fn after_link(octets: &[u8], inner: Inner, wire_len: usize) -> String {
+    let Inner { ethertype, octets: range, prefix, .. } = inner;
     match by_ethertype(ethertype) {
-        Some(first) => says + &packet(octets, range, wire_len, first),
+        Some(first) => prefix + &packet(octets, range, wire_len, first),
         None => {
             let len = wire_len - range.start.min(wire_len);
             let other = || format!("ethertype {ethertype:#06x}, length {len}");
-            says + &describe::ethertype(ethertype, &octets[range]).unwrap_or_else(other)
+            prefix + &describe::ethertype(ethertype, &octets[range]).unwrap_or_else(other)
         }
     }
 }
 
-/// The lengths are those on the wire: what was not captured is taken for zeros, and no header is
-/// looked for in it.
+/// Summarizes a frame. Lengths are those on the wire: uncaptured octets count as zeros, and contain
+/// no headers.
 fn packet(
     octets: &[u8],
     range: std::ops::Range<usize>,
@@ -59,13 +59,13 @@ fn packet(
 ) -> String {
     let known = range.end;
     let mut bytes = octets.to_vec();
-    // An FCS or what follows an aggregate's first packet is no part of it.
+    // An FCS, or the further packets of an aggregate, do not belong to it.
     let end = if known == octets.len() { wire_len.clamp(known, MAX_LEN.max(known)) } else { known };
     bytes.resize(end.max(bytes.len()), 0);
     let (frame, _, next) = headers(bytes, range.start..end, known, Some(first));
     let mut line = frame.summary();
     if let Some(header) = next.filter(|next| known < end && next.proto != Proto::Plain) {
-        // What the last layer says of what follows is then of nothing.
+        // No layer is left to describe the next protocol.
         if frame.layers.is_empty() {
             line.clear();
         }
@@ -90,7 +90,7 @@ impl Frame {
     /// );
     /// ```
     pub fn summary(&self) -> String {
-        // What tcpdump says of these is said of the octets behind the header in front.
+        // tcpdump's text for these refers to the octets after the preceding header.
         if let Some(first) = self.layers.iter().position(|layer| layer.header.proto == Proto::Plain)
         {
             let mut front = self.clone();
@@ -117,7 +117,7 @@ impl Frame {
         line
     }
 
-    /// What layer `i` adds to the line; the last one adds the length.
+    /// The part of layer `i`; the last one adds the length.
     fn part(&self, i: usize) -> String {
         let layer = &self.layers[i];
         let header = layer.header;
@@ -129,7 +129,7 @@ impl Frame {
             frame: self,
             i,
             last: i + 1 == self.layers.len(),
-            behind: counted.saturating_sub(layer.offset + layer.len),
+            after: counted.saturating_sub(layer.offset + layer.len),
             whole: counted.saturating_sub(layer.offset),
         };
         match header.proto {
@@ -141,7 +141,7 @@ impl Frame {
             Proto::Gre => part.gre(),
             Proto::Udp => part.udp(),
             Proto::Vxlan | Proto::Gtpu => part.tunnel(),
-            Proto::Tcp => self.tcp(i, part.behind),
+            Proto::Tcp => self.tcp(i, part.after),
             Proto::Icmp => part.icmp(),
             Proto::Icmpv6 => part.icmpv6(),
             Proto::Igmp => part.igmp(),
@@ -149,7 +149,7 @@ impl Frame {
         }
     }
 
-    /// What follows is part of what an error is about, and was said.
+    /// The following layer belongs to the packet that an error quotes, which is already described.
     fn ends_line(&self, i: usize) -> bool {
         let next = self.layers.get(i + 1);
         self.layers[i].header.proto == Proto::Icmp
@@ -158,7 +158,7 @@ impl Frame {
             })
     }
 
-    /// What follows is the middle of a packet, whatever it was built from.
+    /// The following octets are the middle of a packet.
     fn is_later_fragment(&self, i: usize) -> bool {
         self.layers[i].header.proto == Proto::Ipv4 && self.number(i, "frag") != 0
     }
@@ -168,7 +168,7 @@ impl Frame {
         format!("vlan {}, p {}{dei}, ", self.number(i, "id"), self.number(i, "pcp"))
     }
 
-    /// What stands behind Ethernet or a tag and is no header of the table.
+    /// The part for a protocol outside the table, after Ethernet or a tag.
     fn described(&self, i: usize) -> Option<String> {
         let at = self.layers[i].offset + self.layers[i].len;
         describe::ethertype(self.number(i, "type") as u16, &self.bytes[at..])
@@ -178,7 +178,7 @@ impl Frame {
         (self.number(i, "sport") as u16, self.number(i, "dport") as u16)
     }
 
-    /// An error that layer `i` reports of the packet whose header is layer `about`.
+    /// The error of layer `i` about the packet whose header is layer `about`.
     fn icmp_error(&self, i: usize, about: usize) -> Option<String> {
         let (kind, code, to) =
             (self.number(i, "type"), self.number(i, "code"), self.text(about, "dst"));
@@ -187,8 +187,8 @@ impl Frame {
             (3, 1) => format!("host {to} unreachable"),
             (3, 2) => format!("{to} protocol {} unreachable", self.number(about, "protocol")),
             (3, 3) => {
-                let behind = self.layers.get(about + 1)?;
-                let name = match behind.header.proto {
+                let after = self.layers.get(about + 1)?;
+                let name = match after.header.proto {
                     Proto::Udp => "udp",
                     Proto::Tcp => "tcp",
                     _ => return None,
@@ -205,7 +205,7 @@ impl Frame {
         })
     }
 
-    fn tcp(&self, i: usize, behind: usize) -> String {
+    fn tcp(&self, i: usize, after: usize) -> String {
         let number = |name: &str| self.number(i, name);
         let flags: String = [
             (1, 'F'),
@@ -223,7 +223,7 @@ impl Frame {
         .map(|(_, c)| c)
         .collect();
         let flags = if flags.is_empty() { "none".into() } else { flags };
-        let seq = match behind {
+        let seq = match after {
             0 => number("seq").to_string(),
             n => format!("{}:{}", number("seq"), (number("seq") as u32).wrapping_add(n as u32)),
         };
@@ -244,10 +244,10 @@ impl Frame {
             String::new()
         };
         let from = self.layers[i].offset + self.layers[i].len;
-        let payload = describe::tcp(self.ports(i), &self.bytes[from..from + behind]);
+        let payload = describe::tcp(self.ports(i), &self.bytes[from..from + after]);
         let payload = payload.map_or_else(String::new, |what| format!(": {what}"));
         format!(
-            "Flags [{flags}], seq {seq}{ack}, win {}{urgent}{options}, length {behind}{payload}",
+            "Flags [{flags}], seq {seq}{ack}, win {}{urgent}{options}, length {after}{payload}",
             number("window")
         )
     }
@@ -285,10 +285,10 @@ impl Frame {
 struct Part<'a> {
     frame: &'a Frame,
     i: usize,
-    /// No layer follows it.
+    /// It is the last layer.
     last: bool,
-    /// Octets after its header, and with it, without what pads the frame.
-    behind: usize,
+    /// Octets after its header, and with it, without padding of the frame.
+    after: usize,
     whole: usize,
 }
 
@@ -308,7 +308,7 @@ impl Part<'_> {
     /// The octets after its header.
     fn content(&self) -> &[u8] {
         let layer = &self.frame.layers[self.i];
-        &self.frame.bytes[layer.offset + layer.len..layer.offset + layer.len + self.behind]
+        &self.frame.bytes[layer.offset + layer.len..layer.offset + layer.len + self.after]
     }
 
     fn link(&self) -> String {
@@ -323,7 +323,7 @@ impl Part<'_> {
         }
         let kind = frame.ethertype(i);
         if tagged {
-            return format!("{tag}ethertype {kind}, length {}", self.behind);
+            return format!("{tag}ethertype {kind}, length {}", self.after);
         }
         let length = frame.bytes.len() - frame.layers[i].offset;
         let (from, to) = (self.text("src"), self.text("dst"));
@@ -331,11 +331,11 @@ impl Part<'_> {
     }
 
     fn mpls(&self) -> String {
-        let behind = self.behind;
+        let after = self.after;
         // One name for a stack of labels.
         let first = self.i == 0 || self.frame.layers[self.i - 1].header.proto != Proto::Mpls;
         let bottom = if self.number("s") == 1 { "[S], " } else { "" };
-        let rest = if self.last { format!(", length {behind}") } else { " ".into() };
+        let rest = if self.last { format!(", length {after}") } else { " ".into() };
         let name = if first { "MPLS " } else { "" };
         format!(
             "{name}(label {}, tc {}, {bottom}ttl {}){rest}",
@@ -360,10 +360,10 @@ impl Part<'_> {
     }
 
     fn ip(&self) -> String {
-        let behind = self.behind;
+        let after = self.after;
         let v4 = self.proto() == Proto::Ipv4;
         let (name, next) = if v4 { ("IP", "protocol") } else { ("IP6", "next") };
-        // The ports stand behind the addresses, wherever the extension headers end.
+        // The ports follow the addresses, wherever the extension headers end.
         let fragment = self.frame.is_later_fragment(self.i);
         let ports = self.frame.layers[self.i + 1..]
             .iter()
@@ -393,9 +393,9 @@ impl Part<'_> {
             port("dport")
         );
         if fragment {
-            line += &format!("frag {}+{behind}", self.number("frag") * 8);
+            line += &format!("frag {}+{after}", self.number("frag") * 8);
         } else if self.last {
-            line += &format!("ip-proto-{} {behind}", self.number(next));
+            line += &format!("ip-proto-{} {after}", self.number(next));
         }
         line
     }
@@ -415,7 +415,7 @@ impl Part<'_> {
             _ => String::new(),
         };
         let rest = if self.last {
-            format!("ip-proto-{} {}", self.number("next"), self.behind)
+            format!("ip-proto-{} {}", self.number("next"), self.after)
         } else {
             String::new()
         };
@@ -442,11 +442,11 @@ impl Part<'_> {
             return String::new();
         }
         describe::udp(self.frame.ports(self.i), self.content())
-            .unwrap_or_else(|| format!("UDP, length {}", self.behind))
+            .unwrap_or_else(|| format!("UDP, length {}", self.after))
     }
 
     fn tunnel(&self) -> String {
-        let rest = if self.last { format!(", length {}", self.behind) } else { ": ".into() };
+        let rest = if self.last { format!(", length {}", self.after) } else { ": ".into() };
         match self.proto() {
             Proto::Vxlan => {
                 let (flags, vni) = (self.text("flags"), self.number("vni"));
@@ -463,7 +463,7 @@ impl Part<'_> {
             8 => format!("echo request, id {}, seq {}", self.number("id"), self.number("seq")),
             _ => format!("{} code {}", self.text("type"), self.number("code")),
         };
-        // Of an error, the packet that met it.
+        // For an error, the packet that caused it.
         let about = (!self.last && self.frame.layers[self.i + 1].header.proto == Proto::Ipv4)
             .then_some(self.i + 1);
         match about.and_then(|about| self.frame.icmp_error(self.i, about)) {

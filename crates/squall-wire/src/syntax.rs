@@ -1,4 +1,4 @@
-//! Reads packet text.
+//! Parses packet text.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::packet::{Arg, Content, Layer, Opt, Packet, SyntaxError, Value};
 
 const MAX_TEXT: usize = 1 << 18;
 const MAX_LAYERS: usize = 64;
-/// Octets of one payload layer.
+/// Limit of a payload layer, octets.
 pub(crate) const MAX_PAYLOAD: usize = 1 << 16;
 
 impl Packet {
@@ -41,10 +41,10 @@ impl Packet {
     }
 }
 
-/// The options that a row of the table gives its header.
+/// Parses the default options of a row.
 ///
 /// # Panics
-/// If the row's text is none.
+/// If the row's text is invalid.
 pub(crate) fn usual_options(header: &HeaderDef, text: &str) -> Vec<Opt> {
     let (_, set) = header.list(0).expect("a header with usual options always has a list of them");
     Parser { text, pos: 0 }.options(set).expect("the table has valid text")
@@ -87,7 +87,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The layer whose name stands at `at`.
+    /// The layer whose name is at `at`.
     fn layer(&mut self, at: Range<usize>) -> Parsed<Layer> {
         let name = &self.text[at.clone()];
         let Some(header) = find(name) else {
@@ -291,7 +291,7 @@ impl<'a> Parser<'a> {
         Ok(Opt::Known(def, args))
     }
 
-    /// What stands in an option's parentheses, if there are any.
+    /// The arguments in an option's parentheses, if there are any.
     fn args(&mut self, def: &'static OptionDef, parts: &'static [Part]) -> Parsed<Vec<Arg>> {
         let hint = || format!("as in {}: {}", usage(def), def.doc);
         let mut wanted = written(parts);
@@ -507,7 +507,7 @@ impl<'a> Parser<'a> {
         Err(error(start..self.pos, "a string without end".into(), "\"", "try a closing \""))
     }
 
-    /// A run of what names and values are made of; may be empty.
+    /// A run of the characters of names and values; may be empty.
     fn word(&mut self) -> Range<usize> {
         let start = self.pos;
         let rest = &self.text[start..];
@@ -541,7 +541,7 @@ impl<'a> Parser<'a> {
         self.wrong(self.pos..self.pos, expected, hint)
     }
 
-    /// An empty range becomes the character there.
+    /// An empty range becomes the character at its place.
     fn wrong(&self, mut at: Range<usize>, expected: &str, hint: impl Into<String>) -> SyntaxError {
         if at.is_empty() {
             at.end += self.text[at.start..].chars().next().map_or(0, char::len_utf8);
@@ -564,7 +564,7 @@ fn did_you_mean<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Option<
     nearest(text, names).map(|n| format!("did you mean {n}?"))
 }
 
-/// Whether `layer` may stand behind `before`; else what was expected, and what to try.
+/// Whether `layer` may follow `before`; otherwise the expected form and a suggestion.
 pub(crate) fn follows(before: Option<&Layer>, layer: &Layer) -> Result<(), (String, String)> {
     let this = layer.header;
     let wrong = |expected: String, hint: &str| Err((expected, hint.to_string()));
@@ -584,7 +584,7 @@ pub(crate) fn follows(before: Option<&Layer>, layer: &Layer) -> Result<(), (Stri
     if this.proto == Proto::Raw {
         return wrong("raw first".into(), "inside a packet, try hex(...)");
     }
-    // What octets stand for, nobody knows; so anything may follow them.
+    // Raw octets are a header of unknown type, so anything may follow them.
     let unknown = before.proto == Proto::Hex && !this.is_payload();
     if this.is_payload() || unknown || before.may_carry(this) {
         return Ok(());

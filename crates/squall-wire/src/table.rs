@@ -1,4 +1,4 @@
-//! The headers themselves.
+//! The rows of the table of headers.
 
 use crate::{
     header::{Extent, FieldDef, FieldKind, FieldKind::*, HeaderDef, PLAIN, Presence, Proto, Space},
@@ -87,18 +87,18 @@ pub(crate) static PAYLOADS: &[&HeaderDef] = &[
 
 pub(crate) const MAC_1: u128 = 0x0200_0000_0001;
 pub(crate) const MAC_2: u128 = 0x0200_0000_0002;
-/// The ranges for benchmarking: 198.18.0.0/15 (RFC 2544) and 2001:2::/48 (RFC 5180).
+/// Ranges for benchmarking: 198.18.0.0/15 (RFC 2544) and 2001:2::/48 (RFC 5180).
 const IP_1: u128 = 0xc612_0001;
 const IP_2: u128 = 0xc613_0001;
 const IP6_1: u128 = 0x2001_0002 << 96 | 1;
 const IP6_2: u128 = 0x2001_0002 << 96 | 2;
-/// For local experiments (IEEE 802) and for experiments (RFC 3692): what no header names.
+/// For local experiments (IEEE 802) and for experiments (RFC 3692): payload without a number.
 const ETHERTYPE_TEST: u128 = 0x88b5;
 const PROTOCOL_TEST: u128 = 253;
 
 pub(crate) const NUMBER: FieldKind = Number(&[]);
 
-/// 802.1Q's tag and 802.1ad's.
+/// TPIDs of 802.1Q and 802.1ad.
 pub(crate) const TPID_C: u64 = 0x8100;
 pub(crate) const TPID_S: u64 = 0x88a8;
 
@@ -442,14 +442,14 @@ static IPV6: HeaderDef = HeaderDef {
         field("src", &["src_ip", "saddr"], 64, 128, Ipv6, "Source").or(IP6_1),
         field("dst", &["dst_ip", "daddr"], 192, 128, Ipv6, "Destination").or(IP6_2),
     ],
-    carries: BEHIND_IPV6,
+    carries: AFTER_IPV6,
     proto: Proto::Ipv6,
     chosen_by: &[(Space::Ip, 41)],
     chooses: Some(Space::Ip),
     ..PLAIN
 };
 
-const BEHIND_IPV6: &[&str] = &[
+const AFTER_IPV6: &[&str] = &[
     "hopopts", "dstopts", "routing", "fragment", "ipv4", "tcp", "udp", "ipv6", "gre", "icmpv6",
     "icmp", "igmp", "mpls",
 ];
@@ -476,7 +476,7 @@ static HOPOPTS: HeaderDef = HeaderDef {
         EXT_LEN,
         options(OptionSet::Ipv6, "options", &["opts"], "Options, padded to 8 octets"),
     ],
-    carries: BEHIND_IPV6,
+    carries: AFTER_IPV6,
     proto: Proto::HopOpts,
     chooses: Some(Space::Ip),
     ..PLAIN
@@ -492,7 +492,7 @@ static DSTOPTS: HeaderDef = HeaderDef {
         EXT_LEN,
         options(OptionSet::Ipv6, "options", &["opts"], "Options, padded to 8 octets"),
     ],
-    carries: BEHIND_IPV6,
+    carries: AFTER_IPV6,
     proto: Proto::DstOpts,
     chooses: Some(Space::Ip),
     ..PLAIN
@@ -540,7 +540,7 @@ static ROUTING: HeaderDef = HeaderDef {
             "Addresses, in the order of the header",
         ),
     ],
-    carries: BEHIND_IPV6,
+    carries: AFTER_IPV6,
     proto: Proto::Routing,
     chooses: Some(Space::Ip),
     ..PLAIN
@@ -559,7 +559,7 @@ static FRAGMENT: HeaderDef = HeaderDef {
         field("m", &["more"], 31, 1, NUMBER, "More fragments follow"),
         field("id", &["identification"], 32, 32, NUMBER, "Identification"),
     ],
-    carries: BEHIND_IPV6,
+    carries: AFTER_IPV6,
     proto: Proto::Fragment,
     chooses: Some(Space::Ip),
     ..PLAIN
@@ -1046,7 +1046,7 @@ static TRUNCATE: HeaderDef = payload(
 );
 
 impl OptionSet {
-    /// What may stand in the list beside `hex(...)`.
+    /// Options of the list in addition to `hex(...)`.
     pub fn defs(self) -> &'static [OptionDef] {
         use OptionForm::*;
         match self {

@@ -3,12 +3,13 @@
 use std::{fmt::Display, path::PathBuf, str::FromStr, sync::Arc, time::SystemTime};
 
 use squall_capture::{
-    Capture as Running, Format, InterfaceCounts, OnFull, Options, Outcome, Rotate, SNAPLEN, Stop,
+    Capture as Running, Format, GsoFrames, InterfaceCounts, OnFull, Options, Outcome, PreTrigger,
+    Print, Rotate, SNAPLEN, Stop, Tap,
 };
-use squall_engine::{MakeTap, PortRx, Snapshot};
-use squall_options::CaptureOptions;
+use squall_engine::{Frames, MakeSink, PortRx, Shown, Sink, Snapshot};
+use squall_options::{CaptureOptions, Count, Octets, Time};
 use squall_pcap::{InterfaceFormat, LinkType};
-use squall_port::{Address, Filter, InterfaceCounters, Port, PortFacts, Tap, output::Permit};
+use squall_port::{Address, Filter, InterfaceCounters, Port, PortFacts, output::Permit};
 use squall_port_linux::filter;
 use squall_profile::Profile;
 use squall_units::Nanos;
@@ -17,13 +18,12 @@ use squall_record::Captured;
 
 use crate::Error;
 
-/// What a [`Session`](crate::Session) writes of the frames that it receives.
-#[derive(Clone, Debug, Default)]
-pub struct Capture {
-    /// Interfaces, the clock and the trigger's filter are the session's to fill in.
+/// What a run writes of the frames that it receives.
+#[derive(Clone)]
+pub(crate) struct Capture {
+    /// Interfaces, the clock and the trigger's filter are filled in when the ports are open.
     pub options: Options,
-    /// In the language of tcpdump: the frame that [`squall_capture::PreTrigger`] waits for.
-    pub trigger: Option<String>,
+    trigger: Option<String>,
     /// What is captured is measured, too; else it is counted only, which leaves the receiver more
     /// time.
     pub beside: bool,
@@ -36,12 +36,14 @@ impl Capture {
     /// Values that no capture can have.
     pub fn of(asked: &CaptureOptions, profile: &Profile) -> Result<Self, Error> {
         let mut options = options(asked)?;
-        options.file.get_or_insert_with(new_name);
+        if options.print.is_none() {
+            options.file.get_or_insert_with(new_name);
+        }
         let sends = !(profile.streams.is_empty()
             && profile.replays.is_empty()
             && profile.flows.is_none()
             && profile.attacks.is_empty());
-        Ok(Self { options, trigger: None, beside: sends })
+        Ok(Self { options, trigger: asked.trigger.clone(), beside: sends })
     }
 }
 
@@ -51,10 +53,14 @@ impl Capture {
 /// Values that no capture can have.
 pub fn options(asked: &CaptureOptions) -> Result<Options, Error> {
     let wrong = |what: String| Error::Usage(format!("capture: {what}"));
-    let time = |seconds: f64| match (1e-9..1e9).contains(&seconds) {
-        true => Ok(Nanos::from_secs_f64(seconds)),
-        false => Err(wrong(format!("rotate_s = {seconds}: expected a number of seconds above 0"))),
+    let time = |time: Time| match time > Time::default() {
+        true => Ok(time.0),
+        false => {
+            let expected = "expected a time above 0, such as 100ms or 10s";
+            Err(wrong(format!("rotate_s = {time}: {expected}")))
+        }
     };
+    let (count, size) = (|count: Count| count.0, |octets: Octets| octets.0);
     let name = asked.file.as_ref().map(|file| file.to_string_lossy()).unwrap_or_default();
     let plain = [".zst", ".gz", ".lz4"].iter().find_map(|end| name.strip_suffix(end));
     let plain = plain.unwrap_or(&name);
@@ -72,6 +78,9 @@ pub fn options(asked: &CaptureOptions) -> Result<Options, Error> {
         None => Format::Pcapng,
     };
     let default = Options::default();
+    if asked.pre_trigger.is_none() && (asked.trigger.is_some() || asked.post_trigger.is_some()) {
+        return Err(wrong("a trigger without pre_trigger\n  try pre_trigger = \"0 s\"".into()));
+    }
     Ok(Options {
         format,
         snaplen: match asked.snaplen {
@@ -79,15 +88,33 @@ pub fn options(asked: &CaptureOptions) -> Result<Options, Error> {
             said => said.unwrap_or(SNAPLEN).min(SNAPLEN),
         },
         rotate: Rotate {
-            octets: asked.rotate_octets,
+            octets: asked.rotate_octets.map(size),
             time: asked.rotate_s.map(time).transpose()?,
-            packets: asked.rotate_packets,
+            packets: asked.rotate_packets.map(count),
             ring: asked.ring,
         },
         compress: parsed("compress", asked.compress.as_ref())?,
-        buffer: asked.buffer.map_or(default.buffer, |n| usize::try_from(n).unwrap_or(usize::MAX)),
+        buffer: asked.buffer.map_or(default.buffer, |n| usize::try_from(n.0).unwrap_or(usize::MAX)),
         on_full: parsed("on_full", asked.on_full.as_ref())?.unwrap_or_default(),
-        stop: Stop { packets: asked.packets, octets: asked.octets, files: None },
+        stop: Stop {
+            packets: asked.packets.map(count),
+            octets: asked.octets.map(size),
+            files: asked.files.map(count),
+        },
+        gso_frames: match asked.gso_frames.as_deref() {
+            None | Some("cut") => GsoFrames::Cut,
+            Some("keep") => GsoFrames::Keep,
+            Some(other) => {
+                return Err(wrong(format!("gso_frames = {other:?}: expected \"cut\" or \"keep\"")));
+            }
+        },
+        pre_trigger: asked.pre_trigger.map(|keep| PreTrigger {
+            keep: keep.0,
+            after: asked.post_trigger.map(|time| time.0),
+            filters: Vec::new(),
+        }),
+        print: parsed("print", asked.print.as_ref())?.map(|stamp| Print { stamp }),
+        flush: asked.flush.unwrap_or(false),
         file: asked.file.clone(),
         ..default
     })
@@ -151,6 +178,7 @@ impl Capturing {
             // A file waits until there is room.
             options.on_full = OnFull::Wait;
         }
+        options.directed = ports.iter().any(|port| captures_sent(port.facts()));
         options.interfaces =
             ports.iter().map(|port| interface(port.as_ref(), expression)).collect();
         if let (Some(text), Some(pre)) = (&capture.trigger, &mut options.pre_trigger) {
@@ -169,10 +197,10 @@ impl Capturing {
         Ok(Self { running, format, snaplen, buffer_kept })
     }
 
-    /// What makes the taps of the queues of `port`.
-    pub fn taps(&self, port: usize) -> MakeTap {
+    /// What captures the frames of the queues of `port`.
+    pub fn sinks(&self, port: usize) -> MakeSink {
         let make = self.running.taps(port);
-        Arc::new(move |_queue| -> Box<dyn Tap> { make() })
+        Arc::new(move |_queue| Box::new(Capturer(make())))
     }
 
     /// What the ports have counted so far goes into the statistics of files that end from now on.
@@ -207,6 +235,31 @@ impl Capturing {
     pub fn finish(self) -> Captured {
         let Self { running, format, snaplen, buffer_kept } = self;
         Captured { format, snaplen, buffer: buffer_kept, outcome: running.finish() }
+    }
+}
+
+/// Whether the port also receives frames that this host sends: each packet then shows its direction.
+fn captures_sent(facts: &PortFacts) -> bool {
+    let address = facts.address.parse::<Address>().ok();
+    let direction = address.and_then(|mut a| a.take::<String>("direction", "").ok()?);
+    direction.is_some_and(|direction| direction != "in")
+}
+
+/// Its counters are those of the capture, which knows them without a worker.
+struct Capturer(Tap);
+
+impl Sink for Capturer {
+    fn take(&mut self, frames: &mut Frames<'_>) {
+        self.0.take(&frames.batch());
+    }
+
+    fn idle(&mut self, now: Nanos) {
+        self.0.idle(now);
+    }
+
+    fn leave(&mut self, _into: &mut PortRx) -> Option<Shown> {
+        self.0.finish();
+        None
     }
 }
 

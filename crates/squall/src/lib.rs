@@ -29,20 +29,14 @@ use squall_attacking as attacking;
 #[path = "no_attacks.rs"]
 mod attacking;
 pub mod capture;
-pub mod driving;
 mod error;
 mod session;
 mod settings;
 
-pub use capture::Capture;
 pub use error::Error;
-pub use session::{Amount, Held, Opened, Planned, Run, Session};
+pub use session::{Amount, Caller, Held, Opened, Planned, Resolved, Run, Session};
 pub use squall_engine::{Busy, EngineError};
 pub use squall_flows::{FlowInfo, FlowState, Ignored, OpenFlow, Services};
-pub use squall_measure::{
-    By, FlowSettings, Pace,
-    kinds::{Kind as SequenceKind, Wanted as SequenceKinds},
-};
 pub use squall_options::{Multiplier, RunOptions};
 pub use squall_plan::{
     Placement, Plan, PlanPort, PlanReplay, PlanStream, PlanWorker, PlannedLoad, PlannedPool,

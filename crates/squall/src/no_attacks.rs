@@ -3,7 +3,7 @@
 
 use std::{convert::Infallible, path::Path};
 
-use squall_engine::Take;
+use squall_engine::{Outcome, Take};
 use squall_flows::{FailedConversation, Served};
 use squall_plan::{PlanFlows, PlanReplay, Spoken};
 use squall_profile::{Attack, Diagnostics, Mistakes, Port, Profile};
@@ -93,6 +93,12 @@ impl Prepared {
     }
 
     pub fn sent_until(&self, _: Nanos) -> Vec<Infallible> {
+        match *self {}
+    }
+}
+
+impl Heard {
+    pub fn collect(&mut self, _: &mut Outcome) {
         match *self {}
     }
 }

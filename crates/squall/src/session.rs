@@ -41,49 +41,69 @@ use squall_stats::EqualBins;
 use squall_units::{Division, Nanos, Picos};
 
 use crate::{
-    Capture, Error,
+    Error,
     attacking::{self, Prepared},
-    capture::{Capturing, filter_of},
+    capture::{Capture, Capturing, filter_of},
     report::{Asked, EndedBy, NodeClock, Report, Sample, fail_if::FailIf, flows::ALL},
     settings,
 };
 
-/// A profile and how it is to be run.
+/// A profile and how it is run.
+///
+/// ```
+/// # let profile = squall::Profile::default();
+/// let options = squall::RunOptions { seed: Some(7), ..Default::default() };
+/// assert_eq!(squall::Session::new(profile).with(options)?.profile.seed, Some(7));
+/// # Ok::<_, squall::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Session {
     pub profile: Profile,
-    /// How the run goes. [`Session::with`] puts its end and its seed into `profile`, which alone says
-    /// them.
+    /// Options that a profile has keys for (its end, its seed) move to `profile` when the session
+    /// is opened.
     pub options: RunOptions,
-    /// Streams are told apart by what stands there in the frames that come:
-    /// [`crate::counters::StreamLook::tracked`].
-    pub places: Arc<[Place]>,
-    /// Of hosts, as they were looked up.
-    pub names: Names,
-    /// What is written to files of what is received; `None`: what the options say.
-    pub capture: Option<Capture>,
-    /// Each flow is measured for itself; `None`: if the options say so.
-    pub flows: Option<FlowSettings>,
-    /// Captures that are sent again, beside those of the profile.
-    pub replays: Vec<PlanReplay>,
-    /// What the profile's attacks come to, where that is known; otherwise they are solved when the
-    /// session is opened.
-    pub attacks: Option<Arc<Prepared>>,
+    pub caller: Caller,
+}
+
+/// Settings of the program that starts a run, which no profile or option has.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
     /// For the report: the command line, and the name of this node where several share the run.
     pub command: String,
     pub node: Option<String>,
     /// The clock that nodes have in common, on real time; `None`: this machine's own.
     pub clock: Option<NodeClock>,
-    /// That of the run's signatures, which nodes have in common; `None`: what the seed gives, or a
-    /// new one (docs/adr/0002).
+    /// The key of the run's signatures, which nodes have in common; `None`: what the seed gives, or
+    /// a new one (docs/adr/0002).
     pub key: Option<u16>,
+    /// Received frames of a stream are counted by the bits at these places:
+    /// [`crate::totals::StreamTotals::tracked`].
+    pub places: Arc<[Place]>,
+}
+
+/// A session whose options are read and whose attacks are solved: ready to be planned or opened.
+#[derive(Clone)]
+pub struct Resolved {
+    profile: Profile,
+    options: RunOptions,
+    caller: Caller,
+    /// Names and addresses of the ports, as the user wrote them: those of `profile` have options of
+    /// their own added (`virtual`).
+    named: Vec<(String, String)>,
+    /// `abort_if`.
+    criteria: Vec<FailIf>,
+    capture: Option<Capture>,
+    flows: Option<FlowSettings>,
+    /// Addresses of hosts, as they were looked up.
+    names: Names,
+    attacks: Option<Arc<Prepared>>,
+    /// The captures that `attacks` are sent as.
+    replays: Vec<PlanReplay>,
 }
 
 /// Ports opened, plan compiled: ready to start.
 pub struct Opened {
-    session: Session,
-    /// Ports as the profile has them: names and addresses.
-    named: Vec<(String, String)>,
+    session: Resolved,
     ports: Vec<Box<dyn Port>>,
     limits: Vec<PortLimits>,
     plan: Plan,
@@ -155,12 +175,10 @@ impl Planned {
 
 /// A run on its way.
 pub struct Run {
-    session: Session,
+    session: Resolved,
     running: Running,
     /// What the session's profile is compiled to, without what was added and removed while running.
     planned: Plan,
-    /// Ports as the profile has them, names and addresses: the session's may say more.
-    named: Vec<(String, String)>,
     /// The replays of the profile that the run was opened with.
     opened: Arc<[squall_profile::Replay]>,
     limits: Vec<PortLimits>,
@@ -176,8 +194,7 @@ pub struct Run {
     labels: Option<attacking::LabelFile>,
     /// Who stopped it, if somebody did.
     stopped_by: OnceLock<EndedBy>,
-    /// `abort_if`, when it was last looked at, and what of it held.
-    criteria: Vec<FailIf>,
+    /// When `abort_if` was last looked at, and what of it held.
     looked: Instant,
     failed: Vec<String>,
     /// All that this node sends is sent.
@@ -203,86 +220,47 @@ const WATCHED: usize = 64;
 
 impl Session {
     pub fn new(profile: Profile) -> Self {
-        Self {
-            options: profile.run.clone(),
-            profile,
-            places: Arc::default(),
-            names: Names::default(),
-            capture: None,
-            flows: None,
-            replays: Vec::new(),
-            attacks: None,
-            command: String::new(),
-            node: None,
-            clock: None,
-            key: None,
-        }
+        Self { options: profile.run.clone(), profile, caller: Caller::default() }
     }
 
     /// The same, run as `options` say, and where they say nothing as the profile does.
     ///
-    /// ```
-    /// # let profile = squall::Profile::default();
-    /// let options = squall::RunOptions { seed: Some(7), ..Default::default() };
-    /// assert_eq!(squall::Session::new(profile).with(options)?.profile.seed, Some(7));
-    /// # Ok::<_, squall::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// Values that no run can have.
     pub fn with(mut self, options: RunOptions) -> Result<Self, Error> {
-        let mut options = options.over(&self.profile.run);
-        options.check().map_err(Error::Usage)?;
-        let stop = &mut self.profile.stop;
-        stop.duration = options.duration.take().map(|time| time.0).or(stop.duration);
-        stop.packets = options.packets.take().map(|count| count.0).or(stop.packets);
-        stop.octets = options.octets.take().map(|octets| octets.0).or(stop.octets);
-        self.profile.seed = options.seed.take().or(self.profile.seed);
-        self.options = options;
-        self.resolve()?;
-        Ok(self)
+        self.options = options.over(&self.profile.run);
+        let Resolved { profile, options, caller, .. } = Resolved::unsolved(self)?;
+        Ok(Self { profile, options, caller })
     }
 
-    /// What the options say of captures and flows, unless that is known.
-    fn resolve(&mut self) -> Result<(), Error> {
-        self.options.check().map_err(Error::Usage)?;
-        if self.profile.stop.duration.is_some_and(|time| Picos::from(time) > Picos::LONGEST_RUN) {
-            return Err(Error::Usage(
-                "the duration is too long: a run ends after 106 days\n  try a shorter one".into(),
-            ));
+    /// The same, with the command that the report shows.
+    #[must_use]
+    pub fn command(mut self, command: impl Into<String>) -> Self {
+        self.caller.command = command.into();
+        self
+    }
+
+    /// Reads the options and solves the profile's attacks, as [`Session::open`] does first.
+    /// `progress` gets the number of rules that are solved, and of all; if it returns `false`, this
+    /// ends with an error.
+    ///
+    /// # Errors
+    /// Mistakes in the profile, files that cannot be read, and where `progress` has ended it.
+    pub fn resolve(
+        self,
+        progress: &(dyn Fn(usize, usize) -> bool + Sync),
+    ) -> Result<Resolved, Error> {
+        let mut resolved = Resolved::unsolved(self)?;
+        if resolved.options.clock == Some(Clock::Virtual) {
+            ports::put_on_virtual_time(&mut resolved.profile.ports);
         }
-        self.criteria()?;
-        if let (None, Some(capture)) = (&self.capture, &self.options.capture) {
-            self.capture = Some(Capture::of(capture, &self.profile)?);
+        let attacks = attacking::prepare(&resolved.profile, resolved.part(), progress)?;
+        if let Some(mut attacks) = attacks {
+            attacks.settle(&mut resolved.profile.ports);
+            resolved.replays = attacks.replaying();
+            resolved.attacks = Some(Arc::new(attacks));
         }
-        if self.options.received_flows == Some(true) {
-            self.flows.get_or_insert_default();
-        }
-        Ok(())
-    }
-
-    /// `abort_if`, read.
-    fn criteria(&self) -> Result<Vec<FailIf>, Error> {
-        let texts = self.options.abort_if.iter().flatten();
-        let read = |text: &String| {
-            FailIf::parse_abort(text)
-                .map_err(|error| Error::Usage(format!("abort_if = {text:?}: {error}")))
-        };
-        texts.map(read).collect()
-    }
-
-    /// Whether ports receive too.
-    fn receives(&self) -> bool {
-        self.options.receive.unwrap_or(true)
-    }
-
-    /// Whether files may be overwritten and disks filled.
-    fn forces(&self) -> bool {
-        self.options.force.unwrap_or(false)
-    }
-
-    fn cpus(&self) -> Option<&[u32]> {
-        self.options.cpus.as_ref().map(|cpus| &*cpus.0)
+        Ok(resolved)
     }
 
     /// Compiles the plan and sends nothing. A port that cannot be opened (no permission, no such
@@ -291,9 +269,7 @@ impl Session {
     /// # Errors
     /// Mistakes in addresses and profile.
     pub fn plan_only(&self) -> Result<Planned, Error> {
-        let mut session = self.clone();
-        session.prepare()?;
-        session.planned()
+        self.clone().resolve(&|_, _| true)?.planned()
     }
 
     /// As [`Session::plan_only`], but no port is opened, and attacks are not solved: each port is
@@ -310,6 +286,73 @@ impl Session {
     /// # Errors
     /// As [`Session::check_only`].
     pub fn check_unless(&self, abandoned: &dyn Fn() -> bool) -> Result<Planned, Error> {
+        Resolved::unsolved(self.clone())?.checked(abandoned)
+    }
+
+    /// Opens the ports and compiles the plan.
+    ///
+    /// # Errors
+    /// Mistakes in addresses and profile, ports that do not open.
+    pub fn open(self) -> Result<Opened, Error> {
+        self.resolve(&|_, _| true)?.open()
+    }
+}
+
+impl Resolved {
+    /// Without attacks.
+    fn unsolved(session: Session) -> Result<Self, Error> {
+        let Session { mut profile, mut options, caller } = session;
+        options.check().map_err(Error::Usage)?;
+        let stop = &mut profile.stop;
+        stop.duration = options.duration.take().map(|time| time.0).or(stop.duration);
+        stop.packets = options.packets.take().map(|count| count.0).or(stop.packets);
+        stop.octets = options.octets.take().map(|octets| octets.0).or(stop.octets);
+        profile.seed = options.seed.take().or(profile.seed);
+        if stop.duration.is_some_and(|time| Picos::from(time) > Picos::LONGEST_RUN) {
+            return Err(Error::Usage(
+                "the duration is too long: a run ends after 106 days\n  try a shorter one".into(),
+            ));
+        }
+        let criterion = |text: &String| {
+            FailIf::parse_abort(text)
+                .map_err(|error| Error::Usage(format!("abort_if = {text:?}: {error}")))
+        };
+        let criteria = options.abort_if.iter().flatten().map(criterion);
+        Ok(Self {
+            named: named(&profile),
+            criteria: criteria.collect::<Result<_, _>>()?,
+            capture: options.capture.as_ref().map(|of| Capture::of(of, &profile)).transpose()?,
+            flows: settings::of(options.received_flows.as_ref())?,
+            names: Names::default(),
+            attacks: None,
+            replays: Vec::new(),
+            profile,
+            options,
+            caller,
+        })
+    }
+
+    /// The profile's attacks; `None` without any.
+    pub fn attacks(&self) -> Option<&Prepared> {
+        self.attacks.as_deref()
+    }
+
+    /// Whether ports receive too.
+    fn receives(&self) -> bool {
+        self.options.receive.unwrap_or(true)
+    }
+
+    /// Whether files may be overwritten and disks filled.
+    fn forces(&self) -> bool {
+        self.options.force.unwrap_or(false)
+    }
+
+    fn cpus(&self) -> Option<&[u32]> {
+        self.options.cpus.as_ref().map(|cpus| &*cpus.0)
+    }
+
+    /// [`Session::check_unless`].
+    fn checked(&self, abandoned: &dyn Fn() -> bool) -> Result<Planned, Error> {
         let (mut limits, notes) =
             self.each_port(|port, _| Ok((ports::known(&port.address)?, Vec::new())))?;
         let virtual_time = self.settle(&mut limits);
@@ -368,36 +411,9 @@ impl Session {
         Ok((limits, notes))
     }
 
-    /// Solves the profile's attacks, if that has not been done: what [`Session::open`] does, for
-    /// those who show how far it is. `progress` has the number of rules that are done, and of all;
-    /// `false` ends it.
-    ///
-    /// # Errors
-    /// Mistakes in the profile, files that cannot be read, and where `progress` has ended it.
-    pub fn solve(&mut self, progress: &(dyn Fn(usize, usize) -> bool + Sync)) -> Result<(), Error> {
-        if self.attacks.is_none() {
-            self.attacks = attacking::prepare(&self.profile, self.part(), progress)?.map(Arc::new);
-        }
-        Ok(())
-    }
-
     /// Which part of the whole is sent.
     fn part(&self) -> Division {
         self.options.part.unwrap_or_default().0
-    }
-
-    /// What options say, and attacks solved, if that has not been done.
-    fn prepare(&mut self) -> Result<(), Error> {
-        self.resolve()?;
-        if self.options.clock == Some(Clock::Virtual) {
-            ports::put_on_virtual_time(&mut self.profile.ports);
-        }
-        self.solve(&|_, _| true)?;
-        let Some(mut prepared) = self.attacks.take() else { return Ok(()) };
-        Arc::make_mut(&mut prepared).settle(&mut self.profile.ports);
-        self.replays.extend(prepared.replaying());
-        self.attacks = Some(prepared);
-        Ok(())
     }
 
     /// The attack that is spoken by TCP and UDP of our own, for its networks.
@@ -451,14 +467,11 @@ impl Session {
         virtual_time
     }
 
-    /// Opens the ports and compiles the plan.
+    /// [`Session::open`].
     ///
     /// # Errors
-    /// Mistakes in addresses and profile, ports that do not open.
+    /// As that.
     pub fn open(mut self) -> Result<Opened, Error> {
-        let named = named(&self.profile);
-        self.prepare()?;
-        self.flows.as_ref().map_or(Ok(()), settings::check)?;
         let (mut ports, mut take, mut marks) = (Vec::new(), Vec::new(), Vec::new());
         let (mut limits, notes) = self.each_port(|port, wanted| {
             if self.capture.is_some() {
@@ -484,13 +497,13 @@ impl Session {
                 }
                 None => None,
             };
-            take.push(Take { filter, link: opened.facts().link_type.into(), tap: None });
+            take.push(Take { filter, link: opened.facts().link_type.into(), sinks: Vec::new() });
             ports.push(opened);
             Ok((limit, note))
         })?;
         let virtual_time = self.settle(&mut limits);
-        if self.key.is_none() && self.is_new_run(&limits, virtual_time) {
-            self.key = Some(new_key());
+        if self.caller.key.is_none() && self.is_new_run(&limits, virtual_time) {
+            self.caller.key = Some(new_key());
         }
         let (mut plan, claim) = self.claim(&limits, virtual_time)?;
         let surveys = squall_plan::survey(&plan, &limits).map_err(Error::Usage)?;
@@ -527,7 +540,6 @@ impl Session {
             self.options.labels.as_ref().map(|path| attacking::create(path)).transpose()?;
         Ok(Opened {
             session: self,
-            named,
             ports,
             limits,
             plan,
@@ -590,7 +602,7 @@ impl Session {
         };
         let (profile, notes) = self.names.resolved(&self.profile, look_up)?;
         let mut plan = squall_plan::compile(&profile, limits, inputs, &options)?;
-        if let Some(key) = self.key {
+        if let Some(key) = self.caller.key {
             plan = plan.keyed(key);
         }
         plan.notes.splice(0..0, notes);
@@ -736,8 +748,7 @@ impl Opened {
     /// A queue that does not open.
     pub fn hold(mut self) -> Result<Held, Error> {
         self.check_stamps()?;
-        let criteria = self.session.criteria()?;
-        criteria.iter().try_for_each(|criterion| self.find_names(criterion))?;
+        self.session.criteria.iter().try_for_each(|criterion| self.find_names(criterion))?;
         let capture = self.session.capture.as_ref();
         let options = &self.session.options;
         let filter = options.filter.as_deref();
@@ -752,7 +763,7 @@ impl Opened {
             self.take
                 .iter_mut()
                 .enumerate()
-                .for_each(|(i, take)| take.tap = Some(capturing.taps(i)));
+                .for_each(|(i, take)| take.sinks.push(capturing.sinks(i)));
         }
         let (limits, ports) = (&self.limits, &self.ports);
         let receives = |port: usize| {
@@ -778,14 +789,14 @@ impl Opened {
                 fingerprint,
                 gap_bins: options.gap_bins.map(|gaps| EqualBins::new(gaps.bins, gaps.width.0.0)),
                 flows: flows.clone(),
-                places: self.session.places.clone(),
+                places: self.session.caller.places.clone(),
                 trex: Some(Arc::default()),
                 // The engine knows the plan's.
                 key: None,
             },
             take: self.take,
             linger: options.linger.map_or(LINGER, Duration::from),
-            common: self.session.clock.map(common).unwrap_or_default(),
+            common: self.session.caller.clock.map(common).unwrap_or_default(),
             tolerance: {
                 let duration =
                     self.plan.stop.duration.map_or(0.0, |duration| duration.as_secs_f64());
@@ -796,12 +807,12 @@ impl Opened {
             started: SystemTime::now(),
             host: squall_machine::host(),
             usage: usage(),
-            command: self.session.command.clone(),
+            command: self.session.caller.command.clone(),
             fingerprint,
             filter: options.filter.clone().filter(|text| !text.trim().is_empty()),
             flows,
-            node: self.session.node.clone(),
-            clock: self.session.clock,
+            node: self.session.caller.node.clone(),
+            clock: self.session.caller.clock,
         };
         let ready =
             squall_engine::ready(Arc::new(self.plan.clone()), self.ports, settings, self.readers);
@@ -819,7 +830,6 @@ impl Opened {
         Ok(Held {
             session: self.session,
             ready,
-            named: self.named,
             planned: self.plan,
             limits: self.limits,
             virtual_time: self.virtual_time,
@@ -827,7 +837,6 @@ impl Opened {
             capturing,
             heard,
             labels: self.labels,
-            criteria,
             claim: self.claim,
         })
     }
@@ -838,7 +847,7 @@ impl Opened {
             stream.program.signature().is_some() && self.ports[stream.port].generates()
         };
         match self.plan.streams.iter().find(|stream| makes(stream)) {
-            Some(stream) if self.session.clock.is_some() => Err(Error::Usage(format!(
+            Some(stream) if self.session.caller.clock.is_some() => Err(Error::Usage(format!(
                 "stream {:?}: port {} stamps its frames by the clock of this machine, not by that \
                  of the cluster\n  try af_xdp or af_packet, or latency = false",
                 stream.name, self.plan.ports[stream.port].address
@@ -855,9 +864,8 @@ fn common(clock: NodeClock) -> CommonClock {
 
 /// Everything is open, and nothing is sent before it is told.
 pub struct Held {
-    session: Session,
+    session: Resolved,
     ready: squall_engine::Ready,
-    named: Vec<(String, String)>,
     planned: Plan,
     limits: Vec<PortLimits>,
     virtual_time: bool,
@@ -865,7 +873,6 @@ pub struct Held {
     capturing: Option<Capturing>,
     heard: Option<attacking::Heard>,
     labels: Option<attacking::LabelFile>,
-    criteria: Vec<FailIf>,
     claim: Claim,
 }
 
@@ -890,7 +897,6 @@ impl Held {
             opened: self.session.profile.replays.clone().into(),
             session: self.session,
             running: self.ready.go(local),
-            named: self.named,
             planned: self.planned,
             limits: self.limits,
             virtual_time: self.virtual_time,
@@ -903,7 +909,6 @@ impl Held {
             heard: self.heard,
             labels: self.labels,
             stopped_by: OnceLock::new(),
-            criteria: self.criteria,
             looked: Instant::now(),
             failed: Vec::new(),
             sent_all: false,
@@ -914,12 +919,12 @@ impl Held {
 
     /// When it is `at` by the session's clock, by the engine's.
     pub fn local(&self, at: Nanos) -> Nanos {
-        self.session.clock.map(common).unwrap_or_default().local(at)
+        self.session.caller.clock.map(common).unwrap_or_default().local(at)
     }
 
     pub fn set_clock(&mut self, clock: NodeClock) {
         self.ready.set_common_clock(common(clock));
-        self.session.clock = Some(clock);
+        self.session.caller.clock = Some(clock);
         self.context.clock = Some(clock);
     }
 }
@@ -950,7 +955,7 @@ impl Run {
         let mut left = timeout;
         loop {
             self.watch();
-            let part = if self.criteria.is_empty() { left } else { left.min(WATCH_EVERY) };
+            let part = if self.session.criteria.is_empty() { left } else { left.min(WATCH_EVERY) };
             left -= part;
             self.sent_all = self.running.wait_sent(part);
             let done = self.sent_all && !self.expects_others();
@@ -985,13 +990,14 @@ impl Run {
     /// view gets, too.
     fn watch(&mut self) {
         let over = self.stopped_by.get().is_some();
-        if over || self.criteria.is_empty() || self.looked.elapsed() < WATCH_EVERY {
+        if over || self.session.criteria.is_empty() || self.looked.elapsed() < WATCH_EVERY {
             return;
         }
         self.looked = Instant::now();
-        let full = self.criteria.iter().any(FailIf::needs_histograms);
+        let full = self.session.criteria.iter().any(FailIf::needs_histograms);
         let report = self.record_so_far(self.running.snapshot(full)).report(Vec::new());
-        self.failed.extend(self.criteria.iter().filter_map(|one| one.holds_so_far(&report)));
+        self.failed
+            .extend(self.session.criteria.iter().filter_map(|one| one.holds_so_far(&report)));
         if !self.failed.is_empty() {
             self.stop_because(EndedBy::Criterion);
         }
@@ -1128,7 +1134,7 @@ impl Run {
     /// # Errors
     /// Mistakes in the profile; nothing is changed then.
     pub fn change(&mut self, mut profile: Profile) -> Result<(), Error> {
-        if named(&profile) != self.named {
+        if named(&profile) != self.session.named {
             return Err(Error::Usage("ports cannot change during a run\n  try a new run".into()));
         }
         profile.ports.clone_from(&self.session.profile.ports);
@@ -1203,10 +1209,10 @@ impl Run {
     }
 
     fn become_profile(&mut self, profile: Profile) -> Result<(), Error> {
-        self.become_session(Session { profile, ..self.session.clone() })
+        self.become_session(Resolved { profile, ..self.session.clone() })
     }
 
-    fn become_session(&mut self, mut session: Session) -> Result<(), Error> {
+    fn become_session(&mut self, mut session: Resolved) -> Result<(), Error> {
         if session.profile.run != self.session.profile.run {
             return Err(Error::Usage("[run] cannot change during a run\n  try a new run".into()));
         }
@@ -1248,8 +1254,8 @@ impl Run {
     ///
     /// # Errors
     /// Something else of the attacks differs, or it is spoken live, at instants of its own.
-    fn attacks_at_other_rates(&self, session: &mut Session) -> Result<(), Error> {
-        let written = |session: &Session| {
+    fn attacks_at_other_rates(&self, session: &mut Resolved) -> Result<(), Error> {
+        let written = |session: &Resolved| {
             let mut value = session.profile.to_value()["attack"].take();
             let tables = value.as_array_mut().into_iter().flatten();
             for table in tables.filter_map(|table| table.as_object_mut()) {
@@ -1299,7 +1305,7 @@ impl Run {
         let before = self.context.clock.map_or(0, |clock| clock.bound_ns);
         let bound_ns = clock.bound_ns.max(before);
         self.context.clock = Some(NodeClock { bound_ns, ..clock });
-        self.session.clock = Some(clock);
+        self.session.caller.clock = Some(clock);
     }
 
     /// Lets so many more frames of a held replay leave.
@@ -1394,7 +1400,10 @@ impl Run {
     }
 
     /// As [`Run::finish`], and the last totals.
-    pub(crate) fn finish_with_totals(mut self) -> Result<(Report, Totals), Error> {
+    ///
+    /// # Errors
+    /// A worker that failed.
+    pub fn finish_with_totals(mut self) -> Result<(Report, Totals), Error> {
         while !self.wait(Duration::from_secs(1)) {}
         let (plan, names, facts) = (self.running.plan().clone(), self.stream_names(), self.facts());
         let (listening, elapsed) = (self.listening(), self.running.elapsed());
@@ -1404,6 +1413,7 @@ impl Run {
         };
         let (start, would_end) = (self.running.start(), self.would_end());
         let mut outcome = self.running.finish()?;
+        self.heard.iter_mut().for_each(|heard| heard.collect(&mut outcome));
         let mut replayed: Vec<Replayed> = outcome.take();
         replayed.sort_by_key(|replayed| replayed.number);
         let totals = {
@@ -1467,7 +1477,7 @@ impl Run {
             began: outcome.began,
             replays: replayed.into_iter().map(ended).collect(),
             attacks,
-            criteria: &self.criteria,
+            criteria: &self.session.criteria,
             failed: self.failed,
             notes: outcome.notes,
         };

@@ -1,15 +1,47 @@
-//! Settings of a session that no profile has.
+//! How received flows are measured.
 
-use squall_measure::{By, FlowRx, FlowSettings, flow::Flow};
+use std::{fmt::Display, str::FromStr};
+
+use squall_measure::{By, FlowRx, FlowSettings, Pace, flow::Flow};
+use squall_options::ReceivedFlows;
 use squall_units::Nanos;
 
 use crate::Error;
 
-/// Settings that measure something, and that this machine has the memory for.
+/// Settings that measure something, and that this machine has the memory for; `None`: flows are not
+/// measured.
 ///
 /// # Errors
 /// [`Error::Usage`] for others.
-pub(crate) fn check(settings: &FlowSettings) -> Result<(), Error> {
+pub(crate) fn of(asked: Option<&ReceivedFlows>) -> Result<Option<FlowSettings>, Error> {
+    let asked = match asked {
+        None | Some(ReceivedFlows::Measured(false)) => return Ok(None),
+        Some(ReceivedFlows::Measured(true)) => return Ok(Some(FlowSettings::default())),
+        Some(ReceivedFlows::By(options)) => options,
+    };
+    let default = FlowSettings::default();
+    let settings = FlowSettings {
+        by: parsed("by", asked.by.as_ref())?.unwrap_or_default(),
+        limit: asked.limit.map_or(default.limit, |n| usize::try_from(n).unwrap_or(usize::MAX)),
+        pace: Pace {
+            interval: asked.interval.map_or(default.pace.interval, |time| time.0),
+            burst_gap: asked.burst_gap.map_or(default.pace.burst_gap, |time| time.0),
+        },
+        sequence: parsed("sequence", asked.sequence.as_ref())?.unwrap_or_default(),
+        ..default
+    };
+    check(&settings)?;
+    Ok(Some(settings))
+}
+
+fn parsed<T: FromStr<Err: Display>>(name: &str, text: Option<&String>) -> Result<Option<T>, Error> {
+    let one = |text: &String| {
+        text.parse().map_err(|why| Error::Usage(format!("received_flows: {name} = {why}")))
+    };
+    text.map(one).transpose()
+}
+
+fn check(settings: &FlowSettings) -> Result<(), Error> {
     if settings.pace.interval == Nanos::ZERO {
         return Err(Error::Usage(
             "interval of peak rates = 0 s: expected a time above 0\n  try interval = 100 ms".into(),

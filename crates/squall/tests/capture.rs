@@ -14,12 +14,12 @@ use std::{
 
 use harness::{Outcome, Skipped, Test, same};
 use squall::{
-    Capture, FlowSettings, Format as Language, Profile, Session,
+    Format as Language, Profile, Session,
     report::{CaptureReport, Report},
 };
-use squall_capture::{Compression, Format, GsoFrames, Method, OnFull, Options, PreTrigger, Rotate};
+use squall_capture::{Method, Rotate};
+use squall_options::{CaptureOptions, ReceivedFlows, Time};
 use squall_pcap::CaptureReader;
-use squall_units::Nanos;
 
 const TESTS: &[(&str, Test)] = &[
     ("a_capture_of_a_loop_has_what_was_sent", || matrix(LOOP)),
@@ -68,9 +68,9 @@ struct Way {
     suffix: &'static str,
     compress: Option<Method>,
     rotate: Rotate,
-    on_full: OnFull,
+    on_full: Option<&'static str>,
     /// Octets of the buffer; 0: as many as by default.
-    buffer: usize,
+    buffer: u64,
     filter: bool,
     snaplen: u32,
     /// Of the receiver: (faults, frames that vanish, frames that come twice).
@@ -85,14 +85,14 @@ fn ways() -> Vec<Way> {
         Way { rotate: rotate(Some(700), None, None), snaplen: 96, ..way("pcapng", None) },
         Way {
             rotate: rotate(None, Some(300_000), None),
-            on_full: OnFull::DropOldest,
+            on_full: Some("drop-oldest"),
             ..way("pcap", None)
         },
         Way {
             compress: Some(Method::Zstd),
             snaplen: 96,
             filter: true,
-            on_full: OnFull::Truncate(64),
+            on_full: Some("truncate:64"),
             ..way("pcap", None)
         },
         Way {
@@ -100,12 +100,12 @@ fn ways() -> Vec<Way> {
             filter: true,
             ..way("pcapng", Some(Method::Gzip))
         },
-        Way { on_full: OnFull::Wait, snaplen: 60, ..way("pcapng", Some(Method::Lz4)) },
+        Way { on_full: Some("wait"), snaplen: 60, ..way("pcapng", Some(Method::Lz4)) },
         // Little memory, and a writer that is slow.
         Way { buffer: 1, filter: true, ..way("pcapng", Some(Method::Gzip)) },
         Way {
             buffer: 1,
-            on_full: OnFull::DropOldest,
+            on_full: Some("drop-oldest"),
             snaplen: 128,
             ..way("pcap", Some(Method::Zstd))
         },
@@ -183,30 +183,29 @@ fn parse(text: &str) -> Result<Profile, Box<dyn Error>> {
     Ok(Profile::parse(text, "matrix.toml", Language::Toml).map_err(|e| format!("{e}\n{text}"))?)
 }
 
-fn capture(folder: &Folder, way: Way) -> Capture {
+fn capture(folder: &Folder, way: Way) -> CaptureOptions {
     let compressed = way.compress.map_or(String::new(), |method| format!(".{}", method.suffix()));
     let file = folder.0.join(format!("out.{}{compressed}", way.suffix));
     // Of another capture of the same test.
     let _ = std::fs::remove_file(&file);
-    let mut options = Options {
+    CaptureOptions {
         file: Some(file),
-        format: if way.suffix == "pcapng" {
-            Format::Pcapng
-        } else {
-            Format::Pcap { nanoseconds: true }
-        },
-        rotate: way.rotate,
-        compress: way.compress.map(|method| Compression { method, level: None }),
-        on_full: way.on_full,
-        ..Options::default()
-    };
-    if way.snaplen > 0 {
-        options.snaplen = way.snaplen;
+        format: Some(way.suffix.into()),
+        rotate_octets: way.rotate.octets.map(Octets),
+        rotate_packets: way.rotate.packets.map(Count),
+        ring: way.rotate.ring,
+        compress: way.compress.map(|method| method.suffix().into()),
+        on_full: way.on_full.map(str::to_owned),
+        snaplen: Some(way.snaplen).filter(|&octets| octets > 0),
+        buffer: Some(Octets(way.buffer)).filter(|octets| octets.0 > 0),
+        ..CaptureOptions::default()
     }
-    if way.buffer > 0 {
-        options.buffer = way.buffer;
-    }
-    Capture { options, ..Capture::default() }
+}
+
+/// As `session`, but it captures.
+fn capturing(mut session: Session, capture: CaptureOptions) -> Session {
+    session.options.capture = Some(capture);
+    session
 }
 
 fn run(session: Session) -> Result<Report, Box<dyn Error>> {
@@ -232,8 +231,11 @@ fn of_a_link(link: Link, folder: &Folder, way: Way) -> Result<Report, Box<dyn Er
     let receiver = format!("{}{faults}", link.receiver);
     let filter = way.filter.then(|| FILTER.to_owned());
     run(Session {
-        options: squall::RunOptions { filter, ..Default::default() },
-        capture: Some(capture(folder, way)),
+        options: squall::RunOptions {
+            filter,
+            capture: Some(capture(folder, way)),
+            ..Default::default()
+        },
         ..Session::new(profile(link.sender, Some(&receiver))?)
     })
 }
@@ -250,9 +252,9 @@ fn of_a_file(folder: &Folder, way: Way) -> Result<Report, Box<dyn Error>> {
         options: squall::RunOptions {
             clock: Some(squall_options::Clock::Virtual),
             filter,
+            capture: Some(capture(folder, way)),
             ..session.options.clone()
         },
-        capture: Some(capture(folder, way)),
         ..session
     };
     Ok(Report { streams: sent.streams, ..run(session)? })
@@ -269,7 +271,7 @@ fn check(name: &str, report: &Report, way: Way) -> Outcome {
     if let Some(accepted) = capture.accepted {
         same(name, "accepted", accepted, capture.received)?;
     }
-    if way.on_full == OnFull::Wait {
+    if way.on_full == Some("wait") {
         same(name, "lost by who waits", capture.lost, 0)?;
     }
     if capture.truncated == 0 {
@@ -346,8 +348,7 @@ fn a_full_ring() -> Outcome {
                 \"af_packet:veth-b,block=4096,blocks=2\"\n[[stream]]\nport = \"A\"\npacket = \
                 \"eth/ipv4/udp\"\nsize = 100\nrate = \"max\"\nmode = { burst = 200_000 }\n";
     let way = Way { suffix: "pcapng", ..Way::default() };
-    let report =
-        run(Session { capture: Some(capture(&folder, way)), ..Session::new(parse(text)?) })?;
+    let report = run(capturing(Session::new(parse(text)?), capture(&folder, way)))?;
     let capture = report.capture.as_ref().ok_or("nothing was captured")?;
     same("a full ring", "received", capture.received, report.ports[0].tx.packets)?;
     same("a full ring", "accepted", capture.accepted, Some(capture.received))?;
@@ -367,12 +368,12 @@ fn gso_frames() -> Outcome {
     let text = "[ports]\nA = \"af_packet:veth-a\"\nB = \"af_packet:veth-b\"\n[[stream]]\nport = \
                 \"A\"\npacket = \"eth/ipv4/tcp(flags=PA)/payload(random)\"\nsize = 58458\nsegment \
                 = 1460\nrate = \"5000 pps\"\nmode = { burst = 200 }\n";
-    for (gso_frames, received) in [(GsoFrames::Cut, 200 * 40), (GsoFrames::Keep, 200)] {
+    for (gso_frames, received) in [("cut", 200 * 40), ("keep", 200)] {
         let mut capture = capture(&folder, Way { suffix: "pcapng", ..Way::default() });
-        capture.options.gso_frames = gso_frames;
-        let report = run(Session { capture: Some(capture), ..Session::new(parse(text)?) })?;
+        capture.gso_frames = Some(gso_frames.into());
+        let report = run(capturing(Session::new(parse(text)?), capture))?;
         let capture = report.capture.as_ref().ok_or("nothing was captured")?;
-        let name = format!("{gso_frames:?}");
+        let name = gso_frames.to_owned();
         same(&name, "sent", report.ports[0].tx.packets, 200 * 40)?;
         same(&name, "accepted", capture.accepted, Some(200))?;
         same(&name, "received", capture.received, received)?;
@@ -389,8 +390,11 @@ fn beside_a_sender() -> Outcome {
         let capture = capture(&folder, Way { suffix: "pcapng", ..Way::default() });
         let address = format!("af_packet:veth-a,direction={direction}");
         Ok(Session {
-            options: squall::RunOptions { cores: Some(1), ..Default::default() },
-            capture: Some(capture),
+            options: squall::RunOptions {
+                cores: Some(1),
+                capture: Some(capture),
+                ..Default::default()
+            },
             ..Session::new(squall_machine::ports::listening(&[address])?)
         })
     };
@@ -436,7 +440,9 @@ fn different_links() -> Outcome {
         profile.ports.push(any);
         Ok(Session::new(profile))
     };
-    let report = run(Session { flows: Some(FlowSettings::default()), ..with_any()? })?;
+    let mut session = with_any()?;
+    session.options.received_flows = Some(ReceivedFlows::Measured(true));
+    let report = run(session)?;
     let flows = &report.received_flows.as_ref().ok_or("no flows were looked at")?.flows;
     for port in ["B", "C"] {
         let mut found: Vec<_> = flows
@@ -453,9 +459,8 @@ fn different_links() -> Outcome {
     let folder = Folder::new()?;
     let mut of_both = capture(&folder, Way { suffix: "pcapng", ..Way::default() });
     of_both.trigger = Some("udp dst port 10".into());
-    let keep = Nanos(60_000_000_000);
-    of_both.options.pre_trigger = Some(PreTrigger { keep, after: None, filters: Vec::new() });
-    let mut session = Session { capture: Some(of_both), ..with_any()? };
+    of_both.pre_trigger = Some(Time::from_secs(60));
+    let mut session = capturing(with_any()?, of_both);
     // That of all interfaces alone sees the trigger.
     session.profile.ports.remove(1);
     let report = run(session)?;
@@ -468,10 +473,7 @@ fn different_links() -> Outcome {
 fn samples() -> Outcome {
     let folder = Folder::new()?;
     let capture = capture(&folder, Way { suffix: "pcapng", ..Way::default() });
-    let session = Session {
-        capture: Some(capture),
-        ..Session::new(profile(LOOP.sender, Some(LOOP.receiver))?)
-    };
+    let session = capturing(Session::new(profile(LOOP.sender, Some(LOOP.receiver))?), capture);
     let mut run = Session {
         options: squall::RunOptions { cores: Some(1), ..session.options.clone() },
         ..session

@@ -14,11 +14,11 @@ use std::{
 
 use harness::{Outcome, Skipped, Test, same};
 use squall::{
-    Format, PlanReplay, Profile, Run, Session,
+    Format, Profile, Run, Session,
     report::{LinkEvent, ReasonCode, Report},
 };
 use squall_port_linux::lab::{self, LabOptions};
-use squall_replay::Replay;
+use squall_profile::Replay;
 
 const TESTS: &[(&str, Test)] = &[
     ("streams_over_af_packet_wait_for_the_link", || {
@@ -189,7 +189,7 @@ fn count() -> Outcome {
 
 fn session(replay: Replay, from: &str) -> Session {
     let mut session = Session::new(Profile::listening([("A", from)]));
-    session.replays = vec![PlanReplay::new("replay", vec![0], replay)];
+    session.profile.replays = vec![replay];
     session.options.receive = Some(false);
     session
 }
@@ -208,8 +208,11 @@ fn captures(from: &str) -> Outcome {
         file.extend([2; 60]);
     }
     std::fs::write(&path, file)?;
-    let replay =
-        Replay { loops: 0, inputs: vec![squall_replay::input(&path)], ..Replay::default() };
+    let replay = Replay {
+        loops: 0,
+        files: vec![path.to_str().ok_or("a path")?.into()],
+        ..Replay::default()
+    };
     // A veth takes frames of XDP's only when its peer polls.
     squall_port_linux::set_gro("veth-b", true)?;
     let mut run = session(replay, from).open()?.start()?;

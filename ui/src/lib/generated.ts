@@ -712,10 +712,7 @@ export interface TxReport {
   departure_error_ns: Distribution | null;
   /** Hash of all frames' octets, independent of their order, hexadecimal; only on request. */
   fingerprint: string | null;
-  /**
-   * How the port kept to what was due, all its sources added up: what the verdict reads. `null`
-   * without a schedule.
-   */
+  /** Pacing of the port, all its sources together, for the verdict. `null` without a schedule. */
   pacing: PortPacing | null;
 }
 
@@ -741,8 +738,8 @@ export interface Distribution {
 }
 
 /**
- * What left a port against what was due there, in the window with the largest surplus for what is
- * allowed, among windows of 0.27 ms to 0.55 s.
+ * Departures of a port compared with the load that was due, in the window with the largest surplus
+ * in relation to the allowed one, among windows of 0.27 ms to 0.55 s.
  */
 export interface PortPacing {
   /**
@@ -767,7 +764,7 @@ export interface PortPacing {
    * From then on the delay could not be made up for before the end, and frames left at up to twice
    * the rate; `null`: never.
    */
-  hurries_since_s: number | null;
+  catching_up_since_s: number | null;
   /**
    * Frames received by flows on a port without receive timestamps: when their answers were due is
    * known only roughly.
@@ -937,8 +934,8 @@ export interface StreamRx {
   /** One-way delay (RFC 7679), both ends on one clock. */
   latency_ns: Distribution | null;
   /**
-   * Each delay is known within plus or minus so much, as sender and receiver have different clocks;
-   * `null`: they have the same. In the report of one node the bound of its own clock alone.
+   * Uncertainty of each delay, plus or minus, if sender and receiver have different clocks; `null`:
+   * they have the same. In the report of one node, the uncertainty of its own clock only.
    */
   latency_bound_ns: number | null;
   /**
@@ -1975,7 +1972,7 @@ export interface FieldView {
   help: string;
 }
 
-/** A mistake, and its place. */
+/** An error, and its place. */
 export interface Problem {
   /** Line of the text, from 1; 0 if there is no text, or no place in it. */
   line: number;
@@ -1984,7 +1981,7 @@ export interface Problem {
   /** The key, as in JSON: `stream[3].rate`; empty if it is not known. */
   path: string;
   message: string;
-  /** What was expected, what to try; one line each. */
+  /** The expected form and a suggestion; one line each. */
   details: string[];
   /** Wrong characters of a one-line text, from 0; the end is exclusive. */
   span: [number, number] | null;
@@ -2802,7 +2799,7 @@ export interface Template {
    * Options of the application; a list if an option is given several times. Options whose names end
    * in "_file" are files, relative to the profile.
    */
-  options?: Record<string, string | number | boolean | string[]>;
+  options?: Record<string, string | number | boolean | (string | number | boolean)[]>;
   /**
    * Instructions of the client, one per element: "send \"hello\\r\\n\"", "recv 100", "delay 10 ms"
    * ...

@@ -1,9 +1,8 @@
-//! Captures become programs: each conversation is what its client says and what its server says,
-//! with the pauses of each.
+//! Converts captures to programs: the data of each conversation's client and server, with their
+//! pauses.
 //!
-//! Octets are put in order by their sequence numbers, so retransmissions, duplicates and packets
-//! out of order are gone; where the capture lacks some, that is told. What is kept of time is when
-//! each side spoke first of what it said.
+//! Octets are ordered by sequence numbers, so retransmissions, duplicates and reordering disappear;
+//! octets missing in the capture are reported. The time of an octet is when its side sent it first.
 
 mod programs;
 mod reassembly;
@@ -22,17 +21,17 @@ use reassembly::Stream;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImportOptions {
     pub delays: Delays,
-    /// Shorter pauses are left out: they are the network's and the machine's rather than the
-    /// application's.
+    /// Shorter pauses are dropped, because they stem from the network and the machine rather than
+    /// the application.
     pub shortest_delay: Nanos,
     pub holes: Holes,
-    /// Ends a wait that takes longer; `None`: a lost datagram keeps its flow waiting for ever.
+    /// Time limit of a wait; `None`: a lost datagram keeps its flow waiting forever.
     pub udp_within: Option<Nanos>,
-    /// A silence of UDP between two conversations of the same addresses and ports.
+    /// A silence that separates two UDP conversations with the same addresses and ports.
     pub udp_idle: Nanos,
-    /// Conversations that are kept at most.
+    /// Maximum number of conversations.
     pub most_conversations: usize,
-    /// Octets of memory at most, for what was said.
+    /// Maximum memory for data, octets.
     pub most_octets: u64,
 }
 
@@ -50,21 +49,21 @@ impl Default for ImportOptions {
     }
 }
 
-/// What becomes of pauses.
+/// Treatment of pauses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Delays {
     Keep,
-    /// Multiplied by this, 0 or more.
+    /// Multiplied by this factor, 0 or more.
     Scale(f64),
     Drop,
 }
 
-/// What becomes of octets that the capture lacks.
+/// Treatment of octets that the capture lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holes {
-    /// The conversation ends where the first is.
+    /// The conversation ends at the first hole.
     Cut,
-    /// Zeros stand for them.
+    /// Zeros replace them.
     Zeros,
 }
 
@@ -79,42 +78,42 @@ pub struct Imported {
     pub report: ConversationReport,
 }
 
-/// What a conversation was in the capture.
+/// Facts about a captured conversation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConversationReport {
-    /// Since 1970-01-01 UTC, of its first packet.
+    /// Time of its first packet since 1970-01-01 UTC.
     pub begin_ns: u64,
     pub duration: Nanos,
     pub of_client: SideReport,
     pub of_server: SideReport,
-    /// The capture has the handshake: it says who began.
+    /// The capture has the handshake, which identifies the client.
     pub handshake: bool,
     pub end: End,
-    /// Where octets are missing, in the order of the programs.
+    /// Missing octets, in the order of the programs.
     pub holes: Vec<Hole>,
-    /// Octets that were left out since they stand behind a hole ([`Holes::Cut`]).
+    /// Octets that were dropped because they follow a hole ([`Holes::Cut`]).
     pub cut: u64,
 }
 
-/// What one side sent.
+/// Data of one side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SideReport {
     pub packets: u64,
-    /// Of application data, each once, without what is missing.
+    /// Application data, each octet once, without holes.
     pub octets: u64,
-    /// Of application data that came again.
+    /// Repeated application data.
     pub again: u64,
-    /// Of those, octets that said something else than the first time; the first counts.
+    /// The part of it that differs from its first copy; the first one counts.
     pub conflicting: u64,
-    /// Segments of which something was new, behind others that follow them in the stream.
+    /// Segments with new data that arrived after later ones.
     pub out_of_order: u64,
-    /// Datagrams without octets, which programs leave out.
+    /// Empty datagrams, which programs leave out.
     pub empty: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum End {
-    /// Both sides closed, or the one that did was the last to be seen.
+    /// Both sides closed, or the only one that did was the last to send.
     Closed,
     Reset,
     /// The capture ended before, or it is UDP.
@@ -126,18 +125,18 @@ pub enum End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hole {
     pub of_client: bool,
-    /// From the side's first octet.
+    /// Relative to the side's first octet.
     pub offset: u64,
     pub octets: u64,
 }
 
-/// What [`import`] found.
+/// Result of [`import`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Import {
     /// In the order of their first packets.
     pub conversations: Vec<Imported>,
     pub packets: u64,
-    /// Packets that are in no conversation.
+    /// Packets in no conversation.
     pub left_out: LeftOut,
 }
 
@@ -145,14 +144,14 @@ pub struct Import {
 pub struct LeftOut {
     /// Neither TCP nor UDP over IP.
     pub other_protocols: u64,
-    /// Headers that are cut or contradict themselves.
+    /// Headers that are truncated or contradictory.
     pub damaged: u64,
     pub fragments: u64,
-    /// To groups or to all: nobody can answer as a flow.
+    /// To multicast or broadcast addresses: no server can answer them as a flow.
     pub multicast: u64,
-    /// Of conversations in which nothing was said and no handshake seen.
+    /// Packets of conversations without data and without a handshake.
     pub silent: u64,
-    /// From or to port 0, which names no application (RFC 6335 §6): nothing can listen there.
+    /// From or to port 0, which identifies no application (RFC 6335 §6): nothing can listen there.
     pub port_zero: u64,
 }
 
@@ -172,11 +171,11 @@ pub enum ImportError {
     Octets { packet: u64, most: u64 },
 }
 
-/// Reads a capture to its end and makes two programs of each conversation, of names that begin with
+/// Reads a capture to its end and makes two programs of each conversation, whose names begin with
 /// `name`.
 ///
-/// Who sends the SYN is the client; without one, who has the higher port if the other's is below
-/// 1024, else who is seen first.
+/// The sender of the SYN is the client; without a SYN, the side with the higher port if the other's
+/// is below 1024, otherwise the side seen first.
 ///
 /// # Errors
 /// Where the capture is damaged; or the packet at which a limit of `options` is reached.
@@ -188,7 +187,7 @@ pub fn import<R: Read>(
     import_where(capture, name, options, |_| true)
 }
 
-/// As [`import`], of the packets that `takes` takes.
+/// [`import`] for the packets that `takes` accepts.
 ///
 /// # Errors
 /// As [`import`].
@@ -228,22 +227,22 @@ struct Importer<'a> {
     left_out: LeftOut,
 }
 
-/// As it is read.
+/// A conversation while it is read.
 struct Conversation {
     transport: Transport,
-    /// `streams[0]` is of who was seen first.
+    /// `streams[0]` belongs to the side seen first.
     ends: [(IpAddr, u16); 2],
     streams: [Stream; 2],
     first_ns: u64,
     last_ns: u64,
-    /// Who sent the SYN, if it or its answer was seen.
+    /// The sender of the SYN, if it or its answer was seen.
     began: Option<usize>,
-    /// The instants of SYN, its answer, and what came then from the client.
+    /// Times of the SYN, its answer, and the client's next packet.
     handshake: [Option<u64>; 3],
     reset: Option<(usize, u64, u64)>,
 }
 
-/// A conversation takes so much beside what was said, and a packet's part of it so much.
+/// Memory of a conversation and of a packet's share of it, without data.
 const CONVERSATION: u64 = 512;
 const CHUNK: u64 = 64;
 
@@ -295,7 +294,7 @@ impl Importer<'_> {
         Ok(())
     }
 
-    /// The conversation that the packet belongs to, which it may begin.
+    /// The conversation of the packet, created if necessary.
     fn conversation(
         &mut self,
         key: FlowKey,
@@ -355,18 +354,18 @@ impl Importer<'_> {
     }
 }
 
-/// What a packet says, beside its addresses.
+/// The parts of a packet that matter, without its addresses.
 struct Segment<'a> {
     seq: u32,
     flags: u8,
-    /// What was captured of it.
+    /// The captured part.
     payload: &'a [u8],
-    /// Octets of it on the wire.
+    /// Length on the wire, octets.
     len: u32,
 }
 
 impl<'a> Segment<'a> {
-    /// `None`: the headers are not all there.
+    /// `None`: the headers are truncated.
     fn of(packet: &Packet<'a>, headers: &Headers, transport: Transport) -> Option<Self> {
         let octets = packet.data;
         let be16 = |at: usize| {
@@ -378,7 +377,7 @@ impl<'a> Segment<'a> {
         let (network, transport_at, payload_at) =
             (headers.network as usize, headers.transport as usize, headers.payload as usize);
         let payload = octets.get(payload_at..headers.end as usize)?;
-        let behind_headers = payload_at - network;
+        let headers_len = payload_at - network;
         let total = match headers.key.version {
             4 => be16(network + 2)? as usize,
             _ => match be16(network + 4)? as usize {
@@ -386,15 +385,15 @@ impl<'a> Segment<'a> {
                 len => len + 40,
             },
         };
-        // 0: the segment was cut into packets behind the place of capture.
+        // 0: a large segment that the NIC cut into packets after the point of capture.
         let len = if total == 0 {
             payload.len()
         } else {
-            total.checked_sub(behind_headers)?.max(payload.len())
+            total.checked_sub(headers_len)?.max(payload.len())
         };
         let len = match transport {
             Transport::Tcp => len,
-            // UDP's own length rules, where it is possible.
+            // UDP's own length counts, if it is possible.
             Transport::Udp => {
                 let own = (be16(transport_at + 4)? as usize).checked_sub(8);
                 own.filter(|own| *own <= len).unwrap_or(len).min(65_527)
@@ -416,20 +415,20 @@ impl<'a> Segment<'a> {
 }
 
 impl Conversation {
-    /// Whether a SYN begins another conversation of the same addresses and ports.
+    /// Whether a SYN begins another conversation with the same addresses and ports.
     fn is_over_for(&self, side: usize, segment: &Segment<'_>) -> bool {
         if !segment.has(tcp_flags::SYN) || segment.has(tcp_flags::ACK) {
             return false;
         }
         match self.streams[side].first_seq {
-            // The same SYN again.
+            // A retransmitted SYN.
             Some(seq) if seq == segment.seq => false,
             None => self.began.is_none(),
             Some(_) => true,
         }
     }
 
-    /// Octets of memory that it took.
+    /// Adds a packet. Returns the memory used, octets.
     fn take(&mut self, side: usize, packet: &Packet<'_>, segment: &Segment<'_>) -> u64 {
         let stream = &mut self.streams[side];
         stream.report.packets += 1;
@@ -448,7 +447,7 @@ impl Conversation {
             self.handshake[2].get_or_insert(packet.time_ns);
         }
         if segment.has(tcp_flags::RST) {
-            // Octets of a reset are of the system, not of the application.
+            // Data of a RST comes from the system, not from the application.
             self.reset.get_or_insert((side, packet.time_ns, packet.number));
             return 0;
         }
@@ -470,7 +469,7 @@ fn is_group(address: IpAddr) -> bool {
 }
 
 impl LeftOut {
-    /// Those that there were, by name.
+    /// Reasons that occurred, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         let Self { other_protocols, damaged, fragments, multicast, silent, port_zero } = *self;
         let all = [

@@ -1,14 +1,14 @@
-//! What both sides said, one after the other, becomes what each side does.
+//! Converts the ordered data of both sides to the instructions of each side.
 
 use squall_units::Nanos;
 
 use super::{
     Conversation, ConversationReport, Delays, End, Hole, Holes, ImportOptions, Imported,
-    reassembly::{Instant, Said, Stream},
+    reassembly::{Instant, Stream, StreamPart},
 };
 use crate::{Delay, Instruction, Message, MessageRef, Part, Program, Role, Transport};
 
-/// `None`: nothing was said, nor a connection begun.
+/// `None`: neither data nor a handshake.
 pub fn of(conversation: Conversation, name: &str, options: &ImportOptions) -> Option<Imported> {
     let udp = conversation.transport == Transport::Udp;
     let silent = conversation.streams.iter().all(Stream::is_silent);
@@ -60,12 +60,12 @@ pub fn of(conversation: Conversation, name: &str, options: &ImportOptions) -> Op
 }
 
 impl Conversation {
-    /// Which of the streams is the client's.
+    /// The index of the client's stream.
     fn client(&self) -> usize {
         const WELL_KNOWN: u16 = 1024;
         match (self.began, self.transport) {
             (Some(side), _) => side,
-            // A server of UDP hears of a flow by its first datagram.
+            // A UDP server learns of a flow from its first datagram.
             (None, Transport::Udp) => 0,
             (None, Transport::Tcp) => {
                 usize::from(self.ends[0].1 < WELL_KNOWN && self.ends[1].1 >= WELL_KNOWN)
@@ -77,9 +77,9 @@ impl Conversation {
         self.streams.iter().all(Stream::has_fin)
     }
 
-    /// From a packet of the other side to what this one makes of it, as seen where the capture was
-    /// made: time that the network takes, and no pause of the application.
-    fn way(&self, client: bool) -> u64 {
+    /// The time from a packet of the other side to the answer of this one, as seen at the point of
+    /// capture: network delay, not a pause of the application.
+    fn network_delay(&self, client: bool) -> u64 {
         let (from, to) = if client { (1, 2) } else { (0, 1) };
         match (self.handshake[from], self.handshake[to]) {
             (Some(from), Some(to)) => to.saturating_sub(from),
@@ -88,22 +88,22 @@ impl Conversation {
     }
 }
 
-/// One message is so long at most: two of them fit what a flow may have under way.
-const LONGEST: u64 = 512 << 20;
+/// Limit of a message: two of them fit into what a flow may have outstanding.
+const MAX_MESSAGE: u64 = 512 << 20;
 
-/// What one side does.
+/// Instructions of one side.
 #[derive(Default)]
 struct Side {
     done: Vec<Instruction>,
-    /// Said and not yet written; a datagram each over UDP.
-    saying: Vec<Part>,
-    saying_len: u64,
-    /// Heard and not yet written: octets, or datagrams.
-    hearing: u64,
-    /// How long the other side paused meanwhile.
+    /// Data that is not yet written; for UDP, a part per datagram.
+    outgoing: Vec<Part>,
+    outgoing_len: u64,
+    /// Received and not yet written: octets, or datagrams.
+    incoming: u64,
+    /// The pauses of the other side in the meantime.
     waited: u64,
-    /// Octets said so far.
-    said: u64,
+    /// Octets sent so far.
+    sent: u64,
     closed: bool,
 }
 
@@ -113,7 +113,7 @@ struct Writer<'a> {
     client: usize,
     /// The client's first.
     sides: [Side; 2],
-    /// Who spoke last, when, and whether that was all that he had to say.
+    /// The last sender, its time, and whether it pushed.
     last: Option<(usize, u64, bool)>,
 }
 
@@ -121,29 +121,29 @@ impl Writer<'_> {
     fn write(&mut self, report: &mut ConversationReport) {
         let udp = self.conversation.transport == Transport::Udp;
         let mut events = self.events();
-        while let Some((side, (time, _), said)) = events.next() {
+        while let Some((side, (time, _), part)) = events.next() {
             let lacks = |octets, writer: &Self| Hole {
                 of_client: side == 0,
-                offset: writer.sides[side].said,
+                offset: writer.sides[side].sent,
                 octets,
             };
-            match said {
-                Some(Said::Missing { octets }) => {
+            match part {
+                Some(StreamPart::Missing { octets }) => {
                     report.holes.push(lacks(octets, self));
                     if self.options.holes == Holes::Cut {
-                        report.cut = events.map(|(_, _, said)| said_octets(said.as_ref())).sum();
+                        report.cut = events.map(|(_, _, part)| part_octets(part.as_ref())).sum();
                         break;
                     }
-                    self.say(side, time, None, octets, false);
+                    self.send(side, time, None, octets, false);
                 }
-                Some(Said::Octets { range, push }) => {
+                Some(StreamPart::Octets { range, push }) => {
                     let octets = &self.conversation.streams[self.stream(side)].octets()[range];
                     if udp {
                         self.sides[side].end_datagram();
                     }
-                    self.say(side, time, Some(octets), octets.len() as u64, push);
+                    self.send(side, time, Some(octets), octets.len() as u64, push);
                 }
-                Some(Said::Fin) => {
+                Some(StreamPart::Fin) => {
                     self.pause(side, time, false);
                     let other = &mut self.sides[1 - side];
                     other.flush(self.conversation.transport, self.options);
@@ -172,12 +172,12 @@ impl Writer<'_> {
         if side == 0 { self.client } else { 1 - self.client }
     }
 
-    /// What was said by whom, in order; `None` is a reset, behind which nothing counts.
-    fn events(&self) -> std::vec::IntoIter<(usize, Instant, Option<Said>)> {
+    /// The data of both sides in order; `None` is a reset, after which nothing counts.
+    fn events(&self) -> std::vec::IntoIter<(usize, Instant, Option<StreamPart>)> {
         let udp = self.conversation.transport == Transport::Udp;
         let of = |side: usize| {
-            let said = self.conversation.streams[self.stream(side)].in_order(udp).into_iter();
-            said.map(move |(time, said)| (side, time, Some(said)))
+            let parts = self.conversation.streams[self.stream(side)].in_order(udp).into_iter();
+            parts.map(move |(time, part)| (side, time, Some(part)))
         };
         let mut all: Vec<_> = of(0).chain(of(1)).collect();
         if let Some((stream, time, number)) = self.conversation.reset
@@ -185,47 +185,48 @@ impl Writer<'_> {
         {
             all.push((if stream == self.client { 0 } else { 1 }, (time, number), None));
         }
-        // Stable: what one side said at one instant stays in order.
+        // A stable sort keeps the order of one side's data with equal times.
         all.sort_by_key(|&(_, time, _)| time);
         all.into_iter()
     }
 
-    /// `octets` of `side`; zeros if there are none.
-    fn say(&mut self, side: usize, time: u64, octets: Option<&[u8]>, len: u64, push: bool) {
-        let first_of_datagram = self.sides[side].saying.is_empty();
+    /// Adds `octets` of `side`; zeros if `None`.
+    fn send(&mut self, side: usize, time: u64, octets: Option<&[u8]>, len: u64, push: bool) {
+        let first_of_datagram = self.sides[side].outgoing.is_empty();
         self.pause(side, time, octets.is_none());
         let transport = self.conversation.transport;
         let (sides, other) = (&mut self.sides, 1 - side);
-        sides[side].said += len;
+        sides[side].sent += len;
         match transport {
             Transport::Tcp => {
-                sides[other].hear(len, transport, self.options);
-                sides[side].say(octets, len, transport, self.options);
+                sides[other].receive(len, transport, self.options);
+                sides[side].send(octets, len, transport, self.options);
             }
             Transport::Udp => {
                 if first_of_datagram && len > 0 {
-                    sides[other].hear(1, transport, self.options);
+                    sides[other].receive(1, transport, self.options);
                 }
-                sides[side].say(octets, len, transport, self.options);
+                sides[side].send(octets, len, transport, self.options);
             }
         }
         self.last = Some((side, time, push));
     }
 
-    /// What `side` waited for before it spoke at `time`. `goes_on`: it is a part of what it says
-    /// already.
+    /// Adds the pause of `side` before it sent at `time`. `goes_on`: the data continues a message.
     fn pause(&mut self, side: usize, time: u64, goes_on: bool) {
         let conversation = self.conversation;
         let gap = match self.last {
             _ if goes_on => 0,
-            // TCP made the gap: the application had given more.
+            // TCP made the gap: the application had already supplied more.
             Some((last, _, push)) if last == side && !push => 0,
             Some((last, at, _)) if last == side => time.saturating_sub(at),
-            Some((_, at, _)) => time.saturating_sub(at).saturating_sub(conversation.way(side == 0)),
+            Some((_, at, _)) => {
+                time.saturating_sub(at).saturating_sub(conversation.network_delay(side == 0))
+            }
             None => {
                 let begin = conversation.handshake[2].unwrap_or(conversation.first_ns);
-                let way = if side == 0 { 0 } else { conversation.way(false) };
-                time.saturating_sub(begin).saturating_sub(way)
+                let network_delay = if side == 0 { 0 } else { conversation.network_delay(false) };
+                time.saturating_sub(begin).saturating_sub(network_delay)
             }
         };
         let pause = match self.options.delays {
@@ -234,7 +235,7 @@ impl Writer<'_> {
             Delays::Keep => gap,
             Delays::Scale(factor) => (gap as f64 * factor.max(0.0)) as u64,
         };
-        // What waits for a day is no test; and what programs refuse.
+        // Programs refuse a delay of over a day.
         let pause = pause.min(86_400 * 1_000_000_000);
         if pause > 0 {
             self.sides[1 - side].waited += pause;
@@ -244,68 +245,68 @@ impl Writer<'_> {
     }
 }
 
-fn said_octets(said: Option<&Said>) -> u64 {
-    match said {
-        Some(Said::Octets { range, .. }) => range.len() as u64,
+fn part_octets(part: Option<&StreamPart>) -> u64 {
+    match part {
+        Some(StreamPart::Octets { range, .. }) => range.len() as u64,
         _ => 0,
     }
 }
 
 impl Side {
-    fn say(
+    fn send(
         &mut self,
         octets: Option<&[u8]>,
         mut len: u64,
         transport: Transport,
         options: &ImportOptions,
     ) {
-        if self.hearing > 0 {
+        if self.incoming > 0 {
             self.flush(transport, options);
         }
         let Some(octets) = octets else {
             while len > 0 {
-                let now = len.min(LONGEST - self.saying_len.min(LONGEST - 1));
-                self.saying.push(Part::Repeat { pattern: [0].into(), len: now as u32 });
-                self.saying_len += now;
+                let now = len.min(MAX_MESSAGE - self.outgoing_len.min(MAX_MESSAGE - 1));
+                self.outgoing.push(Part::Repeat { pattern: [0].into(), len: now as u32 });
+                self.outgoing_len += now;
                 len -= now;
-                if self.saying_len >= LONGEST {
+                if self.outgoing_len >= MAX_MESSAGE {
                     self.flush(transport, options);
                 }
             }
             return;
         };
-        if self.saying_len + len > LONGEST {
+        if self.outgoing_len + len > MAX_MESSAGE {
             self.flush(transport, options);
         }
         if len > 0 {
-            self.saying.push(Part::Octets(octets.into()));
-            self.saying_len += len;
+            self.outgoing.push(Part::Octets(octets.into()));
+            self.outgoing_len += len;
         }
     }
 
-    fn hear(&mut self, len: u64, transport: Transport, options: &ImportOptions) {
-        if !self.saying.is_empty() {
+    fn receive(&mut self, len: u64, transport: Transport, options: &ImportOptions) {
+        if !self.outgoing.is_empty() {
             self.flush(transport, options);
         }
-        self.hearing += len;
+        self.incoming += len;
     }
 
     fn end_datagram(&mut self) {
-        if !self.saying.is_empty() {
+        if !self.outgoing.is_empty() {
             let message = self.message();
             self.done.push(Instruction::SendPacket(MessageRef::Given(message)));
         }
     }
 
-    /// What was said and not written yet, as one message.
+    /// Takes the data that is not yet written as one message.
     fn message(&mut self) -> Message {
-        self.saying_len = 0;
-        let parts = std::mem::take(&mut self.saying);
+        self.outgoing_len = 0;
+        let parts = std::mem::take(&mut self.outgoing);
         let octets = |part: &Part| match part {
             Part::Octets(octets) => Some(octets.clone()),
             _ => None,
         };
-        // One run of octets: flows find their segments in it without searching.
+        // A single run of octets, which flows can index without a search.
         match parts.iter().map(octets).collect::<Option<Vec<_>>>() {
             Some(all) if all.len() > 1 => Message::octets(all.concat()),
             _ => Message { parts },
@@ -315,25 +316,25 @@ impl Side {
     fn flush(&mut self, transport: Transport, options: &ImportOptions) {
         match transport {
             Transport::Udp => {
-                // Heard, then said: one of them is empty otherwise.
-                while self.hearing > 0 {
-                    let packets = self.hearing.min(u64::from(u32::MAX)) as u32;
+                // Received, then sent: otherwise one of them is empty.
+                while self.incoming > 0 {
+                    let packets = self.incoming.min(u64::from(u32::MAX)) as u32;
                     let within = options.udp_within.map(|within| {
                         Nanos(within.0.saturating_add(self.waited).min(86_400 * 1_000_000_000))
                     });
                     self.done.push(Instruction::RecvPackets { packets, take: None, within });
-                    self.hearing -= u64::from(packets);
+                    self.incoming -= u64::from(packets);
                     self.waited = 0;
                 }
                 self.end_datagram();
             }
             Transport::Tcp => {
-                while self.hearing > 0 {
-                    let octets = self.hearing.min(LONGEST) as u32;
+                while self.incoming > 0 {
+                    let octets = self.incoming.min(MAX_MESSAGE) as u32;
                     self.done.push(Instruction::Recv { octets, within: None });
-                    self.hearing -= u64::from(octets);
+                    self.incoming -= u64::from(octets);
                 }
-                if !self.saying.is_empty() {
+                if !self.outgoing.is_empty() {
                     let message = self.message();
                     self.done.push(Instruction::Send(MessageRef::Given(message)));
                 }

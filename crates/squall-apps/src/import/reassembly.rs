@@ -1,44 +1,44 @@
-//! One direction of a conversation, put in order.
+//! Reassembles one direction of a conversation.
 
 use std::ops::Range;
 
 use super::SideReport;
 
-/// When a packet was captured, and its number: by both, packets are in order.
+/// Time and number of a packet: together they order packets.
 pub type Instant = (u64, u64);
 
-/// What one side said.
+/// Data of one side.
 #[derive(Debug, Default)]
 pub struct Stream {
     /// The SYN's.
     pub first_seq: Option<u32>,
-    /// The sequence number that `base` stands for, once there is one.
+    /// The sequence number of place 0, once known.
     origin: Option<u32>,
     /// By place, without overlaps.
     chunks: Vec<Chunk>,
-    /// All octets, in the order in which they came.
+    /// All octets, in order of arrival.
     octets: Vec<u8>,
-    /// Where the side says that its stream ends, and when.
+    /// Where the side's stream ends according to its FIN, and the time of that.
     fin: Option<(i64, Instant)>,
     pub report: SideReport,
 }
 
-/// Octets that came together.
+/// Octets of one packet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chunk {
-    /// Place in the stream; of a datagram, its number.
+    /// Place in the stream; for a datagram, its number.
     at: i64,
-    /// Octets in the stream; fewer may be there.
+    /// Length in the stream; fewer octets may have been captured.
     len: u32,
     range: Range<usize>,
     time: Instant,
-    /// The sender had nothing more to say at once (PSH).
+    /// The sender had no further data at that moment (PSH).
     push: bool,
 }
 
-/// A side's part of a conversation, in order.
+/// A part of a side's ordered data.
 #[derive(Debug, PartialEq)]
-pub enum Said {
+pub enum StreamPart {
     Octets {
         range: Range<usize>,
         push: bool,
@@ -82,7 +82,7 @@ impl Stream {
         self.chunks.push(Chunk { at, len, range, time, push: true });
     }
 
-    /// `len` octets from `seq` on, of which `payload` was captured.
+    /// Adds `len` octets from `seq` on, of which `payload` was captured.
     pub fn segment(
         &mut self,
         time: Instant,
@@ -96,12 +96,12 @@ impl Stream {
             Some(syn) => syn.wrapping_add(1),
             None => seq,
         });
-        // The place nearest to the end of what is known: sequence numbers come round after 4 GiB.
+        // The place nearest to the known end, because sequence numbers wrap after 4 GiB.
         let end = self.chunks.last().map_or(0, Chunk::end);
         let near = origin.wrapping_add(end as u32);
         let at = end + i64::from(seq.wrapping_sub(near) as i32);
         if self.first_seq.is_some() && at < 0 {
-            // Before the SYN: of another time.
+            // Before the SYN: a leftover of an earlier connection.
             return;
         }
         if fin {
@@ -112,7 +112,7 @@ impl Stream {
         }
     }
 
-    /// The first that says something of a place counts.
+    /// The first copy of an octet counts.
     fn insert(&mut self, time: Instant, at: i64, payload: &[u8], len: u32, push: bool) {
         let end = at + i64::from(len);
         let (before, last) = (self.chunks.len(), self.chunks.last().map_or(at, |chunk| chunk.at));
@@ -126,7 +126,7 @@ impl Stream {
                 let captured = &payload[part(place)..part(free)];
                 self.report.octets += captured.len() as u64;
                 let range = self.keep(captured);
-                // Whether more was to follow at once is said of the last octet.
+                // PSH belongs to the last octet.
                 let push = push && free == end;
                 self.chunks.insert(
                     index,
@@ -156,10 +156,10 @@ impl Stream {
         from..self.octets.len()
     }
 
-    /// All that was said, with the instant from which on it can have been said: what came again
-    /// later had been said when something behind it was seen.
-    pub fn in_order(&self, datagrams: bool) -> Vec<(Instant, Said)> {
-        let mut said = vec![];
+    /// All data, with the earliest time that is consistent with its order: data that was captured
+    /// late must have been sent before the data after it.
+    pub fn in_order(&self, datagrams: bool) -> Vec<(Instant, StreamPart)> {
+        let mut parts = vec![];
         let first = if self.first_seq.is_some() {
             0
         } else {
@@ -168,27 +168,30 @@ impl Stream {
         let mut place = first;
         for chunk in &self.chunks {
             if chunk.at > place && !datagrams {
-                said.push((chunk.time, Said::Missing { octets: (chunk.at - place) as u64 }));
+                parts.push((chunk.time, StreamPart::Missing { octets: (chunk.at - place) as u64 }));
             }
-            said.push((chunk.time, Said::Octets { range: chunk.range.clone(), push: chunk.push }));
+            parts.push((
+                chunk.time,
+                StreamPart::Octets { range: chunk.range.clone(), push: chunk.push },
+            ));
             let missing = chunk.len as usize - chunk.range.len();
             if missing > 0 {
-                said.push((chunk.time, Said::Missing { octets: missing as u64 }));
+                parts.push((chunk.time, StreamPart::Missing { octets: missing as u64 }));
             }
             place = chunk.end();
         }
         if let Some((end, time)) = self.fin {
             if end > place {
-                said.push((time, Said::Missing { octets: (end - place) as u64 }));
+                parts.push((time, StreamPart::Missing { octets: (end - place) as u64 }));
             }
-            said.push((time, Said::Fin));
+            parts.push((time, StreamPart::Fin));
         }
         let mut earliest = (u64::MAX, u64::MAX);
-        for (time, _) in said.iter_mut().rev() {
+        for (time, _) in parts.iter_mut().rev() {
             earliest = earliest.min(*time);
             *time = earliest;
         }
-        said
+        parts
     }
 }
 

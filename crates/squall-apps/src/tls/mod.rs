@@ -1,4 +1,4 @@
-//! What TLS sessions are made with: certificates, names, versions.
+//! Configuration of TLS sessions: certificates, names, versions.
 
 mod session;
 
@@ -27,7 +27,7 @@ pub(crate) use session::{Layer, SESSION};
 
 use crate::{TlsSettings, TlsSettingsError, TlsVersion};
 
-/// What sessions begin with: of both sides, shared by all flows and workers.
+/// Initial configuration of both sides' sessions, shared by all flows and workers.
 #[derive(Clone, Debug)]
 pub struct Tls {
     settings: Arc<TlsSettings>,
@@ -36,21 +36,20 @@ pub struct Tls {
     pub(crate) server_name: Option<ServerName<'static>>,
 }
 
-/// By what was said: the certificate that is made is another each time.
+/// Compares settings: a generated certificate differs each time.
 impl PartialEq for Tls {
     fn eq(&self, other: &Self) -> bool {
         self.settings == other.settings
     }
 }
 
-/// Servers whose tickets a worker remembers; of each of them, so many.
+/// Servers whose tickets a worker stores, and tickets per server.
 const REMEMBERED: usize = 1024;
 const TICKETS: usize = 64;
 
 impl Tls {
     /// # Errors
-    /// What cannot be: a name that is none, files that hold no certificate or key, a key of another
-    /// certificate.
+    /// An invalid name, files without a certificate or key, or a key of another certificate.
     pub fn new(settings: &TlsSettings) -> Result<Self, TlsSettingsError> {
         let wrong = |setting| move |text: String| TlsSettingsError { setting, text };
         let provider = Arc::new(ring::default_provider());
@@ -116,13 +115,13 @@ impl Tls {
         let mut server =
             builder.with_single_cert(chain, key).map_err(|error| wrong("key")(unfit(&error)))?;
         server.alpn_protocols = alpn;
-        // What is not asked for costs two messages and their keys in each session.
+        // Unused tickets would cost two messages and their keys per session.
         server.send_tls13_tickets = 0;
         server.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         if settings.resumption {
-            // Each flow uses one up and gets one. More cost the server a message, its keys and its
-            // encryption each, and the client the same: with two a session that was resumed cost
-            // more than a whole handshake.
+            // Each flow uses one ticket and gets one. More would cost the server a message, its
+            // keys and its encryption each, and the client as much: with two, a resumed session
+            // cost more than a full handshake.
             server.send_tls13_tickets = 1;
             server.ticketer =
                 ring::Ticketer::new().map_err(|error| wrong("resumption")(error.to_string()))?;
@@ -131,7 +130,7 @@ impl Tls {
         Ok(Self { settings, client: Arc::new(client), server: Arc::new(server), server_name })
     }
 
-    /// The same with tickets of its own: workers do not wait for each other.
+    /// A copy with its own ticket store, so that workers do not wait for each other.
     pub(crate) fn for_worker(&self) -> Self {
         let mut own = self.clone();
         if self.settings.resumption {
@@ -142,7 +141,7 @@ impl Tls {
         own
     }
 
-    /// Whom a client asks for.
+    /// The server name that a client asks for.
     pub(crate) fn name_of(&self, server: IpAddr) -> ServerName<'static> {
         self.server_name.clone().unwrap_or_else(|| ServerName::IpAddress(server.into()))
     }
@@ -189,7 +188,7 @@ fn roots(pem: &[u8]) -> Result<Arc<RootCertStore>, String> {
     Ok(Arc::new(roots))
 }
 
-/// ECDSA over P-256, which is what signs fastest here.
+/// ECDSA over P-256, the fastest to sign here.
 fn self_signed(
     name: Option<&str>,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
@@ -199,12 +198,12 @@ fn self_signed(
     Ok((vec![made.cert.der().clone()], key.into()))
 }
 
-/// What clients of a worker come back with. Those of rustls keep 8 tickets of a server, which many
-/// users at once use up.
+/// The tickets of a worker's clients. rustls's store keeps 8 tickets per server, too few for many
+/// concurrent users.
 #[derive(Debug, Default)]
 struct Tickets(Mutex<HashMap<ServerName<'static>, Known>>);
 
-/// Of a server.
+/// Tickets of one server.
 #[derive(Debug, Default)]
 struct Known {
     group: Option<NamedGroup>,
@@ -213,7 +212,7 @@ struct Known {
 }
 
 impl Tickets {
-    /// What is known of a server; of more than are remembered, nothing.
+    /// The entry of a server; `None` beyond the limit of servers.
     fn with<T>(
         &self,
         server: &ServerName<'_>,
@@ -264,8 +263,8 @@ impl ClientSessionStore for Tickets {
     }
 }
 
-/// Takes any certificate, and any signature by it: a generator of load is to find out how much a
-/// server can, and does not spend its own time on who it is.
+/// Accepts any certificate and any signature by it: a load generator measures a server's capacity,
+/// and spends no time on its identity.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 

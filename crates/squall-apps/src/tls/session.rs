@@ -1,6 +1,6 @@
-//! TLS between a program and its flow: the program speaks plain octets and knows nothing of it.
+//! TLS between a program and its flow; the program sends and receives plaintext.
 //!
-//! What is encrypted cannot be made again, as a program's messages can: it is kept until the peer
+//! Ciphertext cannot be produced twice, unlike a program's messages, so it is stored until the peer
 //! has acknowledged it.
 
 use std::{
@@ -21,19 +21,19 @@ use squall_units::Nanos;
 
 use crate::{Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role, State, tls::Tls};
 
-/// Pieces with this bit are of a session, whose place the other bits are; `nth` is where they begin
-/// in all that it sent.
+/// Marks pieces of a session, whose place is in the other bits; `nth` is their offset in
+/// its sent octets.
 pub(crate) const SESSION: u32 = 1 << 31;
 
-/// What is plain becomes a record of so many octets at most (RFC 8446 §5.1).
+/// Maximum plaintext of a record (RFC 8446 §5.1).
 const RECORD: u32 = 1 << 14;
-/// So many octets are encrypted ahead of what TCP has sent: some full GSO packets. A peer that
-/// takes nothing costs no more.
+/// Octets encrypted ahead of what TCP has sent: some full GSO packets. Bounds the memory for a peer
+/// that does not read.
 const AHEAD: u32 = 128 << 10;
-/// How long a handshake may take.
+/// Time limit of a handshake.
 const HANDSHAKE: Nanos = Nanos(30_000_000_000);
-/// What a session has allocated beside its own octets, once its handshake is done (estimated, from
-/// what a process with many of them takes: docs/guide/flows.md).
+/// Allocations of a session in addition to its octets, after the handshake (estimated from the
+/// memory of a process with many of them: docs/guide/flows.md).
 const SESSION_HEAP: usize = 2 << 10;
 
 /// Sessions of all flows whose programs have TLS.
@@ -47,7 +47,7 @@ pub(crate) struct Layer {
     buffers: Buffers,
 }
 
-/// Used by all sessions, one after the other.
+/// Scratch buffers of all sessions.
 #[derive(Debug, Default)]
 struct Buffers {
     incoming: Vec<u8>,
@@ -59,24 +59,24 @@ struct Buffers {
 #[derive(Debug)]
 struct Session {
     peer: Connection,
-    /// The begin of a record, whose rest has not come.
+    /// The beginning of an incomplete record.
     incoming: Vec<u8>,
-    /// Encrypted and not acknowledged; where it begins in all that was sent.
+    /// Ciphertext that is not acknowledged, and its offset in the sent octets.
     kept: VecDeque<u8>,
     begins: u32,
-    /// What the program said and was not encrypted yet, of each piece from this octet on.
-    said: VecDeque<(Piece, u32)>,
-    began: Nanos,
-    /// The handshake is done.
+    /// Plaintext pieces that are not yet encrypted, each from this octet on.
+    pending: VecDeque<(Piece, u32)>,
+    started: Nanos,
+    /// The handshake is complete.
     open: bool,
-    /// The program has closed ...
+    /// The program has closed.
     closing: bool,
-    /// ... and the peer was told.
+    /// close_notify was sent.
     closed: bool,
-    /// Where all that the program said ends in what was sent, once it has closed.
+    /// The offset at which the program's data ends, once it has closed.
     ends: u32,
     peer_closed: bool,
-    /// Nothing is read or said any more.
+    /// Nothing more is read or sent.
     over: bool,
 }
 
@@ -85,7 +85,7 @@ enum Connection {
     Server(UnbufferedServerConnection),
 }
 
-/// Keys are not shown.
+/// Does not show keys.
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let role = match self {
@@ -96,7 +96,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// The programs alone: another worker has flows of its own.
+/// Clones only the programs: another worker has flows of its own.
 impl Clone for Layer {
     fn clone(&self) -> Self {
         let programs = self.programs.iter().map(|tls| tls.as_ref().map(Tls::for_worker)).collect();
@@ -121,12 +121,12 @@ impl Layer {
     /// Octets of memory.
     pub fn memory(&self) -> usize {
         let of = |session: &Session| {
-            let said = session.said.capacity() * size_of::<(Piece, u32)>();
+            let pending = session.pending.capacity() * size_of::<(Piece, u32)>();
             size_of::<Session>()
                 + SESSION_HEAP
                 + session.incoming.capacity()
                 + session.kept.capacity()
-                + said
+                + pending
         };
         let sessions: usize = self.sessions.iter().flatten().map(|session| of(session)).sum();
         sessions
@@ -138,10 +138,10 @@ impl Layer {
         self.places.len()
     }
 
-    /// What stands at `offset` of a piece of a session.
+    /// Copies octets from `offset` of a session's piece.
     ///
     /// # Panics
-    /// If it was acknowledged: the stack asks for what is outstanding only.
+    /// If they were acknowledged: the stack only asks for outstanding octets.
     pub fn copy(&self, piece: Piece, offset: u32, out: &mut [u8]) {
         let session = self.sessions[(piece.message & !SESSION) as usize]
             .as_ref()
@@ -153,11 +153,11 @@ impl Layer {
         if in_first > 0 {
             head.copy_from_slice(&first[from..from + in_first]);
         }
-        let behind = from.saturating_sub(first.len());
-        tail.copy_from_slice(&second[behind..behind + tail.len()]);
+        let skip = from.saturating_sub(first.len());
+        tail.copy_from_slice(&second[skip..skip + tail.len()]);
     }
 
-    /// An event of a flow, before its program hears of it.
+    /// Handles a flow's event before its program.
     pub fn event<O: Observer>(
         &mut self,
         apps: &mut Apps<O>,
@@ -216,8 +216,8 @@ impl Layer {
             incoming: Vec::new(),
             kept: VecDeque::new(),
             begins: 0,
-            said: VecDeque::new(),
-            began: socket.now(),
+            pending: VecDeque::new(),
+            started: socket.now(),
             open: false,
             closing: false,
             closed: false,
@@ -237,7 +237,7 @@ impl Layer {
     }
 }
 
-/// A flow while an event of it is handled.
+/// A flow during one of its events.
 struct Secured<'a, O, S> {
     apps: &'a mut Apps<O>,
     socket: &'a mut S,
@@ -250,7 +250,7 @@ struct Secured<'a, O, S> {
 impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
     fn established(&mut self) {
         let state = *self.socket.state();
-        self.apps.tell_established(&state, self.socket.now());
+        self.apps.report_established(&state, self.socket.now());
         let at = self.socket.due() + HANDSHAKE;
         self.socket.wake_at(at);
         self.received(&[]);
@@ -258,10 +258,10 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
 
     fn received(&mut self, octets: &[u8]) {
         if self.session.over || self.session.peer_closed {
-            // What comes behind the end is nobody's.
+            // Data after the end is ignored.
             return;
         }
-        // Mostly whole records come, and nothing has to be kept.
+        // Mostly whole records arrive, and nothing has to be stored.
         let mut incoming = std::mem::take(&mut self.session.incoming);
         if incoming.is_empty() {
             incoming = std::mem::take(&mut self.buffers.incoming);
@@ -278,7 +278,7 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         self.send();
         if !self.session.open && result.is_ok() && !self.session.peer.is_handshaking() {
             self.session.open = true;
-            let took = self.socket.now().saturating_sub(self.session.began);
+            let took = self.socket.now().saturating_sub(self.session.started);
             let resumed = self.session.peer.kind() == Some(HandshakeKind::Resumed);
             let cipher = self.session.peer.cipher();
             self.apps.observer_mut().secured(self.program, took, resumed, cipher);
@@ -307,14 +307,14 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         let octets = octets.min(self.session.kept.len() as u32);
         self.session.begins = self.session.begins.wrapping_add(octets);
         if octets as usize == self.session.kept.len() {
-            // Who has nothing outstanding costs nothing.
+            // Frees the memory of idle sessions.
             self.session.kept = VecDeque::new();
         } else {
             self.session.kept.drain(..octets as usize);
         }
         self.flush();
         if self.session.open && !self.session.over {
-            let all = self.session.kept.is_empty() && self.session.said.is_empty();
+            let all = self.session.kept.is_empty() && self.session.pending.is_empty();
             self.program(Event::Acknowledged { octets, all });
             self.flush();
         }
@@ -349,17 +349,17 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         if !self.session.open && !self.session.over {
             self.apps.observer_mut().insecure(self.program, &"the flow ended during the handshake");
         }
-        // A peer that closes first does not read our close_notify any more: its host resets the
-        // flow for it, after both sides have heard all of the other.
+        // A peer that closes first no longer reads this side's close_notify: its host resets the
+        // flow, after both sides have received all data.
         let Session { open, peer_closed, closed, begins, ends, .. } = *self.session;
-        let heard = open && peer_closed && closed && begins.wrapping_sub(ends) < 1 << 31;
+        let complete = open && peer_closed && closed && begins.wrapping_sub(ends) < 1 << 31;
         self.program(match event {
-            Event::Gone(Reason::Reset) if heard => Event::Gone(Reason::Closed),
+            Event::Gone(Reason::Reset) if complete => Event::Gone(Reason::Closed),
             event => event,
         });
     }
 
-    /// The program goes on.
+    /// Runs the program.
     fn program(&mut self, event: Event<'_>) {
         let mut plain = Plain { socket: &mut *self.socket, session: &mut *self.session };
         self.apps.run_event(&mut plain, event);
@@ -368,24 +368,24 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
     #[cold]
     fn fail(&mut self, error: ProtocolError, why: &dyn fmt::Display) {
         self.session.over = true;
-        self.session.said.clear();
+        self.session.pending.clear();
         let mut plain = Plain { socket: &mut *self.socket, session: &mut *self.session };
         self.apps.secure_failed(&mut plain, error, why);
-        // After the alert, which says why.
+        // After the alert, which gives the reason.
         self.session.closing = true;
     }
 
-    /// Encrypts what was said, as far as TCP has use for it, and closes behind the last.
+    /// Encrypts pending plaintext as far as TCP needs it, and closes after the last.
     fn flush(&mut self) {
         let tuple = self.socket.tuple();
-        while let Some((piece, from)) = self.session.said.front_mut() {
+        while let Some((piece, from)) = self.session.pending.front_mut() {
             if self.socket.unsent() + self.buffers.cipher.len() as u32 >= AHEAD {
                 break;
             }
             let (whole, begin, len) = (*piece, *from, (piece.len - *from).min(RECORD));
             *from += len;
             if *from == piece.len {
-                self.session.said.pop_front();
+                self.session.pending.pop_front();
             }
             self.buffers.text.resize(len as usize, 0);
             self.apps.write(self.socket.state(), &tuple, whole, begin, &mut self.buffers.text);
@@ -395,15 +395,16 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
             }
             self.apps.observer_mut().encrypted(self.program, len);
         }
-        let closes = self.session.closing && !self.session.closed && self.session.said.is_empty();
+        let closes =
+            self.session.closing && !self.session.closed && self.session.pending.is_empty();
         if closes {
             self.session.closed = true;
             let outstanding = self.session.kept.len() + self.buffers.cipher.len();
             self.session.ends = self.session.begins.wrapping_add(outstanding as u32);
-            // Who has closed before us mostly does not read any more, and would reset the flow for
-            // it (so nginx does, too).
+            // A peer that has closed first mostly does not read any more, and its host would reset
+            // the flow (nginx omits close_notify then, too).
             if self.session.open && !self.session.over && !self.session.peer_closed {
-                // The flow ends all the same if it cannot be said.
+                // The flow ends even if the message cannot be encoded.
                 self.session.encrypt(None, &mut self.buffers.cipher);
             }
         }
@@ -413,7 +414,7 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         }
     }
 
-    /// Hands what was encrypted to TCP.
+    /// Hands ciphertext to TCP.
     fn send(&mut self) {
         let cipher = &mut self.buffers.cipher;
         if cipher.is_empty() {
@@ -464,7 +465,7 @@ impl<S: FlowSocket> FlowSocket for Plain<'_, S> {
     }
     fn send(&mut self, piece: Piece) -> bool {
         if !self.session.over && piece.len > 0 {
-            self.session.said.push_back((piece, 0));
+            self.session.pending.push_back((piece, 0));
         }
         true
     }
@@ -473,7 +474,7 @@ impl<S: FlowSocket> FlowSocket for Plain<'_, S> {
     }
     fn abort(&mut self) {
         self.session.over = true;
-        self.session.said.clear();
+        self.session.pending.clear();
         self.socket.abort();
     }
     fn wake_at(&mut self, at: Nanos) {
@@ -481,7 +482,7 @@ impl<S: FlowSocket> FlowSocket for Plain<'_, S> {
     }
     fn unacknowledged(&self) -> u32 {
         let left = |sum: u32, (piece, from): &(Piece, u32)| sum.saturating_add(piece.len - from);
-        self.session.said.iter().fold(self.session.kept.len() as u32, left)
+        self.session.pending.iter().fold(self.session.kept.len() as u32, left)
     }
     fn unsent(&self) -> u32 {
         self.socket.unsent()
@@ -494,16 +495,16 @@ impl<S: FlowSocket> FlowSocket for Plain<'_, S> {
     }
 }
 
-/// How far a session came with what it had.
+/// Result of processing received records.
 struct Progress {
-    /// Octets that are not needed any more.
+    /// Octets that are consumed.
     used: usize,
     peer_closed: bool,
     result: Result<(), rustls::Error>,
 }
 
 impl Session {
-    /// Adds a record with `text`, or the end, to `cipher`; whether that was possible.
+    /// Adds a record with `text`, or close_notify, to `cipher`. Returns whether that was possible.
     fn encrypt(&mut self, text: Option<&[u8]>, cipher: &mut Vec<u8>) -> bool {
         match &mut self.peer {
             Connection::Client(peer) => encrypt(peer, &mut self.incoming, text, cipher),
@@ -549,7 +550,7 @@ impl Connection {
     }
 }
 
-/// Clients and servers have the same calls, of different types.
+/// rustls has the same methods for clients and servers, but no common trait.
 trait Records {
     type Data;
     fn records<'c, 'i>(
@@ -585,7 +586,7 @@ impl Records for UnbufferedServerConnection {
     }
 }
 
-/// Reads whole records, and answers them.
+/// Processes whole records, and answers them.
 fn progress(
     peer: &mut impl Records,
     incoming: &mut [u8],
@@ -605,15 +606,15 @@ fn progress(
             Ok(ConnectionState::EncodeTlsData(data)) => encode(data, cipher),
             Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
             Ok(ConnectionState::PeerClosed) => peer_closed = true,
-            // By both: we were first.
+            // Closed by both sides, this one first.
             Ok(ConnectionState::Closed) => {
                 return Progress { used: used + discard, peer_closed: true, result: Ok(()) };
             }
-            // It wants more, or is ready to send. Early data is never asked for.
+            // It needs more input, or can send. Early data is never requested.
             Ok(_) => return Progress { used: used + discard, peer_closed, result: Ok(()) },
             Err(error) => {
                 used += discard;
-                // The alert that tells the peer.
+                // The alert for the peer.
                 while peer.has_queued()
                     && let Ok(ConnectionState::EncodeTlsData(data)) =
                         peer.records(&mut incoming[used..]).state
@@ -660,7 +661,7 @@ fn encrypt_record<D>(
     text: Option<&[u8]>,
     cipher: &mut Vec<u8>,
 ) -> bool {
-    // More than any cipher adds.
+    // More than any cipher suite adds.
     const MORE: usize = 64;
     let begin = cipher.len();
     let mut room = text.map_or(0, <[u8]>::len) + MORE;

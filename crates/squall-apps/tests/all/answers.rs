@@ -1,4 +1,4 @@
-//! Programs that look at whole answers, over two real stacks.
+//! Programs that evaluate whole answers, over two real stacks.
 
 use squall_apps::{
     Check, Data, DataOrder, Instruction, Message, Origin, Program, ProtocolError, Role, Transport,
@@ -22,10 +22,10 @@ fn error(pair: &Pair, error: ProtocolError) -> u64 {
     pair.counts(0).protocol_errors[error as usize]
 }
 
-/// What the server heard of each flow, in order.
-fn heard(pair: &mut Pair) -> Vec<String> {
-    let heard = &pair.stacks[1].app().heard;
-    heard.values().map(|octets| String::from_utf8_lossy(octets).into_owned()).collect()
+/// The server's input of each flow, in order.
+fn received(pair: &mut Pair) -> Vec<String> {
+    let received = &pair.stacks[1].app().received;
+    received.values().map(|octets| String::from_utf8_lossy(octets).into_owned()).collect()
 }
 
 const LOGIN: &str = "POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: ${content_length}\r\n\r\n\
@@ -34,7 +34,7 @@ const PAGE: &str =
     "GET /${data:user} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${value:token}\r\n\r\n";
 
 #[test]
-fn a_token_of_an_answer_is_in_the_next_request_whatever_is_lost() {
+fn a_token_of_an_answer_is_in_the_next_request_under_loss() {
     let data = users(DataOrder::Circular);
     let message = |text: &str| {
         Message::raw(text.as_bytes()).expect("right marks").with_data(&data).expect("right columns")
@@ -47,7 +47,7 @@ fn a_token_of_an_answer_is_in_the_next_request_whatever_is_lost() {
         .close()
         .build()
         .expect("a right client");
-    // The token is what the server makes of the flow; it asks for it again.
+    // The token is a function of the flow, so that the server can expect it in the next request.
     let json = r#"{\"auth\": {\"token\": \"${random:hex:24:flow:token}\"}}"#;
     let token =
         format!(r#"send "HTTP/1.1 200 OK\r\nContent-Length: ${{content_length}}\r\n\r\n{json}""#);
@@ -68,7 +68,7 @@ fn a_token_of_an_answer_is_in_the_next_request_whatever_is_lost() {
     assert_eq!(pair.counts(0).protocol_errors, [0; ProtocolError::COUNT], "{:?}", pair.counts(0));
     assert_eq!(pair.counts(0).finished, 30);
     let mut tokens = std::collections::BTreeSet::new();
-    for (i, text) in heard(&mut pair).iter().enumerate() {
+    for (i, text) in received(&mut pair).iter().enumerate() {
         let (user, password) = [("ann", "a1"), ("bartholomew", "b2b2"), ("eve", "")][i % 3];
         let body = format!("user={user}&password={password}");
         let login = format!("Content-Length: {}\r\n\r\n{body}GET /{user} HTTP/1.1", body.len());
@@ -77,11 +77,11 @@ fn a_token_of_an_answer_is_in_the_next_request_whatever_is_lost() {
         assert!(token.len() == 24 && tokens.insert(token.to_owned()), "{token}");
     }
     assert_eq!(tokens.len(), 30);
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
 }
 
 #[test]
-fn what_an_answer_should_be_and_is_not_is_counted_by_reason() {
+fn failed_checks_are_counted_by_reason() {
     let hello = "cc8c1c6bcb0cf4fb1cb52f6f4a8a6d6a4d7ad10df7d0be1e7c2a5a3d6d9f0a11";
     for (line, reason) in [
         ("check status 201", ProtocolError::CheckStatus),
@@ -116,7 +116,7 @@ fn what_an_answer_should_be_and_is_not_is_counted_by_reason() {
         let counts = pair.counts(0).clone();
         assert_eq!((error(&pair, reason), counts.finished), (1, 0), "{line}: {counts:?}");
         assert_eq!(counts.protocol_errors.iter().sum::<u64>(), 1, "{line}: {counts:?}");
-        pair.nothing_is_left();
+        pair.assert_nothing_left();
     }
 }
 
@@ -147,18 +147,18 @@ fn redirections_are_followed_with_the_cookies_that_they_set() {
     pair.run(secs(60));
     assert_eq!(pair.counts(0).finished, 1, "{:?}", pair.counts(0));
     assert_eq!(pair.counts(0).statuses[2..4], [1, 2]);
-    let all = heard(&mut pair).remove(0);
+    let all = received(&mut pair).remove(0);
     let requests: Vec<&str> = all.split_inclusive("\r\n\r\n").collect();
     assert!(requests[0].starts_with("GET / HTTP/1.1\r\n") && !requests[0].contains("Cookie"));
     assert!(requests[1].starts_with("GET /b HTTP/1.1\r\n"), "{all}");
     assert!(requests[1].contains("\r\nCookie: a=1\r\n"), "{all}");
     assert!(requests[2].starts_with("GET /d?e HTTP/1.1\r\nHost: a.test\r\n"), "{all}");
     assert!(requests[2].contains("\r\nCookie: a=1; c=2\r\n"), "{all}");
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
 }
 
 #[test]
-fn a_redirection_that_is_not_followed_fails_the_flow() {
+fn an_unfollowed_redirection_fails_the_flow() {
     for location in ["http://b.test/", "https://a.test/", "/again"] {
         let client = HttpClient { host: "a.test".into(), redirects: 1, ..HttpClient::default() };
         let answer = format!(
@@ -171,12 +171,12 @@ fn a_redirection_that_is_not_followed_fails_the_flow() {
         assert_eq!(error(&pair, ProtocolError::CheckRedirect), 1, "{location}");
         let asked = if location == "/again" { 2 } else { 1 };
         assert_eq!(pair.counts(0).statuses[3], asked, "{location}");
-        pair.nothing_is_left();
+        pair.assert_nothing_left();
     }
 }
 
 #[test]
-fn a_request_has_the_method_headers_and_body_that_are_given() {
+fn a_request_has_the_given_method_headers_and_body() {
     let client = HttpClient {
         paths: vec![(1, "/${data:user}?n=${flow:4}".into())],
         method: Some("PUT".into()),
@@ -202,11 +202,11 @@ fn a_request_has_the_method_headers_and_body_that_are_given() {
              {len}\r\n\r\n{{\"user\": \"{user}\"}}"
         )
     };
-    assert_eq!(heard(&mut pair), [expected("ann", 0, 15), expected("bartholomew", 1, 23)]);
+    assert_eq!(received(&mut pair), [expected("ann", 0, 15), expected("bartholomew", 1, 23)]);
 }
 
 #[test]
-fn paths_come_as_often_as_their_weights_say() {
+fn paths_are_drawn_by_their_weights() {
     let client = HttpClient {
         paths: vec![(6, "/a".into()), (3, "/b".into()), (1, "/c".into())],
         requests: 50,
@@ -219,7 +219,7 @@ fn paths_come_as_often_as_their_weights_say() {
     }
     pair.run(secs(60));
     assert_eq!((pair.counts(0).finished, pair.counts(0).statuses[2]), (40, 2_000));
-    let all = heard(&mut pair).concat();
+    let all = received(&mut pair).concat();
     let of = |path: &str| all.matches(&format!("GET {path} ")).count();
     let found = [of("/a"), of("/b"), of("/c")];
     assert_eq!(found.iter().sum::<usize>(), 2_000);
@@ -228,7 +228,7 @@ fn paths_come_as_often_as_their_weights_say() {
 }
 
 #[test]
-fn an_answer_that_closes_is_looked_at_before_the_program_ends() {
+fn an_answer_that_closes_is_checked_before_the_program_ends() {
     for (requests, body, finished, wrong) in [
         (1, "right", 1, None),
         (1, "wrong", 0, Some(ProtocolError::CheckRegex)),
@@ -253,12 +253,12 @@ fn an_answer_that_closes_is_looked_at_before_the_program_ends() {
         assert_eq!(counts.finished, finished, "{counts:?}");
         assert_eq!(counts.protocol_errors.iter().sum::<u64>(), 1 - finished, "{counts:?}");
         assert!(wrong.is_none_or(|wrong| error(&pair, wrong) == 1), "{counts:?}");
-        pair.nothing_is_left();
+        pair.assert_nothing_left();
     }
 }
 
 #[test]
-fn what_cannot_be_looked_at_is_a_mistake() {
+fn checks_that_are_impossible_are_mistakes() {
     let client = |lines: &[&str]| {
         let built = Program::client("p").lines(lines.iter().copied()).build();
         built.expect_err("it is wrong").to_string()

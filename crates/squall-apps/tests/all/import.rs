@@ -1,4 +1,4 @@
-//! Captures become programs that say the same.
+//! Captures become programs that send the same data.
 
 use proptest::prelude::*;
 use squall_apps::{Delays, End, Holes, Import, ImportOptions, Imported, Program, ProtocolError};
@@ -21,7 +21,7 @@ fn only(import: &Import) -> &Imported {
 }
 
 #[test]
-fn a_conversation_is_what_each_side_does_and_when() {
+fn a_conversation_has_each_sides_actions_and_pauses() {
     let mut capture = Capture::default();
     capture.handshake().wait_us(3_000).tcp(0, ACK | PSH, 1001, 5001, b"GET a\r\n").wait_us(20_000);
     capture
@@ -35,7 +35,8 @@ fn a_conversation_is_what_each_side_does_and_when() {
     capture.tcp(0, ACK | FIN, 1013, 5010, b"").tcp(1, ACK, 5010, 1014, b"");
     let import = capture.import(&options());
     let one = only(&import);
-    // 10 us are the capture's own between packets, and 10 us the way that the handshake shows.
+    // 10 us are the capture's spacing of packets, and 10 us the network delay according to the
+    // handshake.
     assert_eq!(
         lines(&one.client),
         [
@@ -75,12 +76,12 @@ fn capture_again(write: impl Fn(&mut Capture)) -> impl Fn(&ImportOptions) -> Imp
 }
 
 #[test]
-fn what_came_twice_late_or_out_of_order_is_said_once_and_in_order() {
+fn repeated_late_and_reordered_data_appears_once_and_in_order() {
     let mut capture = Capture::default();
     capture.handshake();
     capture.tcp(0, ACK, 1001, 5001, b"abc").tcp(0, ACK, 1007, 5001, b"ghi").wait_us(200_000);
-    // The lost one again after a timeout: no pause of the application's. Then overlaps, one of
-    // which says something else.
+    // The lost segment again after a time-out, which is no pause of the application. Then overlaps,
+    // one with different octets.
     capture.tcp(0, ACK, 1004, 5001, b"defGHI").tcp(0, ACK | PSH, 1001, 5001, b"aBc").tcp(
         1,
         ACK | PSH,
@@ -100,7 +101,7 @@ fn what_came_twice_late_or_out_of_order_is_said_once_and_in_order() {
 }
 
 #[test]
-fn holes_are_told_and_cut_or_filled() {
+fn holes_are_reported_and_cut_or_filled() {
     let write = capture_again(|capture| {
         capture.handshake();
         capture.tcp(0, ACK, 1001, 5001, b"abc").tcp(1, ACK | PSH, 5001, 1004, b"x");
@@ -123,7 +124,7 @@ fn holes_are_told_and_cut_or_filled() {
 }
 
 #[test]
-fn packets_that_were_cut_are_holes() {
+fn truncated_packets_are_holes() {
     let mut capture = Capture::default();
     capture.snaplen = 64;
     capture.handshake().tcp(0, ACK | PSH, 1001, 5001, &[b'a'; 100]).tcp(
@@ -143,7 +144,7 @@ fn packets_that_were_cut_are_holes() {
 }
 
 #[test]
-fn ipv6_and_tags_are_read_as_well() {
+fn ipv6_and_vlan_tags_parse() {
     for v6 in [false, true] {
         let mut capture = Capture::default();
         capture.v6 = v6;
@@ -161,7 +162,7 @@ fn ipv6_and_tags_are_read_as_well() {
 }
 
 #[test]
-fn sequence_numbers_come_round() {
+fn sequence_numbers_wrap() {
     let mut capture = Capture::default();
     capture.tcp(0, SYN, u32::MAX - 2, 0, b"").tcp(1, SYN | ACK, u32::MAX, u32::MAX - 1, b"");
     capture.tcp(0, ACK, u32::MAX - 1, 0, b"abc").tcp(0, ACK | PSH, 4, 0, b"gh").tcp(
@@ -180,7 +181,7 @@ fn sequence_numbers_come_round() {
 }
 
 #[test]
-fn conversations_without_their_begin_have_the_client_that_their_ports_tell() {
+fn without_a_handshake_the_ports_identify_the_client() {
     let mut capture = Capture::default();
     capture.tcp(1, ACK | PSH, 77, 99, b"banner").tcp(0, ACK | PSH, 99, 83, b"user");
     let import = capture.import(&options());
@@ -190,7 +191,7 @@ fn conversations_without_their_begin_have_the_client_that_their_ports_tell() {
 }
 
 #[test]
-fn resets_and_the_same_ports_again_are_conversations_of_their_own() {
+fn a_reset_and_a_reused_port_start_a_new_conversation() {
     let mut capture = Capture::default();
     capture.handshake().tcp(0, ACK | PSH, 1001, 5001, b"a").tcp(1, RST | ACK, 5001, 1002, b"");
     capture.tcp(0, SYN, 9000, 0, b"").tcp(0, SYN, 9000, 0, b"").tcp(1, SYN | ACK, 70, 9001, b"");
@@ -207,7 +208,7 @@ fn resets_and_the_same_ports_again_are_conversations_of_their_own() {
 }
 
 #[test]
-fn datagrams_stay_apart_and_nobody_waits_for_ever() {
+fn datagrams_stay_separate_and_waits_are_limited() {
     let mut capture = Capture::default();
     capture
         .udp(0, b"one")
@@ -232,7 +233,7 @@ fn datagrams_stay_apart_and_nobody_waits_for_ever() {
 }
 
 #[test]
-fn what_is_no_conversation_is_counted() {
+fn packets_in_no_conversation_are_counted() {
     let mut capture = Capture::default();
     capture.tcp(0, ACK, 1, 1, b"").tcp(1, ACK, 1, 1, b"");
     let import = capture.import(&options());
@@ -258,7 +259,7 @@ fn what_is_no_conversation_is_counted() {
     assert!(error.starts_with("at packet 4 the payload needs more than 2000 octets"), "{error}");
 }
 
-/// One side says something; the other may follow after a pause.
+/// One side sends; the other may follow after a pause.
 #[derive(Clone, Debug)]
 struct Turn {
     side: usize,
@@ -280,7 +281,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
     #[test]
-    fn an_imported_conversation_says_what_the_captured_one_said(
+    fn an_imported_conversation_sends_the_captured_data(
         turns in turns(),
         segment in 1usize..1500,
         shuffle in any::<u64>(),
@@ -299,7 +300,7 @@ proptest! {
                 segments.push((seq[side], piece));
                 seq[side] = seq[side].wrapping_add(piece.len() as u32);
             }
-            // Out of order, again, and again in another cut; none is missing.
+            // Reordered, repeated, and cut differently; none is missing.
             for i in 1..segments.len() {
                 if chance(4) {
                     segments.swap(i - 1, i);
@@ -331,13 +332,13 @@ proptest! {
         let port = pair.begin(0, FlowKind::Tcp);
         pair.run(secs(100));
         for side in 0..2 {
-            let said: Vec<u8> = turns.iter().filter(|t| t.side != side).flat_map(|t| t.octets.clone()).collect();
-            prop_assert!(pair.heard(side, port) == said, "side {side} heard something else: {:?}", lines(&one.client));
+            let sent: Vec<u8> = turns.iter().filter(|t| t.side != side).flat_map(|t| t.octets.clone()).collect();
+            prop_assert!(pair.received(side, port) == sent, "side {side} heard something else: {:?}", lines(&one.client));
             let counts = pair.counts(side);
             prop_assert_eq!((counts.finished, counts.gone, counts.protocol_errors), (1, 1, [0; ProtocolError::COUNT]), "side {}", side);
         }
-        pair.nothing_is_left();
-        // What is written reads back as the same programs.
+        pair.assert_nothing_left();
+        // Printed programs parse to themselves.
         for program in [&one.client, &one.server] {
             let texts = lines(program);
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -347,10 +348,10 @@ proptest! {
     }
 }
 
-/// A real capture (curl, Python's web server, datagrams): `BLESS=1` writes the text anew, and a
-/// person reads the difference.
+/// A real capture (curl, Python's web server, datagrams): `BLESS=1` rewrites the text, for a person
+/// to review the difference.
 #[test]
-fn each_capture_becomes_the_programs_that_a_person_has_read() {
+fn each_capture_becomes_its_reviewed_programs() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/import");
     let mut reader =
         squall_pcap::CaptureReader::open(folder.join("web-and-datagrams.pcap")).expect("a capture");
@@ -373,7 +374,7 @@ fn each_capture_becomes_the_programs_that_a_person_has_read() {
         "BLESS=1 rewrites {}",
         golden.display()
     );
-    // And they are played.
+    // The programs can be played.
     let programs: Vec<_> =
         import.conversations.iter().map(|one| (one.client.clone(), one.server.clone())).collect();
     let mut pair = Pair::new(1, &programs);
@@ -384,5 +385,5 @@ fn each_capture_becomes_the_programs_that_a_person_has_read() {
     pair.run(secs(100));
     let all = programs.len() as u64;
     assert_eq!((pair.counts(0).finished, pair.counts(1).finished), (all, all));
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
 }

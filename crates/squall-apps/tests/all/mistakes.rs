@@ -1,4 +1,4 @@
-//! Programs that are wrong: the instruction, what was found, what was expected.
+//! Errors in programs: the instruction, its text, and the expected form.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ fn error(role: Role, transport: Transport, lines: &[&str]) -> String {
 }
 
 #[test]
-fn a_mistake_says_where_what_was_found_and_what_was_expected() {
+fn a_mistake_names_place_found_and_expected() {
     let client = |lines: &[&str]| error(Role::Client, Transport::Tcp, lines);
     let server = |lines: &[&str]| error(Role::Server, Transport::Tcp, lines);
     let udp = |lines: &[&str]| error(Role::Client, Transport::Udp, lines);
@@ -131,7 +131,7 @@ fn a_mistake_says_where_what_was_found_and_what_was_expected() {
 }
 
 #[test]
-fn instructions_are_written_as_they_are_read() {
+fn instructions_round_trip_through_text() {
     for line in [
         "connect",
         "accept",
@@ -198,12 +198,12 @@ fn instructions_are_written_as_they_are_read() {
 }
 
 #[test]
-fn templates_fill_what_they_have_values_for() {
+fn templates_fill_marks_that_have_values() {
     let program =
         Program::client("p").message("m", "to ${template:host}\n".parse().expect("a message"));
     let program =
         program.push(r#"send "${template:host}${template:port}""#.parse().expect("an instruction"));
-    // It is no whole program yet.
+    // An incomplete program.
     let error = program.clone().build().expect_err("a template").to_string();
     assert!(
         error.contains("${template:host} has no value; give it one in the template"),
@@ -232,7 +232,7 @@ fn templates_fill_what_they_have_values_for() {
 
 #[test]
 #[should_panic(expected = "is not a server's program")]
-fn a_client_does_not_listen() {
+fn a_client_cannot_listen() {
     let mut apps = Apps::new(1, ());
     let program = apps.add(&Program::client("c").recv(1).build().expect("right")).expect("right");
     let any = "0.0.0.0".parse().expect("an address");
@@ -249,7 +249,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
     #[test]
-    fn whatever_is_written_is_read_or_refused(
+    fn any_text_parses_or_is_refused(
         lines in prop::collection::vec(
             "(send|recv|recv_until|delay|set|add|jump|loop|label|rate|recv_packets|http_serve|close|end)( [a-z0-9\"$\\\\{}:|.=<>-]{0,8}){0,5}",
             0..6,
@@ -266,7 +266,7 @@ proptest! {
     }
 
     #[test]
-    fn messages_are_written_as_they_are_read(text in "(\\$\\{(random|counter|flow|client|choice|repeat|variable)(:[a-z0-9|]{1,6}){0,4}\\}|\\\\[rnt0x$\"\\\\]|[ -~]|é){0,12}") {
+    fn messages_round_trip_through_text(text in "(\\$\\{(random|counter|flow|client|choice|repeat|variable)(:[a-z0-9|]{1,6}){0,4}\\}|\\\\[rnt0x$\"\\\\]|[ -~]|é){0,12}") {
         if let Ok(message) = text.parse::<Message>() {
             let written = message.to_string();
             let read: Message = written.parse().expect("what was written");

@@ -27,7 +27,7 @@ fn error(pair: &Pair, side: usize, error: ProtocolError) -> u64 {
 }
 
 #[test]
-fn all_that_is_built_in_comes_to_its_end_on_both_sides() {
+fn built_in_applications_finish_on_both_sides() {
     for name in builtin::NAMES {
         let application = builtin::application(name).expect("it is named");
         let transport = kind(&application.client);
@@ -52,12 +52,12 @@ fn all_that_is_built_in_comes_to_its_end_on_both_sides() {
         assert_eq!(pair.counts(0).sent, pair.counts(1).received, "{name}");
         assert_eq!(pair.counts(1).sent, pair.counts(0).received, "{name}");
         assert!(pair.counts(0).transactions >= 3 || *name == "rtp", "{name}: {:?}", pair.counts(0));
-        pair.nothing_is_left();
+        pair.assert_nothing_left();
     }
 }
 
 #[test]
-fn all_that_is_built_in_over_tcp_bears_losses() {
+fn built_in_tcp_applications_survive_loss() {
     for name in builtin::NAMES {
         let application = builtin::application(name).expect("it is named");
         if application.client.transport == Transport::Udp {
@@ -70,13 +70,13 @@ fn all_that_is_built_in_over_tcp_bears_losses() {
         assert_eq!(pair.counts(0).finished, 1, "{name}: {:?}", pair.counts(0));
         assert_eq!(pair.counts(1).finished, 1, "{name}: {:?}", pair.counts(1));
         assert_eq!(pair.counts(0).protocol_errors, [0; ProtocolError::COUNT], "{name}");
-        pair.nothing_is_left();
+        pair.assert_nothing_left();
     }
 }
 
 #[test]
-fn a_pattern_is_found_across_segments_and_what_comes_early_waits() {
-    // The client says all at once; the server looks for it bit by bit, with pauses.
+fn a_pattern_matches_across_segments_and_early_data_waits() {
+    // The client sends everything at once; the server matches it piece by piece, with pauses.
     let (client, server) = pair(
         &[r#"send "aab${repeat:3000:x}aaab--aaabENDtail1""#, r#"recv_until "ok""#, "close"],
         &[
@@ -96,11 +96,11 @@ fn a_pattern_is_found_across_segments_and_what_comes_early_waits() {
     pair.run(secs(10));
     assert_eq!((pair.counts(0).finished, pair.counts(1).finished), (1, 1), "{:?}", pair.counts(1));
     assert!(pair.now >= Nanos(secs(1).0 + 25_000_000));
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
 }
 
 #[test]
-fn what_comes_early_is_counted_when_only_lengths_are_waited_for() {
+fn early_data_is_counted_when_only_lengths_matter() {
     let (client, server) = pair(
         &[r#"send "${repeat:5000:x}""#, "recv 1"],
         &["delay 1 s", "recv 2000", "delay 1 s", "recv 3000", r#"send "!""#],
@@ -110,11 +110,11 @@ fn what_comes_early_is_counted_when_only_lengths_are_waited_for() {
     pair.run(secs(20));
     assert_eq!((pair.counts(0).finished, pair.counts(1).finished), (1, 1));
     assert!(pair.now >= secs(3));
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
 }
 
 #[test]
-fn variables_loops_and_jumps_say_how_often() {
+fn variables_loops_and_jumps_control_repetition() {
     let (client, server) = pair(
         &[
             "set n 3",
@@ -137,9 +137,9 @@ fn variables_loops_and_jumps_say_how_often() {
     let mut pair = Pair::new(1, &[(client, server)]);
     let port = pair.begin(0, FlowKind::Tcp);
     pair.run(secs(10));
-    assert_eq!(pair.heard(1, port), b"000102030405!");
+    assert_eq!(pair.received(1, port), b"000102030405!");
     assert_eq!((pair.counts(0).finished, pair.counts(1).finished), (1, 1));
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
 }
 
 #[test]
@@ -156,13 +156,13 @@ fn datagrams_that_are_counted_down_need_no_wait_between_them() {
     let mut pair = Pair::new(1, &[(client, server)]);
     let port = pair.begin(0, FlowKind::Udp);
     pair.run(secs(10));
-    assert_eq!(pair.heard(1, port), format!("{}ccccc", "ab".repeat(20)).as_bytes());
+    assert_eq!(pair.received(1, port), format!("{}ccccc", "ab".repeat(20)).as_bytes());
     assert_eq!((pair.counts(0).finished, pair.counts(1).finished), (1, 1));
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
 }
 
 #[test]
-fn a_clock_says_how_long_a_loop_goes_on() {
+fn a_clock_limits_the_duration_of_a_loop() {
     let (client, server) = pair(
         &[
             "set t clock",
@@ -178,25 +178,25 @@ fn a_clock_says_how_long_a_loop_goes_on() {
     let mut pair = Pair::new(1, &[(client, server)]);
     let port = pair.begin(0, FlowKind::Tcp);
     pair.run(secs(10));
-    assert_eq!(pair.heard(1, port), b"xxxxxxxxxx!");
-    pair.nothing_is_left();
+    assert_eq!(pair.received(1, port), b"xxxxxxxxxx!");
+    pair.assert_nothing_left();
 }
 
 #[test]
 fn flush_waits_until_all_is_acknowledged() {
-    // Far more than a window holds: without `flush` the reset would cut most of it off.
+    // Far more than a window holds: without `flush` the reset would discard most of it.
     let big = format!("send \"{}\"", "x".repeat(900_000));
     let (client, server) =
         pair(&[&big, "flush", "reset"], &["recv 900000", r#"send "never read""#]);
     let mut pair = Pair::new(1, &[(client, server)]);
     let port = pair.begin(0, FlowKind::Tcp);
     pair.run(secs(20));
-    assert_eq!(pair.heard(1, port).len(), 900_000);
-    pair.nothing_is_left();
+    assert_eq!(pair.received(1, port).len(), 900_000);
+    pair.assert_nothing_left();
 }
 
 #[test]
-fn marks_say_the_same_again_when_segments_are_lost_and_differ_from_flow_to_flow() {
+fn marks_repeat_in_retransmissions_and_differ_between_flows() {
     let line = "${random:hex:32} ${random:alnum:20:flow} ${random:digits:9:flow:x} \
                 ${random:digits:9:flow:x} ${counter:4:7:3} ${flow:5} ${client}:${client_port} \
                 ${server}:${server_port} ${choice:a|bb} ${repeat:5000:xyz}\\n";
@@ -204,17 +204,17 @@ fn marks_say_the_same_again_when_segments_are_lost_and_differ_from_flow_to_flow(
         &["loop 5", &format!("send \"{line}\""), "end", "recv 1"],
         &["loop 5", r#"recv_until "\n""#, "end", r#"send "k""#],
     );
-    let heard = |loss| {
+    let received = |loss| {
         let mut pair = Pair::new(5, &[(client.clone(), server.clone())]);
         pair.loss = loss;
         let ports = [pair.begin(0, FlowKind::Tcp), pair.begin(0, FlowKind::Tcp)];
         pair.run(secs(300));
         assert_eq!((pair.counts(0).finished, pair.counts(1).finished), (2, 2));
-        pair.nothing_is_left();
-        ports.map(|port| String::from_utf8(pair.heard(1, port).to_vec()).expect("text"))
+        pair.assert_nothing_left();
+        ports.map(|port| String::from_utf8(pair.received(1, port).to_vec()).expect("text"))
     };
-    let clean = heard(0);
-    assert_eq!(clean, heard(100));
+    let clean = received(0);
+    assert_eq!(clean, received(100));
     assert_ne!(clean[0], clean[1]);
     let words: Vec<Vec<&str>> = clean[1].lines().map(|line| line.split(' ').collect()).collect();
     assert_eq!(words.len(), 5);
@@ -231,7 +231,7 @@ fn marks_say_the_same_again_when_segments_are_lost_and_differ_from_flow_to_flow(
 }
 
 #[test]
-fn a_rate_holds_back_what_is_sent() {
+fn a_rate_limits_sending() {
     let (client, server) = pair(
         &[
             "rate 100 kB every 5 ms",
@@ -245,16 +245,16 @@ fn a_rate_holds_back_what_is_sent() {
     let mut pair = Pair::new(1, &[(client, server)]);
     let port = pair.begin(0, FlowKind::Tcp);
     pair.run(Nanos(secs(1).0 + 250_000_000));
-    let half = pair.heard(1, port).len();
+    let half = pair.received(1, port).len();
     assert!((24_000..=26_000).contains(&half), "{half} of 25,000 octets after 250 ms");
     pair.run(secs(10));
-    assert_eq!(pair.heard(1, port).len(), 50_001);
+    assert_eq!(pair.received(1, port).len(), 50_001);
     assert_eq!(pair.counts(0).finished, 1);
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
 }
 
 #[test]
-fn who_closes_can_still_listen() {
+fn a_closed_side_still_receives() {
     let (client, server) = pair(
         &[r#"send "q""#, "close", "recv 5000"],
         &["recv 1", "wait_peer_close", r#"send "${repeat:5000:x}""#],
@@ -264,11 +264,11 @@ fn who_closes_can_still_listen() {
     pair.run(secs(10));
     assert_eq!((pair.counts(0).finished, pair.counts(1).finished), (1, 1), "{:?}", pair.counts(0));
     assert_eq!(pair.stacks[0].app().ended[0].1, Reason::Closed);
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
 }
 
 #[test]
-fn who_departs_from_the_program_is_told_and_leaves_nothing_behind() {
+fn a_deviating_peer_is_reported_and_leaves_no_state() {
     for (client, server, side, wrong) in [
         (
             &[r#"send "abc""#, "recv 1"][..],
@@ -314,12 +314,12 @@ fn who_departs_from_the_program_is_told_and_leaves_nothing_behind() {
         pair.run(secs(100));
         assert_eq!(error(&pair, side, wrong), 1, "{client:?} {server:?}: {:?}", pair.counts(side));
         assert_eq!(pair.counts(0).gone, 1);
-        pair.nothing_is_left();
+        pair.assert_nothing_left();
     }
 }
 
 #[test]
-fn a_keepalive_counts_from_what_came_last() {
+fn a_keepalive_counts_from_the_last_received_data() {
     let (client, server) = pair(
         &["keepalive 1 s", "recv 5"],
         &["loop 5", "delay 800 ms", r#"send "x""#, "end", "wait_peer_close"],
@@ -331,7 +331,7 @@ fn a_keepalive_counts_from_what_came_last() {
         (pair.counts(0).finished, pair.counts(0).protocol_errors),
         (1, [0; ProtocolError::COUNT])
     );
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
 }
 
 #[test]
@@ -345,11 +345,11 @@ fn a_reset_ends_both_sides() {
         (pair.stacks[0].app().ended[0].1, pair.stacks[1].app().ended[0].1),
         (Reason::Aborted, Reason::Reset)
     );
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
 }
 
 #[test]
-fn a_server_that_serves_for_ever_ends_when_nothing_more_is_asked() {
+fn a_server_that_serves_endless_ends_when_nothing_more_is_asked() {
     let server = &["loop forever", r#"recv_until "?""#, r#"send "${counter:1}""#, "end"];
     for (client, finished) in [
         (&["loop 3", r#"send "a?""#, "recv 1", "end"][..], 1),
@@ -360,7 +360,7 @@ fn a_server_that_serves_for_ever_ends_when_nothing_more_is_asked() {
         pair.begin(0, FlowKind::Tcp);
         pair.run(secs(100));
         assert_eq!((pair.counts(0).finished, pair.counts(1).finished), (1, finished), "{client:?}");
-        pair.nothing_is_left();
+        pair.assert_nothing_left();
     }
     let mut pair = Pair::new(1, &[pair(&[r#"send "ab""#], &["loop forever", "recv 3", "end"])]);
     pair.begin(0, FlowKind::Tcp);
@@ -368,7 +368,7 @@ fn a_server_that_serves_for_ever_ends_when_nothing_more_is_asked() {
     assert_eq!(error(&pair, 1, ProtocolError::TooShort), 1);
 }
 
-/// A server that sends this and closes, heard by an HTTP client.
+/// An HTTP client whose server sends this and closes.
 fn answered_by(answer: &str, requests: u32) -> Pair {
     let client = builtin::HttpClient { requests, ..Default::default() };
     let server = Program::server("raw")
@@ -380,7 +380,7 @@ fn answered_by(answer: &str, requests: u32) -> Pair {
     let mut pair = Pair::new(1, &[(client.program("raw").expect("right"), server)]);
     pair.begin(0, FlowKind::Tcp);
     pair.run(secs(100));
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
     pair
 }
 
@@ -409,7 +409,7 @@ fn http_clients_take_each_framing_and_count_statuses() {
     }
 }
 
-/// An HTTP client whose server answers three requests of a connection, and closes.
+/// An HTTP client whose server answers three requests on a connection, and closes.
 fn closed_after_three(client: &builtin::HttpClient, third: &str) -> Pair {
     const END: &str = r"\r\n\r\n";
     let server = Program::server("three")
@@ -424,12 +424,12 @@ fn closed_after_three(client: &builtin::HttpClient, third: &str) -> Pair {
     let mut pair = Pair::new(1, &[(client.expect("right"), server.expect("right"))]);
     pair.begin(0, FlowKind::Tcp);
     pair.run(secs(100));
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
     pair
 }
 
 #[test]
-fn requests_that_a_server_does_not_wait_for_are_missing_and_the_flow_is_not_finished() {
+fn requests_after_the_server_closes_are_missing_and_the_flow_is_unfinished() {
     const CLOSE: &str = r"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
     let plain = |requests| builtin::HttpClient { requests, ..Default::default() };
     let checked = builtin::HttpClient {
@@ -445,11 +445,11 @@ fn requests_that_a_server_does_not_wait_for_are_missing_and_the_flow_is_not_fini
         (plain(4), CLOSE, (3, 3, 0, 1)),
         (several, CLOSE, (3, 3, 0, 1)),
         (checked, CLOSE, (3, 3, 0, 1)),
-        // Two of them were on their way.
+        // Two of them were outstanding.
         (builtin::HttpClient { pipeline: 5, ..plain(5) }, CLOSE, (5, 3, 0, 1)),
         // An answer without a length ends with the connection.
         (plain(9), r"HTTP/1.1 200 OK\r\n\r\nhello", (3, 3, 0, 1)),
-        // A redirection that nobody waits for.
+        // A redirection after which no request follows.
         (
             builtin::HttpClient { redirects: 2, ..plain(3) },
             r"HTTP/1.1 302 Found\r\nLocation: /b\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
@@ -467,15 +467,15 @@ fn requests_that_a_server_does_not_wait_for_are_missing_and_the_flow_is_not_fini
         assert_eq!(counts.protocol_errors.iter().sum::<u64>(), early, "{counts:?}");
         assert_eq!((counts.finished, pair.stacks[0].app().ended[0].1), (1 - early, Reason::Closed));
     }
-    // Who asks for as long as there are answers has had all of them.
-    let for_ever = Program::client("for ever").lines([
+    // A client that asks as long as there are answers has received all of them.
+    let endless = Program::client("forever").lines([
         "loop forever",
         r#"send "GET / HTTP/1.1\r\n\r\n""#,
         "http_response",
         "end",
     ]);
     let server = Program::server("one").recv_until(r"\r\n\r\n").send(CLOSE).close();
-    let ends = (for_ever.build().expect("right"), server.build().expect("right"));
+    let ends = (endless.build().expect("right"), server.build().expect("right"));
     let mut pair = Pair::new(1, &[ends]);
     pair.begin(0, FlowKind::Tcp);
     pair.run(secs(100));
@@ -498,18 +498,18 @@ fn a_server_over_udp_rests_until_its_client_is_silent() {
     let resting = |pair: &Pair| pair.stacks[1].app().apps.resting();
     assert_eq!((resting(&pair), pair.stacks[0].app().apps.delaying()), (1, 1));
     pair.run(secs(100));
-    // Late datagrams are of the same flow, and it ended when nothing had come for 10 s.
+    // Late datagrams belong to the same flow, which ended after 10 s of silence.
     assert_eq!((pair.counts(1).established, pair.counts(1).finished), (1, 1));
     assert_eq!(pair.stacks[1].app().ended, [(port, Reason::Idle)]);
     assert_eq!(pair.now.0 / 1_000_000_000, 20, "begun at 1 s, the last was sent 9 s later");
-    assert_eq!((pair.heard(1, port), resting(&pair)), (&b"xxxx"[..], 0));
-    pair.nothing_is_left();
+    assert_eq!((pair.received(1, port), resting(&pair)), (&b"xxxx"[..], 0));
+    pair.assert_nothing_left();
 }
 
 #[test]
-fn an_answer_counts_by_its_status_when_all_of_it_is_there() {
+fn a_status_counts_once_its_answer_is_complete() {
     for (answer, statuses, error_of) in [
-        // Shorter than it says, in its body or in its header; and a chunked one without an end.
+        // Shorter than declared, in the body or in the header; and a chunked one without an end.
         (
             r"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n${repeat:4999:x}",
             0,
@@ -521,7 +521,7 @@ fn an_answer_counts_by_its_status_when_all_of_it_is_there() {
             0,
             ProtocolError::TooShort,
         ),
-        // Longer: the answer was whole, and what is behind it is an error of its own.
+        // Longer: the answer was complete, and the rest is an error of its own.
         (r"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcde", 1, ProtocolError::UnexpectedData),
     ] {
         let pair = answered_by(answer, 1);
@@ -532,7 +532,7 @@ fn an_answer_counts_by_its_status_when_all_of_it_is_there() {
 }
 
 #[test]
-fn http_servers_answer_what_they_are_asked() {
+fn http_servers_answer_each_kind_of_request() {
     let response = |body: usize, connection: &str| {
         format!(
             "HTTP/1.1 200 OK\r\nServer: squall\r\nContent-Type: text/plain\r\nContent-Length: \
@@ -566,14 +566,14 @@ fn http_servers_answer_what_they_are_asked() {
         let mut pair = Pair::new(1, &[(client, server)]);
         let port = pair.begin(0, FlowKind::Tcp);
         pair.run(secs(100));
-        let heard = String::from_utf8_lossy(pair.heard(0, port)).into_owned();
-        assert_eq!(heard, expected, "{request}");
+        let received = String::from_utf8_lossy(pair.received(0, port)).into_owned();
+        assert_eq!(received, expected, "{request}");
         assert_eq!(
             (pair.counts(1).finished, pair.counts(1).protocol_errors),
             (1, [0; ProtocolError::COUNT]),
             "{request}"
         );
-        pair.nothing_is_left();
+        pair.assert_nothing_left();
     }
 }
 
@@ -593,7 +593,7 @@ fn pipelined_requests_are_answered_one_by_one_and_many_do_not_pile_up() {
         (400, 400, 1)
     );
     assert_eq!((pair.counts(1).statuses[2], pair.counts(1).finished), (400, 1));
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
 }
 
 #[test]
@@ -615,29 +615,29 @@ fn datagrams_bring_variables_and_are_counted() {
     let mut pair = Pair::new(9, &[(client, server)]);
     let port = pair.begin(0, FlowKind::Udp);
     pair.run(secs(10));
-    let asked = pair.heard(1, port)[2..7].to_vec();
-    let id = u16::from_be_bytes([pair.heard(1, port)[0], pair.heard(1, port)[1]]);
+    let asked = pair.received(1, port)[2..7].to_vec();
+    let id = u16::from_be_bytes([pair.received(1, port)[0], pair.received(1, port)[1]]);
     assert_eq!(String::from_utf8_lossy(&asked), format!("{id:05}"));
-    assert_eq!(String::from_utf8_lossy(pair.heard(0, port)), format!("<{id}>2"));
+    assert_eq!(String::from_utf8_lossy(pair.received(0, port)), format!("<{id}>2"));
     assert_eq!((pair.counts(0).finished, pair.counts(1).finished), (1, 1));
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
 }
 
 #[test]
-fn a_datagram_longer_than_a_packet_is_our_own_error() {
+fn a_datagram_longer_than_a_packet_is_a_local_error() {
     let client = Program::udp_client("long").send("${repeat:9000:x}").build().expect("right");
     let server = Program::udp_server("long").recv_packets(1, None).build().expect("right");
     let mut pair = Pair::new(9, &[(client, server)]);
     pair.begin(0, FlowKind::Udp);
     pair.run(secs(10));
     assert_eq!(error(&pair, 0, ProtocolError::LongDatagram), 1);
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
 }
 
-/// Steps that one side takes and the other answers to.
+/// Steps of one side with the matching steps of the other.
 #[derive(Clone, Debug)]
 enum Dual {
-    Say { by_client: bool, len: u32 },
+    Send { by_client: bool, len: u32 },
     Line { by_client: bool, len: u32 },
     Pause { by_client: bool, us: u32 },
     Again { times: u32, steps: Vec<Dual> },
@@ -646,14 +646,14 @@ enum Dual {
 fn duals() -> impl Strategy<Value = Vec<Dual>> {
     let len = prop_oneof![1u32..5, 1u32..5000, 1u32..200_000];
     let step = prop_oneof![
-        (any::<bool>(), len.clone()).prop_map(|(by_client, len)| Dual::Say { by_client, len }),
+        (any::<bool>(), len.clone()).prop_map(|(by_client, len)| Dual::Send { by_client, len }),
         (any::<bool>(), 0u32..3000).prop_map(|(by_client, len)| Dual::Line { by_client, len }),
         (any::<bool>(), 0u32..50_000).prop_map(|(by_client, us)| Dual::Pause { by_client, us }),
     ];
     let step = step.prop_recursive(2, 16, 4, |inner| {
         (1u32..5, prop::collection::vec(inner, 1..4)).prop_map(|(times, mut steps)| {
-            // What goes round has to wait for something.
-            steps.push(Dual::Say { by_client: true, len: 1 });
+            // A loop has to wait for something.
+            steps.push(Dual::Send { by_client: true, len: 1 });
             Dual::Again { times, steps }
         })
     });
@@ -675,7 +675,7 @@ fn write(
             (add(client.clone(), of_client), add(server.clone(), of_server))
         };
         match step {
-            Dual::Say { by_client, len } => with(
+            Dual::Send { by_client, len } => with(
                 *by_client,
                 format!(r#"send "${{repeat:{len}:ab}}""#),
                 Some(format!("recv {len}")),
@@ -703,7 +703,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
 
     #[test]
-    fn programs_that_answer_each_other_always_come_to_their_end(steps in duals(), loss in prop_oneof![Just(0u64), Just(20u64)]) {
+    fn matching_programs_always_finish(steps in duals(), loss in prop_oneof![Just(0u64), Just(20u64)]) {
         let (client, server) = write(&steps, Program::client("dual").line("connect"), Program::server("dual").line("accept"));
         let server = server.wait_peer_close();
         let (client, server) = (client.build().expect("right"), server.build().expect("right"));
@@ -716,7 +716,7 @@ proptest! {
             prop_assert_eq!((counts.finished, counts.protocol_errors), (1, [0; ProtocolError::COUNT]), "side {}: {:?}", side, steps);
         }
         prop_assert_eq!(pair.counts(0).sent, pair.counts(1).received);
-        pair.nothing_is_left();
+        pair.assert_nothing_left();
         for program in [client, server] {
             for instruction in &program.instructions {
                 let text = instruction.to_string();

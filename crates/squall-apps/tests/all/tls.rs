@@ -1,4 +1,4 @@
-//! Programs inside of TLS sessions, over two of our stacks, in virtual time.
+//! Programs inside TLS sessions, over two stacks, in virtual time.
 
 use squall_apps::{
     Program, ProgramId, ProtocolError, Tls, TlsSettings, TlsVersion,
@@ -8,7 +8,7 @@ use squall_tcp::{FlowKind, Reason};
 
 use crate::common::{Pair, secs};
 
-/// A pair of programs, each side with TLS of its own settings; `None`: without.
+/// A pair of programs, each side with TLS settings of its own; `None`: without TLS.
 fn pair(
     programs: (Program, Program),
     client: Option<&TlsSettings>,
@@ -51,12 +51,12 @@ fn http_runs_inside_of_tls_as_without() {
     }
     assert_eq!(pair.stacks[0].app().ended, [(20_000, Reason::Closed)]);
     assert_eq!(pair.counts(0).received, pair.counts(1).sent, "plain octets are counted");
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
 }
 
 #[test]
-fn octets_come_whole_and_in_order_whatever_is_lost() {
-    // Each octet at its place: a program that reads them to a mark that comes once.
+fn octets_arrive_whole_and_in_order_under_loss() {
+    // Each octet in its place: the program reads up to a mark that occurs once.
     let text = "${random:alnum:300000:flow}";
     let client = Program::client("c")
         .send("go\r\n")
@@ -84,11 +84,11 @@ fn octets_come_whole_and_in_order_whatever_is_lost() {
         assert_eq!((counts.secured, counts.finished, counts.insecure), (10, 10, 0), "{counts:?}");
     }
     assert_eq!(pair.counts(0).received, 10 * 2_300_002);
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
 }
 
 #[test]
-fn sessions_are_resumed_where_that_is_wanted_and_only_there() {
+fn sessions_are_resumed_only_if_enabled() {
     for (client, server, resumed) in [(true, true, 4), (true, false, 0), (false, true, 0)] {
         let settings = |resumption| TlsSettings { resumption, ..TlsSettings::default() };
         let mut pair = pair(http(1000), Some(&settings(client)), Some(&settings(server)));
@@ -104,7 +104,7 @@ fn sessions_are_resumed_where_that_is_wanted_and_only_there() {
                 "{client} {server}"
             );
         }
-        pair.nothing_is_left();
+        pair.assert_nothing_left();
     }
 }
 
@@ -119,11 +119,11 @@ fn many_users_at_once_have_a_ticket_each() {
         pair.run(secs(1000));
     }
     assert_eq!((pair.counts(0).secured, pair.counts(0).resumed), (60, 40));
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
 }
 
 #[test]
-fn versions_that_do_not_meet_are_told_by_both_sides() {
+fn incompatible_versions_are_reported_by_both_sides() {
     let of = |version: &[TlsVersion]| TlsSettings {
         versions: version.to_vec(),
         ..TlsSettings::default()
@@ -138,7 +138,7 @@ fn versions_that_do_not_meet_are_told_by_both_sides() {
         (refused.counts(0).secured, refused.counts(0).insecure, refused.counts(0).finished),
         (0, 1, 0)
     );
-    refused.nothing_is_left();
+    refused.assert_nothing_left();
 
     let mut met = pair(
         http(10),
@@ -148,7 +148,7 @@ fn versions_that_do_not_meet_are_told_by_both_sides() {
     met.begin(0, FlowKind::Tcp);
     met.run(secs(1000));
     assert_eq!((met.counts(0).secured, met.counts(0).finished, met.counts(1).finished), (1, 1, 1));
-    met.nothing_is_left();
+    met.assert_nothing_left();
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn protocols_are_agreed_on() {
         pair.run(secs(1000));
         assert_eq!(pair.counts(0).secured, secured, "{client:?} {server:?}");
         assert_eq!(errors(&pair, 1, ProtocolError::TlsIncompatible), 1 - secured);
-        pair.nothing_is_left();
+        pair.assert_nothing_left();
     }
 }
 
@@ -181,7 +181,7 @@ fn a_certificate_is_verified_if_an_authority_is_given() {
     for (client, server, errors_of_client) in [
         (&verified, &server, 0),
         (&other_name, &server, 1),
-        // Of nobody whom we know.
+        // Signed by an unknown authority.
         (&verified, &TlsSettings::default(), 1),
     ] {
         let mut pair = pair(http(10), Some(client), Some(server));
@@ -190,11 +190,11 @@ fn a_certificate_is_verified_if_an_authority_is_given() {
         assert_eq!(pair.counts(0).secured, 1 - errors_of_client);
         assert_eq!(errors(&pair, 0, ProtocolError::TlsCertificate), errors_of_client);
         assert_eq!(errors(&pair, 1, ProtocolError::TlsAlert), errors_of_client);
-        pair.nothing_is_left();
+        pair.assert_nothing_left();
     }
 }
 
-/// An authority, and a certificate of a.test by it with its key.
+/// An authority, and a certificate for a.test that it signed, with its key.
 fn authority() -> (Vec<u8>, (Vec<u8>, Vec<u8>)) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut params = rcgen::CertificateParams::new([]).expect("right");
@@ -210,7 +210,7 @@ fn authority() -> (Vec<u8>, (Vec<u8>, Vec<u8>)) {
 
 fn pem(der: &[u8], kind: &str) -> Vec<u8> {
     let mut text = String::new();
-    // Base64 as rustls reads it: lines may have any length.
+    // Base64 in lines of any length, as rustls accepts it.
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for three in der.chunks(3) {
         let word = three.iter().fold(0u32, |word, octet| word << 8 | u32::from(*octet))
@@ -248,9 +248,9 @@ fn clients_show_a_certificate_to_servers_that_ask_for_one() {
                 pair.counts(0)
             );
             assert_eq!(pair.counts(0).finished, 1 - errors_of_server);
-            pair.nothing_is_left();
+            pair.assert_nothing_left();
         }
-        // Who is not asked shows nothing.
+        // Without a request for it, a certificate is not sent.
         let mut pair = pair(http(10), Some(&of(Some(&certificate))), Some(&of(None)));
         pair.begin(0, FlowKind::Tcp);
         pair.run(secs(1000));
@@ -259,35 +259,45 @@ fn clients_show_a_certificate_to_servers_that_ask_for_one() {
 }
 
 #[test]
-fn who_speaks_no_tls_is_an_error_and_ends() {
+fn a_peer_without_tls_is_an_error_and_ends() {
     let settings = TlsSettings::default();
-    let mut spoken_to = pair(http(10), None, Some(&settings));
-    spoken_to.begin(0, FlowKind::Tcp);
-    spoken_to.run(secs(1000));
-    assert_eq!(errors(&spoken_to, 1, ProtocolError::TlsBroken), 1, "{:?}", spoken_to.counts(1));
-    spoken_to.nothing_is_left();
-    let mut spoken_by = pair(http(10), Some(&settings), None);
-    spoken_by.begin(0, FlowKind::Tcp);
-    spoken_by.run(secs(1000));
-    assert_eq!(errors(&spoken_by, 0, ProtocolError::TlsBroken), 1, "{:?}", spoken_by.counts(0));
-    spoken_by.nothing_is_left();
+    let mut plain_client = pair(http(10), None, Some(&settings));
+    plain_client.begin(0, FlowKind::Tcp);
+    plain_client.run(secs(1000));
+    assert_eq!(
+        errors(&plain_client, 1, ProtocolError::TlsBroken),
+        1,
+        "{:?}",
+        plain_client.counts(1)
+    );
+    plain_client.assert_nothing_left();
+    let mut plain_server = pair(http(10), Some(&settings), None);
+    plain_server.begin(0, FlowKind::Tcp);
+    plain_server.run(secs(1000));
+    assert_eq!(
+        errors(&plain_server, 0, ProtocolError::TlsBroken),
+        1,
+        "{:?}",
+        plain_server.counts(0)
+    );
+    plain_server.assert_nothing_left();
 }
 
 #[test]
-fn a_peer_that_says_nothing_or_goes_is_not_waited_for() {
+fn a_silent_or_closing_peer_ends_the_handshake() {
     let settings = TlsSettings::default();
     let silent = Program::client("c").wait_peer_close().build().expect("right");
     let mut waited = pair((silent, http(10).1), None, Some(&settings));
     waited.begin(0, FlowKind::Tcp);
     waited.run(secs(1000));
     assert_eq!(errors(&waited, 1, ProtocolError::TlsTimeout), 1, "{:?}", waited.counts(1));
-    waited.nothing_is_left();
+    waited.assert_nothing_left();
     let gone = Program::client("c").close().build().expect("right");
     let mut closed = pair((gone, http(10).1), None, Some(&settings));
     closed.begin(0, FlowKind::Tcp);
     closed.run(secs(1000));
     assert_eq!(errors(&closed, 1, ProtocolError::TlsClosed), 1, "{:?}", closed.counts(1));
-    closed.nothing_is_left();
+    closed.assert_nothing_left();
 }
 
 #[test]
@@ -306,7 +316,7 @@ fn programs_with_several_variables_keep_none_when_a_session_fails() {
     pair.begin(0, FlowKind::Tcp);
     pair.run(secs(1000));
     assert_eq!(pair.counts(0).insecure, 1);
-    pair.nothing_is_left();
+    pair.assert_nothing_left();
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! DCE/RPC (C706, chapter 12): an interface is bound to, and an operation of it called.
+//! DCE/RPC (C706, chapter 12): binds to an interface and calls an operation.
 
 use squall_rules::{ApplicationTest, Buffer, End};
 
@@ -6,9 +6,9 @@ use super::fields::{Fields, fits, number, payload};
 use super::{Impossible, Parts};
 use crate::{Octets, Turn};
 
-/// What is called.
+/// A call.
 pub(super) struct Call {
-    /// As it is written.
+    /// In text order.
     uuid: [u8; 16],
     version: u16,
     operation: u16,
@@ -16,16 +16,17 @@ pub(super) struct Call {
     results: Octets,
 }
 
+// PDU types (C706, chapter 12).
 const BIND: u8 = 11;
 const BIND_ACK: u8 = 12;
 const REQUEST: u8 = 0;
 const RESPONSE: u8 = 2;
 
-/// The service control manager's.
+/// The service control manager.
 const USUAL: [u8; 16] = [
     0x36, 0x7a, 0xbb, 0x81, 0x98, 0x44, 0x35, 0xf1, 0xad, 0x32, 0x98, 0xf0, 0x38, 0x00, 0x10, 0x03,
 ];
-/// NDR, version 2.
+/// NDR version 2.
 const TRANSFER: [u8; 20] = [
     0x04, 0x5d, 0x88, 0x8a, 0xeb, 0x1c, 0xc9, 0x11, 0x9f, 0xe8, 0x08, 0x00, 0x2b, 0x10, 0x48, 0x60,
     2, 0, 0, 0,
@@ -123,7 +124,7 @@ impl Call {
     }
 }
 
-/// The first and last fragment of `body`, little-endian.
+/// A single-fragment PDU with `body`, little-endian.
 fn pdu(kind: u8, call: u32, body: Fields) -> Octets {
     let length = 16 + body.len();
     Fields::new()

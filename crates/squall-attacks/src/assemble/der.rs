@@ -1,18 +1,18 @@
-//! Certificates (RFC 5280) by hand: their names may hold any octets.
+//! Writes certificates (RFC 5280) without a library, since their names may contain any octets.
 
 use super::Impossible;
 use crate::{Octets, Origin};
 
-/// What a certificate says; nobody has signed it.
+/// The contents of a certificate. Its signature is invalid.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Certificate {
     /// `C=DE, O=Some, CN=name`.
     pub subject: Option<Octets>,
     pub issuer: Option<Octets>,
-    /// Octets of the number.
+    /// Octets of the serial number.
     pub serial: Option<Octets>,
     pub names: Vec<Octets>,
-    /// Stands in there somewhere.
+    /// Put anywhere in the certificate.
     pub comment: Option<Octets>,
 }
 
@@ -46,7 +46,7 @@ impl Certificate {
             extensions.push(sequence([oid(&[0x55, 0x1d, 0x11]), node(4, [sequence(names)])]));
         }
         if let Some(comment) = &self.comment {
-            // Netscape's comment.
+            // Netscape comment extension.
             let id = oid(&[0x60, 0x86, 0x48, 1, 0x86, 0xf8, 0x42, 1, 0x0d]);
             extensions.push(sequence([id, node(4, [node(0x16, [comment.clone()])])]));
         }
@@ -66,7 +66,7 @@ impl Certificate {
     }
 }
 
-/// Octets where nobody looks: of points and signatures. The first two of each integer make it
+/// Octets for points and signatures, which engines do not check. The first of each integer makes it
 /// positive.
 const NOISE: [u8; 64] = {
     let mut noise = [0; 64];
@@ -78,7 +78,7 @@ const NOISE: [u8; 64] = {
     noise
 };
 
-/// Short names of attributes, as engines write them, and the last octets of their identifiers.
+/// Short names of attributes as engines print them, and the octets of their identifiers.
 const ATTRIBUTES: &[(&str, &[u8])] = &[
     ("CN", &[0x55, 4, 3]),
     ("SN", &[0x55, 4, 4]),
@@ -102,8 +102,8 @@ const ATTRIBUTES: &[(&str, &[u8])] = &[
     ("DC", &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 0x19]),
 ];
 
-/// A name from its text. What has no attribute's name before it belongs to the value before; at the
-/// beginning, to a common name.
+/// Parses the text of a name. Text without an attribute belongs to the value before it; at the
+/// start, to a common name.
 fn name(text: &Octets) -> Result<Octets, Impossible> {
     let bytes = text.bytes();
     let attribute = |at: usize| {
@@ -130,7 +130,7 @@ fn name(text: &Octets) -> Result<Octets, Impossible> {
     for (index, &(_, from, id)) in begins.iter().enumerate() {
         let end = begins.get(index + 1).map_or(bytes.len(), |next| next.0);
         let value = text.slice(from.min(end)..end);
-        // UTF-8, but for countries and mail addresses, which have their own kinds of strings.
+        // UTF8String, except for countries and mail addresses, which have their own string types.
         let tag = match id {
             [0x55, 4, 6] => 0x13,
             [0x2a, 0x86, ..] | [0x09, .., 0x19] => 0x16,
@@ -160,7 +160,7 @@ pub(super) fn plain(tag: u8, octets: &[u8]) -> Octets {
     node(tag, [Octets::of(octets, Origin::Framing)])
 }
 
-/// Tag, length and what it holds.
+/// An element with tag, length and content.
 pub(super) fn node(tag: u8, parts: impl IntoIterator<Item = Octets>) -> Octets {
     let mut inside = Octets::new();
     for part in parts {

@@ -1,15 +1,16 @@
-//! DNS (RFC 1035), over UDP, over TCP with its length, and as multicast (RFC 6762).
+//! DNS (RFC 1035) over UDP, over TCP with a length, and as multicast (RFC 6762).
 
 use squall_rules::{Application, ApplicationTest, Buffer, End, Numbers};
 
 use super::{Impossible, Parts, contains, merged};
 use crate::{Octets, Turn};
 
+// Arbitrary, but constant, so that equal rules give equal octets.
 const QUERY_ID: u16 = 0x5351;
 const A: u16 = 1;
 const NAME: &str = "www.example.com";
 
-/// A question and its answer.
+/// A query and its response.
 pub(super) fn conversation(
     application: Application,
     parts: &Parts,
@@ -34,7 +35,7 @@ pub(super) fn conversation(
 struct Wanted {
     opcode: u16,
     rcode: u16,
-    /// Of the question and of the first answer.
+    /// The type of the question and of the first answer.
     kind: u16,
 }
 
@@ -99,7 +100,7 @@ impl Message<'_> {
         let id = if self.multicast { 0 } else { QUERY_ID };
         let flags = match (self.response, self.multicast) {
             (false, true) => 0,
-            // Recursion is desired, and available.
+            // Recursion desired and available.
             (false, false) => 0x0100,
             (true, true) => 0x8400,
             (true, false) => 0x8180,
@@ -139,13 +140,13 @@ impl Message<'_> {
         Ok(all)
     }
 
-    /// The same of both messages.
+    /// The questions, equal in both messages.
     fn questions(&self) -> Result<Vec<Octets>, Impossible> {
         let mut names: Vec<&Octets> = vec![];
         for buffer in [Buffer::DnsQuery, Buffer::DnsQueryName, Buffer::MdnsQueryName] {
             for from in [End::Client, End::Server] {
                 for name in self.parts.all(buffer, from) {
-                    // What stands in another name needs no question of its own.
+                    // A name contained in another needs no separate question.
                     if names.iter().any(|other| contains(other.bytes(), name.bytes())) {
                         continue;
                     }
@@ -167,7 +168,7 @@ impl Message<'_> {
 fn record(all: &mut Octets, name: &Octets, kind: u16) {
     all.append(name);
     all.append(&number16(kind));
-    // Class IN, an hour.
+    // Class IN, TTL of an hour.
     all.append(&Octets::from(&[0, 1, 0, 0, 0x0e, 0x10]));
     let target = b"\x03ns1\x07example\x03com\0";
     let data: Vec<u8> = match kind {
@@ -189,7 +190,7 @@ fn record(all: &mut Octets, name: &Octets, kind: u16) {
     all.append(&Octets::framing(data));
 }
 
-/// A name as it is sent. A dot at an end is what stands before or after a further label.
+/// Encodes a name. A leading or trailing dot gets another label next to it.
 fn labels(name: &Octets) -> Result<Octets, Impossible> {
     let mut whole = Octets::new();
     if name.bytes().first() == Some(&b'.') {
@@ -211,7 +212,7 @@ fn labels(name: &Octets) -> Result<Octets, Impossible> {
             1..=63 => {}
             _ => return impossible("a label of a name has at most 63 octets"),
         }
-        // The dot before it is seen where its length stands.
+        // The length octet is presented as a dot, so it has the origin of the dot.
         let origin = match begin {
             0 => crate::Origin::Framing,
             _ => whole.origins()[begin - 1],
@@ -242,29 +243,29 @@ mod tests {
         turns.iter().map(|turn| turn.octets.bytes().to_vec()).collect()
     }
 
-    fn asks(name: &str) -> Parts {
+    fn requires(name: &str) -> Parts {
         let buffers = vec![(Buffer::DnsQuery, End::Client, Octets::of(name, Origin::Option(2)))];
         Parts { buffers, ..Parts::default() }
     }
 
     #[test]
-    fn a_question_is_answered_for_the_name_that_was_asked() {
-        let messages = messages(&asks("a.evil"));
+    fn a_question_is_answered_for_its_name() {
+        let messages = messages(&requires("a.evil"));
         assert_eq!(messages[0], b"SQ\x01\0\0\x01\0\0\0\0\0\0\x01a\x04evil\0\0\x01\0\x01");
         let answer = b"SQ\x81\x80\0\x01\0\x01\0\0\0\0\x01a\x04evil\0\0\x01\0\x01\x01a\x04evil\0\0\x01\0\x01\0\0\x0e\x10\0\x04\xc0\0\x02\x50";
         assert_eq!(messages[1], answer);
     }
 
     #[test]
-    fn over_tcp_a_length_stands_before_a_message() {
-        let mut parts = asks(".evil");
+    fn over_tcp_a_length_precedes_a_message() {
+        let mut parts = requires(".evil");
         parts.style = Style { over_tcp: true, ..Style::default() };
         assert_eq!(&messages(&parts)[0][..16], b"\0\x1aSQ\x01\0\0\x01\0\0\0\0\0\0\x03w");
     }
 
     #[test]
-    fn opcode_rcode_and_type_are_those_asked_for() {
-        let mut parts = asks("x");
+    fn opcode_rcode_and_type_are_as_required() {
+        let mut parts = requires("x");
         parts.tests = vec![
             ApplicationTest::DnsOpcode { opcode: Numbers::one(4) },
             ApplicationTest::DnsRcode(Numbers::range(1..=9)),
@@ -281,7 +282,7 @@ mod tests {
     #[test]
     fn a_name_that_has_no_labels_is_impossible() {
         for name in ["a..b", &"a".repeat(64), &"abcdefg.".repeat(40)] {
-            assert!(assemble(Application::Dns, &asks(name)).is_err(), "{name}");
+            assert!(assemble(Application::Dns, &requires(name)).is_err(), "{name}");
         }
     }
 }

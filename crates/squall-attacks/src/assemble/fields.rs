@@ -1,12 +1,11 @@
-//! Fields of binary protocols: numbers in both byte orders, lengths, choices among the numbers that
-//! a rule asks for.
+//! Fields of binary protocols: numbers in both byte orders, lengths, numbers that satisfy a rule.
 
 use squall_rules::{ApplicationTest, Buffer, End, Numbers};
 
 use super::{Impossible, Parts, merged};
 use crate::Octets;
 
-/// A message under construction; all but parts is framing.
+/// A message under construction. All octets but those of parts are framing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields(Octets);
 
@@ -52,7 +51,7 @@ impl Fields {
         self.raw(&vec![0; count])
     }
 
-    /// Its origins stay.
+    /// Appends a part with its origins.
     pub fn part(mut self, part: &Octets) -> Self {
         self.0.append(part);
         self
@@ -62,7 +61,7 @@ impl Fields {
         self.part(&fields.0)
     }
 
-    /// Zeros up to a multiple of `unit` octets.
+    /// Appends zeros up to a multiple of `unit` octets.
     pub fn align(self, unit: usize) -> Self {
         let missing = self.len().next_multiple_of(unit) - self.len();
         self.zeros(missing)
@@ -72,14 +71,14 @@ impl Fields {
         self.0.len()
     }
 
-    /// Behind its length in two octets, the first the highest.
-    pub fn behind_be16(self, part: &Octets) -> Result<Self, Impossible> {
+    /// Appends a part preceded by its length in two octets, big-endian.
+    pub fn counted_be16(self, part: &Octets) -> Result<Self, Impossible> {
         let length = fits(part.len(), u16::MAX.into())? as u16;
         Ok(self.be16(length).part(part))
     }
 
-    pub fn behind_be32(self, part: &Octets) -> Result<Self, Impossible> {
-        let length = fits(part.len(), LONGEST)? as u32;
+    pub fn counted_be32(self, part: &Octets) -> Result<Self, Impossible> {
+        let length = fits(part.len(), MAX_LEN)? as u32;
         Ok(self.be32(length).part(part))
     }
 
@@ -88,10 +87,10 @@ impl Fields {
     }
 }
 
-/// What a message may have, in octets: no rule asks for more, and turns are segmented anyhow.
-const LONGEST: usize = 1 << 20;
+/// Longest message in octets: longer than any rule requires. TCP segments it anyway.
+const MAX_LEN: usize = 1 << 20;
 
-/// `length` if it is not above `most`.
+/// Returns `length` if it is at most `most`.
 pub(super) fn fits(length: usize, most: usize) -> Result<usize, Impossible> {
     if length > most {
         return Err(Impossible(format!("{length} octets do not fit into a field of {most}")));
@@ -99,7 +98,7 @@ pub(super) fn fits(length: usize, most: usize) -> Result<usize, Impossible> {
     Ok(length)
 }
 
-/// Text as UTF-16, little-endian, each octet a character.
+/// Converts text to UTF-16LE, each octet to a character.
 pub(super) fn wide(text: &Octets) -> Octets {
     let mut all = Octets::new();
     for (byte, origin) in text.bytes().iter().zip(text.origins()) {
@@ -109,15 +108,16 @@ pub(super) fn wide(text: &Octets) -> Octets {
     all
 }
 
-/// A number that all tests which `asks` finds allow: a usual one if one does, else the least.
+/// A number that satisfies all tests selected by `selects`: a usual one if possible, else the
+/// smallest.
 pub(super) fn number(
     parts: &Parts,
-    asks: impl Fn(&ApplicationTest) -> Option<&Numbers>,
+    selects: impl Fn(&ApplicationTest) -> Option<&Numbers>,
     usual: &[u64],
     most: u64,
 ) -> Result<Option<u64>, Impossible> {
     let mut allowed: Option<Numbers> = None;
-    for numbers in parts.tests.iter().filter_map(asks) {
+    for numbers in parts.tests.iter().filter_map(selects) {
         allowed =
             Some(allowed.map_or_else(|| numbers.clone(), |before| before.intersection(numbers)));
     }
@@ -129,7 +129,7 @@ pub(super) fn number(
     }
 }
 
-/// Of a test that has no form of its own.
+/// Like [`number`], for an [`ApplicationTest::Other`].
 pub(super) fn other(
     parts: &Parts,
     keyword: &str,
@@ -147,14 +147,14 @@ pub(super) fn other(
     )
 }
 
-/// What is asked of an end's payload as such.
+/// The required raw payload of an end.
 pub(super) fn payload(parts: &Parts, from: End) -> Option<Octets> {
     let all = parts.all(Buffer::RawPayload, from).chain(parts.all(Buffer::Payload, from));
     let all = merged(all, b"");
     (!all.is_empty()).then_some(all)
 }
 
-/// The part, or what is usual.
+/// The part, or a default.
 pub(super) fn part_or(parts: &Parts, buffer: Buffer, from: End, usual: &str) -> Octets {
     parts.get(buffer, from).cloned().unwrap_or_else(|| Octets::from(usual))
 }
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
     use crate::Origin;
 
-    fn said(application: Application, parts: &Parts, from: End) -> Octets {
+    fn sent(application: Application, parts: &Parts, from: End) -> Octets {
         let mut all = Octets::new();
         let turns =
             assemble(application, parts).unwrap_or_else(|error| panic!("{application:?}: {error}"));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_is_said_by_who_says_it_and_keeps_its_origin() {
+    fn each_part_is_sent_by_its_end_and_keeps_its_origin() {
         let cases: &[(Application, Buffer, End, &str)] = &[
             (Krb5, Krb5ClientName, End::Client, "eve"),
             (Krb5, Krb5ServerName, End::Server, "cifs"),
@@ -214,7 +214,7 @@ mod tests {
         for (application, buffer, from, text) in cases {
             let mut parts = Parts::default();
             parts.push(*buffer, *from, Octets::of(*text, Origin::Option(7)));
-            let all = said(*application, &parts, *from);
+            let all = sent(*application, &parts, *from);
             assert!(
                 contains(all.bytes(), text.as_bytes()),
                 "{application:?} {buffer:?}: {:?}",
@@ -223,7 +223,7 @@ mod tests {
             let kept = all.origins().iter().filter(|origin| **origin == Origin::Option(7)).count();
             assert!(kept >= text.len(), "{application:?} {buffer:?}");
             assert!(
-                !said(*application, &parts, from.other()).is_empty(),
+                !sent(*application, &parts, from.other()).is_empty(),
                 "{application:?} {buffer:?}"
             );
         }
@@ -252,7 +252,7 @@ mod tests {
             for from in [End::Client, End::Server] {
                 let mut parts = Parts::default();
                 parts.push(Payload, from, Octets::of("needle", Origin::Option(7)));
-                let all = said(application, &parts, from);
+                let all = sent(application, &parts, from);
                 assert!(
                     contains(all.bytes(), b"needle"),
                     "{application:?} {from:?}: {:?}",
@@ -267,7 +267,7 @@ mod tests {
         let mut parts = Parts::default();
         parts.push(IkeVendor, End::Client, "4a131c81070358455c5728f20e95452f".into());
         parts.push(IkeInitiatorSpi, End::Client, "18fe9b731f9f8034".into());
-        let all = said(Ike, &parts, End::Client);
+        let all = sent(Ike, &parts, End::Client);
         assert_eq!(all.bytes()[..8], [0x18, 0xfe, 0x9b, 0x73, 0x1f, 0x9f, 0x80, 0x34]);
         assert!(all.bytes().ends_with(&[0x0e, 0x95, 0x45, 0x2f]));
         assert_eq!(all.len(), u32::from_be_bytes(all.bytes()[24..28].try_into().unwrap()) as usize);
@@ -276,27 +276,27 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_a_rule_asks_for_are_there() {
+    fn required_numbers_are_in_the_message() {
         let message = |test| Parts { tests: vec![test], ..Parts::default() };
         let one = Numbers::one;
-        let krb5 = said(Krb5, &message(ApplicationTest::Krb5MessageType(one(12))), End::Client);
+        let krb5 = sent(Krb5, &message(ApplicationTest::Krb5MessageType(one(12))), End::Client);
         assert_eq!(krb5.bytes()[0], 0x6c);
-        let snmp = said(Snmp, &message(ApplicationTest::SnmpPduType(one(5))), End::Client);
+        let snmp = sent(Snmp, &message(ApplicationTest::SnmpPduType(one(5))), End::Client);
         assert!(contains(snmp.bytes(), b"public\xa5"));
         let ldap =
-            said(Ldap, &message(ApplicationTest::LdapResponseOperation(one(1))), End::Server);
+            sent(Ldap, &message(ApplicationTest::LdapResponseOperation(one(1))), End::Server);
         assert_eq!(ldap.bytes()[5], 0x61);
-        let nfs = said(Nfs, &message(ApplicationTest::NfsProcedure(one(12))), End::Client);
+        let nfs = sent(Nfs, &message(ApplicationTest::NfsProcedure(one(12))), End::Client);
         assert!(contains(nfs.bytes(), &[0, 1, 0x86, 0xa3, 0, 0, 0, 3, 0, 0, 0, 12]));
-        let mqtt = said(Mqtt, &message(ApplicationTest::MqttType(one(6))), End::Client);
+        let mqtt = sent(Mqtt, &message(ApplicationTest::MqttType(one(6))), End::Client);
         assert!(contains(mqtt.bytes(), &[0x62, 2, 0, 10]));
-        let rfb = said(Rfb, &message(ApplicationTest::RfbSecurityType(one(2))), End::Server);
+        let rfb = sent(Rfb, &message(ApplicationTest::RfbSecurityType(one(2))), End::Server);
         assert!(contains(rfb.bytes(), &[1, 2, 0x5c]));
         assert!(assemble(Krb5, &message(ApplicationTest::Krb5MessageType(one(29)))).is_err());
     }
 
     #[test]
-    fn over_tcp_a_length_stands_first() {
+    fn over_tcp_a_length_comes_first() {
         let parts =
             Parts { style: Style { over_tcp: true, ..Style::default() }, ..Parts::default() };
         let turns = assemble(Krb5, &parts).unwrap();

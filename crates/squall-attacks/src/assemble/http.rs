@@ -1,4 +1,4 @@
-//! HTTP/1.1 (RFC 9112) as Suricata's parser sees it.
+//! HTTP/1.1 (RFC 9112) as parsed by Suricata.
 
 use std::io::Write;
 
@@ -7,25 +7,25 @@ use squall_rules::{ApplicationTest, Buffer, End};
 use super::{Impossible, Lines, Parts, contains, contains_nocase, find, merged, uri};
 use crate::{Octets, Origin, Turn};
 
-/// Octets of a line and of all header lines that the parser takes (libhtp's field limit), and
+/// Suricata's limits on the octets of a line and of all header lines (libhtp's field limit), and on
 /// lines.
 const LINE_LIMIT: usize = 18_000;
 const LINES_LIMIT: usize = 1_024;
-/// A body is filled up to a length that a part announces, no further than this.
+/// Bound on filling a body to an announced length.
 const FILL_LIMIT: usize = 65_536;
 
-/// A request, part by part.
+/// A request in parts.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub method: Octets,
-    /// As it is sent.
+    /// The raw URI.
     pub uri: Octets,
     pub protocol: Octets,
     pub lines: Vec<Line>,
     pub body: Octets,
 }
 
-/// A response, part by part.
+/// A response in parts.
 #[derive(Clone, Debug)]
 pub struct Response {
     pub protocol: Octets,
@@ -38,10 +38,10 @@ pub struct Response {
 /// A header line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Without its end.
+    /// Without the line end.
     octets: Octets,
     end: Octets,
-    /// Nothing was said of what follows: it may be continued.
+    /// The end of the line is not required, so its value may be continued.
     open: bool,
 }
 
@@ -53,17 +53,17 @@ impl Line {
         Line::whole(octets)
     }
 
-    /// As it stands, without its end.
+    /// A complete line, given without its end.
     pub fn whole(octets: Octets) -> Self {
         Line { octets, end: "\r\n".into(), open: false }
     }
 
-    /// Without its end.
+    /// The line without its end.
     pub fn octets(&self) -> &Octets {
         &self.octets
     }
 
-    /// Empty where there is no colon.
+    /// The name. Empty if there is no colon.
     pub fn name(&self) -> &[u8] {
         let octets = self.octets.bytes();
         octets
@@ -111,7 +111,7 @@ impl Default for Response {
 }
 
 impl Request {
-    /// Of the parts that the client sends.
+    /// From the parts that the client sends.
     pub fn of(parts: &Parts) -> Result<Self, Impossible> {
         let from = End::Client;
         let mut request = Request::default();
@@ -160,7 +160,7 @@ impl Request {
         Ok(request)
     }
 
-    /// Takes a request line or what is given of it; true when it has a method.
+    /// Takes a request line or a piece of one. Returns whether it has a method.
     fn first_line(&mut self, line: &Octets) -> Result<bool, Impossible> {
         let octets = line.bytes();
         if contains(octets, b"\n") {
@@ -203,36 +203,37 @@ impl Request {
     }
 
     fn set_uri(&mut self, parts: &Parts) -> Result<(), Impossible> {
-        let normalised = parts.get(Buffer::HttpUri, End::Client);
+        let normalized = parts.get(Buffer::HttpUri, End::Client);
         let raw = parts.get(Buffer::HttpRawUri, End::Client);
         let given = self.uri.origins() != Octets::from("/").origins() || self.uri.len() > 1;
         let suffix = parts.tests.iter().find_map(|test| match test {
             ApplicationTest::FileExtension { is, negated: false } => Some(is),
             _ => None,
         });
-        self.uri = match (normalised, raw) {
-            (Some(normalised), None)
-                if given && contains(&uri::read(self.uri.bytes()), normalised.bytes()) =>
+        self.uri = match (normalized, raw) {
+            (Some(normalized), None)
+                if given && contains(&uri::read(self.uri.bytes()), normalized.bytes()) =>
             {
                 return Ok(());
             }
-            (Some(normalised), None) if given => uri::of_both(normalised, &self.uri)?,
-            (Some(normalised), None) if parts.style.escaped => {
-                uri::escaped(&uri::written(normalised)?)
+            (Some(normalized), None) if given => uri::of_both(normalized, &self.uri)?,
+            (Some(normalized), None) if parts.style.escaped => {
+                uri::escaped(&uri::written(normalized)?)
             }
-            (Some(normalised), None) => uri::written(normalised).or_else(|impossible| {
-                // Behind a question mark nothing is normalised; one fits between two patterns.
+            (Some(normalized), None) => uri::written(normalized).or_else(|impossible| {
+                // After a question mark, nothing is normalized. One may be inserted between two
+                // patterns.
                 let room =
-                    |at: &usize| !are_one(normalised.origins()[at - 1], normalised.origins()[*at]);
+                    |at: &usize| !are_one(normalized.origins()[at - 1], normalized.origins()[*at]);
                 let queried = |at: usize| {
-                    let mut all = normalised.slice(0..at);
+                    let mut all = normalized.slice(0..at);
                     all.append(&"?".into());
-                    all.append(&normalised.slice(at..normalised.len()));
+                    all.append(&normalized.slice(at..normalized.len()));
                     uri::written(&all).ok()
                 };
-                (1..normalised.len()).filter(room).find_map(queried).ok_or(impossible)
+                (1..normalized.len()).filter(room).find_map(queried).ok_or(impossible)
             })?,
-            (Some(normalised), Some(raw)) => uri::of_both(normalised, raw)?,
+            (Some(normalized), Some(raw)) => uri::of_both(normalized, raw)?,
             (None, Some(raw)) => raw.clone(),
             (None, None) if given => return Ok(()),
             (None, None) => {
@@ -255,7 +256,7 @@ impl Request {
         Ok(())
     }
 
-    /// All of it.
+    /// The encoded request.
     pub fn octets(&self) -> Octets {
         let mut all = self.method.clone();
         all.append(&Octets::from(" "));
@@ -267,7 +268,7 @@ impl Request {
 }
 
 impl Response {
-    /// Of the parts that the server sends.
+    /// From the parts that the server sends.
     pub fn of(parts: &Parts) -> Result<Self, Impossible> {
         let from = End::Server;
         let mut response = Response::default();
@@ -348,7 +349,7 @@ impl Response {
             rest = tail;
         }
         if let [first, ..] = rest {
-            // The message may have blanks, which it keeps.
+            // Keep blanks within the message.
             let at = line.len() - rest.iter().map(Octets::len).sum::<usize>() - (rest.len() - 1);
             self.message =
                 if line.bytes().get(at..).is_some_and(|tail| tail.starts_with(first.bytes())) {
@@ -360,7 +361,7 @@ impl Response {
         Ok(())
     }
 
-    /// All of it.
+    /// The encoded response.
     pub fn octets(&self) -> Octets {
         let mut all = self.protocol.clone();
         all.append(&Octets::from(" "));
@@ -383,14 +384,14 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     Ok(turns)
 }
 
-/// Lines that were given as they stand, and those of which only a piece was.
+/// Header lines given completely or in part.
 struct Blocks<'p> {
     parts: &'p Parts,
     from: End,
-    /// A request or status line, or the piece of it that was given.
+    /// The given request or status line, or a piece of it.
     first_line: Option<Octets>,
     lines: Vec<Line>,
-    /// No others: all names were given.
+    /// All header names were given, so add no others.
     complete: bool,
 }
 
@@ -405,11 +406,11 @@ impl<'p> Blocks<'p> {
                 End::Server => first.starts_with(b"HTTP/"),
             };
             match end {
-                _ if !is_first => blocks.take(start, Seen::AsSent)?,
+                _ if !is_first => blocks.take(start, View::AsSent)?,
                 None => blocks.first_line = Some(start.clone()),
                 Some(end) => {
                     blocks.first_line = Some(start.slice(0..end));
-                    blocks.take(&start.slice(end + 2..start.len()), Seen::AsSent)?;
+                    blocks.take(&start.slice(end + 2..start.len()), View::AsSent)?;
                 }
             }
         }
@@ -421,16 +422,16 @@ impl<'p> Blocks<'p> {
         ] {
             for block in parts.all(buffer, from) {
                 let seen = match buffer {
-                    Buffer::HttpRawHeader => Seen::AsSent,
-                    Buffer::HttpHeader => Seen::WithoutCookies,
-                    _ => Seen::Normalised,
+                    Buffer::HttpRawHeader => View::AsSent,
+                    Buffer::HttpHeader => View::WithoutCookies,
+                    _ => View::Normalized,
                 };
                 blocks.take(block, seen)?;
             }
         }
         for payload in parts.all(Buffer::Payload, from).chain(parts.all(Buffer::RawPayload, from)) {
             if is_lines(payload.bytes()) {
-                blocks.take(payload, Seen::AsSent)?;
+                blocks.take(payload, View::AsSent)?;
             }
         }
         if let Some(names) = parts.get(Buffer::HttpHeaderNames, from) {
@@ -440,16 +441,16 @@ impl<'p> Blocks<'p> {
     }
 
     /// Completes a block of header lines.
-    fn take(&mut self, block: &Octets, seen: Seen) -> Result<(), Impossible> {
+    fn take(&mut self, block: &Octets, seen: View) -> Result<(), Impossible> {
         if block.is_empty()
             || self.lines.iter().any(|line| contains(line.octets.bytes(), block.bytes()))
         {
             return Ok(());
         }
-        let normalised = seen != Seen::AsSent;
-        let block = if normalised { &with_carriage_returns(block) } else { block };
-        let mut pieces = divided(split(block), normalised, self.parts.style.spaced);
-        // The empty line that ends the header is put there anyway.
+        let normalized = seen != View::AsSent;
+        let block = if normalized { &with_carriage_returns(block) } else { block };
+        let mut pieces = divided(split(block), normalized, self.parts.style.spaced);
+        // The empty line at the end is added anyway.
         let closed = pieces.last().is_some_and(|(piece, _)| piece.is_empty());
         if closed {
             pieces.pop();
@@ -457,13 +458,13 @@ impl<'p> Blocks<'p> {
         let count = pieces.len();
         let mut before: Option<Octets> = None;
         for (at, (piece, end)) in pieces.into_iter().enumerate() {
-            let asked_before = before.as_ref().and_then(asked_for);
-            let asked_after = end.as_ref().and_then(asked_for);
+            let required_before = before.as_ref().and_then(required_by);
+            let required_after = end.as_ref().and_then(required_by);
             if piece.is_empty() {
-                // One pattern asks for both ends of lines.
-                let one = asked_before.is_some() && asked_before == asked_after;
+                // The same pattern requires octets on both sides of the line end.
+                let one = required_before.is_some() && required_before == required_after;
                 match at {
-                    // It begins with the end of a line.
+                    // Starts with a line end.
                     0 => {
                         if self.lines.is_empty() {
                             let filler = self.filler(block);
@@ -473,7 +474,7 @@ impl<'p> Blocks<'p> {
                             line.end = end;
                         }
                     }
-                    _ if one && normalised => {
+                    _ if one && normalized => {
                         return Err(Impossible(
                             "http.header does not contain the empty line after the header".into(),
                         ));
@@ -484,7 +485,7 @@ impl<'p> Blocks<'p> {
                             "an empty line ends the header and cannot be part of it".into(),
                         ));
                     }
-                    // Between two patterns there is room for a line.
+                    // Insert a line between two patterns.
                     _ => {
                         let mut filler = self.filler(block);
                         filler.end = end.clone().unwrap_or(filler.end);
@@ -495,16 +496,16 @@ impl<'p> Blocks<'p> {
                 continue;
             }
             let last = piece.origins().last().copied();
-            let open = end.is_none() || asked_after.is_none() || asked_after != last;
-            let mut line = complete(&piece, at == 0, open, normalised)?;
+            let open = end.is_none() || required_after.is_none() || required_after != last;
+            let mut line = complete(&piece, at == 0, open, normalized)?;
             line.open = end.is_none();
             let is_cookie =
                 line.is(b"Cookie") && self.from == End::Client || line.is(b"Set-Cookie");
-            if seen == Seen::WithoutCookies && is_cookie {
-                if asked_before.is_some() {
+            if seen == View::WithoutCookies && is_cookie {
+                if required_before.is_some() {
                     return Err(Impossible("http.header does not contain cookies".into()));
                 }
-                // A line whose name ends like theirs is seen.
+                // A line whose name ends in the required octets matches too.
                 let mut octets = Octets::from("X-");
                 octets.append(&line.octets);
                 line.octets = octets;
@@ -514,11 +515,11 @@ impl<'p> Blocks<'p> {
             }
             let again =
                 self.lines.iter().any(|there| !line.name().is_empty() && there.is(line.name()));
-            if again && (seen == Seen::AsSent || line.is(b"Set-Cookie")) {
+            if again && (seen == View::AsSent || line.is(b"Set-Cookie")) {
                 self.lines.push(line);
             } else if let Err(impossible) = self.add(line.clone()) {
-                // Under another name that ends like it, where nothing asks for what stands before.
-                if asked_before.is_some() {
+                // Prefix the name, if no pattern requires the preceding octets.
+                if required_before.is_some() {
                     return Err(impossible);
                 }
                 let mut octets = Octets::from("X-");
@@ -531,7 +532,7 @@ impl<'p> Blocks<'p> {
         Ok(())
     }
 
-    /// A line that nobody asks for and nobody minds.
+    /// A line that is neither required nor unwanted.
     fn filler(&self, block: &Octets) -> Line {
         let usual = [
             ("Accept", "*/*"),
@@ -554,7 +555,7 @@ impl<'p> Blocks<'p> {
                 && !given(name)
                 && !is_unwanted(line, self.parts, self.from)
         };
-        // Something as short as "-" may be unwanted in all of them.
+        // A pattern as short as "-" may be unwanted in all of them.
         let found = lines.by_ref().take(8).find(fits);
         found.unwrap_or_else(|| Line::new("Q", "1".into()))
     }
@@ -573,19 +574,19 @@ impl<'p> Blocks<'p> {
             *there = line;
             return Ok(());
         }
-        // Lines of one name become one whose values have commas between them (RFC 9110 §5.3).
+        // Engines join lines of one name into one with comma-separated values (RFC 9110 §5.3).
         Err(Impossible(format!(
             "{} cannot occur twice in a header",
             String::from_utf8_lossy(&name)
         )))
     }
 
-    /// A piece of `\r\nName\r\nName\r\n\r\n`.
+    /// Takes a piece of `\r\nName\r\nName\r\n\r\n`.
     fn take_names(&mut self, names: &Octets) -> Result<(), Impossible> {
         let pieces = split(names);
         let begins = names.bytes().starts_with(b"\r\n");
         self.complete = names.bytes().ends_with(b"\r\n\r\n") || names.bytes() == b"\r\n";
-        let mut asked: Vec<Line> = vec![];
+        let mut required: Vec<Line> = vec![];
         let count = pieces.len();
         for (at, (piece, _)) in
             pieces.iter().enumerate().filter(|(_, (piece, _))| !piece.is_empty())
@@ -617,7 +618,7 @@ impl<'p> Blocks<'p> {
             let line = match known {
                 Some(known) => {
                     let mut line = self.lines.remove(known);
-                    // The names' case and origin count.
+                    // Keep the case and origin of the given name.
                     let colon =
                         line.octets.bytes().iter().position(|&octet| octet == b':').unwrap_or(0);
                     let mut octets = name.clone();
@@ -632,14 +633,14 @@ impl<'p> Blocks<'p> {
                     Line::whole(octets)
                 }
             };
-            asked.push(line);
+            required.push(line);
         }
-        asked.append(&mut self.lines);
-        self.lines = asked;
+        required.append(&mut self.lines);
+        self.lines = required;
         Ok(())
     }
 
-    /// All lines of the header in their order, and the body made fit for its length.
+    /// All header lines in order. Adapts the body to its length.
     fn lines(
         self,
         parts: &Parts,
@@ -647,7 +648,7 @@ impl<'p> Blocks<'p> {
         body: &mut Octets,
         may_have_body: bool,
     ) -> Result<Vec<Line>, Impossible> {
-        let asked = self.complete;
+        let required = self.complete;
         let mut blocks = self;
         let mut others: Vec<Line> = vec![];
         for &(buffer, name) in dedicated(from) {
@@ -655,7 +656,7 @@ impl<'p> Blocks<'p> {
             let value = padded(value, buffer)?;
             let line = Line::new(name, value.clone());
             if others.iter().any(|other| other.is(name.as_bytes())) {
-                // Both forms of the host.
+                // Covered by the other form of the host.
                 continue;
             }
             match blocks.lines.iter_mut().find(|there| there.is(name.as_bytes())) {
@@ -663,13 +664,13 @@ impl<'p> Blocks<'p> {
                 Some(there) => merge(there, name, &value)?,
             }
         }
-        // As many of them as there is room for.
+        // Add as many as fit.
         let has = |lines: &[Line], name: &str| lines.iter().any(|line| line.is(name.as_bytes()));
         let add = |others: &mut Vec<Line>, name: &str| {
-            if has(&blocks.lines, name) || has(others, name) || asked {
+            if has(&blocks.lines, name) || has(others, name) || required {
                 return;
             }
-            // Of a response's type the first value would be a form's.
+            // Skip the first value, which is that of a form, for responses.
             let first = usize::from(from == End::Server && name == "Content-Type");
             let line = (first..)
                 .map_while(|at| usual(name.as_bytes(), at))
@@ -708,10 +709,10 @@ impl<'p> Blocks<'p> {
             others.push(Line::new("Content-Disposition", value));
         }
         for trailer in parts.all(Buffer::HttpTrailer, from) {
-            blocks.take(trailer, Seen::AsSent)?;
+            blocks.take(trailer, View::AsSent)?;
         }
         encode(&blocks.lines, &mut others, body, parts)?;
-        length(&mut blocks.lines, &mut others, body, parts, from, may_have_body, asked)?;
+        length(&mut blocks.lines, &mut others, body, parts, from, may_have_body, required)?;
         order(&mut others);
         let has_block = !blocks.lines.is_empty();
         let lines: Vec<_> = if has_block && !parts.style.block_last {
@@ -732,18 +733,18 @@ impl<'p> Blocks<'p> {
     }
 }
 
-/// How a block of header lines is looked at.
+/// How an engine presents a block of header lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
+enum View {
     AsSent,
-    /// Names and values are trimmed, a colon and a blank stand between them.
-    Normalised,
-    /// That, and cookies are left out.
+    /// Names and values are trimmed and separated by a colon and a blank.
+    Normalized,
+    /// Like `Normalized`, without cookies.
     WithoutCookies,
 }
 
-/// The option or setter that asks for the first octet.
-fn asked_for(octets: &Octets) -> Option<Origin> {
+/// The option or setter that requires the first octet.
+fn required_by(octets: &Octets) -> Option<Origin> {
     octets
         .origins()
         .first()
@@ -751,17 +752,17 @@ fn asked_for(octets: &Octets) -> Option<Origin> {
         .filter(|origin| matches!(origin, Origin::Option(_) | Origin::Setter(_)))
 }
 
-/// The same option or setter asks for both octets, so that nothing can be put between them.
+/// Whether the same option or setter requires both octets, so that nothing fits between them.
 fn are_one(first: Origin, second: Origin) -> bool {
     first == second && matches!(first, Origin::Option(_) | Origin::Setter(_))
 }
 
-/// Line feeds alone get their carriage return: without it they are not seen in http.header.
+/// Adds missing carriage returns, without which libhtp does not present the line in http.header.
 fn with_carriage_returns(block: &Octets) -> Octets {
     let mut all = Octets::new();
     for (at, (&octet, &origin)) in block.bytes().iter().zip(block.origins()).enumerate() {
         if octet == b'\n' && (at == 0 || block.bytes()[at - 1] != b'\r') {
-            // Of an expression both may be allowed.
+            // An expression may allow both.
             all.push(b'\r', Origin::Framing);
         }
         all.push(octet, origin);
@@ -769,18 +770,18 @@ fn with_carriage_returns(block: &Octets) -> Octets {
     all
 }
 
-/// Pieces in which a name with its colon is followed by another pattern: by a blank and that, or by
-/// a line of its own.
+/// Splits pieces at a header name with colon that another pattern follows: by a blank, or into
+/// separate lines.
 fn divided(
     pieces: Vec<(Octets, Option<Octets>)>,
-    normalised: bool,
+    normalized: bool,
     spaced: bool,
 ) -> Vec<(Octets, Option<Octets>)> {
     let mut all = vec![];
     for (piece, end) in pieces {
         let bytes = piece.bytes();
         let colon = bytes.iter().take_while(|&&octet| is_token(octet)).count();
-        let room = normalised
+        let room = normalized
             && colon > 0
             && bytes.get(colon) == Some(&b':')
             && bytes.get(colon + 1).is_some_and(|next| !b" \t".contains(next))
@@ -802,9 +803,9 @@ fn divided(
     all
 }
 
-/// Makes a line of its own of a piece of a block. The `first` piece may be the end of a line, an
-/// `open` one the beginning.
-fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result<Line, Impossible> {
+/// Completes a piece of a block to a line. The `first` piece may be the end of a line, an `open`
+/// one the start.
+fn complete(piece: &Octets, first: bool, open: bool, normalized: bool) -> Result<Line, Impossible> {
     let bytes = piece.bytes();
     let impossible =
         |what: &str| Err(Impossible(format!("{what}: {:?}", String::from_utf8_lossy(bytes))));
@@ -815,12 +816,12 @@ fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result
     let (name, rest) = bytes.split_at(token);
     let stands = match rest {
         [] => open && (!first || is_name(name)),
-        // Without a value a blank is seen behind it.
-        [b':'] => open || !normalised,
+        // Without a value, engines present a blank after the colon.
+        [b':'] => open || !normalized,
         [b':', b' ', value @ ..] => {
-            !normalised || !value.first().is_some_and(|octet| b" \t".contains(octet))
+            !normalized || !value.first().is_some_and(|octet| b" \t".contains(octet))
         }
-        [b':', ..] => !normalised,
+        [b':', ..] => !normalized,
         _ => false,
     } && !name.is_empty();
     let mut octets;
@@ -839,7 +840,7 @@ fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result
             octets.append(&Octets::from(" "));
         }
     } else if first {
-        // In the value of a line that nobody knows.
+        // Make it the value of an unknown header.
         let lead = match bytes {
             [b':'] if !open => "X-Data: 1",
             [b':', ..] => "X-Data",
@@ -854,7 +855,7 @@ fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result
             octets = Octets::from("X-Data: 1");
         }
         octets.append(piece);
-    } else if normalised {
+    } else if normalized {
         return impossible("a header line never has this form");
     } else {
         octets = piece.clone();
@@ -866,7 +867,7 @@ fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result
         let name = bytes[..colon].to_vec();
         let filler = if empty { usual(&name, 0).unwrap_or("1") } else { "1" };
         octets.append(&filler.into());
-    } else if normalised
+    } else if normalized
         && !empty
         && octets.bytes().last().is_some_and(|octet| b" \t".contains(octet))
     {
@@ -875,7 +876,7 @@ fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result
     Ok(Line { open, ..Line::whole(octets) })
 }
 
-/// Puts the value of a buffer of its own into a line of a block.
+/// Merges the value of a dedicated buffer into a line of a block.
 fn merge(there: &mut Line, name: &str, value: &Octets) -> Result<(), Impossible> {
     if there.value() == value.bytes() {
         return Ok(());
@@ -883,7 +884,7 @@ fn merge(there: &mut Line, name: &str, value: &Octets) -> Result<(), Impossible>
     let head =
         there.octets.bytes().iter().position(|&octet| octet == b':').map_or(0, |colon| colon + 1);
     let given = there.octets.slice(head..there.octets.len());
-    // What was only put there to make a line of a name gives way.
+    // A filler that only completed the line gives way.
     let filler = given.origins().iter().all(|&origin| origin == Origin::Framing);
     if filler || there.open && value.bytes().starts_with(there.value()) {
         let mut octets = there.octets.slice(0..head);
@@ -899,7 +900,7 @@ fn merge(there: &mut Line, name: &str, value: &Octets) -> Result<(), Impossible>
     )))
 }
 
-/// Blanks at the ends of a value are trimmed: something stands around them.
+/// Engines trim blanks at the ends of a value, so put text around them.
 fn padded(value: &Octets, buffer: Buffer) -> Result<Octets, Impossible> {
     let bytes = value.bytes();
     if bytes.iter().any(|octet| b"\r\n".contains(octet)) {
@@ -920,7 +921,7 @@ fn padded(value: &Octets, buffer: Buffer) -> Result<Octets, Impossible> {
     Ok(padded)
 }
 
-/// The buffers that are the value of one line, in the usual order of lines.
+/// Buffers for the value of a single line, in the usual order of lines.
 fn dedicated(from: End) -> &'static [(Buffer, &'static str)] {
     use Buffer::*;
     match from {
@@ -949,7 +950,7 @@ fn dedicated(from: End) -> &'static [(Buffer, &'static str)] {
     }
 }
 
-/// Names that lines usually have, in their usual order, and values of which the first fits most.
+/// Usual names in their usual order, with values of which the first suits most messages.
 const USUAL: &[(&str, &[&str])] = &[
     ("Host", &["www.example.com", "192.0.2.80", "web.test"]),
     (
@@ -990,7 +991,7 @@ const USUAL: &[(&str, &[&str])] = &[
     ("Content-Length", &["0"]),
 ];
 
-/// The `at`th value that a line of that name usually has.
+/// The `at`th usual value of a line with that name.
 fn usual(name: &[u8], at: usize) -> Option<&'static str> {
     USUAL.iter().find(|usual| usual.0.as_bytes().eq_ignore_ascii_case(name))?.1.get(at).copied()
 }
@@ -1001,7 +1002,7 @@ fn order(lines: &mut [Line]) {
     });
 }
 
-/// Whether a line of ours has what must not be there.
+/// Whether a default line has unwanted contents.
 fn is_unwanted(line: &Line, parts: &Parts, from: End) -> bool {
     parts.without.iter().filter(|without| without.1 == from).any(|(buffer, _, octets)| {
         let seen = [b"\r\n", line.octets.bytes(), b"\r\n"].concat();
@@ -1028,7 +1029,7 @@ fn is_unwanted(line: &Line, parts: &Parts, from: End) -> bool {
     })
 }
 
-/// What the client's or the server's body must hold.
+/// The required contents of the client's or the server's body.
 fn body(parts: &Parts, from: End, blocks: &Blocks<'_>) -> Result<Octets, Impossible> {
     let own = match from {
         End::Client => Buffer::HttpRequestBody,
@@ -1053,7 +1054,7 @@ fn body_is_free(parts: &Parts) -> bool {
     })
 }
 
-/// Looks like header lines rather than like a body.
+/// Whether it resembles header lines rather than a body.
 fn is_lines(mut octets: &[u8]) -> bool {
     while let [b'\r', b'\n', rest @ ..] = octets {
         octets = rest;
@@ -1065,33 +1066,33 @@ fn is_lines(mut octets: &[u8]) -> bool {
     whole && octets.get(token) == Some(&b':')
 }
 
-/// Chunks and compression.
+/// Applies chunking and compression.
 fn encode(
     block: &[Line],
     others: &mut Vec<Line>,
     body: &mut Octets,
     parts: &Parts,
 ) -> Result<(), Impossible> {
-    let says = |name: &[u8], word: &[u8]| {
+    let has_value = |name: &[u8], word: &[u8]| {
         block
             .iter()
             .chain(others.iter())
             .any(|line| line.is(name) && contains_nocase(line.value(), word))
     };
     let (gzip, chunked) =
-        (says(b"Content-Encoding", b"gzip"), says(b"Transfer-Encoding", b"chunked"));
+        (has_value(b"Content-Encoding", b"gzip"), has_value(b"Transfer-Encoding", b"chunked"));
     if body.is_empty() {
         return Ok(());
     }
     if gzip && !body.bytes().starts_with(&[0x1f, 0x8b]) && (parts.style.gzip || is_decoded(parts)) {
-        // Which octet comes from where is lost in there.
+        // Compression mixes all octets, so they share the last origin.
         let origin = body.origins().iter().copied().max().unwrap_or(Origin::Framing);
         let mut packed = flate2::write::GzEncoder::new(vec![], flate2::Compression::default());
         let packed = packed.write_all(body.bytes()).and_then(|()| packed.finish());
         *body = Octets::of(packed.expect("a vector takes all"), origin);
     }
     if chunked {
-        // Two chunks, so that both have to be put together.
+        // Two chunks, so that the engine must join them.
         *body = super::variants::chunks(body, body.len().div_ceil(2));
         others.retain(|line| !line.is(b"Content-Length"));
     }
@@ -1104,7 +1105,7 @@ fn is_decoded(parts: &Parts) -> bool {
     })
 }
 
-/// Adds the body's length, or fits the body to the length that was asked for.
+/// Sets Content-Length, or adapts the body to a required length.
 fn length(
     block: &mut [Line],
     others: &mut Vec<Line>,
@@ -1138,20 +1139,20 @@ fn length(
         let ours = line.octets.origins()[value..].iter().all(|&origin| origin == Origin::Framing);
         if ours {
             let mut octets = line.octets.slice(0..colon);
-            // Its blank may have been asked for.
+            // The blank may be required.
             let blank = line.octets.bytes().get(colon) == Some(&b' ');
             octets.append(&if blank { line.octets.slice(colon..colon + 1) } else { " ".into() });
             octets.append(&Octets::from(body.len().to_string().as_str()));
             line.octets = octets;
             return Ok(());
         }
-        let asked =
+        let required =
             std::str::from_utf8(line.value()).ok().and_then(|value| value.parse::<usize>().ok());
-        if let Some(asked) = asked
-            && asked <= FILL_LIMIT
-            && body.len() < asked
+        if let Some(required) = required
+            && required <= FILL_LIMIT
+            && body.len() < required
         {
-            let mut filling = Octets::of(vec![b'A'; asked - body.len()], Origin::Framing);
+            let mut filling = Octets::of(vec![b'A'; required - body.len()], Origin::Framing);
             if parts.style.filled_first {
                 filling.append(body);
                 *body = filling;
@@ -1171,7 +1172,7 @@ fn length(
     let unwanted = is_unwanted(&line, parts, from) || complete;
     match (needed, unwanted, from) {
         (false, ..) => {}
-        // The end of the connection ends it.
+        // The end of the connection ends the body.
         (true, true, End::Server) => {}
         (true, true, End::Client) if body.is_empty() => {}
         (true, true, End::Client) => {
@@ -1193,7 +1194,7 @@ fn finish(mut all: Octets, lines: &[Line], body: &Octets) -> Octets {
     all
 }
 
-/// At blanks, without them.
+/// Splits at blanks.
 fn words(line: &Octets) -> Vec<Octets> {
     let mut words = vec![];
     let mut begin = None;
@@ -1214,7 +1215,7 @@ fn words(line: &Octets) -> Vec<Octets> {
     words
 }
 
-/// At ends of lines: each line with its end, where it has one.
+/// Splits into lines with their ends. The last may have none.
 fn split(block: &Octets) -> Vec<(Octets, Option<Octets>)> {
     let mut pieces = vec![];
     let mut begin = 0;
@@ -1227,12 +1228,12 @@ fn split(block: &Octets) -> Vec<(Octets, Option<Octets>)> {
     pieces
 }
 
-/// May stand in the name of a header (RFC 9110 §5.6.2).
+/// Whether it may occur in a header name (RFC 9110 §5.6.2).
 fn is_token(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet)
 }
 
-/// A word that is rather a name than a piece of a value.
+/// Whether a word resembles a header name rather than a piece of a value.
 fn is_name(word: &[u8]) -> bool {
     word.starts_with(b"X-")
         || USUAL.iter().any(|usual| word.len() > 3 && usual.0.as_bytes().starts_with(word))
@@ -1297,7 +1298,7 @@ mod tests {
         messages(parts).swap_remove(0)
     }
 
-    /// All octets of the rule, in their order.
+    /// All octets that the rule requires, in order.
     fn of_the_rule(parts: &Parts) -> String {
         let turns = assemble(Application::Http, parts).unwrap();
         let octets =
@@ -1389,14 +1390,14 @@ mod tests {
     }
 
     #[test]
-    fn all_names_of_a_header_stand_in_their_order() {
+    fn all_names_of_a_header_are_in_order() {
         let names = "\r\nConnection\r\nHost\r\n\r\n";
         let request = request(&parts(&[(Buffer::HttpHeaderNames, End::Client, names)]));
         assert_eq!(request, "GET / HTTP/1.1\r\nConnection: close\r\nHost: www.example.com\r\n\r\n");
     }
 
     #[test]
-    fn what_must_not_be_there_is_left_out_or_said_otherwise() {
+    fn unwanted_contents_are_omitted_or_replaced() {
         let mut without = parts(&[(Buffer::HttpUri, End::Client, "/")]);
         without.without = vec![
             (Buffer::HttpHeaderNames, End::Client, b"\r\nAccept".to_vec()),
@@ -1412,23 +1413,24 @@ mod tests {
 
     #[test]
     fn a_length_that_a_part_announces_is_filled_up() {
-        let mut asked = parts(&[
+        let mut required = parts(&[
             (Buffer::HttpContentLength, End::Client, "12"),
             (Buffer::HttpRequestBody, End::Client, "abc"),
         ]);
-        assert!(request(&asked).ends_with("Content-Length: 12\r\n\r\nabcAAAAAAAAA"));
-        asked.style.filled_first = true;
-        assert!(request(&asked).ends_with("Content-Length: 12\r\n\r\nAAAAAAAAAabc"));
-        asked.buffers[0] = (Buffer::HttpHeader, End::Client, Octets::of("Content-Length: ", RULE));
+        assert!(request(&required).ends_with("Content-Length: 12\r\n\r\nabcAAAAAAAAA"));
+        required.style.filled_first = true;
+        assert!(request(&required).ends_with("Content-Length: 12\r\n\r\nAAAAAAAAAabc"));
+        required.buffers[0] =
+            (Buffer::HttpHeader, End::Client, Octets::of("Content-Length: ", RULE));
         assert!(
-            request(&asked).starts_with("POST / HTTP/1.1\r\nContent-Length: 3\r\n"),
+            request(&required).starts_with("POST / HTTP/1.1\r\nContent-Length: 3\r\n"),
             "{}",
-            request(&asked)
+            request(&required)
         );
     }
 
     #[test]
-    fn a_request_line_gives_what_it_has() {
+    fn a_partial_request_line_is_completed() {
         let line = |line: &str| {
             let mut parts = parts(&[(Buffer::HttpRequestLine, End::Client, line)]);
             parts.style.lines = Lines::None;
@@ -1442,7 +1444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_in_chunks_and_compressed_holds_what_was_asked_for() {
+    fn a_chunked_and_compressed_body_contains_the_required_octets() {
         let mut coded = parts(&[(Buffer::FileData, End::Server, "evil evil evil")]);
         coded.style = Style { chunked: true, ..Style::default() };
         let response = messages(&coded).swap_remove(1);
@@ -1461,7 +1463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_said_with_its_reason() {
+    fn a_status_has_its_reason_phrase() {
         let mut parts = parts(&[(Buffer::HttpStatusCode, End::Server, "302")]);
         assert!(messages(&parts)[1].starts_with("HTTP/1.1 302 Found\r\n"));
         assert!(messages(&parts)[1].contains("\r\nLocation: http://www.example.com/\r\n"));
@@ -1472,7 +1474,7 @@ mod tests {
     }
 
     #[test]
-    fn an_octet_that_ends_a_line_cannot_stand_in_one() {
+    fn line_ends_within_a_line_are_impossible() {
         for (buffer, text) in [
             (Buffer::HttpUserAgent, "a\r\nb"),
             (Buffer::HttpMethod, "GE T"),

@@ -27,7 +27,7 @@ pub(super) fn modbus(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         255,
     )?
     .unwrap_or(1) as u8;
-    let (asked, answered): (&[u8], &[u8]) = match function {
+    let (required, answered): (&[u8], &[u8]) = match function {
         1 | 2 => (&[0, 0, 0, 8], &[1, 0x51]),
         3 | 4 => (&[0, 0, 0, 2], &[4, 0, 0x51, 0, 0x0a]),
         5 => (&[0, 1, 0xff, 0], &[0, 1, 0xff, 0]),
@@ -45,7 +45,7 @@ pub(super) fn modbus(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         _ => (&[], &[]),
     };
     let mut turns = vec![];
-    for (from, usual) in [(End::Client, asked), (End::Server, answered)] {
+    for (from, usual) in [(End::Client, required), (End::Server, answered)] {
         let data = parts.get(Buffer::ModbusData, from).cloned().or_else(|| payload(parts, from));
         let data = data.unwrap_or_else(|| Octets::framing(usual));
         let length = fits(data.len(), 252)? as u16 + 2;
@@ -56,7 +56,7 @@ pub(super) fn modbus(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     Ok(turns)
 }
 
-/// Of the application layer: its control octet, its function, and what follows.
+/// The DNP3 application layer: control octet, function code, objects.
 pub(super) fn dnp3(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let function = number(
         parts,
@@ -92,8 +92,9 @@ pub(super) fn dnp3(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     Ok(turns)
 }
 
-/// As many frames as it takes, each with one segment of the transport function.
+/// Splits a fragment into link frames, each with one transport segment.
 fn link_frames(from: End, fragment: &Octets) -> Result<Octets, Impossible> {
+    // A frame has at most 250 octets of user data: the transport header and these.
     const SEGMENT: usize = 249;
     fits(fragment.len(), 2048)?;
     let segments = fragment.len().div_ceil(SEGMENT);
@@ -117,7 +118,7 @@ fn link_frames(from: End, fragment: &Octets) -> Result<Octets, Impossible> {
     Ok(all.done())
 }
 
-/// CRC-16/DNP: reflected, 0x3d65, complemented.
+/// CRC-16/DNP: polynomial 0x3d65, reflected and complemented.
 fn checksum(octets: &[u8]) -> u16 {
     !octets.iter().fold(0_u16, |crc, octet| {
         (0..8).fold(crc ^ u16::from(*octet), |crc, _| {
@@ -126,6 +127,7 @@ fn checksum(octets: &[u8]) -> u16 {
     })
 }
 
+// Commands of the EtherNet/IP encapsulation header.
 const LIST_SERVICES: u16 = 0x04;
 const LIST_IDENTITY: u16 = 0x63;
 const REGISTER: u16 = 0x65;
@@ -152,12 +154,12 @@ pub(super) fn enip(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         "vendor_id",
         "revision",
     ];
-    let asks_identity = parts.tests.iter().any(|test| {
+    let needs_identity = parts.tests.iter().any(|test| {
         matches!(test, ApplicationTest::Other { keyword, .. } if identity.iter().any(|name| keyword.ends_with(name)))
     });
     let command = match command {
         Some(command) => command as u16,
-        None if product.is_some() || asks_identity => LIST_IDENTITY,
+        None if product.is_some() || needs_identity => LIST_IDENTITY,
         None if service.is_some()
             || other(parts, "enip.capabilities", &[], u64::MAX)?.is_some() =>
         {
@@ -173,7 +175,7 @@ pub(super) fn enip(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         turns.push(Turn::new(End::Server, encapsulated(REGISTER, SESSION, 0, open)?));
     }
     let session = if matches!(command, SEND_RR | 0x70 | 0x66) { SESSION } else { 0 };
-    let (asked, answered) = match command {
+    let (required, answered) = match command {
         LIST_SERVICES => (Fields::new(), services(parts, service)?),
         LIST_IDENTITY => (Fields::new(), identity_item(parts, product)?),
         REGISTER => {
@@ -184,14 +186,15 @@ pub(super) fn enip(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         SEND_RR | 0x70 => cip(parts, command)?,
         _ => (Fields::new(), Fields::new()),
     };
-    turns.push(Turn::new(End::Client, encapsulated(command, session, 0, asked)?));
-    // To close a session is not answered.
+    turns.push(Turn::new(End::Client, encapsulated(command, session, 0, required)?));
+    // UnRegisterSession has no reply.
     if command != 0x66 && command != 0 {
         turns.push(Turn::new(End::Server, encapsulated(command, session, status, answered)?));
     }
     Ok(turns)
 }
 
+// The server chooses the handle. Any value but 0 will do.
 const SESSION: u32 = 0x0053_0001;
 
 fn encapsulated(
@@ -252,14 +255,14 @@ fn identity_item(parts: &Parts, name: Option<&Octets>) -> Result<Fields, Impossi
     Ok(Fields::new().le16(1).le16(0x0c).le16(item.len() as u16).fields(item))
 }
 
-/// A service of a class, and its answer.
+/// A service request to a class and its reply.
 fn cip(parts: &Parts, command: u16) -> Result<(Fields, Fields), Impossible> {
-    let asked = parts.tests.iter().find_map(|test| match test {
+    let required = parts.tests.iter().find_map(|test| match test {
         ApplicationTest::CipService(numbers) => Some(numbers.as_slice()),
         _ => None,
     });
     let of = |at: usize, most: u64| -> Result<Option<u64>, Impossible> {
-        let Some(numbers) = asked.and_then(|asked| asked.get(at)) else { return Ok(None) };
+        let Some(numbers) = required.and_then(|required| required.get(at)) else { return Ok(None) };
         let found = numbers.first().filter(|number| *number <= most);
         found.map(Some).ok_or_else(|| Impossible(format!("the number of CIP is at most {most}")))
     };
@@ -296,7 +299,7 @@ fn cip(parts: &Parts, command: u16) -> Result<(Fields, Fields), Impossible> {
     Ok((items(request)?, items(response)?))
 }
 
-/// A logical segment of a path, of eight or sixteen bits.
+/// A logical path segment of 8 or 16 bits.
 fn segment(kind: u8, number: u64) -> Fields {
     match u8::try_from(number) {
         Ok(number) => Fields::of(&[kind, number]),
@@ -324,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_of_cip_is_asked_of_a_class() {
+    fn a_cip_service_is_requested_from_a_class() {
         let numbers = [5, 300, 2].map(Numbers::one).to_vec();
         let parts = Parts { tests: vec![ApplicationTest::CipService(numbers)], ..Parts::default() };
         let turns = enip(&parts).unwrap();

@@ -1,4 +1,4 @@
-//! Kerberos 5 (RFC 4120): a ticket is asked for, and granted or refused.
+//! Kerberos 5 (RFC 4120): a request for a ticket, and the reply or an error.
 
 use squall_rules::{ApplicationTest, Buffer, End};
 
@@ -7,10 +7,12 @@ use super::fields::{Fields, number, other, payload};
 use super::{Impossible, Parts};
 use crate::{Octets, Turn};
 
+// Message types (RFC 4120 §7.5.7).
 const AS_REQ: u8 = 10;
 const TGS_REQ: u8 = 12;
 const AP_REQ: u8 = 14;
 const ERROR: u8 = 30;
+// Encryption types: RFC 3962 and RFC 4757.
 const AES256: u8 = 18;
 const RC4: u8 = 23;
 
@@ -31,7 +33,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         client: principal(1, &names(parts, Buffer::Krb5ClientName, "user")),
         server: principal(2, &names(parts, Buffer::Krb5ServerName, "krbtgt/EXAMPLE.COM")),
         encryption: if weak { RC4 } else { AES256 },
-        said: payload(parts, End::Client),
+        payload: payload(parts, End::Client),
         answered: payload(parts, End::Server),
     };
     let (request, response) = match kind {
@@ -43,7 +45,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     };
     let framed = |octets: Octets| -> Result<Octets, Impossible> {
         if parts.style.over_tcp {
-            Ok(Fields::new().behind_be32(&octets)?.done())
+            Ok(Fields::new().counted_be32(&octets)?.done())
         } else {
             Ok(octets)
         }
@@ -51,7 +53,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     Ok(vec![Turn::new(End::Client, framed(request)?), Turn::new(End::Server, framed(response)?)])
 }
 
-/// Components of a name: each part is one.
+/// The components of a name: one for each part.
 fn names(parts: &Parts, buffer: Buffer, usual: &str) -> Vec<Octets> {
     let mut all: Vec<Octets> =
         parts.all(buffer, End::Client).chain(parts.all(buffer, End::Server)).cloned().collect();
@@ -65,7 +67,7 @@ struct Asked {
     client: Octets,
     server: Octets,
     encryption: u8,
-    said: Option<Octets>,
+    payload: Option<Octets>,
     answered: Option<Octets>,
 }
 
@@ -81,9 +83,9 @@ impl Asked {
             node(0xa8, [sequence([plain(2, &[self.encryption]), plain(2, &[17])])]),
         ]);
         let mut fields = vec![node(0xa1, [plain(2, &[5])]), node(0xa2, [plain(2, &[kind])])];
-        if let Some(said) = &self.said {
-            // Preauthentication of some kind.
-            let value = node(0xa2, [node(4, [said.clone()])]);
+        if let Some(payload) = &self.payload {
+            // Preauthentication data of some type.
+            let value = node(0xa2, [node(4, [payload.clone()])]);
             fields.push(node(0xa3, [sequence([sequence([node(0xa1, [plain(2, &[2])]), value])])]));
         }
         fields.push(node(0xa4, [body]));
@@ -127,7 +129,7 @@ impl Asked {
             node(0xa1, [plain(2, &[AP_REQ])]),
             node(0xa2, [plain(3, &[0, 0, 0, 0, 0])]),
             node(0xa3, [self.ticket()]),
-            node(0xa4, [self.encrypted(self.said.as_ref())]),
+            node(0xa4, [self.encrypted(self.payload.as_ref())]),
         ];
         node(0x6e, [sequence(fields)])
     }

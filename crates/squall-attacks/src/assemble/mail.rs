@@ -1,17 +1,18 @@
-//! Mail: SMTP (RFC 5321), POP3 (RFC 1939) and IMAP (RFC 9051), and the message in them (RFC 5322,
-//! RFC 2045).
+//! Mail: SMTP (RFC 5321), POP3 (RFC 1939) and IMAP (RFC 9051), with the message (RFC 5322, RFC
+//! 2045).
 
 use squall_rules::{Application, ApplicationTest, Buffer, End};
 
-use super::talk::{Step, Talk, joined, line, one_line};
+use super::dialog::{Dialog, Step, joined, line, one_line};
 use super::{Impossible, Mime, Parts, contains, merged};
 use crate::{Octets, Origin, Turn};
 
+// With `=_`, which occurs in neither quoted-printable nor base64 data (RFC 2045 §6.7).
 const BOUNDARY: &str = "----=_Part_51_8.23";
-/// Octets of a line that is not encoded (RFC 5322 §2.1.1).
+/// Longest unencoded line (RFC 5322 §2.1.1).
 const LINE_LIMIT: usize = 998;
 
-/// A mail is sent, or fetched.
+/// Sends or fetches a mail.
 pub(super) fn conversation(
     application: Application,
     parts: &Parts,
@@ -25,7 +26,7 @@ pub(super) fn conversation(
 
 fn smtp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let from = End::Client;
-    let mut talk = Talk::new("220 mail.example.com ESMTP");
+    let mut dialog = Dialog::new("220 mail.example.com ESMTP");
     let line_of = |before: &str, buffer, usual: &str, after: &str| {
         let usual = Octets::from(usual);
         let value = one_line(buffer, parts.get(buffer, from).unwrap_or(&usual))?;
@@ -35,7 +36,8 @@ fn smtp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         parts.all(buffer, from).map(|part| one_line(buffer, part).cloned()).collect()
     };
     let helo = line_of("EHLO ", Buffer::SmtpHelo, "client.example.com", "")?;
-    talk.steps
+    dialog
+        .steps
         .push(Step { command: helo, answer: "250-mail.example.com\r\n250 8BITMIME\r\n".into() });
     let mut addresses =
         vec![("MAIL FROM:", steps(Buffer::SmtpMailFrom)?, "<sender@example.com>", "250 2.1.0 Ok")];
@@ -49,25 +51,25 @@ fn smtp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         let values = if values.is_empty() { vec![usual.into()] } else { values };
         for value in values {
             let command = joined(&[&command.into(), &bracketed(&value), &"\r\n".into()]);
-            talk.steps.push(Step { command, answer: line(answer) });
+            dialog.steps.push(Step { command, answer: line(answer) });
         }
     }
-    talk.step("DATA", "354 End data with <CR><LF>.<CR><LF>");
+    dialog.step("DATA", "354 End data with <CR><LF>.<CR><LF>");
     let message = message(parts, from)?;
     let mut all = stuffed(&message);
     all.append(&".\r\n".into());
-    talk.middle = 1;
-    let data = talk.steps.len();
-    talk.steps.push(Step { command: all, answer: line("250 2.0.0 Ok: queued as 51") });
-    talk.step("QUIT", "221 2.0.0 Bye");
-    // A payload with the look of a message's line is in the message already.
-    if !contains_payload(&talk.steps[data].command, parts, from) {
-        talk.payloads(parts);
+    dialog.middle = 1;
+    let data = dialog.steps.len();
+    dialog.steps.push(Step { command: all, answer: line("250 2.0.0 Ok: queued as 51") });
+    dialog.step("QUIT", "221 2.0.0 Bye");
+    // A payload that resembles a header line is in the message already.
+    if !contains_payload(&dialog.steps[data].command, parts, from) {
+        dialog.payloads(parts);
     }
-    talk.turns(parts)
+    dialog.turns(parts)
 }
 
-/// An address between angle brackets, unless it has them.
+/// Puts an address in angle brackets unless it has some.
 fn bracketed(value: &Octets) -> Octets {
     match contains(value.bytes(), b"<")
         || contains(value.bytes(), b">")
@@ -79,47 +81,47 @@ fn bracketed(value: &Octets) -> Octets {
 }
 
 fn pop3(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
-    let mut talk = Talk::new("+OK POP3 server ready");
-    talk.step("USER user", "+OK");
-    talk.step("PASS secret", "+OK logged in");
-    talk.middle = 2;
+    let mut dialog = Dialog::new("+OK POP3 server ready");
+    dialog.step("USER user", "+OK");
+    dialog.step("PASS secret", "+OK logged in");
+    dialog.middle = 2;
     let message = message(parts, End::Server)?;
     let mut answer = line(&format!("+OK {} octets", message.len()));
     answer.append(&stuffed(&message));
     answer.append(&".\r\n".into());
     let inside = contains_payload(&answer, parts, End::Server);
-    talk.steps.push(Step { command: line("RETR 1"), answer });
-    talk.step("QUIT", "+OK bye");
-    talk.payloads(&client_only(parts, inside));
-    talk.turns(parts)
+    dialog.steps.push(Step { command: line("RETR 1"), answer });
+    dialog.step("QUIT", "+OK bye");
+    dialog.payloads(&client_only(parts, inside));
+    dialog.turns(parts)
 }
 
 fn imap(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
-    let mut talk = Talk::new("* OK IMAP4rev1 server ready");
-    talk.step("a1 LOGIN user secret", "a1 OK LOGIN completed");
-    talk.step(
+    let mut dialog = Dialog::new("* OK IMAP4rev1 server ready");
+    dialog.step("a1 LOGIN user secret", "a1 OK LOGIN completed");
+    dialog.step(
         "a2 SELECT INBOX",
         "* FLAGS (\\Seen)\r\n* 1 EXISTS\r\na2 OK [READ-WRITE] SELECT completed",
     );
-    talk.middle = 1;
+    dialog.middle = 1;
     let message = message(parts, End::Server)?;
     let mut answer = line(&format!("* 1 FETCH (BODY[] {{{}}}", message.len()));
     answer.append(&message);
     answer.append(&")\r\na3 OK FETCH completed\r\n".into());
     let inside = contains_payload(&answer, parts, End::Server);
-    talk.steps.push(Step { command: line("a3 FETCH 1 BODY[]"), answer });
-    talk.step("a4 LOGOUT", "* BYE\r\na4 OK LOGOUT completed");
-    talk.payloads(&client_only(parts, inside));
-    talk.turns(parts)
+    dialog.steps.push(Step { command: line("a3 FETCH 1 BODY[]"), answer });
+    dialog.step("a4 LOGOUT", "* BYE\r\na4 OK LOGOUT completed");
+    dialog.payloads(&client_only(parts, inside));
+    dialog.turns(parts)
 }
 
-fn contains_payload(said: &Octets, parts: &Parts, from: End) -> bool {
+fn contains_payload(message: &Octets, parts: &Parts, from: End) -> bool {
     let mut payloads =
         parts.all(Buffer::Payload, from).chain(parts.all(Buffer::RawPayload, from)).peekable();
-    payloads.peek().is_some() && payloads.all(|payload| contains(said.bytes(), payload.bytes()))
+    payloads.peek().is_some() && payloads.all(|payload| contains(message.bytes(), payload.bytes()))
 }
 
-/// Without the server's payloads, where its message has them.
+/// Removes the server's payloads if its message contains them.
 fn client_only(parts: &Parts, inside: bool) -> Parts {
     let mut left = parts.clone();
     if inside {
@@ -128,8 +130,7 @@ fn client_only(parts: &Parts, inside: bool) -> Parts {
     left
 }
 
-/// A message with what is asked for in its header, its text and its attachments. Ends with an end
-/// of line.
+/// A message with the required header, text and attachments. Ends with a line end.
 fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     let mut all = Octets::new();
     let header: &[(Buffer, &str, &str)] = &[
@@ -150,7 +151,7 @@ fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
             values.push(usual.into());
         }
         for value in &values {
-            // Long lines of a header are folded by nobody here: what is asked for stands as it is.
+            // Do not fold long header lines, to keep required octets adjacent.
             all.append(&joined(&[
                 &format!("{name}: ").as_str().into(),
                 one_line(buffer, value)?,
@@ -165,8 +166,8 @@ fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     }
     for payload in parts.all(Buffer::Payload, from).chain(parts.all(Buffer::RawPayload, from)) {
         match is_header(payload.bytes()) {
-            true => all.append(&super::talk::ended(payload.clone())),
-            false if from == End::Server => text.append(&super::talk::ended(payload.clone())),
+            true => all.append(&super::dialog::ended(payload.clone())),
+            false if from == End::Server => text.append(&super::dialog::ended(payload.clone())),
             false => {}
         }
     }
@@ -221,7 +222,7 @@ fn file_name(parts: &Parts, from: End) -> Result<Option<Octets>, Impossible> {
     }))
 }
 
-/// How an attachment is encoded, and its lines without the last end.
+/// Encodes an attachment. Returns the name of the encoding and the lines without the last line end.
 fn encoded(data: &Octets, how: Mime) -> Result<(&'static str, Octets), Impossible> {
     match how {
         Mime::Base64 => Ok(("base64", base64(data))),
@@ -235,7 +236,7 @@ fn encoded(data: &Octets, how: Mime) -> Result<(&'static str, Octets), Impossibl
             });
             let lines = bytes.split(|&octet| octet == b'\n');
             let long = lines.clone().any(|line| line.len() > LINE_LIMIT);
-            // Engines do not take the second dot away.
+            // Engines do not undo dot-stuffing.
             let dotted =
                 lines.into_iter().any(|line| line.starts_with(b".") || line.starts_with(b"--"));
             match bare || long || dotted {
@@ -246,7 +247,7 @@ fn encoded(data: &Octets, how: Mime) -> Result<(&'static str, Octets), Impossibl
     }
 }
 
-/// Lines of 76 signs; each has the origin of the octets in it that come from the furthest.
+/// Lines of 76 characters. Each has the greatest origin of the octets it encodes.
 pub(super) fn base64(data: &Octets) -> Octets {
     const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut all = Octets::new();
@@ -264,14 +265,14 @@ pub(super) fn base64(data: &Octets) -> Octets {
             let padding = sign > chunk.len();
             let octet =
                 if padding { b'=' } else { SIGNS[(number >> (18 - 6 * sign) & 63) as usize] };
-            // The first sign is of the first octet alone, each other of two.
+            // The first character encodes one octet, each other two.
             all.push(octet, origin(sign.saturating_sub(1)).max(origin(sign)));
         }
     }
     all
 }
 
-/// Ends of lines stay where they are both signs, all other controls are escaped (RFC 2045 §6.7).
+/// Line ends stay, all other control characters are escaped (RFC 2045 §6.7).
 fn quoted_printable(data: &Octets) -> Octets {
     let bytes = data.bytes();
     let mut all = Octets::new();
@@ -288,7 +289,7 @@ fn quoted_printable(data: &Octets) -> Octets {
         let last = bytes.get(at + 1).is_none_or(|&next| next == b'\r');
         let plain = match bytes[at] {
             b' ' | b'\t' => !last,
-            // A dot at the beginning of a line would be doubled, two hyphens could be a boundary.
+            // A leading dot would be doubled; leading hyphens could form a boundary.
             b'.' | b'-' => column > 0,
             octet => octet.is_ascii_graphic() && octet != b'=',
         };
@@ -305,12 +306,12 @@ fn quoted_printable(data: &Octets) -> Octets {
         column += length;
         at += 1;
     }
-    // The end of line before the boundary is not of the file.
+    // A soft line break: the line end before the boundary does not belong to the file.
     all.append(&"=".into());
     all
 }
 
-/// With a second dot before each line that begins with one (RFC 5321 §4.5.2).
+/// Doubles leading dots (RFC 5321 §4.5.2).
 fn stuffed(message: &Octets) -> Octets {
     let mut all = Octets::new();
     for (at, (&octet, &origin)) in message.bytes().iter().zip(message.origins()).enumerate() {
@@ -322,7 +323,7 @@ fn stuffed(message: &Octets) -> Octets {
     all
 }
 
-/// Looks like a line of a message's header.
+/// Whether it resembles a header line of a message.
 fn is_header(octets: &[u8]) -> bool {
     let names = [
         "From:",
@@ -349,7 +350,7 @@ mod tests {
 
     use super::super::{
         assemble,
-        testing::{said, with},
+        testing::{texts, with},
     };
     use super::*;
 
@@ -359,33 +360,33 @@ mod tests {
             (Buffer::FileData, End::Client, "evil code"),
             (Buffer::FileName, End::Client, "a.exe"),
         ]);
-        let said = said(Application::Smtp, &parts).concat();
+        let text = texts(Application::Smtp, &parts).concat();
         let head = "Content-Transfer-Encoding: base64\r\nContent-Disposition: attachment; \
                     filename=\"a.exe\"\r\n\r\nZXZpbCBjb2Rl\r\n--";
-        assert!(said.contains(head), "{said}");
+        assert!(text.contains(head), "{text}");
         assert!(
-            said.starts_with("220 mail.example.com ESMTP\r\nEHLO client.example.com\r\n250-"),
-            "{said}"
+            text.starts_with("220 mail.example.com ESMTP\r\nEHLO client.example.com\r\n250-"),
+            "{text}"
         );
         assert!(
-            said.ends_with("--\r\n.\r\n250 2.0.0 Ok: queued as 51\r\nQUIT\r\n221 2.0.0 Bye\r\n"),
-            "{said}"
+            text.ends_with("--\r\n.\r\n250 2.0.0 Ok: queued as 51\r\nQUIT\r\n221 2.0.0 Bye\r\n"),
+            "{text}"
         );
     }
 
     #[test]
-    fn what_is_said_in_the_envelope_and_in_the_header_is_that_asked_for() {
+    fn envelope_and_header_are_as_required() {
         let parts = with(&[
             (Buffer::SmtpHelo, End::Client, "evil"),
             (Buffer::SmtpMailFrom, End::Client, "a@b"),
             (Buffer::SmtpRcptTo, End::Client, "<c@d>"),
             (Buffer::EmailSubject, End::Client, "Win"),
         ]);
-        let said = said(Application::Smtp, &parts).concat();
+        let text = texts(Application::Smtp, &parts).concat();
         for line in
             ["EHLO evil\r\n", "MAIL FROM:<a@b>\r\n", "RCPT TO:<c@d>\r\n", "Subject: Win\r\n"]
         {
-            assert!(said.contains(line), "{line} in {said}");
+            assert!(text.contains(line), "{line} in {text}");
         }
         let two_lines = with(&[(Buffer::EmailSubject, End::Client, "a\r\nb")]);
         assert!(assemble(Application::Smtp, &two_lines).is_err());
@@ -394,20 +395,20 @@ mod tests {
     #[test]
     fn a_fetched_mail_is_announced_with_its_length() {
         let parts = with(&[(Buffer::FileData, End::Server, "evil")]);
-        let imap = said(Application::Imap, &parts).concat();
+        let imap = texts(Application::Imap, &parts).concat();
         let (head, rest) = imap.split_once("BODY[] {").unwrap();
         assert!(head.ends_with("* 1 FETCH ("));
         let (length, rest) = rest.split_once("}\r\n").unwrap();
         assert!(rest[length.parse().unwrap()..].starts_with(")\r\na3 OK"), "{rest}");
-        assert!(said(Application::Pop3, &parts).concat().contains("\r\n.\r\nQUIT\r\n"));
+        assert!(texts(Application::Pop3, &parts).concat().contains("\r\n.\r\nQUIT\r\n"));
     }
 
     #[test]
     fn a_payload_is_the_command_it_begins_with() {
-        let said =
-            said(Application::Smtp, &with(&[(Buffer::Payload, End::Client, "MAIL FROM: evil")]))
+        let text =
+            texts(Application::Smtp, &with(&[(Buffer::Payload, End::Client, "MAIL FROM: evil")]))
                 .concat();
-        assert!(said.contains("MAIL FROM: evil\r\n250") && !said.contains("MAIL FROM:<"), "{said}");
+        assert!(text.contains("MAIL FROM: evil\r\n250") && !text.contains("MAIL FROM:<"), "{text}");
     }
 
     proptest! {

@@ -1,11 +1,12 @@
-//! Messages of protocols from the contents of their buffers.
+//! Assembles messages of protocols from the contents of their buffers.
 //!
-//! What is said is complete and as its standard has it, whatever of it the parts leave open is
-//! usual; every octet of a part keeps its [`Origin`](crate::Origin), all that is put around it is
-//! [`Framing`](crate::Origin::Framing). One file a protocol.
+//! Messages are complete and conform to their standard. Fields that the parts leave open have usual
+//! values. Octets of a part keep their [`Origin`](crate::Origin); octets added around them are
+//! [`Framing`](crate::Origin::Framing). One file for each protocol.
 
 mod dce;
 mod der;
+mod dialog;
 mod dns;
 mod fields;
 pub mod http;
@@ -20,7 +21,6 @@ mod small;
 mod smb;
 mod snmp;
 mod ssh;
-mod talk;
 #[cfg(test)]
 mod testing;
 mod text;
@@ -33,62 +33,60 @@ use squall_rules::{Application, ApplicationTest, Buffer, End};
 
 use crate::{Octets, Turn};
 
-/// What the messages must hold.
+/// The required contents of messages.
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
-    /// Each with who sends it, in the order of the rule; of a [`Buffer::is_multiple`] one perhaps
-    /// several.
+    /// Buffers with their sender, in the order of the rule. A [`Buffer::is_multiple`] may occur
+    /// several times.
     ///
-    /// A part is the whole of its buffer, but for [`Buffer::HttpHeader`],
-    /// [`Buffer::HttpRawHeader`], [`Buffer::HttpHeaderNames`], [`Buffer::HttpStart`],
-    /// [`Buffer::HttpRequestLine`] and their like for responses and single lines: those may begin
-    /// and end in the middle of a line and are completed, and stand at the beginning of the buffer
-    /// where they can ([`Style::block_last`]: at its end). A [`Buffer::Payload`] is put where its
-    /// octets fit (a line, else a body).
+    /// A part is the whole buffer, except for [`Buffer::HttpHeader`], [`Buffer::HttpRawHeader`],
+    /// [`Buffer::HttpHeaderNames`], [`Buffer::HttpStart`], [`Buffer::HttpRequestLine`] and similar
+    /// buffers of responses and single lines. Those may start and end within a line; they are
+    /// completed, and placed at the start of the buffer if possible ([`Style::block_last`]: at its
+    /// end). A [`Buffer::Payload`] is placed where its octets fit (in a line, else in a body).
     pub buffers: Vec<(Buffer, End, Octets)>,
-    /// What buffers must not hold, whatever its case: a usual header line, banner or body that
-    /// would is left out or made otherwise. No octets at all: there is no such buffer. Of a
-    /// payload, all messages of that end.
+    /// Contents that buffers must not have, ignoring case: a default header line, banner or body
+    /// with them is omitted or replaced. Empty: the buffer must not exist. For a payload, applies
+    /// to all messages of that end.
     pub without: Vec<(Buffer, End, Vec<u8>)>,
-    /// What messages must be beside their buffers: interfaces and operations of DCE/RPC, opcodes,
-    /// versions, states.
+    /// Requirements other than buffers: interfaces and operations of DCE/RPC, opcodes, versions,
+    /// states.
     pub tests: Vec<ApplicationTest>,
     pub style: Style,
 }
 
-/// How what the parts leave open is chosen. The solver tries several where the usual one does not
-/// match.
+/// Choices that the parts leave open. The solver tries several if the default does not match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Style {
-    /// Header lines that nobody asks for.
+    /// Header lines that no part requires.
     pub lines: Lines,
-    /// A block of lines is the last of its headers, not the first.
+    /// Put a block of lines at the end of the headers instead of the start.
     pub block_last: bool,
-    /// Bodies of HTTP are sent in chunks.
+    /// Send HTTP bodies in chunks.
     pub chunked: bool,
-    /// Bodies of HTTP responses are compressed.
+    /// Compress bodies of HTTP responses.
     pub gzip: bool,
-    /// HTTP/1.0 instead of 1.1, as far as no part says otherwise.
+    /// HTTP/1.0 instead of 1.1, unless a part requires another version.
     pub old: bool,
-    /// A blank is put behind the colon of a header line that has none.
+    /// Add a missing blank after the colon of a header line.
     pub spaced: bool,
-    /// Requests are POST, where nobody says otherwise.
+    /// Use POST, unless a part requires another method.
     pub posted: bool,
-    /// Letters of URIs are sent as escapes.
+    /// Escape letters of URIs.
     pub escaped: bool,
-    /// The server does not answer the last request.
+    /// Omit the response to the last request.
     pub unanswered: bool,
-    /// What fills a body up to the length that was asked for stands before what is asked of it, not
-    /// behind.
+    /// Put the filler of a body with a required length before the required octets instead of after
+    /// them.
     pub filled_first: bool,
-    /// How files of mails are encoded.
+    /// Encoding of files in mails.
     pub mime: Mime,
-    /// Messages are framed as their protocol frames them over TCP (DNS, SIP, Kerberos).
+    /// Use the framing for TCP (DNS, SIP, Kerberos).
     pub over_tcp: bool,
 }
 
 impl Style {
-    /// The `attempt`th style to try, from 0: the usual one first.
+    /// The `attempt`th style to try, from 0. The default comes first.
     pub fn nth(attempt: u32) -> Self {
         let usual = Style::default();
         let all = [
@@ -105,58 +103,58 @@ impl Style {
     }
 }
 
-/// How many header lines are added.
+/// Number of header lines added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Lines {
     #[default]
     Usual,
-    /// What the standard asks for.
+    /// Those that the standard requires.
     Few,
     /// None.
     None,
 }
 
-/// How a file is sent in a mail (RFC 2045 §6).
+/// Encoding of a file in a mail (RFC 2045 §6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mime {
     #[default]
     Base64,
     QuotedPrintable,
-    /// Only what is text of lines.
+    /// Unencoded, for text lines only.
     Plain,
 }
 
-/// Why messages cannot hold that.
+/// Why messages cannot have these contents.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Impossible(pub String);
 
-/// What both ends say, and what they say beside it.
+/// The data of both ends, with an optional second connection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assembled {
     pub turns: Vec<Turn>,
-    /// A second connection of the same ends, opened when all of the first was said (the file of
-    /// FTP).
-    pub beside: Option<Beside>,
+    /// A second connection between the same ends, opened after all data of the first (an FTP file).
+    pub second: Option<SecondConnection>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Beside {
-    /// The first connection has announced it.
+pub struct SecondConnection {
+    /// The port announced in the first connection.
     pub server_port: u16,
     pub turns: Vec<Turn>,
 }
 
-/// A conversation of `application` whose buffers are `parts`, all else usual, in one connection.
+/// A conversation of `application` in one connection, with the buffers of `parts` and defaults for
+/// the rest.
 pub fn assemble(application: Application, parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let all = assemble_all(application, parts)?;
-    match all.beside {
+    match all.second {
         None => Ok(all.turns),
         Some(_) => Err(Impossible(format!("{application:?} needs a second connection"))),
     }
 }
 
-/// As [`assemble`], with a second connection where the protocol needs one.
+/// Like [`assemble`], with a second connection if the protocol needs one.
 pub fn assemble_all(application: Application, parts: &Parts) -> Result<Assembled, Impossible> {
     use Application::*;
     let turns = match application {
@@ -190,7 +188,7 @@ pub fn assemble_all(application: Application, parts: &Parts) -> Result<Assembled
         Http2 => websocket::http2(parts),
         _ => Err(Impossible(format!("messages of {application:?} are not supported yet"))),
     };
-    Ok(Assembled { turns: turns?, beside: None })
+    Ok(Assembled { turns: turns?, second: None })
 }
 
 impl Parts {
@@ -198,7 +196,7 @@ impl Parts {
         self.buffers.push((buffer, from, octets));
     }
 
-    /// Those of one buffer, in their order.
+    /// All parts of one buffer, in order.
     fn all(&self, buffer: Buffer, from: End) -> impl Iterator<Item = &Octets> {
         self.buffers
             .iter()
@@ -206,7 +204,7 @@ impl Parts {
             .map(|part| &part.2)
     }
 
-    /// The only one, or the first.
+    /// The first part of one buffer.
     fn get(&self, buffer: Buffer, from: End) -> Option<&Octets> {
         self.all(buffer, from).next()
     }
@@ -216,7 +214,7 @@ impl Parts {
     }
 }
 
-/// Where `needle` begins in `octets`.
+/// Position of `needle` in `octets`.
 fn find(octets: &[u8], needle: &[u8]) -> Option<usize> {
     match needle {
         [] => Some(0),
@@ -228,13 +226,13 @@ fn contains(octets: &[u8], needle: &[u8]) -> bool {
     find(octets, needle).is_some()
 }
 
-/// In any case.
+/// Ignores case.
 fn contains_nocase(octets: &[u8], needle: &[u8]) -> bool {
     needle.is_empty()
         || octets.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle))
 }
 
-/// Parts of the same thing as one: a part that stands in another is not repeated.
+/// Joins parts of one element. A part contained in another is not repeated.
 fn merged<'a>(parts: impl Iterator<Item = &'a Octets>, between: &[u8]) -> Octets {
     let mut all = Octets::new();
     for part in parts {

@@ -6,6 +6,7 @@ use super::fields::{Fields, fits, number, other, payload};
 use super::{Impossible, Parts};
 use crate::{Octets, Turn};
 
+// Control packet types (OASIS MQTT 5.0 §2.1.2).
 const CONNECT: u8 = 1;
 const CONNACK: u8 = 2;
 const PUBLISH: u8 = 3;
@@ -27,7 +28,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let usual = if kind == Some(15) || reason.is_some_and(|reason| reason > 0) { 5 } else { 4 };
     let newest =
         other(parts, "mqtt.protocol_version", &[usual, 4, 5, 3], 5)?.unwrap_or(usual) as u8;
-    let talk = Talk {
+    let dialog = Dialog {
         parts,
         version: newest,
         qos: other(parts, "mqtt.qos", &[0, 1], 2)?.unwrap_or(0) as u8,
@@ -36,25 +37,27 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     };
     let client = End::Client;
     let server = End::Server;
-    let mut turns = vec![Turn::new(client, talk.connect()?), Turn::new(server, talk.connected()?)];
+    let mut turns =
+        vec![Turn::new(client, dialog.connect()?), Turn::new(server, dialog.connected()?)];
     let subscribes = parts.all(Buffer::MqttSubscribeTopic, client).next().is_some()
         || matches!(kind, Some(8 | 9));
     let unsubscribes = parts.all(Buffer::MqttUnsubscribeTopic, client).next().is_some()
         || matches!(kind, Some(10 | 11));
     if subscribes {
-        turns.push(Turn::new(client, talk.subscribe(Buffer::MqttSubscribeTopic, SUBSCRIBE)?));
-        turns.push(Turn::new(server, talk.granted(9, 1)?));
+        turns.push(Turn::new(client, dialog.subscribe(Buffer::MqttSubscribeTopic, SUBSCRIBE)?));
+        turns.push(Turn::new(server, dialog.granted(9, 1)?));
     }
     if unsubscribes {
-        turns.push(Turn::new(client, talk.subscribe(Buffer::MqttUnsubscribeTopic, UNSUBSCRIBE)?));
-        turns.push(Turn::new(server, talk.granted(11, usize::from(talk.version == 5))?));
+        turns.push(Turn::new(client, dialog.subscribe(Buffer::MqttUnsubscribeTopic, UNSUBSCRIBE)?));
+        turns.push(Turn::new(server, dialog.granted(11, usize::from(dialog.version == 5))?));
     }
     for from in [client, server] {
         let named = [Buffer::MqttPublishTopic, Buffer::MqttPublishMessage];
-        let said = payload(parts, from);
-        let asked = from == client && (matches!(kind, Some(PUBLISH | 4..=7)) || talk.flags != 0);
-        if !asked
-            && said.is_none()
+        let payload = payload(parts, from);
+        let required =
+            from == client && (matches!(kind, Some(PUBLISH | 4..=7)) || dialog.flags != 0);
+        if !required
+            && payload.is_none()
             && named.into_iter().all(|buffer| parts.get(buffer, from).is_none())
         {
             continue;
@@ -62,9 +65,9 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         let qos = match kind {
             Some(4) => 1,
             Some(5..=7) => 2,
-            _ => talk.qos,
+            _ => dialog.qos,
         };
-        turns.push(Turn::new(from, talk.publish(from, qos, said)?));
+        turns.push(Turn::new(from, dialog.publish(from, qos, payload)?));
         let answers: &[(End, u8)] = match qos {
             0 => &[],
             1 => &[(from.other(), 0x40)],
@@ -72,7 +75,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         };
         for (end, first) in answers {
             let reason: &[u8] =
-                if talk.version == 5 && talk.reason > 0 { &[talk.reason] } else { &[] };
+                if dialog.version == 5 && dialog.reason > 0 { &[dialog.reason] } else { &[] };
             turns.push(Turn::new(*end, packet(*first, Fields::new().be16(10).raw(reason))?));
         }
     }
@@ -82,18 +85,20 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
             turns.push(Turn::new(server, Octets::from(&[0xd0, 0])));
         }
         Some(15) => {
-            let method = Fields::of(&[0x15]).behind_be16(&"SCRAM".into())?.done();
-            let body = Fields::of(&[talk.reason.max(0x18)]).byte(method.len() as u8).part(&method);
+            let method = Fields::of(&[0x15]).counted_be16(&"SCRAM".into())?.done();
+            let body =
+                Fields::of(&[dialog.reason.max(0x18)]).byte(method.len() as u8).part(&method);
             turns.push(Turn::new(client, packet(0xf0, body)?));
         }
         _ => {}
     }
-    let reason: &[u8] = if talk.version == 5 && talk.reason > 0 { &[talk.reason] } else { &[] };
+    let reason: &[u8] =
+        if dialog.version == 5 && dialog.reason > 0 { &[dialog.reason] } else { &[] };
     turns.push(Turn::new(client, packet(0xe0, Fields::of(reason))?));
     Ok(turns)
 }
 
-struct Talk<'p> {
+struct Dialog<'p> {
     parts: &'p Parts,
     version: u8,
     qos: u8,
@@ -101,12 +106,12 @@ struct Talk<'p> {
     flags: u8,
 }
 
-impl Talk<'_> {
+impl Dialog<'_> {
     fn part(&self, buffer: Buffer) -> Option<&Octets> {
         self.parts.get(buffer, End::Client)
     }
 
-    /// No properties, where the version has such.
+    /// Empty properties if the version has them.
     fn properties(&self) -> Fields {
         if self.version == 5 { Fields::of(&[0]) } else { Fields::new() }
     }
@@ -132,16 +137,17 @@ impl Talk<'_> {
             .byte(flags)
             .be16(60)
             .fields(self.properties())
-            .behind_be16(self.part(Buffer::MqttClientId).unwrap_or(&usual))?;
+            .counted_be16(self.part(Buffer::MqttClientId).unwrap_or(&usual))?;
         if flags & 4 != 0 {
-            body = body.fields(self.properties()).behind_be16(topic.unwrap_or(&"status".into()))?;
-            body = body.behind_be16(message.unwrap_or(&"gone".into()))?;
+            body =
+                body.fields(self.properties()).counted_be16(topic.unwrap_or(&"status".into()))?;
+            body = body.counted_be16(message.unwrap_or(&"gone".into()))?;
         }
         if flags & 128 != 0 {
-            body = body.behind_be16(user.unwrap_or(&"user".into()))?;
+            body = body.counted_be16(user.unwrap_or(&"user".into()))?;
         }
         if flags & 64 != 0 {
-            body = body.behind_be16(password.unwrap_or(&"secret".into()))?;
+            body = body.counted_be16(password.unwrap_or(&"secret".into()))?;
         }
         packet(CONNECT << 4, body)
     }
@@ -161,7 +167,7 @@ impl Talk<'_> {
             topics.push("sensors/#".into());
         }
         for topic in &topics {
-            body = body.behind_be16(topic)?;
+            body = body.counted_be16(topic)?;
             if kind == SUBSCRIBE {
                 body = body.byte(self.qos);
             }
@@ -177,14 +183,14 @@ impl Talk<'_> {
         packet(kind << 4, body.raw(&vec![self.reason; count]))
     }
 
-    fn publish(&self, from: End, qos: u8, said: Option<Octets>) -> Result<Octets, Impossible> {
+    fn publish(&self, from: End, qos: u8, payload: Option<Octets>) -> Result<Octets, Impossible> {
         let topic = self
             .parts
             .get(Buffer::MqttPublishTopic, from)
             .cloned()
             .unwrap_or_else(|| "sensors/1".into());
-        let message = self.parts.get(Buffer::MqttPublishMessage, from).cloned().or(said);
-        let mut body = Fields::new().behind_be16(&topic)?;
+        let message = self.parts.get(Buffer::MqttPublishMessage, from).cloned().or(payload);
+        let mut body = Fields::new().counted_be16(&topic)?;
         if qos > 0 {
             body = body.be16(10);
         }
@@ -193,7 +199,7 @@ impl Talk<'_> {
     }
 }
 
-/// The length in seven bits an octet (§2.1.4).
+/// Remaining length with seven bits per octet (§2.1.4).
 fn packet(first: u8, body: Fields) -> Result<Octets, Impossible> {
     let mut length = fits(body.len(), 1 << 20)?;
     let mut header = Fields::of(&[first]);

@@ -6,10 +6,12 @@ use super::fields::{Fields, fits, number, payload};
 use super::{Impossible, Parts};
 use crate::{Octets, Turn};
 
+// Program and procedures of NFS 3 (RFC 1813 §3).
 const PROGRAM: u32 = 100_003;
 const LOOKUP: u32 = 3;
 const READ: u32 = 6;
 const WRITE: u32 = 7;
+// The server chooses the file handle. It is opaque for the client.
 const HANDLE: [u8; 32] = [0x4e; 32];
 
 pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
@@ -34,49 +36,49 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let either = |buffer| parts.get(buffer, End::Client).or_else(|| parts.get(buffer, End::Server));
     let data = |from| parts.get(Buffer::FileData, from).cloned().or_else(|| payload(parts, from));
     let name = either(Buffer::FileName).cloned().unwrap_or_else(|| "report.txt".into());
-    let mut talk = Talk {
+    let mut calls = Calls {
         turns: vec![],
         version: version.unwrap_or(3) as u32,
         calls: 0,
         over_tcp: parts.style.over_tcp,
     };
     let (written, read) = (data(End::Client), data(End::Server));
-    talk.both(LOOKUP, of_name(&name)?, looked_up())?;
+    calls.both(LOOKUP, of_name(&name)?, looked_up())?;
     if let Some(written) = &written {
-        talk.write(written)?;
+        calls.write(written)?;
     }
     if let Some(read) = &read {
-        talk.read(read)?;
+        calls.read(read)?;
     }
     match procedure.map(|procedure| procedure as u32) {
         None | Some(LOOKUP) => {}
         Some(READ) => {
             if read.is_none() {
-                talk.read(&"text".into())?;
+                calls.read(&"text".into())?;
             }
         }
         Some(WRITE) => {
             if written.is_none() {
-                talk.write(&"text".into())?;
+                calls.write(&"text".into())?;
             }
         }
-        // NULL has no arguments; of those with a name it follows the directory; others have a
-        // handle at least.
-        Some(0) => talk.both(0, Fields::new(), Fields::new())?,
-        Some(procedure @ (8..=13)) => talk.both(procedure, of_name(&name)?.zeros(24), failed())?,
-        Some(procedure) => talk.both(procedure, handle().zeros(24), failed())?,
+        // NULL has no arguments. Procedures on names take the directory and the name, others at
+        // least a handle.
+        Some(0) => calls.both(0, Fields::new(), Fields::new())?,
+        Some(procedure @ (8..=13)) => calls.both(procedure, of_name(&name)?.zeros(24), failed())?,
+        Some(procedure) => calls.both(procedure, handle().zeros(24), failed())?,
     }
-    Ok(talk.turns)
+    Ok(calls.turns)
 }
 
-struct Talk {
+struct Calls {
     turns: Vec<Turn>,
     version: u32,
     calls: u32,
     over_tcp: bool,
 }
 
-impl Talk {
+impl Calls {
     fn both(
         &mut self,
         procedure: u32,
@@ -91,7 +93,7 @@ impl Talk {
             .be32(PROGRAM)
             .be32(self.version)
             .be32(procedure)
-            // AUTH_UNIX: a stamp, a host, a user, a group.
+            // AUTH_UNIX: stamp, host, user, group.
             .be32(1)
             .be32(28)
             .be32(0x51)
@@ -111,7 +113,7 @@ impl Talk {
             .fields(results);
         for (from, message) in [(End::Client, call), (End::Server, reply)] {
             let length = fits(message.len(), 1 << 20)? as u32;
-            // The last fragment of a record.
+            // Marks the last fragment of a record.
             let octets = if self.over_tcp {
                 Fields::new().be32(0x8000_0000 | length).fields(message)
             } else {
@@ -145,12 +147,12 @@ fn of_name(name: &Octets) -> Result<Fields, Impossible> {
     Ok(handle().be32(length).part(name).align(4))
 }
 
-/// A handle, no attributes.
+/// A reply with a handle and no attributes.
 fn looked_up() -> Fields {
     Fields::new().be32(0).fields(handle()).be32(0).be32(0)
 }
 
-/// Nobody may do that.
+/// A reply with NFS3ERR_ACCES.
 fn failed() -> Fields {
     Fields::new().be32(13).be32(0).be32(0)
 }

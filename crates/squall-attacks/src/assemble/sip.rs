@@ -1,12 +1,12 @@
-//! SIP (RFC 3261): a request and its response, with a session's description (RFC 8866) as body.
+//! SIP (RFC 3261): a request and its response, with a session description (RFC 8866) as body.
 
 use squall_rules::{ApplicationTest, Buffer, End};
 
-use super::talk::{joined, one_line};
+use super::dialog::{joined, one_line};
 use super::{Impossible, Parts, contains, find, merged};
 use crate::{Octets, Turn};
 
-/// Not OPTIONS: by that, engines do not know SIP from HTTP.
+/// Not OPTIONS, which HTTP has too, so that engines would not detect SIP.
 const METHOD: &str = "MESSAGE";
 
 pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
@@ -28,7 +28,7 @@ fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
         (None, End::Server) => status_line(parts)?,
     };
     let method = match from {
-        // The method of the line that was given.
+        // The method of the given line.
         End::Client => {
             first.slice(0..first.bytes().iter().position(|&octet| octet == b' ').unwrap_or(0))
         }
@@ -36,7 +36,7 @@ fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     };
     let body = body(parts, from, &payload);
     let mut header = Octets::new();
-    // What was given as lines stands first; lines of the same name are not added.
+    // Given lines come first. Lines with the same name are not added.
     let mut given = merged(parts.all(Buffer::SipHeader, from), b"\r\n");
     if let Some(lines) = lines_of(&payload) {
         given.append(&lines);
@@ -163,7 +163,7 @@ fn body(parts: &Parts, from: End, payload: &Octets) -> Octets {
     } else if first_line(payload).is_none() && !is_line(text) {
         body.append(payload);
     }
-    // A description has at least these lines before what is asked for.
+    // A session description needs at least these lines first.
     if !body.is_empty() && !body.bytes().starts_with(b"v=") && body.bytes().get(1) == Some(&b'=') {
         let mut whole = Octets::from("v=0\r\no=- 51 51 IN IP4 192.0.2.1\r\ns=-\r\nt=0 0\r\n");
         whole.append(&body);
@@ -172,7 +172,7 @@ fn body(parts: &Parts, from: End, payload: &Octets) -> Octets {
     body
 }
 
-/// The first line of a payload, where it is one of a request or a response.
+/// The first line of a payload, if it is a request or status line.
 fn first_line(payload: &Octets) -> Option<Octets> {
     let bytes = payload.bytes();
     let end = find(bytes, b"\r\n").unwrap_or(bytes.len());
@@ -193,7 +193,7 @@ fn first_line(payload: &Octets) -> Option<Octets> {
     Some(line)
 }
 
-/// The header lines of a payload, without its first line and its body.
+/// The header lines of a payload, without its first line and body.
 fn lines_of(payload: &Octets) -> Option<Octets> {
     let bytes = payload.bytes();
     let begin = match first_line(payload) {
@@ -219,8 +219,8 @@ fn is_there(given: &[u8], name: &str) -> bool {
     })
 }
 
-/// DHCP's discovery and offer (RFC 2131), and NTP's request and answer (RFC 5905): what is asked of
-/// them are payloads.
+/// DHCP discover and offer (RFC 2131), NTP request and reply (RFC 5905). Their keywords test
+/// payloads.
 pub(super) mod fixed {
     use super::*;
 
@@ -236,12 +236,12 @@ pub(super) mod fixed {
             }));
             all.append(&Octets::framing(vec![0; 8]));
             all.append(&Octets::framing([2, 0, 0, 0, 0x51, 1]));
-            // The rest of the hardware address, the server's name, the file.
+            // The rest of the hardware address, the server name, the boot file.
             all.append(&Octets::framing(vec![0; 10 + 64 + 128]));
             all.append(&Octets::framing([99, 130, 83, 99, 53, 1, kind]));
             let payload = payload(parts, from);
             if !payload.is_empty() && payload.len() < 256 {
-                // As the host's name.
+                // As the host name.
                 all.append(&Octets::framing([12, payload.len() as u8]));
                 all.append(&payload);
             }
@@ -286,52 +286,52 @@ mod tests {
     };
     use super::*;
 
-    fn said(parts: &Parts) -> Vec<String> {
-        testing::said(Application::Sip, parts)
+    fn messages(parts: &Parts) -> Vec<String> {
+        testing::texts(Application::Sip, parts)
     }
 
     #[test]
     fn a_request_has_all_lines_that_it_needs() {
-        let said = said(&with(&[
+        let messages = messages(&with(&[
             (Buffer::SipMethod, End::Client, "INVITE"),
             (Buffer::SipBody, End::Client, "a=evil\r\n"),
         ]));
         assert!(
-            said[0].starts_with(
+            messages[0].starts_with(
                 "INVITE sip:other@example.com SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.1:5060;branch="
             ),
             "{}",
-            said[0]
+            messages[0]
         );
         assert!(
-            said[0].contains("\r\nCSeq: 51 INVITE\r\n")
-                && said[0].contains("\r\nContent-Length: 53\r\n\r\nv=0\r\n"),
+            messages[0].contains("\r\nCSeq: 51 INVITE\r\n")
+                && messages[0].contains("\r\nContent-Length: 53\r\n\r\nv=0\r\n"),
             "{}",
-            said[0]
+            messages[0]
         );
-        assert!(said[1].starts_with("SIP/2.0 200 OK\r\n"));
+        assert!(messages[1].starts_with("SIP/2.0 200 OK\r\n"));
     }
 
     #[test]
-    fn a_payload_of_header_lines_stands_among_them() {
-        let said = said(&with(&[(
+    fn header_lines_of_a_payload_are_among_the_headers() {
+        let messages = messages(&with(&[(
             Buffer::Payload,
             End::Client,
             "REGISTER sip:x SIP/2.0\r\nFrom: evil\r\nX-A",
         )]));
         assert!(
-            said[0].starts_with("REGISTER sip:x SIP/2.0\r\nFrom: evil\r\nX-A\r\nVia: "),
+            messages[0].starts_with("REGISTER sip:x SIP/2.0\r\nFrom: evil\r\nX-A\r\nVia: "),
             "{}",
-            said[0]
+            messages[0]
         );
-        assert_eq!(said[0].matches("From:").count(), 1);
+        assert_eq!(messages[0].matches("From:").count(), 1);
     }
 
     #[test]
-    fn a_status_is_one_of_those_asked_for() {
+    fn a_status_is_one_of_those_required() {
         let mut parts = with(&[]);
         parts.tests.push(ApplicationTest::SipStatusCode(Numbers::range(400..=499)));
-        assert!(said(&parts)[1].starts_with("SIP/2.0 404 "));
+        assert!(messages(&parts)[1].starts_with("SIP/2.0 404 "));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Protocols of few messages: TFTP (RFC 1350), PostgreSQL's, IKE (RFC 2409, RFC 7296), RFB (RFC
-//! 6143), RDP's first octets, BitTorrent's distributed table.
+//! Protocols with few messages: TFTP (RFC 1350), PostgreSQL, IKE (RFC 2409, RFC 7296), RFB (RFC
+//! 6143), RDP's connection request, BitTorrent DHT.
 
 use squall_rules::{ApplicationTest, Buffer, End};
 
@@ -15,12 +15,12 @@ pub(super) fn tftp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
             return Err(Impossible("names in TFTP end at their first zero octet".into()));
         }
     }
-    let said = payload(parts, End::Client).unwrap_or_default();
+    let extra = payload(parts, End::Client).unwrap_or_default();
     let data = payload(parts, End::Server).unwrap_or_else(|| "hostname router\n".into());
     fits(data.len(), 511)?;
-    let ask = Fields::new().be16(1).part(&file).byte(0).part(&mode).byte(0).part(&said);
+    let request = Fields::new().be16(1).part(&file).byte(0).part(&mode).byte(0).part(&extra);
     Ok(vec![
-        Turn::new(End::Client, ask.done()),
+        Turn::new(End::Client, request.done()),
         Turn::new(End::Server, Fields::new().be16(3).be16(1).part(&data).done()),
         Turn::new(End::Client, Fields::new().be16(4).be16(1).done()),
     ])
@@ -55,6 +55,7 @@ pub(super) fn pgsql(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     ])
 }
 
+// Exchange types: Identity Protection (RFC 2408 §3.1) and IKE_SA_INIT (RFC 7296 §3.1).
 const MAIN_MODE: u8 = 2;
 const IKE_SA_INIT: u8 = 34;
 
@@ -103,8 +104,8 @@ pub(super) fn ike(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         for vendor in parts.all(Buffer::IkeVendor, from) {
             payloads.push((if newer { 43 } else { 13 }, from_hexadecimal(vendor)?));
         }
-        if let Some(said) = payload(parts, from) {
-            payloads.push((if newer { 43 } else { 13 }, said));
+        if let Some(payload) = payload(parts, from) {
+            payloads.push((if newer { 43 } else { 13 }, payload));
         }
         let mut body = Fields::new();
         for (at, (_, octets)) in payloads.iter().enumerate() {
@@ -114,7 +115,7 @@ pub(super) fn ike(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         }
         let responds = from == End::Server;
         let empty = Octets::framing([0; 8]);
-        // Whoever begins does not know the other's, unless a rule asks for it.
+        // The initiator does not know the responder's SPI, unless a rule requires it.
         let second =
             if responds || either(Buffer::IkeResponderSpi).is_some() { &responder } else { &empty };
         let flags = match (newer, responds) {
@@ -136,7 +137,7 @@ pub(super) fn ike(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     Ok(turns)
 }
 
-/// One proposal: AES, SHA-2 or SHA-1, a group of 2048 bits.
+/// One proposal: AES, SHA-2 or SHA-1, a 2048-bit group.
 fn proposal(newer: bool) -> Octets {
     if newer {
         let transforms: [&[u8]; 4] = [
@@ -168,7 +169,7 @@ fn proposal(newer: bool) -> Octets {
     Fields::new().be32(1).be32(1).fields(proposal).done()
 }
 
-/// Engines show these octets as digits.
+/// Parses hexadecimal digits, in which engines present these octets.
 fn from_hexadecimal(text: &Octets) -> Result<Octets, Impossible> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let mut all = Octets::new();
@@ -207,7 +208,7 @@ pub(super) fn rfb(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         turns.push(Turn::new(End::Client, Octets::framing([0x3a; 16])));
     }
     if result > 0 {
-        let refusal = Fields::new().be32(result).behind_be32(&"Authentication failed".into())?;
+        let refusal = Fields::new().be32(result).counted_be32(&"Authentication failed".into())?;
         turns.push(Turn::new(End::Server, refusal.done()));
         return Ok(turns);
     }
@@ -215,21 +216,23 @@ pub(super) fn rfb(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         .be16(1280)
         .be16(1024)
         .raw(&[32, 24, 0, 1, 0, 0xff, 0, 0xff, 0, 0xff, 16, 8, 0, 0, 0, 0])
-        .behind_be32(&name)?;
+        .counted_be32(&name)?;
     turns.push(Turn::new(End::Server, Fields::new().be32(0).done()));
     turns.push(Turn::new(End::Client, Octets::framing([1])));
     turns.push(Turn::new(End::Server, welcome.done()));
-    if let Some(said) = payload(parts, End::Client) {
-        // Text that was cut.
-        turns.push(Turn::new(End::Client, Fields::of(&[6, 0, 0, 0]).behind_be32(&said)?.done()));
+    if let Some(payload) = payload(parts, End::Client) {
+        // ClientCutText.
+        turns
+            .push(Turn::new(End::Client, Fields::of(&[6, 0, 0, 0]).counted_be32(&payload)?.done()));
     }
-    if let Some(said) = payload(parts, End::Server) {
-        turns.push(Turn::new(End::Server, Fields::of(&[3, 0, 0, 0]).behind_be32(&said)?.done()));
+    if let Some(payload) = payload(parts, End::Server) {
+        turns
+            .push(Turn::new(End::Server, Fields::of(&[3, 0, 0, 0]).counted_be32(&payload)?.done()));
     }
     Ok(turns)
 }
 
-/// A connection is asked for and confirmed (X.224 in TPKT).
+/// Connection request and confirm (X.224 in TPKT).
 pub(super) fn rdp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let cookie = payload(parts, End::Client).unwrap_or_else(|| "Cookie: mstshash=user\r\n".into());
     let ended = Fields::new().part(&cookie).raw(if cookie.bytes().ends_with(b"\r\n") {
@@ -242,21 +245,21 @@ pub(super) fn rdp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         let header = Fields::of(&[3, 0]).be16(u16::from(rest) + 5).byte(rest).byte(kind);
         Ok(header.be16(0).be16(if kind == 0xd0 { 0x1234 } else { 0 }).byte(0).fields(body).done())
     };
-    let asked = framed(0xe0, ended.raw(&[1, 0, 8, 0, 3, 0, 0, 0]))?;
+    let required = framed(0xe0, ended.raw(&[1, 0, 8, 0, 3, 0, 0, 0]))?;
     let confirmed = framed(0xd0, Fields::of(&[2, 0, 8, 0, 1, 0, 0, 0]))?;
-    let mut turns = vec![Turn::new(End::Client, asked), Turn::new(End::Server, confirmed)];
-    if let Some(said) = payload(parts, End::Server) {
-        let length = fits(said.len() + 7, 65_000)? as u16;
+    let mut turns = vec![Turn::new(End::Client, required), Turn::new(End::Server, confirmed)];
+    if let Some(payload) = payload(parts, End::Server) {
+        let length = fits(payload.len() + 7, 65_000)? as u16;
         turns.push(Turn::new(
             End::Server,
-            Fields::of(&[3, 0]).be16(length).raw(&[2, 0xf0, 0x80]).part(&said).done(),
+            Fields::of(&[3, 0]).be16(length).raw(&[2, 0xf0, 0x80]).part(&payload).done(),
         ));
     }
     Ok(turns)
 }
 
 pub(super) fn dht(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
-    let told = |from: End, begin: &str, end: &str| {
+    let dht_message = |from: End, begin: &str, end: &str| {
         let id = payload(parts, from)
             .unwrap_or_else(|| Octets::of(*b"squall-node-00000051", Origin::Free));
         let length = id.len().to_string();
@@ -268,7 +271,7 @@ pub(super) fn dht(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         Turn::new(from, octets.done())
     };
     Ok(vec![
-        told(End::Client, "d1:ad2:id", "e1:q4:ping1:t2:aa1:y1:qe"),
-        told(End::Server, "d1:rd2:id", "e1:t2:aa1:y1:re"),
+        dht_message(End::Client, "d1:ad2:id", "e1:q4:ping1:t2:aa1:y1:qe"),
+        dht_message(End::Server, "d1:rd2:id", "e1:t2:aa1:y1:re"),
     ])
 }

@@ -1,5 +1,5 @@
-//! SMB 2 (MS-SMB2) and SMB 1 (MS-CIFS, MS-SMB) over TCP: a session, a share, and a pipe or a file
-//! in it.
+//! SMB 2 (MS-SMB2) and SMB 1 (MS-CIFS, MS-SMB) over TCP: a session, a share, and a pipe or file on
+//! it.
 
 use squall_rules::{ApplicationTest, Buffer, End};
 
@@ -20,19 +20,21 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         2,
     )?;
     let wanted = Wanted::of(parts)?;
-    let mut talk = Talk { turns: Vec::new(), messages: 0, old: version == Some(1) };
-    talk.begin(&wanted)?;
+    let mut session = Session { turns: Vec::new(), messages: 0, old: version == Some(1) };
+    session.begin(&wanted)?;
     match &wanted.work {
-        Work::Call(call) => talk.call(&wanted.name, call)?,
-        Work::File { written, read } => talk.file(&wanted.name, written.as_ref(), read.as_ref())?,
-    }
-    for from in [End::Client, End::Server] {
-        // What is a message already is sent as such.
-        if let Some(said) = payload(parts, from).filter(is_message) {
-            talk.turns.push(Turn::new(from, said));
+        Work::Call(call) => session.call(&wanted.name, call)?,
+        Work::File { written, read } => {
+            session.file(&wanted.name, written.as_ref(), read.as_ref())?
         }
     }
-    Ok(talk.turns)
+    for from in [End::Client, End::Server] {
+        // Send a payload that is a message as it is.
+        if let Some(payload) = payload(parts, from).filter(is_message) {
+            session.turns.push(Turn::new(from, payload));
+        }
+    }
+    Ok(session.turns)
 }
 
 struct Wanted {
@@ -93,12 +95,13 @@ impl Wanted {
     }
 }
 
-/// Of SMB behind the header of NetBIOS.
+/// Whether it is an SMB message with a NetBIOS header.
 fn is_message(octets: &Octets) -> bool {
     let bytes = octets.bytes();
     bytes.len() >= 8 && bytes[0] == 0 && matches!(bytes[4], 0xfe | 0xff) && &bytes[5..8] == b"SMB"
 }
 
+// Commands of SMB 2 (MS-SMB2 §2.2.1).
 const NEGOTIATE: u16 = 0;
 const SESSION_SETUP: u16 = 1;
 const TREE_CONNECT: u16 = 3;
@@ -107,20 +110,23 @@ const CLOSE: u16 = 6;
 const READ: u16 = 8;
 const WRITE: u16 = 9;
 const IOCTL: u16 = 11;
+// STATUS_MORE_PROCESSING_REQUIRED, the server's answer to the first token of NTLM.
 const MORE_PROCESSING: u32 = 0xc000_0016;
+// FSCTL_PIPE_TRANSCEIVE (MS-FSCC §2.3).
 const TRANSCEIVE: u32 = 0x0011_c017;
+// The server chooses the file ID. It is opaque for the client.
 const FILE: [u8; 16] = [1, 0, 0, 0, 5, 0, 0, 0, 9, 0, 0, 0, 0x51, 0, 0, 0];
 
-struct Talk {
+struct Session {
     turns: Vec<Turn>,
-    /// Numbers of requests.
+    /// Number of requests sent.
     messages: u64,
-    /// SMB 1.
+    /// Use SMB 1.
     old: bool,
 }
 
-impl Talk {
-    /// A request and its answer.
+impl Session {
+    /// A request and its response.
     fn both(
         &mut self,
         command: u16,
@@ -149,19 +155,19 @@ impl Talk {
                 .le32(tree)
                 .le64(session)
                 .zeros(16);
-            self.say(from, header.fields(body))?;
+            self.send(from, header.fields(body))?;
         }
         self.messages += 1;
         Ok(())
     }
 
-    fn say(&mut self, from: End, message: Fields) -> Result<(), Impossible> {
+    fn send(&mut self, from: End, message: Fields) -> Result<(), Impossible> {
         let length = fits(message.len(), 0x1_ffff)? as u32;
         self.turns.push(Turn::new(from, Fields::new().be32(length).fields(message).done()));
         Ok(())
     }
 
-    /// Up to the share.
+    /// Opens the session and connects to the share.
     fn begin(&mut self, wanted: &Wanted) -> Result<(), Impossible> {
         if self.old {
             return self.begin_old(wanted);
@@ -368,7 +374,7 @@ impl Talk {
         self.close()
     }
 
-    /// A request of SMB 1 and its answer: parameters (a multiple of two octets) and data.
+    /// An SMB 1 request and its response: parameters (a multiple of two octets) and data.
     fn both_old(
         &mut self,
         command: u8,
@@ -392,7 +398,7 @@ impl Talk {
             let length = fits(data.len(), u16::MAX.into())? as u16;
             let message =
                 header.byte((words.len() / 2) as u8).fields(words).le16(length).fields(data);
-            self.say(from, message)?;
+            self.send(from, message)?;
         }
         self.messages += 1;
         Ok(())
@@ -423,8 +429,8 @@ impl Talk {
                 .le16(length)
                 .le32(0)
                 .le32(0x8000_00d4);
-            // What follows the token is in pairs of octets from the header's beginning: 59 octets
-            // stand before it.
+            // The strings after the token are UTF-16, aligned to an even offset from the header. 59
+            // octets precede the token.
             let pad = (59 + token.len()) % 2;
             Ok((words, Fields::new().part(token).zeros(pad).raw(b"U\0n\0i\0x\0\0\0S\0\0\0")))
         };
@@ -438,7 +444,7 @@ impl Talk {
         self.both_old(0x73, setup(&proof)?, 0, answer(&accepted()))?;
         let words = Fields::of(&[0xff, 0, 0, 0]).le16(0).le16(1);
         let service: &[u8] = if wanted.is_pipe() { b"IPC\0" } else { b"A:\0" };
-        // A password of one octet makes the path begin at an even place.
+        // A password of one octet aligns the path to an even offset.
         let request = Fields::of(&[0]).part(&wide(&wanted.share)).zeros(2).raw(b"?????\0");
         let response = Fields::of(&[0xff, 0, 0, 0]).le16(1);
         self.both_old(0x75, (words, request), 0, (response, Fields::of(service).raw(&[0, 0])))
@@ -477,12 +483,11 @@ impl Talk {
         )
     }
 
-    /// `TransactNmPipe`
+    /// A transaction with TransactNmPipe.
     fn transact_old(&mut self, input: &Octets, output: &Octets) -> Result<(), Impossible> {
         let sent = fits(input.len(), 60_000)? as u16;
         let got = fits(output.len(), 60_000)? as u16;
-        // Sixteen words; the name stands behind 32 + 1 + 32 + 2 octets and one for padding, the
-        // data at 84.
+        // 16 words: the name follows 32 + 1 + 32 + 2 octets and one of padding; the data is at 84.
         let words = Fields::new()
             .le16(0)
             .le16(sent)
@@ -501,7 +506,7 @@ impl Talk {
             .le16(0x4000);
         let name = wide(&"\\PIPE\\".into());
         let data = Fields::new().byte(0).part(&name).zeros(2).zeros(2).part(input);
-        // Ten words: 32 + 1 + 20 + 2 octets and one for padding.
+        // 10 words: 32 + 1 + 20 + 2 octets and one of padding.
         let answer = Fields::new()
             .le16(0)
             .le16(got)
@@ -518,7 +523,7 @@ impl Talk {
 
     fn write_old(&mut self, data: &Octets) -> Result<(), Impossible> {
         let length = fits(data.len(), 60_000)? as u16;
-        // Fourteen words: 32 + 1 + 28 + 2 octets and one for padding.
+        // 14 words: 32 + 1 + 28 + 2 octets and one of padding.
         let words = Fields::of(&[0xff, 0, 0, 0])
             .le16(0x4000)
             .le32(0)
@@ -543,7 +548,7 @@ impl Talk {
             .le32(0)
             .le16(0)
             .le32(0);
-        // Twelve words: 32 + 1 + 24 + 2 octets and one for padding.
+        // 12 words: 32 + 1 + 24 + 2 octets and one of padding.
         let answer = Fields::of(&[0xff, 0, 0, 0])
             .le16(0xffff)
             .le16(0)
@@ -556,10 +561,11 @@ impl Talk {
 }
 
 const SIGNATURE: &[u8] = b"NTLMSSP\0";
+// Unicode, request target, sign, NTLM, always sign, extended session security, 128 bits, key
+// exchange // (MS-NLMP §2.2.2.5).
 const NTLM_FLAGS: u32 = 0x6008_8215;
 
-/// NTLM (MS-NLMP) in SPNEGO (RFC 4178): what is offered, the server's challenge, the client's
-/// proof.
+/// NTLM (MS-NLMP) in SPNEGO (RFC 4178): negotiate, challenge and authenticate messages.
 fn tokens(wanted: &Wanted) -> Result<(Octets, Octets, Octets), Impossible> {
     let ntlm = || oid(&[0x2b, 0x06, 0x01, 0x04, 0x01, 0x82, 0x37, 0x02, 0x02, 0x0a]);
     let offer = Fields::of(SIGNATURE).le32(1).le32(NTLM_FLAGS).zeros(16).done();
@@ -669,7 +675,7 @@ mod tests {
             let called = turns.iter().rposition(|turn| has(turn, b"stub")).unwrap();
             assert_eq!(turns[called].from, End::Client);
             if version == 1 {
-                // The data's place and length, from SMB's header on.
+                // Offset and length of the data, from the SMB header.
                 let bytes = &turns[called].octets.bytes()[4..];
                 let word = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
                 let (length, place) = (word(33 + 22), word(33 + 24));

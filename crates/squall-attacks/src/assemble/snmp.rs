@@ -7,6 +7,7 @@ use super::fields::{number, other, payload};
 use super::{Impossible, Parts};
 use crate::{Octets, Turn};
 
+// Context tags of PDUs (RFC 1157 §4.1, RFC 3416 §3).
 const RESPONSE: u8 = 2;
 const TRAP: u8 = 4;
 
@@ -46,7 +47,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     if (version == 3) != user.is_some() && (user.is_some() || community.is_some()) || version == 0 {
         return Err(Impossible(format!("SNMP {version} has no such field")));
     }
-    let said = |from: End, kind: u8| {
+    let turn = |from: End, kind: u8| {
         let value = payload(parts, from).map_or_else(|| plain(5, b""), |octets| node(4, [octets]));
         let pdu =
             if kind == TRAP { trap_pdu(trap.unwrap_or(6) as u8, value) } else { pdu(kind, value) };
@@ -59,11 +60,11 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         };
         Turn::new(from, octets)
     };
-    // Traps and reports are not answered; an answer answers something.
+    // Traps and reports have no response; a response needs a request.
     Ok(match kind {
-        RESPONSE => vec![said(End::Client, 0), said(End::Server, RESPONSE)],
-        TRAP | 7 | 8 => vec![said(End::Client, kind)],
-        kind => vec![said(End::Client, kind), said(End::Server, RESPONSE)],
+        RESPONSE => vec![turn(End::Client, 0), turn(End::Server, RESPONSE)],
+        TRAP | 7 | 8 => vec![turn(End::Client, kind)],
+        kind => vec![turn(End::Client, kind), turn(End::Server, RESPONSE)],
     })
 }
 
@@ -72,7 +73,7 @@ fn pdu(kind: u8, value: Octets) -> Octets {
     node(0xa0 | kind, [plain(2, &[0x51, 0x0a, 0x31]), plain(2, a), plain(2, b), bindings(value)])
 }
 
-/// RFC 1157 §4.1.6; `kind` is the generic trap.
+/// Trap-PDU of RFC 1157 §4.1.6. `kind` is the generic trap.
 fn trap_pdu(kind: u8, value: Octets) -> Octets {
     node(
         0xa0 | TRAP,
@@ -87,7 +88,7 @@ fn trap_pdu(kind: u8, value: Octets) -> Octets {
     )
 }
 
-/// Of sysDescr.
+/// A binding of sysDescr.
 fn bindings(value: Octets) -> Octets {
     sequence([sequence([oid(&[0x2b, 6, 1, 2, 1, 1, 1, 0]), value])])
 }

@@ -1,19 +1,19 @@
-//! SSH: banners, and the algorithms that both ends offer (RFC 4253).
+//! SSH: banners and key exchange (RFC 4253).
 
 use squall_rules::{ApplicationTest, Buffer, End};
 
-use super::talk::one_line;
+use super::dialog::one_line;
 use super::{Impossible, Parts};
 use crate::{Octets, Turn};
 
-/// Key exchange, host keys, ciphers, codes, compression.
+/// Default algorithms: key exchange, host key, cipher, MAC, compression.
 const KEY_EXCHANGE: &str = "curve25519-sha256,ecdh-sha2-nistp256,diffie-hellman-group14-sha256";
 const HOST_KEY: &str = "ssh-ed25519,ecdsa-sha2-nistp256,rsa-sha2-256";
 const CIPHER: &str = "chacha20-poly1305@openssh.com,aes128-ctr,aes256-ctr";
 const CODE: &str = "hmac-sha2-256-etm@openssh.com,hmac-sha2-256";
 const COMPRESSION: &str = "none";
 
-/// Banners, offers, and the beginning of the key exchange.
+/// Banners, KEXINIT, and the start of the key exchange.
 pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     for part in &parts.buffers {
         if matches!(part.0, Buffer::SshHassh | Buffer::SshHasshServer) {
@@ -29,8 +29,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     ];
     turns.push(Turn::new(End::Client, offer(parts, End::Client)?));
     turns.push(Turn::new(End::Server, offer(parts, End::Server)?));
-    // The client's key: a packet of type 30 with 32 octets; the answer has host key, key and
-    // signature.
+    // The client's key: message 30 with 32 octets. The reply has host key, key and signature.
     let key = |seed: u8| {
         (0..32u8).map(|at| at.wrapping_mul(37).wrapping_add(seed) ^ 0x5a).collect::<Vec<u8>>()
     };
@@ -51,12 +50,12 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
 }
 
 fn banner(parts: &Parts, from: End) -> Result<Octets, Impossible> {
-    let asked = parts.tests.iter().find_map(|test| match test {
+    let required = parts.tests.iter().find_map(|test| match test {
         ApplicationTest::SshVersion(version) => Some(version.as_str()),
         _ => None,
     });
-    // 2_compat is what offers both.
-    let usual = Octets::from(match asked {
+    // 2_compat is a server that supports both versions.
+    let usual = Octets::from(match required {
         Some("2_compat" | "2_COMPAT") => "1.99",
         Some(version) => version,
         None => "2.0",
@@ -73,7 +72,7 @@ fn banner(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     all.append(protocol);
     all.append(&"-".into());
     all.append(software);
-    // With its end (RFC 4253 §4.2).
+    // The limit of 255 includes the line end (RFC 4253 §4.2).
     if all.len() > 253 {
         return Err(Impossible("an SSH banner has at most 255 octets".into()));
     }
@@ -89,7 +88,7 @@ fn offer(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     let mut lists: Vec<Octets> =
         [KEY_EXCHANGE, CIPHER, CODE, COMPRESSION].into_iter().map(Octets::from).collect();
     if let Some(text) = text {
-        // key exchange;ciphers;codes;compression
+        // HASSH: key exchange;ciphers;MACs;compression.
         let ends: Vec<usize> = text
             .bytes()
             .iter()
@@ -107,7 +106,7 @@ fn offer(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     let empty = Octets::new();
     let (usual_cipher, usual_code, usual_compression) =
         (CIPHER.into(), CODE.into(), COMPRESSION.into());
-    // A hash is made of what its own end sends; the other direction's lists are the usual ones.
+    // HASSH uses the lists of the sender's direction. The other direction has defaults.
     let order = match from {
         End::Client => [
             &lists[0],
@@ -142,7 +141,7 @@ fn offer(parts: &Parts, from: End) -> Result<Octets, Impossible> {
         all.append(&Octets::framing((list.len() as u32).to_be_bytes()));
         all.append(list);
     }
-    // No guess follows.
+    // first_kex_packet_follows is false; four reserved octets.
     all.append(&Octets::from(&[0; 5]));
     match all.len() {
         ..=32_000 => Ok(packet(&all)),
@@ -150,7 +149,7 @@ fn offer(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     }
 }
 
-/// With its length and padding to a multiple of eight.
+/// A packet with its length, padded to a multiple of eight.
 fn packet(payload: &Octets) -> Octets {
     let mut padding = 8 - (payload.len() + 5) % 8;
     if padding < 4 {
@@ -172,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn banners_say_what_is_asked_for_and_packets_are_whole() {
+    fn banners_contain_the_required_text_and_packets_are_complete() {
         let buffers = vec![(Buffer::SshSoftware, End::Client, "evil_1".into())];
         let turns = assemble(Application::Ssh, &Parts { buffers, ..Parts::default() }).unwrap();
         assert_eq!(turns[0].octets.bytes(), b"SSH-2.0-OpenSSH_9.6\r\n");
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hassh_text_is_what_the_end_offers() {
+    fn a_hassh_text_is_the_offer_of_the_end() {
         let buffers =
             vec![(Buffer::SshHasshString, End::Client, "kex1,kex2;cipher;mac;none".into())];
         let turns = assemble(Application::Ssh, &Parts { buffers, ..Parts::default() }).unwrap();

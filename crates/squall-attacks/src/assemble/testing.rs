@@ -1,4 +1,4 @@
-//! What tests of several protocols ask.
+//! Helpers for tests of several protocols.
 
 use squall_rules::{Application, Buffer, End};
 
@@ -14,7 +14,7 @@ pub fn with(buffers: &[(Buffer, End, &str)]) -> Parts {
 }
 
 /// The text of each turn.
-pub fn said(application: Application, parts: &Parts) -> Vec<String> {
+pub fn texts(application: Application, parts: &Parts) -> Vec<String> {
     let turns = assemble(application, parts).unwrap();
     turns.iter().map(|turn| String::from_utf8_lossy(turn.octets.bytes()).into_owned()).collect()
 }

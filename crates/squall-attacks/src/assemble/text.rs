@@ -1,9 +1,9 @@
-//! Further protocols of lines: FTP (RFC 959), Telnet (RFC 854), NNTP (RFC 3977), IRC (RFC 2812).
+//! Other text protocols: FTP (RFC 959), Telnet (RFC 854), NNTP (RFC 3977), IRC (RFC 2812).
 
 use squall_rules::{Application, ApplicationTest, Buffer, End};
 
-use super::talk::{Step, Talk, joined, line, one_line};
-use super::{Assembled, Beside, Impossible, Parts, merged};
+use super::dialog::{Dialog, Step, joined, line, one_line};
+use super::{Assembled, Impossible, Parts, SecondConnection, merged};
 use crate::{Octets, Turn};
 
 pub(super) fn conversation(
@@ -19,8 +19,8 @@ pub(super) fn conversation(
 }
 
 fn ftp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
-    let mut talk = login();
-    talk.middle = 2;
+    let mut dialog = login();
+    dialog.middle = 2;
     let (client, server) = (End::Client, End::Server);
     let command = parts.get(Buffer::FtpCommand, client);
     let data = parts.get(Buffer::FtpCommandData, client);
@@ -29,41 +29,42 @@ fn ftp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     if command.is_some() || data.is_some() || reply.is_some() || code.is_some() {
         let usual = Octets::from(if data.is_some() { "CWD" } else { "SYST" });
         let word = one_line(Buffer::FtpCommand, command.unwrap_or(&usual))?;
-        let mut said = word.clone();
+        let mut command_line = word.clone();
         if let Some(data) = data {
-            said = joined(&[word, &" ".into(), one_line(Buffer::FtpCommandData, data)?]);
+            command_line = joined(&[word, &" ".into(), one_line(Buffer::FtpCommandData, data)?]);
         } else if let Some(argument) = argument(word.bytes()) {
-            said = joined(&[word, &" ".into(), &argument.into()]);
+            command_line = joined(&[word, &" ".into(), &argument.into()]);
         }
-        said.append(&"\r\n".into());
+        command_line.append(&"\r\n".into());
         let usual_code = Octets::from(self::code(word.bytes()));
         let code = one_line(Buffer::FtpCompletionCode, code.unwrap_or(&usual_code))?;
         let usual_reply = Octets::from("Ok");
         let reply = one_line(Buffer::FtpReply, reply.unwrap_or(&usual_reply))?;
         let answer = joined(&[code, &" ".into(), reply, &"\r\n".into()]);
         let same = |step: &Step| step.command.bytes().starts_with(word.bytes()) && word.len() == 4;
-        match talk.steps.iter_mut().find(|step| same(step)) {
-            Some(step) => *step = Step { command: said, answer },
-            None => talk.steps.insert(talk.middle, Step { command: said, answer }),
+        match dialog.steps.iter_mut().find(|step| same(step)) {
+            Some(step) => *step = Step { command: command_line, answer },
+            None => dialog.steps.insert(dialog.middle, Step { command: command_line, answer }),
         }
     } else if parts.tests.contains(&ApplicationTest::FtpBounce) {
-        // A port of somebody who is no end of this.
-        talk.steps
-            .insert(talk.middle, Step::new("PORT 192,0,2,99,4,1", "200 PORT command successful"));
+        // A port of a third host.
+        dialog
+            .steps
+            .insert(dialog.middle, Step::new("PORT 192,0,2,99,4,1", "200 PORT command successful"));
     }
-    talk.payloads(parts);
-    talk.turns(parts)
+    dialog.payloads(parts);
+    dialog.turns(parts)
 }
 
-fn login() -> Talk {
-    let mut talk = Talk::new("220 FTP server ready");
-    talk.step("USER anonymous", "331 Please specify the password.");
-    talk.step("PASS user@example.com", "230 Login successful.");
-    talk.step("QUIT", "221 Goodbye.");
-    talk
+fn login() -> Dialog {
+    let mut dialog = Dialog::new("220 FTP server ready");
+    dialog.step("USER anonymous", "331 Please specify the password.");
+    dialog.step("PASS user@example.com", "230 Login successful.");
+    dialog.step("QUIT", "221 Goodbye.");
+    dialog
 }
 
-/// What a command cannot be without.
+/// The required argument of a command.
 fn argument(command: &[u8]) -> Option<&'static str> {
     match command.to_ascii_uppercase().as_slice() {
         b"USER" => Some("anonymous"),
@@ -91,19 +92,19 @@ fn code(command: &[u8]) -> &'static str {
     }
 }
 
-/// A file is fetched, or stored, over a connection of its own, of which the server says the port
-/// (RFC 2428).
+/// Fetches or stores a file over a data connection to a port that the server announces (RFC 2428).
 pub(super) fn file(parts: &Parts) -> Result<Assembled, Impossible> {
+    // In the dynamic range (RFC 6335 §6).
     const PORT: u16 = 50_021;
     let from = if parts.sends(End::Client) && !parts.sends(End::Server) {
         End::Client
     } else {
         End::Server
     };
-    let asked =
+    let required =
         parts.buffers.iter().find(|part| part.0 == Buffer::FtpDataCommand).map(|part| &part.2);
     let usual = Octets::from(if from == End::Client { "STOR" } else { "RETR" });
-    let command = asked.unwrap_or(&usual);
+    let command = required.unwrap_or(&usual);
     let from = match command.bytes().to_ascii_uppercase().as_slice() {
         b"STOR" => End::Client,
         b"RETR" => End::Server,
@@ -116,62 +117,66 @@ pub(super) fn file(parts: &Parts) -> Result<Assembled, Impossible> {
     };
     let usual = Octets::from("file.bin");
     let name = parts.get(Buffer::FileName, from).unwrap_or(&usual);
-    let mut talk = login();
-    talk.steps.insert(2, Step::new("TYPE I", "200 Switching to Binary mode."));
-    talk.steps
+    let mut dialog = login();
+    dialog.steps.insert(2, Step::new("TYPE I", "200 Switching to Binary mode."));
+    dialog
+        .steps
         .insert(3, Step::new("EPSV", &format!("229 Entering Extended Passive Mode (|||{PORT}|)")));
-    let said = joined(&[command, &" ".into(), one_line(Buffer::FileName, name)?, &"\r\n".into()]);
-    talk.steps.insert(4, Step { command: said, answer: line("150 Opening data connection.") });
-    let mut turns = talk.turns(&Parts::default())?;
-    // No farewell: the connection stays while the file is on its way.
+    let command_line =
+        joined(&[command, &" ".into(), one_line(Buffer::FileName, name)?, &"\r\n".into()]);
+    dialog
+        .steps
+        .insert(4, Step { command: command_line, answer: line("150 Opening data connection.") });
+    let mut turns = dialog.turns(&Parts::default())?;
+    // Omit QUIT, since the control connection stays open during the transfer.
     turns.truncate(turns.len() - 2);
     let data = [Buffer::FileData, Buffer::Payload, Buffer::RawPayload];
     let data = merged(data.into_iter().flat_map(|buffer| parts.all(buffer, from)), b"");
     let data = if data.is_empty() { Octets::from("A file.\r\n") } else { data };
     Ok(Assembled {
         turns,
-        beside: Some(Beside { server_port: PORT, turns: vec![Turn::new(from, data)] }),
+        second: Some(SecondConnection { server_port: PORT, turns: vec![Turn::new(from, data)] }),
     })
 }
 
 fn telnet(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
-    // DO terminal type, WILL echo, WILL suppress go-ahead; and the same from the other end.
+    // DO terminal type, WILL echo, WILL suppress go-ahead; and the replies of the client.
     let mut turns = vec![
         Turn::new(End::Server, Octets::framing([255, 253, 24, 255, 251, 1, 255, 251, 3])),
         Turn::new(End::Client, Octets::framing([255, 252, 24, 255, 253, 1, 255, 253, 3])),
     ];
-    let mut talk = Talk { banner: "\r\nlogin: ".into(), ..Talk::default() };
-    talk.steps = vec![
+    let mut dialog = Dialog { banner: "\r\nlogin: ".into(), ..Dialog::default() };
+    dialog.steps = vec![
         Step { command: line("user"), answer: "Password: ".into() },
         Step { command: line("secret"), answer: "\r\nWelcome\r\n$ ".into() },
         Step { command: line("exit"), answer: line("logout") },
     ];
-    talk.middle = 2;
-    talk.payloads(parts);
-    turns.extend(talk.turns(parts)?);
+    dialog.middle = 2;
+    dialog.payloads(parts);
+    turns.extend(dialog.turns(parts)?);
     Ok(turns)
 }
 
 fn nntp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
-    let mut talk = Talk::new("200 news.example.com ready - posting ok");
-    talk.step("MODE READER", "200 posting allowed");
-    talk.step("QUIT", "205 closing connection");
-    talk.middle = 1;
-    talk.payloads(parts);
-    talk.turns(parts)
+    let mut dialog = Dialog::new("200 news.example.com ready - posting ok");
+    dialog.step("MODE READER", "200 posting allowed");
+    dialog.step("QUIT", "205 closing connection");
+    dialog.middle = 1;
+    dialog.payloads(parts);
+    dialog.turns(parts)
 }
 
 fn irc(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
-    let mut talk = Talk::default();
-    talk.step(
+    let mut dialog = Dialog::default();
+    dialog.step(
         "NICK user51\r\nUSER user51 0 * :user51",
         ":irc.example.com 001 user51 :Welcome to IRC user51",
     );
-    talk.step("JOIN #room", ":user51!user51@192.0.2.1 JOIN #room");
-    talk.step("QUIT :bye", "ERROR :Closing Link");
-    talk.middle = 2;
-    talk.payloads(parts);
-    talk.turns(parts)
+    dialog.step("JOIN #room", ":user51!user51@192.0.2.1 JOIN #room");
+    dialog.step("QUIT :bye", "ERROR :Closing Link");
+    dialog.middle = 2;
+    dialog.payloads(parts);
+    dialog.turns(parts)
 }
 
 #[cfg(test)]
@@ -179,13 +184,13 @@ mod tests {
     use super::super::{assemble, assemble_all, testing};
     use super::*;
 
-    fn said(application: Application, buffers: &[(Buffer, End, &str)]) -> String {
-        testing::said(application, &testing::with(buffers)).concat()
+    fn dialog(application: Application, buffers: &[(Buffer, End, &str)]) -> String {
+        testing::texts(application, &testing::with(buffers)).concat()
     }
 
     #[test]
     fn a_command_of_ftp_has_its_argument_and_its_answer() {
-        let all = said(
+        let all = dialog(
             Application::Ftp,
             &[
                 (Buffer::FtpCommand, End::Client, "SITE"),
@@ -194,7 +199,7 @@ mod tests {
             ],
         );
         assert!(all.contains("230 Login successful.\r\nSITE EXEC evil\r\n500 Ok\r\nQUIT"), "{all}");
-        let all = said(
+        let all = dialog(
             Application::Ftp,
             &[
                 (Buffer::FtpCommandData, End::Client, "root"),
@@ -205,15 +210,15 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_ftp_goes_over_the_port_that_was_said() {
+    fn a_file_of_ftp_uses_the_announced_port() {
         let parts = Parts {
             buffers: vec![(Buffer::FileData, End::Server, "evil".into())],
             ..Parts::default()
         };
         let all = assemble_all(Application::FtpData, &parts).unwrap();
-        let beside = all.beside.unwrap();
-        assert_eq!(beside.turns, [Turn::new(End::Server, "evil".into())]);
-        let port = format!("(|||{}|)", beside.server_port);
+        let second = all.second.unwrap();
+        assert_eq!(second.turns, [Turn::new(End::Server, "evil".into())]);
+        let port = format!("(|||{}|)", second.server_port);
         assert!(
             all.turns
                 .iter()
@@ -223,15 +228,16 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_is_said_behind_the_login() {
-        let all = said(
+    fn a_payload_follows_the_login() {
+        let all = dialog(
             Application::Telnet,
             &[(Buffer::Payload, End::Client, "evil"), (Buffer::Payload, End::Server, "pwned")],
         );
         assert!(all.contains("$ evil\r\npwned\r\nexit\r\n"), "{all}");
-        let all = said(Application::Irc, &[(Buffer::Payload, End::Client, "PRIVMSG #room :evil")]);
+        let all =
+            dialog(Application::Irc, &[(Buffer::Payload, End::Client, "PRIVMSG #room :evil")]);
         assert!(all.contains("JOIN #room\r\nPRIVMSG #room :evil\r\n"), "{all}");
-        let all = said(Application::Nntp, &[(Buffer::Payload, End::Server, "200 evil")]);
+        let all = dialog(Application::Nntp, &[(Buffer::Payload, End::Server, "200 evil")]);
         assert!(all.starts_with("200 evil\r\nMODE READER"), "{all}");
     }
 }

@@ -1,4 +1,4 @@
-//! TLS: hellos, certificates, and records behind them that nobody can read (RFC 5246, RFC 8446).
+//! TLS: hellos, certificates, and records with random octets (RFC 5246, RFC 8446).
 
 use squall_rules::{ApplicationTest, Buffer, End};
 
@@ -6,10 +6,11 @@ use super::der::Certificate;
 use super::{Impossible, Parts, merged};
 use crate::{Octets, Turn};
 
+// ProtocolVersion (RFC 5246, RFC 8446 §4.2.1).
 const TLS_1_2: u16 = 0x0303;
 const TLS_1_3: u16 = 0x0304;
 
-/// A handshake, and a record of data each way.
+/// A handshake, and a data record in each direction.
 pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     for part in &parts.buffers {
         if matches!(
@@ -23,7 +24,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         }
     }
     let version = version(parts)?;
-    // What stands in the hello's own field.
+    // The hello's own version field is at most 1.2 (RFC 8446 §4.1.2).
     let legacy = version.min(TLS_1_2);
     let mut turns = vec![Turn::new(End::Client, client_hello(parts, version)?)];
     if parts.style.unanswered && !parts.sends(End::Server) {
@@ -65,11 +66,11 @@ fn is_of_certificate(buffer: Buffer) -> bool {
 
 fn version(parts: &Parts) -> Result<u16, Impossible> {
     let usual = [TLS_1_2, 0x0302, 0x0301, TLS_1_3, 0x0300];
-    let mut asked: Option<u16> = None;
+    let mut required: Option<u16> = None;
     for test in &parts.tests {
         let ApplicationTest::TlsVersion { any_of, negated } = test else { continue };
         let fits = usual.iter().copied().find(|version| any_of.contains(version) != *negated);
-        asked = Some(
+        required = Some(
             fits.or(any_of.first().copied().filter(|_| !negated))
                 .ok_or_else(|| Impossible("no TLS version is allowed".into()))?,
         );
@@ -89,16 +90,16 @@ fn version(parts: &Parts) -> Result<u16, Impossible> {
                 )));
             }
         };
-        asked = Some(named);
+        required = Some(named);
     }
-    match asked {
+    match required {
         Some(2) => Err(Impossible("SSL 2 is not supported".into())),
         Some(version) => Ok(version),
         None => Ok(TLS_1_2),
     }
 }
 
-/// Numbers of a JA3 text: `771,49195-49199,0-23,29-23,0`.
+/// Parses a JA3 string: `771,49195-49199,0-23,29-23,0`.
 fn ja3(text: &Octets, fields: usize) -> Result<Vec<Vec<u16>>, Impossible> {
     let impossible =
         || Impossible(format!("{:?} is not a JA3 text", String::from_utf8_lossy(text.bytes())));
@@ -185,7 +186,7 @@ fn client_hello(parts: &Parts, version: u16) -> Result<Octets, Impossible> {
                 share.append(&counted16(&noise(32, 11)));
                 counted16(&share)
             }
-            // A ticket is whatever a server once gave.
+            // The contents of a session ticket are opaque.
             35 => merged(
                 parts.all(Buffer::Payload, from).chain(parts.all(Buffer::RawPayload, from)),
                 b"",
@@ -267,7 +268,7 @@ fn protocols(names: &[Octets]) -> Result<Octets, Impossible> {
     Ok(counted16(&list))
 }
 
-/// Of 32 octets, of which the first four once were the time.
+/// 32 octets, of which the first four used to be the time.
 fn random(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     let mut random = noise(32, if from == End::Client { 1 } else { 2 });
     for (buffer, range) in
@@ -284,7 +285,7 @@ fn random(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     Ok(random)
 }
 
-/// The chain: one, unless more are asked for.
+/// The certificate chain: one, unless more are required.
 fn certificates(parts: &Parts) -> Result<Octets, Impossible> {
     let from = End::Server;
     let mut chain = Octets::new();
@@ -324,12 +325,12 @@ fn certificates(parts: &Parts) -> Result<Octets, Impossible> {
     Ok(counted24(&chain))
 }
 
-/// One sequence with its length.
+/// A single SEQUENCE with a matching length.
 fn is_certificate(octets: &[u8]) -> bool {
     matches!(octets, [0x30, 0x82, high, low, inside @ ..] if usize::from(*high) << 8 | usize::from(*low) == inside.len())
 }
 
-/// `0A:1B` to its octets.
+/// Parses `0A:1B`.
 fn serial(text: &Octets) -> Result<Octets, Impossible> {
     let impossible = || {
         Impossible(format!(
@@ -349,7 +350,7 @@ fn serial(text: &Octets) -> Result<Octets, Impossible> {
     Ok(octets)
 }
 
-/// The server's key, with a signature that is none.
+/// ServerKeyExchange with an invalid signature.
 fn server_key(version: u16) -> Octets {
     let mut key = Octets::from(&[3, 0, 23]);
     key.append(&counted8(&point(9)));
@@ -361,7 +362,7 @@ fn server_key(version: u16) -> Octets {
     key
 }
 
-/// A point of a curve, as far as one can see without a calculation.
+/// An uncompressed point that is not checked to be on the curve.
 fn point(seed: u8) -> Octets {
     let mut point = Octets::from(&[4]);
     point.append(&noise(64, seed));
@@ -374,12 +375,12 @@ fn positive(octets: usize, seed: u8) -> Octets {
     number
 }
 
-/// A record of octets that look encrypted.
+/// A record with octets that resemble encrypted data.
 fn sealed(kind: u8, version: u16, octets: usize) -> Octets {
     record(kind, version, &noise(octets, octets as u8))
 }
 
-/// The same octets for the same seed, in no order that shows.
+/// Pseudorandom octets, determined by the seed.
 fn noise(octets: usize, seed: u8) -> Octets {
     let mut state = u32::from(seed).wrapping_mul(0x9e37_79b9) | 1;
     let next = || {
@@ -404,7 +405,7 @@ fn handshake(kind: u8, inside: &Octets) -> Octets {
     all
 }
 
-/// In as many records as it needs.
+/// Splits the data into records.
 fn record(kind: u8, version: u16, inside: &Octets) -> Octets {
     let mut all = Octets::new();
     let mut begin = 0;
@@ -455,7 +456,7 @@ mod tests {
         }
     }
 
-    /// Each record's and each message's length is that of its octets.
+    /// Checks that the length of each record and message matches its data.
     fn records(octets: &[u8]) -> Vec<(u8, usize)> {
         let mut found = vec![];
         let mut rest = octets;
@@ -472,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_is_made_of_whole_records() {
+    fn a_handshake_consists_of_complete_records() {
         let turns = turns(&with(Buffer::TlsSni, End::Client, "evil.example"));
         let kinds = |turn: &Turn| {
             records(turn.octets.bytes()).into_iter().map(|record| record.0).collect::<Vec<_>>()
@@ -485,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_has_the_names_and_the_number_asked_for() {
+    fn a_certificate_has_the_required_names_and_serial() {
         let mut parts = with(Buffer::TlsSubject, End::Server, "O=Evil, CN=evil");
         parts.push(Buffer::TlsSerial, End::Server, "00:A1:B2".into());
         parts.tests.push(ApplicationTest::TlsCertCount(Numbers::one(3)));
@@ -495,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ja3_text_is_said_as_it_stands() {
+    fn a_ja3_text_is_sent_unchanged() {
         let parts = with(Buffer::Ja3String, End::Client, "769,47-53,0-11,,0");
         let hello = turns(&parts)[0].octets.bytes().to_vec();
         assert_eq!(hello[9..11], [3, 1]);

@@ -1,25 +1,24 @@
-//! URIs that an engine's normalisation makes into given octets.
+//! Inverts an engine's normalization of URIs.
 //!
-//! The normalisation is that of libhtp with Suricata's settings: escapes (`%41`, `%u0041`) are
-//! decoded; in the path, slashes are made of backslashes and runs of slashes are one, then UTF-8
-//! becomes single octets, then dot segments go (RFC 3986 §5.2.4). `+` stays. Nothing of the scheme
-//! and of the host is left.
+//! The normalization is that of libhtp with Suricata's settings: escapes (`%41`, `%u0041`) are
+//! decoded; in the path, backslashes become slashes and runs of slashes collapse, then UTF-8
+//! becomes single octets, then dot segments are removed (RFC 3986 §5.2.4). `+` is kept. Scheme and
+//! host are removed.
 
 use super::{Impossible, contains, find};
 use crate::{Octets, Origin};
 
-/// What is sent so that `normalised` is seen, letters and usual signs as they are.
+/// A raw URI that normalizes to `normalized`. Letters and unreserved characters are not escaped.
 ///
-/// Slashes in a row and backslashes in the path are written as their full-width forms (U+FF0F,
-/// U+FF3C), which become ASCII after slashes were made one. Dot segments of the path cannot be
-/// kept: [`Impossible`].
-pub fn written(normalised: &Octets) -> Result<Octets, Impossible> {
-    let octets = normalised.bytes();
+/// Runs of slashes, and backslashes in the path, are encoded in full-width forms (U+FF0F, U+FF3C),
+/// which become ASCII after slashes were collapsed. Dot segments of the path are [`Impossible`].
+pub fn written(normalized: &Octets) -> Result<Octets, Impossible> {
+    let octets = normalized.bytes();
     let path = octets.iter().position(|&octet| octet == b'?').unwrap_or(octets.len());
-    // Without a slash before it, what stands before a colon would be a scheme.
+    // Without a leading slash, the text before a colon would be a scheme.
     let relative = octets.first().is_some_and(|&first| first != b'/');
     let mut raw = Octets::new();
-    for (at, (&octet, &origin)) in octets.iter().zip(normalised.origins()).enumerate() {
+    for (at, (&octet, &origin)) in octets.iter().zip(normalized.origins()).enumerate() {
         let in_path = at < path;
         match octet {
             b'/' if in_path && at > 0 && octets[at - 1] == b'/' => raw.extend(b"%EF%BC%8F", origin),
@@ -31,7 +30,7 @@ pub fn written(normalised: &Octets) -> Result<Octets, Impossible> {
                     escape(&mut raw, octet, origin);
                 }
             }
-            _ if stands(octet) => raw.push(octet, origin),
+            _ if is_unescaped(octet) => raw.push(octet, origin),
             _ => escape(&mut raw, octet, origin),
         }
     }
@@ -44,8 +43,7 @@ pub fn written(normalised: &Octets) -> Result<Octets, Impossible> {
     }
 }
 
-/// The same URI with its letters, digits and dots as escapes: what looks for them in octets as they
-/// are sent finds none.
+/// Escapes the letters, digits and dots of a URI, so that they do not occur in the raw octets.
 pub fn escaped(raw: &Octets) -> Octets {
     let mut all = Octets::new();
     let mut left = 0_u8;
@@ -62,36 +60,35 @@ pub fn escaped(raw: &Octets) -> Octets {
     all
 }
 
-/// What is sent so that both forms are seen: each at least somewhere in the buffer, the whole of it
-/// where that can be.
-pub fn of_both(normalised: &Octets, raw: &Octets) -> Result<Octets, Impossible> {
-    let (wanted, given) = (normalised.bytes(), raw.bytes());
+/// A URI that contains both forms: each at least as a part of its buffer, the whole if possible.
+pub fn of_both(normalized: &Octets, raw: &Octets) -> Result<Octets, Impossible> {
+    let (wanted, given) = (normalized.bytes(), raw.bytes());
     if given.iter().any(|octet| octet.is_ascii_whitespace()) {
         return Err(Impossible("a URI cannot contain white space".into()));
     }
-    let plain = written(normalised);
+    let plain = written(normalized);
     let mut tries = vec![raw.clone()];
     tries.extend(plain.iter().cloned());
-    // The raw form stands for a part of the other one.
+    // Use the raw form for the part that it normalizes to.
     let decoded = read(given);
     if let Some(at) = find(wanted, &decoded)
         && !decoded.is_empty()
     {
-        let halves = (written(&normalised.slice(0..at)), rest(normalised, at + decoded.len()));
+        let halves = (written(&normalized.slice(0..at)), rest(normalized, at + decoded.len()));
         if let (Ok(mut before), after) = halves {
             before.append(raw);
             before.append(&after);
             tries.push(before);
         }
     }
-    // As escapes alone: in the middle of a path nothing else is undone.
+    // Compare without path normalization, which does not apply in the middle of a path.
     let unescaped = unescaped(given);
     if let Some(at) = find(wanted, &unescaped)
         && !unescaped.is_empty()
     {
-        let mut all = head(normalised, at);
+        let mut all = head(normalized, at);
         all.append(raw);
-        all.append(&rest(normalised, at + unescaped.len()));
+        all.append(&rest(normalized, at + unescaped.len()));
         tries.push(all);
     }
     if let Ok(plain) = &plain {
@@ -121,17 +118,17 @@ pub fn of_both(normalised: &Octets, raw: &Octets) -> Result<Octets, Impossible> 
     }
 }
 
-/// What stands before `end`, written without regard to what follows.
-fn head(normalised: &Octets, end: usize) -> Octets {
+/// Encodes the text before `end` regardless of what follows.
+fn head(normalized: &Octets, end: usize) -> Octets {
     let mut raw = Octets::new();
-    for (&octet, &origin) in normalised.bytes()[..end].iter().zip(normalised.origins()) {
-        if stands(octet) { raw.push(octet, origin) } else { escape(&mut raw, octet, origin) }
+    for (&octet, &origin) in normalized.bytes()[..end].iter().zip(normalized.origins()) {
+        if is_unescaped(octet) { raw.push(octet, origin) } else { escape(&mut raw, octet, origin) }
     }
     raw
 }
 
-fn rest(normalised: &Octets, begin: usize) -> Octets {
-    let rest = normalised.slice(begin.min(normalised.len())..normalised.len());
+fn rest(normalized: &Octets, begin: usize) -> Octets {
+    let rest = normalized.slice(begin.min(normalized.len())..normalized.len());
     head(&rest, rest.len())
 }
 
@@ -139,12 +136,12 @@ fn escape(raw: &mut Octets, octet: u8, origin: Origin) {
     raw.extend(format!("%{octet:02X}").as_bytes(), origin);
 }
 
-/// May stand in a path and a query as it is (RFC 3986 §3.3, §3.4).
-fn stands(octet: u8) -> bool {
+/// Whether it may occur unescaped in a path and a query (RFC 3986 §3.3, §3.4).
+fn is_unescaped(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?".contains(&octet)
 }
 
-/// What an engine makes of a URI.
+/// Normalizes a URI like an engine.
 pub fn read(raw: &[u8]) -> Vec<u8> {
     let raw = without_authority(raw);
     let path_end = raw.iter().position(|octet| b"?#".contains(octet)).unwrap_or(raw.len());
@@ -163,7 +160,7 @@ pub fn read(raw: &[u8]) -> Vec<u8> {
     seen
 }
 
-/// What follows scheme, credentials, host and port.
+/// The URI after scheme, credentials, host and port.
 fn without_authority(raw: &[u8]) -> &[u8] {
     let Some(colon) = raw.iter().position(|&octet| octet == b':') else { return raw };
     if raw.first() == Some(&b'/') {
@@ -186,7 +183,7 @@ fn path(raw: &[u8]) -> Vec<u8> {
     without_dots(&narrowed(&slashed))
 }
 
-/// With `%41` and `%u0041` decoded, where they are whole.
+/// Decodes complete `%41` and `%u0041`.
 fn unescaped(raw: &[u8]) -> Vec<u8> {
     let mut seen = Vec::with_capacity(raw.len());
     let mut at = 0;
@@ -215,7 +212,7 @@ fn unescaped(raw: &[u8]) -> Vec<u8> {
     seen
 }
 
-/// With UTF-8 as single octets; what is not UTF-8 is a question mark.
+/// Converts UTF-8 to single octets. Invalid UTF-8 becomes a question mark.
 fn narrowed(octets: &[u8]) -> Vec<u8> {
     let mut seen = vec![];
     for chunk in octets.utf8_chunks() {
@@ -230,14 +227,13 @@ fn narrowed(octets: &[u8]) -> Vec<u8> {
 fn best_fit(character: u32) -> u8 {
     match character {
         0..=0xff => character as u8,
-        // Full-width forms. Others have their like in the engine's table as well, we need none of
-        // them.
+        // Full-width forms. The engine's table maps further characters, which are not needed here.
         0xff01..=0xff5e => (character - 0xff01) as u8 + b'!',
         _ => b'?',
     }
 }
 
-/// Without `.` and `..` segments. A slash right after a slash begins no segment.
+/// Removes `.` and `..` segments. A slash right after a slash does not start a segment.
 fn without_dots(mut path: &[u8]) -> Vec<u8> {
     while let [b'.', b'/', tail @ ..] | [b'.', b'.', b'/', tail @ ..] = path {
         path = tail;
@@ -250,7 +246,7 @@ fn without_dots(mut path: &[u8]) -> Vec<u8> {
             [b'/', b'.', b'.', tail @ ..] if tail.is_empty() || tail[0] == b'/' => {
                 let cut = seen.iter().rposition(|&octet| octet == b'/').unwrap_or(0);
                 seen.truncate(cut);
-                // The last slash goes with its segment.
+                // A final slash is removed with its segment.
                 rest = if tail == b"/" { &[] } else { tail };
             }
             [b'/', b'.', tail @ ..] if tail.is_empty() || tail[0] == b'/' => {
@@ -275,14 +271,14 @@ mod tests {
 
     use super::*;
 
-    fn seen(normalised: &[u8]) -> String {
-        let raw = written(&Octets::of(normalised, Origin::Option(3))).unwrap();
+    fn seen(normalized: &[u8]) -> String {
+        let raw = written(&Octets::of(normalized, Origin::Option(3))).unwrap();
         assert!(raw.origins().iter().all(|&origin| origin == Origin::Option(3)));
         String::from_utf8(raw.bytes().to_vec()).unwrap()
     }
 
     #[test]
-    fn what_cannot_stand_in_a_uri_is_escaped() {
+    fn reserved_octets_of_a_uri_are_escaped() {
         assert_eq!(seen(b"/a b.php?x=<1>&y=a+b#c%"), "/a%20b.php?x=%3C1%3E&y=a+b%23c%25");
         assert_eq!(seen(b"/\xe9?\xe9"), "/%C3%A9?%E9");
         assert_eq!(seen(b"/a//b\\c"), "/a/%EF%BC%8Fb%EF%BC%BCc");
@@ -307,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_uri_is_normalised_as_libhtp_does() {
-        for (raw, normalised) in [
+        for (raw, normalized) in [
             ("/a/b/c/./../../g", "/a/g"),
             ("mid/content=5/../6", "mid/6"),
             ("./one", "one"),
@@ -319,14 +315,14 @@ mod tests {
             ("/one\\\\/two\\/%5cthree/%2f//four", "/one/two/three/four"),
             ("/%u0041%zz", "/A%zz"),
         ] {
-            assert_eq!(String::from_utf8_lossy(&read(raw.as_bytes())), normalised, "{raw}");
+            assert_eq!(String::from_utf8_lossy(&read(raw.as_bytes())), normalized, "{raw}");
         }
     }
 
     #[test]
-    fn a_raw_form_stands_where_its_normalised_one_is_asked_for() {
-        let both = |normalised: &str, raw: &str| {
-            let uri = of_both(&Octets::from(normalised), &Octets::from(raw)).unwrap();
+    fn a_raw_form_replaces_its_normalized_form() {
+        let both = |normalized: &str, raw: &str| {
+            let uri = of_both(&Octets::from(normalized), &Octets::from(raw)).unwrap();
             String::from_utf8(uri.bytes().to_vec()).unwrap()
         };
         assert_eq!(both("/a b", "/a%20b"), "/a%20b");
@@ -337,10 +333,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_seen_as_it_was(octets in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn a_written_uri_normalizes_to_the_original(octets in proptest::collection::vec(any::<u8>(), 0..40)) {
             let mut uri = b"/x".to_vec();
             uri.extend(octets);
-            // Impossible is an answer, another URI is none.
+            // Either `Impossible` or exactly this URI.
             if let Ok(raw) = written(&Octets::framing(uri.clone())) {
                 prop_assert_eq!(read(raw.bytes()), uri);
                 prop_assert!(raw.bytes().iter().all(|&octet| octet.is_ascii_graphic() && octet != b'#'));

@@ -1,7 +1,7 @@
-//! Other ways to say the same in HTTP: what an engine normalises looks as before, what looks at
-//! octets as they are sent is evaded.
+//! Variants of HTTP messages: equal after an engine's normalization, different for a matcher of raw
+//! octets.
 //!
-//! Each works on messages that were assembled; whether a rule still matches is the examiner's word.
+//! They transform assembled messages. The examiner decides whether a rule still matches.
 
 use std::io::Write;
 
@@ -10,29 +10,28 @@ use squall_rules::End;
 use super::{find, uri};
 use crate::{Octets, Origin, Turn};
 
-/// A way to say a message otherwise.
+/// A variant form of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Variant {
-    /// Letters, digits and dots of the URI as `%41`.
+    /// Encode letters, digits and dots of the URI as `%41`.
     EscapedUri,
-    /// Letters of the path as `%u0041`.
+    /// Encode letters of the path as `%u0041`.
     EscapedUriUnicode,
-    /// `/./` for each slash of the path.
+    /// Replace each slash of the path by `/./`.
     DotSegments,
-    /// `/x/../` for the first slash of the path.
+    /// Replace the first slash of the path by `/x/../`.
     ParentSegments,
-    /// Two slashes for each of the path.
+    /// Double each slash of the path.
     DoubleSlashes,
-    /// Backslashes for slashes of the path, but the first.
+    /// Replace slashes of the path other than the first by backslashes.
     Backslashes,
-    /// Names of headers in mixed case. Where a rule asks for a name in its case, it does not match
-    /// any more.
+    /// Change the case of header names. A rule that tests for a name in its case no longer matches.
     MixedCase,
-    /// Values of headers begin on a line of their own (obsolete since RFC 7230).
+    /// Fold header lines after the colon (obsolete since RFC 7230).
     FoldedHeaders,
-    /// Bodies in chunks of three octets.
+    /// Send bodies in chunks of three octets.
     ChunkedBody,
-    /// Bodies of responses compressed.
+    /// Compress bodies of responses.
     GzipBody,
 }
 
@@ -66,7 +65,7 @@ impl Variant {
 }
 
 impl Variant {
-    /// In a sentence.
+    /// Description for help texts.
     pub fn does(self) -> &'static str {
         match self {
             Variant::EscapedUri => "escapes letters, digits and dots of the URI: %41",
@@ -85,7 +84,7 @@ impl Variant {
     }
 }
 
-/// The turns with each message of HTTP said in another way; turns that are none are as before.
+/// Applies the variant to all HTTP messages. Other turns stay.
 pub fn applied(variant: Variant, turns: Vec<Turn>) -> Vec<Turn> {
     let vary = |mut turn: Turn| {
         if let Some(octets) = message(variant, &turn) {
@@ -96,7 +95,7 @@ pub fn applied(variant: Variant, turns: Vec<Turn>) -> Vec<Turn> {
     turns.into_iter().map(vary).collect()
 }
 
-/// `None`: it is no message, or nothing in it can be said so.
+/// `None` if the turn is not a message or has nothing to change.
 fn message(variant: Variant, turn: &Turn) -> Option<Octets> {
     let octets = &turn.octets;
     let first_end = find(octets.bytes(), b"\r\n")?;
@@ -173,7 +172,7 @@ fn request_line(variant: Variant, line: &Octets) -> Option<Octets> {
     Some(all)
 }
 
-/// `header` begins with the end of the first line and ends with that of its last one.
+/// `header` starts with the end of the first line and ends with that of the last.
 fn lines(variant: Variant, header: &Octets) -> Octets {
     let mut all = Octets::new();
     let mut in_name = false;
@@ -185,7 +184,7 @@ fn lines(variant: Variant, header: &Octets) -> Octets {
             b':' if in_name => {
                 in_name = false;
                 all.push(octet, origin);
-                // Nothing is folded where there is no value.
+                // Only fold lines with a value.
                 if variant == Variant::FoldedHeaders && header.bytes()[at + 1..].starts_with(b" ") {
                     all.extend(b"\r\n", Origin::Framing);
                 }
@@ -202,7 +201,7 @@ fn lines(variant: Variant, header: &Octets) -> Octets {
     all
 }
 
-/// Header and body with the body in another coding.
+/// Header and body with another encoding of the body.
 fn coded(
     variant: Variant,
     request: bool,
@@ -229,12 +228,13 @@ fn coded(
             "Transfer-Encoding: chunked\r\n".into()
         }
     };
-    // The coding stands where the length stood.
+    // Replace Content-Length by the encoding.
     let mut all = header.clone();
     if let Some(at) = find(&lower, b"\r\ncontent-length:") {
         let end = at + 2 + find(&lower[at + 2..], b"\r\n")? + 2;
-        let asked = header.origins()[at + 2..end].iter().any(|origin| *origin != Origin::Framing);
-        if asked {
+        let required =
+            header.origins()[at + 2..end].iter().any(|origin| *origin != Origin::Framing);
+        if required {
             return None;
         }
         all = header.slice(0..at + 2);
@@ -265,13 +265,13 @@ pub(super) fn chunks(body: &Octets, size: usize) -> Octets {
 mod tests {
     use super::*;
 
-    fn said(variant: Variant, from: End, text: &str) -> String {
+    fn varied(variant: Variant, from: End, text: &str) -> String {
         let turns = applied(variant, vec![Turn::new(from, text.into())]);
         String::from_utf8_lossy(turns[0].octets.bytes()).into_owned()
     }
 
     #[test]
-    fn a_uri_is_said_in_another_way() {
+    fn a_uri_has_variants() {
         let request = "GET /a/b.c?d/e HTTP/1.1\r\nHost: x\r\n\r\n";
         for (variant, first) in [
             (Variant::EscapedUri, "GET /%61/%62%2E%63?%64/%65 HTTP/1.1\r\n"),
@@ -281,36 +281,36 @@ mod tests {
             (Variant::DoubleSlashes, "GET //a//b.c?d/e HTTP/1.1\r\n"),
             (Variant::Backslashes, "GET /a\\b.c?d/e HTTP/1.1\r\n"),
         ] {
-            let said = said(variant, End::Client, request);
-            assert_eq!(said, format!("{first}Host: x\r\n\r\n"));
-            let uri = said.split(' ').nth(1).unwrap();
+            let varied = varied(variant, End::Client, request);
+            assert_eq!(varied, format!("{first}Host: x\r\n\r\n"));
+            let uri = varied.split(' ').nth(1).unwrap();
             assert_eq!(uri::read(uri.as_bytes()), b"/a/b.c?d/e", "{variant:?}");
         }
     }
 
     #[test]
-    fn a_header_is_said_in_another_way() {
+    fn a_header_has_variants() {
         let request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
         assert_eq!(
-            said(Variant::MixedCase, End::Client, request),
+            varied(Variant::MixedCase, End::Client, request),
             "GET / HTTP/1.1\r\nhOsT: x\r\n\r\n"
         );
         assert_eq!(
-            said(Variant::FoldedHeaders, End::Client, request),
+            varied(Variant::FoldedHeaders, End::Client, request),
             "GET / HTTP/1.1\r\nHost:\r\n x\r\n\r\n"
         );
     }
 
     #[test]
-    fn a_body_is_said_in_another_way() {
+    fn a_body_has_variants() {
         let response = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nA: b\r\n\r\nevil";
         let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nA: \
                        b\r\n\r\n3\r\nevi\r\n1\r\nl\r\n0\r\n\r\n";
-        assert_eq!(said(Variant::ChunkedBody, End::Server, response), chunked);
+        assert_eq!(varied(Variant::ChunkedBody, End::Server, response), chunked);
         assert!(
-            said(Variant::GzipBody, End::Server, response)
+            varied(Variant::GzipBody, End::Server, response)
                 .contains("Content-Encoding: gzip\r\nContent-Length: ")
         );
-        assert_eq!(said(Variant::ChunkedBody, End::Server, "SSH-2.0-x\r\n"), "SSH-2.0-x\r\n");
+        assert_eq!(varied(Variant::ChunkedBody, End::Server, "SSH-2.0-x\r\n"), "SSH-2.0-x\r\n");
     }
 }

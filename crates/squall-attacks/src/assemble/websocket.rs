@@ -1,4 +1,4 @@
-//! WebSocket (RFC 6455), and HTTP/2 (RFC 9113) as one who knows that the other speaks it.
+//! WebSocket (RFC 6455), and HTTP/2 (RFC 9113) with prior knowledge.
 
 use squall_rules::{ApplicationTest, Buffer, End};
 
@@ -6,6 +6,7 @@ use super::fields::{Fields, fits, number, other, payload};
 use super::{Impossible, Parts};
 use crate::{Octets, Turn};
 
+// Any masking key will do, since engines unmask payloads. A client must use one (RFC 6455 §5.3).
 const KEY: [u8; 4] = [0x51, 0x0a, 0x77, 0x31];
 
 pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
@@ -33,38 +34,39 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
                  Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
     let mut turns = vec![Turn::new(End::Client, ask.into()), Turn::new(End::Server, agree.into())];
     for from in [End::Client, End::Server] {
-        let said =
+        let payload =
             parts.get(Buffer::WebSocketPayload, from).cloned().or_else(|| payload(parts, from));
-        let said = said
+        let payload = payload
             .unwrap_or_else(|| if from == End::Client { "hello".into() } else { "welcome".into() });
         let masked = masked.unwrap_or(from == End::Client)
             && (from == End::Client || parts.sends(End::Server));
-        turns.push(Turn::new(from, frame(flags | opcode, masked.then_some(key), &said)?));
+        turns.push(Turn::new(from, frame(flags | opcode, masked.then_some(key), &payload)?));
     }
     Ok(turns)
 }
 
-fn frame(first: u8, key: Option<[u8; 4]>, said: &Octets) -> Result<Octets, Impossible> {
+fn frame(first: u8, key: Option<[u8; 4]>, payload: &Octets) -> Result<Octets, Impossible> {
     let bit = u8::from(key.is_some()) << 7;
-    let header = match fits(said.len(), 65_000)? {
+    let header = match fits(payload.len(), 65_000)? {
         length @ ..126 => Fields::of(&[first, bit | length as u8]),
         length => Fields::of(&[first, bit | 126]).be16(length as u16),
     };
-    let Some(key) = key else { return Ok(header.part(said).done()) };
+    let Some(key) = key else { return Ok(header.part(payload).done()) };
     let mut mixed = Octets::new();
-    for (at, (byte, origin)) in said.bytes().iter().zip(said.origins()).enumerate() {
+    for (at, (byte, origin)) in payload.bytes().iter().zip(payload.origins()).enumerate() {
         mixed.push(byte ^ key[at % 4], *origin);
     }
     Ok(header.raw(&key).part(&mixed).done())
 }
 
+// Frame types and flags of HTTP/2 (RFC 9113 §6).
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 const END_HEADERS: u8 = 4;
 const END_STREAM: u8 = 1;
 
-/// A request and its response on the first stream.
+/// A request and its response on stream 1.
 pub(super) fn http2(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let client = requested(parts)?;
     let server = responded(parts)?;
@@ -141,7 +143,7 @@ fn responded(parts: &Parts) -> Result<Fields, Impossible> {
     message(&lines, body.as_ref())
 }
 
-/// Header lines that have a buffer of their own, and those that are asked for as lines.
+/// Header fields with dedicated buffers, and those given as lines.
 fn named_lines(
     lines: &mut Vec<(Octets, Octets)>,
     parts: &Parts,
@@ -158,12 +160,12 @@ fn named_lines(
                 lines.push(("x-text".into(), line));
                 continue;
             };
-            let behind = line.bytes()[colon + 1..].iter().take_while(|byte| **byte == b' ').count();
+            let after = line.bytes()[colon + 1..].iter().take_while(|byte| **byte == b' ').count();
             let name = line.slice(0..colon);
             if name.bytes().iter().any(u8::is_ascii_uppercase) {
                 return Err(Impossible("header names are lower case in HTTP/2".into()));
             }
-            lines.push((name, line.slice(colon + 1 + behind..line.len())));
+            lines.push((name, line.slice(colon + 1 + after..line.len())));
         }
     }
     for name in parts.all(Buffer::Http2HeaderName, from) {
@@ -192,7 +194,7 @@ fn split_lines(block: &Octets) -> Vec<Octets> {
 fn message(lines: &[(Octets, Octets)], body: Option<&Octets>) -> Result<Fields, Impossible> {
     let mut block = Fields::new();
     for (name, value) in lines {
-        // A literal that is not put into the table (RFC 7541 §6.2.2), in plain octets.
+        // A literal without indexing and without Huffman coding (RFC 7541 §6.2.2).
         block = block.byte(0).fields(string(name)?).fields(string(value)?);
     }
     let flags = END_HEADERS | if body.is_none() { END_STREAM } else { 0 };
@@ -215,7 +217,7 @@ fn message(lines: &[(Octets, Octets)], body: Option<&Octets>) -> Result<Fields, 
     }
 }
 
-/// Behind its length as RFC 7541 §5.1 writes it.
+/// A string preceded by its length (RFC 7541 §5.1, §5.2).
 fn string(text: &Octets) -> Result<Fields, Impossible> {
     let length = fits(text.len(), 16_000)?;
     if length < 127 {
@@ -241,7 +243,7 @@ mod tests {
     use crate::Origin;
 
     #[test]
-    fn what_a_client_says_is_masked() {
+    fn client_frames_are_masked() {
         let mut parts = Parts::default();
         parts.push(Buffer::WebSocketPayload, End::Client, Octets::of(*b"evil", Origin::Option(1)));
         let turns = conversation(&parts).unwrap();
@@ -273,7 +275,7 @@ mod tests {
         parts.push(Buffer::HttpRequestBody, End::Client, "x=1".into());
         let turns = http2(&parts).unwrap();
         let bytes = turns[2].octets.bytes();
-        // The acknowledgment of settings; then headers, then the body.
+        // SETTINGS acknowledgment, then HEADERS, then DATA.
         let length = usize::from(bytes[10]) * 256 + usize::from(bytes[11]);
         assert_eq!(bytes[12..18], [HEADERS, END_HEADERS, 0, 0, 0, 1]);
         assert!(super::super::contains(&bytes[18..18 + length], b"\x05:path\x05/evil"));

@@ -5,7 +5,7 @@ use squall_units::be16;
 use super::*;
 use crate::{
     Exchange, Octets, Transport, Turn,
-    receiver::{Heard, Receiver},
+    receiver::{Received, Receiver},
     wire::{self, Gre, Settings, frames, tests::ends},
 };
 
@@ -24,11 +24,11 @@ fn exchange(transport: Transport, turns: &[(End, Vec<u8>)]) -> Exchange {
     }
 }
 
-fn hear(frames: &[wire::Frame], routers: u8) -> Heard {
-    Receiver::behind(routers).hear(frames.iter().map(|f| &f.octets[..]))
+fn receive(frames: &[wire::Frame], routers: u8) -> Received {
+    Receiver::beyond(routers).receive(frames.iter().map(|f| &f.octets[..]))
 }
 
-/// What the turns say of both ends' streams.
+/// The expected stream of each end.
 fn streams(turns: &[(End, Vec<u8>)]) -> Vec<Vec<u8>> {
     [End::Client, End::Server]
         .map(|end| turns.iter().filter(|t| t.0 == end).flat_map(|t| t.1.clone()).collect())
@@ -43,13 +43,13 @@ fn get() -> Vec<(End, Vec<u8>)> {
 }
 
 #[test]
-fn every_way_is_the_same_stream_to_an_honest_receiver_and_other_packets_on_the_wire() {
-    let talk = exchange(Transport::Tcp, &get());
+fn every_evasion_is_the_same_stream_to_a_standard_receiver_in_other_packets() {
+    let conversation = exchange(Transport::Tcp, &get());
     for version in [4, 6] {
-        let plain = frames(&talk, &ends(version), &Settings::default()).unwrap();
+        let plain = frames(&conversation, &ends(version), &Settings::default()).unwrap();
         for help in EVASIONS {
             let settings = Settings { evasions: vec![help.usual], ..Settings::default() };
-            let frames = match frames(&talk, &ends(version), &settings) {
+            let frames = match frames(&conversation, &ends(version), &settings) {
                 Ok(frames) => frames,
                 Err(e) => {
                     let only = (help.usual, version);
@@ -62,10 +62,10 @@ fn every_way_is_the_same_stream_to_an_honest_receiver_and_other_packets_on_the_w
             };
             assert_ne!(frames, plain, "{}", help.name);
             let routers = u8::from(matches!(help.usual, Evasion::TtlDecoy(_)));
-            let heard = hear(&frames, routers);
-            let said: Vec<Vec<u8>> = heard.said.into_values().flatten().collect();
-            assert_eq!(said, streams(&get()), "{} over IPv{version}", help.name);
-            assert_eq!(heard.closed, [1, 2], "{}", help.name);
+            let received = receive(&frames, routers);
+            let data: Vec<Vec<u8>> = received.data.into_values().flatten().collect();
+            assert_eq!(data, streams(&get()), "{} over IPv{version}", help.name);
+            assert_eq!(received.closed, [1, 2], "{}", help.name);
             let expected: &[&str] = match help.usual {
                 Evasion::TtlDecoy(_) => &["ttl"],
                 Evasion::ChecksumDecoy => &["checksum"],
@@ -73,7 +73,7 @@ fn every_way_is_the_same_stream_to_an_honest_receiver_and_other_packets_on_the_w
                 Evasion::PawsDecoy => &["paws"],
                 _ => &[],
             };
-            let mut dropped = heard.dropped;
+            let mut dropped = received.dropped;
             dropped.dedup();
             assert_eq!(dropped, expected, "{}", help.name);
             assert!(frames.iter().all(|f| f.octets.len() <= 1514), "{}", help.name);
@@ -81,11 +81,11 @@ fn every_way_is_the_same_stream_to_an_honest_receiver_and_other_packets_on_the_w
     }
 }
 
-/// Of each frame with data: how far it begins behind the first octet, and its octets.
+/// For each frame with data, its offset and octets.
 fn client_data(evasion: Evasion, payload: &[u8]) -> Vec<(u32, Vec<u8>)> {
-    let talk = exchange(Transport::Tcp, &[(End::Client, payload.to_vec())]);
+    let conversation = exchange(Transport::Tcp, &[(End::Client, payload.to_vec())]);
     let settings = Settings { evasions: vec![evasion], ..Settings::default() };
-    let frames = frames(&talk, &ends(4), &settings).unwrap();
+    let frames = frames(&conversation, &ends(4), &settings).unwrap();
     let sequence = |f: &wire::Frame| u32::from_be_bytes(*f.octets[38..].first_chunk().unwrap());
     let first = sequence(&frames[0]).wrapping_add(1);
     let data = |f: &wire::Frame| f.octets[14 + 20 + usize::from(f.octets[46] >> 4) * 4..].to_vec();
@@ -94,7 +94,7 @@ fn client_data(evasion: Evasion, payload: &[u8]) -> Vec<(u32, Vec<u8>)> {
 }
 
 #[test]
-fn segments_leave_as_each_way_says() {
+fn each_evasion_cuts_segments_as_documented() {
     let data = |evasion| {
         let text = |(at, octets)| (at, String::from_utf8(octets).unwrap());
         client_data(evasion, b"abcdefgh").into_iter().map(text).collect::<Vec<_>>()
@@ -114,13 +114,13 @@ fn segments_leave_as_each_way_says() {
 }
 
 #[test]
-fn fragments_leave_as_each_way_says() {
+fn each_evasion_cuts_fragments_as_documented() {
     let body: Vec<u8> = (0..40).collect();
     let pieces = |evasion| {
-        let talk = exchange(Transport::Udp, &[(End::Client, body.clone())]);
+        let conversation = exchange(Transport::Udp, &[(End::Client, body.clone())]);
         let settings = Settings { evasions: vec![evasion], ..Settings::default() };
         let offset = |o: &[u8]| ((be16(o, 20) & 0x1fff) * 8, o.len() - 34);
-        frames(&talk, &ends(4), &settings)
+        frames(&conversation, &ends(4), &settings)
             .unwrap()
             .iter()
             .map(|f| offset(&f.octets))
@@ -136,20 +136,20 @@ fn fragments_leave_as_each_way_says() {
 }
 
 #[test]
-fn a_segment_whose_length_a_rule_asks_for_is_not_cut() {
-    let mut talk = exchange(Transport::Tcp, &[(End::Client, b"abcdefgh".to_vec())]);
-    talk.turns[0].shape.whole = true;
+fn a_segment_with_a_required_length_is_not_cut() {
+    let mut conversation = exchange(Transport::Tcp, &[(End::Client, b"abcdefgh".to_vec())]);
+    conversation.turns[0].shape.whole = true;
     for evasion in
         [Evasion::Segments(3), Evasion::Reorder, Evasion::Overlap(2), Evasion::OverlapFirst]
     {
         let settings = Settings { evasions: vec![evasion], ..Settings::default() };
-        let frames = frames(&talk, &ends(4), &settings).unwrap();
+        let frames = frames(&conversation, &ends(4), &settings).unwrap();
         assert!(frames.iter().any(|f| f.octets.ends_with(b"abcdefgh")), "{evasion}");
     }
 }
 
 #[test]
-fn names_parse_and_what_is_none_is_told() {
+fn names_parse_and_unknown_ones_are_errors() {
     for help in EVASIONS {
         assert_eq!(help.name.parse(), Ok(help.usual));
         assert_eq!(help.usual.to_string().parse(), Ok(help.usual));
@@ -199,9 +199,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn whatever_is_said_is_heard(turns in turns(3000), settings in settings(), version in prop::sample::select(vec![4, 6])) {
-        let talk = exchange(Transport::Tcp, &turns);
-        let frames = match frames(&talk, &ends(version), &settings) {
+    fn any_stream_arrives_unchanged(turns in turns(3000), settings in settings(), version in prop::sample::select(vec![4, 6])) {
+        let conversation = exchange(Transport::Tcp, &turns);
+        let frames = match frames(&conversation, &ends(version), &settings) {
             Err(e) => {
                 prop_assert!(e.to_string().contains("cannot be combined"), "{e}");
                 return Ok(());
@@ -209,22 +209,22 @@ proptest! {
             Ok(frames) => frames,
         };
         let routers = u8::from(settings.evasions.iter().any(|e| matches!(e, Evasion::TtlDecoy(_))));
-        let heard = hear(&frames, routers);
-        prop_assert_eq!(heard.said.into_values().flatten().collect::<Vec<_>>(), streams(&turns), "{:?}", settings.evasions);
-        prop_assert_eq!(heard.closed, [1, 2]);
+        let received = receive(&frames, routers);
+        prop_assert_eq!(received.data.into_values().flatten().collect::<Vec<_>>(), streams(&turns), "{:?}", settings.evasions);
+        prop_assert_eq!(received.closed, [1, 2]);
         prop_assert!(frames.windows(2).all(|w| w[0].at < w[1].at));
     }
 
     #[test]
-    fn whatever_is_said_in_datagrams_is_heard(
+    fn any_datagrams_arrive_unchanged(
         turns in turns(4000), settings in settings(), version in prop::sample::select(vec![4, 6]),
         transport in prop::sample::select(vec![Transport::Udp, Transport::Icmp, Transport::Ip(103)]),
     ) {
         let Ok(frames) = frames(&exchange(transport, &turns), &ends(version), &settings) else { return Ok(()) };
-        let mut heard = hear(&frames, 0);
+        let mut received = receive(&frames, 0);
         for (mac, end) in [(1, End::Client), (2, End::Server)] {
-            let said: Vec<Vec<u8>> = turns.iter().filter(|t| t.0 == end).map(|t| t.1.clone()).collect();
-            prop_assert_eq!(heard.said.remove(&mac).unwrap_or_default(), said);
+            let data: Vec<Vec<u8>> = turns.iter().filter(|t| t.0 == end).map(|t| t.1.clone()).collect();
+            prop_assert_eq!(received.data.remove(&mac).unwrap_or_default(), data);
         }
     }
 }

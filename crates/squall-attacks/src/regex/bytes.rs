@@ -1,6 +1,6 @@
 //! Sets of octets.
 
-/// Some of the 256 octets.
+/// A set of octets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ByteSet([u64; 4]);
 
@@ -12,7 +12,7 @@ impl ByteSet {
         Self::NONE.with(byte)
     }
 
-    /// Both ends belong to it.
+    /// Inclusive.
     pub const fn range(first: u8, last: u8) -> Self {
         let mut set = Self::NONE;
         let mut byte = first as u16;
@@ -61,7 +61,7 @@ impl ByteSet {
         ByteSet([a[0] | b[0], a[1] | b[1], a[2] | b[2], a[3] | b[3]])
     }
 
-    /// All others.
+    /// The complement.
     #[must_use]
     pub const fn not(self) -> Self {
         ByteSet([!self.0[0], !self.0[1], !self.0[2], !self.0[3]])
@@ -75,27 +75,27 @@ impl ByteSet {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Ascending.
+    /// In ascending order.
     pub fn iter(self) -> impl Iterator<Item = u8> {
         (0..=255).filter(move |byte| self.has(*byte))
     }
 
-    /// Its only one.
+    /// The only member, if there is exactly one.
     pub fn single(&self) -> Option<u8> {
         if self.len() == 1 { self.iter().next() } else { None }
     }
 
-    /// With the other case of each letter of ASCII, the only letters that engines fold.
+    /// Adds the other case of each ASCII letter, the only letters that engines fold.
     #[must_use]
     pub fn caseless(self) -> Self {
-        // Letters are all in the second word, 32 apart.
+        // All letters are in the second word; the cases differ by 32.
         const UPPER: u64 = 0x07ff_fffe;
         let word = self.0[1];
         let folded = word | ((word & UPPER) << 32) | ((word >> 32) & UPPER);
         ByteSet([self.0[0], folded, self.0[2], self.0[3]])
     }
 
-    /// The octet itself, or both cases of it.
+    /// The octet, or both cases of it.
     pub fn letter(byte: u8, caseless: bool) -> Self {
         if caseless { Self::of(byte).caseless() } else { Self::of(byte) }
     }

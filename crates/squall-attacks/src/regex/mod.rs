@@ -1,13 +1,13 @@
-//! Texts that an expression of PCRE2 matches.
+//! Generates texts that a PCRE2 expression matches.
 //!
 //! ```text
-//! pattern -> syntax (a tree) -> program (instructions) -> sample (octets, each with those that would do as well)
+//! pattern -> syntax (a tree) -> program (instructions) -> sample (octets, each with the allowed alternatives)
 //! ```
 //!
-//! A text is written by following the instructions: where a matcher compares an octet, the sampler
-//! puts a set of octets there, or narrows the set that stands there already; where a matcher tries
-//! several ways, so does the sampler. What look-arounds ask for is laid over the text. It is no
-//! matcher: who needs to be sure asks PCRE2 itself.
+//! The sampler executes the instructions like a matcher. Where a matcher compares an octet, the
+//! sampler adds a set of octets or narrows an existing one; where a matcher tries alternatives, so
+//! does the sampler. Look-arounds are overlaid on the text. It is not a matcher: callers that need
+//! certainty ask PCRE2.
 //!
 //! ```
 //! use squall_attacks::regex::{Choices, Constraints, Expression, Flags};
@@ -31,7 +31,7 @@ pub use syntax::{ExpressionError, Flags};
 use program::Program;
 use syntax::{Node, Syntax};
 
-/// An expression that was read.
+/// A parsed expression.
 pub struct Expression {
     root: Node,
     program: Program,
@@ -40,8 +40,9 @@ pub struct Expression {
 }
 
 impl Expression {
-    /// # Errors
-    /// Where it is no expression of PCRE2, and why.
+    /// Parses an expression.
+    ///
+    /// # Errors The position and reason if it is invalid in PCRE2.
     pub fn parse(pattern: &str, flags: Flags) -> Result<Expression, ExpressionError> {
         let syntax = syntax::parse(pattern.as_bytes(), flags)?;
         let program = program::compile(&syntax);
@@ -52,10 +53,10 @@ impl Expression {
         Ok(Expression { root: syntax.root, program, groups: syntax.groups, named })
     }
 
-    /// Of a rule.
+    /// Parses the expression of a rule.
     ///
     /// # Errors
-    /// Where it is no expression of PCRE2, and why.
+    /// The position and reason if it is invalid in PCRE2.
     pub fn of_rule(pcre: &squall_rules::Pcre) -> Result<Expression, ExpressionError> {
         let flags = Flags {
             caseless: pcre.caseless,
@@ -69,8 +70,8 @@ impl Expression {
         Expression::parse(&pcre.pattern, flags)
     }
 
-    /// A text that it matches; `None`: there is none within the constraints, or none was found
-    /// within their steps.
+    /// A text that it matches. `None` if there is none within the constraints, or none was found
+    /// within their number of steps.
     pub fn sample(&self, choices: &Choices, constraints: &Constraints<'_>) -> Option<Sampled> {
         let mut ways = Vec::new();
         if let Some(branch) = choices.branch {
@@ -79,19 +80,18 @@ impl Expression {
         sample::sample(&self.program, choices, &ways, constraints)
     }
 
-    /// Tries [`Self::sample`] from each place of `constraints.canvas` on, the first first, and last
-    /// behind it; the text is the whole canvas with what was added.
+    /// Tries [`Self::sample`] at each position of `constraints.canvas`, the first one first and the
+    /// end last. The text is the whole canvas with additions.
     pub fn sample_onto(&self, choices: &Choices, constraints: &Constraints<'_>) -> Option<Sampled> {
         (constraints.start..=constraints.canvas.len())
             .find_map(|start| self.sample(choices, &Constraints { start, ..constraints.clone() }))
     }
 
-    /// The same expression, of which a text is asked whose group `group` takes just `wanted`;
-    /// `None`: it has no such group that always takes part. What is sampled of it matches the
-    /// expression itself.
+    /// A copy that only samples texts in which group `group` captures `wanted`. `None` if no such
+    /// group always participates. Its samples match the original expression.
     pub fn with_group(&self, group: u32, wanted: &[u8]) -> Option<Expression> {
         let mut root = self.root.clone();
-        if !ask_of_group(&mut root, group, wanted) {
+        if !require_of_group(&mut root, group, wanted) {
             return None;
         }
         let program = program::compile(&Syntax {
@@ -102,28 +102,27 @@ impl Expression {
         Some(Expression { root, program, groups: self.groups, named: self.named.clone() })
     }
 
-    /// How many ways through its alternatives there are: [`Choices::branch`] chooses one.
+    /// Number of branches of its alternatives. [`Choices::branch`] chooses one.
     pub fn branches(&self) -> u64 {
         program::branches(&self.root).max(1)
     }
 
-    /// Groups' numbers.
+    /// The number of a named group.
     pub fn group_named(&self, name: &str) -> Option<u32> {
         self.named.iter().find(|(known, _)| known == name).map(|(_, group)| *group)
     }
 
-    /// Fewest octets of a text.
+    /// Minimum length of a text.
     pub fn least_length(&self) -> usize {
         program::least_length(&self.root)
     }
 
-    /// The octets with which a match may begin; `None`: it may be empty, or that is not to be seen.
+    /// Octets that can start a match. `None` if it may be empty, or the set cannot be determined.
     pub fn first_bytes(&self) -> Option<ByteSet> {
         first_bytes(&self.root)
     }
 
-    /// Strings that stand in each text that it matches: without one of them it does not match. Each
-    /// octet is a set, two letters where case does not count.
+    /// Strings that every match contains. Each octet is a set: two letters if case is ignored.
     pub fn required_literals(&self) -> Vec<Vec<ByteSet>> {
         let mut found = Literals { done: Vec::new(), now: Vec::new() };
         found.visit(&self.root);
@@ -132,22 +131,23 @@ impl Expression {
     }
 }
 
-fn ask_of_group(node: &mut Node, group: u32, wanted: &[u8]) -> bool {
+fn require_of_group(node: &mut Node, group: u32, wanted: &[u8]) -> bool {
     match node {
         Node::Capture(number, inside) if *number == group => {
             let inside = std::mem::replace(&mut **inside, Node::Empty);
             *node = Node::CaptureOf(group, Box::new(inside), wanted.to_vec());
             true
         }
-        Node::Capture(_, node) | Node::Atomic(node) => ask_of_group(node, group, wanted),
-        // The last round is what counts: one must be enough.
+        Node::Capture(_, node) | Node::Atomic(node) => require_of_group(node, group, wanted),
+        // The last iteration counts, so a single one suffices.
         Node::Repeat { node, min, .. } if *min <= 1 => {
             *min = 1;
-            ask_of_group(node, group, wanted)
+            require_of_group(node, group, wanted)
         }
-        Node::Concat(nodes) => nodes.iter_mut().any(|node| ask_of_group(node, group, wanted)),
+        Node::Concat(nodes) => nodes.iter_mut().any(|node| require_of_group(node, group, wanted)),
         Node::Alternate(ways) => {
-            let Some(at) = (0..ways.len()).find(|at| ask_of_group(&mut ways[*at], group, wanted))
+            let Some(at) =
+                (0..ways.len()).find(|at| require_of_group(&mut ways[*at], group, wanted))
             else {
                 return false;
             };
@@ -201,7 +201,7 @@ impl Literals {
             Node::Concat(nodes) => nodes.iter().for_each(|node| self.visit(node)),
             Node::Capture(_, node) | Node::Atomic(node) => self.visit(node),
             Node::Repeat { node, min: 1.., .. } => {
-                // The first round stands there; what follows it is unknown.
+                // The first iteration is certain; the text after it is not.
                 self.visit(node);
                 self.end();
             }

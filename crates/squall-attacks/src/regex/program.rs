@@ -1,4 +1,4 @@
-//! A tree to instructions, which `sample.rs` follows while it writes a text.
+//! Compiles a syntax tree to instructions, which `sample.rs` executes to generate a text.
 
 use super::ByteSet;
 use super::syntax::{Assertion, Condition, Node, RepeatKind, Syntax};
@@ -7,19 +7,19 @@ pub(super) type Place = usize;
 
 #[derive(Clone, Debug)]
 pub(super) enum Instruction {
-    /// One octet of these.
+    /// An octet of the set, with the preferred one.
     Set(ByteSet, Option<u8>),
-    /// One of these ways; `id` is what branches are counted by, `shortest` the way that needs the
-    /// fewest octets.
+    /// One of several ways. `id` identifies it for branches; `shortest` is the index of the
+    /// shortest way.
     Split {
         id: usize,
         ways: Vec<Place>,
         shortest: usize,
     },
     Jump(Place),
-    /// Sets a loop's counter to zero.
+    /// Reset the counter of a loop.
     LoopStart(usize),
-    /// Round again or out. `class` is what it repeats, where that is one octet.
+    /// Iterate or leave. `class` is the body if that is one octet.
     LoopTest {
         counter: usize,
         min: u32,
@@ -28,23 +28,23 @@ pub(super) enum Instruction {
         class: Option<ByteSet>,
         kind: RepeatKind,
     },
-    /// Counts a round and goes back to the test.
+    /// Count an iteration and jump to the test.
     LoopNext {
         counter: usize,
         test: Place,
     },
     Open(u32),
     Close(u32),
-    /// On if what the group took has so many octets.
+    /// Continue if the group has captured this number of octets.
     Took(u32, usize),
-    /// Back to who has called the group as a subroutine.
+    /// Return from a subroutine call of the group.
     Return(u32),
     Call {
         group: u32,
         entry: Place,
     },
     Assert(Assertion),
-    /// The octet that follows is one of these, or there is none where `or_none`; nothing is taken.
+    /// The next octet is in the set, or with `or_none` there is none. Consumes nothing.
     NextIs {
         set: ByteSet,
         or_none: bool,
@@ -53,17 +53,17 @@ pub(super) enum Instruction {
         set: ByteSet,
         or_none: bool,
     },
-    /// What follows up to `LookDone` is laid over the text from here on.
+    /// The instructions up to `LookDone` are overlaid on the text from here on.
     LookAhead,
-    /// What follows up to `LookDone` ends here; it has so many octets.
+    /// The instructions up to `LookDone` end here. Gives their length.
     LookBehind {
         least: usize,
         most: usize,
     },
     LookDone {
-        behind: bool,
+        is_behind: bool,
     },
-    /// The instructions up to `next` must not match here; they end with `NotDone`.
+    /// The instructions up to `next`, which end with `NotDone`, must not match here.
     NotAhead {
         next: Place,
     },
@@ -77,7 +77,7 @@ pub(super) enum Instruction {
         groups: Vec<u32>,
         caseless: bool,
     },
-    /// On if one of the groups has matched.
+    /// Continue if one of the groups has matched.
     If {
         groups: Vec<u32>,
         no: Place,
@@ -94,12 +94,12 @@ pub(super) struct Program {
     pub code: Vec<Instruction>,
     pub counters: usize,
     pub groups: u32,
-    /// Most octets that it looks back.
+    /// Longest lookbehind in octets.
     pub looks_back: usize,
 }
 
-/// A variable look-behind is tried with so many octets at most.
-const LONGEST_LOOK_BEHIND: usize = 255;
+/// Longest variable lookbehind to try.
+const MAX_LOOK_BEHIND_LEN: usize = 255;
 
 pub(super) fn compile(syntax: &Syntax) -> Program {
     let mut compiler = Compiler {
@@ -124,9 +124,9 @@ pub(super) fn compile(syntax: &Syntax) -> Program {
 struct Compiler {
     program: Program,
     splits: usize,
-    /// Where groups begin.
+    /// Entry points of groups.
     entries: Vec<Option<Place>>,
-    /// Calls whose entry is not known yet.
+    /// Calls to be linked.
     calls: Vec<Place>,
 }
 
@@ -162,7 +162,7 @@ impl Compiler {
                 for byte in wanted {
                     self.push(Instruction::Set(ByteSet::of(*byte), Some(*byte)));
                 }
-                self.push(Instruction::LookDone { behind: false });
+                self.push(Instruction::LookDone { is_behind: false });
                 self.push(Instruction::Open(*group));
                 self.node(node);
                 self.push(Instruction::Close(*group));
@@ -221,7 +221,7 @@ impl Compiler {
             return self.node(node);
         }
         if max == Some(0) {
-            // Nothing but what others call.
+            // Code that is only called.
             let jump = self.push(Instruction::Jump(0));
             self.node(node);
             self.program.code[jump] = Instruction::Jump(self.here());
@@ -243,7 +243,7 @@ impl Compiler {
 
     fn look(&mut self, ahead: bool, negative: bool, node: &Node) {
         if let Some((set, or_none)) = single(node, ahead, negative) {
-            // Of what is not there, neither is anything else.
+            // The complement includes the end of the text.
             let (set, or_none) = if negative { (set.not(), !or_none) } else { (set, or_none) };
             self.push(if ahead {
                 Instruction::NextIs { set, or_none }
@@ -255,9 +255,9 @@ impl Compiler {
         let (least, most) = if ahead {
             (0, 0)
         } else {
-            (least_length(node), most_length(node).unwrap_or(LONGEST_LOOK_BEHIND))
+            (least_length(node), most_length(node).unwrap_or(MAX_LOOK_BEHIND_LEN))
         };
-        let (least, most) = (least.min(LONGEST_LOOK_BEHIND), most.min(LONGEST_LOOK_BEHIND));
+        let (least, most) = (least.min(MAX_LOOK_BEHIND_LEN), most.min(MAX_LOOK_BEHIND_LEN));
         self.program.looks_back = self.program.looks_back.max(most + 1);
         if negative {
             let head = self.push(Instruction::Fail);
@@ -276,14 +276,14 @@ impl Compiler {
                 Instruction::LookBehind { least, most }
             });
             self.node(node);
-            self.push(Instruction::LookDone { behind: !ahead });
+            self.push(Instruction::LookDone { is_behind: !ahead });
         }
     }
 
     fn condition(&mut self, condition: &Condition, yes: &Node, no: &Node) {
         let test = match condition {
             Condition::Always(true) => return self.node(yes),
-            // `(DEFINE)`: for those who call it.
+            // `(DEFINE)`: for calls only.
             Condition::Always(false) | Condition::Name(..) => {
                 let jump = self.push(Instruction::Jump(0));
                 self.node(yes);
@@ -304,7 +304,8 @@ impl Compiler {
     }
 }
 
-/// What asks for one octet, or for none to be there: of `(?=[ab]|$)` that is (`ab`, true).
+/// The octet that a lookaround tests, and whether the end matches too: (`ab`, true) for
+/// `(?=[ab]|$)`.
 fn single(node: &Node, ahead: bool, negative: bool) -> Option<(ByteSet, bool)> {
     match node {
         Node::Set(set, _) => Some((*set, false)),
@@ -312,9 +313,9 @@ fn single(node: &Node, ahead: bool, negative: bool) -> Option<(ByteSet, bool)> {
         Node::Assert(Assertion::LineEnd) if ahead => Some((ByteSet::of(b'\n'), true)),
         Node::Assert(Assertion::SubjectStart) if !ahead => Some((ByteSet::NONE, true)),
         Node::Assert(Assertion::LineStart) if !ahead => Some((ByteSet::of(b'\n'), true)),
-        // Of what comes before a last line feed too much is asked or refused: nobody minds.
+        // Ignores the line feed that may precede the end, which is stricter than necessary.
         Node::Assert(Assertion::SubjectEndOrLastLine) if ahead => Some((ByteSet::NONE, true)),
-        // What a group took must be known, but where it must not match.
+        // The capture must be recorded, except in a negative lookaround.
         Node::Capture(_, node) if negative => single(node, ahead, negative),
         Node::Atomic(node) => single(node, ahead, negative),
         Node::Alternate(ways) => {
@@ -330,7 +331,7 @@ fn single(node: &Node, ahead: bool, negative: bool) -> Option<(ByteSet, bool)> {
     }
 }
 
-/// `node` whose last repetition gives nothing back, where it has such.
+/// A copy of `node` whose last repetition is possessive, if it ends in one.
 fn possessive(node: &Node) -> Option<Node> {
     match node {
         Node::Repeat { node, min, max, kind: RepeatKind::Greedy } => Some(Node::Repeat {
@@ -349,7 +350,7 @@ fn possessive(node: &Node) -> Option<Node> {
     }
 }
 
-/// Fewest octets that it takes, as far as can be seen without following calls.
+/// Minimum length as far as visible without calls.
 pub(super) fn least_length(node: &Node) -> usize {
     match node {
         Node::Set(..) => 1,
@@ -363,7 +364,7 @@ pub(super) fn least_length(node: &Node) -> usize {
     }
 }
 
-/// Most octets that it takes; `None`: there is no bound to be seen.
+/// Maximum length. `None` if it is unbounded or unknown.
 fn most_length(node: &Node) -> Option<usize> {
     match node {
         Node::Set(..) => Some(1),
@@ -381,8 +382,8 @@ fn most_length(node: &Node) -> Option<usize> {
     }
 }
 
-/// How many texts differ by the alternatives and optional parts that are chosen; each part of a
-/// repetition counts once.
+/// Number of texts that differ in their alternatives and optional parts. Each part of a repetition
+/// counts once.
 pub(super) fn branches(node: &Node) -> u64 {
     match node {
         Node::Concat(nodes) => nodes.iter().map(branches).fold(1, u64::saturating_mul),
@@ -397,7 +398,7 @@ pub(super) fn branches(node: &Node) -> u64 {
     }
 }
 
-/// Which way the `nth` branch takes at each `Split`, in the order of their ids.
+/// The choice of the `nth` branch at each `Split`, in order of their ids.
 pub(super) fn ways_of_branch(node: &Node, nth: u64, ways: &mut Vec<u32>) {
     match node {
         Node::Concat(nodes) => {
@@ -429,7 +430,7 @@ pub(super) fn ways_of_branch(node: &Node, nth: u64, ways: &mut Vec<u32>) {
         }
         Node::Capture(_, node) | Node::Repeat { node, .. } => ways_of_branch(node, nth, ways),
         Node::Atomic(node) => ways_of_branch(node, nth, ways),
-        // Where one octet is asked for no `Split` was made.
+        // A test of one octet is compiled without a `Split`.
         Node::Look { ahead, negative, node } if single(node, *ahead, *negative).is_none() => {
             ways_of_branch(node, nth, ways)
         }

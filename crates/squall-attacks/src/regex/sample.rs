@@ -1,4 +1,4 @@
-//! Follows the instructions of a program and writes a text that they match.
+//! Executes a program and generates a text that matches.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -9,25 +9,24 @@ use super::ByteSet;
 use super::program::{Instruction, Place, Program};
 use super::syntax::{Assertion, NEWLINE, RepeatKind, WORD};
 
-/// Which of the texts that would do. The same choices give the same text.
+/// Selects among the possible texts. Equal choices give equal texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choices {
-    /// What free octets are drawn by.
+    /// Seed of free octets.
     pub seed: u64,
-    /// Alternatives and repetitions differ by the seed; otherwise the shortest and fewest are
-    /// taken.
+    /// Choose alternatives and repetitions by the seed instead of the shortest and fewest.
     pub varied: bool,
-    /// The way through alternatives, below [`super::Expression::branches`].
+    /// The branch of alternatives, below [`super::Expression::branches`].
     pub branch: Option<u64>,
 }
 
 impl Choices {
-    /// The shortest.
+    /// The shortest text.
     pub fn plain() -> Self {
         Self::default()
     }
 
-    /// The shortest, with free octets by `seed`.
+    /// The shortest text, with free octets by `seed`.
     pub fn seeded(seed: u64) -> Self {
         Choices { seed, ..Self::default() }
     }
@@ -40,35 +39,35 @@ impl Choices {
         Choices { seed, varied: false, branch: Some(branch) }
     }
 
-    /// A function of the seed and `what`: the same question has the same answer whatever was tried
-    /// before.
+    /// A function of the seed and `what`, independent of earlier attempts.
     fn draw(&self, what: u64) -> u64 {
         mix(self.seed, what)
     }
 }
 
-/// What a text must be beside a match.
+/// Requirements for a text other than the match.
 #[derive(Clone, Debug)]
 pub struct Constraints<'a> {
-    /// What stands already, each octet with those that it may be. The match lies on it and may go
-    /// on behind it.
+    /// Existing octets, each with its possible values. The match is placed on them and may extend
+    /// beyond.
     pub canvas: &'a [ByteSet],
-    /// Where in the canvas the match begins.
+    /// Start of the match in the canvas.
     pub start: usize,
-    /// The canvas' first octet (or the text's, without a canvas) is the subject's first.
+    /// The first octet of the canvas (or of the text, without a canvas) is the first of the
+    /// subject.
     pub from_beginning: bool,
-    /// Octets that are written are of these.
+    /// Allowed octets.
     pub alphabet: ByteSet,
-    /// Of these where that is possible.
+    /// Preferred octets.
     pub preferred: ByteSet,
-    /// Fewest and most octets of the text.
+    /// Length of the text.
     pub least: usize,
     pub most: usize,
-    /// What the text must hold, in this order, one behind the other.
+    /// Strings that the text must contain, in this order.
     pub holds: &'a [Held<'a>],
-    /// What must not occur in the text, and whether it is so in any case of letters.
+    /// Strings that must not occur, with whether case is ignored.
     pub avoid: &'a [(&'a [u8], bool)],
-    /// How much may be tried.
+    /// Bound on the steps.
     pub steps: u32,
 }
 
@@ -81,7 +80,7 @@ impl Default for Constraints<'_> {
             alphabet: ByteSet::ALL,
             preferred: ByteSet::ALL,
             least: 0,
-            most: LONGEST,
+            most: MAX_LEN,
             holds: &[],
             avoid: &[],
             steps: 400_000,
@@ -89,48 +88,50 @@ impl Default for Constraints<'_> {
     }
 }
 
-const LONGEST: usize = 65_535;
-/// Calls of groups within each other.
-const DEEPEST: usize = 64;
-/// Ways to fill what is free, before another way through the expression is tried.
+// A text must fit a datagram.
+const MAX_LEN: usize = 65_535;
+/// Bound on nested calls of groups.
+const MAX_DEPTH: usize = 64;
+/// Number of fillings to try for one path through the expression.
 const FILLINGS: u64 = 12;
 
-/// A string that a text must hold.
+/// A string that the text must contain.
 #[derive(Clone, Debug, Default)]
 pub struct Held<'a> {
     pub bytes: &'a [u8],
     pub nocase: bool,
-    /// Fewest and most octets between the end of the one before (or the text's beginning) and this
-    /// one.
+    /// Bounds of the octets between the end of the previous string (or the start of the text) and
+    /// this one.
     pub gap: Option<(usize, usize)>,
 }
 
 /// An octet of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Any of these would do as well, as long as others stay, unless look-arounds are involved.
+    /// Alternatives that match as well while the other octets stay, unless lookarounds are
+    /// involved.
     pub allowed: ByteSet,
-    /// One of them.
+    /// The chosen one.
     pub preferred: u8,
-    /// It must be what this earlier one is: a back-reference.
+    /// Must equal this earlier octet, because of a back-reference.
     pub same_as: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sampled {
-    /// With what look-arounds ask for before and behind the match.
+    /// Includes octets that lookarounds require before and after the match.
     pub text: Vec<Slot>,
-    /// In `text`.
+    /// Range in `text`.
     pub matched: Range<usize>,
-    /// What may stand before the text, if anything does; empty: it is the subject's beginning.
+    /// Octets that may precede the text. Empty: it must be at the start of the subject.
     pub before: ByteSet,
-    /// What may follow the text, if anything does; empty: it is the subject's end.
+    /// Octets that may follow the text. Empty: it must be at the end of the subject.
     pub after: ByteSet,
-    /// What would, if it follows the text, make the match longer.
+    /// Octets that would extend the match if they followed the text.
     pub prolongs: ByteSet,
-    /// Of the groups from 0 on, in `text`; 0 is the whole match.
+    /// Groups from 0 (the whole match) as ranges in `text`.
     pub captures: Vec<Option<Range<usize>>>,
-    /// Where in `text` the strings of [`Constraints::holds`] stand.
+    /// Positions in `text` of the strings of [`Constraints::holds`].
     pub holds: Vec<Range<usize>>,
 }
 
@@ -146,8 +147,8 @@ pub(super) fn sample(
     ways: &[u32],
     constraints: &Constraints<'_>,
 ) -> Option<Sampled> {
-    // First with what failed once not tried again, which is exact but for expressions whose parts
-    // know of each other.
+    // First with memory of failed states, which is exact unless parts of the expression depend on
+    // each other.
     Writer::new(program, choices, ways, constraints, true)
         .run()
         .or_else(|| Writer::new(program, choices, ways, constraints, false).run())
@@ -157,7 +158,7 @@ pub(super) fn sample(
 struct Cell {
     set: ByteSet,
     hint: Option<u8>,
-    /// It is there. What is not was only asked to be of `set` if it is.
+    /// The octet exists. Otherwise it is only constrained to `set` if it does.
     must: bool,
 }
 
@@ -165,7 +166,7 @@ struct Cell {
 struct State {
     at: Place,
     pos: usize,
-    /// Strings that are written, and octets of the next one.
+    /// Number of strings written, and octets of the next one.
     held: usize,
     begun: usize,
     held_end: usize,
@@ -207,8 +208,8 @@ enum Undo {
 struct Not {
     at: Place,
     pos: usize,
-    /// It looks back so many octets.
-    behind: Option<(usize, usize)>,
+    /// For a lookbehind, the range of its length.
+    look_behind: Option<(usize, usize)>,
 }
 
 struct Writer<'p> {
@@ -216,11 +217,11 @@ struct Writer<'p> {
     choices: &'p Choices,
     ways: &'p [u32],
     constraints: &'p Constraints<'p>,
-    /// The text is given: only compares.
+    /// Compare with the given text instead of writing.
     frozen: bool,
     remember: Option<HashSet<u64>>,
     steps: u32,
-    /// Cells before the text: what look-behinds ask for.
+    /// Cells before the text, for lookbehinds.
     lead: usize,
     cells: Vec<Cell>,
     counters: Vec<(u32, usize)>,
@@ -232,9 +233,9 @@ struct Writer<'p> {
     end: Option<usize>,
     keep: Option<usize>,
     nots: Vec<Not>,
-    /// Later octet, earlier octet, whether case does not count.
+    /// Later octet, earlier octet, whether case is ignored.
     links: Vec<(usize, usize, bool)>,
-    /// Where loops have ended that could have gone on, and with what.
+    /// Position where loops ended that could have continued, and their octets.
     prolongs: (usize, ByteSet),
     held_at: Vec<usize>,
     trail: Vec<Undo>,
@@ -303,8 +304,7 @@ impl<'p> Writer<'p> {
         }
     }
 
-    /// Whether the instructions from `at` on match the text from `pos` on, up to `end` where that
-    /// is given.
+    /// Whether the instructions from `at` match the text from `pos`, up to `end` if given.
     fn matches(&mut self, at: Place, pos: usize, end: Option<usize>) -> bool {
         self.now = State { at, pos, held: 0, begun: 0, held_end: 0 };
         let mut option = 0;
@@ -320,7 +320,7 @@ impl<'p> Writer<'p> {
         }
     }
 
-    /// To the last place where there was another way.
+    /// Backtracks to the last choice.
     fn back(&mut self) -> Option<u32> {
         let choice = self.choice_points.pop()?;
         while self.trail.len() > choice.trail {
@@ -352,7 +352,7 @@ impl<'p> Writer<'p> {
         }
     }
 
-    /// Notes that the instruction has another way, to be tried if what follows fails.
+    /// Records an alternative to try if the rest fails.
     fn or_else(&mut self, option: u32) {
         self.choice_points.push(Choice {
             state: self.now,
@@ -392,11 +392,11 @@ impl<'p> Writer<'p> {
                 let Instruction::LoopTest { min, max, .. } = &program.code[*test] else {
                     return Step::Failed;
                 };
-                // A round that takes nothing brings nothing, once there are enough.
+                // An empty iteration is useless once the minimum is reached.
                 if count >= *min && self.now.pos == began {
                     return Step::Failed;
                 }
-                // Without a bound all rounds above the fewest are alike.
+                // Without a maximum, all iterations above the minimum are equivalent.
                 let count = if max.is_none() { (count + 1).min(*min) } else { count + 1 };
                 self.set_counter(*counter, (count, began));
                 self.now.at = *test;
@@ -424,7 +424,7 @@ impl<'p> Writer<'p> {
                 true
             }
             Instruction::Call { group, entry } => {
-                if self.frames.len() >= DEEPEST {
+                if self.frames.len() >= MAX_DEPTH {
                     return Step::Failed;
                 }
                 self.frames.push(Frame {
@@ -456,10 +456,10 @@ impl<'p> Writer<'p> {
                 self.now.pos = pos;
                 true
             }
-            Instruction::LookDone { behind } => {
+            Instruction::LookDone { is_behind } => {
                 let Some(pos) = self.looks.pop() else { return Step::Failed };
                 self.trail.push(Undo::PoppedLook(pos));
-                let held = !behind || self.now.pos == pos;
+                let held = !is_behind || self.now.pos == pos;
                 self.now.pos = pos;
                 held
             }
@@ -521,10 +521,10 @@ impl<'p> Writer<'p> {
         Step::On
     }
 
-    fn not(&mut self, behind: Option<(usize, usize)>) {
-        // Within a comparison that is refused anyhow, a second one inside is left out.
+    fn not(&mut self, look_behind: Option<(usize, usize)>) {
+        // A negative lookaround nested in another is ignored.
         if !self.frozen {
-            self.nots.push(Not { at: self.now.at + 1, pos: self.now.pos, behind });
+            self.nots.push(Not { at: self.now.at + 1, pos: self.now.pos, look_behind });
             self.trail.push(Undo::Not);
         }
     }
@@ -550,7 +550,7 @@ impl<'p> Writer<'p> {
             }
             None => shortest,
         };
-        // The first one, and then the others in their order.
+        // The preferred one first, then the others in order.
         let way = match option {
             0 => first,
             option if option <= first => option - 1,
@@ -600,7 +600,7 @@ impl<'p> Writer<'p> {
             if kind == RepeatKind::Greedy && !self.frozen {
                 let (at, set) = self.prolongs;
                 self.trail.push(Undo::Prolongs(self.prolongs));
-                // Loops that end at the same place do so together; those before do no more.
+                // Loops that end at the same position combine; earlier ones no longer matter.
                 self.prolongs =
                     (self.now.pos, if at == self.now.pos { set.or(class) } else { class });
             }
@@ -610,8 +610,8 @@ impl<'p> Writer<'p> {
         Step::On
     }
 
-    /// Rounds above the fewest are of use: to hold what must be held, to lie on what is there, to
-    /// be long enough.
+    /// Whether iterations above the minimum are useful: to place required strings, to cover the
+    /// canvas, to reach the minimum length.
     fn may_go_on(&self) -> bool {
         let length = self.now.pos - self.lead;
         self.frozen
@@ -623,7 +623,7 @@ impl<'p> Writer<'p> {
             || self.cells.get(self.now.pos).is_some_and(|cell| cell.must)
     }
 
-    /// Another round is better than none.
+    /// Whether another iteration is preferred.
     fn should_go_on(&self, counter: usize, class: Option<ByteSet>) -> bool {
         if self.frozen || self.now.begun > 0 {
             return false;
@@ -641,7 +641,7 @@ impl<'p> Writer<'p> {
                 .is_multiple_of(3)
     }
 
-    /// The same state has failed before, or is being tried.
+    /// Whether this state has failed before or is being tried.
     fn was_here(&mut self) -> bool {
         let Some(remember) = &mut self.remember else { return false };
         let mut hash = 0_u64;
@@ -660,7 +660,7 @@ impl<'p> Writer<'p> {
         !remember.insert(hash)
     }
 
-    /// One octet of `set` is next.
+    /// Consumes an octet of `set`.
     fn take(&mut self, set: ByteSet, hint: Option<u8>, option: u32) -> bool {
         let (mut set, mut hint) = (set, hint);
         if !self.frozen && self.looks.is_empty() {
@@ -710,7 +710,7 @@ impl<'p> Writer<'p> {
         held.gap.is_none_or(|(least, most)| (least..=most).contains(&gap))
     }
 
-    /// There is an octet at `pos`, and it is one of `set`.
+    /// Requires an octet of `set` at `pos`.
     fn put(&mut self, pos: usize, set: ByteSet, hint: Option<u8>) -> bool {
         if self.begin.is_some_and(|begin| pos < begin) || self.end.is_some_and(|end| pos >= end) {
             return false;
@@ -742,11 +742,10 @@ impl<'p> Writer<'p> {
     }
 
     fn has_room(&self, pos: usize) -> bool {
-        pos < self.lead || pos - self.lead < self.constraints.most.min(LONGEST)
+        pos < self.lead || pos - self.lead < self.constraints.most.min(MAX_LEN)
     }
 
-    /// What stands at `pos`, if anything does, is of `set`; something must stand there unless
-    /// `or_none`.
+    /// Constrains the octet at `pos` to `set`. It must exist unless `or_none`.
     fn next_is(&mut self, pos: usize, set: ByteSet, or_none: bool) -> bool {
         if !or_none {
             return self.put(pos, set, None);
@@ -797,7 +796,7 @@ impl<'p> Writer<'p> {
         true
     }
 
-    /// The subject begins at `pos`.
+    /// Requires the subject to start at `pos`.
     fn begin_at(&mut self, pos: usize) -> bool {
         if let Some(begin) = self.begin {
             return begin == pos;
@@ -812,7 +811,7 @@ impl<'p> Writer<'p> {
         true
     }
 
-    /// The subject ends at `pos`.
+    /// Requires the subject to end at `pos`.
     fn end_at(&mut self, pos: usize) -> bool {
         if let Some(end) = self.end {
             return end == pos;
@@ -846,11 +845,11 @@ impl<'p> Writer<'p> {
                     self.or_else(1);
                 }
                 let word_before = option == 1;
-                let word_behind = word_before != (assertion == Assertion::WordEdge);
+                let word_after = word_before != (assertion == Assertion::WordEdge);
                 let side = |word: bool| if word { (WORD, false) } else { (WORD.not(), true) };
-                let ((before, before_none), (behind, behind_none)) =
-                    (side(word_before), side(word_behind));
-                self.previous_is(before, before_none) && self.next_is(pos, behind, behind_none)
+                let ((before, before_none), (after, after_none)) =
+                    (side(word_before), side(word_after));
+                self.previous_is(before, before_none) && self.next_is(pos, after, after_none)
             }
         }
     }
@@ -863,8 +862,8 @@ impl<'p> Writer<'p> {
             let cell = self.cells[earlier];
             let set = if caseless { cell.set.caseless() } else { cell.set };
             let pos = self.now.pos;
-            // What is held may go through here like through any other octet; it must then be held
-            // there as well.
+            // A required string may extend through here, as through any other octet; then it is
+            // required here too.
             let option = u32::from(self.now.begun == 0);
             if !self.take(set, cell.hint, option) {
                 return false;
@@ -877,19 +876,19 @@ impl<'p> Writer<'p> {
         true
     }
 
-    /// The text, if all that was put off until now holds.
+    /// The text, if all deferred conditions hold.
     fn finish(&mut self, start: usize) -> Option<Sampled> {
         let match_end = self.now.pos;
         let match_start = self.keep.unwrap_or(start);
-        // What is being held may go on behind the match.
-        let mut behind = match_end;
+        // A required string may extend beyond the match.
+        let mut after = match_end;
         if self.now.begun > 0 {
             let held = &self.constraints.holds[self.now.held];
             for byte in &held.bytes[self.now.begun..] {
-                if !self.put(behind, ByteSet::letter(*byte, held.nocase), Some(*byte)) {
+                if !self.put(after, ByteSet::letter(*byte, held.nocase), Some(*byte)) {
                     return None;
                 }
-                behind += 1;
+                after += 1;
             }
             self.now.held += 1;
         }
@@ -957,10 +956,11 @@ impl<'p> Writer<'p> {
         })
     }
 
-    /// What each octet may be, where back-references make two the same.
+    /// The sets of all octets, with those linked by back-references made equal.
     fn linked_sets(&self) -> Option<Vec<ByteSet>> {
         let mut sets: Vec<ByteSet> = self.cells.iter().map(|cell| cell.set).collect();
-        // Two rounds carry it along chains in both directions, as links go from later to earlier.
+        // Two passes propagate along chains in both directions, since links go from later to
+        // earlier.
         for (later, earlier, caseless) in self.links.iter().rev().chain(&self.links) {
             let (a, b) = (sets[*later], sets[*earlier]);
             let both = a.and(b);
@@ -977,7 +977,7 @@ impl<'p> Writer<'p> {
         unlinked.then_some(sets)
     }
 
-    /// One octet of each set, such that nothing that must not be is there.
+    /// Chooses an octet of each set such that no forbidden string occurs.
     fn fill(&mut self, sets: &[ByteSet], begin: usize, end: usize) -> Option<Vec<u8>> {
         for filling in 0..FILLINGS {
             let mut bytes: Vec<u8> = (0..sets.len())
@@ -1019,7 +1019,7 @@ impl<'p> Writer<'p> {
         }
         let preferred = set.and(self.constraints.preferred);
         let set = if preferred.is_empty() { set } else { preferred };
-        // What must not be all letters or all digits has some of each.
+        // Mix letters and digits, in case the text must be neither all letters nor all digits.
         let mixed = set.and(WORD);
         let plain =
             PLAINEST.iter().map(|plain| plain.and(set)).find(|set| !set.is_empty()).unwrap_or(set);
@@ -1038,7 +1038,7 @@ impl<'p> Writer<'p> {
         )
     }
 
-    /// No negative look-around finds what it must not.
+    /// Whether no negative lookaround matches.
     fn refuses(&mut self, bytes: &[u8]) -> bool {
         if self.nots.is_empty() {
             return true;
@@ -1057,7 +1057,7 @@ impl<'p> Writer<'p> {
         matcher.steps = self.steps;
         let mut refused = true;
         for not in &self.nots {
-            let (starts, end) = match not.behind {
+            let (starts, end) = match not.look_behind {
                 None => (not.pos..=not.pos, None),
                 Some((least, most)) => {
                     (not.pos.saturating_sub(most)..=not.pos.saturating_sub(least), Some(not.pos))

@@ -1,14 +1,13 @@
-//! PCRE2's syntax to a tree (pcre2pattern(3), release 10.43), octet by octet: rules match octets,
-//! not characters.
+//! Parses PCRE2 syntax (pcre2pattern(3), release 10.43) to a tree. It works on octets, since rules
+//! match octets and not characters.
 //!
-//! Options (`(?i)`) are resolved while reading: a set is folded, a `^` knows whether it is one of
-//! lines.
+//! Options (`(?i)`) are resolved during parsing: sets are case-folded, and `^` has its line mode.
 
 use std::collections::BTreeMap;
 
 use super::ByteSet;
 
-/// Where an expression is none, and why.
+/// Why and where an expression is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expression, at octet {at}: {text}")]
 pub struct ExpressionError {
@@ -17,7 +16,7 @@ pub struct ExpressionError {
     pub text: String,
 }
 
-/// Options that stand outside of the expression.
+/// Options given outside of the expression.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     pub caseless: bool,
@@ -32,13 +31,12 @@ pub struct Flags {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Node {
     Empty,
-    /// One octet of these. The second is what was written, where it was one octet, or what is
-    /// plainest.
+    /// An octet of the set, with the preferred one: the literal octet, or the plainest.
     Set(ByteSet, Option<u8>),
     Concat(Vec<Node>),
     Alternate(Vec<Node>),
     Capture(u32, Box<Node>),
-    /// The same, of which is asked that the group takes just this.
+    /// A group that must capture exactly this.
     CaptureOf(u32, Box<Node>, Vec<u8>),
     Repeat {
         node: Box<Node>,
@@ -53,12 +51,12 @@ pub(super) enum Node {
         node: Box<Node>,
     },
     Atomic(Box<Node>),
-    /// What one of these groups has matched, the first that has.
+    /// Back-reference to the first of these groups that has matched.
     Back {
         groups: Vec<u32>,
         caseless: bool,
     },
-    /// Group as a subroutine; 0 is the whole.
+    /// Subroutine call of a group; 0 is the whole expression.
     Call(u32),
     Condition {
         condition: Condition,
@@ -70,7 +68,7 @@ pub(super) enum Node {
     Fail,
     /// `(*ACCEPT)`
     Accept,
-    /// A reference by name, resolved when all names are known.
+    /// Reference by name, resolved at the end.
     Named {
         name: Vec<u8>,
         at: usize,
@@ -95,7 +93,7 @@ pub(super) enum RepeatKind {
 pub(super) enum Assertion {
     SubjectStart,
     LineStart,
-    /// `$`: the end, or before a line feed that is the last octet.
+    /// `$`: the end, or before a final line feed.
     SubjectEndOrLastLine,
     /// `\z`
     SubjectEnd,
@@ -106,7 +104,7 @@ pub(super) enum Assertion {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Condition {
-    /// One of these has matched.
+    /// One of these groups has matched.
     Groups(Vec<u32>),
     Name(Vec<u8>, usize),
     Recursion,
@@ -115,7 +113,7 @@ pub(super) enum Condition {
 
 pub(super) struct Syntax {
     pub root: Node,
-    /// Highest number of a group.
+    /// The highest group number.
     pub groups: u32,
     pub names: BTreeMap<Vec<u8>, Vec<u32>>,
 }
@@ -125,23 +123,25 @@ pub(super) const WORD: ByteSet = ByteSet::range(b'0', b'9')
     .or(ByteSet::range(b'A', b'Z'))
     .with(b'_');
 pub(super) const NEWLINE: ByteSet = ByteSet::of(b'\n');
+// `\d`, `\s`, `\h` and `\v` below code point 256 (pcre2pattern(3), "Generic character types").
 const DIGIT: ByteSet = ByteSet::range(b'0', b'9');
 const SPACE: ByteSet = ByteSet::range(9, 13).with(b' ');
 const HORIZONTAL: ByteSet = ByteSet::of(9).with(b' ').with(0xa0);
 const VERTICAL: ByteSet = ByteSet::range(10, 13).with(0x85);
 
-/// As deep as PCRE2 allows parentheses to be.
-const DEEPEST: u32 = 250;
-const MOST_REPEATS: u32 = 65_535;
-/// Longer ones are refused: a rule's line is not.
-const LONGEST: usize = 65_536;
-const MOST_GROUPS: u32 = 65_535;
+/// PCRE2's limit on the nesting of parentheses.
+const MAX_DEPTH: u32 = 250;
+// PCRE2's limits on quantifiers and groups.
+const MAX_REPEATS: u32 = 65_535;
+/// Bound on the length of an expression, far longer than those in rules.
+const MAX_LEN: usize = 65_536;
+const MAX_GROUPS: u32 = 65_535;
 
 pub(super) fn parse(pattern: &[u8], flags: Flags) -> Result<Syntax, ExpressionError> {
-    if pattern.len() > LONGEST {
+    if pattern.len() > MAX_LEN {
         return Err(ExpressionError {
-            at: LONGEST,
-            text: format!("is longer than {LONGEST} octets"),
+            at: MAX_LEN,
+            text: format!("is longer than {MAX_LEN} octets"),
         });
     }
     let options = Options {
@@ -185,7 +185,7 @@ pub(super) fn parse(pattern: &[u8], flags: Flags) -> Result<Syntax, ExpressionEr
     Ok(Syntax { root, groups, names })
 }
 
-/// Puts numbers in the place of names.
+/// Replaces names by numbers.
 fn resolve(node: &mut Node, names: &BTreeMap<Vec<u8>, Vec<u32>>) -> Result<(), ExpressionError> {
     let find = |name: &Vec<u8>, at: usize| {
         names.get(name).cloned().ok_or_else(|| ExpressionError {
@@ -251,18 +251,18 @@ struct Parser<'p> {
     groups: u32,
     depth: u32,
     names: BTreeMap<Vec<u8>, Vec<u32>>,
-    /// Of groups by number, to be checked when all are known.
+    /// References to groups by number, to check at the end.
     references: Vec<(usize, u32)>,
 }
 
-/// What an escape stands for.
+/// The meaning of an escape.
 enum Escape {
     Byte(u8),
     Set(ByteSet, Option<u8>),
     Node(Node),
     /// `\Q`
     Quote,
-    /// `\E` without a `\Q`
+    /// `\E` without a `\Q`.
     Nothing,
 }
 
@@ -297,7 +297,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Up to `end`, which is taken as well.
+    /// Consumes the text up to and including `end`.
     fn until(&mut self, end: u8) -> Result<Vec<u8>, ExpressionError> {
         let rest = &self.text[self.at..];
         let Some(length) = rest.iter().position(|byte| *byte == end) else {
@@ -307,8 +307,7 @@ impl Parser<'_> {
         Ok(rest[..length].to_vec())
     }
 
-    /// `(*UTF)`, `(*LIMIT_MATCH=1)` and others that may only stand first, and ask for nothing that
-    /// a text must have.
+    /// Skips leading verbs (`(*UTF)`, `(*LIMIT_MATCH=1)`), which do not constrain the text.
     fn leading_verbs(&mut self) -> Result<(), ExpressionError> {
         const SETTINGS: [&[u8]; 20] = [
             b"UTF)",
@@ -342,15 +341,15 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Up to a `)` or the end, neither of which is taken.
+    /// Parses up to a `)` or the end, which is not consumed.
     fn alternation(&mut self) -> Result<Node, ExpressionError> {
         self.alternatives(false)
     }
 
     fn alternatives(&mut self, reset: bool) -> Result<Node, ExpressionError> {
         self.depth += 1;
-        if self.depth > DEEPEST {
-            return Err(self.error(format!("nests parentheses more than {DEEPEST} deep")));
+        if self.depth > MAX_DEPTH {
+            return Err(self.error(format!("nests parentheses more than {MAX_DEPTH} deep")));
         }
         let first_group = self.groups;
         let mut most = self.groups;
@@ -371,7 +370,7 @@ impl Parser<'_> {
 
     fn sequence(&mut self) -> Result<Node, ExpressionError> {
         let mut nodes: Vec<Node> = Vec::new();
-        // The last has its quantifier: another behind a `\E` only says of which kind that one is.
+        // The last item has a quantifier: after `\E`, another character can only change its kind.
         let mut quantified = false;
         while let Some(byte) = self.peek() {
             match byte {
@@ -423,7 +422,7 @@ impl Parser<'_> {
         Node::Set(ByteSet::letter(byte, self.options.caseless), Some(byte))
     }
 
-    /// `None`: what only changes options, or stands for nothing.
+    /// `None` for option settings and empty items.
     fn atom(&mut self) -> Result<Option<Node>, ExpressionError> {
         let Some(byte) = self.take() else { return Ok(None) };
         Ok(Some(match byte {
@@ -460,7 +459,7 @@ impl Parser<'_> {
         }))
     }
 
-    /// Whether there was a quantifier.
+    /// Returns whether there was a quantifier.
     fn quantify_last(&mut self, nodes: &mut Vec<Node>) -> Result<bool, ExpressionError> {
         self.skip_extended();
         let Some((min, max)) = self.quantifier()? else { return Ok(false) };
@@ -478,7 +477,7 @@ impl Parser<'_> {
         Ok(true)
     }
 
-    /// What behind a quantifier says of which kind it is.
+    /// The kind of quantifier by its suffix.
     fn kind(&mut self) -> Option<RepeatKind> {
         if self.eat(b"+") {
             Some(RepeatKind::Possessive)
@@ -489,7 +488,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Comments, and white space of the extended syntax, which may stand before a quantifier.
+    /// Skips comments and the white space of extended syntax, which may precede a quantifier.
     fn skip_extended(&mut self) {
         loop {
             match self.peek() {
@@ -519,7 +518,7 @@ impl Parser<'_> {
         Ok(Some(simple))
     }
 
-    /// `{n}`, `{n,}`, `{,m}`, `{n,m}`; anything else after `{` is a literal.
+    /// Parses `{n}`, `{n,}`, `{,m}`, `{n,m}`. Any other `{` is a literal.
     fn counted(&mut self) -> Result<Option<(u32, Option<u32>)>, ExpressionError> {
         let rest = &self.text[self.at + 1..];
         let Some(length) = rest.iter().position(|byte| *byte == b'}') else { return Ok(None) };
@@ -552,14 +551,14 @@ impl Parser<'_> {
             (Some(None), Some(Some(Some(max))), None) => (0, Some(max)),
             _ => return Ok(None),
         };
-        if min > MOST_REPEATS || max.is_some_and(|max| max > MOST_REPEATS) {
-            return Err(self.error(format!("repeats more than {MOST_REPEATS} times")));
+        if min > MAX_REPEATS || max.is_some_and(|max| max > MAX_REPEATS) {
+            return Err(self.error(format!("repeats more than {MAX_REPEATS} times")));
         }
         self.at += length + 2;
         Ok(Some((min, max)))
     }
 
-    /// Behind the `[`.
+    /// Parses a class after its `[`.
     fn class(&mut self) -> Result<Node, ExpressionError> {
         let begin = self.at - 1;
         let negated = self.eat(b"^");
@@ -567,7 +566,7 @@ impl Parser<'_> {
         let mut hint = None;
         let mut members = 0;
         let mut quoted = false;
-        // The octet that a `-` could begin a range with.
+        // The octet that may start a range.
         let mut low: Option<u8> = None;
         let mut after_set = false;
         let mut first = true;
@@ -664,7 +663,7 @@ impl Parser<'_> {
         Ok(Node::Set(set, hint.filter(|_| members == 1 && !negated)))
     }
 
-    /// Behind the second `[` of `[[:alpha:]]`; `None`: it is just a `[`.
+    /// Parses a POSIX class after the second `[` of `[[:alpha:]]`. `None` if that is a plain `[`.
     fn posix(&mut self) -> Result<Option<ByteSet>, ExpressionError> {
         let rest = &self.text[self.at..];
         let kind = rest[0];
@@ -682,7 +681,7 @@ impl Parser<'_> {
         }
         let (negated, name) = name.strip_prefix(b"^").map_or((false, name), |name| (true, name));
         let letters = ByteSet::range(b'a', b'z').or(ByteSet::range(b'A', b'Z'));
-        // What differs by case alone is both when case does not count.
+        // If case is ignored, classes of one case include the other.
         let (lower, upper) = if self.options.caseless {
             (letters, letters)
         } else {
@@ -714,7 +713,7 @@ impl Parser<'_> {
         Ok(Some(if negated { set.not() } else { set }))
     }
 
-    /// Behind the `\`.
+    /// Parses an escape after its backslash.
     fn escape(&mut self, in_class: bool) -> Result<Escape, ExpressionError> {
         let Some(byte) = self.take() else {
             return Err(self.error("ends with a `\\`; try `\\\\`"));
@@ -758,8 +757,7 @@ impl Parser<'_> {
                 .error(format!("has `\\{}`, which is not allowed in a class", char::from(byte)))),
             b'b' => assertion(Assertion::WordEdge),
             b'B' => assertion(Assertion::NoWordEdge),
-            // A match is looked for once, so that the place where it began looking is the
-            // beginning.
+            // Matching starts only once, so the start of matching is the start of the subject.
             b'A' | b'G' if !in_class => assertion(Assertion::SubjectStart),
             b'z' if !in_class => assertion(Assertion::SubjectEnd),
             b'Z' if !in_class => assertion(Assertion::SubjectEndOrLastLine),
@@ -807,7 +805,7 @@ impl Parser<'_> {
         Node::Named { name, at: self.at, is: NamedIs::Back { caseless: self.options.caseless } }
     }
 
-    /// Behind `\x`.
+    /// Parses the digits after `\x`.
     fn hexadecimal(&mut self) -> Result<Escape, ExpressionError> {
         if self.peek() == Some(b'{') {
             let rest = &self.text[self.at + 1..];
@@ -843,12 +841,11 @@ impl Parser<'_> {
             value = value * 8 + u32::from(digit - b'0');
             self.at += 1;
         }
-        // `\777` is no octet; PCRE2 refuses it, and so does the engine.
+        // `\777` is not an octet. PCRE2 rejects it, so the engine does too.
         value as u8
     }
 
-    /// `\1` to `\9...`: a group, or an octet by its octal digits where there are not so many groups
-    /// yet.
+    /// `\1` to `\9...`: a group, or an octet in octal if there is no such group yet.
     fn digits(&mut self, first: u8, in_class: bool) -> Result<Escape, ExpressionError> {
         if !in_class {
             let begin = self.at;
@@ -873,7 +870,7 @@ impl Parser<'_> {
         Node::Back { groups: vec![group], caseless: self.options.caseless }
     }
 
-    /// Behind `\g`.
+    /// Parses a reference after `\g`.
     fn reference(&mut self) -> Result<Escape, ExpressionError> {
         let (name, is_call) = match self.peek() {
             Some(open @ (b'{' | b'<' | b'\'')) => {
@@ -911,7 +908,7 @@ impl Parser<'_> {
         Node::Call(group)
     }
 
-    /// `3`, `-1`, `+1`; `None`: it is a name.
+    /// Parses `3`, `-1`, `+1`. `None` if it is a name.
     fn group_number(&self, text: &[u8]) -> Result<Option<u32>, ExpressionError> {
         let (sign, digits) = match text {
             [sign @ (b'-' | b'+'), digits @ ..] => (Some(*sign), digits),
@@ -934,7 +931,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Behind `\p` or `\P`: of Latin-1, which is all that an octet can be.
+    /// Parses a property after `\p` or `\P`, in Latin-1, since the subject consists of octets.
     fn property(&mut self, mut negated: bool) -> Result<Escape, ExpressionError> {
         let name = match self.take() {
             Some(b'{') => self.until(b'}')?,
@@ -991,7 +988,7 @@ impl Parser<'_> {
         Ok(Escape::Set(if negated { set.not() } else { set }, None))
     }
 
-    /// Behind the `(`; `None`: options only.
+    /// Parses a group after its `(`. `None` for option settings.
     fn group(&mut self) -> Result<Option<Node>, ExpressionError> {
         let begin = self.at - 1;
         let outside = self.options;
@@ -1019,7 +1016,7 @@ impl Parser<'_> {
     }
 
     fn new_group(&mut self) -> Result<u32, ExpressionError> {
-        if self.groups >= MOST_GROUPS {
+        if self.groups >= MAX_GROUPS {
             return Err(self.error("has too many groups"));
         }
         self.groups += 1;
@@ -1044,7 +1041,7 @@ impl Parser<'_> {
         Ok(Node::Look { ahead, negative, node: Box::new(self.alternation()?) })
     }
 
-    /// Behind `(?`, up to the `)`; `None`: options only, with the `)`.
+    /// Parses a group after `(?` up to its `)`. `None` for option settings, with the `)`.
     fn special(&mut self) -> Result<Option<Node>, ExpressionError> {
         let rest = &self.text[self.at..];
         Ok(Some(match rest {
@@ -1111,7 +1108,7 @@ impl Parser<'_> {
                 }
             }
             [b'(', ..] => self.condition()?,
-            // A callout asks nothing of a text.
+            // A callout does not constrain the text.
             [b'C', ..] => {
                 while self.peek().is_some_and(|byte| byte != b')') {
                     self.at += 1;
@@ -1130,7 +1127,7 @@ impl Parser<'_> {
         self.text[begin..self.at].to_vec()
     }
 
-    /// `(?i-s)`, of which the `)` is taken, and `(?i-s:...`, up to its `)`.
+    /// Parses `(?i-s)` with its `)`, or `(?i-s:...` up to its `)`.
     fn option_setting(&mut self) -> Result<Option<Node>, ExpressionError> {
         let mut on = true;
         loop {
@@ -1160,8 +1157,8 @@ impl Parser<'_> {
                 }
                 b'U' => self.options.ungreedy = on,
                 b'n' => self.options.no_capture = on,
-                // Duplicate names are taken anyhow; `a` is about Unicode; `r` restricts folding to
-                // ASCII.
+                // Duplicate names are always accepted; `a` concerns Unicode; `r` restricts case
+                // folding to ASCII.
                 b'J' | b'a' | b'r' => {
                     self.at += usize::from(
                         byte == b'a'
@@ -1181,7 +1178,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Behind `(?`, at the second `(`.
+    /// Parses a condition after `(?`, at the second `(`.
     fn condition(&mut self) -> Result<Node, ExpressionError> {
         if matches!(
             self.text[self.at + 1..],
@@ -1234,7 +1231,7 @@ impl Parser<'_> {
         Ok((yes, no))
     }
 
-    /// Behind `(*`, up to the `)`.
+    /// Parses a verb after `(*`, up to its `)`.
     fn verb(&mut self) -> Result<Node, ExpressionError> {
         let begin = self.at;
         while self.peek().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_') {
@@ -1279,7 +1276,7 @@ impl Parser<'_> {
     }
 }
 
-/// `[[:<:]]` and `[[:>:]]`: the beginning and the end of a word.
+/// `[[:<:]]` and `[[:>:]]`: start and end of a word.
 fn word_edge_before(word: bool) -> Node {
     let look = Node::Look { ahead: true, negative: !word, node: Box::new(Node::Set(WORD, None)) };
     Node::Concat(vec![Node::Assert(Assertion::WordEdge), look])

@@ -1,14 +1,14 @@
-//! What engines write about alerts, read one by one.
+//! Reads the alert logs of engines.
 //!
-//! | form | who writes it |
+//! | format | source |
 //! |---|---|
-//! | a JSON object a line, `"event_type":"alert"` | Suricata's `eve.json` |
-//! | a JSON object a line, `"rule":"1:1000:0"` | Snort 3's `alert_json` |
-//! | `... [**] [1:1000:0] text [**] ... {TCP} a:p -> b:p` | `fast.log` of Suricata, `alert_fast` of Snort |
-//! | fields in between commas, with a header | what became of `unified2`, among others: [`NAMES`] |
-//! | fields in between commas, without | `alert_csv` of Snort 2 and 3 with the fields that they have by default |
-//! | fields in between tabs, with a header | the same names |
-//! | `(Event)` and lines of `name: value` | `u2spewfoo` of Snort's `unified2` |
+//! | JSON objects, one per line, `"event_type":"alert"` | Suricata's `eve.json` |
+//! | JSON objects, one per line, `"rule":"1:1000:0"` | Snort 3's `alert_json` |
+//! | `... [**] [1:1000:0] text [**] ... {TCP} a:p -> b:p` | Suricata's `fast.log`, Snort's `alert_fast` |
+//! | comma-separated fields with a header | conversions of `unified2` and others: [`NAMES`] |
+//! | comma-separated fields without a header | `alert_csv` of Snort 2 and 3 with its default fields |
+//! | tab-separated fields with a header | the same names |
+//! | `(Event)` and lines of `name: value` | `u2spewfoo` for Snort's `unified2` |
 
 use std::{borrow::Cow, io::BufRead, net::IpAddr};
 
@@ -21,30 +21,30 @@ use crate::{
     log_time,
 };
 
-/// An alert, as an engine wrote it.
+/// An alert as logged by an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alert {
-    /// From the beginning of the epoch; as a log without an offset from UTC has it.
+    /// Since 1970, or local time if the log has no UTC offset.
     pub at: Option<Nanos>,
-    /// 0 where the log does not say.
+    /// 0 if the log lacks it.
     pub gid: u32,
     pub sid: u32,
     pub rev: u32,
     pub msg: String,
-    /// Of the IP header, where its name is known.
+    /// Protocol number of the IP header, if the log's name of it is known.
     pub protocol: Option<u8>,
-    /// Unspecified (`0.0.0.0`) where the packet had none.
+    /// Unspecified (`0.0.0.0`) if the packet had none.
     pub source: IpAddr,
-    /// 0 where there is none.
+    /// 0 if there is none.
     pub source_port: u16,
     pub destination: IpAddr,
     pub destination_port: u16,
-    /// Alerts that the line stands for.
+    /// Number of alerts that the line stands for.
     pub count: u64,
     pub flow: Option<u64>,
-    /// The application that the engine took it for, by its name.
+    /// The engine's name of the application protocol.
     pub application: Option<String>,
-    /// The engine dropped or rejected it.
+    /// Whether the engine dropped or rejected the packet.
     pub blocked: bool,
 }
 
@@ -57,7 +57,7 @@ pub enum Format {
     U2spewfoo,
 }
 
-/// What columns of a header, and names of values, may be called; the first of each is ours.
+/// Accepted names of columns and values. The first of each is the one used here.
 pub const NAMES: [&[&str]; 17] = [
     &["timestamp", "time", "ts", "date"],
     &["seconds", "event_second"],
@@ -87,13 +87,12 @@ pub const NAMES: [&[&str]; 17] = [
     &["action", "blocked"],
 ];
 
-/// Fields of Snort 2's `alert_csv`, and of Snort 3's, by default.
+/// Default fields of Snort 2's and Snort 3's `alert_csv`.
 const SNORT2: [&str; 9] = ["timestamp", "gid", "sid", "rev", "msg", "proto", "src", "sport", "dst"];
 const SNORT3: [&str; 10] =
     ["timestamp", "", "proto", "", "", "", "src_ap", "dst_ap", "rule", "action"];
 
-/// Reads alerts; which form they have, the first line says. Behind an error in a line the next line
-/// follows.
+/// Reads alerts. Detects the format by the first line. Continues after an error in a line.
 pub struct Reader<R> {
     lines: Lines<R>,
     form: Form,
@@ -105,12 +104,12 @@ enum Form {
     Unknown,
     Json,
     Fast,
-    /// Which of [`NAMES`] each column is.
+    /// The name in [`NAMES`] of each column.
     Fields {
         separator: char,
         columns: Vec<Option<&'static str>>,
     },
-    /// What is known of the event so far, and the line where it began.
+    /// The event so far and the line where it started.
     Spew(Option<(Draft, u64)>),
     End,
 }
@@ -120,17 +119,17 @@ impl<R: BufRead> Reader<R> {
         Reader { lines: Lines::new(input), form: Form::Unknown, year: None, skipped: 0 }
     }
 
-    /// The year of times that are written without one.
+    /// Sets the year for times without one.
     pub fn year(self, year: i64) -> Self {
         Reader { year: Some(year), ..self }
     }
 
-    /// As [`year`](Self::year), the one of an instant.
+    /// Like [`year`](Self::year), with the year of an instant.
     pub fn year_of(self, at: Nanos) -> Self {
         self.year(log_time::year(at))
     }
 
-    /// What the first line said; `None` before, and where it said nothing.
+    /// The detected format. `None` before the first line, or if it was not recognized.
     pub fn format(&self) -> Option<Format> {
         match self.form {
             Form::Unknown | Form::End => None,
@@ -142,12 +141,12 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// Events that are no alerts, so far.
+    /// Number of events other than alerts so far.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Lines, so far.
+    /// Number of lines so far.
     pub fn lines(&self) -> u64 {
         self.lines.line
     }
@@ -173,7 +172,7 @@ impl<R: BufRead> Iterator for Reader<R> {
                     self.form = Form::Spew(None);
                     return Some(draft.alert().map_err(|text| Error { line, column: 1, text }));
                 }
-                // Some editors put a byte order mark in front.
+                // Some editors write a byte order mark.
                 Some(Ok(text)) => text.trim_start_matches('\u{feff}').to_string(),
                 Some(Err(NoLine::Unreadable(found))) => {
                     let text = format!("{found}, expected an alert");
@@ -243,7 +242,7 @@ impl<R: BufRead> Iterator for Reader<R> {
 
 type Bad = (usize, String);
 
-/// The form of a file that begins with this line.
+/// Detects the format by the first line.
 fn form(text: &str) -> Option<Form> {
     if is_label(text) {
         return None;
@@ -276,14 +275,14 @@ fn form(text: &str) -> Option<Form> {
     Some(Form::Fields { separator: ',', columns })
 }
 
-/// Whether it is a line of what alerts are compared with: that would be found whole, and a score
-/// without meaning.
+/// Whether it is a line of a label file. Scored against themselves, labels would give a perfect but
+/// meaningless result.
 fn is_label(text: &str) -> bool {
     text.starts_with("attack,begin,")
         || text.starts_with("{\"attack\":") && text.contains("\"begin_ns\":")
 }
 
-/// The columns, if the line names some: at least a rule's number and an address.
+/// The columns, if the line is a header: at least the sid and an address.
 fn header(text: &str) -> Option<(char, Vec<Option<&'static str>>)> {
     let separator = if text.contains('\t') { '\t' } else { ',' };
     let fields = csv::fields(text, separator).ok()?;
@@ -292,13 +291,13 @@ fn header(text: &str) -> Option<(char, Vec<Option<&'static str>>)> {
     ((has("sid") || has("rule")) && (has("src") || has("src_ap"))).then_some((separator, columns))
 }
 
-/// Ours for a name of theirs.
+/// Maps a log's name of a field to the one used here.
 fn named(name: &str) -> Option<&'static str> {
     let name = name.trim().to_ascii_lowercase().replace([' ', '.', '-'], "_");
     NAMES.iter().find(|names| names.contains(&name.as_str())).map(|names| names[0])
 }
 
-/// An alert that is put together.
+/// An alert under construction.
 #[derive(Default)]
 struct Draft {
     alert: Option<Alert>,
@@ -310,7 +309,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// `name` is one of ours.
+    /// `name` is one of the names used here.
     fn set(&mut self, name: &str, value: &str, year: Option<i64>) -> Result<(), String> {
         let value = value.trim();
         if value.is_empty() {
@@ -363,7 +362,7 @@ impl Draft {
             "msg" => alert.msg = value.trim_matches('"').to_string(),
             "proto" => alert.protocol = protocol(value),
             "src" => (alert.source, self.has_source) = (address()?, true),
-            // Of ICMP a log may have the type there.
+            // For ICMP, some logs have type and code in place of ports.
             "sport" => alert.source_port = port()?,
             "dst" => (alert.destination, self.has_destination) = (address()?, true),
             "dport" => alert.destination_port = port()?,
@@ -402,9 +401,9 @@ impl Draft {
 
 const NOBODY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 
-/// `None`: no year stands there, and nobody knows it.
+/// `None` if the year is neither in the text nor given.
 fn time(text: &str, year: Option<i64>) -> Result<Option<Nanos>, String> {
-    // Any leap year will do to see whether it is a date.
+    // With any leap year, the text shows whether it is a date.
     match log_time::instant(text, year) {
         None if year.is_none() && log_time::instant(text, Some(2024)).is_some() => Ok(None),
         None => Err(format!("found {text:?}, expected a time")),
@@ -419,7 +418,7 @@ fn record(
     year: Option<i64>,
 ) -> Result<Alert, Bad> {
     let fields = csv::fields(text, separator).map_err(|e| (e.column, e.text))?;
-    // Snort leaves out fields at the end that a packet does not have.
+    // Snort omits trailing fields that the packet lacks.
     if fields.len() > columns.len() {
         let column = fields[columns.len()].column;
         return Err((
@@ -436,7 +435,7 @@ fn record(
     draft.alert().map_err(|text| (1, text))
 }
 
-/// Fields of eve.json that count; the others are passed over without a copy.
+/// The relevant fields of eve.json. Others are skipped without a copy.
 #[derive(Deserialize)]
 struct Eve<'a> {
     #[serde(borrow)]
@@ -469,13 +468,13 @@ struct EveAlert<'a> {
     signature: Option<Cow<'a, str>>,
 }
 
-/// `None`: an event of another kind.
+/// `None` for an event of another type.
 fn json(text: &str, year: Option<i64>) -> Result<Option<Alert>, Bad> {
     let bad = |e: serde_json::Error| {
         let text = e.to_string();
         (e.column().max(1), text.split(" at line ").next().unwrap_or(&text).to_string())
     };
-    // Most lines of eve.json are others' events; whose type is told before it is looked into.
+    // Most lines of eve.json are other events, so check the type before parsing.
     match event_type(text) {
         Some("alert") => {}
         Some(_) => return Ok(None),
@@ -522,15 +521,14 @@ fn json(text: &str, year: Option<i64>) -> Result<Option<Alert>, Bad> {
     }))
 }
 
-/// The value of the first key `event_type`, without reading the object: Suricata writes it near the
-/// beginning.
+/// The value of the first key `event_type`, found without parsing: Suricata writes it early.
 fn event_type(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("\"event_type\"")?;
     let rest = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
     rest.split_once('"').map(|(kind, _)| kind)
 }
 
-/// Snort 3's: flat, with the names of its fields.
+/// Snort 3's JSON: a flat object with its field names.
 fn snort_json(
     text: &str,
     year: Option<i64>,
@@ -538,7 +536,7 @@ fn snort_json(
     let object: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(text).map_err(Ok)?;
     let mut draft = Draft::default();
-    // The protocol first: it says whether there are ports.
+    // The protocol first, since it decides whether there are ports.
     let (mut first, rest): (Vec<_>, Vec<_>) =
         object.iter().partition(|(name, _)| named(name) == Some("proto"));
     first.extend(rest);
@@ -565,7 +563,7 @@ fn fast(text: &str, year: Option<i64>) -> Result<Alert, Bad> {
         )
     };
     let (before, rest) = text.split_once("[**]").ok_or_else(|| lacks("[**]"))?;
-    // `[Drop]` and its like stand behind the time.
+    // An action such as `[Drop]` may follow the time.
     let (when, mark) = before.split_once('[').unwrap_or((before, ""));
     let at = time(when, year).map_err(|text| (1, text))?;
     let rest = rest.trim_start();
@@ -575,7 +573,7 @@ fn fast(text: &str, year: Option<i64>) -> Result<Alert, Bad> {
         .ok_or_else(|| lacks("[gid:sid:rev]"))?;
     let (gid, sid, rev) =
         rule(ids).ok_or_else(|| (column(ids), format!("found {ids:?}, expected gid:sid:rev")))?;
-    // The text may hold anything; what follows it has no braces.
+    // The message may contain anything, but the text after it has no braces.
     let (head, tail) = rest.rsplit_once('{').ok_or_else(|| lacks("{protocol}"))?;
     let msg = head.rsplit_once("[**]").map_or(head, |(msg, _)| msg).trim();
     let (name, pair) = tail.split_once('}').ok_or_else(|| lacks("{protocol}"))?;
@@ -603,15 +601,15 @@ fn fast(text: &str, year: Option<i64>) -> Result<Alert, Bad> {
         count: 1,
         flow: None,
         application: None,
-        // `wDrop` would have, but was not inline.
+        // `wDrop` (would drop) is not counted: the engine was not inline.
         blocked: is_blocked(mark.trim().trim_end_matches(']')),
     })
 }
 
-/// Takes a line of an event; gives the event before, when this line ends it.
+/// Adds a line to an event. Returns the previous event if the line ends it.
 fn spew(event: &mut Option<(Draft, u64)>, text: &str, line: u64) -> Option<(Draft, u64)> {
     let trimmed = text.trim();
-    // `(ExtraDataHdr)`, `Packet` and octets in hexadecimal have nothing of an event.
+    // `(ExtraDataHdr)`, `Packet` and hexadecimal data do not belong to an event.
     if trimmed == "(Event)" {
         return event.replace((Draft::default(), line));
     }
@@ -621,7 +619,7 @@ fn spew(event: &mut Option<(Draft, u64)>, text: &str, line: u64) -> Option<(Draf
     if let Some((draft, _)) = event {
         for (name, value) in trimmed.split('\t').filter_map(|part| part.split_once(':')) {
             if let Some(name) = named(name) {
-                // What is no number stays away, and the alert says what it lacks.
+                // Ignore an invalid value; the alert then reports the missing field.
                 let _ = draft.set(name, value, None);
             }
         }
@@ -636,8 +634,8 @@ fn rule(text: &str) -> Option<(u32, u32, u32)> {
     parts.next().is_none().then_some(found)
 }
 
-/// An address, and the port behind its last colon. IPv6 is written with eight groups where a port
-/// follows without brackets; of TCP, UDP and SCTP one always does.
+/// Splits an address and the port after its last colon. Without brackets, IPv6 is written with all
+/// eight groups if a port follows, which is always the case for TCP, UDP and SCTP.
 fn ends(text: &str, protocol: Option<u8>) -> Option<(IpAddr, u16)> {
     let text = text.trim();
     if let Some((address, port)) = text.strip_prefix('[').and_then(|t| t.split_once(']')) {
@@ -655,10 +653,10 @@ fn ends(text: &str, protocol: Option<u8>) -> Option<(IpAddr, u16)> {
     }
 }
 
-/// The number of a protocol in the IP header by its name in logs.
+/// Protocol number by the name in logs.
 pub(crate) fn protocol(name: &str) -> Option<u8> {
     let name = name.trim().to_ascii_lowercase();
-    // Suricata's for those that it has no name of.
+    // Suricata's form for protocols without a name.
     let number = name.strip_prefix("proto:").unwrap_or(&name);
     Some(match number {
         "icmp" => 1,

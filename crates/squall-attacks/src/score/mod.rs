@@ -1,9 +1,9 @@
-//! What an engine said against what was sent: labels and alerts in, a [`Score`] out.
+//! Compares an engine's alerts with the traffic sent: labels and alerts in, a [`Score`] out.
 //!
 //! An alert belongs to the conversation with its addresses, ports and protocol, in either
-//! direction. Where several have them, one after another, it belongs to the one that had begun
-//! last; without times, to the first that is still owed one. Ports do not count where there are
-//! none, nor in an alert without them (on a fragment, say).
+//! direction. If several match, it belongs to the one that started last before it; without times,
+//! to the first that is still owed an alert. Ports are ignored for protocols without them, and in
+//! alerts without them (on a fragment, for example).
 
 pub mod alerts;
 
@@ -22,23 +22,23 @@ use crate::{
 };
 pub use alerts::Alert;
 
-/// How alerts are held against labels.
+/// Settings of the comparison.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
-    /// Nanoseconds that are added to the times of alerts: what the engine's clock is behind that of
-    /// the labels.
+    /// Nanoseconds to add to the times of alerts: the labels' clock minus the engine's.
     pub shift_ns: i64,
 }
 
-/// Holds the labels, takes alerts one by one.
+/// Holds the labels and collects alerts.
 pub struct Scorer {
     labels: Vec<Label>,
-    /// Of each label what was seen.
-    seen: Vec<Seen>,
-    /// Labels by both ends, in the order of their beginning.
+    /// The alerts of each label.
+    seen: Vec<LabelAlerts>,
+    /// Indices of labels by both endpoints, in order of start.
     by_ends: HashMap<(u8, End, End), Vec<u32>>,
     by_addresses: HashMap<(IpAddr, IpAddr), Vec<u32>>,
-    /// Of alerts without times: the label of a list (by its first) that is looked at next.
+    /// For alerts without times: the next label to consider, by the first label of its list and the
+    /// sid.
     next: HashMap<(u32, u32), usize>,
     others: HashMap<(u32, u32), Other>,
     settings: Settings,
@@ -48,8 +48,8 @@ pub struct Scorer {
 type End = (IpAddr, u16);
 
 #[derive(Clone, Default)]
-struct Seen {
-    /// Of its own rule; of a scenario and of benign traffic, of any.
+struct LabelAlerts {
+    /// Alerts of its rule. For scenarios and benign traffic, of any rule.
     own: u64,
     first: Option<Nanos>,
     also: u64,
@@ -62,95 +62,94 @@ struct Totals {
     outside: u64,
 }
 
-/// What was counted; all of it is of conversations, unless it says alerts.
+/// Counts of conversations, or of alerts where the name says so.
 ///
-/// Conversations: `attacks + owing_none + near_misses + benign`, and those of scenarios, are all
-/// that have a label. Alerts:
-/// `alerts_own + alerts_unowed + near_miss_alerts + benign_alerts + alerts_also + collateral`, and
-/// those of scenarios and outside, are all that were read.
+/// The conversations with labels are `attacks + owing_none + near_misses + benign` and those of
+/// scenarios. The alerts read are `alerts_own + alerts_unowed + near_miss_alerts + benign_alerts +
+/// alerts_also + collateral` and those of scenarios and outside.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Counts {
-    /// Attacks that owe an alert of a rule.
+    /// Attacks that owe an alert.
     pub attacks: u64,
-    /// Of those, with an alert of their rule at least.
+    /// Attacks with at least one alert of their rule.
     pub hit: u64,
-    /// Of those, without one.
+    /// Attacks without one.
     pub missed: u64,
-    /// Of those that were hit, with fewer alerts than are owed.
+    /// Attacks with fewer alerts than owed, but at least one.
     pub short: u64,
-    /// Conversations of attacks that owe no alert: those before the one that alerts, what a run cut
-    /// short, what is sent so that the rule is not seen.
+    /// Conversations of attacks that owe no alert: earlier conversations of an attack, attacks cut
+    /// short by the end of the run, and attacks sent in a form that does not match.
     pub owing_none: u64,
-    /// Alerts of their rules in attacks of which no conversation owes one.
+    /// Alerts of the rules of attacks without a conversation that owes one.
     pub alerts_unowed: u64,
     /// Alerts that attacks owe.
     pub alerts_owed: u64,
-    /// Alerts of their own rules in attacks.
+    /// Alerts of attacks' own rules.
     pub alerts_own: u64,
-    /// Of those, alerts beyond what each owes.
+    /// Alerts of attacks' own rules beyond those owed.
     pub duplicates: u64,
     pub near_misses: u64,
-    /// Near misses in which the rule alerted that must not.
+    /// Near misses in which the rule alerted.
     pub near_misses_alerted: u64,
-    /// Alerts of those.
+    /// Alerts of these rules.
     pub near_miss_alerts: u64,
     pub benign: u64,
     /// Benign conversations with an alert of any rule.
     pub benign_alerted: u64,
-    /// Alerts of those.
+    /// Alerts in benign conversations.
     pub benign_alerts: u64,
-    /// Alerts that a label expects beside its own (`also`), in attacks and near misses.
+    /// Additional alerts that labels expect (`also`), in attacks and near misses.
     pub alerts_also: u64,
-    /// Alerts of other rules in attacks and near misses, which no label expects.
+    /// Alerts of other rules in attacks and near misses that no label expects.
     pub collateral: u64,
-    /// Attacks and near misses with such.
+    /// Attacks and near misses with such alerts.
     pub collateral_conversations: u64,
 }
 
-/// What follows from the counts; `None` where there was nothing to divide by.
+/// Rates derived from the counts. `None` if the denominator is zero.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Rates {
-    /// Hit of attacks: the detection rate, recall, true-positive rate.
+    /// Attacks hit / attacks: detection rate, recall, true-positive rate.
     pub detection: Option<f64>,
-    /// Near misses and benign conversations that alerted, of all of them: the false-positive rate.
+    /// Near misses and benign conversations that alerted / all of them: false-positive rate.
     pub false_positive: Option<f64>,
-    /// Benign conversations that alerted, of all of them.
+    /// Benign conversations that alerted / all benign conversations.
     pub benign_false_positive: Option<f64>,
-    /// Attacks that were hit, of all conversations that alerted.
+    /// Attacks hit / all conversations that alerted.
     pub precision: Option<f64>,
     /// The harmonic mean of precision and detection.
     pub f1: Option<f64>,
-    /// Right verdicts, of all conversations.
+    /// Correct verdicts / all conversations.
     pub accuracy: Option<f64>,
 }
 
-/// How conversations were judged: alerted or not, held against what they are.
+/// The confusion matrix of conversations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Confusion {
-    /// Attacks that were hit.
+    /// Attacks hit.
     pub true_positives: u64,
-    /// Near misses in which their rule alerted, benign conversations in which any did.
+    /// Near misses in which their rule alerted, and benign conversations with any alert.
     pub false_positives: u64,
-    /// Near misses and benign conversations in which none did.
+    /// Near misses and benign conversations without such an alert.
     pub true_negatives: u64,
-    /// Attacks that were missed.
+    /// Attacks missed.
     pub false_negatives: u64,
 }
 
-/// Times from a conversation to its first alert, nanoseconds, over the attacks that were hit and
-/// have both times. Negative where an alert came before.
+/// Time from a conversation to its first alert, in nanoseconds, over all hits with both times.
+/// Negative if the alert came earlier.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
     pub count: u64,
     pub min_ns: i64,
     pub mean_ns: i64,
-    /// The nearest rank, as p99.
+    /// By the nearest-rank method, like p99.
     pub median_ns: i64,
     pub p99_ns: i64,
     pub max_ns: i64,
 }
 
-/// Of one rule.
+/// The score of one rule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OfRule {
     pub gid: u32,
@@ -161,16 +160,16 @@ pub struct OfRule {
     pub counts: Counts,
     #[serde(flatten)]
     pub rates: Rates,
-    /// From the conversation's first frame, and from its last.
+    /// From the first and from the last frame of the conversation.
     pub latency_from_begin: Option<Latency>,
     pub latency_from_end: Option<Latency>,
-    /// Numbers of attacks that were missed, the first ten.
+    /// Numbers of the first ten attacks missed.
     pub missed_attacks: Vec<u64>,
-    /// Numbers of near misses that alerted, the first ten.
+    /// Numbers of the first ten near misses that alerted.
     pub alerted_near_misses: Vec<u64>,
 }
 
-/// Alerts of one rule where they belong to no label of it.
+/// Alerts of a rule outside of its own labels.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Other {
     pub gid: u32,
@@ -181,50 +180,50 @@ pub struct Other {
     /// In near misses of other rules.
     pub in_near_misses: u64,
     pub in_benign: u64,
-    /// In no conversation that has a label.
+    /// In no labeled conversation.
     pub outside: u64,
 }
 
-/// Of what was made from no rule: scans, floods and their like.
+/// The score of a scenario (scan, flood, ...), which has no rule.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OfScenario {
     pub name: String,
     pub conversations: u64,
-    /// With an alert of any rule.
+    /// Conversations with an alert of any rule.
     pub alerted: u64,
     pub alerts: u64,
-    /// From the first frame of all of them to the first alert.
+    /// From the first frame of the scenario to the first alert.
     pub first_alert_ns: Option<i64>,
 }
 
-/// What an engine is worth.
+/// The result of the comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Score {
-    /// Conversations that have a label.
+    /// Labeled conversations.
     pub labels: u64,
-    /// Alerts that were read.
+    /// Alerts read.
     pub alerts: u64,
-    /// Alerts in no conversation that has a label.
+    /// Alerts in no labeled conversation.
     pub outside: u64,
     pub counts: Counts,
     pub confusion: Confusion,
     pub rates: Rates,
     pub latency_from_begin: Option<Latency>,
     pub latency_from_end: Option<Latency>,
-    /// By sid.
+    /// Sorted by sid.
     pub rules: Vec<OfRule>,
     pub scenarios: Vec<OfScenario>,
-    /// Rules that alerted where they have no label, the most alerts first.
+    /// Rules that alerted outside of their labels, most alerts first.
     pub others: Vec<Other>,
 }
 
-/// What became of one conversation.
+/// The result for one conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict<'a> {
     pub label: &'a Label,
-    /// Alerts of its rule; of a scenario and of benign traffic, of any.
+    /// Alerts of its rule. For scenarios and benign traffic, of any rule.
     pub own: u64,
-    /// When the first of them came, on the labels' clock.
+    /// Time of the first one, on the labels' clock.
     pub first: Option<Nanos>,
     pub also: u64,
     pub collateral: u64,
@@ -243,7 +242,7 @@ impl Scorer {
             by_ends.entry(key(Some(l.protocol), ends)).or_default().push(i);
             by_addresses.entry(ordered(l.source, l.destination)).or_default().push(i);
         }
-        let seen = vec![Seen::default(); labels.len()];
+        let seen = vec![LabelAlerts::default(); labels.len()];
         Scorer {
             labels,
             seen,
@@ -256,7 +255,7 @@ impl Scorer {
         }
     }
 
-    /// Reads all alerts of a log. Lines that are none are counted, and the first few told.
+    /// Reads all alerts of a log. Counts the lines that are not alerts and keeps the first errors.
     pub fn read(&mut self, reader: &mut alerts::Reader<impl BufRead>) -> Read {
         let mut read = Read::default();
         for alert in reader.by_ref() {
@@ -267,7 +266,7 @@ impl Scorer {
                 }
                 Err(error) => {
                     read.bad += 1;
-                    if read.errors.len() < TOLD {
+                    if read.errors.len() < MAX_ERRORS {
                         read.errors.push(error);
                     }
                 }
@@ -296,15 +295,15 @@ impl Scorer {
         };
         let at = at.filter(|&at| is_epoch(at) == is_epoch(self.labels[list[0] as usize].begin));
         if let Some(at) = at {
-            let behind = list.partition_point(|&i| {
+            let after = list.partition_point(|&i| {
                 self.labels[i as usize].begin <= Nanos(at.0.saturating_add(ROUNDED))
             });
-            let i = list[behind.saturating_sub(1)] as usize;
+            let i = list[after.saturating_sub(1)] as usize;
             let (labels, seen) = (&self.labels, &mut self.seen[i]);
             credit(&labels[i], seen, alert, alert.count, Some(at), &mut self.others);
             return;
         }
-        // In their order, each as many as it is owed, and the last what is left.
+        // Assign to each label in order as many alerts as it is owed, and the rest to the last.
         let next = self.next.entry((list[0], alert.sid)).or_default();
         let mut left = alert.count;
         while left > 0 {
@@ -327,7 +326,7 @@ impl Scorer {
         }
     }
 
-    /// What became of each conversation so far, in the order of the labels.
+    /// The result of each conversation so far, in the order of the labels.
     pub fn verdicts(&self) -> impl Iterator<Item = Verdict<'_>> {
         self.labels.iter().zip(&self.seen).map(|(label, seen)| Verdict {
             label,
@@ -338,9 +337,9 @@ impl Scorer {
         })
     }
 
-    /// An alert in an earlier conversation of an attack is the attack's: where it counts, an engine
-    /// may count otherwise.
-    fn gather(&mut self) {
+    /// Moves alerts in earlier conversations of an attack to the one that owes the alert, since
+    /// engines may count events differently.
+    fn merge_conversations(&mut self) {
         let of_rule = |label: &Label| label.kind == Kind::Attack && label.sid != 0;
         let owing =
             self.labels.iter().enumerate().filter(|(_, label)| of_rule(label) && label.alerts > 0);
@@ -351,7 +350,7 @@ impl Scorer {
                 continue;
             }
             if let Some(&to) = owing.get(&label.attack) {
-                // What other rules said of it stays with it.
+                // Alerts of other rules stay with the conversation.
                 let (own, first) =
                     (std::mem::take(&mut self.seen[i].own), self.seen[i].first.take());
                 let seen = &mut self.seen[to];
@@ -362,7 +361,7 @@ impl Scorer {
     }
 
     pub fn finish(mut self) -> Score {
-        self.gather();
+        self.merge_conversations();
         let mut all = Tally::default();
         let mut rules: HashMap<(u32, u32), (usize, Tally)> = HashMap::new();
         let mut scenarios: HashMap<&str, (OfScenario, Option<Nanos>, Option<Nanos>)> =
@@ -436,30 +435,30 @@ impl Scorer {
     }
 }
 
-/// Errors of a log that are kept.
-const TOLD: usize = 10;
+/// Number of errors of a log to keep.
+const MAX_ERRORS: usize = 10;
 
-/// Engines write microseconds: an alert may seem to come that much before its conversation.
+/// Engines log microseconds, so an alert may seem up to one microsecond early.
 const ROUNDED: u64 = 1_000;
 
-/// What a log was.
+/// Summary of a log.
 #[derive(Debug, Default)]
 pub struct Read {
-    /// `None`: nothing was in it that is known.
+    /// `None` if the format was not recognized.
     pub format: Option<alerts::Format>,
     pub lines: u64,
     pub alerts: u64,
-    /// Events that are no alerts.
+    /// Events other than alerts.
     pub skipped: u64,
-    /// Lines that are none of both.
+    /// Unreadable lines.
     pub bad: u64,
-    /// The first of those.
+    /// The first errors.
     pub errors: Vec<Error>,
 }
 
 impl Score {
-    /// A line for each rule, with a header; nothing stands where there was nothing to divide by, or
-    /// no time.
+    /// Writes a header and a line for each rule. A value is empty if its denominator is zero or no
+    /// time is known.
     pub fn write_csv(&self, to: &mut impl Write) -> io::Result<()> {
         const HEADER: [&str; 22] = [
             "gid",
@@ -523,7 +522,7 @@ impl Score {
     }
 }
 
-/// Counts on their way to a score.
+/// Accumulates the counts of a score.
 #[derive(Default)]
 struct Tally {
     counts: Counts,
@@ -534,12 +533,11 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, label: &Label, seen: &Seen) {
+    fn add(&mut self, label: &Label, seen: &LabelAlerts) {
         let c = &mut self.counts;
         let any = u64::from(seen.own > 0);
         match label.kind {
-            // An attack that owes nothing, of a rule that is silent: only what else it raises
-            // counts.
+            // An attack that owes nothing, or whose rule does not alert: only other alerts count.
             Kind::Attack if label.alerts == 0 => {
                 c.owing_none += 1;
                 c.alerts_unowed = c.alerts_unowed.saturating_add(seen.own);
@@ -553,7 +551,7 @@ impl Tally {
                 c.alerts_owed += owed;
                 c.alerts_own = c.alerts_own.saturating_add(seen.own);
                 c.duplicates = c.duplicates.saturating_add(seen.own.saturating_sub(owed));
-                if seen.own == 0 && self.missed.len() < TOLD {
+                if seen.own == 0 && self.missed.len() < MAX_ERRORS {
                     self.missed.push(label.attack);
                 }
                 if let Some(first) = seen.first {
@@ -565,7 +563,7 @@ impl Tally {
                 c.near_misses += 1;
                 c.near_misses_alerted += any;
                 c.near_miss_alerts = c.near_miss_alerts.saturating_add(seen.own);
-                if seen.own > 0 && self.alerted.len() < TOLD {
+                if seen.own > 0 && self.alerted.len() < MAX_ERRORS {
                     self.alerted.push(label.attack);
                 }
             }
@@ -612,19 +610,19 @@ impl Confusion {
     }
 }
 
-/// Whether the alert is the one that the conversation is about.
+/// Whether the alert is of the label's own rule.
 fn is_own(label: &Label, alert: &Alert) -> bool {
     match label.kind {
         Kind::Benign => true,
         Kind::Attack if label.sid == 0 => true,
-        // A log may not say the generator.
+        // Some logs lack the generator ID.
         _ => label.sid == alert.sid && (alert.gid == 0 || label.gid == 0 || label.gid == alert.gid),
     }
 }
 
 fn credit(
     label: &Label,
-    seen: &mut Seen,
+    seen: &mut LabelAlerts,
     alert: &Alert,
     count: u64,
     at: Option<Nanos>,
@@ -660,7 +658,7 @@ fn other<'a>(others: &'a mut HashMap<(u32, u32), Other>, alert: &Alert) -> &'a m
     })
 }
 
-/// The same for both directions; protocols without ports are one.
+/// The key of a conversation in both directions. Protocols without ports share one.
 fn key(protocol: Option<u8>, ends: [End; 2]) -> (u8, End, End) {
     let (protocol, mut ends) = match protocol {
         Some(protocol @ (6 | 17 | 132)) => (protocol, ends),
@@ -674,7 +672,7 @@ fn ordered(one: IpAddr, other: IpAddr) -> (IpAddr, IpAddr) {
     (one.min(other), one.max(other))
 }
 
-/// Whether it counts from 1970, and not from the beginning of a run: no run takes a year.
+/// Whether the time is since 1970 and not from the start of a run, which never lasts a year.
 fn is_epoch(at: Nanos) -> bool {
     at.0 >= 365 * 86_400 * Nanos::SECOND.0
 }

@@ -129,7 +129,7 @@ fn each_form_of_log_is_the_same_alert() {
                 );
                 assert_eq!(found.application.take(), is_eve.then(|| "http".to_string()));
                 found.blocked = false;
-                // The text is not said there.
+                // These formats lack the message.
                 if log.contains("C2S") || format == Format::U2spewfoo {
                     found.msg = alert().msg;
                 }
@@ -153,7 +153,7 @@ fn addresses_of_ipv6_and_packets_without_ports_are_read() {
 11/14/2023-22:13:20.1  [**] [1:1:1] a [**] [Priority: 3] {PROTO:103} 192.168.0.2 -> 10.0.0.1
 ";
     let read: Vec<Alert> = read(log).into_iter().map(Result::unwrap).collect();
-    let told: Vec<_> = read
+    let alerts_read: Vec<_> = read
         .iter()
         .map(|a| {
             (
@@ -166,23 +166,23 @@ fn addresses_of_ipv6_and_packets_without_ports_are_read() {
         })
         .collect();
     let (six, four) = ("2001:db8::2".to_string(), "192.168.0.2".to_string());
-    assert_eq!(told[0], (6, six.clone(), 40_000, 80, false));
-    assert_eq!((told[1].0, &told[1].1), (58, &six));
-    assert_eq!(told[2], (58, six.clone(), 0, 0, false));
-    assert_eq!(told[3], (17, six, 5, 53, true));
-    assert_eq!((told[4].0, &told[4].1), (1, &four));
-    assert_eq!(told[5], (103, four, 0, 0, false));
+    assert_eq!(alerts_read[0], (6, six.clone(), 40_000, 80, false));
+    assert_eq!((alerts_read[1].0, &alerts_read[1].1), (58, &six));
+    assert_eq!(alerts_read[2], (58, six.clone(), 0, 0, false));
+    assert_eq!(alerts_read[3], (17, six, 5, 53, true));
+    assert_eq!((alerts_read[4].0, &alerts_read[4].1), (1, &four));
+    assert_eq!(alerts_read[5], (103, four, 0, 0, false));
 }
 
 #[test]
-fn lines_that_are_no_alerts_are_counted_and_told() {
+fn lines_other_than_alerts_are_counted_and_reported() {
     let log = "{\"event_type\":\"flow\",\"x\":{\n{\"event_type\":\"alert\",\"alert\":{\"\
                signature_id\":\"x\"}}\nno\n\n{\"event_type\":\"stats\"}\n";
     let mut reader = alerts::Reader::new(log.as_bytes());
     let read = Scorer::new(vec![], Settings::default()).read(&mut reader);
     assert_eq!((read.lines, read.alerts, read.skipped, read.bad), (5, 0, 2, 2));
-    let told: Vec<String> = read.errors.iter().map(ToString::to_string).collect();
-    assert!(told[0].starts_with("2:") && told[1].starts_with("3:"), "{told:?}");
+    let errors: Vec<String> = read.errors.iter().map(ToString::to_string).collect();
+    assert!(errors[0].starts_with("2:") && errors[1].starts_with("3:"), "{errors:?}");
 
     let log = "sid,proto,src,sport,dst,dport\n1,TCP,1.2.3.4,x,5.6.7.8,80\n1,TCP,1.2.3.4,1,5.6.7.8,\
                80\n1,TCP,1.2.3.4\n";
@@ -195,7 +195,7 @@ fn lines_that_are_no_alerts_are_counted_and_told() {
     assert!(read.len() == 1 && read[0].as_ref().unwrap_err().contains("eve.json"), "{read:?}");
 }
 
-/// The times of an alert are seconds from the epoch above.
+/// The time of an alert is in seconds since the epoch above.
 fn eve(sid: u32, source: &str, port: u16, at: f64) -> Alert {
     let destination = if source.contains(':') { "2001:db8:1::1" } else { "10.0.0.1" };
     Alert {
@@ -235,21 +235,22 @@ fn a_score_is_counted_by_hand() {
     labels[7].name = "scan".into();
     let mut scorer = Scorer::new(labels, Settings::default());
     for alert in [
-        // Attack 0: hit with one of two, and another's alert.
+        // Attack 0: one of two hits, and an alert of another rule.
         turned(eve(1, "192.168.0.2", 1000, 0.25)),
         eve(2, "192.168.0.2", 1000, 0.3),
-        // Attack 1: missed. Attack 2: three, of which one was owed, and one that had to come.
+        // Attack 1: missed. Attack 2: three alerts with one owed, and an additional one that was
+        // expected.
         eve(3, "2001:db8::4", 1000, 2.75),
         eve(3, "2001:db8::4", 1000, 2.5),
         eve(3, "2001:db8::4", 1000, 2.8),
         eve(9, "2001:db8::4", 1000, 2.1),
         // Near miss 3 alerts, near miss 4 does not.
         eve(1, "192.168.0.5", 1000, 3.1),
-        // Benign 5 has two.
+        // Benign conversation 5 has two alerts.
         eve(4, "192.168.0.7", 1000, 5.1),
         eve(4, "192.168.0.7", 1000, 5.2),
         eve(5, "192.168.0.9", 1000, 7.5),
-        // Nobody's.
+        // No labeled conversation.
         eve(6, "192.168.0.2", 999, 0.1),
     ] {
         scorer.alert(&alert);
@@ -329,17 +330,18 @@ fn a_score_is_counted_by_hand() {
 }
 
 #[test]
-fn tuples_that_come_again_are_told_apart_by_their_times() {
+fn repeated_tuples_are_distinguished_by_their_times() {
     let labels: Vec<Label> =
         (0..4).map(|i| label(i, Kind::Attack, 1, "192.168.0.2", 1000, 10 * i)).collect();
     let mut scorer = Scorer::new(labels.clone(), Settings { shift_ns: -3_600_000_000_000 });
-    // The engine's clock is an hour ahead. An alert a microsecond early is one of rounding.
+    // The engine's clock is an hour ahead. An alert a microsecond early is due to rounding.
     for at in [3_600.1, 3_619.999_999_5, 3_630.0] {
         scorer.alert(&eve(1, "192.168.0.2", 1000, at));
     }
     assert_eq!(scorer.verdicts().map(|v| v.own).collect::<Vec<_>>(), [1, 0, 1, 1]);
 
-    // Without times, or with those of another kind of clock, each in its turn gets what it is owed.
+    // Without times, or with times of another clock, each label in order gets the alerts it is
+    // owed.
     let mut scorer = Scorer::new(labels.clone(), Settings::default());
     scorer.alert(&Alert { at: None, count: 3, ..eve(1, "192.168.0.2", 1000, 0.0) });
     scorer.alert(&Alert { at: Some(Nanos(5)), count: 2, ..eve(1, "192.168.0.2", 1000, 0.0) });
@@ -349,7 +351,7 @@ fn tuples_that_come_again_are_told_apart_by_their_times() {
 
 #[test]
 fn an_alert_in_any_conversation_of_an_attack_is_the_attacks() {
-    // Three logins are counted; the last of them owes the alert, and this engine counts to two.
+    // Three logins are counted. The last owes the alert, but this engine alerts at the second.
     let of = |port, alerts| Label {
         alerts,
         ..label(7, Kind::Attack, 1000, "198.18.0.1", port, u64::from(port))
@@ -360,7 +362,7 @@ fn an_alert_in_any_conversation_of_an_attack_is_the_attacks() {
     assert_eq!((score.counts.attacks, score.counts.hit, score.counts.missed), (1, 1, 0));
     assert_eq!((score.counts.alerts_own, score.counts.owing_none), (1, 2));
 
-    // Of an attack that nobody is to see, all alerts are more than is owed.
+    // For an attack that owes nothing, all alerts are excess.
     let mut scorer = Scorer::new(vec![of(1, 0), of(2, 0)], Settings::default());
     scorer.alert(&eve(1000, "198.18.0.1", 2, 2.25));
     let counts = scorer.finish().counts;
@@ -379,13 +381,13 @@ fn protocols_without_ports_are_found_by_their_addresses() {
     labels[0].protocol = 1;
     labels[0].destination_port = 0;
     let mut scorer = Scorer::new(labels, Settings::default());
-    // Type and code stand where ports are.
+    // Type and code are in place of ports.
     scorer.alert(&Alert {
         protocol: Some(1),
         destination_port: 0,
         ..eve(1, "192.168.0.2", 8, 0.1)
     });
-    // On a fragment of TCP, which has no ports.
+    // A fragment of TCP has no ports.
     scorer.alert(&Alert { destination_port: 0, ..eve(2, "192.168.0.3", 0, 0.1) });
     let score = scorer.finish();
     assert_eq!((score.counts.hit, score.outside), (2, 0));
@@ -423,7 +425,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_read_ends_and_each_line_is_one_thing(
+    fn reading_any_input_ends_and_each_line_counts_once(
         first in prop::sample::select(vec![
             "", "{\n", "(Event)\n", "sid,src,dst\n", "sid\tsrc\tdst\n", "11/14/2023-22:13:20.1  [**] [1:1:1] a [**] {TCP} 1.2.3.4:1 -> 1.2.3.4:2\n",
         ]),

@@ -1,4 +1,4 @@
-//! Who must have been there before: rules that set what another asks for.
+//! Finds the rules that set the bits another rule tests.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use squall_rules::{BitVerb, Bits, Comparison, IntValue, IntVerb, Protocol, Rule,
 use super::ends;
 use super::plan;
 
-/// Ways to set what one rule asks for, at most.
-const MOST_WAYS: usize = 8;
-/// Rules that hang on each other, at most.
-const DEEPEST: usize = 6;
+/// Bound on the ways to set the bits of one rule.
+const MAX_WAYS: usize = 8;
+/// Bound on the length of a chain of setters.
+const MAX_DEPTH: usize = 6;
 
-/// Of each bit the rules that set it.
+/// The rules that set each bit.
 #[derive(Debug, Default)]
 pub(super) struct Setters {
     flow: BTreeMap<String, Vec<usize>>,
@@ -20,12 +20,12 @@ pub(super) struct Setters {
     int: BTreeMap<String, Vec<(usize, u32)>>,
 }
 
-/// What is played before a rule.
+/// Rules to play before a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Before {
+pub(super) struct Prerequisites {
     /// In the same flow, in this order.
     pub flow: Vec<usize>,
-    /// In flows before it, between the same hosts.
+    /// In earlier flows between the same hosts.
     pub host: Vec<usize>,
 }
 
@@ -62,9 +62,13 @@ impl Setters {
         setters
     }
 
-    /// Ways to meet what `rule` asks of bits, the likeliest first; `Err` names a bit that nobody
-    /// sets.
-    pub(super) fn before(&self, rules: &RuleSet, rule: usize) -> Result<Vec<Before>, String> {
+    /// Ways to satisfy the bits that `rule` tests, the most likely first. `Err` names a bit that no
+    /// rule sets.
+    pub(super) fn before(
+        &self,
+        rules: &RuleSet,
+        rule: usize,
+    ) -> Result<Vec<Prerequisites>, String> {
         self.ways(rules, rule, &mut vec![rule])
     }
 
@@ -73,10 +77,10 @@ impl Setters {
         rules: &RuleSet,
         index: usize,
         above: &mut Vec<usize>,
-    ) -> Result<Vec<Before>, String> {
+    ) -> Result<Vec<Prerequisites>, String> {
         let rule = &rules.rules[index];
-        // Each is asked for, and each has some who set it.
-        let mut asked: Vec<(Vec<Before>, bool)> = vec![];
+        // All conditions must hold, and each has alternatives.
+        let mut required: Vec<(Vec<Prerequisites>, bool)> = vec![];
         for bits in &rule.bits {
             match &bits.is {
                 Bits::Flow { verb: BitVerb::IsSet, names, all } => {
@@ -96,13 +100,13 @@ impl Setters {
                         of_names.push(ways);
                     }
                     if *all {
-                        asked.extend(of_names.into_iter().map(|ways| (ways, true)));
+                        required.extend(of_names.into_iter().map(|ways| (ways, true)));
                     } else {
-                        let any: Vec<Before> = of_names.into_iter().flatten().collect();
+                        let any: Vec<Prerequisites> = of_names.into_iter().flatten().collect();
                         if any.is_empty() {
                             return Err(names.join("|"));
                         }
-                        asked.push((any, true));
+                        required.push((any, true));
                     }
                 }
                 Bits::Host { verb: BitVerb::IsSet, name, .. } => {
@@ -117,7 +121,7 @@ impl Setters {
                     if ways.is_empty() {
                         return Err(name.clone());
                     }
-                    asked.push((ways, false));
+                    required.push((ways, false));
                 }
                 Bits::Int { name, verb, value } => {
                     let value = if let IntValue::Is(value) = value { *value } else { 1 };
@@ -129,7 +133,7 @@ impl Setters {
                         | IntVerb::IsNot => 1,
                         _ => continue,
                     };
-                    // What the rule itself adds comes with its own match.
+                    // The rule's own match provides its own increment.
                     let setters = self.int.get(name).map_or(&[][..], Vec::as_slice);
                     let times = |by: u32| needed.div_ceil(by.max(1)).clamp(1, 256) as usize;
                     let others = setters
@@ -143,25 +147,25 @@ impl Setters {
                         }
                         return Err(name.clone());
                     }
-                    asked.push((ways, true));
+                    required.push((ways, true));
                 }
                 _ => {}
             }
         }
-        if asked.is_empty() {
-            return Ok(vec![Before::default()]);
+        if required.is_empty() {
+            return Ok(vec![Prerequisites::default()]);
         }
-        let count = asked.iter().map(|(ways, _)| ways.len()).max().unwrap_or(1).min(MOST_WAYS);
-        let mut all: Vec<Before> = vec![];
+        let count = required.iter().map(|(ways, _)| ways.len()).max().unwrap_or(1).min(MAX_WAYS);
+        let mut all: Vec<Prerequisites> = vec![];
         for turn in 0..count {
-            let mut before = Before::default();
-            for (ways, _) in &asked {
+            let mut before = Prerequisites::default();
+            for (ways, _) in &required {
                 let way = &ways[turn % ways.len()];
                 for &setter in &way.host {
                     push_once(&mut before.host, setter);
                 }
                 for &setter in &way.flow {
-                    // Counted ones stand several times within one way, others once in all.
+                    // A counting setter occurs several times within a way, others only once.
                     if !before.flow.contains(&setter)
                         || way.flow.iter().filter(|&&other| other == setter).count() > 1
                     {
@@ -183,8 +187,8 @@ impl Setters {
         setters: impl Iterator<Item = (usize, usize)>,
         above: &mut Vec<usize>,
         same_flow: bool,
-    ) -> Vec<Before> {
-        if above.len() > DEEPEST {
+    ) -> Vec<Prerequisites> {
+        if above.len() > MAX_DEPTH {
             return vec![];
         }
         let rule = &rules.rules[index];
@@ -193,11 +197,11 @@ impl Setters {
         known.sort_by_cached_key(|&(setter, _)| effort(rule, &rules.rules[setter]));
         let fitting = known.into_iter().filter(|&(setter, _)| {
             let other = &rules.rules[setter];
-            (!same_flow || share_a_flow(rule, other)) && !sets_what_must_not_be(rule, other)
+            (!same_flow || share_a_flow(rule, other)) && !sets_a_forbidden_bit(rule, other)
         });
         let mut ways = vec![];
-        // Deeper down fewer: there are as many ways as all of them multiplied.
-        for (setter, times) in fitting.take((MOST_WAYS >> (above.len() - 1)).max(1)) {
+        // Fewer alternatives at deeper levels, since their numbers multiply.
+        for (setter, times) in fitting.take((MAX_WAYS >> (above.len() - 1)).max(1)) {
             above.push(setter);
             let before = self.ways(rules, setter, above);
             above.pop();
@@ -205,8 +209,8 @@ impl Setters {
                 if same_flow {
                     way.flow.extend(std::iter::repeat_n(setter, times));
                 } else {
-                    // Whatever that one needs is found again when it is played.
-                    way = Before { flow: vec![], host: vec![setter] };
+                    // Its own setters are found when it is played.
+                    way = Prerequisites { flow: vec![], host: vec![setter] };
                 }
                 ways.push(way);
             }
@@ -215,7 +219,7 @@ impl Setters {
     }
 }
 
-/// How far a setter is from what is said anyway: of the same protocol, of few parts, silent.
+/// The cost of a setter: another protocol, an alert of its own, many steps.
 fn effort(rule: &Rule, setter: &Rule) -> (bool, bool, bool, usize) {
     let of = plan::applications(rule);
     let theirs = plan::applications(setter);
@@ -251,8 +255,8 @@ fn share_a_flow(rule: &Rule, setter: &Rule) -> bool {
         && ends::endpoints_of(&both, 0, &ends::Hosts::default()).is_some()
 }
 
-/// `isnotset` of one, `set` of the other.
-fn sets_what_must_not_be(rule: &Rule, setter: &Rule) -> bool {
+/// Whether the setter sets a bit that the rule requires to be unset.
+fn sets_a_forbidden_bit(rule: &Rule, setter: &Rule) -> bool {
     let not: Vec<&String> = rule
         .bits
         .iter()

@@ -1,4 +1,4 @@
-//! Who speaks: addresses and ports that rules allow.
+//! Chooses the addresses and ports that rules allow.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,20 +7,20 @@ use squall_rules::{Addresses, Application, End, Ends, Numbers, PacketTest, Proto
 use super::plan;
 use crate::wire::Endpoints;
 
-/// Which hosts speak, where rules leave it open.
+/// The hosts to use where rules leave a choice.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Hosts {
-    /// In place of those inside and outside that [`endpoints_of`] names.
+    /// Replaces the inside and outside ranges of [`endpoints_of`].
     pub inside: Option<Addresses>,
     pub outside: Option<Addresses>,
-    /// 4 or 6.
+    /// IP version, 4 or 6.
     pub family: Option<u8>,
 }
 
-/// Addresses for the attack `number`, of a client and a server of its own where the sets of the
-/// rules of one flow leave that much room: inside 10.0.0.0/8 and its like (RFC 1918), outside
-/// 198.18.0.0/15 (RFC 2544), of IPv6 fd00::/8 and 2001:2::/48, unless `hosts` says otherwise.
-/// `None` where a set is empty, or both ends have no family in common.
+/// Addresses of the attack `number`. Each attack gets its own client and server if the rules of the
+/// flow allow enough addresses: inside in 10.0.0.0/8, 172.16.0.0/12 and 192.168.0.0/16 (RFC 1918),
+/// outside in 198.18.0.0/15 (RFC 2544), for IPv6 in fd00::/8 and 2001:2::/48 (RFC 5180), unless
+/// `hosts` has others. `None` if a set is empty, or the ends have no IP version in common.
 pub fn endpoints_of(rules: &[&Rule], number: u64, hosts: &Hosts) -> Option<Endpoints> {
     let mut clients = Addresses::any();
     let mut servers = Addresses::any();
@@ -35,9 +35,8 @@ pub fn endpoints_of(rules: &[&Rule], number: u64, hosts: &Hosts) -> Option<Endpo
             _ => {}
         }
     }
-    // Types and codes that `icmp` names are those of ICMPv4: of the same numbers ICMPv6 means
-    // something else, or nothing.
-    if rules.iter().any(|rule| asks_for_icmp4(rule))
+    // Types and codes of `icmp` rules are those of ICMPv4. The same numbers differ in ICMPv6.
+    if rules.iter().any(|rule| requires_icmp4(rule))
         && !clients.v4.is_empty()
         && !servers.v4.is_empty()
     {
@@ -50,7 +49,7 @@ pub fn endpoints_of(rules: &[&Rule], number: u64, hosts: &Hosts) -> Option<Endpo
             v6_of(&clients, End::Client, number, hosts)?,
             v6_of(&servers, End::Server, number, hosts)?,
         ),
-        // What was only wished for gives way to the rules.
+        // A preference, which yields to the rules.
         Some(6) if hosts.family != Some(6) => return None,
         _ if v4 => (
             v4_of(&clients, End::Client, number, hosts)?,
@@ -73,9 +72,9 @@ pub fn endpoints_of(rules: &[&Rule], number: u64, hosts: &Hosts) -> Option<Endpo
     })
 }
 
-/// Whether it asks for what only messages of ICMPv4 are: ICMPv6 has errors below 128, and all else
-/// from there on (RFC 4443 §2.1).
-fn asks_for_icmp4(rule: &Rule) -> bool {
+/// Whether the rule tests for types that only ICMPv4 has: ICMPv6 has errors below 128 and
+/// everything else above (RFC 4443 §2.1).
+fn requires_icmp4(rule: &Rule) -> bool {
     let of_both = Numbers::range(128..=255);
     rule.header.protocol == Protocol::Icmp
         && rule.packet.iter().any(|test| match &test.is {
@@ -85,7 +84,7 @@ fn asks_for_icmp4(rule: &Rule) -> bool {
         })
 }
 
-/// The header's ends as client and server.
+/// The header's client and server.
 pub(super) fn sides(rule: &Rule) -> (&Ends, &Ends) {
     match plan::sender(rule) {
         End::Client => (&rule.header.source, &rule.header.destination),
@@ -93,8 +92,7 @@ pub(super) fn sides(rule: &Rule) -> (&Ends, &Ends) {
     }
 }
 
-/// First the pools of inside, then those of outside; a client's and a server's, which do not
-/// overlap.
+/// Inside and outside pools. Those of clients and servers do not overlap.
 const V4_POOLS: [[(u32, u32); 3]; 2] = [
     [(0x0a01_0000, 0x0a7f_ffff), (0xc0a8_0000, 0xc0a8_7fff), (0xac10_0000, 0xac17_ffff)],
     [(0x0a81_0000, 0x0aff_ffff), (0xc0a8_8000, 0xc0a8_ffff), (0xac18_0000, 0xac1f_ffff)],
@@ -102,9 +100,9 @@ const V4_POOLS: [[(u32, u32); 3]; 2] = [
 const V4_OUTSIDE: [(u32, u32); 2] = [(0xc612_0000, 0xc612_ffff), (0xc613_0000, 0xc613_ffff)];
 
 fn v4_of(set: &Addresses, end: End, number: u64, hosts: &Hosts) -> Option<IpAddr> {
-    let pools = |said: &Option<Addresses>, usual: &[(u32, u32)]| -> Vec<Numbers> {
-        match said {
-            Some(said) => vec![said.v4.clone()],
+    let pools = |given: &Option<Addresses>, usual: &[(u32, u32)]| -> Vec<Numbers> {
+        match given {
+            Some(given) => vec![given.v4.clone()],
             None => usual
                 .iter()
                 .map(|&(first, last)| Numbers::range(first.into()..=last.into()))
@@ -113,7 +111,7 @@ fn v4_of(set: &Addresses, end: End, number: u64, hosts: &Hosts) -> Option<IpAddr
     };
     let inside = pools(&hosts.inside, &V4_POOLS[end as usize]);
     let outside = pools(&hosts.outside, &[V4_OUTSIDE[end as usize]]);
-    // A server of no matter where is outside: what most rules are about.
+    // A server without constraints is outside, which most rules expect.
     let order: Vec<Numbers> = match end {
         End::Server => outside.into_iter().chain(inside).collect(),
         End::Client => inside.into_iter().chain(outside).collect(),
@@ -126,7 +124,7 @@ fn v4_of(set: &Addresses, end: End, number: u64, hosts: &Hosts) -> Option<IpAddr
         [set.v4.intersection(&unicast), set.v4.clone()].into_iter().find(|pool| !pool.is_empty())
     };
     let chosen = named.or_else(rest)?;
-    // Hosts 1 to 254 of each /24, so that none is a network's or a broadcast's address.
+    // Hosts 1 to 254 of each /24, to avoid network and broadcast addresses.
     let wanted = number / 254 * 256 + 1 + number % 254;
     let count: u64 = chosen.ranges().map(|range| range.end() - range.start() + 1).sum();
     let nth = if count >= 256 { wanted % count } else { number % count };
@@ -161,7 +159,7 @@ fn v6_of(set: &Addresses, end: End, number: u64, hosts: &Hosts) -> Option<IpAddr
         .map(|address| Ipv6Addr::from_bits(address).into())
 }
 
-/// The `nth` number of ranges.
+/// The `nth` number within ranges.
 fn nth_of(ranges: impl Iterator<Item = (u128, u128)>, mut nth: u128) -> Option<u128> {
     for (first, last) in ranges {
         if nth <= last - first {
@@ -172,7 +170,7 @@ fn nth_of(ranges: impl Iterator<Item = (u128, u128)>, mut nth: u128) -> Option<u
     None
 }
 
-/// Ports of client and server that fit all `rules`, for what is spoken.
+/// Client and server ports that fit all `rules` and the protocol.
 pub(super) fn ports(
     rules: &[&Rule],
     application: Option<Application>,
@@ -194,10 +192,9 @@ pub(super) fn ports(
     Some((u16::try_from(client).ok()?, u16::try_from(server).ok()?))
 }
 
-/// A port of the set on which engines expect no protocol, if it has one; from `wish` on, if there
-/// is one.
-fn quiet(set: &Numbers, wish: u64) -> Option<u64> {
-    /// Those on which Suricata looks for a protocol whatever is said.
+/// A port of the set on which engines expect no protocol, preferably from `preferred` on.
+fn quiet(set: &Numbers, preferred: u64) -> Option<u64> {
+    /// Ports that Suricata probes for a protocol regardless of patterns.
     const PROBED: [u64; 26] = [
         20, 21, 22, 25, 53, 67, 68, 69, 80, 88, 110, 111, 123, 135, 137, 139, 143, 161, 162, 443,
         445, 502, 2049, 5060, 20_000, 44_818,
@@ -205,7 +202,7 @@ fn quiet(set: &Numbers, wish: u64) -> Option<u64> {
     let free = set
         .without(&PROBED.iter().fold(Numbers::none(), |all, &port| all.union(&Numbers::one(port))))
         .without(&Numbers::one(0));
-    free.at_least(wish)
+    free.at_least(preferred)
         .filter(|&port| port <= 65_535)
         .or(free.at_least(1_024))
         .or(free.first())
@@ -213,7 +210,7 @@ fn quiet(set: &Numbers, wish: u64) -> Option<u64> {
         .or(set.first())
 }
 
-/// Ports on which a protocol is looked for, first the usual one.
+/// Ports on which a protocol is detected, the usual one first.
 fn usual_port(application: Option<Application>) -> Vec<u16> {
     use Application::*;
     match application {

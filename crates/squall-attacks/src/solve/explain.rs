@@ -1,29 +1,29 @@
-//! How a rule was solved, told: each octet with where it comes from.
+//! Explains solutions: the origin of each octet.
 
 use std::fmt::{self, Display, Formatter};
 
 use serde::Serialize;
 use squall_rules::{End, EngineVersion, Rule, RuleSet};
 
-use super::bits::Before;
+use super::bits::Prerequisites;
 use super::{Best, Settings, Solution, Solver, Unsolved};
 use crate::{Exchange, Origin};
 
-/// A solution, told.
+/// An explained solution.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
     pub gid: u32,
     pub sid: u32,
     pub msg: String,
     pub strategy: String,
-    /// Ways that were tried.
+    /// Number of ways tried.
     pub attempts: u32,
-    /// Sids of the rules that are played before, in their order.
+    /// Sids of the rules played before, in order.
     pub setters: Vec<u32>,
-    pub flows: Vec<FlowTold>,
+    pub flows: Vec<FlowExplanation>,
 }
 
-/// What became of a rule that was not solved, told.
+/// An explained failure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Shortfall {
     pub gid: u32,
@@ -31,46 +31,46 @@ pub struct Shortfall {
     pub msg: String,
     pub reason: String,
     pub text: String,
-    /// The option without which it would match, or of which nothing was made, as it stands in the
-    /// rule.
+    /// The text of the option without which the closest attempt would match, or for which nothing
+    /// could be made.
     pub option: Option<String>,
-    /// What came nearest; nothing, where nothing was made.
+    /// The closest attempt, if any.
     pub strategy: Option<String>,
-    pub flows: Vec<FlowTold>,
+    pub flows: Vec<FlowExplanation>,
 }
 
-/// A flow, told.
+/// An explained flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct FlowTold {
+pub struct FlowExplanation {
     pub transport: String,
     pub client_port: u16,
     pub server_port: u16,
-    pub turns: Vec<TurnTold>,
+    pub turns: Vec<TurnExplanation>,
 }
 
-/// What one end sends at once, told.
+/// An explained turn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct TurnTold {
+pub struct TurnExplanation {
     /// `client` or `server`.
     pub from: &'static str,
     pub octets: usize,
-    /// What its headers have that is not usual.
+    /// Header fields with other values than the default.
     pub headers: Vec<String>,
-    /// Neighbours of one origin.
+    /// Runs of octets with the same origin.
     pub runs: Vec<Run>,
 }
 
-/// Octets of one origin.
+/// Octets with the same origin.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Run {
-    /// From the turn's first octet.
+    /// Offset within the turn.
     pub at: usize,
-    /// As a rule would write them: what is no plain text in hexadecimal between bars.
+    /// In rule syntax: hexadecimal between bars for anything other than printable text.
     pub octets: String,
     pub origin: String,
 }
 
-/// Tells how `solution` came to be.
+/// Explains `solution`.
 pub fn explain(rules: &RuleSet, solution: &Solution) -> Explanation {
     let rule = &rules.rules[solution.rule];
     Explanation {
@@ -93,8 +93,8 @@ pub fn explain(rules: &RuleSet, solution: &Solution) -> Explanation {
     }
 }
 
-/// Tells why there is no solution. Of what was made and does not match, the option is sought
-/// without which it would: each is left out in turn, and the rest examined.
+/// Explains why there is no solution. For an attempt that does not match, leaves out one option at
+/// a time and examines the rest, to find the option that fails.
 pub fn explain_unsolved(
     rules: &RuleSet,
     unsolved: &Unsolved,
@@ -111,7 +111,7 @@ pub fn explain_unsolved(
         msg: rule.msg.clone(),
         reason,
         text: unsolved.text.clone(),
-        option: option.and_then(|option| told(rule, option)).map(str::to_owned),
+        option: option.and_then(|option| option_text(rule, option)).map(str::to_owned),
         strategy: best.map(|best| best.strategy.clone()),
         flows: best.map_or_else(Vec::new, |best| {
             best.exchanges.iter().map(|exchange| flow(rules, unsolved.rule, exchange)).collect()
@@ -119,7 +119,7 @@ pub fn explain_unsolved(
     }
 }
 
-/// The first option without which what was made matches.
+/// The first option without which the attempt matches.
 fn culprit(rules: &RuleSet, rule: usize, best: &Best, engine: EngineVersion) -> Option<u16> {
     let options = u16::try_from(rules.rules[rule].options.len()).ok()?;
     (0..options).find(|&option| {
@@ -135,12 +135,12 @@ fn culprit(rules: &RuleSet, rule: usize, best: &Best, engine: EngineVersion) -> 
         set.rules.push(less);
         let last = set.rules.len() - 1;
         let solver = Solver::new(&set, Settings { engine, ..Settings::default() });
-        let before = Before { host: (0..last).collect(), ..Before::default() };
+        let before = Prerequisites { host: (0..last).collect(), ..Prerequisites::default() };
         solver.examine(last, &before, &best.exchanges) == Ok(true)
     })
 }
 
-/// The rule without what one of its options asks for.
+/// Removes the tests of one option.
 fn leave_out(rule: &mut Rule, option: u16) {
     rule.packet.retain(|test| test.option != option);
     rule.application.retain(|test| test.option != option);
@@ -156,24 +156,24 @@ fn leave_out(rule: &mut Rule, option: u16) {
     }
 }
 
-/// An option as it stands in its rule.
-fn told(rule: &Rule, option: u16) -> Option<&str> {
+/// The text of an option.
+fn option_text(rule: &Rule, option: u16) -> Option<&str> {
     rule.options
         .get(usize::from(option))
         .and_then(|range| rule.text.get(range.clone()))
         .map(str::trim)
 }
 
-fn flow(rules: &RuleSet, rule: usize, exchange: &Exchange) -> FlowTold {
-    FlowTold {
+fn flow(rules: &RuleSet, rule: usize, exchange: &Exchange) -> FlowExplanation {
+    FlowExplanation {
         transport: format!("{:?}", exchange.transport),
         client_port: exchange.client_port,
         server_port: exchange.server_port,
-        turns: exchange.turns.iter().map(|turn| turn_told(rules, rule, turn)).collect(),
+        turns: exchange.turns.iter().map(|turn| explain_turn(rules, rule, turn)).collect(),
     }
 }
 
-fn turn_told(rules: &RuleSet, rule: usize, turn: &crate::Turn) -> TurnTold {
+fn explain_turn(rules: &RuleSet, rule: usize, turn: &crate::Turn) -> TurnExplanation {
     let (bytes, origins) = (turn.octets.bytes(), turn.octets.origins());
     let mut runs = vec![];
     let mut at = 0;
@@ -207,7 +207,12 @@ fn turn_told(rules: &RuleSet, rule: usize, turn: &crate::Turn) -> TurnTold {
         End::Client => "client",
         End::Server => "server",
     };
-    TurnTold { from, octets: bytes.len(), headers: headers.into_iter().flatten().collect(), runs }
+    TurnExplanation {
+        from,
+        octets: bytes.len(),
+        headers: headers.into_iter().flatten().collect(),
+        runs,
+    }
 }
 
 fn origin(rules: &RuleSet, rule: usize, origin: Origin) -> String {
@@ -215,7 +220,7 @@ fn origin(rules: &RuleSet, rule: usize, origin: Origin) -> String {
         Origin::Free => "free".into(),
         Origin::Framing => "protocol".into(),
         Origin::Option(option) => {
-            told(&rules.rules[rule], option).unwrap_or("an option").to_string()
+            option_text(&rules.rules[rule], option).unwrap_or("an option").to_string()
         }
         Origin::Setter(setter) => match rules.rules.get(setter as usize) {
             Some(setter) => format!("rule {}, played before", setter.sid),
@@ -264,7 +269,7 @@ impl Display for Shortfall {
     }
 }
 
-fn write_flows(flows: &[FlowTold], f: &mut Formatter<'_>) -> fmt::Result {
+fn write_flows(flows: &[FlowExplanation], f: &mut Formatter<'_>) -> fmt::Result {
     for (number, flow) in flows.iter().enumerate() {
         writeln!(
             f,

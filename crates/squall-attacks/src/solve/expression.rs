@@ -1,10 +1,10 @@
-//! The expressions of a rule, read once.
+//! The expressions of a rule, parsed once.
 
 use squall_rules::{Operation, Rule};
 
 use crate::regex::Expression;
 
-/// Those that are to match, each with the index of its option.
+/// Expressions that must match, with the indices of their options.
 #[derive(Default)]
 pub(super) struct Expressions(Vec<(u16, Result<Expression, String>)>);
 
@@ -32,7 +32,7 @@ impl Expressions {
         }
     }
 
-    /// Ways through the alternatives of all of them.
+    /// Number of branches of all expressions.
     pub(super) fn branches(&self) -> u64 {
         self.0
             .iter()

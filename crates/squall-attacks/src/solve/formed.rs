@@ -1,6 +1,5 @@
-//! Payloads of protocols that have no buffers here: what a rule asks of octets is laid upon a
-//! message, and the message is closed around it, so that who reads it finds nothing malformed in it
-//! but what the rule itself asks for.
+//! Payloads of protocols without buffers: required octets are placed on a message, which is then
+//! completed around them. A parser finds no defects other than those that the rule requires.
 
 use squall_rules::{End, Numbers, Rule};
 
@@ -10,11 +9,11 @@ use crate::{Octets, Origin, Transport};
 mod binary;
 mod names;
 
-/// What is spoken on a port.
+/// The protocol on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spoken {
+pub(super) enum MessageFormat {
     Dns,
-    /// The name service of NetBIOS (RFC 1002 §4.2).
+    /// NetBIOS name service (RFC 1002 §4.2).
     Nbns,
     Tftp,
     Dhcp,
@@ -22,26 +21,26 @@ pub(super) enum Spoken {
     Isakmp,
     /// Extended TACACS (RFC 1492 §2).
     Xtacacs,
-    /// Unitronics' PCOM over TCP.
+    /// Unitronics PCOM over TCP.
     Pcom,
     Pptp,
     Wccp,
 }
 
-/// One way to begin a message.
+/// A template for the start of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Form {
-    /// What stands at the beginning.
+    /// The first octets.
     pub canvas: Vec<Spot>,
-    /// Where the first content stands that may stand anywhere.
+    /// Position of the first content without a fixed position.
     pub anchor: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spot {
-    /// It is so.
+    /// Must have this value.
     Fixed(u8),
-    /// It is so where nobody asks for anything else.
+    /// Has this value unless a rule requires another.
     Usual(u8),
 }
 
@@ -61,7 +60,7 @@ impl Form {
         self
     }
 
-    /// The canvas alone.
+    /// The octets of the canvas.
     fn octets(&self) -> Octets {
         let mut octets = Octets::new();
         for spot in &self.canvas {
@@ -74,70 +73,69 @@ impl Form {
     }
 }
 
-/// What is spoken where the rule looks, where it is one of those that are known.
-pub(super) fn spoken(rule: &Rule, transport: Transport) -> Option<Spoken> {
+/// The protocol of the rule's ports, if it is a supported one.
+pub(super) fn message_format(rule: &Rule, transport: Transport) -> Option<MessageFormat> {
     let ports = &ends::sides(rule).1.ports;
     let one = |port: u16| *ports == Numbers::one(port.into());
     match transport {
-        Transport::Udp if one(53) => Some(Spoken::Dns),
-        Transport::Udp if one(137) => Some(Spoken::Nbns),
-        Transport::Udp if one(69) => Some(Spoken::Tftp),
-        Transport::Udp if one(67) || one(68) => Some(Spoken::Dhcp),
-        Transport::Udp if one(500) => Some(Spoken::Isakmp),
-        Transport::Udp if one(49) => Some(Spoken::Xtacacs),
-        Transport::Udp if one(2048) => Some(Spoken::Wccp),
-        Transport::Tcp if one(20_256) => Some(Spoken::Pcom),
-        Transport::Tcp if one(1723) => Some(Spoken::Pptp),
+        Transport::Udp if one(53) => Some(MessageFormat::Dns),
+        Transport::Udp if one(137) => Some(MessageFormat::Nbns),
+        Transport::Udp if one(69) => Some(MessageFormat::Tftp),
+        Transport::Udp if one(67) || one(68) => Some(MessageFormat::Dhcp),
+        Transport::Udp if one(500) => Some(MessageFormat::Isakmp),
+        Transport::Udp if one(49) => Some(MessageFormat::Xtacacs),
+        Transport::Udp if one(2048) => Some(MessageFormat::Wccp),
+        Transport::Tcp if one(20_256) => Some(MessageFormat::Pcom),
+        Transport::Tcp if one(1723) => Some(MessageFormat::Pptp),
         _ => None,
     }
 }
 
-impl Spoken {
-    /// Ways to begin a message, the likeliest first.
+impl MessageFormat {
+    /// Templates for a message, the most likely first.
     pub(super) fn forms(self, from: End) -> Vec<Form> {
         match self {
-            Spoken::Dns => names::dns(from),
-            Spoken::Nbns => names::nbns(),
-            Spoken::Tftp => vec![Form::default().usual(&[0, 1]), Form::default()],
-            Spoken::Dhcp => binary::dhcp(from),
-            Spoken::Isakmp => binary::isakmp(),
-            Spoken::Xtacacs => binary::xtacacs(from),
-            Spoken::Pcom => binary::pcom(from),
-            Spoken::Pptp => binary::pptp(from),
-            Spoken::Wccp => {
+            MessageFormat::Dns => names::dns(from),
+            MessageFormat::Nbns => names::nbns(),
+            MessageFormat::Tftp => vec![Form::default().usual(&[0, 1]), Form::default()],
+            MessageFormat::Dhcp => binary::dhcp(from),
+            MessageFormat::Isakmp => binary::isakmp(),
+            MessageFormat::Xtacacs => binary::xtacacs(from),
+            MessageFormat::Pcom => binary::pcom(from),
+            MessageFormat::Pptp => binary::pptp(from),
+            MessageFormat::Wccp => {
                 vec![Form::default().usual(&[0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 1])]
             }
         }
     }
 
-    /// The message that begins so, complete; `None`: it is none.
+    /// Completes a message. `None` if it cannot become valid.
     pub(super) fn close(self, from: End, octets: Octets) -> Option<Octets> {
         match self {
-            Spoken::Dns => names::close(from, octets, false),
-            Spoken::Nbns => names::close(from, octets, true),
-            Spoken::Tftp => binary::close_tftp(octets),
-            Spoken::Dhcp => binary::close_dhcp(octets),
-            Spoken::Isakmp => binary::close_isakmp(octets),
-            Spoken::Xtacacs => binary::close_xtacacs(octets),
-            Spoken::Pcom => binary::close_pcom(octets, from),
-            Spoken::Pptp => Some(octets),
-            Spoken::Wccp => binary::close_wccp(octets),
+            MessageFormat::Dns => names::close(from, octets, false),
+            MessageFormat::Nbns => names::close(from, octets, true),
+            MessageFormat::Tftp => binary::close_tftp(octets),
+            MessageFormat::Dhcp => binary::close_dhcp(octets),
+            MessageFormat::Isakmp => binary::close_isakmp(octets),
+            MessageFormat::Xtacacs => binary::close_xtacacs(octets),
+            MessageFormat::Pcom => binary::close_pcom(octets, from),
+            MessageFormat::Pptp => Some(octets),
+            MessageFormat::Wccp => binary::close_wccp(octets),
         }
     }
 
-    /// Nothing is missing in the message and nothing in it is wrong.
-    pub(super) fn is_whole(self, from: End, octets: &Octets) -> bool {
+    /// Whether the message is complete and valid.
+    pub(super) fn is_well_formed(self, from: End, octets: &Octets) -> bool {
         self.close(from, octets.clone()).is_some_and(|closed| closed.bytes() == octets.bytes())
     }
 
-    /// A message of no meaning of its own.
+    /// A minimal valid message.
     pub(super) fn hello(self, from: End) -> Option<Octets> {
         self.forms(from).into_iter().find_map(|form| self.close(from, form.octets()))
     }
 }
 
-/// A message that is read from its beginning; what is not there yet is put there, and what is free
-/// may be changed.
+/// Completes a message from its start: appends missing octets and adjusts free ones.
 struct Closer {
     octets: Octets,
     at: usize,
@@ -152,7 +150,7 @@ impl Closer {
         self.octets.len().saturating_sub(self.at)
     }
 
-    /// Nobody asks for anything of the next `count` octets.
+    /// Whether no rule requires any of the next `count` octets.
     fn is_free(&self, count: usize) -> bool {
         (self.at..self.at + count)
             .all(|at| self.octets.origins().get(at).is_none_or(|origin| *origin == Origin::Free))
@@ -170,7 +168,7 @@ impl Closer {
         u16::from_be_bytes([self.byte(at), self.byte(at + 1)])
     }
 
-    /// The next octets, `usual` where they are free, or as much of them as is.
+    /// Consumes octets as long as `usual`, which replaces free octets and extends the message.
     fn take(&mut self, usual: &[u8]) -> usize {
         let from = self.at;
         for &octet in usual {
@@ -184,7 +182,7 @@ impl Closer {
         from
     }
 
-    /// As many octets as that, as they are, and `filler` where there are none.
+    /// Consumes `count` octets and appends `filler` where they are missing.
     fn pass(&mut self, count: usize, filler: u8) -> Option<()> {
         const MOST: usize = 8_192;
         let end = self.at.checked_add(count).filter(|&end| end <= MOST.max(self.octets.len()))?;
@@ -195,7 +193,7 @@ impl Closer {
         Some(())
     }
 
-    /// A number of the message itself, whatever stands there.
+    /// Writes a field of the message over any value.
     fn put(&mut self, at: usize, octets: &[u8]) {
         for (place, &octet) in (at..).zip(octets) {
             if self.byte(place) != octet {

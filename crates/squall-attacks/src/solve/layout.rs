@@ -1,9 +1,8 @@
-//! The octets of one buffer: what a rule asks of it, placed one after the other, with a search back
-//! where it does not fit.
+//! Lays out the octets of one buffer: places a rule's steps one after the other, with backtracking.
 //!
-//! A buffer is a row of cells, each a set of octets that may stand there. A content narrows cells
-//! to its octets, an expression to its classes, a number to its digits; where a set would become
-//! empty another place is tried. What is left open in the end is free.
+//! A buffer is a sequence of cells, each a set of possible octets. A content narrows cells to its
+//! octets, an expression to its classes, a number to its digits. If a set becomes empty, another
+//! position is tried. Cells without constraints are filled at the end.
 
 use std::collections::HashSet;
 
@@ -12,51 +11,51 @@ use squall_rules::{
     Operation, Pcre, Step, Variable,
 };
 
-use super::dice::Dice;
 use super::expression::Expressions;
 use super::formed::{Form, Spot};
 use super::number;
+use super::rng::Rng;
 use crate::regex::{ByteSet, Choices, Constraints, Expression, Held, Sampled};
 use crate::{Octets, Origin};
 
-/// Octets of one buffer at most: what a datagram holds, and enough for every stream.
-const LONGEST: usize = 65_000;
+/// Longest buffer: fits a datagram, and suffices for streams.
+const MAX_LEN: usize = 65_000;
 
-/// Octets of a number at most.
-const MOST_DIGITS: usize = 23;
+/// Longest number in digits.
+const MAX_DIGITS: usize = 23;
 
-/// Steps of one buffer at most: each is a call within the one before.
-const MOST_STEPS: usize = 256;
+/// Bound on the steps of a buffer, since each adds a level of recursion.
+const MAX_STEPS: usize = 256;
 
-/// What is asked of a buffer.
-pub(super) struct Wish<'a> {
+/// The requirements for a buffer.
+pub(super) struct BufferSpec<'a> {
     pub steps: &'a [Step],
-    /// Octets it may have, beside what steps say.
+    /// Allowed lengths, in addition to the steps.
     pub size: Numbers,
     pub style: Style,
-    /// What `base64_decode` is to decode.
+    /// The data that `base64_decode` must produce.
     pub decoded: Option<Octets>,
-    /// Octets that must stand at the beginning.
+    /// Octets that must be at the start.
     pub lead: Octets,
-    /// A message that the octets are laid upon, instead.
+    /// A message to place the octets on instead.
     pub form: Option<&'a Form>,
     pub variables: usize,
 }
 
-/// What may stand where nothing is asked for, and between what does not belong together.
+/// Filler between and around contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     /// Letters.
     Plain,
     /// `name: value` lines.
     Lines,
-    /// One line of text: as `Plain`, without anything between.
+    /// One line of text: like `Plain`, without separators.
     Text,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failed {
-    /// No place was found for this option.
+    /// No position was found for this option.
     NoRoom {
         option: u16,
     },
@@ -68,37 +67,37 @@ pub(super) enum Failed {
     },
 }
 
-/// What was laid out.
+/// A laid-out buffer.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub octets: Octets,
     pub variables: Vec<Option<u64>>,
 }
 
-/// The octets for `wish`, in the `attempt`th way. Takes from `budget` for each place that it tries.
+/// Lays out `spec` in the `attempt`th variant. Each position tried costs from `budget`.
 pub(super) fn lay_out(
-    wish: &Wish<'_>,
+    spec: &BufferSpec<'_>,
     expressions: &Expressions,
     known: &[Option<u64>],
     attempt: u32,
-    dice: &mut Dice,
+    rng: &mut Rng,
     budget: &mut u64,
 ) -> Result<Layout, Failed> {
     let mut state = State {
         cells: vec![],
         cursor: 0,
         least: 0,
-        most: LONGEST,
-        sizes: wish.size.clone(),
-        variables: if known.is_empty() { vec![None; wish.variables] } else { known.to_vec() },
+        most: MAX_LEN,
+        sizes: spec.size.clone(),
+        variables: if known.is_empty() { vec![None; spec.variables] } else { known.to_vec() },
         forbidden: vec![],
         later: vec![],
         filler: Filler::Letters,
     };
-    for (&octet, &origin) in wish.lead.bytes().iter().zip(wish.lead.origins()) {
+    for (&octet, &origin) in spec.lead.bytes().iter().zip(spec.lead.origins()) {
         state.cells.push(Cell { set: ByteSet::of(octet), wanted: None, origin });
     }
-    for spot in wish.form.iter().flat_map(|form| &form.canvas) {
+    for spot in spec.form.iter().flat_map(|form| &form.canvas) {
         state.cells.push(match *spot {
             Spot::Fixed(octet) => {
                 Cell { set: ByteSet::of(octet), wanted: None, origin: Origin::Framing }
@@ -106,16 +105,16 @@ pub(super) fn lay_out(
             Spot::Usual(octet) => Cell { wanted: Some(octet), ..Cell::FREE },
         });
     }
-    if wish.steps.len() > MOST_STEPS {
+    if spec.steps.len() > MAX_STEPS {
         return Err(Failed::TooLong);
     }
-    let order = order(wish.steps, attempt);
+    let order = order(spec.steps, attempt);
     let mut search = Search {
-        wish,
+        spec,
         expressions,
         order,
         attempt,
-        dice,
+        rng,
         budget,
         failed: Failed::NoRoom { option: 0 },
         deepest: 0,
@@ -127,7 +126,7 @@ pub(super) fn lay_out(
     }
 }
 
-/// What is asked of octets that are there already, but for a part that may be anything.
+/// Requirements for existing octets, of which a range is free.
 pub(super) struct Over<'a> {
     pub steps: &'a [Step],
     pub octets: &'a Octets,
@@ -135,17 +134,17 @@ pub(super) struct Over<'a> {
     pub variables: usize,
 }
 
-/// The octets with what is asked for put into the hole, as far as it is not there already.
+/// Places the steps in the hole unless the octets satisfy them already.
 pub(super) fn lay_over(
     over: &Over<'_>,
     expressions: &Expressions,
     known: &[Option<u64>],
     attempt: u32,
-    dice: &mut Dice,
+    rng: &mut Rng,
     budget: &mut u64,
 ) -> Option<Octets> {
     let length = over.octets.len();
-    if length > LONGEST || over.steps.len() > MOST_STEPS {
+    if length > MAX_LEN || over.steps.len() > MAX_STEPS {
         return None;
     }
     let cells = (0..length).map(|at| {
@@ -166,7 +165,7 @@ pub(super) fn lay_over(
         later: vec![],
         filler: Filler::Letters,
     };
-    let wish = Wish {
+    let spec = BufferSpec {
         steps: over.steps,
         size: Numbers::any(),
         style: Style::Plain,
@@ -177,11 +176,11 @@ pub(super) fn lay_over(
     };
     let order = order(over.steps, attempt);
     let mut search = Search {
-        wish: &wish,
+        spec: &spec,
         expressions,
         order,
         attempt,
-        dice,
+        rng,
         budget,
         failed: Failed::NoRoom { option: 0 },
         deepest: 0,
@@ -189,16 +188,16 @@ pub(super) fn lay_over(
     search.place(0, state).map(|layout| layout.octets)
 }
 
-/// A step with where its cursor comes from.
+/// A step and its dependence.
 #[derive(Clone, Copy)]
 struct Ordered<'a> {
     step: &'a Step,
-    /// It begins anew: no step before it says where it stands.
+    /// Starts a chain: its position does not depend on an earlier step.
     first: bool,
 }
 
-/// A number of the payload that goes into a variable.
-struct Kept<'a> {
+/// A number of the payload that is extracted to a variable.
+struct Extraction<'a> {
     at: usize,
     count: usize,
     reading: &'a squall_rules::Reading,
@@ -206,15 +205,14 @@ struct Kept<'a> {
     option: u16,
 }
 
-/// Steps that hang on each other stay together; of those that do not, first come those that leave
-/// the least choice.
+/// Keeps dependent steps together, and orders independent chains by their freedom, the least first.
 fn order(steps: &[Step], attempt: u32) -> Vec<Ordered<'_>> {
     let mut chains: Vec<Vec<&Step>> = vec![];
-    // Sizes come first: what must be the end needs to know where that is.
+    // Sizes first, since contents at the end depend on them.
     let (sizes, others): (Vec<&Step>, Vec<&Step>) =
         steps.iter().partition(|step| matches!(step.operation, Operation::Size(_)));
     for step in others {
-        if chains.is_empty() || begins_anew(step) {
+        if chains.is_empty() || starts_chain(step) {
             chains.push(vec![]);
         }
         chains.last_mut().expect("one was pushed").push(step);
@@ -244,7 +242,7 @@ fn order(steps: &[Step], attempt: u32) -> Vec<Ordered<'_>> {
     ordered.collect()
 }
 
-fn begins_anew(step: &Step) -> bool {
+fn starts_chain(step: &Step) -> bool {
     match &step.operation {
         Operation::Content(content) => !content.negated && !content.is_relative(),
         Operation::Pcre(pcre) => !pcre.negated && !pcre.relative,
@@ -259,7 +257,7 @@ fn begins_anew(step: &Step) -> bool {
 #[derive(Clone, Copy)]
 struct Cell {
     set: ByteSet,
-    /// The octet of the set that is best.
+    /// The preferred octet of the set.
     wanted: Option<u8>,
     origin: Origin,
 }
@@ -272,29 +270,29 @@ impl Cell {
     }
 }
 
-/// What is put where nothing is asked for.
+/// Filler for free octets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Filler {
     Letters,
-    /// All octets alike.
+    /// All octet values equally often.
     Noise,
-    /// One letter.
+    /// A single letter.
     Same,
 }
 
-/// Where a text that an expression matches lies in a buffer.
+/// The position of an expression's text in a buffer.
 struct Text {
-    /// Of its first octet.
+    /// Position of its first octet.
     base: usize,
-    /// Where the match was to begin: octets before it are framing or free.
+    /// Start of the match. Octets before it are framing or free.
     start: usize,
-    /// Octets of a line's end that were put before the match.
+    /// Octets of a line end inserted before the match.
     separated: usize,
     option: u16,
 }
 
 impl Text {
-    /// The state with the text in it; `None` if it does not go there.
+    /// Adds the text to the state. `None` if it does not fit.
     fn put<'a>(
         &self,
         state: &State<'a>,
@@ -309,7 +307,7 @@ impl Text {
             let was = state.cells.get(self.base + at);
             let bound = slot.same_as.is_some() || repeated.contains(&at);
             let set = if bound { ByteSet::of(slot.preferred) } else { slot.allowed };
-            // Outside of the match the canvas is as it was.
+            // Outside of the match, the canvas keeps its origins.
             let (set, wanted, origin) = match was {
                 Some(was) if was.set == set => (set, was.wanted, was.origin),
                 None if self.base + at < self.start => {
@@ -349,27 +347,27 @@ impl Text {
     }
 }
 
-/// What must not be found.
+/// A content that must not occur.
 #[derive(Clone)]
 struct Forbidden<'a> {
     content: &'a Content,
     from: usize,
-    /// Behind the last octet of the window.
+    /// End of the window, exclusive.
     to: Option<usize>,
 }
 
 #[derive(Clone)]
 struct State<'a> {
     cells: Vec<Cell>,
-    /// Behind the match before.
+    /// End of the previous match.
     cursor: usize,
-    /// Octets of the buffer.
+    /// Length of the buffer.
     least: usize,
     most: usize,
     sizes: Numbers,
     variables: Vec<Option<u64>>,
     forbidden: Vec<Forbidden<'a>>,
-    /// Of places behind the last cell: what may stand there, if anything does.
+    /// Constraints on positions after the last cell, if they come to exist.
     later: Vec<(usize, ByteSet)>,
     filler: Filler,
 }
@@ -387,11 +385,10 @@ impl State<'_> {
         }
     }
 
-    /// Narrows the cells from `at` on; `false` where nothing is left of one, or the buffer becomes
-    /// too long.
+    /// Narrows the cells from `at` on. Returns false if a set becomes empty or the buffer too long.
     fn narrow(&mut self, at: usize, cells: impl ExactSizeIterator<Item = Cell>) -> bool {
         let end = at + cells.len();
-        if end > self.most || end > LONGEST {
+        if end > self.most || end > MAX_LEN {
             return false;
         }
         if self.cells.len() < end {
@@ -413,7 +410,7 @@ impl State<'_> {
             if cell.set != set || cell.wanted.is_none() {
                 let wanted =
                     [new.wanted, cell.wanted].into_iter().flatten().find(|&octet| set.has(octet));
-                // The narrower of two says where it comes from, and of equals the first.
+                // The narrower set determines the origin; on a tie, the first.
                 let origin =
                     if set == cell.set && !cell.is_free() { cell.origin } else { new.origin };
                 *cell = Cell { set, wanted, origin };
@@ -434,19 +431,19 @@ impl State<'_> {
 }
 
 struct Search<'s, 'a> {
-    wish: &'s Wish<'a>,
+    spec: &'s BufferSpec<'a>,
     expressions: &'s Expressions,
     order: Vec<Ordered<'a>>,
     attempt: u32,
-    dice: &'s mut Dice,
+    rng: &'s mut Rng,
     budget: &'s mut u64,
-    /// Of the step that came deepest.
+    /// The failure of the step that was reached last.
     failed: Failed,
     deepest: usize,
 }
 
 impl<'a> Search<'_, 'a> {
-    /// The step `index` and all behind it.
+    /// Places the step `index` and all later ones.
     fn place(&mut self, index: usize, mut state: State<'a>) -> Option<Layout> {
         if *self.budget == 0 {
             return None;
@@ -489,7 +486,7 @@ impl<'a> Search<'_, 'a> {
             Operation::Size(sizes) => {
                 state.sizes = state.sizes.intersection(sizes);
                 let last = state.sizes.last()?;
-                state.most = state.most.min(usize::try_from(last).unwrap_or(LONGEST));
+                state.most = state.most.min(usize::try_from(last).unwrap_or(MAX_LEN));
                 if state.sizes.at_least(state.cells.len() as u64).is_some() {
                     self.place(index + 1, state)
                 } else {
@@ -497,7 +494,7 @@ impl<'a> Search<'_, 'a> {
                 }
             }
             Operation::Base64Decode(decode) => {
-                let Some(decoded) = &self.wish.decoded else { return self.place(index + 1, state) };
+                let Some(decoded) = &self.spec.decoded else { return self.place(index + 1, state) };
                 let base = if decode.relative { state.cursor } else { 0 };
                 let at = base + decode.offset as usize;
                 let text = super::transform::base64(decoded.bytes());
@@ -507,7 +504,7 @@ impl<'a> Search<'_, 'a> {
                     .copied()
                     .find(|origin| matches!(origin, Origin::Option(_)));
                 let origin = origin.unwrap_or(Origin::Option(option));
-                // Decoding stops at the first octet that is none of the alphabet.
+                // Decoding stops at the first octet outside of the alphabet.
                 let cells: Vec<Cell> = text
                     .iter()
                     .map(|&octet| Cell { set: ByteSet::of(octet), wanted: None, origin })
@@ -519,7 +516,8 @@ impl<'a> Search<'_, 'a> {
             }
             Operation::Absent { .. } => self.place(index + 1, state),
             Operation::Entropy { least, most, offset, octets } => {
-                // Letters have at most 4.7 bits each; noise needs some octets to show its 8.
+                // 26 letters have at most 4.7 bits of entropy each. Noise approaches 8 bits only
+                // over many octets.
                 let (filler, needed) = match (*least > 4.0, *most < 3.5) {
                     (true, _) => (Filler::Noise, 1_024),
                     (_, true) => (Filler::Same, 64),
@@ -529,7 +527,7 @@ impl<'a> Search<'_, 'a> {
                 let fits = state.need(
                     (*offset as usize)
                         .saturating_add(octets.map_or(needed, |octets| octets as usize))
-                        .min(LONGEST),
+                        .min(MAX_LEN),
                 );
                 if fits { self.place(index + 1, state) } else { None }
             }
@@ -537,7 +535,7 @@ impl<'a> Search<'_, 'a> {
                 let base = if asn1.relative { state.cursor as i64 } else { 0 };
                 let at = usize::try_from(base.saturating_add(asn1.offset.into()))
                     .ok()
-                    .filter(|&at| at < LONGEST)?;
+                    .filter(|&at| at < MAX_LEN)?;
                 let there = state.cells.get(at).and_then(|cell| cell.set.single().or(cell.wanted));
                 for element in elements(asn1, there) {
                     let mut next = state.clone();
@@ -620,13 +618,13 @@ impl<'a> Search<'_, 'a> {
     ) -> Option<Layout> {
         let length = content.pattern.len();
         let (from, end) = window(&state, content, first)?;
-        let most = state.most.min(LONGEST);
+        let most = state.most.min(MAX_LEN);
         let last = end.unwrap_or(most).min(most).checked_sub(length)?;
         if from > last {
             return None;
         }
         let mut places = self.places(&state, content, from, last);
-        if let Some(anchor) = self.wish.form.and_then(|form| form.anchor)
+        if let Some(anchor) = self.spec.form.and_then(|form| form.anchor)
             && index == 0
             && content.offset.is_none()
             && content.depth.is_none()
@@ -635,7 +633,7 @@ impl<'a> Search<'_, 'a> {
             places.insert(0, (anchor, None));
         }
         for (at, separated) in places {
-            // What is long takes longer.
+            // Copying a long buffer costs more.
             *self.budget = self.budget.saturating_sub(1 + state.cells.len() as u64 / 32);
             if *self.budget == 0 {
                 return None;
@@ -655,11 +653,12 @@ impl<'a> Search<'_, 'a> {
                 continue;
             }
             next.cursor = at + length;
-            if self.wish.style == Style::Lines
+            if self.spec.style == Style::Lines
                 && content.pattern.ends_with(b":")
                 && next.most > next.cursor
             {
-                // A header's name and value are a blank apart, whatever was sent.
+                // Engines normalize the separator of a header's name and value to a colon and one
+                // space.
                 let line = content
                     .pattern
                     .iter()
@@ -684,7 +683,7 @@ impl<'a> Search<'_, 'a> {
         None
     }
 
-    /// Where a content may stand, best first, each perhaps with what is put before it.
+    /// Positions for a content, the best first, each with optional octets in front.
     fn places(
         &mut self,
         state: &State<'a>,
@@ -693,9 +692,9 @@ impl<'a> Search<'_, 'a> {
         last: usize,
     ) -> Vec<(usize, Option<Vec<Cell>>)> {
         const MOST: usize = 300;
-        // Octets that are compared at most: else a long content, upon a buffer of its like, is
-        // compared with itself at each of its octets.
-        const MOST_COMPARED: usize = 1 << 16;
+        // Bound on the octets compared, since a repetitive content on a similar buffer would be
+        // compared at each offset.
+        const MAX_COMPARED: usize = 1 << 16;
         let length = content.pattern.len();
         let sets: Vec<ByteSet> =
             content.pattern.iter().map(|&octet| ByteSet::letter(octet, content.nocase)).collect();
@@ -726,13 +725,13 @@ impl<'a> Search<'_, 'a> {
                 (_, true) if is_free => free.push(at),
                 _ => {}
             }
-            if satisfied.len() + merged.len() + free.len() >= MOST || compared >= MOST_COMPARED {
+            if satisfied.len() + merged.len() + free.len() >= MOST || compared >= MAX_COMPARED {
                 break;
             }
         }
         *self.budget = self.budget.saturating_sub(compared as u64 / 1_024);
         if content.endswith {
-            // Only one place can be the last, and what is there already decides which.
+            // Only one position can be the last; existing octets determine it.
             let least = end.max(state.least).max(from + length);
             let size = state.sizes.at_least(least as u64).map_or(least, |size| size as usize);
             let mut places: Vec<usize> =
@@ -742,7 +741,7 @@ impl<'a> Search<'_, 'a> {
             }
             places.push(least.saturating_sub(length).max(end));
             places.extend(end.saturating_sub(length)..=end);
-            if state.most < LONGEST {
+            if state.most < MAX_LEN {
                 places.push(state.most.saturating_sub(length));
             }
             places.extend(
@@ -760,40 +759,41 @@ impl<'a> Search<'_, 'a> {
             satisfied.into_iter().map(|at| (at, None)).collect();
         if !content.is_relative() && content.depth.is_none() {
             let at = end.max(from);
-            if self.wish.style == Style::Lines
+            if self.spec.style == Style::Lines
                 && content.pattern.starts_with(b"\r\n")
                 && ends_line(&state.cells)
                 && end >= from + 2
             {
-                // One end of line is that of both.
+                // Share the line end of both.
                 places.push((end - 2, None));
             }
             if let Some(between) = self.between(state, content, at) {
-                let behind = at + between.len();
-                if behind <= last {
-                    places.push((behind, Some(between)));
+                let after = at + between.len();
+                if after <= last {
+                    places.push((after, Some(between)));
                 }
             }
             if at <= last {
                 places.push((at, None));
             }
-            let gap = at + 1 + self.dice.below(8);
+            let gap = at + 1 + self.rng.below(8);
             if gap <= last {
                 places.push((gap, None));
             }
         }
-        // Where there is room, another sample stands elsewhere.
+        // If there is room, other samples use other positions.
         let mut open: Vec<usize> =
             free.into_iter().chain([end.max(from)]).filter(|&at| at <= last).collect();
         open.dedup();
         if self.attempt > 0 && !open.is_empty() {
             let spread = last.min(end.max(from) + 16);
-            let other = from + self.dice.below(spread.saturating_sub(from) + 1);
+            let other = from + self.rng.below(spread.saturating_sub(from) + 1);
             if self.attempt % 2 == 1 { open.push(other) } else { open.insert(0, other) }
         }
         places.extend(open.into_iter().map(|at| (at, None)));
         places.extend(merged.into_iter().map(|at| (at, None)));
-        // Farther off, where a content at the window's end lets more fit before it.
+        // A position farther away, in case the content at the end of the window leaves room for
+        // others.
         places.extend(
             [end + length, last]
                 .into_iter()
@@ -803,14 +803,14 @@ impl<'a> Search<'_, 'a> {
         places
     }
 
-    /// What stands between the lines of a header and the next, where a content begins one.
+    /// Separator between header lines and a content that starts a new one.
     fn between(&mut self, state: &State<'a>, content: &Content, at: usize) -> Option<Vec<Cell>> {
-        if self.wish.style != Style::Lines || at != state.cells.len() {
+        if self.spec.style != Style::Lines || at != state.cells.len() {
             return None;
         }
         let pattern = &content.pattern;
-        let behind_line = at == 0 || ends_line(&state.cells);
-        // A name that waits for its value takes it.
+        let after_line = at == 0 || ends_line(&state.cells);
+        // The value of an unfinished header.
         if open_value(&state.cells)
             && !begins_line(pattern)
             && !matches!(pattern.first(), Some(b'\r' | b'\n'))
@@ -818,29 +818,29 @@ impl<'a> Search<'_, 'a> {
             return None;
         }
         let mut text: Vec<u8> = vec![];
-        // Blanks at a line's end are cut off.
+        // Engines trim blanks at the end of a line.
         let blank =
             state.cells.last().is_some_and(|cell| matches!(cell.set.single(), Some(b' ' | b'\t')));
         if pattern.starts_with(b"\r\n") || pattern.starts_with(b"\n") {
-            if behind_line {
+            if after_line {
                 text.extend(if at == 0 { &b"Pragma: no-cache"[..] } else { b"DNT: 1" });
             } else if blank {
-                text.extend(self.dice.letters(3));
+                text.extend(self.rng.letters(3));
             }
             if pattern[0] == b'\n' {
                 text.push(b'\r');
             }
         } else {
             if blank {
-                text.extend(self.dice.letters(3));
+                text.extend(self.rng.letters(3));
             }
-            if !behind_line {
+            if !after_line {
                 text.extend(if open_name(&state.cells) { &b": 8\r\n"[..] } else { b"\r\n" });
             }
             if !begins_line(pattern) {
                 text.extend(b"X-");
-                text.extend(self.dice.letters(5));
-                // A name that goes on in the pattern needs no colon before it.
+                text.extend(self.rng.letters(5));
+                // A name that continues in the pattern needs no colon.
                 let colon = pattern.iter().position(|&octet| octet == b':');
                 let is_name = colon.is_some_and(|colon| {
                     colon < 30 && pattern[..colon].iter().all(|&octet| is_token(octet))
@@ -848,7 +848,7 @@ impl<'a> Search<'_, 'a> {
                 if !is_name {
                     text.extend(b": ");
                     if matches!(pattern.first(), Some(b' ' | b'\t')) {
-                        text.extend(self.dice.letters(3));
+                        text.extend(self.rng.letters(3));
                     }
                 }
             }
@@ -875,13 +875,13 @@ impl<'a> Search<'_, 'a> {
         };
         let from = if pcre.relative && !first { state.cursor } else { 0 };
         let end = state.cells.len();
-        let lines = self.wish.style == Style::Lines;
+        let lines = self.spec.style == Style::Lines;
         let starts = self.starts(&state, expression, from, pcre.relative);
         let held = self.held(index, &state);
         let avoid: Vec<(&[u8], bool)> = self.avoided();
         let branches = expression.branches();
-        let seed = self.dice.next();
-        // Another sample goes another way through its alternatives.
+        let seed = self.rng.next();
+        // Other samples take other branches.
         let attempt = u64::from(self.attempt);
         let choices = Choices {
             seed,
@@ -899,14 +899,14 @@ impl<'a> Search<'_, 'a> {
                 if *self.budget == 0 {
                     return None;
                 }
-                // What is looked for from the cursor on begins there: nothing before it is seen.
+                // A relative expression only sees octets from the cursor on.
                 let base = from.min(end);
                 let mut canvas: Vec<ByteSet> =
                     state.cells[base..].iter().map(|cell| cell.set).collect();
                 canvas.extend([ByteSet::of(b'\r'), ByteSet::of(b'\n')].iter().take(separated));
                 let start = start + separated;
                 canvas.resize(canvas.len().max(start - base), ByteSet::ALL);
-                let most = state.most.min(LONGEST).saturating_sub(base);
+                let most = state.most.min(MAX_LEN).saturating_sub(base);
                 let held: &[Held<'_>] = if with_held { &held } else { &[] };
                 let sample = |canvas: &[ByteSet], start: usize, least: usize| {
                     let constraints = Constraints {
@@ -925,7 +925,7 @@ impl<'a> Search<'_, 'a> {
                 };
                 let mut start = start;
                 let Some(mut sampled) = sample(&canvas, start - base, 0) else { continue };
-                // A text that is to be the end must be as long as the buffer.
+                // A text that must end the buffer must fit its length.
                 let length = (base + sampled.text.len()) as u64;
                 if sampled.after.is_empty()
                     && !state.sizes.contains(length.max(state.least as u64))
@@ -933,7 +933,7 @@ impl<'a> Search<'_, 'a> {
                     && let Some(longer) = sample(
                         &canvas,
                         start - base,
-                        usize::try_from(least).unwrap_or(LONGEST).saturating_sub(base),
+                        usize::try_from(least).unwrap_or(MAX_LEN).saturating_sub(base),
                     )
                 {
                     sampled = longer;
@@ -962,8 +962,8 @@ impl<'a> Search<'_, 'a> {
         None
     }
 
-    /// Where a match may begin, and how many octets of a line's end stand before it: first upon what
-    /// stands there, where it may begin with that; then behind it.
+    /// Positions for the start of a match, each with a number of line-end octets in front: first on
+    /// existing octets that can start it, then at the end.
     fn starts(
         &mut self,
         state: &State<'a>,
@@ -988,18 +988,18 @@ impl<'a> Search<'_, 'a> {
             over.insert(0, 0);
         }
         if state.most == end {
-            // Only what is free within has room: the first places of it, and some behind them.
+            // Only free cells have room: the first of them, and some later ones.
             let free: Vec<usize> = (from..end).filter(|&at| state.cells[at].is_free()).collect();
             over.extend(free.iter().take(6));
             over.extend(free.iter().skip(6).step_by((free.len() / 24).max(1)));
         }
-        let (lines, behind) = (self.wish.style == Style::Lines, end.max(from));
+        let (lines, after) = (self.spec.style == Style::Lines, end.max(from));
         let mut append = vec![];
         if end > 0 && lines && !ends_line(&state.cells) && !relative {
-            append.push((behind, 2));
+            append.push((after, 2));
         }
-        append.push((behind, 0));
-        append.push((behind + 1 + self.dice.below(4), 0));
+        append.push((after, 0));
+        append.push((after + 1 + self.rng.below(4), 0));
         starts.extend(over.into_iter().map(|at| (at, 0)));
         starts.extend(append);
         let mut once: Vec<(usize, usize)> = vec![];
@@ -1011,8 +1011,7 @@ impl<'a> Search<'_, 'a> {
         once
     }
 
-    /// Contents behind the step `index` that are not placed yet: an expression may have room for
-    /// them.
+    /// Contents after the step `index` that an expression's text could contain.
     fn held(&self, index: usize, state: &State<'a>) -> Vec<Held<'a>> {
         let mut held: Vec<Held<'a>> = vec![];
         for ordered in &self.order[index + 1..] {
@@ -1032,7 +1031,7 @@ impl<'a> Search<'_, 'a> {
                     let most = match within.and_then(|within| state.value(within)) {
                         Some(within) => (distance + usize::try_from(within).unwrap_or(0))
                             .saturating_sub(content.pattern.len()),
-                        None => LONGEST,
+                        None => MAX_LEN,
                     };
                     Some((distance, most.max(distance)))
                 }
@@ -1043,7 +1042,7 @@ impl<'a> Search<'_, 'a> {
         held
     }
 
-    /// What must not be anywhere.
+    /// Contents that must not occur anywhere.
     fn avoided(&self) -> Vec<(&'a [u8], bool)> {
         let negated = self.order.iter().filter_map(|ordered| match &ordered.step.operation {
             Operation::Content(content)
@@ -1060,14 +1059,14 @@ impl<'a> Search<'_, 'a> {
         negated.collect()
     }
 
-    /// Where a number is read; `None` before the buffer's beginning.
+    /// Position of a number. `None` before the start of the buffer.
     fn number_at(state: &State<'a>, offset: Number, relative: bool) -> Option<usize> {
         let base = if relative { state.cursor as i64 } else { 0 };
-        usize::try_from(base.checked_add(state.value(offset)?)?).ok().filter(|&at| at < LONGEST)
+        usize::try_from(base.checked_add(state.value(offset)?)?).ok().filter(|&at| at < MAX_LEN)
     }
 
-    /// The state with `number` written at `at`, in each way that it can be: with zeros before it,
-    /// or with an end behind it.
+    /// The state with `number` written at `at`, in each possible form: zero-padded, or followed by
+    /// a terminator.
     fn write(
         &self,
         state: &State<'a>,
@@ -1086,23 +1085,23 @@ impl<'a> Search<'_, 'a> {
                     Some(first) => octets[first..].to_vec(),
                     None => b"0".to_vec(),
                 };
-            let behind = state.cells.get(at + short.len());
+            let after = state.cells.get(at + short.len());
             if short.len() < octets.len()
-                && behind.is_some_and(|cell| cell.set.and(ByteSet::range(b'0', b'9')).is_empty())
+                && after.is_some_and(|cell| cell.set.and(ByteSet::range(b'0', b'9')).is_empty())
             {
                 ways.push(short.iter().map(|&octet| (ByteSet::of(octet), octet)).collect());
             }
             if short.len() < octets.len() {
-                let end: &[u8] = match self.wish.style {
+                let end: &[u8] = match self.spec.style {
                     Style::Lines => b"\r\n",
                     _ => b" ",
                 };
                 let mut way: Vec<(ByteSet, u8)> =
                     short.iter().map(|&octet| (ByteSet::of(octet), octet)).collect();
                 way.extend(end.iter().map(|&octet| (ByteSet::of(octet), octet)));
-                // As it was read only if what follows is no digit; a fixed octet there may be one
-                // as well.
-                if self.wish.style == Style::Lines {
+                // The number ends only at an octet other than a digit, and a fixed octet there may
+                // be a digit too.
+                if self.spec.style == Style::Lines {
                     ways.insert(0, way);
                 } else {
                     ways.push(way);
@@ -1113,9 +1112,9 @@ impl<'a> Search<'_, 'a> {
             let rest = reading.bitmask.filter(|_| reading.digits.is_none());
             let plain: Vec<(ByteSet, u8)> =
                 octets.iter().map(|&octet| (ByteSet::of(octet), octet)).collect();
-            let at_most = if self.wish.style == Style::Lines { ways.len() } else { 0 };
+            let at_most = if self.spec.style == Style::Lines { ways.len() } else { 0 };
             ways.insert(at_most, plain.clone());
-            // Bits that the mask leaves out may be what stands there.
+            // Bits outside of the mask may keep their value.
             if let Some(mask) = rest {
                 let mut mask = mask.to_be_bytes()[8 - count.min(8)..].to_vec();
                 if reading.little_endian {
@@ -1154,7 +1153,7 @@ impl<'a> Search<'_, 'a> {
         states
     }
 
-    /// What stands there already, where it is fixed.
+    /// The number at this position if its cells are fixed.
     fn read(
         state: &State<'a>,
         at: usize,
@@ -1177,20 +1176,20 @@ impl<'a> Search<'_, 'a> {
         option: u16,
     ) -> Option<Layout> {
         let count =
-            usize::try_from(state.value(test.count)?).ok().filter(|&count| count <= MOST_DIGITS)?;
+            usize::try_from(state.value(test.count)?).ok().filter(|&count| count <= MAX_DIGITS)?;
         let count = octets_for(count, &test.reading);
         let at = Self::number_at(&state, test.offset, test.reading.relative)?;
-        // Tests of one number that follow each other are met together.
+        // Combine consecutive tests of the same number.
         let mut tests: Vec<(Comparison, u64, bool)> = vec![];
-        let mut behind = index;
+        let mut after = index;
         while let Some(Ordered {
             step: Step { operation: Operation::ByteTest(other), .. },
             first: false,
         }) = self
             .order
-            .get(behind)
+            .get(after)
             .copied()
-            .map(|ordered| Ordered { first: ordered.first && behind != index, ..ordered })
+            .map(|ordered| Ordered { first: ordered.first && after != index, ..ordered })
         {
             if other.count != test.count
                 || other.offset != test.offset
@@ -1203,13 +1202,13 @@ impl<'a> Search<'_, 'a> {
                 u64::try_from(state.value(other.value)?).unwrap_or(u64::MAX),
                 other.negated,
             ));
-            behind += 1;
+            after += 1;
         }
         if let Some(number) = Self::read(&state, at, count, &test.reading) {
             let holds = tests
                 .iter()
                 .all(|&(operator, value, negated)| number::holds(number, operator, value, negated));
-            return if holds { self.place(behind, state) } else { None };
+            return if holds { self.place(after, state) } else { None };
         }
         let mut numbers = number::candidates(&tests, number::greatest(count, &test.reading));
         if test.reading.digits.is_some() {
@@ -1221,12 +1220,12 @@ impl<'a> Search<'_, 'a> {
             numbers.extend(more);
         }
         if self.attempt > 0 && numbers.len() > 1 {
-            let other = self.dice.below(numbers.len().min(3));
+            let other = self.rng.below(numbers.len().min(3));
             numbers.swap(0, other);
         }
         for number in numbers.into_iter().take(24) {
             for next in self.write(&state, at, count, number, &test.reading, option) {
-                if let Some(layout) = self.place(behind, next) {
+                if let Some(layout) = self.place(after, next) {
                     return Some(layout);
                 }
             }
@@ -1242,7 +1241,7 @@ impl<'a> Search<'_, 'a> {
         option: u16,
     ) -> Option<Layout> {
         let count =
-            usize::try_from(state.value(jump.count)?).ok().filter(|&count| count <= MOST_DIGITS)?;
+            usize::try_from(state.value(jump.count)?).ok().filter(|&count| count <= MAX_DIGITS)?;
         let count = octets_for(count, &jump.reading);
         let at = Self::number_at(&state, jump.offset, jump.reading.relative)?;
         let post = state.value(jump.post_offset)?;
@@ -1258,11 +1257,11 @@ impl<'a> Search<'_, 'a> {
                 JumpFrom::End => length,
             };
             let target = (base as i64).checked_add(i64::try_from(by).ok()?)?.checked_add(post)?;
-            usize::try_from(target.max(0)).ok().filter(|&target| target < LONGEST)
+            usize::try_from(target.max(0)).ok().filter(|&target| target < MAX_LEN)
         };
         let try_at = |search: &mut Self, mut next: State<'a>, number: u64| -> Option<Layout> {
             if jump.from == JumpFrom::End {
-                // The length must be known for that: the least, and some more.
+                // The length must be known: the minimum, and some larger ones.
                 let least = next.cells.len().max(next.least).max(1);
                 for more in [
                     0,
@@ -1271,7 +1270,7 @@ impl<'a> Search<'_, 'a> {
                     4,
                     8,
                     16,
-                    usize::try_from(post.saturating_neg()).unwrap_or(0).min(LONGEST),
+                    usize::try_from(post.saturating_neg()).unwrap_or(0).min(MAX_LEN),
                 ] {
                     let mut next = next.clone();
                     let length = next.sizes.at_least((least + more) as u64)? as usize;
@@ -1305,8 +1304,7 @@ impl<'a> Search<'_, 'a> {
             _ => 0,
         };
         let end = state.cells.len().max(at + count);
-        // First to where nothing stands yet, then to what may be there already, then a little
-        // farther.
+        // First to the end, then to existing octets, then a little farther.
         let mut targets =
             vec![end as i64, end as i64 + 4, base as i64, base as i64 + 1, base as i64 + 4];
         targets.extend((0..64).map(|back| end as i64 - back));
@@ -1350,7 +1348,7 @@ impl<'a> Search<'_, 'a> {
         let count = usize::from(extract.count);
         let at = Self::number_at(&state, extract.offset, extract.reading.relative)?;
         let kept =
-            Kept { at, count, reading: &extract.reading, variable: extract.variable, option };
+            Extraction { at, count, reading: &extract.reading, variable: extract.variable, option };
         self.keep(index, &state, &kept, &[], |number| {
             let value = number.checked_mul(u64::from(extract.multiplier.max(1)))?;
             match extract.align {
@@ -1368,26 +1366,26 @@ impl<'a> Search<'_, 'a> {
         option: u16,
     ) -> Option<Layout> {
         let count =
-            usize::try_from(state.value(math.count)?).ok().filter(|&count| count <= MOST_DIGITS)?;
+            usize::try_from(state.value(math.count)?).ok().filter(|&count| count <= MAX_DIGITS)?;
         let at = Self::number_at(&state, math.offset, math.reading.relative)?;
         let value = u64::try_from(state.value(math.value)?).ok()?;
-        let kept = Kept { at, count, reading: &math.reading, variable: math.result, option };
+        let kept = Extraction { at, count, reading: &math.reading, variable: math.result, option };
         let also =
             [value, value.saturating_add(1), value.saturating_mul(2), value.saturating_mul(8)];
         self.keep(index, &state, &kept, &also, |number| number::calculate(math, number, value))
     }
 
-    /// Goes on with what stands there as a number, or else with each one worth trying, and those of
-    /// `also`; its variable is what `value` makes of it.
+    /// Continues with the number at this position if it is fixed, or else with each plausible one
+    /// and those in `also`. `value` computes the variable from it.
     fn keep(
         &mut self,
         index: usize,
         state: &State<'a>,
-        kept: &Kept<'_>,
+        kept: &Extraction<'_>,
         also: &[u64],
         value: impl Fn(u64) -> Option<u64>,
     ) -> Option<Layout> {
-        let &Kept { at, count, reading, variable, option } = kept;
+        let &Extraction { at, count, reading, variable, option } = kept;
         let fixed = Self::read(state, at, count, reading);
         let greatest = number::greatest(count, reading);
         let numbers = match fixed {
@@ -1410,9 +1408,8 @@ impl<'a> Search<'_, 'a> {
         None
     }
 
-    /// Values for a number that others will use as a length, an offset or a count, the small ones
-    /// first.
-    fn sizes_worth_trying(&mut self, state: &State<'a>, behind: usize) -> Vec<u64> {
+    /// Plausible values of a length, offset or count, small ones first.
+    fn sizes_worth_trying(&mut self, state: &State<'a>, after: usize) -> Vec<u64> {
         let mut numbers = vec![
             8, 16, 4, 1, 0, 2, 32, 64, 12, 24, 48, 96, 100, 128, 200, 255, 256, 512, 1024, 4096, 3,
             5, 6, 7, 9, 10,
@@ -1434,7 +1431,7 @@ impl<'a> Search<'_, 'a> {
                 .iter()
                 .flat_map(|&length| [length, length.saturating_add(1), length.saturating_sub(1)]),
         );
-        numbers.extend([behind as u64, state.cells.len() as u64]);
+        numbers.extend([after as u64, state.cells.len() as u64]);
         let mut once = vec![];
         for number in numbers {
             if !once.contains(&number) {
@@ -1442,22 +1439,22 @@ impl<'a> Search<'_, 'a> {
             }
         }
         if self.attempt > 0 {
-            let other = self.dice.below(once.len().min(6));
+            let other = self.rng.below(once.len().min(6));
             once.swap(0, other);
         }
         once
     }
 
-    /// Fills what is free, and looks whether anything stands there that must not.
+    /// Fills free cells and checks the negated contents.
     fn finish(&mut self, state: State<'a>) -> Option<Layout> {
         let least = state.cells.len().max(state.least);
         let length = usize::try_from(state.sizes.at_least(least as u64)?).ok()?;
-        if length > state.most || length > LONGEST {
+        if length > state.most || length > MAX_LEN {
             return None;
         }
-        // A header's last line is ended as well, and by no blank.
+        // Terminate the last header line too, without a trailing blank.
         let mut tail: &[u8] = b"";
-        if self.wish.style == Style::Lines
+        if self.spec.style == Style::Lines
             && state.most >= length + 5
             && state.sizes.is_any()
             && length == state.cells.len()
@@ -1488,7 +1485,7 @@ impl<'a> Search<'_, 'a> {
                 let octet = match cell.wanted.filter(|wanted| cell.set.has(*wanted)) {
                     Some(wanted) => wanted,
                     None if cell.is_free() && state.filler == Filler::Noise => {
-                        self.dice.next() as u8
+                        self.rng.next() as u8
                     }
                     None if cell.is_free() && state.filler == Filler::Same => b'e',
                     None => self.free(&cell.set, filler),
@@ -1507,7 +1504,7 @@ impl<'a> Search<'_, 'a> {
         let ranges: &[&[u8]] = &[b"abcdefghijklmnopqrstuvwxyz", b"QWXZVYKJ", b"0123456789", b"_~-"];
         for choice in 0..ranges.len() {
             let range = ranges[(choice + filler as usize) % ranges.len()];
-            let octet = *self.dice.pick(range);
+            let octet = *self.rng.pick(range);
             if set.has(octet) {
                 return octet;
             }
@@ -1522,9 +1519,8 @@ impl<'a> Search<'_, 'a> {
     }
 }
 
-/// What stands where a text is looked for, so that it becomes lines as HTTP has them:
-/// `name: value`, each ended by CR LF, none empty. `None`: it is so already, or cannot be. Also
-/// tells where the text begins now.
+/// Octets to turn the text into HTTP header lines: `name: value`, each ended by CR LF, none empty.
+/// Also returns the new start of the text. `None` if it is valid already, or cannot be.
 fn as_lines(
     text: &[u8],
     sampled: &crate::regex::Sampled,
@@ -1534,7 +1530,7 @@ fn as_lines(
 ) -> Option<(Vec<ByteSet>, usize)> {
     let fixed = |text: &[u8]| text.iter().map(|&octet| ByteSet::of(octet)).collect::<Vec<_>>();
     let upto = |at: usize| sampled.text[..at].iter().map(|slot| slot.allowed).collect::<Vec<_>>();
-    // An empty line first: another before it.
+    // The text starts with an empty line: put a header before it.
     if from_beginning && canvas.is_empty() && text.starts_with(b"\r\n") {
         let first = fixed(b"Pragma: no-cache");
         let begin = first.len();
@@ -1565,9 +1561,9 @@ fn as_lines(
     None
 }
 
-/// Elements of BER (X.690 §8) that have one of the defects asked for, each whole, the shortest
-/// first: some engines look only at what is in one packet. `there` is what stands at their
-/// beginning already.
+/// BER elements (X.690 §8) with one of the requested defects, each complete. The shortest come
+/// first, since some engines inspect a single packet. `there` is the octet at the position, if it
+/// is fixed.
 fn elements(asn1: &squall_rules::Asn1, there: Option<u8>) -> Vec<Vec<u8>> {
     let mut elements = vec![];
     if asn1.bitstring_overflow {
@@ -1575,14 +1571,14 @@ fn elements(asn1: &squall_rules::Asn1, there: Option<u8>) -> Vec<Vec<u8>> {
         elements.push(vec![0x03, 0x01, 0xff]);
     }
     if asn1.double_overflow {
-        // A real number in digits (§8.5.8) of more than 256 octets.
+        // A decimal real (§8.5.8) of more than 256 octets.
         let mut element = vec![0x09, 0x82, 0x01, 0x04, 0x03];
         element.resize(4 + 0x104, b'1');
         elements.push(element);
     }
     if let Some(length) = asn1.oversize_length {
         let length = (length.min(60_000) + 1) as usize;
-        // A string of octets, or whatever has no type that everybody knows: into that nobody looks.
+        // An octet string, or an element with a non-universal tag, whose content is not checked.
         let tag = there.filter(|tag| tag & 0xc0 != 0 && tag & 0x1f != 0x1f).unwrap_or(0x04);
         let mut element = vec![tag, 0x82, (length >> 8) as u8, length as u8];
         element.resize(4 + length, b'a');
@@ -1591,13 +1587,13 @@ fn elements(asn1: &squall_rules::Asn1, there: Option<u8>) -> Vec<Vec<u8>> {
     elements
 }
 
-/// Octets for a number; where a rule says none of digits, for as many as a number may have.
+/// Octets for a number. A count of 0 with digits means any number of them.
 fn octets_for(count: usize, reading: &squall_rules::Reading) -> usize {
     const DIGITS: usize = 10;
     if count == 0 && reading.digits.is_some() { DIGITS } else { count }
 }
 
-/// Octets that look plain; another attempt takes others.
+/// Preferred filler, which varies with the attempt.
 fn preferred(attempt: u32) -> ByteSet {
     let small = ByteSet::range(b'a', b'z');
     match attempt % 3 {
@@ -1607,7 +1603,7 @@ fn preferred(attempt: u32) -> ByteSet {
     }
 }
 
-/// From where on, and up to where (behind the last octet) a content is looked for; `None`: nowhere.
+/// The window (start, exclusive end) for a content. `None` if it is empty.
 fn window(state: &State<'_>, content: &Content, first: bool) -> Option<(usize, Option<usize>)> {
     let given = |number: Option<Number>| match number {
         Some(number) => state.value(number).map(Some),
@@ -1624,7 +1620,7 @@ fn window(state: &State<'_>, content: &Content, first: bool) -> Option<(usize, O
         Some(inside) => Some(usize::try_from(base.checked_add(after)?.checked_add(inside)?).ok()?),
         None => None,
     };
-    Some((usize::try_from(from).ok().filter(|&from| from < LONGEST)?, end))
+    Some((usize::try_from(from).ok().filter(|&from| from < MAX_LEN)?, end))
 }
 
 impl Forbidden<'_> {
@@ -1646,7 +1642,7 @@ impl Forbidden<'_> {
     }
 }
 
-/// The last line is the name of a header with its colon and a blank, and no more.
+/// Whether the last line is just a header name with colon and blank.
 fn open_value(cells: &[Cell]) -> bool {
     match cells {
         [name @ .., colon, blank] => {
@@ -1656,7 +1652,7 @@ fn open_value(cells: &[Cell]) -> bool {
     }
 }
 
-/// The last line is the name of a header, and no more.
+/// Whether the last line is just a header name.
 fn open_name(cells: &[Cell]) -> bool {
     let octets: Vec<Option<u8>> = cells
         .iter()
@@ -1671,7 +1667,7 @@ fn ends_line(cells: &[Cell]) -> bool {
     cells.last().is_some_and(|cell| cell.set.single() == Some(b'\n'))
 }
 
-/// `Name:` or the beginning of one.
+/// Whether the pattern is `Name:` or a prefix of that.
 fn begins_line(pattern: &[u8]) -> bool {
     match pattern.iter().position(|&octet| octet == b':') {
         Some(colon) => {

@@ -1,4 +1,4 @@
-//! Each operation of a rule by itself, and together with others.
+//! Each operation of a rule alone and combined with others.
 
 use squall_rules::{
     Arithmetic, Base64Decode, ByteExtract, ByteJump, ByteMath, ByteTest, Comparison, Content,
@@ -6,9 +6,9 @@ use squall_rules::{
 };
 use squall_units::be16;
 
-use super::dice::Dice;
 use super::expression::Expressions;
-use super::layout::{Failed, Style, Wish, lay_out};
+use super::layout::{BufferSpec, Failed, Style, lay_out};
+use super::rng::Rng;
 use crate::{Octets, Origin};
 
 fn steps(operations: Vec<Operation>) -> Vec<Step> {
@@ -35,7 +35,7 @@ fn laid_with(
     variables: usize,
 ) -> Result<Vec<u8>, Failed> {
     let steps = steps(operations);
-    let wish = Wish {
+    let spec = BufferSpec {
         steps: &steps,
         size: Numbers::any(),
         style,
@@ -45,7 +45,7 @@ fn laid_with(
         variables,
     };
     let mut budget = 100_000;
-    lay_out(&wish, &Expressions::default(), &[], attempt, &mut Dice::new(7), &mut budget)
+    lay_out(&spec, &Expressions::default(), &[], attempt, &mut Rng::new(7), &mut budget)
         .map(|layout| layout.octets.bytes().to_vec())
 }
 
@@ -58,7 +58,7 @@ fn is(value: i64) -> Option<Number> {
 }
 
 #[test]
-fn contents_stand_where_offset_depth_distance_and_within_allow() {
+fn contents_are_where_offset_depth_distance_and_within_allow() {
     for attempt in 0..12 {
         let octets = laid(
             vec![
@@ -99,7 +99,7 @@ fn the_last_content_ends_the_buffer_and_its_size_is_kept() {
 }
 
 #[test]
-fn a_content_twice_stands_once_unless_the_second_comes_after_the_first() {
+fn a_repeated_content_occurs_once_unless_the_second_is_relative_to_the_first() {
     let once = laid(
         vec![Operation::Content(content("same")), Operation::Content(content("same"))],
         Style::Plain,
@@ -107,13 +107,13 @@ fn a_content_twice_stands_once_unless_the_second_comes_after_the_first() {
     )
     .unwrap();
     assert_eq!(once, b"same");
-    let behind = Operation::Content(Content { distance: is(0), ..content("same") });
-    let twice = laid(vec![Operation::Content(content("same")), behind], Style::Plain, 0).unwrap();
+    let after = Operation::Content(Content { distance: is(0), ..content("same") });
+    let twice = laid(vec![Operation::Content(content("same")), after], Style::Plain, 0).unwrap();
     assert_eq!(twice, b"samesame");
 }
 
 #[test]
-fn what_must_not_stand_in_a_window_stands_in_none() {
+fn negated_contents_occur_in_no_window() {
     for attempt in 0..8 {
         let octets = laid(
             vec![
@@ -129,9 +129,9 @@ fn what_must_not_stand_in_a_window_stands_in_none() {
             attempt,
         )
         .unwrap();
-        let behind = find(&octets, "begin") + 5;
-        assert!(octets.len() >= behind + 50);
-        assert!(!octets[behind..behind + 50].contains(&b'a'));
+        let after = find(&octets, "begin") + 5;
+        assert!(octets.len() >= after + 50);
+        assert!(!octets[after..after + 50].contains(&b'a'));
     }
     let both = laid(
         vec![
@@ -203,7 +203,7 @@ fn digits_of_a_header_line_are_followed_by_its_end() {
 }
 
 #[test]
-fn a_jump_leads_to_where_the_next_content_stands() {
+fn a_jump_leads_to_the_next_content() {
     for (from, align, multiplier, post) in [
         (JumpFrom::Here, false, 1, 0),
         (JumpFrom::Beginning, false, 2, 0),
@@ -305,7 +305,7 @@ fn an_extracted_number_is_one_that_later_options_can_use() {
 }
 
 #[test]
-fn what_is_decoded_stands_there_in_base64() {
+fn decoded_contents_are_encoded_in_base64() {
     let decoded = Octets::of(*b"secret", Origin::Option(9));
     let octets = laid_with(
         vec![
@@ -352,7 +352,7 @@ fn a_budget_that_is_spent_ends_the_search() {
             ])
             .collect(),
     );
-    let wish = Wish {
+    let spec = BufferSpec {
         form: None,
         steps: &steps,
         size: Numbers::any(),
@@ -362,17 +362,17 @@ fn a_budget_that_is_spent_ends_the_search() {
         variables: 0,
     };
     let mut budget = 2_000;
-    let result = lay_out(&wish, &Expressions::default(), &[], 0, &mut Dice::new(1), &mut budget);
+    let result = lay_out(&spec, &Expressions::default(), &[], 0, &mut Rng::new(1), &mut budget);
     assert!(matches!(result, Err(Failed::TooLong)));
 }
 
 #[test]
-fn long_contents_that_are_like_each_other_cost_what_is_compared_and_no_square_of_it() {
+fn similar_long_contents_have_linear_cost() {
     const OCTETS: usize = 30_000;
     let long = Content { pattern: vec![b'x'; OCTETS], ..Content::default() };
     let operations: Vec<Operation> = (0..30).map(|_| Operation::Content(long.clone())).collect();
     let steps = steps(operations);
-    let wish = Wish {
+    let spec = BufferSpec {
         form: None,
         steps: &steps,
         size: Numbers::any(),
@@ -384,10 +384,9 @@ fn long_contents_that_are_like_each_other_cost_what_is_compared_and_no_square_of
     const BUDGET: u64 = 50_000;
     let mut budget = BUDGET;
     let layout =
-        lay_out(&wish, &Expressions::default(), &[], 0, &mut Dice::new(1), &mut budget).unwrap();
+        lay_out(&spec, &Expressions::default(), &[], 0, &mut Rng::new(1), &mut budget).unwrap();
     assert_eq!(layout.octets.bytes(), long.pattern);
-    // Of each its place in the buffer, and what was compared for it: a few times as many octets as
-    // it has.
+    // Cost per content: its position in the buffer, plus comparisons of a few times its length.
     let each = (OCTETS / 32 + 4 * OCTETS / 1_024 + 2) as u64;
     assert!(BUDGET - budget <= 31 * each, "{} of {BUDGET} were spent", BUDGET - budget);
 }

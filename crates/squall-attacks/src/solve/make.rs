@@ -1,21 +1,22 @@
-//! One rule, one way: its buffers laid out, put into messages, with the headers that it asks for.
+//! Makes a conversation for one rule in one way: lays out its buffers, assembles messages, sets
+//! headers.
 
 use squall_rules::{
     Application, ApplicationTest, Buffer, End, Inspection, Numbers, Operation, Rule,
 };
 
-use super::dice::Dice;
 use super::expression::Expressions;
-use super::formed::{self, Form, Spoken};
-use super::layout::{self, Failed, Layout, Wish, lay_out};
+use super::formed::{self, Form, MessageFormat};
+use super::layout::{self, BufferSpec, Failed, Layout, lay_out};
 use super::packet::{self, Headers};
+use super::rng::Rng;
 use super::{Reason, mixed, plan, transform};
 use crate::assemble::{Parts, assemble};
 use crate::{Octets, Origin, Transport, Turn};
 
-/// What was made of one rule.
+/// The result.
 #[derive(Clone, Debug)]
-pub(super) struct Made {
+pub(super) struct Conversation {
     pub transport: Transport,
     pub application: Option<Application>,
     pub turns: Vec<Turn>,
@@ -24,126 +25,136 @@ pub(super) struct Made {
     pub strategy: String,
 }
 
-/// Why nothing was made, in this way.
+/// Why this way failed.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct NotMade {
+pub(super) struct MakeError {
     pub reason: Reason,
     pub option: Option<u16>,
     pub text: String,
 }
 
-/// How it is tried.
+/// A way to make a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
-    /// What is spoken; `None`: octets alone.
+pub(super) struct Strategy {
+    /// The protocol. `None`: plain octets.
     pub application: Option<Application>,
-    /// Where in messages contents of a payload go.
+    /// The place of payload contents in messages.
     pub place: mixed::Place,
-    /// Of the layout.
+    /// Variant of the layout.
     pub attempt: u32,
-    /// The form of what is [`formed::spoken`] that octets alone are laid upon.
+    /// Index of the form of a [`formed::message_format`] protocol to place plain octets on.
     pub form: Option<usize>,
 }
 
-/// Ways to try, in their order.
-pub(super) fn ways(rule: &Rule) -> Vec<Way> {
+/// Ways to try, in order.
+pub(super) fn strategies(rule: &Rule) -> Vec<Strategy> {
     let applications = plan::applications(rule);
     let payload = rule.inspections.iter().any(|inspection| plan::is_payload(inspection.buffer));
-    let mut ways = vec![];
+    let mut strategies = vec![];
     if applications.is_empty() {
-        ways.push(Way { application: None, place: mixed::Place::Verbatim, attempt: 0, form: None });
+        strategies.push(Strategy {
+            application: None,
+            place: mixed::Place::Verbatim,
+            attempt: 0,
+            form: None,
+        });
     }
     for &application in &applications {
         for &place in mixed::places(application, payload, plan::sender(rule)) {
-            ways.push(Way { application: Some(application), place, attempt: 0, form: None });
+            strategies.push(Strategy {
+                application: Some(application),
+                place,
+                attempt: 0,
+                form: None,
+            });
         }
     }
-    ways
+    strategies
 }
 
-/// Ways to say octets alone as a message of what is spoken on the rule's port.
-pub(super) fn formed_ways(rule: &Rule, sample: u32) -> Vec<Way> {
+/// Ways to send plain octets as a message of the protocol on the rule's port.
+pub(super) fn formed_strategies(rule: &Rule, sample: u32) -> Vec<Strategy> {
     if !plan::applications(rule).is_empty()
         || !rule.inspections.iter().any(|i| plan::is_payload(i.buffer))
     {
         return vec![];
     }
-    let mut dice = Dice::new(0);
-    let Ok(headers) = packet::headers(rule, &mut dice, 0) else { return vec![] };
-    let Some(spoken) = formed::spoken(rule, packet::transport(rule, &headers)) else {
+    let mut rng = Rng::new(0);
+    let Ok(headers) = packet::headers(rule, &mut rng, 0) else { return vec![] };
+    let Some(format) = formed::message_format(rule, packet::transport(rule, &headers)) else {
         return vec![];
     };
-    let forms = spoken.forms(plan::sender(rule)).len();
-    // The places that the layout prefers first; samples differ in what is free.
-    let way = |form| Way {
+    let forms = format.forms(plan::sender(rule)).len();
+    // Use the layout's preferred positions. Samples differ in free octets.
+    let strategy = |form| Strategy {
         application: None,
         place: mixed::Place::Verbatim,
         attempt: sample,
         form: Some(form),
     };
-    (0..forms).map(way).collect()
+    (0..forms).map(strategy).collect()
 }
 
 pub(super) struct Maker<'m> {
     pub rule: &'m Rule,
     pub expressions: &'m Expressions,
-    pub dice: Dice,
+    pub rng: Rng,
     pub sample: u32,
     pub budget: &'m mut u64,
 }
 
 impl Maker<'_> {
-    pub(super) fn make(&mut self, way: Way) -> Result<Made, NotMade> {
+    pub(super) fn make(&mut self, strategy: Strategy) -> Result<Conversation, MakeError> {
         let headers =
-            packet::headers(self.rule, &mut self.dice, self.sample).map_err(|(option, text)| {
-                NotMade { reason: Reason::Contradiction, option: Some(option), text }
+            packet::headers(self.rule, &mut self.rng, self.sample).map_err(|(option, text)| {
+                MakeError { reason: Reason::Contradiction, option: Some(option), text }
             })?;
         let transport = packet::transport(self.rule, &headers);
-        let turns = match way.application {
-            None => self.verbatim(&headers, transport, way)?,
-            Some(application) => self.messages(application, transport, way)?,
+        let turns = match strategy.application {
+            None => self.verbatim(&headers, transport, strategy)?,
+            Some(application) => self.messages(application, transport, strategy)?,
         };
-        let mut made = Made {
+        let mut conversation = Conversation {
             transport,
-            application: way.application,
+            application: strategy.application,
             turns,
             same_address: headers.same_address,
             ip_version: headers.ip_version,
-            strategy: match way.application {
-                Some(application) => format!("{application:?}, {:?}", way.place),
-                None if way.form.is_some() => "octets in a message".into(),
+            strategy: match strategy.application {
+                Some(application) => format!("{application:?}, {:?}", strategy.place),
+                None if strategy.form.is_some() => "octets in a message".into(),
                 None => "octets alone".into(),
             },
         };
         if transport == Transport::Udp
             && matches!(self.rule.header.protocol, squall_rules::Protocol::Tcp)
         {
-            made.transport = Transport::Tcp;
+            conversation.transport = Transport::Tcp;
         }
         let sender = plan::sender(self.rule);
-        self.shape(&mut made, &headers, sender);
-        if made.application.is_none()
-            && made.transport == Transport::Tcp
+        self.shape(&mut conversation, &headers, sender);
+        if conversation.application.is_none()
+            && conversation.transport == Transport::Tcp
             && self.rule.application.iter().any(|test| wants_unknown(&test.is))
         {
-            self.end_detection(&mut made, way.attempt, sender);
+            self.end_detection(&mut conversation, strategy.attempt, sender);
         }
-        Ok(made)
+        Ok(conversation)
     }
 
-    /// The payload as it is.
+    /// A payload of plain octets.
     fn verbatim(
         &mut self,
         headers: &Headers,
         transport: Transport,
-        way: Way,
-    ) -> Result<Vec<Turn>, NotMade> {
+        strategy: Strategy,
+    ) -> Result<Vec<Turn>, MakeError> {
         let rule = self.rule;
-        let spoken = formed::spoken(rule, transport);
-        let form: Option<Form> = match (way.form, spoken) {
-            (Some(form), Some(spoken)) => {
-                let forms = spoken.forms(plan::sender(rule));
-                Some(forms.into_iter().nth(form).ok_or_else(|| not_formed(spoken))?)
+        let format = formed::message_format(rule, transport);
+        let form: Option<Form> = match (strategy.form, format) {
+            (Some(form), Some(format)) => {
+                let forms = format.forms(plan::sender(rule));
+                Some(forms.into_iter().nth(form).ok_or_else(|| not_formed(format))?)
             }
             _ => None,
         };
@@ -159,7 +170,7 @@ impl Maker<'_> {
                     Numbers::any(),
                     Octets::new(),
                     &variables,
-                    way.attempt,
+                    strategy.attempt,
                 )?;
                 variables = layout.variables;
                 of_headers.push((inspection.buffer, layout.octets));
@@ -167,7 +178,7 @@ impl Maker<'_> {
         }
         let mut size = headers.size.clone();
         for (buffer, octets) in &of_headers {
-            // The length of UDP's header counts its own eight octets.
+            // The length field of UDP includes its header of eight octets.
             if *buffer == Buffer::UdpHeader
                 && octets.len() >= 6
                 && octets.origins()[4..6].iter().any(|origin| *origin != Origin::Free)
@@ -181,7 +192,8 @@ impl Maker<'_> {
             if plan::is_payload(inspection.buffer) {
                 wanted = true;
                 let size = size.clone().unwrap_or_else(Numbers::any);
-                // Snort's raw and cooked payload are one here: the second goes on behind the first.
+                // Snort's raw and decoded payload are the same here: the second continues the
+                // first.
                 let form = form.as_ref().filter(|_| octets.is_empty());
                 let layout = self.lay_upon(
                     index,
@@ -190,14 +202,14 @@ impl Maker<'_> {
                     octets.clone(),
                     form,
                     &variables,
-                    way.attempt,
+                    strategy.attempt,
                 )?;
                 variables = layout.variables;
                 octets = layout.octets;
             } else if plan::is_header(inspection.buffer) {
                 continue;
             } else if inspection.buffer != Buffer::Base64Data {
-                return Err(NotMade {
+                return Err(MakeError {
                     reason: Reason::UnsupportedBuffer,
                     option: inspection.steps.first().map(|step| step.option),
                     text: format!(
@@ -208,20 +220,20 @@ impl Maker<'_> {
             }
         }
         if !wanted && let Some(sizes) = &size {
-            let size = sizes.first().filter(|&size| size <= 65_000).ok_or(NotMade {
+            let size = sizes.first().filter(|&size| size <= 65_000).ok_or(MakeError {
                 reason: Reason::Contradiction,
                 option: None,
                 text: "no payload can have this size".into(),
             })?;
-            octets = Octets::of(self.dice.letters(size as usize), Origin::Free);
+            octets = Octets::of(self.rng.letters(size as usize), Origin::Free);
         }
-        if let Some(spoken) = spoken.filter(|_| form.is_some()) {
-            octets = spoken
+        if let Some(format) = format.filter(|_| form.is_some()) {
+            octets = format
                 .close(plan::sender(rule), octets)
                 .filter(|octets| {
                     size.as_ref().is_none_or(|size| size.contains(octets.len() as u64))
                 })
-                .ok_or_else(|| not_formed(spoken))?;
+                .ok_or_else(|| not_formed(format))?;
         }
         let mut shape_from_headers = crate::Shape::default();
         for (buffer, octets) in &of_headers {
@@ -238,12 +250,12 @@ impl Maker<'_> {
         }
         if octets.is_empty() && headers.size.is_none() {
             match transport {
-                // A rule that asks nothing of octets is met by any.
+                // Any payload matches a rule without contents.
                 Transport::Tcp | Transport::Udp => {
-                    octets = Octets::of(self.dice.letters(16), Origin::Free)
+                    octets = Octets::of(self.rng.letters(16), Origin::Free)
                 }
-                Transport::Icmp => octets = Octets::of(self.dice.letters(32), Origin::Free),
-                Transport::Ip(_) => octets = Octets::of(self.dice.letters(24), Origin::Free),
+                Transport::Icmp => octets = Octets::of(self.rng.letters(32), Origin::Free),
+                Transport::Ip(_) => octets = Octets::of(self.rng.letters(24), Origin::Free),
                 Transport::Segments => {}
             }
         }
@@ -252,12 +264,11 @@ impl Maker<'_> {
         Ok(vec![turn])
     }
 
-    /// A call of ONC RPC with the octets that contents ask for, where those do not make a call of
-    /// themselves.
+    /// An ONC RPC call with the contents' octets, unless these form a call themselves.
     fn rpc(&mut self, call: (u32, u32, u32), tcp: bool, octets: Octets, origin: Origin) -> Octets {
-        let made = packet::rpc_call(call, &mut self.dice, tcp, &[]);
-        let mut all = Octets::of(made, origin);
-        // What contents put there stays; the rest of the call is laid under it.
+        let conversation = packet::rpc_call(call, &mut self.rng, tcp, &[]);
+        let mut all = Octets::of(conversation, origin);
+        // Keep the contents' octets and complete the call around them.
         for at in 0..octets.len() {
             let (byte, of) = (octets.bytes()[at], octets.origins()[at]);
             if at < all.len() {
@@ -276,19 +287,22 @@ impl Maker<'_> {
         &mut self,
         application: Application,
         transport: Transport,
-        way: Way,
-    ) -> Result<Vec<Turn>, NotMade> {
+        strategy: Strategy,
+    ) -> Result<Vec<Turn>, MakeError> {
         let rule = self.rule;
         let sender = plan::sender(rule);
         let over_tcp = transport == Transport::Tcp;
         let mut parts = Parts {
             tests: rule.application.iter().map(|test| test.is.clone()).collect(),
-            style: crate::assemble::Style { over_tcp, ..crate::assemble::Style::nth(way.attempt) },
+            style: crate::assemble::Style {
+                over_tcp,
+                ..crate::assemble::Style::nth(strategy.attempt)
+            },
             ..Parts::default()
         };
         let mut payload: Vec<(usize, &Inspection)> = vec![];
         let mut variables: Vec<Option<u64>> = vec![];
-        let leads = match way.place {
+        let leads = match strategy.place {
             mixed::Place::Lead => {
                 let of_payload = rule
                     .inspections
@@ -298,7 +312,7 @@ impl Maker<'_> {
             }
             _ => mixed::Split::default(),
         };
-        let one_uri = if way.attempt % 4 == 2 { one_uri(rule) } else { None };
+        let one_uri = if strategy.attempt % 4 == 2 { one_uri(rule) } else { None };
         for (index, inspection) in rule.inspections.iter().enumerate() {
             let inspection = match &one_uri {
                 Some((first, both)) if *first == index => both,
@@ -310,12 +324,12 @@ impl Maker<'_> {
                 continue;
             }
             let end = plan::sender_of(rule, inspection);
-            self.keep_out(inspection, end, &mut parts);
+            self.exclude(inspection, end, &mut parts);
             if plan::is_payload(buffer) {
                 payload.push((index, inspection));
                 continue;
             }
-            if asks_nothing(inspection) {
+            if requires_nothing(inspection) {
                 continue;
             }
             if inspection
@@ -326,29 +340,35 @@ impl Maker<'_> {
                 parts.without.push((buffer, end, vec![]));
                 continue;
             }
-            // Another way a URI's contents stand in its query.
+            // A variant: put contents of the URI into its query.
             let lead = match buffer {
                 Buffer::HttpHeader | Buffer::HttpRawHeader => leads.header.clone(),
                 uri if is_uri(uri) && !leads.uri.is_empty() => leads.uri.clone(),
-                Buffer::HttpUri if way.attempt % 4 == 3 => Octets::of(*b"/?", Origin::Free),
+                Buffer::HttpUri if strategy.attempt % 4 == 3 => Octets::of(*b"/?", Origin::Free),
                 _ => Octets::new(),
             };
-            let layout =
-                self.lay_out(index, inspection, Numbers::any(), lead, &variables, way.attempt)?;
+            let layout = self.lay_out(
+                index,
+                inspection,
+                Numbers::any(),
+                lead,
+                &variables,
+                strategy.attempt,
+            )?;
             variables = layout.variables;
             let mut octets = layout.octets;
             if buffer == Buffer::HttpUri && octets.origins().first() == Some(&Origin::Free) {
                 octets.set(0, b'/', Origin::Free);
             }
-            if way.attempt == 0 {
+            if strategy.attempt == 0 {
                 end_open(buffer, &mut octets);
             }
             let before = parts.buffers.iter_mut().find(|(of, by, _)| (*of, *by) == (buffer, end));
             match before {
-                // Looked for in the buffer as it is and in what transforms make of it: another way
-                // is to have both, in one order or the other.
-                Some((.., before)) if way.attempt % 2 == 1 && is_transformed(rule, buffer) => {
-                    let (mut first, second) = match way.attempt % 4 {
+                // The buffer is inspected both as it is and transformed. A variant is to
+                // concatenate both, in either order.
+                Some((.., before)) if strategy.attempt % 2 == 1 && is_transformed(rule, buffer) => {
+                    let (mut first, second) = match strategy.attempt % 4 {
                         1 => (before.clone(), octets),
                         _ => (octets, before.clone()),
                     };
@@ -364,12 +384,12 @@ impl Maker<'_> {
         if payload.is_empty() {
             return assembled(application, &parts);
         }
-        let mut mixing = mixed::Mixing { application, sender, parts, place: way.place };
-        mixing.make(self, &payload, &variables, way.attempt)
+        let mut mixing = mixed::Mixing { application, sender, parts, place: strategy.place };
+        mixing.make(self, &payload, &variables, strategy.attempt)
     }
 
-    /// What a buffer must not hold.
-    fn keep_out(&self, inspection: &Inspection, end: End, parts: &mut Parts) {
+    /// Records contents that the buffer must not have.
+    fn exclude(&self, inspection: &Inspection, end: End, parts: &mut Parts) {
         for step in &inspection.steps {
             if let Operation::Content(content) = &step.operation
                 && content.negated
@@ -379,7 +399,7 @@ impl Maker<'_> {
         }
     }
 
-    /// The octets of one inspection, before its transforms.
+    /// The octets of one inspection, before transforms.
     pub(super) fn lay_out(
         &mut self,
         index: usize,
@@ -388,11 +408,11 @@ impl Maker<'_> {
         lead: Octets,
         variables: &[Option<u64>],
         attempt: u32,
-    ) -> Result<Layout, NotMade> {
+    ) -> Result<Layout, MakeError> {
         self.lay_upon(index, inspection, size, lead, None, variables, attempt)
     }
 
-    /// As [`Maker::lay_out`], upon a message.
+    /// Like [`Maker::lay_out`], on a message.
     #[expect(clippy::too_many_arguments, reason = "all of a layout's wish, and which inspection")]
     fn lay_upon(
         &mut self,
@@ -403,10 +423,10 @@ impl Maker<'_> {
         form: Option<&Form>,
         variables: &[Option<u64>],
         attempt: u32,
-    ) -> Result<Layout, NotMade> {
+    ) -> Result<Layout, MakeError> {
         let decoded = self.decoded(index, inspection, attempt)?;
         let dotted = is_dotted(inspection);
-        let wish = Wish {
+        let spec = BufferSpec {
             steps: &inspection.steps,
             size,
             style: style(inspection.buffer),
@@ -416,10 +436,10 @@ impl Maker<'_> {
             variables: self.rule.variables.len(),
         };
         let mut layout =
-            lay_out(&wish, self.expressions, variables, attempt, &mut self.dice, self.budget)
-                .map_err(|failed| self.told(failed))?;
+            lay_out(&spec, self.expressions, variables, attempt, &mut self.rng, self.budget)
+                .map_err(|failed| self.failure(failed))?;
         layout.octets =
-            transform::before(&inspection.transforms, layout.octets).map_err(|text| NotMade {
+            transform::before(&inspection.transforms, layout.octets).map_err(|text| MakeError {
                 reason: Reason::UnsupportedOption,
                 option: inspection.transforms.first().map(|transform| transform.option),
                 text,
@@ -427,46 +447,46 @@ impl Maker<'_> {
         Ok(layout)
     }
 
-    /// What `base64_decode` of this inspection is to make: the inspection behind it.
+    /// The data that `base64_decode` of this inspection must produce: the next inspection.
     fn decoded(
         &mut self,
         index: usize,
         inspection: &Inspection,
         attempt: u32,
-    ) -> Result<Option<Octets>, NotMade> {
+    ) -> Result<Option<Octets>, MakeError> {
         if !inspection.steps.iter().any(|step| matches!(step.operation, Operation::Base64Decode(_)))
         {
             return Ok(None);
         }
         let rule = self.rule;
-        let Some((behind, of)) = rule
+        let Some((after, of)) = rule
             .inspections
             .iter()
             .enumerate()
-            .find(|(behind, of)| *behind != index && of.buffer == Buffer::Base64Data)
+            .find(|(after, of)| *after != index && of.buffer == Buffer::Base64Data)
         else {
             return Ok(None);
         };
-        Ok(Some(self.lay_out(behind, of, Numbers::any(), Octets::new(), &[], attempt)?.octets))
+        Ok(Some(self.lay_out(after, of, Numbers::any(), Octets::new(), &[], attempt)?.octets))
     }
 
-    pub(super) fn told(&self, failed: Failed) -> NotMade {
+    pub(super) fn failure(&self, failed: Failed) -> MakeError {
         let text_of = |option: u16| {
             let range = self.rule.options.get(usize::from(option)).cloned().unwrap_or(0..0);
             self.rule.text.get(range).unwrap_or("").chars().take(120).collect::<String>()
         };
         match failed {
-            Failed::NoRoom { option } => NotMade {
+            Failed::NoRoom { option } => MakeError {
                 reason: Reason::Contradiction,
                 option: Some(option),
                 text: format!("found no place for {}", text_of(option)),
             },
-            Failed::TooLong => NotMade {
+            Failed::TooLong => MakeError {
                 reason: Reason::TooLong,
                 option: None,
                 text: "tried too many places; allow more steps per rule".into(),
             },
-            Failed::Expression { option, text } => NotMade {
+            Failed::Expression { option, text } => MakeError {
                 reason: Reason::Expression,
                 option: Some(option),
                 text: format!("found no text for {}: {text}", text_of(option)),
@@ -474,12 +494,12 @@ impl Maker<'_> {
         }
     }
 
-    /// Puts what is asked of headers upon the turn that matters, and before it what must have been
-    /// said.
-    fn shape(&mut self, made: &mut Made, headers: &Headers, sender: End) {
-        let last = made.turns.iter().rposition(|turn| turn.from == sender);
+    /// Applies the required headers to the relevant turn, and puts the data before it that must
+    /// have been sent.
+    fn shape(&mut self, conversation: &mut Conversation, headers: &Headers, sender: End) {
+        let last = conversation.turns.iter().rposition(|turn| turn.from == sender);
         if let Some(last) = last {
-            let of_buffers = made.turns[last].shape.clone();
+            let of_buffers = conversation.turns[last].shape.clone();
             let mut shape = headers.shape.clone();
             shape.ttl = shape.ttl.or(of_buffers.ttl);
             shape.tos = shape.tos.or(of_buffers.tos);
@@ -493,67 +513,68 @@ impl Maker<'_> {
             shape.icmp_id = shape.icmp_id.or(of_buffers.icmp_id);
             shape.icmp_sequence = shape.icmp_sequence.or(of_buffers.icmp_sequence);
             shape.whole |= of_buffers.whole;
-            if made.transport == Transport::Icmp {
+            if conversation.transport == Transport::Icmp {
                 let is_v6 = self.rule.header.protocol == squall_rules::Protocol::Icmp6;
                 shape.icmp_type = shape.icmp_type.or(Some(if is_v6 { 128 } else { 8 }));
             }
-            made.turns[last].shape = shape;
+            conversation.turns[last].shape = shape;
         }
         let mut before = vec![];
         for (end, sent) in [(End::Client, headers.sent[0]), (End::Server, headers.sent[1])] {
             if sent > 0 {
                 before.push(Turn::new(
                     end,
-                    Octets::of(self.dice.letters(sent as usize), Origin::Free),
+                    Octets::of(self.rng.letters(sent as usize), Origin::Free),
                 ));
             }
         }
         for (end, packets) in [(End::Client, headers.packets[0]), (End::Server, headers.packets[1])]
         {
             for _ in 0..packets {
-                before.push(Turn::new(end, Octets::of(self.dice.letters(8), Origin::Free)));
+                before.push(Turn::new(end, Octets::of(self.rng.letters(8), Origin::Free)));
             }
         }
-        if made.application.is_none() {
-            // Of a flow without a connection who speaks first is the client.
-            let datagrams = matches!(made.transport, Transport::Udp | Transport::Icmp);
+        if conversation.application.is_none() {
+            // In a flow without a connection, the first sender is the client.
+            let datagrams = matches!(conversation.transport, Transport::Udp | Transport::Icmp);
             let answered = self.rule.flow.established == Some(true);
             if datagrams && (sender == End::Server || answered) {
-                before.push(self.hello(End::Client, &made.turns));
+                before.push(self.hello(End::Client, &conversation.turns));
                 if answered && sender == End::Client {
-                    before.push(self.hello(End::Server, &made.turns));
+                    before.push(self.hello(End::Server, &conversation.turns));
                 }
             }
         }
-        made.turns.splice(0..0, before);
+        conversation.turns.splice(0..0, before);
     }
 
-    /// Both ends say so much that an engine knows that it does not know the protocol: before that,
+    /// Both ends send enough data for the engine to give up protocol detection: until then,
     /// `app-layer-protocol` matches nothing.
-    fn end_detection(&mut self, made: &mut Made, attempt: u32, sender: End) {
+    fn end_detection(&mut self, conversation: &mut Conversation, attempt: u32, sender: End) {
         let both = [sender, sender.other()]
-            .map(|end| Turn::new(end, Octets::of(self.dice.letters(ENOUGH), Origin::Free)));
-        // Before, where the rule is looked for in packets; after, where it asks for the beginning
-        // of the stream, which is looked at when the connection ends.
+            .map(|end| Turn::new(end, Octets::of(self.rng.letters(ENOUGH), Origin::Free)));
+        // Before the data if the rule is matched in packets; after it if the rule tests the start
+        // of the stream, which is inspected at the end of the connection.
         match attempt.is_multiple_of(2) {
-            true => made.turns.splice(0..0, both),
-            false => made.turns.splice(made.turns.len().., both),
+            true => conversation.turns.splice(0..0, both),
+            false => conversation.turns.splice(conversation.turns.len().., both),
         };
     }
 
-    /// A datagram that says nothing.
+    /// A datagram without required octets.
     fn hello(&mut self, from: End, turns: &[Turn]) -> Turn {
         let transport = match turns.last() {
             Some(turn) if turn.shape.icmp_type.is_some() => Transport::Icmp,
             _ => Transport::Udp,
         };
-        let message = formed::spoken(self.rule, transport).and_then(|spoken| spoken.hello(from));
-        let octets = message.unwrap_or_else(|| Octets::of(self.dice.letters(12), Origin::Free));
+        let message =
+            formed::message_format(self.rule, transport).and_then(|format| format.hello(from));
+        let octets = message.unwrap_or_else(|| Octets::of(self.rng.letters(12), Origin::Free));
         let mut turn = Turn::new(from, octets);
         if let Some(shape) = turns.last().map(|turn| &turn.shape)
             && shape.icmp_type.is_some()
         {
-            // An answer is to a question of the same kind.
+            // A reply needs a request of the same type.
             let (question, answer) = match shape.icmp_type {
                 Some(129) | Some(128) => (128, 129),
                 _ => (8, 0),
@@ -566,23 +587,23 @@ impl Maker<'_> {
     }
 }
 
-/// Ends what a buffer has begun: an escape of a form, the fields of a call.
+/// Completes a buffer: an escape of a form, the fields of a call.
 fn end_open(buffer: Buffer, octets: &mut Octets) {
     match buffer {
         Buffer::HttpRequestBody if octets.bytes().ends_with(b"%") => {
             octets.extend(b"20", Origin::Free)
         }
-        // Pointers to nothing, sizes of nothing.
+        // Null pointers and zero sizes.
         Buffer::DceStubData => octets.extend(&[0; 64], Origin::Free),
         _ => {}
     }
 }
 
-fn not_formed(spoken: Spoken) -> NotMade {
-    NotMade {
+fn not_formed(format: MessageFormat) -> MakeError {
+    MakeError {
         reason: Reason::NotVerified,
         option: None,
-        text: format!("found no well-formed {spoken:?} message for it"),
+        text: format!("found no well-formed {format:?} message for it"),
     }
 }
 
@@ -596,10 +617,10 @@ fn is_transformed(rule: &Rule, buffer: Buffer) -> bool {
     of_buffer.any(|inspection| !inspection.transforms.is_empty())
 }
 
-/// Octets of each end behind which no engine looks for a protocol any more, but on ports of one.
+/// Octets of each end after which engines stop detection, except on the ports of a protocol.
 const ENOUGH: usize = 64;
 
-/// Whether it asks for a connection of which it is known that no protocol, or another, is spoken.
+/// Whether the rule requires that no protocol, or another one, was detected.
 fn wants_unknown(test: &ApplicationTest) -> bool {
     match test {
         ApplicationTest::Protocol { is, negated } => *negated || is.is_none(),
@@ -607,8 +628,8 @@ fn wants_unknown(test: &ApplicationTest) -> bool {
     }
 }
 
-pub(super) fn assembled(application: Application, parts: &Parts) -> Result<Vec<Turn>, NotMade> {
-    assemble(application, parts).map_err(|impossible| NotMade {
+pub(super) fn assembled(application: Application, parts: &Parts) -> Result<Vec<Turn>, MakeError> {
+    assemble(application, parts).map_err(|impossible| MakeError {
         reason: Reason::UnsupportedBuffer,
         option: None,
         text: impossible.0,
@@ -619,9 +640,8 @@ fn is_uri(buffer: Buffer) -> bool {
     matches!(buffer, Buffer::HttpUri | Buffer::HttpRawUri)
 }
 
-/// A URI in which nothing is escaped is the same as it is sent and as it is read: what is asked of
-/// both, asked of one, in place of the first. `None`: one alone is asked for, or they are changed
-/// before anything is looked for.
+/// A URI without escapes is equal raw and normalized. Merges the tests of both buffers into one
+/// inspection, in place of the first. `None` if only one is tested or they have transforms.
 fn one_uri(rule: &Rule) -> Option<(usize, Inspection)> {
     let uris =
         || rule.inspections.iter().enumerate().filter(|(_, inspection)| is_uri(inspection.buffer));
@@ -634,8 +654,8 @@ fn one_uri(rule: &Rule) -> Option<(usize, Inspection)> {
     Some((first, Inspection { buffer: Buffer::HttpRawUri, steps, ..of.clone() }))
 }
 
-/// Only of what must not be there: a usual message will do.
-fn asks_nothing(inspection: &Inspection) -> bool {
+/// Whether there are only negated tests, which a default message passes.
+fn requires_nothing(inspection: &Inspection) -> bool {
     inspection.steps.iter().all(|step| match &step.operation {
         Operation::Content(content) => content.negated,
         Operation::Pcre(pcre) => pcre.negated,
@@ -655,53 +675,54 @@ fn style(buffer: Buffer) -> layout::Style {
     }
 }
 
-/// Fields of headers that buffers such as `tcp.hdr` ask for.
+/// Header fields that buffers such as `tcp.hdr` require.
 fn from_header(shape: &mut crate::Shape, buffer: Buffer, octets: &Octets) {
-    let asked = |at: usize| octets.origins().get(at).is_some_and(|origin| *origin != Origin::Free);
+    let required =
+        |at: usize| octets.origins().get(at).is_some_and(|origin| *origin != Origin::Free);
     let byte = |at: usize| octets.bytes().get(at).copied().unwrap_or(0);
     let word = |at: usize| u16::from_be_bytes([byte(at), byte(at + 1)]);
     let long = |at: usize| u32::from(word(at)) << 16 | u32::from(word(at + 2));
     match buffer {
         Buffer::Ipv4Header => {
-            if asked(1) {
+            if required(1) {
                 shape.tos = Some(byte(1));
             }
-            if asked(4) || asked(5) {
+            if required(4) || required(5) {
                 shape.id = Some(word(4));
             }
-            if asked(8) {
+            if required(8) {
                 shape.ttl = Some(byte(8));
             }
-            if asked(6) {
+            if required(6) {
                 shape.fragment_bits = Some(byte(6) >> 5);
             }
         }
-        Buffer::Ipv6Header if asked(7) => shape.ttl = Some(byte(7)),
+        Buffer::Ipv6Header if required(7) => shape.ttl = Some(byte(7)),
         Buffer::TcpHeader => {
-            if asked(4) || asked(7) {
+            if required(4) || required(7) {
                 shape.sequence = Some(long(4));
             }
-            if asked(8) || asked(11) {
+            if required(8) || required(11) {
                 shape.acknowledgment = Some(long(8));
             }
-            if asked(13) {
+            if required(13) {
                 shape.flags = Some(byte(13));
             }
-            if asked(14) || asked(15) {
+            if required(14) || required(15) {
                 shape.window = Some(word(14));
             }
         }
         Buffer::Icmp4Header | Buffer::Icmp6Header => {
-            if asked(0) {
+            if required(0) {
                 shape.icmp_type = Some(byte(0));
             }
-            if asked(1) {
+            if required(1) {
                 shape.icmp_code = Some(byte(1));
             }
-            if asked(4) || asked(5) {
+            if required(4) || required(5) {
                 shape.icmp_id = Some(word(4));
             }
-            if asked(6) || asked(7) {
+            if required(6) || required(7) {
                 shape.icmp_sequence = Some(word(6));
             }
         }

@@ -1,35 +1,35 @@
-//! Rules that look into a protocol's buffers and into the payload as well: what is asked of the
-//! payload goes into parts of the message, or is there already.
+//! Rules that inspect both a protocol's buffers and the payload: the payload's contents are placed
+//! in parts of the message, unless it already has them.
 
 use squall_rules::{Application, Buffer, End, Inspection, Numbers, Operation};
 
-use super::make::{Maker, NotMade, assembled};
+use super::make::{MakeError, Maker, assembled};
 use super::{Reason, layout};
 use crate::assemble::{Lines, Parts, Style};
 use crate::regex::{Choices, Constraints};
 use crate::{Octets, Origin, Turn};
 
-/// Room that is made in one message at most.
-const LONGEST: usize = 60_000;
+/// Maximum room to make in one message.
+const MAX_LEN: usize = 60_000;
 
-/// Where what is asked of the payload goes.
+/// The place of the payload's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It is the payload.
+    /// They are the payload.
     Verbatim,
-    /// Into the message as it is, and otherwise into its body.
+    /// Anywhere in the existing message, or in its body.
     Body,
     Header,
     Uri,
     Cookie,
-    /// Into a message of its own before those of the protocol.
-    Before,
-    /// Into one behind them.
+    /// In a separate message before those of the protocol.
+    Prerequisites,
+    /// In a separate message after those of the protocol.
     After,
-    /// Lines that the payload asks for are the first of the message, and what buffers ask for is
-    /// laid upon them.
+    /// Header lines of the payload come first in the message. Contents of buffers are placed over
+    /// them.
     Lead,
-    /// The payload is the message.
+    /// The payload is the whole message.
     Whole,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn places(application: Application, payload: bool, sender: End) -> &'
         (false, ..) => &[Verbatim],
         (true, Http | Http1, End::Client) => &[Header, Body, Lead, Uri, Whole, Cookie],
         (true, Http | Http1, End::Server) => &[Body, Header, Lead, Cookie, Whole],
-        (true, ..) => &[Body, After, Before],
+        (true, ..) => &[Body, After, Prerequisites],
     }
 }
 
@@ -58,18 +58,18 @@ impl Mixing {
         payload: &[(usize, &Inspection)],
         variables: &[Option<u64>],
         attempt: u32,
-    ) -> Result<Vec<Turn>, NotMade> {
+    ) -> Result<Vec<Turn>, MakeError> {
         if self.place == Place::Whole {
-            return self.whole(maker, payload, variables, attempt);
+            return self.whole_message(maker, payload, variables, attempt);
         }
         let plain = assembled(self.application, &self.parts)?;
-        // As it is: what is asked for may be there already.
+        // Try the message as it is, since it may contain everything already.
         if let Some(turns) = self.over(maker, payload, variables, plain.clone(), None, attempt) {
             return Ok(turns);
         }
-        let wanted = asked(maker, payload);
+        let wanted = required(maker, payload);
         match self.place {
-            Place::Before | Place::After => {
+            Place::Prerequisites | Place::After => {
                 let mut turns = plain;
                 let (index, inspection) = payload[0];
                 let layout = maker.lay_out(
@@ -81,7 +81,7 @@ impl Mixing {
                     attempt,
                 )?;
                 let turn = Turn::new(self.sender, layout.octets);
-                if self.place == Place::Before {
+                if self.place == Place::Prerequisites {
                     turns.insert(0, turn)
                 } else {
                     turns.push(turn)
@@ -91,7 +91,7 @@ impl Mixing {
             _ => {
                 self.split(maker, payload);
                 let usual = self.parts.style;
-                // What ends the header wants its lines to be the last, or the only ones.
+                // Contents that end the header need to be its last lines, or the only ones.
                 let last = Style { block_last: true, ..usual };
                 let ends = self.longest_end(payload);
                 let styles = [usual, last, Style { lines: Lines::None, ..last }];
@@ -117,20 +117,20 @@ impl Mixing {
                     }
                 }
                 self.parts.style = usual;
-                let least = wanted.clamp(4, LONGEST);
+                let least = wanted.clamp(4, MAX_LEN);
                 let (shortest, longest) = lengths(payload);
                 if longest < usize::MAX || shortest > 0 {
-                    // A message of just that length.
+                    // A message with the exact length.
                     let (parts, marker) = self.with_room(maker, 64);
                     if let Ok(turns) = assembled(self.application, &parts) {
                         let message = turns.iter().find(|turn| {
                             turn.from == self.sender && find(turn.octets.bytes(), &marker).is_some()
                         });
                         let length = message.map_or(0, |turn| turn.octets.len());
-                        let room = (64 + shortest.min(LONGEST).max(length.min(longest)))
+                        let room = (64 + shortest.min(MAX_LEN).max(length.min(longest)))
                             .checked_sub(length);
                         if let Some(room) =
-                            room.filter(|&room| (1..=LONGEST).contains(&room) && length > 0)
+                            room.filter(|&room| (1..=MAX_LEN).contains(&room) && length > 0)
                         {
                             let (parts, marker) = self.with_room(maker, room);
                             if let Ok(turns) = assembled(self.application, &parts)
@@ -157,7 +157,7 @@ impl Mixing {
                         return Ok(turns);
                     }
                 }
-                Err(NotMade {
+                Err(MakeError {
                     reason: Reason::Contradiction,
                     option: payload[0].1.steps.first().map(|step| step.option),
                     text: "the required payload does not fit into the message".into(),
@@ -166,7 +166,7 @@ impl Mixing {
         }
     }
 
-    /// Octets of the longest content that ends the header of HTTP, without that end.
+    /// Length of the longest content that ends an HTTP header, without that end.
     fn longest_end(&self, payload: &[(usize, &Inspection)]) -> Option<usize> {
         if !matches!(self.application, Application::Http | Application::Http1) {
             return None;
@@ -181,16 +181,16 @@ impl Mixing {
         ends.max().filter(|&length| length > 0)
     }
 
-    /// The payload alone, which is to be a message of the protocol by itself.
-    fn whole(
+    /// The payload alone, as a complete message of the protocol.
+    fn whole_message(
         &mut self,
         maker: &mut Maker<'_>,
         payload: &[(usize, &Inspection)],
         variables: &[Option<u64>],
         attempt: u32,
-    ) -> Result<Vec<Turn>, NotMade> {
+    ) -> Result<Vec<Turn>, MakeError> {
         let (index, inspection) = payload[0];
-        // What is left open of the first line.
+        // Complete an unfinished first line.
         let first = inspection.steps.iter().find_map(|step| match &step.operation {
             Operation::Content(content) if !content.negated => Some(content.pattern.as_slice()),
             _ => None,
@@ -215,8 +215,8 @@ impl Mixing {
         Ok(vec![Turn::new(self.sender, octets)])
     }
 
-    /// The turns with what is asked of the payload, laid over the octets of the first message that
-    /// can take it: those of `marker` are free, the others stay.
+    /// Places the payload's contents on the first message where they fit. Octets of `marker` are
+    /// free, the others stay.
     fn over(
         &self,
         maker: &mut Maker<'_>,
@@ -240,18 +240,18 @@ impl Mixing {
             let mut over = Some(octets.clone());
             for &(_, inspection) in payload {
                 over = over.and_then(|octets| {
-                    let wish = layout::Over {
+                    let spec = layout::Over {
                         steps: &inspection.steps,
                         octets: &octets,
                         hole: hole.clone(),
                         variables: maker.rule.variables.len(),
                     };
                     layout::lay_over(
-                        &wish,
+                        &spec,
                         maker.expressions,
                         variables,
                         attempt,
-                        &mut maker.dice,
+                        &mut maker.rng,
                         maker.budget,
                     )
                 });
@@ -265,7 +265,7 @@ impl Mixing {
         None
     }
 
-    /// Patterns that say what they are a part of become that part, where there is none yet.
+    /// Patterns with a recognizable role become that part of the message, if it is missing.
     fn split(&mut self, maker: &mut Maker<'_>, payload: &[(usize, &Inspection)]) {
         if !matches!(self.application, Application::Http | Application::Http1) {
             return;
@@ -304,7 +304,7 @@ impl Mixing {
                         at += line.len() + 2;
                     }
                 }
-                // Only its size was asked for.
+                // Only its size was required.
                 Some((_, _, there))
                     if there.len() == octets.len()
                         && there.origins().iter().all(|origin| *origin == Origin::Free) =>
@@ -327,14 +327,14 @@ impl Mixing {
         self.parts.buffers.push((buffer, self.sender, octets));
     }
 
-    /// The parts with `room` octets that may become anything, and these octets.
+    /// Adds `room` free octets to the parts. Returns their marker.
     fn with_room(&self, maker: &mut Maker<'_>, room: usize) -> (Parts, Vec<u8>) {
         let mut parts = self.parts.clone();
-        let marker = maker.dice.letters(room);
+        let marker = maker.rng.letters(room);
         let free = Octets::of(marker.clone(), Origin::Free);
         let sender = self.sender;
         let mut add = |buffers: &[Buffer], new: Buffer, before: &str, after: &str| {
-            // Of several the first that is named.
+            // The first of several that exists.
             let there = buffers.iter().find_map(|wanted| {
                 parts.buffers.iter().position(|(buffer, end, _)| *end == sender && buffer == wanted)
             });
@@ -391,19 +391,19 @@ impl Mixing {
     }
 }
 
-/// What of HTTP's messages the patterns of a payload stand for.
+/// The parts of an HTTP message that payload patterns represent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Split {
     pub method: Octets,
     pub uri: Octets,
     pub protocol: Octets,
     pub cookie: Octets,
-    /// Lines, each ended.
+    /// Complete lines.
     pub header: Octets,
 }
 
 impl Split {
-    /// A method with a path, lines of a header; expressions do with one text of theirs.
+    /// Recognizes a method with a path, and header lines. For an expression, one sample of it.
     pub(super) fn of<'i>(
         maker: &mut Maker<'_>,
         payload: impl Iterator<Item = &'i Inspection>,
@@ -417,7 +417,7 @@ impl Split {
                 Operation::Pcre(pcre) if !pcre.negated => {
                     if let Ok(expression) = maker.expressions.of(step.option)
                         && let Some(sampled) = expression
-                            .sample(&Choices::seeded(maker.dice.next()), &Constraints::default())
+                            .sample(&Choices::seeded(maker.rng.next()), &Constraints::default())
                     {
                         texts.push((sampled.bytes(), origin));
                     }
@@ -430,7 +430,7 @@ impl Split {
         }
         contents.retain(|(pattern, _)| !texts.iter().any(|(text, _)| holds(text, pattern)));
         texts.extend(contents);
-        // Those that say most first: what is a part of them is there then.
+        // The most specific first, which may contain the others.
         texts.sort_by_key(|(text, _)| std::cmp::Reverse(split_lines(text).len()));
         let mut split = Split::default();
         for (text, origin) in texts {
@@ -517,7 +517,7 @@ impl Split {
                 blank.extend(b" ", Origin::Framing);
             }
             blank.extend(value, origin);
-            // Cookies are no part of the header, as buffers go.
+            // Cookies are not in the header buffers.
             if name.eq_ignore_ascii_case(b"Cookie") || name.eq_ignore_ascii_case(b"Set-Cookie") {
                 if self.cookie.is_empty() {
                     self.cookie = blank.slice(1..blank.len());
@@ -543,7 +543,7 @@ impl Split {
     }
 }
 
-/// Least and most octets that a payload may have.
+/// Minimum and maximum length of a payload.
 fn lengths(payload: &[(usize, &Inspection)]) -> (usize, usize) {
     let (mut least, mut most) = (0, usize::MAX);
     for step in payload.iter().flat_map(|(_, inspection)| &inspection.steps) {
@@ -558,8 +558,8 @@ fn lengths(payload: &[(usize, &Inspection)]) -> (usize, usize) {
     (least, most)
 }
 
-/// Octets that are asked for, all together.
-fn asked(maker: &Maker<'_>, payload: &[(usize, &Inspection)]) -> usize {
+/// Total number of octets required.
+fn required(maker: &Maker<'_>, payload: &[(usize, &Inspection)]) -> usize {
     payload
         .iter()
         .flat_map(|(_, inspection)| &inspection.steps)

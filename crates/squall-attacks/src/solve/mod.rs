@@ -1,13 +1,12 @@
-//! From a rule to what must be said so that it matches.
+//! Solves rules: finds the conversations that match them.
 //!
 //! ```text
-//! rule -> way (plan: who speaks what; mixed: where a payload's contents go)
+//! rule -> way (plan: sender and protocol; mixed: place of the payload's contents)
 //!      -> octets of each buffer (expression, layout, transform) -> messages (assemble) with headers (packet)
-//!      -> setters before it (bits), as often as it is counted -> Exchange -> examined; the next way where it does not match
+//!      -> setters before it (bits), repeated for counts -> Exchange -> examined; the next way if it does not match
 //! ```
 
 mod bits;
-mod dice;
 mod ends;
 mod explain;
 mod expression;
@@ -20,6 +19,7 @@ mod mixed;
 mod number;
 mod packet;
 mod plan;
+mod rng;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transform;
@@ -27,17 +27,17 @@ pub(crate) mod transform;
 use squall_rules::{Application, Bits, CountKind, EngineVersion, Protocol, Rule, RuleSet};
 use squall_units::{Nanos, mix};
 
-use self::bits::{Before, Setters};
-use self::dice::Dice;
+use self::bits::{Prerequisites, Setters};
 use self::expression::Expressions;
-use self::make::{Made, Maker, NotMade};
+use self::make::{Conversation, MakeError, Maker};
+use self::rng::Rng;
 use crate::wire::{self, Endpoints};
 use crate::{Exchange, Octets, Origin, Transport, Turn};
 
 pub use self::ends::{Hosts, endpoints_of};
 pub use self::explain::{Explanation, Shortfall, explain, explain_unsolved};
 
-/// Solves rules of one set, among which it finds who sets the bits that others ask for.
+/// Solves the rules of one set. Other rules of the set provide the bits that a rule tests.
 pub struct Solver<'a> {
     rules: &'a RuleSet,
     settings: Settings,
@@ -48,11 +48,11 @@ pub struct Solver<'a> {
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub seed: u64,
-    /// Ways that are tried of one rule at most.
+    /// Maximum number of ways to try for one rule.
     pub attempts: u32,
-    /// Places that are tried of one rule at most: what bounds the time for it.
+    /// Maximum number of layout positions to try for one rule, which bounds its time.
     pub steps: u64,
-    /// The engine whose alerts are wanted.
+    /// The engine that must raise the alert.
     pub engine: EngineVersion,
 }
 
@@ -62,42 +62,41 @@ impl Default for Settings {
     }
 }
 
-/// What makes a rule match; the examiner has seen it match.
+/// Conversations that match a rule, as confirmed by the examiner.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Solution {
     /// Index in [`RuleSet::rules`].
     pub rule: usize,
-    /// One, but where a count or bits of hosts ask for more: those in their order, each a flow of
-    /// its own.
+    /// Usually one. A count or bits of hosts need several, in order, each in its own flow.
     pub exchanges: Vec<Exchange>,
-    /// Rules that are played before in the same flow, whose alerts come as well unless they are
-    /// silent.
+    /// Rules played before in the same flow. Their alerts are raised too, unless they have
+    /// `noalert`.
     pub setters: Vec<usize>,
-    /// How many ways were tried.
+    /// Number of ways tried.
     pub attempts: u32,
-    /// Which way it was: what is spoken, and where a payload's contents stand.
+    /// The successful way: the protocol, and the place of the payload's contents.
     pub strategy: String,
 }
 
-/// A rule for which nothing was found, and why.
+/// Why a rule was not solved.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{text}")]
 pub struct Unsolved {
     pub rule: usize,
     pub reason: Reason,
-    /// Where, what was found, what to try.
+    /// The reason in words, with a hint.
     pub text: String,
-    /// The option that stands in the way: index in [`Rule::options`].
+    /// The option that prevents a solution: index in [`Rule::options`].
     pub option: Option<u16>,
-    /// What came nearest, where anything was made at all.
+    /// The closest attempt, if any.
     pub best: Option<Box<Best>>,
 }
 
-/// What was made for a rule and is not what it asks for, by the examiner's word.
+/// Conversations made for a rule that do not match it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Best {
     pub exchanges: Vec<Exchange>,
-    /// As of a [`Solution`].
+    /// As in [`Solution`].
     pub setters: Vec<usize>,
     pub strategy: String,
 }
@@ -107,48 +106,48 @@ impl Unsolved {
         Unsolved { rule, reason, text: text.into(), option: None, best: None }
     }
 
-    /// The solver itself has failed at the rule.
+    /// A defect of the solver.
     pub fn defect(rule: usize, text: String) -> Self {
         Unsolved::new(rule, Reason::Defect, text)
     }
 }
 
-/// The code that reports group by.
+/// Categories for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// It asks for what no packet can be: options that contradict each other.
+    /// Options that contradict each other.
     Contradiction,
-    /// It asks for a bit that no rule of the set sets.
+    /// The rule tests a bit that no rule of the set sets.
     NoSetter,
-    /// It looks into a protocol or a buffer that is not made yet.
+    /// The rule inspects a protocol or buffer that is not supported.
     UnsupportedBuffer,
     UnsupportedOption,
-    /// An expression that is not understood, or of which no text was found.
+    /// An expression that is not supported, or without a matching text.
     Expression,
-    /// It alerts on nothing (`noalert`): only of use to others.
+    /// The rule has `noalert`: it only sets bits for others.
     Silent,
-    /// The engine whose alerts are wanted is known never to raise it.
+    /// The engine is known never to raise it.
     EngineNever,
-    /// Its addresses or ports leave no room.
+    /// The rule allows no addresses or ports.
     NoAddress,
-    /// What was made does not match, by the examiner's word.
+    /// No conversation that was made matches.
     NotVerified,
-    /// The time for one rule was over.
+    /// The budget for one rule is spent.
     TooLong,
-    /// The examiner cannot look for it.
+    /// The examiner does not support the rule.
     NotExaminable,
-    /// The solver itself has failed.
+    /// A defect of the solver.
     Defect,
 }
 
-/// Ways through one rule's alternatives that are told apart, at most.
-pub const MOST_BRANCHES: u32 = 64;
+/// Bound on the branches of a rule's alternatives.
+pub const MAX_BRANCHES: u32 = 64;
 
-/// Octets behind which a chunk of a stream is full.
+/// More octets than Suricata needs for a chunk of a stream (2,560, plus a random surplus).
 const CHUNK: usize = 3_000;
 
-/// Events that are made for one count, at most.
-const MOST_EVENTS: u32 = 2_000;
+/// Bound on the events made for one count.
+const MAX_EVENTS: u32 = 2_000;
 
 impl<'a> Solver<'a> {
     pub fn new(rules: &'a RuleSet, settings: Settings) -> Self {
@@ -160,8 +159,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// The `sample`th way to match the rule `rule` (index), from 0: others of the same rule differ
-    /// in what is free.
+    /// Solves the rule `rule` (index). Samples from 0 differ in octets that are free.
     pub fn solve(&self, rule: usize, sample: u32) -> Result<Solution, Unsolved> {
         let of = &self.rules.rules[rule];
         let unsolved = |reason, text: String| Err(Unsolved::new(rule, reason, text));
@@ -195,22 +193,22 @@ impl<'a> Solver<'a> {
         if events(of).is_none() {
             return unsolved(
                 Reason::UnsupportedOption,
-                format!("it counts more than {MOST_EVENTS} events"),
+                format!("it counts more than {MAX_EVENTS} events"),
             );
         }
-        let ways = make::ways(of);
+        let strategies = make::strategies(of);
         let mut budget = self.settings.steps;
-        let mut failed: Option<NotMade> = None;
+        let mut failed: Option<MakeError> = None;
         let mut best: Option<Box<Best>> = None;
         let mut fruitless = 0;
-        for (number, way) in make::formed_ways(of, sample).into_iter().enumerate() {
+        for (number, strategy) in make::formed_strategies(of, sample).into_iter().enumerate() {
             let seed = mix(
                 mix(self.settings.seed, u64::from(of.sid) << 32 | u64::from(of.gid)),
                 u64::from(sample) << 32 | (1_000 + number as u64),
             );
             let mut budget = self.settings.steps / 8;
             if let Ok((exchanges, strategy)) =
-                self.attempt(rule, &befores[0], way, seed, sample, &mut budget)
+                self.attempt(rule, &befores[0], strategy, seed, sample, &mut budget)
                 && self.examine(rule, &befores[0], &exchanges)?
             {
                 let mut setters = befores[0].host.clone();
@@ -219,15 +217,15 @@ impl<'a> Solver<'a> {
             }
         }
         for attempt in 0..self.settings.attempts {
-            let turn = attempt as usize / ways.len();
-            let mut way = ways[attempt as usize % ways.len()];
-            way.attempt = turn as u32 + sample;
+            let turn = attempt as usize / strategies.len();
+            let mut strategy = strategies[attempt as usize % strategies.len()];
+            strategy.attempt = turn as u32 + sample;
             let before = &befores[turn % befores.len()];
             let seed = mix(
                 mix(self.settings.seed, u64::from(of.sid) << 32 | u64::from(of.gid)),
                 u64::from(sample) << 32 | u64::from(attempt),
             );
-            match self.attempt(rule, before, way, seed, sample, &mut budget) {
+            match self.attempt(rule, before, strategy, seed, sample, &mut budget) {
                 Ok((exchanges, strategy)) => match self.examine(rule, before, &exchanges) {
                     Ok(true) => {
                         let mut setters = before.host.clone();
@@ -240,7 +238,7 @@ impl<'a> Solver<'a> {
                             strategy,
                         });
                     }
-                    // The first way is the likeliest.
+                    // The first way is the most likely one.
                     Ok(false) if best.is_none() => {
                         let setters = before.host.iter().chain(&before.flow).copied().collect();
                         best = Some(Box::new(Best { exchanges, setters, strategy }));
@@ -256,7 +254,8 @@ impl<'a> Solver<'a> {
                     {
                         failed = Some(not_made);
                     }
-                    if best.is_none() && fruitless >= 4 * ways.len().max(befores.len()) as u32 {
+                    if best.is_none() && fruitless >= 4 * strategies.len().max(befores.len()) as u32
+                    {
                         break;
                     }
                 }
@@ -271,7 +270,7 @@ impl<'a> Solver<'a> {
                 option: failed.option,
                 ..Unsolved::new(rule, failed.reason, failed.text)
             },
-            (_, best) if asks_for_a_defect(of) => {
+            (_, best) if requires_a_defect(of) => {
                 let text =
                     "it requires malformed packets, streams or messages that are not supported";
                 Unsolved { best, ..Unsolved::new(rule, Reason::UnsupportedOption, text) }
@@ -283,23 +282,23 @@ impl<'a> Solver<'a> {
         })
     }
 
-    /// Ways through the alternatives of a rule's expressions, at most [`MOST_BRANCHES`]: samples 0
-    /// to one less than that go each another way, as far as there is one.
+    /// Number of branches of a rule's expressions, at most [`MAX_BRANCHES`]. Each lower sample
+    /// takes another branch, if possible.
     pub fn branches(&self, rule: usize) -> u32 {
         let branches = Expressions::of_rule(&self.rules.rules[rule]).branches();
-        u32::try_from(branches).unwrap_or(u32::MAX).min(MOST_BRANCHES)
+        u32::try_from(branches).unwrap_or(u32::MAX).min(MAX_BRANCHES)
     }
 
-    /// A conversation, made in one way.
+    /// Makes a conversation in one way.
     fn attempt(
         &self,
         rule: usize,
-        before: &Before,
-        way: make::Way,
+        before: &Prerequisites,
+        strategy: make::Strategy,
         seed: u64,
         sample: u32,
         budget: &mut u64,
-    ) -> Result<(Vec<Exchange>, String), NotMade> {
+    ) -> Result<(Vec<Exchange>, String), MakeError> {
         let mut exchanges = vec![];
         for (number, &setter) in before.host.iter().enumerate() {
             let flow = self
@@ -308,61 +307,65 @@ impl<'a> Solver<'a> {
                 .ok()
                 .and_then(|ways| ways.into_iter().next())
                 .unwrap_or_default();
-            let way = *make::ways(&self.rules.rules[setter]).first().expect("a rule has a way");
+            let strategy =
+                *make::strategies(&self.rules.rules[setter]).first().expect("a rule has a way");
             let (mut made, _) =
-                self.flow(setter, &flow.flow, way, mix(seed, 100 + number as u64), 0, budget)?;
+                self.flow(setter, &flow.flow, strategy, mix(seed, 100 + number as u64), 0, budget)?;
             for exchange in &mut made {
                 own(exchange, setter);
             }
             exchanges.extend(made);
         }
-        let (made, strategy) = self.flow(rule, &before.flow, way, seed, sample, budget)?;
+        let (made, strategy) = self.flow(rule, &before.flow, strategy, seed, sample, budget)?;
         exchanges.extend(made);
         Ok((exchanges, strategy))
     }
 
-    /// The flow of a rule with its setters, as often as it is counted.
+    /// The flow of a rule with its setters, repeated as often as the rule counts.
     fn flow(
         &self,
         rule: usize,
         setters: &[usize],
-        way: make::Way,
+        strategy: make::Strategy,
         seed: u64,
         sample: u32,
         budget: &mut u64,
-    ) -> Result<(Vec<Exchange>, String), NotMade> {
+    ) -> Result<(Vec<Exchange>, String), MakeError> {
         let of = &self.rules.rules[rule];
         let mut turns = vec![];
         let mut together: Vec<&Rule> = vec![of];
-        let mut spoken = None;
+        let mut detected = None;
         for (number, &setter) in setters.iter().enumerate() {
             let setting = &self.rules.rules[setter];
             if !together.iter().any(|rule| std::ptr::eq(*rule, setting)) {
                 together.push(setting);
             }
-            let ways = make::ways(setting);
-            let way = make::Way { attempt: way.attempt, ..ways[way.attempt as usize % ways.len()] };
-            let made = self.make(setting, way, mix(seed, 1 + number as u64), 0, budget)?;
-            spoken = spoken.or(made.application);
+            let strategies = make::strategies(setting);
+            let strategy = make::Strategy {
+                attempt: strategy.attempt,
+                ..strategies[strategy.attempt as usize % strategies.len()]
+            };
+            let made = self.make(setting, strategy, mix(seed, 1 + number as u64), 0, budget)?;
+            detected = detected.or(made.application);
             let (from, free) = (
                 plan::sender(setting),
                 made.application.is_none() && made.transport == Transport::Tcp,
             );
             turns.extend(made.turns.into_iter().map(|turn| owned(turn, setter)));
-            // A stream that is no protocol's is looked at in chunks (2,560 octets and some, as
-            // Suricata has it by default), or at its end: too late for what the other end says
-            // meanwhile.
-            if free && way.attempt % 2 == 1 {
-                let mut dice = Dice::new(mix(seed, 50 + number as u64));
+            // A stream without a known protocol is inspected in chunks (of 2,560 octets and a
+            // random surplus by default in Suricata) or at its end, which is too late for the other
+            // end's data in between. So fill a chunk.
+            if free && strategy.attempt % 2 == 1 {
+                let mut rng = Rng::new(mix(seed, 50 + number as u64));
                 for (end, octets) in [(from, CHUNK), (from.other(), 4), (from, 4)] {
-                    turns.push(Turn::new(end, Octets::of(dice.letters(octets), Origin::Free)));
+                    turns.push(Turn::new(end, Octets::of(rng.letters(octets), Origin::Free)));
                 }
             }
         }
-        let made = self.make(of, way, seed, sample, budget)?;
-        let application = made.application.or(spoken);
+        let made = self.make(of, strategy, seed, sample, budget)?;
+        let application = made.application.or(detected);
         let (client_port, server_port) =
-            ends::ports(&together, application, mix(seed, 7) % 100_000).ok_or(NotMade {
+            ends::ports(&together, application, mix(seed, 7) % 100_000).ok_or(MakeError {
                 reason: Reason::NoAddress,
                 option: None,
                 text: "no port is in the port sets of all rules of this flow".into(),
@@ -370,12 +373,12 @@ impl<'a> Solver<'a> {
         let events = events(of).unwrap_or(1);
         let in_one = match made.transport {
             Transport::Tcp => {
-                application == Some(Application::Http) && way.attempt.is_multiple_of(2)
+                application == Some(Application::Http) && strategy.attempt.is_multiple_of(2)
             }
             _ => true,
         };
         let strategy = made.strategy.clone();
-        let exchange = |turns: Vec<Turn>, client_port: u16, made: &Made| Exchange {
+        let exchange = |turns: Vec<Turn>, client_port: u16, made: &Conversation| Exchange {
             transport: made.transport,
             client_port,
             server_port,
@@ -410,68 +413,66 @@ impl<'a> Solver<'a> {
     fn make(
         &self,
         rule: &Rule,
-        way: make::Way,
+        strategy: make::Strategy,
         seed: u64,
         sample: u32,
         budget: &mut u64,
-    ) -> Result<Made, NotMade> {
+    ) -> Result<Conversation, MakeError> {
         let expressions = Expressions::of_rule(rule);
-        // One attempt does not eat up what others need.
+        // An attempt may spend only a share of the budget.
         let share = (self.settings.steps / 8).max(1);
         let mut own = share.min(*budget);
         let granted = own;
         let made = Maker {
             rule,
             expressions: &expressions,
-            dice: Dice::new(seed),
+            rng: Rng::new(seed),
             sample,
             budget: &mut own,
         }
-        .make(way);
+        .make(strategy);
         *budget -= granted - own;
         made
     }
 
-    /// Whether the examiner sees the solution's rule match in other exchanges than its own.
+    /// Whether the solution's rule matches in other exchanges.
     ///
-    /// # Errors
-    /// Where it cannot look for the rule.
+    /// # Errors If the examiner does not support the rule.
     pub fn matches(&self, solution: &Solution, exchanges: &[Exchange]) -> Result<bool, Unsolved> {
         let settings = squall_ids::Settings::of(self.settings.engine);
         self.examine_as(solution.rule, &solution.setters, exchanges, settings)
     }
 
-    /// Whether the solution's rule matches nothing in these exchanges: neither as the engine looks
-    /// at them, nor in any packet, nor in all that an end sends. Octets that the rule asks for stand
-    /// in the conversation around it as well, and where an engine cuts a stream is by chance.
+    /// Whether the solution's rule matches nowhere in these exchanges: not as the engine inspects
+    /// them, not in any packet, and not in all the data of an end. Required octets may occur
+    /// elsewhere in the conversation, and the engine's chunks depend on chance.
     ///
-    /// # Errors
-    /// As [`Solver::matches`].
+    /// # Errors Like [`Solver::matches`].
     pub fn misses(&self, solution: &Solution, exchanges: &[Exchange]) -> Result<bool, Unsolved> {
         let settings = squall_ids::Settings::of(self.settings.engine);
         let settings = squall_ids::Settings { every_view: true, ..settings };
         Ok(!self.examine_as(solution.rule, &solution.setters, exchanges, settings)?)
     }
 
-    /// Messages that are whole in the solution are so in these exchanges, as far as it is known
-    /// how.
-    pub(crate) fn stays_whole(&self, solution: &Solution, exchanges: &[Exchange]) -> bool {
+    /// Whether messages that are well-formed in the solution are so in these exchanges, for
+    /// protocols that can be checked.
+    pub(crate) fn stays_well_formed(&self, solution: &Solution, exchanges: &[Exchange]) -> bool {
         let rule = &self.rules.rules[solution.rule];
         solution.exchanges.iter().zip(exchanges).all(|(before, after)| {
-            let Some(spoken) = formed::spoken(rule, before.transport) else { return true };
+            let Some(format) = formed::message_format(rule, before.transport) else { return true };
             before.turns.iter().zip(&after.turns).all(|(before, after)| {
                 before.octets == after.octets
-                    || !spoken.is_whole(before.from, &before.octets)
-                    || spoken.is_whole(after.from, &after.octets)
+                    || !format.is_well_formed(before.from, &before.octets)
+                    || format.is_well_formed(after.from, &after.octets)
             })
         })
     }
 
-    /// Whether the examiner sees the rule match.
+    /// Whether the rule matches.
     fn examine(
         &self,
         rule: usize,
-        before: &Before,
+        before: &Prerequisites,
         exchanges: &[Exchange],
     ) -> Result<bool, Unsolved> {
         let setters: Vec<usize> = before.host.iter().chain(&before.flow).copied().collect();
@@ -510,7 +511,7 @@ impl<'a> Solver<'a> {
     }
 }
 
-/// All frames of some flows one behind the other, with their times.
+/// The frames of several flows in sequence, with their times.
 fn frames_of(
     exchanges: &[Exchange],
     ends: &Endpoints,
@@ -528,8 +529,8 @@ fn frames_of(
     Ok(all)
 }
 
-/// Events of decoders and of protocols, wrong checksums, SCTP: what is made is right, and no other.
-fn asks_for_a_defect(rule: &Rule) -> bool {
+/// Decoder and protocol events, wrong checksums, SCTP: only valid traffic is made.
+fn requires_a_defect(rule: &Rule) -> bool {
     let event = rule
         .application
         .iter()
@@ -541,7 +542,7 @@ fn asks_for_a_defect(rule: &Rule) -> bool {
     event || other || rule.header.protocol == Protocol::Sctp
 }
 
-/// Events that a rule's counts ask for; `None`: too many.
+/// Number of events that the rule's counts require. `None` if there are too many.
 fn events(rule: &Rule) -> Option<u32> {
     let mut events = 1_u32;
     for count in &rule.counts {
@@ -552,7 +553,7 @@ fn events(rule: &Rule) -> Option<u32> {
         };
         events = events.max(needed);
     }
-    // A counter that the rule itself raises.
+    // A counter that the rule itself increments.
     for bits in &rule.bits {
         if let Bits::Int {
             name,
@@ -575,10 +576,10 @@ fn events(rule: &Rule) -> Option<u32> {
             }
         }
     }
-    (events <= MOST_EVENTS).then_some(events.max(1))
+    (events <= MAX_EVENTS).then_some(events.max(1))
 }
 
-/// The turn, of which what a rule asks for is a setter's.
+/// Assigns the octets that a rule requires to a setter.
 fn owned(mut turn: Turn, setter: usize) -> Turn {
     let origins: Vec<(usize, u8)> = turn
         .octets

@@ -1,8 +1,8 @@
-//! Numbers in octets: what `byte_test`, `byte_jump`, `byte_extract` and `byte_math` read.
+//! Numbers in octets, for `byte_test`, `byte_jump`, `byte_extract` and `byte_math`.
 
 use squall_rules::{Arithmetic, ByteMath, Comparison, Reading};
 
-/// The number that octets are; `None` where digits are none. A bitmask is applied.
+/// Reads a number and applies the bitmask. `None` for invalid digits.
 pub(super) fn read(octets: &[u8], reading: &Reading) -> Option<u64> {
     let number = match reading.digits {
         Some(base) => {
@@ -41,7 +41,7 @@ fn masked(number: u64, reading: &Reading) -> u64 {
     }
 }
 
-/// Octets, `count` of them, that are read as `number`; `None` where it does not fit.
+/// Writes `number` in `count` octets. `None` if it does not fit.
 pub(super) fn write(number: u64, count: usize, reading: &Reading) -> Option<Vec<u8>> {
     if let Some(base) = reading.digits {
         let digits = match base {
@@ -49,7 +49,7 @@ pub(super) fn write(number: u64, count: usize, reading: &Reading) -> Option<Vec<
             16 => format!("{number:x}"),
             _ => number.to_string(),
         };
-        // A 0 in front would make it octal where the rule names no base.
+        // Pad with blanks: without a base in the rule, a leading 0 would mean octal.
         let padded =
             if base == 0 { format!("{digits: >count$}") } else { format!("{digits:0>count$}") };
         return (digits.len() <= count && count > 0).then(|| padded.into_bytes());
@@ -74,7 +74,7 @@ pub(super) fn write(number: u64, count: usize, reading: &Reading) -> Option<Vec<
     Some(octets)
 }
 
-/// The greatest number that `count` octets can be.
+/// The largest number of `count` octets.
 pub(super) fn greatest(count: usize, reading: &Reading) -> u64 {
     let all = match (reading.digits, count) {
         (Some(base), _) => {
@@ -101,8 +101,7 @@ pub(super) fn holds(number: u64, operator: Comparison, value: u64, negated: bool
     holds != negated
 }
 
-/// What `byte_math` makes of `number`; `None` on a division by nothing or where it is beyond 64
-/// bits.
+/// The result of `byte_math`. `None` on division by zero or beyond 64 bits.
 pub(super) fn calculate(math: &ByteMath, number: u64, value: u64) -> Option<u64> {
     match math.operator {
         Arithmetic::Add => number.checked_add(value),
@@ -114,7 +113,7 @@ pub(super) fn calculate(math: &ByteMath, number: u64, value: u64) -> Option<u64>
     }
 }
 
-/// Numbers that are worth a try where `tests` are to hold, the plainest first.
+/// Numbers to try so that `tests` hold, the simplest first.
 pub(super) fn candidates(tests: &[(Comparison, u64, bool)], greatest: u64) -> Vec<u64> {
     let mut numbers = vec![];
     for &(operator, value, _) in tests {
@@ -150,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_numbers_are_read_back() {
         for reading in [
             Reading::default(),
             Reading { little_endian: true, ..Reading::default() },

@@ -1,38 +1,39 @@
-//! Headers of packets as rules want them.
+//! Packet headers that a rule requires.
 
 use squall_rules::{End, Numbers, PacketTest, Protocol, Rule, Which};
 
-use super::dice::Dice;
+use super::rng::Rng;
 use crate::{Shape, Transport};
 
-/// What a rule asks of headers, put into one shape.
+/// The header tests of a rule, combined.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Headers {
     pub shape: Shape,
-    /// Octets of the payload.
+    /// Length of the payload in octets.
     pub size: Option<Numbers>,
     pub same_address: bool,
     pub ip_protocol: Option<u8>,
     pub rpc: Option<(u32, u32, u32)>,
-    /// It is about single segments, as a handshake's.
+    /// The rule tests flags of single segments, such as those of a handshake.
     pub flags: bool,
     pub ip_version: Option<u8>,
     pub icmp: bool,
-    /// Octets that the client, the server must have sent before.
+    /// Octets that the client and the server must have sent before.
     pub sent: [u64; 2],
     /// Packets with data that they must have sent before.
     pub packets: [u64; 2],
 }
 
-/// What headers must be so that the rule's packet tests hold; `Err` tells which one leaves nothing.
-pub(super) fn headers(rule: &Rule, dice: &mut Dice, sample: u32) -> Result<Headers, (u16, String)> {
+/// Headers that satisfy the packet tests of the rule. `Err` names the test that cannot be
+/// satisfied.
+pub(super) fn headers(rule: &Rule, rng: &mut Rng, sample: u32) -> Result<Headers, (u16, String)> {
     let mut headers = Headers::default();
     let mut sizes: Option<Numbers> = None;
     let mut taken: Vec<(usize, Numbers)> = vec![];
     for test in &rule.packet {
         let option = test.option;
         let nothing = || (option, "the rule allows no number".to_string());
-        // Two tests of one field are met together.
+        // Combines several tests of one field.
         let mut choose = |field: usize,
                           numbers: &Numbers,
                           usual: u64,
@@ -48,7 +49,7 @@ pub(super) fn headers(rule: &Rule, dice: &mut Dice, sample: u32) -> Result<Heade
                 return Ok(usual);
             }
             let first = set.first().ok_or_else(nothing)?;
-            let usual = if sample == 0 { usual } else { dice.next() % (most + 1) };
+            let usual = if sample == 0 { usual } else { rng.next() % (most + 1) };
             Ok(set.at_least(usual).or(set.last()).unwrap_or(first))
         };
         let shape = &mut headers.shape;
@@ -146,7 +147,7 @@ pub(super) fn headers(rule: &Rule, dice: &mut Dice, sample: u32) -> Result<Heade
                     numbers.first().ok_or_else(nothing)?.min(86_400).saturating_mul(1_000_000_000);
             }
             PacketTest::IpVersion(version) => headers.ip_version = Some(*version),
-            // The examiner says whether what was made is so by chance.
+            // The examiner decides whether the result happens to match.
             PacketTest::FlowPackets { of, count } => {
                 let least = count.first().ok_or_else(nothing)?.min(2_000);
                 headers.packets[of.unwrap_or(End::Client) as usize] = least;
@@ -163,17 +164,17 @@ pub(super) fn headers(rule: &Rule, dice: &mut Dice, sample: u32) -> Result<Heade
         headers.size = Some(sizes);
     }
     if headers.icmp {
-        // Only echoes and their like have identifiers.
-        let asked = headers.shape.icmp_id.is_some() || headers.shape.icmp_sequence.is_some();
+        // Only echo and similar messages have an identifier.
+        let required = headers.shape.icmp_id.is_some() || headers.shape.icmp_sequence.is_some();
         let usual = if rule.header.protocol == Protocol::Icmp6 { 128 } else { 8 };
-        if headers.shape.icmp_type.is_none() || asked && headers.shape.icmp_type.is_none() {
+        if headers.shape.icmp_type.is_none() || required && headers.shape.icmp_type.is_none() {
             headers.shape.icmp_type = Some(usual);
         }
     }
     Ok(headers)
 }
 
-/// What carries the rule's octets.
+/// The transport for the rule's octets.
 pub(super) fn transport(rule: &Rule, headers: &Headers) -> Transport {
     use squall_rules::Application::*;
     let of_protocol = |number| match number {
@@ -220,33 +221,33 @@ pub(super) fn transport(rule: &Rule, headers: &Headers) -> Transport {
     }
 }
 
-/// Octets of an option of IPv4, filled up to a multiple of four.
+/// An IPv4 option, padded to a multiple of four octets.
 fn ip_option(kind: Option<u8>) -> Vec<u8> {
     match kind.unwrap_or(7) {
         0 => vec![0; 4],
         1 => vec![1; 4],
-        // Of a route nothing is written yet: length, pointer, room for one address (RFC 791 §3.1).
+        // An empty route: length, pointer, room for one address (RFC 791 §3.1).
         kind @ (7 | 131 | 137) => vec![kind, 7, 4, 0, 0, 0, 0, 0],
-        // A time stamp: length, pointer, overflow and flag, room for one.
+        // Timestamp: length, pointer, overflow and flag, room for one.
         68 => vec![68, 8, 5, 0, 0, 0, 0, 0],
-        // A satellite's identifier.
+        // Stream (satellite) identifier.
         136 => vec![136, 4, 0, 1],
-        // Security: RFC 1108 has 3 octets at least, RFC 791 11.
+        // Security: at least 3 octets in RFC 1108, 11 in RFC 791.
         130 => vec![130, 11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         133 => vec![133, 3, 0, 0],
         kind => vec![kind, 4, 0, 0],
     }
 }
 
-/// The call of ONC RPC (RFC 5531 §9) that `rpc:` looks for; over TCP with a record mark (§11).
+/// The ONC RPC call (RFC 5531 §9) that `rpc:` tests for; over TCP with a record mark (§11).
 pub(super) fn rpc_call(
     (program, version, procedure): (u32, u32, u32),
-    dice: &mut Dice,
+    rng: &mut Rng,
     tcp: bool,
     rest: &[u8],
 ) -> Vec<u8> {
     let mut call = vec![];
-    for word in [dice.next() as u32, 0, 2, program, version, procedure, 0, 0, 0, 0] {
+    for word in [rng.next() as u32, 0, 2, program, version, procedure, 0, 0, 0, 0] {
         call.extend(word.to_be_bytes());
     }
     call.extend(rest);

@@ -1,18 +1,18 @@
-//! Who speaks and what is spoken.
+//! Determines the sender and the protocol.
 
 use squall_rules::{Application, ApplicationTest, Buffer, End, Inspection, Protocol, Rule};
 
-/// Who sends what the rule looks at.
+/// The end that sends the inspected data.
 pub(super) fn sender(rule: &Rule) -> End {
     if let Some(to) = rule.flow.to {
         return to.other();
     }
     let mut of = rule.inspections.iter().filter_map(|inspection| inspection.buffer.sent_by());
     if let Some(first) = of.next() {
-        // Of both: the one that answers is who is alerted on.
+        // If both send, the alert is raised on the response.
         return if of.any(|end| end == End::Server) { End::Server } else { first };
     }
-    // A server's ports are known, a client's are not.
+    // A server has known ports, a client has not.
     let (source, destination) = (&rule.header.source.ports, &rule.header.destination.ports);
     let few = |ports: &squall_rules::Numbers| {
         ports.ranges().map(|range| range.end() - range.start() + 1).sum::<u64>() < 5_000
@@ -23,12 +23,12 @@ pub(super) fn sender(rule: &Rule) -> End {
     }
 }
 
-/// Who sends the buffer of an inspection.
+/// The end that sends the buffer of an inspection.
 pub(super) fn sender_of(rule: &Rule, inspection: &Inspection) -> End {
     inspection.buffer.sent_by().unwrap_or_else(|| sender(rule))
 }
 
-/// Looked for in packets and streams, whatever they carry.
+/// Whether the buffer is matched in packets and streams of any protocol.
 pub(super) fn is_payload(buffer: Buffer) -> bool {
     matches!(buffer, Buffer::Payload | Buffer::RawPayload)
 }
@@ -38,7 +38,7 @@ pub(super) fn is_header(buffer: Buffer) -> bool {
     matches!(buffer, Ipv4Header | Ipv6Header | TcpHeader | UdpHeader | Icmp4Header | Icmp6Header)
 }
 
-/// What may be spoken, the likeliest first; none where octets alone will do.
+/// Possible protocols, the most likely first. Empty if plain octets suffice.
 pub(super) fn applications(rule: &Rule) -> Vec<Application> {
     use Application::*;
     let http = |application: Application| if application == Http1 { Http } else { application };
@@ -57,7 +57,7 @@ pub(super) fn applications(rule: &Rule) -> Vec<Application> {
         }
     }
     if !all.is_empty() {
-        // Calls of DCE/RPC come in SMB as well, where the ports say so.
+        // DCE/RPC is also carried by SMB, if the ports say so.
         if all == [DceRpc] && smb_ports(rule) {
             return vec![Smb, DceRpc];
         }
@@ -84,7 +84,7 @@ pub(super) fn applications(rule: &Rule) -> Vec<Application> {
     }
     let end = sender(rule);
     let ports = super::ends::sides(rule).1.ports.clone();
-    // An attachment is what only mail's senders send.
+    // Only senders of mail have attachments.
     let mut carriers: Vec<(Application, bool)> = vec![
         (
             Http,

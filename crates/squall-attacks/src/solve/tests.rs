@@ -1,4 +1,4 @@
-//! Rules solved from their text to what the examiner sees of them.
+//! Solves rules from text and examines the result.
 
 use squall_rules::{RuleSet, Variables};
 
@@ -21,7 +21,7 @@ fn reason(text: &str) -> Reason {
     Solver::new(&rules, Settings::default()).solve(0, 0).unwrap_err().reason
 }
 
-/// Whether rule `rule` is seen in frames of segments of at most `mss` octets.
+/// Whether rule `rule` matches with segments of at most `mss` octets.
 fn is_seen(rules: &RuleSet, solution: &Solution, mss: u16) -> bool {
     let mut which = solution.setters.clone();
     which.push(solution.rule);
@@ -99,17 +99,17 @@ fn segments_of_eight_octets_are_seen_as_well() {
 }
 
 #[test]
-fn without_an_octet_that_the_rule_asks_for_it_is_not_seen() {
+fn without_a_required_octet_the_rule_does_not_match() {
     for text in PLAIN {
         let rules = rules(text);
         let solution = solved(&rules, 0, 0);
         let turns = &solution.exchanges[0].turns;
-        let asked: Vec<(usize, usize)> = turns
+        let required: Vec<(usize, usize)> = turns
             .iter()
             .enumerate()
-            .flat_map(|(turn, said)| {
+            .flat_map(|(turn, sent)| {
                 let of_contents =
-                    said.octets.origins().iter().enumerate().filter(|(_, origin)| match origin {
+                    sent.octets.origins().iter().enumerate().filter(|(_, origin)| match origin {
                         Origin::Option(option) => {
                             let range = rules.rules[0].options[usize::from(*option)].clone();
                             rules.rules[0].text[range].trim_start().starts_with("content")
@@ -119,12 +119,12 @@ fn without_an_octet_that_the_rule_asks_for_it_is_not_seen() {
                 of_contents.map(move |(at, _)| (turn, at)).collect::<Vec<_>>()
             })
             .collect();
-        assert!(asked.len() > 3, "{text}");
-        for &(turn, at) in &asked {
+        assert!(required.len() > 3, "{text}");
+        for &(turn, at) in &required {
             let mut other = solution.clone();
             let octets: &mut Octets = &mut other.exchanges[0].turns[turn].octets;
             let byte = octets.bytes()[at];
-            // Another that is as good for the protocol.
+            // Another octet that is equally valid for the protocol.
             let changed = if byte.eq_ignore_ascii_case(&b'q') { b'w' } else { b'q' };
             octets.set(at, changed, Origin::Free);
             assert!(!is_seen(&rules, &other, 1460), "{text}: octet {at} of turn {turn}");
@@ -133,7 +133,7 @@ fn without_an_octet_that_the_rule_asks_for_it_is_not_seen() {
 }
 
 #[test]
-fn who_sets_a_bit_speaks_first_in_the_same_flow() {
+fn the_setter_of_a_bit_comes_first_in_the_same_flow() {
     let rules = rules(concat!(
         r#"alert tcp any any -> any 7000 (msg:"asks"; flow:to_server,established; flowbits:isset,second; content:"third"; sid:1;)"#,
         "\n",
@@ -150,12 +150,15 @@ fn who_sets_a_bit_speaks_first_in_the_same_flow() {
     let solver = Solver::new(&rules, Settings::default());
     assert_eq!(solver.solve(1, 0).unwrap_err().reason, Reason::Silent);
     assert_eq!(solver.solve(3, 0).unwrap_err().reason, Reason::NoSetter);
-    let told = explain(&rules, &solution).to_string();
-    assert!(told.contains("content:\"third\"") && told.contains("rule 3, played before"), "{told}");
+    let explanation = explain(&rules, &solution).to_string();
+    assert!(
+        explanation.contains("content:\"third\"") && explanation.contains("rule 3, played before"),
+        "{explanation}"
+    );
 }
 
 #[test]
-fn as_many_events_are_made_as_are_counted() {
+fn the_number_of_events_is_that_of_the_count() {
     for (text, flows) in [
         (
             r#"alert tcp any any -> any 7000 (msg:"t"; flow:to_server,established; content:"login"; depth:5; detection_filter:track by_src,count 4,seconds 60; sid:1;)"#,
@@ -185,7 +188,7 @@ fn as_many_events_are_made_as_are_counted() {
 }
 
 #[test]
-fn what_cannot_be_says_why() {
+fn unsolvable_rules_have_a_reason() {
     let unsolved = |options: &str| {
         reason(&format!(
             "alert tcp any any -> any 7000 (msg:\"x\"; flow:to_server,established; {options} \
@@ -224,7 +227,7 @@ fn a_rule_that_would_take_for_ever_ends() {
 }
 
 #[test]
-fn answers_of_dns_are_told_from_questions() {
+fn dns_answers_are_distinguished_from_questions() {
     let rules = rules(
         r#"alert udp $EXTERNAL_NET 53 -> $HOME_NET any (msg:"a"; content:"|07|example|03|com"; content:"|C0 0C 00 01 00 01|"; distance:0; sid:1;)"#,
     );
@@ -239,7 +242,7 @@ fn answers_of_dns_are_told_from_questions() {
 
 #[test]
 fn messages_of_icmp_that_a_rule_names_are_those_of_ipv4() {
-    let wish = Hosts { family: Some(6), ..Hosts::default() };
+    let spec = Hosts { family: Some(6), ..Hosts::default() };
     for (text, family) in [
         (r#"alert icmp any any -> any any (msg:"a"; itype:8; sid:1;)"#, 4),
         (r#"alert icmp any any -> any any (msg:"b"; icode:3; content:"x"; sid:2;)"#, 4),
@@ -248,13 +251,13 @@ fn messages_of_icmp_that_a_rule_names_are_those_of_ipv4() {
         (r#"alert icmp fd00::/8 any -> any any (msg:"e"; itype:3; sid:5;)"#, 6),
     ] {
         let rules = rules(text);
-        let ends = endpoints_of(&[&rules.rules[0]], 0, &wish).unwrap();
+        let ends = endpoints_of(&[&rules.rules[0]], 0, &spec).unwrap();
         assert_eq!(ends.client.is_ipv4(), family == 4, "{text}");
     }
 }
 
 #[test]
-fn a_content_before_the_beginning_and_a_number_of_no_digits_are_made_for_who_takes_them() {
+fn negative_offsets_and_empty_numbers_are_made_for_engines_that_accept_them() {
     for text in [
         r#"alert tcp any any -> any 7000 (msg:"a"; flow:to_server,established; content:"s3t",offset -1; sid:1;)"#,
         r#"alert tcp any any -> any 7000 (msg:"b"; flow:to_server,established; content:!"s3t",offset -3,depth 9; content:"x"; sid:2;)"#,
@@ -269,19 +272,20 @@ fn a_content_before_the_beginning_and_a_number_of_no_digits_are_made_for_who_tak
 }
 
 #[test]
-fn what_stands_in_the_way_of_a_rule_is_told_with_what_came_nearest() {
+fn the_failing_option_is_explained_with_the_closest_attempt() {
     let rules =
         rules(r#"alert udp any any -> any 7000 (msg:"a"; content:"abc"; vlan.id:300; sid:1;)"#);
     let unsolved = Solver::new(&rules, Settings::default()).solve(0, 0).unwrap_err();
-    let told = explain_unsolved(&rules, &unsolved, "not_verified".into(), EngineVersion::Suricata8);
-    assert_eq!(told.option.as_deref(), Some("vlan.id:300"), "{told}");
-    assert!(told.strategy.is_some() && !told.flows.is_empty(), "{told}");
-    let text = told.to_string();
+    let explanation =
+        explain_unsolved(&rules, &unsolved, "not_verified".into(), EngineVersion::Suricata8);
+    assert_eq!(explanation.option.as_deref(), Some("vlan.id:300"), "{explanation}");
+    assert!(explanation.strategy.is_some() && !explanation.flows.is_empty(), "{explanation}");
+    let text = explanation.to_string();
     assert!(text.contains("best attempt: ") && text.contains("from content:\"abc\""), "{text}");
 }
 
 #[test]
-fn a_twin_holds_what_the_rule_asks_for_nowhere_in_its_conversation() {
+fn a_near_miss_contains_the_required_octets_nowhere() {
     for (pattern, port) in [
         ("MAIL FROM", 25),
         ("RCPT TO", 25),
@@ -300,7 +304,7 @@ fn a_twin_holds_what_the_rule_asks_for_nowhere_in_its_conversation() {
             let Some(twin) = crate::near_miss(&solution, &rules, &solver) else {
                 panic!("{pattern}: no twin for {engine}");
             };
-            let said: Vec<u8> = twin
+            let data: Vec<u8> = twin
                 .exchanges
                 .iter()
                 .flat_map(|exchange| &exchange.turns)
@@ -309,16 +313,16 @@ fn a_twin_holds_what_the_rule_asks_for_nowhere_in_its_conversation() {
                 .collect();
             let pattern = pattern.to_ascii_lowercase();
             assert!(
-                !said.windows(pattern.len()).any(|window| window == pattern.as_bytes()),
+                !data.windows(pattern.len()).any(|window| window == pattern.as_bytes()),
                 "{pattern} for {engine}: {}",
-                String::from_utf8_lossy(&said)
+                String::from_utf8_lossy(&data)
             );
         }
     }
 }
 
 #[test]
-fn an_unknown_protocol_is_played_until_that_is_known_and_a_silent_server_says_nothing() {
+fn an_unknown_protocol_is_played_until_detection_ends_and_a_silent_server_stays_silent() {
     for text in [
         r#"alert tcp any any -> any 7000 (msg:"a"; flow:to_server,established; app-layer-protocol:!http; content:"needle"; sid:1;)"#,
         r#"alert tcp any any -> any 7000 (msg:"b"; flow:to_server,established; app-layer-protocol:!tls; content:"needle"; depth:6; sid:2;)"#,
@@ -331,13 +335,13 @@ fn an_unknown_protocol_is_played_until_that_is_known_and_a_silent_server_says_no
     let solution = solved(&rules(silent), 0, 0);
     let from_server = |turn: &&crate::Turn| turn.from == squall_rules::End::Server;
     assert_eq!(solution.exchanges[0].turns.iter().filter(from_server).count(), 0);
-    // With a silent server no engine ever knows that nothing known is spoken.
+    // With a silent server, engines never give up detection.
     let both = silent.replace("content", "app-layer-protocol:!http; content");
     assert_eq!(reason(&both), Reason::NotVerified);
 }
 
 #[test]
-fn what_follows_a_transform_behind_a_content_is_played() {
+fn contents_after_a_transform_after_a_content_are_played() {
     for text in [
         r#"alert http any any -> any any (msg:"a"; flow:to_server,established; http.uri; content:"/Needle"; to_lowercase; content:"hay"; sid:1;)"#,
         r#"alert dns any any -> any any (msg:"b"; dns.query; content:"needle"; dotprefix; content:".squall.example"; endswith; sid:2;)"#,

@@ -1,11 +1,11 @@
-//! Buffers before their transforms: what becomes the wanted octets once an engine has changed it.
+//! Inverts transforms of buffers.
 
 use squall_rules::{Sourced, Transform};
 
 use crate::regex::{Choices, Constraints, Expression, Flags};
 use crate::{Octets, Origin};
 
-/// What `transforms` make `wanted` of; `Err` tells why there is no such thing.
+/// Octets that `transforms` turn into `wanted`. `Err` says why there are none.
 pub(super) fn before(transforms: &[Sourced<Transform>], wanted: Octets) -> Result<Octets, String> {
     let mut octets = wanted;
     for transform in transforms.iter().rev() {
@@ -16,7 +16,7 @@ pub(super) fn before(transforms: &[Sourced<Transform>], wanted: Octets) -> Resul
 
 fn before_one(transform: &Transform, wanted: Octets) -> Result<Octets, String> {
     Ok(match transform {
-        // Texts that these leave as they are; that they do is checked where it is examined.
+        // Assume a fixed point of these; the examiner checks it.
         Transform::CompressWhitespace
         | Transform::StripWhitespace
         | Transform::ToLowercase
@@ -69,13 +69,13 @@ fn before_one(transform: &Transform, wanted: Octets) -> Result<Octets, String> {
     })
 }
 
-/// A text out of which the expression's first group takes `wanted`.
+/// A text from whose match the first group captures `wanted`.
 fn around_group(pattern: &str, wanted: &Octets) -> Result<Octets, String> {
     let expression =
         Expression::parse(pattern, Flags::default()).map_err(|error| error.to_string())?;
-    let asked =
+    let required =
         expression.with_group(1, wanted.bytes()).ok_or("the expression has no group to extract")?;
-    let sampled = asked.sample(&Choices::plain(), &Constraints::default());
+    let sampled = required.sample(&Choices::plain(), &Constraints::default());
     let sampled = sampled.ok_or("the group of the expression does not match these octets")?;
     let Some(Some(taken)) = sampled.captures.get(1).cloned() else {
         return Err("the group of the expression matches nothing".into());
@@ -110,7 +110,7 @@ impl Compressor for flate2::write::ZlibEncoder<Vec<u8>> {
     }
 }
 
-/// RFC 4648 §4, with padding.
+/// Base64 with padding (RFC 4648 §4).
 pub(crate) fn base64(octets: &[u8]) -> Vec<u8> {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = vec![];
@@ -160,7 +160,7 @@ mod tests {
             [b'a' ^ 1, b'b' ^ 2, b'c' ^ 1]
         );
         assert_eq!(taken(vec![Transform::UrlDecode], "a b%").unwrap(), b"a%20b%25");
-        // First decoded, then decoded from base64: so first encoded in base64, then for a URL.
+        // The engine decodes the URL first, then base64. So encode in the reverse order.
         let base64 = Transform::FromBase64 {
             octets: None,
             offset: 0,

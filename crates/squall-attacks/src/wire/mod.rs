@@ -1,11 +1,11 @@
-//! From a conversation to frames.
+//! Turns a conversation into frames.
 //!
 //! ```text
 //! Exchange -> talk (packets: handshake, segments, acknowledgments, close) -> evade -> fragments -> packet (octets, checksums)
 //! ```
 
+mod conversation;
 pub(crate) mod packet;
-mod talk;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -16,7 +16,7 @@ use squall_units::Nanos;
 
 use crate::{Evasion, Exchange};
 
-/// Who speaks.
+/// Addresses of both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoints {
     pub client: IpAddr,
@@ -25,27 +25,27 @@ pub struct Endpoints {
     pub server_mac: [u8; 6],
 }
 
-/// How frames are made.
+/// Settings for making frames.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Octets of a TCP payload at most; with time stamps, 12 less. What a SYN offers, unless a
-    /// [`Shape`](crate::Shape) says otherwise.
+    /// Octets of a TCP payload at most; 12 less with timestamps. Also the MSS option of a SYN
+    /// unless its [`Shape`](crate::Shape) has another.
     pub mss: u16,
-    /// Octets of an IP packet at most: what is longer leaves in fragments (RFC 791 §3.2, RFC 8200
-    /// §4.5). Tags and tunnels come on top. At least [`LEAST_MTU`].
+    /// Octets of an IP packet at most. Longer packets are fragmented (RFC 791 §3.2, RFC 8200 §4.5).
+    /// Tags and tunnels are not counted. At least [`LEAST_MTU`].
     pub mtu: u16,
-    /// From a frame to the next.
+    /// Time from a frame to the next.
     pub gap: Nanos,
-    /// Of initial sequence numbers, IP identifiers, numbers of echoes.
+    /// Seed of initial sequence numbers, IP identifications and echo identifiers.
     pub seed: u64,
-    /// TCP segments have time stamps (RFC 7323).
+    /// Use TCP timestamps (RFC 7323).
     pub timestamps: bool,
-    /// VLANs of the tags, 0 to 4095, from the outermost inwards: none, one (IEEE 802.1Q), or two,
-    /// the first of them then of 802.1ad.
+    /// VLAN IDs of the tags, 0 to 4095, outermost first: none, one (IEEE 802.1Q), or two, of which
+    /// the first is 802.1ad.
     pub vlans: Vec<u16>,
-    /// A tunnel around all packets.
+    /// A tunnel for all packets.
     pub gre: Option<Gre>,
-    /// Ways to send it that who listens may not follow.
+    /// Ways of sending that a detector may not follow.
     pub evasions: Vec<Evasion>,
 }
 
@@ -64,14 +64,14 @@ impl Default for Settings {
     }
 }
 
-/// What every host takes of IPv4 (RFC 791 §3.1) and more than all headers together that are made
-/// here.
+/// Every host accepts this much of IPv4 (RFC 791 §3.1), and it exceeds all headers made here
+/// together.
 pub const LEAST_MTU: u16 = 576;
 
-/// Ends of a tunnel (RFC 2784, without key and checksum); both of one family.
+/// Endpoints of a GRE tunnel (RFC 2784, without key and checksum), both of one IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gre {
-    /// Of the packets that the client sends; those of the server go the other way.
+    /// For packets of the client. The server's packets have them swapped.
     pub source: IpAddr,
     pub destination: IpAddr,
 }
@@ -79,14 +79,14 @@ pub struct Gre {
 /// A frame of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// From the conversation's first frame.
+    /// Time from the conversation's first frame.
     pub at: Nanos,
     pub from: End,
-    /// Ethernet, without FCS, and without padding: short ones are padded by whoever sends them.
+    /// Ethernet without FCS and padding. The sender pads short frames.
     pub octets: Vec<u8>,
 }
 
-/// Why a conversation cannot be sent so.
+/// Why a conversation cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -109,32 +109,31 @@ pub enum Error {
     )]
     TooLong { octets: usize },
     #[error(
-        "the {field} {asked} of a turn contradicts an earlier turn, after which it would be \
+        "the {field} {required} of a turn contradicts an earlier turn, after which it would be \
          {follows}"
     )]
-    Sequence { field: &'static str, asked: u32, follows: u32 },
+    Sequence { field: &'static str, required: u32, follows: u32 },
     #[error("{what} need IPv6, but the ends are IPv4; try IPv6 addresses")]
     OnlyIpv6 { what: &'static str },
     #[error("settings: {0}")]
     Settings(String),
 }
 
-/// All frames of a conversation: handshake, data both ways, acknowledgments, close.
+/// All frames of a conversation: handshake, data of both ends, acknowledgments, close.
 ///
-/// Each turn's segments are acknowledged, every second one and the last, before anything else is
-/// said. The ends behave as Linux does: window and options of a SYN, PSH on the last segment, DF on
-/// TCP. Where a turn's shape asks for sequence or acknowledgment numbers, the initial numbers of a
-/// connection are such that these are the right ones.
+/// The receiver acknowledges every second segment of a turn and the last, before the next turn. The
+/// ends behave like Linux: window and options of a SYN, PSH on the last segment, DF on TCP. If the
+/// shape of a turn requires sequence or acknowledgment numbers, the initial numbers of the
+/// connection are chosen to produce them.
 ///
-/// # Errors
-/// [`Error`], where headers cannot be as the conversation, its ends or the settings ask.
+/// # Errors [`Error`] if headers cannot be as the conversation, its ends or the settings require.
 pub fn frames(
     exchange: &Exchange,
     ends: &Endpoints,
     settings: &Settings,
 ) -> Result<Vec<Frame>, Error> {
     let writer = packet::Writer::new(exchange, ends, settings)?;
-    let packets = talk::packets(exchange, &writer)?;
+    let packets = conversation::packets(exchange, &writer)?;
     let mut frames = Vec::with_capacity(packets.len());
     let mut at = Nanos::ZERO;
     for packet in packets {

@@ -1,4 +1,4 @@
-//! Packets as values, and their octets.
+//! Packets as values and their encoding.
 
 use std::net::IpAddr;
 
@@ -12,10 +12,11 @@ use crate::{
     evade::{self, Pieces},
 };
 
-/// Bits of [`Ip::bits`], as [`crate::Shape`] has them.
+/// Bits of [`Ip::bits`], as in [`crate::Shape`].
 pub(crate) const MORE: u8 = 1;
 pub(crate) const DONT: u8 = 2;
 
+// Protocol numbers (IANA).
 pub(crate) const ICMP: u8 = 1;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
@@ -25,26 +26,26 @@ const FRAGMENT: u8 = 44;
 const DESTINATION: u8 = 60;
 pub(crate) const ICMPV6: u8 = 58;
 
-/// An extension header of eight octets, whose option is padding (RFC 8200 §4.2); the first octet
-/// says what follows.
+/// An extension header of eight octets with a padding option (RFC 8200 §4.2). The first octet is
+/// the next header.
 const NOTHING: [u8; 8] = [0, 0, 1, 4, 0, 0, 0, 0];
 
 const ETHERNET: usize = 14;
 const GRE_HEADER: usize = 4;
 
-/// A packet before it is octets.
+/// A packet before encoding.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Packet {
     pub from: End,
-    /// Beside the gap that is before every frame.
+    /// In addition to the gap before every frame.
     pub pause: Nanos,
     pub ip: Ip,
     pub head: Head,
-    /// Behind the transport's header.
+    /// After the transport header.
     pub payload: Vec<u8>,
-    /// The transport's checksum is one off.
+    /// Corrupt the transport checksum.
     pub wrong_checksum: bool,
-    /// The segment may not be cut: a rule asks for its length.
+    /// Do not split the segment, since a rule tests its length.
     pub whole: bool,
 }
 
@@ -52,18 +53,18 @@ pub(crate) struct Packet {
 pub(crate) struct Ip {
     pub ttl: u8,
     pub tos: u8,
-    /// IPv6 has it in the fragment header only; IPv4 the lower half.
+    /// IPv6 has it in the fragment header only. IPv4 uses the lower half.
     pub id: u32,
     pub options: Vec<u8>,
     /// More fragments 1, don't fragment 2, reserved 4.
     pub bits: u8,
     /// In units of eight octets.
     pub offset: u16,
-    /// IPv6 has a hop-by-hop header and a destination options header, which say nothing.
+    /// IPv6: add a hop-by-hop and a destination options header without effect.
     pub extensions: bool,
 }
 
-/// The transport's header.
+/// The transport header.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Head {
     Tcp(Segment),
@@ -74,11 +75,11 @@ pub(crate) enum Head {
         id: u16,
         sequence: u16,
     },
-    /// None, but a number for the IP header.
+    /// No header, only a protocol number.
     None(u8),
 }
 
-/// A TCP header (RFC 9293 §3.1); ports are the conversation's.
+/// A TCP header (RFC 9293 §3.1). The conversation has the ports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Segment {
     pub sequence: u32,
@@ -90,7 +91,7 @@ pub(crate) struct Segment {
     pub options: Vec<u8>,
 }
 
-/// Knows what all packets of a conversation have in common.
+/// Encodes packets, with the values that all packets of a conversation share.
 pub(crate) struct Writer<'a> {
     client: IpAddr,
     server: IpAddr,
@@ -156,9 +157,9 @@ impl<'a> Writer<'a> {
         self.client.is_ipv4()
     }
 
-    /// What an error of ICMP quotes where no rule asks for other octets: a UDP datagram that went
-    /// the other way, of as many octets as the turn has where they are enough; those behind its
-    /// header are the turn's.
+    /// The packet quoted by an ICMP error if no rule requires other octets: a UDP datagram in the
+    /// opposite direction, as long as the turn if that is long enough. The octets after its header
+    /// are the turn's.
     pub fn quoted(&self, turn: &Turn) -> Vec<u8> {
         let octets = turn.octets.bytes();
         let headers = if self.is_ipv4() { 20 } else { 40 } + 8;
@@ -181,13 +182,13 @@ impl<'a> Writer<'a> {
         let mut quoted = Vec::with_capacity(octets.len().max(headers));
         match network(&packet.ip, sender, receiver, UDP, 8 + packet.payload.len(), &mut quoted) {
             Ok(()) => self.transport(&packet, &mut quoted),
-            // As long as that no packet can be, which is told where it is sent.
+            // Too long for any packet; sending it reports the error.
             Err(_) => return octets.to_vec(),
         }
         quoted
     }
 
-    /// The sender's and the receiver's address.
+    /// The addresses of sender and receiver.
     fn ends(&self, from: End) -> (IpAddr, IpAddr) {
         match from {
             End::Client => (self.client, self.server),
@@ -195,7 +196,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// What an IP header says of a transport.
+    /// The protocol number of a transport.
     pub fn protocol(&self, transport: Transport) -> u8 {
         match transport {
             Transport::Tcp | Transport::Segments => TCP,
@@ -206,8 +207,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Calls `each` with the packet, or with its fragments where it is too long for the MTU.
-    /// Fragments whose shape is a rule's are left as they are.
+    /// Calls `each` with the packet, or with its fragments if it exceeds the MTU. Packets whose
+    /// fragment fields a rule requires are left as they are.
     pub fn fragments(
         &self,
         packet: Packet,
@@ -220,7 +221,7 @@ impl<'a> Writer<'a> {
         if shaped || pieces.is_none() && header + packet.head.len() + packet.payload.len() <= mtu {
             return each(packet);
         }
-        // An IPv6 fragment has its header of eight octets more.
+        // The fragment header of IPv6 takes eight octets.
         let room = mtu - if self.is_ipv4() { header } else { header + 8 };
         let usual = Pieces { step: room & !7, overlap: 0, reversed: false, twice: false };
         let pieces = pieces.unwrap_or(usual);
@@ -242,7 +243,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The packet's fragments, in the order of their data.
+    /// Splits a packet into fragments in the order of their data.
     fn cut(&self, packet: Packet, pieces: Pieces) -> Result<Vec<Packet>, Error> {
         let Pieces { step, overlap, .. } = pieces;
         assert!(
@@ -266,7 +267,7 @@ impl<'a> Writer<'a> {
             if i > 0 {
                 ip.options = copied(&ip.options);
             }
-            // What overlaps would end in the middle of eight octets: it is left out.
+            // An overlap that would end within a unit of eight octets is omitted.
             let end = body.len().min((i + 1) * step);
             let end = if last || end + overlap > body.len() { end } else { end + overlap };
             Packet {
@@ -282,7 +283,7 @@ impl<'a> Writer<'a> {
         Ok((0..count).map(piece).collect())
     }
 
-    /// The packet's frame.
+    /// Encodes the packet as a frame.
     pub fn frame(&self, packet: &Packet) -> Result<Vec<u8>, Error> {
         let inner = self.header_len(&packet.ip) + packet.head.len() + packet.payload.len();
         let (sender, receiver) = self.ends(packet.from);
@@ -291,7 +292,7 @@ impl<'a> Writer<'a> {
         octets.extend_from_slice(&self.macs[usize::from(!from_server)]);
         octets.extend_from_slice(&self.macs[usize::from(from_server)]);
         for (i, vlan) in self.settings.vlans.iter().enumerate() {
-            // Of two tags the outer is the provider's.
+            // The outer of two tags is the service tag (802.1ad).
             let tpid: u16 = if i + 1 < self.settings.vlans.len() { 0x88a8 } else { 0x8100 };
             octets.extend_from_slice(&tpid.to_be_bytes());
             octets.extend_from_slice(&vlan.to_be_bytes());
@@ -325,7 +326,7 @@ impl<'a> Writer<'a> {
         Ok(octets)
     }
 
-    /// Octets of the IP header with its options and the fragment header.
+    /// Length of the IP header with options and fragment header.
     fn header_len(&self, ip: &Ip) -> usize {
         match self.is_ipv4() {
             true => 20 + ip.options.len(),
@@ -336,7 +337,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Appends the transport's header and the payload.
+    /// Appends the transport header and the payload.
     fn transport(&self, packet: &Packet, octets: &mut Vec<u8>) {
         let at = octets.len();
         let len = packet.head.len() + packet.payload.len();
@@ -379,21 +380,21 @@ impl<'a> Writer<'a> {
         };
         octets.extend_from_slice(&packet.payload);
         let protocol = packet.head.protocol(self);
-        // ICMP of IPv4 is the one without a pseudo-header.
+        // ICMP for IPv4 has no pseudo-header.
         let pseudo =
             if protocol == ICMP { 0 } else { self.addresses() + u64::from(protocol) + len as u64 };
         let mut sum = !checksum::fold(pseudo + checksum::sum(&octets[at..]));
         if packet.wrong_checksum {
             sum = sum.wrapping_add(1);
         }
-        // 0 says that there is none (RFC 768).
+        // 0 means no checksum (RFC 768).
         if protocol == UDP && sum == 0 {
             sum = 0xffff;
         }
         octets[at + checksum_at..][..2].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Sum of both addresses; their order does not matter.
+    /// The sum of both addresses, which does not depend on the direction.
     fn addresses(&self) -> u64 {
         let of = |address: IpAddr| match address {
             IpAddr::V4(a) => checksum::sum(&a.octets()),
@@ -464,12 +465,12 @@ fn network(
                 return Err(Error::OnlyIpv4 { what: "a header with options" });
             }
             let extensions = if ip.extensions { 2 * NOTHING.len() } else { 0 };
-            let behind = body + extensions + if ip.is_fragment() { 8 } else { 0 };
-            let len = u16::try_from(behind).map_err(|_| Error::TooLong { octets: 40 + behind })?;
+            let after = body + extensions + if ip.is_fragment() { 8 } else { 0 };
+            let len = u16::try_from(after).map_err(|_| Error::TooLong { octets: 40 + after })?;
             octets.extend_from_slice(&[0x60 | ip.tos >> 4, ip.tos << 4, 0, 0]);
             octets.extend_from_slice(&len.to_be_bytes());
-            // Destination options may stand before a fragment header as well (RFC 8200 §4.1), and
-            // so each fragment has both.
+            // Destination options may precede a fragment header (RFC 8200 §4.1), so each fragment
+            // has both.
             let next = if ip.is_fragment() { FRAGMENT } else { protocol };
             octets.extend_from_slice(&[if ip.extensions { HOP_BY_HOP } else { next }, ip.ttl]);
             octets.extend_from_slice(&source.octets());
@@ -491,7 +492,7 @@ fn network(
     Ok(())
 }
 
-/// Of IPv4 options, those that every fragment has (RFC 791 §3.1: the copied flag), filled up to
+/// The IPv4 options with the copied flag, which every fragment repeats (RFC 791 §3.1), padded to
 /// four octets.
 fn copied(options: &[u8]) -> Vec<u8> {
     let mut kept = vec![];
@@ -501,7 +502,7 @@ fn copied(options: &[u8]) -> Vec<u8> {
             (0, _) => break,
             (1, _) => 1,
             (_, Some(&len)) if len >= 2 && usize::from(len) <= rest.len() => usize::from(len),
-            // A list that is broken on purpose: nobody can say what is copied.
+            // The list is malformed on purpose, so the rest cannot be parsed.
             _ => break,
         };
         if kind & 0x80 != 0 {

@@ -25,7 +25,7 @@ fn exchange(transport: Transport, turns: Vec<Turn>) -> Exchange {
     }
 }
 
-fn says(from: End, octets: &[u8]) -> Turn {
+fn turn(from: End, octets: &[u8]) -> Turn {
     Turn::new(from, Octets::framing(octets))
 }
 
@@ -33,7 +33,7 @@ fn hex(octets: &[u8]) -> String {
     octets.iter().map(|o| format!("{o:02x}")).collect()
 }
 
-/// The packet text's frame, made by the other builder, without padding.
+/// The frame of the packet text, built by squall-wire, without padding.
 fn built(text: &str) -> Vec<u8> {
     let frame = Packet::parse(text).unwrap().build(None, &|_| unreachable!(), 0).unwrap();
     frame.bytes[..frame.bytes.len() - frame.trailer].to_vec()
@@ -41,12 +41,12 @@ fn built(text: &str) -> Vec<u8> {
 
 #[test]
 fn a_small_conversation_has_exactly_these_octets() {
-    let mut get = says(End::Client, b"GET\n");
+    let mut get = turn(End::Client, b"GET\n");
     get.shape.sequence = Some(1001);
     get.shape.acknowledgment = Some(2001);
     get.shape.id = Some(7);
-    let talk = exchange(Transport::Tcp, vec![get, says(End::Server, b"ok\n")]);
-    let frames = frames(&talk, &ends(4), &Settings::default()).unwrap();
+    let conversation = exchange(Transport::Tcp, vec![get, turn(End::Server, b"ok\n")]);
+    let frames = frames(&conversation, &ends(4), &Settings::default()).unwrap();
     let id = |i: usize| u16::from_be_bytes([frames[i].octets[18], frames[i].octets[19]]);
     let client = |id: u16| {
         format!(
@@ -86,7 +86,7 @@ fn a_small_conversation_has_exactly_these_octets() {
 fn datagrams_and_echoes_are_those_of_the_other_builder() {
     let eth = "eth(dst=02:00:00:00:00:02,src=02:00:00:00:00:01)";
     let one = |transport, version, shape: Shape| {
-        let mut turn = says(End::Client, b"abc");
+        let mut turn = turn(End::Client, b"abc");
         turn.shape = Shape { id: (version == 4).then_some(9), ..shape };
         frames(&exchange(transport, vec![turn]), &ends(version), &Settings::default())
             .unwrap()
@@ -136,8 +136,9 @@ fn tags_and_tunnels_are_those_of_the_other_builder() {
         }),
         ..Settings::default()
     };
-    let talk = exchange(Transport::Udp, vec![says(End::Client, b"abc"), says(End::Server, b"d")]);
-    let frames = frames(&talk, &ends(6), &settings).unwrap();
+    let conversation =
+        exchange(Transport::Udp, vec![turn(End::Client, b"abc"), turn(End::Server, b"d")]);
+    let frames = frames(&conversation, &ends(6), &settings).unwrap();
     let id = u16::from_be_bytes([frames[0].octets[26], frames[0].octets[27]]);
     let text = format!(
         "eth(dst=02:00:00:00:00:02,src=02:00:00:00:00:01)/vlan(id=7)/vlan(id=8)/ipv4(src=203.0.\
@@ -151,11 +152,11 @@ fn tags_and_tunnels_are_those_of_the_other_builder() {
 }
 
 #[test]
-fn what_is_too_long_leaves_in_fragments() {
+fn packets_beyond_the_mtu_are_fragmented() {
     for version in [4, 6] {
         let octets: Vec<u8> = (0..4000u32).map(|i| (i / 7) as u8).collect();
-        let talk = exchange(Transport::Udp, vec![says(End::Client, &octets)]);
-        let frames = frames(&talk, &ends(version), &Settings::default()).unwrap();
+        let conversation = exchange(Transport::Udp, vec![turn(End::Client, &octets)]);
+        let frames = frames(&conversation, &ends(version), &Settings::default()).unwrap();
         let header = 14 + if version == 4 { 20 } else { 48 };
         assert_eq!(frames.len(), 3, "IPv{version}");
         assert!(frames.iter().all(|f| f.octets.len() <= 1514));
@@ -176,27 +177,30 @@ fn what_is_too_long_leaves_in_fragments() {
 }
 
 #[test]
-fn what_cannot_be_is_an_error() {
-    let talk = |shape: Shape| {
-        let mut turn = says(End::Client, b"abc");
+fn impossible_settings_are_errors() {
+    let conversation = |shape: Shape| {
+        let mut turn = turn(End::Client, b"abc");
         turn.shape = shape;
         exchange(Transport::Tcp, vec![turn])
     };
     let settings = Settings::default();
-    let usual = talk(Shape::default());
-    let error =
-        |talk: &Exchange, version| frames(talk, &ends(version), &settings).unwrap_err().to_string();
+    let usual = conversation(Shape::default());
+    let error = |conversation: &Exchange, version| {
+        frames(conversation, &ends(version), &settings).unwrap_err().to_string()
+    };
     assert_eq!(
-        error(&talk(Shape { ip_options: vec![1; 4], ..Shape::default() }), 6),
+        error(&conversation(Shape { ip_options: vec![1; 4], ..Shape::default() }), 6),
         "a header with options needs IPv4, but the ends are IPv6; try IPv4 addresses"
     );
     assert_eq!(
-        error(&talk(Shape { ip_options: vec![1; 3], ..Shape::default() }), 4),
+        error(&conversation(Shape { ip_options: vec![1; 3], ..Shape::default() }), 4),
         "IP options of 3 octets, expected a multiple of 4, at most 40"
     );
     assert!(error(&Exchange { ip_version: Some(6), ..usual.clone() }, 4).contains("IPv6"));
-    assert!(error(&talk(Shape { id: Some(1), ..Shape::default() }), 6).contains("identifier"));
-    let mut long = says(End::Client, &[0; 70_000]);
+    assert!(
+        error(&conversation(Shape { id: Some(1), ..Shape::default() }), 6).contains("identifier")
+    );
+    let mut long = turn(End::Client, &[0; 70_000]);
     long.shape.whole = true;
     for version in [4, 6] {
         assert!(
@@ -210,18 +214,18 @@ fn what_cannot_be_is_an_error() {
     assert!(
         frames(&usual, &mixed, &settings).unwrap_err().to_string().contains("different families")
     );
-    for (settings, says) in [
+    for (settings, expected) in [
         (Settings { mss: 0, ..settings.clone() }, "mss is 0"),
         (Settings { mtu: 100, ..settings.clone() }, "mtu is 100"),
         (Settings { vlans: vec![4096], ..settings.clone() }, "VLAN 4096"),
         (Settings { vlans: vec![1; 3], ..settings.clone() }, "3 VLAN tags"),
     ] {
         assert!(
-            frames(&usual, &ends(4), &settings).unwrap_err().to_string().contains(says),
-            "{says}"
+            frames(&usual, &ends(4), &settings).unwrap_err().to_string().contains(expected),
+            "{expected}"
         );
     }
-    let mut twice = talk(Shape { sequence: Some(5), ..Shape::default() });
+    let mut twice = conversation(Shape { sequence: Some(5), ..Shape::default() });
     twice.turns.push(twice.turns[0].clone());
     assert_eq!(
         error(&twice, 4),
@@ -230,12 +234,12 @@ fn what_cannot_be_is_an_error() {
 }
 
 #[test]
-fn a_land_packet_has_one_address_and_flags_as_they_are_asked_for() {
-    let mut turn = says(End::Client, b"");
+fn a_land_packet_has_one_address_and_the_required_flags() {
+    let mut turn = turn(End::Client, b"");
     turn.shape =
         Shape { flags: Some(0x29), sequence: Some(0), window: Some(55_808), ..Shape::default() };
-    let talk = Exchange { same_address: true, ..exchange(Transport::Segments, vec![turn]) };
-    let frames = frames(&talk, &ends(4), &Settings::default()).unwrap();
+    let conversation = Exchange { same_address: true, ..exchange(Transport::Segments, vec![turn]) };
+    let frames = frames(&conversation, &ends(4), &Settings::default()).unwrap();
     assert_eq!(frames.len(), 1);
     let frame = squall_wire::Frame::dissect(frames[0].octets.clone());
     let value = |name: &str| frame.value(&frame.field(name).unwrap());
@@ -250,9 +254,11 @@ fn an_error_of_icmp_quotes_a_packet_that_went_the_other_way() {
         for (octets, origin) in [(32, Origin::Free), (60, Origin::Free), (32, Origin::Option(0))] {
             let mut turn = Turn::new(End::Client, Octets::of(vec![b'x'; octets], origin));
             turn.shape.icmp_type = Some(if version == 4 { 3 } else { 1 });
-            let talk = exchange(Transport::Icmp, vec![turn]);
-            let frame =
-                frames(&talk, &ends(version), &Settings::default()).unwrap().remove(0).octets;
+            let conversation = exchange(Transport::Icmp, vec![turn]);
+            let frame = frames(&conversation, &ends(version), &Settings::default())
+                .unwrap()
+                .remove(0)
+                .octets;
             let frame = squall_wire::Frame::dissect(frame);
             if origin != Origin::Free {
                 assert!(frame.bytes.ends_with(&[b'x'; 32]));
@@ -260,7 +266,7 @@ fn an_error_of_icmp_quotes_a_packet_that_went_the_other_way() {
             }
             let expected =
                 ["eth/ipv4/icmp/ipv4/udp", "eth/ipv6/icmpv6/ipv6/udp"][usize::from(version == 6)];
-            // All lengths and checksums are right, but that lengths of ICMP there are none.
+            // All lengths and checksums are correct; ICMP has no length field.
             assert_eq!((frame.names().as_str(), frame.lengths.len()), (expected, 3));
             assert_eq!(frame.checksums.len(), if version == 4 { 4 } else { 2 });
             let value = |name: &str| frame.value(&frame.field(name).unwrap());

@@ -1,10 +1,10 @@
-//! Texts of the sampler against PCRE2 itself.
+//! Compares the sampler with PCRE2.
 
 use pcre2::bytes::{Regex, RegexBuilder};
 use squall_attacks::regex::{ByteSet, Choices, Constraints, Expression, Flags, Held, Sampled};
 use squall_units::SplitMix64;
 
-/// One a line: what PCRE2's syntax has (pcre2pattern(3)), and what rules make of it.
+/// One per line: features of PCRE2's syntax (pcre2pattern(3)), and expressions as in rules.
 const EXPRESSIONS: &str = r#"
 a
 abc
@@ -267,8 +267,8 @@ fn read(pattern: &str) -> Expression {
         .unwrap_or_else(|error| panic!("{pattern}: {error}"))
 }
 
-/// The text after some octet that may stand before it and before one that may follow, and where in
-/// it the match lies.
+/// The text between an octet that may precede it and one that may follow it, and the position of
+/// the match.
 fn embedded(sampled: &Sampled) -> (Vec<u8>, usize) {
     let mut bytes: Vec<u8> = sampled.before.iter().take(1).collect();
     let begin = bytes.len();
@@ -278,7 +278,7 @@ fn embedded(sampled: &Sampled) -> (Vec<u8>, usize) {
 }
 
 #[test]
-fn every_text_matches_whatever_is_chosen() {
+fn every_text_matches_with_any_choices() {
     assert!(expressions().count() >= 200);
     let mut wrong = Vec::new();
     for pattern in expressions() {
@@ -353,7 +353,7 @@ fn every_branch_is_another_text() {
 }
 
 #[test]
-fn a_text_holds_what_it_must_wherever_that_fits() {
+fn a_text_contains_required_strings_where_they_fit() {
     let cases: &[(&str, &[&str])] = &[
         (r"^USER\s+[^\n]{20}", &["USER", "root"]),
         (r"foo=\w+", &["foo=bar"]),
@@ -388,7 +388,7 @@ fn a_text_holds_what_it_must_wherever_that_fits() {
 }
 
 #[test]
-fn what_is_held_keeps_its_distance() {
+fn required_strings_keep_their_distance() {
     let holds = [
         Held { bytes: b"AB", ..Held::default() },
         Held { bytes: b"CD", nocase: true, gap: Some((5, 9)) },
@@ -414,7 +414,7 @@ fn lengths_are_kept_and_unfitting_ones_refused() {
 }
 
 #[test]
-fn a_match_lies_on_what_stands_there() {
+fn a_match_is_placed_on_the_canvas() {
     let canvas: Vec<ByteSet> =
         b"GET /cgi-bin/foo.cgi".iter().map(|byte| ByteSet::of(*byte)).collect();
     let constraints =
@@ -440,7 +440,7 @@ fn a_match_lies_on_what_stands_there() {
 }
 
 #[test]
-fn an_alphabet_and_what_to_avoid_are_kept() {
+fn the_alphabet_and_avoided_strings_are_respected() {
     let printable = ByteSet::range(33, 126);
     let avoid: &[(&[u8], bool)] = &[(b"a", true), (b"e", true)];
     let constraints = Constraints { alphabet: printable, avoid, ..Constraints::default() };
@@ -452,7 +452,7 @@ fn an_alphabet_and_what_to_avoid_are_kept() {
 }
 
 #[test]
-fn a_group_takes_what_it_must() {
+fn a_group_captures_the_required_text() {
     for (pattern, wanted) in [
         (r"[a-zA-Z]+=(\w+);", "value"),
         (r"x(.*)y", "middle"),
@@ -476,7 +476,7 @@ fn a_group_takes_what_it_must() {
 }
 
 #[test]
-fn what_must_surround_a_text_is_told() {
+fn the_required_surroundings_of_a_text_are_returned() {
     let sample =
         |pattern: &str| read(pattern).sample(&Choices::plain(), &Constraints::default()).unwrap();
     let word = sample(r"\bfoo\b");
@@ -524,7 +524,7 @@ fn expressions_that_cannot_be_are_refused_with_their_place() {
 }
 
 #[test]
-fn what_explodes_is_given_up_in_bounded_steps() {
+fn explosive_expressions_are_given_up_in_bounded_steps() {
     for pattern in [
         "((a{1000}){1000}){1000}",
         "(?R)",
@@ -558,7 +558,7 @@ fn literals_and_first_octets_are_seen() {
 }
 
 #[test]
-fn what_pcre2_reads_is_read_and_texts_match_in_almost_all_of_many_mutations() {
+fn expressions_that_pcre2_accepts_parse_and_texts_match_in_almost_all_mutations() {
     let all: Vec<&str> = expressions().collect();
     let mut random = SplitMix64(7);
     let (mut read_by_both, mut read_by_pcre2, mut texts, mut matches) = (0, 0, 0, 0);
@@ -611,7 +611,7 @@ fn what_pcre2_reads_is_read_and_texts_match_in_almost_all_of_many_mutations() {
 }
 
 #[test]
-fn quantifiers_behind_ends_of_quotes_are_those_of_pcre2_and_never_nest() {
+fn quantifiers_after_quotes_are_those_of_pcre2_and_never_nest() {
     let many = |unit: &str| format!("a{{2}}{}", unit.repeat(10_000));
     for pattern in [
         r"a+\E+b",
@@ -626,7 +626,7 @@ fn quantifiers_behind_ends_of_quotes_are_those_of_pcre2_and_never_nest() {
         let ours = Expression::parse(pattern, Flags::default());
         assert_eq!(ours.is_ok(), Regex::new(pattern).is_ok(), "{pattern}: {:?}", ours.err());
     }
-    // Each would be a call within the one before, of whatever goes through the tree.
+    // Nested repetitions would recurse once each in all functions on the tree.
     for pattern in [many(r"\E{2}"), many(r"\Q\E*")] {
         let refused = Expression::parse(&pattern, Flags::default()).err().unwrap();
         assert!(refused.to_string().contains("nothing before it to repeat"), "{refused}");

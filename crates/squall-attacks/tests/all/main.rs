@@ -1,4 +1,4 @@
-//! One binary for all of these, as each more is linked with all that it needs.
+//! One binary for all tests, since each binary links all dependencies again.
 
 mod expressions;
 mod messages;

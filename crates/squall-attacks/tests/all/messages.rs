@@ -1,5 +1,5 @@
-//! Messages that were made are read again: by the evaluator, buffer for buffer, and by tshark,
-//! where it is installed.
+//! Parses assembled messages: with the evaluator, buffer by buffer, and with tshark if it is
+//! installed.
 
 use std::process::Command;
 
@@ -51,7 +51,7 @@ fn frames(exchange: &Exchange) -> Vec<wire::Frame> {
     wire::frames(exchange, &ends, &wire::Settings::default()).unwrap()
 }
 
-/// Whether the evaluator sees the options of a rule in a conversation.
+/// Whether the evaluator matches the options of a rule on a conversation.
 fn is_seen(application: Application, turns: Vec<Turn>, options: &str) -> bool {
     let rule = format!("alert ip any any -> any any (msg:\"seen\"; {options} sid:1;)");
     let rules = RuleSet::parse(&rule, &Variables::standard());
@@ -75,18 +75,18 @@ fn parts(buffers: &[(Buffer, End, &[u8])]) -> Parts {
     parts
 }
 
-/// As a content's value.
+/// The octets as the value of a content.
 fn written(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("|{octet:02X}|")).collect()
 }
 
-/// The option that asks for a buffer of exactly these octets.
+/// Options that require a buffer of exactly these octets.
 fn whole(buffer: Buffer, octets: &[u8]) -> String {
     format!("{}; content:\"{}\"; startswith; endswith;", buffer.name(), written(octets))
 }
 
 #[test]
-fn a_buffer_is_seen_as_it_was_asked_for() {
+fn a_buffer_is_parsed_as_required() {
     use Application::*;
     let all: &[(Application, Buffer, End, &[u8])] = &[
         (Http, Buffer::HttpUri, CLIENT, b"/a b//c\\d.php?e=<f>&g=%#+\xff"),
@@ -150,7 +150,7 @@ fn coded_bodies_are_seen_decoded() {
 }
 
 #[test]
-fn a_variant_is_seen_as_what_it_is_one_of() {
+fn a_variant_is_parsed_like_its_original() {
     let buffers: &[(Buffer, End, &[u8])] = &[
         (Buffer::HttpUri, CLIENT, b"/dir/evil.php?id=1"),
         (Buffer::HttpHeader, CLIENT, b"X-Evil: one two\r\n"),
@@ -225,7 +225,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn a_uri_is_seen_as_it_was_asked_for(octets in proptest::collection::vec(any::<u8>(), 1..24)) {
+    fn a_uri_is_parsed_as_required(octets in proptest::collection::vec(any::<u8>(), 1..24)) {
         let mut uri = b"/u".to_vec();
         uri.extend(octets);
         if let Ok(turns) = assemble(Application::Http, &parts(&[(Buffer::HttpUri, CLIENT, &uri)])) {
@@ -234,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn a_block_of_a_header_is_seen_as_it_was_asked_for(block in "[ -~]{1,12}(\r\n[A-Za-z-]{1,8}: [!-~]{1,8}){0,2}(\r\n)?[A-Za-z]{0,4}") {
+    fn a_header_block_is_parsed_as_required(block in "[ -~]{1,12}(\r\n[A-Za-z-]{1,8}: [!-~]{1,8}){0,2}(\r\n)?[A-Za-z]{0,4}") {
         if let Ok(turns) = assemble(Application::Http, &parts(&[(Buffer::HttpHeader, CLIENT, block.as_bytes())])) {
             let option = format!("http.header; content:\"{}\";", written(block.as_bytes()));
             prop_assert!(is_seen(Application::Http, turns, &option), "{}", block);

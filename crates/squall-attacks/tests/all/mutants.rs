@@ -1,9 +1,9 @@
-//! Rules whose structure is kept and whose parts are not: long texts, numbers that nobody means,
-//! deep nesting, parts left out, doubled, put elsewhere. None makes a panic, and none takes long.
-//! scripts/mutants does the same to profiles, and for longer.
+//! Mutated rules: valid structure with long texts, unexpected numbers, deep nesting, and parts
+//! removed, doubled or moved. None may panic or take long. scripts/mutants does the same with
+//! profiles, and for longer.
 //!
-//! MUTANTS_S=600 goes on for so many seconds, from MUTANTS_SEED; what breaks is kept in the folder
-//! of temporary files.
+//! MUTANTS_S=600 runs for that many seconds, from MUTANTS_SEED. Failing inputs are kept in the
+//! folder of temporary files.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ use squall_rules::{RuleSet, Variables};
 use squall_units::SplitMix64;
 
 #[test]
-fn no_rule_breaks_what_reads_and_solves_it() {
+fn mutated_rules_are_read_and_solved_without_panic() {
     let seeds: Vec<String> =
         texts(&["crates/squall-attacks/tests/rules", "examples/rules"], "rules")
             .iter()
@@ -69,7 +69,7 @@ fn read_and_solve(text: &str) {
     }
 }
 
-// --- what is made of a text ---
+// --- mutations ---
 
 fn mutate_rule(rule: &str, other: &str, chance: &mut Chance) -> String {
     let Some((head, body)) = rule.split_once('(') else { return rule.to_owned() };
@@ -120,7 +120,7 @@ fn mutate_rule(rule: &str, other: &str, chance: &mut Chance) -> String {
     format!("{head}({})", ours.join(";"))
 }
 
-/// One of the numbers of a text, or the text as it is.
+/// Changes one of the numbers of a text, if there is any.
 fn change_number(text: &str, chance: &mut Chance) -> String {
     let digit = |i: &usize| text.as_bytes()[*i].is_ascii_digit();
     let starts: Vec<usize> =
@@ -183,7 +183,7 @@ fn odd_text(chance: &mut Chance) -> String {
     }
 }
 
-// --- going through them ---
+// --- the runner ---
 
 struct Chance(SplitMix64);
 
@@ -207,7 +207,7 @@ fn texts(folders: &[&str], ending: &str) -> Vec<String> {
     paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect()
 }
 
-/// Longer than any text should take on a machine that is busy.
+/// Longer than any input should take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn try_all(
@@ -222,7 +222,7 @@ fn try_all(
     let mut broken = Vec::new();
     std::thread::scope(|scope| {
         let (texts, begun) = mpsc::channel::<(u64, String)>();
-        // Whoever waits for a text that is never done ends the process, with the text.
+        // A watchdog ends the process and prints the input that takes too long.
         let (done, ended) = mpsc::channel::<u64>();
         scope.spawn(move || {
             for (number, text) in begun {

@@ -1,6 +1,5 @@
-//! The rules of `tests/rules`, one for every construct of the three dialects: what becomes of each
-//! is what is written beside it, but for those of `shortfalls.txt`, which says what they come to
-//! instead.
+//! The rules in `tests/rules`, one for each construct of the three dialects. Each has the outcome
+//! that is noted with it, except those in `shortfalls.txt`, which lists their outcomes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -14,14 +13,14 @@ fn directory() -> PathBuf {
 }
 
 fn expected(rule: &Rule) -> &str {
-    let said = rule.metadata.iter().find(|(key, _)| key == "squall_expect");
-    &said.unwrap_or_else(|| panic!("sid {} expects nothing", rule.sid)).1
+    let expected = rule.metadata.iter().find(|(key, _)| key == "squall_expect");
+    &expected.unwrap_or_else(|| panic!("sid {} expects nothing", rule.sid)).1
 }
 
-/// A rule that comes to do what it should leaves the list, and one that does no longer enters it:
-/// `BLESS=1` writes it anew.
+/// A rule that reaches its expected outcome leaves the list, one that no longer does enters it:
+/// `BLESS=1` rewrites it.
 #[test]
-fn each_rule_comes_to_what_stands_beside_it() {
+fn each_rule_has_its_expected_outcome() {
     let set = RuleSet::read(&[directory()], &Variables::standard());
     assert!(set.rules.len() >= 300, "{} rules", set.rules.len());
     let solver = Solver::new(&set, Settings::default());
@@ -75,10 +74,9 @@ fn each_rule_comes_to_what_stands_beside_it() {
     );
 }
 
-/// A line `# expect: problem Reason` stands above each line that is to give one, and no other line
-/// gives one.
+/// A line `# expect: problem Reason` precedes each line that must be a problem, and no others are.
 #[test]
-fn each_line_that_is_no_rule_gives_the_problem_that_stands_above_it() {
+fn each_bad_line_has_its_expected_problem() {
     let set = RuleSet::read(&[directory()], &Variables::standard());
     let mut real = BTreeSet::new();
     for problem in &set.problems {
@@ -102,7 +100,7 @@ fn each_line_that_is_no_rule_gives_the_problem_that_stands_above_it() {
 
 const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/rules.md");
 
-/// What stands above the table of docs/reference/rules.md.
+/// The text above the table of docs/reference/rules.md.
 const PREFACE: &str = "\
 # Rules
 
@@ -131,9 +129,9 @@ snort_defaults.lua can set them.
 |---|---|---|---|
 ";
 
-/// `BLESS=1` writes it anew.
+/// `BLESS=1` rewrites the page.
 #[test]
-fn the_reference_names_each_keyword_and_claims_nothing_that_is_not_so() {
+fn the_reference_names_each_keyword_correctly() {
     let set = RuleSet::read(&[directory()], &Variables::standard());
     let solver = Solver::new(&set, Settings::default());
     let mut solved: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();

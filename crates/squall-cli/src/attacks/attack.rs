@@ -9,9 +9,8 @@ use squall_report::render::attack;
 
 use crate::{
     args::{Choice, Given, Options, Output, two},
-    drive::{End, drive_until},
+    drive::{End, Signals, drive_until, resolve},
     output,
-    run::solve,
 };
 
 /// Make traffic from Snort or Suricata rules that raises exactly their alerts, with its ground
@@ -206,11 +205,12 @@ pub fn attack_command(args: &Args) -> Result<ExitCode, Error> {
         output::print_data(&session.profile.to_toml());
         return Ok(ExitCode::SUCCESS);
     }
-    solve(&mut session, args.output.quiet)?;
-    let prepared = session.attacks.clone().ok_or_else(|| {
-        Error::Usage("there is no attack\n  try squall attack local.rules".into())
-    })?;
+    if session.profile.attacks.is_empty() {
+        return Err(Error::Usage("there is no attack\n  try squall attack local.rules".into()));
+    }
     if what.list || what.explain.is_some() {
+        let resolved = resolve(session, args.output.quiet, &Signals::catch()?)?;
+        let Some(prepared) = resolved.attacks() else { return Ok(ExitCode::SUCCESS) };
         output::print(&if what.list { prepared.list() } else { prepared.explain() });
         return Ok(ExitCode::SUCCESS);
     }

@@ -9,12 +9,10 @@
 //! tool that wants its frames ready gets them from `squall` as a capture.
 
 mod model;
-pub mod render;
+mod render;
 mod run;
 mod tools;
 mod wire;
-
-use std::time::{Instant, SystemTime};
 
 pub use model::{GENERATORS_SCHEMA, GeneratorRound, GeneratorStep, Generators, schema};
 use squall::Error;
@@ -22,7 +20,11 @@ use squall_port_linux::lab::{LabOptions, enter_private};
 use squall_units::{FCS_LEN, Nanos, Rate, RateUnit};
 pub use tools::{DEFAULT_GENERATORS, Generator};
 
-use crate::{Work, two_cpus};
+use crate::{
+    Work,
+    compared::{Repeated, measure, two_cpus},
+    design::{Design, Turn},
+};
 use model::Method;
 use run::Place;
 
@@ -52,8 +54,8 @@ pub fn generators(
     progress: &mut dyn FnMut(&str),
     stop: &dyn Fn() -> bool,
 ) -> Result<Generators, Error> {
-    let started = (Instant::now(), SystemTime::now());
-    let infos: Vec<_> = settings.tools.iter().map(Generator::info).collect();
+    let (mut result, began) = Generators::begin(GENERATORS_SCHEMA, &settings.command);
+    result.tools = settings.tools.iter().map(Generator::info).collect();
     let mtu = settings.sizes.iter().map(|size| size.saturating_sub(14)).max().unwrap_or(0);
     let mtu = mtu.max(1500);
     let work = Work::new()?;
@@ -63,66 +65,48 @@ pub fn generators(
         enter_private(&options).map_err(|error| Error::Environment(error.to_string()))?;
     let addresses = wire::address(&interfaces);
     let (sender_cpu, _) = two_cpus();
-    let mut result = Generators {
-        schema: GENERATORS_SCHEMA.into(),
-        command: settings.command.clone(),
-        squall_version: env!("CARGO_PKG_VERSION").into(),
-        started: humantime::format_rfc3339_seconds(started.1).to_string(),
-        host: squall_machine::host(),
-        method: Method {
-            rounds: settings.rounds,
-            step_s: settings.step.as_secs_f64(),
-            sender_cpu,
-            mtu,
-        },
-        tools: infos,
-        ..Generators::default()
-    };
+    result.method =
+        Method { rounds: settings.rounds, step_s: settings.step.as_secs_f64(), sender_cpu, mtu };
     result.notes.extend(addresses.as_ref().err().cloned());
     for (tool, info) in settings.tools.iter().zip(&mut result.tools) {
         if info.why_not.is_none() && tool.needs_addresses() && addresses.is_err() {
             info.why_not = Some("it needs addresses, which the lab could not be given".into());
         }
     }
-    let usable = settings.tools.iter().zip(&result.tools);
-    let tools: Vec<&Generator> =
-        usable.filter(|(_, info)| info.why_not.is_none()).map(|(tool, _)| tool).collect();
-    if tools.is_empty() {
-        let why: Vec<_> = result.tools.iter().filter_map(|tool| tool.why_not.clone()).collect();
-        return Err(Error::Environment(format!(
-            "none of the generators can be compared\n  {}",
-            why.join("\n  ")
-        )));
-    }
+    let tools = result.usable(&settings.tools)?;
     let place = Place { interfaces, work: work.0.clone(), cpu: sender_cpu, step: settings.step };
-    for (size, frame) in settings.sizes.iter().zip(&frames) {
-        for rate in &settings.steps {
-            let mut steps: Vec<_> = tools.iter().map(|t| step(t, *size, *rate)).collect();
-            for round in 0..settings.rounds as usize {
-                // Whoever comes first is another one each time.
-                for turn in 0..tools.len() {
-                    let i = (turn + round) % tools.len();
-                    if stop() {
-                        break;
-                    }
-                    let asked = steps[i].asked_pps;
-                    let outcome = place.once(tools[i], frame, asked, stop);
-                    if stop() {
-                        break;
-                    }
-                    let (tool, asked) = (&tools[i].name, &steps[i].asked);
-                    progress(&format!("{tool}  {size}  {asked}:  {}", outcome.in_a_line()));
-                    steps[i].rounds.push(outcome);
-                }
-            }
-            steps.retain(|step| !step.rounds.is_empty());
-            steps.iter_mut().for_each(GeneratorStep::sum_up);
-            result.steps.extend(steps);
+    let (sizes, rates) = (&settings.sizes, &settings.steps);
+    let design = Design {
+        data: sizes.len(),
+        write: 1,
+        rates: rates.len(),
+        tools: tools.len(),
+        rounds: settings.rounds as usize,
+    };
+    let cells = sizes.iter().flat_map(|size| rates.iter().map(move |rate| (*size, *rate)));
+    let steps = cells.flat_map(|(size, rate)| tools.iter().map(move |tool| step(tool, size, rate)));
+    result.steps = measure(design, steps.collect(), |turn: Turn| {
+        if stop() {
+            return None;
         }
-    }
-    result.interrupted = stop();
-    result.duration_s = started.0.elapsed().as_secs_f64();
+        let (tool, size, rate) = (tools[turn.tool], sizes[turn.data], rates[turn.rate]);
+        let round = place.once(tool, &frames[turn.data], asked_pps(size, rate), stop);
+        if stop() {
+            return None;
+        }
+        progress(&format!("{}  {size}  {rate}:  {}", tool.name, round.in_a_line()));
+        Some(round)
+    });
+    result.end(began, stop());
     Ok(result)
+}
+
+/// Absent for `max`.
+fn asked_pps(octets: u32, rate: Rate) -> Option<f64> {
+    match rate.unit {
+        RateUnit::Max => None,
+        _ => rate.as_pps(f64::from(octets + FCS_LEN), None),
+    }
 }
 
 fn step(tool: &Generator, octets: u32, rate: Rate) -> GeneratorStep {
@@ -130,10 +114,7 @@ fn step(tool: &Generator, octets: u32, rate: Rate) -> GeneratorStep {
         tool: tool.name.clone(),
         octets,
         asked: rate.to_string(),
-        asked_pps: match rate.unit {
-            RateUnit::Max => None,
-            _ => rate.as_pps(f64::from(octets + FCS_LEN), None),
-        },
+        asked_pps: asked_pps(octets, rate),
         ..GeneratorStep::default()
     }
 }

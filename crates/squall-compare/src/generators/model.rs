@@ -3,32 +3,20 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use squall::report::Host;
 use squall_report::render::human;
 use squall_units::{FCS_LEN, L1_OVERHEAD, median};
 
-use crate::model::ToolInfo;
+use crate::compared::{Compared, Measured, Repeated};
 
 /// The version of this structure.
 pub const GENERATORS_SCHEMA: &str = "squall-generators/1";
 
-/// A finished comparison, or the part that was done before it was interrupted.
+/// A comparison of generators.
+pub type Generators = Compared<Method, GeneratorStep, Nothing>;
+
+/// What only comparisons of generators have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Generators {
-    /// `squall-generators/1`.
-    pub schema: String,
-    pub command: String,
-    pub squall_version: String,
-    /// RFC 3339, UTC.
-    pub started: String,
-    pub duration_s: f64,
-    pub host: Host,
-    pub method: Method,
-    pub tools: Vec<ToolInfo>,
-    pub steps: Vec<GeneratorStep>,
-    pub interrupted: bool,
-    pub notes: Vec<String>,
-}
+pub struct Nothing {}
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Method {
@@ -90,10 +78,6 @@ const OTHER_FRAMES: u64 = 50;
 const OTHER_SHARE: f64 = 0.001;
 
 impl GeneratorRound {
-    pub fn failure(why: String) -> Self {
-        Self { failed: Some(why), ..Self::default() }
-    }
-
     /// Compares the claim with what arrived.
     pub fn judge(&mut self) {
         let Some(claimed) = self.claimed else { return };
@@ -106,11 +90,22 @@ impl GeneratorRound {
             ));
         }
     }
+}
 
-    pub fn in_a_line(&self) -> String {
-        if let Some(why) = &self.failed {
-            return format!("failed: {why}");
-        }
+impl Repeated for GeneratorRound {
+    fn failure(why: String) -> Self {
+        Self { failed: Some(why), ..Self::default() }
+    }
+
+    fn failed(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    fn wrong(&self) -> Option<&str> {
+        self.disagreement.as_deref()
+    }
+
+    fn measured(&self) -> String {
         let (mean, sd) = mean_and_sd(&self.pps).unwrap_or_default();
         let cpus = self.user_cpus + self.system_cpus;
         let wrong = self.disagreement.as_ref().map_or(String::new(), |text| format!(", {text}"));
@@ -118,8 +113,18 @@ impl GeneratorRound {
     }
 }
 
-impl GeneratorStep {
-    pub fn sum_up(&mut self) {
+impl Measured for GeneratorStep {
+    type Round = GeneratorRound;
+
+    fn rounds(&self) -> &Vec<GeneratorRound> {
+        &self.rounds
+    }
+
+    fn rounds_mut(&mut self) -> &mut Vec<GeneratorRound> {
+        &mut self.rounds
+    }
+
+    fn sum_up(&mut self) {
         let good = || self.rounds.iter().filter(|round| round.failed.is_none());
         let samples: Vec<f64> = good().flat_map(|round| round.pps.iter().copied()).collect();
         let Some((mean, sd)) = mean_and_sd(&samples) else { return };
@@ -131,17 +136,13 @@ impl GeneratorStep {
         self.reached = self.asked_pps.map(|asked| mean / asked);
         (self.mean_pps, self.sd_pps, self.variance_pps) = (Some(mean), Some(sd), Some(sd * sd));
     }
+}
 
+impl GeneratorStep {
     /// Of the rounds that did not fail.
     pub fn samples(&self) -> Vec<f64> {
         let good = self.rounds.iter().filter(|round| round.failed.is_none());
         good.flat_map(|round| round.pps.iter().copied()).collect()
-    }
-}
-
-impl Generators {
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("plain data")
     }
 }
 

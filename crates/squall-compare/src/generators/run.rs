@@ -1,9 +1,8 @@
 //! One run of a generator: started, measured for the time of a step, ended.
 
 use std::{
-    fs::{self, File},
+    fs,
     path::PathBuf,
-    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -12,6 +11,8 @@ use squall_port_linux::{
     interface_counters, set_gro,
 };
 use squall_units::Nanos;
+
+use crate::{compared::Repeated, process::Program};
 
 use super::{
     model::GeneratorRound,
@@ -72,18 +73,18 @@ impl Place {
         let before = self.arrived()?;
         let receiver = tool.receiver().transpose().map_err(|e| e.to_string())?;
         let receiver = receiver
-            .map(|tool| Started::new(&tool.find(), &tool.arguments, None, self.work.join("peer")))
+            .map(|tool| start(tool.find(), &tool.arguments, None, self.work.join("peer")))
             .transpose()?;
         if receiver.is_some() {
             std::thread::sleep(WARM_UP);
         }
         let (program, arguments) = tool.command(&fill).map_err(|e| e.to_string())?;
         let log = self.work.join("log");
-        let mut started = Started::new(&program.find(), &arguments, self.cpu, log)?;
-        self.wait_for_frames(&mut started, before, stop)?;
+        let mut started = start(program.find(), &arguments, self.cpu, log)?;
+        self.wait_for_frames(&started, before, stop)?;
         let mut round = self.measure(&started, time, stop)?;
-        round.peak_memory_octets = started.tree().iter().map(|pid| child::peak_memory(*pid)).sum();
-        let output = started.end();
+        round.peak_memory_octets = tree(started.pid()).into_iter().map(child::peak_memory).sum();
+        let output = started.end(END);
         drop(receiver);
         std::thread::sleep(LOOK);
         round.arrived = self.arrived()? - before;
@@ -101,7 +102,7 @@ impl Place {
     /// More than those of a control connection.
     fn wait_for_frames(
         &self,
-        started: &mut Started,
+        started: &Program,
         before: u64,
         stop: &dyn Fn() -> bool,
     ) -> Result<(), String> {
@@ -110,8 +111,8 @@ impl Place {
             if stop() {
                 return Err("interrupted".into());
             }
-            if child::has_ended(started.child.id()) || since.elapsed() > START {
-                return Err(format!("it sent no frames: {}", last_words(&started.end())));
+            if child::has_ended(started.pid()) || since.elapsed() > START {
+                return Err(format!("it sent no frames: {}", started.last_words()));
             }
             std::thread::sleep(LOOK);
         }
@@ -122,11 +123,11 @@ impl Place {
     /// Rates of each second, or of the whole step if that is shorter, and the CPU time over all.
     fn measure(
         &self,
-        started: &Started,
+        started: &Program,
         time: Duration,
         stop: &dyn Fn() -> bool,
     ) -> Result<GeneratorRound, String> {
-        let (cpu0, start) = (started.cpu_time(), Instant::now());
+        let (cpu0, start) = (cpu_time(started), Instant::now());
         let (mut pps, mut count, mut at) = (Vec::new(), self.arrived()?, start);
         let intervals = (time.as_secs_f64() / SECOND.as_secs_f64()).floor().max(1.0) as u32;
         for i in 1..=intervals {
@@ -139,7 +140,7 @@ impl Place {
             pps.push((arrived - count) as f64 / (now - at).as_secs_f64());
             (count, at) = (arrived, now);
         }
-        let (cpu, seconds) = (started.cpu_time().since(cpu0), (at - start).as_secs_f64());
+        let (cpu, seconds) = (cpu_time(started).since(cpu0), (at - start).as_secs_f64());
         Ok(GeneratorRound {
             pps,
             user_cpus: cpu.user.as_secs_f64() / seconds,
@@ -149,75 +150,31 @@ impl Place {
     }
 }
 
-/// A program that runs until it is dropped.
-struct Started {
-    child: Child,
+/// A process and its descendants.
+fn tree(pid: u32) -> Vec<u32> {
+    let mut all = vec![pid];
+    let mut next = 0;
+    while let Some(pid) = all.get(next) {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let children = tasks.filter_map(|t| fs::read_to_string(t.path().join("children")).ok());
+        let children = children.collect::<String>();
+        all.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        next += 1;
+    }
+    all
+}
+
+fn cpu_time(program: &Program) -> CpuTime {
+    let sum =
+        |a: CpuTime, b: CpuTime| CpuTime { user: a.user + b.user, system: a.system + b.system };
+    tree(program.pid()).into_iter().map(child::cpu_time).fold(CpuTime::default(), sum)
+}
+
+fn start(
+    program: Option<PathBuf>,
+    arguments: &[String],
+    cpu: Option<u32>,
     log: PathBuf,
-}
-
-impl Started {
-    fn new(
-        program: &Option<PathBuf>,
-        arguments: &[String],
-        cpu: Option<u32>,
-        log: PathBuf,
-    ) -> Result<Self, String> {
-        let program = program.as_ref().ok_or("it is not installed")?;
-        let failed = |e: std::io::Error| format!("{}: {e}", program.display());
-        let output = File::create(&log).map_err(failed)?;
-        let again = output.try_clone().map_err(failed)?;
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(output).stderr(again);
-        Ok(Self { child: child::spawn(&mut command, cpu).map_err(failed)?, log })
-    }
-
-    /// Its processes: itself and its descendants.
-    fn tree(&self) -> Vec<u32> {
-        let mut all = vec![self.child.id()];
-        let mut next = 0;
-        while let Some(pid) = all.get(next) {
-            let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-            let children = tasks.filter_map(|t| fs::read_to_string(t.path().join("children")).ok());
-            let children: Vec<u32> = children
-                .flat_map(|c| {
-                    c.split_whitespace().filter_map(|p| p.parse().ok()).collect::<Vec<_>>()
-                })
-                .collect();
-            all.extend(children);
-            next += 1;
-        }
-        all
-    }
-
-    fn cpu_time(&self) -> CpuTime {
-        let sum =
-            |a: CpuTime, b: CpuTime| CpuTime { user: a.user + b.user, system: a.system + b.system };
-        self.tree().into_iter().map(child::cpu_time).fold(CpuTime::default(), sum)
-    }
-
-    /// Asks it to end as Ctrl-C does, more than once, then kills it; all that it printed.
-    fn end(&mut self) -> String {
-        let pid = self.child.id();
-        let since = Instant::now();
-        child::interrupt(pid);
-        while !child::has_ended(pid) && since.elapsed() < END {
-            std::thread::sleep(LOOK);
-        }
-        child::kill(pid);
-        let _ = self.child.wait();
-        let octets = fs::read(&self.log).unwrap_or_default();
-        String::from_utf8_lossy(&octets).into_owned()
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        child::kill(self.child.id());
-        let _ = self.child.wait();
-    }
-}
-
-fn last_words(output: &str) -> String {
-    let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines[lines.len().saturating_sub(3)..].join(", ").chars().take(300).collect()
+) -> Result<Program, String> {
+    Program::start(&program.ok_or("it is not installed")?, arguments, cpu, log)
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use squall::Error;
 
 use super::wire::{self, Frame};
-use crate::{model::ToolInfo, tools::Tool};
+use crate::{compared::ToolInfo, tools::Tool};
 
 /// A generator. `{interface}`, `{capture}`, `{config}`, `{payload}`, `{size}`, `{rate}`, `{report}`
 /// and others in its arguments are filled in.
@@ -64,25 +64,24 @@ const PLAIN: Known = Known {
     not_here: None,
 };
 
+const SQUALL: Known = Known {
+    name: "squall",
+    command: "squall send --port af_packet:{interface} --packet {packet} --size {wire} --json \
+              {report} --quiet --allow-invalid --duration 1h",
+    paced: "--rate {rate}pps",
+    fastest: "--rate max",
+    claim: Claim::Report("/ports/0/tx/packets"),
+    ..PLAIN
+};
+
 const KNOWN: &[Known] = &[
-    Known {
-        name: "squall",
-        command: "squall send --port af_packet:{interface} --packet {packet} --size {wire} --json \
-                  {report} --quiet --allow-invalid --duration 1h",
-        paced: "--rate {rate}pps",
-        fastest: "--rate max",
-        claim: Claim::Report("/ports/0/tx/packets"),
-        ..PLAIN
-    },
+    SQUALL,
     Known {
         name: "squall-xdp_live",
         polls: true,
         command: "squall send --port xdp_live:{interface} --packet {packet} --size {wire} --json \
                   {report} --quiet --allow-invalid --duration 1h",
-        paced: "--rate {rate}pps",
-        fastest: "--rate max",
-        claim: Claim::Report("/ports/0/tx/packets"),
-        ..PLAIN
+        ..SQUALL
     },
     Known {
         name: "tcpreplay",

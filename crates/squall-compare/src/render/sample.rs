@@ -2,9 +2,10 @@
 
 use crate::{
     Comparison, SCHEMA,
+    compared::{Measured, ToolInfo},
     model::{
-        Claim, DataInfo, LengthBin, LengthPercentiles, Lossless, Method, Round, SearchRound, Step,
-        ToolInfo, Trial, WriteInfo,
+        Claim, DataInfo, LengthBin, LengthPercentiles, Lossless, Method, Round, SearchRound, Sets,
+        Step, Trial, WriteInfo,
     },
 };
 
@@ -45,10 +46,15 @@ pub fn comparison() -> Comparison {
             mtu: 1500,
         },
         tools: infos,
-        data: ["60", "http"].map(data).into(),
-        write: vec![WriteInfo { name: "tmpfs".into(), folder: Some("/dev/shm".into()) }],
+        own: Sets {
+            data: ["60", "http"].map(data).into(),
+            write: vec![WriteInfo { name: "tmpfs".into(), folder: Some("/dev/shm".into()) }],
+            lossless: vec![
+                lossless("squall", 950e3, true),
+                lossless("tcpdump -B 65536", 620e3, false),
+            ],
+        },
         steps,
-        lossless: vec![lossless("squall", 950e3, true), lossless("tcpdump -B 65536", 620e3, false)],
         notes: vec!["60 is sent through xdp_live:veth-a".into()],
         ..Comparison::default()
     }

@@ -1,5 +1,5 @@
-//! What each operation makes of the same packets, octet for octet. `BLESS=1` writes the files anew;
-//! a person reads the difference (`squall capture`'s or tcpdump's lines of both).
+//! The output of each operation for the same packets, octet for octet. `BLESS=1` rewrites the
+//! files, for a person to review the difference (by lines of `squall capture` or tcpdump).
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,10 @@ use squall_pcap::{CaptureReader, LinkType, PcapFormat, PcapWriter};
 
 use crate::packets::{self, CLIENT, L4, SERVER, Spec};
 
-/// Octets, and how many there were on the wire.
+/// Octets, and the length on the wire.
 type Packet = (Vec<u8>, u32);
 
-/// Some of all that edits tell apart.
+/// Some packets of every kind that edits distinguish.
 fn input() -> Vec<Packet> {
     let whole = |octets: Vec<u8>| {
         let len = octets.len() as u32;
@@ -39,31 +39,31 @@ fn input() -> Vec<Packet> {
     packets.push(whole(Spec { tags: 1, ..Spec::new(L4::Udp) }.frame()));
     packets.push(whole(Spec { tags: 2, v6: true, ..Spec::new(L4::Udp) }.frame()));
     packets.push(whole(Spec { tags: 1, mpls: true, ..Spec::new(tcp(7, 8, 0x18)) }.frame()));
-    // The same again, as a mirror port has it.
+    // Repeated, as by a mirror port.
     packets.push(packets.last().unwrap().clone());
-    // An ARP request, of which the frame is filled up.
+    // An ARP request in a padded frame.
     let arp =
         [&[0, 1, 8, 0, 6, 4, 0, 1][..], &CLIENT, &[10, 0, 0, 1], &[0; 6], &[10, 0, 0, 2], &[0; 18]]
             .concat();
     packets.push(whole([&[0xff; 6][..], &CLIENT, &[8, 6], &arp].concat()));
-    // To a group, its checksum wrong on purpose.
+    // To a group, with a deliberately wrong checksum.
     let mut group = Spec { ports: (5353, 5353), ..Spec::new(L4::Udp) }.frame();
     group[..6].copy_from_slice(&[1, 0, 0x5e, 0, 0, 0xfb]);
     group[30..34].copy_from_slice(&[224, 0, 0, 251]);
     packets.push(whole(group));
-    // Cut by a snaplen.
+    // Truncated by a snaplen.
     for v6 in [false, true] {
         let frame = Spec { v6, payload: 300, ..Spec::new(L4::Udp) }.frame();
         packets.push((frame[..96].to_vec(), frame.len() as u32));
     }
-    // What is no IP: LLDP.
+    // Not IP: LLDP.
     packets.push(whole(
         [&[1, 0x80, 0xc2, 0, 0, 0x0e][..], &SERVER, &[0x88, 0xcc, 2, 7, 4, 0, 0]].concat(),
     ));
     packets
 }
 
-/// The name of the file, and what is asked for.
+/// The file's name, and the edits.
 fn operations() -> Vec<(&'static str, Edits)> {
     let none = Edits::default;
     let vlan =
@@ -194,7 +194,7 @@ fn folder() -> PathBuf {
 }
 
 #[test]
-fn each_operation_makes_what_it_made() {
+fn each_operation_gives_its_golden_output() {
     let bless = std::env::var_os("BLESS").is_some();
     let packets = input();
     let mut known: Vec<String> = Vec::new();
@@ -229,7 +229,7 @@ fn each_operation_makes_what_it_made() {
     assert!(strange.is_empty(), "of no operation: {strange:?}");
 }
 
-/// Which packet differs, in hexadecimal.
+/// The packet that differs, in hexadecimal.
 fn first_difference(golden: &[u8], made: &[u8]) -> String {
     let read = |file: &[u8]| {
         let mut reader = CaptureReader::from_read(file).unwrap();
@@ -248,8 +248,8 @@ fn first_difference(golden: &[u8], made: &[u8]) -> String {
 }
 
 #[test]
-fn what_whole_packets_become_has_right_checksums() {
-    // But for those that were wrong or cut: the last five.
+fn edited_whole_packets_have_correct_checksums() {
+    // Except for those that were wrong or truncated: the last five.
     let mut packets = input();
     packets.truncate(packets.len() - 5);
     for (name, edits) in operations() {

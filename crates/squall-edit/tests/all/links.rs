@@ -1,4 +1,4 @@
-//! Links that are rarely seen: what they carry is found, edited in its place, and becomes Ethernet.
+//! Rare links: their packets are found, edited in place, and converted to Ethernet.
 
 use squall_edit::{Editor, Edits, Encapsulation, Meta};
 use squall_measure::flow::{Headers, Link};
@@ -7,8 +7,8 @@ use crate::packets::{L4, Spec, wrong};
 
 const SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
 
-/// Number of the link type, what is in front of an IPv4 packet of 48 octets, and whether a MAC
-/// address of the sender is.
+/// Link type, the octets before an IPv4 packet of 48 octets, and whether they have the sender's MAC
+/// address.
 fn links() -> Vec<(u16, Vec<u8>, bool)> {
     let (dst, src) = ([2, 0, 0, 0, 0, 8], [2, 0, 0, 0, 0, 9]);
     // The packet header, the sender's address, and the payload's own header.
@@ -89,7 +89,7 @@ fn each_becomes_ethernet() {
 
 #[test]
 fn the_cut_of_a_snap_header_on_linux_cooked_is_no_length() {
-    // The protocol 4 says LLC: two octets that 802.3 has for its length.
+    // Protocol 4 means LLC: the two octets that 802.3 uses for its length.
     let front = [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 9, 0, 0, 0, 4][..], &SNAP, &[8, 0]].concat();
     let packet = Spec::new(L4::Udp).packet();
     let edits = Edits { truncate: Some(front.len() as u32 + 40), ..Edits::default() };

@@ -1,4 +1,4 @@
-//! SCTP's CRC covers its ports, and nothing of IP.
+//! SCTP's CRC covers its ports, but nothing of IP.
 
 use squall_edit::{Editor, Edits, Meta, Reason};
 use squall_measure::flow::{Headers, Link};
@@ -40,11 +40,11 @@ fn ports_change_and_a_crc_stays_as_right_or_as_wrong() {
         bad[at + 9] ^= 0x5a;
         let (of_bad, _) = edited(&portmap(), &bad, len);
         assert_eq!(crc(&of_bad), crc(&of_right) ^ 0x5a00);
-        // Cut by a snaplen: the length on the wire counts.
+        // Truncated by a snaplen: the length on the wire counts.
         let (of_cut, counts) = edited(&portmap(), &right[..at + 12], len);
         assert_eq!((crc(&of_cut), ports(&of_cut)), (crc(&of_right), (3, 8080)));
         assert_eq!(counts.refused, [0; Reason::ALL.len()]);
-        // None stays none, until it is asked for.
+        // No CRC stays none, unless one is requested.
         bad[at + 8..at + 12].fill(0);
         assert_eq!(crc(&edited(&portmap(), &bad, len).0), 0);
         let fixed = Edits { fixcsum: true, ..portmap() };
@@ -53,7 +53,7 @@ fn ports_change_and_a_crc_stays_as_right_or_as_wrong() {
 }
 
 #[test]
-fn a_first_fragment_does_not_say_how_long_the_packet_is() {
+fn a_first_fragment_leaves_the_packets_length_unknown() {
     let mut frame = Spec { payload: 300, ..Spec::new(L4::Sctp) }.frame();
     frame[20] |= 0x20;
     let (out, counts) = edited(&portmap(), &frame, frame.len() as u32);

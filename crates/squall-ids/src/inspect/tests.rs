@@ -11,15 +11,15 @@ fn at(number: i64) -> Option<Number> {
 }
 
 fn run(operations: Vec<Operation>, octets: &[u8]) -> bool {
-    run_with(operations, octets, About::default())
+    run_with(operations, octets, BufferProperties::default())
 }
 
-fn run_with(operations: Vec<Operation>, octets: &[u8], about: About) -> bool {
+fn run_with(operations: Vec<Operation>, octets: &[u8], properties: BufferProperties) -> bool {
     let steps: Vec<Step> =
         operations.into_iter().map(|operation| Step { option: 0, operation }).collect();
     let steps: Vec<&Step> = steps.iter().collect();
-    let ready = ready(&steps, &[]).unwrap();
-    matches(&ready, octets, &mut [0; 4], about)
+    let ready = compile_steps(&steps, &[]).unwrap();
+    matches(&ready, octets, &mut [0; 4], properties)
 }
 
 fn c(content: Content) -> Operation {
@@ -27,7 +27,7 @@ fn c(content: Content) -> Operation {
 }
 
 #[test]
-fn a_content_is_tried_again_where_what_follows_it_does_not_match() {
+fn a_content_is_tried_again_if_the_next_step_does_not_match() {
     let steps =
         || vec![c(content(b"abc")), c(Content { distance: at(0), within: at(1), ..content(b"d") })];
     assert!(run(steps(), b"abcabcd"));
@@ -35,7 +35,7 @@ fn a_content_is_tried_again_where_what_follows_it_does_not_match() {
 }
 
 #[test]
-fn an_expression_is_tried_again_from_behind_its_first_octet() {
+fn an_expression_is_tried_again_after_its_first_octet() {
     let pcre = Pcre { pattern: "super".into(), ..Pcre::default() };
     let steps = vec![
         Operation::Pcre(pcre),
@@ -45,7 +45,7 @@ fn an_expression_is_tried_again_from_behind_its_first_octet() {
 }
 
 #[test]
-fn depth_counts_from_the_offset_and_holds_the_whole_pattern() {
+fn depth_counts_from_the_offset_and_contains_the_whole_pattern() {
     let placed =
         |offset, depth| vec![c(Content { offset: at(offset), depth: at(depth), ..content(b"cd") })];
     assert!(run(placed(1, 3), b"abcdef"));
@@ -75,7 +75,7 @@ fn endswith_needs_the_last_octets_and_negated_it_needs_others() {
 }
 
 #[test]
-fn a_relative_isdataat_counts_what_is_left_an_absolute_one_is_an_index() {
+fn a_relative_isdataat_counts_remaining_octets_an_absolute_one_is_an_index() {
     let is = |at, relative, negated| {
         Operation::IsDataAt(IsDataAt { at: Number::Is(at), relative, negated })
     };
@@ -108,7 +108,7 @@ fn byte_test_reads_numbers_of_either_order_and_digits() {
     assert!(run_with(
         vec![test(2, Comparison::Equal, 1, 0, dce)],
         b"\x01\x00",
-        About { little_endian: true, ..About::default() }
+        BufferProperties { little_endian: true, ..BufferProperties::default() }
     ));
 }
 
@@ -129,11 +129,11 @@ fn a_number_of_no_octets_is_0_and_one_of_no_digits_is_all_that_follow() {
         from: JumpFrom::Here,
         post_offset: Number::Is(0),
     };
-    let behind = vec![
+    let after = vec![
         Operation::ByteJump(jump),
         c(Content { distance: at(0), within: at(1), ..content(b"d") }),
     ];
-    assert!(run(behind, b"03abcde"));
+    assert!(run(after, b"03abcde"));
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn jump(count: i64, from: JumpFrom) -> ByteJump {
 }
 
 #[test]
-fn byte_jump_moves_on_from_behind_the_number_and_never_beyond_the_end() {
+fn byte_jump_moves_on_from_the_end_of_the_number_and_never_beyond_the_buffer() {
     let then = |pattern: &[u8]| c(Content { distance: at(0), within: at(1), ..content(pattern) });
     assert!(run(vec![Operation::ByteJump(jump(1, JumpFrom::Here)), then(b"d")], b"\x02abd"));
     assert!(run(vec![Operation::ByteJump(jump(1, JumpFrom::Here))], b"\x03abd"));
@@ -180,7 +180,7 @@ fn byte_jump_moves_on_from_behind_the_number_and_never_beyond_the_end() {
 }
 
 #[test]
-fn what_is_extracted_is_used_by_what_follows_and_by_no_other_try() {
+fn extracted_values_are_used_by_later_steps_of_the_same_attempt_only() {
     let extract = ByteExtract {
         count: 1,
         offset: Number::Is(0),
@@ -202,7 +202,7 @@ fn what_is_extracted_is_used_by_what_follows_and_by_no_other_try() {
 }
 
 #[test]
-fn byte_math_divides_by_nothing_never() {
+fn byte_math_never_divides_by_zero() {
     let math = |operator, value| {
         Operation::ByteMath(ByteMath {
             count: Number::Is(1),
@@ -221,7 +221,7 @@ fn byte_math_divides_by_nothing_never() {
 }
 
 #[test]
-fn what_base64_hides_is_looked_for_in_what_was_decoded() {
+fn contents_after_base64_decode_are_matched_in_the_decoded_data() {
     let decode =
         Operation::Base64Decode(Base64Decode { relative: true, ..Base64Decode::default() });
     let steps: Vec<Step> = [c(content(b"x:")), decode]
@@ -230,9 +230,9 @@ fn what_base64_hides_is_looked_for_in_what_was_decoded() {
         .collect();
     let inner = Step { option: 1, operation: c(content(b"hello")) };
     let steps: Vec<&Step> = steps.iter().collect();
-    let ready = ready(&steps, &[&inner]).unwrap();
-    assert!(matches(&ready, b"x:aGVsbG8=", &mut [], About::default()));
-    assert!(!matches(&ready, b"x:aGVsbG-=", &mut [], About::default()));
+    let ready = compile_steps(&steps, &[&inner]).unwrap();
+    assert!(matches(&ready, b"x:aGVsbG8=", &mut [], BufferProperties::default()));
+    assert!(!matches(&ready, b"x:aGVsbG-=", &mut [], BufferProperties::default()));
 }
 
 #[test]
@@ -244,13 +244,13 @@ fn a_look_that_would_go_on_for_ever_ends() {
 }
 
 #[test]
-fn the_size_is_the_whole_buffers() {
+fn the_size_is_that_of_the_whole_buffer() {
     assert!(run(vec![Operation::Size(Numbers::range(3..=4))], b"abc"));
     assert!(!run(vec![Operation::Size(Numbers::range(3..=4))], b"ab"));
 }
 
 #[test]
-fn case_is_of_no_matter_where_the_rule_says_so() {
+fn nocase_ignores_case() {
     assert_eq!(find(b"xxAbC", b"aBc", true), Some(2));
     assert_eq!(find(b"xxAbC", b"aBc", false), None);
     assert_eq!(find(b"ab", b"abc", true), None);

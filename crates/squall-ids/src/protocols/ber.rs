@@ -1,25 +1,26 @@
-//! Protocols written in BER: Kerberos (RFC 4120), SNMP (RFC 1157, 3416, 3412), LDAP (RFC 4511).
+//! Protocols in BER: Kerberos (RFC 4120), SNMP (RFC 1157, 3416, 3412), LDAP (RFC 4511).
 
 use squall_rules::{Buffer, End};
 
 use super::octets::{Octets, Records, integer};
 use super::{Reader, Transaction, Transport, number};
 
-const MOST_TRANSACTIONS: usize = 1024;
-const LONGEST: usize = 64 * 1024;
+// Bounds on memory for untrusted traffic.
+const MAX_TRANSACTIONS: usize = 1024;
+const MAX_LEN: usize = 64 * 1024;
 
+// Universal tags (X.690).
 const INTEGER: u8 = 2;
 const OCTET_STRING: u8 = 4;
 const ENUMERATED: u8 = 10;
 
-/// What is in the first element tagged `tag`.
+/// The content of the first element with `tag`.
 fn inside(content: &[u8], tag: u8) -> Option<&[u8]> {
     let mut rest = Octets(content);
     std::iter::from_fn(|| rest.element()).find(|(found, _)| *found == tag).map(|(_, inner)| inner)
 }
 
-/// Octets of the element that `octets` begins with, its header included; `None`: more are needed to
-/// know.
+/// Length of the first element with its header. `None` if more data is needed.
 fn element_length(octets: &[u8]) -> Option<usize> {
     let first = usize::from(*octets.get(1)?);
     if first < 0x80 {
@@ -34,7 +35,7 @@ fn element_length(octets: &[u8]) -> Option<usize> {
     Some(2 + count + length)
 }
 
-fn say(buffer: Buffer, from: End, octets: &[u8], transaction: &mut Transaction) {
+fn add_buffer(buffer: Buffer, from: End, octets: &[u8], transaction: &mut Transaction) {
     if !octets.is_empty() {
         transaction.buffers.push((buffer, from, octets.to_vec()));
     }
@@ -53,11 +54,11 @@ impl Krb5 {
     }
 
     fn message(&mut self, from: End, octets: &[u8], transactions: &mut Vec<Transaction>) {
-        if self.opened >= MOST_TRANSACTIONS {
+        if self.opened >= MAX_TRANSACTIONS {
             return;
         }
         let mut transaction = Transaction { done: [true, true], ..Transaction::default() };
-        // What was understood before an end counts.
+        // Fields parsed before an early end are kept.
         let _ = krb5_message(from, octets, &mut transaction);
         if !transaction.facts.is_empty() {
             self.opened += 1;
@@ -75,7 +76,7 @@ impl Reader for Krb5 {
         self.sides[side].push(octets);
         let length =
             |octets: &[u8]| Octets(octets).u32().map(|length| 4 + (length & 0x7fff_ffff) as usize);
-        while let Some(record) = self.sides[side].next(LONGEST, length) {
+        while let Some(record) = self.sides[side].next(MAX_LEN, length) {
             self.message(from, record.get(4..).unwrap_or_default(), transactions);
         }
     }
@@ -89,19 +90,19 @@ fn krb5_message(from: End, octets: &[u8], transaction: &mut Transaction) -> Opti
     let kind = tag & 0x1f;
     number(from, "krb5_msg_type", u64::from(kind), transaction);
     match kind {
-        // AS-REQ, TGS-REQ: names stand in the request's body.
+        // AS-REQ, TGS-REQ: the names are in the request body.
         10 | 12 => {
             let (_, body) = Octets(inside(content, 0xa4)?).element()?;
-            say_name(Buffer::Krb5ClientName, from, inside(body, 0xa1), transaction);
-            say_name(Buffer::Krb5ServerName, from, inside(body, 0xa3), transaction);
+            add_name(Buffer::Krb5ClientName, from, inside(body, 0xa1), transaction);
+            add_name(Buffer::Krb5ServerName, from, inside(body, 0xa3), transaction);
         }
-        // AS-REP, TGS-REP: the server's name stands in the ticket.
+        // AS-REP, TGS-REP: the server name is in the ticket.
         11 | 13 => {
-            say_name(Buffer::Krb5ClientName, from, inside(content, 0xa4), transaction);
+            add_name(Buffer::Krb5ClientName, from, inside(content, 0xa4), transaction);
             let (_, ticket) = Octets(inside(content, 0xa5)?).element()?;
             let (_, ticket) = Octets(ticket).element()?;
-            say_name(Buffer::Krb5ServerName, from, inside(ticket, 0xa2), transaction);
-            // The encryption of the answer: DES and RC4 are weak.
+            add_name(Buffer::Krb5ServerName, from, inside(ticket, 0xa2), transaction);
+            // Encryption type of the reply: DES and RC4 are weak.
             let (_, encrypted) = Octets(inside(content, 0xa6)?).element()?;
             let (_, kind) = Octets(inside(encrypted, 0xa0)?).element()?;
             if let Some(1 | 2 | 3 | 23 | 24) = integer(kind) {
@@ -111,22 +112,22 @@ fn krb5_message(from: End, octets: &[u8], transaction: &mut Transaction) -> Opti
         30 => {
             let (_, code) = Octets(inside(content, 0xa6)?).element()?;
             number(from, "krb5_err_code", integer(code)?, transaction);
-            say_name(Buffer::Krb5ClientName, from, inside(content, 0xa8), transaction);
-            say_name(Buffer::Krb5ServerName, from, inside(content, 0xaa), transaction);
+            add_name(Buffer::Krb5ClientName, from, inside(content, 0xa8), transaction);
+            add_name(Buffer::Krb5ServerName, from, inside(content, 0xaa), transaction);
         }
         _ => {}
     }
     Some(())
 }
 
-/// Each part of a name by itself.
-fn say_name(buffer: Buffer, from: End, name: Option<&[u8]>, transaction: &mut Transaction) {
+/// Adds each component of a name as a separate buffer.
+fn add_name(buffer: Buffer, from: End, name: Option<&[u8]>, transaction: &mut Transaction) {
     let parts =
         name.and_then(|name| Octets(name).element()).and_then(|(_, name)| inside(name, 0xa1));
     let Some((_, parts)) = parts.and_then(|parts| Octets(parts).element()) else { return };
     let mut rest = Octets(parts);
     while let Some((_, part)) = rest.element() {
-        say(buffer, from, part, transaction);
+        add_buffer(buffer, from, part, transaction);
     }
 }
 
@@ -140,7 +141,7 @@ impl Reader for Snmp {
     fn receive(&mut self, from: End, octets: &[u8], transactions: &mut Vec<Transaction>) {
         let mut transaction = Transaction { done: [true, true], ..Transaction::default() };
         let _ = snmp_message(from, octets, &mut transaction);
-        if !transaction.facts.is_empty() && self.opened < MOST_TRANSACTIONS {
+        if !transaction.facts.is_empty() && self.opened < MAX_TRANSACTIONS {
             self.opened += 1;
             transactions.push(transaction);
         }
@@ -154,16 +155,16 @@ fn snmp_message(from: End, octets: &[u8], transaction: &mut Transaction) -> Opti
     let mut rest = Octets(content);
     let (INTEGER, version) = rest.element()? else { return None };
     let version = integer(version)?;
-    // Numbered from 0 on, but for the third, which is 3.
+    // The field is the version minus 1, except for version 3.
     number(from, "snmp.version", if version == 3 { 3 } else { version + 1 }, transaction);
     let (tag, pdu) = if version == 3 {
         rest.element()?;
         let (OCTET_STRING, security) = rest.element()? else { return None };
         if let Some((_, parameters)) = Octets(security).element() {
             let mut parameters = Octets(parameters);
-            // Behind the engine, its boots and its time.
+            // The user name follows the engine ID, boots and time (RFC 3414 §2.4).
             let user = (0..4).map_while(|_| parameters.element()).nth(3);
-            say(Buffer::SnmpUser, from, user.map_or(&[], |(_, user)| user), transaction);
+            add_buffer(Buffer::SnmpUser, from, user.map_or(&[], |(_, user)| user), transaction);
         }
         let (0x30, scoped) = rest.element()? else { return None };
         let mut scoped = Octets(scoped);
@@ -172,7 +173,7 @@ fn snmp_message(from: End, octets: &[u8], transaction: &mut Transaction) -> Opti
         scoped.element()?
     } else {
         let (OCTET_STRING, community) = rest.element()? else { return None };
-        say(Buffer::SnmpCommunity, from, community, transaction);
+        add_buffer(Buffer::SnmpCommunity, from, community, transaction);
         rest.element()?
     };
     number(from, "snmp.pdu_type", u64::from(tag & 0x1f), transaction);
@@ -186,11 +187,11 @@ fn snmp_message(from: End, octets: &[u8], transaction: &mut Transaction) -> Opti
     Some(())
 }
 
-/// LDAP. A request with its responses is a transaction.
+/// LDAP. A request and its responses form a transaction.
 pub(super) struct Ldap {
     transport: Transport,
     sides: [Records; 2],
-    /// Numbers of messages and places of their transactions.
+    /// Message IDs and indices of their transactions.
     open: Vec<(u64, usize)>,
 }
 
@@ -214,7 +215,7 @@ impl Ldap {
         let there = self.open.iter().rev().find(|(open, _)| *open == id).map(|(_, at)| *at);
         let at = match there.filter(|_| from == End::Server) {
             Some(at) => at,
-            None if self.open.len() >= MOST_TRANSACTIONS => return None,
+            None if self.open.len() >= MAX_TRANSACTIONS => return None,
             None => {
                 self.open.push((id, transactions.len()));
                 transactions.push(Transaction::default());
@@ -227,22 +228,22 @@ impl Ldap {
             number(from, "ldap.request.operation", operation, transaction);
             transaction.done[0] = true;
             let dn = match operation {
-                // A bind begins with a version.
+                // A bind request starts with the version.
                 0 => {
                     fields.element()?;
                     fields.element()?.1
                 }
-                // To delete is nothing but a name, to unbind nothing at all.
+                // A delete request is only a name, an unbind request is empty.
                 10 => body,
                 3 | 6 | 8 | 12 | 14 => fields.element()?.1,
                 _ => return Some(()),
             };
-            say(Buffer::LdapRequestDn, from, dn, transaction);
+            add_buffer(Buffer::LdapRequestDn, from, dn, transaction);
             return Some(());
         }
         number(from, "ldap.responses.operation", operation, transaction);
         if operation == 4 {
-            say(Buffer::LdapResponseDn, from, fields.element()?.1, transaction);
+            add_buffer(Buffer::LdapResponseDn, from, fields.element()?.1, transaction);
             return Some(());
         }
         transaction.done[1] = true;
@@ -250,7 +251,7 @@ impl Ldap {
         number(from, "ldap.responses.count", responses as u64, transaction);
         let (ENUMERATED, code) = fields.element()? else { return None };
         number(from, "ldap.responses.result_code", integer(code)?, transaction);
-        say(Buffer::LdapResponseDn, from, fields.element()?.1, transaction);
+        add_buffer(Buffer::LdapResponseDn, from, fields.element()?.1, transaction);
         Some(())
     }
 }
@@ -263,7 +264,7 @@ impl Reader for Ldap {
         }
         let side = usize::from(from == End::Server);
         self.sides[side].push(octets);
-        while let Some(record) = self.sides[side].next(LONGEST, element_length) {
+        while let Some(record) = self.sides[side].next(MAX_LEN, element_length) {
             let _ = self.message(from, &record, transactions);
         }
     }

@@ -1,15 +1,17 @@
-//! DCE/RPC (C706) over TCP, in pipes of SMB, and over UDP.
+//! DCE/RPC (C706) over TCP, in SMB pipes, and over UDP.
 
 use squall_rules::{Buffer, End};
 
 use super::octets::{Octets, Records};
 use super::{Fact, FactIs, Reader, Transaction, number};
 
-const MOST_TRANSACTIONS: usize = 1024;
-const MOST_INTERFACES: usize = 256;
-/// Octets of a call's arguments that are kept.
-const LONGEST_STUB: usize = 1024 * 1024;
+// Bounds on memory for untrusted traffic.
+const MAX_TRANSACTIONS: usize = 1024;
+const MAX_INTERFACES: usize = 256;
+/// Octets of a call's stub data to keep.
+const MAX_STUB_LEN: usize = 1024 * 1024;
 
+// PDU types and flags (C706, chapter 12).
 const REQUEST: u8 = 0;
 const RESPONSE: u8 = 2;
 const BIND: u8 = 11;
@@ -21,13 +23,13 @@ const FIRST_FRAGMENT: u8 = 1;
 const LAST_FRAGMENT: u8 = 2;
 const HAS_OBJECT: u8 = 0x80;
 
-/// Calls of one connection or pipe.
+/// The calls of one connection or pipe.
 #[derive(Default)]
 pub(super) struct Calls {
     interfaces: Vec<Interface>,
-    /// Those of the last bind, whose answer is due.
-    asked: usize,
-    /// Calls that are not answered: their numbers and the places of their transactions.
+    /// Interfaces of the last bind, which awaits its acknowledgment.
+    proposed: usize,
+    /// Calls without a response: call identifier and index of the transaction.
     open: Vec<(u32, usize)>,
     opened: usize,
 }
@@ -39,9 +41,9 @@ struct Interface {
 }
 
 impl Calls {
-    /// A fragment from its header on; octets that miss at its end are taken as not sent.
+    /// Parses a fragment with its header. The end may be missing.
     pub fn fragment(&mut self, from: End, fragment: &[u8], transactions: &mut Vec<Transaction>) {
-        // What is no call at all is nothing that a rule could look into.
+        // Invalid PDUs contain nothing that rules test.
         let _ = self.read(from, fragment, transactions);
     }
 
@@ -75,7 +77,7 @@ impl Calls {
                 };
                 let transaction = transactions.get_mut(at)?;
                 if flags & FIRST_FRAGMENT != 0 || transaction.facts.is_empty() {
-                    self.say_interfaces(transaction);
+                    self.add_interfaces(transaction);
                     number(End::Client, "dcerpc.opnum", u64::from(opnum), transaction);
                     number(
                         End::Client,
@@ -112,7 +114,7 @@ impl Calls {
                 if kind == BIND {
                     self.interfaces.clear();
                 }
-                self.asked = self.interfaces.len();
+                self.proposed = self.interfaces.len();
                 let mut rest = Octets(body.get(8..)?);
                 let count = rest.u8()?;
                 rest.skip(3)?;
@@ -123,7 +125,7 @@ impl Calls {
                     let uuid = order.uuid(rest.take(16)?);
                     let version = u32::from(order.u16(rest.take(2)?));
                     rest.skip(2 + 20 * usize::from(syntaxes))?;
-                    if self.interfaces.len() < MOST_INTERFACES {
+                    if self.interfaces.len() < MAX_INTERFACES {
                         self.interfaces.push(Interface { uuid, version, accepted: false });
                     }
                 }
@@ -132,13 +134,13 @@ impl Calls {
                 let mut rest = Octets(body.get(8..)?);
                 let address = usize::from(order.u16(rest.take(2)?));
                 rest.skip(address)?;
-                // Up to the next multiple of four, counted from the header on.
+                // Padding to a multiple of four, counted from the header.
                 rest.skip((4 - (2 + address) % 4) % 4)?;
                 let count = rest.u8()?;
                 rest.skip(3)?;
                 for index in 0..usize::from(count) {
                     let result = order.u16(rest.take(2)?);
-                    if let Some(interface) = self.interfaces.get_mut(self.asked + index) {
+                    if let Some(interface) = self.interfaces.get_mut(self.proposed + index) {
                         interface.accepted = result == 0;
                     }
                     rest.skip(22)?;
@@ -154,7 +156,7 @@ impl Calls {
     }
 
     fn open(&mut self, call: u32, transactions: &mut Vec<Transaction>) -> Option<usize> {
-        if self.opened >= MOST_TRANSACTIONS {
+        if self.opened >= MAX_TRANSACTIONS {
             return None;
         }
         self.opened += 1;
@@ -163,7 +165,7 @@ impl Calls {
         Some(transactions.len() - 1)
     }
 
-    fn say_interfaces(&self, transaction: &mut Transaction) {
+    fn add_interfaces(&self, transaction: &mut Transaction) {
         for interface in self.interfaces.iter().filter(|interface| interface.accepted) {
             let is = FactIs::DceInterface { uuid: interface.uuid, version: interface.version };
             transaction.facts.push(Fact { of: End::Client, is });
@@ -171,7 +173,7 @@ impl Calls {
     }
 }
 
-/// All fragments of a call make one buffer.
+/// Joins the fragments of a call in one buffer.
 fn add_stub(from: End, octets: &[u8], transaction: &mut Transaction) {
     if octets.is_empty() {
         return;
@@ -182,14 +184,14 @@ fn add_stub(from: End, octets: &[u8], transaction: &mut Transaction) {
         .find(|(buffer, end, _)| *buffer == Buffer::DceStubData && *end == from);
     match there {
         Some((_, _, stub)) => {
-            let room = LONGEST_STUB.saturating_sub(stub.len());
+            let room = MAX_STUB_LEN.saturating_sub(stub.len());
             stub.extend_from_slice(&octets[..octets.len().min(room)]);
         }
         None => transaction.buffers.push((Buffer::DceStubData, from, octets.to_vec())),
     }
 }
 
-/// The byte order of a header.
+/// The byte order of a PDU.
 #[derive(Clone, Copy)]
 struct Order {
     little: bool,
@@ -206,7 +208,7 @@ impl Order {
         if self.little { u32::from_le_bytes(octets) } else { u32::from_be_bytes(octets) }
     }
 
-    /// As it is written: the first three parts are numbers.
+    /// The UUID in text order. Its first three fields depend on the byte order.
     fn uuid(self, octets: &[u8]) -> [u8; 16] {
         let mut uuid: [u8; 16] = octets.try_into().expect("sixteen octets were taken");
         if self.little {
@@ -218,7 +220,7 @@ impl Order {
     }
 }
 
-/// Over TCP.
+/// DCE/RPC over TCP.
 #[derive(Default)]
 pub(super) struct DceRpc {
     sides: [Records; 2],
@@ -243,7 +245,7 @@ pub(super) fn fragment_length(octets: &[u8]) -> Option<usize> {
     Some(usize::from(order.u16(&header[8..10])).max(16))
 }
 
-/// Over UDP, where each datagram names its interface.
+/// DCE/RPC over UDP. Each datagram names its interface.
 #[derive(Default)]
 pub(super) struct DceRpcDatagrams {
     opened: usize,
@@ -252,7 +254,7 @@ pub(super) struct DceRpcDatagrams {
 impl Reader for DceRpcDatagrams {
     fn receive(&mut self, from: End, octets: &[u8], transactions: &mut Vec<Transaction>) {
         let Some((header, body)) = octets.split_at_checked(80) else { return };
-        if header[0] != 4 || self.opened >= MOST_TRANSACTIONS {
+        if header[0] != 4 || self.opened >= MAX_TRANSACTIONS {
             return;
         }
         self.opened += 1;
@@ -273,7 +275,7 @@ impl Reader for DceRpcDatagrams {
     fn end(&mut self, _: End, _: &mut Vec<Transaction>) {}
 }
 
-/// Fragments for tests, here and of SMB.
+/// Fragments for the tests of this module and of SMB.
 #[cfg(test)]
 pub(super) mod samples {
     pub const UUID: [u8; 16] = [
@@ -306,7 +308,7 @@ pub(super) mod samples {
 
     pub fn bind_ack(little: bool, result: u8) -> Vec<u8> {
         let (length, result) = if little { ([4, 0], [result, 0]) } else { ([0, 4], [0, result]) };
-        // A port as text, and what fills up to a multiple of four.
+        // The secondary address (a port as text) and padding to a multiple of four.
         let body =
             [&[0; 8][..], &length, b"135\0", &[0, 0], &[1, 0, 0, 0], &result, &[0; 22]].concat();
         fragment(12, 3, little, 1, &body)

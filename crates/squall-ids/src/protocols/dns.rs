@@ -1,13 +1,14 @@
-//! DNS (RFC 1035) over UDP and TCP, and multicast DNS. Each message is a transaction of its own.
+//! DNS (RFC 1035) over UDP and TCP, and multicast DNS. Each message is a transaction.
 
 use squall_rules::{Buffer, End};
 
 use super::octets::{Octets, Records};
 use super::{Reader, Transaction, Transport, event, number};
 
-const MOST_TRANSACTIONS: usize = 4096;
-const MOST_RECORDS: usize = 512;
-const LONGEST_NAME: usize = 1025;
+// Bounds on memory for untrusted traffic. The last is Suricata's limit on names.
+const MAX_TRANSACTIONS: usize = 4096;
+const MAX_RECORDS: usize = 512;
+const MAX_NAME_LEN: usize = 1025;
 
 pub(super) struct Dns {
     transport: Transport,
@@ -22,7 +23,7 @@ impl Dns {
     }
 
     fn message(&mut self, from: End, message: &[u8], transactions: &mut Vec<Transaction>) {
-        if self.opened >= MOST_TRANSACTIONS {
+        if self.opened >= MAX_TRANSACTIONS {
             return;
         }
         let mut transaction = Transaction { done: [true, true], ..Transaction::default() };
@@ -53,7 +54,7 @@ impl Reader for Dns {
     fn end(&mut self, _: End, _: &mut Vec<Transaction>) {}
 }
 
-/// `None`: it ends early or makes no sense; what was read until then stays.
+/// `None` if the message is truncated or invalid. Fields parsed until then are kept.
 fn read(
     from: End,
     message: &[u8],
@@ -71,23 +72,23 @@ fn read(
     }
     let mut at = 12;
     for _ in 0..counts[0] {
-        let (name, behind) = name(message, at)?;
-        let mut fields = Octets(message.get(behind..)?);
+        let (name, after) = name(message, at)?;
+        let mut fields = Octets(message.get(after..)?);
         number(from, "dns.rrtype", u64::from(fields.u16()?), transaction);
         fields.skip(2)?;
-        at = behind + 4;
+        at = after + 4;
         if !name.is_empty() {
             if !is_response {
-                say(
+                add_buffer(
                     if is_multicast { Buffer::MdnsQueryName } else { Buffer::DnsQuery },
                     from,
                     &name,
                     transaction,
                 );
             }
-            say(Buffer::DnsQueryName, from, &name, transaction);
+            add_buffer(Buffer::DnsQueryName, from, &name, transaction);
             if is_response {
-                say(
+                add_buffer(
                     if is_multicast { Buffer::MdnsResponseName } else { Buffer::DnsResponseName },
                     from,
                     &name,
@@ -96,7 +97,7 @@ fn read(
             }
         }
     }
-    let mut left = MOST_RECORDS;
+    let mut left = MAX_RECORDS;
     for (count, buffer) in counts[1..].iter().zip([
         Buffer::DnsAnswerName,
         Buffer::DnsAuthorityName,
@@ -104,21 +105,21 @@ fn read(
     ]) {
         for _ in 0..*count {
             left = left.checked_sub(1)?;
-            let (name, behind) = name(message, at)?;
-            let mut fields = Octets(message.get(behind..)?);
+            let (name, after) = name(message, at)?;
+            let mut fields = Octets(message.get(after..)?);
             let kind = fields.u16()?;
             fields.skip(6)?;
             let length = usize::from(fields.u16()?);
             fields.take(length)?;
-            let data_at = behind + 10;
+            let data_at = after + 10;
             at = data_at + length;
             number(from, "dns.rrtype", u64::from(kind), transaction);
             let all = if is_multicast { Buffer::MdnsResponseName } else { Buffer::DnsResponseName };
             if !name.is_empty() {
-                say(buffer, from, &name, transaction);
-                say(all, from, &name, transaction);
+                add_buffer(buffer, from, &name, transaction);
+                add_buffer(all, from, &name, transaction);
             }
-            // NS, CNAME, SOA, PTR, MX, SRV: data that is or begins with a name, behind a few
+            // NS, CNAME, SOA, PTR, MX, SRV: the data contains a name after a fixed number of
             // octets.
             let before = match kind {
                 2 | 5 | 6 | 12 => 0,
@@ -129,37 +130,37 @@ fn read(
             if let Some((name, _)) = self::name(message, data_at + before)
                 && !name.is_empty()
             {
-                say(all, from, &name, transaction);
+                add_buffer(all, from, &name, transaction);
             }
         }
     }
     Some(())
 }
 
-fn say(buffer: Buffer, from: End, name: &[u8], transaction: &mut Transaction) {
+fn add_buffer(buffer: Buffer, from: End, name: &[u8], transaction: &mut Transaction) {
     transaction.buffers.push((buffer, from, name.to_vec()));
 }
 
-/// A name with dots and none at its end, and where what follows it begins.
+/// Reads a name, with dots between labels. Returns it with the offset after it.
 fn name(message: &[u8], start: usize) -> Option<(Vec<u8>, usize)> {
-    let (mut name, mut at, mut behind, mut jumps) = (vec![], start, None, 0);
+    let (mut name, mut at, mut after, mut jumps) = (vec![], start, None, 0);
     loop {
         let length = *message.get(at)?;
         match length {
-            0 => return Some((name, behind.unwrap_or(at + 1))),
+            0 => return Some((name, after.unwrap_or(at + 1))),
             1..64 => {
                 if !name.is_empty() {
                     name.push(b'.');
                 }
                 name.extend_from_slice(message.get(at + 1..at + 1 + usize::from(length))?);
                 at += 1 + usize::from(length);
-                if name.len() > LONGEST_NAME {
-                    name.truncate(LONGEST_NAME);
-                    return Some((name, behind.unwrap_or(at)));
+                if name.len() > MAX_NAME_LEN {
+                    name.truncate(MAX_NAME_LEN);
+                    return Some((name, after.unwrap_or(at)));
                 }
             }
             192.. => {
-                behind.get_or_insert(at + 2);
+                after.get_or_insert(at + 2);
                 at = usize::from(u16::from_be_bytes([length, *message.get(at + 1)?]) & 0x3fff);
                 jumps += 1;
                 if jumps > 255 {
@@ -179,7 +180,7 @@ mod tests {
 
     const QUERY: &[u8] =
         b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03www\x07Example\x03com\x00\x00\x01\x00\x01";
-    /// The same name by a pointer, a CNAME.
+    /// The same name by a pointer, with a CNAME record.
     const ANSWER: &[u8] = b"\x12\x34\x81\x83\x00\x01\x00\x01\x00\x00\x00\x00\x03www\x07Example\x03com\x00\x00\x01\x00\x01\xc0\x0c\x00\x05\x00\x01\x00\x00\x00\x09\x00\x04\x01a\xc0\x10";
 
     fn all(transaction: &Transaction, which: Buffer) -> Vec<String> {
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn over_tcp_a_length_stands_before_each_message() {
+    fn over_tcp_a_length_precedes_each_message() {
         let stream = [&[0, QUERY.len() as u8], QUERY, &[0, QUERY.len() as u8], QUERY].concat();
         for size in [1, 7, 1000] {
             let (mut reader, mut transactions) = (Dns::new(Transport::Tcp, false), vec![]);

@@ -1,21 +1,22 @@
-//! FTP (RFC 959): commands with their replies, and the files of its data connections.
+//! FTP (RFC 959): commands with replies, and the files of data connections.
 
 use squall_rules::{Application, Buffer, End};
 
 use super::text::{Lines, word};
 use super::{Expected, Reader, Transaction, number};
 
-const MOST_TRANSACTIONS: usize = 1024;
+// Bound on memory for untrusted traffic.
+const MAX_TRANSACTIONS: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct Ftp {
     client: Lines,
     server: Lines,
-    /// Place of the transaction whose reply is due.
-    replied: Option<usize>,
-    /// Places of transactions in their order.
-    asked: Vec<usize>,
-    /// Where the next file will be connected to: by PORT at the client, by PASV at the server.
+    /// Index of the transaction that the next reply belongs to.
+    awaiting_reply: Option<usize>,
+    /// Indices of the transactions in order.
+    indices: Vec<usize>,
+    /// Listener of the next data connection: the client after PORT, the server after PASV.
     data: Option<(End, u16)>,
     expected: Vec<Expected>,
     is_tls: bool,
@@ -44,7 +45,7 @@ impl Reader for Ftp {
     }
 
     fn end(&mut self, from: End, transactions: &mut Vec<Transaction>) {
-        for at in &self.asked {
+        for at in &self.indices {
             if let Some(transaction) = transactions.get_mut(*at) {
                 transaction.done[usize::from(from == End::Server)] = true;
             }
@@ -62,7 +63,7 @@ impl Reader for Ftp {
 
 impl Ftp {
     fn command(&mut self, text: &[u8], transactions: &mut Vec<Transaction>) {
-        if self.asked.len() >= MOST_TRANSACTIONS {
+        if self.indices.len() >= MAX_TRANSACTIONS {
             return;
         }
         let (name, argument) = word(text);
@@ -100,27 +101,27 @@ impl Ftp {
             }
             _ => {}
         }
-        self.replied.get_or_insert(self.asked.len());
-        self.asked.push(transactions.len());
+        self.awaiting_reply.get_or_insert(self.indices.len());
+        self.indices.push(transactions.len());
         transactions.push(transaction);
     }
 
     fn reply(&mut self, text: &[u8], transactions: &mut Vec<Transaction>) {
-        let Some(index) = self.replied else {
-            // A greeting, or more than was asked for, is a transaction of its own.
-            if self.asked.len() < MOST_TRANSACTIONS {
+        let Some(index) = self.awaiting_reply else {
+            // A greeting or an unexpected reply is a transaction.
+            if self.indices.len() < MAX_TRANSACTIONS {
                 let mut transaction = Transaction { done: [true, true], ..Transaction::default() };
-                say_reply(text, &mut transaction);
-                self.asked.push(transactions.len());
+                add_reply(text, &mut transaction);
+                self.indices.push(transactions.len());
                 transactions.push(transaction);
             }
             return;
         };
-        let Some(transaction) = self.asked.get(index).and_then(|at| transactions.get_mut(*at))
+        let Some(transaction) = self.indices.get(index).and_then(|at| transactions.get_mut(*at))
         else {
             return;
         };
-        say_reply(text, transaction);
+        add_reply(text, transaction);
         let command = transaction.buffers.iter().find(|(buffer, ..)| *buffer == Buffer::FtpCommand);
         let command = command.map_or(vec![], |(_, _, name)| name.to_ascii_uppercase());
         match (&command[..], text.get(..3).unwrap_or_default()) {
@@ -147,16 +148,16 @@ impl Ftp {
         let is_whole = text.len() >= 3
             && text[..3].iter().all(u8::is_ascii_digit)
             && text.get(3) != Some(&b'-');
-        // 1yz: another follows.
+        // 1yz is preliminary: another reply follows.
         if is_whole && text[0] != b'1' {
             transaction.done[1] = true;
             let next = index + 1;
-            self.replied = (next < self.asked.len()).then_some(next);
+            self.awaiting_reply = (next < self.indices.len()).then_some(next);
         }
     }
 }
 
-fn say_reply(text: &[u8], transaction: &mut Transaction) {
+fn add_reply(text: &[u8], transaction: &mut Transaction) {
     number(End::Server, "ftp.reply_received", 1, transaction);
     let has_code = text.len() >= 3 && text[..3].iter().all(u8::is_ascii_digit);
     if has_code {
@@ -168,7 +169,7 @@ fn say_reply(text: &[u8], transaction: &mut Transaction) {
     }
 }
 
-/// Address and port of `h1,h2,h3,h4,p1,p2`.
+/// Parses address and port from `h1,h2,h3,h4,p1,p2`.
 fn six_numbers(text: &[u8]) -> Option<(u32, u16)> {
     let mut numbers = [0u8; 6];
     let mut parts = text.split(|octet| !octet.is_ascii_digit());
@@ -179,30 +180,30 @@ fn six_numbers(text: &[u8]) -> Option<(u32, u16)> {
     Some((u32::from_be_bytes([a, b, c, d]), u16::from_be_bytes([high, low])))
 }
 
-/// The port of `|1|address|port|` (RFC 2428), in place `place`.
+/// Parses the port at field `place` of `|1|address|port|` (RFC 2428).
 fn extended_port(text: &[u8], place: usize) -> Option<u16> {
     let delimiter = *text.first()?;
     std::str::from_utf8(text.split(|&octet| octet == delimiter).nth(place)?).ok()?.parse().ok()
 }
 
-/// A data connection: one file.
+/// A data connection, which carries one file.
 pub(super) struct FtpData {
     limit: usize,
     expected: Option<Expected>,
     file: Vec<u8>,
-    was_said: bool,
+    is_added: bool,
     at: Option<usize>,
 }
 
 impl FtpData {
     pub fn new(expected: Option<Expected>, limit: usize) -> FtpData {
-        FtpData { limit, expected, file: vec![], was_said: false, at: None }
+        FtpData { limit, expected, file: vec![], is_added: false, at: None }
     }
 
-    fn say(&mut self, from: End, transactions: &mut [Transaction]) {
+    fn add_buffer(&mut self, from: End, transactions: &mut [Transaction]) {
         let Some(transaction) = self.at.and_then(|at| transactions.get_mut(at)) else { return };
-        if !self.was_said {
-            self.was_said = true;
+        if !self.is_added {
+            self.is_added = true;
             let file = std::mem::take(&mut self.file);
             number(from, "file.size", file.len() as u64, transaction);
             transaction.buffers.push((Buffer::FileData, from, file));
@@ -226,18 +227,18 @@ impl Reader for FtpData {
             }
             transactions.push(transaction);
         }
-        if !self.was_said {
+        if !self.is_added {
             let room = self.limit.saturating_sub(self.file.len());
             self.file.extend_from_slice(&octets[..octets.len().min(room)]);
             if self.file.len() >= self.limit {
-                self.say(from, transactions);
+                self.add_buffer(from, transactions);
             }
         }
     }
 
     fn end(&mut self, from: End, transactions: &mut Vec<Transaction>) {
         if !self.file.is_empty() {
-            self.say(from, transactions);
+            self.add_buffer(from, transactions);
         }
         if let Some(transaction) = self.at.and_then(|at| transactions.get_mut(at)) {
             transaction.done[usize::from(from == End::Server)] = true;
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_expected_where_port_or_pasv_said() {
+    fn a_file_is_expected_at_the_port_of_port_or_pasv() {
         let (mut reader, mut transactions) = (Ftp::default(), vec![]);
         reader.receive(End::Client, b"PORT 10,0,0,1,4,1\r\nSTOR up.txt\r\n", &mut transactions);
         let expected = reader.expected();

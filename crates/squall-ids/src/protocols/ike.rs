@@ -5,8 +5,9 @@ use squall_rules::{Buffer, End};
 use super::octets::{Octets, hexadecimal};
 use super::{Reader, Transaction, number};
 
-const MOST_TRANSACTIONS: usize = 1024;
-const MOST_PAYLOADS: usize = 100;
+// Bounds on memory for untrusted traffic.
+const MAX_TRANSACTIONS: usize = 1024;
+const MAX_PAYLOADS: usize = 100;
 
 #[derive(Default)]
 pub(super) struct Ike {
@@ -15,10 +16,10 @@ pub(super) struct Ike {
 
 impl Reader for Ike {
     fn receive(&mut self, from: End, octets: &[u8], transactions: &mut Vec<Transaction>) {
-        if self.opened >= MOST_TRANSACTIONS {
+        if self.opened >= MAX_TRANSACTIONS {
             return;
         }
-        // On port 4500 four zeros tell it from ESP.
+        // On port 4500, four zero octets distinguish IKE from ESP (RFC 3948 §2.2).
         let octets = octets.strip_prefix(&[0; 4]).unwrap_or(octets);
         let mut transaction = Transaction { done: [true, true], ..Transaction::default() };
         let _ = read(from, octets, &mut transaction);
@@ -45,11 +46,11 @@ fn read(from: End, octets: &[u8], transaction: &mut Transaction) -> Option<()> {
         transaction.buffers.push((buffer, from, hexadecimal(spi)));
     }
     number(from, "ike.exchtype", u64::from(exchange), transaction);
-    // Encrypted.
+    // The encryption flag of IKEv1.
     if version == 1 && flags & 1 != 0 {
         return Some(());
     }
-    for _ in 0..MOST_PAYLOADS {
+    for _ in 0..MAX_PAYLOADS {
         if next == 0 || next == 46 {
             break;
         }

@@ -1,12 +1,13 @@
-//! Modbus, DNP3, EtherNet/IP with CIP: read as Suricata does when they are switched on, which they
-//! are not by default.
+//! Modbus, DNP3, EtherNet/IP with CIP, as Suricata parses them when enabled. They are disabled by
+//! default.
 
 use squall_rules::{Buffer, End};
 
 use super::octets::{Octets, Records};
 use super::{Reader, Transaction, Transport, number};
 
-const MOST_TRANSACTIONS: usize = 1024;
+// Bound on memory for untrusted traffic.
+const MAX_TRANSACTIONS: usize = 1024;
 
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
@@ -20,7 +21,7 @@ pub(super) struct Industry {
     kind: Kind,
     transport: Transport,
     sides: [Records; 2],
-    /// Of DNP3, an application's message in its segments.
+    /// DNP3: the application message collected from segments.
     segments: [Vec<u8>; 2],
     opened: usize,
 }
@@ -37,11 +38,11 @@ impl Industry {
     }
 
     fn message(&mut self, from: End, message: &[u8], transactions: &mut Vec<Transaction>) {
-        if self.opened >= MOST_TRANSACTIONS {
+        if self.opened >= MAX_TRANSACTIONS {
             return;
         }
         let mut transaction = Transaction { done: [true, true], ..Transaction::default() };
-        // What was understood before an end counts.
+        // Fields parsed before an early end are kept.
         let _ = match self.kind {
             Kind::Modbus => modbus(from, message, &mut transaction),
             Kind::Dnp3 => dnp3(
@@ -70,7 +71,7 @@ impl Reader for Industry {
         let length = move |octets: &[u8]| {
             Some(match kind {
                 Kind::Modbus => 6 + usize::from(Octets(octets.get(4..)?).u16()?),
-                // A sum stands behind the header and behind each sixteen octets of data.
+                // A CRC follows the header and each block of 16 octets.
                 Kind::Dnp3 => {
                     let data = usize::from(*octets.get(2)?).saturating_sub(5);
                     10 + data + 2 * data.div_ceil(16)
@@ -103,7 +104,7 @@ fn dnp3(
     segments: &mut Vec<u8>,
     transaction: &mut Transaction,
 ) -> Option<()> {
-    const LONGEST: usize = 4096;
+    const MAX_LEN: usize = 4096;
     if !frame.starts_with(&[5, 0x64]) {
         return None;
     }
@@ -115,14 +116,14 @@ fn dnp3(
     if transport & 0x40 != 0 {
         segments.clear();
     }
-    let room = LONGEST.saturating_sub(segments.len());
+    let room = MAX_LEN.saturating_sub(segments.len());
     segments.extend_from_slice(&segment[..segment.len().min(room)]);
     if transport & 0x80 == 0 {
         return None;
     }
     let whole = std::mem::take(segments);
     number(from, "dnp3_func", u64::from(*whole.get(1)?), transaction);
-    // The whole fragment, with its control octet and function.
+    // The whole fragment, with its control octet and function code.
     transaction.buffers.push((Buffer::Dnp3Data, from, whole));
     Some(())
 }
@@ -135,7 +136,7 @@ fn enip(from: End, message: &[u8], transaction: &mut Transaction) -> Option<()> 
     number(from, "enip.status", u64::from(rest.u32_le()?), transaction);
     rest.skip(12)?;
     match command {
-        // ListIdentity's answer: one item, behind its kind and length a version and an address.
+        // ListIdentity reply: one item; version and address follow its type and length.
         0x63 if from == End::Server => {
             rest.skip(2 + 4)?;
             number(from, "enip.protocol_version", u64::from(rest.u16_le()?), transaction);
@@ -153,7 +154,7 @@ fn enip(from: End, message: &[u8], transaction: &mut Transaction) -> Option<()> 
             transaction.buffers.push((Buffer::EnipProductName, from, rest.counted_u8()?.to_vec()));
             number(from, "enip.state", u64::from(rest.u8()?), transaction);
         }
-        // ListServices' answer.
+        // ListServices reply.
         0x04 if from == End::Server => {
             rest.skip(2 + 4)?;
             number(from, "enip.protocol_version", u64::from(rest.u16_le()?), transaction);
@@ -162,7 +163,7 @@ fn enip(from: End, message: &[u8], transaction: &mut Transaction) -> Option<()> 
             let name = name.split(|&octet| octet == 0).next().unwrap_or_default();
             transaction.buffers.push((Buffer::EnipServiceName, from, name.to_vec()));
         }
-        // SendRRData, SendUnitData: items, of which those of data are CIP.
+        // SendRRData, SendUnitData: a list of items; data items contain CIP.
         0x6f | 0x70 => {
             rest.skip(6)?;
             for _ in 0..rest.u16_le()? {

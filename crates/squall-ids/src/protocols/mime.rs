@@ -1,28 +1,29 @@
-//! A mail's headers and attachments, as Suricata reads them: a part is a file if it has a name.
+//! Mail headers and attachments as in Suricata: a part is a file if it has a name.
 
 use squall_rules::{Buffer, End};
 
 use super::text::{Line, starts_caseless};
 use super::{Transaction, number};
 
-const LONGEST_NAME: usize = 255;
-const MOST_HEADERS: usize = 1000;
+// Bounds on memory for untrusted traffic.
+const MAX_NAME_LEN: usize = 255;
+const MAX_HEADERS: usize = 1000;
 
-/// Reads a mail line by line.
+/// Parses a mail line by line.
 #[derive(Default)]
 pub(super) struct Mail {
     limit: usize,
     state: State,
     headers: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Headers of the mail itself; those behind are of a part.
+    /// Number of headers of the mail itself. Later ones belong to parts.
     own_headers: usize,
     boundary: Vec<u8>,
     encoding: Encoding,
     is_text: bool,
     name: Vec<u8>,
     file: Vec<u8>,
-    file_was_said: bool,
-    /// The end of the last line, which belongs to the boundary if one follows.
+    is_file_added: bool,
+    /// The terminator of the last line, which belongs to the boundary if one follows.
     held_end: &'static [u8],
     base64: Vec<u8>,
 }
@@ -44,12 +45,12 @@ enum Encoding {
 }
 
 impl Mail {
-    /// `limit`: octets of a file that are looked at.
+    /// `limit` is the number of octets of a file to inspect.
     pub fn new(limit: usize) -> Mail {
         Mail { limit, is_text: true, ..Mail::default() }
     }
 
-    /// The next line, without the dot that was put before one.
+    /// Parses the next line, with dot-stuffing removed.
     pub fn line(&mut self, line: &Line, transaction: &mut Transaction) {
         match self.state {
             State::Start | State::Header => {
@@ -62,7 +63,7 @@ impl Mail {
                 {
                     value.extend_from_slice(&text[1..]);
                 } else if let Some(colon) = memchr::memchr(b':', text)
-                    && self.headers.len() < MOST_HEADERS
+                    && self.headers.len() < MAX_HEADERS
                 {
                     self.state = State::Header;
                     let value = &text[colon + 1..];
@@ -78,7 +79,7 @@ impl Mail {
         }
     }
 
-    /// No line follows.
+    /// Ends the mail.
     pub fn end(&mut self, transaction: &mut Transaction) {
         if self.state == State::Header {
             self.end_of_headers(transaction);
@@ -115,19 +116,19 @@ impl Mail {
             self.is_text = matches!(kind, b"text/plain" | b"text/html");
         }
         let mut name = name.unwrap_or_default();
-        name.truncate(LONGEST_NAME);
+        name.truncate(MAX_NAME_LEN);
         if is_first {
-            self.say_headers(transaction);
+            self.add_headers(transaction);
             self.own_headers = self.headers.len();
         }
         if !name.is_empty() {
             transaction.buffers.push((Buffer::FileName, End::Client, name.clone()));
         }
         self.name = name;
-        self.file_was_said = false;
+        self.is_file_added = false;
     }
 
-    fn say_headers(&self, transaction: &mut Transaction) {
+    fn add_headers(&self, transaction: &mut Transaction) {
         for (name, buffer) in [
             ("from", Buffer::EmailFrom),
             ("to", Buffer::EmailTo),
@@ -144,7 +145,7 @@ impl Mail {
                 .filter(|(found, value)| {
                     found.eq_ignore_ascii_case(name.as_bytes()) && !value.is_empty()
                 })
-                .take(if buffer.is_multiple() { MOST_HEADERS } else { 1 })
+                .take(if buffer.is_multiple() { MAX_HEADERS } else { 1 })
             {
                 transaction.buffers.push((buffer, End::Client, value.clone()));
             }
@@ -161,11 +162,11 @@ impl Mail {
         }
         if self.name.is_empty() {
             if self.is_text {
-                say_urls(&line.text, transaction);
+                add_urls(&line.text, transaction);
             }
             return;
         }
-        if self.file_was_said {
+        if self.is_file_added {
             return;
         }
         match self.encoding {
@@ -173,7 +174,7 @@ impl Mail {
                 self.file.extend_from_slice(self.held_end);
                 self.file.extend_from_slice(&line.text);
                 self.held_end = line.end;
-                say_urls(&line.text, transaction);
+                add_urls(&line.text, transaction);
             }
             Encoding::Base64 => {
                 self.base64.extend(line.text.iter().filter(|&&octet| octet != b' '));
@@ -195,12 +196,12 @@ impl Mail {
         if self.file.len() >= self.limit {
             self.file.truncate(self.limit);
             self.close_file(transaction);
-            self.file_was_said = true;
+            self.is_file_added = true;
         }
     }
 
     fn close_file(&mut self, transaction: &mut Transaction) {
-        if !self.name.is_empty() && !self.file_was_said {
+        if !self.name.is_empty() && !self.is_file_added {
             let file = std::mem::take(&mut self.file);
             number(End::Client, "file.size", file.len() as u64, transaction);
             if !file.is_empty() {
@@ -213,7 +214,7 @@ impl Mail {
     }
 }
 
-/// Three octets of four characters, fewer of the last; `None`: it is no base64.
+/// Decodes four characters to up to three octets. `None` for invalid base64.
 fn decode_group(group: &[u8]) -> Option<Vec<u8>> {
     if group[0] == b'=' || group[1] == b'=' {
         return None;
@@ -221,7 +222,7 @@ fn decode_group(group: &[u8]) -> Option<Vec<u8>> {
     crate::transforms::decode_base64(group, squall_rules::Base64Mode::Strict)
 }
 
-/// A line decoded, and whether the next belongs to it. What is no escape is left out.
+/// Decodes a line. Also returns whether it ends in a soft line break. Invalid escapes are dropped.
 fn quoted_printable(line: &[u8]) -> (Vec<u8>, bool) {
     let digit = |octet: u8| match octet {
         b'0'..=b'9' => Some(octet - b'0'),
@@ -248,7 +249,7 @@ fn quoted_printable(line: &[u8]) -> (Vec<u8>, bool) {
     (out, false)
 }
 
-/// `value` of `; name=value`, with or without quotes.
+/// The value of a parameter `; name=value`, with or without quotes.
 fn parameter(header: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     header.split(|&octet| octet == b';').skip(1).find_map(|section| {
         let section = section.trim_ascii();
@@ -261,8 +262,8 @@ fn parameter(header: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Addresses of the web in a line, without `http://`.
-fn say_urls(line: &[u8], transaction: &mut Transaction) {
+/// Adds the URLs in a line, without `http://`.
+fn add_urls(line: &[u8], transaction: &mut Transaction) {
     const MOST: usize = 100;
     const SCHEME: &[u8] = b"http://";
     let mut rest = line;

@@ -1,14 +1,14 @@
-//! The application layer: a stream's octets to transactions, a transaction's parts to the buffers
-//! that rules name.
+//! The application layer: turns the octets of a stream into transactions, and their parts into the
+//! buffers that rules name.
 //!
-//! One module a protocol. Detection (which protocol is it) stands in `recognise`; detection of
-//! rules knows of protocols only what stands here.
+//! One module for each protocol. `recognize` detects the protocol of a flow. The rest of the crate
+//! knows nothing of protocols.
 //!
-//! Whoever follows a flow keeps one `Vec<Transaction>` for it and gives the same one to each call
-//! of its reader. The reader appends to it and completes what stands in it, and knows a transaction
-//! by its place: one that is done and was looked at may be emptied, never removed. A buffer appears
-//! when it is complete, or when it has reached the limit up to which Suricata looks into it, so a
-//! rule that wants something *not* to be there may be decided as soon as the buffer is there.
+//! The owner of a flow keeps one `Vec<Transaction>` and passes it to each call of the flow's
+//! reader. The reader appends to it, completes entries, and refers to them by index, so the owner
+//! may empty a completed and inspected transaction but never remove it. A buffer is added when it
+//! is complete or has reached Suricata's limit for inspection. So a negated test can be decided as
+//! soon as its buffer exists.
 
 mod ber;
 mod dce;
@@ -20,7 +20,7 @@ mod industry;
 mod mime;
 mod mqtt;
 mod octets;
-mod recognise;
+mod recognize;
 mod rfb;
 mod sip;
 mod small;
@@ -34,17 +34,17 @@ use squall_rules::{Application, Buffer, End, EngineVersion};
 
 use crate::Settings;
 
-pub(crate) use recognise::{First, Transport, Verdict, recognise};
+pub(crate) use recognize::{First, Transport, Verdict, recognize};
 
-/// What belongs together, such as a request with its response.
+/// Data that belongs together, such as a request and its response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transaction {
-    /// In the order in which they came to be; of a [`Buffer::is_multiple`] one several. Of whom:
-    /// who sent it.
+    /// In order of completion, with the sending end. A [`Buffer::is_multiple`] may occur several
+    /// times.
     pub buffers: Vec<(Buffer, End, Vec<u8>)>,
-    /// What is no text: keywords' numbers, events' names.
+    /// Values other than text: numbers and events.
     pub facts: Vec<Fact>,
-    /// Nothing more will come from the client, from the server.
+    /// Whether the client and the server have nothing to add.
     pub done: [bool; 2],
 }
 
@@ -54,15 +54,15 @@ pub(crate) struct Fact {
     pub is: FactIs,
 }
 
-/// `what` of a number, each the name of the keyword that asks for it: `dns.opcode` (with the answer
-/// bit taken off), `dns.rcode`, `dns.rrtype` (one a question and a record), `tls.version` (0x0303),
-/// `tls.cert_chain_len`, `dcerpc.opnum`, `dcerpc.little_endian` (0 or 1: of the header),
+/// `what` is the name of the keyword that tests the number: `dns.opcode` (without the response
+/// bit), `dns.rcode`, `dns.rrtype` (one for each question and record), `tls.version` (0x0303),
+/// `tls.cert_chain_len`, `dcerpc.opnum`, `dcerpc.little_endian` (0 or 1, from the header),
 /// `smb.version` (1 or 2), `file.size`, `http.stat_code`, `http.header_cnt`, `krb5_msg_type`,
 /// `krb5_err_code`, `snmp.version`, `snmp.pdu_type`, `ike.exchtype`, `rfb.sectype`, `mqtt.type`
-/// (and other keywords of MQTT), `modbus.function`, `modbus.unit`, `dnp3_func`, `enip_command`,
+/// (and other MQTT keywords), `modbus.function`, `modbus.unit`, `dnp3_func`, `enip_command`,
 /// `cip_service`, `nfs_procedure`, `nfs.version`, `websocket.opcode`, `websocket.mask`,
-/// `ldap.request.operation`, `ldap.responses.operation`, `sip.stat_code`, `ftp.address` (of PORT),
-/// `ssl_state` (client_hello 1, server_hello 2, client_keyx 3, server_keyx 4).
+/// `ldap.request.operation`, `ldap.responses.operation`, `sip.stat_code`, `ftp.address` (from
+/// PORT), `ssl_state` (client_hello 1, server_hello 2, client_keyx 3, server_keyx 4).
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FactIs {
     Event(&'static str),
@@ -70,11 +70,11 @@ pub(crate) enum FactIs {
     DceInterface { uuid: [u8; 16], version: u32 },
 }
 
-/// Another connection that will carry what was agreed on here: a file of FTP.
+/// A connection that this flow has announced, such as one for an FTP file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Expected {
     pub application: Application,
-    /// Who of this flow's ends is connected to.
+    /// The end of this flow that accepts the connection.
     pub listener: End,
     pub port: u16,
     /// `RETR`, `STOR`.
@@ -82,38 +82,38 @@ pub(crate) struct Expected {
     pub file: Vec<u8>,
 }
 
-/// A protocol's reader of both directions of one flow.
+/// Parses both directions of a flow.
 pub(crate) trait Reader {
-    /// The next octets that `from` sent, in order; of datagrams, one.
+    /// Parses data from `from`: the next octets of a stream, or a whole datagram.
     fn receive(&mut self, from: End, octets: &[u8], transactions: &mut Vec<Transaction>);
 
-    /// Nothing more comes from `from`.
+    /// Ends the data from `from`.
     fn end(&mut self, from: End, transactions: &mut Vec<Transaction>);
 
-    /// From the next octets on something else is spoken (STARTTLS, CONNECT, Upgrade): what, or
-    /// `None` for whatever is recognised. Asked after each call of `receive`; it is said once.
+    /// The protocol that the following octets are in (STARTTLS, CONNECT, Upgrade); the inner `None`
+    /// asks for detection. Called after each `receive`; resets the value.
     fn switched(&mut self) -> Option<Option<Application>> {
         None
     }
 
-    /// Whether what was just received makes rules without a buffer urgent; `None`: they are when a
-    /// transaction is done. Asked after each call of `receive`; it is said once.
+    /// Whether the last data makes rules without a buffer urgent. `None`: they are when a
+    /// transaction is complete. Called after each `receive`; resets the value.
     fn urgent(&mut self) -> Option<Urgent> {
         None
     }
 
-    /// What other connections will carry. Asked after each call of `receive`; each is said once.
+    /// Connections announced by the last data. Called after each `receive`; resets the list.
     fn expected(&mut self) -> Vec<Expected> {
         vec![]
     }
 }
 
-/// What was just received, where an engine looks for rules without a buffer at once.
+/// Events at which an engine inspects rules without a buffer at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Urgent {
-    /// A command, or a reply.
+    /// A command or a reply.
     pub command: bool,
-    /// The end of an attached file.
+    /// The end of an attachment.
     pub file: bool,
     /// The end of a transaction.
     pub done: bool,
@@ -129,13 +129,15 @@ impl Urgent {
     }
 }
 
-/// The transaction of a flow that is a single one: its place, as soon as somebody has said
-/// something.
+/// Index of the only transaction of a flow, created by the first data.
 #[derive(Default)]
-struct Only(Option<usize>);
+struct SingleTransaction(Option<usize>);
 
-impl Only {
-    fn begun<'a>(&mut self, transactions: &'a mut Vec<Transaction>) -> Option<&'a mut Transaction> {
+impl SingleTransaction {
+    fn get_or_open<'a>(
+        &mut self,
+        transactions: &'a mut Vec<Transaction>,
+    ) -> Option<&'a mut Transaction> {
         let at = *self.0.get_or_insert_with(|| {
             transactions.push(Transaction::default());
             transactions.len() - 1
@@ -143,7 +145,7 @@ impl Only {
         transactions.get_mut(at)
     }
 
-    /// Nothing more comes from `from`. `None`: nobody has said anything.
+    /// Ends the data from `from`. `None` if there is no transaction.
     fn end<'a>(
         &self,
         from: End,
@@ -155,7 +157,7 @@ impl Only {
     }
 }
 
-/// Makes the reader of a protocol; `None` where there is nothing to read.
+/// Creates the parser of a protocol. `None` if it has none.
 pub(crate) fn reader(
     application: Application,
     transport: Transport,
@@ -193,8 +195,8 @@ pub(crate) fn reader(
         Application::Dhcp => Box::new(small::Datagrams::new(small::dhcp)),
         Application::Nfs => small::nfs_reader(transport),
         Application::WebSocket => Box::new(small::WebSocket::default()),
-        // Recognised and no more; Suricata has no buffers of most of them. HTTP/2, QUIC and
-        // PostgreSQL are not read.
+        // Detected only; Suricata has no buffers for most of them. HTTP/2, QUIC and PostgreSQL are
+        // not supported.
         Application::Http2
         | Application::Doh2
         | Application::Pop3
@@ -210,11 +212,10 @@ pub(crate) fn reader(
     })
 }
 
-/// All readers on octets of the fuzzer: first one of a protocol and a transport, then how long
-/// pieces are, then pieces of both sides in turn.
+/// Runs all parsers on fuzzer input: an octet for protocol and transport, one for the size of
+/// pieces, then data of both ends in turn.
 ///
-/// # Panics
-/// If a buffer is longer than its limit allows, or a reader takes transactions away.
+/// # Panics If a buffer exceeds its limit, or a parser removes transactions.
 pub fn read_any_octets(data: &[u8]) {
     const LIMIT: usize = 2048;
     let [which, size, data @ ..] = data else { return };
@@ -228,7 +229,7 @@ pub fn read_any_octets(data: &[u8]) {
         client: data,
         server: data,
     };
-    recognise(&first);
+    recognize(&first);
     let settings = Settings { body_limit: LIMIT, ..Settings::default() };
     let Some(mut reader) = reader(application, transport, &settings) else { return };
     let mut transactions = vec![];
@@ -251,7 +252,7 @@ pub fn read_any_octets(data: &[u8]) {
     }
 }
 
-/// Those that have a reader.
+/// All protocols with a parser.
 const APPLICATIONS: [Application; 24] = [
     Application::Http1,
     Application::Dns,
@@ -279,7 +280,7 @@ const APPLICATIONS: [Application; 24] = [
     Application::WebSocket,
 ];
 
-/// Makes the reader of what was expected.
+/// Creates the parser for an announced connection.
 pub(crate) fn reader_of_expected(expected: &Expected, body_limit: usize) -> Box<dyn Reader + Send> {
     Box::new(ftp::FtpData::new(Some(expected.clone()), body_limit))
 }

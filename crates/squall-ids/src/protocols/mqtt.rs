@@ -5,16 +5,17 @@ use squall_rules::{Buffer, End};
 use super::octets::{Octets, Records};
 use super::{Reader, Transaction, number};
 
-const MOST_TRANSACTIONS: usize = 1024;
-const MOST_TOPICS: usize = 100;
+// Bounds on memory for untrusted traffic.
+const MAX_TRANSACTIONS: usize = 1024;
+const MAX_TOPICS: usize = 100;
 /// Suricata's `max-msg-length`.
-const LONGEST: usize = 1024 * 1024;
+const MAX_LEN: usize = 1024 * 1024;
 
 #[derive(Default)]
 pub(super) struct Mqtt {
     sides: [Records; 2],
     opened: usize,
-    /// Of the CONNECT; 5 and later have properties.
+    /// From CONNECT. Versions from 5 on have properties.
     version: u8,
 }
 
@@ -22,13 +23,13 @@ impl Reader for Mqtt {
     fn receive(&mut self, from: End, octets: &[u8], transactions: &mut Vec<Transaction>) {
         let side = usize::from(from == End::Server);
         self.sides[side].push(octets);
-        while let Some(message) = self.sides[side].next(LONGEST, message_length) {
-            if self.opened >= MOST_TRANSACTIONS {
+        while let Some(message) = self.sides[side].next(MAX_LEN, message_length) {
+            if self.opened >= MAX_TRANSACTIONS {
                 continue;
             }
             self.opened += 1;
             let mut transaction = Transaction { done: [true, true], ..Transaction::default() };
-            // What was understood before an end counts.
+            // Fields parsed before an early end are kept.
             let _ = self.read(from, &message, &mut transaction);
             transactions.push(transaction);
         }
@@ -44,7 +45,7 @@ fn message_length(octets: &[u8]) -> Option<usize> {
     Some(1 + before - rest.len() + length)
 }
 
-/// A number of one to four octets, the last of which has no highest bit.
+/// A variable byte integer: up to four octets, of which all but the last have the highest bit set.
 fn variable(rest: &mut Octets<'_>) -> Option<usize> {
     let mut value = 0;
     for index in 0..4 {
@@ -63,7 +64,7 @@ impl Mqtt {
         let first = rest.u8()?;
         variable(&mut rest)?;
         let kind = first >> 4;
-        let mut say = |buffer: Buffer, octets: &[u8]| {
+        let mut add_buffer = |buffer: Buffer, octets: &[u8]| {
             if !octets.is_empty() {
                 transaction.buffers.push((buffer, from, octets.to_vec()));
             }
@@ -71,7 +72,7 @@ impl Mqtt {
         let mut facts = vec![
             ("mqtt.type", u64::from(kind)),
             ("mqtt.qos", u64::from(first >> 1 & 3)),
-            // dup and retain.
+            // DUP and RETAIN.
             ("mqtt.flags", u64::from(first & 9)),
         ];
         let mut read = || {
@@ -83,17 +84,17 @@ impl Mqtt {
                     facts.push(("mqtt.connect.flags", u64::from(flags)));
                     rest.skip(2)?;
                     self.properties(&mut rest)?;
-                    say(Buffer::MqttClientId, rest.counted_u16()?);
+                    add_buffer(Buffer::MqttClientId, rest.counted_u16()?);
                     if flags & 4 != 0 {
                         self.properties(&mut rest)?;
-                        say(Buffer::MqttWillTopic, rest.counted_u16()?);
-                        say(Buffer::MqttWillMessage, rest.counted_u16()?);
+                        add_buffer(Buffer::MqttWillTopic, rest.counted_u16()?);
+                        add_buffer(Buffer::MqttWillMessage, rest.counted_u16()?);
                     }
                     if flags & 0x80 != 0 {
-                        say(Buffer::MqttUserName, rest.counted_u16()?);
+                        add_buffer(Buffer::MqttUserName, rest.counted_u16()?);
                     }
                     if flags & 0x40 != 0 {
-                        say(Buffer::MqttPassword, rest.counted_u16()?);
+                        add_buffer(Buffer::MqttPassword, rest.counted_u16()?);
                     }
                 }
                 2 => {
@@ -105,24 +106,24 @@ impl Mqtt {
                     );
                 }
                 3 => {
-                    say(Buffer::MqttPublishTopic, rest.counted_u16()?);
+                    add_buffer(Buffer::MqttPublishTopic, rest.counted_u16()?);
                     if first & 6 != 0 {
                         rest.skip(2)?;
                     }
                     self.properties(&mut rest)?;
-                    say(Buffer::MqttPublishMessage, rest.0);
+                    add_buffer(Buffer::MqttPublishMessage, rest.0);
                 }
                 8 | 10 => {
-                    let (buffer, behind) = if kind == 8 {
+                    let (buffer, after) = if kind == 8 {
                         (Buffer::MqttSubscribeTopic, 1)
                     } else {
                         (Buffer::MqttUnsubscribeTopic, 0)
                     };
                     rest.skip(2)?;
                     self.properties(&mut rest)?;
-                    for _ in 0..MOST_TOPICS {
-                        say(buffer, rest.counted_u16()?);
-                        rest.skip(behind)?;
+                    for _ in 0..MAX_TOPICS {
+                        add_buffer(buffer, rest.counted_u16()?);
+                        rest.skip(after)?;
                     }
                 }
                 4..=7 => {

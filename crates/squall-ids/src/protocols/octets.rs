@@ -1,8 +1,8 @@
-//! Numbers and pieces, taken from the front of octets.
+//! Reads numbers and slices from the front of octets.
 
 use squall_units::be16;
 
-/// What is left to read. Each method takes from its front, and nothing if there is not enough.
+/// The unread data. Each method consumes from the front, or nothing if there is too little.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Octets<'a>(pub &'a [u8]);
 
@@ -41,7 +41,7 @@ impl<'a> Octets<'a> {
         self.u32().map(u32::swap_bytes)
     }
 
-    /// As many as a first octet says.
+    /// Octets counted by a leading octet.
     pub fn counted_u8(&mut self) -> Option<&'a [u8]> {
         let mut rest = *self;
         let count = rest.u8()?;
@@ -50,7 +50,7 @@ impl<'a> Octets<'a> {
         Some(taken)
     }
 
-    /// As many as the first two octets say.
+    /// Octets counted by two leading octets.
     pub fn counted_u16(&mut self) -> Option<&'a [u8]> {
         let mut rest = *self;
         let count = rest.u16()?;
@@ -59,7 +59,7 @@ impl<'a> Octets<'a> {
         Some(taken)
     }
 
-    /// An element of BER or DER: its tag and what is in it.
+    /// A BER or DER element: its tag and content.
     pub fn element(&mut self) -> Option<(u8, &'a [u8])> {
         let mut rest = *self;
         let tag = rest.u8()?;
@@ -87,7 +87,7 @@ impl<'a> Octets<'a> {
     }
 }
 
-/// A number of BER, of up to eight octets; the sign does not count.
+/// A BER integer of up to eight octets, read as unsigned.
 pub(super) fn integer(content: &[u8]) -> Option<u64> {
     let content = match content {
         [0, rest @ ..] if !rest.is_empty() => rest,
@@ -97,45 +97,45 @@ pub(super) fn integer(content: &[u8]) -> Option<u64> {
         .then(|| content.iter().fold(0, |value, &octet| value << 8 | u64::from(octet)))
 }
 
-/// Records of a stream, kept until they are whole.
+/// Buffers a stream until its next record is complete.
 #[derive(Default)]
 pub(super) struct Records {
     pending: Vec<u8>,
-    /// Of these, octets that were given; they go when new ones come, so that a record costs no more
-    /// than its length.
-    given: usize,
-    /// Octets of a record that is too long and passed over.
+    /// Octets of `pending` that were returned. They are removed when data is added, which keeps the
+    /// cost of a record linear in its length.
+    consumed: usize,
+    /// Octets still to skip of a record that is too long.
     skip: usize,
 }
 
 impl Records {
     pub fn push(&mut self, octets: &[u8]) {
-        self.pending.drain(..self.given);
-        self.given = 0;
+        self.pending.drain(..self.consumed);
+        self.consumed = 0;
         let skipped = self.skip.min(octets.len());
         self.skip -= skipped;
         self.pending.extend_from_slice(&octets[skipped..]);
     }
 
-    /// The next whole record, of which `length` says from the octets there are how long it is with
-    /// its header (`None`: more are needed). Of those longer than `most` only the first `most`
-    /// octets are given.
+    /// The next complete record. `length` computes its length, header included, from the data so
+    /// far (`None`: more data is needed). A record longer than `most` is truncated to `most`
+    /// octets.
     pub fn next(
         &mut self,
         most: usize,
         length: impl Fn(&[u8]) -> Option<usize>,
     ) -> Option<Vec<u8>> {
-        let left = &self.pending[self.given..];
+        let left = &self.pending[self.consumed..];
         if left.is_empty() {
             return None;
         }
         let whole = length(left)?.max(1);
         let record = left.get(..whole.min(most))?.to_vec();
-        self.given += record.len();
-        let behind = whole - record.len();
-        let there = behind.min(self.pending.len() - self.given);
-        self.given += there;
-        self.skip = behind - there;
+        self.consumed += record.len();
+        let after = whole - record.len();
+        let there = after.min(self.pending.len() - self.consumed);
+        self.consumed += there;
+        self.skip = after - there;
         Some(record)
     }
 
@@ -144,7 +144,7 @@ impl Records {
     }
 }
 
-/// In hexadecimal, lower case.
+/// Hexadecimal in lower case.
 pub(super) fn hexadecimal(octets: &[u8]) -> Vec<u8> {
     octets
         .iter()
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_given_when_it_is_whole_and_cut_when_it_is_too_long() {
+    fn a_record_is_returned_when_complete_and_cut_when_too_long() {
         let length = |octets: &[u8]| Some(1 + usize::from(*octets.first()?));
         let mut records = Records::default();
         records.push(&[2, 1]);

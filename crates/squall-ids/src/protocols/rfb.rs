@@ -1,22 +1,23 @@
-//! RFB (RFC 6143), what VNC speaks: a flow is one transaction.
+//! RFB, the protocol of VNC (RFC 6143). A flow is one transaction.
 
 use squall_rules::{Buffer, End};
 
 use super::octets::Octets;
-use super::{Only, Reader, Transaction, number};
+use super::{Reader, SingleTransaction, Transaction, number};
 
-const LONGEST: usize = 4096;
+// Bound on memory for untrusted traffic.
+const MAX_LEN: usize = 4096;
 
 #[derive(Default)]
 pub(super) struct Rfb {
     pending: [Vec<u8>; 2],
     step: Step,
-    /// The server's version is 3.3: it chooses how to be secure.
+    /// The server's version is 3.3, where it chooses the security type.
     server_chooses: bool,
-    only: Only,
+    only: SingleTransaction,
 }
 
-/// What comes next, in the order of RFC 6143 §7.
+/// The next message, in the order of RFC 6143 §7.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Step {
     #[default]
@@ -45,9 +46,9 @@ impl Step {
 
 impl Reader for Rfb {
     fn receive(&mut self, from: End, octets: &[u8], transactions: &mut Vec<Transaction>) {
-        let Some(transaction) = self.only.begun(transactions) else { return };
+        let Some(transaction) = self.only.get_or_open(transactions) else { return };
         let pending = &mut self.pending[usize::from(from == End::Server)];
-        let room = LONGEST.saturating_sub(pending.len());
+        let room = MAX_LEN.saturating_sub(pending.len());
         pending.extend_from_slice(&octets[..octets.len().min(room)]);
         while self.step != Step::Over {
             let side = usize::from(self.step.by() == End::Server);
@@ -67,7 +68,7 @@ impl Reader for Rfb {
 }
 
 impl Rfb {
-    /// `None`: more is needed.
+    /// `None` if more data is needed.
     fn take(&mut self, rest: &mut Octets<'_>, transaction: &mut Transaction) -> Option<()> {
         self.step = match self.step {
             Step::ServerVersion => {

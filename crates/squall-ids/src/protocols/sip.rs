@@ -1,12 +1,13 @@
-//! SIP (RFC 3261) over UDP and TCP. Each message is a transaction of its own.
+//! SIP (RFC 3261) over UDP and TCP. Each message is a transaction.
 
 use squall_rules::{Buffer, End};
 
 use super::text::starts_caseless;
 use super::{Reader, Transaction, Transport, number};
 
-const MOST_TRANSACTIONS: usize = 4096;
-const LONGEST: usize = 128 * 1024;
+// Bounds on memory for untrusted traffic.
+const MAX_TRANSACTIONS: usize = 4096;
+const MAX_LEN: usize = 128 * 1024;
 
 pub(super) struct Sip {
     transport: Transport,
@@ -26,7 +27,7 @@ impl Sip {
         body: &[u8],
         transactions: &mut Vec<Transaction>,
     ) {
-        if self.opened < MOST_TRANSACTIONS
+        if self.opened < MAX_TRANSACTIONS
             && let Some(transaction) = read(from, headers, body)
         {
             self.opened += 1;
@@ -38,7 +39,7 @@ impl Sip {
 impl Reader for Sip {
     fn receive(&mut self, from: End, octets: &[u8], transactions: &mut Vec<Transaction>) {
         if self.transport == Transport::Udp {
-            // Blank lines keep a path open.
+            // Blank lines are keep-alives (RFC 5626 §3.5.1).
             let start = octets
                 .iter()
                 .position(|octet| !matches!(octet, b'\r' | b'\n'))
@@ -58,7 +59,7 @@ impl Reader for Sip {
             pending.drain(..start);
             let Some(end) = end_of_headers(&pending) else { break };
             let Some(whole) =
-                end.checked_add(body_length(&pending[..end])).filter(|whole| *whole <= LONGEST)
+                end.checked_add(body_length(&pending[..end])).filter(|whole| *whole <= MAX_LEN)
             else {
                 pending.clear();
                 break;
@@ -69,7 +70,7 @@ impl Reader for Sip {
             self.message(from, &pending[..end], &pending[end..whole], transactions);
             pending.drain(..whole);
         }
-        if pending.len() > LONGEST {
+        if pending.len() > MAX_LEN {
             pending.clear();
         }
         self.pending[side] = pending;
@@ -108,7 +109,7 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 fn read(from: End, headers: &[u8], body: &[u8]) -> Option<Transaction> {
     let mut transaction = Transaction { done: [true, true], ..Transaction::default() };
-    let mut say = |buffer: Buffer, octets: &[u8]| {
+    let mut add_buffer = |buffer: Buffer, octets: &[u8]| {
         if !octets.is_empty() {
             transaction.buffers.push((buffer, from, octets.to_vec()));
         }
@@ -119,19 +120,19 @@ fn read(from: End, headers: &[u8], body: &[u8]) -> Option<Transaction> {
     let mut status = None;
     if word.starts_with(b"SIP/") {
         let (code, reason) = cut(rest).unwrap_or((rest, &[]));
-        say(Buffer::SipResponseLine, first);
-        say(Buffer::SipProtocol, word);
-        say(Buffer::SipStatusCode, code);
-        say(Buffer::SipStatusMessage, reason);
+        add_buffer(Buffer::SipResponseLine, first);
+        add_buffer(Buffer::SipProtocol, word);
+        add_buffer(Buffer::SipStatusCode, code);
+        add_buffer(Buffer::SipStatusMessage, reason);
         status = std::str::from_utf8(code).ok().and_then(|code| code.parse::<u64>().ok());
     } else {
         let (uri, protocol) = cut(rest)?;
-        say(Buffer::SipRequestLine, first);
-        say(Buffer::SipMethod, word);
-        say(Buffer::SipUri, uri);
-        say(Buffer::SipProtocol, protocol);
+        add_buffer(Buffer::SipRequestLine, first);
+        add_buffer(Buffer::SipMethod, word);
+        add_buffer(Buffer::SipUri, uri);
+        add_buffer(Buffer::SipProtocol, protocol);
     }
-    say(Buffer::SipHeader, headers);
+    add_buffer(Buffer::SipHeader, headers);
     let mut folded: Vec<Vec<u8>> = vec![];
     for line in lines.filter(|line| !line.is_empty()) {
         match folded.last_mut() {
@@ -151,16 +152,16 @@ fn read(from: End, headers: &[u8], body: &[u8]) -> Option<Transaction> {
             b"content-length" | b"l" => Buffer::SipContentLength,
             _ => continue,
         };
-        say(buffer, value);
+        add_buffer(buffer, value);
     }
-    say(Buffer::SipBody, body);
+    add_buffer(Buffer::SipBody, body);
     if let Some(status) = status {
         number(from, "sip.stat_code", status, &mut transaction);
     }
     Some(transaction)
 }
 
-/// What stands before the first blank, and behind it.
+/// Splits at the first blank.
 fn cut(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let blank = memchr::memchr(b' ', text)?;
     Some((&text[..blank], &text[blank + 1..]))
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn over_tcp_messages_end_where_their_length_says() {
+    fn over_tcp_messages_end_by_their_length() {
         let stream = [REQUEST, REQUEST].concat();
         for size in [1, 9, 1000] {
             let (mut reader, mut transactions) = (Sip::new(Transport::Tcp), vec![]);

@@ -1,20 +1,21 @@
-//! Protocols of which rules ask little: TFTP (RFC 1350), NFS in its calls (RFC 5531), DHCP (RFC
-//! 2131), NTP (RFC 5905), and WebSocket (RFC 6455).
+//! Protocols with few keywords: TFTP (RFC 1350), NFS calls (RFC 5531), DHCP (RFC 2131), NTP (RFC
+//! 5905), WebSocket (RFC 6455).
 
 use squall_rules::{Buffer, End};
 
 use super::octets::{Octets, Records};
 use super::{Reader, Transaction, Transport, number};
 
-const MOST_TRANSACTIONS: usize = 1024;
-/// Suricata's `max-payload-size` of WebSocket.
-const LONGEST_PAYLOAD: usize = 64 * 1024;
-const LONGEST_CALL: usize = 1024 * 1024;
+// Bound on memory for untrusted traffic.
+const MAX_TRANSACTIONS: usize = 1024;
+/// Suricata's `max-payload-size` for WebSocket.
+const MAX_PAYLOAD_LEN: usize = 64 * 1024;
+const MAX_CALL_LEN: usize = 1024 * 1024;
 
-/// Reads a message of which nothing else must be known.
+/// Parses a message without state.
 type Read = fn(End, &[u8], &mut Transaction) -> Option<()>;
 
-/// Each datagram is a transaction, if anything could be read in it.
+/// Each datagram with any parsed field is a transaction.
 pub(super) struct Datagrams {
     read: Read,
     opened: usize,
@@ -30,7 +31,7 @@ impl Reader for Datagrams {
     fn receive(&mut self, from: End, octets: &[u8], transactions: &mut Vec<Transaction>) {
         let mut transaction = Transaction { done: [true, true], ..Transaction::default() };
         let _ = (self.read)(from, octets, &mut transaction);
-        if self.opened < MOST_TRANSACTIONS
+        if self.opened < MAX_TRANSACTIONS
             && !(transaction.facts.is_empty() && transaction.buffers.is_empty())
         {
             self.opened += 1;
@@ -81,7 +82,7 @@ pub(super) fn dhcp(from: End, octets: &[u8], transaction: &mut Transaction) -> O
 pub(super) fn nfs(from: End, octets: &[u8], transaction: &mut Transaction) -> Option<()> {
     let mut rest = Octets(octets);
     rest.skip(4)?;
-    // A call of the second version of RPC.
+    // A call in RPC version 2.
     if rest.u32()? != 0 || rest.u32()? != 2 {
         return None;
     }
@@ -109,7 +110,7 @@ impl Reader for NfsStream {
         self.sides[side].push(octets);
         let length =
             |octets: &[u8]| Octets(octets).u32().map(|mark| 4 + (mark & 0x7fff_ffff) as usize);
-        while let Some(record) = self.sides[side].next(LONGEST_CALL, length) {
+        while let Some(record) = self.sides[side].next(MAX_CALL_LEN, length) {
             self.calls.receive(from, record.get(4..).unwrap_or_default(), transactions);
         }
     }
@@ -117,7 +118,7 @@ impl Reader for NfsStream {
     fn end(&mut self, _: End, _: &mut Vec<Transaction>) {}
 }
 
-/// The reader of NFS over either transport.
+/// The parser of NFS over either transport.
 pub(super) fn nfs_reader(transport: Transport) -> Box<dyn Reader + Send> {
     match transport {
         Transport::Tcp => Box::new(NfsStream::new()),
@@ -125,11 +126,11 @@ pub(super) fn nfs_reader(transport: Transport) -> Box<dyn Reader + Send> {
     }
 }
 
-/// Each frame is a transaction; frames that go on are put to the one that has begun.
+/// Each frame is a transaction; continuation frames are added to the first.
 #[derive(Default)]
 pub(super) struct WebSocket {
     sides: [Records; 2],
-    /// Place of what is not at its end.
+    /// Index of the unfinished transaction.
     open: [Option<usize>; 2],
     opened: usize,
 }
@@ -142,7 +143,7 @@ impl Reader for WebSocket {
             let (header, payload) = frame_lengths(octets)?;
             header.checked_add(payload).or(Some(usize::MAX / 2))
         };
-        while let Some(frame) = self.sides[side].next(LONGEST_PAYLOAD, length) {
+        while let Some(frame) = self.sides[side].next(MAX_PAYLOAD_LEN, length) {
             let _ = self.frame(from, &frame, transactions);
         }
     }
@@ -150,7 +151,7 @@ impl Reader for WebSocket {
     fn end(&mut self, _: End, _: &mut Vec<Transaction>) {}
 }
 
-/// Octets of a frame's header and of its payload.
+/// Lengths of a frame's header and payload.
 fn frame_lengths(octets: &[u8]) -> Option<(usize, usize)> {
     let mut rest = Octets(octets.get(1..)?);
     let second = rest.u8()?;
@@ -188,7 +189,7 @@ impl WebSocket {
             && let Some(transaction) = self.open[side].and_then(|at| transactions.get_mut(at))
         {
             if let Some((.., whole)) = transaction.buffers.first_mut() {
-                let room = LONGEST_PAYLOAD.saturating_sub(whole.len());
+                let room = MAX_PAYLOAD_LEN.saturating_sub(whole.len());
                 whole.extend_from_slice(&payload[..payload.len().min(room)]);
             }
             transaction.done = [is_last, is_last];
@@ -197,7 +198,7 @@ impl WebSocket {
             }
             return Some(());
         }
-        if self.opened >= MOST_TRANSACTIONS {
+        if self.opened >= MAX_TRANSACTIONS {
             return None;
         }
         self.opened += 1;
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_websocket_are_unmasked_and_put_together() {
+    fn frames_of_websocket_are_unmasked_and_joined() {
         let frames = [1, 0x82, 1, 2, 3, 4, b'a' ^ 1, b'b' ^ 2, 0x80, 0x81, 9, 9, 9, 9, b'c' ^ 9];
         for size in [1, 4, 100] {
             let (mut reader, mut transactions) = (WebSocket::default(), vec![]);

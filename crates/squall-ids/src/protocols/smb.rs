@@ -1,4 +1,4 @@
-//! SMB 1 and 2 in NetBIOS sessions: shares, pipes with their calls, files, who logs in.
+//! SMB 1 and 2 in NetBIOS sessions: shares, pipes with their calls, files, logins.
 
 use std::collections::HashMap;
 
@@ -8,9 +8,10 @@ use super::dce::{Calls, fragment_length};
 use super::octets::{Octets, Records};
 use super::{Reader, Transaction, number};
 
-const MOST_TRANSACTIONS: usize = 1024;
-const LONGEST_RECORD: usize = 1024 * 1024;
-const MOST_OPEN: usize = 1024;
+// Bounds on memory for untrusted traffic.
+const MAX_TRANSACTIONS: usize = 1024;
+const MAX_RECORD_LEN: usize = 1024 * 1024;
+const MAX_OPEN: usize = 1024;
 /// FSCTL_PIPE_TRANSCEIVE
 const PIPE_TRANSCEIVE: u32 = 0x0011_c017;
 
@@ -18,17 +19,17 @@ pub(super) struct Smb {
     limit: usize,
     sides: [Records; 2],
     opened: usize,
-    /// Trees that are pipes.
+    /// Tree IDs of IPC shares, whose files are pipes.
     pipes: Vec<u32>,
-    /// Requests whose answer is needed to know what they were, by number.
-    asked: HashMap<u64, Asked>,
+    /// Requests by message ID whose effect depends on the response.
+    requests: HashMap<u64, Request>,
     files: HashMap<Vec<u8>, File>,
     calls: Calls,
-    /// Fragments of calls that a write or a read has not brought as a whole.
+    /// Fragments of calls that span several writes or reads.
     fragments: [Records; 2],
 }
 
-enum Asked {
+enum Request {
     Tree { at: usize, name: Vec<u8> },
     Create { name: Vec<u8> },
     Read { id: Vec<u8>, is_pipe: bool },
@@ -38,9 +39,9 @@ enum Asked {
 struct File {
     name: Vec<u8>,
     is_pipe: bool,
-    /// Who writes it: its octets so far, and the place of its transaction.
+    /// The end that writes it, its octets so far, and the index of its transaction.
     content: Option<(End, Vec<u8>, usize)>,
-    was_said: bool,
+    is_added: bool,
 }
 
 impl Smb {
@@ -50,7 +51,7 @@ impl Smb {
             sides: Default::default(),
             opened: 0,
             pipes: vec![],
-            asked: HashMap::new(),
+            requests: HashMap::new(),
             files: HashMap::new(),
             calls: Calls::default(),
             fragments: Default::default(),
@@ -64,12 +65,12 @@ impl Reader for Smb {
         self.sides[side].push(octets);
         let length =
             |octets: &[u8]| Octets(octets.get(1..)?).u24().map(|length| 4 + length as usize);
-        while let Some(record) = self.sides[side].next(LONGEST_RECORD, length) {
+        while let Some(record) = self.sides[side].next(MAX_RECORD_LEN, length) {
             if record[0] != 0 {
                 continue;
             }
             let message = &record[4.min(record.len())..];
-            // A message that ends early has nothing more to say.
+            // Fields parsed before an early end are kept.
             let _ = match message.first() {
                 Some(0xff) => self.version_1(from, message, transactions),
                 Some(0xfe) => self.version_2(from, message, transactions),
@@ -82,7 +83,7 @@ impl Reader for Smb {
         let ids: Vec<Vec<u8>> = self.files.keys().cloned().collect();
         for id in ids {
             if self.files[&id].content.as_ref().is_some_and(|(writer, ..)| *writer == from) {
-                self.say_file(&id, transactions);
+                self.add_file(&id, transactions);
             }
         }
     }
@@ -118,15 +119,15 @@ impl Smb {
                 // TREE_CONNECT_ANDX
                 0x75 => {
                     let name = text(bytes.get(usize::from(word(3)?)..)?, usize::from(word(3)?));
-                    say(Buffer::SmbShare, from, &name, transaction);
-                    self.ask(id, Asked::Tree { at, name });
+                    add_buffer(Buffer::SmbShare, from, &name, transaction);
+                    self.await_response(id, Request::Tree { at, name });
                 }
                 // SESSION_SETUP_ANDX
-                0x73 => say_login(bytes, transaction),
+                0x73 => add_login(bytes, transaction),
                 // NT_CREATE_ANDX
-                0xa2 => self.ask(id, Asked::Create { name: text(bytes, 0) }),
+                0xa2 => self.await_response(id, Request::Create { name: text(bytes, 0) }),
                 // OPEN_ANDX
-                0x2d => self.ask(id, Asked::Create { name: text(bytes, 0) }),
+                0x2d => self.await_response(id, Request::Create { name: text(bytes, 0) }),
                 // WRITE_ANDX
                 0x2f => {
                     let file = word(2)?.to_le_bytes().to_vec();
@@ -138,14 +139,14 @@ impl Smb {
                 0x2e => {
                     let id_of_file = word(2)?.to_le_bytes().to_vec();
                     let is_pipe = self.is_pipe(&id_of_file, tree);
-                    self.ask(id, Asked::Read { id: id_of_file, is_pipe });
+                    self.await_response(id, Request::Read { id: id_of_file, is_pipe });
                 }
                 // CLOSE
                 0x04 => {
                     let file = word(0)?.to_le_bytes().to_vec();
                     self.close(&file, transactions);
                 }
-                // TRANSACTION, of a pipe when its first word of setup is TransactNmPipe.
+                // TRANSACTION: on a pipe if the first setup word is TransactNmPipe.
                 0x25 => {
                     let data =
                         from_offset(message, usize::from(word(12)?), usize::from(word(11)?))?;
@@ -157,19 +158,19 @@ impl Smb {
             }
             return Some(());
         }
-        match (command, self.asked.remove(&id)) {
-            (0x75, Some(Asked::Tree { at, name })) if is_ok => {
+        match (command, self.requests.remove(&id)) {
+            (0x75, Some(Request::Tree { at, name })) if is_ok => {
                 let service = bytes.split(|&octet| octet == 0).next().unwrap_or_default();
                 self.tree(at, tree, service == b"IPC", &name, transactions);
             }
-            (0xa2, Some(Asked::Create { name })) if is_ok => {
+            (0xa2, Some(Request::Create { name })) if is_ok => {
                 let id = words.get(5..7)?.to_vec();
                 self.create(id, tree, name);
             }
-            (0x2d, Some(Asked::Create { name })) if is_ok => {
+            (0x2d, Some(Request::Create { name })) if is_ok => {
                 self.create(word(2)?.to_le_bytes().to_vec(), tree, name)
             }
-            (0x2e, Some(Asked::Read { id, is_pipe })) => {
+            (0x2e, Some(Request::Read { id, is_pipe })) => {
                 let data = from_offset(message, usize::from(word(6)?), usize::from(word(5)?))?;
                 self.read_answer(id, is_pipe, data, transactions);
             }
@@ -199,7 +200,7 @@ impl Smb {
             }
             let next = u32::from_le_bytes(header[20..24].try_into().ok()?) as usize;
             let one = if next == 0 { message } else { message.get(..next)? };
-            // The others may make sense even if this one does not.
+            // An invalid message does not affect the others of the compound.
             let _ = self.version_2_one(from, one, transactions);
             if next < 64 {
                 return Some(());
@@ -232,17 +233,17 @@ impl Smb {
             let transaction = transactions.get_mut(at)?;
             match command {
                 // SESSION_SETUP
-                1 => say_login(from_offset(message, u16_at(12)?, u16_at(14)?)?, transaction),
+                1 => add_login(from_offset(message, u16_at(12)?, u16_at(14)?)?, transaction),
                 // TREE_CONNECT
                 3 => {
                     let name = unicode(from_offset(message, u16_at(4)?, u16_at(6)?)?);
-                    say(Buffer::SmbShare, from, &name, transaction);
-                    self.ask(id, Asked::Tree { at, name });
+                    add_buffer(Buffer::SmbShare, from, &name, transaction);
+                    self.await_response(id, Request::Tree { at, name });
                 }
                 // CREATE
                 5 => {
                     let name = unicode(from_offset(message, u16_at(44)?, u16_at(46)?)?);
-                    self.ask(id, Asked::Create { name });
+                    self.await_response(id, Request::Create { name });
                 }
                 // CLOSE
                 6 => {
@@ -253,7 +254,7 @@ impl Smb {
                 8 => {
                     let file = body.get(16..32)?.to_vec();
                     let is_pipe = self.is_pipe(&file, tree);
-                    self.ask(id, Asked::Read { id: file, is_pipe });
+                    self.await_response(id, Request::Read { id: file, is_pipe });
                 }
                 // WRITE
                 9 => {
@@ -270,16 +271,16 @@ impl Smb {
             }
             return Some(());
         }
-        match (command, self.asked.remove(&id)) {
-            (3, Some(Asked::Tree { at, name })) if is_ok => {
+        match (command, self.requests.remove(&id)) {
+            (3, Some(Request::Tree { at, name })) if is_ok => {
                 let is_pipe = body.get(2) == Some(&2);
                 self.tree(at, tree, is_pipe, &name, transactions);
             }
-            (5, Some(Asked::Create { name })) if is_ok => {
+            (5, Some(Request::Create { name })) if is_ok => {
                 let file = body.get(64..80)?.to_vec();
                 self.create(file, tree, name);
             }
-            (8, Some(Asked::Read { id, is_pipe })) => {
+            (8, Some(Request::Read { id, is_pipe })) => {
                 let data = from_offset(message, usize::from(*body.get(2)?), u32_at(4)? as usize)?;
                 self.read_answer(id, is_pipe, data, transactions);
             }
@@ -293,10 +294,10 @@ impl Smb {
     }
 }
 
-/// What both have.
+/// Common to both versions.
 impl Smb {
     fn open(&mut self, version: u64, transactions: &mut Vec<Transaction>) -> Option<usize> {
-        if self.opened >= MOST_TRANSACTIONS {
+        if self.opened >= MAX_TRANSACTIONS {
             return None;
         }
         self.opened += 1;
@@ -307,9 +308,9 @@ impl Smb {
         Some(transactions.len() - 1)
     }
 
-    fn ask(&mut self, id: u64, asked: Asked) {
-        if self.asked.len() < MOST_OPEN {
-            self.asked.insert(id, asked);
+    fn await_response(&mut self, id: u64, requests: Request) {
+        if self.requests.len() < MAX_OPEN {
+            self.requests.insert(id, requests);
         }
     }
 
@@ -325,17 +326,17 @@ impl Smb {
         self.pipes.retain(|pipe| *pipe != tree);
         let buffer = if is_pipe { Buffer::SmbNamedPipe } else { Buffer::SmbShare };
         if is_pipe {
-            if self.pipes.len() < MOST_OPEN {
+            if self.pipes.len() < MAX_OPEN {
                 self.pipes.push(tree);
             }
-            say(buffer, End::Client, name, transaction);
+            add_buffer(buffer, End::Client, name, transaction);
         }
-        say(buffer, End::Server, name, transaction);
+        add_buffer(buffer, End::Server, name, transaction);
         transaction.done[1] = true;
     }
 
     fn create(&mut self, id: Vec<u8>, tree: u32, name: Vec<u8>) {
-        if self.files.len() < MOST_OPEN {
+        if self.files.len() < MAX_OPEN {
             let is_pipe = self.pipes.contains(&tree);
             self.files.insert(id, File { name, is_pipe, ..File::default() });
         }
@@ -373,7 +374,7 @@ impl Smb {
         }
     }
 
-    /// The place of a file's transaction, or of a new one.
+    /// Index of a file's transaction, created if necessary.
     fn open_for_file(&mut self, id: &[u8], transactions: &mut Vec<Transaction>) -> Option<usize> {
         match self.files.get(id).and_then(|file| file.content.as_ref()) {
             Some((_, _, at)) => Some(*at),
@@ -390,66 +391,66 @@ impl Smb {
         at: usize,
         transactions: &mut Vec<Transaction>,
     ) {
-        // A write whose tree was not seen is a call if it looks like one.
+        // Without a known tree, data that resembles a call is taken for one.
         let looks_like_call =
             data.len() >= 16 && data[0] == 5 && data[1] == 0 && !self.files.contains_key(&id);
         if self.is_pipe(&id, tree) || looks_like_call {
             return self.pipe(from, data, transactions);
         }
-        if self.files.len() >= MOST_OPEN && !self.files.contains_key(&id) {
+        if self.files.len() >= MAX_OPEN && !self.files.contains_key(&id) {
             return;
         }
         let limit = self.limit;
         let file = self.files.entry(id.clone()).or_default();
-        if file.was_said {
+        if file.is_added {
             return;
         }
         if file.content.is_none()
             && !file.name.is_empty()
             && let Some(transaction) = transactions.get_mut(at)
         {
-            say(Buffer::FileName, from, &file.name, transaction);
+            add_buffer(Buffer::FileName, from, &file.name, transaction);
         }
         let (_, content, _) = file.content.get_or_insert_with(|| (from, vec![], at));
         let room = limit.saturating_sub(content.len());
         content.extend_from_slice(&data[..data.len().min(room)]);
         if content.len() >= limit {
-            self.say_file(&id, transactions);
+            self.add_file(&id, transactions);
         }
     }
 
     fn close(&mut self, id: &[u8], transactions: &mut [Transaction]) {
-        self.say_file(id, transactions);
+        self.add_file(id, transactions);
         self.files.remove(id);
     }
 
-    fn say_file(&mut self, id: &[u8], transactions: &mut [Transaction]) {
+    fn add_file(&mut self, id: &[u8], transactions: &mut [Transaction]) {
         if let Some(file) = self.files.get_mut(id)
             && let Some((from, content, at)) = file.content.take()
-            && !file.was_said
+            && !file.is_added
             && let Some(transaction) = transactions.get_mut(at)
         {
-            file.was_said = true;
+            file.is_added = true;
             number(from, "file.size", content.len() as u64, transaction);
             transaction.buffers.push((Buffer::FileData, from, content));
         }
     }
 }
 
-fn say(buffer: Buffer, from: End, octets: &[u8], transaction: &mut Transaction) {
+fn add_buffer(buffer: Buffer, from: End, octets: &[u8], transaction: &mut Transaction) {
     if !octets.is_empty() {
         transaction.buffers.push((buffer, from, octets.to_vec()));
     }
 }
 
-/// As many of `length` octets as there are, `offset` octets from the message's beginning.
+/// Up to `length` octets at `offset` from the start of the message.
 fn from_offset(message: &[u8], offset: usize, length: usize) -> Option<&[u8]> {
     let rest = message.get(offset..)?;
     Some(&rest[..length.min(rest.len())])
 }
 
-/// A text that ends with a zero; of two octets a character it begins at an even place of the
-/// message, which is `at`.
+/// A text terminated by zero. In UTF-16 it is aligned to an even offset of the message, in which it
+/// starts at `at`.
 fn text_at(octets: &[u8], at: usize, is_unicode: bool) -> Vec<u8> {
     if !is_unicode {
         return octets.split(|&octet| octet == 0).next().unwrap_or_default().to_vec();
@@ -462,15 +463,15 @@ fn text_at(octets: &[u8], at: usize, is_unicode: bool) -> Vec<u8> {
     unicode(&octets[..end])
 }
 
-/// UTF-16 in little-endian order to UTF-8.
+/// Converts UTF-16LE to UTF-8.
 fn unicode(octets: &[u8]) -> Vec<u8> {
     let units: Vec<u16> =
         octets.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
     String::from_utf16_lossy(&units).into_bytes()
 }
 
-/// User and domain of the last message of NTLMSSP (MS-NLMP §2.2.1.3).
-fn say_login(octets: &[u8], transaction: &mut Transaction) {
+/// User and domain in the AUTHENTICATE message of NTLMSSP (MS-NLMP §2.2.1.3).
+fn add_login(octets: &[u8], transaction: &mut Transaction) {
     let Some(start) = memchr::memmem::find(octets, b"NTLMSSP\0\x03\0\0\0") else { return };
     let message = &octets[start..];
     let is_unicode = message.get(60).is_some_and(|flags| flags & 1 != 0);
@@ -487,7 +488,7 @@ fn say_login(octets: &[u8], transaction: &mut Transaction) {
             continue;
         };
         let text = if is_unicode { unicode(text) } else { text.to_vec() };
-        say(buffer, End::Client, &text, transaction);
+        add_buffer(buffer, End::Client, &text, transaction);
     }
 }
 
@@ -526,11 +527,11 @@ mod tests {
     }
 
     fn read_1(id: u8, file: u8, data: &[u8]) -> [(End, Vec<u8>); 2] {
-        let ask = version_1(0x2e, false, id, &[0xff, 0, 0, 0, file, 0], b"");
+        let request = version_1(0x2e, false, id, &[0xff, 0, 0, 0, file, 0], b"");
         let mut words = vec![0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         words.extend((data.len() as u16).to_le_bytes());
         words.extend([49, 0]);
-        [(End::Client, ask), (End::Server, version_1(0x2e, true, id, &words, data))]
+        [(End::Client, request), (End::Server, version_1(0x2e, true, id, &words, data))]
     }
 
     fn play(script: &[(End, Vec<u8>)], size: usize) -> Vec<Transaction> {
@@ -574,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_a_share_is_a_file() {
+    fn data_written_to_a_share_is_a_file() {
         let connect =
             version_1(0x75, false, 1, &[0xff, 0, 0, 0, 0, 0, 0, 0], b"\\\\H\\C$\0?????\0");
         let connected = version_1(0x75, true, 1, &[0xff, 0, 0, 0, 0, 0], b"A:\0");

@@ -1,4 +1,4 @@
-//! SMTP (RFC 5321): commands, and the mail that DATA brings.
+//! SMTP (RFC 5321): commands, and mail sent with DATA.
 
 use std::collections::VecDeque;
 
@@ -8,25 +8,27 @@ use super::mime::Mail;
 use super::text::{Line, Lines, starts_caseless};
 use super::{Reader, Transaction, Urgent, event};
 
-/// Commands whose replies have not come yet, at most; those behind are forgotten.
-const MOST_COMMANDS: usize = 1000;
-const MOST_TRANSACTIONS: usize = 256;
+/// Bound on commands without a reply. Later ones are dropped.
+const MAX_COMMANDS: usize = 1000;
+// Bound on memory for untrusted traffic.
+const MAX_TRANSACTIONS: usize = 256;
 
 pub(super) struct Smtp {
     limit: usize,
     client: Lines,
     server: Lines,
-    /// Commands that wait for their reply.
+    /// Commands without a reply so far.
     waiting: VecDeque<Command>,
     greeted: bool,
-    /// The server reads on without its replies being waited for.
+    /// The server has announced PIPELINING (RFC 2920): the client may send mail before the reply
+    /// to DATA.
     pipelining: bool,
-    /// Place of the open transaction.
+    /// Index of the open transaction.
     at: Option<usize>,
     opened: usize,
     mail: Option<Mail>,
     in_mail: bool,
-    /// Octets of a BDAT that follow.
+    /// Remaining octets of a BDAT chunk.
     chunk_left: usize,
     is_tls: bool,
     switched: bool,
@@ -129,7 +131,7 @@ impl Smtp {
             .and_then(|at| transactions.get(at))
             .is_some_and(|transaction| !transaction.done[0]);
         if self.at.is_none() || !is_open && !stays {
-            if self.opened >= MOST_TRANSACTIONS {
+            if self.opened >= MAX_TRANSACTIONS {
                 return;
             }
             self.opened += 1;
@@ -158,16 +160,16 @@ impl Smtp {
                 self.mail = Some(Mail::new(self.limit));
             }
         } else if starts_caseless(text, b"helo") || starts_caseless(text, b"ehlo") {
-            say(Buffer::SmtpHelo, parameter(text, 4), transaction);
+            add_buffer(Buffer::SmtpHelo, parameter(text, 4), transaction);
         } else if starts_caseless(text, b"mail from") {
-            say(Buffer::SmtpMailFrom, parameter(text, 10), transaction);
+            add_buffer(Buffer::SmtpMailFrom, parameter(text, 10), transaction);
         } else if starts_caseless(text, b"rcpt to") {
-            say(Buffer::SmtpRcptTo, parameter(text, 8), transaction);
+            add_buffer(Buffer::SmtpRcptTo, parameter(text, 8), transaction);
         } else if starts_caseless(text, b"rset") {
             transaction.done[0] = true;
             self.urgent.done = true;
         }
-        if self.waiting.len() < MOST_COMMANDS {
+        if self.waiting.len() < MAX_COMMANDS {
             self.waiting.push_back(command);
         }
     }
@@ -179,7 +181,7 @@ impl Smtp {
         if !self.greeted {
             self.greeted = true;
             if code == b"220" {
-                // The rest of a greeting of several lines is still no reply to a command.
+                // The following lines of a greeting are not a reply to a command.
                 self.greeted = !goes_on;
                 return;
             }
@@ -223,7 +225,7 @@ impl Smtp {
                 let before = files(transaction);
                 mail.end(transaction);
                 self.urgent.file |= files(transaction) != before;
-                // The dot is a command of its own, with a reply.
+                // The final dot gets a reply like a command.
                 self.waiting.push_back(Command::Other);
             }
             transaction.done = [true, true];
@@ -232,18 +234,18 @@ impl Smtp {
     }
 }
 
-/// How many files are complete.
+/// Number of complete files.
 fn files(transaction: &Transaction) -> usize {
     transaction.buffers.iter().filter(|(buffer, ..)| *buffer == Buffer::FileData).count()
 }
 
-/// What stands behind a command of `length` octets, up to the next blank.
+/// The parameter after a command of `length` octets, up to the next blank.
 fn parameter(text: &[u8], length: usize) -> &[u8] {
     let rest = text.get(length..).unwrap_or_default().trim_ascii_start();
     &rest[..rest.iter().position(|&octet| octet == b' ').unwrap_or(rest.len())]
 }
 
-fn say(buffer: Buffer, octets: &[u8], transaction: &mut Transaction) {
+fn add_buffer(buffer: Buffer, octets: &[u8], transaction: &mut Transaction) {
     if !octets.is_empty() {
         transaction.buffers.push((buffer, End::Client, octets.to_vec()));
     }
@@ -253,7 +255,7 @@ fn say(buffer: Buffer, octets: &[u8], transaction: &mut Transaction) {
 mod tests {
     use super::*;
 
-    /// Who sends what, in pieces of `size`.
+    /// Parses a dialog in pieces of `size` octets.
     fn read(script: &[(End, &str)], size: usize) -> (Smtp, Vec<Transaction>) {
         let (mut reader, mut transactions) = (Smtp::new(1000), vec![]);
         for (from, text) in script {
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_starttls_comes_tls() {
+    fn tls_follows_starttls() {
         let script = [
             (End::Server, "220 hi\r\n"),
             (End::Client, "EHLO a\r\n"),

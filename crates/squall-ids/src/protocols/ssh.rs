@@ -1,16 +1,16 @@
-//! SSH: the banners (RFC 4253 §4.2) and what both offer each other first (§7.1).
+//! SSH: the banners (RFC 4253 §4.2) and KEXINIT messages (§7.1).
 
 use squall_rules::{Buffer, End};
 
 use super::octets::{Octets, md5_hexadecimal};
-use super::{Only, Reader, Transaction};
+use super::{Reader, SingleTransaction, Transaction};
 
-const LONGEST: usize = 64 * 1024;
+const MAX_LEN: usize = 64 * 1024;
 
 #[derive(Default)]
 pub(super) struct Ssh {
     sides: [Side; 2],
-    only: Only,
+    only: SingleTransaction,
 }
 
 #[derive(Default)]
@@ -23,32 +23,32 @@ struct Side {
 impl Reader for Ssh {
     fn receive(&mut self, from: End, octets: &[u8], transactions: &mut Vec<Transaction>) {
         let side = &mut self.sides[usize::from(from == End::Server)];
-        let Some(transaction) = self.only.begun(transactions) else { return };
+        let Some(transaction) = self.only.get_or_open(transactions) else { return };
         if side.done {
             return;
         }
         side.pending.extend_from_slice(octets);
         while !side.has_banner {
             let Some(end) = memchr::memchr(b'\n', &side.pending) else {
-                if side.pending.len() > LONGEST {
+                if side.pending.len() > MAX_LEN {
                     side.pending = vec![];
                     side.done = true;
                 }
                 return;
             };
             let line: Vec<u8> = side.pending.drain(..=end).collect();
-            // Other lines may stand before it.
-            side.has_banner = say_banner(from, &line, transaction);
+            // The server may send other lines first (RFC 4253 §4.2).
+            side.has_banner = add_banner(from, &line, transaction);
         }
         let mut rest = Octets(&side.pending);
         let Some(length) = rest.u32() else { return };
-        if length as usize > LONGEST {
+        if length as usize > MAX_LEN {
             side.done = true;
             side.pending = vec![];
             return;
         }
         let Some(packet) = rest.take(length as usize) else { return };
-        say_offers(from, packet, transaction);
+        add_offers(from, packet, transaction);
         side.done = true;
         side.pending = vec![];
     }
@@ -58,13 +58,13 @@ impl Reader for Ssh {
         if let Some(transaction) = self.only.end(from, transactions)
             && !side.has_banner
         {
-            side.has_banner = say_banner(from, &std::mem::take(&mut side.pending), transaction);
+            side.has_banner = add_banner(from, &std::mem::take(&mut side.pending), transaction);
         }
     }
 }
 
 /// `SSH-2.0-software comments`
-fn say_banner(from: End, line: &[u8], transaction: &mut Transaction) -> bool {
+fn add_banner(from: End, line: &[u8], transaction: &mut Transaction) -> bool {
     let Some(rest) = line.strip_prefix(b"SSH-") else { return false };
     let Some(dash) = memchr::memchr(b'-', rest) else { return false };
     let software = &rest[dash + 1..];
@@ -82,8 +82,8 @@ fn say_banner(from: End, line: &[u8], transaction: &mut Transaction) -> bool {
     true
 }
 
-/// HASSH: key exchanges, and of its own direction ciphers, codes and compressions.
-fn say_offers(from: End, packet: &[u8], transaction: &mut Transaction) -> Option<()> {
+/// HASSH: key exchange algorithms, and the ciphers, MACs and compressions of this direction.
+fn add_offers(from: End, packet: &[u8], transaction: &mut Transaction) -> Option<()> {
     let mut rest = Octets(packet);
     rest.skip(1)?;
     if rest.u8()? != 20 {

@@ -1,40 +1,40 @@
-//! Lines of protocols of text.
+//! Lines of text protocols.
 
-/// What a sender has sent, cut into lines.
+/// Splits the data of one end into lines.
 #[derive(Default)]
 pub(super) struct Lines {
     pending: Vec<u8>,
-    /// Of these, octets that were given; they go when new ones come, so that a line costs no more
-    /// than its length.
-    given: usize,
-    /// Of a line that was too long, the rest is passed over.
+    /// Octets of `pending` that were returned. They are removed when data is added, which keeps the
+    /// cost of a line linear in its length.
+    consumed: usize,
+    /// Skip the rest of a line that was too long.
     skipping: bool,
 }
 
-/// A line without its end.
+/// A line without its terminator.
 pub(super) struct Line {
     pub text: Vec<u8>,
-    /// `\r\n`, `\n`, or nothing of a line that was too long.
+    /// `\r\n`, `\n`, or empty for a truncated line.
     pub end: &'static [u8],
 }
 
-/// Longer lines are cut.
-pub(super) const LONGEST: usize = 4096;
+/// Longer lines are truncated.
+pub(super) const MAX_LEN: usize = 4096;
 
 impl Lines {
     pub fn push(&mut self, octets: &[u8]) {
-        self.pending.drain(..self.given);
-        self.given = 0;
+        self.pending.drain(..self.consumed);
+        self.consumed = 0;
         self.pending.extend_from_slice(octets);
     }
 
-    /// The next whole line; the beginning of one that is too long.
+    /// The next complete line, or the start of one that is too long.
     pub fn next(&mut self) -> Option<Line> {
         loop {
-            let left = &self.pending[self.given..];
+            let left = &self.pending[self.consumed..];
             let end = memchr::memchr(b'\n', left);
             if self.skipping {
-                self.given += end.map_or(left.len(), |end| end + 1);
+                self.consumed += end.map_or(left.len(), |end| end + 1);
                 self.skipping = end.is_none();
                 if self.skipping {
                     return None;
@@ -43,17 +43,17 @@ impl Lines {
             }
             return match end {
                 Some(end) => {
-                    self.given += end + 1;
+                    self.consumed += end + 1;
                     let text = &left[..end];
                     let (text, end): (_, &[u8]) = match text.strip_suffix(b"\r") {
                         Some(text) => (text, b"\r\n"),
                         None => (text, b"\n"),
                     };
-                    Some(Line { text: text[..text.len().min(LONGEST)].to_vec(), end })
+                    Some(Line { text: text[..text.len().min(MAX_LEN)].to_vec(), end })
                 }
-                None if left.len() > LONGEST => {
-                    let text = left[..LONGEST].to_vec();
-                    self.given += LONGEST;
+                None if left.len() > MAX_LEN => {
+                    let text = left[..MAX_LEN].to_vec();
+                    self.consumed += MAX_LEN;
                     self.skipping = true;
                     Some(Line { text, end: b"" })
                 }
@@ -62,15 +62,15 @@ impl Lines {
         }
     }
 
-    /// What was left without an end.
+    /// Data without a terminator.
     pub fn rest(&mut self) -> Option<Line> {
-        let text = self.pending[self.given..].to_vec();
-        self.given = self.pending.len();
+        let text = self.pending[self.consumed..].to_vec();
+        self.consumed = self.pending.len();
         (!self.skipping && !text.is_empty()).then_some(Line { text, end: b"" })
     }
 }
 
-/// A word, and what stands behind the blanks after it.
+/// Splits off the first word and the blanks after it.
 pub(super) fn word(text: &[u8]) -> (&[u8], &[u8]) {
     let end = text.iter().position(|&octet| octet == b' ' || octet == b'\t').unwrap_or(text.len());
     let rest = &text[end..];
@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn a_line_that_is_too_long_is_cut_and_its_rest_passed_over() {
         let mut lines = Lines::default();
-        lines.push(&vec![b'x'; 3 * LONGEST]);
-        assert_eq!(lines.next().map(|line| line.text.len()), Some(LONGEST));
+        lines.push(&vec![b'x'; 3 * MAX_LEN]);
+        assert_eq!(lines.next().map(|line| line.text.len()), Some(MAX_LEN));
         assert!(lines.next().is_none());
         lines.push(b"y\nz\n");
         assert_eq!(lines.next().map(|line| line.text).as_deref(), Some(&b"z"[..]));

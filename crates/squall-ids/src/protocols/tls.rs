@@ -1,21 +1,22 @@
-//! TLS and SSL: what both say before it is encrypted. A flow is one transaction.
+//! TLS and SSL up to the start of encryption. A flow is one transaction.
 
 use squall_rules::{Buffer, End};
 use squall_units::be16;
 
 use super::octets::{Octets, Records, hexadecimal, md5_hexadecimal};
-use super::{Fact, FactIs, Only, Reader, Transaction, event, number};
+use super::{Fact, FactIs, Reader, SingleTransaction, Transaction, event, number};
 
-/// A record (RFC 8446 §5.1) with its header.
-const LONGEST_RECORD: usize = 5 + 16_384 + 2_048;
-const LONGEST_HANDSHAKE: usize = 128 * 1024;
-const MOST_CERTIFICATES: usize = 20;
-const MOST_NAMES: usize = 200;
+/// Longest record with its header (RFC 8446 §5.1; 2048 octets of expansion as in RFC 5246 §6.2.3).
+const MAX_RECORD_LEN: usize = 5 + 16_384 + 2_048;
+// Bounds on memory for untrusted traffic.
+const MAX_HANDSHAKE_LEN: usize = 128 * 1024;
+const MAX_CERTIFICATES: usize = 20;
+const MAX_NAMES: usize = 200;
 
 #[derive(Default)]
 pub(super) struct Tls {
     sides: [Side; 2],
-    only: Only,
+    only: SingleTransaction,
 }
 
 #[derive(Default)]
@@ -23,19 +24,19 @@ struct Side {
     records: Records,
     handshake: Vec<u8>,
     has_begun: bool,
-    /// The rest is encrypted or no TLS.
+    /// The rest is encrypted or invalid.
     is_over: bool,
 }
 
 impl Reader for Tls {
     fn receive(&mut self, from: End, octets: &[u8], transactions: &mut Vec<Transaction>) {
         let side = &mut self.sides[usize::from(from == End::Server)];
-        let Some(transaction) = self.only.begun(transactions) else { return };
+        let Some(transaction) = self.only.get_or_open(transactions) else { return };
         if side.is_over {
             return;
         }
         side.records.push(octets);
-        // Only the first record may be of version 2.
+        // SingleTransaction the first record may be in SSL 2 format.
         let length = |is_first: bool| {
             move |octets: &[u8]| match octets.first()? {
                 first if is_first && first & 0x80 != 0 => {
@@ -44,7 +45,7 @@ impl Reader for Tls {
                 _ => Some(5 + usize::from(u16::from_be_bytes([*octets.get(3)?, *octets.get(4)?]))),
             }
         };
-        while let Some(record) = side.records.next(LONGEST_RECORD, length(!side.has_begun)) {
+        while let Some(record) = side.records.next(MAX_RECORD_LEN, length(!side.has_begun)) {
             if !side.has_begun && record[0] & 0x80 != 0 {
                 side.is_over = true;
                 side.records.clear();
@@ -59,7 +60,7 @@ impl Reader for Tls {
                     side.handshake.extend_from_slice(&record[5..]);
                     side.messages(from, transaction);
                 }
-                // What follows a change of ciphers is encrypted.
+                // Records after ChangeCipherSpec are encrypted.
                 20 | 23 => side.is_over = true,
                 21 | 24 => set_version(from, version, transaction),
                 _ => {
@@ -85,7 +86,7 @@ impl Side {
         let handshake = std::mem::take(&mut self.handshake);
         let mut rest = Octets(&handshake);
         while let Some((kind, body)) = message(&mut rest) {
-            // One that makes no sense has nothing more to say.
+            // An invalid message adds nothing.
             let _ = match kind {
                 1 => client_hello(from, body, transaction),
                 2 => server_hello(from, body, transaction),
@@ -96,7 +97,7 @@ impl Side {
             };
         }
         self.handshake = rest.0.to_vec();
-        if self.handshake.len() > LONGEST_HANDSHAKE {
+        if self.handshake.len() > MAX_HANDSHAKE_LEN {
             self.is_over = true;
         }
     }
@@ -111,7 +112,7 @@ fn message<'a>(rest: &mut Octets<'a>) -> Option<(u8, &'a [u8])> {
     Some((kind, body))
 }
 
-/// The last one said is what counts.
+/// Records the version. The last one counts.
 fn set_version(from: End, version: u16, transaction: &mut Transaction) {
     let is_version = |fact: &Fact| {
         fact.of == from && matches!(fact.is, FactIs::Number { what: "tls.version", .. })
@@ -125,7 +126,12 @@ fn state(from: End, state: u64, transaction: &mut Transaction) -> Option<()> {
     Some(())
 }
 
-fn say(buffer: Buffer, from: End, octets: impl Into<Vec<u8>>, transaction: &mut Transaction) {
+fn add_buffer(
+    buffer: Buffer,
+    from: End,
+    octets: impl Into<Vec<u8>>,
+    transaction: &mut Transaction,
+) {
     let octets = octets.into();
     if !octets.is_empty() {
         transaction.buffers.push((buffer, from, octets));
@@ -136,7 +142,7 @@ fn hello_of_version_2(from: End, record: &[u8], transaction: &mut Transaction) -
     let mut rest = Octets(record.get(2..)?);
     let kind = rest.u8()?;
     if kind == 4 {
-        // The server's: whether a session was known, the kind of the certificate, its version.
+        // SSL 2 ServerHello: session ID hit and certificate type precede the version.
         rest.skip(2)?;
     }
     let version = rest.u16()?;
@@ -153,7 +159,7 @@ fn client_hello(from: End, body: &[u8], transaction: &mut Transaction) -> Option
     let version = rest.u16()?;
     set_version(from, version, transaction);
     state(from, 1, transaction);
-    say_random(from, rest.take(32)?, transaction);
+    add_random(from, rest.take(32)?, transaction);
     rest.counted_u8()?;
     let ciphers = numbers(rest.counted_u16()?);
     rest.counted_u8()?;
@@ -162,24 +168,24 @@ fn client_hello(from: End, body: &[u8], transaction: &mut Transaction) -> Option
         let mut extensions = Octets(extensions);
         while let (Some(kind), Some(content)) = (extensions.u16(), extensions.counted_u16()) {
             hello.extensions.push(kind);
-            // An extension that makes no sense is there nevertheless.
+            // An extension with invalid content still counts as present.
             let _ = hello.extension(from, kind, content, transaction);
         }
     }
     let ja3 = hello.ja3();
-    say(Buffer::Ja3Hash, from, md5_hexadecimal(ja3.as_bytes()), transaction);
-    say(Buffer::Ja3String, from, ja3, transaction);
-    say(Buffer::Ja4Hash, from, hello.ja4(), transaction);
+    add_buffer(Buffer::Ja3Hash, from, md5_hexadecimal(ja3.as_bytes()), transaction);
+    add_buffer(Buffer::Ja3String, from, ja3, transaction);
+    add_buffer(Buffer::Ja4Hash, from, hello.ja4(), transaction);
     Some(())
 }
 
 fn server_hello(from: End, body: &[u8], transaction: &mut Transaction) -> Option<()> {
     let mut rest = Octets(body);
     let mut version = rest.u16()?;
-    let said = version;
+    let hello_version = version;
     state(from, 2, transaction);
     set_version(from, version, transaction);
-    say_random(from, rest.take(32)?, transaction);
+    add_random(from, rest.take(32)?, transaction);
     rest.counted_u8()?;
     let cipher = rest.u16()?;
     rest.skip(1)?;
@@ -190,40 +196,40 @@ fn server_hello(from: End, body: &[u8], transaction: &mut Transaction) -> Option
             kinds.push(kind);
             match (kind, content) {
                 (43, &[high, low]) => version = u16::from_be_bytes([high, low]),
-                (16, _) => say_protocols(from, content, transaction),
+                (16, _) => add_protocols(from, content, transaction),
                 _ => {}
             }
         }
     }
     set_version(from, version, transaction);
-    let ja3s = format!("{said},{cipher},{}", joined(&kinds));
-    say(Buffer::Ja3sHash, from, md5_hexadecimal(ja3s.as_bytes()), transaction);
-    say(Buffer::Ja3sString, from, ja3s, transaction);
+    let ja3s = format!("{hello_version},{cipher},{}", joined(&kinds));
+    add_buffer(Buffer::Ja3sHash, from, md5_hexadecimal(ja3s.as_bytes()), transaction);
+    add_buffer(Buffer::Ja3sString, from, ja3s, transaction);
     Some(())
 }
 
-fn say_random(from: End, random: &[u8], transaction: &mut Transaction) {
-    say(Buffer::TlsRandom, from, random, transaction);
-    say(Buffer::TlsRandomTime, from, &random[..4], transaction);
-    say(Buffer::TlsRandomBytes, from, &random[4..], transaction);
+fn add_random(from: End, random: &[u8], transaction: &mut Transaction) {
+    add_buffer(Buffer::TlsRandom, from, random, transaction);
+    add_buffer(Buffer::TlsRandomTime, from, &random[..4], transaction);
+    add_buffer(Buffer::TlsRandomBytes, from, &random[4..], transaction);
 }
 
-fn say_protocols(from: End, content: &[u8], transaction: &mut Transaction) {
+fn add_protocols(from: End, content: &[u8], transaction: &mut Transaction) {
     for name in protocols(content) {
-        say(Buffer::TlsAlpn, from, name, transaction);
+        add_buffer(Buffer::TlsAlpn, from, name, transaction);
     }
 }
 
 fn protocols(content: &[u8]) -> Vec<&[u8]> {
     let mut rest = Octets(Octets(content).counted_u16().unwrap_or_default());
-    std::iter::from_fn(|| rest.counted_u8()).take(MOST_NAMES).collect()
+    std::iter::from_fn(|| rest.counted_u8()).take(MAX_NAMES).collect()
 }
 
 fn numbers(octets: &[u8]) -> Vec<u16> {
     octets.chunks_exact(2).map(|pair| be16(pair, 0)).collect()
 }
 
-/// Values that only try whether the other side ignores what it does not know (RFC 8701).
+/// GREASE values, which test that the peer ignores unknown values (RFC 8701).
 fn is_grease(value: u16) -> bool {
     value & 0x0f0f == 0x0a0a && value >> 8 == value & 0xff
 }
@@ -233,7 +239,7 @@ fn joined(values: &[u16]) -> String {
     kept.collect::<Vec<_>>().join("-")
 }
 
-/// What fingerprints of a client are made of.
+/// The ClientHello fields that fingerprints use.
 #[derive(Default)]
 struct Hello {
     version: u16,
@@ -263,7 +269,7 @@ impl Hello {
                 let mut names = Octets(rest.counted_u16()?);
                 while let (Some(kind), Some(name)) = (names.u8(), names.counted_u16()) {
                     if kind == 0 {
-                        say(Buffer::TlsSni, from, name, transaction);
+                        add_buffer(Buffer::TlsSni, from, name, transaction);
                         break;
                     }
                 }
@@ -273,7 +279,7 @@ impl Hello {
             13 => self.signatures = numbers(rest.counted_u16()?),
             16 => {
                 self.protocol = protocols(content).first().map_or(vec![], |name| name.to_vec());
-                say_protocols(from, content, transaction);
+                add_protocols(from, content, transaction);
             }
             43 => {
                 let versions = numbers(rest.counted_u8()?);
@@ -361,37 +367,37 @@ fn certificates(from: End, body: &[u8], transaction: &mut Transaction) -> Option
     let mut list = Octets(rest.take(length as usize)?);
     let mut count = 0;
     while let Some(certificate) = list.u24().and_then(|length| list.take(length as usize)) {
-        if count == MOST_CERTIFICATES {
+        if count == MAX_CERTIFICATES {
             break;
         }
         if count == 0 {
             let hash = sha1::Sha1::digest(certificate);
             let pairs: Vec<String> = hash.iter().map(|octet| format!("{octet:02x}")).collect();
-            say(Buffer::TlsFingerprint, from, pairs.join(":"), transaction);
-            say_certificate(from, certificate, transaction);
+            add_buffer(Buffer::TlsFingerprint, from, pairs.join(":"), transaction);
+            add_certificate(from, certificate, transaction);
         }
-        say(Buffer::TlsCertificates, from, certificate, transaction);
+        add_buffer(Buffer::TlsCertificates, from, certificate, transaction);
         count += 1;
     }
     number(from, "tls.cert_chain_len", count as u64, transaction);
     Some(())
 }
 
-fn say_certificate(from: End, certificate: &[u8], transaction: &mut Transaction) {
+fn add_certificate(from: End, certificate: &[u8], transaction: &mut Transaction) {
     use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else {
         return event(from, "tls.invalid_certificate", transaction);
     };
-    say(Buffer::TlsSubject, from, certificate.subject().to_string(), transaction);
-    say(Buffer::TlsIssuer, from, certificate.issuer().to_string(), transaction);
+    add_buffer(Buffer::TlsSubject, from, certificate.subject().to_string(), transaction);
+    add_buffer(Buffer::TlsIssuer, from, certificate.issuer().to_string(), transaction);
     let serial: Vec<String> =
         certificate.raw_serial().iter().map(|octet| format!("{octet:02X}")).collect();
-    say(Buffer::TlsSerial, from, serial.join(":"), transaction);
+    add_buffer(Buffer::TlsSerial, from, serial.join(":"), transaction);
     let Ok(Some(names)) = certificate.subject_alternative_name() else { return };
-    for name in names.value.general_names.iter().take(MOST_NAMES) {
+    for name in names.value.general_names.iter().take(MAX_NAMES) {
         match name {
             GeneralName::DNSName(name) | GeneralName::RFC822Name(name) | GeneralName::URI(name) => {
-                say(Buffer::TlsSubjectAltName, from, *name, transaction);
+                add_buffer(Buffer::TlsSubjectAltName, from, *name, transaction);
             }
             GeneralName::IPAddress(octets) => {
                 let text = match octets.len() {
@@ -401,7 +407,7 @@ fn say_certificate(from: End, certificate: &[u8], transaction: &mut Transaction)
                         .unwrap_or_default(),
                     _ => continue,
                 };
-                say(Buffer::TlsSubjectAltName, from, text, transaction);
+                add_buffer(Buffer::TlsSubjectAltName, from, text, transaction);
             }
             _ => {}
         }

@@ -11,6 +11,7 @@ use squall_report::render::human::si;
 use crate::{
     bench::Halt,
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table},
+    settings::settings,
     trial::Measured,
 };
 
@@ -37,36 +38,19 @@ pub fn sequence(n: usize) -> Vec<Side> {
     (0..n).flat_map(pair).collect()
 }
 
-/// What a comparison leaves to the tester.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "Comparison"))]
-pub struct Settings {
+settings! {
+    /// What a comparison leaves to the tester.
+    own quick, "Comparison":
     /// Pairs of trials, one of A and one of B each
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        default_value_t = Settings::default().pairs))]
-    pub pairs: usize,
+    pairs: usize = 30 => one("N");
     /// Confidence of the intervals
-    #[cfg_attr(feature = "clap", arg(long, value_name = "LEVEL",
-        default_value_t = Settings::default().level))]
-    pub level: f64,
+    level: f64 = 0.95 => one("LEVEL");
     /// Difference for which the result says how many pairs would show it, as a part of A
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
-        default_value_t = Settings::default().effect))]
-    pub effect: f64,
+    effect: f64 = 0.01 => one("RATIO");
     /// Fail if B is worse in any metric
-    #[cfg_attr(feature = "clap", arg(long))]
-    pub fail_if_worse: bool,
+    fail_if_worse: bool = false => flag();
     /// Seed of the resampling: the same trials and seed give the same intervals
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        default_value_t = Settings::default().resampling_seed))]
-    pub resampling_seed: u64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { pairs: 30, level: 0.95, effect: 0.01, fail_if_worse: false, resampling_seed: 1 }
-    }
+    resampling_seed: u64 = 1 => one("N");
 }
 
 impl Settings {
@@ -227,14 +211,14 @@ fn figure(one: &Compared<'_>) -> Figure {
     let (low, high) = found.interval.unwrap_or((found.difference, found.difference));
     let uncertainty = (found.difference - low).max(high - found.difference);
     let unit = if found.mean_a == 0.0 { one.metric.unit } else { "ratio" };
-    Figure {
-        name: one.name.into(),
-        value: found.relative(found.difference).unwrap_or(found.difference),
-        unit: unit.into(),
-        better: one.metric.better,
-        uncertainty: found.relative(uncertainty).unwrap_or(uncertainty),
-        limit: Limit::Device,
-    }
+    Figure::new(
+        one.name,
+        found.relative(found.difference).unwrap_or(found.difference),
+        unit,
+        one.metric.better,
+        found.relative(uncertainty).unwrap_or(uncertainty),
+        Limit::Device,
+    )
 }
 
 fn percent(level: f64) -> String {

@@ -17,6 +17,7 @@ use crate::{
     outcome::Outcome,
     rfc2544::FRAME_SIZES,
     rig::Rig,
+    settings::{settings, some},
     trial::Measured,
 };
 
@@ -55,44 +56,21 @@ impl Preset {
     }
 }
 
-/// What RFC 9971 leaves to the tester.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "MLRsearch"))]
-pub struct Settings {
+settings! {
+    /// What RFC 9971 leaves to the tester.
+    own quick, "MLRsearch":
     /// Search for these goals
-    #[cfg_attr(feature = "clap", arg(long, value_enum, value_name = "GOALS",
-        default_value_t = Settings::default().preset))]
-    pub preset: Preset,
+    preset: Preset = Preset::default() => one("GOALS", value_enum);
     /// Search for this goal instead; repeatable:
     /// name=PDR,loss_ratio=0.005,final_s=1,sum_s=21,exceed_ratio=0.5,width=0.005,initial_s=1
-    #[cfg_attr(feature = "clap", arg(long, value_name = "GOAL"))]
-    pub goal: Vec<Goal>,
+    goal: Vec<Goal> = Vec::new() => given("GOAL");
     /// Frame sizes, octets with FCS
-    #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "OCTETS",
-        value_parser = clap::value_parser!(u32).range(64..=65_535),
-        default_values_t = FRAME_SIZES))]
-    pub frame_sizes: Vec<u32>,
+    frame_sizes: Vec<u32> = FRAME_SIZES.to_vec()
+        => each("OCTETS", value_parser = crate::settings::frame_size()), in some("64,1518");
     /// Lowest load to try, as a part of the highest rate
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
-        default_value_t = Settings::default().min_load))]
-    pub min_load: f64,
+    min_load: f64 = 1e-4 => one("RATIO");
     /// Highest load to try, as a part of the highest rate
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
-        default_value_t = Settings::default().max_load))]
-    pub max_load: f64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            preset: Preset::default(),
-            goal: Vec::new(),
-            frame_sizes: FRAME_SIZES.to_vec(),
-            min_load: 1e-4,
-            max_load: 1.0,
-        }
-    }
+    max_load: f64 = 1.0 => one("RATIO");
 }
 
 impl FromStr for Goal {
@@ -148,10 +126,7 @@ impl Settings {
             let text = format!("loads from {min} to {max}, expected above 0, at most 1");
             return Err(Halt::Usage(text));
         }
-        if self.frame_sizes.is_empty() {
-            return Err(Halt::Usage("frame_sizes is empty\n  try 64,1518".into()));
-        }
-        Ok(())
+        self.limits()
     }
 }
 

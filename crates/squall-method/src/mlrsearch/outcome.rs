@@ -11,13 +11,15 @@ use crate::{
 /// One for each goal, at one frame size.
 pub fn figures(settings: &Settings, goals: &[Goal], rig: &Rig, searched: &Searched) -> Vec<Figure> {
     let fps = rig.total_fps(searched.size);
-    let figure = |(goal, found): (&Goal, &Found)| Figure {
-        name: format!("{}/{}", goal.name, searched.size),
-        value: found.conditional_throughput.unwrap_or(0.0) * fps,
-        unit: "frames/s".into(),
-        better: Better::Higher,
-        uncertainty: width(goal, settings, found) * fps,
-        limit: limit(found),
+    let figure = |(goal, found): (&Goal, &Found)| {
+        Figure::new(
+            format!("{}/{}", goal.name, searched.size),
+            found.conditional_throughput.unwrap_or(0.0) * fps,
+            "frames/s",
+            Better::Higher,
+            width(goal, settings, found) * fps,
+            limit(found),
+        )
     };
     goals.iter().zip(&searched.found).map(figure).collect()
 }
@@ -148,12 +150,12 @@ fn plot(rig: &Rig, searched: &Searched) -> Plot {
         let points = numbered.map(|(i, (_, load))| ((i + 1) as f64, load * fps)).collect();
         Series { label: format!("{duration_s} s"), points }
     };
-    Plot {
-        title: format!("Loads of the search, {} octets", searched.size),
-        x: "Trial".into(),
-        y: "Frames/s".into(),
-        series: durations.into_iter().map(series).collect(),
-    }
+    Plot::new(
+        &format!("Loads of the search, {} octets", searched.size),
+        "Trial",
+        "Frames/s",
+        durations.into_iter().map(series).collect(),
+    )
 }
 
 fn sentence(goal: &Goal, i: usize, rig: &Rig, all: &[Searched]) -> String {

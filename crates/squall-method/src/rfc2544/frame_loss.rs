@@ -54,11 +54,11 @@ pub fn all(
         series.push(Series { label: format!("{size} octets"), points });
     }
     outcome.tables.push(table);
-    outcome.plots.push(Plot {
-        title: "Frame loss rate".into(),
-        x: "Load, % of the highest rate".into(),
-        y: "Frame loss rate, %".into(),
+    outcome.plots.push(Plot::new(
+        "Frame loss rate",
+        "Load, % of the highest rate",
+        "Frame loss rate, %",
         series,
-    });
+    ));
     Ok(())
 }

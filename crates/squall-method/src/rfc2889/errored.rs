@@ -40,14 +40,14 @@ pub(super) fn all(
             outcome.notes.push(format!("{kind} frames (§5.9): not run: {why}"));
             continue;
         };
-        outcome.figures.push(Figure {
-            name: format!("forwarded.{kind}"),
-            value: lane.received as f64 / lane.sent as f64,
-            unit: "ratio".into(),
-            better: Better::Neither,
-            uncertainty: 0.0,
-            limit: Limit::Device,
-        });
+        outcome.figures.push(Figure::new(
+            format!("forwarded.{kind}"),
+            lane.received as f64 / lane.sent as f64,
+            "ratio",
+            Better::Neither,
+            0.0,
+            Limit::Device,
+        ));
         let result = if lane.received == 0 { "pass" } else { "fail" };
         let counts = [u64::from(size), lane.sent, lane.received].map(|n| n.to_string());
         let row = [kind.to_owned()].into_iter().chain(counts).chain([result.to_owned()]);

@@ -67,11 +67,11 @@ pub(super) fn all(
         series.push(Series { label: format!("{size} octets"), points });
     }
     outcome.tables.push(table);
-    outcome.plots.push(Plot {
-        title: "Forwarding rate".into(),
-        x: "Load, % of the highest rate".into(),
-        y: "Forwarded, frames/s".into(),
+    outcome.plots.push(Plot::new(
+        "Forwarding rate",
+        "Load, % of the highest rate",
+        "Forwarded, frames/s",
         series,
-    });
+    ));
     Ok(())
 }

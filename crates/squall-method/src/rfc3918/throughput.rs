@@ -222,12 +222,12 @@ pub(super) fn matrix(
         series.push(Series { label: format!("{size} octets"), points });
     }
     outcome.tables.push(table);
-    outcome.plots.push(Plot {
-        title: "Scaled group forwarding matrix".into(),
-        x: "Groups".into(),
-        y: "Forwarding rate at a receiver, frames/s".into(),
+    outcome.plots.push(Plot::new(
+        "Scaled group forwarding matrix",
+        "Groups",
+        "Forwarding rate at a receiver, frames/s",
         series,
-    });
+    ));
     Ok(())
 }
 

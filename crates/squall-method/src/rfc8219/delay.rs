@@ -178,14 +178,14 @@ fn say(
     for (name, sample) in samples {
         let quantiles = (sample.median(), sample.quantile(0.01), sample.quantile(0.99));
         let (Some(median), Some(low), Some(high)) = quantiles else { return false };
-        outcome.figures.push(Figure {
-            name: format!("{name}/{size}"),
-            value: median,
-            unit: "ns".into(),
-            better: Better::Lower,
-            uncertainty: (high - low) / 2.0,
-            limit: Limit::Device,
-        });
+        outcome.figures.push(Figure::new(
+            format!("{name}/{size}"),
+            median,
+            "ns",
+            Better::Lower,
+            (high - low) / 2.0,
+            Limit::Device,
+        ));
         row.extend([median, low, high].map(ns));
     }
     table.rows.push(row);

@@ -16,6 +16,7 @@ use crate::{
     fields,
     outcome::Outcome,
     rig::Rig,
+    settings::{at_most, settings},
     trial::{Lane, LaneMeasured, Trial},
 };
 
@@ -79,51 +80,23 @@ impl FromStr for Service {
     }
 }
 
-/// What Y.1564 leaves to the tester.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "Y.1564"))]
-pub struct Settings {
+settings! {
+    /// What Y.1564 leaves to the tester.
+    "Y.1564":
     /// Test this service; repeatable: stream=web,cir_bps=5e7,eir_bps=1e7,frame_size=512,flr=1e-5,
     /// ftd_ms=10,fdv_ms=2,availability=0.999,policed=true
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SERVICE"))]
-    pub service: Vec<Service>,
+    service: Vec<Service> = Vec::new() => given("SERVICE");
     /// Steps of the configuration test, as parts of the committed rate
-    #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "RATIO",
-        default_values_t = Settings::default().steps))]
-    pub steps: Vec<f64>,
+    steps: Vec<f64> = vec![0.25, 0.5, 0.75, 0.9, 1.0] => each("RATIO");
     /// Length of a step, seconds (Y.1564: 1 to 60)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().step_s))]
-    pub step_s: f64,
+    step_s: f64 = 10.0 => one("SECONDS"), quick at_most(1.0);
     /// Length of the performance test, seconds (Y.1564: 900, 7200 or 86400); 0: none
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
-        default_value_t = Settings::default().performance_s))]
-    pub performance_s: f64,
+    performance_s: f64 = 900.0 => one("SECONDS"), quick at_most(15.0);
     /// What may pass beyond CIR + EIR, as a part of that (M of Y.1564: bursts that are let through)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
-        default_value_t = Settings::default().margin))]
-    pub margin: f64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            service: Vec::new(),
-            steps: vec![0.25, 0.5, 0.75, 0.9, 1.0],
-            step_s: 10.0,
-            performance_s: 900.0,
-            margin: 0.01,
-        }
-    }
+    margin: f64 = 0.01 => one("RATIO");
 }
 
 impl Settings {
-    /// Seconds for minutes.
-    pub fn quick(self) -> Self {
-        Self { step_s: self.step_s.min(1.0), performance_s: self.performance_s.min(15.0), ..self }
-    }
-
     /// # Errors
     /// What cannot be tested on `rig`.
     pub fn check(&self, rig: &Rig) -> Result<(), Halt> {

@@ -1,4 +1,4 @@
-//! What an engine said of attacks, held against what was sent: [`score`].
+//! Compares an engine's alerts with sent attacks: [`score`].
 
 mod text;
 
@@ -21,7 +21,7 @@ pub use text::{score_html, score_text};
 
 use crate::Error;
 
-/// A score, and what it was made from.
+/// A score, and its inputs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Scored {
     /// `squall-score/1`.
@@ -33,11 +33,11 @@ pub struct Scored {
     pub score: Score,
 }
 
-/// A log of alerts, as it was read.
+/// A log of alerts that was read.
 #[derive(Clone, Debug, Serialize)]
 pub struct AlertsFile {
     pub path: String,
-    /// `json`, `fast`, `csv`, `tsv`, `u2spewfoo`; nothing of an empty one.
+    /// `json`, `fast`, `csv`, `tsv`, `u2spewfoo`; `None` if empty.
     pub format: Option<String>,
     pub lines: u64,
     pub alerts: u64,
@@ -52,8 +52,8 @@ pub struct AlertsFile {
 /// Reads labels and alerts, and compares them. `shift_ns` is added to the times of alerts.
 ///
 /// # Errors
-/// [`Error::Environment`] for a file that cannot be read, [`Error::Usage`] for labels that are
-/// none, and for a log in which nothing is known.
+/// [`Error::Environment`] for a file that cannot be read, [`Error::Usage`] for invalid labels and
+/// for a log of unknown format.
 pub fn score(labels_file: &Path, logs: &[PathBuf], shift_ns: i64) -> Result<Scored, Error> {
     let labels = read_labels(labels_file)?;
     let first = labels.first().map(|label| label.begin);
@@ -106,7 +106,7 @@ fn open(path: &Path) -> Result<Box<dyn Read>, Error> {
 fn read_labels(path: &Path) -> Result<Vec<Label>, Error> {
     let mut all = Vec::new();
     for label in labels::Reader::new(BufReader::new(open(path)?)) {
-        // A score of some of the labels would not be one.
+        // A score of some of the labels would be meaningless.
         all.push(label.map_err(|error| Error::Usage(format!("{}:{error}", path.display())))?);
     }
     match all.is_empty() {
@@ -123,15 +123,14 @@ impl Scored {
         serde_json::to_string_pretty(self).expect("a score is plain JSON")
     }
 
-    /// A row for each rule.
+    /// One row per rule.
     pub fn to_csv(&self) -> String {
         let mut csv = Vec::new();
         self.score.write_csv(&mut csv).expect("memory takes all");
         String::from_utf8_lossy(&csv).into_owned()
     }
 
-    /// The figures that a [`Criterion`] may name, over all rules; `None`: there was nothing to
-    /// divide by.
+    /// Figures that a [`Criterion`] may use, over all rules; `None`: the divisor is 0.
     pub fn figures(&self) -> impl Iterator<Item = (&'static str, Option<f64>)> {
         FIGURES.iter().map(|(name, figure)| (*name, figure(&self.score)))
     }
@@ -172,8 +171,7 @@ pub struct Criterion {
 }
 
 impl Criterion {
-    /// # Errors
-    /// With what was found and what was expected.
+    /// With the invalid text and the expected form.
     pub fn parse(text: &str) -> Result<Self, String> {
         let example =
             "expected a figure, an operator and a number: 'detection < 0.97', 'missed > 0'";
@@ -200,8 +198,8 @@ impl Criterion {
         }
     }
 
-    /// What it says against a score. A figure that is not known fails: a check that looked at
-    /// nothing must not pass.
+    /// The objection to a score, if any. An unknown figure fails, because a check without data must
+    /// not pass.
     pub fn check(&self, scored: &Scored) -> Option<String> {
         let figure =
             scored.figures().find(|(name, _)| *name == self.figure).and_then(|(_, value)| value);
@@ -247,10 +245,13 @@ mod tests {
             (scored.score.counts.near_misses, scored.score.counts.near_misses_alerted),
             (1, 0)
         );
-        let says = |text: &str| Criterion::parse(text).unwrap().check(&scored);
-        assert_eq!(says("detection < 0.6").unwrap(), "detection = 0.5 (fail if detection < 0.6)");
-        assert_eq!((says("missed > 1"), says("false_positive > 0 %")), (None, None));
-        assert!(says("benign_false_positive > 0").unwrap().contains("is unknown"));
+        let objection = |text: &str| Criterion::parse(text).unwrap().check(&scored);
+        assert_eq!(
+            objection("detection < 0.6").unwrap(),
+            "detection = 0.5 (fail if detection < 0.6)"
+        );
+        assert_eq!((objection("missed > 1"), objection("false_positive > 0 %")), (None, None));
+        assert!(objection("benign_false_positive > 0").unwrap().contains("is unknown"));
         assert!(
             Criterion::parse("detecton < 1").unwrap_err().contains("did you mean \"detection\"")
         );

@@ -1,4 +1,4 @@
-//! A score as text and as a page.
+//! A score as text and as HTML.
 
 use squall_report::render::{
     human,
@@ -8,11 +8,12 @@ use squall_report::render::{
 
 use super::{Latency, OfRule, Score, Scored};
 
-/// An alert so long before the attack's last frame has another clock: few attacks take as long.
+/// An alert this much earlier than the attack's last frame has another clock: few attacks take as
+/// long.
 const CLOCKS_DIFFER_NS: i64 = 10_000_000_000;
 
 /// Rows of rules in the summary.
-const MOST: usize = 20;
+const MAX_ROWS: usize = 20;
 
 pub fn score_text(scored: &Scored) -> String {
     let (score, counts, rates) = (&scored.score, &scored.score.counts, &scored.score.rates);
@@ -77,7 +78,7 @@ pub fn score_text(scored: &Scored) -> String {
     text
 }
 
-/// What all alerts are, each once: the parts add up to all of them.
+/// All alerts by kind, each once, so that the parts add up.
 fn parts_of(score: &Score) -> String {
     let counts = &score.counts;
     let scenarios = score.scenarios.iter().fold(0u64, |sum, of| sum.saturating_add(of.alerts));
@@ -98,16 +99,16 @@ fn parts_of(score: &Score) -> String {
     own + &parts.collect::<String>()
 }
 
-fn list(text: &mut String, heading: &str, rules: &[&OfRule], told: impl Fn(&OfRule) -> String) {
+fn list(text: &mut String, heading: &str, rules: &[&OfRule], detail: impl Fn(&OfRule) -> String) {
     if rules.is_empty() {
         return;
     }
     *text += &format!("\n{heading}:\n");
-    for rule in rules.iter().take(MOST) {
+    for rule in rules.iter().take(MAX_ROWS) {
         *text +=
-            &format!("  {}:{}  {}  {}\n", rule.gid, rule.sid, told(rule), printable(&rule.msg));
+            &format!("  {}:{}  {}  {}\n", rule.gid, rule.sid, detail(rule), printable(&rule.msg));
     }
-    if let more @ 1.. = rules.len().saturating_sub(MOST) {
+    if let more @ 1.. = rules.len().saturating_sub(MAX_ROWS) {
         *text += &format!("  and {more} more, all in --csv\n");
     }
 }

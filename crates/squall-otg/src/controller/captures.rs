@@ -2,9 +2,12 @@
 
 use std::{collections::HashMap, path::PathBuf};
 
-use squall::{Capture, Error, driving::Start};
-use squall_capture::{Options, Rotate, Stop};
-use squall_control::recordings::{self, Recording, Recordings, Wanted};
+use squall::Error;
+use squall_control::{
+    driving::Start,
+    recordings::{self, Recording, Recordings},
+};
+use squall_options::{CaptureOptions, Octets};
 use squall_pcap::{InterfaceFormat, LinkType, Packet, PacketNotes, PcapFormat, Section};
 use squall_port_linux::filter;
 
@@ -82,23 +85,19 @@ impl Captures {
             }
             return Ok(By::Run { from: self.shared.len(), to: None });
         };
+        let snaplen = info.packet_size.filter(|&size| size > 0);
+        let asked = CaptureOptions { snaplen, ..CaptureOptions::default() };
         // A ring keeps its last file and the one that is written.
-        let (rotate, stop) = match info.overwrite {
-            true => (
-                Rotate { octets: Some(MOST / 2), ring: Some(2), ..Rotate::default() },
-                Stop::default(),
-            ),
-            false => (Rotate::default(), Stop { octets: Some(MOST), ..Stop::default() }),
+        let asked = match info.overwrite {
+            true => {
+                CaptureOptions { rotate_octets: Some(Octets(MOST / 2)), ring: Some(2), ..asked }
+            }
+            false => CaptureOptions { octets: Some(Octets(MOST)), ..asked },
         };
-        let wanted = Wanted {
-            ports: vec![(port.to_owned(), format!("af_packet:{interface}"))],
-            filter: info.filter.clone(),
-            snaplen: info.packet_size,
-            rotate,
-            stop,
-        };
+        let ports = vec![(port.to_owned(), format!("af_packet:{interface}"))];
         let name = format!("otg capture {port}");
-        Ok(By::Itself(self.recordings.start(start, &name, "otg", wanted)?))
+        let filter = info.filter.clone();
+        Ok(By::Itself(self.recordings.start(start, (&name, "otg"), ports, filter, asked)?))
     }
 
     /// # Errors
@@ -121,18 +120,15 @@ impl Captures {
     }
 
     /// What a run that begins now is to capture for ports that only it can have.
-    pub fn wanted_of_run(&mut self, _translated: &Translated) -> Option<Capture> {
+    pub fn wanted_of_run(&mut self, _translated: &Translated) -> Option<CaptureOptions> {
         let waits = |recording: &Recorded| recording.on && matches!(recording.by, By::Run { .. });
         if !self.of.values().any(waits) {
             return None;
         }
         let file = self.recordings.file().ok()?;
         self.shared.push(file.clone());
-        let options = Options {
-            stop: Stop { octets: Some(MOST), ..Stop::default() },
-            ..recordings::options(file)
-        };
-        Some(Capture { options, beside: true, ..Capture::default() })
+        let most = CaptureOptions { octets: Some(Octets(MOST)), ..CaptureOptions::default() };
+        Some(recordings::into(file, most))
     }
 
     /// Whether the run has begun that was to capture.

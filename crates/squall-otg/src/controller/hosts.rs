@@ -13,7 +13,8 @@ use std::{
     time::Duration,
 };
 
-use squall::{Error, driving::lock};
+use squall::Error;
+use squall_control::driving::lock;
 use squall_host::{Answer, Arp, Echo, Host, NeighbourMessage, Neighbours, solicited_node};
 use squall_machine::speaking::{self, Speaking};
 use squall_units::{MacAddr, Nanos};

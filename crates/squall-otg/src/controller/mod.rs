@@ -18,10 +18,8 @@ use std::{
 
 use serde::Serialize;
 use serde_json::Value;
-use squall::{
-    Error, Session,
-    driving::{Driven, Start},
-};
+use squall::Error;
+use squall_control::driving::Start;
 use squall_port_linux::LinkWatch;
 
 pub use crate::replies::Error as Refusal;
@@ -51,9 +49,10 @@ const PINGS: Duration = Duration::from_secs(4);
 ///
 /// ```
 /// use serde_json::json;
-/// use squall_otg::{Controller, InProcess};
+/// use squall_control::driving::InProcess;
+/// use squall_otg::Controller;
 ///
-/// let mut otg = Controller::new(Box::new(InProcess));
+/// let mut otg = Controller::new(Box::<InProcess>::default());
 /// otg.set_config(&json!({
 ///     "ports": [{ "name": "p1", "location": "loop:doc-otg" }, { "name": "p2", "location": "loop:doc-otg" }],
 ///     "flows": [{
@@ -94,15 +93,6 @@ pub struct Controller {
     told: Told,
     /// Why its ports were lost: told once, with the next warnings.
     lost: Option<String>,
-}
-
-/// Runs begin where they are asked for, on any port.
-pub struct InProcess;
-
-impl Start for InProcess {
-    fn start(&mut self, _name: &str, session: Session) -> Result<Arc<Driven>, Error> {
-        Driven::start(session, Duration::from_secs(1), |_| {})
-    }
 }
 
 /// Replies of metrics that are as good still.

@@ -7,15 +7,15 @@ use std::{
 };
 
 use squall::{
-    Capture, Session,
-    driving::Start,
+    Session,
     totals::{PortTotals, Totals},
 };
-use squall_control::{Control, Counted, Counts, Outcome, frames};
+use squall_control::{Control, Counted, Counts, Outcome, driving::Start, frames};
 use squall_measure::{
     StreamCounters,
     track::{Bits, Place},
 };
+use squall_options::CaptureOptions;
 use squall_profile::Profile;
 
 use super::{AGE, Refusal, unknown};
@@ -121,7 +121,7 @@ impl Traffic {
         translated: &Translated,
         names: &[String],
         state: TransmitState,
-        recording: Option<Capture>,
+        recording: Option<CaptureOptions>,
     ) -> Result<bool, Refusal> {
         let chosen = chosen(translated, names)?;
         self.see();
@@ -321,7 +321,7 @@ impl Traffic {
         start: &mut dyn Start,
         translated: &Translated,
         chosen: &[usize],
-        recording: Option<Capture>,
+        recording: Option<CaptureOptions>,
         clear: bool,
     ) -> Result<bool, Refusal> {
         let going = |(i, flow): (usize, &Flow)| {
@@ -341,7 +341,7 @@ impl Traffic {
         start: &mut dyn Start,
         translated: &Translated,
         chosen: &[usize],
-        recording: Option<Capture>,
+        recording: Option<CaptureOptions>,
         clear: bool,
     ) -> Result<(), Refusal> {
         self.end();
@@ -353,12 +353,9 @@ impl Traffic {
             }
         }
         let places = places(translated);
-        let session = Session {
-            capture: recording,
-            places: places.clone(),
-            command: "otg".into(),
-            ..Session::new(profile.clone())
-        };
+        let mut session = Session::new(profile.clone()).command("otg");
+        session.options.capture = recording;
+        session.caller.places = places.clone();
         self.control.begin(start, "otg traffic", session)?;
         (self.places, self.ended) = (places, None);
         if clear {

@@ -1,4 +1,4 @@
-//! Both formats, in all their variants, as octets; and whatever a damaged file may hold.
+//! Both formats in all variants, as octets; and damaged files.
 
 use std::io::{self, Read};
 
@@ -58,7 +58,7 @@ fn fault(file: &[u8]) -> String {
     read(file).1.expect("a fault").to_string()
 }
 
-/// A pipe: gives a few octets at a time, and is interrupted.
+/// A pipe that returns a few octets at a time, and is interrupted.
 struct Trickle<'a>(&'a [u8], usize);
 
 impl Read for Trickle<'_> {
@@ -110,7 +110,7 @@ fn lengths_of_old_versions_are_swapped_back() {
 
 #[test]
 fn a_captured_fcs_is_cut_off() {
-    // FCS length 2 x 16 bits, and the bit that says so.
+    // FCS length 2 x 16 bits, and its valid bit.
     let header = Little.pcap(0xa1b2_c3d4, 4, 0x2400_0001);
     for (captured, kept) in [(64, 60), (62, 60), (60, 60), (20, 20)] {
         let file = [header.clone(), Little.u32s(&[S, 0, captured, 64]), vec![7; captured as usize]]
@@ -128,25 +128,25 @@ fn a_captured_fcs_is_cut_off() {
 #[test]
 fn headers_of_zeros_are_packets_of_no_octets_where_packets_follow() {
     let packet = [Little.u32s(&[S, 0, 4, 4]), vec![1; 4]].concat();
-    let file = |zeros: usize, behind: &[u8]| {
-        [Little.pcap(0xa1b2_c3d4, 4, 1), packet.clone(), vec![0; zeros], behind.to_vec()].concat()
+    let file = |zeros: usize, after: &[u8]| {
+        [Little.pcap(0xa1b2_c3d4, 4, 1), packet.clone(), vec![0; zeros], after.to_vec()].concat()
     };
     for headers in [1, 2, 31, 255] {
-        for behind in [&packet[..], &packet.repeat(5), &[], &[0; 9]] {
-            let (packets, error) = read(file(16 * headers, behind).as_slice());
-            let cut = behind == [0; 9];
+        for after in [&packet[..], &packet.repeat(5), &[], &[0; 9]] {
+            let (packets, error) = read(file(16 * headers, after).as_slice());
+            let cut = after == [0; 9];
             assert_eq!(
                 packets.len(),
-                1 + headers + behind.len() / packet.len(),
-                "{headers} {behind:?} {error:?}"
+                1 + headers + after.len() / packet.len(),
+                "{headers} {after:?} {error:?}"
             );
             assert_eq!(error.is_some(), cut, "{error:?}");
             assert_eq!((packets[1].wire_len, packets[1].time_ns), (0, 0));
         }
     }
-    // A hole ends anywhere, and has a page or more.
-    for (zeros, behind) in [(16, &[7; 99][..]), (40, &packet), (4096, &packet), (1 << 20, &[])] {
-        let (packets, error) = read(file(zeros, behind).as_slice());
+    // A hole ends at any octet, and has a page or more.
+    for (zeros, after) in [(16, &[7; 99][..]), (40, &packet), (4096, &packet), (1 << 20, &[])] {
+        let (packets, error) = read(file(zeros, after).as_slice());
         let error = error.expect("a hole");
         assert!(matches!(error.fault, Fault::Hole), "{error}");
         assert_eq!((packets.len(), error.offset), (1, 44), "{zeros}");
@@ -253,7 +253,7 @@ fn time_resolutions_and_offsets_come_out_in_nanoseconds() {
     let offset = |seconds: i64| [resolution(9), Little.option(14, &seconds.to_le_bytes())].concat();
     assert_eq!(time(&offset(S.into()), 5), S_NS + 5);
     assert_eq!(time(&offset(-2), 3_000_000_000), 1_000_000_000);
-    // What does not fit is clamped.
+    // Values out of range are clamped.
     assert_eq!(time(&offset(-2), 1), 0);
     assert_eq!((time(&offset(i64::MAX), 1), time(&resolution(0), u64::MAX)), (u64::MAX, u64::MAX));
     assert_eq!(time(&offset(i64::MIN), u64::MAX), 0);
@@ -280,7 +280,7 @@ fn simple_and_obsolete_packets_are_read() {
                 (0, 60, vec![5; 10]),
                 (0, 6, vec![6; 6]),
                 (8_000, 60, vec![4; 5]),
-                // As the one before: a simple packet has no time.
+                // The preceding packet's time, since a simple packet has none.
                 (8_000, 6, vec![6; 6])
             ]
         );
@@ -306,7 +306,7 @@ fn an_fcs_by_interface_or_by_packet_is_cut_off() {
 }
 
 #[test]
-fn faults_of_blocks_say_where_and_what() {
+fn faults_of_blocks_have_place_and_reason() {
     let begin = [Little.section(), Little.interface(1, 0, &[])].concat();
     let with = |block: Vec<u8>| fault(&[begin.clone(), block].concat());
     let packet = Little.packet(0, 0, 60, &[0; 60], &[]);
@@ -350,7 +350,7 @@ fn faults_of_blocks_say_where_and_what() {
 // ---- neither, and either
 
 #[test]
-fn what_is_no_capture_is_named() {
+fn files_that_are_no_captures_are_named() {
     assert!(fault(b"").contains("the file is empty"));
     assert!(fault(b"\xa1\xb2").contains("inside the magic number: 4 octets expected, 2 found"));
     assert!(
@@ -392,7 +392,7 @@ fn a_frame_is_fetched_by_its_number() {
 }
 
 #[test]
-fn writers_refuse_what_does_not_fit() {
+fn writers_refuse_values_that_do_not_fit() {
     let mut writer = PcapWriter::new(Vec::new(), PcapFormat::default()).unwrap();
     assert!(writer.write(u64::MAX, 4, &[0; 4]).unwrap_err().to_string().contains("2106"));
     assert!(
@@ -434,7 +434,7 @@ fn packets() -> impl Strategy<Value = Vec<(u64, Vec<u8>, u32)>> {
     vec((0..4_294_967_296_000_000_000u64, vec(any::<u8>(), 0..200), 0..2_000u32), 0..20)
 }
 
-/// The file, and where each packet ends.
+/// Returns the file, and the end of each packet.
 fn write_pcap(packets: &[(u64, Vec<u8>, u32)], format: PcapFormat) -> (Vec<u8>, Vec<usize>) {
     let mut writer = PcapWriter::new(Vec::new(), format).unwrap();
     let (mut at, mut ends) = (24, Vec::new());
@@ -454,7 +454,7 @@ fn write_pcapng(packets: &[(u64, Vec<u8>, u32)]) -> (Vec<u8>, Vec<usize>) {
     };
     let interfaces = vec![interface(LinkType::ETHERNET), interface(LinkType::RAW)];
     let mut writer = PcapngWriter::new(Vec::new(), interfaces).unwrap();
-    // Section header with its one option, and two descriptions with two options.
+    // A section header with its single option, and two descriptions with two options.
     let (mut at, mut ends) = (28 + 12 + 4 + 2 * (20 + 8 + 8 + 4), Vec::new());
     for (i, (time_ns, data, cut)) in packets.iter().enumerate() {
         writer.write(i as u32 % 2, *time_ns, data.len() as u32 + cut, data).unwrap();
@@ -472,7 +472,7 @@ fn write_pcapng(packets: &[(u64, Vec<u8>, u32)]) -> (Vec<u8>, Vec<usize>) {
 }
 
 #[test]
-fn lengths_told_in_advance_are_those_written() {
+fn predicted_lengths_equal_written_ones() {
     let interface = InterfaceFormat { snaplen: 50, ..InterfaceFormat::default() };
     for len in 0..70usize {
         for comment in [None, Some("late"), Some("")] {
@@ -513,7 +513,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_is_written_as_pcap_is_read(packets in packets(), ns in any::<bool>(), snaplen in 1..300u32) {
+    fn pcap_files_round_trip(packets in packets(), ns in any::<bool>(), snaplen in 1..300u32) {
         let format = PcapFormat { link_type: LinkType::LINUX_SLL2, snaplen, nanoseconds: ns };
         let (file, _) = write_pcap(&packets, format);
         let expected: Vec<_> = packets.iter().map(|(time_ns, data, cut)| Owned {
@@ -528,7 +528,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_as_pcapng_is_read(packets in packets()) {
+    fn pcapng_files_round_trip(packets in packets()) {
         let (file, _) = write_pcapng(&packets);
         let expected: Vec<_> = packets.iter().enumerate().map(|(i, (time_ns, data, cut))| Owned {
             time_ns: *time_ns,

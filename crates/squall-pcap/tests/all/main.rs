@@ -1,5 +1,5 @@
-//! One binary for all of these, as each more is linked with all that it needs; but for `broken.rs`,
-//! which holds its process to a bound of memory.
+//! One binary, since each further one would be linked with all dependencies; `broken.rs` has its
+//! own, because it measures the memory of its process.
 
 mod batch;
 mod captures;

@@ -1,4 +1,5 @@
-//! Files and blocks of either endian, octet by octet: not by the writers, which are tested too.
+//! Files and blocks in either byte order, octet by octet: independent of the writers, which are
+//! tested, too.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 #[derive(Clone, Copy)]

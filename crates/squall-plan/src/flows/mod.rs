@@ -466,7 +466,10 @@ fn no_effect(
             "try ${data:COLUMN} in a message, or in url, header or content of app = \"http\"";
         mistakes.note(&data.file, &text, hint);
     }
-    if said.udp && !matches!(said.says, Says::Programs { .. }) && !over(Transport::Udp) {
+    if said.transport == squall_profile::Transport::Udp
+        && !matches!(said.says, Says::Programs { .. })
+        && !over(Transport::Udp)
+    {
         let text = format!("template {name:?}: transport = \"udp\" has no effect");
         mistakes.at(said.at, &text, "applications and captures have their own transport");
     }
@@ -486,16 +489,14 @@ fn no_effect(
         }
     }
     let random = match (said.arrival, flows.target) {
-        (squall_profile::Arrival::Users { think, exponential, .. }, _) => {
-            exponential && think == Nanos::ZERO
-        }
-        (
-            squall_profile::Arrival::Weight { poisson, .. },
+        (squall_profile::Arrival::Users { think: Nanos::ZERO, spacing, .. }, _)
+        | (
+            squall_profile::Arrival::Weight { spacing, .. },
             Some(squall_profile::Target::Active(_)),
-        ) => poisson,
-        _ => false,
+        ) => spacing,
+        _ => squall_profile::Spacing::Constant,
     };
-    if random {
+    if random == squall_profile::Spacing::Poisson {
         let text = format!("template {name:?}: spacing = \"poisson\" has no effect");
         let hint =
             "its flows begin when earlier ones end: try think = \"100 ms\" with users, or cps";
@@ -545,18 +546,24 @@ fn stages(said: &squall_profile::Template, mistakes: &mut Mistakes<'_>) -> Optio
 
 /// Its share of `shares` of a template's flows.
 fn arrival(said: squall_profile::Arrival, share: u32, shares: u32) -> Arrival {
-    let spacing = |poisson| if poisson { Spacing::Poisson } else { Spacing::Constant };
+    let spacing = |said| match said {
+        squall_profile::Spacing::Poisson => Spacing::Poisson,
+        squall_profile::Spacing::Constant => Spacing::Constant,
+    };
     match said {
-        squall_profile::Arrival::Cps { cps, poisson } => {
+        squall_profile::Arrival::Cps { cps, spacing: said } => {
             let cps = Cps::from_f64(cps * f64::from(share) / f64::from(shares));
-            Arrival::Open { cps, spacing: spacing(poisson) }
+            Arrival::Open { cps, spacing: spacing(said) }
         }
-        squall_profile::Arrival::Weight { weight, poisson } => {
-            Arrival::Weight { weight: weight.saturating_mul(share), spacing: spacing(poisson) }
+        squall_profile::Arrival::Weight { weight, spacing: said } => {
+            Arrival::Weight { weight: weight.saturating_mul(share), spacing: spacing(said) }
         }
-        squall_profile::Arrival::Users { users, think, exponential } => Arrival::Closed {
+        squall_profile::Arrival::Users { users, think, spacing } => Arrival::Closed {
             users: (u64::from(users) * u64::from(share)).div_ceil(shares.into()) as u32,
-            think: if exponential { Think::Exponential(think) } else { Think::Fixed(think) },
+            think: match spacing {
+                squall_profile::Spacing::Poisson => Think::Exponential(think),
+                squall_profile::Spacing::Constant => Think::Fixed(think),
+            },
         },
         squall_profile::Arrival::Called => Arrival::Called,
         squall_profile::Arrival::None => Arrival::None,
@@ -586,7 +593,10 @@ fn ends(
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Vec<(u32, String, Ends)>> {
     let name = said.name.as_str();
-    let transport = if said.udp { Transport::Udp } else { Transport::Tcp };
+    let transport = match said.transport {
+        squall_profile::Transport::Udp => Transport::Udp,
+        squall_profile::Transport::Tcp => Transport::Tcp,
+    };
     match &said.says {
         Says::Programs { client, server, messages } => {
             let mut named = BTreeMap::new();

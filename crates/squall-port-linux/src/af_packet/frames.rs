@@ -1,4 +1,4 @@
-//! A TPACKET_V2 receive ring: each frame is handed over when it has come.
+//! A TPACKET_V2 receive ring: each frame is handed over on arrival.
 
 use std::{
     io, mem,
@@ -15,12 +15,12 @@ use squall_port::{BATCH, ETHERNET, RxBatch, RxFrame, RxQueue};
 use squall_units::Nanos;
 
 use super::{
-    Counts, Look, MOST_OCTETS, Options, Receives, Said, Shape, VIRTIO_HEADER, WallClock, changed,
-    half, make_frame, word,
+    Entry, Framing, MAX_IP_PACKET, Options, ReceiveRing, RingCounters, VIRTIO_HEADER, View,
+    WallClock, changed, make_frame, u16_at, u32_at,
 };
 use crate::{
-    counted::Counted,
-    link::Watched,
+    link::WatchedLink,
+    port_counters::PortCounters,
     sys::{self, Map, Socket},
     watch::Watch,
 };
@@ -28,58 +28,60 @@ use crate::{
 pub(super) struct FrameRing {
     map: Map,
     socket: Socket,
-    counted: Arc<Counted>,
+    counters: Arc<PortCounters>,
     slots: usize,
     slot_octets: usize,
-    /// The slot that is ours next.
+    /// The next slot to read.
     next: usize,
-    /// So many before it are given out, and to be given back.
+    /// Number of slots before `next` that are handed out, and to be returned to the kernel.
     held: usize,
     watch: Watch,
     frames: Vec<RxFrame>,
-    /// Frames that are longer than a slot, in one piece each.
+    /// Frames longer than a slot, each in one piece.
     long: Vec<u8>,
     clock: WallClock,
     gro: bool,
-    look: Look,
-    counts: Counts,
+    view: View,
+    counts: RingCounters,
     /// Frames of which the kernel had room for the beginning only.
     incomplete: u64,
 }
 
-/// What stands in front of a frame in its slot: `tpacket2_hdr` and `sockaddr_ll`, a virtio header,
-/// room for alignment.
-const BEFORE: usize = 128;
-/// `tpacket2_hdr`, behind which the `sockaddr_ll` is.
+/// Octets in front of a frame in its slot: `tpacket2_hdr` and `sockaddr_ll`, a virtio header, room
+/// for alignment.
+const HEADROOM: usize = 128;
+/// `tpacket2_hdr`; the `sockaddr_ll` follows it.
 const HEADER: usize = 32;
-/// Long frames in a batch at most, and octets from one to the next.
-const LONG: usize = 8;
-const LONG_SLOT: usize = MOST_OCTETS as usize + 2 * BEFORE;
-/// For frames that are longer than a slot, octets: some hundred, as the kernel counts them.
+/// Long frames in a batch at most, and the distance from one to the next, octets.
+const LONG_BATCH: usize = 8;
+const LONG_SLOT: usize = MAX_IP_PACKET as usize + 2 * HEADROOM;
+/// Receive buffer for frames longer than a slot, octets: some hundred frames, because the kernel
+/// counts their buffers' allocated size.
 const LONG_OCTETS: c_int = 32 << 20;
-/// A frame comes a quarter of a microsecond after the other at most.
-const MOST_FRAMES: u64 = 4_000_000;
+/// The highest frame rate, per second: one frame each quarter of a microsecond.
+const MAX_FRAME_RATE: u64 = 4_000_000;
 
 impl FrameRing {
-    /// `longest`: of a frame that is none of several.
+    /// `longest`: octets of the longest frame that is not a GSO frame.
     pub(super) fn new(
         socket: Socket,
-        link: Option<Arc<Watched>>,
+        link: Option<Arc<WatchedLink>>,
         options: &Options,
-        shape: &Shape,
+        framing: &Framing,
         snaplen: u32,
         longest: u32,
-        counted: Arc<Counted>,
+        counters: Arc<PortCounters>,
     ) -> io::Result<Self> {
+        // As in `Ring::new`: version and virtio header come before the ring.
         socket.set(
             libc::SOL_PACKET,
             libc::PACKET_VERSION,
             libc::tpacket_versions::TPACKET_V2 as c_int,
         )?;
         let gro = options.gro
-            && shape.link_type == ETHERNET
+            && framing.link_type == ETHERNET
             && socket.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1).is_ok();
-        let slot_octets = (longest as usize + BEFORE).next_power_of_two().min(1 << 17);
+        let slot_octets = (longest as usize + HEADROOM).next_power_of_two().min(1 << 17);
         let block_octets = (options.block_octets as usize).max(slot_octets);
         let octets = block_octets * options.blocks as usize;
         let slots = octets / slot_octets;
@@ -89,8 +91,10 @@ impl FrameRing {
             tp_frame_size: slot_octets as u32,
             tp_frame_nr: slots as u32,
         };
-        // Of what does not fit a slot there is a copy in the socket's queue, if that has room.
+        // For a frame that does not fit a slot the kernel then puts a copy into the socket's queue,
+        // if that has room.
         socket.set(libc::SOL_PACKET, libc::PACKET_COPY_THRESH, 1 as c_int)?;
+        // SO_RCVBUF is clipped to net.core.rmem_max; FORCE is not, but needs CAP_NET_ADMIN.
         if socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, LONG_OCTETS).is_err() {
             socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, LONG_OCTETS)?;
         }
@@ -104,7 +108,7 @@ impl FrameRing {
         Ok(Self {
             map: Map::new(&socket, octets)?,
             socket,
-            counted,
+            counters,
             slots,
             slot_octets,
             next: 0,
@@ -114,8 +118,8 @@ impl FrameRing {
             long: Vec::new(),
             clock: WallClock::new(),
             gro,
-            look: Look::new(options, shape, snaplen),
-            counts: Counts::default(),
+            view: View::new(options, framing, snaplen),
+            counts: RingCounters::default(),
             incomplete: 0,
         })
     }
@@ -133,45 +137,45 @@ impl FrameRing {
         }
     }
 
-    /// What the kernel says of the frame in the next slot, if one is there.
-    fn said(&self) -> Option<Said> {
+    /// The entry of the frame in the next slot, if one is there.
+    fn entry(&self) -> Option<Entry> {
         let status = self.status(self.next).load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
             return None;
         }
         let at = self.map.at(self.next * self.slot_octets, HEADER);
-        // SAFETY: the status says that the kernel is done with the slot; until we give it back it
-        // is ours alone.
+        // SAFETY: the status says that the kernel is done with the slot; until it is returned, only
+        // this queue refers to it.
         let header = unsafe { std::slice::from_raw_parts(at.as_ptr(), HEADER) };
-        Some(Said {
+        Some(Entry {
             status,
-            len: word(header, 8),
-            wire_len: word(header, 4),
-            offset: half(header, 12).into(),
+            len: u32_at(header, 8),
+            wire_len: u32_at(header, 4),
+            offset: u16_at(header, 12).into(),
             address: HEADER,
-            time: (word(header, 16), word(header, 20)),
-            tci: half(header, 24),
-            tpid: half(header, 26),
+            time: (u32_at(header, 16), u32_at(header, 20)),
+            tci: u16_at(header, 24),
+            tpid: u16_at(header, 26),
         })
     }
 
-    /// Reads the frame in the next slot from the socket's queue to place `nth` of `long`: the
-    /// slot's first octets, the frame.
-    fn read_long(&mut self, said: Said, nth: usize) {
+    /// Reads the frame in the next slot from the socket's queue into place `nth` of `long`: the
+    /// slot's first octets, then the frame.
+    fn read_long(&mut self, entry: Entry, nth: usize) {
         const ADDRESS: usize = mem::size_of::<libc::sockaddr_ll>();
-        // The VLAN tag or what a cooked frame has in front, and the virtio header.
-        const FRAME: usize = BEFORE;
-        self.long.resize(LONG * LONG_SLOT, 0);
+        // Room for the VLAN tag or the cooked header, and the virtio header.
+        const FRAME: usize = HEADROOM;
+        self.long.resize(LONG_BATCH * LONG_SLOT, 0);
         let place = &mut self.long[nth * LONG_SLOT..][..LONG_SLOT];
-        let from = self.map.at(self.next * self.slot_octets + said.address, ADDRESS);
-        // SAFETY: as in `said`; the slot is ours.
+        let from = self.map.at(self.next * self.slot_octets + entry.address, ADDRESS);
+        // SAFETY: as in `entry`; the slot is this queue's.
         let address = unsafe { std::slice::from_raw_parts(from.as_ptr(), ADDRESS) };
-        place[said.address..][..ADDRESS].copy_from_slice(address);
+        place[entry.address..][..ADDRESS].copy_from_slice(address);
         let virtio = if self.gro { VIRTIO_HEADER } else { 0 };
         match self.socket.recv_now(&mut place[FRAME - virtio..]) {
             Ok(octets) if octets > virtio => {
-                let said = Said { len: (octets - virtio) as u32, offset: FRAME, ..said };
-                let frame = make_frame(place, 0, said, &self.clock, self.gro, self.look);
+                let entry = Entry { len: (octets - virtio) as u32, offset: FRAME, ..entry };
+                let frame = make_frame(place, 0, entry, &self.clock, self.gro, self.view);
                 self.frames.push(RxFrame { offset: frame.offset + nth * LONG_SLOT, ..frame });
             }
             _ => self.incomplete += 1,
@@ -179,7 +183,7 @@ impl FrameRing {
     }
 }
 
-impl Receives for FrameRing {
+impl ReceiveRing for FrameRing {
     fn socket(&self) -> &Socket {
         &self.socket
     }
@@ -194,27 +198,26 @@ impl RxQueue for FrameRing {
         let mut long = 0;
         while self.frames.len() < BATCH
             && self.held + 1 < self.slots
-            && let Some(said) = self.said()
+            && let Some(entry) = self.entry()
         {
-            let is_long = said.status & libc::TP_STATUS_COPY != 0;
-            // A batch is of one kind.
-            if !self.frames.is_empty() && is_long != (long > 0) || long == LONG {
+            let is_long = entry.status & libc::TP_STATUS_COPY != 0;
+            // A batch has one base address, so it holds frames of the ring or long ones, not both.
+            if !self.frames.is_empty() && is_long != (long > 0) || long == LONG_BATCH {
                 break;
             }
             if is_long {
-                self.read_long(said, long);
+                self.read_long(entry, long);
                 long += 1;
-            } else if said.len < said.wire_len.min(self.look.snaplen) {
+            } else if entry.len < entry.wire_len.min(self.view.snaplen) {
                 self.incomplete += 1;
             } else {
                 let start = self.next * self.slot_octets;
                 let at = self.map.at(start, self.slot_octets);
-                // SAFETY: as in `said`; nothing else refers to the slot, which is ours until we
-                // give it back.
+                // SAFETY: as in `entry`; nothing else refers to the slot until it is returned.
                 let slot = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), self.slot_octets) };
-                let frame = make_frame(slot, 0, said, &self.clock, self.gro, self.look);
-                // The kernel wrote it on another CPU, perhaps: all frames of a batch are on their
-                // way at once.
+                let frame = make_frame(slot, 0, entry, &self.clock, self.gro, self.view);
+                // The kernel may have written it on another CPU: the cache lines of a batch travel
+                // at once.
                 sys::prefetch(slot, frame.offset, frame.len as usize);
                 self.frames.push(RxFrame { offset: frame.offset + start, ..frame });
             }
@@ -232,8 +235,8 @@ impl RxQueue for FrameRing {
             return Ok(RxBatch { base: &self.long, frames: &self.frames });
         }
         let at = self.map.at(0, octets);
-        // SAFETY: the slots of these frames stay as they are until given back, which takes
-        // `&mut self`. The rest, which the kernel writes to, is not read.
+        // SAFETY: the slots of these frames stay as they are until returned, which takes `&mut
+        // self`. The other slots, which the kernel writes to, are not read.
         let base = unsafe { std::slice::from_raw_parts(at.as_ptr(), octets) };
         Ok(RxBatch { base, frames: &self.frames })
     }
@@ -249,8 +252,8 @@ impl RxQueue for FrameRing {
     }
 
     fn stop(&mut self) -> io::Result<()> {
-        self.counted.stop(|| (0, 0));
-        self.socket.attach_deaf_filter()
+        self.counters.stop(|| (0, 0));
+        self.socket.attach_drop_all_filter()
     }
 
     fn poll_on<'a>(&'a self, descriptors: &mut Vec<BorrowedFd<'a>>) -> bool {
@@ -259,6 +262,6 @@ impl RxQueue for FrameRing {
     }
 
     fn rest(&self) -> Nanos {
-        Nanos(self.slots as u64 * 1_000_000_000 / MOST_FRAMES / 4)
+        Nanos(self.slots as u64 * 1_000_000_000 / MAX_FRAME_RATE / 4)
     }
 }

@@ -1,4 +1,5 @@
-//! The XDP program that hands frames to the sockets, stamps them, and lets pass what is not for us.
+//! The XDP program that redirects frames to the sockets with a timestamp, and passes the others to
+//! the host.
 
 use std::{
     io,
@@ -20,38 +21,38 @@ use crate::{
     sys::Socket,
 };
 
-/// Which frames are ours.
+/// Which frames the port takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Take {
-    /// Those to another station's address, and those with a signature: the host has no use for
+    /// Frames to another station's address, and frames with a signature: the host has no use for
     /// either.
     #[default]
     Test,
-    /// Those with a signature.
+    /// Frames with a signature.
     Signed,
-    /// IPv4 and IPv6 datagrams to this UDP port, in frames without a tag.
+    /// IPv4 and IPv6 datagrams to this UDP port, in frames without a VLAN tag.
     Udp(u16),
-    /// Packets to these addresses, behind up to two VLAN tags, and the questions and answers by
-    /// which their MAC addresses and their neighbours' are found.
+    /// Packets to these addresses, after up to two VLAN tags, and the ARP and neighbor discovery
+    /// packets that resolve their MAC addresses and those of their neighbors.
     Hosts(Ranges),
     /// Every frame.
     All,
 }
 
-/// Addresses, for a program: ascending, and none next to another.
+/// Ranges of addresses, for a program: in ascending order, without overlaps or adjacent ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges {
     v4: Vec<(u32, u32)>,
     v6: Vec<(u128, u128)>,
-    /// And all that is behind MPLS labels.
+    /// Takes all MPLS packets too.
     labels: bool,
-    /// And what [`Take::Test`] takes.
+    /// Takes the frames of [`Take::Test`] too.
     shared: bool,
 }
 
-/// Each is compared with, and the kernel follows each outcome (at most 8192 of them, of four for a
-/// range of IPv6 at each of two places) before it takes a program.
-const MOST_RANGES: usize = 256;
+/// The program compares with each range, and the verifier explores at most 8192 jumps
+/// (BPF_COMPLEXITY_LIMIT_JMP_SEQ): four for a range of IPv6, at each of two places.
+const MAX_RANGES: usize = 256;
 
 impl Ranges {
     /// Whether all addresses of `others` are among these.
@@ -64,8 +65,10 @@ impl Ranges {
     }
 }
 
+/// Converts the addresses of hosts.
+///
 /// # Errors
-/// Says that there are too many.
+/// There are too many ranges.
 pub fn ranges(hosts: &Hosts) -> Result<Ranges, String> {
     let (mut v4, mut v6) = (Vec::new(), Vec::new());
     for range in &hosts.addresses {
@@ -78,10 +81,10 @@ pub fn ranges(hosts: &Hosts) -> Result<Ranges, String> {
         }
     }
     let (v4, v6) = (joined(v4), joined(v6));
-    if v4.len() + v6.len() > MOST_RANGES {
+    if v4.len() + v6.len() > MAX_RANGES {
         let found = v4.len() + v6.len();
         return Err(format!(
-            "{found} ranges of addresses, expected at most {MOST_RANGES}\n  try fewer and longer \
+            "{found} ranges of addresses, expected at most {MAX_RANGES}\n  try fewer and longer \
              ranges, or take=all"
         ));
     }
@@ -122,7 +125,7 @@ impl FromStr for Take {
     }
 }
 
-/// Octets in front of each frame: its arrival, `CLOCK_MONOTONIC`.
+/// Octets in front of each frame that hold its arrival time, `CLOCK_MONOTONIC`.
 pub const STAMP: usize = 8;
 
 // Maps of the program, in the order in which they are declared.
@@ -131,42 +134,43 @@ const COUNTERS: usize = 1;
 /// 64-bit words of the counters.
 const PASSED: usize = 0;
 const PASSED_OCTETS: usize = 1;
-/// Taken, but nobody listens on the queue: these pass, too.
+/// Matching frames of queues without a socket: they pass to the host, too.
 const UNCLAIMED: usize = 2;
 const UNSTAMPED: usize = 3;
-/// Of the signatures that are expected; [`ANY_KEY`]: those of any run.
+/// The key of expected signatures; [`ANY_KEY`]: those of any run.
 const KEY: usize = 4;
 const WORDS: usize = 5;
 
-/// More than 32 bits, so that no difference of two checks is this.
+/// Longer than 32 bits, so that no XOR of two checks equals it.
 const ANY_KEY: u64 = 1 << 32;
-/// Of a key that two frames have shown, which is then a run's; else there stands the lower half of
-/// the one signature with it, whose second bit is set so that it is neither this nor 0.
+/// Mark of a key that two frames have shown, which is then taken for a run's. Until then the entry
+/// holds the lower half of the one signature with that key, with its second bit set, so that it is
+/// neither this mark nor 0.
 const SHOWN: i32 = 1;
 const KEYS: u32 = 1 << 16;
 
-/// The program on the interface, until dropped.
+/// The program, on the interface until dropped.
 #[derive(Debug)]
 pub struct Receiving {
     program: Program,
     counters: Arc<Counters>,
-    /// From [`Receiving::attach`] on.
+    /// Set by [`Receiving::attach`].
     attached: OnceLock<Attached>,
-    /// Keeps the interface promiscuous.
-    everything: OnceLock<Socket>,
+    /// Keeps the interface in promiscuous mode.
+    promiscuous: OnceLock<Socket>,
 }
 
 impl Receiving {
-    /// Loads the program, for up to `queues` queues of the device, and attaches it to nothing yet.
+    /// Loads the program, for up to `queues` queues of the device, without attaching it.
     pub fn load(take: &Take, mac: Option<MacAddr>, queues: u32) -> io::Result<Self> {
         let program = Program::load(&assemble(take, mac, queues), Kind::Xdp { frags: true })?;
         let counters = Arc::new(Counters(program.map(COUNTERS).mapped()?));
         counters.expect(None);
-        Ok(Self { program, counters, attached: OnceLock::new(), everything: OnceLock::new() })
+        Ok(Self { program, counters, attached: OnceLock::new(), promiscuous: OnceLock::new() })
     }
 
-    /// Attaches the program in the first of `modes` that the interface has. What is in the way of
-    /// the others is told.
+    /// Attaches the program in the first of `modes` that works. Returns the reasons why earlier
+    /// ones did not.
     pub fn attach(
         &self,
         interface: &str,
@@ -209,51 +213,51 @@ impl Receiving {
         self.attached.get().is_some()
     }
 
-    /// Frames to any address arrive, as long as this is there.
+    /// Makes frames to any address arrive while `self` exists.
     pub fn be_promiscuous(&self, socket: Socket, index: u32) -> io::Result<()> {
         be_promiscuous(&socket, index)?;
-        let _ = self.everything.set(socket);
+        let _ = self.promiscuous.set(socket);
         Ok(())
     }
 
-    /// Frames that arrive on `queue` of the device go to `socket` from now on.
+    /// Redirects frames of the device's `queue` to `socket` from now on.
     pub fn add(&self, queue: u32, socket: &Socket) -> io::Result<()> {
         self.program.map(SOCKETS).update(&queue.to_ne_bytes(), &socket.fd().to_ne_bytes())
     }
 
-    /// Frames that arrive on `queue` pass on.
+    /// Lets frames of `queue` pass from now on.
     pub fn remove(&self, queue: u32) {
         let _ = self.program.map(SOCKETS).delete(&queue.to_ne_bytes());
     }
 
-    /// They can be read when the program is gone, too.
+    /// The counters, which stay readable after the program is gone.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
 }
 
-/// What the program counts.
+/// The program's counters.
 #[derive(Debug)]
 pub struct Counters(MappedArray);
 
 impl Counters {
-    /// From now on signatures with this key are such; `None`: those of any run.
+    /// Sets the key of expected signatures; `None`: those of any run.
     pub fn expect(&self, key: Option<u16>) {
         self.0.word(KEY).store(key.map_or(ANY_KEY, u64::from), Ordering::Relaxed);
     }
 
-    /// Frames that were left to the host, and their octets.
+    /// Frames left to the host, and their octets.
     pub fn passed(&self) -> (u64, u64) {
         let word = |at: usize| self.0.word(at).load(Ordering::Relaxed);
         (word(PASSED) + word(UNCLAIMED), word(PASSED_OCTETS))
     }
 
-    /// Frames that were left to the host because they are its own, not because nobody listened.
+    /// Frames left to the host because they are its own, not because a queue had no socket.
     pub fn for_host(&self) -> u64 {
         self.0.word(PASSED).load(Ordering::Relaxed)
     }
 
-    /// Frames that nobody listened for, which were left to the host.
+    /// Frames left to the host because their queue had no socket.
     pub fn unclaimed(&self) -> u64 {
         self.0.word(UNCLAIMED).load(Ordering::Relaxed)
     }
@@ -293,7 +297,7 @@ fn assemble(take: &Take, mac: Option<MacAddr>, queues: u32) -> Object {
         Take::Hosts(ranges) if !ranges.shared => None,
         _ => Some(a.map(map("squall_keys", MapKind::Array, 8 * KEYS, 1, false))),
     };
-    let signed = keys.map(|keys| SignedBy { counters, keys });
+    let signed = keys.map(|keys| SignatureMaps { counters, keys });
     let (taken, pass, redirect) = (a.label(), a.label(), a.label());
 
     a.mov(R6, R1);
@@ -305,10 +309,10 @@ fn assemble(take: &Take, mac: Option<MacAddr>, queues: u32) -> Object {
             let others = a.label();
             is_for(&mut a, ranges, taken, others);
             a.bind(others);
-            is_for_a_test(&mut a, mac, signed.expect("made above"), taken, pass);
+            is_for_test(&mut a, mac, signed.expect("made above"), taken, pass);
         }
         Take::Hosts(ranges) => is_for(&mut a, ranges, taken, pass),
-        Take::Test => is_for_a_test(&mut a, mac, signed.expect("made above"), taken, pass),
+        Take::Test => is_for_test(&mut a, mac, signed.expect("made above"), taken, pass),
     }
 
     a.bind(taken).call(helper::KTIME_GET_NS).mov(R7, R0);
@@ -322,7 +326,7 @@ fn assemble(take: &Take, mac: Option<MacAddr>, queues: u32) -> Object {
     a.load(Size::U32, R2, R6, xdp_md::DATA_META).load(Size::U32, R3, R6, xdp_md::DATA);
     a.mov(R4, R2).add(R4, STAMP as i32).jump_if(Cond::Gt, R4, R3, redirect);
     a.store(Size::U64, R2, 0, R7);
-    // Where there is no socket for the queue, the frame passes.
+    // Without a socket for the queue, the helper returns PASS.
     a.bind(redirect).load_map(R1, sockets).load(Size::U32, R2, R6, xdp_md::RX_QUEUE_INDEX);
     let (unclaimed, count) = (a.label(), a.label());
     a.mov(R3, xdp_action::PASS)
@@ -346,40 +350,46 @@ fn assemble(take: &Take, mac: Option<MacAddr>, queues: u32) -> Object {
     a.finish()
 }
 
-/// Jumps to `taken` for what [`Take::Test`] takes, and to `pass` for the rest.
-fn is_for_a_test(a: &mut Asm, mac: Option<MacAddr>, signed: SignedBy, taken: Label, pass: Label) {
-    let ours = mac.unwrap_or(MacAddr([0; 6])).0;
+/// Jumps to `taken` for frames that [`Take::Test`] takes, and to `pass` for others.
+fn is_for_test(
+    a: &mut Asm,
+    mac: Option<MacAddr>,
+    signed: SignatureMaps,
+    taken: Label,
+    pass: Label,
+) {
+    let host = mac.unwrap_or(MacAddr([0; 6])).0;
     let to_host = a.label();
     load_frame(a, ETHERNET_HEADER, pass);
     a.load(Size::U8, R4, R2, 0).jump_if(Cond::Set, R4, 1, to_host);
     a.load(Size::U32, R4, R2, 0)
-        .mov64(R5, u64::from(u32::from_ne_bytes([ours[0], ours[1], ours[2], ours[3]])));
+        .mov64(R5, u64::from(u32::from_ne_bytes([host[0], host[1], host[2], host[3]])));
     a.jump_if(Cond::Ne, R4, R5, taken).load(Size::U16, R4, R2, 4);
-    a.jump_if(Cond::Ne, R4, i32::from(u16::from_ne_bytes([ours[4], ours[5]])), taken);
+    a.jump_if(Cond::Ne, R4, i32::from(u16::from_ne_bytes([host[4], host[5]])), taken);
     a.bind(to_host);
     is_signed(a, signed, taken, pass);
 }
 
-/// Maps that say which signatures are such.
+/// The maps that decide whether a signature is expected.
 #[derive(Clone, Copy)]
-struct SignedBy {
+struct SignatureMaps {
     counters: MapId,
     keys: MapId,
 }
 
-/// R2 is the frame, of which `octets` are there; else to `short`.
+/// Loads R2 with the frame, of which `octets` are readable; jumps to `short` if it has fewer.
 fn load_frame(a: &mut Asm, octets: i32, short: Label) {
     a.load(Size::U32, R2, R6, xdp_md::DATA).load(Size::U32, R3, R6, xdp_md::DATA_END);
     a.mov(R4, R2).add(R4, octets).jump_if(Cond::Gt, R4, R3, short);
 }
 
-/// As `Signature::read_of` of squall-program has it, or, where no key is known, `Signature::read`.
-/// By a helper, because the end of a frame may be in another buffer.
+/// The check of `Signature::read_of` in squall-program, or of `Signature::read` if no key is known.
+/// Loads the octets by a helper, because the end of a frame may be in another buffer.
 ///
-/// Without a key one of 65,536 frames of the host passes for a signed one. Were it taken each time,
-/// a segment of TCP would never arrive, however often it is sent again: so of a key that only one
-/// frame has shown the same frame is left to the host when it comes again.
-fn is_signed(a: &mut Asm, by: SignedBy, signed: Label, unsigned: Label) {
+/// Without a key one of 65,536 frames of the host looks signed. If it were taken each time, a TCP
+/// segment could never arrive, however often it is retransmitted. So a key is first shown by one
+/// frame, and the same frame is left to the host when it comes again.
+fn is_signed(a: &mut Asm, keys: SignatureMaps, signed: Label, unsigned: Label) {
     const LEN: i32 = 16;
     let [of_low, constant, of_all] = SIGNATURE_HASH;
     a.mov(R1, R6).call(helper::XDP_GET_BUFF_LEN).jump_if(
@@ -400,12 +410,12 @@ fn is_signed(a: &mut Asm, by: SignedBy, signed: Label, unsigned: Label) {
         .xor(R3, R4);
     a.mov(R4, R3).shift_right(R4, 32).xor(R3, R4).mov64(R4, of_all).mul(R3, R4).shift_right(R3, 32);
     a.shift_right(R2, 32).xor(R2, R3);
-    a.load_map_value(R4, by.counters, KEY as u32 * 8).load(Size::U64, R4, R4, 0);
+    a.load_map_value(R4, keys.counters, KEY as u32 * 8).load(Size::U64, R4, R4, 0);
     a.jump_if(Cond::Eq, R2, R4, signed).mov64(R5, ANY_KEY).jump_if(Cond::Ne, R4, R5, unsigned);
     a.jump_if(Cond::Gt, R2, KEYS as i32 - 1, unsigned);
     let store = a.label();
     a.load(Size::U64, R3, R10, -LEN as i16 + 8).alu(Alu::Or, R3, 2);
-    a.and(R2, KEYS as i32 - 1).shift_left(R2, 3).load_map_value(R4, by.keys, 0).add(R4, R2);
+    a.and(R2, KEYS as i32 - 1).shift_left(R2, 3).load_map_value(R4, keys.keys, 0).add(R4, R2);
     a.load(Size::U64, R5, R4, 0).jump_if(Cond::Eq, R5, SHOWN, signed);
     a.jump_if(Cond::Eq, R5, R3, unsigned).jump_if(Cond::Eq, R5, 0, store).mov(R3, SHOWN);
     a.bind(store).store(Size::U64, R4, 0, R3).jump(signed);
@@ -417,12 +427,13 @@ const IPV6: u16 = 0x86dd;
 const MPLS: u16 = 0x8847;
 const TAGS: [u16; 2] = [0x8100, 0x88a8];
 
-/// To one of `ranges`, or an ARP message or neighbour solicitation about one.
-fn is_for(a: &mut Asm, ranges: &Ranges, ours: Label, others: Label) {
+/// Jumps to `own` for packets to one of `ranges`, and for ARP messages and neighbor solicitations
+/// about one.
+fn is_for(a: &mut Asm, ranges: &Ranges, own: Label, others: Label) {
     const TAG: i32 = 4;
     const IPV6_HEADER: i32 = 40;
     let ethertype = |t: u16| i32::from(t.to_be());
-    // R2 is the frame, less what stands between its addresses and its type.
+    // R2 is the frame, moved on by the VLAN tags, so that offsets from the type on are the same.
     load_frame(a, ETHERNET_HEADER, others);
     let (v4, v6, arp, compare) = (a.label(), a.label(), a.label(), a.label());
     for _ in 0..2 {
@@ -436,7 +447,7 @@ fn is_for(a: &mut Asm, ranges: &Ranges, ours: Label, others: Label) {
     a.load(Size::U16, R4, R2, ETHERTYPE_AT).jump_if(Cond::Eq, R4, ethertype(IPV4), v4);
     a.jump_if(Cond::Eq, R4, ethertype(ARP), arp).jump_if(Cond::Eq, R4, ethertype(IPV6), v6);
     if ranges.labels {
-        a.jump_if(Cond::Eq, R4, ethertype(MPLS), ours);
+        a.jump_if(Cond::Eq, R4, ethertype(MPLS), own);
     }
     a.jump(others);
 
@@ -446,7 +457,7 @@ fn is_for(a: &mut Asm, ranges: &Ranges, ours: Label, others: Label) {
     a.bind(v4);
     bounded(a, 20);
     a.load(Size::U32, R4, R2, 14 + 16).jump(compare);
-    // The target: of a question who is asked, of an answer who has asked.
+    // The target address: of the host asked for in a request, of the asking host in a reply.
     a.bind(arp);
     bounded(a, 28);
     a.load(Size::U32, R4, R2, 14 + 24);
@@ -454,31 +465,31 @@ fn is_for(a: &mut Asm, ranges: &Ranges, ours: Label, others: Label) {
     for &(first, last) in &ranges.v4 {
         let next = a.label();
         a.mov64(R5, first.into()).jump_if(Cond::Lt, R4, R5, next);
-        a.mov64(R5, last.into()).jump_if(Cond::Le, R4, R5, ours).bind(next);
+        a.mov64(R5, last.into()).jump_if(Cond::Le, R4, R5, own).bind(next);
     }
     a.jump(others);
 
     a.bind(v6);
     bounded(a, IPV6_HEADER);
-    compare_v6(a, 14 + 24, ranges, ours);
+    compare_v6(a, 14 + 24, ranges, own);
     a.load(Size::U8, R4, R2, 14 + 6).jump_if(Cond::Ne, R4, i32::from(ICMPV6), others);
     bounded(a, IPV6_HEADER + 24);
     a.load(Size::U8, R4, R2, 14 + 40).jump_if(
         Cond::Ne,
         R4,
-        i32::from(NEIGHBOUR_SOLICITATION),
+        i32::from(NEIGHBOR_SOLICITATION),
         others,
     );
-    compare_v6(a, 14 + 40 + 8, ranges, ours);
+    compare_v6(a, 14 + 40 + 8, ranges, own);
     a.jump(others);
 }
 
 const ICMPV6: u8 = 58;
 /// RFC 4861 §4.3.
-const NEIGHBOUR_SOLICITATION: u8 = 135;
+const NEIGHBOR_SOLICITATION: u8 = 135;
 
-/// Whether the address at `at` of the frame is of `ranges`.
-fn compare_v6(a: &mut Asm, at: i16, ranges: &Ranges, ours: Label) {
+/// Jumps to `own` if the address at `at` of the frame is within `ranges`.
+fn compare_v6(a: &mut Asm, at: i16, ranges: &Ranges, own: Label) {
     a.load(Size::U64, R4, R2, at)
         .to_big_endian(R4, 64)
         .load(Size::U64, R7, R2, at + 8)
@@ -493,9 +504,9 @@ fn compare_v6(a: &mut Asm, at: i16, ranges: &Ranges, ours: Label) {
             Cond::Ne,
             R4,
             R5,
-            ours,
+            own,
         );
-        a.mov64(R5, last_low).jump_if(Cond::Le, R7, R5, ours).bind(next);
+        a.mov64(R5, last_low).jump_if(Cond::Le, R7, R5, own).bind(next);
     }
 }
 
@@ -526,7 +537,7 @@ mod tests {
 
     const HOST: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x0b]);
 
-    /// Whether the program wants `frame`; there are no sockets, so that all pass in the end.
+    /// Whether the program takes `frame`; there are no sockets, so that all frames pass in the end.
     fn takes(receiving: &Receiving, frame: &[u8]) -> bool {
         let counts = || {
             let word = |at: usize| receiving.counters.0.word(at).load(Ordering::Relaxed);
@@ -566,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_the_host_passes() {
+    fn frames_for_the_host_pass() {
         let other = [2, 0, 0, 0, 0, 0x0c];
         let broadcast = [0xff; 6];
         let load = |take| Receiving::load(&take, Some(HOST), 4);
@@ -584,7 +595,7 @@ mod tests {
                 assert!(takes(&test, &sign(frame(host, len))), "signed");
             }
         }
-        // A frame that comes again is no other one of a run.
+        // The same frame again is no second one of a run.
         let signed = load(Take::Signed).unwrap();
         let mine = sign(frame(HOST.0, 60));
         let next = sign_at(mine.clone(), 0x1234_5678_9abc_def7);
@@ -626,7 +637,7 @@ mod tests {
         Hosts { addresses, ..Hosts::default() }
     }
 
-    /// A packet to `to` in a frame to the host's MAC address, behind `tags`.
+    /// A packet to `to` in a frame to the host's MAC address, after `tags`.
     fn packet(to: &str, tags: &[u16]) -> Vec<u8> {
         let mut octets = [HOST.0.as_slice(), &[2; 6]].concat();
         tags.iter().for_each(|tag| octets.extend([tag.to_be_bytes(), [0, 7]].concat()));
@@ -642,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_ours_get_what_is_for_them_and_the_machine_keeps_the_rest() {
+    fn own_hosts_get_their_packets_and_the_machine_keeps_the_rest() {
         let ranges = [
             ("10.0.0.5", "10.0.0.9"),
             ("200.0.0.1", "200.0.0.1"),
@@ -659,7 +670,7 @@ mod tests {
             }
             loaded => loaded.unwrap(),
         };
-        let ours = [
+        let own = [
             "10.0.0.5",
             "10.0.0.9",
             "200.0.0.1",
@@ -681,14 +692,14 @@ mod tests {
             "fc00::1:0",
         ];
         for tags in [&[][..], &[0x8100], &[0x88a8, 0x8100]] {
-            for to in ours.iter().chain(&of_two_halves) {
+            for to in own.iter().chain(&of_two_halves) {
                 assert!(takes(&taking, &packet(to, tags)), "{to} {tags:x?}");
             }
             for to in others {
                 assert!(!takes(&taking, &packet(to, tags)), "{to} {tags:x?}");
             }
         }
-        // Who has 10.0.0.5? And a solicitation of fd00::ffff, to a group of many hosts.
+        // A request for 10.0.0.5, and a solicitation of fd00::ffff, to a group of many hosts.
         let mut arp = packet("0.0.0.0", &[]);
         arp[12..14].copy_from_slice(&ARP.to_be_bytes());
         arp[38..42].copy_from_slice(&[10, 0, 0, 5]);
@@ -697,7 +708,7 @@ mod tests {
         assert!(!takes(&taking, &arp));
         let mut solicitation = packet("ff02::1:ff00:ffff", &[]);
         solicitation.resize(14 + 40 + 24, 0);
-        (solicitation[20], solicitation[54]) = (ICMPV6, NEIGHBOUR_SOLICITATION);
+        (solicitation[20], solicitation[54]) = (ICMPV6, NEIGHBOR_SOLICITATION);
         let target: Ipv6Addr = "fd00::ffff".parse().unwrap();
         solicitation[62..78].copy_from_slice(&target.octets());
         assert!(takes(&taking, &solicitation) && !takes(&taking, &solicitation[..77]));
@@ -707,7 +718,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_hosts_share_gets_what_it_would_get_without_them_too() {
+    fn a_port_that_hosts_share_also_gets_its_frames_of_a_test() {
         let shared =
             Hosts { shared: true, ..hosts(&[("10.0.0.5", "10.0.0.9"), ("fd00::1", "fd00::2")]) };
         let take = Take::Hosts(super::ranges(&shared).unwrap());
@@ -745,7 +756,7 @@ mod tests {
             workers: 1,
         };
         for single in [&single as &dyn Fn(u32) -> IpAddr, &single6] {
-            let most = super::ranges(&many(MOST_RANGES as u32, single)).unwrap();
+            let most = super::ranges(&many(MAX_RANGES as u32, single)).unwrap();
             match Receiving::load(&Take::Hosts(most), Some(HOST), 4) {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     return println!("SKIPPED: {error}");
@@ -754,7 +765,7 @@ mod tests {
             }
         }
         assert!(
-            super::ranges(&many(MOST_RANGES as u32 + 1, &single)).unwrap_err().contains("take=all")
+            super::ranges(&many(MAX_RANGES as u32 + 1, &single)).unwrap_err().contains("take=all")
         );
     }
 

@@ -10,9 +10,9 @@ use std::{
 
 use crate::sys::{Map, Plain, Socket};
 
-/// Which of a socket's rings, for mmap.
+/// One of a socket's rings, for mmap.
 #[derive(Clone, Copy, Debug)]
-pub enum Which {
+pub enum RingKind {
     Rx,
     Tx,
     Fill,
@@ -27,26 +27,26 @@ pub struct Ring<T> {
     flags: NonNull<u8>,
     entries: NonNull<T>,
     size: u32,
-    /// What the pointers point into.
+    /// Owns the memory of the pointers.
     _map: Map,
     _entries: PhantomData<T>,
 }
 
-// SAFETY: the pointers are into the mapping that moves with them, which belongs to the process, not
+// SAFETY: the pointers are into the mapping, which moves with them and belongs to the process, not
 // to a thread.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Plain> Ring<T> {
-    /// The ring of `size` entries that `socket` was given before.
-    pub fn new(socket: &Socket, which: Which, size: u32) -> io::Result<Self> {
+    /// Maps the ring of `size` entries that was set on `socket` before.
+    pub fn new(socket: &Socket, kind: RingKind, size: u32) -> io::Result<Self> {
         let none = libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
         let none = libc::xdp_mmap_offsets { rx: none, tx: none, fr: none, cr: none };
         let offsets = socket.get(libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, none)?;
-        let (at, page) = match which {
-            Which::Rx => (offsets.rx, libc::XDP_PGOFF_RX_RING as u64),
-            Which::Tx => (offsets.tx, libc::XDP_PGOFF_TX_RING as u64),
-            Which::Fill => (offsets.fr, libc::XDP_UMEM_PGOFF_FILL_RING),
-            Which::Completion => (offsets.cr, libc::XDP_UMEM_PGOFF_COMPLETION_RING),
+        let (at, page) = match kind {
+            RingKind::Rx => (offsets.rx, libc::XDP_PGOFF_RX_RING as u64),
+            RingKind::Tx => (offsets.tx, libc::XDP_PGOFF_TX_RING as u64),
+            RingKind::Fill => (offsets.fr, libc::XDP_UMEM_PGOFF_FILL_RING),
+            RingKind::Completion => (offsets.cr, libc::XDP_UMEM_PGOFF_COMPLETION_RING),
         };
         let octets = size as usize * size_of::<T>();
         let map = Map::at_offset(socket, at.desc as usize + octets, page)?;
@@ -65,31 +65,31 @@ impl<T: Plain> Ring<T> {
         self.size
     }
 
-    /// How far the producer is, with all it wrote until then.
+    /// The producer's index. Acquire: entries before it are readable.
     #[inline]
     pub fn producer(&self) -> u32 {
         word(&self.producer).load(Ordering::Acquire)
     }
 
-    /// How far the consumer is, done with all before.
+    /// The consumer's index. Acquire: it has finished with the entries before.
     #[inline]
     pub fn consumer(&self) -> u32 {
         word(&self.consumer).load(Ordering::Acquire)
     }
 
-    /// As the producer: entries before `index` are written.
+    /// Publishes entries before `index`, as the producer.
     #[inline]
     pub fn produce(&self, index: u32) {
         word(&self.producer).store(index, Ordering::Release);
     }
 
-    /// As the consumer: entries before `index` may be written again.
+    /// Releases entries before `index`, as the consumer.
     #[inline]
     pub fn consume(&self, index: u32) {
         word(&self.consumer).store(index, Ordering::Release);
     }
 
-    /// Whether the kernel looks at the ring only when kicked.
+    /// Whether the kernel reads the ring only when kicked (XDP_USE_NEED_WAKEUP).
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
         word(&self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
@@ -113,14 +113,14 @@ impl<T: Plain> Ring<T> {
 
     #[inline]
     fn entry(&self, index: u32) -> NonNull<T> {
-        // SAFETY: the size is a power of two, so that the remainder is within the entries.
+        // SAFETY: the size is a power of two, so the remainder is within the entries.
         unsafe { self.entries.add((index & (self.size - 1)) as usize) }
     }
 }
 
 #[inline]
 fn word(at: &NonNull<u8>) -> &AtomicU32 {
-    // SAFETY: `Ring::new` made it point at four aligned octets of its mapping, which both sides
-    // access as one word.
+    // SAFETY: points at four aligned octets of the mapping (`Ring::new`), which both sides access
+    // as one word.
     unsafe { AtomicU32::from_ptr(at.as_ptr().cast()) }
 }

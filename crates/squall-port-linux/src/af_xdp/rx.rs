@@ -1,5 +1,5 @@
 //! Receiving: the kernel puts frames into chunks of the memory and names them in the receive ring.
-//! What was given out is given back for new frames at the next call.
+//! Chunks of one batch are returned at the next call.
 
 use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
@@ -11,45 +11,45 @@ use super::{
     program::{Receiving, STAMP},
     umem::{Side, Umem},
 };
-use crate::{counted::Counted, link::Watched, sys, watch::Watch};
+use crate::{link::WatchedLink, port_counters::PortCounters, sys, watch::Watch};
 
-/// Where a chunk begins; how far in it the frame does is in the bits above
+/// A descriptor's address has the chunk in its lower bits and the frame's offset in the upper 16
 /// (`XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
 const ADDRESS_BITS: u32 = 48;
 const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
 
 /// One or more queues of the device.
 pub struct XdpRx {
-    // Before the program that sends frames to them goes.
+    // Dropped before `receiving`: each queue removes itself from the program's map.
     queues: Vec<Queue>,
-    /// The queue to look at next.
+    /// The next queue to read.
     turn: usize,
     frames: Vec<RxFrame>,
-    /// Frames of several pieces, in one piece each.
+    /// Frames of several pieces, joined.
     joined: Vec<u8>,
     busy_poll: bool,
-    /// Frames given out so far.
-    given: u64,
+    /// Frames delivered so far.
+    delivered: u64,
     receiving: Arc<Receiving>,
-    counted: Arc<Counted>,
+    counters: Arc<PortCounters>,
     watch: Watch,
-    /// When the sockets were asked last whether the interface has gone.
-    asked: Nanos,
+    /// Last check of the sockets' pending errors.
+    checked: Nanos,
 }
 
-/// Who spins must not spend its time on asking.
-const ASK_EVERY: Nanos = Nanos(10_000_000);
-/// What the driver still handed over is in the ring then.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// A busy reader must not spend its time on checks.
+const CHECK_EVERY: Nanos = Nanos(10_000_000);
+/// By then the driver's last frames are in the ring.
+const SETTLE_TIME: Duration = Duration::from_millis(20);
 
 struct Queue {
     number: u32,
     side: Side,
-    /// Consumed in the receive ring.
+    /// Consumer index of the receive ring.
     consumed: u32,
-    /// Produced in the fill ring.
+    /// Producer index of the fill ring.
     filled: u32,
-    /// Chunks that are given out.
+    /// Chunks of the batch that the caller has.
     held: Vec<u64>,
     receiving: Arc<Receiving>,
 }
@@ -57,10 +57,10 @@ struct Queue {
 impl XdpRx {
     pub fn new(
         sides: Vec<(u32, Side)>,
-        link: Arc<Watched>,
+        link: Arc<WatchedLink>,
         busy_poll: bool,
         receiving: Arc<Receiving>,
-        counted: Arc<Counted>,
+        counters: Arc<PortCounters>,
     ) -> io::Result<Self> {
         let mut queues = Vec::new();
         for (number, side) in sides {
@@ -75,24 +75,24 @@ impl XdpRx {
             frames,
             joined: Vec::new(),
             busy_poll,
-            given: 0,
+            delivered: 0,
             receiving,
-            counted,
-            watch: Watch::new(Some(link), PATIENCE),
-            asked: monotonic(),
+            counters,
+            watch: Watch::new(Some(link), SETTLE_TIME),
+            checked: monotonic(),
         })
     }
 
-    /// The error that nothing can come any more.
+    /// An error if nothing can arrive any more.
     fn check_interface(&mut self) -> io::Result<()> {
-        let (queues, asked) = (&self.queues, &mut self.asked);
+        let (queues, checked) = (&self.queues, &mut self.checked);
         self.watch.nothing_came(|| {
             let now = monotonic();
-            if now.saturating_sub(*asked) < ASK_EVERY {
+            if now.saturating_sub(*checked) < CHECK_EVERY {
                 return Ok(false);
             }
-            *asked = now;
-            // They tell when the interface goes, but not when it is taken down.
+            *checked = now;
+            // Sockets report that the interface is gone, but not that it was taken down.
             let mut gone = false;
             for queue in queues {
                 gone |= queue.side.socket().get(libc::SOL_SOCKET, libc::SO_ERROR, 0 as c_int)? != 0;
@@ -120,7 +120,7 @@ impl Queue {
         }
     }
 
-    /// The kernel may have back what was given out.
+    /// Returns the chunks of the last batch to the kernel.
     fn give_back(&mut self) {
         if self.held.is_empty() {
             return;
@@ -135,12 +135,12 @@ impl Queue {
 
     fn kick(&self, busy_poll: bool) {
         if busy_poll || (self.side.umem.layout.zero_copy && self.side.addresses.needs_wakeup()) {
-            // What is wrong with the interface, the next frames not arriving will tell.
+            // An error of the interface also shows in missing frames, which are watched.
             let _ = self.side.socket().kick_rx();
         }
     }
 
-    /// The next frame's descriptors, all of them there: how many, and its length.
+    /// Number of descriptors and length of the frame at `at`, if all its pieces are there.
     fn next(&self, at: u32, end: u32) -> Option<(u32, usize)> {
         let (mut n, mut len) = (0, 0);
         while at.wrapping_add(n) != end {
@@ -153,7 +153,7 @@ impl Queue {
         None
     }
 
-    /// Frames in the receive ring.
+    /// Number of frames in the receive ring.
     fn waiting(&self) -> u64 {
         let end = self.side.ring.producer();
         let mut at = self.consumed;
@@ -165,8 +165,8 @@ impl Queue {
         .count() as u64
     }
 
-    /// Reads up to a batch of frames that are one piece each, or several that are not: those are
-    /// put together in `joined`.
+    /// Reads a batch of frames of one piece, or of several pieces, which are joined in `joined`: a
+    /// batch has one base address.
     fn read(&mut self, frames: &mut Vec<RxFrame>, joined: &mut Vec<u8>, stamped: bool) {
         let end = self.side.ring.producer();
         let arrival = if stamped || self.consumed == end { Nanos::ZERO } else { monotonic() };
@@ -193,8 +193,8 @@ impl Queue {
                 }
                 self.held.push(desc.addr & ADDRESS);
             }
-            // The kernel wrote it on another CPU, perhaps: all frames of a batch are on their way
-            // at once.
+            // The kernel may have written it on another CPU: the cache lines of a batch travel at
+            // once.
             sys::prefetch(octets(&self.side.umem, at, first.len as usize), 0, first.len as usize);
             self.consumed = self.consumed.wrapping_add(pieces);
             let len = len as u32;
@@ -205,8 +205,8 @@ impl Queue {
                 cut: Cut::WHOLE,
                 time,
                 outgoing: false,
-                // A veth hands over the frames of a host's stack as they are, and XDP says nothing
-                // of their checksums.
+                // A veth passes on frames of a host's stack with partial checksums, and XDP does
+                // not report which.
                 partial: true,
             });
         }
@@ -228,8 +228,8 @@ fn place(desc: xdp_desc) -> usize {
 fn octets(umem: &Umem, at: usize, len: usize) -> &[u8] {
     assert!(at >= umem.layout.tx_octets, "received frames lie behind the transmit slots");
     let at = umem.memory.at(at, len);
-    // SAFETY: in a chunk that the receive ring gave us: the kernel writes there again after we have
-    // given it back only.
+    // SAFETY: in a chunk named by the receive ring, which the kernel writes again only after it is
+    // returned.
     unsafe { std::slice::from_raw_parts(at.as_ptr(), len) }
 }
 
@@ -238,10 +238,10 @@ fn stamp(umem: &Umem, at: usize) -> u64 {
     stamp.first_chunk().map_or(0, |octets| u64::from_ne_bytes(*octets))
 }
 
-/// Frames per second that come to one queue at most: what a core copies, about, and 100 Gb/s of the
-/// shortest.
-const MOST_FRAMES: u64 = 5_000_000;
-const MOST_FRAMES_OF_A_NIC: u64 = 148_809_523;
+/// Highest frame rates of a queue, per second: in copy mode about what one core copies; zero-copy
+/// 100 Gb/s of 64-octet frames.
+const MAX_COPY_RATE: u64 = 5_000_000;
+const MAX_NIC_RATE: u64 = 148_809_523;
 
 impl RxQueue for XdpRx {
     fn receive(&mut self) -> io::Result<RxBatch<'_>> {
@@ -262,7 +262,7 @@ impl RxQueue for XdpRx {
             self.check_interface()?;
             return Ok(RxBatch::empty());
         }
-        self.given += self.frames.len() as u64;
+        self.delivered += self.frames.len() as u64;
         let queue = &self.queues[self.turn];
         self.turn = (self.turn + 1) % queues;
         if !self.joined.is_empty() {
@@ -272,9 +272,9 @@ impl RxQueue for XdpRx {
         let first = umem.layout.tx_octets;
         let octets = umem.layout.octets() - first;
         let at = umem.memory.at(first, octets);
-        // SAFETY: the chunks, behind the slots that the sending side has, for the receiver to find
-        // its frames in: they stay as they are until given back, which takes `&mut self`. The rest,
-        // which the kernel writes to, is not read.
+        // SAFETY: the chunks, which follow the sending side's slots. Chunks of this batch stay as
+        // they are until returned, which takes `&mut self`; the others, which the kernel writes to,
+        // are not read.
         let base = unsafe { std::slice::from_raw_parts(at.as_ptr(), octets) };
         Ok(RxBatch { base, frames: &self.frames })
     }
@@ -295,18 +295,18 @@ impl RxQueue for XdpRx {
 
     fn received(&mut self) -> Option<u64> {
         let waiting: u64 = self.queues.iter().map(Queue::waiting).sum();
-        Some(self.given + waiting + self.drops().iter().map(|(_, n)| n).sum::<u64>())
+        Some(self.delivered + waiting + self.drops().iter().map(|(_, n)| n).sum::<u64>())
     }
 
     fn stop(&mut self) -> io::Result<()> {
-        self.counted.stop(|| self.receiving.counters().passed());
+        self.counters.stop(|| self.receiving.counters().passed());
         self.queues.iter().for_each(|queue| queue.receiving.remove(queue.number));
         Ok(())
     }
 
     fn poll_on<'a>(&'a self, descriptors: &mut Vec<BorrowedFd<'a>>) -> bool {
         descriptors.extend(self.queues.iter().map(|queue| queue.side.socket().as_fd()));
-        // Who polls the device asked not to wait for its interrupts.
+        // With busy polling the device's interrupts are deferred, so poll(2) would wait too long.
         !self.busy_poll
     }
 
@@ -314,11 +314,11 @@ impl RxQueue for XdpRx {
         if self.busy_poll || self.receiving.counters().cannot_stamp() {
             return Nanos::ZERO;
         }
-        let bears = |queue: &Queue| {
+        let quarter_ring = |queue: &Queue| {
             let layout = &queue.side.umem.layout;
-            let most = if layout.zero_copy { MOST_FRAMES_OF_A_NIC } else { MOST_FRAMES };
-            u64::from(layout.rx_chunks) * 1_000_000_000 / most / 4
+            let rate = if layout.zero_copy { MAX_NIC_RATE } else { MAX_COPY_RATE };
+            u64::from(layout.rx_chunks) * 1_000_000_000 / rate / 4
         };
-        Nanos(self.queues.iter().map(bears).min().unwrap_or(0))
+        Nanos(self.queues.iter().map(quarter_ring).min().unwrap_or(0))
     }
 }

@@ -1,10 +1,10 @@
-//! Sending: frames are written where they lie, and named in the transmit ring.
+//! Sending: frames are written in place, and named in the transmit ring.
 //!
-//! Where the kernel copies, it does so inside of our system call, one frame after the other, and
-//! says how far it came: a frame is taken when the kernel has consumed its descriptor. A frame that
-//! the driver dropped (EBUSY) is offered again, as one that found the queue full; what was not
-//! consumed is ours still, and is withdrawn when the caller forgets it. Without copying the driver
-//! takes descriptors at its own pace: what is in the ring is taken.
+//! In copy mode the kernel copies frames within the sendto() call, one after the other, and reports
+//! how far it came: a frame is taken when its descriptor is consumed. A frame that the driver
+//! dropped (EBUSY) is offered again, as if the queue were full. Descriptors that were not consumed
+//! are still Squall's, and are withdrawn when the caller gives the frames up. With zero-copy the
+//! driver takes descriptors at its own pace: frames in the ring count as taken.
 
 use std::{
     io,
@@ -17,58 +17,59 @@ use squall_port::{BATCH, LinkState, SendError, TxBatch, TxMeta, TxQueue, monoton
 use squall_units::Nanos;
 
 use super::umem::{Side, TX_HEADROOM, TX_METADATA, Umem};
-use crate::{af_packet::ETHERNET_HEADER, link::Watched, refused::Refused, sys};
+use crate::{af_packet::ETHERNET_HEADER, link::WatchedLink, refused::RefusalTracker, sys};
 
-/// Calls in a row that take nothing, after which somebody asks whether there is a carrier.
-const LOOK_AFTER: u32 = 64;
-/// `XDP_MAX_TX_SKB_BUDGET`: frames that one system call may take, since Linux 6.17; 32 before.
+/// Consecutive calls that send nothing, after which the carrier is checked.
+const CHECK_LINK_AFTER: u32 = 64;
+/// Setsockopt `XDP_MAX_TX_SKB_BUDGET`, since Linux 6.17: frames per system call; before, 32.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 /// `XDP_TXMD_FLAGS_TIMESTAMP`
 const TIMESTAMP: u64 = 1 << 0;
 /// `XDP_TXMD_FLAGS_LAUNCH_TIME`
 const LAUNCH_TIME: u64 = 1 << 2;
-/// What the kernel skips: there is no such option.
+/// A descriptor that the kernel skips: it has an unknown option.
 const WITHDRAWN: xdp_desc = xdp_desc { addr: 0, len: 0, options: u32::MAX };
 
 pub struct XdpTx {
     side: Side,
     interface: String,
-    link: Arc<Watched>,
+    link: Arc<WatchedLink>,
     max_frame: u32,
     batch: usize,
     need_wakeup: bool,
-    /// Added to the due instant, for the device to launch the frame by its clock; `None`: at once.
+    /// Added to the due time, for the device to launch the frame by its clock; `None`: no launch
+    /// time.
     launch: Option<i64>,
-    /// What the driver says of when frames left, if it is asked.
+    /// The driver's transmit timestamps, if requested.
     departures: Option<Arc<Departures>>,
-    /// What makes `CLOCK_MONOTONIC` the clock of drivers and devices, ns.
+    /// Offset from `CLOCK_MONOTONIC` to the clock of drivers and devices (TAI), ns.
     to_tai: i64,
     slots: Slots,
     /// Slots `next..next + lent` are lent and not sent.
     next: usize,
     lent: usize,
-    /// Where the kernel is in the ring; ahead of its word when it has consumed a frame that was
-    /// dropped.
+    /// The kernel's index in the ring; ahead of the shared word when it has consumed a dropped
+    /// frame.
     consumed: u32,
-    /// How far the ring is written.
+    /// The index up to which the ring is written.
     written: u32,
-    /// Where each frame of the batch at hand ends in the ring.
+    /// The end of each frame of the current batch in the ring.
     ends: Vec<u32>,
-    /// Calls in a row that found the queue full.
+    /// Consecutive calls that found the queue full.
     blocked: u32,
-    refused: Refused,
+    refused: RefusalTracker,
 }
 
-/// Transmit slots in groups of a batch. The kernel has a slot until all descriptors that named it
-/// have completed, which they may do in any order.
+/// Transmit slots in groups of a batch. The kernel owns a slot until all descriptors that named it
+/// have completed, which may happen in any order.
 struct Slots {
     start: usize,
     stride: usize,
     meta: Vec<TxMeta>,
-    /// Descriptors that have not completed, of each slot: many, where frames are dropped and
-    /// offered again faster than they complete.
+    /// Descriptors of each slot that have not completed: many, where frames are dropped and offered
+    /// again faster than they complete.
     pending: Vec<u32>,
-    /// A bit for each slot, set when it is ours; a group is one word.
+    /// A bit for each slot, set when it is free; a group is one word.
     free: Vec<u64>,
 }
 
@@ -83,8 +84,8 @@ impl Slots {
         }
     }
 
-    /// The first run of `want` free slots within a group, or else the longest: what was used last
-    /// is in the cache.
+    /// The first run of `want` free slots within a group, or else the longest. First fit reuses
+    /// recent slots, which are in the cache.
     fn find(&self, want: usize) -> (usize, usize) {
         let mut best = (0, 0);
         for (group, &free) in self.free.iter().enumerate() {
@@ -110,8 +111,8 @@ impl Slots {
         self.free[slot / BATCH] &= !(1 << (slot % BATCH));
     }
 
-    /// One descriptor has completed: of which slot. When a link has been down, Linux 6.18 may tell
-    /// of some that were never sent: these are of none.
+    /// Records a completed descriptor. Returns its slot. After a link was down, Linux 6.18 may
+    /// complete descriptors that were never sent: these have no slot.
     fn give_back(&mut self, address: u64) -> Option<usize> {
         let slot = (address as usize).checked_sub(self.start)? / self.stride;
         let pending = self.pending.get_mut(slot).filter(|pending| **pending > 0)?;
@@ -128,11 +129,11 @@ impl Slots {
 }
 
 impl XdpTx {
-    /// `port_max`: the longest frame that the interface takes; `max_frame`: that will be sent.
+    /// `port_max`: the interface's longest frame; `max_frame`: the longest to be sent.
     pub fn new(
         side: Side,
         interface: &str,
-        link: Arc<Watched>,
+        link: Arc<WatchedLink>,
         (port_max, max_frame): (u32, u32),
         options: &super::Options,
         departures: Option<Arc<Departures>>,
@@ -142,7 +143,8 @@ impl XdpTx {
         let room = (layout.tx_octets - TX_HEADROOM) / stride;
         let count = room.min(layout.tx_ring as usize) / BATCH * BATCH;
         assert!(count > 0, "the memory was made for a batch of the longest frames");
-        // Frames of one call leave together; older kernels take 32 and are asked again.
+        // Frames of one call leave together. Older kernels refuse the option, take 32 and are
+        // called again.
         let _ = side.socket().set(libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, layout.tx_ring);
         // Room for a few batches of jumbo frames; the kernel clips it to net.core.wmem_max.
         let _ = side.socket().set(libc::SOL_SOCKET, libc::SO_SNDBUF, 4 << 20);
@@ -163,12 +165,12 @@ impl XdpTx {
             written,
             ends: Vec::with_capacity(BATCH),
             blocked: 0,
-            refused: Refused::default(),
+            refused: RefusalTracker::default(),
             side,
         }
     }
 
-    /// Takes back the slots that have completed.
+    /// Frees the slots whose descriptors have completed.
     fn reap(&mut self) {
         let completion = &self.side.addresses;
         let (from, to) = (completion.consumer(), completion.producer());
@@ -190,19 +192,24 @@ impl XdpTx {
         completion.consume(to);
     }
 
+    /// Each frame's descriptor has its instant of departure, before or after it left.
+    fn has_metadata(&self) -> bool {
+        self.launch.is_some() || self.departures.is_some()
+    }
+
     fn copies(&self) -> bool {
         !self.side.umem.layout.zero_copy
     }
 
-    /// Writes descriptors of frames `next..next + n` from where the kernel is on: as many as the
-    /// ring has room for, and none from a frame on that cannot be sent. Says how many.
+    /// Writes descriptors of frames `next..next + n` from the kernel's index on, as far as the ring
+    /// has room, and up to the first invalid frame. Returns the number of frames.
     fn write(&mut self, n: usize, from: u32) -> usize {
         let layout = self.side.umem.layout;
         let room = self.side.ring.size();
-        // Of frames that were dropped the kernel's word in the ring does not tell at once, but it
-        // is done with them.
+        // In copy mode the shared word lags for dropped frames, although the kernel has finished
+        // with them.
         let kernel = if self.copies() { from } else { self.side.ring.consumer() };
-        let with_metadata = self.launch.is_some() || self.departures.is_some();
+        let with_metadata = self.has_metadata();
         let metadata = if with_metadata { libc::XDP_TX_METADATA } else { 0 };
         self.ends.clear();
         let mut at = from;
@@ -236,7 +243,7 @@ impl XdpTx {
             }
             self.ends.push(at);
         }
-        // What an earlier call left in the ring and is not wanted now.
+        // Withdraws descriptors that an earlier call left in the ring.
         let end = at;
         while is_before(at, self.written) {
             self.side.ring.set(at, WITHDRAWN);
@@ -249,7 +256,7 @@ impl XdpTx {
         self.ends.len()
     }
 
-    /// What the driver is asked for, in front of the frame.
+    /// Writes the frame's request to the driver in front of it.
     fn write_metadata(&mut self, slot: usize, due: Nanos) {
         let at = self.side.umem.memory.at(self.slots.address(slot) - TX_METADATA, TX_METADATA);
         let stamp = if self.departures.is_some() { TIMESTAMP } else { 0 };
@@ -259,12 +266,11 @@ impl XdpTx {
             Some(later) => [LAUNCH_TIME | stamp, 0, due.0.wrapping_add_signed(later + self.to_tai)],
             None => [stamp, 0, 0],
         };
-        // SAFETY: 24 octets of the headroom in front of the slot, which is lent to nobody else than
-        // this queue.
+        // SAFETY: 24 octets of the headroom before the slot, which only this queue uses.
         unsafe { at.as_ptr().cast::<[u64; 3]>().write_unaligned(metadata) };
     }
 
-    /// The frames in the ring that were not consumed are not sent any more.
+    /// Withdraws the frames in the ring that were not consumed.
     fn withdraw(&mut self) {
         if self.copies() && self.consumed != self.written {
             self.write(0, self.consumed);
@@ -276,7 +282,7 @@ impl XdpTx {
         let mut taken = 0;
         while taken < n {
             let frames = self.write((n - taken).min(self.batch), self.consumed);
-            if frames == 0 && taken == 0 && self.is_bad(self.next) {
+            if frames == 0 && taken == 0 && self.is_invalid(self.next) {
                 return Err(self.refuse());
             }
             if frames == 0 {
@@ -300,7 +306,7 @@ impl XdpTx {
         Ok(taken)
     }
 
-    /// Lets the kernel consume the frames at `ends`; how many left, and why not all.
+    /// Lets the kernel consume the frames at `ends`. Returns how many left, and why not all.
     fn kick_copied(&mut self) -> (usize, Outcome) {
         let frames = self.ends.len();
         let mut gone = 0;
@@ -314,8 +320,8 @@ impl XdpTx {
             let code = result.as_ref().err().and_then(io::Error::raw_os_error);
             let dropped = code == Some(libc::EBUSY);
             if dropped && self.consumed == before {
-                // The first frame of the call was consumed, which the kernel tells by its next word
-                // only.
+                // The kernel consumed the first frame of the call, but updates the shared word only
+                // with the next.
                 self.consumed = self.ends[gone];
             }
             let first = gone;
@@ -330,7 +336,7 @@ impl XdpTx {
                 {
                     Outcome::Done
                 }
-                // The budget of a call is used up, or there was no memory for the next.
+                // The budget of a call is used up, or there was no memory for the next frame.
                 None | Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR | libc::ENOMEM)
                     if gone > first =>
                 {
@@ -339,7 +345,7 @@ impl XdpTx {
                 None | Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR | libc::ENOMEM) => {
                     Outcome::Full
                 }
-                // The last that was consumed: it is offered again.
+                // The last frame that was consumed was dropped: it is offered again.
                 Some(libc::EBUSY) => {
                     gone = gone.saturating_sub(1);
                     Outcome::Dropped
@@ -352,8 +358,8 @@ impl XdpTx {
         }
     }
 
-    /// How many descriptors frame `i` of the batch at hand has; `start` is where it begins in the
-    /// ring, of the first found from its length.
+    /// Number of descriptors of frame `i` of the current batch; `start` is its index in the ring.
+    /// For the first frame, whose start is unknown, the number follows from its length.
     fn descriptors(&self, i: usize, start: Option<u32>) -> u8 {
         match start {
             Some(start) => self.ends[i].wrapping_sub(start) as u8,
@@ -386,8 +392,9 @@ impl XdpTx {
         } else {
             Ok(())
         };
-        // Before the outcome of the call: what is in the ring is the driver's.
-        let is_bad = frames == 0 && self.is_bad(self.next);
+        // Before the outcome of the call: the driver owns the frames in the ring, whatever it
+        // returned.
+        let is_invalid = frames == 0 && self.is_invalid(self.next);
         self.next += frames;
         self.lent -= frames;
         let outcome = match kicked.as_ref().err().and_then(io::Error::raw_os_error) {
@@ -395,7 +402,7 @@ impl XdpTx {
             Some(_) => Outcome::Lost(kicked.err().unwrap_or_else(|| io::Error::other("unknown"))),
         };
         match outcome {
-            _ if is_bad => Err(self.refuse()),
+            _ if is_invalid => Err(self.refuse()),
             Outcome::Lost(_) => self.blocked(outcome).map(|()| frames),
             _ if frames > 0 => {
                 self.blocked = 0;
@@ -405,11 +412,11 @@ impl XdpTx {
         }
     }
 
-    fn is_bad(&self, slot: usize) -> bool {
+    fn is_invalid(&self, slot: usize) -> bool {
         !(ETHERNET_HEADER..=self.max_frame).contains(&self.slots.meta[slot].len)
     }
 
-    /// The next frame cannot be sent: its turn is over.
+    /// Skips the next frame, which cannot be sent.
     fn refuse(&mut self) -> SendError {
         let short = self.slots.meta[self.next].len < ETHERNET_HEADER;
         self.next += 1;
@@ -417,11 +424,11 @@ impl XdpTx {
         SendError::Frame(if short { "too_short" } else { "too_long" })
     }
 
-    /// None was taken: whether to try again.
+    /// No frame was taken: an error if retrying is useless.
     fn blocked(&mut self, outcome: Outcome) -> Result<(), SendError> {
         self.blocked += 1;
-        // Frames that were dropped complete, too, and the kernel takes none that has no room to
-        // complete in.
+        // Dropped frames complete too, and without room in the completion ring the kernel takes no
+        // frame.
         self.reap();
         match outcome {
             Outcome::Lost(error) => match error.raw_os_error() {
@@ -444,17 +451,17 @@ impl XdpTx {
             }
             Outcome::Full | Outcome::Done => {}
         }
-        // Without a carrier the same is said, for ever.
-        if self.blocked.is_multiple_of(LOOK_AFTER) && self.link.look() != LinkState::Up {
+        // Without a carrier the driver reports the same error forever.
+        if self.blocked.is_multiple_of(CHECK_LINK_AFTER) && self.link.look() != LinkState::Up {
             return self.no_link(false);
         }
         Ok(())
     }
 
-    /// Nothing is taken until the link is up again, if it may come up again.
-    fn no_link(&mut self, look: bool) -> Result<(), SendError> {
+    /// Takes nothing until the link is up again, or fails if it may not come up again.
+    fn no_link(&mut self, refresh: bool) -> Result<(), SendError> {
         self.refused.forget();
-        match if look { self.link.look() } else { self.link.state() } {
+        match if refresh { self.link.look() } else { self.link.state() } {
             LinkState::Lost => Err(SendError::Port(self.link.link().error())),
             LinkState::Up | LinkState::Down => Ok(()),
         }
@@ -482,15 +489,18 @@ impl TxQueue for XdpTx {
         }
         let octets = self.lent * self.slots.stride;
         let at = self.side.umem.memory.at(self.slots.address(first), octets);
-        // SAFETY: slots that are free: the kernel has no descriptor of them, and they are lent once
-        // at a time, as the batch borrows the queue. The receiving side has the memory behind all
-        // slots.
+        // SAFETY: free slots: the kernel has no descriptor of them, and they are lent once at a
+        // time, as the batch borrows the queue. The receiving side's memory follows all slots.
         let base = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), octets) };
         TxBatch {
             base,
             stride: self.slots.stride,
             meta: &mut self.slots.meta[first..first + self.lent],
         }
+    }
+
+    fn reads_due(&self) -> bool {
+        self.has_metadata()
     }
 
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
@@ -515,21 +525,21 @@ impl TxQueue for XdpTx {
     }
 }
 
-/// Of two indices that are less than 2^31 apart.
+/// Compares indices that are less than 2^31 apart.
 #[inline]
 fn is_before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
-/// The instant that the driver has written in front of the frame at `address`, `CLOCK_TAI`.
+/// The driver's timestamp in front of the frame at `address`, `CLOCK_TAI`.
 fn read_stamp(umem: &Umem, address: usize) -> i64 {
     let at = umem.memory.at(address - TX_METADATA + 8, 8);
-    // SAFETY: 8 octets of the headroom in front of a slot that has completed: the kernel has
-    // written them.
+    // SAFETY: 8 octets of the headroom before a slot that has completed: the kernel has written
+    // them.
     unsafe { at.as_ptr().cast::<i64>().read_unaligned() }
 }
 
-/// How long after their due instants frames left, by the driver's stamps.
+/// Departure errors by the driver's timestamps.
 #[derive(Debug, Default)]
 pub struct Departures(Mutex<Sums>);
 
@@ -561,8 +571,8 @@ impl Departures {
         sums.sum_ns += batch.sum_ns;
     }
 
-    /// `None` where no frame was stamped.
-    pub fn told(&self) -> Option<String> {
+    /// The summary; `None` if no frame was stamped.
+    pub fn summary(&self) -> Option<String> {
         let Sums { count, sum_ns, min_ns, max_ns } =
             *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let us = |ns: i64| ns as f64 / 1000.0;
@@ -586,7 +596,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_lent_again_only_when_all_that_named_it_has_completed() {
+    fn a_slot_is_lent_again_only_when_all_its_descriptors_have_completed() {
         let mut slots = Slots::new(128, 192);
         assert_eq!(slots.find(64), (0, 64));
         for slot in 0..64 {
@@ -597,7 +607,7 @@ mod tests {
             slots.take(slot, if slot == 70 { 2 } else { 1 });
         }
         assert_eq!(slots.find(1).1, 0, "none is free");
-        // Out of order.
+        // Completed out of order.
         for slot in [70, 72, 71, 9] {
             let address = slots.address(slot) as u64;
             slots.give_back(address);

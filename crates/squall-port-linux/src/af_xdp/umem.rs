@@ -1,49 +1,48 @@
-//! The memory that a device's queue and we share, and the sockets that use it.
+//! The memory shared with a device's queue, and the sockets that use it.
 //!
-//! One stretch: first the transmit slots, then the chunks that the kernel receives into. In copy
-//! mode it is cut where we like (`XDP_UMEM_UNALIGNED_CHUNK_FLAG`): slots are as far apart as the
-//! frames ask for, a jumbo frame lies in one piece, and the strides are odd numbers of cache lines.
-//! Drivers that copy nothing want chunks on their own boundaries, because only what lies in one
-//! page lies in one piece for the device.
+//! One region: first the transmit slots, then the chunks that the kernel receives into. In copy
+//! mode chunks may lie anywhere (`XDP_UMEM_UNALIGNED_CHUNK_FLAG`): slots have the distance that the
+//! frames need, a jumbo frame is one piece, and strides are odd numbers of cache lines. Zero-copy
+//! drivers use aligned chunks, because only memory within a page is contiguous for the device.
 
 use std::{io, sync::Arc, time::Duration};
 
 use squall_port::stride;
 
-use super::ring::{Ring, Which};
+use super::ring::{Ring, RingKind};
 use crate::sys::{Map, Socket};
 
-/// Smallest transmit slot when chunks are aligned: a power of two, so that slots do not cross
-/// chunks.
-const LEAST_ALIGNED: usize = 128;
-/// The kernel keeps so much of a chunk free in front of a received frame (`XDP_PACKET_HEADROOM`).
+/// Smallest transmit slot with aligned chunks: a power of two, so that slots do not cross chunks.
+const MIN_ALIGNED_SLOT: usize = 128;
+/// Headroom that the kernel keeps in a chunk before a received frame (`XDP_PACKET_HEADROOM`).
 pub const RX_HEADROOM: usize = 256;
-/// Cache lines make 2112 and 4032 spread where 2048 and 4096 collide.
+/// Odd numbers of cache lines: at 2048 and 4096 the same field of all chunks falls into a few sets
+/// of the cache (docs/adr/0007-slots.md).
 const SMALL_CHUNK: usize = 2112;
 const LARGE_CHUNK: usize = 4032;
 const PAGE: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;
-/// Octets in front of each transmit slot where metadata of the frame can be.
+/// Octets before each transmit slot, with room for the frame's metadata.
 pub const TX_HEADROOM: usize = 64;
-/// `struct xsk_tx_metadata`.
+/// Size of `struct xsk_tx_metadata`.
 pub const TX_METADATA: usize = 24;
 
-/// How the memory is cut.
+/// The division of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub zero_copy: bool,
-    /// Octets: a received frame, or a piece of it, with [`RX_HEADROOM`]; a piece of a frame that is
-    /// sent.
+    /// Octets of a chunk: a received frame, or a piece of it, with [`RX_HEADROOM`]; a piece of a
+    /// sent frame.
     pub chunk: usize,
-    /// Octets for transmit slots, from 0 on.
+    /// Octets for transmit slots, from offset 0.
     pub tx_octets: usize,
     pub rx_chunks: u32,
-    /// Frames in the transmit ring.
+    /// Entries of the transmit ring.
     pub tx_ring: u32,
 }
 
 impl Layout {
-    /// For frames of up to `max_frame` octets. `tx_octets` is what is asked for.
+    /// For frames of up to `max_frame` octets; `tx_octets` is rounded up to pages.
     pub fn new(
         zero_copy: bool,
         max_frame: usize,
@@ -65,43 +64,43 @@ impl Layout {
         (self.tx_octets + self.rx_chunks as usize * self.chunk).next_multiple_of(PAGE)
     }
 
-    /// Octets from transmit slot to slot, for frames of up to `max_frame` and [`TX_HEADROOM`] in
-    /// front of each.
+    /// Distance of transmit slots, octets, for frames of up to `max_frame` with [`TX_HEADROOM`]
+    /// before each.
     pub fn tx_stride(&self, max_frame: usize) -> usize {
         let octets = max_frame + TX_HEADROOM;
         match self.zero_copy {
             false => stride(octets),
-            true if octets <= self.chunk => octets.next_power_of_two().max(LEAST_ALIGNED),
+            true if octets <= self.chunk => octets.next_power_of_two().max(MIN_ALIGNED_SLOT),
             true => octets.next_multiple_of(self.chunk),
         }
     }
 
-    /// Octets from `at` on that one descriptor can name, of `len`.
+    /// How many of `len` octets from `at` fit one descriptor.
     pub fn piece(&self, at: usize, len: usize) -> usize {
         let room = if self.zero_copy { self.chunk - at % self.chunk } else { self.chunk };
         len.min(room)
     }
 
-    /// Where receive chunk number `i` begins.
+    /// Offset of receive chunk `i`.
     pub fn rx_chunk(&self, i: u32) -> usize {
         self.tx_octets + i as usize * self.chunk
     }
 }
 
-/// The memory of a device's queue. Sockets come and go; it stays as long as one of them is there.
+/// The memory of a device's queue: exists as long as any of its sockets.
 #[derive(Debug)]
 pub struct Umem {
     pub layout: Layout,
     pub memory: Map,
-    /// The socket that brought the memory in, with the fill and completion rings: others share
-    /// them.
+    /// The socket that registered the memory, with the fill and completion rings: other sockets
+    /// share them.
     base: Socket,
     queue: u32,
-    /// Frames of several pieces can be sent and received.
+    /// Whether frames of several pieces can be sent and received (XDP_USE_SG).
     pub pieces: bool,
 }
 
-/// What a queue is bound with.
+/// Parameters of a queue's sockets.
 #[derive(Clone, Copy, Debug)]
 pub struct Binding {
     pub ifindex: u32,
@@ -111,11 +110,11 @@ pub struct Binding {
     pub busy_budget: u32,
 }
 
-/// A direction of a queue, with what it alone uses of the memory.
+/// One direction of a queue, with its rings.
 #[derive(Debug)]
 pub struct Side {
     pub umem: Arc<Umem>,
-    /// `None`: the socket that brought the memory in.
+    /// `None`: the socket that registered the memory.
     pub socket: Option<Socket>,
     /// The receive or transmit ring.
     pub ring: Ring<libc::xdp_desc>,
@@ -136,22 +135,21 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Socket options and rings: of the socket's own ring, and of the one that goes with the
-    /// memory.
-    fn ring(self) -> (libc::c_int, Which, Which) {
+    /// Socket option of the own ring; the own ring, and the ring that belongs to the memory.
+    fn ring(self) -> (libc::c_int, RingKind, RingKind) {
         match self {
-            Self::Rx => (libc::XDP_RX_RING, Which::Rx, Which::Fill),
-            Self::Tx => (libc::XDP_TX_RING, Which::Tx, Which::Completion),
+            Self::Rx => (libc::XDP_RX_RING, RingKind::Rx, RingKind::Fill),
+            Self::Tx => (libc::XDP_TX_RING, RingKind::Tx, RingKind::Completion),
         }
     }
 }
 
 impl Umem {
-    /// Makes the memory and binds it to a queue, for one direction to begin with.
+    /// Makes the memory and binds it to a queue, with one direction at first.
     ///
     /// # Errors
     /// EBUSY: the queue has another owner. ENOBUFS: more memory than this user may lock.
-    /// EOPNOTSUPP: not without copying.
+    /// EOPNOTSUPP: the driver has no zero-copy.
     pub fn bind(
         layout: Layout,
         metadata: bool,
@@ -170,8 +168,8 @@ impl Umem {
                 [at, octets as u64, layout.chunk as u64, u64::from(unaligned | with) | meta << 32];
             base.set(libc::SOL_XDP, libc::XDP_UMEM_REG, register).map(|()| memory)
         };
-        // A whole huge page for little memory would be a waste of what others wait for. A container
-        // may be allowed none of those that are there, which shows when they are pinned.
+        // Huge pages are scarce, so a small region does not take one. A container may be denied the
+        // free ones, which shows when the kernel pins them.
         let huge = octets >= HUGE_PAGE / 2;
         let huge = huge
             .then(|| Map::anonymous(octets.next_multiple_of(HUGE_PAGE), true).and_then(register));
@@ -188,11 +186,11 @@ impl Umem {
         let copy = if layout.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
         let wakeup = if binding.need_wakeup { libc::XDP_USE_NEED_WAKEUP } else { 0 };
         let mut pieces = true;
-        let mut bound = bind_patiently(&base, binding, copy | wakeup | libc::XDP_USE_SG);
+        let mut bound = bind_with_retries(&base, binding, copy | wakeup | libc::XDP_USE_SG);
         if bound.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
-            // Before Linux 6.6, or a driver whose device takes no frames in pieces.
+            // Before Linux 6.6, or with a driver whose device has no multi-buffer support.
             pieces = false;
-            bound = bind_patiently(&base, binding, copy | wakeup);
+            bound = bind_with_retries(&base, binding, copy | wakeup);
         }
         bound?;
         set_busy_poll(&base, binding)?;
@@ -200,7 +198,7 @@ impl Umem {
         umem.side(first, None)
     }
 
-    /// The other direction, by a socket of its own that shares the memory.
+    /// Adds the other direction, with a socket of its own that shares the memory.
     pub fn second(self: &Arc<Self>, direction: Direction, binding: &Binding) -> io::Result<Side> {
         let socket = Socket::new(libc::AF_XDP, libc::SOCK_RAW, 0)?;
         socket.set(libc::SOL_XDP, direction.ring().0, self.layout.ring_size(direction))?;
@@ -230,9 +228,9 @@ impl Layout {
     }
 }
 
-/// A queue that another socket has just left is free a little later: the kernel tidies up behind
-/// our back, on a busy machine half a second. Who really has another owner is told after 1.6 s.
-fn bind_patiently(socket: &Socket, binding: &Binding, flags: u16) -> io::Result<()> {
+/// Retries on EBUSY: the kernel frees a closed socket's queue in the background, on a busy machine
+/// after half a second. Reports another owner after 1.6 s.
+fn bind_with_retries(socket: &Socket, binding: &Binding, flags: u16) -> io::Result<()> {
     let mut tries = 0;
     loop {
         match socket.bind_xdp(binding.ifindex, binding.queue, flags, None) {
@@ -283,7 +281,7 @@ mod tests {
                         assert!(!(zero_copy && crosses), "{max_frame}: {piece} octets at {at}");
                         (at, left, pieces) = (at + piece, left - piece, pieces + 1);
                     }
-                    // The kernel takes 17 at most (MAX_SKB_FRAGS).
+                    // The kernel's limit is 17 (MAX_SKB_FRAGS).
                     assert!(pieces <= 17, "{max_frame}: {pieces} pieces");
                 }
             }

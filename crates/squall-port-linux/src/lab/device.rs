@@ -1,12 +1,12 @@
-//! A device under test for a lab: the kernel as a router, a bridge, a NAT or a firewall, HAProxy, or
-//! a forwarder of Squall's own whose faults are known.
+//! A device under test for a lab: the kernel as a router, a bridge, a NAT or a firewall, HAProxy,
+//! or a forwarder of Squall's own with known faults.
 //!
-//! It stands in a network namespace of its own, which a child of the lab's process holds. Whatever
-//! runs there is a child of that one, and each dies with its parent, so that a lab that was killed
-//! leaves nothing.
+//! The device has a network namespace of its own, held by a child of the lab's process. Programs of
+//! the device are children of that child. Each dies with its parent, so that a killed lab leaves
+//! nothing.
 //!
-//! The kernel is set up by the programs that set it up elsewhere (`ip`, `nft`): this is what a user
-//! would type, and can look at.
+//! `ip` and `nft` set the kernel up, as users would do: they can read the same commands and inspect
+//! the result.
 
 use std::{
     env, fmt, fs,
@@ -22,15 +22,15 @@ use squall_port::{Address, fault::Faults};
 use super::LabError;
 use crate::{child, sys};
 
-/// One side of a device: the interface of the lab, and the device's own at the other end.
+/// One side of a device: the lab's interface, and the device's own at the other end.
 #[derive(Clone, Copy, Debug)]
 pub struct Side {
     pub tester: &'static str,
     pub tester_mac: &'static str,
     pub device: &'static str,
     pub device_mac: &'static str,
-    /// Of RFC 2544 (appendix C.2.2) and RFC 5180 (section 8): the network, the device's address in
-    /// it and the tester's first one.
+    /// Network of RFC 2544 (appendix C.2.2) and RFC 5180 (section 8), the device's address in it,
+    /// and the tester's first one.
     pub ipv4: [&'static str; 3],
     pub ipv6: [&'static str; 3],
 }
@@ -79,12 +79,12 @@ impl DeviceKind {
         }
     }
 
-    /// Whether frames are addressed to it, and not to the other side.
+    /// Whether frames are addressed to the device, not to the other side.
     pub fn has_addresses(self) -> bool {
         !matches!(self, Self::Bridge | Self::Reference)
     }
 
-    /// Programs that it needs, and the package of each.
+    /// Programs that it needs, each with its package.
     fn tools(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Router | Self::Bridge | Self::Reference => &[("ip", "iproute2")],
@@ -93,7 +93,7 @@ impl DeviceKind {
         }
     }
 
-    /// Modules without which the kernel refuses its setup.
+    /// Modules without which the kernel refuses the setup.
     fn modules(self) -> &'static str {
         match self {
             Self::Bridge => "bridge",
@@ -120,11 +120,11 @@ impl DeviceKind {
     }
 }
 
-/// A device, with the faults of a reference.
+/// A device, with its faults if it is a reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     pub kind: DeviceKind,
-    /// `,key=value` of both its ports; empty, except for a reference.
+    /// `,key=value` for both its ports; empty, except for a reference.
     faults: String,
 }
 
@@ -137,7 +137,7 @@ impl fmt::Display for Device {
 impl FromStr for Device {
     type Err = String;
 
-    /// `router`, `reference,drain=100kpps,buffer=200`.
+    /// Parses `router`, `reference,drain=100kpps,buffer=200`.
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, faults) = text.split_at(text.find(',').unwrap_or(text.len()));
         let kind = DeviceKind::ALL.into_iter().find(|kind| kind.name() == name);
@@ -161,7 +161,7 @@ fn text_of(error: impl fmt::Display) -> String {
 }
 
 impl Device {
-    /// Whether its programs are installed.
+    /// Checks that its programs are installed.
     pub(super) fn check_tools(&self) -> Result<(), LabError> {
         for (tool, package) in self.kind.tools() {
             if find_program(tool).is_none() {
@@ -179,7 +179,7 @@ impl Device {
     }
 
     /// Forks the process that holds the device, gives it its interfaces, and waits until it is
-    /// ready. The calling process is the one that holds the lab.
+    /// ready. To be called by the process that holds the lab.
     pub(super) fn start(&self) -> Result<u32, LabError> {
         let failed = |what: &str| {
             let what = what.to_owned();
@@ -195,7 +195,7 @@ impl Device {
                 let reported = to_lab.write_all(text.as_bytes());
                 drop(to_lab);
                 if holder.is_ok() && reported.is_ok() {
-                    // Its children end with it, hence they are kept.
+                    // The service is killed when this process ends, so `holder` must live.
                     sys::wait_forever();
                 }
                 sys::exit_now();
@@ -206,7 +206,7 @@ impl Device {
                 let mut ready = String::new();
                 from_device.read_line(&mut ready).map_err(failed("its process"))?;
                 if ready == READY {
-                    self.run("ip", &["-batch", "-"], &give_away(pid))?;
+                    self.run("ip", &["-batch", "-"], &move_interfaces(pid))?;
                     to_device.write_all(b"\n").map_err(failed("its process"))?;
                     ready.clear();
                 }
@@ -219,14 +219,14 @@ impl Device {
         }
     }
 
-    /// What the device's process does: the programs that go on running.
+    /// Runs in the device's process. Returns the service that keeps running, if there is one.
     fn hold(
         &self,
         from_lab: &mut impl Read,
         to_lab: &mut impl Write,
     ) -> Result<Option<Child>, LabError> {
         let failed = |error: io::Error| self.problem(error.to_string());
-        sys::die_with_parent().map_err(failed)?;
+        sys::set_parent_death_signal().map_err(failed)?;
         sys::name_process("squall-device");
         sys::unshare(libc::CLONE_NEWNET).map_err(failed)?;
         to_lab.write_all(READY.as_bytes()).map_err(failed)?;
@@ -234,7 +234,7 @@ impl Device {
         if self.kind.has_addresses() {
             self.route()?;
         } else {
-            self.be_silent();
+            self.disable_ipv6();
         }
         match self.kind {
             DeviceKind::Bridge => self.run("ip", &["-batch", "-"], BRIDGE)?,
@@ -251,8 +251,9 @@ impl Device {
         }
     }
 
-    /// Addresses, and a route to each side by way of the tester's first address there: whatever is
-    /// sent to the side's network goes to the tester's interface, and nobody is asked by ARP.
+    /// Sets addresses, and a route to each side through the tester's first address there, which has
+    /// a permanent neighbor entry: frames for the side's network go to the tester's interface
+    /// without ARP.
     fn route(&self) -> Result<(), LabError> {
         for (file, value) in [
             ("ipv4/ip_forward", "1"),
@@ -285,8 +286,8 @@ impl Device {
         self.run("ip", &["-batch", "-"], &batch)
     }
 
-    /// No IPv6 of its own; where that cannot be switched off, it sends a little.
-    fn be_silent(&self) {
+    /// Switches IPv6 off; where that is not possible, the device sends a few frames of its own.
+    fn disable_ipv6(&self) {
         for which in ["all", "default", SIDES[0].device, SIDES[1].device] {
             let _ = self.set(&format!("ipv6/conf/{which}/disable_ipv6"), "1");
         }
@@ -315,14 +316,15 @@ impl Device {
         let mut command = Command::new(path);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| failed(&e))?;
-        // A program that ends early closes its input: its own words say more than that.
+        // A program that ends early closes its input; its own message explains more than that
+        // error.
         let _ = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
         let output = child.wait_with_output().map_err(|e| failed(&e))?;
         if output.status.success() {
             return Ok(());
         }
-        let words = String::from_utf8_lossy(&output.stderr);
-        Err(failed(&words.lines().map(str::trim).collect::<Vec<_>>().join(", ")))
+        let text = String::from_utf8_lossy(&output.stderr);
+        Err(failed(&text.lines().map(str::trim).collect::<Vec<_>>().join(", ")))
     }
 
     fn forwarder(&self) -> io::Result<Service> {
@@ -336,7 +338,7 @@ impl Device {
         })
     }
 
-    /// Starts a program that goes on running, and waits until it is ready.
+    /// Starts a program that keeps running, and waits until it is ready.
     fn serve(&self, service: Service) -> Result<Child, LabError> {
         let name = service.program.display().to_string();
         let failed = |error: io::Error| self.problem(format!("{name}: {error}"));
@@ -345,14 +347,14 @@ impl Device {
         command.stdin(Stdio::piped()).stderr(Stdio::piped());
         let mut child = child::spawn(&mut command, None).map_err(failed)?;
         let _ = child.stdin.take().expect("it is piped").write_all(service.input.as_bytes());
-        let patience = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + START_TIMEOUT;
         while !(service.is_ready)() {
             let ended = child.try_wait().map_err(failed)?.is_some();
-            if ended || Instant::now() > patience {
+            if ended || Instant::now() > deadline {
                 let _ = child.kill();
                 let output = child.wait_with_output().map_err(failed)?;
-                let words = String::from_utf8_lossy(&output.stderr);
-                return Err(self.problem(format!("{name} does not serve: {}", words.trim())));
+                let text = String::from_utf8_lossy(&output.stderr);
+                return Err(self.problem(format!("{name} does not serve: {}", text.trim())));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -360,7 +362,7 @@ impl Device {
     }
 }
 
-/// A program that goes on running.
+/// A program that keeps running.
 struct Service {
     program: PathBuf,
     arguments: Vec<String>,
@@ -368,10 +370,10 @@ struct Service {
     is_ready: fn() -> bool,
 }
 
-/// As long as a busy machine may take to start a program.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A busy machine may take this long to start a program.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the device's process says when it has a namespace.
+/// Sent by the device's process once it has a namespace.
 const READY: &str = "ready\n";
 
 const UP: &str = "link set dev-a up\nlink set dev-b up\n";
@@ -381,9 +383,9 @@ const BRIDGE: &str = "link add br0 type bridge stp_state 0 mcast_snooping 0\nlin
                       br0\nlink set dev-b master br0\nlink set dev-a up\nlink set dev-b up\nlink set \
                       br0 up\n";
 
-/// Fixed MAC addresses, so that a profile of yesterday fits the lab of today; and the device's ends
-/// for process `pid`.
-fn give_away(pid: u32) -> String {
+/// Sets fixed MAC addresses, so that an old profile fits a new lab, and moves the device's ends
+/// into the namespace of process `pid`.
+fn move_interfaces(pid: u32) -> String {
     let of_side = |side: Side| {
         let Side { tester, tester_mac, device, device_mac, .. } = side;
         format!(
@@ -394,7 +396,8 @@ fn give_away(pid: u32) -> String {
     SIDES.map(of_side).concat()
 }
 
-/// Connections to side A's gateway, port 80, go to the tester's first address on side B, port 80.
+/// HAProxy configuration: connections to side A's gateway, port 80, go to the tester's first
+/// address on side B, port 80.
 fn haproxy() -> Service {
     let [a, b] = SIDES;
     let config = format!(
@@ -414,7 +417,7 @@ fn haproxy() -> Service {
     }
 }
 
-/// Along PATH, and where programs of the system's are that an ordinary user's PATH leaves out.
+/// Searches PATH, and folders of system programs that an ordinary user's PATH lacks.
 fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).collect::<Vec<_>>();

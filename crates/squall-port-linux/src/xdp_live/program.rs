@@ -1,5 +1,5 @@
-//! The program that takes frames from a ring in shared memory, one a run, waits until each is due,
-//! and redirects it.
+//! The program that takes frames from a ring in shared memory, one per run, waits until each is
+//! due, and redirects it.
 //!
 //! Registers: R6 the context, R7 the number of the frame, R8 shared memory, R9 its slot.
 
@@ -12,23 +12,23 @@ use squall_bpf::{
     xdp_action, xdp_md,
 };
 
-// Words of the memory that is shared. Those that our side writes are two cache lines away from
-// those of the program.
+// Words of the shared memory. User space's words are two cache lines away from the program's, so
+// that neither side's writes slow the other's reads.
 /// Frames put into the ring.
 pub const HEAD: usize = 0;
-/// Not 0: take nothing, and say so in `SEEN`.
+/// Not 0: take nothing, and copy the value to `SEEN`.
 pub const ATTENTION: usize = 1;
-/// Frames taken out of the ring. While the program rests and nothing is under way, our side may
-/// move it on.
+/// Frames taken out of the ring. User space may advance it while the program rests and no frame is
+/// under way.
 pub const TAIL: usize = 16;
 pub const SEEN: usize = 17;
 /// The device map is empty: the interface is gone.
 pub const GONE: usize = 18;
-/// What cannot be, as [`TAIL`] plus 1.
+/// An impossible state was found at [`TAIL`] (plus 1).
 pub const BROKEN: usize = 19;
-/// Not 0: frames are under way and are to leave before others are taken.
+/// Not 0: frames under way have to leave before others are taken.
 const LEAVING: usize = 20;
-/// Since when the driver has no room, nanoseconds; 0: it has.
+/// When the driver began to have no room, nanoseconds; 0: it has room.
 pub const FULL_SINCE: usize = 21;
 /// The last reading of the clock.
 const NOW: usize = 22;
@@ -41,61 +41,61 @@ pub const UNDER_WAY: Words = Words {
     redirect_error: 28,
     last_left: 29,
 };
-/// Numbers of the frames under way: a power of two, and more than a batch.
+/// Ring of the numbers of frames under way: a power of two, and more than a batch.
 const RING: usize = 32;
 const RING_FRAMES: usize = 64;
-/// Of each slot what became of its frame: one of the words below, or the instant at which it left.
+/// Result for each slot's frame: one of the words below, or the time at which it left.
 pub const RESULTS: usize = RING + RING_FRAMES;
 
-/// Nothing yet.
+/// No result yet.
 pub const WAITING: u64 = 0;
-/// The driver had no room for so long that it is no matter of waiting.
+/// The driver had no room for longer than a wait explains.
 pub const DROPPED: u64 = 1;
-/// The interface takes no such frame.
+/// The interface refused the frame.
 pub const REFUSED: u64 = 2;
-/// There is no frame in the slot.
+/// The slot has no frame.
 pub const SKIPPED: u64 = 3;
 
-/// Our side has given it up: the link was down when it was due. The program goes on behind it.
-pub const UNLINKED: u64 = 4;
+/// User space has given it up: the link was down when it was due. The program skips it.
+pub const LINK_DOWN: u64 = 4;
 
-/// Frames in the ring: what the fastest takes in half a millisecond; a power of two.
+/// Frames in the ring: half a millisecond's worth at the highest rate; a power of two.
 pub const SLOTS: usize = 1024;
-/// Words of each slot's description: length and due instant.
+/// Words of each slot's description: length and due time.
 pub const DESCRIPTION: usize = 2;
 
-/// Frames shorter than a header are refused by the kernel.
-pub const SHORTEST: u32 = 14;
+/// The kernel refuses frames shorter than an Ethernet header.
+pub const MIN_FRAME: u32 = 14;
 
-/// Nanoseconds. A wait that is longer is cut into parts, so that other work of this CPU is done;
-/// the last begins so far ahead that the way through the kernel and back does not make the frame
-/// late.
-const NEAR: i32 = 20_000;
+/// Nanoseconds. A longer wait is cut into parts, so that this CPU can do other work; the last part
+/// begins this far ahead, because the way through the kernel and back must not make the frame late.
+const LAST_PART: i32 = 20_000;
 const PART: i32 = 10_000;
-/// No wait is longer while frames are under way: they leave when the kernel has run the program as
-/// often as it hands frames over at once, which without a frame takes about as long.
-const HELD: i32 = 1_000;
-/// Looks at the clock in one wait, at most: far more than a part takes.
-const LOOKS: i32 = 10_000;
-/// Looks at the ring for a new frame: some microseconds.
-const PEEKS: i32 = 1000;
-/// Nanoseconds. A driver that has no room for so long takes no more.
-const PATIENCE: i32 = 10_000_000;
+/// Longest wait while frames are under way: they leave only when the kernel has run the program for
+/// the whole batch, and the runs without a frame take about as long.
+const MAX_WAIT_UNDER_WAY: i32 = 1_000;
+/// Readings of the clock in one wait, at most: far more than a part takes. bpf_loop() needs a bound.
+const MAX_CLOCK_READS: i32 = 10_000;
+/// Polls for a new frame in one run: some microseconds.
+const MAX_RING_POLLS: i32 = 1000;
+/// Nanoseconds without room in the driver, after which a frame is given up.
+const FULL_TIMEOUT: i32 = 10_000_000;
 
-// Stack. The first two are the callback's: what time it is, and what it waits for.
+// Offsets in the stack. The first two are the callback's: the current time, and the time it waits
+// for.
 const WAITED: i16 = -8;
 const TARGET: i16 = -16;
 const DUE: i16 = -24;
 const LEN: i16 = -32;
 
-/// Number of a map in the objects.
+/// Index of each map in the objects.
 pub const MEMORY: usize = 0;
 pub const EXIT: usize = 1;
 
-/// Where slots are, octets.
+/// Positions of the slots, octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Of a frame, without FCS.
+    /// Length of the longest frame, without FCS.
     pub longest: u32,
     pub stride: usize,
 }
@@ -106,12 +106,12 @@ impl Layout {
         Self { longest, stride: squall_port::stride(longest as usize) }
     }
 
-    /// Of slot `i`, the first word of its description.
+    /// First word of slot `i`'s description.
     pub const fn description(i: usize) -> usize {
         RESULTS + SLOTS + DESCRIPTION * i
     }
 
-    /// Of slot `i`, where its frame begins, octets.
+    /// Offset of slot `i`'s frame, octets.
     pub fn frame(&self, i: usize) -> usize {
         Self::description(SLOTS) * 8 + i * self.stride
     }
@@ -174,7 +174,7 @@ fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
         .jump_if(Cond::Eq, R1, 0, free)
         .store(U64, R8, word(SEEN), R1)
         .jump(idle);
-    // The rest of the batch passes without frames.
+    // While frames have to leave, the rest of the batch runs without frames.
     let settled = a.label();
     a.bind(free).load(U64, R1, R8, word(LEAVING)).jump_if(Cond::Eq, R1, 0, settled);
     a.load(U64, R1, R8, word(UNDER_WAY.pending)).jump_if(Cond::Ne, R1, 0, idle).store(
@@ -189,10 +189,10 @@ fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
         R7,
         have,
     );
-    // What is under way leaves only when the batch of runs is over.
+    // Frames under way leave only when the batch of runs is over.
     a.load(U64, R1, R8, word(UNDER_WAY.pending)).jump_if(Cond::Ne, R1, 0, leave);
     a.store(U64, R10, TARGET, R7);
-    a.mov(R1, PEEKS)
+    a.mov(R1, MAX_RING_POLLS)
         .load_function(R2, peek)
         .mov(R3, R10)
         .add(R3, i32::from(TARGET))
@@ -206,13 +206,13 @@ fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
     a.load(U64, R1, R5, 0).store(U64, R10, LEN, R1).load(U64, R3, R5, 8).store(U64, R10, DUE, R3);
     wait(a, (idle, leave), until, go);
 
-    a.bind(go).load(U64, R4, R10, LEN).jump_if(Cond::Lt, R4, SHORTEST as i32, broken);
+    a.bind(go).load(U64, R4, R10, LEN).jump_if(Cond::Lt, R4, MIN_FRAME as i32, broken);
     a.jump_if(Cond::Gt, R4, layout.longest as i32, broken);
-    // Pages come back in the length that their last user left.
+    // Pages come back from the pool in the length that their last user left.
     a.load(U32, R2, R6, xdp_md::DATA_END).load(U32, R3, R6, xdp_md::DATA).alu(Alu::Sub, R2, R3);
     a.mov(R3, R4).alu(Alu::Sub, R3, R2).mov(R2, R3).jump_if(Cond::Eq, R2, 0, fits);
     a.mov(R1, R6).call(helper::XDP_ADJUST_TAIL).jump_if(Cond::Ne, R0, 0, broken);
-    a.bind(fits).load(U64, R4, R10, LEN).jump_if(Cond::Lt, R4, SHORTEST as i32, broken);
+    a.bind(fits).load(U64, R4, R10, LEN).jump_if(Cond::Lt, R4, MIN_FRAME as i32, broken);
     a.jump_if(Cond::Gt, R4, layout.longest as i32, broken);
     a.load_map_value(R3, maps.memory, layout.frame(0) as u32)
         .mov(R2, R9)
@@ -237,7 +237,7 @@ fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
     a.bind(broken).add(R7, 1).store(U64, R8, word(BROKEN), R7);
     a.bind(idle).mov(R0, xdp_action::DROP).exit();
 
-    // Until the instant is there, or a frame: 1 ends the loop.
+    // Loop callbacks: wait for the time, or for a frame. Returning 1 ends the loop.
     let (again, waiting) = (a.label(), a.label());
     a.function("until", until).mov(R6, R2).call(helper::KTIME_GET_NS);
     a.store(U64, R6, WAITED - TARGET, R0).load(U64, R1, R6, 0).jump_if(Cond::Lt, R0, R1, again);
@@ -256,20 +256,20 @@ fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
     a.mov(R0, 1).bind(waiting).exit();
 }
 
-/// Goes to `go` when the instant R3 (at [`DUE`], too) is there, to `idle` if it is not for long, to
-/// `leave` if what is under way has to leave before.
+/// Jumps to `go` when the time R3 (also at [`DUE`]) has come, to `idle` if it is still far, to
+/// `leave` if frames under way have to leave before.
 fn wait(a: &mut Asm, (idle, leave): (Label, Label), until: Label, go: Label) {
     let (alone, near) = (a.label(), a.label());
-    // What was due when the clock was read last is due now.
+    // A frame due at the last reading of the clock needs no new one.
     a.load(U64, R1, R8, word(NOW)).jump_if(Cond::Le, R3, R1, go);
     a.call(helper::KTIME_GET_NS).store(U64, R8, word(NOW), R0);
     a.load(U64, R3, R10, DUE).jump_if(Cond::Le, R3, R0, go);
     a.load(U64, R1, R8, word(UNDER_WAY.pending)).jump_if(Cond::Eq, R1, 0, alone);
-    a.mov(R4, R0).add(R4, HELD).jump_if(Cond::Lt, R4, R3, leave);
-    a.bind(alone).mov(R4, R0).add(R4, NEAR).jump_if(Cond::Ge, R4, R3, near);
+    a.mov(R4, R0).add(R4, MAX_WAIT_UNDER_WAY).jump_if(Cond::Lt, R4, R3, leave);
+    a.bind(alone).mov(R4, R0).add(R4, LAST_PART).jump_if(Cond::Ge, R4, R3, near);
     a.mov(R3, R0).add(R3, PART);
     a.bind(near).store(U64, R10, TARGET, R3).store(U64, R10, WAITED, R0);
-    a.mov(R1, LOOKS)
+    a.mov(R1, MAX_CLOCK_READS)
         .load_function(R2, until)
         .mov(R3, R10)
         .add(R3, i32::from(TARGET))
@@ -279,7 +279,8 @@ fn wait(a: &mut Asm, (idle, leave): (Label, Label), until: Label, go: Label) {
     a.jump_if(Cond::Gt, R3, R0, idle);
 }
 
-/// R5 becomes the address of what slot R9 has in a table at word `at`, of `words` each. Loses R2.
+/// Sets R5 to the address of slot R9's entry in a table at word `at`, with entries of `words`.
+/// Clobbers R2.
 fn slot(a: &mut Asm, maps: Maps, at: usize, words: usize) {
     a.load_map_value(R5, maps.memory, 8 * at as u32)
         .mov(R2, R9)
@@ -287,7 +288,7 @@ fn slot(a: &mut Asm, maps: Maps, at: usize, words: usize) {
         .add(R5, R2);
 }
 
-/// R4 becomes the number of the frame that is the R2-th on its way. Loses R2.
+/// Sets R4 to the number of the R2-th frame under way. Clobbers R2.
 fn number(a: &mut Asm) {
     a.and(R2, RING_FRAMES as i32 - 1).shift_left(R2, 3).mov(R1, R8).add(R1, R2).load(
         U64,
@@ -297,14 +298,14 @@ fn number(a: &mut Asm) {
     );
 }
 
-/// R5 becomes the address of what became of frame number R4. Loses R3.
+/// Sets R5 to the address of the result of frame number R4. Clobbers R3.
 fn result(a: &mut Asm, maps: Maps) {
     a.mov(R3, R4).and(R3, SLOTS as i32 - 1).shift_left(R3, 3);
     a.load_map_value(R5, maps.memory, 8 * RESULTS as u32).add(R5, R3);
 }
 
-/// Of the frame that is the R2-th on its way: it has left, or is offered again with all behind it.
-/// A hand-over is no larger than a batch of runs, so none of those behind it have left.
+/// Credits the R2-th frame under way: it has left, or is offered again with all later ones. A
+/// hand-over is no larger than a batch of runs, so none of the later ones have left.
 fn credit(a: &mut Asm, maps: Maps) {
     let (unsent, again, first, out) = (a.label(), a.label(), a.label(), a.label());
     number(a);
@@ -313,7 +314,7 @@ fn credit(a: &mut Asm, maps: Maps) {
     a.store(U64, R5, 0, R0).store(U64, R8, word(FULL_SINCE), 0).jump(out);
     a.bind(unsent).jump_if(Cond::Ne, R6, R1, out);
     a.load(U64, R1, R8, word(FULL_SINCE)).jump_if(Cond::Eq, R1, 0, first);
-    a.alu(Alu::Sub, R0, R1).jump_if(Cond::Lt, R0, PATIENCE, again);
+    a.alu(Alu::Sub, R0, R1).jump_if(Cond::Lt, R0, FULL_TIMEOUT, again);
     a.store(U64, R5, 0, DROPPED as i32).store(U64, R8, word(FULL_SINCE), 0).add(R4, 1);
     a.store(U64, R8, word(TAIL), R4).jump(out);
     a.bind(first).store(U64, R8, word(FULL_SINCE), R0);
@@ -331,7 +332,7 @@ mod tests {
     const REDIRECT: u64 = xdp_action::REDIRECT as u64;
     const DROP: u64 = xdp_action::DROP as u64;
 
-    /// The program and its witnesses with one memory, as a kernel has them.
+    /// The program and its witnesses over one memory, as in a kernel.
     struct Kernel<'a> {
         program: Machine<'a>,
         driver: Machine<'a>,
@@ -359,12 +360,12 @@ mod tests {
             self.set(HEAD, head + 1);
         }
 
-        /// One run over a page, which comes back as it was left.
+        /// Runs the program over a page, which keeps the content of the last run.
         fn run(&mut self, page: &mut Vec<u8>) -> u64 {
             self.program.run_xdp(page).unwrap()
         }
 
-        /// The driver has taken `sent` of what is under way, and had no room for `drops`.
+        /// Reports that the driver took `sent` of the frames under way, and dropped `drops`.
         fn hand_over(&mut self, sent: u64, drops: u64, now: u64) {
             self.driver.maps.clone_from(&self.program.maps);
             self.driver.now = now;
@@ -443,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_driver_has_no_room_for_is_offered_again_in_order() {
+    fn frames_that_find_no_room_in_the_driver_are_offered_again_in_order() {
         with_kernel(|k| {
             let mut page = vec![0; 100];
             (0..5).for_each(|_| k.put(60, 0));
@@ -455,9 +456,9 @@ mod tests {
                 assert_eq!(page, content(number, 60));
             }
             k.hand_over(0, 4, 2_000_100);
-            // Not for ever: the first of them is given up, and the others have their time.
+            // Not forever: the first frame is given up, and the others get a new time limit.
             (0..4).for_each(|_| assert_eq!(k.run(&mut page), REDIRECT));
-            k.hand_over(0, 4, 2_000_000 + PATIENCE as u64);
+            k.hand_over(0, 4, 2_000_000 + FULL_TIMEOUT as u64);
             assert_eq!(
                 (k.results(5), k.word(TAIL)),
                 (vec![2_000_000, DROPPED, WAITING, WAITING, WAITING], 2)
@@ -469,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_is_refused_is_told_alone_and_not_offered_again() {
+    fn only_the_refused_frame_is_reported_and_not_offered_again() {
         with_kernel(|k| {
             let mut page = vec![0; 100];
             (0..3).for_each(|_| k.put(60, 0));
@@ -477,7 +478,7 @@ mod tests {
             assert_eq!(k.run(&mut page), REDIRECT);
             k.refuse(-90);
             assert_eq!(k.run(&mut page), REDIRECT);
-            // The driver sees the first and the third, and has no room.
+            // The driver gets the first and the third, and has no room.
             k.hand_over(0, 2, 2_000_000);
             assert_eq!((k.results(3), k.word(TAIL)), (vec![WAITING, REFUSED, WAITING], 0));
             let runs: Vec<u64> = (0..3).map(|_| k.run(&mut page)).collect();

@@ -1,10 +1,11 @@
 //! A transmit queue in front of a program in the kernel: frames are written where the program reads
-//! them, in a ring of slots that both share, and a thread of ours sits in the call that runs it.
+//! them, in a ring of slots that both share, and the queue's own thread sits in the call that runs
+//! it.
 //!
-//! Entering and leaving that call takes some 25 ms, and inside it the program looks for frames all
-//! the time, so a queue that has had none for [`LINGER`] leaves it, and enters it again with the
-//! next frame: frames that are sent [`AHEAD`] of their time are not late by that. Who owns the
-//! queue must look after it now and then ([`TxQueue::fates`]).
+//! Entering and leaving that call takes some 25 ms, and inside it the program polls for frames all
+//! the time. So a queue without frames for [`LINGER`] leaves the call, and enters it again with the
+//! next frame: frames that are sent [`AHEAD`] of their time are not made late by that. The owner of
+//! the queue must call [`TxQueue::fates`] regularly.
 
 use std::{
     io,
@@ -20,47 +21,46 @@ use squall_port::{BATCH, Fate, LinkState, Remote, SendError, TxBatch, TxMeta, Tx
 use squall_units::Nanos;
 
 use super::{
-    Call, Station,
+    Call, SharedCall,
     program::{
-        ATTENTION, BROKEN, DROPPED, FULL_SINCE, GONE, HEAD, Layout, REFUSED, RESULTS, SEEN,
-        SHORTEST, SKIPPED, SLOTS, TAIL, UNDER_WAY, UNLINKED, WAITING,
+        ATTENTION, BROKEN, DROPPED, FULL_SINCE, GONE, HEAD, LINK_DOWN, Layout, MIN_FRAME, REFUSED,
+        RESULTS, SEEN, SKIPPED, SLOTS, TAIL, UNDER_WAY, WAITING,
     },
 };
 use crate::sys;
 
-/// So far ahead of their instants frames are taken: several times what entering the call takes.
+/// Frames are taken this far ahead of their departure: several times what entering the call takes.
 pub const AHEAD: Nanos = Nanos(100_000_000);
-/// Without frames for so long the thread leaves the call.
+/// The thread leaves the call after this time without frames.
 const LINGER: Nanos = Nanos(50_000_000);
-/// The longest that the program should take to see that it is to rest, or to begin; both are a
-/// matter of milliseconds.
-const PATIENCE: Nanos = Nanos(2_000_000_000);
+/// Timeout for the program to see that it has to rest, or to start; both take milliseconds.
+const TIMEOUT: Nanos = Nanos(2_000_000_000);
 
 pub struct LiveTx {
-    station: Arc<Station>,
+    shared: Arc<SharedCall>,
     interface: String,
     layout: Layout,
     meta: Vec<TxMeta>,
-    /// Numbers of frames: the next to be told of, the next to be put into the ring; from there on
-    /// `lent` slots are lent.
-    told: u64,
+    /// Numbers of frames: the next to be reported, the next to be put into the ring; `lent` slots
+    /// from there on are lent.
+    reported: u64,
     head: u64,
     lent: usize,
     fates: Vec<Fate>,
-    ticket: u64,
+    hold_number: u64,
     /// The link is down, and the program rests.
     resting: bool,
-    /// Changes of the link for which an error of the kernel's was forgotten.
-    pardoned: usize,
-    /// Since when no frame is in the ring; only looked at now and then.
+    /// Link changes at which an error of the kernel's was last discarded.
+    discarded_at: usize,
+    /// Since when the ring is empty; updated now and then only.
     idle_since: Option<Nanos>,
     runner: Arc<Runner>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the queue and its thread share, beside the memory.
+/// State that the queue and its thread share, in addition to the memory.
 struct Runner {
-    /// The thread is to be in the call; it is to end.
+    /// The thread should be in the call; the thread should end.
     wanted: AtomicBool,
     ending: AtomicBool,
     failed: AtomicBool,
@@ -68,41 +68,41 @@ struct Runner {
 }
 
 impl LiveTx {
-    /// The program runs when this returns.
+    /// Returns once the program runs.
     ///
     /// # Errors
-    /// The kernel has no live frames, or has not begun within some seconds.
+    /// The kernel has no live frames, or did not start the program within some seconds.
     pub fn new(call: Call, layout: Layout) -> io::Result<Self> {
-        let station = call.station.clone();
+        let shared = call.shared.clone();
         let runner = Arc::new(Runner {
             wanted: AtomicBool::new(true),
             ending: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             error: Mutex::new(None),
         });
-        let theirs = runner.clone();
+        let for_thread = runner.clone();
         let work = move || {
-            sys::go_elsewhere();
-            theirs.run(&call);
+            sys::move_to_other_cpus();
+            for_thread.run(&call);
         };
         let thread = thread::Builder::new().name("squall-live".into()).spawn(work)?;
         let mut queue = Self {
-            interface: station.interface.clone(),
-            station,
+            interface: shared.interface.clone(),
+            shared,
             layout,
             meta: vec![TxMeta::default(); SLOTS],
-            told: 0,
+            reported: 0,
             head: 0,
             lent: 0,
             fates: Vec::with_capacity(BATCH),
-            ticket: 0,
+            hold_number: 0,
             resting: false,
-            pardoned: 0,
+            discarded_at: 0,
             idle_since: None,
             runner,
             thread: Some(thread),
         };
-        // The first frames are not to wait for the program's first run.
+        // Otherwise the first frames would wait for the program's first run.
         let begun = queue.hold();
         queue.set(ATTENTION, 0);
         queue.trouble()?;
@@ -114,25 +114,25 @@ impl LiveTx {
     }
 
     fn get(&self, word: usize) -> u64 {
-        self.station.memory.word(word).load(Ordering::Acquire)
+        self.shared.memory.word(word).load(Ordering::Acquire)
     }
 
     fn set(&self, word: usize, value: u64) {
-        self.station.memory.word(word).store(value, Ordering::Release);
+        self.shared.memory.word(word).store(value, Ordering::Release);
     }
 
-    /// Until the program has seen that it is to rest, or does not run; false where neither is
-    /// known.
+    /// Waits until the program has seen that it has to rest, or does not run; false after a
+    /// timeout.
     fn hold(&mut self) -> bool {
-        self.ticket += 1;
-        self.set(ATTENTION, self.ticket);
-        let patience = monotonic() + PATIENCE;
-        while self.get(SEEN) != self.ticket {
-            let runs = self.runner.wanted.load(Ordering::Acquire) || self.station.is_in_call();
+        self.hold_number += 1;
+        self.set(ATTENTION, self.hold_number);
+        let deadline = monotonic() + TIMEOUT;
+        while self.get(SEEN) != self.hold_number {
+            let runs = self.runner.wanted.load(Ordering::Acquire) || self.shared.is_in_call();
             if !runs || self.runner.failed.load(Ordering::Acquire) {
                 return true;
             }
-            if monotonic() > patience {
+            if monotonic() > deadline {
                 return false;
             }
             thread::sleep(Duration::from_micros(20));
@@ -140,29 +140,28 @@ impl LiveTx {
         true
     }
 
-    /// The program goes on, if nothing else keeps it.
-    fn let_go(&self) {
+    /// Lets the program go on, unless the link is down.
+    fn release(&self) {
         if !self.resting {
             self.set(ATTENTION, 0);
         }
     }
 
-    /// While the link is down the program rests, and frames that become due are given up: it would
-    /// offer each of them for long, and those behind it would leave in a burst when the link is up
-    /// again.
+    /// While the link is down the program rests, and frames that become due are given up: otherwise
+    /// the program would offer each of them for long, and the later ones would leave in a burst
+    /// when the link comes up.
     fn follow_link(&mut self) {
-        let up = self.station.link.state() == LinkState::Up;
+        let up = self.shared.link.state() == LinkState::Up;
         if up && self.resting {
             self.resting = false;
             self.set(FULL_SINCE, 0);
-            self.let_go();
+            self.release();
         }
         if up || (!self.resting && !self.hold()) {
             return;
         }
         self.resting = true;
-        // What is under way may still be put back; until then nobody but the program says how far
-        // it is.
+        // Frames under way may still be put back; until then only the program knows how far it is.
         if self.get(UNDER_WAY.pending) != 0 {
             return;
         }
@@ -174,15 +173,15 @@ impl LiveTx {
                 if self.meta[slot].due > now {
                     break;
                 }
-                self.set(RESULTS + slot, UNLINKED);
+                self.set(RESULTS + slot, LINK_DOWN);
             }
             tail += 1;
         }
-        // The program goes on behind them: what is told is forgotten, and would be sent.
+        // The program goes on after them: their results will be cleared, and they would be sent.
         self.set(TAIL, tail);
     }
 
-    /// The thread enters the call, if it is not there.
+    /// Makes the thread enter the call, if it is outside.
     fn wake(&mut self) {
         self.idle_since = None;
         if !self.runner.wanted.load(Ordering::Relaxed) {
@@ -191,7 +190,7 @@ impl LiveTx {
         }
     }
 
-    /// The thread leaves the call when nothing has been there to be sent for long.
+    /// Makes the thread leave the call when the ring has been empty for long.
     fn rest_if_idle(&mut self) {
         if self.runner.wanted.load(Ordering::Relaxed) {
             let now = monotonic();
@@ -201,11 +200,11 @@ impl LiveTx {
             }
             self.runner.wanted.store(false, Ordering::Release);
         }
-        // Again, as long as it goes unnoticed.
-        self.station.interrupt();
+        // Repeated until the thread leaves: a signal just before the call has no effect.
+        self.shared.interrupt();
     }
 
-    /// Why nothing more will leave.
+    /// The reason why nothing more will leave, if there is one.
     fn trouble(&mut self) -> io::Result<()> {
         let name = &self.interface;
         if self.get(BROKEN) != 0 {
@@ -214,7 +213,7 @@ impl LiveTx {
                  Squall"
             )));
         }
-        let link = self.station.link.link();
+        let link = self.shared.link.link();
         if self.get(GONE) != 0 {
             link.lose(monotonic());
         }
@@ -224,17 +223,16 @@ impl LiveTx {
         let errors = [UNDER_WAY.driver_error, UNDER_WAY.redirect_error];
         for word in errors {
             let errno = (self.get(word) as i32).abs();
-            let Some(why) = (errno != 0).then(|| self.station.fatal(errno)).flatten() else {
+            let Some(why) = (errno != 0).then(|| self.shared.fatal(errno)).flatten() else {
                 continue;
             };
             let changes = link.changes();
-            // The error may be one of the time when the link was down: what is still the case is
-            // told again.
-            if changes == self.pardoned || link.state() == LinkState::Lost {
+            // The error may stem from the time when the link was down; a lasting cause shows again.
+            if changes == self.discarded_at || link.state() == LinkState::Lost {
                 return Err(io::Error::new(io::ErrorKind::NetworkDown, why));
             }
             errors.into_iter().for_each(|word| self.set(word, 0));
-            self.pardoned = changes;
+            self.discarded_at = changes;
             break;
         }
         if self.runner.failed.load(Ordering::Acquire) {
@@ -246,7 +244,7 @@ impl LiveTx {
         Ok(())
     }
 
-    /// What became of slot `slot`'s frame, which is then forgotten; `None`: nothing yet.
+    /// The result for the frame in slot `slot`, which is then cleared; `None`: none yet.
     fn take_result(&self, slot: usize) -> Option<u64> {
         let result = self.get(RESULTS + slot);
         if result != WAITING {
@@ -259,14 +257,14 @@ impl LiveTx {
 impl TxQueue for LiveTx {
     fn lend(&mut self, want: usize) -> TxBatch<'_> {
         let slot = self.head as usize % SLOTS;
-        let free = SLOTS - (self.head - self.told) as usize;
+        let free = SLOTS - (self.head - self.reported) as usize;
         self.lent = want.min(BATCH).min(free).min(SLOTS - slot);
         if self.lent == 0 {
             return TxBatch::empty();
         }
         let octets = self.lent * self.layout.stride;
-        let at = self.station.memory.octets(self.layout.frame(slot), octets);
-        // SAFETY: within the mapping; the program reads no slot from HEAD on, and they are lent
+        let at = self.shared.memory.octets(self.layout.frame(slot), octets);
+        // SAFETY: within the mapping; the program reads no slot from HEAD on, and slots are lent
         // once at a time, as the batch borrows the queue.
         let base = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), octets) };
         TxBatch { base, stride: self.layout.stride, meta: &mut self.meta[slot..slot + self.lent] }
@@ -279,18 +277,18 @@ impl TxQueue for LiveTx {
         for i in 0..n {
             let slot = self.head as usize % SLOTS + i;
             let TxMeta { len, due, .. } = self.meta[slot];
-            if !(SHORTEST..=self.layout.longest).contains(&len) {
-                bad = Some(if len < SHORTEST { "too_short" } else { "too_long" });
+            if !(MIN_FRAME..=self.layout.longest).contains(&len) {
+                bad = Some(if len < MIN_FRAME { "too_short" } else { "too_long" });
                 break;
             }
-            let description = self.station.memory.word(Layout::description(slot));
+            let description = self.shared.memory.word(Layout::description(slot));
             description.store(len.into(), Ordering::Relaxed);
-            self.station.memory.word(Layout::description(slot) + 1).store(due.0, Ordering::Relaxed);
+            self.shared.memory.word(Layout::description(slot) + 1).store(due.0, Ordering::Relaxed);
             taken += 1;
         }
         let refused = bad.filter(|_| taken == 0);
         if refused.is_some() {
-            // Its slot stays empty: frames are in the order of their slots.
+            // Its slot stays empty, because frames are in the order of their slots.
             self.set(RESULTS + self.head as usize % SLOTS, SKIPPED);
         }
         let passed = taken + usize::from(refused.is_some());
@@ -307,19 +305,19 @@ impl TxQueue for LiveTx {
     }
 
     fn fates(&mut self) -> io::Result<&[Fate]> {
-        self.station.attend();
+        self.shared.attend();
         self.follow_link();
         self.fates.clear();
-        // Asked for where frames did not leave.
+        // The link's state, requested only if frames did not leave.
         let mut up = None;
-        while self.told < self.head && self.fates.len() < BATCH {
-            let Some(result) = self.take_result(self.told as usize % SLOTS) else { break };
-            self.told += 1;
+        while self.reported < self.head && self.fates.len() < BATCH {
+            let Some(result) = self.take_result(self.reported as usize % SLOTS) else { break };
+            self.reported += 1;
             match result {
                 SKIPPED => {}
-                UNLINKED => self.fates.push(Fate::Lost("link_down")),
+                LINK_DOWN => self.fates.push(Fate::Lost("link_down")),
                 DROPPED | REFUSED
-                    if *up.get_or_insert_with(|| self.station.link.look()) != LinkState::Up =>
+                    if *up.get_or_insert_with(|| self.shared.link.look()) != LinkState::Up =>
                 {
                     self.fates.push(Fate::Lost("link_down"));
                 }
@@ -328,7 +326,7 @@ impl TxQueue for LiveTx {
                 left => self.fates.push(Fate::Left(Nanos(left))),
             }
         }
-        if self.told == self.head {
+        if self.reported == self.head {
             self.rest_if_idle();
         }
         if self.fates.is_empty() {
@@ -338,19 +336,19 @@ impl TxQueue for LiveTx {
     }
 
     fn take_back(&mut self) -> usize {
-        if self.told == self.head {
+        if self.reported == self.head {
             return 0;
         }
         if !self.hold() {
-            self.let_go();
+            self.release();
             return 0;
         }
-        // Of what the program has taken it may offer the last again, if the driver had no room:
-        // that stays.
-        let tail = self.get(TAIL).max(self.told);
+        // The program may offer the last frames that it took again, if the driver had no room:
+        // those stay.
+        let tail = self.get(TAIL).max(self.reported);
         let skipped = (tail..self.head).filter(|&number| {
             let slot = number as usize % SLOTS;
-            // No frame was there, or it was told already that it does not leave.
+            // The slot was empty, or its frame was given up already.
             self.get(RESULTS + slot) != WAITING
         });
         let skipped = skipped.count();
@@ -359,25 +357,25 @@ impl TxQueue for LiveTx {
         self.head = tail;
         self.lent = 0;
         self.set(HEAD, tail);
-        self.let_go();
+        self.release();
         back
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        let mut patience = monotonic() + AHEAD + PATIENCE;
-        let mut told = self.get(TAIL);
+        let mut deadline = monotonic() + AHEAD + TIMEOUT;
+        let mut last = self.get(TAIL);
         let waiting = |queue: &Self| {
-            (queue.told..queue.head).any(|n| queue.get(RESULTS + n as usize % SLOTS) == WAITING)
+            (queue.reported..queue.head).any(|n| queue.get(RESULTS + n as usize % SLOTS) == WAITING)
         };
         while waiting(self) {
-            self.station.attend();
+            self.shared.attend();
             self.follow_link();
             self.trouble()?;
             let now = self.get(TAIL);
-            if now != told {
-                (told, patience) = (now, monotonic() + AHEAD + PATIENCE);
+            if now != last {
+                (last, deadline) = (now, monotonic() + AHEAD + TIMEOUT);
             }
-            if monotonic() > patience {
+            if monotonic() > deadline {
                 let text = format!("{}: frames still wait in the ring after 2 s", self.interface);
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
@@ -391,12 +389,12 @@ impl Drop for LiveTx {
     fn drop(&mut self) {
         self.runner.ending.store(true, Ordering::Release);
         self.runner.wanted.store(false, Ordering::Release);
-        // Nothing more leaves, also if the call is slow to end.
-        self.ticket += 1;
-        self.set(ATTENTION, self.ticket);
+        // Stops all sending, even if the call is slow to end.
+        self.hold_number += 1;
+        self.set(ATTENTION, self.hold_number);
         if let Some(thread) = self.thread.take() {
             while !thread.is_finished() {
-                self.station.interrupt();
+                self.shared.interrupt();
                 thread.thread().unpark();
                 thread::sleep(Duration::from_micros(500));
             }
@@ -406,7 +404,7 @@ impl Drop for LiveTx {
 }
 
 impl Runner {
-    /// In the call whenever that is wanted.
+    /// Stays in the call while that is wanted.
     fn run(&self, call: &Call) {
         while !self.ending.load(Ordering::Acquire) {
             if !self.wanted.load(Ordering::Acquire) {

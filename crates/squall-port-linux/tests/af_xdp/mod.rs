@@ -1,5 +1,5 @@
-//! af_xdp over a veth pair. Without the right to load programs the other end receives by packet
-//! sockets.
+//! Tests of af_xdp over a veth pair. Without the right to load programs the other end receives by
+//! packet sockets.
 
 use std::{
     convert::Infallible,
@@ -19,16 +19,16 @@ use squall_units::{Nanos, signature_check};
 
 use crate::{Outcome, Skipped, enter, port, receive, send};
 
-/// Room for the most frames that are sent before anybody looks.
+/// Room for all frames that a test sends before it receives.
 const RING: &str = ",ring=32768";
 
-/// The receiving end: `af_xdp` with `options` where programs may be loaded.
+/// The receiving port: `af_xdp` with `options` if this user may load programs.
 fn receiver(options: &str) -> String {
     let may = port("af_xdp:veth-b").is_ok_and(|port| port.facts().rx_queues > 0);
     if may { format!("af_xdp:veth-b{options}") } else { "af_packet:veth-b".into() }
 }
 
-/// An error where this user may not receive.
+/// Skips the test if this user may not receive.
 fn need_programs() -> Outcome {
     match port("af_xdp:veth-b")?.facts().rx_queues {
         0 => Err(Skipped("needs the right to load BPF programs".into()).into()),
@@ -44,7 +44,7 @@ pub fn af_xdp_conforms() -> Outcome {
     Ok(())
 }
 
-pub fn af_xdp_conforms_behind_the_driver_too() -> Outcome {
+pub fn af_xdp_conforms_in_generic_mode_too() -> Outcome {
     lab::enter_private(&LabOptions { mtu: 1500, queues: 1 })?;
     let b = receiver(&format!(",mode=generic,take=all{RING}"));
     let open = &mut || {
@@ -54,7 +54,7 @@ pub fn af_xdp_conforms_behind_the_driver_too() -> Outcome {
     Ok(())
 }
 
-pub fn af_xdp_gives_frames_to_a_packet_socket_and_takes_its() -> Outcome {
+pub fn af_xdp_exchanges_frames_with_a_packet_socket() -> Outcome {
     enter()?;
     let open = &mut || Ok((port("af_xdp:veth-a,zerocopy=0")?, Some(port("af_packet:veth-b")?)));
     check(Bench { open, stored: false });
@@ -85,7 +85,7 @@ pub fn af_xdp_sends_and_receives_on_one_queue() -> Outcome {
             assert!(receive(&mut *a_rx)?.into_iter().eq(0..300));
         }
         a_tx.finish()?;
-        // One direction goes, the other stays.
+        // One direction closes, the other stays open.
         drop(a_rx);
         drop(b_tx);
         send(&mut *a_tx, 500)?;
@@ -118,7 +118,7 @@ pub fn af_xdp_queues_are_all_received_from() -> Outcome {
     Ok(())
 }
 
-pub fn what_a_full_af_xdp_ring_loses_is_counted() -> Outcome {
+pub fn losses_of_a_full_af_xdp_ring_are_counted() -> Outcome {
     enter()?;
     need_programs()?;
     for mode in ["native", "generic"] {
@@ -141,8 +141,8 @@ pub fn all_counters_agree_over_af_xdp() -> Outcome {
     let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
     let received = std::thread::scope(|scope| {
         let receiver = scope.spawn(|| -> std::io::Result<Vec<u32>> {
-            let (mut numbers, patience) = (Vec::new(), Instant::now() + Duration::from_secs(60));
-            while numbers.last() != Some(&299_999) && Instant::now() < patience {
+            let (mut numbers, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(60));
+            while numbers.last() != Some(&299_999) && Instant::now() < deadline {
                 numbers.extend(receive(&mut *rx)?);
             }
             Ok(numbers)
@@ -158,14 +158,14 @@ pub fn all_counters_agree_over_af_xdp() -> Outcome {
         a.interface_counters().expect("veth counts"),
         b.interface_counters().expect("veth counts"),
     );
-    // A veth whose peer has a native program counts octets behind the Ethernet header.
+    // A veth whose peer has a native program counts octets without the Ethernet header.
     let octets = [46, 60].map(|len| 300_000 * len);
     assert!(tx.tx_packets == 300_000 && octets.contains(&tx.tx_octets), "{tx:?}");
     assert!(rx.rx_packets == 300_000 && octets.contains(&rx.rx_octets), "{rx:?}");
     Ok(())
 }
 
-pub fn no_frame_that_af_xdp_says_it_takes_passes_while_it_opens() -> Outcome {
+pub fn no_frame_that_af_xdp_takes_passes_while_it_opens() -> Outcome {
     enter()?;
     need_programs()?;
     let mut a = port("af_packet:veth-a")?;
@@ -175,7 +175,7 @@ pub fn no_frame_that_af_xdp_says_it_takes_passes_while_it_opens() -> Outcome {
         let sender = scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 send(&mut *tx, 64)?;
-                // The kernel's threads, which free the queue that was closed last, need a CPU.
+                // Leaves CPU time for the kernel's threads that free the queue closed last.
                 std::thread::sleep(Duration::from_micros(100));
             }
             Ok::<_, SendError>(())
@@ -184,9 +184,9 @@ pub fn no_frame_that_af_xdp_says_it_takes_passes_while_it_opens() -> Outcome {
             for _ in 0..5 {
                 let mut b = port("af_xdp:veth-b,take=all")?;
                 let mut rx = b.open_rx(0)?;
-                let patience = Instant::now() + Duration::from_secs(60);
+                let deadline = Instant::now() + Duration::from_secs(60);
                 while rx.receive()?.frames.is_empty() {
-                    assert!(Instant::now() < patience, "frames come");
+                    assert!(Instant::now() < deadline, "frames come");
                 }
                 let notes = b.notes().join("\n");
                 assert!(!notes.contains("passed on"), "{notes}");
@@ -200,7 +200,7 @@ pub fn no_frame_that_af_xdp_says_it_takes_passes_while_it_opens() -> Outcome {
     })
 }
 
-pub fn af_xdp_lets_pass_what_is_for_the_host() -> Outcome {
+pub fn af_xdp_passes_frames_for_the_host() -> Outcome {
     enter()?;
     need_programs()?;
     for mode in ["native", "generic"] {
@@ -219,7 +219,7 @@ pub fn af_xdp_lets_pass_what_is_for_the_host() -> Outcome {
             (own, true, true),
             (other, false, true),
         ];
-        for (to, signed, ours) in cases {
+        for (to, signed, taken) in cases {
             let mut batch = tx.lend(1);
             let frame = batch.frame(0, 60, Nanos::ZERO);
             frame.fill(0);
@@ -233,10 +233,10 @@ pub fn af_xdp_lets_pass_what_is_for_the_host() -> Outcome {
                 frame[52..].copy_from_slice(&low.to_be_bytes());
             }
             assert_eq!(tx.send(1)?, 1);
-            let (at_us, at_host) = (receive(&mut *rx)?.len(), receive(&mut *host_rx)?.len());
+            let (at_port, at_host) = (receive(&mut *rx)?.len(), receive(&mut *host_rx)?.len());
             assert_eq!(
-                (at_us, at_host),
-                (usize::from(ours), usize::from(!ours)),
+                (at_port, at_host),
+                (usize::from(taken), usize::from(!taken)),
                 "{to:?}, signed {signed}, {mode}"
             );
         }
@@ -257,7 +257,7 @@ fn run(command: &str) -> Result<String, Box<dyn Error>> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Opens the port at `address` to receive, says "ready", and holds it until killed.
+/// Opens the port at `address` to receive, prints "ready", and holds it until killed.
 pub fn hold(address: &str) -> Result<Infallible, Box<dyn Error>> {
     let mut port = port(address)?;
     let mut rx = port.open_rx(0)?;
@@ -268,7 +268,7 @@ pub fn hold(address: &str) -> Result<Infallible, Box<dyn Error>> {
     }
 }
 
-/// Killed when dropped: a test that fails leaves no process behind.
+/// A child, killed when dropped, so that a failing test leaves no process.
 struct Holder(Child);
 
 impl Holder {
@@ -305,15 +305,15 @@ pub fn the_host_answers_while_af_xdp_receives() -> Outcome {
     if run("command -v ip && command -v unshare").is_err() {
         return Err(Skipped("needs ip and unshare".into()).into());
     }
-    // The other end in a namespace of its own, so that the kernel does not answer itself.
-    let ourselves = std::env::current_exe()?;
+    // The other end has a namespace of its own, so that the kernel does not answer itself.
+    let this_test = std::env::current_exe()?;
     let script = "echo up; read go; ip addr add 10.99.0.2/24 dev veth-b; ip link set veth-b arp \
                   on up; exec \"$0\" --hold $1";
     for mode in ["native", "generic"] {
         let mut command = Command::new("unshare");
         command
             .args(["-n", "sh", "-c", script])
-            .arg(&ourselves)
+            .arg(&this_test)
             .arg(format!("af_xdp:veth-b,mode={mode}"));
         let (mut holder, mut output) = Holder::start(&mut command)?;
         expect_line(&mut output, "up")?;
@@ -321,7 +321,7 @@ pub fn the_host_answers_while_af_xdp_receives() -> Outcome {
         holder.0.stdin.as_mut().expect("it was asked for").write_all(b"go\n")?;
         expect_line(&mut output, "ready")?;
         run("ip link set veth-a arp on up; ip addr replace 10.99.0.1/24 dev veth-a")?;
-        // Nobody listens on the port, which the host can only tell if ARP and TCP reach it.
+        // No program listens on the port: the host can only refuse if ARP and TCP reach it.
         let refused =
             std::net::TcpStream::connect_timeout(&"10.99.0.2:9".parse()?, Duration::from_secs(20));
         assert_eq!(
@@ -330,9 +330,9 @@ pub fn the_host_answers_while_af_xdp_receives() -> Outcome {
             "{mode}"
         );
         drop(holder);
-        // The namespace has gone, and both interfaces with it.
-        let patience = Instant::now() + Duration::from_secs(60);
-        while run("ip link show veth-a").is_ok() && Instant::now() < patience {
+        // Both interfaces go with the namespace.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while run("ip link show veth-a").is_ok() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }
         run("ip link add veth-a type veth peer name veth-b && ip link set veth-a up && ip link \
@@ -344,7 +344,7 @@ pub fn the_host_answers_while_af_xdp_receives() -> Outcome {
 pub fn af_xdp_killed_leaves_no_program() -> Outcome {
     enter()?;
     need_programs()?;
-    let program = || run("ip link show veth-b").map(|said| said.contains("xdp"));
+    let program = || run("ip link show veth-b").map(|text| text.contains("xdp"));
     for mode in ["native", "generic"] {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["--hold", &format!("af_xdp:veth-b,take=all,mode={mode}")]);
@@ -354,10 +354,10 @@ pub fn af_xdp_killed_leaves_no_program() -> Outcome {
         let second =
             port("af_xdp:veth-b")?.open_rx(0).err().expect("another process has it").to_string();
         assert!(second.contains("another XDP program"), "{second}");
-        // SIGKILL.
+        // Sends SIGKILL.
         drop(holder);
-        let patience = Instant::now() + Duration::from_secs(60);
-        while program()? && Instant::now() < patience {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while program()? && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
         assert!(!program()?, "the program went with the process");
@@ -369,12 +369,12 @@ pub fn af_xdp_killed_leaves_no_program() -> Outcome {
     Ok(())
 }
 
-pub fn af_xdp_without_bpf_sends_only_and_says_so() -> Outcome {
+pub fn af_xdp_without_bpf_only_sends_and_notes_it() -> Outcome {
     enter()?;
     let mut a = port("af_xdp:veth-a")?;
     if a.facts().rx_queues > 0 {
         println!(
-            "af_xdp_without_bpf_sends_only_and_says_so: this user may load programs; nobody, who \
+            "af_xdp_without_bpf_only_sends_and_notes_it: this user may load programs; nobody, who \
              may not, is next"
         );
         return Ok(());
@@ -391,7 +391,7 @@ pub fn af_xdp_without_bpf_sends_only_and_says_so() -> Outcome {
     Ok(())
 }
 
-pub fn af_xdp_tells_a_bad_frame_and_a_link_that_goes_down() -> Outcome {
+pub fn af_xdp_reports_a_bad_frame_and_a_link_that_goes_down() -> Outcome {
     enter()?;
     let mut a = port("af_xdp:veth-a,on_link_down=stop")?;
     let max_frame = a.facts().max_frame;
@@ -418,13 +418,13 @@ pub fn af_xdp_waits_for_the_link_and_goes_on() -> Outcome {
     crate::waits_for_the_link(port("af_xdp:veth-a,rx_queues=0")?, port("af_xdp:veth-b,take=all")?)
 }
 
-pub fn an_af_xdp_receiver_gives_what_came_and_tells_that_its_link_went_down() -> Outcome {
+pub fn an_af_xdp_receiver_delivers_its_frames_and_reports_that_its_link_went_down() -> Outcome {
     enter()?;
     need_programs()?;
-    crate::gives_what_came_and_tells_the_end("af_xdp:veth-b,take=all,on_link_down=stop")
+    crate::delivers_frames_and_reports_the_end("af_xdp:veth-b,take=all,on_link_down=stop")
 }
 
-pub fn an_af_xdp_receiver_tells_that_the_interface_is_gone() -> Outcome {
+pub fn an_af_xdp_receiver_reports_that_the_interface_is_gone() -> Outcome {
     enter()?;
     need_programs()?;
     let mut b = port("af_xdp:veth-b")?;
@@ -432,7 +432,7 @@ pub fn an_af_xdp_receiver_tells_that_the_interface_is_gone() -> Outcome {
     if run("ip link del veth-a").is_err() {
         return Err(Skipped("needs ip".into()).into());
     }
-    // Another of its name is not it.
+    // A new interface of the same name is another one.
     run("ip link add veth-b type veth peer veth-a && ip link set veth-b up")?;
     let deadline = Instant::now() + Duration::from_secs(60);
     let error = loop {
@@ -447,14 +447,14 @@ pub fn an_af_xdp_receiver_tells_that_the_interface_is_gone() -> Outcome {
     Ok(())
 }
 
-pub fn what_the_driver_drops_is_offered_again_then_counted() -> Outcome {
+pub fn frames_that_the_driver_drops_are_offered_again_then_counted() -> Outcome {
     lab::enter_private(&LabOptions { mtu: 1500, queues: 1 })?;
     if run("ip link set veth-b mtu 1000").is_err() {
         return Err(Skipped("needs ip".into()).into());
     }
     let (mut a, mut b) = (port("af_xdp:veth-a,rx_queues=0,tx_ring=64")?, port("af_packet:veth-b")?);
     let (mut tx, mut rx) = (a.open_tx(0, 1514)?, b.open_rx(0)?);
-    // Three of these are longer than the peer takes, one of them the first.
+    // Three of these are longer than the peer accepts, among them the first.
     let lengths = [1514usize, 60, 60, 1300, 60, 1514];
     for round in 0..3 {
         let mut batch = tx.lend(lengths.len());
@@ -465,8 +465,8 @@ pub fn what_the_driver_drops_is_offered_again_then_counted() -> Outcome {
             frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
             frame[56..60].copy_from_slice(&(10 * round + i as u32).to_be_bytes());
         }
-        let (mut sent, mut dropped, patience) = (0, 0, Instant::now() + Duration::from_secs(60));
-        while sent + dropped < lengths.len() && Instant::now() < patience {
+        let (mut sent, mut dropped, deadline) = (0, 0, Instant::now() + Duration::from_secs(60));
+        while sent + dropped < lengths.len() && Instant::now() < deadline {
             match tx.send(lengths.len() - sent - dropped) {
                 Ok(taken) => sent += taken,
                 Err(SendError::Frame("dropped_by_driver")) => dropped += 1,
@@ -476,7 +476,7 @@ pub fn what_the_driver_drops_is_offered_again_then_counted() -> Outcome {
         assert_eq!((sent, dropped), (3, 3));
         assert!(receive(&mut *rx)?.into_iter().eq([1, 2, 4].map(|i| 10 * round + i)), "in order");
     }
-    // What is forgotten while the driver drops it does not leave later; one shorter than what was
+    // Frames given up while the driver drops them do not leave later; a frame shorter than those
     // given up is tried again.
     let mut batch = tx.lend(2);
     batch.frame(0, 1200, Nanos::ZERO).fill(2);
@@ -501,7 +501,7 @@ pub fn a_queue_has_one_owner() -> Outcome {
     Ok(())
 }
 
-pub fn bad_af_xdp_options_are_told() -> Outcome {
+pub fn bad_af_xdp_options_are_reported() -> Outcome {
     enter()?;
     for (address, wanted) in [
         ("af_xdp:veth-a,mode=fast", "mode=fast, expected native or generic"),
@@ -532,8 +532,8 @@ pub fn bad_af_xdp_options_are_told() -> Outcome {
 
 pub fn the_driver_stamps_departures_and_may_be_asked_to_launch() -> Outcome {
     enter()?;
-    // A veth does not care when it is to launch, but the kernel reads the request, and would refuse
-    // a wrong one.
+    // A veth ignores the launch time, but the kernel checks the request, and would refuse a bad
+    // one.
     for options in ["tx_stamps", "launch=200", "tx_stamps,launch=200"] {
         let (mut a, mut b) =
             (port(&format!("af_xdp:veth-a,rx_queues=0,{options}"))?, port("af_packet:veth-b")?);

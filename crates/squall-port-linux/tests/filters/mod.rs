@@ -1,4 +1,4 @@
-//! Filters in the kernel, directions, and interfaces that are none of Ethernet.
+//! Tests of filters in the kernel, directions, and interfaces that are not Ethernet.
 
 use std::{
     io::{BufRead, BufReader},
@@ -14,7 +14,7 @@ use squall_wire::Packet;
 
 use super::{Outcome, Skipped, enter, port, receive, receive_frames, send, send_gso_frames};
 
-/// Where the kernel sees something else than the file will have, and where it does not.
+/// Expressions for which the kernel sees other octets than a file has, and others.
 const EXPRESSIONS: [&str; 29] = [
     "",
     "udp",
@@ -42,7 +42,7 @@ const EXPRESSIONS: [&str; 29] = [
     "ether[12:2] = 0x8100",
     "ether dst 02:00:00:00:00:09",
     "ip6 and udp",
-    // Its optimizer makes libpcap take none, all and none.
+    // With its optimizer, libpcap makes these match none, all and none.
     "len >= 2147483648 & 2147483648 or len < 0 | 2147483648",
     "len <= 4294967295 & 2147483647 and len > 2147483647 + 0",
     "1/2=1/3&&1>4/5&&1>6/7",
@@ -76,7 +76,7 @@ fn traffic() -> Vec<Vec<u8>> {
                 let network = 14 + 4 * tag.matches('/').count();
                 frames.push(frame.clone());
                 if tag.matches('/').count() == 2 {
-                    // As IEEE 802.1ad has the outer one.
+                    // With the outer tag of IEEE 802.1ad.
                     frame[12..14].copy_from_slice(&[0x88, 0xa8]);
                     frames.push(frame.clone());
                 }
@@ -90,7 +90,7 @@ fn traffic() -> Vec<Vec<u8>> {
             }
         }
     }
-    // No IP, and a tag with nothing behind it that Linux knows.
+    // A frame without IP, and one with a tag before a protocol that Linux does not know.
     frames.extend([
         [&[2; 12][..], &[0x88, 0xb5], &[7; 50]].concat(),
         [&[2; 12][..], &[0x81, 0, 0, 5, 9, 9], &[7; 50]].concat(),
@@ -112,7 +112,7 @@ fn send_frames(tx: &mut dyn TxQueue, frames: &[Vec<u8>]) -> Outcome {
     Ok(())
 }
 
-/// As a session compiles it.
+/// Compiled as by a session.
 fn filter(
     expression: &str,
     link_type: u16,
@@ -129,7 +129,7 @@ fn filter(
 struct Tcpdump(Child);
 
 impl Tcpdump {
-    /// Listening already.
+    /// Returns once tcpdump listens.
     fn start(expression: &str) -> Result<Self, Box<dyn std::error::Error>> {
         let mut command = Command::new("tcpdump");
         command.args([
@@ -160,8 +160,8 @@ impl Tcpdump {
         Ok(Self(child))
     }
 
-    /// Packets that the kernel's filter took for it; on a busy machine it has not read all of them
-    /// when it is ended.
+    /// Packets that the kernel's filter passed to it; on a busy machine tcpdump has not read all of
+    /// them when it ends.
     fn end(mut self) -> Result<u64, Box<dyn std::error::Error>> {
         Command::new("kill").args(["-INT", &self.0.id().to_string()]).status()?;
         let lines = BufReader::new(self.0.stderr.take().expect("piped")).lines();
@@ -176,7 +176,7 @@ impl Tcpdump {
     }
 }
 
-/// Frames that the engine would have of `rx`, if the port left the filter to it.
+/// Frames of `rx` that pass the filter, if the port left it to the engine.
 fn count(rx: &mut dyn RxQueue, left: Option<&Filter>) -> std::io::Result<u64> {
     let (mut n, mut silent) = (0, 0);
     while silent < 50 {
@@ -193,7 +193,7 @@ fn count(rx: &mut dyn RxQueue, left: Option<&Filter>) -> std::io::Result<u64> {
     Ok(n)
 }
 
-pub fn the_kernel_filters_as_tcpdump_does() -> Outcome {
+pub fn the_kernel_and_tcpdump_filter_alike() -> Outcome {
     enter()?;
     let frames = traffic();
     let mut tx = port("af_packet:veth-a")?.open_tx(0, 300)?;
@@ -210,24 +210,24 @@ pub fn the_kernel_filters_as_tcpdump_does() -> Outcome {
         send_frames(&mut *tx, &frames)?;
         std::thread::sleep(Duration::from_millis(100));
         for (expression, filter, mut kernel, mut user, tcpdump) in listeners {
-            let (kernel, user, theirs) =
+            let (kernel, user, tcpdump) =
                 (count(&mut *kernel, None)?, count(&mut *user, Some(&filter))?, tcpdump.end()?);
-            assert_eq!(kernel, theirs, "{expression:?}: ours and tcpdump's");
-            // The tag that the kernel has taken off: see below.
+            assert_eq!(kernel, tcpdump, "{expression:?}: ours and tcpdump's");
+            // A filter cannot see the tag, which the kernel has taken off: tested below.
             if expression != "ether[12:2] = 0x8100" {
-                assert_eq!(user, theirs, "{expression:?}: in user space and tcpdump's");
+                assert_eq!(user, tcpdump, "{expression:?}: in user space and tcpdump's");
             }
         }
     }
     Ok(())
 }
 
-pub fn the_engine_runs_what_the_kernel_does_not() -> Outcome {
+pub fn the_engine_runs_programs_too_long_for_the_kernel() -> Outcome {
     enter()?;
     let frames = traffic();
     let mut tx = port("af_packet:veth-a")?.open_tx(0, 300)?;
     let chain = filter("ip protochain 17 or ip6 protochain 17", 1, 262_144)?;
-    // More instructions than BPF_MAXINSNS, of which the last but one takes UDP over IPv4.
+    // More instructions than BPF_MAXINSNS; the program takes UDP over IPv4.
     let insn = |code, jt, jf, k| classic::Instruction { code, jt, jf, k };
     let mut long = vec![insn(0x04, 0, 0, 0); 5000];
     long.extend([
@@ -237,7 +237,7 @@ pub fn the_engine_runs_what_the_kernel_does_not() -> Outcome {
         insn(0x06, 0, 0, 0),
     ]);
     let long = Filter { program: classic::Filter::new(long)?, ..chain.clone() };
-    // Tags are set aside. Later fragments have no UDP header, but its number.
+    // Tags are set aside. Later fragments have no UDP header, but its protocol number.
     let is_udp = |frame: &&Vec<u8>, versions: &[u8]| {
         let is_tag = |at: usize| matches!(frame[at..at + 2], [0x81, 0] | [0x88, 0xa8]);
         let at = if is_tag(12) { 18 } else { 14 };
@@ -276,7 +276,7 @@ pub fn a_filter_shortens_gso_frames_and_tagged_ones_alike() -> Outcome {
                 "cut in the same way, of the same length"
             );
             let kept = whole.0.len().min(snaplen as usize);
-            // Where a checksum is missing, it is so in both.
+            // A missing checksum is missing in both.
             assert!(cut.0 == whole.0[..kept], "the first {snaplen} octets, tags counted");
         }
     }
@@ -288,7 +288,7 @@ pub fn filtered_queues_share_the_frames() -> Outcome {
     let mut b = port("af_packet:veth-b,rx_queues=3,blocks=8")?;
     assert!(b.set_filter(&filter("udp and ip[15] & 1 = 1", 1, 262_144)?)?);
     let mut tx = port("af_packet:veth-a")?.open_tx(0, 60)?;
-    // While the queues open one after the other: none may get frames of the others.
+    // Frames arrive while the queues open one after the other: none may get frames of the others.
     let mut queues = Vec::new();
     for queue in 0..3 {
         queues.push(b.open_rx(queue)?);
@@ -307,14 +307,13 @@ pub fn filtered_queues_share_the_frames() -> Outcome {
     Ok(())
 }
 
-/// How many frames of ours came, and how many of them this host has sent.
+/// The number of this test's frames received, and of those that this host sent.
 fn directions(rx: &mut dyn RxQueue) -> std::io::Result<(usize, usize)> {
     let (mut all, mut out, mut silent) = (0, 0, 0);
     while silent < 50 {
         let batch = rx.receive()?;
-        let ours = || batch.iter().filter(|(octets, _)| octets[..6] == [2, 0, 0, 0, 0, 1]);
-        (all, out) =
-            (all + ours().count(), out + ours().filter(|(_, frame)| frame.outgoing).count());
+        let own = || batch.iter().filter(|(octets, _)| octets[..6] == [2, 0, 0, 0, 0, 1]);
+        (all, out) = (all + own().count(), out + own().filter(|(_, frame)| frame.outgoing).count());
         silent = if batch.frames.is_empty() { silent + 1 } else { 0 };
         if silent > 0 {
             std::thread::sleep(Duration::from_millis(1));
@@ -326,7 +325,7 @@ fn directions(rx: &mut dyn RxQueue) -> std::io::Result<(usize, usize)> {
 pub fn each_direction_has_its_frames() -> Outcome {
     enter()?;
     let _ = Command::new("ip").args(["link", "set", "lo", "up"]).status();
-    // On a loopback interface what is sent arrives, and both is each frame once.
+    // On a loopback interface sent frames also arrive, and both shows each frame once.
     let cases = [
         ("veth-a", "", 20, 0),
         ("veth-a", ",direction=in", 20, 0),
@@ -338,7 +337,7 @@ pub fn each_direction_has_its_frames() -> Outcome {
         ("lo", ",direction=both", 30, 0),
     ];
     for (interface, options, all, out) in cases {
-        // Past the qdisc nobody sees what is sent.
+        // Packet sockets do not see frames that bypass the qdisc.
         let mut a = port(&format!("af_packet:{interface},bypass=0{options}"))?;
         let mut filtered = port(&format!("af_packet:{interface}{options}"))?;
         assert!(filtered.set_filter(&filter("ether dst 02:00:00:00:00:01", 1, 262_144)?)?);
@@ -358,7 +357,7 @@ pub fn each_direction_has_its_frames() -> Outcome {
     Ok(())
 }
 
-pub fn all_interfaces_at_once_say_which() -> Outcome {
+pub fn frames_of_all_interfaces_name_their_interface() -> Outcome {
     enter()?;
     let mut any = port("af_packet:any")?;
     assert_eq!((any.facts().link_type, any.facts().tx_queues), (276, 0));
@@ -403,12 +402,12 @@ pub fn all_interfaces_at_once_say_which() -> Outcome {
     Ok(())
 }
 
-pub fn a_stopped_queue_gives_what_it_counted() -> Outcome {
+pub fn a_stopped_queue_delivers_the_frames_that_it_counted() -> Outcome {
     enter()?;
     let mut b = port("af_packet:veth-b,blocks=4,block=128,retire=200")?;
     let mut rx = b.open_rx(0)?;
     let mut tx = port("af_packet:veth-a")?.open_tx(0, 60)?;
-    // More than the ring holds, of which nothing is read.
+    // More frames than the ring holds, none of which is read.
     send(&mut *tx, 20_000)?;
     rx.stop()?;
     send(&mut *tx, 100)?;

@@ -1,5 +1,5 @@
-//! xdp_live's transmit queue over a veth pair, whose other end receives by af_xdp: its program
-//! makes the peer poll.
+//! Tests xdp_live's transmit queue over a veth pair whose other end receives by af_xdp: its program
+//! makes the peer use NAPI.
 
 use std::{ops::Range, process::Command, sync::mpsc, thread, time::Duration};
 
@@ -14,10 +14,10 @@ use squall_units::Nanos;
 
 use crate::{Outcome, Skipped, enter, port, receive};
 
-/// Room for the most frames that are sent before anybody looks.
+/// Room for all frames that a test sends before it receives.
 const RECEIVER: &str = "af_xdp:veth-b,take=all,ring=32768";
 
-/// An error where this user may not load programs.
+/// Skips the test if this user may not load programs.
 fn need_programs() -> Outcome {
     squall_port_linux::Permissions::of_this_process().xdp_programs().map_err(Skipped)?;
     Ok(())
@@ -31,7 +31,7 @@ pub fn xdp_live_conforms() -> Outcome {
     Ok(())
 }
 
-/// Puts frames `numbers` into the ring, each due at its instant by `due`.
+/// Puts frames `numbers` into the ring, each with its due time by `due`.
 fn put(tx: &mut dyn TxQueue, numbers: Range<u32>, due: impl Fn(u32) -> Nanos) {
     let mut next = numbers.start;
     while next < numbers.end {
@@ -50,11 +50,11 @@ fn put(tx: &mut dyn TxQueue, numbers: Range<u32>, due: impl Fn(u32) -> Nanos) {
     }
 }
 
-/// When the next `n` frames left.
+/// The departures of the next `n` frames.
 fn left(tx: &mut dyn TxQueue, n: usize) -> Vec<Nanos> {
-    let patience = monotonic() + Nanos(5_000_000_000);
+    let deadline = monotonic() + Nanos(5_000_000_000);
     let mut all = Vec::new();
-    while all.len() < n && monotonic() < patience {
+    while all.len() < n && monotonic() < deadline {
         for fate in tx.fates().expect("the port is there") {
             let Fate::Left(at) = *fate else { panic!("{fate:?}") };
             all.push(at);
@@ -70,14 +70,14 @@ pub fn frames_leave_when_they_are_due_and_can_be_taken_back() -> Outcome {
     let (mut a, mut b) = (port("xdp_live:veth-a")?, port(RECEIVER)?);
     let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
     let begin = monotonic() + Nanos(5_000_000);
-    let soon = |number: u32| begin + Nanos(1_000_000 * u64::from(number));
-    put(&mut *tx, 0..10, soon);
+    let due = |number: u32| begin + Nanos(1_000_000 * u64::from(number));
+    put(&mut *tx, 0..10, due);
     put(&mut *tx, 10..40, |_| begin + Nanos(3_600_000_000_000));
     let times = left(&mut *tx, 10);
-    assert!((0..10).all(|i| times[i as usize] >= soon(i)), "none leaves before its time");
+    assert!((0..10).all(|i| times[i as usize] >= due(i)), "none leaves before its time");
     assert_eq!(tx.take_back(), 30, "what is not due is taken back");
     assert_eq!(tx.take_back(), 0);
-    // Long enough that the program is left and entered again.
+    // Long enough for the thread to leave the call and enter it again.
     let until = monotonic() + Nanos(200_000_000);
     while monotonic() < until {
         assert_eq!(tx.fates()?, []);
@@ -91,24 +91,24 @@ pub fn frames_leave_when_they_are_due_and_can_be_taken_back() -> Outcome {
     Ok(())
 }
 
-pub fn a_peer_that_does_not_poll_and_a_link_that_goes_down_are_told() -> Outcome {
+pub fn a_peer_without_napi_and_a_link_that_goes_down_are_reported() -> Outcome {
     enter()?;
     need_programs()?;
     let mut a = port("xdp_live:veth-a,on_link_down=stop")?;
     let trouble = |tx: &mut dyn TxQueue| {
         put(tx, 0..1, |_| Nanos::ZERO);
-        let patience = monotonic() + Nanos(5_000_000_000);
+        let deadline = monotonic() + Nanos(5_000_000_000);
         loop {
-            assert!(monotonic() < patience, "the trouble is told");
-            // The interface may refuse a frame before it is known that it will refuse all.
+            assert!(monotonic() < deadline, "the trouble is told");
+            // The interface may refuse a frame before it is known to refuse all.
             if let Err(error) = tx.fates() {
                 return error.to_string();
             }
         }
     };
     let mut tx = a.open_tx(0, 60)?;
-    let told = trouble(&mut *tx);
-    assert!(told.contains("veth-a accepts no frames from XDP"), "{told}");
+    let error = trouble(&mut *tx);
+    assert!(error.contains("veth-a accepts no frames from XDP"), "{error}");
     drop(tx);
     let _rx = port(RECEIVER)?.open_rx(0)?;
     let mut tx = a.open_tx(0, 60)?;
@@ -116,12 +116,12 @@ pub fn a_peer_that_does_not_poll_and_a_link_that_goes_down_are_told() -> Outcome
     left(&mut *tx, 1);
     let down = Command::new("ip").args(["link", "set", "veth-a", "down"]).status()?;
     assert!(down.success());
-    let told = trouble(&mut *tx);
-    assert!(told.contains("veth-a: the link went down"), "{told}");
+    let error = trouble(&mut *tx);
+    assert!(error.contains("veth-a: the link went down"), "{error}");
     Ok(())
 }
 
-pub fn frames_that_are_due_while_the_link_is_down_are_told_so() -> Outcome {
+pub fn frames_that_are_due_while_the_link_is_down_have_that_reason() -> Outcome {
     enter()?;
     need_programs()?;
     let (mut a, mut b) = (port("xdp_live:veth-a")?, port(RECEIVER)?);
@@ -134,12 +134,12 @@ pub fn frames_that_are_due_while_the_link_is_down_are_told_so() -> Outcome {
         lab::set_down(end)?;
         crate::wait_for_link(&*a, false);
         put(&mut *tx, 0..10, |_| Nanos::ZERO);
-        let (mut told, patience) = (0, monotonic() + Nanos(60_000_000_000));
-        while told < 10 {
-            assert!(monotonic() < patience, "{told}");
+        let (mut lost, deadline) = (0, monotonic() + Nanos(60_000_000_000));
+        while lost < 10 {
+            assert!(monotonic() < deadline, "{lost}");
             for fate in tx.fates()? {
                 assert_eq!(*fate, Fate::Lost("link_down"));
-                told += 1;
+                lost += 1;
             }
         }
         lab::set_up(end)?;
@@ -153,8 +153,8 @@ pub fn frames_that_are_due_while_the_link_is_down_are_told_so() -> Outcome {
     Ok(())
 }
 
-/// As where all CPU time of a group goes into the call, and nobody has a turn to end it.
-pub fn a_call_that_nobody_attends_to_ends_by_itself() -> Outcome {
+/// As if the call used all CPU time of a group, and no thread could run to end it.
+pub fn an_unattended_call_ends_by_itself() -> Outcome {
     enter()?;
     need_programs()?;
     let mut a = Asm::new("squall_idle");
@@ -164,7 +164,7 @@ pub fn a_call_that_nobody_attends_to_ends_by_itself() -> Outcome {
     map("squall_words", MapKind::Array, 8, true);
     map("squall_exit", MapKind::DevMap, 4, false);
     map("squall_table", MapKind::Array, 8, false);
-    // With it the runs of one call take minutes.
+    // These make the runs of one call take minutes.
     for _ in 0..20 {
         a.call(helper::KTIME_GET_NS);
     }
@@ -181,10 +181,11 @@ pub fn a_call_that_nobody_attends_to_ends_by_itself() -> Outcome {
     };
     let mut generator = port("xdp_live:veth-a")?.open_generator(0, &generation)?;
     let remote = generator.remote();
-    let (tell, told) = mpsc::channel();
-    let thread =
-        thread::spawn(move || drop(tell.send(generator.run().map_err(|error| error.to_string()))));
-    let result = told.recv_timeout(Duration::from_secs(60));
+    let (sender, receiver) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        drop(sender.send(generator.run().map_err(|error| error.to_string())))
+    });
+    let result = receiver.recv_timeout(Duration::from_secs(60));
     while !thread.is_finished() {
         remote.interrupt();
         thread::sleep(Duration::from_millis(1));

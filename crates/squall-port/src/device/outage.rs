@@ -6,7 +6,7 @@ use squall_units::Nanos;
 
 use super::Counts;
 
-/// From `at` after the first frame, for `length`, nothing passes.
+/// Nothing passes from `at` after the first frame on, for `length`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reset {
     pub at: Nanos,
@@ -16,7 +16,7 @@ pub struct Reset {
 impl FromStr for Reset {
     type Err = ();
 
-    /// `5s:200ms`; bare numbers are nanoseconds.
+    /// Parses `5s:200ms`; bare numbers are nanoseconds.
     fn from_str(text: &str) -> Result<Self, ()> {
         let (at, length) = text.split_once(':').ok_or(())?;
         let (at, length) = (time(at).ok_or(())?, time(length).ok_or(())?);
@@ -24,7 +24,7 @@ impl FromStr for Reset {
     }
 }
 
-/// `50us`; a bare number is nanoseconds.
+/// Parses `50us`; a bare number is nanoseconds.
 pub fn time(text: &str) -> Option<Nanos> {
     match text.parse() {
         Ok(nanoseconds) => Some(Nanos(nanoseconds)),
@@ -32,21 +32,21 @@ pub fn time(text: &str) -> Option<Nanos> {
     }
 }
 
-/// Where a frame is in time, seen from a [`Reset`].
+/// Position of a frame relative to a [`Reset`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Before,
     During,
-    /// The first frame after the reset: the device has forgotten all.
+    /// The first frame after the reset: the device has lost its state.
     Restarted,
     After,
 }
 
-/// Watches the frames of a device for its [`Reset`].
+/// Applies a [`Reset`] to the frames of a device.
 #[derive(Clone, Debug)]
 pub struct Outage {
     reset: Reset,
-    /// Begin and end, once there was a frame.
+    /// Start and end, once there was a frame.
     window: Option<(Nanos, Nanos)>,
     restarted: bool,
     counts: Counts,
@@ -57,7 +57,7 @@ impl Outage {
         Self { reset, window: None, restarted: false, counts: Counts::default() }
     }
 
-    /// For a frame that comes at `now`.
+    /// The phase of a frame that arrives at `now`.
     pub fn phase(&mut self, now: Nanos) -> Phase {
         let begin = now + self.reset.at;
         let (begin, end) = *self.window.get_or_insert((begin, begin + self.reset.length));
@@ -75,8 +75,8 @@ impl Outage {
         }
     }
 
-    /// Whether a frame that came at `now` was still inside when the reset began, if it is to leave
-    /// at `departure`; it is lost then.
+    /// Whether a frame that arrived at `now` and would leave at `departure` was inside when the
+    /// reset began; it is then lost.
     pub fn catches(&mut self, now: Nanos, departure: Nanos) -> bool {
         let caught = self.window.is_some_and(|(begin, _)| now < begin && departure > begin);
         self.counts.dropped += u64::from(caught);

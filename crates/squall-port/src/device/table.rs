@@ -1,8 +1,8 @@
-//! The table of a device that keeps state: it takes a frame of a known entry, or of a new one while
-//! there is room.
+//! The table of a device with state: it passes frames of known entries, and of new ones while there
+//! is room.
 //!
-//! Reads no more of a frame than the key of its entry, and has a reader of its own for that: this
-//! crate knows no headers (docs/architecture.md).
+//! Reads only the key of an entry from a frame, by a reader of its own: this crate knows no headers
+//! (docs/architecture.md).
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -13,21 +13,21 @@ use squall_units::{Nanos, get_be16};
 
 use super::Counts;
 
-/// How many entries there are at most, and after which time without a frame one is forgotten.
+/// The most entries, and the time without frames after which an entry expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableSize {
     pub entries: usize,
-    /// `None`: never.
+    /// `None`: entries never expire.
     pub idle: Option<Nanos>,
 }
 
-/// Entries with the instant of the last frame of each. Exact: an entry is gone when its last frame
-/// was `idle` ago.
+/// Entries with the time of their last frame. Exact: an entry is gone `idle` after its last frame.
 #[derive(Clone, Debug)]
 pub struct Table<K> {
     size: TableSize,
     last: HashMap<K, Nanos>,
-    /// The same, by age; empty where nothing is forgotten.
+    /// The same entries by age, so that expiry does not scan all of them; empty if entries never
+    /// expire.
     by_age: BTreeSet<(Nanos, K)>,
     now: Nanos,
     counts: Counts,
@@ -39,8 +39,8 @@ impl<K: Copy + Ord + Hash> Table<K> {
         Self { size, last, by_age, now, counts }
     }
 
-    /// Whether a frame of `key` passes that comes at `now`. One that comes before the one ahead of
-    /// it (another queue's) counts as if it came together with it.
+    /// Whether a frame of `key` that arrives at `now` passes. A frame that is earlier than the one
+    /// before it (of another queue) counts as simultaneous.
     pub fn takes(&mut self, now: Nanos, key: K) -> bool {
         self.now = self.now.max(now);
         self.forget();
@@ -67,7 +67,7 @@ impl<K: Copy + Ord + Hash> Table<K> {
         }
     }
 
-    /// Forgets all entries, and no counts.
+    /// Removes all entries; the counts stay.
     pub fn clear(&mut self) {
         self.last.clear();
         self.by_age.clear();
@@ -86,8 +86,8 @@ impl<K: Copy + Ord + Hash> Table<K> {
     }
 }
 
-/// The 5-tuple of a frame, in its direction: the reverse is another one. Ports are 0 where the
-/// protocol has none, and in fragments after the first.
+/// The 5-tuple of a frame in one direction: the reverse has another. Ports are 0 if the protocol
+/// has none, and in fragments after the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
     addresses: [[u8; 16]; 2],
@@ -96,7 +96,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// `None`: no IP, or not enough of it.
+    /// `None`: the frame has no IP header, or not all of it.
     pub fn of(frame: &[u8]) -> Option<Self> {
         let (ether_type, packet) = untagged(frame)?;
         match ether_type {
@@ -114,6 +114,7 @@ impl Flow {
             address
         };
         let protocol = header[9];
+        // By the fragment's offset, because only the first fragment has the ports (RFC 791).
         let first = get_be16(header, 6)? & 0x1fff == 0;
         let segment = packet.get(usize::from(header[0] & 15) * 4..)?;
         let ports = if first { ports(protocol, segment) } else { [0; 2] };
@@ -129,6 +130,7 @@ impl Flow {
             let len = match protocol {
                 // Hop-by-hop options, routing, destination options (RFC 8200 section 4).
                 0 | 43 | 60 => 8 + 8 * usize::from(*rest.get(1)?),
+                // A fragment; its offset is in the upper 13 bits (RFC 8200 section 4.5).
                 44 => {
                     first &= get_be16(rest, 2)? & 0xfff8 == 0;
                     8
@@ -147,18 +149,19 @@ pub fn source_mac(frame: &[u8]) -> Option<[u8; 6]> {
     frame.get(6..12)?.try_into().ok()
 }
 
-/// EtherType after VLAN tags, and what follows it.
+/// EtherType after VLAN tags, and the octets after it.
 fn untagged(frame: &[u8]) -> Option<(u16, &[u8])> {
     let mut at = 12;
     loop {
         match get_be16(frame, at)? {
+            // 802.1Q, 802.1ad, and what devices used for stacked tags before 802.1ad.
             0x8100 | 0x88a8 | 0x9100 => at += 4,
             ether_type => return Some((ether_type, &frame[at + 2..])),
         }
     }
 }
 
-/// Of TCP, UDP, DCCP, SCTP and UDP-Lite.
+/// Ports of TCP, UDP, DCCP, SCTP and UDP-Lite.
 fn ports(protocol: u8, segment: &[u8]) -> [u16; 2] {
     let has_ports = matches!(protocol, 6 | 17 | 33 | 132 | 136);
     let port = |at| get_be16(segment, at).filter(|_| has_ports).unwrap_or(0);
@@ -197,7 +200,7 @@ mod tests {
         assert!(takes(200, 1) && !takes(208, 4) && takes(209, 4));
     }
 
-    /// Ethernet, `tags` VLAN tags, and this.
+    /// Ethernet, `tags` VLAN tags, and `packet`.
     fn frame(tags: usize, ether_type: u16, packet: &[u8]) -> Vec<u8> {
         let mut frame = vec![2; 12];
         (0..tags).for_each(|_| frame.extend([0x81, 0, 0, 5]));
@@ -206,7 +209,7 @@ mod tests {
         frame
     }
 
-    /// From 10.0.0.1 to 10.0.0.2, ports 1 and `port`, with 4 octets of options.
+    /// A packet from 10.0.0.1 to 10.0.0.2, ports 1 and `port`, with 4 octets of options.
     fn ipv4(protocol: u8, fragment: u16, port: u16) -> Vec<u8> {
         let mut packet = vec![0x46, 0, 0, 60, 0, 0];
         packet.extend(fragment.to_be_bytes());
@@ -215,7 +218,7 @@ mod tests {
         packet
     }
 
-    /// The headers `before` (number, octets), then UDP of ports 1 and `port`.
+    /// A packet with the headers `before` (number, octets), then UDP of ports 1 and `port`.
     fn ipv6(before: &[(u8, [u8; 8])], port: u16) -> Vec<u8> {
         let mut packet = vec![0x60, 0, 0, 0, 0, 20];
         packet.push(before.first().map_or(17, |(number, _)| *number));
@@ -240,7 +243,7 @@ mod tests {
         for other in [ipv4(17, 0, 10), ipv4(6, 0, 9), ipv4(17, 0x2001, 9)] {
             assert_ne!(flow(0, 0x800, &other), Some(udp));
         }
-        // Fragments after the first hold no ports, nor does ICMP.
+        // Fragments after the first have no ports, nor has ICMP.
         assert_eq!(flow(0, 0x800, &ipv4(17, 0x2001, 9)).unwrap().ports, [0, 0]);
         assert_eq!(flow(0, 0x800, &ipv4(1, 0, 9)).unwrap().ports, [0, 0]);
 
@@ -253,10 +256,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ip_or_cut_off_has_no_flow() {
+    fn a_frame_without_ip_or_cut_off_has_no_flow() {
         assert_eq!(Flow::of(&frame(0, 0x806, &[0; 46])), None);
         let whole = frame(1, 0x86dd, &ipv6(&[(0, [0; 8])], 9));
-        // 18 octets of Ethernet and tag, 40 of IPv6, 8 of options: without them there is none.
+        // 18 octets of Ethernet and tag, 40 of IPv6, 8 of options: a shorter frame has no flow.
         for len in 0..whole.len() {
             assert_eq!(Flow::of(&whole[..len]).is_some(), len >= 18 + 40 + 8, "{len}");
         }
@@ -265,7 +268,7 @@ mod tests {
     }
 
     proptest! {
-        /// The plain definition: all entries, looked through each time.
+        /// The plain definition: compares with all entries each time.
         #[test]
         fn a_table_does_as_one_that_looks_at_every_entry(
             size in 1..6usize,

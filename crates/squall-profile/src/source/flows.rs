@@ -6,12 +6,14 @@ use squall_units::{Nanos, Rate, RateUnit, suggest};
 use super::{
     node::{Node, Value},
     raw::ProfileTable,
-    read::{Bounded, Count, Given, Place, Placed, Read, Reader, table, word, words},
+    read::{
+        Bounded, Count, Given, Place, Placed, Read, Reader, kinds, numbered, table, word, words,
+    },
     stages::{Levels, Row},
 };
 use crate::{
-    Arrival, At, Begin, DataOrder, Delays, Incomplete, Order, Play, Port, Ramp, Said, Says, Stage,
-    Target, Tcp, emit::Emit, files::is_file,
+    At, DataOrder, Delays, Incomplete, Order, Play, Port, Ramp, Said, Says, Spacing, Stage, Tcp,
+    Transport, emit::Emit, files::is_file,
 };
 
 table! {
@@ -170,7 +172,6 @@ table! {
         /// Indices into [`Flows::pools`].
         clients: usize = 0,
         servers: usize = 0,
-        udp: bool = false,
         says: Says = Says::default(),
         arrival: Arrival = Arrival::default(),
         /// How `cps` or `users` change from its start on; empty: not. It ends with the last.
@@ -187,12 +188,12 @@ table! {
         /// The TCP or UDP port that servers listen on. Default: the application's usual port.
         listen: Bounded<1, 65_535> => Option<u16>,
         /// Default "tcp", or the transport of the application.
-        transport: Transport,
+        transport: Transport => Transport,
         /// A built-in application: http, dns, ...
         app: Said,
         /// Options of the application; a list if an option is given several times. Options whose
         /// names end in "_file" are files, relative to the profile.
-        options: OptionsTable,
+        options: Lists<true>,
         /// Instructions of the client, one per element: "send \"hello\\r\\n\"", "recv 100", "delay
         /// 10 ms" ...
         client: Vec<Said>,
@@ -215,9 +216,9 @@ table! {
         /// The number of flows that begin per second, whatever the outcome of earlier ones.
         cps: PerSecond,
         /// A share of the load in [flows].
-        weight: Count,
+        weight: Bounded<1, { u32::MAX as u64 }>,
         /// The number of users, each of whom begins a flow when their last one has ended.
-        users: Count,
+        users: Bounded<1, { u32::MAX as u64 }>,
         /// The time that a user waits between two flows.
         think: Nanos,
         /// true: flows begin only where programs of other flows have `begin NAME`. Default false.
@@ -312,6 +313,50 @@ table! {
         /// "1.3" or "1.2", or a list: the highest version that both ends support is used. Default
         /// "1.3".
         versions: OneOrMore => Vec<Said>,
+    }
+}
+
+kinds! {
+    /// When flows begin.
+    #[derive(Clone, Copy, Debug, Default, PartialEq)]
+    Arrival from TemplateTable {
+        /// Flows per second.
+        Cps { cps: f64, spacing: Spacing },
+        /// A share of [`Flows::target`].
+        Weight { weight: u32, spacing: Spacing },
+        /// Users, each of whom begins a flow when their last one has ended and `think` has passed.
+        Users { users: u32, think: Nanos, spacing: Spacing },
+        /// Only where programs of other flows begin them.
+        Called = called,
+        /// Never: servers alone.
+        #[default]
+        None,
+    }
+}
+
+kinds! {
+    /// What templates with a weight come to together.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    Target from FlowsTable {
+        /// Flows that begin per second.
+        Cps(cps: f64),
+        /// Flows that are open at a time.
+        Active(active: u64),
+        /// Application data, both directions together.
+        Bandwidth(bandwidth: Rate),
+    }
+}
+
+kinds! {
+    /// When the conversations of a capture begin.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    Begin from ConversationsTable {
+        /// This many times as fast as they were captured.
+        Captured(multiplier: f64 = 1.0),
+        /// This many per second.
+        Cps(cps: f64),
+        /// As fast as possible.
+        Top = topspeed,
     }
 }
 
@@ -411,13 +456,6 @@ words!(
     Order,
     "an order of addresses": "sequential" => Sequential, "random" => Random, "hash" => Hash,
 );
-/// What programs send over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Transport {
-    Tcp,
-    Udp,
-}
-
 words!(Transport, "a transport": "tcp" => Tcp, "udp" => Udp);
 words!(Spacing, "a spacing": "constant" => Constant, "poisson" => Poisson);
 words!(
@@ -431,10 +469,7 @@ pub(super) struct PerSecond(pub f64);
 
 impl Read for PerSecond {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        let text = node.scalar().unwrap_or_default();
-        let plain = text.parse::<f64>().ok();
-        let value = plain.or_else(|| squall_units::parse_count(&text).ok().map(|n| n as f64));
-        match value.filter(|x| x.is_finite() && *x > 0.0) {
+        match Level::parse(node).filter(|number| *number > 0.0) {
             Some(value) => Some(Self(value)),
             None => cx.wrong_type(node, "a number above 0", r#"10000, "10k" or 0.5"#),
         }
@@ -444,16 +479,28 @@ impl Read for PerSecond {
     }
 }
 
+impl From<PerSecond> for f64 {
+    fn from(PerSecond(number): PerSecond) -> Self {
+        number
+    }
+}
+
 /// A number, also 0: 500, "1k", 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Level(pub f64);
 
-impl Read for Level {
-    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+impl Level {
+    fn parse(node: &Node) -> Option<f64> {
         let text = node.scalar().unwrap_or_default();
         let plain = text.parse::<f64>().ok();
         let value = plain.or_else(|| squall_units::parse_count(&text).ok().map(|n| n as f64));
-        match value.filter(|x| x.is_finite() && *x >= 0.0) {
+        value.filter(|x| x.is_finite() && *x >= 0.0)
+    }
+}
+
+impl Read for Level {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        match Self::parse(node) {
             Some(value) => Some(Self(value)),
             None => cx.wrong_type(node, "a number, 0 or more", r#"500, "1k" or 0"#),
         }
@@ -552,17 +599,18 @@ impl Read for TextTable {
     }
 }
 
-/// Any names, with a text or several each.
+/// Any names, with a text or several each; `FILES`: texts whose names say so are files, relative to
+/// the profile.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OptionsTable(pub Vec<(String, Said)>);
+pub(super) struct Lists<const FILES: bool>(pub Vec<(String, Said)>);
 
-impl Read for OptionsTable {
+impl<const FILES: bool> Read for Lists<FILES> {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         let (mut texts, mut right) = (Vec::new(), true);
         for entry in cx.table(node)? {
             let found = cx.below(&entry.key, |cx| OneOrMore::read(&entry.node, cx));
             right &= found.is_some();
-            let file = is_file(&entry.key);
+            let file = FILES && is_file(&entry.key);
             for Said { text, at } in found.into_iter().flat_map(|OneOrMore(texts)| texts) {
                 let text = if file { cx.beside(&text) } else { text };
                 texts.push((entry.key.clone(), Said { text, at }));
@@ -571,11 +619,9 @@ impl Read for OptionsTable {
         right.then_some(Self(texts))
     }
     fn schema() -> Json {
-        let scalar = json!(["string", "number", "boolean"]);
-        json!({ "type": "object", "additionalProperties": { "anyOf": [
-            { "type": scalar },
-            { "type": "array", "items": { "type": "string" } },
-        ] } })
+        let one = json!({ "type": ["string", "number", "boolean"] });
+        let some = json!({ "anyOf": [one, { "type": "array", "items": one }] });
+        json!({ "type": "object", "additionalProperties": some })
     }
 }
 
@@ -601,12 +647,6 @@ impl Read for PortRange {
     fn schema() -> Json {
         json!({ "type": ["string", "integer"], "examples": ["1024-65535"] })
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spacing {
-    Constant,
-    Poisson,
 }
 
 impl Read for Delays {
@@ -714,23 +754,13 @@ impl Read for Conversations {
         if several.into_iter().filter(|given| *given).count() > 1 {
             cx.report(&place, "has several of multiplier, cps and topspeed, expected one", &[]);
         }
-        let factor = match &table.multiplier {
-            Some(Placed { value, place }) => {
-                let fits = Some(*value).filter(|factor| *factor > 0.0 && *factor <= 1e9);
-                cx.must(
-                    place,
-                    fits,
-                    &format!("= {value} is not a factor"),
-                    "expected a number above 0: try 2.5",
-                )?
-            }
-            None => 1.0,
-        };
-        let begin = match (top, table.cps.take()) {
-            (true, _) => Begin::Top,
-            (_, Some(cps)) => Begin::Cps(cps.value.0),
-            _ => Begin::Captured(factor),
-        };
+        if let Some(Placed { value, place }) = &table.multiplier
+            && !(*value > 0.0 && *value <= 1e9)
+        {
+            let hint = "expected a number above 0: try 2.5";
+            cx.report(place, &format!("= {value} is not a factor"), &[hint.into()]);
+        }
+        let begin = Begin::taken(&mut table).unwrap_or_default();
         let made = Self { begin, at: cx.at(place.start), ..table.made() };
         Some(Self { at_once: made.at_once.map(|most| most.max(1)), ..made })
     }
@@ -741,12 +771,7 @@ impl Read for Conversations {
 
 impl Emit for Conversations {
     fn emit(&self) -> Option<Json> {
-        Some(self.written(|key| match (key, self.begin) {
-            ("multiplier", Begin::Captured(factor)) => (factor != 1.0).then(|| json!(factor)),
-            ("cps", Begin::Cps(cps)) => Some(json!(cps)),
-            ("topspeed", Begin::Top) => Some(json!(true)),
-            _ => None,
-        }))
+        Some(self.written(|key| self.begin.key(key)))
     }
 }
 
@@ -809,12 +834,7 @@ fn common(table: Option<Placed<FlowsTable>>, ports: &[Port], cx: &mut Reader<'_>
     Flows {
         clients,
         servers,
-        target: table
-            .cps
-            .take()
-            .map(|cps| Target::Cps(cps.value.0))
-            .or(table.active.take().map(|active| Target::Active(active.value.0)))
-            .or(table.bandwidth.take().map(|bandwidth| Target::Bandwidth(bandwidth.value))),
+        target: Target::taken(&mut table),
         ramp: Ramp {
             up: table.ramp_up.take().map_or(Nanos::ZERO, |up| up.value),
             hold: table.hold.take().map(|hold| hold.value),
@@ -914,7 +934,7 @@ fn a_template(
         }
     }
     let stages = stages(&table, flows, cx);
-    let arrival = arrival(&table, &stages, flows, play, cx);
+    let arrival = arrival(&mut table, &stages, flows, play, cx);
     let servers = pool(&table.place, "servers", table.servers.take(), &name, flows, cx);
     let clients = match (table.clients.take(), play) {
         (None, Play::Servers) => servers.map(|servers| whoever_comes(servers, &name, at, flows)),
@@ -928,7 +948,6 @@ fn a_template(
         name,
         clients: clients?,
         servers: servers?,
-        udp: table.transport.take().is_some_and(|transport| transport.value == Transport::Udp),
         says: says?,
         arrival: arrival?,
         stages,
@@ -994,10 +1013,7 @@ fn says(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
         return Some(Says::Programs { client, server, messages: texts(&table.messages) });
     }
     let Placed { value: Said { text, at }, place } = table.capture.as_ref()?;
-    let (path, number) = match text.rsplit_once('#') {
-        Some((path, number)) => (path, number.parse().ok().filter(|n| *n > 0)),
-        None => (text.as_str(), Some(1)),
-    };
+    let (path, number) = numbered(text);
     let says = format!("= {text:?} has no conversation number after #");
     let number =
         cx.must(place, number, &says, "conversations are counted from 1: try \"file.pcap#1\"")?;
@@ -1027,7 +1043,7 @@ fn stages(table: &TemplateTable, flows: &Flows, cx: &mut Reader<'_>) -> Vec<Stag
         return Vec::new();
     }
     let full = match (&table.users, &table.cps) {
-        (Some(users), _) => Some(("users", users.value.0 as f64)),
+        (Some(users), _) => Some(("users", u32::from(users.value).into())),
         (None, Some(cps)) => Some(("cps", cps.value.0)),
         (None, None) => None,
     };
@@ -1041,7 +1057,7 @@ fn stages(table: &TemplateTable, flows: &Flows, cx: &mut Reader<'_>) -> Vec<Stag
 }
 
 fn arrival(
-    table: &TemplateTable,
+    table: &mut TemplateTable,
     stages: &[Stage<f64>],
     flows: &Flows,
     play: Play,
@@ -1088,37 +1104,21 @@ fn arrival(
         cx.report(&table.place, "has several of cps, weight and users, expected one", &[]);
         return None;
     }
-    let poisson = table.spacing.as_ref().is_some_and(|spacing| spacing.value == Spacing::Poisson);
-    let positive = |count: &Placed<Count>, cx: &mut Reader<'_>| {
-        let fits = u32::try_from(count.value.0).ok().filter(|n| *n > 0);
-        cx.must(
-            &count.place,
-            fits,
-            &format!("= {} is out of range", count.value.0),
-            "expected 1 to 4294967295",
-        )
-    };
     if let (Some(think), None) = (&table.think, &table.users) {
         cx.report(&think.place, "needs users", &["try users = 100".into()]);
     }
-    if let Some(weight) = &table.weight {
-        if flows.target.is_none() {
-            let hint =
-                r#"try adding to [flows]: cps = "10k", or active = 1000, or bandwidth = "1 Gbps""#;
-            cx.report(&weight.place, "needs a load in [flows]", &[hint.into()]);
-        }
-        return Some(Arrival::Weight { weight: positive(weight, cx)?, poisson });
+    if let (Some(weight), None) = (&table.weight, flows.target) {
+        let hint =
+            r#"try adding to [flows]: cps = "10k", or active = 1000, or bandwidth = "1 Gbps""#;
+        cx.report(&weight.place, "needs a load in [flows]", &[hint.into()]);
     }
-    if let Some(users) = &table.users {
-        let think = table.think.as_ref().map_or(Nanos::ZERO, |think| think.value);
-        return Some(Arrival::Users { users: positive(users, cx)?, think, exponential: poisson });
-    }
-    match &table.cps {
-        Some(cps) => Some(Arrival::Cps { cps: cps.value.0, poisson }),
-        None if table.given.has("cps") => None,
+    let spacing = table.spacing.as_ref().map(|spacing| spacing.value).unwrap_or_default();
+    match Arrival::taken(table) {
+        Some(arrival) => Some(arrival),
+        None if kinds.contains(&true) => None,
         None if !stages.is_empty() => {
             let cps = stages.iter().map(|stage| stage.to).fold(0.0, f64::max);
-            (cps > 0.0).then_some(Arrival::Cps { cps, poisson })
+            (cps > 0.0).then_some(Arrival::Cps { cps, spacing })
         }
         // The servers of somebody else's clients.
         None if flows.clients.is_none() => Some(Arrival::None),

@@ -70,6 +70,13 @@ impl From<u128> for Number {
     }
 }
 
+/// 0: it is too large, or 0.
+impl From<Number> for u64 {
+    fn from(number: Number) -> Self {
+        number.value.try_into().unwrap_or(0)
+    }
+}
+
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.form {

@@ -14,12 +14,10 @@ use squall_units::{Rate, RateUnit, TREX_GROUPS, TREX_HW_IDS, TrexMark, suggest};
 use super::{
     law::Number,
     raw::{OpName, ProfileTable, StreamTable, VaryTable},
-    read::{Count, Given, Place, Placed, Reader},
+    read::{Count, Given, Place, Placed, Reader, numbered},
     stages::{Levels, Row},
 };
-use crate::{
-    At, FieldRef, Mode, Next, Op, PacketSource, Port, Profile, Stage, Stop, Stream, Turn, Vary,
-};
+use crate::{At, FieldRef, Mode, Next, Op, PacketSource, Port, Profile, Stage, Stop, Stream, Vary};
 
 /// The version of profiles that is read and written.
 pub(crate) const SCHEMA: u64 = 1;
@@ -381,12 +379,7 @@ fn packet(
         "hex" => Some(PacketSource::Octets(hex?.value.0.into())),
         _ => {
             let Placed { value, place } = pcap?;
-            let (path, number) = match value.rsplit_once('#') {
-                Some((path, number)) => {
-                    (path, number.trim().parse().ok().filter(|number| *number > 0))
-                }
-                None => (value.as_str(), Some(1)),
-            };
+            let (path, number) = numbered(&value);
             let hint = r#"try "capture.pcap#3": frames are counted from 1"#;
             let number = if path.is_empty() { None } else { number };
             let number =
@@ -415,9 +408,7 @@ fn varies(tables: Vec<VaryTable>, cx: &mut Reader<'_>) -> Vec<Vary> {
         vary(table, at, &mut varies, cx);
         // After a mistake something must stand here, or `after` would count wrong.
         while varies.done.len() < first + expected {
-            let op = Op::Step { min: 0, max: 0, init: 0, step: 1 };
-            let field = FieldRef::Name(String::new());
-            varies.done.push(Vary { field, op, turn: Turn::default(), at });
+            varies.done.push(Vary { at, ..Vary::default() });
         }
         let last = varies.done.len() - 1;
         varies.names.extend(name.map(|name| (name, last)));
@@ -439,7 +430,7 @@ fn vary(mut table: VaryTable, at: At, varies: &mut Varies, cx: &mut Reader<'_>) 
     if op == OpName::Tuple {
         return tuple(table, at, varies, cx);
     }
-    let field = field(&table, cx);
+    let field = field(&mut table, cx);
     let of = match &table.after {
         Some(after) => Some(predecessor(after, op, varies, cx)?),
         None if table.given.has("after") => return None,
@@ -450,7 +441,7 @@ fn vary(mut table: VaryTable, at: At, varies: &mut Varies, cx: &mut Reader<'_>) 
         Some(of) => Op::After { of, then: Box::new(op) },
         None => op,
     };
-    varies.done.push(Vary { field: field?, op, turn: table.made(), at });
+    varies.done.push(Vary { field: field?, op, at, ..table.made() });
     Some(())
 }
 
@@ -487,8 +478,8 @@ fn check_keys(table: &VaryTable, op: OpName, cx: &mut Reader<'_>) {
     );
 }
 
-fn field(table: &VaryTable, cx: &mut Reader<'_>) -> Option<FieldRef> {
-    if cx.one_of(&table.place, &table.given, &["field", "offset"])? == "field" {
+fn field(table: &mut VaryTable, cx: &mut Reader<'_>) -> Option<FieldRef> {
+    if cx.one_of(&table.place, &table.given, FieldRef::KEYS)? == "field" {
         for key in ["octets", "mask"].into_iter().filter(|key| table.given.has(key)) {
             let hints = ["octets and mask belong to offset".to_owned()];
             cx.report(
@@ -497,48 +488,31 @@ fn field(table: &VaryTable, cx: &mut Reader<'_>) -> Option<FieldRef> {
                 &hints,
             );
         }
-        let field = table.field.as_ref()?;
-        let named =
-            (!field.value.trim().is_empty()).then(|| FieldRef::Name(field.value.trim().into()));
-        return cx.must(&field.place, named, "names no field", r#"try "ipv4.src""#);
+    } else {
+        cx.need(&table.place, &table.given, "octets", "octets = 2")?;
+        table.octets.as_ref()?;
     }
-    cx.need(&table.place, &table.given, "octets", "octets = 2")?;
-    let (offset, octets) = (table.offset.as_ref()?, table.octets.as_ref()?);
-    let len = (1..=8).contains(&octets.value.0).then_some(octets.value.0 as usize);
-    let len = cx.must(
-        &octets.place,
-        len,
-        &format!("= {} is out of bounds", octets.value.0),
-        "expected 1 to 8",
-    )?;
-    // A frame ends before 65554; what this one's end is, the plan knows.
-    let at = usize::try_from(offset.value.0).ok().filter(|at| *at < 1 << 16);
-    let at = cx.must(
-        &offset.place,
-        at,
-        &format!("= {} is outside the frame", offset.value.0),
-        "expected 0 to 65535",
-    )?;
-    let all = u64::MAX >> (64 - 8 * len);
-    let mask = match &table.mask {
-        None if table.given.has("mask") => return None,
-        None => all,
-        Some(mask) => {
-            let right =
-                u64::try_from(mask.value.value).ok().filter(|mask| *mask != 0 && mask & !all == 0);
-            let hint = format!("expected 1 to {all:#x}, the bits of {len} octets");
-            cx.must(
-                &mask.place,
-                right,
-                &format!(
-                    "= {:#x} selects no bits of the number, or bits outside it",
-                    mask.value.value
-                ),
-                &hint,
-            )?
+    let named = table.field.as_ref().map_or(&table.place, |field| &field.place).clone();
+    let masked = table.mask.as_ref().map(|mask| (mask.value, mask.place.clone()));
+    match FieldRef::taken(table)? {
+        FieldRef::Name(name) => {
+            let name = Some(name.trim()).filter(|name| !name.is_empty());
+            let name = cx.must(&named, name, "names no field", r#"try "ipv4.src""#)?;
+            Some(FieldRef::Name(name.into()))
         }
-    };
-    Some(FieldRef::Offset { offset: at, octets: len, mask })
+        FieldRef::Offset { offset, octets, mask } => {
+            let all = u64::MAX >> (64 - 8 * octets);
+            let Some((number, place)) = masked else {
+                return Some(FieldRef::Offset { offset, octets, mask: all });
+            };
+            let right = Some(mask).filter(|mask| *mask != 0 && mask & !all == 0);
+            let says =
+                format!("= {:#x} selects no bits of the number, or bits outside it", number.value);
+            let hint = format!("expected 1 to {all:#x}, the bits of {octets} octets");
+            let mask = cx.must(&place, right, &says, &hint)?;
+            Some(FieldRef::Offset { offset, octets, mask })
+        }
+    }
 }
 
 /// The index of the variable that `after` names. Both must be of the kind that comes round.
@@ -774,13 +748,9 @@ fn tuple(table: VaryTable, at: At, varies: &mut Varies, cx: &mut Reader<'_>) -> 
         init: min.value,
         step: 1,
     };
-    let turn = Turn::default();
-    varies.done.push(Vary { field: address, op: up(ip_min, ip_max), turn: turn.clone(), at });
-    varies.done.push(Vary {
-        field: port,
-        op: Op::After { of, then: Box::new(up(port_min, port_max)) },
-        turn,
-        at,
-    });
+    let then = Op::After { of, then: Box::new(up(port_min, port_max)) };
+    for (field, op) in [(address, up(ip_min, ip_max)), (port, then)] {
+        varies.done.push(Vary { field, op, at, ..Vary::default() });
+    }
     Some(())
 }

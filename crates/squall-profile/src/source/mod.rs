@@ -28,8 +28,8 @@ use crate::{Diagnostic, Diagnostics, Profile, diagnostics::MOST_MISTAKES};
 pub(crate) use self::lower::SCHEMA;
 pub use self::{
     attacks::Attack,
-    flows::{Conversations, Data, Flows, Network, Pool, Template, Tls},
-    raw::{Stream, Turn},
+    flows::{Arrival, Begin, Conversations, Data, Flows, Network, Pool, Target, Template, Tls},
+    raw::{FieldRef, Stream, Vary},
     read::Files,
     replay::Replay,
 };

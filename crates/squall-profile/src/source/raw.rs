@@ -13,11 +13,11 @@ use super::{
     flows::{FlowsTable, PoolTable, TemplateTable},
     law::{NextText, Number},
     node::{Node, Value},
-    read::{Bounded, Count, Octets, Place, Placed, Read, Reader, Whole, table, words},
+    read::{Bounded, Count, Octets, Place, Placed, Read, Reader, Whole, kinds, table, words},
     replay::ReplayTable,
 };
 use crate::{
-    At, BurstEnd, Departures, Late, Mode, Next, PacketSource, Recompute, Said, SizeLaw, Stage, Vary,
+    At, BurstEnd, Departures, Late, Mode, Next, Op, PacketSource, Recompute, Said, SizeLaw, Stage,
 };
 
 table! {
@@ -213,20 +213,24 @@ table! {
     /// A field that changes from frame to frame. The field is named, or given by `offset` and
     /// `octets`.
     VaryTable makes
-    /// What is done to a value before it is written: `add` is added, the sum is shifted left by
-    /// `shift` bits (right where that is negative), its octets are reversed if it is little-endian.
-    /// Bits that the field has no room for are cut off, modulo 2^64. The default changes nothing,
-    /// and then a value without room is a mistake.
-    Turn {} from {
+    /// A field that changes from frame to frame. Before a value is written, `add` is added, the sum
+    /// is shifted left by `shift` bits (right where that is negative), and its octets are reversed
+    /// if it is little-endian. Bits that the field has no room for are then cut off, modulo 2^64;
+    /// with the defaults, which change nothing, a value without room is a mistake.
+    Vary {
+        field: FieldRef = FieldRef::Name(String::new()),
+        op: Op = Op::Step { min: 0, max: 0, init: 0, step: 1 },
+        at: At = At::default(),
+    } from {
         /// For `after` of another field program; default: the field.
         name: String,
         /// As in the packet: "ipv4.src", "vlan[1].id" (the second from the outside),
         /// "udp[-1].sport" (the innermost).
         field: String,
         /// First octet of the number that changes, from the start of the frame.
-        offset: Count,
+        offset: Bounded<0, 65_535>,
         /// Length of the number at `offset`, 1 to 8; big-endian.
-        octets: Count,
+        octets: Bounded<1, 8>,
         /// The bits of the number at `offset` that change. Default all.
         mask: Number,
         /// The order of the values.
@@ -273,6 +277,18 @@ table! {
         port_min: Number,
         /// For tuple: the last port. Default 65535.
         port_max: Number,
+    }
+}
+
+kinds! {
+    /// Where a number that changes is.
+    #[derive(Clone, Debug, PartialEq)]
+    FieldRef from VaryTable {
+        /// `ipv4.src`, `vlan[1].id`; see [`squall_wire::Frame::field`].
+        Name(field: String),
+        /// `mask` selects bits of the `octets`-octet big-endian number at `offset` (from the
+        /// frame's first octet).
+        Offset { offset: usize, octets: usize, mask: u64 = u64::MAX },
     }
 }
 

@@ -167,13 +167,87 @@ macro_rules! written_of {
         $own(stringify!($field))
     };
     ($self:ident, $default:ident, $own:ident, $field:ident, $of:ty) => {
-        match $self.$field != $default.$field {
-            true => <$of as $crate::emit::Emit>::emit(&$self.$field),
-            false => None,
-        }
+        $crate::emit::unless::<$of>(&$default.$field, &$self.$field)
     };
 }
 pub(super) use written_of;
+
+/// Defines an enum whose kinds are keys of a table: a kind is given by its first key, which may be
+/// one that is `true` (`Kind = key`), and has the keys that follow, each with its default.
+macro_rules! kinds {
+    ($(#[$meta:meta])* $name:ident from $table:ident {
+        $($(#[$kind_meta:meta])* $kind:ident
+            $({
+                $first:ident: $first_of:ty
+                $(, $key:ident: $of:ty $(= $default:expr)?)* $(,)?
+            })?
+            $(($only:ident: $only_of:ty $(= $only_default:expr)?))?
+            $(= $flag:ident)?,
+        )*
+    }) => {
+        $(#[$meta])*
+        pub enum $name {
+            $($(#[$kind_meta])* $kind $({ $first: $first_of, $($key: $of),* })? $(($only_of))?,)*
+        }
+
+        impl $name {
+            /// The first key of each kind.
+            #[allow(dead_code)]
+            pub(super) const KEYS: &[&str] = &[$(
+                $(stringify!($first),)? $(stringify!($only),)? $(stringify!($flag),)?
+            )*];
+
+            /// Takes the keys of the first kind that `table` has.
+            pub(super) fn taken(table: &mut $table) -> Option<Self> {
+                $(
+                    $(if let Some(first) = table.$first.take() {
+                        return Some(Self::$kind {
+                            $first: first.value.into(),
+                            $($key: table.$key.take().map_or_else(
+                                || $crate::source::read::default_of!($of $(, $default)?),
+                                |given| given.value.into(),
+                            ),)*
+                        });
+                    })?
+                    $(if let Some(only) = table.$only.take() {
+                        return Some(Self::$kind(only.value.into()));
+                    })?
+                    $(if table.$flag.take().is_some_and(|flag| flag.value) {
+                        return Some(Self::$kind);
+                    })?
+                )*
+                None
+            }
+
+            /// A key as it is written; none where it is at its default, or of another kind.
+            pub(crate) fn key(&self, key: &str) -> Option<serde_json::Value> {
+                match self {
+                    $(Self::$kind $({ $first, $($key),* })? $(($only))? => {
+                        $(
+                            if key == stringify!($first) {
+                                return $crate::emit::Emit::emit($first);
+                            }
+                            $(if key == stringify!($key) {
+                                let default = $crate::source::read::default_of!($of $(, $default)?);
+                                return $crate::emit::unless(&default, $key);
+                            })*
+                        )?
+                        $(if key == stringify!($only) {
+                            $(return $crate::emit::unless(&$only_default, $only);)?
+                            #[allow(unreachable_code)]
+                            return $crate::emit::Emit::emit($only);
+                        })?
+                        $(if key == stringify!($flag) {
+                            return Some(true.into());
+                        })?
+                        None
+                    })*
+                }
+            }
+        }
+    };
+}
+pub(super) use kinds;
 
 /// Defines how the values of an enum are read and written: a word for each, and what messages call
 /// them all.
@@ -183,7 +257,7 @@ macro_rules! words {
             pub(crate) const WORDS: &[(&str, Self)] = &[$(($word, Self::$value)),*];
 
             /// As profiles name it.
-            pub(crate) fn word(self) -> &'static str {
+            pub fn word(self) -> &'static str {
                 match self {
                     $(Self::$value => $word,)*
                 }
@@ -214,6 +288,14 @@ macro_rules! words {
     };
 }
 pub(super) use words;
+
+/// `file.pcap#3`: the file, and the number from 1 of something in it; none where it is wrong.
+pub(super) fn numbered(text: &str) -> (&str, Option<u64>) {
+    match text.rsplit_once('#') {
+        Some((path, number)) => (path, number.trim().parse().ok().filter(|number| *number > 0)),
+        None => (text, Some(1)),
+    }
+}
 
 /// A word out of a few.
 pub(super) fn word<T: Copy>(
@@ -584,7 +666,7 @@ macro_rules! bounded {
         )*
     };
 }
-bounded!(u16 u32 u64);
+bounded!(u16 u32 u64 usize);
 
 impl<const MIN: u64, const MAX: u64> Read for Bounded<MIN, MAX> {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {

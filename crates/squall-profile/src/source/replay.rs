@@ -1,13 +1,11 @@
 //! Captures that are sent again as they are written: the table, and from it the values of
 //! [`crate::Replay`].
 
-use serde_json::{Value as Json, json};
 use squall_units::Nanos;
 
 use super::{
-    flows::{OneOrMore, TextTable, two_ports},
-    node::Node,
-    read::{Bounded, Count, Placed, Read, Reader, table, words},
+    flows::{Lists, OneOrMore, TextTable, two_ports},
+    read::{Bounded, Count, Placed, Reader, table, words},
 };
 use crate::{At, Late, Port, Said, SpeedOf, SplitOf, TooLong};
 
@@ -107,32 +105,31 @@ table! {
         too_long: TooLong => TooLong,
         /// Changes to packets, named as the options of `squall edit`: { enet_dmac =
         /// "02:00:00:00:00:02", pnat = "10.0.0.0/8:172.16.0.0/12" }.
-        edit: EditTable,
+        edit: Lists<false>,
         /// false: the replay is ignored. Default true.
         enabled: bool,
     }
 }
 
-/// Any names, each with a text or several.
-#[derive(Clone, Debug, Default)]
-pub(super) struct EditTable(Vec<(String, Said)>);
-
-impl Read for EditTable {
-    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        let mut texts = Vec::new();
-        for entry in cx.table(node)? {
-            let said = cx.below(&entry.key, |cx| OneOrMore::read(&entry.node, cx))?;
-            texts.extend(said.0.into_iter().map(|text| (entry.key.clone(), text)));
-        }
-        Some(Self(texts))
-    }
-    fn schema() -> Json {
-        let one = json!({ "type": ["string", "number", "boolean"] });
-        let some = json!({ "anyOf": [one, { "type": "array", "items": one }] });
-        json!({ "type": "object", "additionalProperties": some })
-    }
-}
-
+words!(
+    SpeedOf,
+    "a speed":
+    "multiplier" => Captured,
+    "rate" => Rate,
+    "mbps" => Mbps,
+    "ramp" => Ramp,
+);
+words!(
+    SplitOf,
+    "a way to split packets":
+    "auto" => Auto,
+    "cache" => Cache,
+    "cidr" => Cidr,
+    "regex" => Regex,
+    "mac" => Mac,
+    "port" => Port,
+    "file" => File,
+);
 words!(
     TooLong,
     "a known action for frames that are too long":
@@ -193,15 +190,15 @@ fn replay(
     let mut speeds = speeds.into_iter().filter_map(|(of, said)| Some((of, said?)));
     let speed = speeds.next();
     if let (Some((of, _)), Some((_, said))) = (&speed, speeds.next()) {
-        let what = format!("cannot be combined with {}: expected one of them", of.key());
+        let what = format!("cannot be combined with {}: expected one of them", of.word());
         cx.report(&said.place, &what, &[]);
     }
     let split = match table.split.take() {
         None => None,
         Some(Placed { value: TextTable(entries), place }) => match <[_; 1]>::try_from(entries) {
             Ok([(key, said)]) => {
-                let of = SplitOf::ALL.iter().find(|(name, _)| *name == key).map(|(_, of)| *of);
-                let names = SplitOf::ALL.map(|(name, _)| name);
+                let of = SplitOf::WORDS.iter().find(|(name, _)| *name == key).map(|(_, of)| *of);
+                let names: Vec<&str> = SplitOf::WORDS.iter().map(|(name, _)| *name).collect();
                 let expected = format!("expected one of {}", names.join(", "));
                 let what = format!("has {key:?}, which is not a way to split packets");
                 let of = cx.must(&place, of, &what, &expected);

@@ -438,30 +438,23 @@ fn field() -> impl Strategy<Value = FieldRef> {
     ]
 }
 
-fn turn() -> impl Strategy<Value = Turn> {
-    let whole = (any::<i64>(), -63i8..=63, any::<bool>());
-    prop::option::of(whole).prop_map(|turn| {
-        turn.map_or(Turn::default(), |(add, shift, little_endian)| Turn {
-            add,
-            shift,
-            little_endian,
-        })
+fn one_vary(op: impl Strategy<Value = Op>) -> impl Strategy<Value = Vary> {
+    let changed = prop::option::of((any::<i64>(), -63i8..=63, any::<bool>()));
+    (field(), op, changed).prop_map(|(field, op, changed)| {
+        let (add, shift, little_endian) = changed.unwrap_or_default();
+        Vary { field, op, add, shift, little_endian, ..Vary::default() }
     })
 }
 
 fn vary() -> impl Strategy<Value = Vec<Vary>> {
-    let at = At::default();
-    let free = prop::collection::vec(
-        (field(), op(), turn()).prop_map(move |(field, op, turn)| Vary { field, op, turn, at }),
-        0..3,
-    );
-    let dependent = (field(), turning_op(), field(), turning_op(), turn());
+    let free = prop::collection::vec(one_vary(op()), 0..3);
+    let dependent = (one_vary(turning_op()), field(), turning_op());
     (free, prop::option::of(dependent)).prop_map(move |(mut all, dependent)| {
-        if let Some((first, of, second, then, turn)) = dependent {
-            all.push(Vary { field: first, op: of, turn, at });
+        if let Some((first, field, then)) = dependent {
+            all.push(first);
             let of = all.len() - 1;
             let op = Op::After { of, then: Box::new(then) };
-            all.push(Vary { field: second, op, turn: Turn::default(), at });
+            all.push(Vary { field, op, ..Vary::default() });
         }
         all
     })
@@ -542,6 +535,10 @@ fn network() -> impl Strategy<Value = Network> {
     prop_oneof![Just(Network::default()), Just(full)]
 }
 
+fn spacing() -> impl Strategy<Value = Spacing> {
+    prop::sample::select(vec![Spacing::Constant, Spacing::Poisson])
+}
+
 fn template() -> impl Strategy<Value = Template> {
     let options =
         vec![("url".to_owned(), said("http://a/\"b\"")), ("body".to_owned(), said("100"))];
@@ -560,11 +557,11 @@ fn template() -> impl Strategy<Value = Template> {
         Just(capture(Delays::Scale(0.5))),
     ];
     let arrival = prop_oneof![
-        (1u32..1000, any::<bool>())
-            .prop_map(|(cps, poisson)| Arrival::Cps { cps: f64::from(cps) / 8.0, poisson }),
-        (1u32.., any::<bool>()).prop_map(|(weight, poisson)| Arrival::Weight { weight, poisson }),
-        (1u32.., any::<u64>(), any::<bool>()).prop_map(|(users, think, exponential)| {
-            Arrival::Users { users, think: Nanos(think), exponential }
+        (1u32..1000, spacing())
+            .prop_map(|(cps, spacing)| Arrival::Cps { cps: f64::from(cps) / 8.0, spacing }),
+        (1u32.., spacing()).prop_map(|(weight, spacing)| Arrival::Weight { weight, spacing }),
+        (1u32.., any::<u64>(), spacing()).prop_map(|(users, think, spacing)| {
+            Arrival::Users { users, think: Nanos(think), spacing }
         }),
     ];
     let tcp = prop_oneof![
@@ -593,7 +590,7 @@ fn template() -> impl Strategy<Value = Template> {
             clients,
             servers,
             listen: Some(port),
-            udp,
+            transport: if udp { Transport::Udp } else { Transport::Tcp },
             says,
             data: limit.map(|number| Data {
                 file: said("users.csv"),

@@ -5,7 +5,7 @@ use squall_units::Picos;
 
 use crate::{Chunk, Input, Reader, Replay, Survey};
 
-/// A capture of frames of 60 octets at these times, nanoseconds.
+/// A capture with frames of 60 octets at these times, nanoseconds.
 fn capture(times: &[u64]) -> Input {
     let mut writer = PcapWriter::new(Vec::new(), PcapFormat::default()).unwrap();
     times.iter().for_each(|time| writer.write(*time, 60, &[0; 60]).unwrap());
@@ -21,7 +21,7 @@ fn replay(times: &[u64]) -> Replay {
 const PORTS: [u32; 1] = [1514];
 
 #[test]
-fn a_survey_tells_of_a_loop_and_of_what_is_due_too_late() {
+fn a_survey_reports_a_loop_and_frames_that_are_due_too_late() {
     let survey = |replay: &Replay, horizon| {
         Reader::survey(replay, PORTS.to_vec(), Picos(horizon)).unwrap().expect("it is read twice")
     };
@@ -39,14 +39,14 @@ fn a_survey_tells_of_a_loop_and_of_what_is_due_too_late() {
     assert_eq!(survey(&Replay { limit: Some(2), ..of.clone() }, 3999).beyond, None);
     let once = Replay { inputs: vec![Input { once: true, ..capture(&[1]) }], ..of };
     assert_eq!(Reader::survey(&once, PORTS.to_vec(), Picos(0)).unwrap(), None);
-    // Large ones are not read to their ends.
+    // Large ones are not read to their end.
     let many: Vec<u64> = (0..300_000).collect();
     let part = survey(&replay(&many), 0);
     assert!(!part.whole && part.ports[0].0 < 300_000 && part.beyond.is_some(), "{part:?}");
 }
 
 #[test]
-fn what_was_not_sent_is_counted_without_sending_the_loops_that_are_left() {
+fn unsent_frames_are_counted_without_sending_the_remaining_loops() {
     let unsent = |replay: Replay, chunks: usize| {
         let mut reader = Reader::open(replay, PORTS.to_vec()).unwrap();
         let mut chunk = Chunk::default();

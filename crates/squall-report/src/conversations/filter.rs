@@ -1,5 +1,5 @@
-//! Which flows are shown: `host 10.0.0.1 and not port 53`, in words of tcpdump, or parts of what
-//! stands in a row.
+//! Selection of flows: `host 10.0.0.1 and not port 53`, in tcpdump's words, or parts of a row's
+//! text.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
@@ -14,20 +14,20 @@ use super::{Flow, HostAddress};
 /// term      = ["src" | "dst"] ("host" ADDRESS | "net" NETWORK | "port" N | "port" N-M)
 ///           | "proto" NAME | "on" PORT | TEXT
 /// ```
-/// TEXT is a port if it is a number, an address or a network if it is a whole one; else it is looked
-/// for in addresses and in the protocol: `10.0.`, `udp`.
+/// TEXT is a port if it is a number, an address or a network if it is a complete one; otherwise it
+/// is searched in addresses and in the protocol: `10.0.`, `udp`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter(Option<Expr>);
 
-/// What is wrong with a filter, and where.
+/// Problem and position of a filter error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterError {
-    /// From 1 on, in characters.
+    /// Counted from 1, in characters.
     pub column: usize,
     pub message: String,
 }
 
-/// Octets of a filter, and how deep parentheses go: nobody writes more.
+/// Limits of a filter's octets and of nested parentheses, beyond any real use.
 const LONGEST: usize = 1000;
 const DEEPEST: usize = 50;
 
@@ -55,7 +55,7 @@ enum Side {
 }
 
 impl Filter {
-    /// Whether `flow` is wanted; `ports` are the names of the run's ports.
+    /// Whether `flow` matches; `ports` are the names of the run's ports.
     pub fn matches(&self, flow: &Flow, ports: &[String]) -> bool {
         self.0.as_ref().is_none_or(|expr| expr.matches(flow, ports))
     }
@@ -91,7 +91,7 @@ impl Expr {
     }
 }
 
-/// Addresses of the other version are in no network.
+/// A network contains no addresses of the other version.
 fn within(address: &HostAddress, net: &IpAddr, len: u8) -> bool {
     let bits = |address: IpAddr| match address {
         IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 4),
@@ -99,7 +99,7 @@ fn within(address: &HostAddress, net: &IpAddr, len: u8) -> bool {
     };
     let HostAddress::Ip(address) = address else { return false };
     let ((address, version), (net, wanted)) = (bits(*address), bits(*net));
-    // A shift by all 128 bits would not be one.
+    // A shift by all 128 bits would overflow.
     version == wanted && (len == 0 || (address ^ net) >> (128 - u32::from(len)) == 0)
 }
 
@@ -133,7 +133,7 @@ impl fmt::Display for FilterError {
 
 impl std::error::Error for FilterError {}
 
-/// A word, lower case where case means nothing, and its column.
+/// A word, in lower case where case does not matter, and its column.
 struct Word<'a> {
     text: &'a str,
     column: usize,
@@ -149,7 +149,7 @@ impl Word<'_> {
     }
 }
 
-/// At spaces, and at signs that are words themselves.
+/// Splits at spaces, and at signs that are words themselves.
 fn words(text: &str) -> Vec<Word<'_>> {
     let mut words = Vec::new();
     let mut rest = text;
@@ -158,7 +158,7 @@ fn words(text: &str) -> Vec<Word<'_>> {
         let len = match first {
             c if c.is_whitespace() => c.len_utf8(),
             '(' | ')' => 1,
-            // `!=` is no `not` of `=`: it is refused as a word of its own.
+            // `!=` is not `!` and `=`: it is refused as a word of its own.
             '!' if !rest.starts_with("!=") => 1,
             '&' | '|' if rest[1..].starts_with(first) => 2,
             _ => {
@@ -178,7 +178,7 @@ fn words(text: &str) -> Vec<Word<'_>> {
 
 struct Parser<'a> {
     words: &'a [Word<'a>],
-    /// Behind the last character.
+    /// Column after the last character.
     end: usize,
     depth: usize,
 }
@@ -265,7 +265,7 @@ impl<'a> Parser<'a> {
             Err(FilterError { column, message: format!("expected {expected}, found {found}") })
         };
         match self.words.split_first() {
-            // What joins two terms is none itself.
+            // A conjunction is not a term.
             Some((word, _)) if word.is(&["and", "&&", "or", "||", ")"]) => {
                 wrong(word.column, &format!("{:?}", word.text))
             }
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_wrong_filter_says_where_and_what_was_expected() {
-        for (filter, said) in [
+        for (filter, message) in [
             ("port", "column 5: expected a port such as 53 or 1024-2047, found the end"),
             (
                 "udp port abc",
@@ -469,7 +469,7 @@ mod tests {
             ),
         ] {
             let error = filter.parse::<Filter>().expect_err(filter);
-            assert_eq!(error.to_string(), said, "{filter}");
+            assert_eq!(error.to_string(), message, "{filter}");
         }
         assert!("(".repeat(900).parse::<Filter>().is_err());
         assert!("! ".repeat(400).parse::<Filter>().is_err());

@@ -1,4 +1,4 @@
-//! Flows of the parts of a run.
+//! Merges flows of the parts of a run.
 
 use super::{Merge, by_key, common, merge, sums};
 use crate::report::flows::{
@@ -25,20 +25,20 @@ impl Merge for FlowsReport {
     }
 }
 
-/// The most open flows are the sum of each part's most, which need not have been at one time:
-/// never too few.
+/// The peak of open flows is the sum of the parts' peaks, which may have been at different times:
+/// an upper bound.
 impl Merge for RoleReport {
     fn merge(&mut self, other: &Self) {
         merge!(self, other; asked, attempted, established, completed, failed, protocol_errors, requests,
             counters, not_begun, active, peak_active, cps, asked_cps, steady, setup_ns, first_byte_ns,
             transaction_ns, duration_ns, duration_from_due_ns, received_octets, sent_octets,
             goodput_bps, http, tcp, tls);
-        // Of which second it was the parts do not say.
+        // The parts' reports do not say which second it was.
         self.busiest_second = None;
     }
 }
 
-/// The time that all parts were at full load is at most that of each.
+/// All parts were at full load for at most the shortest of their times.
 impl Merge for SteadyReport {
     fn merge(&mut self, other: &Self) {
         self.duration_s = self.duration_s.min(other.duration_s);

@@ -1,23 +1,23 @@
-//! Reports of nodes that have different ports of one run: what one has open the others have as
-//! `elsewhere:NAME`. Before the sum each keeps what is its own.
+//! Reports of nodes with different ports of one run: ports that one has open, the others have as
+//! `elsewhere:NAME`. Before merging, each report keeps only its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::report::{ReasonCode, ReceiverRx, Report, StreamRx};
 
-/// What the whole has to know of nodes.
+/// Facts about all nodes that the merged report needs.
 #[derive(Default)]
 pub(super) struct Nodes {
     /// Ports that no report has open, with their addresses.
     pub missing: BTreeMap<String, String>,
     /// Of streams, the ports that send them.
     senders: BTreeMap<String, String>,
-    /// Of streams, how far from the cluster's clock those are by which their frames were stamped.
+    /// Uncertainty of the sender's clock for each stream.
     bounds: BTreeMap<String, u64>,
 }
 
 impl Nodes {
-    /// Takes out of each report what it has of other nodes' ports.
+    /// Removes the other nodes' ports from each report.
     pub fn part(parts: &mut [(String, Report)]) -> Self {
         let mut missing = BTreeMap::new();
         let open: BTreeSet<String> = parts
@@ -56,15 +56,15 @@ impl Nodes {
             }
             let received = report.streams.iter_mut().filter_map(|stream| stream.rx.as_mut());
             received.for_each(alone);
-            // Each node has solved the attacks of its part, whose frames leave by several.
+            // Each node solved the same attacks of its part, whose frames leave by several nodes.
             let part = report.part.clone();
             report.attacks.retain(|attack| attacks.insert((part.clone(), attack.name.clone())));
         }
         Self { missing, senders, bounds }
     }
 
-    /// What shows when all are together: the senders that no report is of, and delays between two
-    /// clocks, each of which may be off by its own bound.
+    /// Adds what only shows in the merged report: senders without a report, and delays between two
+    /// clocks, each with an uncertainty of its own.
     pub fn tell(&self, all: &mut Report) {
         for stream in all.streams.iter_mut().filter(|stream| stream.port.is_empty()) {
             if let Some(port) = self.senders.get(&stream.name) {
@@ -86,7 +86,7 @@ impl Nodes {
                      clocks of the nodes differ by at most {bound} ns",
                     stream.name, rx.early_packets, rx.earliest_ns
                 );
-                all.verdict.say(ReasonCode::ClocksDiffer, text, "measure the clocks again");
+                all.verdict.add_reason(ReasonCode::ClocksDiffer, text, "measure the clocks again");
             }
         }
         if widest > 0 {
@@ -98,7 +98,7 @@ impl Nodes {
     }
 }
 
-/// A node's only receiver of a stream may be one of several of the whole.
+/// A node's only receiver of a stream may be one of several in the whole.
 fn alone(rx: &mut StreamRx) {
     if let ([port], []) = (&rx.ports[..], &rx.receivers[..]) {
         rx.receivers.push(ReceiverRx {

@@ -1,14 +1,14 @@
-//! Samples of the parts of a run, by the time since its start.
+//! Merges samples of the parts of a run, by the time since its start.
 
 use std::collections::BTreeMap;
 
 use super::{Merge, by_key, merge, sums};
 use crate::report::{CaptureSample, Sample, StreamSample, TemplateSample};
 
-/// Part of an interval by which that of another part may differ.
+/// Relative difference up to which intervals count as equal.
 const SAME: f64 = 0.1;
 
-/// Samples of about the same time as one; nothing if their intervals differ.
+/// Merges samples of about the same time; `None` if their intervals differ.
 pub(super) fn whole(parts: impl Iterator<Item = Vec<Sample>>) -> Option<Vec<Sample>> {
     let mut all: BTreeMap<u64, Sample> = BTreeMap::new();
     let mut step: Option<f64> = None;
@@ -31,7 +31,7 @@ pub(super) fn whole(parts: impl Iterator<Item = Vec<Sample>>) -> Option<Vec<Samp
     Some(all.into_values().collect())
 }
 
-/// Seconds between samples, the middle one of all: the last of a run may be a short one.
+/// Median of the seconds between samples, because the last sample of a run may be early.
 fn interval(series: &[Sample]) -> Option<f64> {
     let mut steps: Vec<f64> = series.windows(2).map(|two| two[1].t_s - two[0].t_s).collect();
     steps.sort_by(f64::total_cmp);
@@ -52,7 +52,7 @@ impl Merge for Sample {
     }
 }
 
-/// A percentile of the parts together is not known from those of each.
+/// Percentiles of the parts cannot be merged.
 fn alone(value: &mut Option<u64>, other: Option<u64>) {
     *value = match (*value, other) {
         (Some(_), Some(_)) => None,

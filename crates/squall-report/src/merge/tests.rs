@@ -37,7 +37,7 @@ fn two(a: Report, b: Report) -> Report {
 
 #[test]
 fn percentiles_are_those_of_all_values_together() {
-    // Of very different places, so that a mean of percentiles would be far off.
+    // From very different ranges, so that a mean of percentiles would be far off.
     let near: Vec<u64> = (0..9_000).map(|i| 1_000 + i).collect();
     let far: Vec<u64> = (0..1_000).map(|i| 5_000_000 + 1_000 * i).collect();
     let pooled = spread(&[near.clone(), far.clone()].concat()).unwrap();
@@ -59,7 +59,7 @@ fn a_distribution_of_nothing_changes_nothing() {
 }
 
 #[test]
-fn what_all_have_sent_and_one_has_received_shows_the_loss() {
+fn frames_of_all_senders_at_one_receiver_show_the_loss() {
     let sent = |n| StreamReport {
         name: "s".into(),
         port: "A".into(),
@@ -109,7 +109,7 @@ fn a_part_that_is_absent_is_named_and_the_whole_is_not_valid() {
 #[test]
 fn one_that_is_not_valid_makes_the_whole_so() {
     let mut bad = part("2/2", "B", 4);
-    bad.verdict.say(ReasonCode::GeneratorBound, "late".into(), "");
+    bad.verdict.add_reason(ReasonCode::GeneratorBound, "late".into(), "");
     let verdict = two(part("1/2", "A", 3), bad).verdict;
     assert_eq!((verdict.status, verdict.valid), (VerdictStatus::NotValid, false));
     assert_eq!(verdict.reasons[0].text, "b: late");
@@ -173,6 +173,10 @@ fn samples_of_one_time_are_one_sample() {
     let rates: Vec<_> =
         all.series.iter().map(|s| (s.streams[0].tx_pps, s.streams[0].latency_p50_ns)).collect();
     assert_eq!(rates, [(30.0, None); 3]);
-    let apart = two(series(0.0, 10.0, 1.0), series(0.0, 20.0, 2.0));
-    assert!(apart.series.is_empty() && apart.notes[0].contains("intervals"), "{:?}", apart.notes);
+    let different = two(series(0.0, 10.0, 1.0), series(0.0, 20.0, 2.0));
+    assert!(
+        different.series.is_empty() && different.notes[0].contains("intervals"),
+        "{:?}",
+        different.notes
+    );
 }

@@ -1,13 +1,13 @@
 //! Aligned columns for commands that print once.
 
-/// Which side a column stands on.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Left,
     Right,
 }
 
-/// Lines with a head; what holds control characters does not steer the terminal.
+/// Lines with a heading; control characters in cells are replaced.
 pub fn table(columns: &[(&str, Side)], rows: &[Vec<String>]) -> String {
     let head: Vec<String> = columns.iter().map(|(head, _)| (*head).to_owned()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(&head)
@@ -31,10 +31,10 @@ pub fn table(columns: &[(&str, Side)], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Wider than any screen: a name of 70,000 characters must not make 70,000 columns of every row.
+/// Wider than any screen: a name of 70,000 characters must not widen every row to as many columns.
 const MOST_COLUMNS: usize = 256;
 
-/// What of a cell is shown: its begin and its end, if it is too long.
+/// The visible part of a cell: start and end, if it is too long.
 pub(super) fn cell_text(text: &str) -> String {
     let chars = text.chars().count();
     if chars <= MOST_COLUMNS {
@@ -45,7 +45,7 @@ pub(super) fn cell_text(text: &str) -> String {
     printable(&begin.chain(['…']).chain(end).collect::<String>())
 }
 
-/// `cell` in `width` columns; not by a format's width, which must not be above 65,535.
+/// Pads `cell` to `width`, because the width of a format is limited to 65,535.
 pub(super) fn padded(cell: &str, width: usize, side: Side) -> String {
     let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
     match side {
@@ -54,7 +54,7 @@ pub(super) fn padded(cell: &str, width: usize, side: Side) -> String {
     }
 }
 
-/// Names come from files.
+/// For names from files.
 pub use super::table::printable;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The flows of a report, for its page: `assets/flows.js` makes table and plots of this.
+//! The flows of a report, for its page: `assets/flows.js` makes the table and plots from this data.
 
 use serde_json::{Value, json};
 
@@ -8,9 +8,9 @@ use super::{
 };
 use crate::report::{Distribution, ReceivedFlowReport, ReceivedFlowsReport, SequenceReport};
 
-/// Flows whose histograms are in the page.
+/// Number of flows with histograms in the page.
 const PLOTTED: usize = 100;
-/// Rows of the page.
+/// Most rows of the page.
 const ROWS: usize = 10_000;
 
 pub(super) fn markup(all: &ReceivedFlowsReport, page: &mut String) {
@@ -117,7 +117,7 @@ fn plots(flow: &ReceivedFlowReport) -> Vec<Plot> {
         let mut points = Vec::new();
         let mut end = None;
         for &(low, high, n) in &d.bins {
-            // Between bins that do not touch there is nothing.
+            // The density is 0 between bins that are not adjacent.
             if let Some(gap) = end.filter(|end| *end < low) {
                 points.push((gap as f64, 0.0));
             }

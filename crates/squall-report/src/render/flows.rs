@@ -1,4 +1,4 @@
-//! What became of the flows that the run made.
+//! Flows that the run made, as text.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::report::{
     },
 };
 
-/// Lines for the summary of a run that began or served flows; none for others.
+/// Lines for the summary of a run with flows; none for other runs.
 pub fn flows(report: &Report, width: usize, color: bool) -> Vec<String> {
     let Some(load) = &report.flows else { return Vec::new() };
     let mut table = Table::new(&COLUMNS);
@@ -76,7 +76,7 @@ fn dropped(link: &LinkReport) -> Option<String> {
     (!counts.is_empty()).then(|| format!("port {}: dropped: {}", link.port, listed(&counts)))
 }
 
-/// Counters of a link for what should not happen on a good one.
+/// Counters of a link for events that do not happen on a good one.
 const DROPPED: [&str; 7] = [
     "accept_full",
     "bad_icmp_checksum",
@@ -87,7 +87,7 @@ const DROPPED: [&str; 7] = [
     "too_long",
 ];
 
-/// What became of a capture, a line each.
+/// Replayed conversations of a capture, a line each.
 pub fn conversations(played: &ConversationsReport) -> Vec<String> {
     let times = match played.loops {
         Some(1) => String::new(),
@@ -129,7 +129,7 @@ pub fn conversations(played: &ConversationsReport) -> Vec<String> {
     lines
 }
 
-/// So many conversations are named on a screen; the rest is in the JSON.
+/// Number of conversations named on a screen; the JSON has all.
 const FEW: usize = 5;
 
 /// `steady 9.00 s: 10.0 k begun, 9.99 k completed a second; busiest second: 10,012 begun, 10,003 completed`
@@ -153,8 +153,8 @@ fn steady(load: &FlowsReport) -> Option<String> {
     ))
 }
 
-/// Flows while a run is on its way, in at most `rows` lines: of clients if there are any, whose
-/// servers mirror them.
+/// Flows during a run, in at most `rows` lines: those of clients if there are any, because their
+/// servers have the same ones.
 pub fn watched(samples: &[TemplateSample], rows: usize) -> Table {
     let side =
         if samples.iter().any(|sample| sample.side == "client") { "client" } else { "server" };
@@ -172,7 +172,7 @@ pub fn watched(samples: &[TemplateSample], rows: usize) -> Table {
     ];
     let mut table = Table::new(&columns).at_least(&[0, 6, 7, 7, 0, 0, 9, 7, 7]);
     let shown = if samples.len() < rows { samples.len() } else { rows.saturating_sub(2) };
-    // Where there is no room for all, their sum stands for the rest.
+    // Without room for all, their sum replaces the others.
     let sum = samples[shown..].iter().filter(|sample| sample.name == ALL);
     for sample in samples[..shown].iter().chain(sum) {
         let time = |ns: Option<u64>| {
@@ -213,7 +213,7 @@ pub fn line(samples: &[TemplateSample]) -> Option<String> {
     Some(text)
 }
 
-/// Names, and how soon a column gives way where there is no room; 0: never.
+/// Names, and the order in which columns are left out without room; 0: never.
 const COLUMNS: [(&str, u8); 12] = [
     ("FLOWS", 0),
     ("", 0),
@@ -273,7 +273,7 @@ fn listed(counts: &BTreeMap<String, u64>) -> String {
     texts.join(", ")
 }
 
-/// What the stack had to mend: counters that are not zero on a good network.
+/// Repairs of the TCP stack: counters that are zero on a good network.
 fn troubles(tcp: &BTreeMap<String, u64>) -> String {
     let trouble = |name: &str| {
         name.contains("retransmit") || name.contains("bad_") || name.contains("zero_window")

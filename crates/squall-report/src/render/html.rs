@@ -1,7 +1,7 @@
 //! The report of a run as a page.
 //!
-//! What identifies and judges the run is markup, made here; the stream table and the plots are made
-//! from the data by `assets/report.js`, since 10,000 rows are too many to lay out.
+//! Identification and verdict of the run are markup, made here; `assets/report.js` makes the stream
+//! table and the plots from data, since 10,000 rows are too many to lay out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -72,9 +72,9 @@ fn header(report: &Report, page: &mut String) {
     }
     if verdict.reasons.is_empty() {
         let schedule = if report.sends() { "The generator kept to its schedule and " } else { "" };
-        let mut told = format!("{schedule}{}.", text::counters_agree(report));
-        told[..1].make_ascii_uppercase();
-        *page += &format!("<p>{}</p>", escape(&told));
+        let mut sentence = format!("{schedule}{}.", text::counters_agree(report));
+        sentence[..1].make_ascii_uppercase();
+        *page += &format!("<p>{}</p>", escape(&sentence));
     } else {
         *page += "<ul>";
         verdict
@@ -111,7 +111,7 @@ fn header(report: &Report, page: &mut String) {
     page::facts(&report.command, &facts, page);
 }
 
-/// The figures that people look for first.
+/// The figures that users look for first.
 fn figures(report: &Report, page: &mut String) {
     let (ports, streams) = (&report.ports, &report.streams);
     let sum = |f: fn(&PortReport) -> f64| ports.iter().map(f).sum::<f64>();
@@ -182,7 +182,7 @@ fn figures(report: &Report, page: &mut String) {
         tiles_of.push(("Dropped", dropped > 0, (human::short_count(dropped), text.into())));
     }
     if let Some(flows) = &report.received_flows {
-        // Of streams of ours the streams say it.
+        // The stream table has the figures of Squall's own streams.
         let foreign =
             flows.flows.iter().filter_map(|f| f.sequence.as_ref()).filter(|s| s.kind != "squall");
         let (unique, missing) =
@@ -201,7 +201,7 @@ fn figures(report: &Report, page: &mut String) {
     tiles(&tiles_of, page);
 }
 
-/// What became of the packets, and where they are.
+/// Packets of a capture, and its files.
 fn captured(capture: &CaptureReport, page: &mut String) {
     let why = |reasons: &BTreeMap<String, u64>| {
         vec![human::count(reasons.values().sum()), text::reasons(reasons)]
@@ -297,7 +297,7 @@ fn attacked(attacks: &[AttackReport], page: &mut String) {
     }
 }
 
-/// Rows; all are in the JSON.
+/// Most rows; the JSON has all.
 const MOST_UNSOLVED: usize = 1000;
 
 fn replayed(replay: &ReplayReport, page: &mut String) {
@@ -439,7 +439,7 @@ fn ports(report: &Report, page: &mut String) {
     for port in ports {
         let (tx, rx, interface) = (&port.tx, &port.rx, port.interface.as_ref());
         let surplus = port.interface_surplus();
-        // With a filter, an interface has more: what was not wanted.
+        // With a filter, the interface also counts frames that do not match.
         let counted =
             |packets: Option<u64>, surplus: Option<i64>, filtered: bool| match (packets, surplus) {
                 (Some(packets), Some(0)) => {
@@ -550,14 +550,15 @@ fn with_reasons(reasons: &BTreeMap<String, u64>) -> String {
 // --- data
 // --------------------------------------------------------------------------------------------------------
 
-/// More points than a plot has pixels show nothing.
+/// A plot has fewer pixels than more points would need.
 const MAX_POINTS: usize = 1000;
-/// As many bins tell a shape; the script spreads them over equal steps of the logarithm anyway.
+/// This number of bins shows the shape; the script spreads them over equal steps of the logarithm
+/// anyway.
 const MAX_BINS: usize = 160;
-/// Numbers in the details of single streams: about 4 MB of page.
+/// Most numbers in the details of single streams: about 4 MB of page.
 const MAX_NUMBERS: usize = 800_000;
 
-/// What `assets/report.js` reads. Rows are arrays in the order of its `COLUMNS`.
+/// Data for `assets/report.js`. Rows are arrays in the order of its `COLUMNS`.
 fn data(report: &Report) -> Value {
     let groups = groups(&report.series);
     let kept = details_to_keep(report, groups.len());
@@ -591,13 +592,13 @@ fn data(report: &Report) -> Value {
     })
 }
 
-/// The samples in runs of equal length, at most [`MAX_POINTS`] of them.
+/// The samples in groups of equal length, at most [`MAX_POINTS`] of them.
 fn groups(series: &[Sample]) -> Vec<&[Sample]> {
     series.chunks(series.len().div_ceil(MAX_POINTS).max(1)).collect()
 }
 
-/// Indices of the streams that get plots: all if they fit, else those with most lost, most unsent,
-/// slowest.
+/// Indices of the streams with plots: all if they fit, else those with the most loss, then the most
+/// unsent frames, then the slowest.
 fn details_to_keep(report: &Report, points: usize) -> Vec<usize> {
     let bins = |d: &Option<Distribution>| d.as_ref().map_or(0, |d| 2 * d.bins.len().min(MAX_BINS));
     let numbers = |s: &StreamReport| {
@@ -627,7 +628,7 @@ fn details_to_keep(report: &Report, points: usize) -> Vec<usize> {
     kept
 }
 
-/// What a capture wrote and lost, over time; null where there is none.
+/// Packets that a capture wrote and lost, over time; null without a capture.
 fn captured_over_time(groups: &[&[Sample]]) -> Value {
     let of = |s: &Sample| s.capture.clone();
     if !groups.iter().flat_map(|g| g.iter()).any(|s| s.capture.is_some()) {
@@ -640,10 +641,9 @@ fn captured_over_time(groups: &[&[Sample]]) -> Value {
     })
 }
 
-/// Flows of all templates by side, over time: begun, completed, open, goodput; null where there are
-/// none.
+/// Flows of all templates by side, over time: begun, completed, open, goodput; null without flows.
 fn flows_over_time(groups: &[&[Sample]]) -> Value {
-    // Behind several templates stands their sum.
+    // After several templates comes their sum.
     let last =
         |sample: &Sample, side: &str| sample.flows.iter().rfind(|row| row.side == side).cloned();
     let of = |side: &'static str| {
@@ -756,7 +756,7 @@ impl Series {
 }
 
 /// The series of the streams `kept`, in their order. Within a group rates are means, p50 the
-/// median, p99 the worst.
+/// median, p99 the maximum.
 fn stream_series(report: &Report, groups: &[&[Sample]], kept: &[usize]) -> Vec<Series> {
     let slots: HashMap<&str, usize> =
         kept.iter().enumerate().map(|(k, i)| (report.streams[*i].name.as_str(), k)).collect();
@@ -781,7 +781,7 @@ fn stream_series(report: &Report, groups: &[&[Sample]], kept: &[usize]) -> Vec<S
     series
 }
 
-/// Sums over the streams; of delays the median stream's p50 and the worst stream's p99.
+/// Sums over the streams; for delays the median stream's p50 and the highest p99.
 fn all_streams(groups: &[&[Sample]]) -> Series {
     let mut all = Series::empty(groups.len());
     for (g, group) in groups.iter().enumerate() {
@@ -822,8 +822,7 @@ fn histogram(distributions: &[&Distribution]) -> Value {
         return Value::Null;
     }
     let total: u64 = sum.values().sum();
-    // Of several distributions only the bins are common: the upper edge of the bin that holds the
-    // quantile.
+    // Several distributions share only their bins: the quantile is the upper edge of its bin.
     let quantile = |q: f64, exact: fn(&Distribution) -> u64| match distributions {
         [one] => exact(one),
         _ => {
@@ -863,7 +862,7 @@ fn mean(values: impl Iterator<Item = f64>) -> Value {
     if n > 0.0 { number(sum / n) } else { Value::Null }
 }
 
-/// Whole above 1000, else with three decimals: what a plot can show, and no more digits.
+/// Whole above 1000, else with three decimals: more digits are not visible in a plot.
 fn number(value: f64) -> Value {
     let rounded =
         if value.abs() >= 1000.0 { value.round() } else { (value * 1000.0).round() / 1000.0 };
@@ -927,7 +926,7 @@ mod tests {
         assert!(!page.contains("<script>alert") && !page.contains("<!--"));
         assert_eq!(page.matches("<script").count(), 3);
         assert_eq!(page.matches("</script>").count(), 3);
-        // And the script sees the name as it was.
+        // The script gets the name unchanged.
         assert_eq!(data_of(&page)["streams"][0][0], evil);
     }
 
@@ -947,8 +946,7 @@ mod tests {
         let columns = JS.lines().filter(|l| l.trim_start().starts_with("{ key: ")).count();
         let page = html(&report(2));
         let data = data_of(&page);
-        // `group` and the reasons are no columns of their own, and the place of the details ends
-        // the row.
+        // `group` and the reasons have no column, and the index of the details ends the row.
         assert_eq!(data["streams"][0].as_array().unwrap().len(), columns + 3);
         assert_eq!(
             data["t"].as_array().unwrap().len(),
@@ -957,7 +955,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_receives_has_no_senders_parts() {
+    fn a_run_that_only_received_has_no_senders_parts() {
         let page = html(&super::super::sample::received(3));
         let markup = &page[..page.find("id=\"data\">").unwrap()];
         for of_a_sender in

@@ -1,7 +1,7 @@
-//! Quantities for people: three significant digits and the unit that fits. Exact values are in the
-//! JSON.
+//! Quantities for people: three significant digits and the unit that fits. The JSON has exact
+//! values.
 
-/// `si(1.23e6, "pps")` is `1.23 Mpps`; from 0 up to 10^18, `n/a` for what is not a number.
+/// `si(1.23e6, "pps")` is `1.23 Mpps`; from 0 up to 10^18, `n/a` for NaN and infinity.
 pub fn si(value: f64, unit: &str) -> String {
     if !value.is_finite() {
         return "n/a".into();
@@ -32,7 +32,7 @@ pub fn count(n: u64) -> String {
     text
 }
 
-/// A count where space is short: in full below 100,000, else `12.3 M`.
+/// A count in little space: in full below 100,000, else `12.3 M`.
 pub fn short_count(n: u64) -> String {
     if n < 100_000 { count(n) } else { si(n as f64, "") }
 }
@@ -57,7 +57,7 @@ pub fn ns(ns: f64) -> String {
     format!("{} {unit}", three_digits(scaled))
 }
 
-/// A length of time in seconds: `250 ms`, `10.0 s`, `2 min 05 s`, `1 h 30 min`.
+/// A duration in seconds: `250 ms`, `10.0 s`, `2 min 05 s`, `1 h 30 min`.
 pub fn seconds(s: f64) -> String {
     let whole = s.round() as u64;
     match whole {

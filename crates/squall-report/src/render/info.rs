@@ -1,4 +1,4 @@
-//! What is in captures ([`Info`]) as text and as a page.
+//! Statistics of captures ([`Info`]) as text and as a page.
 
 use super::{
     columns::{Side, cell_text, padded},
@@ -12,7 +12,7 @@ use crate::report::Distribution;
 // --- text
 // --------------------------------------------------------------------------------------------------------
 
-/// Everything, file by file.
+/// All statistics, file by file.
 pub fn info_text(info: &Info) -> String {
     let mut text = String::new();
     for file in &info.files {
@@ -355,7 +355,7 @@ fn bin_rows(t: &Traffic) -> Vec<Vec<String>> {
     filled(&t.lengths).iter().map(row).collect()
 }
 
-/// Without the empty ones at either end.
+/// The bins without empty ones at either end.
 fn filled(lengths: &Lengths) -> &[LengthBin] {
     let first = lengths.bins.iter().position(|b| b.packets > 0);
     let last = lengths.bins.iter().rposition(|b| b.packets > 0);
@@ -402,7 +402,7 @@ fn aligned(rows: &[Vec<String>], left: &[usize], indent: &str) -> String {
 // --- page
 // --------------------------------------------------------------------------------------------------------
 
-/// Everything as a self-contained page, with plots.
+/// All statistics as a self-contained page, with plots.
 pub fn info_html(info: &Info) -> String {
     let name = match &info.files[..] {
         [one] => one.path.clone(),
@@ -549,7 +549,7 @@ fn files_table(info: &Info, markup: &mut String) {
             .iter()
             .flat_map(|i| [i.dropped_by_interface, i.dropped_by_system])
             .flatten();
-        let told = drops.clone().count() > 0;
+        let known = drops.clone().count() > 0;
         vec![
             file.path.clone(),
             format_text(file),
@@ -559,17 +559,17 @@ fn files_table(info: &Info, markup: &mut String) {
             human::seconds(t.duration_s),
             human::si(t.mean_bps, "b/s"),
             human::count(t.flows.unique),
-            if told { human::count(drops.sum()) } else { "unknown".into() },
+            if known { human::count(drops.sum()) } else { "unknown".into() },
         ]
     };
     table("Files", &head, &info.files.iter().map(row).collect::<Vec<_>>(), markup);
 }
 
-/// More points than a plot has pixels show nothing.
+/// A plot has fewer pixels than more points would need.
 const MAX_POINTS: usize = 1000;
 
 fn length_plots(named: &[(&str, &Traffic)]) -> [Plot; 2] {
-    // The bins are the same for all files, but as many as each needs.
+    // All files have the same bins, but each only as many as it needs.
     let longest = named.iter().map(|(_, t)| t.lengths.bins.len()).max().unwrap_or(0);
     let widest = named.iter().find(|(_, t)| t.lengths.bins.len() == longest);
     let categories =
@@ -658,7 +658,7 @@ fn cdf(label: &str, d: Option<&Distribution>) -> Line {
         sum += n;
         ((high - 1).max(1) as f64, sum as f64 / total.max(1) as f64)
     });
-    // From 0 on: a single bin would be no line.
+    // From 0 on: a single bin would not make a line.
     let begin = bins.first().map(|(low, _, _)| ((*low).max(1) as f64, 0.0));
     let points: Vec<_> = begin.into_iter().chain(shares).collect();
     Line::new(label, points).style(Style::Steps)

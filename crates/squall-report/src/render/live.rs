@@ -1,10 +1,9 @@
-//! The run while it runs, on stderr, so that stdout stays clean for `--json -`.
+//! The live view of a run, on stderr, so that stdout stays clean for `--json -`.
 //!
-//! On a terminal a table is drawn over itself; elsewhere a line is printed each second. The
-//! terminal is never left in another state than it was found: each frame is one write that switches
-//! off line wrap and switches it on again, the cursor stays visible below the table, and no raw
-//! mode is used. So a panic or a kill needs no cleaning up, and Ctrl-C remains the signal that
-//! stops the run.
+//! On a terminal a table is redrawn in place; elsewhere a line is printed each second. The
+//! terminal's state never changes: each frame is one write that switches line wrap off and on
+//! again, the cursor stays visible below the table, and there is no raw mode. So a panic or a kill
+//! needs no cleanup, and Ctrl-C remains the signal that stops the run.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -22,13 +21,13 @@ use crate::report::{CaptureSample, Report, Sample};
 pub enum LiveMode {
     /// A table that is redrawn.
     Terminal,
-    /// A line a second.
+    /// A line per second.
     Lines,
     Quiet,
 }
 
 impl LiveMode {
-    /// What fits stderr: [`Self::Terminal`] where it is one that can move its cursor, else
+    /// The mode for stderr: [`Self::Terminal`] if it is a terminal that can move its cursor, else
     /// [`Self::Lines`].
     pub fn detect(quiet: bool) -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
@@ -40,7 +39,7 @@ impl LiveMode {
     }
 }
 
-/// Shows samples as they come. Give each [`update`](Self::update) the newest sample,
+/// Shows samples as they come. Call [`update`](Self::update) with each new sample, and
 /// [`finish`](Self::finish) before the summary is printed.
 pub struct Live {
     mode: LiveMode,
@@ -49,18 +48,18 @@ pub struct Live {
     screen: Screen,
     /// The sample time from which the next frame or line is due.
     due_s: f64,
-    /// Between two lines.
+    /// Seconds between two lines.
     line_s: f64,
 }
 
-/// More often than this nobody can read.
+/// A higher rate is not readable.
 const FRAME_S: f64 = 0.1;
 const LINE_S: f64 = 1.0;
-/// Above this many ports a line sums them up.
+/// With more ports than this, a line has their sum.
 const PORTS_IN_A_LINE: usize = 4;
 
 impl Live {
-    /// `total` is how long the run will take, where that is known.
+    /// `total`: the duration of the run, if it is known.
     pub fn new(mode: LiveMode, title: impl Into<String>, total: Option<Duration>) -> Self {
         Self::to(Screen::stderr(), mode, title.into(), total)
     }
@@ -69,16 +68,15 @@ impl Live {
         Self { mode, title: printable(&title), total, screen, due_s: 0.0, line_s: LINE_S }
     }
 
-    /// A line as often as that, seconds, the first after that time.
+    /// Prints a line every `seconds`, the first one after that time.
     pub fn line_each(&mut self, seconds: f64) {
         (self.line_s, self.due_s) = (seconds, seconds);
     }
 
-    /// Shows `sample`, and of `so_far` the totals. Samples that come faster than anyone can read
-    /// are skipped.
+    /// Shows `sample`, and totals of `so_far`. Samples that come faster than the frame rate are
+    /// skipped.
     pub fn update(&mut self, sample: &Sample, so_far: &Report) {
-        // Half a millisecond, since a sample's time is when it was taken and that is never exactly
-        // on the second.
+        // A tolerance of half a millisecond, since samples are never taken exactly on the second.
         if sample.t_s + 0.0005 < self.due_s {
             return;
         }
@@ -98,7 +96,7 @@ impl Live {
         }
     }
 
-    /// Prints a line that stays, above the table.
+    /// Prints a permanent line above the table.
     pub fn note(&mut self, text: &str) {
         if self.mode == LiveMode::Quiet {
             return;
@@ -106,7 +104,7 @@ impl Live {
         self.screen.note(text);
     }
 
-    /// Takes the table away; what is printed next stands in its place.
+    /// Removes the table; later output takes its place.
     pub fn finish(&mut self) {
         self.screen.erase();
     }
@@ -117,7 +115,7 @@ impl Live {
         if let Some(bar) = self.bar(sample, width) {
             lines.push(bar);
         }
-        // Without the frame's own last line, where the cursor stands.
+        // Leaves a line for the cursor below the frame.
         let mut free = rows.max(8) - 1 - lines.len();
         let alone = sample.streams.is_empty()
             && sample.flows.is_empty()
@@ -180,7 +178,7 @@ impl Live {
     }
 }
 
-/// What a capture writes: rates now, files and losses so far.
+/// A capture's current rates, and its files and losses so far.
 fn captured(capture: &CaptureSample) -> String {
     let lost = human::count(capture.dropped_by_kernel + capture.dropped);
     let (pps, bps) = (human::si(capture.written_pps, "pps"), human::si(capture.written_bps, "b/s"));
@@ -378,7 +376,7 @@ mod tests {
         let report = report(4);
         let mut sample = report.series[5].clone();
         sample.streams.remove(0);
-        // "customer 00002" measures nothing, whatever place it has.
+        // "customer 00002" measures nothing, at any position.
         let lines = stream_table(&StreamRow::of(&sample, &report), 20, None).lines(100, false);
         let row = lines.iter().find(|l| l.starts_with("customer 00002")).unwrap();
         assert!(row.split_whitespace().filter(|w| *w == "-").count() >= 4, "{row}");

@@ -1,8 +1,7 @@
-//! A [`Report`](crate::report::Report) made visible: an HTML file, text tables, and a live view
-//! while it grows.
+//! Views of a [`Report`](crate::report::Report): an HTML file, text tables, and a live view during
+//! the run.
 //!
-//! Renders what the report says and computes nothing that the JSON does not hold, but sums and
-//! agreements.
+//! Shows the report's values and computes only sums and agreements that the JSON lacks.
 
 mod attack;
 pub mod columns;

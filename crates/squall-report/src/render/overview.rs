@@ -1,4 +1,4 @@
-//! A daemon's runs, and one of them closer: a frame of `squall top`.
+//! The runs of a daemon, and one of them in detail: a frame of `squall top`.
 
 use unicode_width::UnicodeWidthStr;
 
@@ -6,17 +6,17 @@ use super::human;
 use super::rows::{MARK, PortRow, StreamRow, port_table, stream_table};
 use super::table::{Cell, Style, Table, printable, truncate};
 
-/// What is shown.
+/// Content of a frame.
 #[derive(Clone, Debug, Default)]
 pub struct Overview {
     pub title: String,
     pub runs: Vec<RunLine>,
-    /// The run whose ports and streams these are.
+    /// The run to which ports and streams belong.
     pub shown: Option<usize>,
     pub ports: Vec<PortRow>,
     pub streams: Vec<StreamRow>,
     pub selected: Option<Selected>,
-    /// In the place of ports and streams, where there is something else to say.
+    /// Replaces ports and streams, for other messages.
     pub instead: Vec<String>,
     /// The last lines.
     pub foot: Vec<(Tone, String)>,
@@ -30,11 +30,11 @@ pub struct RunLine {
     pub state: String,
     pub elapsed_s: f64,
     pub duration_s: Option<f64>,
-    /// It is behind its schedule, or ended as it should not.
+    /// It is late on its schedule, or ended with an error.
     pub failed: bool,
 }
 
-/// A row of the run that is shown.
+/// The selected row of the run that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selected {
     Port(usize),
@@ -49,7 +49,7 @@ pub enum Tone {
 }
 
 impl Overview {
-    /// Lines that fit a terminal of `columns` and `rows`, below which the cursor stands.
+    /// Lines that fit a terminal of `columns` and `rows`, with the cursor below.
     pub fn lines(&self, columns: usize, rows: usize, color: bool) -> Vec<String> {
         let (width, most) = (columns.max(20), rows.max(10) - 1);
         let mut lines = vec![Style::Bold.paint(&truncate(&printable(&self.title), width), color)];
@@ -93,7 +93,7 @@ impl Overview {
         lines
     }
 
-    /// The run that is shown is among them.
+    /// Includes the run that is shown.
     fn run_table(&self, rows: usize) -> Table {
         let columns = [("  RUN", 0), ("STATE", 0), ("TIME", 0), ("OWNER", 2), ("NUMBER", 1)];
         let mut table = Table::new(&columns).at_least(&[0, 8, 8, 0, 0]);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_there_is_fits_the_terminal_and_what_is_selected_is_in_sight() {
+    fn all_content_fits_the_terminal_and_the_selection_is_visible() {
         for (runs, ports, streams) in [(0, 0, 0), (1, 2, 1), (3, 64, 1000), (64, 2, 5)] {
             for (columns, rows) in [(80, 24), (132, 50), (40, 10), (1, 1)] {
                 let shown = overview(runs, ports, streams).lines(columns, rows, false);

@@ -1,8 +1,8 @@
-//! One HTML file that needs nothing else: style, uPlot, scripts and the data are in it. The shell
-//! of every page that Squall writes, and plots that are plain data ([`Plot`]).
+//! A self-contained HTML file with style, uPlot, scripts and data. Frame of every page that Squall
+//! writes, and plots that are plain data ([`Plot`]).
 //!
-//! Names come from users: in markup they are escaped ([`escape`]), in the data `<` is, and the
-//! scripts write text nodes only. A content security policy forbids every request.
+//! Names come from users: markup escapes them ([`escape`]), the data escapes `<`, and the scripts
+//! write text nodes only. A content security policy forbids every request.
 //!
 //! ```
 //! use squall_report::render::page::{Axis, Line, Page, Plot, Unit};
@@ -24,7 +24,7 @@ const UPLOT_CSS: &str = include_str!("assets/uPlot.min.css");
 const UPLOT_JS: &str = include_str!("assets/uPlot.iife.min.js");
 const UPLOT_LICENSE: &str = include_str!("assets/uPlot.LICENSE");
 
-/// A page that is being put together: markup and plots in the order in which they come.
+/// A page under construction: markup and plots in their order.
 #[derive(Debug)]
 pub struct Page {
     title: String,
@@ -48,7 +48,7 @@ impl Page {
         }
     }
 
-    /// To be added to. What comes from users goes through [`escape`].
+    /// The markup, for appending. Text from users must pass through [`escape`].
     pub fn markup(&mut self) -> &mut String {
         &mut self.body
     }
@@ -63,8 +63,8 @@ impl Page {
         self.plots.push(json!(plots));
     }
 
-    /// The page's own script, and what it finds in `data`: an object. It may use all that
-    /// `assets/page.js` has.
+    /// The page's own script, and the object that it finds in `data`. It may use everything in
+    /// `assets/page.js`.
     pub fn script(&mut self, script: &'static str, data: Value) {
         (self.script, self.data) = (script, data);
     }
@@ -110,7 +110,7 @@ pub fn facts(command: &str, facts: &[(&str, String)], page: &mut String) {
     *page += "</dl>\n</header>\n";
 }
 
-/// Figures that people look for first: (name, whether it is bad, (figure, small print)).
+/// Figures that users look for first: (name, whether it is bad, (figure, small print)).
 pub fn tiles(tiles: &[(&str, bool, (String, String))], page: &mut String) {
     *page += "<div class=\"tiles\">";
     for (name, bad, (value, detail)) in tiles {
@@ -125,7 +125,7 @@ pub fn tiles(tiles: &[(&str, bool, (String, String))], page: &mut String) {
     *page += "</div>\n";
 }
 
-/// A list of remarks, if there are some.
+/// A list of notes, if there are any.
 pub fn notes(notes: &[String], page: &mut String) {
     if !notes.is_empty() {
         *page += "<section class=\"notes\"><h2>Notes</h2><ul>";
@@ -134,7 +134,7 @@ pub fn notes(notes: &[String], page: &mut String) {
     }
 }
 
-/// A table: the first column of each row names it. What is in the cells is escaped here.
+/// A table: the first column of each row is its name. Escapes the cells.
 pub fn table(heading: &str, columns: &[&str], rows: &[Vec<String>], page: &mut String) {
     *page +=
         &format!("<section><h2>{}</h2><div class=\"scroll\"><table><thead><tr>", escape(heading));
@@ -153,15 +153,15 @@ pub fn table(heading: &str, columns: &[&str], rows: &[Vec<String>], page: &mut S
     *page += "</tbody></table></div></section>\n";
 }
 
-/// What a plot's numbers are: how axes and values are written.
+/// Meaning of a plot's numbers: determines how axes and values are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
     /// `1.5 k`
     Count,
-    /// Packets a second.
+    /// Packets per second.
     Pps,
-    /// Bits a second.
+    /// Bits per second.
     Bps,
     /// `1.5 MB`
     Octets,
@@ -177,12 +177,12 @@ pub enum Unit {
     Percent,
 }
 
-/// One of a plot's.
+/// An axis of a plot.
 #[derive(Clone, Debug, Serialize)]
 pub struct Axis {
     pub name: String,
     pub unit: Unit,
-    /// Logarithmic: what is not above 0 is left out (x) or drawn at the least (y).
+    /// Logarithmic: values up to 0 are left out (x) or drawn at the minimum (y).
     pub log: bool,
 }
 
@@ -191,7 +191,7 @@ impl Axis {
         Self { name: name.into(), unit, log: false }
     }
 
-    /// The same, logarithmic.
+    /// Makes the axis logarithmic.
     pub fn log(self) -> Self {
         Self { log: true, ..self }
     }
@@ -205,8 +205,8 @@ pub enum Style {
     Dashed,
     /// Each value holds until the next x: a CDF.
     Steps,
-    /// Steps, filled down to the axis: a histogram by its lower edges, the last one the upper edge
-    /// of all.
+    /// Steps, filled down to the axis: a histogram by its lower edges, with the last upper edge at
+    /// the end.
     Filled,
     Points,
 }
@@ -233,10 +233,10 @@ impl Line {
         Self { style, ..self }
     }
 
-    /// With error bars: the lower and upper end for each point.
+    /// Adds error bars: the lower and upper end for each point.
     ///
     /// # Panics
-    /// If there are not as many as points.
+    /// If their number differs from that of the points.
     pub fn ranges(self, range: Vec<[f64; 2]>) -> Self {
         assert_eq!(range.len(), self.x.len(), "a range for each point");
         Self { range, ..self }
@@ -274,10 +274,10 @@ pub enum Plot {
     },
 }
 
-/// Least, lower quartile, median, upper quartile, greatest.
+/// Minimum, lower quartile, median, upper quartile, maximum.
 pub type FiveNumbers = [f64; 5];
 
-/// A value for each category of a plot; `None` where there is none.
+/// A value for each category of a plot; `None` without one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Group<T> {
     pub label: String,
@@ -289,7 +289,7 @@ impl Plot {
         Self::Lines { title: title.into(), sub: String::new(), x, y, series }
     }
 
-    /// `x` names what the categories are.
+    /// `x` names the categories.
     pub fn bars(
         title: impl Into<String>,
         x: impl Into<String>,
@@ -321,7 +321,7 @@ impl Plot {
     }
 }
 
-/// The five numbers of a sample (quartiles by linear interpolation); `None` of an empty one.
+/// The five numbers of a sample (quartiles by linear interpolation); `None` if it is empty.
 pub fn five_numbers(sample: &[f64]) -> Option<FiveNumbers> {
     let mut sorted = sample.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -334,7 +334,7 @@ pub fn five_numbers(sample: &[f64]) -> Option<FiveNumbers> {
     Some([at(0.0), at(0.25), at(0.5), at(0.75), at(1.0)])
 }
 
-/// For text and for attributes in double quotes.
+/// Escapes for text and for attributes in double quotes.
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -350,8 +350,8 @@ pub fn escape(text: &str) -> String {
     safe
 }
 
-/// JSON that cannot end or comment out the `<script>` around it; in JSON `<` is only ever part of a
-/// string.
+/// JSON that cannot end or comment out the `<script>` around it: in JSON `<` occurs in strings
+/// only.
 fn script_safe(json: &str) -> String {
     json.replace('<', "\\u003c")
 }

@@ -7,8 +7,8 @@ use crate::report::{
     SequenceReport,
 };
 
-/// The `top` flows and sources with most octets, lines at most `width` columns (at least 60); empty
-/// where flows were not looked at.
+/// The `top` flows and sources with the most octets, in lines of at most `width` columns (at least
+/// 60); empty if flows were not measured.
 pub fn received_flows(report: &Report, top: usize, width: usize, color: bool) -> String {
     let Some(all) = &report.received_flows else { return String::new() };
     let width = width.max(60);
@@ -40,13 +40,13 @@ pub fn received_flows(report: &Report, top: usize, width: usize, color: bool) ->
     out.join("\n")
 }
 
-/// What the rates of ports and of flows are over is not the same.
+/// Rates of ports and of flows are over different times.
 pub(super) const RATES: &str =
     "Rates of flows and sources: first to last frame. Of ports: the whole run.";
-/// Two IPv4 addresses with their ports: flows of one pair of hosts are told apart.
+/// Two IPv4 addresses with their ports, so that flows of one pair of hosts can be distinguished.
 const LEAST_FLOW: usize = 34;
 
-/// What the table of ports has no column for.
+/// Figures for which the table of ports has no column.
 fn arrivals(port: &PortReport, all: &ReceivedFlowsReport) -> String {
     let rx = &port.rx;
     let mut parts = Vec::new();
@@ -119,7 +119,7 @@ fn flow_row(flow: &ReceivedFlowReport) -> Vec<Cell> {
     let none = || Cell::styled("-", Style::Dim);
     let gap = flow.arrival_gap_ns.as_ref();
     let time = |ns: Option<f64>| ns.map_or_else(none, |ns| human::ns(ns).into());
-    // Of ours, the streams' table has them.
+    // The stream table has those of Squall's own flows.
     let sequence = flow.sequence.as_ref();
     let own = sequence.filter(|s| s.kind != "squall");
     let fault = |f: fn(&SequenceReport) -> u64| {
@@ -194,7 +194,7 @@ fn more(rest: impl ExactSizeIterator<Item = (u64, u64)>) -> Option<String> {
     })
 }
 
-/// While the run is on: what has come so far.
+/// Flows so far, during the run.
 pub(super) fn watched(all: &ReceivedFlowsReport, rows: usize) -> Table {
     let mut table = Table::new(&[("FLOW", 0), ("PACKETS", 0), ("OCTETS", 1), ("LOST", 0)])
         .at_least(&[0, 9, 9, 6]);

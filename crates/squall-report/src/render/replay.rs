@@ -1,4 +1,4 @@
-//! What became of captures, in the words and the order of tcpreplay's summary.
+//! Replayed captures, in the words and the order of tcpreplay's summary.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ fn one(replay: &ReplayReport, report: &Report) -> String {
         let _ = writeln!(text, "{}:", replay.name);
     }
     let mut line = |args: std::fmt::Arguments<'_>| {
-        // A String takes all.
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "{args}");
     };
     let seconds = report.duration_s;

@@ -1,5 +1,4 @@
-//! Ports and streams as they are shown while a run goes on, one row each: of a run in this process,
-//! or of a daemon's.
+//! Ports and streams during a run, one row each: of a run in this process, or of a daemon's.
 
 use squall_units::median_high;
 
@@ -7,7 +6,7 @@ use super::human;
 use super::table::{Cell, Style, Table};
 use crate::report::{Report, Sample};
 
-/// A port: rates since the last look, counters since the start.
+/// A port: rates since the last sample, counters since the start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PortRow {
     pub name: String,
@@ -17,25 +16,25 @@ pub struct PortRow {
     pub rx_pps: f64,
     pub rx_bps_l1: f64,
     pub received: Option<u64>,
-    /// Frames that were due and did not leave, or came and were not taken.
+    /// Frames that were due and did not leave, or arrived and were lost.
     pub drops: u64,
-    /// Of the link, where that is known.
+    /// Speed of the link, if it is known.
     pub speed_bps: Option<u64>,
 }
 
-/// A stream: rates and times since the last look, losses since the start.
+/// A stream: rates and times since the last sample, losses since the start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StreamRow {
     pub name: String,
     pub tx_pps: f64,
-    /// `None`: it is not measured where it arrives.
+    /// `None`: its receiver does not measure it.
     pub rx_pps: Option<f64>,
     pub lost: Option<u64>,
     pub p50_ns: Option<u64>,
     pub p99_ns: Option<u64>,
-    /// Since the start.
+    /// Maximum since the start.
     pub max_ns: Option<u64>,
-    /// How late frames left.
+    /// Departure error.
     pub late_p99_ns: Option<u64>,
 }
 
@@ -58,7 +57,7 @@ impl PortRow {
         sample.ports.iter().enumerate().map(row).collect()
     }
 
-    /// Of the link, in per cent, of the busier direction.
+    /// Utilization of the link, percent, in the busier direction.
     fn share(&self) -> Option<f64> {
         let speed = self.speed_bps.filter(|bps| *bps > 0)?;
         Some(100.0 * self.tx_bps_l1.max(self.rx_bps_l1) / speed as f64)
@@ -85,11 +84,11 @@ impl StreamRow {
     }
 }
 
-/// At most `rows` lines. The one that is `selected` is among them, and is marked; so every name is
-/// set off by the mark's width, unless nothing can be selected.
+/// At most `rows` lines. Includes and marks the `selected` one; names are indented by the mark's
+/// width, unless nothing can be selected.
 pub(super) fn port_table(ports: &[PortRow], rows: usize, selected: Option<Option<usize>>) -> Table {
     let (tx, rx) = ([("TX", 0), ("L1", 1), ("SENT", 2)], [("RX", 0), ("L1", 1), ("RECEIVED", 2)]);
-    // A column of dashes is of no use.
+    // Without any speed the column would have only dashes.
     let link: &[_] =
         if ports.iter().any(|port| port.speed_bps.is_some()) { &[("LINK", 1)] } else { &[] };
     let columns = [&[("PORT", 0)], &tx[..], &rx, link, &[("DROPS", 3)]].concat();
@@ -177,7 +176,7 @@ pub(super) fn stream_table(
             human::si(rest.iter().map(|s| s.tx_pps).sum(), "pps").into(),
             human::si(rest.iter().filter_map(|s| s.rx_pps).sum(), "pps").into(),
             Cell::fault(lost, human::short_count(lost)),
-            // Of the median stream: what is typical, as the worst p99 beside it is not.
+            // The median stream's, as a typical value, next to the highest p99.
             time(median_high(rest.iter().filter_map(|s| s.p50_ns))),
             time(rest.iter().filter_map(|s| s.p99_ns).max()),
             time(rest.iter().filter_map(|s| s.max_ns).max()),
@@ -203,15 +202,15 @@ fn more(n: usize, selected: Option<Option<usize>>) -> Cell {
     Cell::styled(format!("{mark}{} more", human::count(n as u64)), Style::Dim)
 }
 
-/// Which of `n` rows fit below a heading, when those that do not need a row themselves; the
-/// selected one does.
+/// The range of `n` rows that fits below a heading, including the selected one, if the omitted rows
+/// need a row for their sum.
 fn window(n: usize, rows: usize, selected: Option<usize>) -> std::ops::Range<usize> {
     let fit = if n < rows { n } else { rows.saturating_sub(2).min(n) };
     let first = selected.map_or(0, |this| (this + 1).saturating_sub(fit.max(1)).min(n - fit));
     first..first + fit
 }
 
-/// The item of that name: at the same place, unless streams came or went.
+/// The item of that name: at the same index, unless streams came or went.
 fn named<'a, T>(
     items: &'a [T],
     place: usize,

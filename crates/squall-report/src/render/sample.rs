@@ -1,4 +1,4 @@
-//! A report as a busy minute on a veth pair would give, without one: for tests of what renders it.
+//! A made-up report of a busy minute on a veth pair, for tests of its views.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::report::{
     source::{Excess, SourceRecord},
 };
 
-/// As [`report`], of who only received: what came to port B, of streams that somebody else sends,
-/// all but 40 of the frames that its interface counted.
+/// As [`report`], for a run that only received: frames on port B of another sender's streams, all
+/// but 40 of those that the interface counted.
 #[cfg(test)]
 pub fn received(streams: usize) -> Report {
     let mut report = report(streams);
@@ -30,7 +30,7 @@ pub fn received(streams: usize) -> Report {
     report
 }
 
-/// As [`report`] without streams, of who had flows of so many templates.
+/// As [`report`] without streams, with flows of `templates` templates.
 #[cfg(test)]
 pub fn loaded(templates: usize) -> Report {
     use crate::report::{
@@ -291,7 +291,7 @@ fn stream(i: usize, name: &str, pps: f64, chance: &mut Chance) -> StreamReport {
 
 fn sample(k: u32, streams: &[StreamReport], chance: &mut Chance) -> Sample {
     let t_s = f64::from(k) / f64::from(PER_SECOND);
-    // Somebody else had the CPU for a while.
+    // Another program had the CPU for a while.
     let dip = if (20.0..21.5).contains(&t_s) { 0.8 } else { 1.0 };
     let mut total = (0.0, 0.0);
     let streams = streams
@@ -374,7 +374,7 @@ fn distribution(samples: usize, median: f64, sigma: f64, chance: &mut Chance) ->
     }
 }
 
-/// Numbers that look random and are the same each time.
+/// Pseudo-random numbers, the same each time.
 struct Chance(u64);
 
 impl Chance {

@@ -1,17 +1,16 @@
-//! A few lines of a terminal that are drawn over and over.
+//! A few lines of a terminal that are redrawn in place.
 
 use std::io::{self, Write};
 
 use super::table::{printable, terminal};
 
-/// Lines on the standard error. The terminal is never left in another state than it was found: each
-/// frame is one write that switches off line wrap and switches it on again, and the cursor stays
-/// visible below the lines.
+/// Lines on the standard error. The terminal's state never changes: each frame is one write that
+/// switches line wrap off and on again, and the cursor stays visible below the lines.
 pub struct Screen {
     out: Box<dyn Write + Send>,
     size: fn() -> (usize, usize),
     color: bool,
-    /// Lines of the frame that stands on the terminal, and how wide that was then.
+    /// Number of lines of the current frame, and the terminal's width at that time.
     drawn: usize,
     columns: usize,
 }
@@ -39,16 +38,16 @@ impl Screen {
         self.color
     }
 
-    /// These lines, in the place of those that stand there.
+    /// Replaces the current lines.
     pub fn draw(&mut self, lines: &[String]) {
         let columns = self.size().0;
-        // Synchronised update (2026) against flicker; terminals that do not know it ignore it. No
-        // wrap (7), so that a line too long cannot become two and the table climb down the screen.
+        // Synchronized update (2026) against flicker; terminals without it ignore it. No wrap (7),
+        // because a line that became two would make the table climb up the screen.
         let mut text = String::from("\x1b[?2026h\x1b[?7l");
         if self.drawn > 0 {
             text += &format!("\x1b[{}F", self.drawn);
         }
-        // A terminal that has become narrower has folded the lines, and nobody knows into how many.
+        // A terminal that became narrower has wrapped the lines, into an unknown number.
         if self.drawn > 0 && columns < self.columns {
             text += "\x1b[H\x1b[J";
         }
@@ -60,13 +59,13 @@ impl Screen {
         self.write(&text);
     }
 
-    /// A line that stays, above those that are drawn.
+    /// Prints a permanent line above the redrawn ones.
     pub fn note(&mut self, text: &str) {
         self.erase();
         self.write(&format!("{}\n", printable(text)));
     }
 
-    /// Takes the lines away; what is printed next stands in their place.
+    /// Removes the lines; later output takes their place.
     pub fn erase(&mut self) {
         match std::mem::take(&mut self.drawn) {
             0 => {}
@@ -75,7 +74,7 @@ impl Screen {
     }
 
     pub(super) fn write(&mut self, text: &str) {
-        // A view that nobody reads any more is no reason to end what is viewed.
+        // An error of a view must not end the run that it shows.
         let _ = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
     }
 }
@@ -86,7 +85,7 @@ pub(super) mod played {
 
     use super::*;
 
-    /// A terminal of 80 columns and 24 rows that remembers what was written.
+    /// A terminal of 80 columns and 24 rows that records what was written.
     #[derive(Clone, Default)]
     pub struct Played(Arc<Mutex<Vec<u8>>>);
 
@@ -109,7 +108,7 @@ pub(super) mod played {
             String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
         }
 
-        /// What a terminal would show: plays the few sequences that we write.
+        /// The visible text, by the few sequences that Squall writes.
         pub fn shown(&self) -> Vec<String> {
             let text = self.text();
             let mut lines: Vec<Vec<char>> = vec![Vec::new()];

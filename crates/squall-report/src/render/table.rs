@@ -8,7 +8,7 @@ use std::{
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// How a cell looks; without colour all look the same.
+/// Style of a cell; without color all look the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Style {
     #[default]
@@ -20,7 +20,7 @@ pub enum Style {
 }
 
 impl Style {
-    /// `text` in this style, for [`terminal`], which alone makes colours of it.
+    /// Marks `text` with this style; only [`terminal`] makes colors of it.
     pub fn paint(self, text: &str, color: bool) -> String {
         let code = match self {
             _ if !color || text.is_empty() => return text.into(),
@@ -34,16 +34,15 @@ impl Style {
     }
 }
 
-/// What stands in front of a colour until the text is printed: a number that differs from process to
-/// process. Text from a profile, a capture or a peer cannot have it, and so has no colours, wherever
-/// it was put.
+/// Mark before a color until the text is printed: a number that differs from process to process.
+/// Text from a profile, a capture or a peer cannot contain it, so it cannot set colors, wherever it
+/// was inserted.
 fn mark() -> &'static str {
     static MARK: OnceLock<String> = OnceLock::new();
     MARK.get_or_init(|| format!("\x1b[{};", RandomState::new().hash_one("colours")))
 }
 
-/// Gives a text of this program's own, with the colours of a library, what [`terminal`] lets
-/// through.
+/// Marks the colors of a library's text, so that [`terminal`] passes them.
 pub fn own_colors(text: &str) -> String {
     let mut pieces = text.split("\x1b[");
     let mut out = pieces.next().unwrap_or_default().to_owned();
@@ -54,7 +53,7 @@ pub fn own_colors(text: &str) -> String {
     out
 }
 
-/// A text, and how it looks.
+/// A text, and its style.
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
     text: String,
@@ -62,7 +61,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// `n` in red when it is not 0: losses, errors.
+    /// `n` in red if it is not 0: losses, errors.
     pub fn fault(n: u64, text: String) -> Self {
         Self { text, style: if n == 0 { Style::Dim } else { Style::Bad } }
     }
@@ -78,13 +77,18 @@ impl Cell {
     pub fn styled(text: impl Into<String>, style: Style) -> Self {
         Self { text: text.into(), style }
     }
+
+    pub fn text(&self) -> &str {
+        &self.text
+    }
 }
 
-/// The first column is a name: it stands left and gives way first. The others stand right.
+/// The first column is a name: it is left-aligned and shortened first. The others are
+/// right-aligned.
 pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
-    /// The name is not shortened to less, as long as there is a column to leave out.
+    /// Shortest width of the name while other columns can still be left out.
     least_name: usize,
 }
 
@@ -95,7 +99,7 @@ struct Column {
     least: usize,
 }
 
-/// Names narrower than this cannot be told apart.
+/// Shorter names cannot be distinguished.
 const MIN_NAME: usize = 12;
 const GAP: usize = 2;
 
@@ -112,19 +116,19 @@ impl Table {
         Self { columns, rows: Vec::new(), least_name: MIN_NAME }
     }
 
-    /// Columns give way before the name is narrower than this.
+    /// Leaves out columns before the name becomes narrower than this.
     pub fn least_name(self, width: usize) -> Self {
         Self { least_name: width, ..self }
     }
 
-    /// Columns at least so wide, in their order: a table that is redrawn must not tremble with its
-    /// figures.
+    /// Sets the minimum widths of columns, in their order, so that a redrawn table does not move
+    /// with its figures.
     pub fn at_least(mut self, widths: &[usize]) -> Self {
         self.columns.iter_mut().zip(widths).for_each(|(column, width)| column.least = *width);
         self
     }
 
-    /// One cell for each column; control characters in it are not the terminal's to obey.
+    /// Adds a row with one cell per column; control characters are replaced.
     pub fn row(&mut self, cells: Vec<Cell>) {
         assert_eq!(cells.len(), self.columns.len(), "a row has a cell for each column");
         self.rows.push(cells.into_iter().map(|c| Cell { text: printable(&c.text), ..c }).collect());
@@ -180,8 +184,8 @@ impl Table {
     }
 }
 
-/// `text` with control characters as their pictures, in one line: names come from files and must
-/// not steer the terminal.
+/// `text` in one line, with control characters as their pictures: names come from files and must
+/// not control the terminal.
 pub fn printable(text: &str) -> String {
     text.chars().map(picture).collect()
 }
@@ -190,7 +194,7 @@ fn picture(c: char) -> char {
     match c {
         '\0'..='\x1f' => char::from_u32(0x2400 + c as u32).unwrap_or('\u{fffd}'),
         '\x7f' => '␡',
-        // Marks that turn what follows around make a text look like another.
+        // Direction marks could make a text look like another.
         c if c.is_control()
             || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
         {
@@ -200,9 +204,9 @@ fn picture(c: char) -> char {
     }
 }
 
-/// Lines as they are shown on a terminal: as `text` is, in the colours that [`Style::paint`] gave it,
-/// but for what would steer it. Whatever is printed passes here, so that nothing depends on where a
-/// name, a rule's message or an octet of a capture got into it.
+/// Lines for a terminal: `text` with the colors of [`Style::paint`] and without anything that would
+/// control the terminal. All output passes here, so that it does not matter where a name, a rule's
+/// message or an octet of a capture was inserted.
 pub fn terminal(text: &str) -> Cow<'_, str> {
     if !text.chars().any(|c| picture(c) != c && c != '\n') {
         return text.into();
@@ -220,16 +224,16 @@ pub fn terminal(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// The colour that `text` begins with, as in `31m`.
+/// The color at the start of `text`, as in `31m`.
 fn color_of(text: &str) -> Option<&'static str> {
     let begins = |code: &&&str| text.strip_prefix(**code).is_some_and(|end| end.starts_with('m'));
     COLORS.iter().find(begins).copied()
 }
 
-/// Those of [`Style`], and of what is wrong with a command line. None hides text.
+/// Colors of [`Style`], and of command line errors. None hides text.
 const COLORS: [&str; 8] = ["0", "1", "2", "4", "31", "32", "33", "1;31"];
 
-/// At most `width` columns; an ellipsis stands for the end.
+/// At most `width` columns; an ellipsis replaces the end.
 pub fn truncate(text: &str, width: usize) -> String {
     if text.width() <= width {
         text.into()
@@ -238,8 +242,8 @@ pub fn truncate(text: &str, width: usize) -> String {
     }
 }
 
-/// At most `width` columns; an ellipsis stands for the middle: names of many streams differ at
-/// their end.
+/// At most `width` columns; an ellipsis replaces the middle, because names of many streams differ
+/// at their end.
 fn shorten(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.into();
@@ -250,7 +254,7 @@ fn shorten(text: &str, width: usize) -> String {
     prefix(text, free - free / 2).to_owned() + "…" + &tail
 }
 
-/// As much of the start as `width` columns hold.
+/// The longest start that fits `width` columns.
 fn prefix(text: &str, width: usize) -> &str {
     let mut used = 0;
     let fits = |c: char| {
@@ -260,7 +264,7 @@ fn prefix(text: &str, width: usize) -> &str {
     text.find(fits).map_or(text, |end| &text[..end])
 }
 
-/// `text` in lines of at most `width`, the later ones indented by `indent`; broken at spaces where
+/// `text` in lines of at most `width`, the later ones indented by `indent`; broken at spaces if
 /// there are any.
 pub fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
     let mut lines = Vec::new();
@@ -277,7 +281,7 @@ pub fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
                 break;
             }
             if line.is_empty() {
-                // A word wider than a line: cut it.
+                // A word wider than a line is cut.
                 let cut = prefix(word, free).len();
                 line += &word[..cut];
                 word = &word[cut..];
@@ -311,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn colour_does_not_move_columns() {
+    fn color_does_not_move_columns() {
         let strip = |l: &String| {
             terminal(l).replace("\x1b[1;31m", "").replace("\x1b[2m", "").replace("\x1b[0m", "")
         };
@@ -330,7 +334,7 @@ mod tests {
         let painted =
             Style::Bad.paint("red", true) + &Style::Good.paint("é", true) + "\x1b[8mhidden\x1b[1";
         assert_eq!(terminal(&painted), "\x1b[1;31mred\x1b[0m\x1b[32mé\x1b[0m␛[8mhidden␛[1");
-        // Only what was painted here has colours, also within it.
+        // Only text painted here has colors, including text within it.
         let foreign = Style::Bold.paint("\x1b[31mred\x1b[7;31mm", true);
         assert_eq!(terminal(&foreign), "\x1b[1m␛[31mred␛[7;31mm\x1b[0m");
         let library = own_colors("\x1b[1;31merror:\x1b[0m \x1b[5mblinks");

@@ -9,11 +9,11 @@ use crate::report::{
     StreamReport, VerdictStatus,
 };
 
-/// Rows that fit a screen or two; the rest is in the JSON.
+/// Rows that fit a screen or two; the JSON has all.
 const MAX_STREAMS: usize = 40;
 
-/// The report as text tables, lines at most `width` columns (at least 60), `color` with ANSI
-/// colours.
+/// The report as text tables, lines at most `width` columns (at least 60), with ANSI colors if
+/// `color`.
 pub fn summary(report: &Report, width: usize, color: bool) -> String {
     let width = width.max(60);
     let mut out = Vec::new();
@@ -63,7 +63,7 @@ fn head(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
     out.push(Style::Dim.paint(&facts, color));
 }
 
-/// The runs of which it is the sum.
+/// The runs that were merged.
 fn parts(parts: &[PartReport], width: usize, color: bool, out: &mut Vec<String>) {
     let columns = [
         ("RUN", 0),
@@ -147,16 +147,16 @@ fn ports(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
     }
 }
 
-/// What the figures of a port leave open: reasons.
+/// Reasons for a port's figures.
 fn explain(port: &PortReport, width: usize, out: &mut Vec<String>) {
-    let mut say = |what: &str, reasons: &BTreeMap<String, u64>| {
+    let mut add = |what: &str, reasons: &BTreeMap<String, u64>| {
         let reasons = self::reasons(reasons);
         if !reasons.is_empty() {
             out.extend(wrap(&format!("{}: {what}: {reasons}", port.name), width, 4));
         }
     };
-    say("not sent", &port.tx.not_sent);
-    say("dropped on receive", &port.rx.drops);
+    add("not sent", &port.tx.not_sent);
+    add("dropped on receive", &port.rx.drops);
     if port.rx.foreign_packets > 0 {
         out.extend(wrap(&format!("{}: {}", port.name, foreign(port)), width, 4));
     }
@@ -188,7 +188,7 @@ fn explain(port: &PortReport, width: usize, out: &mut Vec<String>) {
     }
 }
 
-/// What came of other runs.
+/// Frames of other runs.
 pub(crate) fn foreign(port: &PortReport) -> String {
     let rx = &port.rx;
     let one = |run: &ForeignRun| {
@@ -207,10 +207,10 @@ pub(crate) fn foreign(port: &PortReport) -> String {
     )
 }
 
-/// Changes that are listed; others are counted.
+/// Listed changes; others are only counted.
 const MAX_LINK_EVENTS: usize = 10;
 
-/// When the link went down and came up.
+/// Times when the link went down and came up.
 pub(crate) fn link_changes(events: &[LinkEvent]) -> String {
     let shown = events.iter().take(MAX_LINK_EVENTS);
     let mut text: Vec<_> =
@@ -221,7 +221,7 @@ pub(crate) fn link_changes(events: &[LinkEvent]) -> String {
     text.join(", ")
 }
 
-/// When the MTU was changed, and to what.
+/// Times and values of MTU changes.
 pub(crate) fn mtu_changes(changes: &[MtuChange]) -> String {
     let Some(first) = changes.first() else { return String::new() };
     let shown = changes.iter().take(MAX_LINK_EVENTS);
@@ -232,8 +232,8 @@ pub(crate) fn mtu_changes(changes: &[MtuChange]) -> String {
     format!("MTU {}, then {}", first.before, text.join(", "))
 }
 
-/// What is to be said of the counters of a run that is valid: an interface that has sent more was
-/// used by others, too.
+/// A note on the counters of a valid run: an interface that sent more was also used by other
+/// programs.
 pub(crate) fn counters_agree(report: &Report) -> String {
     let more = report.ports.iter().filter_map(|port| {
         let (sent, _) = port.interface_surplus().filter(|surplus| surplus.0 > 0)?;
@@ -249,7 +249,7 @@ pub(crate) fn counters_agree(report: &Report) -> String {
     }
 }
 
-/// `filtered`: what the interface has more may not have been wanted.
+/// `filtered`: the interface's surplus may be frames that do not match.
 fn agreement(surplus: Option<i64>, filtered: bool) -> Cell {
     match surplus {
         None => Cell::styled("-", Style::Dim),
@@ -263,12 +263,12 @@ fn agreement(surplus: Option<i64>, filtered: bool) -> Cell {
 }
 
 fn streams(streams: &[StreamReport], width: usize, color: bool, out: &mut Vec<String>) {
-    // Faults that nobody has take no space; those that somebody has stay to the last.
+    // Columns for faults only appear if a stream has them, but are then left out last.
     let any = |f: fn(&StreamReport) -> u64| streams.iter().any(|s| f(s) > 0);
     let unsent = any(|s| sum(&s.not_sent));
     let duplicates = any(|s| s.rx.as_ref().map_or(0, |rx| rx.duplicates));
     let reordered = any(|s| s.rx.as_ref().map_or(0, |rx| rx.reordered));
-    // Of streams that are sent elsewhere only the arrival is known.
+    // For streams of other senders only the arrival is known.
     let sent = !streams.iter().all(|s| s.port.is_empty());
     let columns = [
         ("STREAM", 0, true),
@@ -364,7 +364,7 @@ fn verdict(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
         out.extend(wrap(&reason.to_string(), width - 2, 2).iter().map(|line| format!("  {line}")));
     }
     for port in &report.ports {
-        // Of a run that is far from its limits it says nothing.
+        // Omitted if the run is far from its limits.
         let near = port.tx.pacing.as_ref().is_some_and(|p| p.surplus() * 2 > p.allowed);
         let lines = schedule_of(port).filter(|_| near || !report.verdict.valid);
         let lines = lines.map(|text| wrap(&text, width - 2, 2));
@@ -374,7 +374,7 @@ fn verdict(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
     }
 }
 
-/// By what a run was interrupted, when, and what was asked for.
+/// The cause and time of an interruption, and the requested end.
 pub fn cut_short(report: &Report) -> String {
     let asked = &report.asked;
     let of = [
@@ -393,7 +393,7 @@ pub fn cut_short(report: &Report) -> String {
     }
 }
 
-/// How a port kept its schedule; `None`: it has none.
+/// How well a port kept its schedule; `None`: it has none.
 pub fn schedule_of(port: &PortReport) -> Option<String> {
     let pacing = port.tx.pacing.as_ref()?;
     let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
@@ -416,7 +416,7 @@ fn sum(reasons: &BTreeMap<String, u64>) -> u64 {
     reasons.values().sum()
 }
 
-/// `late 10, ring_full 2`: why so many, without those that are 0; empty if all are.
+/// `late 10, ring_full 2`: counts by reason, without those that are 0; empty if all are.
 pub fn reasons(reasons: &BTreeMap<String, u64>) -> String {
     let parts = reasons
         .iter()
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_receives_has_no_senders_figures_and_a_filter_explains_what_an_interface_has_more() {
+    fn without_sending_there_are_no_senders_figures_and_a_filter_explains_the_interfaces_surplus() {
         let mut report = crate::render::sample::received(2);
         let text = summary(&report, 100, true);
         assert!(
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_is_told_with_its_reason() {
+    fn errors_are_shown_with_their_reasons() {
         let text = summary(&report(3), 100, false);
         assert!(text.contains("NOT VALID"), "{text}");
         assert!(text.contains("A: not sent: late 1,250, ring full 12"), "{text}");
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_only_there_when_asked_for() {
+    fn colors_appear_only_on_request() {
         assert!(!summary(&report(2), 100, false).contains('\x1b'));
         let painted = summary(&report(2), 100, true);
         assert!(terminal(&painted).contains("\x1b[1;31mNOT VALID\x1b[0m"));

@@ -1,4 +1,4 @@
-//! What was attacked with, and what became of it.
+//! Attacks of a run, and their outcomes.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub struct AttackReport {
     /// suffice), `not_written` (headers cannot hold the requested values), `near_miss_seen` (a near
     /// miss that matches as it is sent, by the evaluator), `defect` (an error in Squall).
     pub left_out: BTreeMap<String, u64>,
-    /// Why the first that was not written was not.
+    /// Reason for the first attack that was not written.
     #[serde(skip)]
     pub left_out_first: Option<String>,
     /// All frames of attacks, and their octets without FCS.

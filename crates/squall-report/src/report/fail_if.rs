@@ -1,5 +1,5 @@
-//! `--fail-if 'loss_ratio > 0.1 % or latency.p99 > 50us'`: a criterion that a report meets or does
-//! not.
+//! `--fail-if 'loss_ratio > 0.1 % or latency.p99 > 50us'`: a criterion that a report meets or
+//! fails.
 //!
 //! ```text
 //! expression = all { "or" all }
@@ -8,24 +8,24 @@
 //! name       = letters, digits and "_" | '"' anything '"' | "'" anything "'"
 //! operator   = ">" | ">=" | "<" | "<=" | "==" | "!="
 //! ```
-//! A yes-or-no term (`valid`) stands alone or is compared with `true` and `false`; every other
-//! needs a comparison. A value is a number and the unit of its term: counts `0`, `10k`; shares
-//! `0.1 %`, `50 ppm`, `1e-3`; times `50us`, `1.5 ms`; rates `10 kpps`, `10 kcps`, `1 Gbps`. Classes
-//! of responses (`http.5xx`) are a count, or a share of all responses: `1 %`, `50 ppm`.
+//! A yes-or-no term (`valid`) needs no comparison, or is compared with `true` and `false`; all
+//! others need a comparison. A value is a number and the unit of its term: counts `0`, `10k`;
+//! shares `0.1 %`, `50 ppm`, `1e-3`; times `50us`, `1.5 ms`; rates `10 kpps`, `10 kcps`, `1 Gbps`.
+//! Classes of responses (`http.5xx`) are a count, or a share of all responses: `1 %`, `50 ppm`.
 //!
 //! **Where it is evaluated.** An expression that names a term of a stream is evaluated on each
-//! stream, and on each flow that was looked at, and fails if it holds on any; terms of the run have
-//! the same value on every one. `total.` before a count makes it a sum over the run. What a stream
-//! does not measure is unknown there, and unknown is no failure, but a criterion that comes out
-//! unknown everywhere fails: a check that looked at nothing must not pass. So does one on a stream
-//! that measures and of which nothing arrived. Terms of a template are evaluated on each template
-//! at each end that was ours, and `total.` before them is all templates together, at the clients'
-//! end if there were clients. Where `or` joins terms of streams and of templates, each part of it
-//! is a criterion of its own: neither has the other's figures.
+//! stream, and on each measured flow, and fails if it holds on any; terms of the run have the same
+//! value on every one. `total.` before a count makes it a sum over the run. A value that a stream
+//! does not measure is unknown, and unknown is no failure, but a criterion that is unknown
+//! everywhere fails: a check without data must not pass. So does a criterion on a stream that
+//! measures and received nothing. Terms of a template are evaluated on each template at each end
+//! that Squall played, and `total.` before them is all templates together, at the clients' end if
+//! there were clients. If `or` joins terms of streams and of templates, each part of it is a
+//! criterion of its own, because neither has the other's figures.
 //!
-//! A name before a term (`web.failed`, `"my web".http.5xx`) makes it that of one stream, template or
-//! flow. A part whose terms all have the same name is evaluated there alone, at each end that was
-//! ours; otherwise a named term has the same value on every stream and template: of the clients' end
+//! A name before a term (`web.failed`, `"my web".http.5xx`) selects one stream, template or flow. A
+//! part whose terms all have the same name is evaluated only there, at each end that Squall played;
+//! otherwise a named term has the same value on every stream and template, that of the clients' end
 //! if there were clients.
 
 use std::fmt;
@@ -53,14 +53,14 @@ use super::{
 pub struct FailIf {
     text: String,
     root: Expr,
-    /// What violations say before the text.
+    /// Words before the criterion in messages.
     verb: &'static str,
 }
 
-/// What one look at a report found.
+/// The result of one evaluation.
 struct Finding {
     text: String,
-    /// The criterion holds; otherwise nobody can tell.
+    /// The criterion holds; otherwise its value is unknown.
     holds: bool,
 }
 
@@ -75,8 +75,10 @@ impl Finding {
 }
 
 impl FailIf {
+    /// Parses a criterion.
+    ///
     /// # Errors
-    /// With the column, what was found, what was expected and names that are near.
+    /// The column, the text found there, the expected text and similar names.
     pub fn parse(text: &str) -> Result<Self, FailIfError> {
         let mut parser = Parser { text, at: 0 };
         let root = parser.expression(0)?;
@@ -121,17 +123,17 @@ impl FailIf {
         ))
     }
 
-    /// The first violation in the report of a run that goes on. What nobody can tell yet is none.
+    /// The first violation in the report of a running run. An unknown value is no violation yet.
     pub fn holds_so_far(&self, report: &Report) -> Option<String> {
         self.find(report).into_iter().find(|finding| finding.holds).map(|finding| finding.text)
     }
 
-    /// Whether it asks for percentiles and the like, which only whole histograms have.
+    /// Whether it uses percentiles and other statistics that only whole histograms have.
     pub fn needs_histograms(&self) -> bool {
         self.root.any_term(&|a| matches!(a.term, Term::Spread(..) | Term::TemplateSpread(..)))
     }
 
-    /// One sentence for each violation, at most ten and a count of the rest; none when the report
+    /// A sentence for each violation, at most ten and a count of the others; none if the report
     /// passes.
     pub fn check(&self, report: &Report) -> Vec<String> {
         let findings = self.find(report);
@@ -151,21 +153,21 @@ impl FailIf {
 
     fn find(&self, report: &Report) -> Vec<Finding> {
         let run = RunTotals::new(report);
-        // A capture has no streams: what is asked of one is asked of it.
+        // A capture has no streams, so terms of streams are evaluated on the capture.
         if report.capture.is_some() {
             return self.once(&self.root, &run);
         }
         let (streams, templates) =
             (self.root.any_term(&Asked::is_of_stream), self.root.any_term(&Asked::is_of_template));
-        let apart = streams && templates || self.root.any_term(&|asked| asked.name.is_some());
+        let separate = streams && templates || self.root.any_term(&|asked| asked.name.is_some());
         let parts = match &self.root {
-            Expr::Or(parts) if apart => &parts[..],
+            Expr::Or(parts) if separate => &parts[..],
             root => std::slice::from_ref(root),
         };
         parts.iter().flat_map(|part| self.each(part, &run)).collect()
     }
 
-    /// Terms of the run, or of a capture.
+    /// Evaluates terms of the run, or of a capture.
     fn once(&self, part: &Expr, run: &RunTotals<'_>) -> Vec<Finding> {
         match part.holds(run, None) {
             Some(true) => {
@@ -180,12 +182,12 @@ impl FailIf {
         }
     }
 
-    /// On each stream and flow, or on each template, whatever the terms are of.
+    /// Evaluates on each stream and flow, or on each template, depending on the terms.
     fn each(&self, part: &Expr, run: &RunTotals<'_>) -> Vec<Finding> {
         let report = run.report;
         let names = names_of(report);
         if let Some(name) = part.names().into_iter().find(|name| !names.contains(name)) {
-            let why = nobody(name, &names);
+            let why = unknown_name(name, &names);
             return vec![Finding::unknown(format!("cannot evaluate {}: {why}", self.text))];
         }
         let only = part.only_name();
@@ -236,13 +238,13 @@ impl FailIf {
 }
 
 impl FailIf {
-    /// Whether what it asks for by name is there, before anything runs.
+    /// Checks before a run that all names of the criterion exist.
     ///
     /// # Errors
-    /// With a name that is none of `names`, and the nearest of them.
+    /// A name that is not in `names`, and the most similar ones.
     pub fn find_names(&self, names: &[&str]) -> Result<(), String> {
         match self.root.names().into_iter().find(|name| !names.contains(name)) {
-            Some(name) => Err(format!("{}: {}", self.text, nobody(name, names))),
+            Some(name) => Err(format!("{}: {}", self.text, unknown_name(name, names))),
             None => Ok(()),
         }
     }
@@ -254,19 +256,19 @@ impl fmt::Display for FailIf {
     }
 }
 
-/// What an expression is evaluated on.
+/// The object on which an expression is evaluated.
 #[derive(Clone, Copy)]
 enum Subject<'a> {
     Stream(&'a StreamReport),
     Flow(&'a ReceivedFlowReport),
-    /// Its name, which end, and what became of its flows there.
+    /// Its name, the end, and its flows there.
     Template(&'a str, &'static str, &'a RoleReport),
     /// A template without any flow.
     Silent(&'a str),
 }
 
-/// Each template at each end. Where there are clients, who began nothing shows; servers alone may
-/// have nothing to do.
+/// Each template at each end. With clients, templates without any flow are included; without
+/// clients, a server may have had nothing to do.
 fn subjects(load: &FlowsReport) -> impl Iterator<Item = Subject<'_>> {
     let begun = load.total.client.is_some();
     load.templates.iter().flat_map(move |template| {
@@ -289,15 +291,15 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// What a term may be asked of by its name.
+/// Names that a term may refer to.
 fn names_of(report: &Report) -> Vec<&str> {
     let flows = report.received_flows.iter().flat_map(|all| &all.flows).map(|f| f.name.as_str());
     let templates = report.flows.iter().flat_map(|f| &f.templates).map(|t| t.name.as_str());
     report.streams.iter().map(|s| s.name.as_str()).chain(templates).chain(flows).collect()
 }
 
-/// That nothing has that name, with the nearest.
-fn nobody(name: &str, names: &[&str]) -> String {
+/// The message for an unknown name, with similar ones.
+fn unknown_name(name: &str, names: &[&str]) -> String {
     let mut near: Vec<_> = names.iter().map(|n| (edit_distance(name, n), *n)).collect();
     near.sort_unstable();
     near.dedup();
@@ -317,7 +319,7 @@ impl fmt::Display for Subject<'_> {
     }
 }
 
-/// Why a text is no criterion.
+/// Why a text is not a criterion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailIfError {
     text: String,
@@ -352,7 +354,7 @@ enum Term {
     Spread(&'static str, &'static str),
     Template(&'static str),
     TemplateSpread(&'static str, &'static str),
-    /// Of all templates together.
+    /// All templates together.
     Total(&'static str),
 }
 
@@ -433,7 +435,7 @@ const TEMPLATE_SPREADS: &[(&str, &str)] = &[
 
 const STATISTICS: &[&str] = &["min", "mean", "stddev", "p50", "p90", "p95", "p99", "p999", "max"];
 
-/// Terms that have no value before the run has ended, why, and what to ask instead.
+/// Terms without a value before the run has ended, with the reason and an alternative.
 const AT_THE_END: &[(&[&str], &str, &str)] = &[
     (
         &["loss", "loss_ratio", "total.loss", "total.loss_ratio"],
@@ -448,7 +450,7 @@ const AT_THE_END: &[(&[&str], &str, &str)] = &[
     ),
 ];
 
-/// All terms with what they mean, a line each, for `--help` and the reference.
+/// All terms with their meanings, a line each, for `--help` and the reference.
 pub fn reference() -> String {
     let mut text = String::new();
     let mut line = |name: &str, what: &str| text += &format!("{name:<22} {what}\n");
@@ -575,13 +577,13 @@ impl fmt::Display for Term {
     }
 }
 
-/// A term as a criterion asks for it.
+/// A term in a criterion.
 #[derive(Clone, Debug, PartialEq)]
 struct Asked {
-    /// Of the stream, template or flow of that name alone.
+    /// Restricts the term to the stream, template or flow of that name.
     name: Option<String>,
     term: Term,
-    /// Of a count: as a share of all that it is a part of.
+    /// The count as a share of its whole.
     share: bool,
 }
 
@@ -619,10 +621,10 @@ impl Asked {
     }
 }
 
-/// Sums over 10,000 streams, made once and not on each of them.
+/// Sums over up to 10,000 streams, computed once instead of for each stream.
 struct RunTotals<'a> {
     report: &'a Report,
-    /// Sent, lost, duplicates, reordered; `None` when no stream measures.
+    /// Sent, lost, duplicates, reordered; `None` if no stream measures.
     measured: Option<[u64; 4]>,
     /// Some of these have sequence numbers, by which copies and order are known.
     numbered: bool,
@@ -654,7 +656,7 @@ impl<'a> RunTotals<'a> {
         total.client.as_ref().or(total.server.as_ref())
     }
 
-    /// What has that name; of a template, the clients' end if there were clients.
+    /// The object of that name; for a template, the clients' end if there were clients.
     fn named(&self, name: &str, template: bool) -> Option<Subject<'a>> {
         let report = self.report;
         if template {
@@ -706,7 +708,7 @@ fn stream_value(name: &str, stream: &StreamReport) -> Option<f64> {
     }
 }
 
-/// What a term of a stream is of a capture.
+/// The value of a stream's term for a capture.
 fn capture_value(name: &str, capture: &CaptureReport) -> Option<f64> {
     match name {
         "loss" => Some(capture.lost as f64),
@@ -727,7 +729,7 @@ fn stream_spread<'a>(spread: &str, stream: &'a StreamReport) -> Option<&'a Distr
     }
 }
 
-/// Of a flow of ours, what its signatures tell is a stream's.
+/// Sequence figures of a flow; for Squall's own flows the stream has them.
 fn numbered(flow: &ReceivedFlowReport) -> Option<&SequenceReport> {
     flow.sequence.as_ref().filter(|s| s.kind != "squall")
 }
@@ -742,7 +744,7 @@ fn flow_value(name: &str, flow: &ReceivedFlowReport) -> Option<f64> {
         "duplicates" => numbered.map(|s| s.duplicates as f64),
         "reordered" => numbered.map(|s| s.reordered as f64),
         "jitter" => numbered.and_then(|s| s.jitter_ns),
-        // What a sender knows.
+        // Terms that only the sender measures.
         _ => None,
     }
 }
@@ -784,7 +786,7 @@ fn template_value(name: &str, role: &RoleReport) -> Option<f64> {
         }
         "tls_failed" => count(role.tls.as_ref()?.failed.values().sum()),
         "resets" => count(role.failed.get("reset").copied().unwrap_or(0)),
-        // Without any response nobody can tell how they were.
+        // Without any response, the shares of classes are unknown.
         _ if name.starts_with("http.") => {
             (!role.http.is_empty()).then(|| role.http.get(&name[5..]).copied().unwrap_or(0) as f64)
         }
@@ -814,7 +816,7 @@ fn statistic_of(statistic: &str, d: &Distribution) -> Option<f64> {
         "stddev" => d.stddev,
         "p50" => d.p50 as f64,
         "p90" => d.p90 as f64,
-        // Reports of earlier versions have none.
+        // Reports of earlier versions lack p95.
         "p95" => Some(d.p95).filter(|p95| *p95 > 0 || d.p90 == 0)? as f64,
         "p99" => d.p99 as f64,
         "p999" => d.p999 as f64,
@@ -840,7 +842,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Suffixes and their factors; times have no bare form, since 50 could be any of four.
+    /// Suffixes and their factors; times need a unit, since 50 could be any of four.
     fn units(self) -> &'static [(&'static str, f64)] {
         match self {
             Self::Bool => &[],
@@ -904,7 +906,7 @@ enum Op {
     Ne,
 }
 
-// Longer ones first: ">=" begins with ">".
+// Longer operators first, because ">=" begins with ">".
 const OPS: &[(&str, Op)] =
     &[(">=", Op::Ge), ("<=", Op::Le), ("==", Op::Eq), ("!=", Op::Ne), (">", Op::Gt), ("<", Op::Lt)];
 
@@ -966,7 +968,7 @@ impl Expr {
         any
     }
 
-    /// Whom it asks by name.
+    /// Names in the expression.
     fn names(&self) -> Vec<&str> {
         let mut names = Vec::new();
         self.visit(&mut |asked| names.extend(asked.name.as_deref()));
@@ -995,7 +997,7 @@ impl Expr {
             }
         });
         let shown = seen.iter().map(|(asked, value)| match &asked.name {
-            // The sentence has begun with its name.
+            // The sentence begins with this name already.
             Some(name) if only.is_none() => format!("{name:?}.{} = {value}", asked.term),
             _ => format!("{} = {value}", asked.term),
         });
@@ -1006,7 +1008,7 @@ impl Expr {
 // --- parser
 // ------------------------------------------------------------------------------------------------------
 
-/// Deeper nesting is no criterion but an attempt on the stack.
+/// Limits the recursion: deeper nesting can only be an attack on the stack.
 const MAX_DEPTH: usize = 32;
 
 struct Parser<'a> {
@@ -1075,7 +1077,7 @@ impl<'a> Parser<'a> {
         let of_one = |term: &Term| term.is_of_stream() || term.is_of_template();
         let (name, term) = match (quoted, word.split_once('.')) {
             (Some(_), _) => (quoted, word),
-            // What is a term by itself is no name: who calls a stream "total" quotes it.
+            // A word that is itself a term is no name: a stream named "total" must be quoted.
             (None, Some((name, term))) if Term::find(word).is_none() => (Some(name), term),
             (None, _) => (None, word),
         };
@@ -1231,7 +1233,7 @@ fn single_or(mut parts: Vec<Expr>, join: fn(Vec<Expr>) -> Expr) -> Expr {
     if parts.len() == 1 { parts.remove(0) } else { join(parts) }
 }
 
-/// All that can be asked, a line for each kind.
+/// All terms, a line for each kind.
 fn known() -> String {
     let listed = |terms: &[(&str, Kind, &str)], spreads: &[(&str, &str)]| {
         let names = terms.iter().map(|(name, ..)| (*name).to_owned());
@@ -1251,7 +1253,7 @@ fn known() -> String {
     )
 }
 
-/// The three names with the fewest edits to `word`, which may begin with the `name` of a stream or
+/// The three terms with the fewest edits to `word`, which may begin with the `name` of a stream or
 /// template.
 fn nearest(word: &str, name: Option<&str>) -> Vec<String> {
     let named = name.into_iter().flat_map(|name| {
@@ -1359,7 +1361,7 @@ mod tests {
         );
         assert!(check("total.loss > 0", &none)[0].starts_with("cannot evaluate"));
         assert_eq!(check("loss > 0", &Report::default()).len(), 1);
-        // One that measures is enough, the other did not ask for it.
+        // One stream that measures is enough; the other was not asked to.
         none.streams[1] = stream("dns", 10, 0, 5);
         assert_eq!(check("loss > 0", &none).len(), 0);
         // But a stream that measures and lost everything has no latency to pass with.
@@ -1573,7 +1575,7 @@ mod tests {
         assert_eq!(check("web.loss > 9"), ["stream \"web\": loss = 10 (fail if web.loss > 9)"]);
         assert_eq!(check("web.latency.p99 > 1ms"), [""; 0]);
         assert_eq!(check("\"and more\".loss > 0"), [""; 0]);
-        // Of two names each is looked up, and what has none is looked at on each.
+        // With two names each is looked up, and unnamed terms are evaluated on each.
         assert_eq!(
             check("web.failed > 9 and \"my dns\".failed == 0"),
             ["\"web\".failed = 10, \"my dns\".failed = 0 (fail if web.failed > 9 and \
@@ -1599,7 +1601,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_name_must_be_a_term_of_a_stream_or_template() {
+    fn a_name_must_precede_a_term_of_a_stream_or_template() {
         let error = |text: &str| FailIf::parse(text).unwrap_err();
         assert!(
             error("web.faild > 0").hint.starts_with("web.failed, "),
@@ -1631,7 +1633,7 @@ mod tests {
             "stream \"web\": rx = 990, elapsed = 2.50 s (abort if rx < 1000 and elapsed > 2 s)"
         );
         assert_eq!(abort("rx < 1000 and elapsed > 3 s").holds_so_far(&report), None);
-        // What nobody can tell yet ends nothing, and fails at the end.
+        // An unknown value does not end a run, but fails at its end.
         let nothing = Report::default();
         assert_eq!(abort("failed > 0").holds_so_far(&nothing), None);
         assert_eq!(abort("failed > 0").check(&nothing).len(), 1);

@@ -1,4 +1,4 @@
-//! Flows that a run began and served: the part of a report.
+//! The section of a report for flows that a run began and served.
 
 use std::collections::BTreeMap;
 
@@ -262,8 +262,8 @@ impl FlowsReport {
 }
 
 impl RolesReport {
-    /// How the ends of the flows differ, if Squall played both; `None`: they agree, or one of them
-    /// has failures that say why not.
+    /// How the ends of the flows differ, if Squall played both; `None`: they agree, or the failures
+    /// of one end explain it.
     pub fn difference(&self) -> Option<String> {
         let (client, server) = (self.client.as_ref()?, self.server.as_ref()?);
         if server.attempted > client.attempted {
@@ -293,11 +293,11 @@ impl RolesReport {
     }
 }
 
-/// What the sum over several templates is called.
+/// Name of the sum over several templates.
 pub const ALL: &str = "all templates";
 
 impl FlowsReport {
-    /// Template, side and figures; behind several templates their sum, [`ALL`].
+    /// Template, side and figures; with several templates their sum comes last, [`ALL`].
     pub fn rows(&self) -> impl Iterator<Item = (&str, &'static str, &RoleReport)> {
         let total = (self.templates.len() > 1).then_some((ALL, &self.total));
         let templates =
@@ -310,7 +310,7 @@ impl FlowsReport {
 }
 
 impl RoleReport {
-    /// Counts by reason, and of what.
+    /// Counts by reason, with the name of each group.
     pub fn reasons(&self) -> [(&'static str, &BTreeMap<String, u64>); 5] {
         [
             ("failed", &self.failed),
@@ -326,7 +326,7 @@ impl RoleReport {
         self.requests.as_ref().is_some_and(|of| of.sent < of.asked || of.answered < of.asked)
     }
 
-    /// What there is to say of TLS, and each number of it.
+    /// TLS problems, each with its count.
     pub fn tls(&self) -> Vec<(String, u64)> {
         let Some(tls) = &self.tls else { return Vec::new() };
         let ciphers = tls.ciphers.iter().map(|(cipher, n)| (format!("handshakes by {cipher}"), *n));
@@ -337,12 +337,12 @@ impl RoleReport {
         ciphers.chain(others).chain(failed).collect()
     }
 
-    /// Begun a second where that is meant to be constant; without such a part, over all of the run.
+    /// Flows begun per second at full load; without such a part, over the whole run.
     pub fn achieved_cps(&self) -> f64 {
         self.steady.as_ref().map_or(self.cps, |steady| steady.attempted_cps)
     }
 
-    /// Segments that were sent again.
+    /// Retransmitted segments.
     pub fn retransmits(&self) -> u64 {
         let kinds = ["retransmit_rto", "retransmit_fast", "retransmit_sack", "retransmit_syn"];
         kinds.iter().filter_map(|kind| self.tcp.get(*kind)).sum()
@@ -352,7 +352,7 @@ impl RoleReport {
         self.failed.values().sum()
     }
 
-    /// Due, and not begun.
+    /// Flows that were due and not begun.
     pub fn missed(&self) -> u64 {
         self.not_begun.values().sum()
     }

@@ -1,5 +1,4 @@
-//! What was asked of each source of traffic, and what it did: the part of a report that the verdict
-//! reads.
+//! Requested and achieved traffic of each source: the section of a report that the verdict reads.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +65,7 @@ pub struct SourceRecord {
     pub one_sided: u64,
     /// As in the verdict, or `port-lost`.
     pub ended_by: String,
-    /// Of a replay, its number in the plan.
+    /// Number of a replay in the plan.
     #[serde(skip)]
     pub replay: Option<u32>,
 }
@@ -82,7 +81,7 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// In a sentence.
+    /// The kind in a sentence.
     pub fn word(self) -> &'static str {
         match self {
             Self::Streams => "streams",

@@ -1,15 +1,15 @@
-//! The application layer, beside its buffers.
+//! Options that test the application layer other than by its buffers.
 
 use super::content::whole_number;
 use super::parts;
-use crate::rule::{Building, Parsed, bad, not_loaded, unsupported};
+use crate::rule::{Parsed, RuleBuilder, bad, not_loaded, unsupported};
 use crate::set::quoted;
 use crate::values::{Names, numbers, numbers_inclusive, plain, unsigned};
 use crate::{ApplicationTest as A, Buffer, Content, End, EngineVersion, Numbers, Operation};
 
 pub(crate) const TRUTH: Names = &[("no", 0), ("false", 0), ("yes", 1), ("true", 1)];
 
-/// IANA, "DNS RCODEs", as Suricata spells them.
+/// IANA, "DNS RCODEs", in Suricata's spelling.
 pub(crate) const DNS_RCODES: Names = &[
     ("noerror", 0),
     ("formerr", 1),
@@ -294,20 +294,20 @@ pub(crate) const LDAP_OPERATIONS: Names = &[
     ("intermediate_response", 25),
 ];
 
-pub(crate) fn event(building: &mut Building, prefix: &str, value: &str) -> Parsed {
+pub(crate) fn event(builder: &mut RuleBuilder, prefix: &str, value: &str) -> Parsed {
     // A count may follow the name.
     let name = parts(value).next().unwrap_or("");
     if name.is_empty() || name.contains(char::is_whitespace) {
         return bad("expected the name of an event");
     }
-    // `applayer_...`, `http.too_many_encoding_layers`: the engine's own names.
+    // Engines prefix the names of events (`applayer_...`, `http.too_many_encoding_layers`).
     let name = if name.starts_with(prefix) { name.to_owned() } else { format!("{prefix}{name}") };
-    building.application(A::Event(name));
+    builder.application(A::Event(name));
     Ok(())
 }
 
 /// `!http`, `unknown`, `tls,to_server`
-pub(crate) fn protocol(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn protocol(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let value = value.trim();
     let (value, negated) = value.strip_prefix('!').map_or((value, false), |rest| (rest, true));
     let (name, mode) = value.split_once(',').unwrap_or((value, ""));
@@ -318,7 +318,7 @@ pub(crate) fn protocol(building: &mut Building, value: &str) -> Parsed {
         return bad(format!("{} is not understood after the protocol", quoted(mode)));
     }
     let name = name.trim().to_ascii_lowercase();
-    if building.engine == Some(EngineVersion::Suricata7) {
+    if builder.engine == Some(EngineVersion::Suricata7) {
         if !mode.trim().is_empty() {
             return not_loaded(EngineVersion::Suricata7, "a mode after the protocol");
         }
@@ -333,15 +333,15 @@ pub(crate) fn protocol(building: &mut Building, value: &str) -> Parsed {
             None => return unsupported(format!("unknown protocol {}", quoted(name))),
         },
     };
-    building.application(A::Protocol { is, negated });
+    builder.application(A::Protocol { is, negated });
     Ok(())
 }
 
 /// `1.2`, `!1.3`, `"1.0"`
-pub(crate) fn tls_version(building: &mut Building, value: &str) -> Parsed {
-    // Without a value the sticky buffer of text.
+pub(crate) fn tls_version(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    // Without a value it is the sticky buffer with the version as text.
     if value.trim().is_empty() {
-        return building.stick(Buffer::TlsVersionText, "");
+        return builder.stick(Buffer::TlsVersionText, "");
     }
     let text = plain(value);
     let (text, negated) =
@@ -356,12 +356,12 @@ pub(crate) fn tls_version(building: &mut Building, value: &str) -> Parsed {
             _ => return bad(format!("unknown version {}: expected 1.0 to 1.3", quoted(other))),
         },
     };
-    building.application(A::TlsVersion { any_of: vec![version], negated });
+    builder.application(A::TlsVersion { any_of: vec![version], negated });
     Ok(())
 }
 
 /// `tls1.0,tls1.2`, `!sslv2`
-pub(crate) fn ssl_version(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn ssl_version(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut any_of = vec![];
     let mut negations = 0;
     for part in parts(value) {
@@ -385,12 +385,12 @@ pub(crate) fn ssl_version(building: &mut Building, value: &str) -> Parsed {
     if negations != 0 && negations != any_of.len() {
         return unsupported("allowed and excluded versions in one option");
     }
-    building.application(A::TlsVersion { any_of, negated: negations > 0 });
+    builder.application(A::TlsVersion { any_of, negated: negations > 0 });
     Ok(())
 }
 
-/// `client_hello,server_hello`; Suricata writes `|` between.
-pub(crate) fn ssl_state(building: &mut Building, value: &str) -> Parsed {
+/// `client_hello,server_hello`; Suricata separates with `|`.
+pub(crate) fn ssl_state(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut any_of = vec![];
     let mut negations = 0;
     for part in value.split([',', '|']).map(str::trim) {
@@ -415,28 +415,28 @@ pub(crate) fn ssl_state(building: &mut Building, value: &str) -> Parsed {
     if negations != 0 && negations != any_of.len() {
         return unsupported("allowed and excluded states in one option");
     }
-    building.application(A::SslState { any_of, negated: negations > 0 });
+    builder.application(A::SslState { any_of, negated: negations > 0 });
     Ok(())
 }
 
-pub(crate) fn ssh_version(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn ssh_version(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let version = plain(value);
     if version.is_empty() {
         return bad("expected a version, such as 2.0");
     }
-    building.application(A::SshVersion(version));
+    builder.application(A::SshVersion(version));
     Ok(())
 }
 
-/// `ftpdata_command:retr`, which Suricata spells so.
-pub(crate) fn ftpdata_command(building: &mut Building, value: &str) -> Parsed {
+/// `ftpdata_command:retr`, in Suricata's spelling.
+pub(crate) fn ftpdata_command(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let command = plain(value).to_ascii_uppercase();
     if !matches!(command.as_str(), "RETR" | "STOR") {
         return bad(format!("{} is not understood: expected retr or stor", quoted(value)));
     }
-    let here = building.inspection(Buffer::FtpDataCommand);
+    let here = builder.inspection(Buffer::FtpDataCommand);
     let content = Content { pattern: command.into_bytes(), nocase: true, ..Content::default() };
-    building.plain_step(here, Operation::Content(content));
+    builder.plain_step(here, Operation::Content(content));
     Ok(())
 }
 
@@ -447,26 +447,26 @@ fn text(value: &str) -> Parsed<(String, bool)> {
     if text.is_empty() { bad("expected a text") } else { Ok((text, negated)) }
 }
 
-pub(crate) fn filename(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn filename(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (holds, negated) = text(value)?;
-    building.application(A::FileName { holds, negated });
+    builder.application(A::FileName { holds, negated });
     Ok(())
 }
 
-pub(crate) fn fileext(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn fileext(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (is, negated) = text(value)?;
-    building.application(A::FileExtension { is, negated });
+    builder.application(A::FileExtension { is, negated });
     Ok(())
 }
 
-pub(crate) fn filemagic(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn filemagic(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (holds, negated) = text(value)?;
-    building.application(A::FileMagic { holds, negated });
+    builder.application(A::FileMagic { holds, negated });
     Ok(())
 }
 
-/// `4b324fc8-..., >1, any_frag`; of Snort 3 also `uuid 4b324fc8-..., version >1`
-pub(crate) fn dce_iface(building: &mut Building, value: &str) -> Parsed {
+/// `4b324fc8-..., >1, any_frag`; Snort 3 also accepts `uuid 4b324fc8-..., version >1`.
+pub(crate) fn dce_iface(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut parts = parts(value);
     let text = parts.next().unwrap_or("");
     let text = text.strip_prefix("uuid ").unwrap_or(text).trim().trim_matches('"');
@@ -486,24 +486,24 @@ pub(crate) fn dce_iface(building: &mut Building, value: &str) -> Parsed {
             }
         }
     }
-    building.application(A::DceInterface { uuid: number.to_be_bytes(), version, any_fragment });
+    builder.application(A::DceInterface { uuid: number.to_be_bytes(), version, any_fragment });
     Ok(())
 }
 
-/// `15,18-20`, both ends belong to it.
-pub(crate) fn dce_opnum(building: &mut Building, value: &str) -> Parsed {
+/// `15,18-20`, with both ends included.
+pub(crate) fn dce_opnum(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut all = Numbers::none();
     for part in parts(plain(value).as_str()) {
         all = all.union(&numbers_inclusive(part, u16::MAX.into(), &[])?);
     }
-    building.application(A::DceOpnum(all));
+    builder.application(A::DceOpnum(all));
     Ok(())
 }
 
-/// Snort: `200, 4`, of which one digit means a hundred of them.
-pub(crate) fn sip_stat_code(building: &mut Building, value: &str) -> Parsed {
+/// Snort: `200, 4`, where a single digit stands for a class of a hundred codes.
+pub(crate) fn sip_stat_code(builder: &mut RuleBuilder, value: &str) -> Parsed {
     if value.trim().is_empty() {
-        return building.stick(Buffer::SipStatusCode, "");
+        return builder.stick(Buffer::SipStatusCode, "");
     }
     let (value, negated) =
         value.trim().strip_prefix('!').map_or((value, false), |rest| (rest, true));
@@ -516,27 +516,27 @@ pub(crate) fn sip_stat_code(building: &mut Building, value: &str) -> Parsed {
     }
     let codes: Numbers = ranges.into_iter().collect();
     let codes = if negated { Numbers::range(100..=999).without(&codes) } else { codes };
-    building.application(A::SipStatusCode(codes));
+    builder.application(A::SipStatusCode(codes));
     Ok(())
 }
 
-/// Numbers of RFC 4120 §7.5.9; a sign is not met in practice.
-pub(crate) fn krb5_error(building: &mut Building, value: &str) -> Parsed {
+/// RFC 4120 §7.5.9. Negative codes do not occur in practice.
+pub(crate) fn krb5_error(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let code = whole_number(value, 0, i32::MAX.into())?;
-    building.application(A::Other { keyword: "krb5_err_code", numbers: Numbers::one(code as u64) });
+    builder.application(A::Other { keyword: "krb5_err_code", numbers: Numbers::one(code as u64) });
     Ok(())
 }
 
-/// Names of bits of an octet, each with `!` where it must not be set.
+/// Names of bits of an octet. A `!` requires the bit to be clear.
 pub(crate) fn mqtt_flags(
-    building: &mut Building,
+    builder: &mut RuleBuilder,
     keyword: &'static str,
     names: Names,
     value: &str,
 ) -> Parsed {
     let (mut set, mut unset) = (0u64, 0u64);
     if let Ok(numbers) = numbers(value, u8::MAX.into(), &[]) {
-        building.application(A::Other { keyword, numbers });
+        builder.application(A::Other { keyword, numbers });
         return Ok(());
     }
     for part in parts(value) {
@@ -553,21 +553,21 @@ pub(crate) fn mqtt_flags(
     }
     let numbers: Numbers =
         (0..=255).filter(|n| n & set == set && n & unset == 0).map(|n| n..=n).collect();
-    building.application(A::Other { keyword, numbers });
+    builder.application(A::Other { keyword, numbers });
     Ok(())
 }
 
-pub(crate) fn websocket_flags(building: &mut Building, value: &str) -> Parsed {
-    mqtt_flags(building, "websocket.flags", &[("fin", 128), ("comp", 64)], value)
+pub(crate) fn websocket_flags(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    mqtt_flags(builder, "websocket.flags", &[("fin", 128), ("comp", 64)], value)
 }
 
-/// `function 8`, `unit 10, function 3`; accesses to coils and registers are left to Suricata.
-pub(crate) fn modbus(building: &mut Building, value: &str) -> Parsed {
+/// `function 8`, `unit 10, function 3`. Accesses to coils and registers are not supported.
+pub(crate) fn modbus(builder: &mut RuleBuilder, value: &str) -> Parsed {
     for part in parts(value) {
         match super::two_words(part) {
             ("unit", of) => {
                 let unit = numbers(of, u8::MAX.into(), &[])?;
-                building.application(A::ModbusUnit(unit));
+                builder.application(A::ModbusUnit(unit));
             }
             ("function", of) => {
                 let (of, negated) = of.strip_prefix('!').map_or((of, false), |rest| (rest, true));
@@ -576,7 +576,7 @@ pub(crate) fn modbus(building: &mut Building, value: &str) -> Parsed {
                 }
                 let one = numbers(of, u8::MAX.into(), &[])?;
                 let set = if negated { Numbers::range(0..=255).without(&one) } else { one };
-                building.application(A::ModbusFunction(set));
+                builder.application(A::ModbusFunction(set));
             }
             ("subfunction" | "access" | "address" | "value", _) => {
                 return unsupported("Modbus subfunctions and accesses");
@@ -593,7 +593,7 @@ pub(crate) fn modbus(building: &mut Building, value: &str) -> Parsed {
 }
 
 /// `service`, or `service,class,attribute`
-pub(crate) fn cip_service(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn cip_service(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut all = vec![];
     for (index, part) in parts(value).enumerate() {
         if index > 2 {
@@ -601,25 +601,25 @@ pub(crate) fn cip_service(building: &mut Building, value: &str) -> Parsed {
         }
         all.push(numbers(part, u16::MAX.into(), &[])?);
     }
-    building.application(A::CipService(all));
+    builder.application(A::CipService(all));
     Ok(())
 }
 
-pub(crate) fn inclusive(building: &mut Building, value: &str, make: fn(Numbers) -> A) -> Parsed {
+pub(crate) fn inclusive(builder: &mut RuleBuilder, value: &str, make: fn(Numbers) -> A) -> Parsed {
     let set = numbers_inclusive(value, u32::MAX.into(), &[])?;
-    building.application(make(set));
+    builder.application(make(set));
     Ok(())
 }
 
 /// Snort 3: `>5,request`
-pub(crate) fn http_num_headers(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn http_num_headers(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (count, of) = value.split_once(',').unwrap_or((value, ""));
-    let of = match (of.trim(), building.rule.flow.to) {
+    let of = match (of.trim(), builder.rule.flow.to) {
         ("request", _) | ("", None | Some(End::Server)) => End::Client,
         ("", Some(End::Client)) => End::Server,
         (other, _) => return bad(format!("{} is not understood: expected request", quoted(other))),
     };
     let count = numbers(count, u16::MAX.into(), &[])?;
-    building.application(A::HttpHeaderCount { of, count });
+    builder.application(A::HttpHeaderCount { of, count });
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Octets that are numbers.
+//! Options that read numbers from octets.
 
 use super::content::whole_number;
 use super::{parts, two_words};
-use crate::rule::{Building, Parsed, bad, contradiction};
+use crate::rule::{Parsed, RuleBuilder, bad, contradiction};
 use crate::set::quoted;
 use crate::values::unsigned;
 use crate::{
@@ -10,20 +10,20 @@ use crate::{
     JumpFrom, Number, Operation, Reading,
 };
 
-/// Farther from the beginning or from a match than any packet is long.
-const FARTHEST: i64 = 65535;
-/// Of a number in digits; a binary one has 8 at most.
-const MOST_OCTETS: i64 = 23;
+/// Largest offset: the length of the longest packet.
+const MAX_DISTANCE: i64 = 65535;
+/// Longest number in digits. A binary number has at most 8 octets.
+const MAX_OCTETS: i64 = 23;
 
 /// `count, operator, value, offset, relative, little, string, dec ...`
-pub(crate) fn byte_test(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn byte_test(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut parts = parts(value);
     let mut next = |what: &str| match parts.next() {
         Some(part) if !part.is_empty() => Ok(part),
         _ => bad(format!("{what} is missing: expected count, operator, value, offset")),
     };
-    // 0 is what engines take: no octets, or as many digits as there are.
-    let count = building.number(next("the count of octets")?, 0, MOST_OCTETS)?;
+    // Engines accept 0: no octets, or all available digits.
+    let count = builder.number(next("the count of octets")?, 0, MAX_OCTETS)?;
     let operator = next("the operator")?;
     let (operator, negated) = match operator.strip_prefix('!') {
         Some("") => ("=", true),
@@ -45,8 +45,8 @@ pub(crate) fn byte_test(building: &mut Building, value: &str) -> Parsed {
             ));
         }
     };
-    let value = building.number(next("the value")?, i64::MIN, i64::MAX)?;
-    let offset = building.number(next("the offset")?, -FARTHEST, FARTHEST)?;
+    let value = builder.number(next("the value")?, i64::MIN, i64::MAX)?;
+    let offset = builder.number(next("the offset")?, -MAX_DISTANCE, MAX_DISTANCE)?;
     let mut reader = Reader::default();
     for part in parts {
         if !reader.part(part)? {
@@ -54,21 +54,21 @@ pub(crate) fn byte_test(building: &mut Building, value: &str) -> Parsed {
         }
     }
     let reading = reader.finished(count)?;
-    let here = building.here_or_behind(reading.relative);
-    building.step(
+    let here = builder.inspection_for(reading.relative);
+    builder.step(
         here,
         Operation::ByteTest(ByteTest { count, negated, operator, value, offset, reading }),
     );
     Ok(())
 }
 
-pub(crate) fn byte_jump(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn byte_jump(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut parts = parts(value);
-    let count = building.number(parts.next().unwrap_or(""), 0, MOST_OCTETS)?;
+    let count = builder.number(parts.next().unwrap_or(""), 0, MAX_OCTETS)?;
     let Some(offset) = parts.next() else {
         return bad("the offset is missing: expected count, offset");
     };
-    let offset = building.number(offset, -FARTHEST, FARTHEST)?;
+    let offset = builder.number(offset, -MAX_DISTANCE, MAX_DISTANCE)?;
     let mut reader = Reader::default();
     let (mut multiplier, mut align, mut from, mut post_offset) =
         (1, false, JumpFrom::Here, Number::Is(0));
@@ -77,28 +77,28 @@ pub(crate) fn byte_jump(building: &mut Building, value: &str) -> Parsed {
             continue;
         }
         match two_words(part) {
-            ("multiplier", by) => multiplier = whole_number(by, 1, FARTHEST)? as u32,
+            ("multiplier", by) => multiplier = whole_number(by, 1, MAX_DISTANCE)? as u32,
             ("align", "") => align = true,
             ("from_beginning", "") => from = JumpFrom::Beginning,
             ("from_end", "") => from = JumpFrom::End,
-            ("post_offset", by) => post_offset = building.number(by, -FARTHEST, FARTHEST)?,
+            ("post_offset", by) => post_offset = builder.number(by, -MAX_DISTANCE, MAX_DISTANCE)?,
             _ => return bad(format!("{} is not understood", quoted(part))),
         }
     }
     let reading = reader.finished(count)?;
-    let here = building.here_or_behind(reading.relative);
+    let here = builder.inspection_for(reading.relative);
     let jump = ByteJump { count, offset, reading, multiplier, align, from, post_offset };
-    building.step(here, Operation::ByteJump(jump));
+    builder.step(here, Operation::ByteJump(jump));
     Ok(())
 }
 
-pub(crate) fn byte_extract(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn byte_extract(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut parts = parts(value);
-    let count = whole_number(parts.next().unwrap_or(""), 1, MOST_OCTETS)? as u8;
+    let count = whole_number(parts.next().unwrap_or(""), 1, MAX_OCTETS)? as u8;
     let Some(offset) = parts.next() else {
         return bad("the offset is missing: expected count, offset, name");
     };
-    let offset = building.number(offset, -FARTHEST, FARTHEST)?;
+    let offset = builder.number(offset, -MAX_DISTANCE, MAX_DISTANCE)?;
     let Some(name) = parts.next() else {
         return bad("the name is missing: expected count, offset, name");
     };
@@ -109,16 +109,16 @@ pub(crate) fn byte_extract(building: &mut Building, value: &str) -> Parsed {
             continue;
         }
         match two_words(part) {
-            ("multiplier", by) => multiplier = whole_number(by, 1, FARTHEST)? as u32,
+            ("multiplier", by) => multiplier = whole_number(by, 1, MAX_DISTANCE)? as u32,
             ("align", "2") => align = 2,
             ("align", "4") => align = 4,
             _ => return bad(format!("{} is not understood", quoted(part))),
         }
     }
     let reading = reader.finished(Number::Is(count.into()))?;
-    let variable = building.define(name)?;
-    let here = building.here_or_behind(reading.relative);
-    building.step(
+    let variable = builder.define(name)?;
+    let here = builder.inspection_for(reading.relative);
+    builder.step(
         here,
         Operation::ByteExtract(ByteExtract { count, offset, variable, reading, multiplier, align }),
     );
@@ -126,7 +126,7 @@ pub(crate) fn byte_extract(building: &mut Building, value: &str) -> Parsed {
 }
 
 /// `bytes 2, offset 0, oper +, rvalue 4, result length, relative, endian little, string dec ...`
-pub(crate) fn byte_math(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn byte_math(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (mut count, mut offset, mut operator, mut right, mut result) =
         (None, None, None, None, None);
     let mut reader = Reader::default();
@@ -135,8 +135,8 @@ pub(crate) fn byte_math(building: &mut Building, value: &str) -> Parsed {
             continue;
         }
         match two_words(part) {
-            ("bytes", of) => count = Some(building.number(of, 1, 10)?),
-            ("offset", of) => offset = Some(building.number(of, -FARTHEST, FARTHEST)?),
+            ("bytes", of) => count = Some(builder.number(of, 1, 10)?),
+            ("offset", of) => offset = Some(builder.number(of, -MAX_DISTANCE, MAX_DISTANCE)?),
             ("oper", of) => {
                 operator = Some(match of {
                     "+" => Arithmetic::Add,
@@ -153,7 +153,7 @@ pub(crate) fn byte_math(building: &mut Building, value: &str) -> Parsed {
                     }
                 });
             }
-            ("rvalue", of) => right = Some(building.number(of, 0, u32::MAX.into())?),
+            ("rvalue", of) => right = Some(builder.number(of, 0, u32::MAX.into())?),
             ("result", of) => result = Some(of),
             _ => return bad(format!("{} is not understood", quoted(part))),
         }
@@ -167,16 +167,16 @@ pub(crate) fn byte_math(building: &mut Building, value: &str) -> Parsed {
         return bad("division by 0");
     }
     let reading = reader.finished(count)?;
-    let result = building.define(result)?;
-    let here = building.here_or_behind(reading.relative);
-    building.step(
+    let result = builder.define(result)?;
+    let here = builder.inspection_for(reading.relative);
+    builder.step(
         here,
         Operation::ByteMath(ByteMath { count, offset, operator, value, result, reading }),
     );
     Ok(())
 }
 
-/// What all of them say of how octets are a number.
+/// Parameters that all these options share: how octets form a number.
 #[derive(Default)]
 struct Reader {
     reading: Reading,
@@ -184,7 +184,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Tells whether the part was one of those.
+    /// Returns false if `part` is not such a parameter.
     fn part(&mut self, part: &str) -> Parsed<bool> {
         let reading = &mut self.reading;
         match two_words(part) {
@@ -238,12 +238,12 @@ fn base(name: &str) -> Parsed<u8> {
 }
 
 /// `base64_decode:bytes 12, offset 1, relative`, `base64_decode;`
-pub(crate) fn base64_decode(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn base64_decode(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut decode = Base64Decode::default();
     for part in parts(value).filter(|part| !part.is_empty()) {
         match two_words(part) {
-            ("bytes", of) => decode.octets = Some(whole_number(of, 1, FARTHEST)? as u32),
-            ("offset", of) => decode.offset = whole_number(of, 0, FARTHEST)? as u32,
+            ("bytes", of) => decode.octets = Some(whole_number(of, 1, MAX_DISTANCE)? as u32),
+            ("offset", of) => decode.offset = whole_number(of, 0, MAX_DISTANCE)? as u32,
             ("relative", "") => decode.relative = true,
             _ => {
                 return bad(format!(
@@ -253,13 +253,13 @@ pub(crate) fn base64_decode(building: &mut Building, value: &str) -> Parsed {
             }
         }
     }
-    let here = building.here_or_behind(decode.relative);
-    building.step(here, Operation::Base64Decode(decode));
+    let here = builder.inspection_for(decode.relative);
+    builder.step(here, Operation::Base64Decode(decode));
     Ok(())
 }
 
 /// `asn1:bitstring_overflow, double_overflow, oversize_length 500, relative_offset 2`
-pub(crate) fn asn1(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn asn1(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut asn1 = Asn1::default();
     let mut words = value.split([',', ' ', '\t']).map(str::trim).filter(|word| !word.is_empty());
     while let Some(word) = words.next() {
@@ -268,9 +268,9 @@ pub(crate) fn asn1(building: &mut Building, value: &str) -> Parsed {
             "bitstring_overflow" => asn1.bitstring_overflow = true,
             "double_overflow" => asn1.double_overflow = true,
             "oversize_length" => asn1.oversize_length = Some(number(0)? as u32),
-            "absolute_offset" => asn1.offset = number(-FARTHEST)? as i32,
+            "absolute_offset" => asn1.offset = number(-MAX_DISTANCE)? as i32,
             "relative_offset" => {
-                asn1.offset = number(-FARTHEST)? as i32;
+                asn1.offset = number(-MAX_DISTANCE)? as i32;
                 asn1.relative = true;
             }
             "print" => {}
@@ -280,7 +280,7 @@ pub(crate) fn asn1(building: &mut Building, value: &str) -> Parsed {
     if !asn1.bitstring_overflow && !asn1.double_overflow && asn1.oversize_length.is_none() {
         return bad("expected bitstring_overflow, double_overflow or oversize_length");
     }
-    let here = building.here_or_behind(asn1.relative);
-    building.step(here, Operation::Asn1(asn1));
+    let here = builder.inspection_for(asn1.relative);
+    builder.step(here, Operation::Asn1(asn1));
     Ok(())
 }

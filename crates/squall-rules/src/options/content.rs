@@ -1,7 +1,7 @@
-//! Contents, expressions and sizes of buffers.
+//! Contents, expressions and buffer sizes.
 
 use super::parts;
-use crate::rule::{Building, Parsed, bad, contradiction, not_loaded, unsupported};
+use crate::rule::{Parsed, RuleBuilder, bad, contradiction, not_loaded, unsupported};
 use crate::set::quoted;
 use crate::values::{numbers, pattern, plain, signed, unsigned};
 use crate::{
@@ -9,11 +9,11 @@ use crate::{
     Transform,
 };
 
-/// Suricata's most for distance and within, and ours for offset and depth.
-const FARTHEST: i64 = 1 << 20;
+/// Suricata's limit on distance and within. Offset and depth use it as well.
+const MAX_DISTANCE: i64 = 1 << 20;
 
-pub(crate) fn content(building: &mut Building, value: &str) -> Parsed {
-    let rest = add(building, value)?;
+pub(crate) fn content(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    let rest = add(builder, value)?;
     let Some(parameters) = rest.strip_prefix(',') else {
         return if rest.is_empty() {
             Ok(())
@@ -21,21 +21,21 @@ pub(crate) fn content(building: &mut Building, value: &str) -> Parsed {
             bad(format!("unexpected {} after the content", quoted(rest)))
         };
     };
-    if let Some(engine) = building.engine.filter(|engine| *engine != EngineVersion::Snort3) {
+    if let Some(engine) = builder.engine.filter(|engine| *engine != EngineVersion::Snort3) {
         return not_loaded(engine, "parameters after a content: that is Snort 3's syntax");
     }
     for parameter in parts(parameters) {
         let (name, value) = super::two_words(parameter);
         match name {
-            "nocase" => nocase(building, value)?,
-            "offset" => offset(building, value)?,
-            "depth" => depth(building, value)?,
-            "distance" => distance(building, value)?,
-            "within" => within(building, value)?,
+            "nocase" => nocase(builder, value)?,
+            "offset" => offset(builder, value)?,
+            "depth" => depth(builder, value)?,
+            "distance" => distance(builder, value)?,
+            "within" => within(builder, value)?,
             "fast_pattern" | "fast_pattern_offset" | "fast_pattern_length" => {
-                fast_pattern(building, "")?
+                fast_pattern(builder, "")?
             }
-            // A hint for Snort's own search.
+            // Hints for Snort's own search, without effect on matches.
             "width" | "endian" | "" => {}
             _ => return bad(format!("unknown parameter {} of a content", quoted(name))),
         }
@@ -43,22 +43,22 @@ pub(crate) fn content(building: &mut Building, value: &str) -> Parsed {
     Ok(())
 }
 
-/// Returns what stands behind the closing quote.
-fn add<'t>(building: &mut Building, value: &'t str) -> Parsed<&'t str> {
+/// Adds a content and returns the text after its closing quote.
+fn add<'t>(builder: &mut RuleBuilder, value: &'t str) -> Parsed<&'t str> {
     let (pattern, negated, rest) = pattern(value)?;
-    let here = building.here();
-    building.step(here, Operation::Content(Content { pattern, negated, ..Content::default() }));
+    let here = builder.current_inspection();
+    builder.step(here, Operation::Content(Content { pattern, negated, ..Content::default() }));
     Ok(rest)
 }
 
-pub(crate) fn uricontent(building: &mut Building, value: &str) -> Parsed {
-    content(building, value)?;
-    building.modify_buffer(Buffer::HttpUri)
+pub(crate) fn uricontent(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    content(builder, value)?;
+    builder.modify_buffer(Buffer::HttpUri)
 }
 
-/// Keywords of old that are a content of a buffer at once. `whole`: the content is all of it.
+/// Legacy keywords that test a buffer for a content. `whole`: the content is the whole buffer.
 pub(crate) fn quoted_content(
-    building: &mut Building,
+    builder: &mut RuleBuilder,
     buffer: Buffer,
     value: &str,
     whole: bool,
@@ -69,55 +69,55 @@ pub(crate) fn quoted_content(
     if pattern.is_empty() {
         return bad("the content is empty");
     }
-    let here = building.inspection(buffer);
+    let here = builder.inspection(buffer);
     let depth = whole.then_some(Number::Is(pattern.len() as i64));
     let content = Content { pattern, negated, endswith: whole, depth, ..Content::default() };
-    building.step(here, Operation::Content(content));
+    builder.step(here, Operation::Content(content));
     Ok(())
 }
 
-pub(crate) fn nocase(building: &mut Building, _: &str) -> Parsed {
-    building.content()?.nocase = true;
+pub(crate) fn nocase(builder: &mut RuleBuilder, _: &str) -> Parsed {
+    builder.content()?.nocase = true;
     Ok(())
 }
 
-pub(crate) fn rawbytes(building: &mut Building, _: &str) -> Parsed {
-    // Of no effect in Suricata; in Snort it says that nothing is decoded, and nothing of what we
-    // make is coded.
-    building.content().map(drop)
+pub(crate) fn rawbytes(builder: &mut RuleBuilder, _: &str) -> Parsed {
+    // Has no effect in Suricata. Snort skips decoding (Telnet, for example), which attacks do not
+    // use.
+    builder.content().map(drop)
 }
 
-pub(crate) fn fast_pattern(building: &mut Building, _: &str) -> Parsed {
-    building.content()?.fast_pattern = true;
+pub(crate) fn fast_pattern(builder: &mut RuleBuilder, _: &str) -> Parsed {
+    builder.content()?.fast_pattern = true;
     Ok(())
 }
 
-pub(crate) fn offset(building: &mut Building, value: &str) -> Parsed {
-    let number = building.number(value, -FARTHEST, FARTHEST)?;
-    building.content()?.offset = Some(number);
+pub(crate) fn offset(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    let number = builder.number(value, -MAX_DISTANCE, MAX_DISTANCE)?;
+    builder.content()?.offset = Some(number);
     Ok(())
 }
 
-pub(crate) fn depth(building: &mut Building, value: &str) -> Parsed {
-    let number = building.number(value, 0, FARTHEST)?;
-    building.content()?.depth = Some(number);
+pub(crate) fn depth(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    let number = builder.number(value, 0, MAX_DISTANCE)?;
+    builder.content()?.depth = Some(number);
     Ok(())
 }
 
-pub(crate) fn distance(building: &mut Building, value: &str) -> Parsed {
-    let number = building.number(value, -FARTHEST, FARTHEST)?;
-    building.content()?.distance = Some(number);
+pub(crate) fn distance(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    let number = builder.number(value, -MAX_DISTANCE, MAX_DISTANCE)?;
+    builder.content()?.distance = Some(number);
     Ok(())
 }
 
-pub(crate) fn within(building: &mut Building, value: &str) -> Parsed {
-    let number = building.number(value, 0, FARTHEST)?;
-    building.content()?.within = Some(number);
+pub(crate) fn within(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    let number = builder.number(value, 0, MAX_DISTANCE)?;
+    builder.content()?.within = Some(number);
     Ok(())
 }
 
-pub(crate) fn startswith(building: &mut Building, _: &str) -> Parsed {
-    let content = building.content()?;
+pub(crate) fn startswith(builder: &mut RuleBuilder, _: &str) -> Parsed {
+    let content = builder.content()?;
     if content.depth.is_some() || content.offset.is_some() || content.is_relative() {
         return contradiction(
             "startswith cannot be combined with offset, depth, distance or within",
@@ -128,23 +128,23 @@ pub(crate) fn startswith(building: &mut Building, _: &str) -> Parsed {
     Ok(())
 }
 
-pub(crate) fn endswith(building: &mut Building, _: &str) -> Parsed {
-    building.content()?.endswith = true;
+pub(crate) fn endswith(builder: &mut RuleBuilder, _: &str) -> Parsed {
+    builder.content()?.endswith = true;
     Ok(())
 }
 
 /// `!"/expression/flags, flow:name"`, `"m?expression?flags"`
-pub(crate) fn pcre(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn pcre(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let value = value.trim();
     let (value, negated) =
         value.strip_prefix('!').map_or((value, false), |rest| (rest.trim_start(), true));
     let Some(inside) = value.strip_prefix('"') else {
         return bad("expected an expression in quotes and slashes");
     };
-    let Some((inside, behind)) = inside.rsplit_once('"') else {
+    let Some((inside, modifiers)) = inside.rsplit_once('"') else {
         return bad("a quote is not closed");
     };
-    let behind = behind.trim();
+    let modifiers = modifiers.trim();
     let (begun, delimiter) =
         match inside.strip_prefix('m').and_then(|rest| Some((rest, rest.chars().next()?))) {
             Some((rest, delimiter)) if !delimiter.is_alphanumeric() && delimiter != '\\' => {
@@ -198,8 +198,7 @@ pub(crate) fn pcre(building: &mut Building, value: &str) -> Parsed {
                 pcre.relative = true;
                 None
             }
-            // Limits of the engine's own, raw octets, and Suricata's choice of the buffer of the
-            // packet.
+            // Match limits, raw octets, and Suricata's flag for the packet buffer.
             'O' | 'B' => None,
             'U' => Some(Buffer::HttpUri),
             'I' => Some(Buffer::HttpRawUri),
@@ -218,15 +217,15 @@ pub(crate) fn pcre(building: &mut Building, value: &str) -> Parsed {
             c => return bad(format!("unknown flag {c:?} of an expression")),
         };
         if of.is_some()
-            && building.sticky_buffer().is_some()
-            && let Some(engine) = building.engine.filter(|engine| engine.is_suricata())
+            && builder.sticky_buffer().is_some()
+            && let Some(engine) = builder.engine.filter(|engine| engine.is_suricata())
         {
             return not_loaded(
                 engine,
                 format!("the flag {flag:?} of an expression after a sticky buffer"),
             );
         }
-        if of.is_some() && building.engine == Some(EngineVersion::Snort3) {
+        if of.is_some() && builder.engine == Some(EngineVersion::Snort3) {
             return not_loaded(
                 EngineVersion::Snort3,
                 format!("the flag {flag:?} of an expression: it names buffers before it"),
@@ -243,7 +242,7 @@ pub(crate) fn pcre(building: &mut Building, value: &str) -> Parsed {
             _ => return bad(format!("{} is not understood after the flags", quoted(capture))),
         }
     }
-    for parameter in parts(behind).filter(|parameter| !parameter.is_empty()) {
+    for parameter in parts(modifiers).filter(|parameter| !parameter.is_empty()) {
         match parameter {
             "fast_pattern" => {}
             "nocase" => pcre.caseless = true,
@@ -252,25 +251,25 @@ pub(crate) fn pcre(building: &mut Building, value: &str) -> Parsed {
     }
     let relative = pcre.relative;
     let here = match buffer {
-        Some(buffer) => building.inspection(buffer),
-        None => building.here(),
+        Some(buffer) => builder.inspection(buffer),
+        None => builder.current_inspection(),
     };
     if relative
-        && building.rule.inspections[here].steps.is_empty()
-        && building.sticky_buffer().is_none()
+        && builder.rule.inspections[here].steps.is_empty()
+        && builder.sticky_buffer().is_none()
     {
         return contradiction("R needs a match before it in the same buffer");
     }
-    building.step(here, Operation::Pcre(pcre));
+    builder.step(here, Operation::Pcre(pcre));
     Ok(())
 }
 
-pub(crate) fn isdataat(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn isdataat(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let value = value.trim();
     let (value, negated) =
         value.strip_prefix('!').map_or((value, false), |rest| (rest.trim_start(), true));
     let mut parts = parts(value);
-    let at = building.number(parts.next().unwrap_or(""), 0, 65535)?;
+    let at = builder.number(parts.next().unwrap_or(""), 0, 65535)?;
     let mut relative = false;
     for part in parts {
         match part {
@@ -284,33 +283,33 @@ pub(crate) fn isdataat(building: &mut Building, value: &str) -> Parsed {
             }
         }
     }
-    // Suricata makes it a mark of the content, which is then looked for at the end only.
-    if relative && negated && at == Number::Is(1) && building.follows_content() {
-        building.content()?.endswith = true;
+    // Suricata turns this into a flag of the content, which then matches only at the end.
+    if relative && negated && at == Number::Is(1) && builder.follows_content() {
+        builder.content()?.endswith = true;
         return Ok(());
     }
-    let here = building.here_or_behind(relative);
-    building.step(here, Operation::IsDataAt(IsDataAt { at, relative, negated }));
+    let here = builder.inspection_for(relative);
+    builder.step(here, Operation::IsDataAt(IsDataAt { at, relative, negated }));
     Ok(())
 }
 
-pub(crate) fn bsize(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn bsize(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let size = numbers(value, u64::MAX, &[])?;
-    if building.sticky_buffer().is_none() {
+    if builder.sticky_buffer().is_none() {
         return contradiction("bsize needs a sticky buffer before it; for a payload use dsize");
     }
-    let here = building.here();
-    building.step(here, Operation::Size(size));
+    let here = builder.current_inspection();
+    builder.step(here, Operation::Size(size));
     Ok(())
 }
 
-/// Snort 3's. From the cursor it is the octets that are left.
-pub(crate) fn bufferlen(building: &mut Building, value: &str) -> Parsed {
+/// Snort 3. With `relative`, counts the octets from the cursor to the end.
+pub(crate) fn bufferlen(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (size, rest) = value.split_once(',').unwrap_or((value, ""));
     let size = numbers(size, u64::from(u16::MAX), &[])?;
-    let here = building.here_or_behind(rest.trim() == "relative");
+    let here = builder.inspection_for(rest.trim() == "relative");
     match rest.trim() {
-        "" => building.step(here, Operation::Size(size)),
+        "" => builder.step(here, Operation::Size(size)),
         "relative" => {
             let (Some(least), Some(most)) = (size.first(), size.last()) else {
                 return bad("no size is possible");
@@ -320,12 +319,12 @@ pub(crate) fn bufferlen(building: &mut Building, value: &str) -> Parsed {
             }
             if least > 0 {
                 let at = IsDataAt { at: Number::Is(least as i64), relative: true, negated: false };
-                building.step(here, Operation::IsDataAt(at));
+                builder.step(here, Operation::IsDataAt(at));
             }
             if most < u64::from(u16::MAX) {
                 let at =
                     IsDataAt { at: Number::Is(most as i64 + 1), relative: true, negated: true };
-                building.step(here, Operation::IsDataAt(at));
+                builder.step(here, Operation::IsDataAt(at));
             }
         }
         other => return bad(format!("{} is not understood: expected relative", quoted(other))),
@@ -333,12 +332,13 @@ pub(crate) fn bufferlen(building: &mut Building, value: &str) -> Parsed {
     Ok(())
 }
 
-/// Of the normalised URI unless `raw` is said.
-pub(crate) fn urilen(building: &mut Building, value: &str) -> Parsed {
+/// The length of the normalized URI, or of the raw one with `raw`.
+pub(crate) fn urilen(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (size, which) = value.split_once(',').unwrap_or((value, "norm"));
     let most = u64::from(u16::MAX);
     let size = match size.split_once("<>").map(|(first, last)| (unsigned(first), unsigned(last))) {
-        // Suricata 8.0 reads `7<>8`, between which nothing is, as 7; Snort counts both ends in.
+        // `7<>8` excludes both ends and would be empty. Suricata 8.0 reads it as 7; Snort includes
+        // both ends.
         Some((Some(first), Some(last))) if last == first.saturating_add(1) && first <= most => {
             Numbers::one(first)
         }
@@ -349,39 +349,39 @@ pub(crate) fn urilen(building: &mut Building, value: &str) -> Parsed {
         "raw" => Buffer::HttpRawUri,
         other => return bad(format!("{} is not understood: expected norm or raw", quoted(other))),
     };
-    let here = building.inspection(buffer);
-    // No match that others are relative to.
-    building.plain_step(here, Operation::Size(size));
+    let here = builder.inspection(buffer);
+    // Not a match, so later options are not relative to it.
+    builder.plain_step(here, Operation::Size(size));
     Ok(())
 }
 
-pub(crate) fn absent(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn absent(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let or_else = match value.trim() {
         "" => false,
         "or_else" => true,
         other => return bad(format!("{} is not understood: expected or_else", quoted(other))),
     };
-    if building.sticky_buffer().is_none() {
+    if builder.sticky_buffer().is_none() {
         return contradiction("absent needs a sticky buffer before it");
     }
-    let here = building.here();
-    if !building.rule.inspections[here].steps.is_empty() {
+    let here = builder.current_inspection();
+    if !builder.rule.inspections[here].steps.is_empty() {
         return contradiction("absent must come first after its buffer");
     }
-    building.step(here, Operation::Absent { or_else });
+    builder.step(here, Operation::Absent { or_else });
     Ok(())
 }
 
 /// `entropy: value >= 4, bytes 0, offset 0`
-pub(crate) fn entropy(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn entropy(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (mut least, mut most, mut offset, mut octets) = (0.0, 8.0, 0, None);
-    let mut said = false;
+    let mut has_value = false;
     for part in parts(value) {
         let (name, of) = super::two_words(part);
         match name {
             "value" => {
                 (least, most) = entropy_range(of)?;
-                said = true;
+                has_value = true;
             }
             "offset" => offset = small(of)?,
             "bytes" => octets = Some(small(of)?).filter(|&octets| octets > 0),
@@ -393,11 +393,11 @@ pub(crate) fn entropy(building: &mut Building, value: &str) -> Parsed {
             }
         }
     }
-    if !said {
+    if !has_value {
         return bad("`value` is missing, such as value >= 4");
     }
-    let here = building.here();
-    building.step(here, Operation::Entropy { least, most, offset, octets });
+    let here = builder.current_inspection();
+    builder.step(here, Operation::Entropy { least, most, offset, octets });
     Ok(())
 }
 
@@ -406,7 +406,7 @@ fn entropy_range(text: &str) -> Parsed<(f64, f64)> {
         Ok(number) if (0.0..=8.0).contains(&number) => Ok(number),
         _ => bad(format!("{} is not an entropy: expected 0.0 to 8.0 bits per octet", quoted(text))),
     };
-    // As near as two numbers can be told apart: `<` and `>` leave their end out.
+    // Smallest step between two bounds: `<` and `>` exclude their end.
     const NEAR: f64 = 1e-9;
     if let Some(rest) = text.strip_prefix(">=") {
         Ok((number(rest)?, 8.0))
@@ -433,14 +433,14 @@ fn small(text: &str) -> Parsed<u32> {
     }
 }
 
-/// What is kept in files beside the rule cannot be known here; `set` asks nothing of the traffic.
-pub(crate) fn dataset(building: &mut Building, value: &str) -> Parsed {
+/// Datasets in files are not available here. `set` does not restrict the traffic.
+pub(crate) fn dataset(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let verb = parts(value).next().unwrap_or("");
     match verb {
         "set" | "unset" => Ok(()),
         "isset" | "isnotset" => {
-            // `isset,name,type ip` of nothing that was loaded is what another rule has set.
-            let _ = building;
+            // `isset,name,type ip` without a file holds values that another rule has added.
+            let _ = builder;
             unsupported("a set of values outside the rule")
         }
         _ => bad(format!(
@@ -450,20 +450,20 @@ pub(crate) fn dataset(building: &mut Building, value: &str) -> Parsed {
     }
 }
 
-pub(crate) fn xor(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn xor(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let text = plain(value);
     let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let nibble = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let key: Option<Vec<u8>> =
         digits.chunks(2).map(|pair| Some(nibble(pair[0])? << 4 | nibble(*pair.get(1)?)?)).collect();
     match key {
-        Some(key) if !key.is_empty() => building.transform(Transform::Xor(key)),
+        Some(key) if !key.is_empty() => builder.transform(Transform::Xor(key)),
         _ => bad("expected a hexadecimal key with two digits per octet"),
     }
 }
 
 /// `from_base64: bytes 12, offset 0, mode rfc4648`
-pub(crate) fn from_base64(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn from_base64(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (mut octets, mut offset, mut mode) = (None, 0, Base64Mode::Rfc4648);
     for part in parts(value).filter(|part| !part.is_empty()) {
         let (name, of) = super::two_words(part);
@@ -481,33 +481,33 @@ pub(crate) fn from_base64(building: &mut Building, value: &str) -> Parsed {
             }
         }
     }
-    building.transform(Transform::FromBase64 { octets, offset, mode })
+    builder.transform(Transform::FromBase64 { octets, offset, mode })
 }
 
-pub(crate) fn pcrexform(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn pcrexform(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let value = value.trim();
     let inside = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
     if inside.is_empty() {
         return bad("expected an expression with a group");
     }
-    building.transform(Transform::PcreXform(inside.to_owned()))
+    builder.transform(Transform::PcreXform(inside.to_owned()))
 }
 
-pub(crate) fn luaxform(building: &mut Building, value: &str) -> Parsed {
-    building.transform(Transform::Lua(value.trim().to_owned()))
+pub(crate) fn luaxform(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    builder.transform(Transform::Lua(value.trim().to_owned()))
 }
 
-/// The client's body, unless the rule looks at what the server sends.
-pub(crate) fn http_raw_body(building: &mut Building, value: &str) -> Parsed {
-    let buffer = match building.rule.flow.to {
+/// The client's body, unless the rule inspects the server's data.
+pub(crate) fn http_raw_body(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    let buffer = match builder.rule.flow.to {
         Some(End::Client) => Buffer::HttpResponseBody,
         _ => Buffer::HttpRequestBody,
     };
-    building.stick(buffer, value)
+    builder.stick(buffer, value)
 }
 
 /// Snort 3: `http_param:"name",nocase`
-pub(crate) fn http_param(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn http_param(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (name, rest) = match value.trim().strip_prefix('"').and_then(|rest| rest.split_once('"')) {
         Some(split) => split,
         None => value.split_once(',').unwrap_or((value, "")),
@@ -517,14 +517,14 @@ pub(crate) fn http_param(building: &mut Building, value: &str) -> Parsed {
     {
         return bad("expected a parameter name in quotes, optionally followed by nocase");
     }
-    building.stick_part(Buffer::HttpParameter, name.to_owned());
+    builder.stick_part(Buffer::HttpParameter, name.to_owned());
     Ok(())
 }
 
-/// Of Snort with the methods that may be (`sip_method:invite,options`); without a value the buffer.
-pub(crate) fn sip_method(building: &mut Building, value: &str) -> Parsed {
+/// Snort lists the allowed methods (`sip_method:invite,options`). Without a value it is the buffer.
+pub(crate) fn sip_method(builder: &mut RuleBuilder, value: &str) -> Parsed {
     if value.is_empty() {
-        return building.stick(Buffer::SipMethod, "");
+        return builder.stick(Buffer::SipMethod, "");
     }
     let (value, negated) = value.strip_prefix('!').map_or((value, false), |rest| (rest, true));
     let methods: Vec<&str> = parts(value).map(|method| method.trim_matches('"')).collect();
@@ -535,15 +535,15 @@ pub(crate) fn sip_method(building: &mut Building, value: &str) -> Parsed {
         return bad("expected names of methods, such as invite");
     }
     let pattern = format!("^(?:{})$", methods.join("|"));
-    let here = building.inspection(Buffer::SipMethod);
-    building.plain_step(
+    let here = builder.inspection(Buffer::SipMethod);
+    builder.plain_step(
         here,
         Operation::Pcre(Pcre { pattern, negated, caseless: true, ..Pcre::default() }),
     );
     Ok(())
 }
 
-/// A number of an expression that is not a set.
+/// A single number, not a set.
 pub(crate) fn whole_number(text: &str, least: i64, most: i64) -> Parsed<i64> {
     match signed(text) {
         Some(number) if (least..=most).contains(&number) => Ok(number),

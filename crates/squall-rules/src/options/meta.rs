@@ -1,13 +1,13 @@
-//! What a rule is called and who may care.
+//! Options that identify and describe a rule.
 
 use super::parts;
-use crate::rule::{Building, Parsed, Refusal, bad};
+use crate::rule::{OptionError, Parsed, RuleBuilder, bad};
 use crate::set::quoted;
 use crate::values::plain;
 use crate::{EngineVersion, Reason};
 
-pub(crate) fn msg(building: &mut Building, value: &str) -> Parsed {
-    building.rule.msg = plain(value);
+pub(crate) fn msg(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    builder.rule.msg = plain(value);
     Ok(())
 }
 
@@ -18,74 +18,74 @@ fn number(value: &str) -> Parsed<u32> {
         .or_else(|_| bad(format!("{} is not a number up to 4294967295", quoted(value))))
 }
 
-pub(crate) fn sid(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn sid(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let sid = number(value)?;
     if sid == 0 {
         return bad("0 is not a sid: sids begin at 1");
     }
-    building.set_sid(sid);
+    builder.set_sid(sid);
     Ok(())
 }
 
-pub(crate) fn gid(building: &mut Building, value: &str) -> Parsed {
-    building.rule.gid = number(value)?;
+pub(crate) fn gid(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    builder.rule.gid = number(value)?;
     Ok(())
 }
 
-pub(crate) fn rev(building: &mut Building, value: &str) -> Parsed {
-    building.rule.rev = number(value)?;
+pub(crate) fn rev(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    builder.rule.rev = number(value)?;
     Ok(())
 }
 
-pub(crate) fn classtype(building: &mut Building, value: &str) -> Parsed {
-    building.rule.classtype = Some(plain(value));
+pub(crate) fn classtype(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    builder.rule.classtype = Some(plain(value));
     Ok(())
 }
 
-pub(crate) fn priority(building: &mut Building, value: &str) -> Parsed {
-    building.rule.priority = Some(number(value)?);
+pub(crate) fn priority(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    builder.rule.priority = Some(number(value)?);
     Ok(())
 }
 
-pub(crate) fn reference(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn reference(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (kind, of) = value.split_once(',').unwrap_or((value, ""));
-    building.rule.references.push((kind.trim().to_owned(), plain(of)));
+    builder.rule.references.push((kind.trim().to_owned(), plain(of)));
     Ok(())
 }
 
-pub(crate) fn metadata(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn metadata(builder: &mut RuleBuilder, value: &str) -> Parsed {
     for part in parts(value).filter(|part| !part.is_empty()) {
         let (key, value) = super::two_words(part);
         if key == "service" {
-            add_service(building, value);
+            add_service(builder, value);
         }
-        building.rule.metadata.push((key.to_owned(), value.to_owned()));
+        builder.rule.metadata.push((key.to_owned(), value.to_owned()));
     }
     Ok(())
 }
 
-pub(crate) fn service(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn service(builder: &mut RuleBuilder, value: &str) -> Parsed {
     for service in parts(value).filter(|part| !part.is_empty()) {
-        add_service(building, service);
+        add_service(builder, service);
     }
     Ok(())
 }
 
-fn add_service(building: &mut Building, service: &str) {
+fn add_service(builder: &mut RuleBuilder, service: &str) {
     let service = service.to_ascii_lowercase();
-    if !building.rule.services.contains(&service) {
-        building.rule.services.push(service);
+    if !builder.rule.services.contains(&service) {
+        builder.rule.services.push(service);
     }
 }
 
-pub(crate) fn noalert(building: &mut Building, _: &str) -> Parsed {
-    building.rule.silent = true;
+pub(crate) fn noalert(builder: &mut RuleBuilder, _: &str) -> Parsed {
+    builder.rule.silent = true;
     Ok(())
 }
 
-/// What the engine must be: ours is as one of version 8 in its usual build.
-pub(crate) fn requires(building: &mut Building, value: &str) -> Parsed {
-    let engine = building.engine.unwrap_or_default();
+/// Requirements on the engine. Without a given engine, Suricata 8 in its usual build is assumed.
+pub(crate) fn requires(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    let engine = builder.engine.unwrap_or_default();
     for part in parts(value) {
         let (what, of) = super::two_words(part);
         let kept = match what {
@@ -106,7 +106,7 @@ pub(crate) fn requires(building: &mut Building, value: &str) -> Parsed {
             }),
             "feature" => !matches!(of, "ja4" | "output::file-store" | "ndpi"),
             "keyword" => crate::keywords::find(of)
-                .is_some_and(|keyword| building.engine.is_none_or(|engine| keyword.is_of(engine))),
+                .is_some_and(|keyword| builder.engine.is_none_or(|engine| keyword.is_of(engine))),
             _ => {
                 return bad(format!(
                     "{} is not understood: expected version, feature or keyword",
@@ -115,12 +115,12 @@ pub(crate) fn requires(building: &mut Building, value: &str) -> Parsed {
             }
         };
         if !kept {
-            let reason = match building.engine {
+            let reason = match builder.engine {
                 Some(_) => Reason::NotLoaded,
                 None => Reason::UnsupportedKeyword,
             };
             let text = format!("{} is not met by {engine} in its usual build", quoted(part));
-            return Err(Refusal(reason, text));
+            return Err(OptionError(reason, text));
         }
     }
     Ok(())

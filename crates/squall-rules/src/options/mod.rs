@@ -1,4 +1,4 @@
-//! What options say, by what they are about.
+//! Parsers of options, by subject.
 
 pub(crate) mod application;
 pub(crate) mod bytes;
@@ -7,12 +7,12 @@ pub(crate) mod meta;
 pub(crate) mod packet;
 pub(crate) mod state;
 
-/// The parts of a value between commas, without blanks around them.
+/// Splits a value at commas and trims the parts.
 fn parts(value: &str) -> impl Iterator<Item = &str> {
     value.split(',').map(str::trim)
 }
 
-/// `track by_src` into its two words; of one word the second is empty.
+/// Splits `track by_src` into two words. The second is empty if there is only one.
 fn two_words(text: &str) -> (&str, &str) {
     let text = text.trim();
     let (first, second) = text.split_once(char::is_whitespace).unwrap_or((text, ""));

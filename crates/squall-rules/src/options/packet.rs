@@ -1,7 +1,7 @@
-//! Headers of packets.
+//! Options that test packet headers.
 
 use super::parts;
-use crate::rule::{Building, Parsed, bad, unsupported};
+use crate::rule::{Parsed, RuleBuilder, bad, unsupported};
 use crate::set::quoted;
 use crate::values::{Names, numbers, unsigned};
 use crate::{PacketTest, Which};
@@ -9,11 +9,11 @@ use crate::{PacketTest, Which};
 pub(crate) const VALIDITY: Names = &[("invalid", 0), ("valid", 1)];
 
 /// `S,12`, `+SA`, `*FPU`, `!R`, `0`
-pub(crate) fn flags(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn flags(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (flags, ignored) = value.split_once(',').unwrap_or((value, ""));
     let (bits, which) = bits(flags, tcp_flag)?;
     let (ignored, _) = bits_of(ignored, tcp_flag)?;
-    building.packet(PacketTest::Flags { bits, ignored, which });
+    builder.packet(PacketTest::Flags { bits, ignored, which });
     Ok(())
 }
 
@@ -33,7 +33,7 @@ fn tcp_flag(letter: char) -> Option<u8> {
 }
 
 /// `MD+`, `!R`
-pub(crate) fn fragbits(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn fragbits(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (bits, which) = bits(value, |letter| {
         Some(match letter {
             'M' => 1,
@@ -42,7 +42,7 @@ pub(crate) fn fragbits(building: &mut Building, value: &str) -> Parsed {
             _ => return None,
         })
     })?;
-    building.packet(PacketTest::FragmentBits { bits, which });
+    builder.packet(PacketTest::FragmentBits { bits, which });
     Ok(())
 }
 
@@ -62,7 +62,7 @@ fn bits_of(text: &str, bit: fn(char) -> Option<u8>) -> Parsed<(u8, Which)> {
             '+' => which = Which::All,
             '*' => which = Which::Any,
             '!' => which = Which::None,
-            // Suricata's `=` is what it is without.
+            // Suricata accepts `=`, which is the default.
             '=' => {}
             letter => match bit(letter) {
                 Some(bit) => bits |= bit,
@@ -73,7 +73,7 @@ fn bits_of(text: &str, bit: fn(char) -> Option<u8>) -> Parsed<(u8, Which)> {
     Ok((bits, which))
 }
 
-pub(crate) fn ipopts(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn ipopts(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (value, negated) =
         value.strip_prefix('!').map_or((value, false), |rest| (rest.trim(), true));
     let kind = match value.to_ascii_lowercase().as_str() {
@@ -92,11 +92,11 @@ pub(crate) fn ipopts(building: &mut Building, value: &str) -> Parsed {
         "rtralt" => Some(148),
         _ => return bad(format!("unknown IP option {}", quoted(value))),
     };
-    building.packet(PacketTest::IpOption { kind, negated });
+    builder.packet(PacketTest::IpOption { kind, negated });
     Ok(())
 }
 
-/// Names of /etc/protocols that rules use.
+/// Names from /etc/protocols that rules use.
 const IP_PROTOCOLS: Names = &[
     ("ip", 0),
     ("hopopt", 0),
@@ -142,13 +142,13 @@ const IP_PROTOCOLS: Names = &[
     ("mpls-in-ip", 137),
 ];
 
-pub(crate) fn ip_proto(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn ip_proto(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let set = numbers(value, u8::MAX.into(), IP_PROTOCOLS)?;
-    building.packet(PacketTest::IpProtocol(set));
+    builder.packet(PacketTest::IpProtocol(set));
     Ok(())
 }
 
-pub(crate) fn l3_proto(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn l3_proto(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let version = match value.trim().to_ascii_lowercase().as_str() {
         "ip4" | "ipv4" => 4,
         "ip6" | "ipv6" => 6,
@@ -159,12 +159,12 @@ pub(crate) fn l3_proto(building: &mut Building, value: &str) -> Parsed {
             ));
         }
     };
-    building.packet(PacketTest::IpVersion(version));
+    builder.packet(PacketTest::IpVersion(version));
     Ok(())
 }
 
 /// `100083, *, 15`
-pub(crate) fn rpc(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn rpc(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut numbers = parts(value).map(|part| match part {
         "*" | "" => Ok(None),
         part => match unsigned(part).and_then(|number| u32::try_from(number).ok()) {
@@ -175,6 +175,6 @@ pub(crate) fn rpc(building: &mut Building, value: &str) -> Parsed {
     let mut next = || numbers.next().unwrap_or(Ok(None));
     let (program, version, procedure) = (next()?, next()?, next()?);
     let Some(program) = program else { return bad("expected the number of a program") };
-    building.packet(PacketTest::Rpc { program, version, procedure });
+    builder.packet(PacketTest::Rpc { program, version, procedure });
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! Flows, bits that rules set for each other, and counts.
+//! Flow state, bits that rules set for each other, and counts.
 
 use super::{parts, two_words};
-use crate::rule::{Building, Parsed, bad, contradiction, unsupported};
+use crate::rule::{Parsed, RuleBuilder, bad, contradiction, unsupported};
 use crate::set::quoted;
 use crate::values::{numbers, unsigned};
 use crate::{
@@ -9,9 +9,9 @@ use crate::{
     StreamSizeOf, Track,
 };
 
-pub(crate) fn flow(building: &mut Building, value: &str) -> Parsed {
-    let option = building.option;
-    let flow = &mut building.rule.flow;
+pub(crate) fn flow(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    let option = builder.option;
+    let flow = &mut builder.rule.flow;
     flow.option = Some(option);
     for part in parts(value).filter(|part| !part.is_empty()) {
         match part.to_ascii_lowercase().as_str() {
@@ -37,22 +37,22 @@ fn set_end(to: &mut Option<End>, end: End) -> Parsed {
     }
 }
 
-fn add(building: &mut Building, is: Bits) {
-    building.rule.bits.push(Sourced { option: building.option, is });
+fn add(builder: &mut RuleBuilder, is: Bits) {
+    builder.rule.bits.push(Sourced { option: builder.option, is });
 }
 
-pub(crate) fn flowbits(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn flowbits(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut parts = parts(value);
     let verb = parts.next().unwrap_or("");
     let names = parts.next().unwrap_or("");
     let verb = match verb {
         "noalert" => {
-            building.rule.silent = true;
+            builder.rule.silent = true;
             return Ok(());
         }
-        // Of Snort: all of a group.
+        // Snort: reset all bits of a group.
         "reset" => {
-            add(building, Bits::Flow { verb: BitVerb::Unset, names: vec![], all: true });
+            add(builder, Bits::Flow { verb: BitVerb::Unset, names: vec![], all: true });
             return Ok(());
         }
         "set" => BitVerb::Set,
@@ -76,7 +76,7 @@ pub(crate) fn flowbits(building: &mut Building, value: &str) -> Parsed {
     if names.iter().any(String::is_empty) {
         return bad("a name is missing");
     }
-    add(building, Bits::Flow { verb, names, all });
+    add(builder, Bits::Flow { verb, names, all });
     Ok(())
 }
 
@@ -97,11 +97,11 @@ fn verb(text: &str) -> Parsed<BitVerb> {
 }
 
 /// `isset,name,track ip_src,expire 60`
-pub(crate) fn xbits(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn xbits(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut parts = parts(value);
     let first = parts.next().unwrap_or("");
     if first == "noalert" {
-        building.rule.silent = true;
+        builder.rule.silent = true;
         return Ok(());
     }
     let verb = verb(first)?;
@@ -127,16 +127,16 @@ pub(crate) fn xbits(building: &mut Building, value: &str) -> Parsed {
     let Some(track) = track else {
         return bad("`track` is missing: expected ip_src, ip_dst or ip_pair");
     };
-    add(building, Bits::Host { verb, name: name.to_owned(), track, seconds });
+    add(builder, Bits::Host { verb, name: name.to_owned(), track, seconds });
     Ok(())
 }
 
 /// `set,name,src`
-pub(crate) fn hostbits(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn hostbits(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut parts = parts(value);
     let first = parts.next().unwrap_or("");
     if first == "noalert" {
-        building.rule.silent = true;
+        builder.rule.silent = true;
         return Ok(());
     }
     let verb = verb(first)?;
@@ -151,12 +151,12 @@ pub(crate) fn hostbits(building: &mut Building, value: &str) -> Parsed {
             return bad(format!("{} is not understood: expected src, dst or both", quoted(other)));
         }
     };
-    add(building, Bits::Host { verb, name: name.to_owned(), track, seconds: None });
+    add(builder, Bits::Host { verb, name: name.to_owned(), track, seconds: None });
     Ok(())
 }
 
 /// `name, +, 1`
-pub(crate) fn flowint(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn flowint(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut parts = parts(value);
     let name = parts.next().unwrap_or("").to_owned();
     if name.is_empty() {
@@ -191,7 +191,7 @@ pub(crate) fn flowint(building: &mut Building, value: &str) -> Parsed {
             None => IntValue::Of(text.to_owned()),
         },
     };
-    add(building, Bits::Int { name, verb, value });
+    add(builder, Bits::Int { name, verb, value });
     Ok(())
 }
 
@@ -219,15 +219,15 @@ fn track(text: &str) -> Parsed<Track> {
 }
 
 /// `type limit, track by_src, count 1, seconds 60`
-pub(crate) fn threshold(building: &mut Building, value: &str) -> Parsed {
-    count(building, value, None)
+pub(crate) fn threshold(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    count(builder, value, None)
 }
 
-pub(crate) fn detection_filter(building: &mut Building, value: &str) -> Parsed {
-    count(building, value, Some(CountKind::DetectionFilter))
+pub(crate) fn detection_filter(builder: &mut RuleBuilder, value: &str) -> Parsed {
+    count(builder, value, Some(CountKind::DetectionFilter))
 }
 
-fn count(building: &mut Building, value: &str, kind: Option<CountKind>) -> Parsed {
+fn count(builder: &mut RuleBuilder, value: &str, kind: Option<CountKind>) -> Parsed {
     let (mut kind, mut by, mut count, mut seconds, mut multiplier) = (kind, None, None, None, None);
     let filter = kind.is_some();
     for part in parts(value).filter(|part| !part.is_empty()) {
@@ -241,7 +241,7 @@ fn count(building: &mut Building, value: &str, kind: Option<CountKind>) -> Parse
             ("count", of) => count = Some(number(of)?),
             ("seconds", of) => seconds = Some(number(of)?),
             ("multiplier", of) => multiplier = Some(number(of)?),
-            // Suricata 8: what is counted as one.
+            // Suricata 8: count distinct values only.
             ("unique_on", _) => return unsupported("counts of distinct ports"),
             _ => return bad(format!("{} is not understood", quoted(part))),
         }
@@ -260,15 +260,15 @@ fn count(building: &mut Building, value: &str, kind: Option<CountKind>) -> Parse
     if count == 0 {
         return bad("count must not be 0");
     }
-    building
+    builder
         .rule
         .counts
-        .push(Sourced { option: building.option, is: Count { kind, track, count, seconds } });
+        .push(Sourced { option: builder.option, is: Count { kind, track, count, seconds } });
     Ok(())
 }
 
 /// `server,>,1024`; of Snort 3 `>1024,to_server`
-pub(crate) fn stream_size(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn stream_size(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let all: Vec<&str> = parts(value).collect();
     let (of, size) = match all[..] {
         [of, operator, size] => (of, format!("{operator}{size}")),
@@ -288,7 +288,7 @@ pub(crate) fn stream_size(building: &mut Building, value: &str) -> Parsed {
         }
     };
     let size = numbers(&size, u32::MAX.into(), &[])?;
-    building.packet(PacketTest::StreamSize { of, size });
+    builder.packet(PacketTest::StreamSize { of, size });
     Ok(())
 }
 
@@ -307,14 +307,14 @@ fn of_end(value: &str) -> Parsed<(Option<End>, crate::Numbers)> {
     Ok((of, numbers(count, u64::MAX, &[])?))
 }
 
-pub(crate) fn flow_packets(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn flow_packets(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (of, count) = of_end(value)?;
-    building.packet(PacketTest::FlowPackets { of, count });
+    builder.packet(PacketTest::FlowPackets { of, count });
     Ok(())
 }
 
-pub(crate) fn flow_octets(building: &mut Building, value: &str) -> Parsed {
+pub(crate) fn flow_octets(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (of, count) = of_end(value)?;
-    building.packet(PacketTest::FlowOctets { of, count });
+    builder.packet(PacketTest::FlowOctets { of, count });
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What rules become, where engines have their ways.
+//! Rules that engines read in particular ways.
 
 use squall_rules::*;
 
@@ -28,7 +28,7 @@ fn buffers(rule: &Rule) -> Vec<(Buffer, usize)> {
 }
 
 #[test]
-fn a_modifier_moves_its_content_and_what_is_relative_follows_it() {
+fn a_modifier_moves_its_content_and_relative_options_follow_it() {
     let rule = rule(
         r#"content:"a"; http_uri; isdataat:5,relative; content:"b"; content:"c"; http_uri; distance:1;"#,
     );
@@ -45,7 +45,7 @@ fn a_byte_test_that_is_not_relative_looks_into_the_payload() {
 }
 
 #[test]
-fn a_sticky_buffer_lasts_until_another_and_a_flag_of_an_expression_says_its_own() {
+fn a_sticky_buffer_lasts_until_another_and_a_flag_of_an_expression_selects_its_own() {
     let rule = rule(r#"file_data; content:"a"; pcre:"/b/U"; pcre:"/c/R"; pkt_data; content:"d";"#);
     assert_eq!(buffers(&rule), [(Buffer::FileData, 2), (Buffer::HttpUri, 1), (Buffer::Payload, 1)]);
 }
@@ -63,7 +63,7 @@ fn a_buffer_named_again_goes_on_unless_there_are_several_of_it() {
 }
 
 #[test]
-fn no_octet_behind_a_content_makes_it_the_last() {
+fn no_octet_after_a_content_makes_it_the_last() {
     let of = rule(r#"content:"/x"; http_uri; depth:2; isdataat:!1,relative; nocase;"#);
     let content = contents(&of.inspections[0])[0];
     assert!(content.endswith && content.nocase && content.depth == Some(Number::Is(2)));
@@ -72,7 +72,7 @@ fn no_octet_behind_a_content_makes_it_the_last() {
 }
 
 #[test]
-fn what_snort_3_writes_behind_a_content_is_what_others_write_apart() {
+fn parameters_after_a_content_in_snort_3_equal_separate_options() {
     let of = rule(
         r#"content:!"a|00|",nocase,offset 1,depth 8,fast_pattern; content:"b",distance -2,within 4;"#,
     );
@@ -108,7 +108,7 @@ fn a_rule_of_snort_3_needs_no_addresses_and_goes_on_until_its_parenthesis_closes
 }
 
 #[test]
-fn rules_behind_a_hash_are_read_when_asked_for() {
+fn disabled_rules_are_read_on_request() {
     let text = "# alert tcp any any -> any any (msg:\"off\"; sid:1;)\n# alert me (when it is \
                 done)\n#nothing\n";
     assert!(RuleSet::parse(text, &Variables::none()).rules.is_empty());
@@ -133,7 +133,7 @@ fn a_semicolon_in_quotes_ends_nothing_and_one_with_a_backslash_neither() {
 }
 
 #[test]
-fn files_include_others_and_loops_are_told_of() {
+fn files_include_others_and_cycles_are_problems() {
     let directory = std::env::temp_dir().join(format!("squall-rules-{}", std::process::id()));
     std::fs::create_dir_all(directory.join("more")).unwrap();
     let line = |sid: u32| format!("alert tcp any any -> $NET 80 (sid:{sid};)\n");
@@ -171,7 +171,7 @@ fn files_in_utf_16_are_read() {
 }
 
 #[test]
-fn of_two_rules_with_one_number_the_newer_is_taken() {
+fn the_newer_of_two_rules_with_one_sid_is_taken() {
     let line =
         |port: u16, rev: u32| format!("alert tcp any any -> any {port} (sid:1; rev:{rev};)\n");
     let set = RuleSet::parse(&[line(1, 1), line(2, 3), line(3, 2)].concat(), &Variables::none());
@@ -183,7 +183,7 @@ fn of_two_rules_with_one_number_the_newer_is_taken() {
 }
 
 #[test]
-fn a_problem_says_where_and_what_to_try() {
+fn a_problem_has_a_position_and_a_hint() {
     let set = RuleSet::parse(
         "alert tcp any any -> any any (msg:\"x\"; htpp.uri; content:\"a\"; sid:7;)",
         &Variables::none(),
@@ -197,7 +197,7 @@ fn a_problem_says_where_and_what_to_try() {
 }
 
 #[test]
-fn a_content_longer_than_any_packet_is_refused_where_it_stands() {
+fn a_content_longer_than_any_packet_is_refused_with_its_column() {
     let rule = |octets: usize| {
         let long = "x".repeat(octets);
         format!(
@@ -237,7 +237,7 @@ fn no_option_has_room_for_more_negations_than_a_stack_has() {
     assert!(set.problems[0].text.contains("deep"), "{}", set.problems[0].text);
 }
 
-/// The reasons why `engine` gives no rule for these options; none: it loads them.
+/// The problems that `engine` reports for a rule with these options. Empty if it loads the rule.
 fn refused(engine: EngineVersion, header: &str, options: &str) -> Vec<(Reason, String)> {
     let reader = Reader { engine: Some(engine), ..Reader::default() };
     let set =
@@ -282,7 +282,7 @@ fn a_named_engine_refuses_what_that_version_does_not_load() {
                 assert!(reason == Reason::NotLoaded && names_it, "{options}: {reason:?} {text}");
             }
         }
-        // Without a name it is read as whoever wrote it meant it.
+        // Without a given engine, the rule is read in the dialect of its author.
         if !loaded_by.is_empty() {
             let line = format!("alert {header} (msg:\"m\"; {options} sid:1;)");
             let set = RuleSet::parse(&line, &Variables::none());
@@ -292,7 +292,7 @@ fn a_named_engine_refuses_what_that_version_does_not_load() {
 }
 
 #[test]
-fn what_follows_a_transform_is_looked_for_in_what_it_makes_and_what_stands_before_it_is_not() {
+fn contents_after_a_transform_apply_to_its_output_and_those_before_do_not() {
     let text = r#"alert http any any -> any any (msg:"m"; http.uri; content:"A"; to_lowercase; strip_whitespace; content:"b"; sid:1;)"#;
     let set = RuleSet::parse(text, &Variables::none());
     assert!(set.problems.is_empty(), "{:?}", set.problems);

@@ -1,4 +1,4 @@
-//! What holds of any line, and of all numbers and addresses.
+//! Properties of arbitrary lines, numbers and addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -73,12 +73,12 @@ proptest! {
         places.sort();
         places.dedup();
         prop_assert_eq!(places.len(), count);
-        // Where lines stand for themselves, none goes without an answer.
+        // Without continuation lines, each line gives a rule or a problem.
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         let joined = |line: &&str| line.ends_with('\\') || line.contains('(') && !line.ends_with(')');
         if !disabled && !lines.iter().any(joined) {
-            let said = lines.iter().filter(|line| !line.is_empty() && !line.starts_with('#')).count();
-            prop_assert_eq!(count, said, "{}", text);
+            let expected = lines.iter().filter(|line| !line.is_empty() && !line.starts_with('#')).count();
+            prop_assert_eq!(count, expected, "{}", text);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Runs: begun, changed while they go on, looked at, and looked up.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc};
 
 use axum::{
     Json,
@@ -12,10 +12,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use squall::{
-    Amount, Format, Multiplier, Profile, RunOptions, Session,
+    Amount, Caller, Format, Multiplier, Profile, RunOptions, Session,
     report::{NodeClock, Report, Sample, fail_if::FailIf},
 };
-use squall_options::CaptureOptions;
+use squall_options::{CaptureOptions, ReceivedFlows, Time};
 use squall_units::{Nanos, Rate};
 
 use super::{
@@ -259,7 +259,8 @@ enum NumberOrText {
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+// What is unknown is an error of the options of the capture.
+#[schemars(deny_unknown_fields)]
 struct NewCapture {
     /// Addresses.
     ports: Vec<String>,
@@ -271,15 +272,6 @@ struct NewCapture {
     ttl_s: Option<f64>,
     #[serde(default)]
     detached: bool,
-    file: Option<PathBuf>,
-    snaplen: Option<u32>,
-    packets: Option<u64>,
-    octets: Option<u64>,
-    rotate_octets: Option<u64>,
-    rotate_s: Option<f64>,
-    rotate_packets: Option<u64>,
-    ring: Option<u32>,
-    compress: Option<String>,
     /// Overwrite `file` if it exists, and fill its disk to more than 95 %.
     #[serde(default)]
     force: bool,
@@ -289,6 +281,8 @@ struct NewCapture {
     /// `false`: packets are counted and not written to a file.
     #[serde(default = "yes")]
     write: bool,
+    #[serde(flatten, deserialize_with = "squall_options::read_capture")]
+    capture: CaptureOptions,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -434,6 +428,9 @@ fn below(service: &Service, file: &mut Option<PathBuf>) -> Result<(), Refusal> {
 
 /// `capture`, to one of the daemon's files.
 fn kept(service: &Service, capture: &mut CaptureOptions) -> Result<(), Refusal> {
+    if capture.print.is_some() {
+        return Err(bad("capture: print: the daemon shows no packets\n  try the file"));
+    }
     capture.file.get_or_insert_with(squall::capture::new_name);
     below(service, &mut capture.file)
 }
@@ -465,19 +462,15 @@ async fn start(
             options.capture.iter_mut().try_for_each(|capture| kept(service, capture))?;
         }
         let mut session = Session::new(profile).with(options)?;
-        session.command = "squall serve".into();
-        (session.node, session.clock) = (new.node, new.clock);
-        session.key = new.key.filter(|_| session.profile.seed.is_none());
+        let key = new.key.filter(|_| session.profile.seed.is_none());
+        let (node, clock, command) = (new.node, new.clock, "squall serve".into());
+        session.caller = Caller { command, node, clock, key, ..Caller::default() };
         let rules = new.fail_if.iter().map(|text| {
             FailIf::parse(text).map_err(|error| bad(format!("fail_if = {text:?}: {error}")))
         });
         let fail_if = rules.collect::<Result<Vec<_>, _>>()?;
         let kind = Kind::of(&session);
-        let listens = kind == Kind::Capture;
-        // Who only receives is ended from here: there is no last frame to send.
-        let ends_after =
-            (listens && over.is_none()).then(|| session.profile.stop.duration.take()).flatten();
-        if new.detached && !has_end(&session) && ends_after.is_none() {
+        if new.detached && !has_end(&session) {
             return Err(bad(
                 "a detached run needs an end\n  try options.duration, or a lease that is renewed",
             ));
@@ -489,12 +482,7 @@ async fn start(
             ttl_s: new.ttl_s,
             detached: new.detached,
         };
-        let ends_after = ends_after.map(|after| Duration::from_nanos(after.0));
-        let wanted = Wanted {
-            fail_if,
-            ends_after,
-            ..asked.wanted(service, session, kind, (text, language))?
-        };
+        let wanted = Wanted { fail_if, ..asked.wanted(service, session, kind, (text, language))? };
         let live = match over {
             Some(over) => service.start(wanted, over)?.0,
             None => service.start(wanted, OnPorts { hold: new.hold })?.0,
@@ -632,7 +620,6 @@ impl Wish {
             text,
             format: language.word(),
             fail_if: Vec::new(),
-            ends_after: None,
         })
     }
 }
@@ -645,18 +632,8 @@ async fn capture(
         if new.ports.is_empty() || new.ports.len() > 256 {
             return Err(bad("ports: expected 1 to 256 addresses"));
         }
-        let mut capture = CaptureOptions {
-            file: new.file,
-            snaplen: new.snaplen,
-            packets: new.packets,
-            octets: new.octets,
-            rotate_octets: new.rotate_octets,
-            rotate_s: new.rotate_s,
-            rotate_packets: new.rotate_packets,
-            ring: new.ring,
-            compress: new.compress,
-            ..CaptureOptions::default()
-        };
+        let mut capture = new.capture;
+        let ends = capture.packets.is_some() || capture.octets.is_some();
         let capture = if new.write {
             kept(service, &mut capture)?;
             Some(capture)
@@ -664,24 +641,25 @@ async fn capture(
             None
         } else {
             return Err(bad(
-                "write = false: no file is written\n  try without file, snaplen, packets, \
-                            octets, rotate_*, ring and compress, or write = true",
+                "write = false: no file is written\n  try without the options of files, or \
+                            write = true",
             ));
         };
+        let duration = new.duration_s.map(|said| seconds("duration_s", said)).transpose()?;
         let options = RunOptions {
+            duration: duration.map(Time),
             capture,
             filter: new.filter,
-            received_flows: new.received_flows.then_some(true),
+            received_flows: new.received_flows.then_some(ReceivedFlows::Measured(true)),
             force: Some(new.force),
             ..RunOptions::default()
         };
-        let mut session = Session::new(
+        let session = Session::new(
             squall_machine::ports::listening(&new.ports).map_err(squall::Error::from)?,
         )
-        .with(options)?;
-        session.command = "squall serve".into();
-        let ends_after = new.duration_s.map(|said| seconds("duration_s", said)).transpose()?;
-        if new.detached && ends_after.is_none() && new.packets.is_none() && new.octets.is_none() {
+        .with(options)?
+        .command("squall serve");
+        if new.detached && !has_end(&session) && !ends {
             return Err(bad("a detached capture needs an end\n  try duration_s or packets, or a \
                             lease that is renewed"));
         }
@@ -693,10 +671,7 @@ async fn capture(
             ttl_s: new.ttl_s,
             detached: new.detached,
         };
-        let wanted = Wanted {
-            ends_after: ends_after.map(|after| Duration::from_nanos(after.0)),
-            ..asked.wanted(service, session, Kind::Capture, (text, Language::Toml))?
-        };
+        let wanted = asked.wanted(service, session, Kind::Capture, (text, Language::Toml))?;
         Ok(started(&service.start(wanted, OnPorts { hold: false })?.0))
     })
     .await

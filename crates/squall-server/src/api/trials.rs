@@ -163,8 +163,7 @@ async fn start(
             return Err(wrong("name", why));
         }
         let test = new.test(service, &body)?;
-        let session =
-            Session { command: test.command.clone(), ..Session::new(test.profile.clone()) };
+        let session = Session::new(test.profile.clone()).command(test.command.clone());
         let wanted = Wanted {
             kind: Kind::Test,
             name: new.name.unwrap_or_else(|| name(&test)),
@@ -175,7 +174,6 @@ async fn start(
             text: test.profile.to_toml(),
             format: Language::Toml.word(),
             fail_if: Vec::new(),
-            ends_after: None,
             session,
         };
         let (live, _) = service.start(wanted, test)?;

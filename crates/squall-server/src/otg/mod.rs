@@ -16,8 +16,8 @@ use axum::{Router, http::Extensions};
 use bytes::Bytes;
 use flate2::Compression;
 use serde_json::Value;
-use squall::driving::Start;
-use squall_otg::{Controller, InProcess, Refusal};
+use squall_control::driving::{InProcess, Start};
+use squall_otg::{Controller, Refusal};
 
 use crate::{
     coding::gzipped,
@@ -285,7 +285,9 @@ impl Sessions {
             return Err(refusal(what));
         }
         let controller = Mutex::new(Controller::new(
-            self.host.get().map_or_else(|| Box::new(InProcess) as _, |host| host.start(name)),
+            self.host
+                .get()
+                .map_or_else(|| Box::<InProcess>::default() as _, |host| host.start(name)),
         ));
         let session = Arc::new(Session { controller, printed: Mutex::default() });
         open.insert(name.into(), session.clone());

@@ -1,5 +1,5 @@
-//! One binary for all of these, as each more is linked with all that it needs; but for the packet
-//! scripts, which have a runner of their own.
+//! One binary, since each further one would be linked with all dependencies. The packet scripts
+//! have their own, because their runner replaces libtest.
 
 mod common;
 mod pair;

@@ -1,4 +1,4 @@
-//! Two stacks and the way between them, in virtual time.
+//! Two stacks and the path between them, in virtual time.
 
 use squall_tcp::{Congestion, ConnectError, FlowKind, Reason, Tunables, Tuple};
 use squall_units::Nanos;
@@ -18,7 +18,7 @@ fn a_request_is_answered_and_nothing_is_left() {
 }
 
 #[test]
-fn megabytes_arrive_whole_whatever_happens_on_the_way() {
+fn megabytes_arrive_whole_over_a_faulty_path() {
     for loss in [0.0, 0.01, 0.05] {
         for (sack, timestamps, wscale) in [
             (true, true, Some(7)),
@@ -85,7 +85,7 @@ fn sixty_four_megabytes_arrive_in_order_through_gso_packets() {
 }
 
 #[test]
-fn a_reader_who_stops_closes_the_window_and_opens_it_again() {
+fn a_paused_reader_closes_the_window_and_reopens_it() {
     let mut pair = Pair::new(Plan {
         request: 1_000_000,
         pause: Some((100_000, Nanos(20_000 * MS))),
@@ -140,12 +140,17 @@ fn both_may_begin_at_once() {
         remote_port: 5000,
         ..there
     };
-    let (say, hear) = (100, 100);
+    let (sends, expects) = (100, 100);
     pair.client
-        .connect(pair.now, pair.class, there, Talk { say, hear, ..Talk::default() })
+        .connect(pair.now, pair.class, there, Talk { sends, expects, ..Talk::default() })
         .unwrap();
     pair.server
-        .connect(pair.now, pair.class, back, Talk { say, hear, server: true, ..Talk::default() })
+        .connect(
+            pair.now,
+            pair.class,
+            back,
+            Talk { sends, expects, server: true, ..Talk::default() },
+        )
         .unwrap();
     pair.plan.flows = 1;
     pair.run();
@@ -155,8 +160,9 @@ fn both_may_begin_at_once() {
 }
 
 #[test]
-fn what_is_sent_behind_the_peers_end_still_arrives() {
-    // The client closes as soon as it has asked: half-closed, it hears the answer.
+fn a_half_closed_client_receives_the_response() {
+    // The client closes as soon as it has sent its request: half-closed, it still gets the
+    // response.
     let mut pair =
         Pair::new(Plan { request: 1000, response: 2_000_000, half_close: true, ..Plan::default() });
     pair.run();
@@ -164,7 +170,7 @@ fn what_is_sent_behind_the_peers_end_still_arrives() {
 }
 
 #[test]
-fn nobody_there_is_refused_and_silence_times_out() {
+fn refused_and_unanswered_connections_end_with_their_reason() {
     let mut pair = Pair::new(Plan::default());
     pair.server.app_mut().class = None;
     pair.run();
@@ -185,18 +191,21 @@ fn datagrams_go_both_ways_and_silence_ends_the_flow() {
     for v6 in [false, true] {
         let mut pair = Pair::new(Plan { flows: 0, v6, ..Plan::default() });
         let udp = Tuple { kind: FlowKind::Udp, ..tuple(v6, 5000) };
-        let talk = Talk { say: 300, hear: 100, keeps: true, ..Talk::default() };
+        let talk = Talk { sends: 300, expects: 100, keeps: true, ..Talk::default() };
         pair.server.app_mut().server =
-            Talk { say: 100, hear: 300, server: true, keeps: true, ..Talk::default() };
+            Talk { sends: 100, expects: 300, server: true, keeps: true, ..Talk::default() };
         pair.client.connect(pair.now, pair.class, udp, talk).unwrap();
         pair.run();
         for stack in [&pair.client, &pair.server] {
             assert_eq!(stack.app().ended.len(), 1);
             let (reason, talk) = stack.app().ended[0];
-            assert_eq!((reason, talk.heard, stack.app().bad_octets), (Reason::Idle, talk.hear, 0));
+            assert_eq!(
+                (reason, talk.received, stack.app().bad_octets),
+                (Reason::Idle, talk.expects, 0)
+            );
             assert_eq!(stack.active(), 0);
         }
-        // And where nobody listens, ICMP says so.
+        // Without a listener, ICMP port unreachable ends the flow.
         pair.server.app_mut().class = None;
         pair.client.connect(pair.now, pair.class, udp, talk).unwrap();
         pair.run();
@@ -213,7 +222,7 @@ fn probes_keep_a_silent_flow_or_end_it() {
         keepcnt: 3,
         ..Tunables::default()
     };
-    // Neither says anything: the server, too, probes.
+    // Both sides are silent, so that the server probes, too.
     let mut pair =
         Pair::new(Plan { request: 1, response: 0, tunables, keeps: true, ..Plan::default() });
     let end = pair.now + Nanos(100_000 * MS);
@@ -250,7 +259,7 @@ fn the_same_key_and_time_give_the_same_packets() {
 
 #[test]
 fn ports_are_free_again_after_time_wait() {
-    // Who closes first waits.
+    // The side that closes first is in TIME-WAIT.
     let mut pair = Pair::new(Plan { half_close: true, ..Plan::default() });
     while pair.client.time_wait() == 0 {
         assert!(pair.step());
@@ -268,7 +277,7 @@ fn ports_are_free_again_after_time_wait() {
 fn flows_in_time_wait_take_no_records_but_places() {
     for v6 in [false, true] {
         let mut pair = Pair::new(Plan { half_close: true, flows: 100, v6, ..Plan::default() });
-        let talk = Talk { say: 100, hear: 100, half: true, ..Talk::default() };
+        let talk = Talk { sends: 100, expects: 100, half: true, ..Talk::default() };
         let mut port = 10_100;
         loop {
             while pair.client.active() > 0 {
@@ -296,7 +305,7 @@ fn flows_in_time_wait_take_no_records_but_places() {
 }
 
 #[test]
-fn who_has_received_much_is_to_answer_before_it_takes_more() {
+fn an_acknowledgment_is_overdue_after_64_kib_of_one_flow() {
     let received = |flows, response| {
         let mut pair = Pair::new(Plan { flows, response, ..Plan::default() });
         pair.run();
@@ -304,7 +313,7 @@ fn who_has_received_much_is_to_answer_before_it_takes_more() {
         assert!(!pair.client.is_pressed());
         pair.pressed
     };
-    // Packets of one flight arrive at once. Each of many flows has received little.
+    // Packets of one flight arrive at once, but each of many flows receives little.
     assert_eq!(received(100, 14_000), 0);
     assert!(received(1, 1_000_000) > 0);
 }

@@ -1,5 +1,5 @@
-//! Whatever befalls the packets: all arrives in order, or the flow ends with a reason; nothing is
-//! left; time goes on.
+//! Under any loss, reordering and corruption: all data arrives in order or the flow ends with a
+//! reason, nothing is left over, and time advances.
 
 use proptest::prelude::*;
 use squall_tcp::{Congestion, Reason, Tunables};
@@ -32,8 +32,8 @@ prop_compose! {
             retries: 14,
             syn_retries: 14,
             rto_max: ms(4000),
-            // Of a GSO packet nobody checks the sum: one that is damaged may reset one end alone,
-            // and the other then has nothing to send.
+            // A GSO packet's checksum is not verified: a damaged one may reset one end only, and
+            // the other then has nothing to send.
             keepidle: ms(30_000),
             ..Tunables::default()
         }
@@ -72,16 +72,16 @@ proptest! {
             let ended: u64 = Reason::ALL.iter().map(|r| counters.ended(*r)).sum();
             prop_assert_eq!(ended, counters.attempts + counters.accepts);
         }
-        // A damaged packet may pass for a good one: the sum has 16 bits.
+        // A damaged packet may pass, because the checksum has 16 bits.
         if corrupt == 0.0 {
             prop_assert_eq!(pair.client.app().bad_octets + pair.server.app().bad_octets, 0);
             for (reason, talk) in &pair.client.app().ended {
-                prop_assert!(*reason != Reason::Closed || talk.heard == response, "{reason:?} {}", talk.heard);
+                prop_assert!(*reason != Reason::Closed || talk.received == response, "{reason:?} {}", talk.received);
             }
-            // Without TIME-WAIT a late FIN finds nobody, and is reset.
+            // Without TIME-WAIT, a late FIN meets no flow and is reset.
             if loss < 0.1 && patient {
                 for (reason, talk) in &pair.client.app().ended {
-                    prop_assert_eq!((*reason, talk.heard), (Reason::Closed, response));
+                    prop_assert_eq!((*reason, talk.received), (Reason::Closed, response));
                 }
             }
         }

@@ -1,10 +1,10 @@
-//! The language of packet scripts: what is wrong is told with its place.
+//! The language of packet scripts: errors name their place.
 
 #[allow(dead_code, reason = "what plays scripts is not needed to read them")]
 #[path = "../runner/script.rs"]
 mod script;
 
-use script::{ACK, Action, Awaited, Gone, PSH, SYN, Script, Segment, TcpOption, Verb, Who};
+use script::{ACK, Action, Awaited, Gone, PSH, SYN, Script, Segment, Target, TcpOption, Verb};
 use squall_units::Nanos;
 
 const HEAD: &str = "// RFC 9293 3.5: a rule.\nlinux: yes\n";
@@ -17,13 +17,13 @@ fn error(text: &str) -> String {
     Script::parse("a.pkt", text).expect_err("a wrong script").to_string()
 }
 
-/// What is wrong with one step behind [`HEAD`].
+/// The error of one step after [`HEAD`].
 fn step_error(step: &str) -> String {
     error(&format!("{HEAD}{step}\n"))
 }
 
 #[test]
-fn a_script_is_read_as_it_stands() {
+fn a_script_parses_to_its_steps() {
     let script = parse(
         "tunables: sack=off mss=900\nisn: 4294967290\ntolerance: .01\n\n+.1 < S 0:0(0) win 65535 \
          <mss 1460,sackOK,TS val 7 ecr *,nop,wscale 7> // a comment\n@squall +0~+.5 > P. \
@@ -54,7 +54,7 @@ fn a_script_is_read_as_it_stands() {
         ..Segment::default()
     };
     assert_eq!(script.steps[1].action, Action::Expect(push));
-    assert_eq!(script.steps[1].who, Who::Squall);
+    assert_eq!(script.steps[1].target, Target::Squall);
     assert_eq!(
         (script.steps[1].time.from, script.steps[1].time.to),
         (Nanos::ZERO, Nanos(500_000_000))
@@ -64,7 +64,7 @@ fn a_script_is_read_as_it_stands() {
 }
 
 #[test]
-fn errors_say_where_what_was_found_and_what_was_expected() {
+fn errors_name_place_found_and_expected() {
     for (step, expected) in [
         ("+.1 shout", "a.pkt:3:5: found \"shout\", expected `<` (inject), `>` (expect), `quiet`"),
         ("+.1 < X 0:0(0)", "a.pkt:3:7: found \"X\", expected flags out of `FSRP.UEW`"),
@@ -102,7 +102,7 @@ fn errors_say_where_what_was_found_and_what_was_expected() {
 }
 
 #[test]
-fn a_head_says_its_rule_and_what_linux_does() {
+fn a_head_has_its_rule_and_the_linux_line() {
     for (text, expected) in [
         (
             "linux: yes\n+0 listen\n",

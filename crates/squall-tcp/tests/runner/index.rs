@@ -1,4 +1,4 @@
-//! docs/rfc/tcp.md: the list of all scripts, and of what Linux does otherwise.
+//! docs/rfc/tcp.md: the list of all scripts, and of Linux's differences.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ fn file() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rfc/tcp.md")
 }
 
-/// Whether the list is that of `scripts`; with `BLESS=1` it is made so.
+/// Checks that the file lists `scripts`; with `BLESS=1` it is rewritten.
 pub fn check(scripts: &[Script]) -> Result<(), String> {
     let (file, text) = (file(), write(scripts));
     if std::env::var_os("BLESS").is_some() {
@@ -60,7 +60,7 @@ fn write(scripts: &[Script]) -> String {
             let linux = match &script.linux {
                 Linux::Yes if script.differences.is_empty() => "agrees",
                 Linux::Yes => "differs",
-                Linux::No(why) => &format!("not run: {why}"),
+                Linux::No(reason) => &format!("not run: {reason}"),
             };
             let _ = writeln!(text, "| {} | {} | {linux} |", link(script), script.rule);
         }

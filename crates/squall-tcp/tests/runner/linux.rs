@@ -1,6 +1,6 @@
-//! Linux's TCP as what is tested: in a network of its own, over a veth pair, in real time.
+//! Linux's TCP as the subject: in a network namespace, over a veth pair, in real time.
 //!
-//! The process must have one thread when it enters, and stays in the network until it ends.
+//! The process must have one thread when it enters the namespace, and stays in it until it ends.
 
 use std::{
     collections::VecDeque,
@@ -18,16 +18,16 @@ use squall_units::{MacAddr, Nanos};
 
 use super::{
     packet::{self, Ends},
-    play::{Sight, Subject},
+    play::{Observation, Subject},
     script::{Family, Gone, Script, Setting, Verb},
 };
 
 pub struct Linux {
-    /// From its interface, and to it.
+    /// Frames from and to its interface.
     rx: Box<dyn RxQueue>,
     tx: Box<dyn TxQueue>,
     _port: Box<dyn Port>,
-    /// Of an injected frame, Ethernet's header.
+    /// Ethernet header of injected frames.
     header: [u8; 14],
     ends: Ends,
     options: Options,
@@ -36,14 +36,14 @@ pub struct Linux {
     connecting: bool,
     reading: bool,
     paused: bool,
-    /// Said by the application, and not yet taken by the socket.
+    /// Sent by the application, and not yet accepted by the socket.
     unsent: VecDeque<u8>,
     sent: u32,
     close_when_sent: bool,
     aborted: bool,
 }
 
-/// What a script's tunables are for sockets, which have them one by one.
+/// A script's tunables as socket options.
 #[derive(Default)]
 struct Options {
     mss: Option<u32>,
@@ -51,18 +51,18 @@ struct Options {
     quick_ack: bool,
     window: Option<usize>,
     keepalive: Option<TcpKeepalive>,
-    /// Linux's name, if not its usual CUBIC.
+    /// Linux's name, if it is not CUBIC.
     congestion: Option<&'static str>,
 }
 
-/// What Linux does beyond the RFCs that scripts are about, or at random.
+/// Turns off what Linux does beyond the RFCs under test, or at random.
 const PLAIN: &[(&str, &str)] = &[
-    // Tail loss probes and F-RTO send something else in the place of the retransmissions of RFC 6298.
+    // Tail loss probes and F-RTO replace the retransmissions of RFC 6298.
     ("tcp_early_retrans", "0"),
     ("tcp_frto", "0"),
     ("tcp_syn_linear_timeouts", "0"),
     ("tcp_autocorking", "0"),
-    // Duplicate SACK (RFC 2883), and selective acknowledgements that wait for more.
+    // Duplicate SACKs (RFC 2883), and SACKs that are delayed to compress them.
     ("tcp_dsack", "0"),
     ("tcp_comp_sack_nr", "0"),
     ("tcp_invalid_ratelimit", "0"),
@@ -78,9 +78,9 @@ const TIME_WAIT: &str = "06";
 const LISTENS: &str = "0A";
 
 impl Linux {
-    /// Enters a new network and makes it as `script` wants it.
+    /// Enters a new namespace and configures it for `script`.
     pub fn enter(script: &Script, family: Family) -> Result<Self, lab::LabError> {
-        // So that the MSS is 1460 with the longer header, too, and scripts need not say which.
+        // The MSS is 1460 with the longer header, too, so that scripts need not distinguish.
         let mtu = if family == Family::V4 { 1500 } else { 1520 };
         lab::enter_private(&LabOptions { mtu, queues: 1 })?;
         let other = |source: io::Error| lab::LabError::Io {
@@ -93,7 +93,7 @@ impl Linux {
     fn make(script: &Script, family: Family) -> io::Result<Self> {
         let ends = Ends::of(family);
         for (name, value) in PLAIN {
-            // What a kernel has no switch for it does not do, or always.
+            // An older kernel lacks the switch along with the feature.
             match sysctl(name, value) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 set => set?,
@@ -107,19 +107,30 @@ impl Linux {
         for Setting { name, value, .. } in &script.sysctls {
             sysctl(name, value)?;
         }
-        let [ours, theirs] = INTERFACES;
-        run("ethtool", &["-K", ours, "tx", "off", "tso", "off", "gso", "off"])?;
+        let [local_interface, peer_interface] = INTERFACES;
+        run("ethtool", &["-K", local_interface, "tx", "off", "tso", "off", "gso", "off"])?;
         let (net, local) = (prefix(ends.local), ends.local.ip().to_string());
         if family == Family::V6 {
-            fs::write(format!("/proc/sys/net/ipv6/conf/{ours}/disable_ipv6"), "0")?;
+            fs::write(format!("/proc/sys/net/ipv6/conf/{local_interface}/disable_ipv6"), "0")?;
             run(
                 "ip",
-                &["addr", "add", &format!("{local}/64"), "dev", ours, "nodad", "noprefixroute"],
+                &[
+                    "addr",
+                    "add",
+                    &format!("{local}/64"),
+                    "dev",
+                    local_interface,
+                    "nodad",
+                    "noprefixroute",
+                ],
             )?;
         } else {
-            run("ip", &["addr", "add", &format!("{local}/24"), "dev", ours, "noprefixroute"])?;
+            run(
+                "ip",
+                &["addr", "add", &format!("{local}/24"), "dev", local_interface, "noprefixroute"],
+            )?;
         }
-        let mut arguments = vec!["route", "add", &net, "dev", ours];
+        let mut arguments = vec!["route", "add", &net, "dev", local_interface];
         arguments.extend(route.iter().map(String::as_str));
         run("ip", &arguments)?;
         let peer = ends.peer.ip().to_string();
@@ -132,17 +143,17 @@ impl Linux {
                 "lladdr",
                 "02:00:00:00:00:02",
                 "dev",
-                ours,
+                local_interface,
                 "nud",
                 "permanent",
             ],
         )?;
 
-        let address = format!("af_packet:{theirs}").parse().map_err(io::Error::other)?;
+        let address = format!("af_packet:{peer_interface}").parse().map_err(io::Error::other)?;
         let mut port = squall_port_linux::open(&address)?.expect("a port of that crate");
         let (rx, tx) = (port.open_rx(0)?, port.open_tx(0, 1534)?);
         let mut header = [0; 14];
-        header[..6].copy_from_slice(&mac(ours)?.0);
+        header[..6].copy_from_slice(&mac(local_interface)?.0);
         header[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
         header[12..].copy_from_slice(if family == Family::V4 { &[8, 0] } else { &[0x86, 0xdd] });
         Ok(Self {
@@ -175,19 +186,18 @@ impl Linux {
         if let Some(octets) = self.options.window {
             socket.set_recv_buffer_size(octets)?;
         }
-        // Not by sysctl: a network of one's own may only choose what everybody may
-        // (tcp_allowed_congestion_control).
+        // Not by sysctl: a namespace may only choose what tcp_allowed_congestion_control lists.
         socket.set_tcp_congestion(self.options.congestion.unwrap_or("cubic").as_bytes())?;
         socket.bind(&self.ends.local.into())?;
         Ok(socket)
     }
 
-    /// What a listener does not hand down.
+    /// Sets the options that a listener does not pass on to its connections.
     fn prepare(&self, stream: &Socket) -> io::Result<()> {
         stream.set_nonblocking(true)?;
         stream.set_tcp_nodelay(self.options.no_delay)?;
         stream.set_send_buffer_size(4 << 20)?;
-        // As RFC 6093 advises: else an octet is missing in the stream.
+        // As RFC 6093 advises; otherwise an octet would be missing in the stream.
         stream.set_out_of_band_inline(true)?;
         if let Some(keepalive) = &self.options.keepalive {
             stream.set_tcp_keepalive(keepalive)?;
@@ -197,24 +207,24 @@ impl Linux {
 
     fn started(&mut self) -> io::Result<()> {
         self.reading = true;
-        // Linux acknowledges the first segments of a flow at once; it delays when it takes a flow
-        // for interactive.
+        // Linux acknowledges the first segments of a flow at once and delays ACKs only once it
+        // considers the flow interactive.
         self.stream
             .as_ref()
             .map_or(Ok(()), |stream| stream.set_tcp_quickack(self.options.quick_ack))
     }
 
-    fn frames(&mut self, seen: &mut Vec<(Nanos, Sight)>) -> io::Result<()> {
+    fn frames(&mut self, seen: &mut Vec<(Nanos, Observation)>) -> io::Result<()> {
         for (frame, facts) in self.rx.receive()?.iter() {
             if let Some(packet) = frame.get(14..) {
-                seen.push((facts.time, Sight::Packet(packet.to_vec())));
+                seen.push((facts.time, Observation::Packet(packet.to_vec())));
             }
         }
         Ok(())
     }
 
-    /// Asks the sockets what is new.
-    fn events(&mut self, seen: &mut Vec<(Nanos, Sight)>) -> io::Result<()> {
+    /// Polls the sockets for events.
+    fn events(&mut self, seen: &mut Vec<(Nanos, Observation)>) -> io::Result<()> {
         let now = monotonic();
         if self.stream.is_none()
             && let Some(listener) = &self.listener
@@ -224,7 +234,7 @@ impl Linux {
                     self.prepare(&stream)?;
                     self.stream = Some(stream);
                     self.started()?;
-                    seen.push((now, Sight::Established));
+                    seen.push((now, Observation::Established));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
@@ -233,20 +243,20 @@ impl Linux {
         if self.connecting {
             let stream = self.stream.as_ref().expect("a socket that connects");
             if let Some(error) = stream.take_error()? {
-                seen.push((now, Sight::Gone(self.why(&error))));
+                seen.push((now, Observation::Gone(self.reason(&error))));
                 (self.stream, self.connecting) = (None, false);
                 return Ok(());
             }
-            // getpeername(2) has an answer in SYN-RECEIVED, too.
+            // getpeername(2) succeeds in SYN-RECEIVED, too.
             if self.states().iter().any(|state| state == SYN_SENT || state == SYN_RECEIVED) {
                 return Ok(());
             }
             self.connecting = false;
             self.started()?;
-            seen.push((now, Sight::Established));
+            seen.push((now, Observation::Established));
         }
         if let Err(error) = self.write().and_then(|()| self.read(now, seen)) {
-            seen.push((now, Sight::Gone(self.why(&error))));
+            seen.push((now, Observation::Gone(self.reason(&error))));
             (self.stream, self.reading) = (None, false);
         }
         Ok(())
@@ -264,18 +274,18 @@ impl Linux {
             }
         }
         if std::mem::take(&mut self.close_when_sent) {
-            // A flow that has ended by now cannot be told so.
+            // Fails if the flow has ended by now, which is no error of the script.
             let _ = stream.shutdown(std::net::Shutdown::Write);
         }
         Ok(())
     }
 
-    fn read(&mut self, now: Nanos, seen: &mut Vec<(Nanos, Sight)>) -> io::Result<()> {
+    fn read(&mut self, now: Nanos, seen: &mut Vec<(Nanos, Observation)>) -> io::Result<()> {
         let Some(mut stream) = self.stream.as_ref().filter(|_| !self.connecting) else {
             return Ok(());
         };
-        // Not while it is read, which tells: SO_ERROR has what ICMP said of a flow that goes on,
-        // too.
+        // Only when the flow is not read, since read(2) reports its end: SO_ERROR also has ICMP
+        // errors that do not end a flow.
         if !self.reading
             && let Some(error) = stream.take_error()?
         {
@@ -286,9 +296,9 @@ impl Linux {
             match stream.read(&mut octets) {
                 Ok(0) => {
                     self.reading = false;
-                    seen.push((now, Sight::PeerClosed));
+                    seen.push((now, Observation::PeerClosed));
                 }
-                Ok(n) => seen.push((now, Sight::Received(octets[..n].to_vec()))),
+                Ok(n) => seen.push((now, Observation::Received(octets[..n].to_vec()))),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }
@@ -296,7 +306,7 @@ impl Linux {
         Ok(())
     }
 
-    fn why(&self, error: &io::Error) -> Gone {
+    fn reason(&self, error: &io::Error) -> Gone {
         match error.kind() {
             ErrorKind::ConnectionRefused => Gone::Refused,
             ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Gone::Unreachable,
@@ -305,14 +315,13 @@ impl Linux {
                 Gone::KeepaliveTimeout
             }
             ErrorKind::TimedOut => Gone::Timeout,
-            // ENOPROTOOPT of protocol unreachable.
+            // ENOPROTOOPT: ICMP protocol unreachable.
             _ if error.raw_os_error() == Some(92) => Gone::Unreachable,
             _ => Gone::Reset,
         }
     }
 
-    /// Of all flows of this network, also those that no socket belongs to any more, as the kernel
-    /// writes them.
+    /// States of all flows in this namespace as the kernel prints them, orphaned ones included.
     fn states(&self) -> Vec<String> {
         let table =
             if self.ends.local.is_ipv4() { "/proc/self/net/tcp" } else { "/proc/self/net/tcp6" };
@@ -362,7 +371,7 @@ impl Linux {
             }
             Verb::Pause => self.paused = true,
             Verb::Resume => self.paused = false,
-            Verb::Anew => {
+            Verb::NextFlow => {
                 (self.stream, self.reading, self.sent) = (None, false, 0);
                 self.unsent.clear();
             }
@@ -376,11 +385,11 @@ impl Subject for Linux {
         monotonic()
     }
 
-    fn wait(&mut self, until: Nanos) -> Vec<(Nanos, Sight)> {
+    fn wait(&mut self, until: Nanos) -> Vec<(Nanos, Observation)> {
         let mut seen = vec![];
         loop {
             if std::mem::take(&mut self.aborted) {
-                seen.push((monotonic(), Sight::Gone(Gone::Aborted)));
+                seen.push((monotonic(), Observation::Gone(Gone::Aborted)));
             }
             let looked = self.frames(&mut seen).and_then(|()| self.events(&mut seen));
             looked.expect("a socket and a port of this process can be asked");
@@ -394,7 +403,7 @@ impl Subject for Linux {
 
     fn inject(&mut self, packet: &[u8]) {
         let len = 14 + packet.len();
-        let mut patience = 1000;
+        let mut deadline = 1000;
         loop {
             let mut batch = self.tx.lend(1);
             if !batch.is_empty() {
@@ -405,8 +414,8 @@ impl Subject for Linux {
                     return;
                 }
             }
-            patience -= 1;
-            assert!(patience > 0, "a veth takes a frame within a second");
+            deadline -= 1;
+            assert!(deadline > 0, "a veth takes a frame within a second");
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -420,7 +429,7 @@ impl Subject for Linux {
     }
 }
 
-/// What a tunable of ours is for Linux.
+/// Applies a tunable to Linux.
 fn set(tunable: &Setting, options: &mut Options, route: &mut Vec<String>) -> io::Result<()> {
     let value = tunable.value.as_str();
     match tunable.name.as_str() {
@@ -428,7 +437,7 @@ fn set(tunable: &Setting, options: &mut Options, route: &mut Vec<String>) -> io:
         "initwnd" => route.extend(["initcwnd".to_owned(), value.to_owned()]),
         "window" => options.window = Some(number(tunable)? as usize),
         "wscale" if value == "off" => sysctl("tcp_window_scaling", "0")?,
-        // It follows from the buffers.
+        // Follows from the buffer sizes.
         "wscale" => {}
         "sack" => sysctl("tcp_sack", if flag(tunable)? { "1" } else { "0" })?,
         "timestamps" => sysctl("tcp_timestamps", if flag(tunable)? { "1" } else { "0" })?,
@@ -491,7 +500,7 @@ fn flag(setting: &Setting) -> io::Result<bool> {
     }
 }
 
-/// A sysctl of this network.
+/// Sets a sysctl of this namespace.
 fn sysctl(name: &str, value: &str) -> io::Result<()> {
     let file = format!("/proc/sys/net/ipv4/{name}");
     fs::write(&file, value)
@@ -504,8 +513,8 @@ fn run(program: &str, arguments: &[&str]) -> io::Result<()> {
     if done.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&done.stderr);
-    Err(io::Error::other(format!("{program} {}: {said}", arguments.join(" "))))
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    Err(io::Error::other(format!("{program} {}: {stderr}", arguments.join(" "))))
 }
 
 fn prefix(local: std::net::SocketAddr) -> String {

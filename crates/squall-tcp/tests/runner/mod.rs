@@ -1,4 +1,4 @@
-//! Packet scripts: their language, and what plays them.
+//! Packet scripts: their language, and their players.
 
 pub mod index;
 pub mod linux;

@@ -1,5 +1,5 @@
-//! IP packets between the two ends of a script: written as its peer sends them, read as the end
-//! that is tested sent them.
+//! IP packets between the two ends of a script: writes those of its peer, reads those of the
+//! subject.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -7,7 +7,7 @@ use squall_wire::checksum;
 
 use super::script::{Family, IcmpKind, SYN, TcpOption};
 
-/// The end that is tested, and the peer that the script plays.
+/// The subject, and the peer that the script plays.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
     pub local: SocketAddr,
@@ -15,7 +15,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// RFC 5737's and RFC 3849's addresses for documents.
+    /// Documentation addresses of RFC 5737 and RFC 3849.
     pub fn of(family: Family) -> Self {
         let (local, peer): (IpAddr, IpAddr) = match family {
             Family::V4 => (Ipv4Addr::new(192, 0, 2, 1).into(), Ipv4Addr::new(192, 0, 2, 2).into()),
@@ -41,7 +41,7 @@ pub struct RawSegment {
     pub ecn: u8,
 }
 
-/// What a peer may do wrong.
+/// Deliberate faults of a packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Harm {
     pub bad_checksum: bool,
@@ -51,10 +51,10 @@ pub struct Harm {
 
 const TCP: u8 = 6;
 
-/// The octet at `offset` of the stream that the application of the end that is tested sends (`salt` 0)
-/// or the peer (1).
+/// The octet at `offset` of the stream that the subject's application sends (`salt` 0) or the peer
+/// (1).
 pub fn octet(salt: u32, offset: u32) -> u8 {
-    // Not periodic in any length that segments have, so that what is shifted or twice is seen.
+    // Not periodic in any length that segments have, so that shifted or repeated data is noticed.
     (offset.wrapping_add(salt.wrapping_mul(77)).wrapping_mul(2_654_435_761) >> 24) as u8
 }
 
@@ -62,7 +62,7 @@ pub fn octets(salt: u32, offset: u32, len: u32) -> Vec<u8> {
     (0..len).map(|i| octet(salt, offset.wrapping_add(i))).collect()
 }
 
-/// The packet in which the peer sends `segment`.
+/// The peer's packet for `segment`.
 pub fn write(ends: &Ends, segment: &RawSegment, harm: Harm) -> Vec<u8> {
     let mut options = vec![];
     segment.options.iter().for_each(|option| write_option(option, &mut options));
@@ -116,10 +116,10 @@ fn write_option(option: &TcpOption, out: &mut Vec<u8>) {
     }
 }
 
-/// An ICMP error of the peer's side about `quoted`, a packet of the end that is tested.
+/// An ICMP error from the peer's side about `quoted`, a packet of the subject.
 pub fn write_icmp(ends: &Ends, kind: IcmpKind, quoted: &[u8]) -> Vec<u8> {
     let v4 = ends.local.is_ipv4();
-    // RFC 792 and 1191; RFC 4443, which has no source quench.
+    // RFC 792 and 1191; RFC 4443 has no source quench.
     let (kind, code, word): (u8, u8, u32) = match (kind, v4) {
         (IcmpKind::Net, true) => (3, 0, 0),
         (IcmpKind::Host, true) => (3, 1, 0),
@@ -139,7 +139,7 @@ pub fn write_icmp(ends: &Ends, kind: IcmpKind, quoted: &[u8]) -> Vec<u8> {
     };
     let mut icmp = vec![kind, code, 0, 0];
     icmp.extend(word.to_be_bytes());
-    // Enough for the sequence number, as RFC 792 has it: IP header and 8 octets.
+    // The IP header and 8 octets (RFC 792): enough for the sequence number.
     let header = if v4 { 20 } else { 40 };
     icmp.extend(&quoted[..quoted.len().min(header + 8)]);
     let protocol = if v4 { 1 } else { 58 };
@@ -188,14 +188,13 @@ fn pseudo_header(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> u64 {
     addresses + u64::from(protocol) + len as u64
 }
 
-/// Over a segment whose checksum field is 0 what belongs there; over one with its checksum, 0 if
-/// that is right.
+/// The checksum for a segment whose field is 0; for one with a checksum, 0 if it is right.
 fn tcp_checksum(from: IpAddr, to: IpAddr, tcp: &[u8]) -> u16 {
     !checksum::fold(pseudo_header(from, to, TCP, tcp.len()) + checksum::sum(tcp))
 }
 
-/// Reads a packet of the end that is tested. `Ok(None)`: it is none of this flow. An error: it is
-/// malformed, and how.
+/// Parses a packet of the subject. `Ok(None)`: it belongs to another flow. An error says how it is
+/// malformed.
 pub fn read(ends: &Ends, packet: &[u8]) -> Result<Option<RawSegment>, String> {
     let (ecn, protocol, from, to, tcp): (u8, u8, IpAddr, IpAddr, &[u8]) = match packet
         .first()

@@ -1,5 +1,5 @@
-//! Plays a script against a [`Subject`]: what it injects is sent, what it expects must come, in
-//! order and in time, and nothing else.
+//! Plays a script against a [`Subject`]: injected packets are sent; expected ones must come in
+//! order and in time, and no others.
 
 use std::{collections::VecDeque, fmt::Write};
 
@@ -8,61 +8,61 @@ use squall_units::Nanos;
 use super::{
     packet::{self, Ends, Harm, RawSegment},
     script::{
-        ACK, Action, Awaited, Family, Gone, Icmp, IpPart, PSH, SYN, Script, Segment, Step,
-        TcpOption, Verb, Who,
+        ACK, Action, Awaited, Family, Gone, Icmp, IpPart, PSH, SYN, Script, Segment, Step, Target,
+        TcpOption, Verb,
     },
 };
 
-/// What is tested: a TCP, and an application on it.
+/// The subject of a test: a TCP and an application.
 pub trait Subject {
-    /// On its own clock.
+    /// Time on its own clock.
     fn now(&mut self) -> Nanos;
-    /// Lets time pass until `until`, or until something is seen.
-    fn wait(&mut self, until: Nanos) -> Vec<(Nanos, Sight)>;
-    /// An IP packet comes.
+    /// Waits until `until`, or until there is something to report.
+    fn wait(&mut self, until: Nanos) -> Vec<(Nanos, Observation)>;
+    /// Delivers an IP packet to the subject.
     fn inject(&mut self, packet: &[u8]);
     fn act(&mut self, verb: &Verb) -> Result<(), String>;
-    /// Whether the flow that was there has ended, for subjects that are not told so.
+    /// Whether the previous flow has ended, for subjects without an event for it.
     fn is_gone(&mut self) -> bool {
         false
     }
 }
 
 #[derive(Debug)]
-pub enum Sight {
-    /// An IP packet was sent.
+pub enum Observation {
+    /// The subject sent an IP packet.
     Packet(Vec<u8>),
     Established,
-    /// The application was given these octets.
+    /// The application received these octets.
     Received(Vec<u8>),
     PeerClosed,
     Gone(Gone),
 }
 
-/// For whom, and how exactly, a script is played.
+/// Which steps are played, and with what tolerance.
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
-    pub who: Who,
+pub struct Mode {
+    pub target: Target,
     pub family: Family,
     pub tolerance: Nanos,
-    /// And so much of the time that has passed since the step before: timers of a busy machine
-    /// follow from what it measured.
+    /// Added tolerance, as a share of the time since the previous step: timers of a busy machine
+    /// follow from its measurements.
     pub stretch: f64,
-    /// How long to wait for what has its own time stamp and is only told late; time goes on from
-    /// when we were ready. Zero in virtual time.
+    /// How long to wait for events that have their own time stamp and are only reported late; the
+    /// next step counts from when the player was ready. Zero in virtual time.
     pub grace: Nanos,
 }
 
-/// Plays `script`. An error is a text for a person: what was expected, what came, and what went
+/// Plays `script`. An error is text for a person: the expected and the actual event, and the steps
 /// before.
-pub fn play(script: &Script, manner: Manner, subject: &mut dyn Subject) -> Result<(), String> {
+pub fn play(script: &Script, mode: Mode, subject: &mut dyn Subject) -> Result<(), String> {
     let start = subject.now();
     let mut player = Player {
-        manner,
-        tolerance: manner.tolerance,
+        mode,
+        tolerance: mode.tolerance,
         start,
         subject,
-        ends: Ends::of(manner.family),
+        ends: Ends::of(mode.family),
         packets: VecDeque::new(),
         events: VecDeque::new(),
         gone: None,
@@ -77,16 +77,19 @@ pub fn play(script: &Script, manner: Manner, subject: &mut dyn Subject) -> Resul
         trace: vec![],
     };
     let mut base = start;
-    for step in script.steps.iter().filter(|step| step.who == Who::Both || step.who == manner.who) {
-        base =
-            player.step(base, step).map_err(|problem| player.tell(script, Some(step), &problem))?;
+    for step in
+        script.steps.iter().filter(|step| step.target == Target::Both || step.target == mode.target)
+    {
+        base = player
+            .step(base, step)
+            .map_err(|problem| player.describe_failure(script, Some(step), &problem))?;
     }
-    player.end(base).map_err(|problem| player.tell(script, None, &problem))
+    player.end(base).map_err(|problem| player.describe_failure(script, None, &problem))
 }
 
 struct Player<'a> {
-    manner: Manner,
-    /// Of the step that is played.
+    mode: Mode,
+    /// Tolerance of the current step.
     tolerance: Nanos,
     start: Nanos,
     subject: &'a mut dyn Subject,
@@ -94,16 +97,16 @@ struct Player<'a> {
     packets: VecDeque<(Nanos, Vec<u8>)>,
     events: VecDeque<(Nanos, Event)>,
     gone: Option<Gone>,
-    /// Known when the first SYN was seen.
+    /// Known once the first SYN was seen.
     local_isn: Option<u32>,
     peer_isn: u32,
     first_isn: u32,
-    /// The script's, and what stands for it on the wire.
+    /// The script's first timestamp, and the corresponding real one.
     first_timestamp: Option<(u32, u32)>,
     last_timestamp: u32,
     /// Octets that the application has sent.
     sent: u32,
-    /// Octets that the application was given.
+    /// Octets that the application has received.
     received: u32,
     last_packet: Vec<u8>,
     trace: Vec<String>,
@@ -118,10 +121,10 @@ enum Event {
 }
 
 impl Player<'_> {
-    /// Does `step`, which is relative to `base`, and gives its time.
+    /// Plays `step`, which is relative to `base`. Returns its time.
     fn step(&mut self, base: Nanos, step: &Step) -> Result<Nanos, String> {
         self.tolerance =
-            self.manner.tolerance + Nanos((step.time.to.0 as f64 * self.manner.stretch) as u64);
+            self.mode.tolerance + Nanos((step.time.to.0 as f64 * self.mode.stretch) as u64);
         let (from, to) = (base + step.time.from, base + step.time.to);
         match &step.action {
             Action::Expect(expected) => {
@@ -133,7 +136,7 @@ impl Player<'_> {
                 return Ok(if from == to { from } else { at.clamp(from, to) });
             }
             Action::Quiet
-            | Action::Anew(_)
+            | Action::NextFlow(_)
             | Action::Inject(_)
             | Action::InjectIcmp(_)
             | Action::Do(_) => {}
@@ -144,22 +147,22 @@ impl Player<'_> {
             Action::Inject(segment) => self.inject(segment, to),
             Action::InjectIcmp(icmp) => self.inject_icmp(icmp, to)?,
             Action::Do(verb) => self.act(verb, to)?,
-            Action::Anew(distance) => {
+            Action::NextFlow(distance) => {
                 self.local_isn = None;
                 self.peer_isn = self.first_isn.wrapping_add(*distance);
                 (self.first_timestamp, self.sent, self.received) = (None, 0, 0);
-                self.subject.act(&Verb::Anew)?;
+                self.subject.act(&Verb::NextFlow)?;
             }
             Action::Expect(_) | Action::Await(_) | Action::Quiet => {}
         }
-        // Who comes late in real time has done it now, and what answers to it answers later.
-        Ok(if self.manner.grace == Nanos::ZERO { to } else { done.max(to) })
+        // In real time, a late step was played now, and answers to it come later by as much.
+        Ok(if self.mode.grace == Nanos::ZERO { to } else { done.max(to) })
     }
 
     fn look(&mut self, until: Nanos) {
         for (at, sight) in self.subject.wait(until) {
             let event = match sight {
-                Sight::Packet(packet) => {
+                Observation::Packet(packet) => {
                     let note = match packet::read(&self.ends, &packet) {
                         Ok(None) => continue,
                         Ok(Some(seen)) => self.describe(&seen),
@@ -169,8 +172,8 @@ impl Player<'_> {
                     self.packets.push_back((at, packet));
                     continue;
                 }
-                Sight::Established => Event::Established,
-                Sight::Received(octets) => {
+                Observation::Established => Event::Established,
+                Observation::Received(octets) => {
                     let expected = packet::octets(1, self.received, octets.len() as u32);
                     if octets != expected {
                         self.note(
@@ -182,8 +185,8 @@ impl Player<'_> {
                     self.received += octets.len() as u32;
                     Event::Received(octets.len() as u32)
                 }
-                Sight::PeerClosed => Event::PeerClosed,
-                Sight::Gone(gone) => Event::Gone(gone),
+                Observation::PeerClosed => Event::PeerClosed,
+                Observation::Gone(gone) => Event::Gone(gone),
             };
             if let Event::Gone(gone) = event {
                 self.gone = Some(gone);
@@ -199,7 +202,7 @@ impl Player<'_> {
         }
     }
 
-    /// Lets time pass until `time`, in which nothing may be sent that was not expected before.
+    /// Waits until `time`; no unexpected packet may be sent in between.
     fn pass(&mut self, time: Nanos) -> Result<(), String> {
         loop {
             if let Some((at, packet)) = self.packets.pop_front() {
@@ -216,9 +219,9 @@ impl Player<'_> {
         }
     }
 
-    /// What is left at the end was not expected.
+    /// Packets left over at the end were not expected.
     fn end(&mut self, last: Nanos) -> Result<(), String> {
-        self.pass(last + self.manner.tolerance)?;
+        self.pass(last + self.mode.tolerance)?;
         match self.events.front() {
             Some((at, event)) => {
                 Err(format!("the script does not expect, at {}: {event:?}", self.when(*at)))
@@ -261,7 +264,7 @@ impl Player<'_> {
         self.subject.act(verb)
     }
 
-    /// Waits for what is due in `from..=to`, and gives when it came.
+    /// Waits for an event in `from..=to`. Returns when it came.
     fn awaits(&mut self, awaited: &Awaited, from: Nanos, to: Nanos) -> Result<Nanos, String> {
         let wanted = match awaited {
             Awaited::Established => Event::Established,
@@ -269,15 +272,14 @@ impl Player<'_> {
             Awaited::PeerClosed => Event::PeerClosed,
             Awaited::Gone(gone) => Event::Gone(*gone),
         };
-        let patience = to + self.tolerance + self.manner.grace;
+        let deadline = to + self.tolerance + self.mode.grace;
         loop {
             match (self.events.front().copied(), wanted) {
                 (Some((_, Event::Received(some))), Event::Received(all)) if some < all => {}
                 (Some((at, event)), _) if event == wanted => {
                     self.events.pop_front();
-                    // A subject without time stamps of its own for events tells them when it is
-                    // asked.
-                    self.check_time(at, from, to + self.manner.grace)?;
+                    // A subject whose events have no time stamps reports them when it is polled.
+                    self.check_time(at, from, to + self.mode.grace)?;
                     return Ok(at);
                 }
                 (Some((at, event)), _) => {
@@ -291,21 +293,21 @@ impl Player<'_> {
                 }
                 (None, _) => {}
             }
-            if self.subject.now() >= patience {
+            if self.subject.now() >= deadline {
                 let had =
                     self.events.front().map_or("nothing".into(), |(_, event)| format!("{event:?}"));
                 return Err(format!(
                     "expected {awaited} until {}: the application was told {had}",
-                    self.when(patience)
+                    self.when(deadline)
                 ));
             }
-            // In small steps for subjects that have to be asked.
+            // In small steps, for subjects that are polled.
             let next = if wanted == Event::Gone(Gone::Closed) {
                 self.subject.now() + Nanos(2_000_000)
             } else {
-                patience
+                deadline
             };
-            self.look(next.min(patience));
+            self.look(next.min(deadline));
         }
     }
 
@@ -329,20 +331,20 @@ impl Player<'_> {
         let last = parts.len() - 1;
         let mut came = from;
         for (i, part) in parts.iter().enumerate() {
-            let patience = to + self.tolerance + self.manner.grace;
+            let deadline = to + self.tolerance + self.mode.grace;
             let (at, packet) = loop {
                 if let Some(first) = self.packets.pop_front() {
                     break first;
                 }
-                if self.subject.now() >= patience {
+                if self.subject.now() >= deadline {
                     let nth = if last == 0 {
                         String::new()
                     } else {
                         format!(" ({} of {})", i + 1, last + 1)
                     };
-                    return Err(format!("nothing came until {}{nth}", self.when(patience)));
+                    return Err(format!("nothing came until {}{nth}", self.when(deadline)));
                 }
-                self.look(patience);
+                self.look(deadline);
             };
             let seen = packet::read(&self.ends, &packet)?
                 .expect("packets of other flows are left out when they are seen");
@@ -360,21 +362,19 @@ impl Player<'_> {
         Ok(came)
     }
 
-    /// Whether `seen` is what is expected; else in what it differs.
+    /// Compares `seen` with the expected segment. The error is the difference.
     fn compare(
         &mut self,
         step: &Step,
         expected: &Segment,
         seen: &RawSegment,
     ) -> Result<(), String> {
-        // Behind the first SYN numbers are relative; before that there is nothing to which they
-        // could be.
+        // Numbers are relative from the first SYN on; before it there is no base.
         if seen.flags & SYN != 0 && self.local_isn.is_none() {
             self.local_isn = Some(seen.seq.wrapping_sub(expected.start));
         }
-        let exact = self.manner.who == Who::Squall || step.who == Who::Linux;
-        // Where before the end of what was said a segment is pushed is the sender's choice (RFC
-        // 9293 3.9.1.2).
+        let exact = self.mode.target == Target::Squall || step.target == Target::Linux;
+        // Where a sender pushes before the end of its data is its choice (RFC 9293 3.9.1.2).
         let is_end = expected.end == expected.start || expected.end.wrapping_sub(1) == self.sent;
         let looked_at = if is_end { 0xff } else { !PSH };
         if seen.flags & looked_at != expected.flags & looked_at {
@@ -470,7 +470,7 @@ impl Player<'_> {
         }
     }
 
-    /// An option of the end that is tested, with the script's numbers.
+    /// An option of the subject, in the script's numbers.
     fn relative(&self, option: &TcpOption) -> TcpOption {
         match option {
             TcpOption::Sack(blocks) => {
@@ -493,7 +493,7 @@ impl Player<'_> {
         }
     }
 
-    /// A segment of the peer, with the wire's numbers.
+    /// A segment of the peer, in the wire's numbers.
     fn absolute(&self, part: &Segment) -> RawSegment {
         let local = self.local_isn.unwrap_or(0);
         let options = part.options.iter().flatten().map(|option| match option {
@@ -582,7 +582,7 @@ impl Player<'_> {
         text
     }
 
-    fn tell(&self, script: &Script, step: Option<&Step>, problem: &str) -> String {
+    fn describe_failure(&self, script: &Script, step: Option<&Step>, problem: &str) -> String {
         let place = match step {
             Some(step) => format!("{}:{}: {}", script.file, step.line, step.text),
             None => format!("{}: at the end", script.file),
@@ -594,7 +594,7 @@ impl Player<'_> {
     }
 }
 
-/// The segments that a line stands for.
+/// The segments that one line describes.
 fn parts(segment: &Segment) -> Vec<Segment> {
     let count = segment.count.unwrap_or(1);
     let len = segment.end.wrapping_sub(segment.start);

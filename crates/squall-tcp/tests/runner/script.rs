@@ -1,8 +1,8 @@
-//! The language of packet scripts: text in, a [`Script`] out, or where it is wrong and what was
-//! expected there.
+//! The language of packet scripts: parses text into a [`Script`], or reports where it is wrong and
+//! the expected form.
 //!
-//! README.md beside the scripts describes it. It is close to packetdrill's; the application speaks
-//! in verbs instead of system calls, as ours has no sockets.
+//! README.md next to the scripts describes it. It is close to packetdrill's; the application acts
+//! in verbs instead of system calls, because this stack has no sockets.
 
 use std::fmt;
 
@@ -10,17 +10,17 @@ use squall_units::Nanos;
 
 #[derive(Debug)]
 pub struct Script {
-    /// As given by whoever read it.
+    /// The name that the caller gave.
     pub file: String,
-    /// The rule that is tested, with its RFC: the comment that opens the file.
+    /// The tested rule, with its RFC: the comment that opens the file.
     pub rule: String,
     pub linux: Linux,
     pub differences: Vec<Difference>,
-    /// Without a line that says which: both.
+    /// Both, unless a line of the script names one.
     pub families: Vec<Family>,
     pub tunables: Vec<Setting>,
     pub sysctls: Vec<Setting>,
-    /// How far from its time a packet or an event may be, for our stack.
+    /// Tolerance of times for packets and events, on this stack.
     pub tolerance: Nanos,
     /// The peer's initial sequence number.
     pub isn: u32,
@@ -30,11 +30,11 @@ pub struct Script {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Linux {
     Yes,
-    /// With why it cannot run it.
+    /// The reason that Linux cannot run it.
     No(String),
 }
 
-/// Where Linux does other than the script says, and who of both does what the RFC says.
+/// How Linux differs from the script, and which of the two follows the RFC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     pub what: String,
@@ -66,20 +66,20 @@ pub struct Step {
     pub line: u32,
     /// As written.
     pub text: String,
-    pub who: Who,
+    pub target: Target,
     pub time: Time,
     pub action: Action,
 }
 
-/// For whom a step is.
+/// Which subjects play a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum Target {
     Both,
     Squall,
     Linux,
 }
 
-/// Relative to the step before it, `from..=to`.
+/// Relative to the previous step, `from..=to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time {
     pub from: Nanos,
@@ -91,32 +91,32 @@ pub enum Action {
     Inject(Segment),
     InjectIcmp(Icmp),
     Expect(Segment),
-    /// Nothing has come until now.
+    /// Nothing was sent until now.
     Quiet,
-    /// What follows is another connection: relative sequence numbers begin anew, those of the peer
-    /// at its first initial sequence number and so many.
-    Anew(u32),
+    /// The following steps belong to another connection: relative sequence numbers start again, the
+    /// peer's at its first initial sequence number plus this number.
+    NextFlow(u32),
     Do(Verb),
     Await(Awaited),
 }
 
-/// What the application does.
+/// Actions of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verb {
     Listen,
     Connect,
     Send(u32),
-    /// Sends no more, and goes on receiving.
+    /// Closes the sending direction; still receives.
     Close,
     Abort,
-    /// Reads no more of what comes, so that the window fills.
+    /// Stops reading, so that the window fills.
     Pause,
     Resume,
-    /// What it sends begins anew, on the next flow.
-    Anew,
+    /// Its data starts again, on the next flow.
+    NextFlow,
 }
 
-/// What the application is told.
+/// Events of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Awaited {
     Established,
@@ -137,11 +137,11 @@ pub enum Gone {
     KeepaliveTimeout,
 }
 
-/// A segment, or several of one stretch of the stream. What a script does not say is left as usual
-/// when it is injected, and is not looked at when it is expected.
+/// One or more segments of a contiguous range. Unspecified fields have defaults when injected and
+/// are not compared when expected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// So many segments of equal length, but for the last.
+    /// This many segments of equal length, except for the last.
     pub count: Option<u32>,
     pub flags: u8,
     pub start: u32,
@@ -154,16 +154,16 @@ pub struct Segment {
     pub ip: IpPart,
 }
 
-/// What stands in brackets before the flags.
+/// The part in brackets before the flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IpPart {
     /// The two bits of RFC 3168.
     pub ecn: Option<u8>,
     /// The TCP checksum is wrong.
     pub bad_checksum: bool,
-    /// The data offset, in words, whatever the options take.
+    /// The data offset in words, regardless of the options.
     pub data_offset: Option<u8>,
-    /// The IP packet ends behind so many octets of TCP.
+    /// The IP packet ends after this many octets of TCP.
     pub cut: Option<u16>,
 }
 
@@ -180,13 +180,13 @@ const FLAGS: [(char, u8); 8] = [
     ('W', CWR),
 ];
 
-/// `None` in a number: any when expected; the last one that was seen when injected.
+/// `None` in a number: any when expected; the last one seen when injected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TcpOption {
     Mss(Option<u16>),
     WindowScale(Option<u8>),
     SackPermitted,
-    /// Of the other's sequence numbers.
+    /// In the other side's sequence numbers.
     Sack(Vec<(u32, u32)>),
     Timestamps {
         value: Option<u32>,
@@ -194,14 +194,14 @@ pub enum TcpOption {
     },
     Nop,
     End,
-    /// As they stand, kind and length as well.
+    /// Raw, with kind and length.
     Octets(Vec<u8>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Icmp {
     pub kind: IcmpKind,
-    /// Of the segment that is quoted; `None`: the last that came.
+    /// Number of the quoted segment; `None`: the last one sent.
     pub seq: Option<u32>,
 }
 
@@ -230,14 +230,14 @@ pub struct ScriptError {
 
 const DEFAULT_TOLERANCE: Nanos = Nanos(5_000_000);
 const DEFAULT_ISN: u32 = 1_000_000;
-/// As much as any buffer of this runner holds.
-const MOST_OCTETS: u32 = 4_000_000;
-const MOST_SEGMENTS: u32 = 4_000;
-/// No script waits for longer than the longest timer, keepalive's two hours.
-const LONGEST: Nanos = Nanos(100_000 * Nanos::SECOND.0);
+/// The size of this runner's buffers.
+const MAX_OCTETS: u32 = 4_000_000;
+const MAX_SEGMENTS: u32 = 4_000;
+/// The longest timer is keepalive's two hours; no script waits longer.
+const MAX_TIME: Nanos = Nanos(100_000 * Nanos::SECOND.0);
 
 impl Script {
-    /// Reads a script. `file` is what errors name.
+    /// Parses a script. `file` is the name for errors.
     pub fn parse(file: &str, text: &str) -> Result<Self, ScriptError> {
         let mut script = Self {
             file: file.into(),
@@ -251,7 +251,7 @@ impl Script {
             isn: DEFAULT_ISN,
             steps: vec![],
         };
-        let mut linux_is_said = false;
+        let mut has_linux_line = false;
         let mut opening = true;
         let mut number = 0;
         for (line, text) in (1..).zip(text.lines()) {
@@ -281,27 +281,27 @@ impl Script {
                 continue;
             }
             if cursor.rest().starts_with(['+', '@']) {
-                if !linux_is_said {
+                if !has_linux_line {
                     return Err(cursor.error("first a line `linux: yes` or `linux: no (why)`"));
                 }
                 script.steps.push(cursor.step()?);
             } else if script.steps.is_empty() {
-                linux_is_said |= cursor.head(&mut script)?;
+                has_linux_line |= cursor.head(&mut script)?;
             } else {
                 return Err(cursor.error("a step, which begins with its time (+.1)"));
             }
             cursor.end()?;
         }
-        // What is said to differ is played, too, and so found when it does no longer.
-        let apart = script.steps.iter().find(|step| step.who == Who::Linux);
-        if let (None, Some(difference)) = (apart, script.differences.first()) {
+        // Declared differences are played, too, so that one that no longer exists is noticed.
+        let linux_step = script.steps.iter().find(|step| step.target == Target::Linux);
+        if let (None, Some(difference)) = (linux_step, script.differences.first()) {
             let cursor = Cursor { file, line: number + 1, text: "", at: 0, word_at: 0 };
             return Err(cursor.error(format!(
                 "steps of Linux alone (@linux +.1 ...) that show how {}",
                 difference.what
             )));
         }
-        if let Some(step) = apart.filter(|_| script.differences.is_empty()) {
+        if let Some(step) = linux_step.filter(|_| script.differences.is_empty()) {
             let cursor = Cursor { file, line: step.line, text: "@linux", at: 0, word_at: 0 };
             return Err(cursor.error(
                 "a line `linux-differs: what; verdict: RFC section says ...` before the steps",
@@ -319,9 +319,9 @@ struct Cursor<'a> {
     file: &'a str,
     line: u32,
     text: &'a str,
-    /// Octets read.
+    /// Octets parsed so far.
     at: usize,
-    /// Where the last word begins that was read.
+    /// Start of the last word.
     word_at: usize,
 }
 
@@ -355,7 +355,7 @@ impl<'a> Cursor<'a> {
         if self.is_at_end() { Ok(()) } else { Err(self.error("the end of the line")) }
     }
 
-    /// What a person takes for the next word.
+    /// The next word, as a person would delimit it.
     fn peek(&self) -> &'a str {
         let rest = self.rest();
         let end =
@@ -372,7 +372,7 @@ impl<'a> Cursor<'a> {
         word
     }
 
-    /// Reads `literal` if it comes next, blanks before it aside.
+    /// Consumes `literal` if it comes next; skips blanks before it.
     fn take(&mut self, literal: &str) -> bool {
         let start = self.at;
         self.skip_blanks();
@@ -401,7 +401,7 @@ impl<'a> Cursor<'a> {
         Err(self.error(format!("`{literal}`")))
     }
 
-    /// A whole number up to `most`.
+    /// Parses an integer up to `most`.
     fn number(&mut self, what: &str, most: u32) -> Result<u32, ScriptError> {
         self.skip_blanks();
         let rest = self.rest();
@@ -415,7 +415,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A number, or `*`.
+    /// Parses a number, or `*`.
     fn number_or_any(&mut self, what: &str, most: u32) -> Result<Option<u32>, ScriptError> {
         if self.take("*") { Ok(None) } else { self.number(what, most).map(Some) }
     }
@@ -424,7 +424,7 @@ impl<'a> Cursor<'a> {
         let rest = self.rest();
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         match rest[..end].parse::<f64>() {
-            Ok(seconds) if seconds * 1e9 <= LONGEST.0 as f64 => {
+            Ok(seconds) if seconds * 1e9 <= MAX_TIME.0 as f64 => {
                 self.word_at = self.at;
                 self.at += end;
                 Ok(Nanos::from_secs_f64(seconds))
@@ -433,7 +433,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A line before the first step. True: it was `linux:`.
+    /// Parses a line before the first step. Returns whether it was `linux:`.
     fn head(&mut self, script: &mut Script) -> Result<bool, ScriptError> {
         let start = self.at;
         let name = self.word();
@@ -443,12 +443,12 @@ impl<'a> Cursor<'a> {
                     Linux::Yes
                 } else if self.take_word("no") {
                     self.need("(")?;
-                    let why = self.rest().trim_end().strip_suffix(')').unwrap_or("");
-                    if why.is_empty() {
+                    let reason = self.rest().trim_end().strip_suffix(')').unwrap_or("");
+                    if reason.is_empty() {
                         return Err(self.error("why, and `)` at the end of the line"));
                     }
                     self.at = self.text.len();
-                    Linux::No(why.into())
+                    Linux::No(reason.into())
                 } else {
                     self.skip_blanks();
                     return Err(self.error("`yes` or `no (why)`"));
@@ -490,7 +490,7 @@ impl<'a> Cursor<'a> {
         Ok(false)
     }
 
-    /// An error at the word just read.
+    /// An error at the last word.
     fn error_before(&self, expected: &str) -> ScriptError {
         Cursor { at: self.word_at, ..*self }.error(expected)
     }
@@ -516,12 +516,12 @@ impl<'a> Cursor<'a> {
 
     fn step(&mut self) -> Result<Step, ScriptError> {
         let text = self.text.trim().to_owned();
-        let who = if self.take_word("@linux") {
-            Who::Linux
+        let target = if self.take_word("@linux") {
+            Target::Linux
         } else if self.take_word("@squall") {
-            Who::Squall
+            Target::Squall
         } else {
-            Who::Both
+            Target::Both
         };
         self.skip_blanks();
         self.need("+")?;
@@ -530,7 +530,7 @@ impl<'a> Cursor<'a> {
         if to < from {
             return Err(self.error_before("a time that is not before the first"));
         }
-        Ok(Step { line: self.line, text, who, time: Time { from, to }, action: self.action()? })
+        Ok(Step { line: self.line, text, target, time: Time { from, to }, action: self.action()? })
     }
 
     fn action(&mut self) -> Result<Action, ScriptError> {
@@ -545,20 +545,20 @@ impl<'a> Cursor<'a> {
         }
         Ok(match self.word() {
             "quiet" => Action::Quiet,
-            "anew" => Action::Anew(if self.is_at_end() {
+            "anew" => Action::NextFlow(if self.is_at_end() {
                 0
             } else {
                 self.number("a distance", u32::MAX)?
             }),
             "listen" => Action::Do(Verb::Listen),
             "connect" => Action::Do(Verb::Connect),
-            "send" => Action::Do(Verb::Send(self.number("octets", MOST_OCTETS)?)),
+            "send" => Action::Do(Verb::Send(self.number("octets", MAX_OCTETS)?)),
             "close" => Action::Do(Verb::Close),
             "abort" => Action::Do(Verb::Abort),
             "pause" => Action::Do(Verb::Pause),
             "resume" => Action::Do(Verb::Resume),
             "established" => Action::Await(Awaited::Established),
-            "received" => Action::Await(Awaited::Received(self.number("octets", MOST_OCTETS)?)),
+            "received" => Action::Await(Awaited::Received(self.number("octets", MAX_OCTETS)?)),
             "peer-closed" => Action::Await(Awaited::PeerClosed),
             "gone" => Action::Await(Awaited::Gone(self.gone()?)),
             _ => {
@@ -608,7 +608,7 @@ impl<'a> Cursor<'a> {
         segment.end = self.number("the sequence number behind the last octet", u32::MAX)?;
         self.need("(")?;
         let at = self.at;
-        let len = self.number("octets", MOST_OCTETS)?;
+        let len = self.number("octets", MAX_OCTETS)?;
         if segment.end.wrapping_sub(segment.start) != len {
             self.at = at;
             return Err(
@@ -675,13 +675,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// `10x`, if it comes next.
+    /// Parses `10x`, if it comes next.
     fn count(&mut self) -> Result<Option<u32>, ScriptError> {
         self.skip_blanks();
         let Some(digits) = self.peek().strip_suffix('x') else { return Ok(None) };
-        let count = digits.parse().ok().filter(|count| (1..=MOST_SEGMENTS).contains(count));
+        let count = digits.parse().ok().filter(|count| (1..=MAX_SEGMENTS).contains(count));
         if count.is_none() {
-            return Err(self.error(format!("how many segments (1..={MOST_SEGMENTS}), then `x`")));
+            return Err(self.error(format!("how many segments (1..={MAX_SEGMENTS}), then `x`")));
         }
         self.at += digits.len() + 1;
         Ok(count)
@@ -704,7 +704,7 @@ impl<'a> Cursor<'a> {
         Ok(flags)
     }
 
-    /// Behind `<`.
+    /// Parses the options after `<`.
     fn options(&mut self) -> Result<Vec<TcpOption>, ScriptError> {
         let mut options = vec![];
         if self.take(">") {
@@ -807,7 +807,7 @@ impl fmt::Display for Awaited {
     }
 }
 
-/// As scripts write them.
+/// Flags as scripts write them.
 pub fn flag_letters(flags: u8) -> String {
     if flags == 0 {
         return "-".into();

@@ -1,4 +1,4 @@
-//! Our stack as what is tested: in virtual time, alone.
+//! This stack as the subject: in virtual time, without a network.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -10,7 +10,7 @@ use squall_units::{Cut, Nanos};
 
 use super::{
     packet::{self, Ends},
-    play::{Sight, Subject},
+    play::{Observation, Subject},
     script::{Family, Gone, Script, Setting, Verb},
 };
 
@@ -23,9 +23,9 @@ pub struct Squall {
     sent: u32,
 }
 
-type Seen = Rc<RefCell<Vec<(Nanos, Sight)>>>;
+type Seen = Rc<RefCell<Vec<(Nanos, Observation)>>>;
 
-/// Does what the script says, and notes what it is told.
+/// Plays the application's verbs and records its events.
 struct Talker {
     seen: Seen,
     class: ClassId,
@@ -40,20 +40,20 @@ impl Application for Talker {
         let sight = match event {
             Event::Established => {
                 self.flow = Some(socket.id());
-                Sight::Established
+                Observation::Established
             }
-            Event::Received(octets) => Sight::Received(octets.to_vec()),
-            Event::PeerClosed => Sight::PeerClosed,
+            Event::Received(octets) => Observation::Received(octets.to_vec()),
+            Event::PeerClosed => Observation::PeerClosed,
             Event::Gone(reason) => {
                 self.flow = None;
-                Sight::Gone(gone(reason))
+                Observation::Gone(gone(reason))
             }
             Event::Acknowledged { .. } | Event::Timer => return,
         };
         self.seen.borrow_mut().push((socket.now(), sight));
     }
 
-    /// A message is named by the offset in the stream at which it begins.
+    /// The `message` of a piece is its offset in the stream.
     fn copy(&self, (): &(), _flow: &Tuple, piece: Piece, offset: u32, out: &mut [u8]) {
         out.copy_from_slice(&packet::octets(0, piece.message + offset, out.len() as u32));
     }
@@ -81,7 +81,7 @@ fn gone(reason: Reason) -> Gone {
     }
 }
 
-/// Takes every packet as it comes.
+/// Accepts every packet.
 #[derive(Default)]
 struct Wire(Vec<Vec<u8>>);
 
@@ -100,7 +100,7 @@ impl Output for Wire {
 }
 
 impl Squall {
-    /// A stack as `script` wants it.
+    /// A stack configured for `script`.
     pub fn new(script: &Script, family: Family) -> Result<Self, String> {
         let tunables = tunables(script, family)?;
         let seen = Seen::default();
@@ -108,7 +108,7 @@ impl Squall {
         let mut stack = Stack::new(Settings { flows: 16, ..Settings::default() }, talker);
         let class = stack.add_class(tunables).map_err(|error| error.to_string())?;
         stack.app_mut().class = class;
-        // Not from zero, which hides what is not set.
+        // Not from 0, which would hide fields that were never set.
         Ok(Self {
             stack,
             class,
@@ -119,11 +119,11 @@ impl Squall {
         })
     }
 
-    /// What the stack has to send leaves.
+    /// Sends the stack's pending packets.
     fn transmit(&mut self) {
         let mut wire = Wire::default();
         self.stack.transmit(self.now, &mut wire);
-        let packets = wire.0.into_iter().map(|packet| (self.now, Sight::Packet(packet)));
+        let packets = wire.0.into_iter().map(|packet| (self.now, Observation::Packet(packet)));
         self.seen.borrow_mut().extend(packets);
     }
 
@@ -150,7 +150,7 @@ impl Subject for Squall {
         self.now
     }
 
-    fn wait(&mut self, until: Nanos) -> Vec<(Nanos, Sight)> {
+    fn wait(&mut self, until: Nanos) -> Vec<(Nanos, Observation)> {
         loop {
             let seen = self.seen.take();
             if !seen.is_empty() || self.now >= until {
@@ -159,8 +159,8 @@ impl Subject for Squall {
             self.now = self.stack.next_due().map_or(until, |due| due.max(self.now)).min(until);
             self.stack.advance(self.now);
             self.transmit();
-            // A wheel may name an earlier instant than it acts at: never the same one again and
-            // again.
+            // A wheel may name an earlier instant than the one at which it acts; the clock must
+            // advance anyway.
             if self.seen.borrow().is_empty()
                 && self.stack.next_due().is_some_and(|due| due <= self.now)
             {
@@ -195,7 +195,7 @@ impl Subject for Squall {
             Verb::Abort => self.socket(|socket| socket.abort())?,
             Verb::Pause => self.socket(|socket| socket.pause())?,
             Verb::Resume => self.socket(|socket| socket.resume())?,
-            Verb::Anew => self.sent = 0,
+            Verb::NextFlow => self.sent = 0,
         }
         self.transmit();
         Ok(())
@@ -203,8 +203,8 @@ impl Subject for Squall {
 }
 
 fn tunables(script: &Script, family: Family) -> Result<Tunables, String> {
-    // Options that scripts do not name are those without which segments are short to write. Two
-    // seconds of retransmission are enough for most.
+    // Without timestamps, which would make segments long to write. Other options keep their
+    // defaults.
     let mut tunables = Tunables { timestamps: false, ..Tunables::default() };
     for setting in &script.tunables {
         set(&mut tunables, setting).map_err(|expected| {
@@ -216,7 +216,7 @@ fn tunables(script: &Script, family: Family) -> Result<Tunables, String> {
         })?;
     }
     if family == Family::V6 {
-        // Ours is 20 octets less over IPv6; scripts mean what goes over the wire.
+        // The MSS setting counts 20 octets less over IPv6; scripts give the MSS on the wire.
         tunables.mss += 20;
     }
     Ok(tunables)

@@ -9,9 +9,8 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use squall::{RunOptions, Session};
-use squall_capture::{Rotate, Stop};
-use squall_control::recordings::{Recording, Recordings, Wanted};
-use squall_options::Time;
+use squall_control::recordings::{Recording, Recordings};
+use squall_options::{CaptureOptions, Count, Time};
 use squall_profile::{Mode, PacketSource, Recompute};
 use squall_units::Nanos;
 
@@ -247,13 +246,13 @@ impl Server {
             ));
         }
         let filtered = service.filter(&filter);
-        let mut wanted = Wanted { snaplen, filter: filtered, ..Wanted::default() };
-        match cyclic {
-            true => {
-                wanted.rotate = Rotate { packets: Some(limit), ring: Some(2), ..Rotate::default() }
-            }
-            false => wanted.stop = Stop { packets: Some(limit), ..Stop::default() },
-        }
+        let snaplen = snaplen.filter(|&octets| octets > 0);
+        let (asked, most) = (CaptureOptions { snaplen, ..Default::default() }, Some(Count(limit)));
+        let asked = match cyclic {
+            true => CaptureOptions { rotate_packets: most, ring: Some(2), ..asked },
+            false => CaptureOptions { packets: most, ..asked },
+        };
+        let mut opened = Vec::new();
         for &(port, sent) in &ports {
             if service == Service::Off {
                 let text = format!("port {port} is not in service mode: enable it first");
@@ -268,10 +267,15 @@ impl Server {
             }
             let (what, direction) = if sent { ("tx", "out") } else { ("rx", "in") };
             let address = format!("af_packet:{interface},direction={direction}");
-            wanted.ports.push((format!("{what}{port}"), address));
+            opened.push((format!("{what}{port}"), address));
         }
-        let recording =
-            self.captures.recordings.start(self.start.as_mut(), "trex capture", "trex", wanted)?;
+        let recording = self.captures.recordings.start(
+            self.start.as_mut(),
+            ("trex capture", "trex"),
+            opened,
+            filtered,
+            asked,
+        )?;
         Ok(Capture {
             recording,
             ports,
@@ -404,7 +408,7 @@ impl Server {
         place.address = traffic::seen(&place.address);
         let profile = traffic::flow_profile(&[place], None, streams);
         let options = RunOptions { linger: Some(Time::default()), ..RunOptions::default() };
-        let session = Session { options, command: "trex".into(), ..Session::new(profile) };
+        let session = Session { options, ..Session::new(profile) }.command("trex");
         let driven = self.start.start("trex push", session)?;
         let mut began = None;
         _ = driven.with(|run| {

@@ -91,7 +91,7 @@ impl Playing {
             let overlap = |(first, last): (IpAddr, IpAddr)| {
                 servers(others, other).any(|(from, to)| first <= to && from <= last)
             };
-            (one.listen, one.udp) == (other.listen, other.udp)
+            (one.listen, one.transport) == (other.listen, other.transport)
                 && servers(&self.flows, one).any(overlap)
         };
         let mut ours = self.flows.templates.iter();

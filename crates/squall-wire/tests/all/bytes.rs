@@ -1,6 +1,5 @@
-//! Octets of each header. All of these were read by tshark without a complaint, checksums verified;
-//! those of plain UDP and TCP, of IP in IP and of the fragment header were also compared with
-//! scapy's.
+//! Octets of each header. tshark reads all of these without a complaint, with checksums verified.
+//! Plain UDP and TCP, IP in IP and the fragment header were also compared with scapy's.
 
 use squall_wire::{Frame, Packet};
 
@@ -9,7 +8,7 @@ fn build(text: &str) -> Frame {
     packet.build(None, &|path| Err(std::io::Error::other(path.to_string())), 0).unwrap()
 }
 
-/// The octets behind the addresses of the outermost Ethernet header, less the trailer.
+/// Compares the octets after the addresses of the outermost Ethernet header, without the trailer.
 fn assert_octets(text: &str, expected: &str) {
     let frame = build(text);
     let hex = |octets: &[u8]| octets.iter().map(|o| format!("{o:02x}")).collect::<String>();
@@ -33,7 +32,7 @@ fn udp_over_ipv4() {
 }
 
 #[test]
-fn tcp_with_options_behind_two_tags() {
+fn tcp_with_options_after_two_tags() {
     assert_octets(
         "eth/vlan(id=5)/vlan(id=6)/ipv4/tcp(flags=SA,ack=77,options=[mss(1460),sackok,timestamp(1,\
          2),nop,wscale(7)])",

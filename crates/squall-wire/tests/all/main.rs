@@ -1,4 +1,4 @@
-//! One binary for all of these, as each more is linked with all that it needs.
+//! One binary, since each further one would be linked with all dependencies.
 
 mod bytes;
 mod plain;

@@ -1,6 +1,6 @@
-//! Headers of which all stands in their row: what is built is dissected into the same layers, and
-//! said again in text that builds the same octets. Others' idea of the same examples is asked by
-//! tests/interop/headers.py.
+//! Headers that their rows describe completely: built frames are dissected into the same layers,
+//! and the text of those builds the same octets. tests/interop/headers.py compares the same
+//! examples with other programs.
 
 use squall_wire::{Frame, Packet, headers};
 
@@ -18,18 +18,18 @@ fn built(text: &str) -> Frame {
 }
 
 #[test]
-fn each_header_is_dissected_and_said_as_it_was_written() {
+fn each_header_round_trips_through_octets_and_text() {
     for text in examples() {
         let frame = built(text);
         let found = Frame::dissect(frame.bytes.clone());
-        // Nothing says what follows octets, or a port of its own.
+        // No number identifies the layer after raw octets, or RTP.
         if !frame.names().contains("hex") && !frame.names().contains("rtp") {
             assert_eq!(found.names(), frame.names(), "{text}");
             assert_eq!(found.checksums, frame.checksums, "{text}");
             assert_eq!(found.lengths, frame.lengths, "{text}");
         }
-        let said = Packet::of_octets(&frame.bytes).to_string();
-        assert_eq!(built(&said).bytes, frame.bytes, "{text}: {said}");
+        let printed = Packet::of_octets(&frame.bytes).to_string();
+        assert_eq!(built(&printed).bytes, frame.bytes, "{text}: {printed}");
     }
 }
 
@@ -47,7 +47,7 @@ fn each_header_has_an_example_and_fields_that_fit_it() {
 }
 
 #[test]
-fn lengths_of_headers_follow_what_is_set() {
+fn lengths_of_headers_follow_set_fields() {
     for (text, at, octet) in [
         ("eth/ipv4/ah(icv=[hex(00112233)])/udp", 14 + 20 + 1, 2),
         ("eth/ipv4/udp/geneve(options=[hex(0102800100000000)])/ipv4", 14 + 20 + 8, 2),
@@ -59,14 +59,14 @@ fn lengths_of_headers_follow_what_is_set() {
     ] {
         assert_eq!(built(text).bytes[at], octet, "{text}");
     }
-    // With the frame's length they grow, and stay right.
+    // With a longer frame they grow, and stay correct.
     let packet = Packet::parse("eth/pppoe/ppp/ipv4/udp").unwrap();
     let frame = packet.build(Some(1000), &|_| unreachable!(), 0).unwrap();
     assert_eq!(frame.bytes[18..20], (1000u16 - 20).to_be_bytes());
 }
 
 #[test]
-fn what_only_has_the_number_of_a_header_stays_payload() {
+fn octets_that_only_have_a_headers_number_stay_payload() {
     for text in [
         "eth/ipv4/udp(dport=53)/hex(00ff)",
         "eth/ipv4/udp(dport=53)/inc(40)",
@@ -81,7 +81,7 @@ fn what_only_has_the_number_of_a_header_stays_payload() {
 }
 
 #[test]
-fn a_value_that_its_length_cannot_say_is_refused() {
+fn a_value_too_long_for_its_length_field_is_refused() {
     let text = |name: &str, octets| format!("eth/{name}(\"{}\")])", "a".repeat(octets));
     for (name, most) in [
         ("ipv4/udp/dhcp(options=[hostname", 255),
@@ -94,23 +94,24 @@ fn a_value_that_its_length_cannot_say_is_refused() {
     }
 }
 
-/// What scapy builds of the text is asked by tests/interop/headers.py; here that we read it alike.
+/// tests/interop/headers.py checks what scapy builds of the text; this test, that it parses to the
+/// same octets.
 #[test]
-fn packets_in_scapys_words_are_read_as_the_same_octets() {
+fn packets_in_scapy_notation_have_the_same_octets() {
     let mut read = 0;
     for line in EXAMPLES.lines().filter(|line| !line.starts_with('#')) {
         let mut parts = line.split(" | ");
-        let (Some(ours), Some(theirs)) = (parts.next(), parts.next()) else { continue };
+        let (Some(native), Some(scapy)) = (parts.next(), parts.next()) else { continue };
         // Identifications are 0 in the examples.
-        let theirs = theirs.replace("IP(", "IP(id=0,").replace(",)", ")");
-        match squall_wire::scapy::parse(&theirs) {
+        let scapy = scapy.replace("IP(", "IP(id=0,").replace(",)", ")");
+        match squall_wire::scapy::parse(&scapy) {
             Ok(packet) => {
                 let frame = packet.packet.build(None, &|_| unreachable!(), 0).unwrap();
-                assert_eq!(frame.bytes, built(ours).bytes, "{theirs}: {}", packet.packet);
+                assert_eq!(frame.bytes, built(native).bytes, "{scapy}: {}", packet.packet);
                 read += 1;
             }
-            // It is a class or a list for which there are no words of ours.
-            Err(error) => assert!(!error.hint.is_empty(), "{theirs}"),
+            // A class or list without a counterpart.
+            Err(error) => assert!(!error.hint.is_empty(), "{scapy}"),
         }
     }
     assert!(read >= 18, "{read} of them");

@@ -1,4 +1,4 @@
-//! What holds for any packet and any octets.
+//! Properties of any packet and any octets.
 
 use proptest::prelude::*;
 use squall_wire::{Frame, Packet, checksum};
@@ -7,7 +7,7 @@ fn no_files(path: &str) -> std::io::Result<Vec<u8>> {
     panic!("{path} is not to be read")
 }
 
-/// The contract of `ChecksumField`, written out as its documentation has it.
+/// The contract of `ChecksumField`, as documented.
 fn assert_contract(frame: &Frame) {
     let bytes = &frame.bytes;
     let word = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
@@ -38,7 +38,7 @@ fn assert_contract(frame: &Frame) {
     }
 }
 
-/// Stacks of headers that may stand on each other, with some fields set.
+/// Valid stacks of headers, with some fields set.
 fn packets() -> impl Strategy<Value = String> {
     let vlan = prop_oneof![
         Just(String::new()),
@@ -113,7 +113,7 @@ fn packets() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn listed_lengths_and_checksums_are_right_at_any_length(text in packets(), len in 0..2000usize, seed: u64) {
+    fn listed_lengths_and_checksums_are_correct_at_any_length(text in packets(), len in 0..2000usize, seed: u64) {
         let packet = Packet::parse(&text).unwrap();
         let natural = packet.build(None, &no_files, seed).unwrap();
         assert_contract(&natural);
@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_built_is_found_again(text in packets(), len in 0..300usize) {
+    fn built_layers_are_dissected(text in packets(), len in 0..300usize) {
         let packet = Packet::parse(&text).unwrap();
         let natural = packet.build(None, &no_files, 1).unwrap();
         for frame in [packet.build(Some(natural.payload + len), &no_files, 1).unwrap(), natural] {
@@ -135,7 +135,7 @@ proptest! {
             prop_assert!(found.layers.len() >= n, "{} in {}", found.names(), text);
             for (a, b) in frame.layers.iter().zip(&found.layers) {
                 prop_assert_eq!((a.header.name, a.offset), (b.header.name, b.offset));
-                // Octets behind neighbor discovery may look like its options.
+                // Octets after neighbor discovery may look like its options.
                 let as_long = if a.header.name == "icmpv6" { b.len >= a.len } else { b.len == a.len };
                 prop_assert!(as_long, "{} octets of {} in {}", b.len, b.header.name, text);
             }
@@ -219,7 +219,7 @@ proptest! {
     }
 }
 
-/// Ethernet up to where each protocol begins that a line is said of.
+/// Ethernet up to the start of each protocol that summaries describe.
 fn fronts() -> Vec<Vec<u8>> {
     let eth = |ethertype: u16| [&[0; 12][..], &ethertype.to_be_bytes()].concat();
     let ip = |protocol: u8| {

@@ -1,4 +1,4 @@
-//! What packet text can say, and what is said about mistakes in it.
+//! The packet syntax, and its errors.
 
 use squall_wire::{BuildError, Frame, Packet, SyntaxError, headers, payloads, reference};
 
@@ -56,7 +56,7 @@ fn aliases_and_forms_of_values_mean_the_same() {
 }
 
 #[test]
-fn mistakes_say_where_what_was_found_expected_and_what_to_try() {
+fn mistakes_name_place_found_expected_and_hint() {
     for (text, at, found, expected, hint) in [
         ("", 0..0, "the end", "the name of a layer", "layers are eth"),
         ("eth/ipv5/udp", 4..8, "\"ipv5\"", "the name of a layer", "did you mean ipv4?"),
@@ -152,7 +152,7 @@ fn mistakes_say_where_what_was_found_expected_and_what_to_try() {
 }
 
 #[test]
-fn what_was_set_stays_and_is_not_kept_right() {
+fn set_lengths_and_checksums_stay() {
     let text = "eth(type=0x1234)/ipv4(length=9000,ihl=7,checksum=0xbeef,protocol=99)/udp(length=3,\
                 checksum=0)";
     let frame = build(text);
@@ -174,7 +174,7 @@ fn what_was_set_stays_and_is_not_kept_right() {
 }
 
 #[test]
-fn bad_checksums_are_wrong_and_not_none() {
+fn bad_checksums_are_wrong_and_nonzero() {
     for port in 0..=u16::MAX {
         if port % 97 != 0 {
             continue;
@@ -239,7 +239,7 @@ fn payload_layers_fill_or_are_cut() {
 }
 
 #[test]
-fn impossible_builds_say_why() {
+fn impossible_builds_give_a_reason() {
     let fails = |text: &str, len| packet(text).build(len, &load, 0).unwrap_err();
     assert!(matches!(fails("eth/ipv4/udp", Some(41)), BuildError::TooShort { need: 42, len: 41 }));
     assert_eq!(fails("eth/file(nowhere)", None).to_string(), "nowhere: no such file");

@@ -55,6 +55,29 @@ impl Drop for Folder {
 }
 
 #[test]
+fn options_hold_however_a_session_is_made() {
+    let text =
+        "[ports]\nA = \"null:virtual\"\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = 1000\n";
+    let profile = Profile::parse(text, "test", Format::Toml).unwrap();
+    let session = |options: &str| {
+        let options = RunOptions::from_json(options).unwrap();
+        Session { options, ..Session::new(profile.clone()) }
+    };
+    let run = session(r#"{ "packets": 7, "seed": 5 }"#).open().unwrap().start().unwrap();
+    assert_eq!(run.profile().seed, Some(5));
+    assert_eq!(run.finish().unwrap().ports[0].tx.packets, 7);
+    for (options, why) in [
+        (r#"{ "received_flows": { "by": "sauce" } }"#, "received_flows: by = \"sauce\": expected"),
+        (r#"{ "received_flows": { "limit": 0 } }"#, "limit of 0 flows"),
+        (r#"{ "capture": { "trigger": "udp" } }"#, "a trigger without pre_trigger"),
+        (r#"{ "capture": { "gso_frames": "join" } }"#, "expected \"cut\" or \"keep\""),
+    ] {
+        let refused = session(options).open().err().expect(options).to_string();
+        assert!(refused.contains(why), "{options}: {refused}");
+    }
+}
+
+#[test]
 fn what_is_due_after_the_last_instant_of_a_run_is_refused_before_anything_is_sent() {
     let folder = Folder::new("late");
     let start = 1_700_000_000_000_000_000;

@@ -2,17 +2,17 @@
 //! captures.
 
 use std::{
-    io::{self, Cursor},
+    io::Write,
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
 use proptest::prelude::*;
-use squall::{PlanReplay, Profile, Session, report::Report};
+use squall::{Profile, Session, report::Report};
 use squall_pcap::{CaptureReader, LinkType, PcapFormat, PcapWriter};
-use squall_replay::{Gap, Replay, Timing, TooLong};
-use squall_units::{Nanos, Picos};
+use squall_profile::{Replay, Said, SpeedOf, TooLong};
+use squall_replay::Gap;
+use squall_units::Nanos;
 
 /// A folder that goes when the test ends.
 struct Folder(PathBuf);
@@ -73,10 +73,12 @@ fn frames(count: usize, gap: u64) -> Vec<(u64, Vec<u8>)> {
 }
 
 fn plain(files: &[&Path]) -> Replay {
-    Replay {
-        inputs: files.iter().map(|path| squall_replay::input(path)).collect(),
-        ..Replay::default()
-    }
+    let files = files.iter().map(|path| Said::from(path.to_str().unwrap()));
+    Replay { name: "replay".into(), files: files.collect(), ..Replay::default() }
+}
+
+fn speed(of: SpeedOf, text: &str) -> Option<(SpeedOf, Said)> {
+    Some((of, text.into()))
 }
 
 /// Sends captures again on ports (name, address), and receives nothing.
@@ -85,8 +87,8 @@ fn session<A: Into<String>>(
     ports: impl IntoIterator<Item = (&'static str, A)>,
 ) -> Session {
     let mut session = Session::new(Profile::listening(ports));
-    let all = (0..session.profile.ports.len()).collect();
-    session.replays = vec![PlanReplay::new("replay", all, replay)];
+    let port2 = (session.profile.ports.len() > 1).then_some(1);
+    session.profile.replays = vec![Replay { port2, ..replay }];
     session.options.receive = Some(false);
     session
 }
@@ -137,7 +139,7 @@ fn loops_follow_each_other_with_their_delay_and_a_limit_ends_in_their_midst() {
     let packets = frames(10, 1000);
     let replay = Replay {
         loops: 3,
-        loop_delay: Picos(500_000),
+        loop_delay: Nanos(500),
         limit: Some(25),
         ..plain(&[&folder.capture("in.pcap", &packets)])
     };
@@ -157,23 +159,24 @@ fn loops_at_top_speed_keep_their_delay() {
     let folder = Folder::new("top-loops");
     let packets = frames(10, 1000);
     let capture = folder.capture("in.pcap", &packets);
-    for (timing, preload) in [
-        (Timing::Top, false),
-        (Timing::Top, true),
-        (Timing::Paced { gap: Gap::Zero, together: 1 }, true),
+    for (of, text, preload) in [
+        (SpeedOf::Rate, "max", false),
+        (SpeedOf::Rate, "max", true),
+        // A picosecond from frame to frame.
+        (SpeedOf::Rate, "1000000 Mpps", true),
     ] {
         let replay = Replay {
-            timing,
+            speed: speed(of, text),
             preload,
             loops: 3,
-            loop_delay: Picos(500_000_000),
+            loop_delay: Nanos(500_000),
             ..plain(&[&capture])
         };
         let (out, report) = sent(&folder, replay.clone());
         assert_eq!(
             times(&out),
             (0..30).map(|i| i / 10 * 500_000).collect::<Vec<_>>(),
-            "{timing:?}, {preload}"
+            "{of:?} {text}, {preload}"
         );
         assert_eq!(report.replays[0].clone().loops, 3);
         // An end within a delay is an end.
@@ -193,16 +196,16 @@ fn any_rate_is_kept_to_the_frame_in_every_way_of_reading() {
         gap => gap,
     };
     let gaps = [
-        Gap::from_pps(1, 1),
-        Gap::from_pps(333, 10),
-        Gap::from_pps(100_000, 1),
-        mbps(1),
-        mbps(300),
+        (Gap::from_pps(1, 1), SpeedOf::Rate, "1 pps"),
+        (Gap::from_pps(333, 10), SpeedOf::Rate, "33.3 pps"),
+        (Gap::from_pps(100_000, 1), SpeedOf::Rate, "100 kpps"),
+        (mbps(1), SpeedOf::Mbps, "1"),
+        (mbps(300), SpeedOf::Mbps, "300"),
     ];
-    for gap in gaps {
+    for (gap, of, text) in gaps {
         for (preload, together) in [(false, 1), (true, 1), (true, 7)] {
-            let timing = Timing::Paced { gap, together };
-            let replay = Replay { timing, preload, loops: 3, ..plain(&[&capture]) };
+            let speed = speed(of, text);
+            let replay = Replay { speed, together, preload, loops: 3, ..plain(&[&capture]) };
             let (out, _) = sent(&folder, replay);
             assert_eq!(out.len(), 2100);
             let mut behind = 0.0;
@@ -220,41 +223,35 @@ fn any_rate_is_kept_to_the_frame_in_every_way_of_reading() {
     }
 }
 
-/// Gives what it has, and is not at its end for a while yet.
-struct Slow(Cursor<Vec<u8>>, Duration);
-
-impl io::Read for Slow {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let given = self.0.read(into)?;
-        if given == 0 {
-            std::thread::sleep(std::mem::take(&mut self.1));
-        }
-        Ok(given)
-    }
-}
-
 #[test]
 fn captures_that_are_not_read_in_time_are_told_where_a_rate_asks_for_their_frames() {
     let folder = Folder::new("dry");
-    let capture = folder.capture("in.pcap", &frames(3_000, 1_000));
-    let octets = std::fs::read(&capture).unwrap();
-    let mut input = squall_replay::input(&capture);
-    input.open =
-        Arc::new(move || Ok(Box::new(Slow(Cursor::new(octets.clone()), Duration::from_secs(2)))));
-    for timing in [Timing::Paced { gap: Gap::from_pps(50_000, 1), together: 1 }, Timing::ORIGINAL] {
-        let replay = Replay { inputs: vec![input.clone()], timing, ..plain(&[]) };
+    let octets = std::fs::read(folder.capture("in.pcap", &frames(3_000, 1_000))).unwrap();
+    let pipe = folder.path("pipe.pcap");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for speed in [speed(SpeedOf::Rate, "50 kpps"), None] {
+        // It gives what it has, and is not at its end for a while yet.
+        let (pipe, octets) = (pipe.clone(), octets.clone());
+        let replay = Replay { speed, ..plain(&[&pipe]) };
+        let asks_for_a_rate = replay.speed.is_some();
+        let writer = std::thread::spawn(move || {
+            let mut pipe = std::fs::File::create(pipe).unwrap();
+            pipe.write_all(&octets).unwrap();
+            std::thread::sleep(Duration::from_secs(2));
+        });
         let mut session = session(replay, [("A", "null:")]);
         session.profile.stop.duration = Some(Nanos(500_000_000));
         let report = session.open().unwrap().start().unwrap().finish().unwrap();
         let replay = &report.replays[0];
         assert!(replay.packets < 5_000, "{}", replay.packets);
-        assert!(replay.starved_s > 0.0, "{timing:?}");
+        assert!(replay.starved_s > 0.0, "{asks_for_a_rate}");
+        writer.join().unwrap();
         let told = report
             .verdict
             .reasons
             .iter()
             .any(|reason| reason.text.contains("captures were not read in time"));
-        assert_eq!(told, timing != Timing::ORIGINAL, "{timing:?}: {:?}", report.verdict);
+        assert_eq!(told, asks_for_a_rate, "{:?}", report.verdict);
         assert!(!told || !report.verdict.valid);
     }
 }
@@ -271,8 +268,8 @@ fn ten_hours_drift_by_nothing() {
     let capture = folder.capture("in.pcap", &packets);
     let (out, _) = sent(&folder, plain(&[&capture]));
     assert_eq!(times(&out), [0, 2_000, 5_000_000_000, span - 1, span]);
-    let (out, _) =
-        sent(&folder, Replay { timing: Timing::Captured { num: 3, den: 1 }, ..plain(&[&capture]) });
+    let speed = speed(SpeedOf::Captured, "3");
+    let (out, _) = sent(&folder, Replay { speed, ..plain(&[&capture]) });
     assert_eq!(times(&out), [0, 666, 1_666_666_666, (span - 1) / 3, span / 3]);
 }
 
@@ -331,9 +328,9 @@ fn only_wanted_packets_are_sent() {
     let packets = frames(40, 1000);
     let capture = folder.capture("in.pcap", &packets);
     let replay = Replay {
-        include: Some("1-10,30-".parse().unwrap()),
-        exclude: Some("2,31-39".parse().unwrap()),
-        filter: Some(squall_offline::compile_filter("len > 100").unwrap()),
+        include: Some("1-10,30-".into()),
+        exclude: Some("2,31-39".into()),
+        filter: Some("len > 100".into()),
         ..plain(&[&capture])
     };
     let (out, report) = sent(&folder, replay);

@@ -87,7 +87,9 @@ fn between(link: &str, clocks: [NodeClock; 2]) -> (StreamRx, Report) {
     let mut profile = Profile::parse(SIGNED, "nodes", Format::Toml).unwrap();
     let mut node = |ports: [&str; 2], clock: NodeClock| {
         profile.ports.iter_mut().zip(ports).for_each(|(port, to)| port.address = to.into());
-        Session { clock: Some(clock), ..Session::new(profile.clone()) }.open().unwrap()
+        let mut session = Session::new(profile.clone());
+        session.caller.clock = Some(clock);
+        session.open().unwrap()
     };
     // Both ends of the link, before either is used.
     let receiver = node(["elsewhere:a", &link], clocks[1]);

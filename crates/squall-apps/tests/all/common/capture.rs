@@ -1,4 +1,4 @@
-//! Captures that are written packet by packet.
+//! Captures written packet by packet.
 
 use std::io::Cursor;
 
@@ -11,9 +11,9 @@ pub struct Capture {
     writer: PcapWriter<Vec<u8>>,
     pub ports: [u16; 2],
     pub time_us: u64,
-    /// Octets of a frame that are kept.
+    /// Captured octets of a frame.
     pub snaplen: usize,
-    /// fd00::1 and fd00::2, behind a VLAN's tag.
+    /// fd00::1 and fd00::2, with a VLAN tag.
     pub v6: bool,
 }
 
@@ -81,7 +81,7 @@ impl Capture {
         self
     }
 
-    /// The three packets that begin a connection; both sides' first octets have number 1001 and 5001.
+    /// The three-way handshake; the first octets of the sides have numbers 1001 and 5001.
     pub fn handshake(&mut self) -> &mut Self {
         self.tcp(0, SYN, 1000, 0, b"")
             .tcp(1, SYN | ACK, 5000, 1001, b"")

@@ -1,5 +1,5 @@
-//! Programs over two stacks with a way between them that delays and loses, in virtual time; and
-//! what each side heard.
+//! Programs over two stacks and a path with delay and loss, in virtual time; records the input of
+//! each side.
 
 pub mod capture;
 
@@ -15,12 +15,12 @@ use squall_tcp::{
 };
 use squall_units::{Cut, Nanos, mix};
 
-/// Programs, and the octets that came to each flow, by the client's port.
+/// Programs, and the input of each flow, by the client's port.
 pub struct Recorder {
     pub apps: Apps<Counts>,
-    pub heard: BTreeMap<u16, Vec<u8>>,
+    pub received: BTreeMap<u16, Vec<u8>>,
     pub ended: Vec<(u16, Reason)>,
-    /// Flows that are recorded; others are only counted.
+    /// Whether flows are recorded, or only counted.
     pub record: bool,
 }
 
@@ -32,7 +32,7 @@ impl Application for Recorder {
         let port = tuple.local_port.max(tuple.remote_port);
         match event {
             Event::Received(octets) if self.record => {
-                self.heard.entry(port).or_default().extend_from_slice(octets)
+                self.received.entry(port).or_default().extend_from_slice(octets)
             }
             Event::Gone(reason) => self.ended.push((port, reason)),
             _ => {}
@@ -59,12 +59,12 @@ impl Output for Wire {
     }
 }
 
-/// A client's stack, a server's, and the way between.
+/// A client's stack, a server's, and the path between them.
 pub struct Pair {
     pub stacks: [Stack<Recorder>; 2],
     pub now: Nanos,
     pub delay: Nanos,
-    /// Packets of a thousand that are lost.
+    /// Lost packets in 1,000.
     pub loss: u64,
     seed: u64,
     sent: u64,
@@ -72,12 +72,12 @@ pub struct Pair {
     port: u16,
 }
 
-/// Client's ports begin here, above all servers'.
-const FIRST_PORT: u16 = 20_000;
+/// First client port, above all servers' ports.
+const FIRST_CLIENT_PORT: u16 = 20_000;
 pub const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
 impl Pair {
-    /// Each program of a pair listens at a port of its own, from 80 on.
+    /// Each program of a pair listens on its own port, from 80 on.
     pub fn new(seed: u64, programs: &[(Program, Program)]) -> Self {
         let stack = || {
             let mut apps = Apps::new(seed, Counts::default());
@@ -93,7 +93,7 @@ impl Pair {
                     peers: None,
                 });
             }
-            let app = Recorder { apps, heard: BTreeMap::new(), ended: vec![], record: true };
+            let app = Recorder { apps, received: BTreeMap::new(), ended: vec![], record: true };
             let mut stack = Stack::new(Settings::default(), app);
             stack.add_class(Tunables::default()).expect("right tunables");
             stack
@@ -106,18 +106,18 @@ impl Pair {
             seed,
             sent: 0,
             way: BTreeMap::new(),
-            port: FIRST_PORT,
+            port: FIRST_CLIENT_PORT,
         }
     }
 
-    /// Begins a flow of pair `index`; the client's port.
+    /// Begins a flow of pair `index`. Returns the client's port.
     pub fn begin(&mut self, index: u16, kind: FlowKind) -> u16 {
         let port = self.port;
         self.port += 1;
         let client = &mut self.stacks[0];
         let state = client.app().apps.client(
             squall_apps::ProgramId(2 * index),
-            u32::from(port - FIRST_PORT),
+            u32::from(port - FIRST_CLIENT_PORT),
             self.now,
         );
         let tuple = Tuple {
@@ -132,7 +132,7 @@ impl Pair {
         port
     }
 
-    /// Until nothing more happens, or `until`.
+    /// Runs until nothing is pending, or until `until`.
     pub fn run(&mut self, until: Nanos) {
         loop {
             self.send();
@@ -179,14 +179,14 @@ impl Pair {
         self.stacks[side].app().apps.observer()
     }
 
-    /// What came to this side of the flow of a client's port.
-    pub fn heard(&self, side: usize, port: u16) -> &[u8] {
-        self.stacks[side].app().heard.get(&port).map_or(&[], Vec::as_slice)
+    /// The input of this side of the flow with this client port.
+    pub fn received(&self, side: usize, port: u16) -> &[u8] {
+        self.stacks[side].app().received.get(&port).map_or(&[], Vec::as_slice)
     }
 
     /// # Panics
-    /// If a flow is left, or anything that belonged to one.
-    pub fn nothing_is_left(&self) {
+    /// If a flow is left, or state that belonged to one.
+    pub fn assert_nothing_left(&self) {
         for stack in &self.stacks {
             assert_eq!(stack.active(), 0, "flows are left");
             assert_eq!(stack.app().apps.held(), 0, "memory of flows is left");

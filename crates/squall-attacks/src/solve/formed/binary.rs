@@ -1,24 +1,24 @@
-//! Messages with fields at fixed places, lengths and sums.
+//! Messages with fields at fixed offsets, lengths and checksums.
 
 use squall_rules::End;
 
 use super::{Closer, Form};
 use crate::{Octets, Origin};
 
-/// A file's name and a mode, each with a zero behind it (RFC 1350 §5).
+/// A file name and a mode, each terminated by zero (RFC 1350 §5).
 pub(super) fn close_tftp(octets: Octets) -> Option<Octets> {
     let mut closer = Closer::new(octets);
     closer.take(&[0, 1]);
     if closer.word(0) > 2 {
         return None;
     }
-    // Zeros end strings; what is left open is ended.
+    // Zeros end strings. Terminate an unfinished string.
     let zeros = closer.octets.bytes()[2..].iter().filter(|&&octet| octet == 0).count();
     let ended = closer.octets.len() > 2 && closer.octets.bytes().ends_with(&[0]);
     closer.at = closer.octets.len();
     match (zeros, ended) {
         _ if closer.at == 2 => closer.take(b"file.bin\0octet\0"),
-        // Where a name that is too long is asked for, it is longer than that.
+        // A long name tests for an overflow, so make it longer.
         (0, _) if closer.at > 100 => closer.take(b".bin\0octet\0"),
         (0, _) => closer.take(b"\0octet\0"),
         (1, true) => closer.take(b"octet\0"),
@@ -28,7 +28,7 @@ pub(super) fn close_tftp(octets: Octets) -> Option<Octets> {
     Some(closer.done())
 }
 
-/// BOOTP's fields (RFC 951 §3) and the cookie before options (RFC 2131 §3).
+/// BOOTP fields (RFC 951 §3) and the magic cookie (RFC 2131 §3).
 pub(super) fn dhcp(from: End) -> Vec<Form> {
     let (operation, message) = match from {
         End::Client => (1, 1),
@@ -41,18 +41,18 @@ pub(super) fn dhcp(from: End) -> Vec<Form> {
     let all = Form::default().usual(&fields).fixed(&[0x63, 0x82, 0x53, 0x63]);
     vec![
         all.clone().fixed(&[53, 1, message]),
-        // In a text.
+        // Within a text option.
         all.clone().fixed(&[53, 1, message, 12]).usual(&[0]),
         all.clone().fixed(&[53, 1, message]).usual(&[0; 24]),
         all,
     ]
 }
 
-/// Options of code, length and octets, until the last (RFC 2132 §2).
+/// Options as code, length and data up to the end option (RFC 2132 §2).
 pub(super) fn close_dhcp(octets: Octets) -> Option<Octets> {
     let mut closer = Closer::new(octets);
     closer.at = 240;
-    // Nothing is behind the end.
+    // Nothing may follow the end option.
     while closer.left() > 0 {
         let code = closer.byte(closer.at);
         if closer.is_free(1) {
@@ -82,7 +82,7 @@ pub(super) fn close_dhcp(octets: Octets) -> Option<Octets> {
     Some(closer.done())
 }
 
-/// Version 1.0, an exchange of main mode, and payloads (RFC 2408 §3.1).
+/// Version 1.0, main mode, and payloads (RFC 2408 §3.1).
 pub(super) fn isakmp() -> Vec<Form> {
     let mut fields = vec![0x5a, 0x17, 0x3d, 0x1d, 0x0a, 0x51, 0x02, 0x77];
     fields.resize(16, 0);
@@ -91,7 +91,7 @@ pub(super) fn isakmp() -> Vec<Form> {
         header.extend([next, 0x10, exchange, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         Form::default().usual(&header)
     };
-    // A content with a version where it belongs, first.
+    // First try a content that contains the version, aligned with that field.
     let mut forms: Vec<Form> =
         (0..12).map(|anchor| Form::default().usual(&fields[..anchor]).anchored(anchor)).collect();
     forms.extend([whole(13, 2), whole(11, 5)]);
@@ -100,6 +100,7 @@ pub(super) fn isakmp() -> Vec<Form> {
 
 pub(super) fn close_isakmp(octets: Octets) -> Option<Octets> {
     const HEADER: usize = 28;
+    // Payload types (RFC 2408 §3.1).
     const VENDOR: u8 = 13;
     const IDENTIFICATION: u8 = 5;
     let mut closer = Closer::new(octets);
@@ -118,25 +119,25 @@ pub(super) fn close_isakmp(octets: Octets) -> Option<Octets> {
         }
         let from = closer.at;
         let kind = next;
-        // One that ends before the message does has another behind it.
+        // If it ends before the message does, another payload follows.
         let length = usize::from(closer.word(from + 2));
-        let asked =
+        let required =
             closer.octets.origins().get(from + 3).is_some_and(|origin| *origin != Origin::Free);
-        let more = asked && length >= 4 && from + length < closer.octets.len();
+        let more = required && length >= 4 && from + length < closer.octets.len();
         closer.take(&[if more { VENDOR } else { 0 }]);
         next = closer.byte(from);
         closer.take(&[0]);
-        // The last payload holds all that is left; each has what its kind has at least.
+        // The last payload takes the rest. Each has at least the length of its type.
         let left = closer.octets.len().saturating_sub(from).max(16);
         closer.take(&u16::try_from(left).ok()?.to_be_bytes());
         if kind == IDENTIFICATION && closer.word(from + 2) < 9 {
-            // A type, a protocol, a port, and one octet of what it is.
+            // A type, a protocol, a port, and one octet of data.
             closer.put(from + 2, &[0, 9]);
         }
         let length = usize::from(closer.word(from + 2));
         closer.pass(length.checked_sub(4)?, 0)?;
         if kind == IDENTIFICATION && closer.byte(from + 4) >= 9 {
-            // Octets of no meaning, whatever their number (RFC 2407 §4.6.2.1).
+            // Arbitrary octets of any length (RFC 2407 §4.6.2.1).
             closer.put(from + 4, &[11]);
         }
     }
@@ -155,7 +156,7 @@ pub(super) fn xtacacs(from: End) -> Vec<Form> {
     vec![Form::default().usual(&fields), Form::default()]
 }
 
-/// Fields up to the third result, and behind them the user's name and password (RFC 1492 §2.3).
+/// Fields up to the third result, then user name and password (RFC 1492 §2.3).
 pub(super) fn close_xtacacs(octets: Octets) -> Option<Octets> {
     let mut closer = Closer::new(octets);
     if closer.byte(0) != 0x80 {
@@ -183,8 +184,8 @@ pub(super) fn pcom(from: End) -> Vec<Form> {
     vec![header(101).usual(ascii), header(102).usual(&binary)]
 }
 
-/// The length of what follows the first six octets, a sum and an end; those of the binary form are
-/// of header and data.
+/// Length of the data after the first six octets, checksum and terminator. The binary form has them
+/// for header and data.
 pub(super) fn close_pcom(octets: Octets, from: End) -> Option<Octets> {
     let mut closer = Closer::new(octets);
     match closer.byte(2) {
@@ -197,7 +198,7 @@ pub(super) fn close_pcom(octets: Octets, from: End) -> Option<Octets> {
                 closer.take(b"ID");
             } else if from == End::Client {
                 match command[0] {
-                    // An address and how many, and what is written there.
+                    // Address, count, and the values to write.
                     b'R' if command.len() == 2 || command.starts_with(b"RN") => {
                         closer.take(b"000001")
                     }
@@ -241,7 +242,7 @@ pub(super) fn close_pcom(octets: Octets, from: End) -> Option<Octets> {
     Some(closer.done())
 }
 
-/// A request, or the reply, to begin control: version, capabilities, channels, names (RFC 2637
+/// Start-Control-Connection-Request or -Reply: version, capabilities, channels, names (RFC 2637
 /// §2.1).
 pub(super) fn pptp(from: End) -> Vec<Form> {
     let kind = if from == End::Client { 1 } else { 2 };
@@ -254,7 +255,7 @@ pub(super) fn pptp(from: End) -> Vec<Form> {
     vec![Form::default().usual(&fields)]
 }
 
-/// As many caches as are said, each of an address, a revision, a table of 32 octets and the rest.
+/// As many caches as announced, each with address, revision, a table of 32 octets and the rest.
 pub(super) fn close_wccp(octets: Octets) -> Option<Octets> {
     const CACHE: usize = 44;
     let mut closer = Closer::new(octets);

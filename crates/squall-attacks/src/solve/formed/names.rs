@@ -1,17 +1,17 @@
-//! DNS (RFC 1035 §4) and NetBIOS's names (RFC 1002 §4.2): counts say what follows, names have
-//! lengths before their labels.
+//! DNS (RFC 1035 §4) and NetBIOS names (RFC 1002 §4.2): counts announce records, lengths precede
+//! labels.
 
 use squall_rules::End;
 
 use super::{Closer, Form};
 use crate::{Octets, Origin};
 
-/// Records of one message at most.
-const MOST_RECORDS: u16 = 24;
+/// Bound on the records of one message.
+const MAX_RECORDS: u16 = 24;
 
 const QUESTION: &[u8] = b"\x04mail\x07example\x03com\x00\x00\x01\x00\x01";
 
-/// A name of NetBIOS: a host's, each half octet a letter from `A` on (RFC 1001 §14.1).
+/// A NetBIOS host name: each half octet is a letter from `A` on (RFC 1001 §14.1).
 const HOST: &[u8] = b"\x20FDFEEBFEEJEPEODBCACACACACACACAAA\x00";
 
 pub(super) fn dns(from: End) -> Vec<Form> {
@@ -35,10 +35,10 @@ pub(super) fn dns(from: End) -> Vec<Form> {
             vec![
                 header(flags, [1, 0, 0, 0]),
                 header(flags, [1, 0, 0, 1]),
-                // In a label.
+                // Within a label.
                 header(flags, [1, 0, 0, 0]).usual(&[0]),
                 header(flags, [1, 0, 0, 1]).usual(&[0]),
-                // Contents with counts of their own.
+                // Contents that include the counts.
                 Form::default().usual(&[0x5a, 0x17]).anchored(2),
                 Form::default().usual(&[0x5a, 0x17, 1]).anchored(3),
                 open(flags),
@@ -69,14 +69,14 @@ pub(super) fn nbns() -> Vec<Form> {
     ]
 }
 
-/// The message with all that its counts promise.
+/// Completes the message with all announced records.
 pub(super) fn close(from: End, octets: Octets, netbios: bool) -> Option<Octets> {
     let mut closer = Closer::new(octets);
     let flags = match (netbios, from) {
         (false, End::Client) => [1, 0],
         (false, End::Server) => [0x81, 0x80],
-        // Whoever has the name answers, whichever end that is: an answer is what has answers, and a
-        // name is registered in a further record (RFC 1002 §4.2.2, §4.2.13).
+        // Either end may own the name and answer. A message with answer records is a response; a
+        // registration has an additional record (RFC 1002 §4.2.2, §4.2.13).
         (true, _) => match (closer.word(6), closer.word(10)) {
             (0, 0) => [1, 0x10],
             (0, _) => [0x28, 0x10],
@@ -86,7 +86,7 @@ pub(super) fn close(from: End, octets: Octets, netbios: bool) -> Option<Octets> 
     closer.take(&[&[0x5a, 0x17], &flags[..], &[0, 1, 0, 0, 0, 0, 0, 0]].concat());
     let counts = [4, 6, 8, 10].map(|at| closer.word(at));
     let records = counts[1..].iter().try_fold(0_u16, |sum, &count| sum.checked_add(count))?;
-    if counts[0].checked_add(records)? > MOST_RECORDS {
+    if counts[0].checked_add(records)? > MAX_RECORDS {
         return None;
     }
     for question in 0..counts[0] {
@@ -101,11 +101,11 @@ pub(super) fn close(from: End, octets: Octets, netbios: bool) -> Option<Octets> 
         let option = additional && !netbios && closer.byte(2) & 0x80 == 0;
         self::record(&mut closer, netbios, last, option)?;
     }
-    // Nothing may be left over.
+    // No data may be left.
     (closer.left() == 0).then(|| closer.done())
 }
 
-/// One name; of the `last` question it goes on to the end.
+/// Completes a name. In the `last` question it extends to the end.
 fn name(closer: &mut Closer, netbios: bool, last: bool) -> Option<()> {
     let begin = closer.at;
     if closer.is_missing() {
@@ -127,7 +127,7 @@ fn name(closer: &mut Closer, netbios: bool, last: bool) -> Option<()> {
             let left = closer.left();
             let spare = left.saturating_sub(5);
             let length = match fixed {
-                // A label up to the end of what is asked for, and one up to where that begins.
+                // A label up to the end of the required octets, and one up to their start.
                 Some(_) if closer.at == begin && closer.at == 12 => {
                     let mut end = left - 1;
                     while end > 1 && closer.octets.origins()[closer.at + end] == Origin::Free {
@@ -160,7 +160,7 @@ fn name(closer: &mut Closer, netbios: bool, last: bool) -> Option<()> {
             }
             length @ 1..=63 if netbios && closer.at == begin => {
                 closer.at += 1;
-                // Pairs of letters, from A to P.
+                // Pairs of letters from A to P.
                 for letter in 0..usize::from(length) {
                     closer.take(&[if letter % 2 == 0 { b'C' } else { b'A' }]);
                 }
@@ -182,12 +182,12 @@ fn name(closer: &mut Closer, netbios: bool, last: bool) -> Option<()> {
     }
 }
 
-/// One record; the `last` holds all that is left.
+/// Completes a record. The `last` one takes the rest.
 fn record(closer: &mut Closer, netbios: bool, last: bool, option: bool) -> Option<()> {
     if option && closer.is_free(1) {
         closer.take(&[0]);
     } else if closer.is_free(2) && closer.at > 12 {
-        // The name of the question.
+        // A pointer to the question's name.
         closer.take(&[0xc0, 12]);
     } else {
         name(closer, netbios, false)?;
@@ -198,7 +198,7 @@ fn record(closer: &mut Closer, netbios: bool, last: bool, option: bool) -> Optio
         (true, ..) => [0, 41],
         (_, true, _) => [0, 0x20],
         (_, _, 0..=4) => [0, 1],
-        // Octets of no meaning (RFC 1035 §3.3.10).
+        // NULL: arbitrary data (RFC 1035 §3.3.10).
         _ => [0, 10],
     };
     closer.take(&kind);
@@ -216,7 +216,7 @@ fn record(closer: &mut Closer, netbios: bool, last: bool, option: bool) -> Optio
     let length = usize::from(closer.word(from + 8));
     let data = closer.at;
     match kind {
-        // Text: strings with their lengths.
+        // TXT: strings with lengths.
         16 => {
             while closer.at < data + length {
                 let left = data + length - closer.at - 1;
@@ -228,7 +228,7 @@ fn record(closer: &mut Closer, netbios: bool, last: bool, option: bool) -> Optio
                 closer.pass(string, b'a')?;
             }
         }
-        // A name of just that length.
+        // NS, CNAME, PTR: a name of that length.
         2 | 5 | 12 => {
             while closer.at < data + length {
                 let left = data + length - closer.at;
@@ -244,7 +244,7 @@ fn record(closer: &mut Closer, netbios: bool, last: bool, option: bool) -> Optio
                 closer.pass(label, b'a')?;
             }
         }
-        // Padding (RFC 7830 §3).
+        // Padding option (RFC 7830 §3).
         41 if length >= 4 && closer.is_free(4) => {
             closer.take(&[0, 12]);
             closer.take(&u16::try_from(length - 4).ok()?.to_be_bytes());

@@ -1,5 +1,4 @@
-//! Packets for tests, built from what they are to be rather than from octets, and what is right
-//! about them.
+//! Packets for tests, built from a description instead of octets, and checks of them.
 
 use squall_measure::flow::{Fragment, Headers, Link};
 use squall_wire::checksum::{fold, sctp, sum};
@@ -12,7 +11,7 @@ pub enum L4 {
     Udp,
     /// Without a checksum.
     PlainUdp,
-    /// With this acknowledgement and options.
+    /// With this acknowledgment number and options.
     Tcp {
         seq: u32,
         ack: u32,
@@ -23,7 +22,7 @@ pub enum L4 {
     Sctp,
 }
 
-/// A packet of 10.0.0.1 or 2001:db8::1 to ...2, or the other way.
+/// A packet from 10.0.0.1 or 2001:db8::1 to ...2, or in the other direction.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
     pub v6: bool,
@@ -31,7 +30,7 @@ pub struct Spec {
     pub l4: L4,
     pub ports: (u16, u16),
     pub payload: usize,
-    /// VLAN tags, and then a label of MPLS.
+    /// VLAN tags, and then an MPLS label.
     pub tags: usize,
     pub mpls: bool,
 }
@@ -49,7 +48,7 @@ impl Spec {
         }
     }
 
-    /// The Ethernet frame, its checksums right.
+    /// The Ethernet frame, with correct checksums.
     pub fn frame(&self) -> Vec<u8> {
         let (dst, src) = if self.answer { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
         let mut frame = [dst, src].concat();
@@ -102,7 +101,7 @@ impl Spec {
                 2,
                 [&[if self.v6 { 128 } else { 8 }, 0, 0, 0, 0, 1, 0, 1][..], &payload].concat(),
             ),
-            // A verification tag, and where the CRC goes.
+            // A verification tag, and the place of the CRC.
             L4::Sctp => (132, 8, [&ports[..], &[1, 2, 3, 4, 0, 0, 0, 0], &payload].concat()),
         };
         if self.l4 == L4::Sctp {
@@ -142,7 +141,7 @@ impl Spec {
     }
 }
 
-/// What is wrong about the checksums of a whole packet, if anything is.
+/// Describes a wrong checksum of a whole packet, if there is one.
 pub fn wrong(octets: &[u8], link: Link) -> Option<&'static str> {
     let headers = Headers::parse(octets, link);
     let (network, transport, end) =

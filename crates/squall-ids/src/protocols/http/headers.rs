@@ -1,27 +1,27 @@
-//! Header lines of HTTP/1, read as leniently as libhtp does.
+//! HTTP/1 header fields, parsed as leniently as in libhtp.
 
-/// One header: both parts without blanks at their ends. A line without a colon has no name.
+/// A header field with both parts trimmed. The name of a line without a colon is empty.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Header {
     pub name: Vec<u8>,
     pub value: Vec<u8>,
 }
 
-/// All headers of a message, those of one name joined by `, `.
+/// All fields of a message. Values of repeated fields are joined by `, `.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Headers {
     pub list: Vec<Header>,
 }
 
-/// More are an error, at which libhtp gives up.
+/// libhtp fails a message with more fields.
 const MOST: usize = 1024;
-/// Lines folded to one header at most.
-const MOST_FOLDS: usize = 128;
-/// So often is a value added to one that is there.
-const MOST_REPETITIONS: usize = 64;
+/// Bound on continuation lines of one field.
+const MAX_FOLDS: usize = 128;
+/// Bound on values appended to one field.
+const MAX_REPETITIONS: usize = 64;
 
 impl Headers {
-    /// By name, in any case.
+    /// Looks a field up, ignoring case.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.list
             .iter()
@@ -29,7 +29,8 @@ impl Headers {
             .map(|header| &header.value[..])
     }
 
-    /// Adds those of `block`, which is complete or the last there is. `false`: too many.
+    /// Adds the fields of `block`, which is complete or the last data. Returns false if there are
+    /// too many.
     pub fn read(&mut self, block: &[u8], by: By) -> bool {
         let mut repetitions = 0;
         for Header { name, value } in unfold(block, by) {
@@ -37,9 +38,8 @@ impl Headers {
                 self.list.iter_mut().find(|header| header.name.eq_ignore_ascii_case(&name))
             {
                 repetitions += 1;
-                // The first length is the one that counts.
-                if repetitions <= MOST_REPETITIONS && !name.eq_ignore_ascii_case(b"content-length")
-                {
+                // The first Content-Length wins.
+                if repetitions <= MAX_REPETITIONS && !name.eq_ignore_ascii_case(b"content-length") {
                     there.value.extend_from_slice(b", ");
                     there.value.extend_from_slice(&value);
                 }
@@ -53,15 +53,15 @@ impl Headers {
     }
 }
 
-/// Who sent them: of a server a carriage return by itself ends a line, too.
+/// The sender. In a server's message, a bare carriage return ends a line too.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum By {
     Client,
     Server,
 }
 
-/// Octets up to and with the empty line that ends the headers at the beginning of `input`; `None`:
-/// it has not come yet.
+/// Length of the headers at the start of `input`, with the final empty line. `None` if it is
+/// incomplete.
 pub(super) fn end_of_headers(input: &[u8], by: By) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -78,7 +78,7 @@ struct Line {
     with_end: usize,
 }
 
-/// The first line of `input`; `None`: its end has not come yet.
+/// The first line of `input`. `None` if it is incomplete.
 fn line_length(input: &[u8], by: By) -> Option<Line> {
     let end = match by {
         By::Client => memchr::memchr(b'\n', input)?,
@@ -86,9 +86,9 @@ fn line_length(input: &[u8], by: By) -> Option<Line> {
     };
     match (by, input[end], input.get(end + 1)) {
         (By::Server, b'\r', Some(b'\n')) => Some(Line { text: end, with_end: end + 2 }),
-        // Another octet is needed to know what it is the end of.
+        // The next octet decides where the line ends.
         (By::Server, b'\r', None) => None,
-        // `\n\r` is one end of a line, but for `\n\r\n`, which is a line's and an empty line's.
+        // `\n\r` is one line end, except in `\n\r\n`, which ends a line and an empty line.
         (By::Server, b'\n', Some(b'\r'))
             if input.get(end + 2).is_some_and(|&next| next != b'\n') =>
         {
@@ -113,7 +113,7 @@ fn unfold(block: &[u8], by: By) -> Vec<Header> {
             continue;
         }
         if matches!(text[0], b' ' | b'\t' | 0)
-            && folds < MOST_FOLDS
+            && folds < MAX_FOLDS
             && let Some(last) = headers.last_mut()
             && !(by == By::Server && has_name(text))
         {
@@ -139,7 +139,7 @@ fn unfold(block: &[u8], by: By) -> Vec<Header> {
     headers
 }
 
-/// A token and a colon: in a response a line that begins with a blank may be a header nevertheless.
+/// A token and a colon. In a response, a line that starts with a blank may still be a new field.
 fn has_name(text: &[u8]) -> bool {
     let text = skip_blanks(text);
     let token = text.iter().position(|&octet| !is_token(octet)).unwrap_or(text.len());
@@ -154,7 +154,7 @@ fn skip_blanks(text: &[u8]) -> &[u8] {
     &text[text.iter().position(|octet| !matches!(octet, b' ' | b'\t')).unwrap_or(text.len())..]
 }
 
-/// White space as C's `isspace` has it.
+/// White space as in C's `isspace`.
 pub(super) fn is_space(octet: u8) -> bool {
     matches!(octet, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c)
 }

@@ -1,9 +1,9 @@
-//! HTTP/1, as libhtp reads it in Suricata's default configuration.
+//! HTTP/1, parsed like libhtp in Suricata's default configuration.
 //!
-//! Both directions are read apart: what a state needs (a line, all headers, a chunk) is kept until
-//! it is there. Where libhtp goes by what came in one piece, this does, too: octets behind a
-//! request without a body belong to it when they came with it, and to the next when they came
-//! later.
+//! The directions are parsed independently. Data is kept until the element that a state needs (a
+//! line, all headers, a chunk) is complete. Where libhtp depends on segment boundaries, this parser
+//! does too: octets after a request without a body belong to it if they arrived in the same call,
+//! else to the next request.
 
 mod headers;
 mod uri;
@@ -15,14 +15,14 @@ use squall_rules::{Application, Buffer, End, EngineVersion};
 use self::headers::{By, Headers, end_of_headers, is_space, trimmed};
 use super::{Reader, Transaction, event, number};
 
-/// A line longer than this is where libhtp gives up.
-const LONGEST_LINE: usize = 18_000;
-/// Headers of one message, all together.
-const LONGEST_HEADERS: usize = 256 * 1024;
-const MOST_TRANSACTIONS: usize = 512;
-const LONGEST_BOUNDARY: usize = 200;
-/// Compressed bodies in compressed bodies.
-const MOST_LAYERS: usize = 2;
+/// libhtp fails a message with a longer line.
+const MAX_LINE_LEN: usize = 18_000;
+/// Bound on all headers of one message.
+const MAX_HEADERS_LEN: usize = 256 * 1024;
+const MAX_TRANSACTIONS: usize = 512;
+const MAX_BOUNDARY_LEN: usize = 200;
+/// Bound on nested compression of a body.
+const MAX_LAYERS: usize = 2;
 
 pub(super) struct Http {
     limit: usize,
@@ -30,7 +30,7 @@ pub(super) struct Http {
     request: Direction,
     response: Direction,
     exchanges: Vec<Exchange>,
-    /// Places in `exchanges` of what is being read.
+    /// Indices in `exchanges` of the request and response being parsed.
     requested: usize,
     responded: usize,
     switched: Option<Option<Application>>,
@@ -38,10 +38,10 @@ pub(super) struct Http {
 
 #[derive(Default)]
 struct Direction {
-    /// What was received and not read yet.
+    /// Data received and not parsed.
     pending: Vec<u8>,
     state: State,
-    /// Octets that follow of a body of known length, or of a chunk.
+    /// Remaining octets of a body or chunk.
     left: u64,
     body: Body,
 }
@@ -58,27 +58,27 @@ enum State {
     ChunkEnd,
     Trailer,
     Finalize,
-    /// CONNECT: what follows depends on the response.
+    /// After CONNECT: the response decides about the following octets.
     WaitForResponse,
-    /// After a request of HTTP/0.9, in a tunnel, after an error.
+    /// After an HTTP/0.9 request, in a tunnel, or after an error.
     Ignore,
 }
 
 #[derive(Default)]
 struct Body {
     octets: Vec<u8>,
-    /// It was said; more is not looked at.
-    said: bool,
+    /// The buffer is complete; further data is ignored.
+    is_complete: bool,
 }
 
-/// What must be known of a request to read its response, and the other way round.
+/// The state that request and response share.
 #[derive(Default)]
 struct Exchange {
-    /// Place in the list of transactions.
+    /// Index in the list of transactions.
     at: usize,
     method: Vec<u8>,
     host: Option<Vec<u8>>,
-    /// The URI's, decoded: what a file is called.
+    /// Decoded path of the URI, which names the file.
     path: Vec<u8>,
     request: Headers,
     response: Headers,
@@ -120,7 +120,7 @@ impl Reader for Http {
                 if self.request.state != State::WaitForResponse {
                     return;
                 }
-                // The answer to a CONNECT lets the client's octets go on.
+                // The response to CONNECT decides about the client's following octets.
                 if let Some(status) =
                     self.exchanges.get(self.requested).and_then(|exchange| exchange.status)
                 {
@@ -147,7 +147,7 @@ impl Reader for Http {
     }
 }
 
-/// The client's side.
+/// Parsing of requests.
 impl Http {
     fn read_request(&mut self, closed: bool, transactions: &mut Vec<Transaction>) {
         let mut pending = std::mem::take(&mut self.request.pending);
@@ -163,11 +163,11 @@ impl Http {
         self.request.pending = pending;
         if closed {
             self.request.pending.clear();
-            self.say_request_body(transactions);
+            self.add_request_body(transactions);
         }
     }
 
-    /// Octets that were read of `input`; `None`: more is needed first.
+    /// Parses an element and returns its length. `None` if it is incomplete.
     fn request_step(
         &mut self,
         input: &[u8],
@@ -181,7 +181,7 @@ impl Http {
                     Some(end) => (end, &input[..end]),
                     None if closed && !input.is_empty() => (input.len(), input),
                     None => {
-                        if input.len() > LONGEST_HEADERS {
+                        if input.len() > MAX_HEADERS_LEN {
                             self.request.state = State::Ignore;
                         }
                         return None;
@@ -245,7 +245,7 @@ impl Http {
             Some(end) => end + 1,
             None if closed && !input.is_empty() => input.len(),
             None => {
-                if input.len() > LONGEST_LINE {
+                if input.len() > MAX_LINE_LEN {
                     self.request.state = State::Ignore;
                 }
                 return None;
@@ -255,49 +255,49 @@ impl Http {
         if matches!(line, b"\r\n" | b"\n" | b"\r") {
             return Some(end);
         }
-        if self.exchanges.len() >= MOST_TRANSACTIONS || end > LONGEST_LINE {
+        if self.exchanges.len() >= MAX_TRANSACTIONS || end > MAX_LINE_LEN {
             self.request.state = State::Ignore;
             return None;
         }
-        // Behind a response that nobody has asked for, too.
+        // Also after a response without a request.
         self.requested = self.exchanges.len();
         self.exchanges.push(Exchange { at: transactions.len(), ..Exchange::default() });
         transactions.push(Transaction::default());
         self.request.body = Body::default();
 
         let line = chomped(line);
-        let say = |buffer, octets: &[u8], transactions: &mut Vec<Transaction>| {
+        let add_buffer = |buffer, octets: &[u8], transactions: &mut Vec<Transaction>| {
             if !octets.is_empty()
                 && let Some(transaction) = transactions.last_mut()
             {
                 transaction.buffers.push((buffer, End::Client, octets.to_vec()));
             }
         };
-        say(Buffer::HttpRequestLine, line, transactions);
+        add_buffer(Buffer::HttpRequestLine, line, transactions);
         let text = &line[line.iter().position(|&octet| !is_space(octet)).unwrap_or(line.len())..];
         let method_end = text.iter().position(|&octet| is_space(octet)).unwrap_or(text.len());
         let (method, rest) = text.split_at(method_end);
-        say(Buffer::HttpMethod, method, transactions);
+        add_buffer(Buffer::HttpMethod, method, transactions);
         let rest = trimmed(rest);
         let (uri, protocol) = uri_and_protocol(rest, self.engine);
-        say(Buffer::HttpRawUri, uri, transactions);
+        add_buffer(Buffer::HttpRawUri, uri, transactions);
         let exchange = self.exchanges.last_mut()?;
         exchange.method = method.to_vec();
         if method == b"CONNECT" {
             exchange.host = uri::host_of(uri);
         } else if !uri.is_empty() {
             let parsed = uri::parse(uri);
-            say(Buffer::HttpUri, &parsed.normalised, transactions);
+            add_buffer(Buffer::HttpUri, &parsed.normalized, transactions);
             exchange.host = parsed.host;
             exchange.path = parsed.path;
         }
-        say(Buffer::HttpProtocol, protocol, transactions);
+        add_buffer(Buffer::HttpProtocol, protocol, transactions);
         exchange.is_1_1 = protocol.eq_ignore_ascii_case(b"HTTP/1.1");
         if protocol.is_empty() {
-            // HTTP/0.9, unless more than blanks came with it.
-            let behind = &input[end..];
-            let blanks = behind.iter().position(|&octet| !is_space(octet));
-            exchange.is_0_9 = blanks.is_none() && behind.len() <= 16;
+            // HTTP/0.9 if nothing but blanks follows.
+            let after = &input[end..];
+            let blanks = after.iter().position(|&octet| !is_space(octet));
+            exchange.is_0_9 = blanks.is_none() && after.len() <= 16;
             if exchange.is_0_9 {
                 self.request_done(transactions);
                 self.request.state = State::Ignore;
@@ -327,12 +327,12 @@ impl Http {
         } else {
             Some(State::Finalize)
         };
-        // After an error the headers are never complete, and what is made of all of them is never
-        // there.
+        // After an error the headers never complete, and neither do the buffers made of all
+        // headers.
         if next.is_some() {
-            say_headers(End::Client, headers, block, transaction);
+            add_headers(End::Client, headers, block, transaction);
         }
-        say_common_headers(End::Client, headers, transaction);
+        add_common_headers(End::Client, headers, transaction);
         for (name, buffer) in [
             ("cookie", Buffer::HttpCookie),
             ("user-agent", Buffer::HttpUserAgent),
@@ -341,9 +341,9 @@ impl Http {
             ("accept-encoding", Buffer::HttpAcceptEncoding),
             ("accept-language", Buffer::HttpAcceptLanguage),
         ] {
-            say_header(End::Client, headers, name, buffer, transaction);
+            add_header(End::Client, headers, name, buffer, transaction);
         }
-        // Snort's, of the client behind a proxy.
+        // Snort 3's `http_true_ip`: the client in front of a proxy.
         let client = headers
             .get("true-client-ip")
             .or_else(|| headers.get("x-forwarded-for"))
@@ -373,7 +373,7 @@ impl Http {
         }
     }
 
-    /// What came with a request and behind it: another request, or more of its body.
+    /// Data after a request in the same call: another request, or more of its body.
     fn request_finalize(
         &mut self,
         input: &[u8],
@@ -388,7 +388,7 @@ impl Http {
             Some(end) => (&input[..end], end + 1),
             None if closed => (input, input.len()),
             None => {
-                if input.len() > LONGEST_LINE {
+                if input.len() > MAX_LINE_LEN {
                     self.request.state = State::Ignore;
                 }
                 return None;
@@ -407,12 +407,12 @@ impl Http {
     fn request_body(&mut self, octets: &[u8], transactions: &mut [Transaction]) {
         add(&mut self.request.body, octets, self.limit);
         if self.request.body.octets.len() >= self.limit {
-            self.say_request_body(transactions);
+            self.add_request_body(transactions);
         }
     }
 
     fn request_done(&mut self, transactions: &mut [Transaction]) {
-        self.say_request_body(transactions);
+        self.add_request_body(transactions);
         if let Some(exchange) = self.exchanges.get(self.requested)
             && let Some(transaction) = transactions.get_mut(exchange.at)
         {
@@ -421,12 +421,12 @@ impl Http {
         self.request.state = State::Line;
     }
 
-    fn say_request_body(&mut self, transactions: &mut [Transaction]) {
+    fn add_request_body(&mut self, transactions: &mut [Transaction]) {
         let body = &mut self.request.body;
-        if body.said || body.octets.is_empty() {
+        if body.is_complete || body.octets.is_empty() {
             return;
         }
-        body.said = true;
+        body.is_complete = true;
         let octets = std::mem::take(&mut body.octets);
         let Some(exchange) = self.exchanges.get(self.requested) else { return };
         let Some(transaction) = transactions.get_mut(exchange.at) else { return };
@@ -435,11 +435,11 @@ impl Http {
         match (&exchange.method[..], boundary) {
             (b"POST", Some(boundary)) => {
                 for (name, file) in files_of_form(&octets, &boundary) {
-                    say_file(End::Client, name, file, transaction);
+                    add_file(End::Client, name, file, transaction);
                 }
             }
             (b"POST" | b"PUT", _) => {
-                say_file(End::Client, exchange.path.clone(), octets.clone(), transaction)
+                add_file(End::Client, exchange.path.clone(), octets.clone(), transaction)
             }
             _ => {}
         }
@@ -447,7 +447,7 @@ impl Http {
     }
 }
 
-/// The server's side.
+/// Parsing of responses.
 impl Http {
     fn read_response(&mut self, closed: bool, transactions: &mut Vec<Transaction>) {
         let mut pending = std::mem::take(&mut self.response.pending);
@@ -483,7 +483,7 @@ impl Http {
                     Some(end) => (end, &input[..end]),
                     None if closed && !input.is_empty() => (input.len(), input),
                     None => {
-                        if input.len() > LONGEST_HEADERS {
+                        if input.len() > MAX_HEADERS_LEN {
                             self.response.state = State::Ignore;
                         }
                         return None;
@@ -509,7 +509,7 @@ impl Http {
             }
             State::ChunkLength => {
                 let Some(line) = memchr::memchr(b'\n', input) else {
-                    // What can be no length is a body that is not chunked at all.
+                    // If this cannot be a chunk length, the body is not chunked.
                     if input.iter().any(|&octet| !is_space(octet))
                         && !trimmed(input).first().is_some_and(u8::is_ascii_hexdigit)
                     {
@@ -560,7 +560,7 @@ impl Http {
                     Some(end) => end + 1,
                     None if closed => input.len(),
                     None => {
-                        if input.len() > LONGEST_LINE {
+                        if input.len() > MAX_LINE_LEN {
                             self.response.state = State::Ignore;
                         }
                         return None;
@@ -589,7 +589,7 @@ impl Http {
             Some(end) if end + 1 < input.len() || closed => end + 1,
             None if closed && !input.is_empty() => input.len(),
             _ => {
-                if input.len() > LONGEST_LINE {
+                if input.len() > MAX_LINE_LEN {
                     self.response.state = State::Ignore;
                 }
                 return None;
@@ -600,25 +600,25 @@ impl Http {
             return Some(end);
         }
         if self.responded >= self.exchanges.len() {
-            if self.exchanges.len() >= MOST_TRANSACTIONS {
+            if self.exchanges.len() >= MAX_TRANSACTIONS {
                 self.response.state = State::Ignore;
                 return None;
             }
-            // Nobody has asked.
-            let unasked = Exchange {
+            // A response without a request.
+            let unsolicited = Exchange {
                 at: transactions.len(),
                 path: b"/libhtp::request_uri_not_seen".to_vec(),
                 ..Exchange::default()
             };
-            self.exchanges.push(unasked);
+            self.exchanges.push(unsolicited);
             let mut transaction = Transaction::default();
             transaction.done[0] = true;
             event(End::Server, "http.unable_to_match_response_to_request", &mut transaction);
             transactions.push(transaction);
         }
         if !looks_like_status_line(line) {
-            let behind = &input[end..];
-            if behind.len() > 1 && (behind[0] == b'H' || chomped(line).len() <= 2) {
+            let after = &input[end..];
+            if after.len() > 1 && (after[0] == b'H' || chomped(line).len() <= 2) {
                 return Some(end);
             }
             self.response_body(line, transactions);
@@ -627,7 +627,7 @@ impl Http {
         let exchange = self.exchanges.get_mut(self.responded)?;
         let transaction = transactions.get_mut(exchange.at)?;
         let line = chomped(line);
-        // Of an interim response nothing stays.
+        // Drop the buffers of an interim response.
         transaction.buffers.retain(|(buffer, end, _)| {
             *end != End::Server
                 || !matches!(
@@ -638,19 +638,19 @@ impl Http {
                         | Buffer::HttpStatusMessage
                 )
         });
-        let mut say = |buffer, octets: &[u8]| {
+        let mut add_buffer = |buffer, octets: &[u8]| {
             if !octets.is_empty() {
                 transaction.buffers.push((buffer, End::Server, octets.to_vec()));
             }
         };
-        say(Buffer::HttpResponseLine, line);
+        add_buffer(Buffer::HttpResponseLine, line);
         let text = &line
             [line.iter().position(|&octet| !is_space(octet) && octet != 0).unwrap_or(line.len())..];
         let (protocol, rest) = split_at_space(text);
-        say(Buffer::HttpProtocol, protocol);
+        add_buffer(Buffer::HttpProtocol, protocol);
         let (code, rest) = split_at_space(rest);
-        say(Buffer::HttpStatusCode, code);
-        say(Buffer::HttpStatusMessage, rest);
+        add_buffer(Buffer::HttpStatusCode, code);
+        add_buffer(Buffer::HttpStatusMessage, rest);
         exchange.status = std::str::from_utf8(code)
             .ok()
             .and_then(|code| code.parse().ok())
@@ -687,15 +687,15 @@ impl Http {
                 && length.is_none();
         let is_error = !has_none && !is_chunked && length == Some(None);
         if !is_error {
-            say_headers(End::Server, &exchange.response, block, transaction);
+            add_headers(End::Server, &exchange.response, block, transaction);
         }
-        say_common_headers(End::Server, &exchange.response, transaction);
+        add_common_headers(End::Server, &exchange.response, transaction);
         for (name, buffer) in [
             ("set-cookie", Buffer::HttpCookie),
             ("server", Buffer::HttpServer),
             ("location", Buffer::HttpLocation),
         ] {
-            say_header(End::Server, &exchange.response, name, buffer, transaction);
+            add_header(End::Server, &exchange.response, name, buffer, transaction);
         }
         if exchange.method == b"CONNECT" && (200..300).contains(&status) {
             self.response_done(transactions);
@@ -737,12 +737,12 @@ impl Http {
     fn response_body(&mut self, octets: &[u8], transactions: &mut [Transaction]) {
         add(&mut self.response.body, octets, self.limit);
         if self.response.body.octets.len() >= self.limit {
-            self.say_response_body(transactions);
+            self.add_response_body(transactions);
         }
     }
 
     fn response_done(&mut self, transactions: &mut [Transaction]) {
-        self.say_response_body(transactions);
+        self.add_response_body(transactions);
         if let Some(exchange) = self.exchanges.get(self.responded) {
             if let Some(transaction) = transactions.get_mut(exchange.at) {
                 transaction.done[1] = true;
@@ -753,12 +753,12 @@ impl Http {
         self.response.state = State::Line;
     }
 
-    fn say_response_body(&mut self, transactions: &mut [Transaction]) {
+    fn add_response_body(&mut self, transactions: &mut [Transaction]) {
         let body = &mut self.response.body;
-        if body.said || body.octets.is_empty() {
+        if body.is_complete || body.octets.is_empty() {
             return;
         }
-        body.said = true;
+        body.is_complete = true;
         let octets = std::mem::take(&mut body.octets);
         let Some(exchange) = self.exchanges.get(self.responded) else { return };
         let Some(transaction) = transactions.get_mut(exchange.at) else { return };
@@ -774,7 +774,7 @@ impl Http {
             .get("content-disposition")
             .and_then(|disposition| parameter(disposition, b"filename="))
             .unwrap_or_else(|| exchange.path.clone());
-        say_file(End::Server, name, octets.clone(), transaction);
+        add_file(End::Server, name, octets.clone(), transaction);
         transaction.buffers.push((Buffer::HttpResponseBody, End::Server, octets));
     }
 }
@@ -786,7 +786,7 @@ impl Http {
         self.switched = Some(to);
     }
 
-    /// After an error neither side is read any more.
+    /// After an error, neither direction is parsed further.
     fn fail(&mut self) {
         self.request.state = State::Ignore;
         self.response.state = State::Ignore;
@@ -809,7 +809,7 @@ impl Http {
     }
 }
 
-fn say_headers(from: End, headers: &Headers, raw: &[u8], transaction: &mut Transaction) {
+fn add_headers(from: End, headers: &Headers, raw: &[u8], transaction: &mut Transaction) {
     let cookie: &[u8] = if from == End::Client { b"cookie" } else { b"set-cookie" };
     let one = match from {
         End::Client => Buffer::HttpRequestHeader,
@@ -855,18 +855,18 @@ fn say_headers(from: End, headers: &Headers, raw: &[u8], transaction: &mut Trans
     number(from, "http.header_cnt", headers.list.len() as u64, transaction);
 }
 
-/// Those that both ends send.
-fn say_common_headers(from: End, headers: &Headers, transaction: &mut Transaction) {
+/// Fields that both ends may send.
+fn add_common_headers(from: End, headers: &Headers, transaction: &mut Transaction) {
     for (name, buffer) in [
         ("content-type", Buffer::HttpContentType),
         ("content-length", Buffer::HttpContentLength),
         ("connection", Buffer::HttpConnection),
     ] {
-        say_header(from, headers, name, buffer, transaction);
+        add_header(from, headers, name, buffer, transaction);
     }
 }
 
-fn say_header(
+fn add_header(
     from: End,
     headers: &Headers,
     name: &str,
@@ -878,7 +878,7 @@ fn say_header(
     }
 }
 
-fn say_file(from: End, name: Vec<u8>, octets: Vec<u8>, transaction: &mut Transaction) {
+fn add_file(from: End, name: Vec<u8>, octets: Vec<u8>, transaction: &mut Transaction) {
     number(from, "file.size", octets.len() as u64, transaction);
     if !name.is_empty() {
         transaction.buffers.push((Buffer::FileName, from, name));
@@ -886,8 +886,8 @@ fn say_file(from: End, name: Vec<u8>, octets: Vec<u8>, transaction: &mut Transac
     transaction.buffers.push((Buffer::FileData, from, octets));
 }
 
-/// URI and protocol of what stands behind the method: the last blank parts them (before Suricata 8
-/// the first), or other white space where there is none.
+/// Splits the text after the method into URI and protocol: at the last blank (before Suricata 8 the
+/// first), or at other white space if there is no blank.
 fn uri_and_protocol(rest: &[u8], engine: EngineVersion) -> (&[u8], &[u8]) {
     let is_last = engine == EngineVersion::Suricata8;
     let position = |is: &dyn Fn(&u8) -> bool| match is_last {
@@ -904,7 +904,7 @@ fn uri_and_protocol(rest: &[u8], engine: EngineVersion) -> (&[u8], &[u8]) {
     (trimmed(uri), trimmed(protocol))
 }
 
-/// A word, and what stands behind it and the space after it.
+/// Splits off the first word and the white space after it.
 fn split_at_space(text: &[u8]) -> (&[u8], &[u8]) {
     let end = text.iter().position(|&octet| is_space(octet)).unwrap_or(text.len());
     let (word, rest) = text.split_at(end);
@@ -957,7 +957,7 @@ fn chomped(line: &[u8]) -> &[u8] {
     &line[..end]
 }
 
-/// The first number in `value`, whatever stands around it.
+/// The first number in `value`, ignoring the text around it.
 fn content_length(value: &[u8]) -> Option<u64> {
     let start = value.iter().position(u8::is_ascii_digit)?;
     let digits = &value[start..];
@@ -966,7 +966,7 @@ fn content_length(value: &[u8]) -> Option<u64> {
 }
 
 enum ChunkLength {
-    /// A line of white space.
+    /// SingleTransaction white space.
     Empty,
     Is(u64),
     Invalid,
@@ -985,7 +985,7 @@ fn chunk_length(line: &[u8]) -> ChunkLength {
     }
 }
 
-/// As much of `input` as is `left`; `None`: there is nothing.
+/// Takes up to `left` octets of `input`. `None` if that is nothing.
 fn take(left: &mut u64, input: &[u8]) -> Option<usize> {
     let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
     *left -= taken as u64;
@@ -993,7 +993,7 @@ fn take(left: &mut u64, input: &[u8]) -> Option<usize> {
 }
 
 fn add(body: &mut Body, octets: &[u8], limit: usize) {
-    if !body.said {
+    if !body.is_complete {
         let room = limit.saturating_sub(body.octets.len());
         body.octets.extend_from_slice(&octets[..octets.len().min(room)]);
     }
@@ -1003,13 +1003,13 @@ fn contains_caseless(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word))
 }
 
-/// The body as it was before its sender packed it; what cannot be unpacked stays as it is.
+/// Decompresses a body. Data that cannot be decompressed is returned unchanged.
 fn decompressed(encoding: &[u8], body: Vec<u8>, limit: usize) -> Vec<u8> {
     let mut body = body;
     let layers =
         encoding.split(|&octet| octet == b',' || octet == b' ').filter(|name| !name.is_empty());
-    // The last one named was put on last.
-    let layers: Vec<&[u8]> = layers.take(MOST_LAYERS).collect();
+    // Encodings are listed in the order of application (RFC 9110 §8.4), so undo the last one first.
+    let layers: Vec<&[u8]> = layers.take(MAX_LAYERS).collect();
     for name in layers.iter().rev() {
         let is_gzip = contains_caseless(name, b"gzip");
         if is_gzip || contains_caseless(name, b"deflate") {
@@ -1019,11 +1019,11 @@ fn decompressed(encoding: &[u8], body: Vec<u8>, limit: usize) -> Vec<u8> {
     body
 }
 
-/// Named gzip or deflate, it may be the other of both, or deflate without a frame.
+/// Senders confuse gzip, zlib and raw deflate, so try all three.
 fn inflated(body: &[u8], is_gzip: bool, limit: usize) -> Vec<u8> {
     let read = |reader: &mut dyn std::io::Read| {
         let mut out = vec![];
-        // What was unpacked before an error counts.
+        // Output before an error counts.
         let _ = reader.take(limit as u64).read_to_end(&mut out);
         out
     };
@@ -1049,10 +1049,10 @@ fn multipart_boundary(content_type: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     parameter(content_type, b"boundary=")
-        .filter(|boundary| !boundary.is_empty() && boundary.len() <= LONGEST_BOUNDARY)
+        .filter(|boundary| !boundary.is_empty() && boundary.len() <= MAX_BOUNDARY_LEN)
 }
 
-/// `value` of `name=value` or `name="value"` behind a semicolon; `name` with its sign.
+/// The value of `name=value` or `name="value"`. `name` includes the equals sign.
 fn parameter(value: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     let at = value.windows(name.len()).position(|window| window.eq_ignore_ascii_case(name))?;
     let rest = &value[at + name.len()..];
@@ -1068,7 +1068,7 @@ fn parameter(value: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     Some(found.to_vec())
 }
 
-/// Names and contents of the files in a form; fields without a file name are none.
+/// Names and contents of the files in a multipart form. Fields without a file name are skipped.
 fn files_of_form(body: &[u8], boundary: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let delimiter = [b"--", boundary].concat();
     let finder = memchr::memmem::Finder::new(&delimiter);
@@ -1103,7 +1103,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads what both sent, each in pieces of `size`.
+    /// Parses the data of both ends in pieces of `size` octets.
     fn read(client: &[u8], server: &[u8], size: usize) -> Vec<Transaction> {
         let mut transactions = vec![];
         let mut reader = Http::new(100 * 1024, EngineVersion::default());
@@ -1204,14 +1204,14 @@ mod tests {
             4096,
         );
         assert_eq!(transactions.len(), 3);
-        let said =
+        let letter =
             |index: usize| buffer(&transactions[index], Buffer::HttpStatusMessage, End::Server);
-        assert_eq!([said(0), said(1), said(2)], ["A", "B", "C"]);
+        assert_eq!([letter(0), letter(1), letter(2)], ["A", "B", "C"]);
         assert_eq!(buffer(&transactions[2], Buffer::HttpResponseBody, End::Server), "rest");
     }
 
     #[test]
-    fn what_comes_with_a_request_and_is_no_request_is_its_body() {
+    fn data_that_arrives_with_a_request_and_is_not_a_request_is_its_body() {
         let transactions = read(b"GET / HTTP/1.0\r\n\r\nmore of it", b"", 4096);
         assert_eq!(transactions.len(), 1);
         assert_eq!(buffer(&transactions[0], Buffer::HttpRequestBody, End::Client), "more of it");
@@ -1277,7 +1277,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_connect_that_was_granted_anything_may_be_spoken() {
+    fn after_a_granted_connect_any_protocol_may_follow() {
         let mut transactions = vec![];
         let mut reader = Http::new(1024, EngineVersion::default());
         reader.receive(End::Client, b"CONNECT Example.com:443 HTTP/1.1\r\n\r\n", &mut transactions);

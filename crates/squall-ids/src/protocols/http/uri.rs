@@ -1,23 +1,21 @@
-//! What a request's URI is after normalisation, as Suricata's default (personality IDS, not in
-//! lower case) has it.
+//! Normalizes request URIs as Suricata does by default (personality IDS, case kept).
 
-/// Parts of a URI that rules can see.
+/// Parts of a URI that rules test.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Uri {
-    /// In lower case, without dots at its end; of an absolute URI only.
+    /// From an absolute URI only: in lower case, without trailing dots.
     pub host: Option<Vec<u8>>,
-    /// Path, query and fragment, decoded; empty where the URI has none of them.
-    pub normalised: Vec<u8>,
-    /// Of these the path.
+    /// Path, query and fragment, decoded. Empty if the URI has none of them.
+    pub normalized: Vec<u8>,
+    /// The path within `normalized`.
     pub path: Vec<u8>,
 }
 
-/// Takes `raw` apart. Nothing is refused.
+/// Splits `raw`. Any input is accepted.
 pub(super) fn parse(raw: &[u8]) -> Uri {
     let mut rest = raw;
     let mut host = None;
-    // What does not begin with a slash and has a colon anywhere has a scheme, even
-    // `a.php?u=http://b`.
+    // As in libhtp: without a leading slash, any colon ends a scheme, even in `a.php?u=http://b`.
     if !raw.starts_with(b"/")
         && let Some(colon) = memchr::memchr(b':', raw)
     {
@@ -28,11 +26,11 @@ pub(super) fn parse(raw: &[u8]) -> Uri {
         {
             rest = &authority[at + 1..];
         }
-        if let Some((name, behind)) = hostname(rest) {
+        if let Some((name, after)) = hostname(rest) {
             host = Some(name.to_vec());
-            rest = behind;
-            if let Some(behind) = port(rest) {
-                rest = behind;
+            rest = after;
+            if let Some(after) = port(rest) {
+                rest = after;
             }
         }
     }
@@ -46,19 +44,19 @@ pub(super) fn parse(raw: &[u8]) -> Uri {
         None => (None, rest.strip_prefix(b"#")),
     };
     let path = normalise_path(path);
-    let mut normalised = path.clone();
+    let mut normalized = path.clone();
     if let Some(query) = query {
-        normalised.push(b'?');
-        normalised.extend(decode(query));
+        normalized.push(b'?');
+        normalized.extend(decode(query));
     }
     if let Some(fragment) = fragment {
-        normalised.push(b'#');
-        normalised.extend(decode(fragment));
+        normalized.push(b'#');
+        normalized.extend(decode(fragment));
     }
-    Uri { host: host.map(|name| normalise_host(&decode(&name))), normalised, path }
+    Uri { host: host.map(|name| normalise_host(&decode(&name))), normalized, path }
 }
 
-/// `name` of `name:port`, in lower case; `None` where there is no name.
+/// The name in `name:port`, in lower case. `None` if it is empty.
 pub(super) fn host_of(hostport: &[u8]) -> Option<Vec<u8>> {
     hostname(hostport).map(|(name, _)| name.to_ascii_lowercase())
 }
@@ -76,15 +74,15 @@ fn hostname(input: &[u8]) -> Option<(&[u8], &[u8])> {
     if rest.starts_with(b"/") {
         return None;
     }
-    while let Some(behind) = rest.strip_prefix(b" ") {
-        rest = behind;
+    while let Some(after) = rest.strip_prefix(b" ") {
+        rest = after;
     }
     let end = match rest.strip_prefix(b"[") {
         Some(address) => {
             let inside =
                 address.iter().position(|octet| b"/?#]".contains(octet)).unwrap_or(address.len());
             if inside == 0 {
-                // Not an address in brackets, so a name that begins with a bracket.
+                // Without an address in the brackets, they are part of a name.
                 rest.iter().position(|octet| b"/?#:".contains(octet)).unwrap_or(rest.len())
             } else {
                 1 + inside + usize::from(address.get(inside) == Some(&b']'))
@@ -110,7 +108,7 @@ impl TrimBlanks for [u8] {
     }
 }
 
-/// What stands behind `:port`.
+/// The rest after `:port`.
 fn port(input: &[u8]) -> Option<&[u8]> {
     let rest = input.strip_prefix(b":")?;
     let end = rest.iter().position(|octet| b"/?#".contains(octet)).unwrap_or(rest.len());
@@ -121,8 +119,8 @@ fn normalise_path(path: &[u8]) -> Vec<u8> {
     remove_dots(&one_octet_characters(&decode_path(path)))
 }
 
-/// `%XX` and `%uXXXX` decoded, backslashes turned, runs of slashes made one. What is no hexadecimal
-/// number stays with its `%`.
+/// Decodes `%XX` and `%uXXXX`, converts backslashes, collapses runs of slashes. Invalid escapes
+/// stay.
 fn decode_path(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut at = 0;
@@ -139,7 +137,7 @@ fn decode_path(path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The same without anything done to slashes. A plus stays one.
+/// Like [`decode_path`], but slashes and backslashes stay. A plus sign is not decoded.
 fn decode(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;
@@ -151,7 +149,7 @@ fn decode(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The first octet of `text`, which is not empty, and how many it stood for.
+/// The first octet of `text`, which must not be empty, and the length of its encoding.
 fn escape(text: &[u8]) -> (u8, usize) {
     if text[0] != b'%' {
         return (text[0], 1);
@@ -172,8 +170,8 @@ fn hexadecimal(digits: &[u8]) -> Option<u32> {
     digits.iter().try_fold(0, |value, &digit| Some(value << 4 | char::from(digit).to_digit(16)?))
 }
 
-/// UTF-8 to one octet a character, sequences longer than needed allowed; what is no UTF-8 becomes a
-/// question mark.
+/// Converts UTF-8, including overlong sequences, to one octet per character. Invalid UTF-8 becomes
+/// a question mark.
 fn one_octet_characters(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut at = 0;
@@ -196,7 +194,7 @@ fn one_octet_characters(path: &[u8]) -> Vec<u8> {
         let mut point = u32::from(bits);
         for index in 1..length {
             match path.get(at) {
-                // No surrogates, nothing above U+10FFFF.
+                // Surrogates and code points above U+10FFFF are invalid.
                 Some(&next)
                     if next & 0xc0 == 0x80
                         && !(index == 1 && first == 0xed && next >= 0xa0)
@@ -222,10 +220,9 @@ fn one_octet_characters(path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The octet that Windows' code page 1252 has for a character, or one that looks like it, or a
-/// question mark.
+/// The octet of code page 1252 for a character, or of one that looks similar, or a question mark.
 fn best_fit(point: u32) -> u8 {
-    // U+0100 to U+017F; a question mark where nothing looks like it.
+    // U+0100 to U+017F. A question mark if nothing looks similar.
     const LATIN: &[u8; 128] = b"AaAaAaCcCcCcCcDd?dEeEeEeEeEeGgGgGgGgHhHhIiIiIiIiIi??JjKk?LlLlLl??LlNnNnNn???OoOoOo??RrRrRrSsSsSs??TtTtTtUuUuUuUuUuUuWwYy?Z?Zz???";
     match point {
         0..0x100 => point as u8,
@@ -252,30 +249,30 @@ fn best_fit(point: u32) -> u8 {
     }
 }
 
-/// `/./` and `/../` (RFC 3986 §5.2.4), but as libhtp does it: a last `/..` takes the slash before
-/// it along.
+/// Removes `/./` and `/../` (RFC 3986 §5.2.4) like libhtp: a final `/..` removes the preceding
+/// slash too.
 fn remove_dots(path: &[u8]) -> Vec<u8> {
     let mut out: Vec<u8> = Vec::with_capacity(path.len());
     let mut rest = path;
-    // Dots at the very beginning: `./a` and `../a` are `a`.
+    // Leading dot segments: `./a` and `../a` become `a`.
     loop {
-        if let Some(behind) = rest.strip_prefix(b"./").or_else(|| rest.strip_prefix(b"../")) {
-            rest = behind;
+        if let Some(after) = rest.strip_prefix(b"./").or_else(|| rest.strip_prefix(b"../")) {
+            rest = after;
         } else if rest == b"." || rest == b".." {
             return out;
         } else {
             break;
         }
     }
-    // `slash`: one is due before what follows, unless nothing follows a segment of dots.
+    // `slash`: a slash precedes the next segment, unless nothing follows a dot segment.
     let (mut slash, mut after_dots) = (false, false);
     while let Some(&first) = rest.first() {
         if slash {
             if rest == b"." {
                 return out;
             }
-            if let Some(behind) = rest.strip_prefix(b"./") {
-                rest = behind;
+            if let Some(after) = rest.strip_prefix(b"./") {
+                rest = after;
                 after_dots = true;
                 continue;
             }
@@ -309,20 +306,20 @@ mod tests {
 
     use super::*;
 
-    fn normalised(raw: &[u8]) -> String {
-        String::from_utf8_lossy(&parse(raw).normalised).into_owned()
+    fn normalized(raw: &[u8]) -> String {
+        String::from_utf8_lossy(&parse(raw).normalized).into_owned()
     }
 
     #[test]
     fn the_path_is_decoded_and_its_slashes_and_dots_are_put_right() {
-        assert_eq!(normalised(b"/a//b///c"), "/a/b/c");
-        assert_eq!(normalised(b"/a/b/c/./../../g"), "/a/g");
-        assert_eq!(normalised(b"/../../../images.gif"), "/images.gif");
-        assert_eq!(normalised(b"/one%2ftwo%5c\\three"), "/one/two/three");
-        assert_eq!(normalised(b"/%41%zz%4"), "/A%zz%4");
-        assert_eq!(normalised(b"/%u0041%uff21%uZZZZ"), "/AA%uZZZZ");
-        assert_eq!(normalised(b"/a+b"), "/a+b");
-        assert_eq!(normalised(b"/a%252e"), "/a%2e");
+        assert_eq!(normalized(b"/a//b///c"), "/a/b/c");
+        assert_eq!(normalized(b"/a/b/c/./../../g"), "/a/g");
+        assert_eq!(normalized(b"/../../../images.gif"), "/images.gif");
+        assert_eq!(normalized(b"/one%2ftwo%5c\\three"), "/one/two/three");
+        assert_eq!(normalized(b"/%41%zz%4"), "/A%zz%4");
+        assert_eq!(normalized(b"/%u0041%uff21%uZZZZ"), "/AA%uZZZZ");
+        assert_eq!(normalized(b"/a+b"), "/a+b");
+        assert_eq!(normalized(b"/a%252e"), "/a%2e");
     }
 
     #[test]
@@ -347,23 +344,23 @@ mod tests {
 
     #[test]
     fn the_query_is_decoded_but_its_slashes_and_dots_stay() {
-        assert_eq!(normalised(b"/a?b=%2F..//c%20d+e\\"), "/a?b=/..//c d+e\\");
-        assert_eq!(normalised(b"/a?b#c%41"), "/a?b#cA");
-        assert_eq!(normalised(b"/a?"), "/a?");
+        assert_eq!(normalized(b"/a?b=%2F..//c%20d+e\\"), "/a?b=/..//c d+e\\");
+        assert_eq!(normalized(b"/a?b#c%41"), "/a?b#cA");
+        assert_eq!(normalized(b"/a?"), "/a?");
     }
 
     #[test]
     fn an_absolute_uri_loses_scheme_and_host() {
         let uri = parse(b"http://user:p@WWW.Example.COM.:80/a/b?c");
-        assert_eq!(uri.normalised, b"/a/b?c");
+        assert_eq!(uri.normalized, b"/a/b?c");
         assert_eq!(uri.host.as_deref(), Some(&b"www.example.com"[..]));
-        assert_eq!(normalised(b"http://a"), "");
+        assert_eq!(normalized(b"http://a"), "");
     }
 
     #[test]
-    fn what_begins_with_no_slash_and_has_a_colon_has_a_scheme() {
-        assert_eq!(normalised(b"a.php?u=http://b/c"), "/c");
-        assert_eq!(normalised(b"a.php?u=b"), "a.php?u=b");
+    fn a_colon_without_a_leading_slash_ends_a_scheme() {
+        assert_eq!(normalized(b"a.php?u=http://b/c"), "/c");
+        assert_eq!(normalized(b"a.php?u=b"), "a.php?u=b");
     }
 
     #[test]
@@ -381,7 +378,7 @@ mod tests {
         #[test]
         fn any_octets_are_taken_apart(raw in proptest::collection::vec(any::<u8>(), 0..200)) {
             let uri = parse(&raw);
-            prop_assert!(uri.normalised.len() <= raw.len());
+            prop_assert!(uri.normalized.len() <= raw.len());
         }
     }
 }

@@ -1,5 +1,5 @@
 "use strict";
-// What every page has: quantities, and the plots that need no script of their own (data.plots, as page.rs writes them).
+// Shared by all pages: quantities, and the plots that need no script of their own (data.plots, as page.rs writes them).
 // Names are users' text: they enter the page as text nodes only. The page's own script, if there is one, follows.
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = id => document.getElementById(id);
@@ -54,10 +54,10 @@ const style = name => getComputedStyle(document.documentElement).getPropertyValu
 const HEIGHT = 210;
 const FONT = '11px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 let plots = [];
-// What draws plots, when colours change.
+// Functions that draw plots, for a change of colors.
 const redraws = [];
 
-// Empties `box` of plots and all else.
+// Removes plots and everything else from `box`.
 function clear(box) {
   plots = plots.filter(({ u, body, watch }) => {
     if (!box.contains(body)) return true;
@@ -220,7 +220,7 @@ function categoryPlot(box, plot) {
           const left = u.valToPos(i - 0.4 + k * width(), "x", true), right = u.valToPos(i - 0.4 + (k + 0.92) * width(), "x", true), w = right - left;
           ctx.fillStyle = color(k) + (boxes ? "44" : "bb");
           if (!boxes) {
-            // What is there but too small to see still shows.
+            // A bar too small to see still gets a visible height.
             if (v > 0) { const top = Math.min(place(v), base - r); ctx.fillRect(left, top, w, base - top); }
             return;
           }

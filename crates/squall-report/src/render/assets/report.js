@@ -28,7 +28,7 @@ const COLUMNS = [
   { key: "late99", at: 23, head: "p99", group: "Departure error", show: ns },
   { key: "latemax", at: 24, head: "max", group: "Departure error", show: ns },
 ];
-// Of streams that somebody else sends only the arrival is known.
+// For streams of other senders only the arrival is known.
 const SHOWN = COLUMNS.filter(c => data.sends || !(c.key === "port" || c.group === "Sent" || c.group === "Departure error"));
 const PLACE = 25;
 const PAGE = 50;
@@ -135,7 +135,7 @@ function timePlot(box, title, sub, show, lines, { jumps = false, whole = false }
 }
 
 // Spreads bins [edge, width, count, ...] over equal steps of the logarithm: HDR bins double their width each octave,
-// and drawn as they are would show steps that the delay has not.
+// and unchanged they would show steps that the delay does not have.
 function spread(bins, low, step, n) {
   const shares = new Float64Array(n);
   const place = v => Math.log(Math.max(v, 0.5) / low) / step;

@@ -1,5 +1,5 @@
-//! Two stacks, a way between them that loses, doubles, delays and swaps, and an application that
-//! asks and answers.
+//! Two stacks, a path that loses, duplicates, delays and reorders, and a request-response
+//! application.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -10,20 +10,20 @@ use squall_tcp::{
 use squall_units::{Cut, Nanos};
 use squall_wire::checksum;
 
-/// Who says how much; what is said is a function of its place.
+/// How much each side sends; the octets are a function of their position.
 #[derive(Clone, Copy, Default)]
 pub struct Talk {
-    pub say: u32,
-    pub hear: u32,
-    pub heard: u32,
+    pub sends: u32,
+    pub expects: u32,
+    pub received: u32,
     pub server: bool,
-    /// Closes as soon as it has said all.
+    /// Closes as soon as it has sent everything.
     pub half: bool,
     /// Never closes.
     pub keeps: bool,
 }
 
-/// The octet at `at` of what the client (the server) says.
+/// The octet at `at` of the client's (or the server's) stream.
 pub fn octet(server: bool, at: u32) -> u8 {
     (at.wrapping_mul(0x9e37_79b1) >> 24) as u8 ^ if server { 0x5a } else { 0 }
 }
@@ -32,19 +32,19 @@ pub fn octet(server: bool, at: u32) -> u8 {
 pub struct App {
     pub class: Option<ClassId>,
     pub server: Talk,
-    /// The largest piece that is sent at once.
+    /// Size of the pieces given to `send`.
     pub chunk: u32,
     pub ended: Vec<(Reason, Talk)>,
     pub bad_octets: u64,
     pub events: Vec<String>,
     pub log: bool,
-    /// The reader stops after so many octets, for so long.
+    /// The reader pauses after this many octets, for this time.
     pub pause: Option<(u32, Nanos)>,
 }
 
 impl App {
-    fn say(socket: &mut Socket<'_, Talk>, chunk: u32) {
-        let all = socket.state().say;
+    fn sends(socket: &mut Socket<'_, Talk>, chunk: u32) {
+        let all = socket.state().sends;
         let mut at = 0;
         while at < all {
             let len = (all - at).min(chunk);
@@ -65,8 +65,8 @@ impl Application for App {
         match event {
             Event::Established => {
                 if !socket.state().server {
-                    Self::say(socket, chunk);
-                    if socket.state().hear == 0 && !socket.state().keeps || socket.state().half {
+                    Self::sends(socket, chunk);
+                    if socket.state().expects == 0 && !socket.state().keeps || socket.state().half {
                         socket.close();
                     }
                 }
@@ -75,23 +75,24 @@ impl Application for App {
                 let talk = socket.state();
                 let from_server = !talk.server;
                 for (i, o) in octets.iter().enumerate() {
-                    self.bad_octets += u64::from(*o != octet(from_server, talk.heard + i as u32));
+                    self.bad_octets +=
+                        u64::from(*o != octet(from_server, talk.received + i as u32));
                 }
-                let before = talk.heard;
-                talk.heard += octets.len() as u32;
-                let (heard, hear, server) = (talk.heard, talk.hear, talk.server);
+                let before = talk.received;
+                talk.received += octets.len() as u32;
+                let (received, expects, server) = (talk.received, talk.expects, talk.server);
                 if let Some((at, wait)) = self.pause
                     && server
                     && before < at
-                    && heard >= at
+                    && received >= at
                 {
                     socket.pause();
                     let now = socket.now();
                     socket.wake_at(now + wait);
                 }
-                if heard == hear {
+                if received == expects {
                     if server {
-                        Self::say(socket, chunk);
+                        Self::sends(socket, chunk);
                     }
                     if !socket.state().keeps {
                         socket.close();
@@ -142,7 +143,7 @@ pub struct Plan {
     pub pause: Option<(u32, Nanos)>,
     pub half_close: bool,
     pub keeps: bool,
-    /// Longer packets are dropped on the way, and their sender is told.
+    /// Longer packets are dropped, and their sender gets an ICMP error.
     pub mtu: Option<usize>,
     pub record: bool,
 }
@@ -196,7 +197,7 @@ impl Random {
     }
 }
 
-/// The ICMP error of a router whose next link takes `mtu` octets.
+/// The ICMP error of a router whose next link has an MTU of `mtu` octets.
 fn too_big(packet: &[u8], mtu: usize) -> Vec<u8> {
     let quote = &packet[..packet.len().min(100)];
     let mtu = (mtu as u32).to_be_bytes();
@@ -236,12 +237,13 @@ pub struct Pair {
     pub now: Nanos,
     pub plan: Plan,
     random: Random,
-    /// By arrival: to the server, the packet, and whether it is a GSO packet.
+    /// By time of arrival: whether it goes to the server, the packet, and whether it is a GSO
+    /// packet.
     way: BTreeMap<(Nanos, u64), (bool, Vec<u8>, bool)>,
     count: u64,
     pub sent: u64,
     pub recorded: Vec<(Nanos, Vec<u8>)>,
-    /// Packets that the client received, and was pressed behind.
+    /// Packets after which the client's acknowledgment was overdue.
     pub pressed: u64,
 }
 
@@ -270,9 +272,9 @@ impl Pair {
             gso_max_size: plan.gso_max_size,
             ..Settings::default()
         };
-        let app = |class, say, hear| App {
+        let app = |class, sends, expects| App {
             class,
-            server: Talk { say, hear, server: true, keeps: plan.keeps, ..Talk::default() },
+            server: Talk { sends, expects, server: true, keeps: plan.keeps, ..Talk::default() },
             chunk: plan.chunk,
             pause: plan.pause,
             ..App::default()
@@ -283,8 +285,8 @@ impl Pair {
         server.add_class(plan.tunables.clone()).unwrap();
         let now = Nanos(5_000_000_000);
         let talk = Talk {
-            say: plan.request,
-            hear: plan.response,
+            sends: plan.request,
+            expects: plan.response,
             half: plan.half_close,
             keeps: plan.keeps,
             ..Talk::default()
@@ -348,7 +350,7 @@ impl Pair {
         }
     }
 
-    /// One instant: what is due is done. Whether there is another.
+    /// Processes one instant. Returns whether there is another.
     pub fn step(&mut self) -> bool {
         self.carry(true);
         self.carry(false);
@@ -373,7 +375,7 @@ impl Pair {
         true
     }
 
-    /// Until nothing is left to do.
+    /// Runs until nothing is pending.
     pub fn run(&mut self) {
         let end = self.now + Nanos(3_600 * 1_000_000_000);
         let mut still = 0;
@@ -386,18 +388,19 @@ impl Pair {
         }
     }
 
-    /// All arrived, and nothing is left.
+    /// Checks that all data arrived and nothing is left over.
     pub fn check(&mut self) {
         let flows = self.plan.flows as usize;
-        for (stack, hear) in [(&self.client, self.plan.response), (&self.server, self.plan.request)]
+        for (stack, expects) in
+            [(&self.client, self.plan.response), (&self.server, self.plan.request)]
         {
             assert_eq!((stack.active(), stack.time_wait()), (0, 0));
             assert_eq!(stack.app().bad_octets, 0);
             assert_eq!(stack.app().ended.len(), flows, "{:?}", stack.counters(self.class));
             for (reason, talk) in &stack.app().ended {
                 assert_eq!(
-                    (*reason, talk.heard),
-                    (Reason::Closed, hear),
+                    (*reason, talk.received),
+                    (Reason::Closed, expects),
                     "{:?}",
                     stack.counters(self.class)
                 );

@@ -1,25 +1,25 @@
-//! Chance that is a function of a seed.
+//! Pseudorandom numbers from a seed.
 
 use squall_units::mix;
 
-/// Numbers in a row, all a function of a seed.
+/// A sequence of numbers, determined by the seed.
 #[derive(Clone, Debug)]
-pub(super) struct Dice {
+pub(super) struct Rng {
     seed: u64,
-    thrown: u64,
+    drawn: u64,
 }
 
-impl Dice {
+impl Rng {
     pub(super) fn new(seed: u64) -> Self {
-        Dice { seed, thrown: 0 }
+        Rng { seed, drawn: 0 }
     }
 
     pub(super) fn next(&mut self) -> u64 {
-        self.thrown += 1;
-        mix(self.seed, self.thrown)
+        self.drawn += 1;
+        mix(self.seed, self.drawn)
     }
 
-    /// Below `count`; 0 of nothing.
+    /// A number below `count`, or 0 if `count` is 0.
     pub(super) fn below(&mut self, count: usize) -> usize {
         match count {
             0 => 0,
@@ -31,7 +31,7 @@ impl Dice {
         &from[self.below(from.len())]
     }
 
-    /// Small letters.
+    /// Random lower-case letters.
     pub(super) fn letters(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| b'a' + self.below(26) as u8).collect()
     }

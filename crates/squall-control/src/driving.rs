@@ -1,5 +1,6 @@
-//! A run on a thread of its own, for whoever cannot wait beside it: the daemon, and Open Traffic
-//! Generator's clients.
+//! A run on a thread of its own, for callers that cannot wait for it. All runs above the facade that
+//! nobody waits for are driven here: those of a [`Control`](crate::Control), those of the daemon,
+//! and recordings.
 
 use std::{
     any::Any,
@@ -16,14 +17,16 @@ use std::{
 
 use squall_units::Nanos;
 
-use crate::{
-    Amount, Error, Held, Profile, Run, Session,
-    report::{NodeClock, Report, Sample},
+use squall::{
+    Error, Held, Run, Session,
+    report::{EndedBy, NodeClock, Report, Sample},
     totals::Totals,
 };
 
 /// How often the thread looks whether the run is over.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// Reports without a new frame after which files have been read.
+const QUIET: u32 = 3;
 
 /// How runs come about where somebody else decides whether they may: who holds the ports, which
 /// files are read.
@@ -47,6 +50,21 @@ pub trait Start: Send {
     /// They may not read it.
     fn file(&self, name: &str) -> Result<PathBuf, Error> {
         Ok(name.into())
+    }
+}
+
+/// Runs begin where they are asked for, on any port, and have a report this often.
+pub struct InProcess(pub Duration);
+
+impl Default for InProcess {
+    fn default() -> Self {
+        Self(Duration::from_secs(1))
+    }
+}
+
+impl Start for InProcess {
+    fn start(&mut self, _name: &str, session: Session) -> Result<Arc<Driven>, Error> {
+        Driven::start(session, self.0, |_| {})
     }
 }
 
@@ -93,7 +111,7 @@ impl Driven {
     /// when the outcome is there.
     ///
     /// # Errors
-    /// As [`Session::open`] and [`crate::Opened::start`].
+    /// As [`Session::open`] and [`squall::Opened::start`].
     pub fn start(
         session: Session,
         every: Duration,
@@ -219,16 +237,14 @@ impl Driven {
             std::thread::park_timeout(PATIENCE);
         }
         let mut due = Instant::now() + every;
+        let mut reading = Reading::default();
         let run = loop {
             std::thread::park_timeout(PATIENCE.min(due.saturating_duration_since(Instant::now())));
             let mut run = lock(&self.run);
             // To the engine, who sends nothing has sent all at once.
             let done = run.as_mut().is_none_or(|run| match run.listening() {
                 true => {
-                    self.stopped.load(Ordering::Acquire)
-                        || run.captured()
-                        || run.is_deaf()
-                        || run.aborted()
+                    self.stopped.load(Ordering::Acquire) || has_heard(run) || reading.is_over(run)
                 }
                 false => run.wait(Duration::ZERO),
             });
@@ -240,6 +256,7 @@ impl Driven {
             if Instant::now() >= due {
                 let latest = run.as_mut().map(live_report);
                 drop(run);
+                latest.iter().for_each(|latest| reading.look(&latest.report));
                 *lock(&self.latest) = latest.clone();
                 told(latest.as_ref());
                 if lock(&self.recent).newest.is_some() {
@@ -307,41 +324,6 @@ impl Driven {
         self.wake();
     }
 
-    /// # Errors
-    /// As [`Run::pause`]; a run that is over.
-    pub fn pause(&self, stream: Option<&str>) -> Result<(), Error> {
-        self.with(|run| run.pause(stream))
-    }
-
-    /// # Errors
-    /// As [`Run::resume`]; a run that is over.
-    pub fn resume(&self, stream: Option<&str>) -> Result<(), Error> {
-        self.with(|run| run.resume(stream))
-    }
-
-    /// # Errors
-    /// As [`Run::change`]; a run that is over.
-    pub fn change(&self, profile: Profile) -> Result<(), Error> {
-        self.with(|run| run.change(profile))
-    }
-
-    /// # Errors
-    /// As [`Run::set_load`]; a run that is over.
-    pub fn set_load(&self, template: Option<&str>, amount: Amount) -> Result<(), Error> {
-        self.with(|run| run.set_load(template, amount))
-    }
-
-    /// What a capture waits for is now.
-    ///
-    /// # Errors
-    /// A run that is over.
-    pub fn trigger(&self) -> Result<(), Error> {
-        self.with(|run| {
-            run.trigger();
-            Ok(())
-        })
-    }
-
     /// Whether it takes no more changes: all has been sent, and the outcome is there or comes soon.
     pub fn is_over(&self) -> bool {
         !self.is_held() && lock(&self.run).is_none()
@@ -359,6 +341,40 @@ impl Driven {
             }
             None => Err(Error::Usage("the run is over\n  try a new run".into())),
         }
+    }
+}
+
+/// Whether what a run that only receives waits for has come: it has no last frame to send.
+fn has_heard(run: &Run) -> bool {
+    let lasts = run.profile().stop.duration;
+    let over = lasts.is_some_and(|lasts| run.elapsed_s() >= lasts.as_secs_f64());
+    if over {
+        run.stop_because(EndedBy::Duration);
+    }
+    over || run.captured() || run.is_deaf() || run.aborted()
+}
+
+/// Files that a run only reads: they end when nothing comes from them any more.
+#[derive(Default)]
+struct Reading {
+    received: u64,
+    /// Reports since then.
+    quiet: u32,
+}
+
+impl Reading {
+    fn look(&mut self, report: &Report) {
+        let received = report.ports.iter().map(|port| port.rx.packets).sum();
+        self.quiet = if received == self.received { self.quiet + 1 } else { 0 };
+        self.received = received;
+    }
+
+    fn is_over(&self, run: &Run) -> bool {
+        let over = self.quiet >= QUIET && run.virtual_time();
+        if over {
+            run.stop_because(EndedBy::Done);
+        }
+        over
     }
 }
 
@@ -407,8 +423,7 @@ pub fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::EndedBy;
-    use squall_profile::Format;
+    use squall::{Format, Profile};
 
     fn session(stop: &str) -> Session {
         let text = format!(
@@ -428,13 +443,19 @@ mod tests {
             Driven::start(session(""), Duration::from_millis(20), told).expect("it starts");
         assert!(hears.recv().expect("a live report"));
         assert!(driven.latest().is_some() && driven.outcome().is_none());
-        driven.pause(Some("web")).expect("it is there");
-        driven.pause(Some("wed")).expect_err("no such stream");
-        driven.resume(None).expect("it is there");
+        driven.with(|run| run.pause(Some("web"))).expect("it is there");
+        driven.with(|run| run.pause(Some("wed"))).expect_err("no such stream");
+        driven.with(|run| run.resume(None)).expect("it is there");
         driven.stop();
         let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
         assert_eq!(report.ports[0].tx.packets, report.streams[0].tx_packets);
-        assert!(driven.pause(None).expect_err("it is over").to_string().contains("over"));
+        assert!(
+            driven
+                .with(|run| run.pause(None))
+                .expect_err("it is over")
+                .to_string()
+                .contains("over")
+        );
     }
 
     #[test]
@@ -444,6 +465,19 @@ mod tests {
         let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
         assert!(!report.cut_short, "{:?}", report.verdict);
         assert_eq!(report.verdict.ended_by, EndedBy::Duration);
+    }
+
+    #[test]
+    fn a_run_that_only_listens_ends_with_its_duration_or_with_the_files_that_it_reads() {
+        let mut session = Session::new(Profile::listening([("A", "loop:4712")]));
+        session.profile.stop.duration = Some(Nanos(100_000_000));
+        let driven = Driven::start(session, Duration::from_secs(60), |_| ()).expect("it starts");
+        let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
+        assert_eq!((report.verdict.ended_by, report.cut_short), (EndedBy::Duration, false));
+        let session = Session::new(Profile::listening([("A", "loop:4713,virtual")]));
+        let driven = Driven::start(session, Duration::from_millis(20), |_| ()).expect("it starts");
+        let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
+        assert_eq!(report.verdict.ended_by, EndedBy::Done);
     }
 
     #[test]
@@ -474,7 +508,7 @@ mod tests {
             driven.wait(Duration::from_secs(20)).expect("it ends").expect_err("it ends badly");
         assert!(error.to_string().contains("a defect on purpose: 7"), "{error}");
         hears.recv_timeout(Duration::from_secs(20)).expect("it is told");
-        driven.pause(None).expect_err("it is over");
+        driven.with(|run| run.pause(None)).expect_err("it is over");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What an interface has counted, of which receiving ends before the run does.
+//! Counters of an interface; the receive counters stop before the run does.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -6,22 +6,22 @@ use squall_port::InterfaceCounters;
 
 use crate::netlink::Netlink;
 
-/// The counters of a port's interface. When the first of the port's queues stops receiving, those of
-/// receiving stand still: what comes later is read by nobody, and lost by nobody.
-pub(crate) struct Counted {
+/// The counters of a port's interface. When the first of the port's queues stops receiving, the
+/// receive counters freeze: later frames are neither read nor lost.
+pub(crate) struct PortCounters {
     netlink: Mutex<Netlink>,
     index: u32,
     stopped: OnceLock<InterfaceCounters>,
 }
 
-impl Counted {
+impl PortCounters {
     /// `netlink` stays in the namespace of the thread that opened the port.
     pub fn new(netlink: Netlink, index: u32) -> Self {
         Self { netlink: Mutex::new(netlink), index, stopped: OnceLock::new() }
     }
 
-    /// A queue is about to stop. `passed`: frames and octets that the interface counts and that are
-    /// not the port's.
+    /// To be called before a queue stops. `passed`: frames and octets that the interface counts but
+    /// the port does not receive.
     pub fn stop(&self, passed: impl Fn() -> (u64, u64)) {
         if self.stopped.get().is_none()
             && let Some(counters) = self.now(passed)

@@ -1,4 +1,4 @@
-//! What both ends send, packet by packet.
+//! The packets of a conversation.
 
 use squall_rules::End;
 use squall_units::{Nanos, mix};
@@ -8,132 +8,135 @@ use super::packet::{DONT, Head, Ip, Packet, Segment, Writer};
 use super::{Error, Settings};
 use crate::{Evasion, Exchange, Shape, Transport, Turn, evade};
 
-/// What Linux offers in a SYN, and later with a scale of 7.
+/// Windows that Linux advertises: in a SYN, and later with a scale of 7.
 const FIRST_WINDOW: u16 = 64_240;
 const WINDOW: u16 = 502;
 const WINDOW_SCALE: u8 = 7;
 
-/// What is drawn with the seed.
-mod drawn {
+/// Keys of the values drawn from the seed.
+mod seeds {
     pub const SEQUENCE: u64 = 0;
     pub const IP_ID: u64 = 2;
     pub const ECHO_ID: u64 = 4;
     pub const STAMP: u64 = 6;
 }
 
-/// All packets of the conversation in their order.
+/// All packets of the conversation in order.
 pub(super) fn packets(exchange: &Exchange, writer: &Writer<'_>) -> Result<Vec<Packet>, Error> {
-    let mut talk = Talk::new(exchange, writer)?;
+    let mut conversation = Conversation::new(exchange, writer)?;
     match exchange.transport {
         Transport::Tcp => {
-            talk.connection(exchange);
-            talk.packets = evade::apply(talk.packets, &writer.settings.evasions);
+            conversation.connection(exchange);
+            conversation.packets = evade::apply(conversation.packets, &writer.settings.evasions);
         }
-        Transport::Segments => exchange.turns.iter().for_each(|turn| talk.segment(turn)),
-        Transport::Udp => exchange.turns.iter().for_each(|turn| talk.datagram(turn, Head::Udp)),
+        Transport::Segments => exchange.turns.iter().for_each(|turn| conversation.segment(turn)),
+        Transport::Udp => {
+            exchange.turns.iter().for_each(|turn| conversation.datagram(turn, Head::Udp))
+        }
         Transport::Ip(protocol) => {
-            exchange.turns.iter().for_each(|turn| talk.datagram(turn, Head::None(protocol)))
+            exchange.turns.iter().for_each(|turn| conversation.datagram(turn, Head::None(protocol)))
         }
         Transport::Icmp => {
             for (i, turn) in exchange.turns.iter().enumerate() {
-                let head = talk.icmp(i, turn);
+                let head = conversation.icmp(i, turn);
                 let payload = match head {
                     Head::Icmp { kind, .. } if is_error(kind, writer.is_ipv4()) => {
                         writer.quoted(turn)
                     }
                     _ => turn.octets.bytes().to_vec(),
                 };
-                talk.push(turn.from, head, payload, &turn.shape);
+                conversation.push(turn.from, head, payload, &turn.shape);
             }
         }
     }
-    Ok(talk.packets)
+    Ok(conversation.packets)
 }
 
-struct Talk<'a> {
+struct Conversation<'a> {
     writer: &'a Writer<'a>,
     packets: Vec<Packet>,
-    /// The client's, the server's.
+    /// The client's and the server's.
     sides: [Side; 2],
     echo_id: u16,
-    manner: Manner,
+    behavior: Behavior,
 }
 
-/// What evasions ask of a connection itself.
-struct Manner {
+/// Properties of a connection that evasions change.
+struct Behavior {
     /// Octets of a payload at most.
     most: usize,
-    /// Segments to an acknowledgment.
+    /// Segments per acknowledgment.
     every: usize,
-    /// That both ends offer, and their scale.
+    /// Window of the SYN, later window, and scale, for both ends.
     windows: (u16, u16, u8),
     stamps: bool,
     nothing: &'static [u8],
     extensions: bool,
 }
 
-impl Manner {
+impl Behavior {
     fn of(settings: &Settings) -> Self {
         let evasions = &settings.evasions;
         let stamps = settings.timestamps || evasions.contains(&Evasion::PawsDecoy);
-        let mut manner = Manner {
+        let mut behavior = Behavior {
             most: usize::from(settings.mss.saturating_sub(if stamps { 12 } else { 0 }).max(1)),
-            // One in two (RFC 9293 §3.8.6.3); out of order there must be some to be it.
+            // Every second segment (RFC 9293 §3.8.6.3). Reordering needs several segments in
+            // between.
             every: if evasions.contains(&Evasion::Reorder) { 8 } else { 2 },
             windows: (FIRST_WINDOW, WINDOW, WINDOW_SCALE),
             stamps,
-            // No operation; those of a rule may follow.
+            // NOP options. Those of a rule may follow.
             nothing: if evasions.contains(&Evasion::Ipv4Options) { &[1, 1, 1, 1] } else { &[] },
             extensions: evasions.contains(&Evasion::Ipv6Extensions),
         };
         for evasion in evasions {
             match *evasion {
-                Evasion::Segments(n) => manner.most = manner.most.min(n.into()),
+                Evasion::Segments(n) => behavior.most = behavior.most.min(n.into()),
                 Evasion::Window(n) => {
-                    manner.most = manner.most.min(n.into());
-                    manner.every = 1;
-                    manner.windows = (n, n, 0);
+                    behavior.most = behavior.most.min(n.into());
+                    behavior.every = 1;
+                    behavior.windows = (n, n, 0);
                 }
                 _ => {}
             }
         }
-        manner
+        behavior
     }
 }
 
-/// What an end knows of itself.
+/// The state of one end.
 #[derive(Default)]
 struct Side {
     /// The next sequence number.
     next: u32,
-    /// The next IP identifier.
+    /// The next IP identification.
     id: u32,
-    /// The next time stamp, and the last one that it has seen.
+    /// The next timestamp, and the last one received.
     stamp: u32,
     echoed: u32,
-    /// It has said that it sends no more.
+    /// It has sent a FIN.
     finished: bool,
-    /// Of its SYN.
+    /// From its SYN.
     mss: u16,
     scale: u8,
 }
 
-impl<'a> Talk<'a> {
+impl<'a> Conversation<'a> {
     fn new(exchange: &Exchange, writer: &'a Writer<'a>) -> Result<Self, Error> {
         let settings = writer.settings;
-        let manner = Manner::of(settings);
+        let behavior = Behavior::of(settings);
         let random = |what: u64, end: u64| mix(settings.seed, what + end) as u32;
         let mut sides = [0, 1].map(|end| Side {
-            next: random(drawn::SEQUENCE, end),
-            id: random(drawn::IP_ID, end),
-            stamp: random(drawn::STAMP, end),
+            next: random(seeds::SEQUENCE, end),
+            id: random(seeds::IP_ID, end),
+            stamp: random(seeds::STAMP, end),
             mss: settings.mss,
-            scale: manner.windows.2,
+            scale: behavior.windows.2,
             ..Side::default()
         });
         if exchange.transport == Transport::Tcp {
-            for (side, asked) in sides.iter_mut().zip(initial_sequences(exchange)?) {
-                side.next = asked.unwrap_or(side.next);
+            for (side, required) in sides.iter_mut().zip(initial_sequences(exchange)?) {
+                side.next = required.unwrap_or(side.next);
             }
         }
         for turn in &exchange.turns {
@@ -158,8 +161,8 @@ impl<'a> Talk<'a> {
                 _ => {}
             }
         }
-        let echo_id = random(drawn::ECHO_ID, 0) as u16;
-        Ok(Talk { writer, packets: vec![], sides, echo_id, manner })
+        let echo_id = random(seeds::ECHO_ID, 0) as u16;
+        Ok(Conversation { writer, packets: vec![], sides, echo_id, behavior })
     }
 
     fn connection(&mut self, exchange: &Exchange) {
@@ -183,17 +186,16 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// One end's segments, and the acknowledgments of the other. Says whether that was the
-    /// connection's end.
+    /// Sends a turn with its acknowledgments. Returns whether it ended the connection.
     fn turn(&mut self, turn: &Turn) -> bool {
         let octets = turn.octets.bytes();
-        let most = if turn.shape.whole { octets.len().max(1) } else { self.manner.most };
+        let most = if turn.shape.whole { octets.len().max(1) } else { self.behavior.most };
         let count = octets.len().div_ceil(most).max(1);
         for i in 0..count {
             let piece = &octets[i * most..octets.len().min((i + 1) * most)];
             let last = i + 1 == count;
             let flags = match turn.shape.flags {
-                // They belong at the beginning or the end of what is said, not into it.
+                // These flags belong to the start or the end of a turn.
                 Some(flags) if !last => flags & !(FIN | SYN | RST),
                 Some(flags) => flags,
                 None if last && !piece.is_empty() => PSH | ACK,
@@ -208,7 +210,8 @@ impl<'a> Talk<'a> {
             if flags & RST != 0 {
                 return true;
             }
-            if (!piece.is_empty() || flags & FIN != 0) && (last || (i + 1) % self.manner.every == 0)
+            if (!piece.is_empty() || flags & FIN != 0)
+                && (last || (i + 1) % self.behavior.every == 0)
             {
                 self.tcp(turn.from.other(), ACK, vec![], &Shape::default());
             }
@@ -216,7 +219,7 @@ impl<'a> Talk<'a> {
         false
     }
 
-    /// A segment of a connection.
+    /// Sends a segment of a connection.
     fn tcp(&mut self, from: End, flags: u8, payload: Vec<u8>, shape: &Shape) {
         let acknowledgment =
             if flags & ACK == 0 { 0 } else { self.sides[index(from.other())].next };
@@ -226,9 +229,9 @@ impl<'a> Talk<'a> {
             acknowledgment,
             flags,
             window: shape.window.unwrap_or(if first {
-                self.manner.windows.0
+                self.behavior.windows.0
             } else {
-                self.manner.windows.1
+                self.behavior.windows.1
             }),
             urgent: 0,
             options: self.options(from, first, flags & ACK != 0),
@@ -239,7 +242,7 @@ impl<'a> Talk<'a> {
         self.push(from, Head::Tcp(segment), payload, shape);
     }
 
-    /// Those of Linux, in its order.
+    /// TCP options in the order of Linux.
     fn options(&mut self, from: End, first: bool, acknowledges: bool) -> Vec<u8> {
         const NOP: u8 = 1;
         let side = &mut self.sides[index(from)];
@@ -248,7 +251,7 @@ impl<'a> Talk<'a> {
             options.extend_from_slice(&[2, 4]);
             options.extend_from_slice(&side.mss.to_be_bytes());
         }
-        if self.manner.stamps {
+        if self.behavior.stamps {
             options.extend_from_slice(if first { &[4, 2] } else { &[NOP, NOP] });
             let stamp = side.stamp;
             side.stamp = stamp.wrapping_add(1);
@@ -265,7 +268,7 @@ impl<'a> Talk<'a> {
         options
     }
 
-    /// A segment that belongs to no connection.
+    /// Sends a segment outside of a connection.
     fn segment(&mut self, turn: &Turn) {
         let Shape { flags, sequence, acknowledgment, window, mss, window_scale, .. } = turn.shape;
         let flags = flags.unwrap_or(SYN);
@@ -289,14 +292,15 @@ impl<'a> Talk<'a> {
         self.push(turn.from, Head::Tcp(segment), turn.octets.bytes().to_vec(), &turn.shape);
     }
 
-    /// Of the `i`th turn. An echo has an identifier and counts up; others have zeros there.
+    /// The ICMP header of the `i`th turn. Echo messages have an identifier and a sequence number;
+    /// others have zeros.
     fn icmp(&self, i: usize, turn: &Turn) -> Head {
         let shape = &turn.shape;
         let (request, reply) = if self.writer.is_ipv4() { (8, 0) } else { (128, 129) };
         let kind =
             shape.icmp_type.unwrap_or(if turn.from == End::Client { request } else { reply });
         let echo = kind == request || kind == reply;
-        // A reply has the number of its request.
+        // A reply repeats the number of its request.
         let number = i as u16 / 2 + 1;
         Head::Icmp {
             kind,
@@ -315,49 +319,49 @@ impl<'a> Talk<'a> {
         let id = shape.id.map_or(side.id, u32::from);
         side.id = side.id.wrapping_add(1);
         let usual = if self.writer.is_ipv4() && matches!(head, Head::Tcp(_)) { DONT } else { 0 };
-        // A fragment of a rule's may not forbid to be one.
+        // A fragment must not have DF set.
         let usual = if shape.fragment_offset.is_some_and(|offset| offset != 0) { 0 } else { usual };
         let ip = Ip {
             ttl: shape.ttl.unwrap_or(64),
             tos: shape.tos.unwrap_or(0),
             id,
-            options: [self.manner.nothing, &shape.ip_options].concat(),
+            options: [self.behavior.nothing, &shape.ip_options].concat(),
             bits: shape.fragment_bits.unwrap_or(usual),
             offset: shape.fragment_offset.unwrap_or(0),
-            extensions: self.manner.extensions,
+            extensions: self.behavior.extensions,
         };
         let (pause, whole) = (Nanos(shape.pause_ns), shape.whole);
         self.packets.push(Packet { from, pause, ip, head, payload, wrong_checksum: false, whole });
     }
 }
 
-/// Such messages quote the packet that they are about (RFC 792, RFC 4443 §3).
+/// Errors quote the packet that caused them (RFC 792, RFC 4443 §3).
 fn is_error(kind: u8, ipv4: bool) -> bool {
     if ipv4 { matches!(kind, 3 | 4 | 5 | 11 | 12) } else { (1..=4).contains(&kind) }
 }
 
-/// The initial numbers of both ends, where turns ask for some: such that the first segment of the
-/// turn has what it asks for.
+/// Initial sequence numbers of both ends such that the first segment of a turn has the number it
+/// requires. `None`: no turn requires one.
 fn initial_sequences(exchange: &Exchange) -> Result<[Option<u32>; 2], Error> {
     let mut initial = [None; 2];
-    // Behind the SYN.
+    // The SYN takes one number.
     let mut sent = [1u32; 2];
-    let ask = |initial: &mut [Option<u32>; 2], end: End, asked: u32, sent: u32, field| {
-        let first = asked.wrapping_sub(sent);
+    let ask = |initial: &mut [Option<u32>; 2], end: End, required: u32, sent: u32, field| {
+        let first = required.wrapping_sub(sent);
         match initial[index(end)].replace(first) {
             Some(before) if before != first => {
-                Err(Error::Sequence { field, asked, follows: before.wrapping_add(sent) })
+                Err(Error::Sequence { field, required, follows: before.wrapping_add(sent) })
             }
             _ => Ok(()),
         }
     };
     for turn in &exchange.turns {
         let other = turn.from.other();
-        if let Some(asked) = turn.shape.sequence {
-            ask(&mut initial, turn.from, asked, sent[index(turn.from)], "sequence number")?;
+        if let Some(required) = turn.shape.sequence {
+            ask(&mut initial, turn.from, required, sent[index(turn.from)], "sequence number")?;
         }
-        if let Some(asked) = turn.shape.acknowledgment {
-            ask(&mut initial, other, asked, sent[index(other)], "acknowledgment number")?;
+        if let Some(required) = turn.shape.acknowledgment {
+            ask(&mut initial, other, required, sent[index(other)], "acknowledgment number")?;
         }
         let flags = turn.shape.flags.unwrap_or(0);
         sent[index(turn.from)] =
@@ -366,7 +370,7 @@ fn initial_sequences(exchange: &Exchange) -> Result<[Option<u32>; 2], Error> {
     Ok(initial)
 }
 
-/// What a segment takes of the sequence numbers (RFC 9293 §3.4).
+/// Sequence numbers that a segment occupies (RFC 9293 §3.4).
 fn span(payload: &[u8], flags: u8) -> u32 {
     payload.len() as u32 + u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0)
 }

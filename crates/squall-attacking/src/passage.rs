@@ -1,37 +1,33 @@
-//! What a device between two ports did with attacks that left as prepared frames: the octets that
-//! arrived behind it, held against those that were sent.
+//! Compares the frames that arrive from a device between two ports with the attacks sent as
+//! prepared frames.
 //!
-//! The receiving queues count, for each direction of each attack, frames and octets of payload. A
-//! device may put fragments together or cut what was whole, and may change who sends: attacks are
-//! known by their addresses as far as no other has them.
+//! Receive queues count frames and payload octets for each direction of each attack. A device may
+//! reassemble fragments, fragment packets, or translate the sender's address (NAT). So an attack is
+//! also found by its pair of addresses or by its receiver, if no other attack shares them.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use squall_attacks::{End, Label};
-use squall_engine::MakeTap;
+use squall_engine::{Frames, MakeSink, Outcome, PortRx, Shown, Sink};
 use squall_measure::flow::{Fragment, Headers, Link, protocol};
-use squall_port::{RxBatch, Tap};
+use squall_port::RxBatch;
 use squall_units::Nanos;
 
-/// Who sends what to whom. Fragments have no ports: the first may have them, the others do not.
+/// Protocol and endpoints of a direction. Ports are 0 in fragments, since only the first has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Way {
+struct Flow {
     protocol: u8,
     source: (IpAddr, u16),
     destination: (IpAddr, u16),
 }
 
-/// What was sent, or has arrived.
+/// Frames and payloads sent or received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub frames: u64,
-    /// Of payloads.
+    /// Octets of payload.
     pub octets: u64,
-    /// The sum of the payloads' hashes, whatever their order.
+    /// Sum of the payloads' hashes, which does not depend on the order of frames.
     digest: u64,
 }
 
@@ -43,12 +39,11 @@ impl Tally {
     }
 }
 
-/// A frame's way, and what it adds to the tally; `None`: no IP.
-fn read(octets: &[u8]) -> Option<(Way, Tally)> {
+/// Parses a frame into its flow and its contribution to a tally. `None` if it is not IP.
+fn read(octets: &[u8]) -> Option<(Flow, Tally)> {
     let mut headers = Headers::parse(octets, Link::Ethernet);
     let mut octets = octets;
-    // What goes through a tunnel is known by its own addresses (RFC 2784, without key and
-    // checksum).
+    // A tunneled packet is identified by its inner addresses (RFC 2784, without key and checksum).
     if headers.key.protocol == protocol::GRE && headers.fragment == Fragment::Whole {
         let inner = octets.get(headers.transport as usize + 4..headers.end as usize)?;
         (headers, octets) = (Headers::parse(inner, Link::Raw), inner);
@@ -56,13 +51,13 @@ fn read(octets: &[u8]) -> Option<(Way, Tally)> {
     let key = headers.key;
     let whole = headers.fragment == Fragment::Whole;
     let port = |port: u16| if whole { port } else { 0 };
-    let way = Way {
+    let flow = Flow {
         protocol: key.protocol,
         source: (key.src_ip()?, port(key.src_port)),
         destination: (key.dst_ip()?, port(key.dst_port)),
     };
     let (transport, end) = (headers.transport as usize, headers.end as usize);
-    // Behind the transport's header, wherever a fragment cut it.
+    // Skip the transport header, even where a fragment boundary cuts it.
     let from = match (key.protocol, whole) {
         (protocol::TCP | protocol::UDP, true) => headers.payload as usize,
         (protocol::ICMP | protocol::ICMPV6, true) => transport + 8,
@@ -74,10 +69,10 @@ fn read(octets: &[u8]) -> Option<(Way, Tally)> {
     };
     let payload = octets.get(from.min(end)..end)?;
     let digest = hash(payload);
-    Some((way, Tally { frames: 1, octets: payload.len() as u64, digest }))
+    Some((flow, Tally { frames: 1, octets: payload.len() as u64, digest }))
 }
 
-/// Where a fragment's octets stand in the packet; of IPv6 only whether it is the first is known.
+/// Offset of a fragment in its packet. For IPv6, only whether it is the first is known.
 fn offset(octets: &[u8], headers: &Headers) -> usize {
     let at = headers.network as usize + 6;
     match (headers.key.version, octets.get(at..at + 2)) {
@@ -94,127 +89,135 @@ fn hash(octets: &[u8]) -> u64 {
     })
 }
 
-/// What attacks are made of, as they leave.
+/// The attacks as sent.
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
-    places: HashMap<Way, u32>,
-    /// By protocol and addresses, and by protocol and receiver: a way of the one attack that has
-    /// them; `None`: several do.
+    places: HashMap<Flow, u32>,
+    /// A flow of the only attack with this protocol and address pair, or with this protocol and
+    /// receiver. `None` if several attacks share them.
     pairs: HashMap<(u8, IpAddr, IpAddr), Option<u32>>,
     receivers: HashMap<(u8, IpAddr), Option<u32>>,
-    ways: Vec<SentWay>,
-    /// Attacks that leave as frames.
+    flows: Vec<SentFlow>,
+    /// Attacks sent as frames.
     attacks: Vec<Framed>,
 }
 
 #[derive(Debug)]
-struct SentWay {
+struct SentFlow {
     from: End,
-    /// Which attack's, by its label.
+    /// Label of its attack.
     label: usize,
     tally: Tally,
 }
 
-/// An attack that leaves as frames.
+/// An attack sent as frames.
 #[derive(Clone, Debug)]
 struct Framed {
-    /// Place of its last label, which names the rule.
+    /// Index of its last label, which names the rule.
     label: usize,
-    ways: Vec<u32>,
+    flows: Vec<u32>,
 }
 
 impl Sent {
-    /// Takes the frames of one attack, of which the last label stands at `label`.
+    /// Adds the frames of one attack, whose last label has index `label`.
     pub fn add<'a>(&mut self, label: usize, frames: impl Iterator<Item = (End, &'a [u8])>) {
-        let mut ways = Vec::new();
+        let mut flows = Vec::new();
         for (from, octets) in frames {
-            let Some((way, tally)) = read(octets) else { continue };
-            let place = self.place(way, from, label);
-            self.ways[place as usize].tally.add(tally);
-            if !ways.contains(&place) {
-                ways.push(place);
+            let Some((flow, tally)) = read(octets) else { continue };
+            let place = self.place(flow, from, label);
+            self.flows[place as usize].tally.add(tally);
+            if !flows.contains(&place) {
+                flows.push(place);
             }
         }
-        self.attacks.push(Framed { label, ways });
+        self.attacks.push(Framed { label, flows });
     }
 
-    fn place(&mut self, way: Way, from: End, label: usize) -> u32 {
-        if let Some(&place) = self.places.get(&way) {
+    fn place(&mut self, flow: Flow, from: End, label: usize) -> u32 {
+        if let Some(&place) = self.places.get(&flow) {
             return place;
         }
-        let place = self.ways.len() as u32;
-        self.places.insert(way, place);
-        self.ways.push(SentWay { from, label, tally: Tally::default() });
-        let ways = &self.ways;
-        let same = |known: &u32| ways[*known as usize].label == label;
+        let place = self.flows.len() as u32;
+        self.places.insert(flow, place);
+        self.flows.push(SentFlow { from, label, tally: Tally::default() });
+        let flows = &self.flows;
+        let same = |known: &u32| flows[*known as usize].label == label;
         let pair = self
             .pairs
-            .entry((way.protocol, way.source.0, way.destination.0))
+            .entry((flow.protocol, flow.source.0, flow.destination.0))
             .or_insert(Some(place));
         *pair = pair.filter(same);
         let receiver =
-            self.receivers.entry((way.protocol, way.destination.0)).or_insert(Some(place));
+            self.receivers.entry((flow.protocol, flow.destination.0)).or_insert(Some(place));
         *receiver = receiver.filter(same);
         place
     }
 
     pub fn is_empty(&self) -> bool {
-        self.ways.is_empty()
+        self.flows.is_empty()
     }
 
-    fn find(&self, way: &Way, from: End) -> Option<u32> {
-        let (source, destination) = (way.source.0, way.destination.0);
-        let known = self.places.get(way).copied();
-        let of_pair = || self.pairs.get(&(way.protocol, source, destination)).copied();
+    fn find(&self, flow: &Flow, from: End) -> Option<u32> {
+        let (source, destination) = (flow.source.0, flow.destination.0);
+        let known = self.places.get(flow).copied();
+        let of_pair = || self.pairs.get(&(flow.protocol, source, destination)).copied();
         let place = known.or_else(|| match of_pair() {
             Some(place) => place,
-            None => self.receivers.get(&(way.protocol, destination)).copied().flatten(),
+            None => self.receivers.get(&(flow.protocol, destination)).copied().flatten(),
         })?;
-        (self.ways[place as usize].from == from).then_some(place)
+        (self.flows[place as usize].from == from).then_some(place)
     }
 }
 
-/// What arrives at both ports.
+/// Frames received at both ports.
 #[derive(Clone, Debug)]
 pub struct Heard {
     sent: Arc<Sent>,
-    tallies: Arc<Mutex<HashMap<u32, Tally>>>,
+    tallies: Tallies,
 }
 
-/// What became of an attack.
+/// Tallies by flow.
+#[derive(Clone, Debug, Default)]
+struct Tallies(HashMap<u32, Tally>);
+
+/// The fate of an attack in the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passage {
     Passed,
-    /// As many octets, and others.
+    /// All octets arrived, with other contents.
     Altered,
-    /// Some of it.
+    /// Some octets arrived.
     Partly,
     Nothing,
 }
 
 impl Heard {
     pub(crate) fn of(sent: Arc<Sent>) -> Self {
-        Heard { sent, tallies: Arc::default() }
+        Heard { sent, tallies: Tallies::default() }
     }
 
-    /// What takes the frames of the port where the other end of `from` stands.
-    pub(crate) fn taps(&self, from: End) -> MakeTap {
-        let heard = self.clone();
-        Arc::new(move |_queue| -> Box<dyn Tap> {
-            Box::new(Listener { heard: heard.clone(), from, tallies: HashMap::new() })
-        })
+    /// Makes sinks for the port opposite to `from`.
+    pub(crate) fn sinks(&self, from: End) -> MakeSink {
+        let sent = self.sent.clone();
+        Arc::new(move |_queue| Box::new(Listener::new(sent.clone(), from)))
+    }
+
+    /// Adds the tallies of all queues of a run.
+    pub fn collect(&mut self, outcome: &mut Outcome) {
+        outcome.take().into_iter().for_each(|tallies| self.add(tallies));
+    }
+
+    fn add(&mut self, Tallies(all): Tallies) {
+        for (place, tally) in all {
+            self.tallies.0.entry(place).or_default().add(tally);
+        }
     }
 
     fn tally(&self, place: u32) -> Tally {
-        self.tallies
-            .lock()
-            .expect("no thread panics while it holds it")
-            .get(&place)
-            .copied()
-            .unwrap_or_default()
+        self.tallies.0.get(&place).copied().unwrap_or_default()
     }
 
-    /// Attacks that left as frames, each with what became of it, until `end`.
+    /// The attacks that ended until `end`, each with its passage.
     pub(crate) fn attacks<'a>(
         &'a self,
         labels: &'a [Label],
@@ -226,18 +229,19 @@ impl Heard {
             .attacks
             .iter()
             .filter(whole)
-            .map(|framed| (&labels[framed.label], self.passage(&framed.ways)))
+            .map(|framed| (&labels[framed.label], self.passage(&framed.flows)))
     }
 
-    /// By what carries octets; where nothing does, by the frames. Each direction for itself.
-    fn passage(&self, ways: &[u32]) -> Passage {
+    /// Compares octets of payload, or frames if no payload was sent. Each direction is judged
+    /// separately.
+    fn passage(&self, flows: &[u32]) -> Passage {
         let mut both =
             [End::Client, End::Server].map(|from| (from, Tally::default(), Tally::default()));
-        for &place in ways {
-            let way = &self.sent.ways[place as usize];
-            for (_, sent, heard) in both.iter_mut().filter(|(from, ..)| *from == way.from) {
-                sent.add(way.tally);
-                heard.add(self.tally(place));
+        for &place in flows {
+            let flow = &self.sent.flows[place as usize];
+            for (_, sent, received) in both.iter_mut().filter(|(from, ..)| *from == flow.from) {
+                sent.add(flow.tally);
+                received.add(self.tally(place));
             }
         }
         let carries = both.iter().any(|(_, sent, _)| sent.octets > 0);
@@ -245,16 +249,16 @@ impl Heard {
         let decisive = || {
             both.iter()
                 .filter(|(_, sent, _)| measure(sent) > 0)
-                .map(|(_, sent, heard)| (sent, heard))
+                .map(|(_, sent, received)| (sent, received))
         };
-        if decisive().all(|(sent, heard)| measure(heard) >= measure(sent)) {
-            let is_other = |(sent, heard): (&Tally, &Tally)| {
-                (sent.frames, sent.octets) == (heard.frames, heard.octets)
-                    && sent.digest != heard.digest
+        if decisive().all(|(sent, received)| measure(received) >= measure(sent)) {
+            let is_other = |(sent, received): (&Tally, &Tally)| {
+                (sent.frames, sent.octets) == (received.frames, received.octets)
+                    && sent.digest != received.digest
             };
             return if decisive().any(is_other) { Passage::Altered } else { Passage::Passed };
         }
-        if decisive().any(|(_, heard)| measure(heard) > 0) {
+        if decisive().any(|(_, received)| measure(received) > 0) {
             Passage::Partly
         } else {
             Passage::Nothing
@@ -262,56 +266,39 @@ impl Heard {
     }
 }
 
-/// Counts what one receiving queue gives.
+/// Counts the frames of one receive queue.
 struct Listener {
-    heard: Heard,
+    sent: Arc<Sent>,
     from: End,
-    tallies: HashMap<u32, Tally>,
+    tallies: Tallies,
 }
 
-impl Tap for Listener {
-    fn take(&mut self, frames: &RxBatch<'_>) {
+impl Listener {
+    fn new(sent: Arc<Sent>, from: End) -> Self {
+        Self { sent, from, tallies: Tallies::default() }
+    }
+
+    fn count(&mut self, frames: &RxBatch<'_>) {
         for (octets, frame) in frames.iter() {
             if frame.outgoing {
                 continue;
             }
-            let Some((way, mut tally)) = read(octets) else { continue };
-            let Some(place) = self.heard.sent.find(&way, self.from) else { continue };
+            let Some((flow, mut tally)) = read(octets) else { continue };
+            let Some(place) = self.sent.find(&flow, self.from) else { continue };
             tally.frames = frame.cut.segments(frame.wire_len).into();
-            self.tallies.entry(place).or_default().add(tally);
-        }
-    }
-
-    fn finish(&mut self) {
-        let mut all = self.heard.tallies.lock().expect("no thread panics while it holds it");
-        for (place, tally) in self.tallies.drain() {
-            all.entry(place).or_default().add(tally);
+            self.tallies.0.entry(place).or_default().add(tally);
         }
     }
 }
 
-/// Both take what comes.
-pub fn both(one: MakeTap, other: MakeTap) -> MakeTap {
-    struct Both(Box<dyn Tap>, Box<dyn Tap>);
-
-    impl Tap for Both {
-        fn take(&mut self, frames: &RxBatch<'_>) {
-            self.0.take(frames);
-            self.1.take(frames);
-        }
-
-        fn idle(&mut self, now: Nanos) {
-            self.0.idle(now);
-            self.1.idle(now);
-        }
-
-        fn finish(&mut self) {
-            self.0.finish();
-            self.1.finish();
-        }
+impl Sink for Listener {
+    fn take(&mut self, frames: &mut Frames<'_>) {
+        self.count(&frames.batch());
     }
 
-    Arc::new(move |queue| -> Box<dyn Tap> { Box::new(Both(one(queue), other(queue))) })
+    fn leave(&mut self, _into: &mut PortRx) -> Option<Shown> {
+        Some(Box::new(std::mem::take(&mut self.tallies)))
+    }
 }
 
 #[cfg(test)]
@@ -322,10 +309,10 @@ mod tests {
     use super::*;
 
     fn frames(transport: Transport, settings: &wire::Settings) -> Vec<wire::Frame> {
-        let says = |from, text: &str| Turn::new(from, Octets::from(text));
+        let turn = |from, text: &str| Turn::new(from, Octets::from(text));
         let turns = vec![
-            says(End::Client, "squall asks, and asks at some length"),
-            says(End::Server, "yes"),
+            turn(End::Client, "squall asks, and asks at some length"),
+            turn(End::Server, "yes"),
         ];
         let exchange = Exchange {
             transport,
@@ -344,32 +331,32 @@ mod tests {
         wire::frames(&exchange, &ends, settings).unwrap()
     }
 
-    fn heard(sent: &[wire::Frame]) -> Heard {
+    fn received(sent: &[wire::Frame]) -> Heard {
         let mut all = Sent::default();
         all.add(0, sent.iter().map(|frame| (frame.from, frame.octets.as_slice())));
         Heard::of(Arc::new(all))
     }
 
-    /// The device hands on `frames`, each at the port of the other end.
-    fn arrive(heard: &Heard, frames: &[wire::Frame]) {
+    /// Delivers `frames` as a device would: each at the port opposite to its sender.
+    fn arrive(received: &mut Heard, frames: &[wire::Frame]) {
         for from in [End::Client, End::Server] {
-            let mut sink = heard.taps(from)(0);
+            let mut listener = Listener::new(received.sent.clone(), from);
             for frame in frames.iter().filter(|frame| frame.from == from) {
                 let len = frame.octets.len() as u32;
                 let one = RxFrame { len, wire_len: len, ..RxFrame::default() };
-                sink.take(&RxBatch { base: &frame.octets, frames: &[one] });
+                listener.count(&RxBatch { base: &frame.octets, frames: &[one] });
             }
-            sink.finish();
+            received.add(listener.tallies);
         }
     }
 
     #[test]
-    fn what_arrives_decides_whether_an_attack_passed() {
+    fn received_frames_decide_whether_an_attack_passed() {
         let sent = frames(Transport::Udp, &wire::Settings::default());
         let passage = |arrives: &[wire::Frame]| {
-            let heard = heard(&sent);
-            arrive(&heard, arrives);
-            heard.passage(&heard.sent.attacks[0].ways)
+            let mut received = received(&sent);
+            arrive(&mut received, arrives);
+            received.passage(&received.sent.attacks[0].flows)
         };
         assert_eq!(passage(&sent), Passage::Passed);
         assert_eq!(passage(&sent[..1]), Passage::Partly);
@@ -377,25 +364,25 @@ mod tests {
         let mut other = sent.clone();
         *other[0].octets.last_mut().unwrap() ^= 1;
         assert_eq!(passage(&other), Passage::Altered);
-        // What comes back to where it was sent from has not passed.
+        // Frames that return to the sending port have not passed.
         let back: Vec<_> =
             sent.iter().map(|f| wire::Frame { from: f.from.other(), ..f.clone() }).collect();
         assert_eq!(passage(&back), Passage::Nothing);
     }
 
     #[test]
-    fn a_connection_without_what_it_carries_has_not_passed() {
+    fn a_connection_without_its_payload_has_not_passed() {
         let sent = frames(Transport::Tcp, &wire::Settings::default());
-        let heard = heard(&sent);
+        let mut received = received(&sent);
         let without: Vec<_> =
             sent.iter().filter(|frame| frame.octets.len() < 80).cloned().collect();
         assert!(without.len() > 4);
-        arrive(&heard, &without);
-        assert_eq!(heard.passage(&heard.sent.attacks[0].ways), Passage::Partly);
+        arrive(&mut received, &without);
+        assert_eq!(received.passage(&received.sent.attacks[0].flows), Passage::Partly);
     }
 
     #[test]
-    fn fragments_that_a_device_puts_together_have_passed() {
+    fn fragments_that_a_device_reassembles_have_passed() {
         let pieces = wire::Settings {
             evasions: vec![squall_attacks::Evasion::Fragments(8)],
             ..wire::Settings::default()
@@ -410,10 +397,10 @@ mod tests {
                 octets[1] = all;
             }
             assert_eq!(octets[0], octets[1], "{transport:?}");
-            let heard = heard(&sent);
-            arrive(&heard, &frames(transport, &wire::Settings::default()));
+            let mut received = received(&sent);
+            arrive(&mut received, &frames(transport, &wire::Settings::default()));
             assert_eq!(
-                heard.passage(&heard.sent.attacks[0].ways),
+                received.passage(&received.sent.attacks[0].flows),
                 Passage::Passed,
                 "{transport:?}"
             );
@@ -421,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tunnel_and_another_sender_are_seen_through() {
+    fn tunneled_packets_and_translated_senders_are_recognized() {
         let gre = wire::Gre {
             source: "192.0.2.1".parse().unwrap(),
             destination: "192.0.2.2".parse().unwrap(),
@@ -431,15 +418,15 @@ mod tests {
             Transport::Udp,
             &wire::Settings { gre: Some(gre), vlans: vec![7], ..Default::default() },
         );
-        let heard = heard(&outside);
-        arrive(&heard, &inside);
-        assert_eq!(heard.passage(&heard.sent.attacks[0].ways), Passage::Passed);
-        let way = Way {
+        let mut received = received(&outside);
+        arrive(&mut received, &inside);
+        assert_eq!(received.passage(&received.sent.attacks[0].flows), Passage::Passed);
+        let flow = Flow {
             protocol: 17,
             source: ("203.0.113.9".parse().unwrap(), 1),
             destination: ("10.1.0.1".parse().unwrap(), 9000),
         };
-        assert!(heard.sent.find(&way, End::Client).is_some());
-        assert!(heard.sent.find(&way, End::Server).is_none());
+        assert!(received.sent.find(&flow, End::Client).is_some());
+        assert!(received.sent.find(&flow, End::Server).is_none());
     }
 }

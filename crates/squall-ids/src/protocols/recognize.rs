@@ -1,8 +1,8 @@
-//! Which protocol a flow speaks, by its first octets and its ports.
+//! Detects the protocol of a flow from its first octets and its ports.
 //!
-//! As Suricata does it by default: words at fixed places are looked for on every port, a side at a
-//! time, and some protocols only on their own ports, by whether the first octets make sense. What
-//! the client says counts before what the server says.
+//! Follows Suricata's default configuration: patterns at fixed offsets are tried on all ports, for
+//! one end at a time; some protocols only on their own ports, with a plausibility check of the
+//! first octets. The client's data takes precedence over the server's.
 
 use squall_rules::{Application, EngineVersion};
 use squall_units::be16;
@@ -13,16 +13,15 @@ pub(crate) enum Transport {
     Udp,
 }
 
-/// What is known of a flow.
+/// The start of a flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct First<'a> {
     pub transport: Transport,
     pub client_port: u16,
     pub server_port: u16,
-    /// Which protocols are known, and by what.
+    /// The engine, which determines the supported protocols and their patterns.
     pub engine: EngineVersion,
-    /// All that the client, the server has sent so far, from the first octet on; a few hundred
-    /// octets are enough.
+    /// All data of each end so far, from the first octet. A few hundred octets suffice.
     pub client: &'a [u8],
     pub server: &'a [u8],
 }
@@ -30,17 +29,17 @@ pub(crate) struct First<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Application(Application),
-    /// More octets may tell.
+    /// More data may decide.
     NeedMore,
-    /// None that is known.
+    /// No supported protocol.
     Unknown,
 }
 
-/// Behind so many octets nothing is looked for any more.
+/// Patterns are only searched for within this number of octets.
 const ENOUGH: usize = 64;
 
-/// Which protocol it is.
-pub(crate) fn recognise(first: &First<'_>) -> Verdict {
+/// Detects the protocol.
+pub(crate) fn recognize(first: &First<'_>) -> Verdict {
     for (octets, by_client) in [(first.client, true), (first.server, false)] {
         let known = |application: &Application| is_known(*application, first, octets, by_client);
         if let Some(application) = by_words(first, octets, by_client)
@@ -60,7 +59,7 @@ pub(crate) fn recognise(first: &First<'_>) -> Verdict {
     }
 }
 
-/// Whether this version of the engine recognises the protocol by these octets.
+/// Whether this version of the engine detects the protocol by these octets.
 fn is_known(application: Application, first: &First<'_>, octets: &[u8], by_client: bool) -> bool {
     use Application::*;
     if first.engine != EngineVersion::Suricata7 {
@@ -75,7 +74,7 @@ fn is_known(application: Application, first: &First<'_>, octets: &[u8], by_clien
     }
 }
 
-/// Octets that a side of a protocol begins with.
+/// A pattern at the start of one end's data.
 struct Words {
     transport: Transport,
     application: Application,
@@ -309,7 +308,7 @@ fn by_words(first: &First<'_>, octets: &[u8], by_client: bool) -> Option<Applica
     if is_sip {
         return Some(Application::Sip);
     }
-    // A tag of at most six characters stands before it.
+    // A tag of at most six characters precedes the command.
     if by_client
         && first.transport == Tcp
         && octets
@@ -348,7 +347,7 @@ fn by_port(first: &First<'_>, octets: &[u8], by_client: bool) -> Option<Applicat
 
 fn tcp_port(port: u16, first: &First<'_>, octets: &[u8], by_client: bool) -> Option<Application> {
     let found = match port {
-        // A banner alone may be any of both: the client must have had a chance to speak.
+        // A 220 banner alone may be FTP or SMTP, so wait until the client has sent something.
         21 if !by_client && is_220(octets) && !first.client.is_empty() => Application::Ftp,
         23 if is_telnet(octets) => Application::Telnet,
         25 | 465 if !by_client && is_220(octets) => Application::Smtp,
@@ -357,8 +356,7 @@ fn tcp_port(port: u16, first: &First<'_>, octets: &[u8], by_client: bool) -> Opt
         110 if is_pop3(octets, by_client) => Application::Pop3,
         139 | 445 if is_session_request(octets) => Application::Smb,
         389 | 3268 if is_ldap(octets) => Application::Ldap,
-        // These three are switched off in Suricata's default configuration, where their rules are
-        // refused as well.
+        // Disabled in Suricata's default configuration, which then also rejects their rules.
         502 if octets.len() >= 8 && octets[2..5] == [0, 0, 0] => Application::Modbus,
         20_000 if octets.starts_with(&[5, 0x64]) => Application::Dnp3,
         44_818 if is_enip(octets) => Application::Enip,
@@ -402,7 +400,7 @@ fn is_220(octets: &[u8]) -> bool {
         && octets.contains(&b'\n')
 }
 
-/// A first line of SIP of any method.
+/// A SIP start line with any method.
 fn is_sip(octets: &[u8]) -> bool {
     let line = octets.split(|&octet| octet == b'\n').next().unwrap_or_default();
     line.starts_with(b"SIP/2.0 ") || line.trim_ascii_end().ends_with(b" SIP/2.0")
@@ -412,13 +410,13 @@ fn is_smb(octets: &[u8]) -> bool {
     octets.len() >= 8 && octets[0] == 0 && matches!(octets[4], 0xfd..) && &octets[5..8] == b"SMB"
 }
 
-/// NetBIOS before SMB: a session's request or its answer, a keep-alive.
+/// NetBIOS session messages before SMB: a request, its responses, a keep-alive.
 fn is_session_request(octets: &[u8]) -> bool {
     if octets.len() < 4 || !matches!(octets[0], 0x81..=0x85) {
         return false;
     }
-    let behind = 4 + usize::from(octets[2]) * 256 + usize::from(octets[3]);
-    octets.get(behind..).is_some_and(is_smb)
+    let after = 4 + usize::from(octets[2]) * 256 + usize::from(octets[3]);
+    octets.get(after..).is_some_and(is_smb)
 }
 
 fn is_dce(octets: &[u8]) -> bool {
@@ -457,7 +455,7 @@ fn is_pop3(octets: &[u8], by_client: bool) -> bool {
     })
 }
 
-/// A header that makes sense and the beginning of a name.
+/// A plausible header and the start of a name.
 fn is_dns(octets: &[u8]) -> bool {
     if octets.len() < 12 || (octets[2] >> 3) & 15 >= 7 {
         return false;
@@ -470,7 +468,7 @@ fn is_dns(octets: &[u8]) -> bool {
     questions == 0 || begins_with_name(&octets[12..])
 }
 
-/// Labels up to an end, a pointer, or the last octet there is.
+/// Whether labels are valid up to the end of the name, a pointer, or the end of the data.
 fn begins_with_name(octets: &[u8]) -> bool {
     let mut at = 0;
     loop {
@@ -483,7 +481,7 @@ fn begins_with_name(octets: &[u8]) -> bool {
     }
 }
 
-/// BER of an application's tag, as all messages of Kerberos are.
+/// BER with an application tag, which all Kerberos messages have.
 fn is_krb5(octets: &[u8]) -> bool {
     matches!(octets.first(), Some(0x6a..=0x70 | 0x74..=0x76 | 0x7e))
         && octets.len() > 6
@@ -494,31 +492,29 @@ fn is_snmp(octets: &[u8]) -> bool {
     if octets.first() != Some(&0x30) {
         return false;
     }
-    let behind = match octets.get(1) {
+    let after = match octets.get(1) {
         Some(&length) if length < 0x80 => 2,
         Some(&length) => 2 + usize::from(length & 0x7f),
         None => return false,
     };
-    octets.get(behind..behind + 2) == Some(&[2, 1])
-        && octets.get(behind + 2).is_some_and(|&version| version <= 3)
+    octets.get(after..after + 2) == Some(&[2, 1])
+        && octets.get(after + 2).is_some_and(|&version| version <= 3)
 }
 
-/// A message's sequence, its number, an operation.
+/// A sequence with a message number and an operation.
 fn is_ldap(octets: &[u8]) -> bool {
     if octets.first() != Some(&0x30) {
         return false;
     }
-    let behind = match octets.get(1) {
+    let after = match octets.get(1) {
         Some(&length) if length < 0x80 => 2,
         Some(&length) => 2 + usize::from(length & 0x7f),
         None => return false,
     };
-    octets.get(behind) == Some(&2)
-        && octets.get(behind + 1).is_some_and(|&length| {
+    octets.get(after) == Some(&2)
+        && octets.get(after + 1).is_some_and(|&length| {
             (1..=4).contains(&length)
-                && octets
-                    .get(behind + 2 + usize::from(length))
-                    .is_some_and(|tag| tag & 0xc0 == 0x40)
+                && octets.get(after + 2 + usize::from(length)).is_some_and(|tag| tag & 0xc0 == 0x40)
         })
 }
 
@@ -531,7 +527,7 @@ fn is_ike(octets: &[u8]) -> bool {
     octets.len() >= 28 && matches!(octets[17], 0x10 | 0x20) && octets[..8] != [0; 8]
 }
 
-/// A command that there is, and its length.
+/// A known command and a plausible length.
 fn is_enip(octets: &[u8]) -> bool {
     octets.len() >= 24
         && octets[1] == 0
@@ -560,7 +556,7 @@ fn is_mqtt(octets: &[u8], by_client: bool) -> bool {
     }
 }
 
-/// A call of `program`, or an answer.
+/// A call of `program` or a reply.
 fn is_rpc(octets: &[u8], program: u32) -> bool {
     octets.len() >= 24
         && octets[4..8] == [0, 0, 0, 0]
@@ -575,7 +571,7 @@ mod tests {
     use super::*;
 
     fn tcp(server_port: u16, client: &[u8], server: &[u8]) -> Verdict {
-        recognise(&First {
+        recognize(&First {
             transport: Tcp,
             client_port: 50_000,
             server_port,
@@ -609,10 +605,10 @@ mod tests {
     }
 
     #[test]
-    fn octets_that_could_be_anything_count_on_their_own_port_only() {
+    fn ambiguous_octets_count_on_their_own_port_only() {
         let query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x00\x00\x01\x00\x01";
         let udp = |server_port| {
-            recognise(&First {
+            recognize(&First {
                 transport: Udp,
                 client_port: 50_000,
                 engine: EngineVersion::default(),
@@ -636,7 +632,7 @@ mod tests {
             is_tcp in any::<bool>(),
         ) {
             let transport = if is_tcp { Tcp } else { Udp };
-            recognise(&First { transport, client_port: 1, server_port: port, engine: EngineVersion::default(), client: &client, server: &server });
+            recognize(&First { transport, client_port: 1, server_port: port, engine: EngineVersion::default(), client: &client, server: &server });
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Conversations by lines: a command, its answer, the next command.
+//! Dialogs of text lines: a command, its reply, the next command.
 
 use squall_rules::{Buffer, End};
 
 use super::{Impossible, Parts, contains_nocase, merged};
 use crate::{Octets, Turn};
 
-/// A command and what is answered to it.
+/// A command and its reply.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub command: Octets,
@@ -18,26 +18,27 @@ impl Step {
     }
 }
 
-/// A banner and steps, into which payloads that are asked for as such are put.
+/// A banner and steps, into which raw payloads are inserted.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Talk {
+pub(super) struct Dialog {
     pub banner: Octets,
     pub steps: Vec<Step>,
-    /// Before this step stands what else is said: behind the login.
+    /// Index of the step before which further steps are inserted: after the login.
     pub middle: usize,
 }
 
-impl Talk {
+impl Dialog {
     pub fn new(banner: &str) -> Self {
-        Talk { banner: line(banner), ..Talk::default() }
+        Dialog { banner: line(banner), ..Dialog::default() }
     }
 
     pub fn step(&mut self, command: &str, answer: &str) {
         self.steps.push(Step::new(command, answer));
     }
 
-    /// Payloads of both ends: the client's instead of the step that has its command, or as a step
-    /// of its own; the server's as the answer to it, or as the banner where it begins like one.
+    /// Inserts the payloads of both ends: the client's replaces the step with the same command or
+    /// becomes a new step; the server's becomes the reply to it, or the banner if it starts like
+    /// one.
     pub fn payloads(&mut self, parts: &Parts) {
         let payload = |from| {
             let all = parts.all(Buffer::Payload, from).chain(parts.all(Buffer::RawPayload, from));
@@ -46,8 +47,8 @@ impl Talk {
         let word =
             |octets: &[u8]| octets.iter().take_while(|octet| octet.is_ascii_alphanumeric()).count();
         let mut place = None;
-        if let Some(said) = payload(End::Client) {
-            let command = &said.bytes()[..word(said.bytes())];
+        if let Some(payload) = payload(End::Client) {
+            let command = &payload.bytes()[..word(payload.bytes())];
             let same = |step: &Step| {
                 let own = step.command.bytes();
                 !command.is_empty() && own[..word(own)].eq_ignore_ascii_case(command)
@@ -62,26 +63,26 @@ impl Talk {
                 self.middle
             }));
             if let Some(step) = place.and_then(|at| self.steps.get_mut(at)) {
-                step.command = said;
+                step.command = payload;
             }
         }
-        if let Some(said) = payload(End::Server) {
+        if let Some(payload) = payload(End::Server) {
             let same = |answer: &Octets| {
                 let length = word(answer.bytes()).max(3);
-                said.len() >= length
+                payload.len() >= length
                     && answer.len() >= length
-                    && said.bytes()[..length] == answer.bytes()[..length]
+                    && payload.bytes()[..length] == answer.bytes()[..length]
             };
             match (same(&self.banner), place) {
-                (true, _) => self.banner = said,
-                (false, Some(at)) => self.steps[at].answer = said,
+                (true, _) => self.banner = payload,
+                (false, Some(at)) => self.steps[at].answer = payload,
                 (false, None) => match self.steps.iter_mut().find(|step| same(&step.answer)) {
-                    Some(step) => step.answer = said,
+                    Some(step) => step.answer = payload,
                     None => {
                         let at = self.middle.min(self.steps.len().saturating_sub(1));
                         match self.steps.get_mut(at) {
-                            Some(step) => step.answer = said,
-                            None => self.banner = said,
+                            Some(step) => step.answer = payload,
+                            None => self.banner = payload,
                         }
                     }
                 },
@@ -89,7 +90,7 @@ impl Talk {
         }
     }
 
-    /// What must not be said is not said, where it is no part.
+    /// Omits unwanted text unless it is a part.
     pub fn turns(self, parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         let mut turns = vec![];
         if !self.banner.is_empty() {
@@ -97,7 +98,7 @@ impl Talk {
         }
         let count = self.steps.len();
         for (at, step) in self.steps.into_iter().enumerate() {
-            // The farewell can be left out.
+            // The farewell is optional.
             if at + 1 == count
                 && (is_unwanted(&step.command, End::Client, parts)
                     || is_unwanted(&step.answer, End::Server, parts))
@@ -113,21 +114,21 @@ impl Talk {
     }
 }
 
-fn is_unwanted(said: &Octets, from: End, parts: &Parts) -> bool {
+fn is_unwanted(text: &Octets, from: End, parts: &Parts) -> bool {
     parts.without.iter().any(|(buffer, end, octets)| {
         *end == from
             && matches!(buffer, Buffer::Payload | Buffer::RawPayload)
             && !octets.is_empty()
-            && contains_nocase(said.bytes(), octets)
+            && contains_nocase(text.bytes(), octets)
     })
 }
 
-/// Text with an end of line.
+/// A line of text.
 pub(super) fn line(text: &str) -> Octets {
     Octets::from(format!("{text}\r\n").as_str())
 }
 
-/// With an end of line, if there is none.
+/// Appends a line end if there is none.
 pub(super) fn ended(mut octets: Octets) -> Octets {
     if !octets.bytes().ends_with(b"\n") {
         octets.append(&"\r\n".into());
@@ -135,7 +136,7 @@ pub(super) fn ended(mut octets: Octets) -> Octets {
     octets
 }
 
-/// Pieces as one line.
+/// Joins pieces to one line.
 pub(super) fn joined(pieces: &[&Octets]) -> Octets {
     let mut all = Octets::new();
     for piece in pieces {
@@ -144,7 +145,7 @@ pub(super) fn joined(pieces: &[&Octets]) -> Octets {
     all
 }
 
-/// What stands in one line has no end of one.
+/// Rejects line ends in a part of a line.
 pub(super) fn one_line(buffer: Buffer, octets: &Octets) -> Result<&Octets, Impossible> {
     match octets.bytes().iter().any(|octet| b"\r\n".contains(octet)) {
         true => Err(Impossible(format!("{} contains no line ends", buffer.name()))),

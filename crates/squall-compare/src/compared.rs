@@ -1,0 +1,166 @@
+//! A comparison: tools, each under the same conditions, again and again, and what came of it.
+
+use std::time::{Instant, SystemTime};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use squall::{Error, report::Host};
+use squall_report::render::page;
+
+use crate::design::{Design, Turn};
+
+// Of steps `S` by a method `M`, with `X`, which only comparisons of its kind have. The comment below
+// is that of the schema.
+/// A finished comparison, or the part that was done before it was interrupted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Comparison")]
+pub struct Compared<M, S, X> {
+    /// The version of this structure: `squall-comparison/1` or `squall-generators/1`.
+    pub schema: String,
+    /// The command line.
+    pub command: String,
+    pub squall_version: String,
+    /// RFC 3339, UTC.
+    pub started: String,
+    pub duration_s: f64,
+    pub host: Host,
+    /// Settings of each step.
+    pub method: M,
+    pub tools: Vec<ToolInfo>,
+    #[serde(flatten)]
+    pub own: X,
+    /// All tools under all conditions.
+    pub steps: Vec<S>,
+    /// The comparison was interrupted; it has the measurements made before.
+    pub interrupted: bool,
+    pub notes: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolInfo {
+    pub name: String,
+    /// Command line; `{interface}`, `{file}` and `{report}` are filled in.
+    pub command: String,
+    /// Version, as the tool reports it.
+    pub version: Option<String>,
+    /// Reason why it was not compared.
+    pub why_not: Option<String>,
+    /// It takes the frames away from the host: no other program sees them.
+    pub takes_frames: bool,
+}
+
+/// How a figure varies from round to round; quartiles by linear interpolation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Spread {
+    pub min: f64,
+    pub p25: f64,
+    pub median: f64,
+    pub p75: f64,
+    pub max: f64,
+}
+
+impl Spread {
+    pub fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+        let [min, p25, median, p75, max] = page::five_numbers(&values.collect::<Vec<_>>())?;
+        Some(Self { min, p25, median, p75, max })
+    }
+}
+
+/// A tool under one condition at one rate, over all rounds.
+pub trait Measured {
+    type Round: Repeated;
+
+    fn rounds(&self) -> &Vec<Self::Round>;
+    fn rounds_mut(&mut self) -> &mut Vec<Self::Round>;
+
+    /// Fills in what follows from the rounds.
+    fn sum_up(&mut self);
+}
+
+/// One run of one tool.
+pub trait Repeated {
+    /// A run that failed.
+    fn failure(why: String) -> Self;
+
+    /// Reason why the round does not count.
+    fn failed(&self) -> Option<&str>;
+
+    /// A count that the tool reports and that is wrong.
+    fn wrong(&self) -> Option<&str>;
+
+    /// What was measured, in a line.
+    fn measured(&self) -> String;
+
+    /// What came of it, in a line.
+    fn in_a_line(&self) -> String {
+        self.failed().map_or_else(|| self.measured(), |why| format!("failed: {why}"))
+    }
+}
+
+impl<M: Default, S: Measured + Default, X: Default> Compared<M, S, X> {
+    /// One that begins now.
+    pub fn begin(schema: &str, command: &str) -> (Self, Instant) {
+        let result = Self {
+            schema: schema.into(),
+            command: command.into(),
+            squall_version: env!("CARGO_PKG_VERSION").into(),
+            started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            host: squall_machine::host(),
+            ..Self::default()
+        };
+        (result, Instant::now())
+    }
+
+    /// Those of `tools` that can be compared.
+    ///
+    /// # Errors
+    /// None of them can.
+    pub fn usable<'t, T>(&self, tools: &'t [T]) -> Result<Vec<&'t T>, Error> {
+        let pairs = tools.iter().zip(&self.tools);
+        let usable: Vec<&T> =
+            pairs.filter(|(_, info)| info.why_not.is_none()).map(|(tool, _)| tool).collect();
+        if usable.is_empty() {
+            let why: Vec<_> = self.tools.iter().filter_map(|tool| tool.why_not.clone()).collect();
+            let text = format!("none of the tools can be compared\n  {}", why.join("\n  "));
+            return Err(Error::Environment(text));
+        }
+        Ok(usable)
+    }
+
+    pub fn end(&mut self, began: Instant, interrupted: bool) {
+        self.interrupted = interrupted;
+        self.duration_s = began.elapsed().as_secs_f64();
+    }
+}
+
+impl<M, S, X> Compared<M, S, X>
+where
+    Self: Serialize,
+{
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self)
+            .expect("a comparison has string keys and no custom serializers")
+    }
+}
+
+/// Runs `design` over `steps`, which are in the order of [`Design::step`], until `once` gives no
+/// round more; those that were run are summed up.
+pub fn measure<S: Measured>(
+    design: Design,
+    mut steps: Vec<S>,
+    mut once: impl FnMut(Turn) -> Option<S::Round>,
+) -> Vec<S> {
+    for turn in design.turns() {
+        let Some(round) = once(turn) else { break };
+        steps[design.step(turn)].rounds_mut().push(round);
+    }
+    steps.retain(|step| !step.rounds().is_empty());
+    steps.iter_mut().for_each(S::sum_up);
+    steps
+}
+
+/// For the sender and for the tools: different ones where there are two.
+pub fn two_cpus() -> (Option<u32>, Option<u32>) {
+    let allowed = squall_machine::cpus::allowed();
+    (allowed.last().copied(), allowed.first().copied())
+}

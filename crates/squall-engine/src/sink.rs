@@ -1,0 +1,296 @@
+//! All that is done with the frames of a receiving queue: one list of [`Sink`]s, which [`list`]
+//! makes.
+//!
+//! Each batch goes through the list in this order:
+//!
+//! 1. the filter: frames that it leaves out come to no other sink and are in no figure;
+//! 2. the capture, then other listeners at the port ([`Take::sinks`]): they get all frames that the
+//!    filter has left, including those that a host claims;
+//! 3. the measurement of streams and flows;
+//! 4. the hosts, which are sources at the same time ([`Source::sink`](crate::source::Source::sink)).
+//!
+//! A frame with a signature belongs to its stream, whatever address it goes to; all others belong to
+//! the first host that claims them. So the measurement comes before the hosts, and where there are
+//! any, it measures once they have claimed theirs ([`Sink::take_rest`]): gaps between frames are
+//! only right in the order of arrival.
+
+use std::{any::Any, ops::Range, sync::Arc};
+
+use squall_measure::{Measure, Receiver};
+use squall_plan::Plan;
+use squall_port::{BATCH, CommonClock, Filter, RxBatch, RxFrame};
+use squall_units::Nanos;
+
+use crate::{
+    Clock, PortRx, QueueCounters, Settings,
+    receiving::QueueFlows,
+    supervisor::{Take, expected_key},
+};
+
+/// A value of a source or a sink. Workers pass it on and do not know its type.
+pub type Shown = Box<dyn Any + Send>;
+
+/// Takes received frames: a filter, a capture, a measurement, hosts. A worker does not know which of
+/// these it calls, and calls each once for a batch, because a dynamic call for each frame would
+/// cost too much.
+pub trait Sink {
+    /// Takes the frames that it wants. Does not wait, and allocates no memory per frame.
+    fn take(&mut self, frames: &mut Frames<'_>);
+
+    /// Called after all sinks have had the batch, when all claims are known. Only at ports with
+    /// hosts.
+    fn take_rest(&mut self, _frames: &mut Frames<'_>) {}
+
+    /// Hosts only, before the batches of a turn: takes frames that it kept back and that have come
+    /// now. Returns whether there were any.
+    fn advance(&mut self, _now: Nanos) -> bool {
+        false
+    }
+
+    /// Hosts only: answers should leave before more batches are taken.
+    fn is_pressed(&self) -> bool {
+        false
+    }
+
+    /// No frame came, at `now` on the engine's clock: frames that were kept back to be handed on
+    /// with more may go.
+    fn idle(&mut self, _now: Nanos) {}
+
+    /// From now on frames are stamped by this clock.
+    fn set_common(&mut self, _common: CommonClock) {}
+
+    /// Adds what it has counted; `full`: with histograms.
+    fn snapshot(&self, _full: bool, _into: &mut PortRx) {}
+
+    /// Adds its counters alone.
+    fn counters(&self, _into: &mut QueueCounters) {}
+
+    /// A value of its own while it runs: its records with these numbers.
+    fn show(&self, _records: Range<u32>) -> Option<Shown> {
+        None
+    }
+
+    /// The end, called once: adds all that it has counted, and leaves a value of its own.
+    fn leave(&mut self, _into: &mut PortRx) -> Option<Shown> {
+        None
+    }
+}
+
+/// Makes a sink of a receiving queue, by the number of the queue, on the worker that has it.
+pub type MakeSink = Arc<dyn Fn(u32) -> Box<dyn Sink> + Send + Sync>;
+
+/// A batch on its way through the sinks of a queue.
+pub struct Frames<'a> {
+    /// When the worker's turn began, on the engine's clock.
+    pub now: Nanos,
+    given: RxBatch<'a>,
+    sifted: bool,
+    room: &'a mut Room,
+}
+
+/// Memory that a queue keeps for its [`Frames`], so that no batch allocates any.
+pub(crate) struct Room {
+    /// Frames that the filter has left.
+    left: Vec<RxFrame>,
+    /// Whether each frame is claimed; empty until a sink asks for the claims.
+    claims: Vec<bool>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { left: Vec::with_capacity(BATCH), claims: Vec::with_capacity(BATCH) }
+    }
+}
+
+impl<'a> Frames<'a> {
+    #[inline]
+    pub(crate) fn new(now: Nanos, given: RxBatch<'a>, room: &'a mut Room) -> Self {
+        room.claims.clear();
+        Self { now, given, sifted: false, room }
+    }
+
+    /// All frames that the filter has left.
+    #[inline]
+    pub fn batch(&self) -> RxBatch<'_> {
+        match self.sifted {
+            true => RxBatch { base: self.given.base, frames: &self.room.left },
+            false => self.given,
+        }
+    }
+
+    /// The same, and whether each frame is claimed.
+    #[inline]
+    pub fn claims(&mut self) -> (RxBatch<'_>, &mut [bool]) {
+        let Self { given, sifted, room: Room { left, claims }, .. } = self;
+        let frames = if *sifted { left } else { given.frames };
+        claims.resize(frames.len(), false);
+        (RxBatch { base: given.base, frames }, claims)
+    }
+
+    /// Leaves `keep` octets of each frame; a frame of 0 octets comes to no other sink. Returns the
+    /// number of these.
+    ///
+    /// # Panics
+    /// If a sink has claimed frames before.
+    fn sift(&mut self, keep: impl Fn(&[u8], &RxFrame) -> u32) -> usize {
+        assert!(!self.sifted && self.room.claims.is_empty(), "the filter is the first sink");
+        let left = self.given.iter().filter_map(|(octets, frame)| {
+            let len = keep(octets, frame);
+            (len > 0).then_some(RxFrame { len, ..*frame })
+        });
+        self.room.left.clear();
+        self.room.left.extend(left);
+        self.sifted = true;
+        self.given.frames.len() - self.room.left.len()
+    }
+}
+
+/// The sinks of queue `number` of `port`, but for those of its sources; `hosts`: it has such.
+pub(crate) fn list(
+    plan: &Plan,
+    settings: &Settings,
+    clock: Clock,
+    (port, number): (usize, u32),
+    hosts: bool,
+) -> Vec<Box<dyn Sink>> {
+    let Take { filter, link, sinks } = settings.take.get(port).cloned().unwrap_or_default();
+    let measure = Measure { key: expected_key(plan), ..settings.measure.clone() };
+    let common = match clock {
+        Clock::Real(_) => settings.common,
+        Clock::Virtual => CommonClock::default(),
+    };
+    // Frames that left before this run began are of another one, if one clock has stamped them
+    // all. A run without signatures of its own measures those of any run, also of earlier ones.
+    let own_run = measure.key.is_some() && !plan.has_other_nodes();
+    let own_clock = common == CommonClock::default();
+    // Flows have figures of their own, and a profile of nothing but flows has no frames other than theirs.
+    let counting = Measure { count_only: true, ..Measure::default() };
+    let counts = hosts && plan.only_flows();
+    let mut seen = Receiver::on(if counts { &counting } else { &measure }, link);
+    if let (Clock::Real(start), true) = (clock, own_run && own_clock) {
+        seen.begin(start);
+    }
+    let measurement =
+        Measurement { port, seen, common, hosts: (hosts && !counts).then(Hosts::default) };
+    let filter = filter.map(|filter| Box::new(Sieve { filter, out: 0 }) as Box<dyn Sink>);
+    let listeners = sinks.iter().map(|make| make(number));
+    filter.into_iter().chain(listeners).chain([Box::new(measurement) as _]).collect()
+}
+
+/// The filter of a port that does not filter itself.
+struct Sieve {
+    filter: Arc<Filter>,
+    /// Frames that it has left out.
+    out: u64,
+}
+
+impl Sink for Sieve {
+    fn take(&mut self, frames: &mut Frames<'_>) {
+        self.out += frames.sift(|octets, frame| self.filter.keep(octets, frame.wire_len)) as u64;
+    }
+
+    fn snapshot(&self, _full: bool, into: &mut PortRx) {
+        into.filtered += self.out;
+    }
+
+    fn leave(&mut self, into: &mut PortRx) -> Option<Shown> {
+        self.snapshot(true, into);
+        None
+    }
+}
+
+/// Streams, flows, and what else is measured of frames.
+struct Measurement {
+    port: usize,
+    seen: Receiver,
+    common: CommonClock,
+    hosts: Option<Hosts>,
+}
+
+/// How the measurement shares a batch with hosts.
+#[derive(Default)]
+struct Hosts {
+    /// Whether each frame belongs to a stream.
+    signed: Vec<bool>,
+    /// The frames to measure.
+    rest: Vec<RxFrame>,
+}
+
+impl Sink for Measurement {
+    fn take(&mut self, frames: &mut Frames<'_>) {
+        let Self { seen, hosts, .. } = self;
+        let Some(first) = frames.batch().frames.first() else { return };
+        // One offset for the whole batch: the drift of clocks within it is negligible.
+        seen.set_clock_offset(self.common.offset(first.time));
+        seen.set_now(frames.now);
+        let Some(Hosts { signed, .. }) = hosts else { return measure(seen, &frames.batch()) };
+        let (batch, claims) = frames.claims();
+        signed.clear();
+        for ((octets, _), claim) in batch.iter().zip(claims) {
+            let own = seen.is_of_a_stream(octets);
+            signed.push(own);
+            *claim |= own;
+        }
+    }
+
+    fn take_rest(&mut self, frames: &mut Frames<'_>) {
+        let Some(Hosts { signed, rest }) = &mut self.hosts else { return };
+        let (batch, claims) = frames.claims();
+        rest.clear();
+        for ((frame, claim), signed) in batch.frames.iter().zip(claims).zip(signed) {
+            if *claim && !*signed {
+                self.seen.count(frame.wire_len, frame.cut);
+            } else {
+                rest.push(*frame);
+            }
+        }
+        measure(&mut self.seen, &RxBatch { base: batch.base, frames: rest });
+    }
+
+    fn set_common(&mut self, common: CommonClock) {
+        self.common = common;
+        self.seen.forget_begin();
+    }
+
+    fn snapshot(&self, full: bool, into: &mut PortRx) {
+        into.seen = match full {
+            true => self.seen.with_histograms(),
+            false => self.seen.without_histograms(),
+        };
+    }
+
+    fn counters(&self, into: &mut QueueCounters) {
+        *into = QueueCounters::of(self.port, &self.seen);
+    }
+
+    /// The flows that came in this place; `None` where flows are not measured.
+    fn show(&self, records: Range<u32>) -> Option<Shown> {
+        let flows = self.seen.flows.as_deref()?;
+        Some(Box::new(QueueFlows {
+            port: self.port,
+            total: flows.table.len(),
+            begin: (flows.total.packets > 0).then_some(flows.total.first),
+            rest: (flows.rest.packets, flows.rest.octets),
+            flows: flows.counts(records.start as usize, records.len()),
+        }))
+    }
+
+    fn leave(&mut self, into: &mut PortRx) -> Option<Shown> {
+        into.seen = std::mem::take(&mut self.seen);
+        None
+    }
+}
+
+#[inline]
+fn measure(seen: &mut Receiver, batch: &RxBatch<'_>) {
+    if batch.frames.iter().all(|frame| frame.cut.is_whole()) {
+        let frames = batch.iter().map(|(octets, frame)| (octets, frame.wire_len, frame.time));
+        return seen.observe_all(frames);
+    }
+    for (octets, frame) in batch.iter() {
+        match frame.cut.is_whole() {
+            true => seen.observe(octets, frame.wire_len, frame.time),
+            false => seen.observe_joined(octets, frame.wire_len, frame.cut, frame.time),
+        }
+    }
+}

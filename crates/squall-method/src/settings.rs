@@ -1,0 +1,169 @@
+//! Settings of the methods: each is written once, with its default and its limits, and is from then
+//! on an argument of the command line, a field of a request, and a part of the schema.
+
+use std::{fmt::Display, ops::RangeInclusive};
+
+use crate::{bench::Halt, rig::Rig};
+
+/// Seconds.
+pub const WEEK: f64 = 7.0 * 86_400.0;
+
+/// Defines the `Settings` of a method, under a heading of the command line. A setting has a
+/// default, and is one value, `each` of a list with commas, a value that may be `given`, or a
+/// `flag`, with the name of its value in the help and further attributes of its argument; then what
+/// becomes of it with `quick`, and the limits that `limits` checks. A method with `own quick`
+/// shortens itself.
+macro_rules! settings {
+    ($(#[$meta:meta])* own quick, $heading:literal: $(
+        $(#[$doc:meta])+
+        $field:ident: $of:ty = $default:expr =>
+            $(one($one:literal $($one_more:tt)*))?
+            $(each($each:literal $($each_more:tt)*))?
+            $(given($given:literal))?
+            $(flag($($flag:tt)*))?
+            $(, quick $quick:expr)?
+            $(, in $limit:expr)?;
+    )+) => {
+        $(#[$meta])*
+        #[derive(
+            Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+        )]
+        #[serde(deny_unknown_fields, default)]
+        #[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = $heading))]
+        pub struct Settings {
+            $(
+                $(#[$doc])+
+                $(#[cfg_attr(feature = "clap", arg(long, value_name = $one,
+                    default_value_t = Settings::default().$field $($one_more)*))])?
+                $(#[cfg_attr(feature = "clap", arg(long, value_name = $each, value_delimiter = ',',
+                    default_values_t = Settings::default().$field $($each_more)*))])?
+                $(#[cfg_attr(feature = "clap", arg(long, value_name = $given))])?
+                $(#[cfg_attr(feature = "clap", arg(long $($flag)*))])?
+                pub $field: $of,
+            )+
+        }
+
+        impl Default for Settings {
+            fn default() -> Self {
+                Self { $($field: $default,)+ }
+            }
+        }
+
+        impl Settings {
+            #[allow(dead_code)]
+            fn shortened(self) -> Self {
+                Self { $($($field: $quick(self.$field),)?)+ ..self }
+            }
+
+            #[allow(dead_code)]
+            fn limits(&self) -> Result<(), $crate::bench::Halt> {
+                $($($limit(stringify!($field), &self.$field)?;)?)+
+                Ok(())
+            }
+        }
+    };
+    ($(#[$meta:meta])* $heading:literal: $($settings:tt)+) => {
+        $crate::settings::settings! { $(#[$meta])* own quick, $heading: $($settings)+ }
+
+        impl Settings {
+            /// Seconds for minutes.
+            pub fn quick(self) -> Self {
+                self.shortened()
+            }
+        }
+    };
+}
+pub(crate) use settings;
+
+/// Frame sizes of Ethernet, octets with FCS.
+#[cfg(feature = "clap")]
+pub fn frame_size() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(64..=65_535)
+}
+
+pub fn at_most<T: PartialOrd>(most: T) -> impl FnOnce(T) -> T {
+    move |value| if value > most { most } else { value }
+}
+
+pub fn at_least<T: PartialOrd>(least: T) -> impl FnOnce(T) -> T {
+    move |value| if value < least { least } else { value }
+}
+
+/// The first `n`.
+pub fn first<T>(n: usize) -> impl FnOnce(Vec<T>) -> Vec<T> {
+    move |values| values.into_iter().take(n).collect()
+}
+
+/// What limits are about.
+pub trait Number: Copy + Display {
+    fn number(self) -> f64;
+}
+
+impl Number for f64 {
+    fn number(self) -> f64 {
+        self
+    }
+}
+
+impl Number for u32 {
+    fn number(self) -> f64 {
+        self.into()
+    }
+}
+
+impl Number for u64 {
+    fn number(self) -> f64 {
+        self as f64
+    }
+}
+
+/// Refuses a setting.
+fn wrong(text: String) -> Result<(), Halt> {
+    Err(Halt::Usage(text))
+}
+
+/// Above 0, and at most `most`.
+pub fn above_0<T: Number>(most: f64) -> impl Fn(&str, &T) -> Result<(), Halt> {
+    move |name, value| match value.number() > 0.0 && value.number() <= most {
+        true => Ok(()),
+        false => wrong(format!("{name} = {value}, expected above 0, to {most}")),
+    }
+}
+
+pub fn within<T: Number>(range: RangeInclusive<f64>) -> impl Fn(&str, &T) -> Result<(), Halt> {
+    move |name, value| match range.contains(&value.number()) {
+        true => Ok(()),
+        false => {
+            let (least, most) = (range.start(), range.end());
+            wrong(format!("{name} = {value}, expected {least} to {most}"))
+        }
+    }
+}
+
+pub fn from(least: u32) -> impl Fn(&str, &u32) -> Result<(), Halt> {
+    move |name, value| match *value >= least {
+        true => Ok(()),
+        false => wrong(format!("{name} = {value}, expected at least {least}")),
+    }
+}
+
+/// A list that is not empty, such as `example`.
+pub fn some<T>(example: &str) -> impl Fn(&str, &Vec<T>) -> Result<(), Halt> {
+    move |name, values| match values.is_empty() {
+        true => wrong(format!("{name} is empty\n  try {example}")),
+        false => Ok(()),
+    }
+}
+
+/// A switch is tested by 2 to 250 ports; `takes` says what for.
+///
+/// # Errors
+/// More or fewer.
+pub fn ports(rig: &Rig, takes: &str) -> Result<(), Halt> {
+    match rig.ports.len() {
+        2..=250 => Ok(()),
+        n => {
+            wrong(format!("{n} port(s): {takes}\n  try --port A=eth1 --port B=eth2 --port C=eth3"))
+        }
+    }
+}
