@@ -70,7 +70,7 @@ def peers(options, reports):
 
 
 def whole(options, reports):
-    """From the first question to the report of the whole."""
+    """From the first request to the report of the whole."""
     began = time.monotonic()
     control = Control(
         [Simulated(Engine(f"node{i}", report, 0.1)) for i, report in enumerate(reports)],
@@ -119,7 +119,7 @@ def ray_peers(ray, options):
     from squall.cluster._ray import RayPeer
 
     class Many:
-        """Nodes of one process."""
+        """The nodes of one process."""
 
         def __init__(self, names, seconds):
             sys.path.insert(0, str(ROOT / "python/tests"))
@@ -142,7 +142,7 @@ def ray_peers(ray, options):
 
 
 if __name__ == "__main__":
-    # A token of its own: Ray would write one into the home folder.
+    # A private token, because Ray would write one into the home folder.
     os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
     os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     main()

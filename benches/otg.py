@@ -115,7 +115,7 @@ def config(ports, flows, pps):
 
 
 class Https:
-    """A connection that is kept."""
+    """A persistent connection."""
 
     def __init__(self, url):
         host, port = url.removeprefix("https://").rsplit(":", 1)
@@ -124,7 +124,7 @@ class Https:
         )
 
     def post(self, path, body, unpacked=True):
-        # As snappi does.
+        # As in snappi.
         self.to.request(
             "POST", path, body, {"content-type": "application/json", "accept-encoding": "gzip"}
         )

@@ -28,7 +28,7 @@ STREAMS, GROUPS, CLIENTS, HERTZ = 10_000, 256, 8, 2
 
 
 def cpu(pid):
-    """Seconds of a process and its threads."""
+    """CPU seconds of a process and its threads."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -70,7 +70,7 @@ def add(client, streams):
 def polls(api):
     client = api.STLClient(sync_port=SYNC, async_port=ASYNC, verbose_level="critical")
     client.connect()
-    # Until it is ended.
+    # Waits until it has ended.
     while True:
         client.get_stats()
         time.sleep(1 / HERTZ)
@@ -107,7 +107,7 @@ def measure(api, pid, rounds):
     message = rpc.create_jsonrpc_v2("get_pgid_stats", params, rpc.api_h)[1]
     took, whole = [], []
     for _ in range(50):
-        # Its thread for events uses the same socket.
+        # The client's thread for events uses the same socket.
         with rpc.lock:
             begun = time.perf_counter()
             rpc.send_raw_msg(message.encode())
@@ -121,7 +121,7 @@ def measure(api, pid, rounds):
     )
     client.stop()
     client.reset()
-    # As fast as it goes, by turns with and without others that ask.
+    # At full speed, by turns with and without other clients that poll.
     client.add_streams(streams_of(api, 1), ports=[0])
     client.start(ports=[0], mult="100mpps", force=True)
     time.sleep(2)
@@ -139,7 +139,7 @@ def measure(api, pid, rounds):
             subprocess.Popen(["nice", "-n", "19", sys.executable, __file__, "--poll"])
             for _ in range(CLIENTS)
         ]
-        # Until they are connected.
+        # Waits until they are connected.
         time.sleep(6)
         busy = rate()
         for other in others:

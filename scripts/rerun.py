@@ -244,7 +244,7 @@ def again(one):
         output = file.read()
     if status == 124:
         output += f"\nstopped: it took more than {TIMEOUT_S} s"
-    # A test that was skipped now, or that was not there, has not passed.
+    # A test that is now skipped or missing has not passed.
     skipped = [line for line in output.splitlines() if "SKIPPED" in line and line not in one["log"]]
     passed = status == 0 and not skipped
     if "::" in one["test"]:

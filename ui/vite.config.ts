@@ -8,8 +8,7 @@ export default defineConfig({
   plugins: [svelte()],
   build: {
     target: "es2022",
-    // The page may load nothing but its own files, data: URLs and inline scripts included (see
-    // gui.rs).
+    // The page may load only its own files, and neither data: URLs nor inline scripts (see gui.rs).
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     reportCompressedSize: false,

@@ -21,7 +21,7 @@ import sys
 import time
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "target/release/squall-bench"
-# Line by line: it says when it has begun.
+# Reads line by line, because a line says when the tool has begun.
 TESTPMD = [
     "stdbuf",
     "-oL",
@@ -105,7 +105,7 @@ def testpmd(mode: str, seconds: float) -> float:
     before = cpu_ns(process.pid)
     time.sleep(seconds)
     used = cpu_ns(process.pid) - before
-    # It ends at the end of its input, too.
+    # testpmd also ends at the end of its input.
     rest, _ = process.communicate("\n")
     sent = re.search(r"Accumulated forward statistics.*?TX-packets: (\d+)", rest, re.S)
     if not sent or int(sent[1]) == 0:
@@ -119,7 +119,7 @@ def cpu_ns(pid: int) -> float:
 
 
 def squall(case: str, seconds: float) -> float:
-    # The bench takes 20 ns a frame for its time.
+    # The bench runs for 20 ns per frame.
     frames = str(int(seconds / 20e-9))
     done = subprocess.run(
         [str(BENCH), "--once", case, frames], capture_output=True, text=True, check=True

@@ -167,7 +167,7 @@ def enter(process: subprocess.Popen[str], word: str) -> None:
 
 
 class Worker:
-    """The thread of a testpmd that forwards."""
+    """The forwarding thread of a testpmd."""
 
     def __init__(self, pid: int) -> None:
         self.tasks = pathlib.Path(f"/proc/{pid}/task")
@@ -213,9 +213,7 @@ CASES: dict[str, Callable[[float], tuple[int, float]]] = {
 
 
 def counter_hertz() -> float:
-    """The rate of the CPU's time stamp counter, which on a virtual machine is what /proc/cpuinfo
-    shows.
-    """
+    """The rate of the CPU's time stamp counter; on a virtual machine, /proc/cpuinfo shows it."""
     mhz = [float(l.partition(":")[2]) for l in open("/proc/cpuinfo") if l.startswith("cpu MHz")]
     return statistics.median(mhz) * 1e6
 

@@ -1,5 +1,5 @@
-"""Drives Ostinato's drone without its GUI: the handful of its RPC messages that a stream needs,
-encoded by hand.
+"""Drives Ostinato's drone without its GUI: the few RPC messages that a stream needs, encoded by
+hand.
 
 A message is a header (type, method, length; big endian) and a protobuf body. Field numbers are
 those of the `.proto` files of Ostinato 1.2.

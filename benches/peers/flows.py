@@ -39,7 +39,7 @@ from lab import IP_B, PORT_A, PORT_B, TICKS_PER_S, Lab, run, wait_for
 RUNS = pathlib.Path(__file__).resolve().parents[1] / "runs"
 # Addresses of Squall's flows, next to those of the kernel.
 CLIENTS, SERVER = "10.9.0.101-10.9.0.150", "10.9.0.100"
-# In front of both ends.
+# Prefix of both ends' commands.
 REALTIME: list[str] = []
 NGINX = """
 daemon off; worker_processes 1; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log;
@@ -112,10 +112,10 @@ def network(lab: Lab, own_cpu: bool) -> None:
 
 
 def pin(lab: Lab) -> None:
-    """Threads that receive for XDP are there as long as its program is."""
+    """The receiving threads for XDP exist only while its program is attached."""
     for namespace, port, cpu in ((lab.a, PORT_A, lab.tx_cpu), (lab.b, PORT_B, lab.rx_cpu)):
         threaded = f"echo 1 > /sys/class/net/{port}/threaded"
-        # Refused where there is no such program.
+        # The kernel refuses this without such a program.
         subprocess.run(
             ("ip", "netns", "exec", namespace, "sh", "-c", threaded),
             stderr=subprocess.DEVNULL,
@@ -188,7 +188,7 @@ def timed(lab: Lab, cpu: Cpu, own_cpu: bool, *argv: str) -> tuple[str, float, fl
     end, machine = cpu.spent()
     child.returncode = os.waitstatus_to_exitcode(status)
     output = log.read_text(errors="replace")
-    # 2: the run was not valid, as arrivals were late.
+    # 2: the run was not valid, because arrivals were late.
     if child.returncode not in (0, 2):
         raise SystemExit(f"flows: {' '.join(argv)}: {output.strip()[-500:]}")
     return output, end + usage.ru_utime + usage.ru_stime, machine
@@ -277,8 +277,8 @@ def servers(lab: Lab, peer: str, o: argparse.Namespace) -> dict:
                 *REALTIME, *argv, "--body", "100", "--cores", "1", "-q", "--json", str(report)
             )
             stack.callback(server.stop)
-            # An address without its ARP entry, which the kernel has not yet, would cost wrk its
-            # first second.
+            # The kernel has no ARP entry yet: resolving the address would cost wrk its first
+            # second.
             probe = (
                 "ip",
                 "netns",
@@ -319,7 +319,7 @@ def wrk(lab: Lab, namespace: str, cpu: int, address: str, o: argparse.Namespace)
 
 
 def connections_of(output: str) -> int:
-    """A request each."""
+    """One request per connection."""
     if "Non-2xx" in output:
         raise SystemExit(f"flows: wrk: {output}")
     return int(re.search(r"(\d+) requests in", output)[1])

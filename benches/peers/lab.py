@@ -106,8 +106,8 @@ class Lab:
                 "nud",
                 "permanent",
             )
-        # Any process there will do: /proc/PID/net/dev is read many times faster than `ip -s link`
-        # runs.
+        # Any process in the namespace: /proc/PID/net/dev is read many times faster than `ip -s
+        # link` runs.
         self._resident = subprocess.Popen(["ip", "netns", "exec", self.b, "sleep", "infinity"])
         wait_for(lambda: PORT_B in self._dev(), "the receiving namespace")
 
@@ -145,7 +145,7 @@ class Lab:
 
 
 class Process:
-    """A tool at work, with all its children: one session, stopped as a whole."""
+    """A running tool, with all its children: one session, stopped as a whole."""
 
     _number = itertools.count()
 

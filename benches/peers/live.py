@@ -114,7 +114,7 @@ def tcpreplay(lab: Lab, kind: str, _: int | None) -> Process:
 def measure(lab: Lab, start, kind: str, gap_ns: int | None, seconds: float) -> dict:
     gaps = [f"gaps={gap_ns}"] if gap_ns else []
     sink = os.environ.get("SQUALL_SINK", str(TARGET / "examples/xdp_sink"))
-    # A program on the peer lets the veth poll: it comes first. One second of warm-up is not
+    # A program on the peer makes the veth poll, so it starts first. One second of warm-up is not
     # counted.
     with subprocess.Popen(
         ["ip", "netns", "exec", lab.b, sink, PORT_B, str(seconds), *gaps, "after=1.0"],
@@ -130,8 +130,8 @@ def measure(lab: Lab, start, kind: str, gap_ns: int | None, seconds: float) -> d
             text = receiver.stdout.read()
             cpu, lasted = tool.cpu_s() - cpu, time.monotonic() - began
             record = json.loads(text) | {"cpu_cores": cpu / lasted}
-            # Without the receiver's program nothing more can leave, and the sender has ended: no
-            # sign of anything.
+            # Without the receiver's program no frame can leave, and the sender has ended: there is
+            # no other sign.
             return record if record["frames"] else {"error": tool.output().strip()[-300:]}
         finally:
             tool.stop()
@@ -172,7 +172,7 @@ def table(records: list[dict]) -> str:
 
 
 def spread(found: list[float], form: str) -> str:
-    """The median; in brackets the least and the most."""
+    """The median; in brackets minimum and maximum."""
     return (
         f"{form} ({form}..{form})".format(statistics.median(found), min(found), max(found))
         if found

@@ -35,7 +35,8 @@ import tools
 from lab import PORT_B, Lab, Process
 
 RUNS = pathlib.Path(__file__).resolve().parents[1] / "runs"
-# Before a tool's rate counts: it has opened its socket, filled its rings and met warm caches.
+# Seconds before a tool's rate counts, until its socket is open, its rings are filled and caches are
+# warm.
 WARM_UP_S = 1.0
 
 Record = dict[str, object]
@@ -128,7 +129,7 @@ def accuracy(lab: Lab, chosen: list[str], o: argparse.Namespace) -> Iterator[Rec
 def _accuracy(lab: Lab, tool: Process, pps: int, seconds: float) -> Record:
     time.sleep(WARM_UP_S)
     capture = lab.folder / "gaps.pcap"
-    # Headers only, nanoseconds, a buffer that holds seconds: at 100 kpps it loses nothing.
+    # Headers only, nanoseconds, and a buffer for several seconds: at 100 kpps it loses nothing.
     tcpdump = lab.receiver(
         *("tcpdump", "-i", PORT_B, "-n", "-Z", "root", "-s", "60", "-B", "65536"),
         *("--time-stamp-precision=nano", "-w", str(capture), "udp"),
@@ -149,7 +150,8 @@ def _accuracy(lab: Lab, tool: Process, pps: int, seconds: float) -> Record:
     return {
         "frames": len(at_ns),
         "error_ratio": (due_us / gaps_us.mean()) - 1,
-        # By least squares: a stall of the machine at the very end of a capture is no rate.
+        # By least squares, because a stall of the machine at the end of a capture must not change
+        # the rate.
         "fitted_error_ratio": due_us
         / (np.polyfit(np.arange(len(at_ns)), at_ns - at_ns[0], 1)[0] / 1e3)
         - 1,
@@ -189,9 +191,8 @@ def attempt(start: Callable[[], Process], measure: Callable[[Process], Record]) 
 
 
 def timestamps(capture: pathlib.Path) -> np.ndarray:
-    """Arrival times in ns of a nanosecond pcap whose records are all of one length, as those of one
-    stream are.
-    """
+    """Arrival times in ns of a nanosecond pcap whose records have one length, as the frames of one
+    stream do."""
     octets = np.fromfile(capture, dtype=np.uint8)
     if len(octets) < 40:
         return np.array([], dtype=np.int64)
@@ -234,7 +235,7 @@ def version(name: str) -> str:
 
 
 def table(records: list[Record]) -> str:
-    """Markdown. A cell is the median of the rounds; in brackets the least and the most."""
+    """Markdown. A cell is the median of the rounds; in brackets minimum and maximum."""
     about = records[0]
     blocks = [
         f"{about['started']}, {about['cpus']} x {about['cpu']}, kernel {about['kernel']}, commit {about['commit']}\n"

@@ -26,7 +26,7 @@ SPORT, DPORT = 5001, 5002
 
 
 def host(**more: object) -> dict[str, object]:
-    """The first line of a file of figures: where they are from."""
+    """The first line of a file of figures: the machine and versions."""
     cpu = next(
         (l.partition(":")[2].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")),
         "unknown",
@@ -108,7 +108,7 @@ def trafgen_qdisc(lab: Lab, kind: str, pps: int | None) -> Process:
 
 
 def trafgen_sendto(lab: Lab, kind: str, pps: int | None) -> Process:
-    # Any gap, even 0, takes it off its transmit ring.
+    # Any gap, even 0, makes it leave its transmit ring.
     return trafgen(lab, kind, pps, "--gap", "0ns")
 
 
@@ -137,8 +137,7 @@ def ostinato(lab: Lab, kind: str, pps: int | None) -> Process:
 def mgen(lab: Lab, kind: str, pps: int | None) -> Process:
     if kind == "imix":
         raise Unsuited("one size a flow")
-    # A message has at least 28 octets: its smallest frame has 70. A rate of -1 is as fast as it
-    # goes.
+    # A message has at least 28 octets: its smallest frame has 70. A rate of -1 is full speed.
     message_len = max(28, int(kind) - 42)
     script = lab.folder / "script.mgn"
     rate = pps or -1
@@ -207,7 +206,7 @@ def checksum(octets: bytes) -> int:
 
 
 def capture(lab: Lab, kind: str, count: int = 1200) -> pathlib.Path:
-    """A pcap of `count` frames, long enough that a tool's cost of starting over does not show."""
+    """A pcap of `count` frames, long enough that the cost of starting it again is negligible."""
     path = lab.folder / f"{kind}.pcap"
     with path.open("wb") as file:
         file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
@@ -230,14 +229,13 @@ def _addresses() -> tuple[int, int, int, int]:
 
 
 def _in_namespace(name: str, call: Callable[[], None]) -> bool:
-    """Whether `call` went well in the namespace. In a child, as a thread's namespace is not given
-    back.
-    """
+    """Whether `call` succeeded in the namespace. In a child process, because a thread cannot return
+    to its namespace."""
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            # os.setns is in Python 3.12; CLONE_NEWNET is 0x40000000.
+            # os.setns exists from Python 3.12 on; CLONE_NEWNET is 0x40000000.
             import ctypes
 
             with open(f"/run/netns/{name}", "rb") as namespace:

@@ -55,11 +55,11 @@ class ASTFError(TRexArgumentError):
 
 
 class ASTFErrorBadIp(ASTFError):
-    """A text is no IPv4 address."""
+    """A text is not an IPv4 address."""
 
 
 class ASTFErrorBadIpRange(ASTFError):
-    """A range of addresses is none."""
+    """A range of addresses is not valid."""
 
 
 class ASTFErrorBadParamCombination(ASTFError):
@@ -85,7 +85,7 @@ class ASTFErrorWrongType(ASTFError, TypeError):
 def _typed(where: str, allowed: tuple[type, ...], **given: Any) -> None:
     """Parameters that are not None are of one of these types."""
     for name, value in given.items():
-        # A bool is an int in Python, and no number in a profile.
+        # A bool is an int in Python, but not a number in a profile.
         is_one = isinstance(value, allowed) and (bool in allowed or not isinstance(value, bool))
         if value is not None and not is_one:
             expected = " or ".join(one.__name__ for one in allowed)
@@ -99,14 +99,14 @@ def _needed(where: str, **given: Any) -> None:
 
 
 def _one_of(where: str, **given: Any) -> None:
-    """At most one of these is given."""
+    """Checks that at most one of these is given."""
     names = [name for name, value in given.items() if value is not None]
     if len(names) > 1:
         raise ASTFErrorBadParamCombination(f"{where}: {' and '.join(names)}: expected one of them")
 
 
 def _listed(where: str, name: str, value: Any, kind: type) -> list[Any]:
-    """One, or several of a kind."""
+    """The items of an argument that may be one object or several."""
     values = list(value) if isinstance(value, (list, tuple)) else [value]
     if not values:
         raise ASTFErrorMissingParam(f"{where}: {name} is empty")
@@ -121,7 +121,7 @@ def _listed(where: str, name: str, value: Any, kind: type) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Buffer:
-    """Octets, and those that fill them up to a size."""
+    """Octets, and the filler up to a size."""
 
     base: bytes
     size: int = 0
@@ -305,7 +305,7 @@ class ASTFProgram:
         self._add("add_var", id=_name("add_var", "variable", var_id), val=val)
 
     def set_tick_var(self, var_id: str) -> None:
-        """The time of now."""
+        """The current time."""
         self._add("set_tick_var", id=_name("set_tick_var", "tick", var_id))
 
     def add_tick_var(self, var_id: str, duration: float) -> None:
@@ -322,13 +322,13 @@ class ASTFProgram:
         self._add("add_tick_stats", stats_id=_counter(stats_id), var_id=tick)
 
     def set_label(self, label: str) -> None:
-        """Name the next command, for jumps."""
+        """Gives the next command a name, for jumps."""
         if label in self._labels:
             raise ASTFError(f"set_label: {label!r} is there twice")
         self._labels[label] = len(self._commands)
 
     def jmp_nz(self, var_id: str, label: str) -> None:
-        """Subtract 1 of a variable, and jump unless it is 0."""
+        """Subtract 1 from a variable, and jump unless it is then 0."""
         self._add("jmp_nz", id=_name("jmp_nz", "variable", var_id), offset=_label(label))
 
     def jmp_dp(self, var_id: str, label: str, duration: float) -> None:
@@ -368,7 +368,7 @@ class ASTFProgram:
         self.jmp_cmp(var_id, label, "ne", value)
 
     def set_next_template(self, tg_id: str) -> None:
-        """The group of templates that `exec_template` begins a flow of."""
+        """The group of templates from which `exec_template` begins a flow."""
         self._add("set_template", tg_id=_name("set_next_template", "group", tg_id))
 
     def exec_template(self) -> None:
@@ -380,7 +380,8 @@ class ASTFProgram:
         buffer: Callable[[_Buffer], int | None] = lambda _: None,
         groups: Mapping[str, int] | None = None,
     ) -> dict[str, Any]:
-        """As TRex's clients send it, with `buffer`'s numbers of buffers."""
+        """The command in the JSON of TRex's clients, with the numbers that `buffer` gives to
+        buffers."""
         numbers = {"group": groups or {}, **self._variables()}
         commands: list[dict[str, Any]] = []
         for at, command in enumerate(self._commands):
@@ -521,7 +522,7 @@ def _octets(where: str, text: bytes | str) -> bytes:
 
 # Captures
 
-#: Microseconds: shorter gaps between datagrams are none, longer ones are shortened.
+#: Microseconds: shorter gaps between datagrams are dropped, longer ones are shortened.
 SHORTEST_GAP, LONGEST_GAP = 50, 700_000
 #: Microseconds: after a longer silence TRex would end a flow.
 LONGEST_SILENCE = 500_000
@@ -540,7 +541,8 @@ class _Message:
 
 @dataclass(frozen=True)
 class _Packet:
-    """A packet of TCP or UDP: ends are addresses with ports; seconds of its capture."""
+    """A packet of TCP or UDP: both ends as (address, port), and the seconds since the start of its
+    capture."""
 
     source: tuple[bytes, int]
     destination: tuple[bytes, int]
@@ -573,7 +575,7 @@ class _Capture:
 
     def _packets(self) -> Iterator[tuple[bytes, float]]:
         try:
-            # Ethernet, without which scapy warns of each capture.
+            # Loads scapy's Ethernet: without it, scapy warns about each capture.
             importlib.import_module("scapy.layers.l2")
             from scapy.utils import PcapReader
 
@@ -651,7 +653,8 @@ class _Capture:
             flags, side = packet.flags or 0, 0 if of_client else 1
             if flags & 0x02:
                 raise self._error(number, "a second SYN\n  try a capture with one flow")
-            # Acknowledgments and keepalive probes repeat numbers; a FIN shows that data is missing.
+            # Acknowledgments and keepalive probes repeat sequence numbers; a FIN shows whether data
+            # is missing.
             if (packet.payload or flags & 0x01) and packet.seq != expected[side]:
                 what = f"sequence number {packet.seq}, expected {expected[side]}"
                 raise self._error(number, f"{what}\n  try a capture without loss")
@@ -832,7 +835,7 @@ class ASTFGlobalInfo(ASTFGlobalInfoPerTemplate):
 
 
 class ASTFAssociationRule:
-    """Which flows a server's template takes: by port, addresses, octets of the first data."""
+    """The flows that a server's template accepts: by port, addresses, first octets of data."""
 
     def __init__(
         self,
@@ -949,7 +952,7 @@ class ASTFTCPServerTemplate:
 
 
 def _settings(where: str, kind: type, **given: Any) -> None:
-    """Settings are of templates, or of all: not one for the other."""
+    """Settings belong to one template or to all, and the two types must not be mixed."""
     for name, value in given.items():
         if value is not None and type(value) is not kind:
             found = type(value).__name__
@@ -1042,12 +1045,12 @@ class ASTFCapInfo:
         self._capture = _Capture(str(self.file), self.udp_mtu or udp_mtu)
 
     def _template(self, ip_gen: ASTFIPGen, s_delay: ASTFCmd | None, octets: int) -> ASTFTemplate:
-        """`octets`: of all captures of the profile."""
+        """`octets`: the sum over all captures of the profile."""
         client, server = ASTFProgram(), ASTFProgram()
         client._play(self._capture, "c", None)
         server._play(self._capture, "s", self.s_delay or s_delay)
         _keep_both(client, server)
-        # As TRex shares: by the octets of a flow, whatever the percentage is.
+        # As TRex does, by the octets of a flow, whatever the percentage is.
         share = self.l7_percent is not None
         cps = 100 * self._capture.octets / octets if share else self._cps
         rule = ASTFAssociationRule(port=self._port or self._capture.port)
@@ -1063,7 +1066,7 @@ class ASTFCapInfo:
 
 
 def _keep_both(client: ASTFProgram, server: ASTFProgram) -> None:
-    """The side that is silent for long keeps the flow of the other, too."""
+    """The keepalive of the side with the longer silence is used for the other side, too."""
     longest = client._keepalive or server._keepalive
     client._keep(longest)
     server._keep(client._keepalive)
@@ -1118,7 +1121,7 @@ class ASTFProfile:
             self._templates = self._templates + made
 
     def to_json(self) -> dict[str, Any]:
-        """As TRex's clients send it."""
+        """The profile in the JSON of TRex's clients."""
         return _Compiled(self._templates).to_json(self._infos)
 
     def to_json_str(self, pretty: bool = True, sort_keys: bool = False) -> str:
@@ -1164,7 +1167,7 @@ def _of_captures(
 
 
 def _distinct(templates: Iterable[ASTFTemplate]) -> None:
-    """Templates that go by the port alone, as their first rule does, have different ones."""
+    """Templates that only their port selects, as in their first rule, must have different ports."""
     taken: set[int] = set()
     for template in templates:
         first = template.server.assoc.rules[0]

@@ -57,7 +57,7 @@ def compare(
     html : path, optional
         Also write the result as one HTML file with plots.
     executable : path, optional
-        The command line tool. Default: ``$SQUALL``, the one of this installation, or ``squall`` of
+        The command line tool. Default: ``$SQUALL``, that of this installation, or ``squall`` of
         the search path.
 
     Returns

@@ -64,7 +64,7 @@ class ProfileError(Error, ValueError):
     Attributes
     ----------
     diagnostics : list of Diagnostic
-            All errors, in the order of the text. The message also has all of them.
+        All errors, in the order of the text. The message also has all of them.
 
     Examples
     --------

@@ -196,7 +196,7 @@ class Http:
         return Reply(response.status, octets)
 
     def close(self) -> None:
-        """Closes connections that are idle, and from now on each after its answer."""
+        """Closes idle connections, and from now on each connection after its answer."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -207,8 +207,8 @@ class Http:
         with self._lock:
             while self._idle:
                 connection = self._idle.pop()
-                # The daemon has closed it meanwhile: asking on it would leave open whether the
-                # request was done.
+                # The daemon has closed the idle connection: a request on it would leave open
+                # whether it was executed.
                 if (
                     connection.sock is not None
                     and not select.select([connection.sock], [], [], 0)[0]
@@ -238,9 +238,8 @@ class Http:
         connection.close()
 
     def _trusting(self, verify: Verify) -> tuple[ssl.SSLContext, str | None]:
-        """How the daemon's certificate is checked, and the token of a daemon of this machine that
-        has just that one.
-        """
+        """How to check the daemon's certificate, and the token of a local daemon that has this
+        certificate."""
         if verify is False:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -272,7 +271,7 @@ class Http:
             except (OSError, ValueError):
                 continue
             if own == certificate:
-                # Others may read the certificate, and not the token.
+                # Other users may read the certificate, but not the token.
                 with contextlib.suppress(OSError):
                     return _only(certificate), (folder / "token").read_text().strip() or None
                 return _only(certificate), None
@@ -353,12 +352,12 @@ def remember(name: str, found: str) -> None:
         with path.open("a") as file:
             file.write(f"{name} sha256:{found}\n")
     except OSError:
-        # Where nothing can be kept each use is the first.
+        # Without a place for the file, every use is the first.
         pass
 
 
 def known_file() -> pathlib.Path:
-    """Where the fingerprints of daemons are kept, one a line."""
+    """The file with the fingerprints of daemons, one per line."""
     config = os.environ.get("XDG_CONFIG_HOME")
     return (
         (pathlib.Path(config) if config else pathlib.Path.home() / ".config")
@@ -368,7 +367,7 @@ def known_file() -> pathlib.Path:
 
 
 def refused(status: int, body: bytes) -> Error:
-    """The error that a daemon's answer says."""
+    """The exception for an error answer of the daemon."""
     try:
         error_of = json.loads(body)["error"]
         code, message, details = (
@@ -409,7 +408,7 @@ def refused(status: int, body: bytes) -> Error:
 
 
 def _unknown_stream(message: str) -> UnknownStream:
-    """With the daemon's words, which has all names."""
+    """With the daemon's message, which lists all names."""
     named = re.search(r"'([^']*)'|\"([^\"]*)\"", message)
     error = UnknownStream((named[1] or named[2] or "") if named else "")
     error.args = (message,)
@@ -423,7 +422,7 @@ def _fingerprint(text: str) -> str | None:
 
 
 def _only(certificate: bytes) -> ssl.SSLContext:
-    """Trusts this certificate and no other, whatever names it has."""
+    """Trusts only this certificate, with any names in it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -432,7 +431,7 @@ def _only(certificate: bytes) -> ssl.SSLContext:
 
 
 def _data_folders() -> list[pathlib.Path]:
-    """Where a daemon of this machine keeps its files: that of the system, and the user's own."""
+    """The system's and the user's folder for the files of a daemon of this machine."""
     state = os.environ.get("XDG_STATE_HOME")
     own = (pathlib.Path(state) if state else pathlib.Path.home() / ".local" / "state") / "squall"
     return [pathlib.Path("/var/lib/squall"), own]

@@ -17,7 +17,7 @@ __all__ = ["Info", "info"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Info(InfoFigures, Figures[_native.Info]):
-    """Figures of one or more captures: those of `InfoFigures`."""
+    """Figures of one or more captures, with the fields of `InfoFigures`."""
 
     _inner: _native.Info = field(init=False, repr=False, compare=False)
     _core = _native.Info
@@ -57,7 +57,7 @@ class Info(InfoFigures, Figures[_native.Info]):
 
 
 def _with_names(table: dict[str, Any]) -> dict[str, Any]:
-    """``from`` is a word of Python's."""
+    """``from`` is a keyword of Python's."""
     if "from" in table and "to" in table:
         table["start"], table["end"] = table.pop("from"), table.pop("to")
     return table
@@ -100,7 +100,7 @@ def info(
     duplicates : int
         Count packets identical to one of this number of packets before them.
     hash : bool
-        Compute the SHA-256 of each file, for which it is read once more.
+        Compute the SHA-256 of each file, which reads it a second time.
 
     Returns
     -------

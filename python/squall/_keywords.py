@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-#: On functions that are checked.
+#: Attribute of functions that are checked.
 _MARK = "__names_the_nearest__"
 
 
@@ -30,7 +30,7 @@ def near(function: Callable[..., Any], name: str) -> Callable[..., Any]:
             raise TypeError(unknown(name, keywords, known))
         return function(*args, **keywords)
 
-    # Callers ask whether a function is to be awaited.
+    # Callers check whether a function is a coroutine.
     @functools.wraps(function)
     async def awaited(*args: Any, **keywords: Any) -> Any:
         return await checked(*args, **keywords)
@@ -41,7 +41,7 @@ def near(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def unknown(name: str, keywords: Mapping[str, Any], known: list[str]) -> str:
-    """Which of `keywords` are not `known`, in words."""
+    """The unknown `keywords`, with the nearest of `known`, as text."""
     wrong = next(keyword for keyword in keywords if keyword not in known)
     names = [keyword for keyword in known if keyword != "self"]
     close = difflib.get_close_matches(wrong, names, 1)

@@ -1,6 +1,4 @@
-"""Results as tables and plots: for notebooks, pandas, Arrow and matplotlib, none of which is needed
-for anything else.
-"""
+"""Results as tables and plots, for notebooks, pandas, Arrow and matplotlib, which are optional."""
 
 from __future__ import annotations
 
@@ -23,12 +21,12 @@ _ROWS = 50
 
 
 def optional(module: str, package: str | None = None) -> ModuleType:
-    """A module that only some users have.
+    """An optional module.
 
     Raises
     ------
     ImportError
-        With the command that brings it.
+        With the command that installs it.
     """
     try:
         return importlib.import_module(module)

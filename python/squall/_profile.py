@@ -62,7 +62,7 @@ class Profile(ProfileTables):
     """The traffic to send: streams and flows, their ports and times.
 
     Its parameters are the keys of the schema; lists of tables have names in the plural. `add` and
-    ``profile.streams`` change what was given.
+    ``profile.streams`` change the given lists.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-                The file cannot be read, or has errors.
+            The file cannot be read, or has errors.
         """
         return cls._from(_native.Profile.load(os.fspath(path)))
 
@@ -115,7 +115,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-                The profile has errors.
+            The profile has errors.
         """
         return cls._from(_native.Profile.parse(text, origin, "toml"))
 
@@ -126,7 +126,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-                The profile has errors.
+            The profile has errors.
         """
         return cls._from(_native.Profile.from_json(json.dumps(_plain(table)), "<python>"))
 
@@ -152,7 +152,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-                The profile has errors; the exception has all of them.
+            The profile has errors; the exception has all of them.
         """
         self._checked()
 
@@ -162,7 +162,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-                The profile has errors.
+            The profile has errors.
         """
         return self._checked().to_toml()
 
@@ -184,7 +184,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-                The profile has errors.
+            The profile has errors.
         """
         return self._checked().to_python()
 
@@ -194,7 +194,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-                The profile has errors.
+            The profile has errors.
         """
         table: dict[str, Any] = json.loads(self._checked().to_json())
         return table
@@ -221,7 +221,7 @@ class Profile(ProfileTables):
 
 
 def _made(kind: type[Table], table: dict[str, Any]) -> Table:
-    """A table that was read, with tables in it."""
+    """A table that was read, with its nested tables."""
     if "vary" in table:
         table["vary"] = [Vary(**one) for one in table["vary"]]
     return kind(**table)
@@ -239,12 +239,12 @@ def _table(value: ProfileTables | Table) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """A value for JSON."""
     match value:
         case None | bool() | str():
             return value
         case int():
-            # Beyond 64 bits JSON readers lose digits (addresses of IPv6).
+            # Numbers above 64 bits (addresses of IPv6), because JSON readers lose their digits.
             return value if abs(value) < 2**63 else str(value)
         case float():
             return value if math.isfinite(value) else str(value)
@@ -258,7 +258,7 @@ def _plain(value: Any) -> Any:
             return str(value)
         case os.PathLike():
             return os.fspath(value)
-        # Before iterables, which octets and packets of scapy are, too.
+        # Before iterables, because octets and packets of scapy are iterable, too.
         case bytes() | bytearray() | memoryview() | SupportsBytes():
             return bytes(value).hex()
     if isinstance(value, Iterable):

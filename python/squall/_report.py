@@ -66,7 +66,7 @@ class Series:
         return _notebook.series_frame(self)
 
     def plot(self, quantity: str = "tx_pps", ax: Any = None, **kwargs: Any) -> Any:
-        """Plot a quantity over time: of each port, or of each stream or template that has it.
+        """Plot a quantity over time for each port, stream or template that has it.
 
         Parameters
         ----------
@@ -84,7 +84,7 @@ class Series:
         Raises
         ------
         ValueError
-                No port, stream or template has that quantity.
+            No port, stream or template has that quantity.
         ImportError
             matplotlib is not installed.
         """
@@ -139,7 +139,7 @@ class Report(ReportFigures, Figures[_native.Report]):
             np.frombuffer(t_s, np.float64),
             _columns(PortSeries, ports),
             _columns(StreamSeries, streams),
-            # A capture has no name.
+            # A capture's series has no name.
             _columns(CaptureSeries, capture).get(""),
             _columns(TemplateSeries, flows),
         )
@@ -187,7 +187,7 @@ class Report(ReportFigures, Figures[_native.Report]):
 
 
 def _with_bins(rows: Counts, table: dict[str, Any]) -> dict[str, Any]:
-    """Puts a histogram's rows in the place of what says where they are."""
+    """Replaces the references to histograms by their rows."""
     if "bins" in table:
         [[first, end, _]] = table["bins"]
         table["bins"] = rows[first:end]

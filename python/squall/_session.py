@@ -20,7 +20,7 @@ from ._report import Report
 from ._values import read
 
 if TYPE_CHECKING:
-    # That of typing came with Python 3.11.
+    # Python's typing has it from 3.11 on.
     from typing_extensions import Unpack
 
 __all__ = ["Interrupted", "Run", "Session", "plan", "recv", "run", "send"]
@@ -59,7 +59,7 @@ class Session:
     Raises
     ------
     ProfileError
-            The profile has errors.
+        The profile has errors.
     TypeError
         An option is unknown; the message has the nearest.
     ValueError
@@ -94,7 +94,7 @@ class Session:
             try:
                 run.close()
             except Exception:
-                # The first error is the one that the user needs to see.
+                # The user needs to see the first error.
                 if kind is None:
                     raise
 
@@ -200,7 +200,7 @@ class Run:
         """Pause a stream, the streams of a group, a template, a replay, or all. Frames that would
         have been due meanwhile are due later.
 
-        A paused template starts no more flows; open flows continue.
+        A paused template starts no flows; open flows continue.
 
         Raises
         ------
@@ -223,13 +223,13 @@ class Run:
         """Change the run to another profile, which has the same ports.
 
         Streams with the same name and frames continue, at their new rate; others are added and
-        removed. Of templates only the rates can differ: `cps`, `weight`, `users`, `active_limit`,
+        removed. Templates can differ only in their rates: `cps`, `weight`, `users`, `active_limit`,
         and the load in ``[flows]``.
 
         Raises
         ------
         ProfileError
-                The profile has errors; nothing is changed then.
+            The profile has errors; nothing is changed then.
         """
         self._native.change(profile._checked())
 
@@ -255,8 +255,7 @@ class Run:
         users: int | None = None,
         weight: int | None = None,
     ) -> None:
-        """Change the load from now on: of `template`, or (None) of all templates with a weight
-        together.
+        """Change the load of `template` from now on, or (None) that of all templates with a weight.
 
         Parameters
         ----------
@@ -368,7 +367,7 @@ def plan(
     Raises
     ------
     ProfileError
-            The profile has errors, or a port cannot send it.
+        The profile has errors, or a port cannot send it.
     TypeError
         An option is unknown; the message has the nearest.
 
@@ -667,7 +666,7 @@ def recv(
             received = run._native.received
             if count is not None and received >= count:
                 break
-            # A file ends when nothing comes any more.
+            # A file has ended when no frames come any more.
             idle = idle + 1 if run.virtual_time and received == seen else 0
             seen = received
             if idle >= 6:

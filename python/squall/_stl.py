@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 try:
     from ._errors import Error
 except ImportError:
-    # By itself, it has errors of its own.
+    # Without Squall's library, it has exceptions of its own.
     Error = Exception  # type: ignore[assignment, misc]
 
 _T = TypeVar("_T")
@@ -171,7 +171,7 @@ class STLFlowLatencyStats(STLFlowStats):
 
 
 class _Instruction:
-    """One of a field engine."""
+    """An instruction of a field engine."""
 
     def to_json(self, packet: STLPktBuilder) -> dict[str, Any]:
         raise NotImplementedError
@@ -251,7 +251,7 @@ class STLVmFlowVarRepeatableRandom(_Variable):
         return {"type": "flow_var_rand_limit", **self._fields, "next_var": self.next_var}
 
 
-#: As TRex first spelt it.
+#: """The name in older versions of TRex."""
 STLVmFlowVarRepetableRandom = STLVmFlowVarRepeatableRandom
 
 
@@ -391,7 +391,8 @@ class STLScVmRaw:
         self.commands.append(command)
 
     def _ordered(self) -> list[_Instruction]:
-        """Variables first, each before its next one: as TRex's client sends them."""
+        """Variables first, each before its next one, in the order in which TRex's client sends
+        them."""
         variables = {one.name: one for one in self.commands if isinstance(one, _Variable)}
         followed = {one.next_var for one in variables.values() if one.next_var}
         unknown = followed - set(variables)
@@ -518,7 +519,7 @@ class STLPktBuilder:
         return bytes(self.packet)
 
     def to_json(self) -> dict[str, Any]:
-        # First: names of fields take padding away.
+        # Before the packet is built, because scapy removes padding when fields are set by name.
         vm = {"instructions": []} if self.vm is None else self.vm.to_json(self)
         binary = base64.b64encode(self.octets()).decode()
         return {"packet": {"binary": binary, "meta": ""}, "vm": vm}
@@ -604,7 +605,7 @@ class STLStream:
     random_seed : int
         Seed of its random variables; 0: any.
     mac_src_override_by_pkt, mac_dst_override_mode
-            Take MAC addresses from the packet. Default: where the packet has them.
+        Take MAC addresses from the packet. Default: where the packet has them.
     dummy_stream : bool
         Take the time of its frames, and send none.
     start_paused : bool
@@ -650,7 +651,7 @@ class STLStream:
         return self.id
 
     def to_json(self) -> dict[str, Any]:
-        """As TRex's clients send it."""
+        """The stream in the JSON of TRex's clients."""
         source, destination = self._macs
         if source is None:
             source = self.packet._given("src")
@@ -742,7 +743,7 @@ class STLProfile:
         packets = _departures(path, ipg_usec, min_ipg_usec, speedup)
         sides = [packets] if split_mode is None else _split(path, packets, split_mode)
         macs = (src_mac_pcap, STLStreamDstMAC_PKT if dst_mac_pcap else STLStreamDstMAC_CFG_FILE)
-        # Both sides begin together, and again only when both have ended.
+        # Both sides start together, and repeat only when both have ended.
         ends = max(side[-1][1] for side in sides)
         delay = 0.0 if split_mode is None else _first_delay(ipg_usec, min_ipg_usec, speedup)
         profiles = []
@@ -777,7 +778,7 @@ _DEFAULT = bytes.fromhex(
 ).ljust(60, b"\0")
 
 
-#: Values that TRex's scapy has for fields that are not given, where scapy asks this machine.
+#: """Defaults of TRex's scapy for fields that scapy would take from this machine."""
 _DEFAULTS = {
     "Ether": {"dst": "00:00:00:01:00:00", "src": "00:00:00:02:00:00"},
     "IP": {"src": "16.0.0.1", "dst": "48.0.0.1"},
@@ -811,7 +812,7 @@ def _called(
     if spec is None or spec.loader is None:
         raise TRexError(f"{path}: expected a Python file (.py)")
     module = importlib.util.module_from_spec(spec)
-    # As options of a command line, too: profiles parse them.
+    # Also as options of a command line, because profiles parse them.
     words = [word for key, value in tunables.items() for word in (f"--{key}", str(value))]
     try:
         spec.loader.exec_module(module)
@@ -833,10 +834,10 @@ def _as_trex(more: Mapping[str, types.ModuleType] | None = None) -> Iterator[Non
     """TRex's modules are this one, and `more`."""
     global _loading
     names = ["trex_stl_lib", "trex_stl_lib.api", "trex", "trex.stl", "trex.stl.api"]
-    # Profiles of flows take its functions of addresses.
+    # Profiles of flows use its functions for addresses.
     names.append("trex.stl.trex_stl_packet_builder_scapy")
     api = types.ModuleType("trex_stl_lib.api")
-    # As a profile expects them of TRex's.
+    # The modules that profiles import from TRex.
     vars(api).update({name: importlib.import_module(name) for name in _MODULES})
     with contextlib.suppress(ImportError):
         import scapy.all
@@ -877,7 +878,7 @@ def _is_of(version: int) -> Callable[[str], bool]:
 
 
 def numbered(streams: Mapping[int, STLStream]) -> dict[str, Any]:
-    """As JSON, by number."""
+    """As in JSON, by number."""
     return {str(number): stream.to_json() for number, stream in streams.items()}
 
 
@@ -893,12 +894,12 @@ def _ether() -> Any:
 
 #: The name of a stream that sends nothing until the other side of a capture has ended.
 PAUSE = "delay_stream"
-#: Octets of a packet, and when it leaves, in microseconds.
+#: Octets of a packet, and its departure time in microseconds.
 _Departure = tuple[bytes, float]
 
 
 def _captured(path: pathlib.Path) -> Iterator[_Departure]:
-    """The packets of a capture, and when they were captured."""
+    """The packets of a capture, and their capture times."""
     try:
         from scapy.utils import PcapReader
 
@@ -932,9 +933,8 @@ def _checked_gaps(
 def _departures(
     path: pathlib.Path, gap: float | None, smallest: float | None, speedup: float
 ) -> list[_Departure]:
-    """Packets and when they leave: each a given gap after the one before, the first, too; or as
-    they were captured.
-    """
+    """Packets and their departure times: each a given gap after the previous one, including the
+    first; or as captured."""
     packets, at, before = [], 0.0, None
     for octets, captured in _captured(path):
         if gap is not None:
@@ -1030,7 +1030,8 @@ def _chain(
         )
         before = at
     if rest:
-        # Until the other side has ended, too; where TRex's client has it.
+        # Waits until the other side has ended, too, in the places where TRex's client has this
+        # stream.
         pause = STLStream(
             name=PAUSE,
             mode=STLTXSingleBurst(total_pkts=1, percentage=100),

@@ -85,12 +85,12 @@ class Figures(Generic[C]):
         return schema
 
 
-# No Sequence, though it has what makes one: that `"web" in streams` asks for a name would be an
-# error to type checkers.
+# Not a Sequence, although it has all its methods: type checkers would reject `"web" in streams`,
+# which looks up a name.
 class ByName(Generic[N]):
     """A sequence whose items can also be looked up by name.
 
-    Of two items with the same name (a stream that was removed and added again during a run), the
+    If two items have the same name (a stream that was removed and added again during a run), the
     later one is found.
 
     Examples
@@ -177,7 +177,7 @@ class Streams(ByName[N]):
 
 
 class Arrays:
-    """Values with arrays are equal when all in them is."""
+    """Values with arrays are equal when all their fields are equal."""
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
@@ -196,7 +196,7 @@ _known: dict[type, list[tuple[str, Callable[[Any], Any]]]] = {}
 
 
 def _converters(kind: type) -> list[tuple[str, Callable[[Any], Any]]]:
-    """How each field of `kind` is read; asked once for each of thousands of values."""
+    """The reader of each field of `kind`; cached, because there are thousands of values."""
     if kind not in _known:
         hints = typing.get_type_hints(kind)
         _known[kind] = [

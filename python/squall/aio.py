@@ -57,15 +57,14 @@ Path = str | os.PathLike[str]
 
 API = "/squall/v1"
 DEFAULT_URL = "https://127.0.0.1:8443"
-#: Between two looks whether a run is over: the first soon, since most that are waited for in tests
-#: are short.
+#: Seconds between two checks whether a run is over: the first comes soon, because most runs in
+#: tests are short.
 POLL_FIRST_S, POLL_INTERVAL_S = 0.02, 0.25
 
 
 class Channel(Protocol):
-    """How requests are sent and how time passes: blocking, or with an event loop. All else is in
-    this module only.
-    """
+    """How requests are sent and time passes: blocking, or with an event loop. Everything else is in
+    this module only."""
 
     http: Http
 
@@ -74,14 +73,14 @@ class Channel(Protocol):
 
 
 class Held(Protocol):
-    """A lease, of which only the id is used."""
+    """A lease of which only the id is known."""
 
     @property
     def id(self) -> str: ...
 
 
 class _ThreadChannel:
-    """Requests on threads, so that the loop goes on."""
+    """Sends requests on threads, so that the event loop continues."""
 
     def __init__(self, http: Http) -> None:
         self.http = http
@@ -228,7 +227,7 @@ class StoredFile:
 
 
 def _known(kind: type[T], table: Mapping[str, Any]) -> T:
-    """A dataclass from what the daemon says: a newer one says more, an older one less."""
+    """A dataclass from a daemon's answer: newer daemons send more fields, older ones fewer."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         value = table.get(field.name)
@@ -247,11 +246,12 @@ class _Keeper:
         self._thread: threading.Thread | None = None
 
     def hold(self, lease: str, holder: object, ttl_s: float) -> None:
-        """Renews `lease` three times in its life, until `holder` is gone or `drop` is called."""
+        """Renews `lease` three times during its lifetime, until `holder` is gone or `drop` is
+        called."""
         with self._lock:
             self._held[lease] = (weakref.ref(holder), ttl_s / 3, time.monotonic() + ttl_s / 3)
             if self._thread is None:
-                # It holds nothing but itself, and ends with its last lease.
+                # The thread has no reference to clients, and ends with its last lease.
                 self._thread = threading.Thread(
                     target=self._renew, name="squall-leases", daemon=True
                 )
@@ -847,7 +847,7 @@ class Session:
             try:
                 await run.close()
             except Exception:
-                # The first error is the one that the user needs to see.
+                # The user needs to see the first error.
                 if kind is None:
                     raise
 
@@ -857,7 +857,7 @@ class Session:
         Raises
         ------
         ProfileError
-                The profile has errors.
+            The profile has errors.
         PortError
             A port cannot be opened, or another holder has it.
         """
@@ -975,7 +975,7 @@ class Run:
         Raises
         ------
         ProfileError
-                The profile has errors; nothing is changed then.
+            The profile has errors; nothing is changed then.
         """
         await self._ask("POST", "/change", _profile(profile))
 
@@ -989,7 +989,7 @@ class Run:
             The rates cannot be scaled by `by`; nothing is changed then.
         """
         if isinstance(by, int | float):
-            # repr would write 1e-05.
+            # str() would write 1e-05.
             by = format(decimal.Decimal(repr(by)), "f")
         await self._ask("POST", "/rate", {"mult": by})
 
@@ -1086,14 +1086,13 @@ class Run:
         """
         if self._report is None:
             await self.wait()
-            # Without a verdict there is no report: it failed, or its daemon was killed before there
-            # was one.
+            # Without a verdict there is no report: the run failed, or its daemon was killed before.
             if self._info.verdict is None:
                 raise PortError(
                     self._info.error or f"run {self.id} failed, and the daemon has no reason"
                 )
             report = await self._client.report(self.id)
-            # A daemon may say that a run is over a moment before it has the report of its end.
+            # A daemon may report the end of a run a moment before it has the report.
             end = time.monotonic() + 1
             while report.duration_s != self._info.elapsed_s and time.monotonic() < end:
                 await self._client._channel.sleep(POLL_FIRST_S)
@@ -1106,7 +1105,7 @@ class Run:
         if self._report is None:
             if not (await self.info()).over:
                 with contextlib.suppress(ServerError):
-                    # It may end by itself at just this moment.
+                    # The run may end by itself at the same moment.
                     await self.stop()
             await self.finish()
 
@@ -1234,7 +1233,7 @@ def _test(method: str, profile: Profile | Path | None, more: dict[str, Any]) -> 
 
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Without those that are left to the daemon."""
+    """Without keys that are left to the daemon."""
     return {key: value for key, value in arguments.items() if value is not None}
 
 

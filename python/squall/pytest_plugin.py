@@ -45,7 +45,7 @@ __all__ = ["Traffic", "VethPair", "assert_latency", "assert_no_loss", "assert_ra
 
 KEY = pytest.StashKey["Traffic"]()
 CLONE_NEWNET = 0x40000000
-#: Frames that a recorded interface keeps, the newest, and octets of each.
+#: Number of the newest frames that a recorded interface keeps, and octets of each.
 FRAMES, SNAPLEN = 10_000, 256
 
 
@@ -62,8 +62,8 @@ def assert_no_loss(of: Report | _Reporting, stream: str | None = None) -> None:
     Parameters
     ----------
     of : Report or run
-            During a run, frames in transit are not lost. Afterward, the lost frames of its report
-            count.
+        During a run, frames in transit are not lost. Afterward, the lost frames of its report
+        count.
 
     Raises
     ------
@@ -266,7 +266,7 @@ class Traffic:
         return report
 
     def _all(self) -> list[Report]:
-        """With those of runs that go on, so far."""
+        """Reports of ended runs, and of running ones so far."""
         going = []
         for run in self._runs:
             if run._report is None:
@@ -282,7 +282,7 @@ class Traffic:
 
 
 class _Watched:
-    """A session whose runs are known."""
+    """A session whose runs are recorded."""
 
     def __init__(self, session: Any, traffic: Traffic) -> None:
         self._session, self._traffic = session, traffic
@@ -432,13 +432,13 @@ def veth_pair(request: pytest.FixtureRequest, squall: Traffic) -> Iterator[VethP
         ):
             squall.recordings.extend(_Recording(name) for name in names)
         yield VethPair(f"af_packet:{names[0]}", f"af_packet:{names[1]}", names)
-        # Before the network is gone, so that nothing reports a lost port.
+        # Before the network is removed, so that no run reports a lost port.
         squall._close()
 
 
 @contextlib.contextmanager
 def _network() -> Iterator[str | None]:
-    """This thread in a network of its own; yields why not."""
+    """Moves this thread into a new network; yields the reason if it cannot."""
     if shutil.which("ip") is None:
         yield "cannot find `ip` (iproute2)"
         return
@@ -490,7 +490,7 @@ class _Recording:
         self._socket.close()
 
     def write(self, path: pathlib.Path) -> None:
-        """As pcap with microseconds."""
+        """The frames as pcap with microseconds."""
         with path.open("wb") as file:
             file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, SNAPLEN, 1))
             for at, length, octets in list(self.frames):
@@ -539,7 +539,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
 
 
 def _keep(folder: pathlib.Path, traffic: Traffic, reports: Iterable[Report]) -> list[str]:
-    """Writes what there is; returns the names."""
+    """Writes the existing parts; returns their names."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for number, report in enumerate(reports, 1):
@@ -555,14 +555,14 @@ def _keep(folder: pathlib.Path, traffic: Traffic, reports: Iterable[Report]) -> 
 
 
 def _unique(node: str) -> str:
-    """A name for files and links that this test alone has, readable."""
+    """A readable name for files and links that is unique to this test."""
     words = re.sub(r"[^A-Za-z0-9_.]+", "-", node.partition("::")[2] or node).strip("-")[:80]
     return "-".join(
         filter(None, [words, os.environ.get("PYTEST_XDIST_WORKER", ""), str(os.getpid())])
     )
 
 
-# Within asserts
+# Functions of asserts
 
 
 def _report(of: Report | _Reporting) -> Report:
@@ -600,7 +600,7 @@ _HOLDS: Mapping[str, Callable[[float, float], bool]] = {
 
 
 def _limit(name: str, limit: str | float) -> tuple[Callable[[float, float], bool], float, str]:
-    """How it compares, with how many nanoseconds, and in words."""
+    """The comparison, the limit in nanoseconds, and the limit as text."""
     known = [
         field.name
         for field in dataclasses.fields(Distribution)

@@ -84,7 +84,7 @@ def connect(
 
 
 class _Blocking:
-    """Requests that are done when they return: nothing is ever awaited for real."""
+    """Requests that are complete when they return: coroutines over them never wait."""
 
     def __init__(self, http: Http) -> None:
         self.http = http

@@ -49,7 +49,7 @@ class Result:
     Attributes
     ----------
     data : dict
-            The whole outcome, as ``squall test --json`` writes it.
+        The whole outcome, as ``squall test --json`` writes it.
     """
 
     def __init__(self, text: str) -> None:
@@ -96,7 +96,8 @@ class Result:
         return list(json.loads(text))
 
     def write(self, path: str | os.PathLike[str], baseline: Result | None = None) -> None:
-        """Write it to a file: JSON, HTML, CSV (trials) or JUnit (``.xml``), by the name's ending.
+        """Write it to a file: JSON, HTML, CSV (trials) or JUnit (``.xml``), by the extension of the
+        name.
 
         Raises
         ------
@@ -150,8 +151,8 @@ def run(
     profile : Profile
         Streams, or flows, between ports.
     max_rate : str, optional
-            The highest rate of a port: ``"1 Gbps"`` on the line, ``"100 kpps"``. Default: the
-            capacity of its link.
+        The highest rate of a port: ``"1 Gbps"`` on the line, ``"100 kpps"``. Default: the
+        capacity of its link.
     quick : bool
         Short trials and few repetitions.
     repeats : int
@@ -214,7 +215,7 @@ def ab(
     ----------
     a, b : Profile
     duration : seconds or str, optional
-            Length of a trial. Default: the duration in the profiles.
+        Length of a trial. Default: the duration in the profiles.
     repeats, options, progress, nodes
         As in `run`.
     **settings

@@ -35,7 +35,7 @@ __all__ = ["LocalCluster", "Machine", "local_cluster"]
 
 #: RFC 6598: a network that this machine is unlikely to be in.
 CONTROL = "100.90.0"
-#: The command that takes ssh's place.
+#: The command that replaces ssh.
 ENTER = """
 import json, socket, sys
 with socket.socket(socket.AF_UNIX) as door:
@@ -46,7 +46,7 @@ sys.stdout.write(out)
 sys.stderr.write(err)
 sys.exit(status)
 """
-#: The first process of a machine: waits for those that others leave.
+#: The first process of a machine: reaps orphaned processes.
 REAPER = """
 import os, time
 while True:
@@ -95,7 +95,7 @@ class Machine:
         return _run(self.command(*argv), timeout)
 
     def outside(self, *argv: str) -> str:
-        """As `run`, only in its network: processes have the numbers that this process sees."""
+        """As `run`, in its network only: processes have the numbers that this process sees."""
         return _run(["nsenter", "-t", str(self.pid), "-n", "--", *argv], 60)
 
     def counter(self, interface: str, name: str = "rx_packets") -> int:
@@ -117,7 +117,7 @@ class LocalCluster:
         node1's port is ``test-1``, that of its control link ``control-1``.
     folder : pathlib.Path
     inventory : pathlib.Path
-            Inventory of its nodes, without ports.
+        Inventory of its nodes, without ports.
     """
 
     nodes: Mapping[str, Machine]
@@ -140,7 +140,7 @@ class LocalCluster:
         return subprocess.Popen(command, text=True, **options)
 
     def run(self, *argv: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        """Run a command on the controller's machine, whatever its exit status."""
+        """Run a command on the controller's machine; any exit status is accepted."""
         command = self.nodes["node1"].command("env", *self._set(), *argv)
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
@@ -222,8 +222,8 @@ def local_cluster(
 
 @contextlib.contextmanager
 def _machine(name: str, address: str) -> Iterator[Machine]:
-    """Namespaces, until the block ends: their first process takes all others with it."""
-    # Ray keeps sockets and logs below /tmp/ray, and finds by them what runs on this machine.
+    """Namespaces, until the block ends: the end of their first process ends all others."""
+    # Ray keeps sockets and logs below /tmp/ray, and finds the processes of this machine by them.
     script = (
         "mkdir -p /tmp/ray && mount -t tmpfs ray /tmp/ray && mount --make-private /tmp/ray &&"
         f" hostname {name} && ip link set lo up && echo $(cut -d' ' -f1 /proc/self/stat) &&"
@@ -267,7 +267,7 @@ def _wire(switch: Machine, machines: Sequence[Machine]) -> None:
             switch.outside("ip", "link", "add", end, "type", "veth", *peer)
             switch.run("ip", "link", "set", end, "master", bridge, "up")
         machine.run("ip", "link", "set", "eth1", "address", machine.mac)
-        # A frame to a node that has not sent yet would go to all.
+        # Otherwise a frame to a node that has not sent yet would be flooded.
         switch.run("bridge", "fdb", "add", machine.mac, "dev", f"test-{number}", "master", "static")
         machine.run("sysctl", "-qw", "net.ipv6.conf.eth1.disable_ipv6=1")
         machine.run("ip", "addr", "add", f"{machine.address}/24", "dev", "control")

@@ -114,7 +114,7 @@ _T = TypeVar("_T")
 
 
 class _Run(Protocol):
-    """A run, here or at a daemon."""
+    """A run, in this process or of a daemon."""
 
     def sample(self) -> Sample: ...
     def report(self) -> Report: ...
@@ -529,7 +529,7 @@ class STLClient:
                 self._past = [{**past, "streams": {}} for past in self._past]
                 self._cleared.pop("streams")
 
-    # Within
+    # Internals
 
     def _ports(self, ports: int | Iterable[int] | None, default: Sequence[int]) -> list[int]:
         if not self._connected:
@@ -555,7 +555,7 @@ class STLClient:
         return self._daemon.session(profile, lease=lease)
 
     def _profile(self) -> Profile:
-        """The streams of the active ports, at their rates."""
+        """The streams of the active ports, at their current rates."""
         ports = {f"port{i}": address for i, address in enumerate(self._addresses)}
         profile = Profile(ports=ports, duration=self._duration)
         groups = self._numbered_groups()
@@ -568,7 +568,8 @@ class STLClient:
         return profile
 
     def _numbered_groups(self) -> dict[tuple[int, int], int]:
-        """Numbers in TRex's marks by port and stream: a stream keeps its own while it is sent."""
+        """Numbers in TRex's marks by port and stream: a stream keeps its number while it is
+        sent."""
         groups = {of: number for of, number in self._groups.items() if of[0] in self._active}
         used = set(groups.values())
         free = (number for number in itertools.count() if number not in used)
@@ -609,7 +610,7 @@ class STLClient:
         return _asked(_native.trex_factor, _json(streams), unit, value, self._speed(port))
 
     def _speed(self, port: int) -> float | None:
-        """Bits a second, of the interface."""
+        """Bits per second of the interface."""
         if port not in self._speeds:
             interface = self._addresses[port].partition(":")[2].partition(",")[0]
             try:
@@ -690,7 +691,7 @@ def _translated(
     speed: float | None = None,
     groups: Mapping[int, int] | None = None,
 ) -> list[Stream]:
-    """The streams of a port as Squall sends them: it is Squall's library that translates.
+    """The streams of a port in Squall's form: Squall's library translates them.
 
     ``groups`` has numbers in TRex's marks by stream.
     """
@@ -715,7 +716,7 @@ def _translated(
 
 
 def _json(streams: Mapping[int, STLStream]) -> str:
-    """As TRex's clients send them, with the MAC addresses of their packets."""
+    """The streams in the JSON of TRex's clients, with the MAC addresses of their packets."""
     numbered = _stl.numbered(streams)
     for stream in numbered.values():
         stream["flags"] = stream["flags"] & ~6 | 3
@@ -751,7 +752,7 @@ def _placeholders(port: int, streams: Iterable[STLStream]) -> list[Stream]:
 
 
 def _octets(stream: STLStream) -> int:
-    """With FCS, at least those of the shortest frame."""
+    """With FCS, and at least the size of the shortest frame."""
     return max(len(stream.packet.octets()) + 4, 64)
 
 
@@ -836,7 +837,7 @@ def _shaped(
     rates: Mapping[int, Mapping[str, float]],
     speed: Any,
 ) -> dict[Any, Any]:
-    """As TRex gives statistics."""
+    """Statistics in TRex's form."""
     keys = ["opackets", "ipackets", "obytes", "ibytes", "oerrors", "ierrors"]
     stats: dict[Any, Any] = {}
     for port, now in rates.items():
@@ -902,9 +903,8 @@ def _shaped(
 
 
 def _latency(delay: Distribution, jitter_ns: float | None) -> dict[str, Any]:
-    """In microseconds, with TRex's histogram: a key is the least of its range, with one digit that
-    is not 0.
-    """
+    """In microseconds, with TRex's histogram: a key is the lower end of its range, with one digit
+    that is not 0."""
     histogram: dict[int, int] = {}
     for lower, _, count in delay.bins.tolist():
         us = int(lower) // 1000

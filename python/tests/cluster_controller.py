@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""In place of Python with `squall.cluster` (``SQUALL_PYTHON``): views of two nodes until SIGINT, then
-the report of a real run of the profile, on the ports that the profile has.
-"""
+"""Replaces Python with `squall.cluster` (``SQUALL_PYTHON``): views of two nodes until SIGINT, then
+the report of a real run of the profile, on the ports of the profile."""
 
 import json
 import os

@@ -22,7 +22,7 @@ class Engine:
         self.state, self.at_ns, self.stopped = "none", 0, False
         self.stopped_ns = 0
         self.mapping: Mapping | None = None
-        #: How far from the agreed instant it would really start.
+        #: Difference between the agreed instant and its real start.
         self.start_error_ns: int | None = None
         self.fails: dict[str, Any] = {}
         #: The requests and uploads that it received, and the number of its controller's heartbeats.

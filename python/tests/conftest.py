@@ -10,7 +10,7 @@ Address = Callable[..., str]
 
 
 def until(true: Callable[[], object], seconds: float = 60) -> None:
-    """Waits for what others bring about, however busy the machine is."""
+    """Waits for an effect of other threads or processes, however busy the machine is."""
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it never came"

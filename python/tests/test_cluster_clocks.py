@@ -1,4 +1,4 @@
-"""Clocks of nodes: the true offset lies within the bound, whatever the delays were."""
+"""Clocks of nodes: the true offset lies within the bound, for any delays."""
 
 import random
 from collections.abc import Callable
@@ -12,7 +12,7 @@ SEEDS = range(40)
 
 
 class World:
-    """A controller's clock that is the truth, and a node's with an offset and a rate."""
+    """A controller's clock as the reference, and a node's with an offset and a rate."""
 
     def __init__(self, rng: random.Random, drift: Callable[[int], float]) -> None:
         self.rng, self.drift = rng, drift
@@ -55,7 +55,7 @@ def test_the_true_offset_is_within_the_bound_for_any_offset_drift_and_delays(see
         clock.add(world.exchange(*delays(rng)))
         mapping = clock.mapping(world.node, horizon_ns=S)
         assert world.error(mapping) <= mapping.bound_ns
-        # Until the end of the time that was asked for, too.
+        # Also until the end of the requested time.
         world.passes(rng.randrange(0, S))
         assert world.error(mapping) <= mapping.bound_ns
     assert clock.jumps == 0
@@ -83,7 +83,7 @@ def test_the_bound_of_one_exchange_is_half_the_time_under_way() -> None:
     exchange = world.exchange(100_000, 5_000_000, 300_000)
     mapping = fit([exchange], max_drift_ppb=0, wander_ppb=0).mapping(exchange.n_out)
     assert abs(mapping.bound_ns - 200_000) <= 2
-    # The delays differ by 200 us: the estimate is off by half of that.
+    # The delays differ by 200 us, so the estimate is off by half of that.
     assert abs(world.error(mapping) - 100_000) <= 2
 
 

@@ -35,7 +35,7 @@ def test_all_start_at_one_instant_within_their_bounds_and_all_report() -> None:
     seen = []
     done = run(control(engines, watch=lambda c: seen.append(snapshot(c))))
     assert len({engine.at_ns for engine in engines}) == 1
-    # Checked against the truth where each gets its order.
+    # Compared with the reference when each node gets its order.
     assert all(engine.start_error_ns is not None for engine in engines)
     assert [m.report for m in done.members.values()] == [{"of": i} for i in range(5)]
     assert done.lost() == {} and done.ending is None
@@ -51,7 +51,7 @@ def test_a_node_that_refuses_keeps_the_run_from_beginning_anywhere(what: str) ->
         run(control(engines))
     for engine in engines:
         assert engine.state in ("none", "ready") or engine.state == "done"
-        # Stopped before its instant came, if it had one.
+        # Stopped before its start time, if it had one.
         assert engine.at_ns == 0 or 0 < engine.stopped_ns < engine.at_ns
 
 
@@ -130,7 +130,7 @@ def test_a_signal_ends_all_and_reports() -> None:
 
 def test_a_thousand_nodes_start_and_report_within_ten_seconds() -> None:
     engines = nodes(1000, sends_s=0.2)
-    # CPU time, as others may have the machine.
+    # CPU time, because other programs may use the machine.
     began = time.process_time()
     done = run(control(engines, Settings(lease_s=8.0)))
     took = time.process_time() - began

@@ -62,7 +62,7 @@ def test_who_lacks_the_key_is_not_believed() -> None:
             asked = asyncio.create_task(ask(where, 0.3))
             await asyncio.sleep(0.05)
             question, asker = impostor.recvfrom(100)
-            # Its own question back, another code, one that is too short.
+            # Its own question back, another code, a message that is too short.
             for answer in (question[:-1] + b"x", bytes(MESSAGE.size + 16), question[:10]):
                 impostor.sendto(answer, asker)
             await asked

@@ -131,7 +131,7 @@ def test_a_daemon_ends_with_its_owner_and_so_does_its_folder(
         os.kill(daemon, before)
     if before == signal.SIGKILL:
         until(lambda: not exists(keeper))
-        # Its owner reads the log there.
+        # Its owner reads the log in that folder.
         assert pathlib.Path(data).exists()
     owner.send_signal(number)
     owner.wait(10)

@@ -69,7 +69,7 @@ def test_a_daemon_sends_its_own_files_alone(tmp_path: pathlib.Path) -> None:
     for file in ("token", "files/web.pcap", "work/token"):
         (tmp_path / file).write_bytes(b"")
     (files / "link.pcap").symlink_to(tmp_path / "token")
-    # A name may be any text, and so a path.
+    # A name may be any text, and therefore a path.
     for text, sent in (
         (str(tmp_path / "token"), False),
         ("../token", False),

@@ -40,7 +40,7 @@ TRIAL = {
 
 
 class Reach:
-    """Engines by name; `again` replaces those that are named, unless there is no way."""
+    """Engines by name; `again` replaces those that are named, unless they cannot be reached."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         self.engines = {engine.name: engine for engine in engines}
@@ -60,7 +60,7 @@ class Reach:
 
 
 class Other:
-    """The other side."""
+    """The other side of the trials."""
 
     def __init__(self, reach: Reach) -> None:
         self.answers: list[dict[str, Any]] = []

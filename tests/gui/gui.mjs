@@ -16,7 +16,7 @@ const shots = option("--shots");
 /** Steps whose names match, and the login before them. */
 const only = option("--only");
 const token = process.env.SQUALL_TOKEN;
-/** Another daemon, which this one's page may ask. */
+/** Another daemon that this daemon's page may use. */
 const [other, otherToken] = [process.env.SQUALL_OTHER, process.env.SQUALL_OTHER_TOKEN];
 const TIMEOUT_MS = 60_000;
 
@@ -88,7 +88,7 @@ function pcap(frames) {
   return Buffer.concat([head, ...records]);
 }
 
-/** A figure of those side by side, by its name. */
+/** A figure of a `dl.facts`, by its name. */
 const fact = async (scope, name) => {
   const of = scope.locator("dl.facts > div", { has: scope.page().getByText(name, { exact: true }) });
   return (await of.locator("dd").textContent())?.trim();
@@ -175,7 +175,7 @@ const steps = {
     }
     await page.getByText("No stream yet").waitFor();
     await page.getByRole("button", { name: "New stream" }).first().click();
-    // The layer stack: a VLAN tag comes in between, and goes again.
+    // The layer stack: a VLAN tag is inserted and removed.
     const stack = page.getByRole("listbox", { name: "Headers" });
     await stack.getByRole("option").nth(2).waitFor();
     await page.getByLabel("Add a header after eth").selectOption("vlan");
@@ -237,11 +237,11 @@ const steps = {
     await page.getByRole("button", { name: "Start" }).click();
     await page.waitForURL(/#\/run\?id=/);
     await until(async () => Math.abs((await figure(page, "A sent")) - 1000) < 100, "about 1000 frames a second on the chart", 60_000);
-    // By the run's own time, of which a machine that is busy or stopped takes `starved_s`.
+    // By the run's own time, without `starved_s`, the time that a busy or stopped machine takes.
     const id = new URLSearchParams(page.url().split("?")[1]).get("id");
     await until(async () => {
       const { report } = await ask(page, `/runs/${id}/stats`);
-      // The report is of up to a second ago.
+      // The report may be up to a second old.
       const after = counted("veth-a").tx - before.tx;
       const sent = report.streams[0].tx_packets;
       const [least, most] = [report.duration_s - report.sources[0].starved_s, report.duration_s].map((seconds) => seconds * 1000);
@@ -349,7 +349,7 @@ const steps = {
     await page.goto(`${url}/#/attacks?tab=run`);
     await page.getByRole("button", { name: "Remove the attack" }).click();
     await page.getByText("No attack yet").waitFor();
-    // An engine that saw the first, and the second's twin in place of it.
+    // An engine that saw the first attack, and the second's twin instead of the second.
     await page.goto(`${url}/#/attacks?tab=score`);
     const chosen = () => page.getByLabel("Labels", { exact: true }).inputValue();
     await until(async () => /^labels-.*csv$/.test(await chosen()), "the labels of that run are chosen");
@@ -444,7 +444,7 @@ const steps = {
     const id = new URLSearchParams(page.url().split("?")[1]).get("id");
     await page.getByRole("table", { name: "Flows of each template" }).getByRole("row", { name: /^web client/ }).waitFor();
     const stats = () => ask(page, `/runs/${id}/stats`);
-    // A rate is changed while it runs: the slider is clicked at a part of its length.
+    // A rate is changed during a run, by a click on the slider.
     const slider = page.locator("#rate-slider");
     const { x, y, width, height } = await slider.boundingBox();
     await page.mouse.click(x + width * 0.25, y + height / 2);
@@ -461,7 +461,7 @@ const steps = {
     await page.getByRole("table", { name: "Flows of each template" }).waitFor();
     await page.getByRole("table", { name: "Streams" }).getByText("stream 1").waitFor();
     for (const name of ["Replay", "Attacks"]) await page.locator(`section[aria-label="${name}"]`).waitFor();
-    // The profile of the steps that follow is that of before.
+    // The next steps use the earlier profile.
     await page.evaluate((draft) => localStorage.setItem("squall.draft", draft), kept);
     await page.reload();
   },
@@ -486,7 +486,7 @@ const steps = {
     assert.ok(colours.every((colour) => colour === colours[0]), `${colours} are red`);
     await page.getByLabel("Pages").getByText("behind schedule").first().waitFor({ state: "attached" });
     if (shots) await page.screenshot({ path: `${shots}/behind.png` });
-    // So do all other views of it, also when it is opened from the list of runs.
+    // All other views show it as well, also after opening the run from the list.
     await page.goto(`${url}/#/servers`);
     await page.getByText("running, behind").waitFor();
     await page.goto(`${url}/#/conversations?id=${run.id}`);
@@ -500,12 +500,12 @@ const steps = {
     await notice.waitFor();
     await page.getByRole("button", { name: "Stop", exact: true }).click();
     await page.getByRole("link", { name: "Report", exact: true }).waitFor();
-    // One that keeps its schedule says nothing of the kind.
+    // A run on schedule shows nothing of the kind.
     const slow = { ...stream, rate: 100 };
     const calm = (await ask(page, "/runs", "POST", { owner: "alice", profile: { duration: "5 min", ports: { A: "null:" }, stream: [slow] } })).run;
     await page.goto(`${url}/#/run?id=${calm.id}`);
     await until(async () => (await number("due-packets")) > 50, "it is asked");
-    // On a machine that is busy this one is late, too, which its verdict says.
+    // On a busy machine this run is late, too, and its verdict reports it.
     const isLate = async () => !(await ask(page, `/runs/${calm.id}/stats`)).report.verdict.valid;
     await until(async () => (await notice.count()) === 0 || (await isLate()), "nothing is red");
     await ask(page, `/runs/${calm.id}/stop`, "POST", {});
@@ -655,7 +655,7 @@ const steps = {
     await dialog.getByLabel("Amount").fill("20");
     await dialog.getByRole("button", { name: "Set" }).click();
     await until(async () => Math.abs((await cell("web", "CPS")) - 20) < 10, "about 20 a second");
-    // Cleared here, and not in the daemon.
+    // Cleared on this page, and not in the daemon.
     const id = new URLSearchParams(page.url().split("?")[1]).get("id");
     const before = await cell("names", "Begun");
     await page.getByRole("button", { name: "Clear stats" }).click();
@@ -705,7 +705,7 @@ const steps = {
       ports: { A: "veth-a", B: "veth-b" },
       stream: [
         stream("asks", "A", "eth/ipv4(src=10.1.0.1, dst=10.2.0.1)/udp(sport=1024, dport=53)", [{ field: "udp.sport", op: "increment", min: 1024, max: 1026 }]),
-        // After the question, which makes the asking host A.
+        // By a click on the question, so that the host that asks is A.
         { ...stream("answers", "B", "eth/ipv4(src=10.2.0.1, dst=10.1.0.1)/udp(sport=53, dport=1024)"), start_delay: "1 s" },
         stream("web", "A", "eth/ipv4(src=10.1.0.10, dst=10.2.0.2)/tcp(sport=2000, dport=80)"),
       ],
@@ -721,7 +721,7 @@ const steps = {
     const first = await total();
     await until(async () => (await total()) > first, "it is live");
     await until(async () => (await numbers("packets_ba")).some((n) => n > 0), "there are answers");
-    // By its key as by a click: the same header turns the order round.
+    // By key as by click: the same header reverses the order.
     const head = (name) => table.getByRole("columnheader", { name, exact: true });
     await head("Port A").getByRole("button").focus();
     await page.keyboard.press("Enter");
@@ -738,7 +738,7 @@ const steps = {
     assert.equal(await table.locator("th[aria-sort]").count(), 1, "one column is sorted by");
     await head("Address A").getByRole("button").click();
     await until(async () => (await column("a")).at(-1) === "10.1.0.10" && (await column("a"))[0] === "10.1.0.1", "addresses sort as numbers");
-    // A filter that cannot be read is not applied, and says where.
+    // An invalid filter is not applied, and its error is shown.
     const filter = page.getByLabel("Filter", { exact: true });
     const shown = page.getByTestId("shown");
     await filter.fill("proto tcp or port abc");
@@ -749,7 +749,7 @@ const steps = {
     await until(async () => (await lines.count()) === 1 && `${await column("b_port")}` === "80", "the one of TCP");
     assert.equal(await page.locator(".bar .problem").count(), 0);
     assert.match((await shown.textContent()).replace(/\s+/g, " "), /1 of 1 matching conversations shown, \d+ in total/);
-    // By a link, as by typing: nothing was shown before that could stay.
+    // By a link as by typing: no earlier answer remains.
     await page.goto(`${url}/#/ports`);
     await page.goto(`${url}/#/conversations?id=${run.id}&q=port+x`);
     await page.locator(".bar .problem", { hasText: "column 6: expected a port" }).waitFor();
@@ -758,7 +758,7 @@ const steps = {
     await until(async () => (await filter.inputValue()) === "port 53" && (await lines.count()) === 3, "a link brings its filter");
     await filter.fill("net 10.0.0.0/8");
     await until(async () => (await lines.count()) === 4, "all of them again");
-    // Figures of the report, summed here by other code than the daemon's.
+    // The figures of the report, added up independently of the daemon.
     await ask(page, `/runs/${run.id}/stop`, "POST", {});
     await until(async () => (await ask(page, `/runs/${run.id}`)).state === "done", "it ends");
     const { received_flows } = await ask(page, `/runs/${run.id}/report`);
@@ -803,7 +803,7 @@ const steps = {
     await form.getByLabel("Capture filter").fill("udp port 9");
     await form.getByRole("button", { name: "Start" }).click();
     const table = page.getByRole("table", { name: "conversations" });
-    // More than are drawn at once.
+    // More rows than are drawn at once.
     const shown = async () => ((await page.getByTestId("shown").textContent()) ?? "").replace(/\s+/g, " ");
     await until(async () => (await shown()).startsWith("200 of 300 conversations shown"), "it says of how many");
     assert.equal(await table.locator("tbody tr").count(), 200);
@@ -826,8 +826,8 @@ const steps = {
       await form.getByLabel("Name").fill("the other");
       await form.getByRole("button", { name: "Add" }).click();
     };
-    // One that the daemons were not started for is not asked at all, also where the page is slow to
-    // hear which those are: the browser's refusal would be among the errors.
+    // A daemon that does not accept this page gets no request, even while the list of accepted ones
+    // is loading: the browser's refusal would be an error in the console.
     const info = `${url}/squall/v1/info`;
     let answer;
     const held = new Promise((resolve) => (answer = resolve));
@@ -855,7 +855,7 @@ const steps = {
     const before = (await ask(page, "/runs")).runs.length;
     // Only that profile starts, and its own WebSocket reports it.
     await page.evaluate(() => localStorage.setItem("squall.draft", JSON.stringify({ ports: { A: "loop:there" }, stream: [{ name: "there", packet: "eth/ipv4/udp", rate: "500 pps" }] })));
-    // Before the page stores its own again.
+    // Before the page saves its own draft again.
     await page.reload();
     await page.goto(`${url}/#/streams`);
     await page.getByText("ready", { exact: true }).waitFor();
@@ -989,7 +989,7 @@ const steps = {
     await page.getByRole("dialog", { name: "Keyboard shortcuts" }).waitFor();
     await page.keyboard.press("Escape");
     await page.getByRole("dialog", { name: "Keyboard shortcuts" }).waitFor({ state: "hidden" });
-    // On a machine that is busy more than the 2.5 s may lie between the two.
+    // On a busy machine the two may be more than 2.5 s apart.
     await until(async () => {
       await page.keyboard.press("g");
       await page.keyboard.press("s");
@@ -999,7 +999,7 @@ const steps = {
     const before = await page.getByRole("listbox", { name: "Streams" }).getByRole("option").count();
     await page.keyboard.press("n");
     await until(async () => (await page.getByRole("listbox", { name: "Streams" }).getByRole("option").count()) === before + 1, "n makes a stream");
-    // Tab leads to the list, one stop; arrows move inside of it.
+    // Tab moves to the list, which is one stop; arrows move inside it.
     await page.keyboard.press("Tab");
     for (let i = 0; i < 40 && !(await page.evaluate(() => document.activeElement?.matches('[aria-label="Streams"] [role=option]'))); i++) await page.keyboard.press("Tab");
     await page.keyboard.press("ArrowUp");
@@ -1019,7 +1019,7 @@ const steps = {
     const { talk } = await latest(page);
     const talks = ["conversations?id=none", `conversations?id=${talk}`, `conversations?id=${talk}&by=pairs&q=port`, `conversations?id=${talk}&by=endpoints`];
     const places = ["ports", "streams", "streams?tab=vary", "streams?tab=shape", "flows", "run", "replay", "attacks", "attacks?tab=run", "attacks?tab=score", "capture", `capture?file=${(await latest(page)).file}&n=1`, ...talks, "servers", "runs", `runs?id=${(await latest(page)).runs[0]}`, "log"];
-    // All of them, so that one run of this shows what there is to mend.
+    // All violations, so that one run of this test shows everything to fix.
     const violations = [];
     for (const colorScheme of ["light", "dark"]) {
       await page.emulateMedia({ colorScheme });
@@ -1027,7 +1027,7 @@ const steps = {
         await page.goto(`${url}/#/${place}`);
         await page.locator("main h1").waitFor();
         await sleep(150);
-        // By the debugger's door, which the page's policy does not bar.
+        // Through the debugger's protocol, because the page's policy does not block that.
         await page.evaluate(axe);
         // In dark mode only the colors differ.
         const only = colorScheme === "dark" ? { runOnly: ["color-contrast"] } : {};
@@ -1066,7 +1066,7 @@ async function picture(page) {
   for (const [colorScheme, width, height] of [["light", 1440, 900], ["dark", 1440, 900], ["light", 360, 780], ["dark", 360, 780]]) {
     await page.emulateMedia({ colorScheme });
     for (const [name, place] of Object.entries(places(await latest(page)))) {
-      // All of the charts.
+      // All charts.
       await page.setViewportSize({ width, height: name === "run" && width > 600 ? 1110 : height });
       await page.goto(`${url}/#/${place}`);
       await sleep(900);
@@ -1142,13 +1142,13 @@ try {
         mkdirSync(shots, { recursive: true });
         await page.screenshot({ path: `${shots}/failed-${failed}.png` }).catch(() => {});
       }
-      // The next one begins with a page that nothing is open in.
+      // The next step starts without an open dialog.
       await page.goto("about:blank");
       await page.goto(`${url}/#/ports`);
     }
   }
   if (shots) {
-    // With something under way there is something to see.
+    // A running run makes the pictures useful.
     await page.goto(`${url}/#/log`);
     await page.evaluate((profile) => localStorage.setItem("squall.draft", JSON.stringify(profile)), SHOWN);
     await page.reload();

@@ -39,7 +39,7 @@ def network():
     run(*inside("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"))
     for pair in [("va", "ba"), ("vb", "bb"), ("vc", "vd")]:
         run("ip", "-n", NAMESPACE, "link", "add", pair[0], "type", "veth", "peer", "name", pair[1])
-    # The device between: a bridge that filters.
+    # The device in the middle: a bridge that filters.
     run("ip", "-n", NAMESPACE, "link", "add", "name", "br0", "type", "bridge")
     for name in ["ba", "bb"]:
         run("ip", "-n", NAMESPACE, "link", "set", name, "master", "br0")
@@ -145,7 +145,7 @@ def attack(folder, *argv, rules=RULES):
 
 
 def same_payloads(folder, what, expected, *argv):
-    """The same attacks over the veth pair; the receiver hears what the capture holds."""
+    """The same attacks over the veth pair: the receiver's capture holds the same payloads."""
     capture = folder / "live.pcap"
     # On the bridge: an interface does not capture its own frames that bypass the queue discipline.
     with Captured("ba", capture):
@@ -313,7 +313,7 @@ rate = "4 kpps"
 mode = { burst = 8000 }
 latency = true
 """
-    # A bridge learns them, each at its side.
+    # A bridge learns the addresses, each at its side.
     stations = ["02:00:00:00:0a:01", "02:00:00:00:0a:02"]
     for live in [True, False]:
         profile.write_text(f"""
@@ -359,7 +359,7 @@ live = {str(live).lower()}
             interface = port["interface"]
             for way in ["tx", "rx"]:
                 counters = port[way]
-                # The kernel counts those that it is to cut as one.
+                # The kernel counts a frame that it is to cut as one.
                 whole = counters["packets"] - counters["segments"] + counters["gso_frames"]
                 same(f"{what}: {port['name']} {way}", whole, interface[f"{way}_packets"])
         same(
@@ -380,9 +380,8 @@ live = {str(live).lower()}
 
 
 def device():
-    """Between ba and bb: hands on what comes, but no request of HTTP's GET, and nothing of
-    kookaburras.
-    """
+    """Copies frames between ba and bb, without requests of HTTP's GET, and without frames that
+    contain kookaburras."""
     sockets = {}
     for name in ["ba", "bb"]:
         sockets[name] = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))

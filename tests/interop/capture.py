@@ -24,19 +24,19 @@ PACKET = ["--packet", "eth(dst=02:00:00:00:00:01)/ipv4/udp(dport=9)", "--size", 
 
 
 def packets_of(path):
-    """By capinfos; a file that ends in the middle of a packet is read up to there."""
+    """Packets by capinfos; a file that ends in the middle of a packet is read up to there."""
     text = run("capinfos", "-c", "-M", "-T", "-r", path, ok=(0, 1, 2)).stdout
     return int(text.split("\t")[-1]) if text.strip() else 0
 
 
 def readable(path):
-    """Packets by tshark, whether or not the file ends well."""
+    """Packets by tshark, whether or not the file ends with a complete packet."""
     done = run("tshark", "-n", "-r", path, "-T", "fields", "-e", "frame.number", ok=(0, 1, 2))
     return len(done.stdout.split())
 
 
 def wait(come, what):
-    """Until something has come; how long that takes is the machine's."""
+    """Waits until a packet has arrived, without a bound, because that depends on the machine."""
     until = time.monotonic() + 60
     while not come():
         if time.monotonic() > until:
@@ -122,7 +122,7 @@ def sent_and_captured(folder):
         "udp port 9",
     )
     capture = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    # A line a second, from when it captures on.
+    # A line per second, from the start of the capture on.
     while "pps" not in (line := capture.stderr.readline()):
         same("it runs", line != "", True)
     run(

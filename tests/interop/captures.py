@@ -135,8 +135,8 @@ def a_pcapng_with_every_option_is_understood(folder):
         expect(got, wanted, f"frame {i + 1}")
         expect("lost before" in row[4], i == 8, f"comment of frame {i + 1}: {row[4]}")
     expect(len(rows), FRAMES, "tshark's packets")
-    # libpcap takes one link type for all of a file: both interfaces' packets are counted, or
-    # refused with that reason.
+    # libpcap reads one link type per file: the packets of both interfaces are counted, or refused
+    # with that reason.
     done = subprocess.run(
         ["tcpdump", "-n", "-t", "-r", path], capture_output=True, text=True, timeout=60, check=False
     )
@@ -145,7 +145,7 @@ def a_pcapng_with_every_option_is_understood(folder):
         True,
         done.stderr,
     )
-    # editcap drops nothing of it.
+    # editcap keeps all options of the file.
     run("editcap", path, folder / "again.pcapng")
     packets, wrong = packets_in(folder / "again.pcapng")
     expect((len(packets), wrong), (FRAMES, []), "what editcap wrote")

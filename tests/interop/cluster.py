@@ -30,7 +30,7 @@ SQUALL = os.environ.get("SQUALL") or str(ROOT / "target/debug/squall")
 LEASE_S = 2.0
 #: Seconds that a busy machine may take beyond it until the last frame.
 MORE_S = 0.5
-#: Everything here is one machine: the true offset of a clock is the one put on it.
+#: All nodes are one machine, so the true offset of a clock is the error put on it.
 OFFSETS = {"node1": 0, "node2": 5_000_000_000, "node3": -70_000_000_000}
 SKEWED = {
     "node2": "clock_offset_ns = 5000000000\nclock_drift_ppb = 30000\n",
@@ -51,7 +51,8 @@ class Rig:
 
     def __init__(self, cluster):
         self.cluster, self.runs = cluster, 0
-        # Not much more than the drift put on the clocks below: bounds are narrower for it.
+        # Little more than the drift put on the clocks below, because a small limit makes bounds
+        # narrow.
         text = cluster.inventory.read_text().replace(
             "[cluster]\n", "[cluster]\nmax_drift_ppm = 35\n"
         )
@@ -89,7 +90,7 @@ class Rig:
         return self.profile(stream=streams, **table)
 
     def command(self, profile, *more, places=PORTS):
-        """Arguments of `squall`, the report's file, and the folder of what each node has kept."""
+        """Arguments of `squall`, the report's file, and the folder for reports of nodes."""
         self.runs += 1
         report, kept = (self.cluster.folder / f"{what}-{self.runs}" for what in ("report", "kept"))
         inventory = self.cluster.ports(**places)
@@ -129,7 +130,7 @@ class Rig:
 
     def kill(self, node, number, pid):
         with contextlib.suppress(PortError):
-            # It may have ended with another one.
+            # It may have ended together with another one.
             self.cluster.nodes[node].run("kill", f"-{number}", str(pid))
 
 
@@ -197,7 +198,8 @@ def delays(whole, parts):
 
 
 def starts(parts):
-    """How far apart the nodes started, at most: by their own errors and their clocks' bounds."""
+    """The largest difference between the starts of nodes: their own errors and their clocks'
+    bounds."""
     errors = [part["start"]["error_ns"] for part in parts.values()]
     bounds = [part["clock"]["bound_ns"] for part in parts.values()]
     return max(errors) - min(errors) + sum(sorted(bounds)[-2:])
@@ -205,8 +207,8 @@ def starts(parts):
 
 @contextlib.contextmanager
 def first_frames(rig):
-    """When the first frame of each node came to the switch, in seconds; one clock sees all."""
-    # Not in its namespace of processes, for which nsenter would fork.
+    """When the first frame of each node came to the switch, in seconds; all by one clock."""
+    # Not in its namespace of processes, because nsenter would fork for that.
     argv = ["nsenter", "-t", str(rig.cluster.switch.pid), "-n", "--", "tcpdump", "-i", "any", "-n"]
     argv += ["-tt", "--nano", "--immediate-mode", "-l", "inbound and udp src port 1000"]
     found = {}
@@ -340,9 +342,8 @@ def attacks(rig):
 
 
 def methods(rig):
-    """Throughput and latency by RFC 2544, through a queue of which all is known in front of the
-    receiving node. The nodes' clocks are wrong on purpose.
-    """
+    """Throughput and latency by RFC 2544, through a known queue in front of the receiving node. The
+    nodes' clocks are wrong on purpose."""
     served, buffer, most = 2000, 16, 4000
     profile = rig.profile(
         names="AB",
@@ -367,9 +368,8 @@ def methods(rig):
 
 
 def latency(figure, served, outcome):
-    """A frame takes 1 / rate to leave the queue, and a moment on its way: one machine has one
-    clock, so that its error is seen.
-    """
+    """A frame takes 1 / rate to leave the queue, and a moment for the link. All nodes share one
+    clock, so that the error of the measurement shows."""
     alone, way = 1e9 / served, 1e6
     low, high = (figure["value"] + sign * figure["uncertainty"] for sign in (-1, 1))
     expect(low <= alone + way and alone <= high, f"{figure}, and not {alone} ns")
@@ -383,7 +383,7 @@ def latency(figure, served, outcome):
 
 @contextlib.contextmanager
 def running(rig, *more):
-    """A run that goes on, and is ended."""
+    """A run without an end, until a fault or a stop ends it."""
     words, report, kept = rig.command(rig.ring(packets=None, duration="12 s"), *more)
     before = rig.sent()
     process = rig.cluster.popen(SQUALL, *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -599,7 +599,7 @@ def in_daemon(rig):
 
 
 SAMPLE = [streams, flows, replay, attacks, daemon]
-#: After `head` the cluster is of no use any more.
+#: `head` breaks the cluster.
 FULL = [
     *(status, streams, spread, flows, replay, attacks, methods, in_daemon),
     *(interrupted, daemon, daemon_continue, actor, cut, controller, stopped, head),
@@ -648,7 +648,7 @@ def main():
 
 
 def failures(rig, steps):
-    """How many steps have failed."""
+    """The number of failed steps."""
     failed, before = 0, others(rig)
     for step in steps:
         since = time.monotonic()

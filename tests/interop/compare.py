@@ -46,7 +46,7 @@ def check(step):
     name = f"{step['tool']}, {step['data']}"
     (run,) = step["rounds"]
     expect(run["failed"] is None, f"{name}: {run['failed']}")
-    # 2500 frames were due; a machine that stood still may have sent some less.
+    # 2500 frames were due; a stopped machine may have sent fewer.
     expect(500 < run["sent"] <= 2501, f"{name}: {run['sent']} sent")
     expect(run["arrived"] + run["interface_dropped"] == run["sent"], f"{name}: {run}")
     expect(run["in_file"] <= run["arrived"] and run["cut"] == 0, f"{name}: {run}")
@@ -93,7 +93,7 @@ def tools_tell_the_truth(squall, folder):
 
 
 def rounds_off_the_requested_rate_do_not_count(squall, folder):
-    """A rate that any machine sends, and one that none does."""
+    """A rate that any machine can send, and one that no machine can."""
     result = compare(
         squall, "--tools", "tcpdump", "--data", "60", "--write", str(folder),
         step={"--rates": "1Mbps,900Gbps", "--duration": "200ms", "--rounds": "2"},
@@ -212,9 +212,7 @@ TESTS = [
 
 
 def as_an_ordinary_user(squall, folder):
-    """No XDP there, and a tcpdump that takes itself for root and cannot become another: squall
-    alone.
-    """
+    """No XDP there, and tcpdump considers itself root and cannot change its user: squall alone."""
     shutil.copy(squall, folder / "squall")
     (folder / "work").mkdir()
     for path in [folder, folder / "squall", folder / "work"]:

@@ -54,9 +54,9 @@ def sends(timeout_s=60, what="nothing is sent"):
 
 
 def goes_on(seconds, what):
-    """Frames leave all the while, but for as long as the machine may be busy with others."""
+    """Checks that frames leave all the time, except while the machine may be busy."""
     end = time.monotonic() + seconds
-    # Counted in looks of 0.1 s, as a machine that is stopped meanwhile does not look either.
+    # Counted in polls of 0.1 s, because a machine that is stopped meanwhile does not poll either.
     before, looks = sent(), 0
     while time.monotonic() < end:
         time.sleep(0.1)
@@ -66,7 +66,7 @@ def goes_on(seconds, what):
 
 
 def stops(within, what):
-    """How long frames still leave."""
+    """Seconds for which frames still leave."""
     since = last = time.monotonic()
     before = sent()
     while time.monotonic() - last < 0.4:
@@ -85,7 +85,7 @@ def stops(within, what):
 
 
 def within_limit(took, what):
-    """A daemon that ends has ended."""
+    """Checks that the daemon has ended."""
     most = 2 * slowness()
     check(took < most, f"{what}: {took:.2f} s, expected less than {most:.2f} s")
 
@@ -94,7 +94,7 @@ everywhere = []
 
 
 class Served:
-    """A daemon in a folder, that can be started again there."""
+    """A daemon in a folder, which can be started there again."""
 
     def __init__(self, folder, **options):
         self.folder = folder
@@ -126,7 +126,7 @@ class Served:
         self.daemon.process.wait()
 
     def terminate(self, how=signal.SIGTERM):
-        """Exit status, and after how many seconds."""
+        """Exit status, and the seconds until then."""
         since = time.monotonic()
         self.daemon.process.send_signal(how)
         try:
@@ -164,7 +164,8 @@ class Served:
         raise Failed(f"no run with {wanted}")
 
     def reported(self, run, before, because):
-        """A run that is over has its report, with what the interface has counted since `before`."""
+        """A run that is over has its report, with the number of frames that the interface has
+        counted since `before`."""
         path = f"{API}/runs/{run['id']}"
         row = self.daemon.until(
             path, lambda row: row["state"] in ("done", "failed", "interrupted"), 5
@@ -225,7 +226,7 @@ print("started", run.id, flush=True)
 time.sleep(3600)
 """
 
-# The same by the API alone, where the package is not built.
+# The same by the API alone, if the package is not built.
 BARE = """
 import http.client, json, os, ssl, sys, time
 context = ssl._create_unverified_context()
@@ -319,7 +320,7 @@ def the_browser_of_the_page_is_killed(folder):
     )
     with killed_at_last(client):
         sends()
-        # It watches: the run is kept for longer than its lease.
+        # The user watches: the run lives longer than its lease.
         try:
             goes_on(2 * LEASE, "the page watches")
         finally:
@@ -327,7 +328,7 @@ def the_browser_of_the_page_is_killed(folder):
     return stopped_by_its_lease(served, run, before, "the browser was killed")
 
 
-# A stock client: it knows nothing of leases, and keeps its ports by its connection alone.
+# A stock client: it has no leases, and keeps its ports only by its connection.
 OTG = """
 import os, sys, time, warnings
 warnings.simplefilter("ignore")
@@ -356,7 +357,7 @@ time.sleep(3600)
 
 
 def by_otg(served, transport):
-    """A stock client that sends and captures. Over loopback it needs no token, and knows none."""
+    """A stock client that sends and captures. Over loopback it needs no token, and has none."""
     daemon = served.daemon
     where = (
         f"{daemon.grpc[0]}:{daemon.grpc[1]}" if transport == "grpc" else f"https://{daemon.name}"
@@ -377,7 +378,7 @@ def stock_clients_are_killed(folder):
         client = by_otg(served, transport)
         with killed_at_last(client):
             sends()
-            # Its connection is open, and says nothing.
+            # Its connection is open and idle.
             goes_on(LEASE + 2, f"snappi over {transport} lives")
         took.append(stops(LEASE + MORE, f"snappi over {transport} was killed"))
         run = next(
@@ -440,7 +441,7 @@ def under_way(served, otg=True):
     half = daemon.connect()
     half.sendall(upload(daemon, "half.bin", 9_999_999) + bytes(100_000))
     open_ones.callback(half.close)
-    # One that reads, one that does not, one that is silent.
+    # One client that reads, one that does not read, one that sends nothing.
     watch, lazy = (
         WebSocket(daemon, "runs=all&every_ms=100"),
         WebSocket(daemon, "runs=all&every_ms=100&log=1", receive=4096),
@@ -465,7 +466,7 @@ def the_daemon_is_killed(folder):
     report = daemon.ask("GET", f"{API}/runs/{done}/report").body
 
     def namespaces():
-        # Other scripts have labs of their own meanwhile.
+        # Other scripts make labs at the same time.
         return (
             [name for name in sorted(os.listdir("/run/netns")) if "daemon" in name]
             if os.path.isdir("/run/netns")
@@ -631,7 +632,7 @@ def it_starts_again_and_again(folder):
         "token or certificate are others",
     )
     served.clean()
-    # A first start that was killed anywhere is no obstacle to the next.
+    # A first start that was killed at any point does not stop the next one.
     for number in range(10):
         fresh = Served(folder / f"fresh-{number}", token="auto")
         serve = [
@@ -659,7 +660,7 @@ def it_starts_again_and_again(folder):
 
 
 def refused(folder, *words, options=()):
-    """A daemon that does not start says why, with status 3 and without a panic."""
+    """A daemon that cannot start prints the reason, with status 3 and without a panic."""
     serve = [
         SQUALL,
         "serve",
@@ -820,7 +821,7 @@ def full_or_read_only_disks_are_errors(folder):
         check(row["state"] == "done", f"a run of the full disk is {row} after another start")
         check(sent() > before, "it has sent")
         served.terminate()
-        # Which is on the disk, too.
+        # It is on the disk, too.
         daemon.stderr_text.close()
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True, timeout=10)
         refused(disk / "data", "Read-only", "read-only", "readonly")
@@ -832,7 +833,7 @@ def full_or_read_only_disks_are_errors(folder):
 
 
 def a_run_that_lost_its_port_has_failed(folder):
-    """Sending or capturing. A start that is refused is no run."""
+    """Sends or captures. A refused start is not a run."""
     served = Served(folder / "lost", allow="gone-*")
     daemon = served.start()
     answered = []
@@ -969,7 +970,7 @@ def memory_of_hostile_configurations_is_given_back(folder):
 
 
 def captures_of_otg_stop_at_once(folder):
-    """Quiet or with traffic; the quickest, as a busy machine has its pauses."""
+    """Idle or with traffic; the shortest time, because a busy machine has pauses."""
     served = Served(folder / "stops", token="none")
     daemon = served.start()
     ports = [{"name": name, "location": f"veth-{name}"} for name in "ab"]

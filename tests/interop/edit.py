@@ -142,7 +142,7 @@ def tagged():
 
 
 def wrong():
-    """Checksums that are wrong, and that are not there."""
+    """Wrong checksums, and missing ones."""
     packets = [bytearray(eth(0x800, udp(1234, 53, b"question"))) for _ in range(2)]
     packets[0][24:26] = b"\x11\x11"
     packets[0][40:42] = b"\x12\x34"
@@ -185,8 +185,8 @@ def read(path):
 
 
 IPV4, ALL = "ipv4 group", "ipv4 group ipv6 arp"
-# Options that both have, and what for. With "sides" tcprewrite gets a cache of tcpprep, where
-# Squall finds out; with "cache" both get it, the other way round than Squall would find out.
+# Options of both programs, and their uses. With "sides" tcprewrite gets a cache of tcpprep, while
+# Squall detects the sides; with "cache" both get it, with the sides swapped.
 CASES = [
     (["--enet-dmac=00:11:22:33:44:55"], "ipv4 arp tagged"),
     (["--enet-smac=00:11:22:33:44:55"], "ipv4 group arp tagged"),

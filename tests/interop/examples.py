@@ -164,7 +164,7 @@ def computes(text):
 
 
 def complete(text):
-    """A shell would not wait for a further line."""
+    """A shell would not wait for another line."""
     if text.endswith("\\"):
         return False
     try:
@@ -298,7 +298,7 @@ rate = "1kpps"
 
 
 def store(folder, pages):
-    """The files that the reader has of their own, and profiles that pages show."""
+    """Files that a reader of the documentation already has, and profiles that pages show."""
     files = folder / "store"
     files.mkdir()
 
@@ -566,7 +566,7 @@ class Runner:
         self.end_daemon()
 
     def provide(self, text):
-        """Files that are named, and that no command made."""
+        """Files that are named, but not made by a command."""
         paths = {path.rstrip("/") for path in re.findall(r"[\w./-]+", text)}
         # A folder for a file in it; a file for a pattern of the shell.
         names = paths | {path.partition("/")[0] for path in paths}
@@ -620,7 +620,7 @@ class Runner:
         quiet = re.search(r"--quiet| -w |\| jq", text)
         if interrupted and not quiet and not out + err:
             if again and timeout_s < ENDING_S:
-                # It had not begun yet, on a busy machine.
+                # The command had not begun yet, on a busy machine.
                 return self.command(place, text, again=False)
             return self.fail(place, text, "printed nothing before it was ended by SIGINT")
         self.judge(place, text, process.returncode, interrupted, out + err)
@@ -639,7 +639,7 @@ class Runner:
         return limited, ENDING_S if counted or DURATION.search(text) else ENDLESS_S
 
     def interrupt(self, process):
-        """As by Ctrl-C: to all processes in front. Whether it did not end."""
+        """As by Ctrl-C: to all foreground processes. Returns whether it did not end."""
         os.killpg(process.pid, signal.SIGINT)
         try:
             process.wait(20)

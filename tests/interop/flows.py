@@ -162,8 +162,8 @@ FAULTS = {
     "5 % lost, 2 % out of order, 2 % twice": ",drop=0.05,reorder=0.02,dup=0.02,seed=4",
     "50 ms late": ",delay=50000000",
 }
-# The frames that reach a stack are the same by whatever port they come: the second has those faults
-# that ask most of it.
+# The frames that reach the stack are the same for all kinds of ports: the second kind has the
+# faults that are hardest for it.
 BY_PORT = {"af_packet": list(FAULTS), "af_xdp": list(FAULTS)[::2]}
 
 
@@ -450,7 +450,7 @@ def against_wrk(folder, kind, family, address, host):
         same(f"{what}: errors", "Socket errors" in done.stdout or "Non-2xx" in done.stdout, False)
     role = served.report["flows"]["total"]["server"]
     answered = role["http"]["2xx"]
-    # wrk leaves when its time is over, with requests on their way.
+    # wrk stops at the end of its time, with requests still open.
     if not requests <= answered <= requests + 20:
         raise Failed(f"{what}: it counts {requests} answers, our server {answered}")
     same(
@@ -547,7 +547,7 @@ def played_again(folder, nginx):
 
 
 def closing_early(folder):
-    """nginx closes a connection after three requests, which the client is to say."""
+    """nginx closes a connection after three requests, and the client must report it."""
     more = "server { listen 81; root %s/www; keepalive_requests 3; }" % folder
     for requests, missing in [(3, 0), (4, 6)]:
         web = folder / f"early-{requests}"
@@ -568,7 +568,7 @@ def closing_early(folder):
 
 
 def whole(frame):
-    """A frame of TCP over IPv4 with its checksum, whatever it had."""
+    """A frame of TCP over IPv4 with a correct checksum, whatever it was before."""
     header = 14 + (frame[14] & 15) * 4
     end = 14 + int.from_bytes(frame[16:18], "big")
     segment = bytearray(frame[header:end])

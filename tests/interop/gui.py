@@ -16,7 +16,7 @@ import tempfile
 import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# A minute is usual; pictures take another.
+# A minute is typical; pictures take another.
 TIMEOUT_S = 400
 
 
@@ -44,7 +44,7 @@ def main():
     # The lab has a loopback of its own.
     here, there = "https://127.0.0.1:8443", "https://127.0.0.1:8444"
 
-    # Runs over nodes have a controller that needs no Ray.
+    # Runs over nodes use a controller that does not need Ray.
     controlled = {
         **os.environ,
         "SQUALL_PYTHON": str(ROOT / "python/tests/cluster_controller.py"),
@@ -92,7 +92,7 @@ def main():
                 chromium,
                 *sys.argv[1:],
             ]
-            # By the environment, as arguments are for all to see.
+            # By the environment, because all users can read arguments.
             environment = {
                 **os.environ,
                 "SQUALL_TOKEN": token,

@@ -19,7 +19,7 @@ from tools import Failed
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute()
 EXAMPLES = ROOT / "tests/headers/examples.txt"
-# Nothing in the octets says what these are.
+# These cannot be recognized by their octets.
 PORTS = ["-d", "udp.port==4790,vxlan", "-d", "udp.port==5247,capwap.data"]
 SHORTEST = 60
 

@@ -78,9 +78,7 @@ def check(squall: pathlib.Path, capture: pathlib.Path) -> list[str]:
         traffic["packets"],
     )
     network = [p for p in traffic["protocols"] if p["layer"] == "network"]
-    if (
-        capture.stem != "wrong"
-    ):  # headers that contradict themselves are not each reader's idea of IP
+    if capture.stem != "wrong":  # readers differ about headers that contradict themselves
         found = {
             p["name"]: (p["packets"], p["octets"]) for p in network if p["name"] in ("IPv4", "IPv6")
         }

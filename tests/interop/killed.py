@@ -51,9 +51,8 @@ def interfaces():
 
 
 def bpf():
-    """Identifiers of each kind that no living process holds: another one on this machine may load
-    some meanwhile.
-    """
+    """Identifiers of each kind that no living process holds, because another process on this
+    machine may load some meanwhile."""
     held = {"prog": set(), "map": set(), "link": set()}
     for entry in pathlib.Path("/proc").glob("[0-9]*/fdinfo/*"):
         try:
@@ -81,7 +80,7 @@ def files(*patterns):
 
 
 def huge_pages():
-    """Files, and counts unless some living process has huge pages."""
+    """Files, and counts, unless a living process has huge pages."""
     memory = pathlib.Path("/proc/meminfo").read_text()
     mounts = re.findall(r"^hugetlbfs (\S+)", pathlib.Path("/proc/mounts").read_text(), re.MULTILINE)
     counts = re.findall(r"^(HugePages_(?:Free|Rsvd|Surp)): +(\d+)", memory, re.MULTILINE)
@@ -233,7 +232,7 @@ def kill_at(command, after_s, environment):
 
 
 def moments():
-    """Some while it starts, some in full run."""
+    """Some during the start, some during the run."""
     chance = random.Random(SEED)
     for i in range(ROUNDS):
         yield chance.uniform(0.002, 0.12) if i % 2 == 0 else chance.uniform(0.12, 0.9)
@@ -269,7 +268,7 @@ def works_after(squall):
 
 
 def sees(state):
-    """Whether a difference would show at all."""
+    """Checks that a difference would be found."""
     before = snapshot(state)
     subprocess.run(inside("ip", "link", "set", "a0", "promisc", "on"), check=True)
     different = snapshot(state)["interfaces"] != before["interfaces"]
@@ -281,9 +280,8 @@ def sees(state):
 
 
 def labs(squall, state, environment):
-    """A lab is up with its name or not at all, whenever its maker is killed; and stays when a user
-    of it is.
-    """
+    """A lab is up with its name or does not exist, whenever its maker is killed; and it stays if
+    one of its users is killed."""
     before = snapshot(state)
     for after_s in moments():
         process = subprocess.Popen(
@@ -335,7 +333,7 @@ def main():
         return
     try:
         with tempfile.TemporaryDirectory(prefix="squall-killed-") as state:
-            # As labs do it: nothing but what the test sends.
+            # As in labs: only the frames that the test sends.
             for step in [
                 "ip link set lo up",
                 "ip link add a0 type veth peer name b0",

@@ -20,7 +20,7 @@ from tools import background
 
 HERE = pathlib.Path(__file__).resolve()
 UNPRIVILEGED_UID = 65534
-# Those whose frames do not depend on time, and have no end in time.
+# Profiles whose frames do not depend on time, and that have no end in time.
 PROFILES = "headers-ethernet headers-ipv4 headers-ipv6 tunnels payloads sizes fields modes many wrong".split()
 
 
@@ -44,9 +44,8 @@ def frames(path):
 
 
 def on_one_cpu():
-    """Each CPU hands veth's frames over by itself, and on a busy machine one may be overtaken by
-    another.
-    """
+    """Each CPU hands over veth's frames by itself, and on a busy machine one CPU may overtake
+    another."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
@@ -100,7 +99,7 @@ def tcpdump_sees_the_golden_frames(squall, golden, folder):
                 str(seen),
             ]
             with background(lab.command(*dump), stderr=subprocess.PIPE, text=True) as listener:
-                # "listening on veth-b ..." once it does.
+                # tcpdump prints "listening on veth-b ..." when it captures.
                 for line in listener.stderr:
                     if "listening on" in line:
                         break
@@ -123,7 +122,7 @@ def tcpdump_sees_the_golden_frames(squall, golden, folder):
                 deadline = time.monotonic() + 30
                 while len(frames(seen)) < len(wanted) and time.monotonic() < deadline:
                     time.sleep(0.05)
-                time.sleep(0.1)  # for those that should not come
+                time.sleep(0.1)  # for frames that must not arrive
                 listener.send_signal(signal.SIGINT)
                 output = listener.stderr.read()
             expect(sent.returncode == 0, f"{name}: exit status {sent.returncode}: {sent.stderr}")
@@ -176,7 +175,7 @@ def a_lab_comes_and_goes(squall, _golden, _folder):
 
 
 def holders(lab):
-    """The processes whose command line names the lab."""
+    """The processes whose command line contains the lab's name."""
     found = []
     for process in pathlib.Path("/proc").iterdir():
         try:
@@ -289,7 +288,7 @@ def as_other_user(squall, golden):
             os.setgid(UNPRIVILEGED_UID)
             os.setuid(UNPRIVILEGED_UID)
 
-        # The interpreter of this process may be in root's home.
+        # The Python interpreter may be in root's home.
         python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
         try:
             done = subprocess.run(

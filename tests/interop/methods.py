@@ -102,7 +102,7 @@ def figure(outcome, name):
 
 
 def device(squall, folder):
-    """Carries 10,000 frames/s and holds 50."""
+    """A device that forwards 10,000 frames/s and holds 50."""
     profile = folder / "rig.toml"
     streams = "".join(
         f'[[stream]]\nname = "{ip}"\npacket = "eth/{ip}/udp"\nrate = 1\n' for ip in ("ipv4", "ipv6")
@@ -165,7 +165,7 @@ def a_bridge_forwards_learns_and_floods(run):
     )
     capacity = figure(found, "address_capacity")
     expect(capacity["value"] == 60, f"a bridge has room for more than 60: {capacity}")
-    # It forwards what veth takes, of any length.
+    # The device forwards frames of any length that veth accepts.
     for kind in ("undersize", "oversize"):
         part = figure(found, f"forwarded.{kind}")["value"]
         expect(part > 0.99, f"{kind}: {part}")
@@ -229,9 +229,9 @@ def a_bridge_snoops(run, memberships):
             if lane["name"] == "probe"
         ]
         for label, lane in probes:
-            # Half a second before the join nothing comes; after the leave it ends.
+            # No frames arrive in the half second before the join; after the leave they stop.
             expect(0 < lane["received"] < lane["sent"], f"{membership}: {label}: {lane}")
-    # The bridge keeps GROUPS, its own among them, and then ceases to snoop.
+    # The bridge keeps GROUPS, including its own, and then stops snooping.
     again = (
         "ip link set br0 type bridge mcast_snooping 0; ip link set br0 type bridge mcast_snooping 1"
     )
@@ -278,7 +278,7 @@ def no_result_exceeds_the_capacity_of_the_device(run):
         expect(throughput["value"] >= most * 0.9, f"{throughput} of {most}")
     for row in found["figures"]:
         if row["name"] == "loss@100%/128":
-            # Offered is twice the capacity, and the buffer passes once.
+            # The offered load is twice the capacity, and the content of the buffer passes once.
             expect(abs(row["value"] - 0.5) < 0.02, f"loss at twice the capacity: {row}")
 
 
@@ -307,7 +307,7 @@ def a_router_is_measured_and_a_service_through_it(run):
         if latency:
             expect(1_000 < latency[0] < 1e9, f"latency {latency} ns")
         else:
-            # A busy machine has no valid trial of it.
+            # On a busy machine no trial of it is valid.
             expect(found["verdict"]["status"] == "generator_bound", found["verdict"])
     service = "stream=A to B ipv4,cir_bps=1e6,flr=0.5,policed=false"
     lengths = ["--step-s", "0.5", "--performance-s", "0"]

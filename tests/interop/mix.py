@@ -226,16 +226,15 @@ def mixed(folder, kind):
     for port, interface in [("A", "va"), ("B", "vb")]:
         one = next(one for one in report["ports"] if one["name"] == port)
         for way in ["tx", "rx"]:
-            # The kernel counts those that it is to cut as one.
+            # The kernel counts a frame that it is to cut as one.
             whole = one[way]["packets"] - one[way]["segments"] + one[way]["gso_frames"]
             same(f"{interface} {way}", whole, one["interface"][f"{way}_packets"])
     labelled(list(csv.DictReader(truth.open())), list(frames(capture)))
 
 
 def labelled(labels, seen):
-    """Each attack is in the capture where and when its label says, and nothing else is between such
-    ends.
-    """
+    """Each attack is in the capture at the place and time of its label, and no other frames are
+    between such ends."""
     same("labels", len(labels), ATTACKS)
     first = {}
     for frame in seen:
@@ -263,7 +262,7 @@ def labelled(labels, seen):
 
 
 def prints(folder):
-    """The same frames by veth as to a file, but for the instants in signatures."""
+    """The same frames over veth as in a file, except for the times in signatures."""
     found = {}
     for kind in ["pcap", "af_packet", "af_xdp"]:
         address = f"pcap:{folder}/prints.pcap" if kind == "pcap" else f"{kind}:va"

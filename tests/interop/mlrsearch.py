@@ -155,7 +155,8 @@ def close(a, b, width):
 
 
 def checked(where, device, search, limits):
-    """The trials of Squall's search are the device's, and its results are those of its trials."""
+    """The trials of Squall's search match the device's formula, and its results follow from its
+    trials."""
     formula, trials = Device(device), []
     for load, duration, lost in search["trials"]:
         offered, expected = formula.lost(load, duration)
@@ -185,8 +186,8 @@ def compared(line, totals):
             for goal, found, result in zip(search["goals"], search["found"], results, strict=True)
             for a, b in zip(found[:2], result[:2], strict=True)
         )
-        # One trial in five at most is lossy by chance: 21 trials see beyond that, one or two do
-        # not.
+        # At most one trial in five is lossy by chance: 21 trials find the rate in spite of that,
+        # one or two do not.
         if differ and (device["noise"] == 0.0 or preset == "csit"):
             raise Failed(f"{where}: {search['found']}, the library {results}")
         seconds = sum(duration for _, duration, _ in search["trials"])

@@ -124,7 +124,7 @@ def capture(path: pathlib.Path) -> tuple[int, int]:
                 else:
                     head = struct.pack(">HHHH", sport, dport, 12, 0)
                     frames.append(frame(src, dst, 17, head + b"data", 6))
-    # No flow, and not counted as one.
+    # Not a flow, and not counted as one.
     arp = bytes.fromhex("ffffffffffff0200000000010806" + "0001080006040001") + bytes(20)
     packets = len(frames)
     records = [
@@ -205,14 +205,15 @@ class Collector:
                 f"who listens on UDP port {port}",
                 lambda: f":{port} " in run(*inside("ss", "-lun")) + " ",
             )
-        # Nothing expires by itself: neither by time, nor because there are too many.
+        # No flow expires: neither by time, nor because of their number.
         never = [
             f"-t{name}=1d"
             for name in ["general", "tcp", "tcp.rst", "tcp.fin", "udp", "icmp", "maxlife"]
         ] + ["-texpint=0"]
         self.start(
             "softflowd", "-d", "-i", self.interface, "-n", f"127.0.0.1:{PROBE}", "-v", "9", "-m", "200000",
-            # libpcap's queue: all packets of the test, however late softflowd gets to them.
+            # The size of libpcap's queue: it holds all packets of the test, however late softflowd
+            # reads them.
             "-B", 64 << 20, "-c", self.control, "-p", self.folder / "softflowd.pid", *never,
         )  # fmt: skip
         wait("softflowd", self.control.exists)
@@ -291,8 +292,8 @@ def replayed(
         ]
         run(*inside(*replay, *options))
         flows = json.loads(report.read_text())["replays"][0]["flows"]
-        # libpcap hands packets over when a block is full or old; frames of no flow make the last
-        # one so.
+        # libpcap hands over packets when a block is full or old; frames that belong to no flow fill
+        # the last one.
         others = [
             SQUALL,
             "send",

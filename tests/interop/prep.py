@@ -93,7 +93,7 @@ def conversations(seed: int, version: int = 4) -> list[bytes]:
 
 
 def with_others() -> list[bytes]:
-    """Hosts as well that do neither what clients do nor what servers do."""
+    """Other hosts that behave neither as clients nor as servers."""
     frames = conversations(2)
     chance = random.Random(3)
     for _ in range(40):
@@ -267,7 +267,7 @@ def differences(folder: pathlib.Path) -> None:
     known, others = folder / "known.pcap", folder / "others.pcap"
     frames = len(conversations(1))
 
-    # tcpprep's manual says that bridge aborts on a host of which nothing is known. It sends it by
+    # tcpprep's manual says that bridge aborts at an unknown host. Instead it sends the packet by
     # the secondary port.
     done = both.squall(others, "--auto=bridge")
     same(
@@ -325,14 +325,14 @@ def differences(folder: pathlib.Path) -> None:
         by_squall,
     )
 
-    # tcpprep's --mac heeds no rule of addresses.
+    # tcpprep's --mac ignores rules of addresses.
     by_tcpprep, by_squall = (
         of(known, BY_MAC, "--include=S:10.1.0.0/16")
         for of in [both.tcpprep_sides, both.squall_sides]
     )
     same("no rule", ("D" in by_tcpprep, "D" in by_squall), (False, True))
 
-    # tcpprep takes all IPv6 hosts for one.
+    # tcpprep treats all IPv6 hosts as one.
     six = folder / "six.pcap"
     same(
         "IPv6 by what hosts do",
@@ -340,7 +340,7 @@ def differences(folder: pathlib.Path) -> None:
         both.squall_sides(six, "--cidr=2001:db8:1::/48"),
     )
 
-    # As tcpreplay's own -x and not tcpprep's: to the end.
+    # As tcpreplay's own -x, and unlike tcpprep's: up to the end.
     same(
         "to the end",
         both.squall_sides(known, "--cidr=10.0.0.0/8", "--include=P:5-")[:6].count("D"),

@@ -145,7 +145,7 @@ def network():
     run("ip", "-n", REMOTE, "addr", "add", f"{VIP}/16", "dev", "ra")
     run("ip", "-n", REMOTE, "addr", "add", "48.0.1.1/16", "brd", "+", "dev", "rb")
     for name in ["ra", "rb"]:
-        # The kernel asks for no address a second time: that could come at the end of a run.
+        # The kernel must not ask for an address again, because that could come at the end of a run.
         known = f"net.ipv4.neigh.{name}.base_reachable_time_ms=600000"
         run(*inside(REMOTE, "sysctl", "-qw", known))
     # Each request is a connection of haproxy to Squall's servers.
@@ -260,7 +260,7 @@ class LoginHandler(http.server.BaseHTTPRequestHandler):
             self.refuse()
 
     def carried(self, user):
-        """Whether the request has what the last answer gave to the same user."""
+        """Whether the request has the token and the cookie of the last answer to the same user."""
         output = (self.headers["Authorization"], self.headers["Cookie"])
         (user_of, token, session), self.given = self.given or ("", "", ""), None
         if user_of != user or output != (f"Bearer {token}", f"session={session}"):
@@ -299,7 +299,7 @@ class LoginServer(http.server.ThreadingHTTPServer):
         self.counts = {"issued": [], "used": [], "users": [], "refused": 0}
 
     def handle_error(self, *_):
-        """A client whose flow failed, as it should, has reset its connection."""
+        """A client whose flow failed on purpose has reset its connection."""
 
 
 def serve_logins(users):
@@ -393,7 +393,7 @@ def once_each(what, haproxy):
 
 
 def wrong_values(folder):
-    """A value that is not there, or that is no token, fails the flows, and these fail the run."""
+    """A missing value, or one that is not a token, fails the flows, and these fail the run."""
     profile = folder / "login.toml"
     values = {"kind": "af_packet", "vip": VIP, "logins": 20}
     for extract, error, refused in [

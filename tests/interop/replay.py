@@ -49,7 +49,7 @@ def network():
         )
         run("ip", "-n", NAMESPACE, "link", "set", a, "up")
         run("ip", "-n", PEER, "link", "set", b, "up")
-        # Else it takes no frames from xdp_live.
+        # Otherwise it accepts no frames from xdp_live.
         run(*inside(PEER, "ethtool", "-K", b, "gro", "on"))
 
 
@@ -323,7 +323,7 @@ def main():
     if os.geteuid() != 0:
         print("SKIPPED: squall replay against tcpreplay: needs root")
         return 0
-    # Each CPU hands veth's frames over by itself, and on a busy machine one may be overtaken by
+    # Each CPU hands over veth's frames by itself, and on a busy machine one CPU may overtake
     # another.
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     try:

@@ -62,7 +62,7 @@ def check(good, what):
 
 def profile(a, b=None, name="s", rate=RATE):
     ports = f'[ports]\nA = "{a}"\n' + (f'B = "{b}"\n' if b else "")
-    # Whether all of it leaves is asked, not how evenly on a machine that is attacked.
+    # Only the number of frames is checked, because a machine under attack does not send evenly.
     stream = f'name = "{name}"\nport = "A"\npacket = "eth/ipv4/udp"\nrate = "{rate} pps"\nlatency = true\nlate = "catch-up"\n'
     return f"{ports}[[stream]]\n{stream}"
 
@@ -97,7 +97,7 @@ class Daemon:
             *([] if tls else ["--plain"]),
             *options,
         ]
-        # As shells and services have it.
+        # The limit of files in shells and services.
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))  # noqa: E731
         self.process = subprocess.Popen(
@@ -234,7 +234,7 @@ class Daemon:
 
 
 class WebSocket:
-    """As much of one as is needed here."""
+    """The part of a WebSocket client that is needed here."""
 
     def __init__(self, daemon, query, headers=None, token=True, receive=None):
         self.sock = daemon.connect()
@@ -346,9 +346,10 @@ class Alice:
                 pass  # No place is free at the moment: the lease leaves 20 s.
 
     def look(self):
-        """The longest time in which nothing left the interface."""
+        """The longest time without a frame on the interface."""
         counter = pathlib.Path("/sys/class/net/veth-a/statistics/tx_packets")
-        # Counted in looks of 20 ms, as a machine that is stopped meanwhile does not look either.
+        # Counted in polls of 20 ms, because a machine that is stopped meanwhile does not poll
+        # either.
         last, looks = counted(counter), None
         while not self.over.wait(0.02):
             now = counted(counter)
@@ -382,8 +383,8 @@ class Alice:
             0.98 <= sent / (seconds * RATE) <= 1.02,
             f"alice sent {sent} in {seconds} s at {RATE} a second",
         )
-        # A busy machine may keep the receiver from its frames for a while: then the report says
-        # that they were dropped at its port.
+        # On a busy machine the receiver may lose frames for a while: then the report counts them as
+        # dropped at its port.
         dropped = sum(sum(port["rx"]["drops"].values()) for port in report["ports"])
         lost = (rx["packets"], rx["lost"], rx["duplicates"], rx["reordered"])
         expect(
@@ -391,7 +392,7 @@ class Alice:
             and lost == (sent - rx["lost"], rx["lost"], 0, 0),
             f"of alice's {sent} frames came, were lost, twice, late: {lost}; dropped: {dropped}",
         )
-        # Less than a busy machine may take, and than what an attack could.
+        # More than a busy machine takes, and less than an attack would.
         check(self.longest < 2, f"alice's traffic paused for {self.longest:.2f} s")
         return f"{sent} frames in {seconds:.0f} s, {rx['lost']} lost at the receiver, the longest pause {self.longest * 1000:.0f} ms"
 
@@ -400,7 +401,7 @@ def counted(path):
     return int(path.read_text())
 
 
-# The steps. `d` needs a token; `local` is on loopback, without.
+# The steps. `d` needs a token; `local` is on loopback and needs none.
 
 
 def no_answer_without_the_token(d, local, alice):
@@ -467,7 +468,7 @@ def no_answer_without_the_token(d, local, alice):
         f"{API}/runs?access_token={token}",
         f"{API}/runs?authorization=Bearer%20{token}",
     ]:
-        # It comes back in no answer, and the log has paths without queries.
+        # No answer contains it, and the log has paths without queries.
         check(d.ask("GET", path, token=False).status == 401, f"the token in a query: {path[:40]}")
     got = d.ask("POST", f"{API}/runs/{alice.run}/stop", {}, token=False)
     check(got.status == 401, f"stop: {got}")
@@ -603,7 +604,7 @@ def by_grpc(d, what):
         print("SKIPPED: no grpcio: scripts/setup otg")
         return {}
     command = [str(GRPC_PYTHON), "-c", GRPC, f"{d.grpc[0]}:{d.grpc[1]}", str(SEED), what]
-    # By the environment, as arguments are for all to see.
+    # By the environment, because all users can read arguments.
     environment = {**os.environ, "SQUALL_TOKEN": d.token, "GRPC_VERBOSITY": "NONE"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     expect(done.returncode == 0, f"gRPC: {done.stderr[-2000:]}")
@@ -734,7 +735,7 @@ def leases_that_are_over_do_nothing(d, local, alice):
     old = new("bob", 1).json()["id"]
     body = {"profile": profile("loop:x"), "owner": "bob", "lease": old}
     run = d.ask("POST", f"{API}/runs", body).json()["run"]["id"]
-    # A list names no lease and renews none.
+    # A list neither names nor renews a lease.
     d.until(
         f"{API}/leases", lambda all_of: not any(lease["id"] == old for lease in all_of["leases"])
     )
@@ -795,7 +796,7 @@ def ports_of_other_users_are_protected(d, local, alice):
         "af_xdp:veth-a",
         "xdp_live:veth-a",
     ]
-    # Another name of the same interface is no other port.
+    # Another name of the same interface is the same port.
     altname = subprocess.run(
         ["ip", "link", "property", "add", "dev", "veth-a", "altname", "another"],
         capture_output=True,
@@ -951,7 +952,7 @@ def paths_lead_nowhere_else(d, local, alice):
                     or set(form) <= set("a/")
                 )
                 if inside:
-                    continue  # Names like any other, here; a pipe is replaced.
+                    continue  # Here these are ordinary names; a pipe is replaced.
                 refused(
                     f"{method} {path}",
                     d.ask(method, f"{API}/{path}", b"x" if method == "PUT" else None, OCTETS),
@@ -1093,7 +1094,7 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
         pass
     sock.close()
     check(sent < 150, f"chunks without an end: {sent} MiB were taken")
-    # 10 MiB are taken, where they say something.
+    # 10 MiB are accepted if they have content.
     config = {
         "ports": [
             {"name": f"port {i}" + "x" * 1000, "location": f"loop:{i}"} for i in range(10_000)
@@ -1155,7 +1156,8 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
             ).encode(),
         ),
     ]:
-        # Its own time: others may have the CPUs meanwhile. A list of a million numbers is the unit.
+        # CPU time of this process, because others may use the CPUs meanwhile. A list of a million
+        # numbers is the unit.
         since = d.cpu_s()
         got = d.ask("POST", f"{API}/{path}", body, JSON, timeout=60)
         took, most = d.cpu_s() - since, 4 * slowness(time.thread_time)
@@ -1369,7 +1371,7 @@ def pages_of_others_may_not_ask(d, local, alice):
         ]:
             got = daemon.ask("GET", f"{API}/runs", None, {"host": host})
             check(got.status in (400, 403), f"asked as {host!r}: {got}")
-            # A page that was made to point here is of the same origin as its host.
+            # A page whose name was changed to this address has the same origin as its host.
             got = daemon.ask(
                 "POST",
                 f"{API}/leases",
@@ -1551,7 +1553,7 @@ def more_connections_than_there_are_places(d, local, alice):
         d.ask("GET", f"{API}/runs", headers=keep, sock=known).status == 200,
         "a connection of somebody who may",
     )
-    # Half of them know how to ask, and are refused.
+    # Half of them send a request, and are refused.
     ask = f"GET {API}/runs HTTP/1.1\r\nhost: {d.name}\r\n\r\n".encode()
     for i in range(CONNECTIONS + 100):
         try:
@@ -1644,7 +1646,8 @@ class Schemathesis:
         )
         self.log = open(folder / "schemathesis.log", "w+")
         url = f"http://{daemon.name}"
-        # Not that all which fits a schema is done: a port may be taken, and a profile say nothing.
+        # Not every request that fits a schema succeeds: a port may be in use, and a profile may be
+        # empty.
         checks = ["--checks", "all", "--exclude-checks", "positive_data_acceptance"]
         options = [
             "--phases",
@@ -1683,7 +1686,7 @@ class Schemathesis:
     def check(self):
         if not self.process:
             return "skipped"
-        # On a busy machine it ends where it is.
+        # A busy machine ends it early.
         most = 40 * slowness()
         left, early = self.since + most - time.monotonic(), ""
         try:
@@ -1699,7 +1702,7 @@ class Schemathesis:
             status == 0 and "= FAILURES =" not in report and "= ERRORS =" not in report,
             f"{early}schemathesis: {status}\n{report[-8000:]}",
         )
-        # Fewer would say nothing.
+        # Fewer cases would prove nothing.
         generated = re.search(r"Test cases:\s+(\d+) generated", report)
         expect(generated and int(generated[1]) > 300, f"{early}schemathesis: {report[-2000:]}")
         return f"{early}{generated[1]} requests"
@@ -1749,7 +1752,7 @@ def in_steps(name, what, daemons=()):
 
 
 def inside(folder, only):
-    """In the lab, where the daemons are."""
+    """Runs in the lab, with the daemons."""
     for command in ["ip link set lo up", f"ip addr add {HOST}/24 dev veth-a"]:
         subprocess.run(command.split(), check=True, timeout=20)
     failed, daemons, fuzz = 0, [], None

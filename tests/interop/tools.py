@@ -10,7 +10,7 @@ import tempfile
 import time
 
 
-# Whether the machine is quiet enough for a valid run is not what most scripts ask.
+# Most scripts do not check whether the machine is quiet enough for a valid run.
 os.environ.setdefault("SQUALL_ALLOW_INVALID", "1")
 
 
@@ -61,9 +61,8 @@ def wait_idle(process, seconds=60):
 
 @contextlib.contextmanager
 def background(argv, **options):
-    """A process that ends by itself, or is ended, before the block does. Where the block fails it
-    is killed: `with Popen` would wait for it.
-    """
+    """A process that ends, by itself or at the end of the block. If the block fails, it is killed,
+    because `with Popen` would wait for it."""
     process = subprocess.Popen([str(a) for a in argv], **options)
     try:
         yield process

@@ -92,7 +92,7 @@ class Terminal:
         self.main, end = pty.openpty()
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self.before = termios.tcgetattr(end)
-        # Held, so that the modes can be asked for when the command has ended.
+        # Kept open, so that the modes can be read when the command has ended.
         self.end = end
         self.lines, self.row, self.column, self.rest = [[]], 0, 0, ""
         self.process = subprocess.Popen(
@@ -238,7 +238,7 @@ def keys(daemon, terminal):
 
 
 def ends(terminal, how, status=0):
-    """The view ends, and leaves the terminal as it was, and nothing on it."""
+    """The view ends, and restores the terminal without a trace."""
     if isinstance(how, str):
         terminal.press(how)
     else:

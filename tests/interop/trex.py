@@ -84,7 +84,7 @@ def one_profile(api, client, name):
     settle(client, 1)
     stats = client.get_stats()
     sent, came = stats[0]["opackets"], arrived("veth-b") - before
-    # The kernel's own, of IPv6 say, are few.
+    # The kernel's own packets, of IPv6 for example, are few.
     if not sent or not sent <= came <= sent + 20 or not sent <= stats[1]["ipackets"] <= came:
         raise Failed(f"{sent} sent, {stats[1]['ipackets']} received, {came} at the interface")
     groups = {
@@ -129,7 +129,7 @@ def profiles(api, client, full, argv=()):
 
 
 def controls(api, client):
-    """Pause, resume, update, stop, both ports at once, a rate as a share."""
+    """Pause, resume, update, stop, both ports at once, a rate in percent."""
     client.reset(ports=[0, 1])
     packet = api.STLPktBuilder(
         pkt=api.Ether() / api.IP(src="16.0.0.1", dst="48.0.0.1") / api.UDP(dport=12) / (b"x" * 30)
@@ -163,7 +163,7 @@ def controls(api, client):
 
 
 def until(what, holds, seconds=30):
-    """Waits until it holds."""
+    """Waits until the condition holds."""
     end = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > end:
@@ -172,8 +172,8 @@ def until(what, holds, seconds=30):
 
 
 def figures(api, client):
-    """Figures that were constants: how busy the threads are, the longest delay of late, a link that
-    is down."""
+    """Figures that were constants before: load of the threads, the latest longest delay, a link
+    that is down."""
 
     def share():
         return client.get_stats()["global"]["cpu_util"]
@@ -234,9 +234,9 @@ def figures(api, client):
 
 
 def driven(api, client):
-    """As test frameworks drive it: a rate of both ports together with a stream that measures
-    latency, all packets of rate and duration, a histogram of HdrHistogram; traffic that one client
-    starts and another stops, with counters from the difference of two snapshots."""
+    """As test frameworks do: a rate of both ports together with a stream that measures latency, all
+    packets of rate and duration, a histogram of HdrHistogram; traffic that one client starts and
+    another stops, with counters from the difference of two snapshots."""
 
     def stream(port, group=None, vm=None, packet=None):
         if packet is None:
@@ -273,7 +273,7 @@ def driven(api, client):
         same(f"lost from port {port}", stats[1 - port]["ipackets"] - 2000 in range(20), True)
         same(f"recorded of port {port}", recorded(stats["latency"][port]["latency"]["hdrh"]), 1000)
 
-    # Both ports are open for what one of them sends.
+    # Both ports accept the frames that one of them sends.
     client.reset(ports=[0, 1])
     jumbo = api.Ether() / api.IP(src="10.10.0.2", dst="20.20.20.2", proto=61) / (b"x" * 8962)
     client.add_streams(stream(0, 3, packet=jumbo), ports=[0])
@@ -419,9 +419,8 @@ def segments(api, client):
 
 
 def rate_becomes(client, low, high, when):
-    """The rate of port 0 comes between `low` and `high` times that of port 1, which sends 1,000
-    frames/s: a busy machine sends less of both. Both are of about a second.
-    """
+    """The rate of port 0 becomes `low` to `high` times that of port 1, which sends 1,000 frames/s:
+    a busy machine sends less on both. Both are averages of about a second."""
     for _ in range(40):
         time.sleep(0.5)
         rates = [client.get_stats()[port]["tx_pps"] for port in (0, 1)]
@@ -449,7 +448,7 @@ def together(api, client):
     packets = []
     client.stop_capture(capture["id"], packets)
     times = [[one["ts"] for one in packets if one["port"] == port] for port in (0, 1)]
-    # One by one: a busy machine is late for some.
+    # Port by port: a busy machine is late for some frames.
     differences = sorted(abs(a - b) for a, b in zip(*times))
     if not len(differences) == 20 or not differences[5] < 0.005:
         raise Failed(f"packets of two ports that start at one instant leave {differences} s apart")
@@ -497,7 +496,7 @@ def two(api, client):
 
 
 def many(api, client):
-    """10,000 streams: the server's own time."""
+    """10,000 streams: the time that the server takes."""
     client.reset(ports=[0])
     packet = api.STLPktBuilder(pkt=api.Ether() / api.IP() / api.UDP())
     streams = [api.STLStream(packet=packet, mode=api.STLTXCont(pps=1)) for _ in range(10_000)]
@@ -511,7 +510,7 @@ def console(folder):
     lines += ["start -f stl/udp_1pkt_simple.py -m 100pps -d 1 -p 0 --force"]
     lines += ["stats", "streams", "ping", "stop -a", "service -p 0 1"]
     lines += ["l3 -p 0 --src 10.99.0.1 --dst 10.99.0.2", "arp -p 0"]
-    # It has no captures in batch mode. The first two are of ARP.
+    # The console has no captures in batch mode. The first two commands are for ARP.
     typed = ["capture record start --tx 0 --rx 0 --limit 100 -f icmp"]
     typed += ["ping -p 0 -d 10.99.0.2 -n 2", "capture show"]
     typed += ["capture record stop --id 3 -o ./pings.pcap", "capture clear", "service -p 0 1 --off"]
@@ -523,7 +522,7 @@ def console(folder):
 
 
 def broken():
-    """Messages that are none: each is answered, and the server goes on."""
+    """Invalid messages: each is answered, and the server continues."""
     sys.path.insert(
         0, str(next(pathlib.Path(sys.path[0]).parents[2].glob("external_libs/pyzmq-ctypes")))
     )
@@ -599,7 +598,8 @@ def services(api, client, folder):
             same("octets", bytes(one["binary"])[14:], bytes(packet)[14:])
         times = [one["ts"] for one in packets]
         same("order", times, sorted(times))
-        # Half of them: a machine that is stopped makes one long gap and short ones after it.
+        # Half of them, because a machine that is stopped makes one long gap and short ones after
+        # it.
         gap = statistics.median(b - a for a, b in zip(times, times[1:]))
         same("gaps of 2 ms", 0.0015 < gap < 0.0025, True)
     queued = client.ports[1].get_rx_queue_pkts().data()
@@ -654,7 +654,7 @@ def services(api, client, folder):
 
 
 def pings(target):
-    """How many of two echo requests of this machine's kernel are answered."""
+    """The number of answers to two echo requests of this machine's kernel."""
     six = ":" in target
     family, protocol = (socket.AF_INET6, 58) if six else (socket.AF_INET, 1)
     place = (target, 0, 0, socket.if_nametoindex("veth-b")) if six else (target, 0)
@@ -685,7 +685,7 @@ def pings(target):
 
 
 def answers_arp(target, mac, vlan=None):
-    """Whether this MAC address says that it has the address."""
+    """Whether this MAC address answers ARP for the address."""
     own = bytes.fromhex(
         pathlib.Path("/sys/class/net/veth-b/address").read_text().strip().replace(":", "")
     )
@@ -791,7 +791,7 @@ def headers(api, client):
     if not 0 < latency_of["latency"]["total_min"] <= latency_of["latency"]["total_max"]:
         raise Failed(f"latency: {latency_of['latency']}")
 
-    # A stream that waits, and the packets of a TRex that has the same one.
+    # """A stream that waits, and the packets of a TRex with the same stream."""
     start(api.STLTXSingleBurst(pps=1, total_pkts=1), isg=60e6)
     sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     sender.bind(("veth-a", 0))
@@ -801,7 +801,7 @@ def headers(api, client):
         header = struct.pack("<BBHIQ", 0xAB, flow_seq, hw_id, sequence, 123456)
         sender.send(bytes(packet / (b"x" * 24 + header)))
 
-    # 0 comes late, 1 twice.
+    # 0 arrives late, 1 twice.
     for sequence in (0xFFFFFFFE, 0xFFFFFFFF, 1, 0, 1, 2):
         send(9, 0, sequence)
     send(8, 0, 3)  # another flow
@@ -831,7 +831,7 @@ def short(api, client):
         (7, ether / scapy.IP(src="16.0.0.2", dst="48.0.0.1") / tcp / (b"x" * 6)),
         (8, ether / scapy.Dot1Q(vlan=5) / scapy.IP(src="16.0.0.3", dst="48.0.0.1") / tcp),
         (9, ether / scapy.IPv6(src="2001:db8::1", dst="2001:db8::2") / tcp),
-        # With room: the mark is there for another TRex alone.
+        # With room for a signature, the mark is only for other TRex servers.
         (10, ether / scapy.IP(src="16.0.0.4", dst="48.0.0.1") / tcp / (b"x" * 16)),
     ]
     client.reset(ports=[0, 1])
@@ -883,7 +883,7 @@ def short(api, client):
     same("the mark of the first group", marks["16.0.0.1"], {(1, 0xFF00)})
     same("in TRex's range", all(bit == 1 and 0xFF00 <= id < 0xFF0F for bit, id in found), True)
 
-    # A stream that waits, and the packets of a TRex that has the same one.
+    # """A stream that waits, and the packets of a TRex with the same stream."""
     client.reset(ports=[0, 1])
     stats, mode = api.STLFlowStats(pg_id=5), api.STLTXSingleBurst(pps=1, total_pkts=1)
     builder = api.STLPktBuilder(pkt=packets[0][1])
@@ -907,7 +907,7 @@ def short(api, client):
 
 
 def vxlan(api, client):
-    """A group inside of VXLAN is counted where the tunnel arrives, and where it has ended."""
+    """A group inside VXLAN is counted where the tunnel arrives, and after its end."""
     import scapy.all as scapy
 
     def packet(inside):
@@ -962,7 +962,7 @@ def inside(folder, argv):
             profiles(api, client, "--full" in argv, [a for a in argv if a[0] != "-"])
             if "--full" in argv:
                 many(api, client)
-            # The last: the kernel greets a link that is up again.
+            # The last one: the kernel sends packets when a link comes up again.
             figures(api, client)
             client.disconnect()
             broken()

@@ -46,7 +46,7 @@ NONE = {
 }
 # One side resets what the other has not accepted yet, or both when their time is over.
 RESET = {"http_manual_commands_connect_rst", "http_eflow2", "http_eflow3", "http_eflow4"}
-# More than a busy machine of two CPUs plays: arrivals are given up, and counted as errors.
+# More flows than a busy machine of two CPUs can play: arrivals are given up, and counted as errors.
 HEAVY = {"emix2", "ftp_multiple_flows_sim", "param_ipv6_rss", "res", "sfr", "sfr_full"}
 HEAVY |= {"sfr_full_2k", "sfr_full_nat", "sfr_single", "http_high_active_flows"}
 # Flows of datagrams that are longer than the run, which cuts them.
@@ -60,7 +60,7 @@ SOME += ["shared_port", "template_groups", "udp_sip"]
 def one_profile(client, name):
     client.load_profile(f"astf/{name}.py")
     client.clear_stats()
-    # At a tenth where the machine is the bound.
+    # At a tenth of the rate if the machine is the limit.
     client.start(mult=0.1 if name in HEAVY else 1, duration=2)
     client.wait_on_traffic(timeout=60)
     stats = client.get_stats()
@@ -76,7 +76,7 @@ def one_profile(client, name):
     # Packets on their way are lost when flows are aborted at the end.
     cut = c.get("tcps_drops", 0) + s.get("tcps_drops", 0) and name not in RESET or name in CUT
     for one, other in pairs:
-        # Its server is accepted by every datagram; its clients send none.
+        # Its server accepts with every datagram; its clients send none.
         if name in ("udp_latency", "video_stream") and one == "udps_connects":
             continue
         if c.get(one, 0) != s.get(other, 0) and not (cut and "byte" in one):
@@ -100,7 +100,7 @@ def one_profile(client, name):
 
 
 def is_only_late(error):
-    """Whether a profile failed for nothing but flows that the busy generator started too late."""
+    """Whether a profile failed only because the busy generator started flows too late."""
     return set(getattr(error, "counters", ())) == {"err_c_nf_throttled"}
 
 
@@ -192,7 +192,7 @@ def until(what, holds, seconds=30):
 
 
 def held(api, clients=10, cps=20, port=80):
-    """Flows that say something and are then open for a while."""
+    """Flows that exchange data and then stay open for a while."""
     client, server = api.ASTFProgram(), api.ASTFProgram()
     client.send(b"x" * 3000)
     client.recv(2000)
@@ -222,7 +222,7 @@ def several(api, client):
     def ended(pid, asked):
         """All flows of a profile have ended well, and no others are counted with them."""
         clients, servers = counters(pid)
-        # On a busy machine some begin too late.
+        # On a busy machine some flows begin too late.
         begun = asked - clients.get("err_c_nf_throttled", 0)
         names = ("tcps_connattempt", "tcps_connects", "tcps_closed")
         same(f"flows of {pid}", [clients.get(name) for name in names], [begun] * 3)
@@ -258,7 +258,7 @@ def several(api, client):
     rest = counters("long")[0]
     same("others go on", rest["m_active_flows"] > 20 and "tcps_drops" not in rest, True)
     client.update(5, pid_input="udp")
-    # It is another one now.
+    # The other profile runs now.
     client.start(mult=1, duration=1, pid_input="short")
     client.wait_on_traffic(timeout=30, profile_id="short")
     ended("short", 20)
@@ -274,12 +274,12 @@ def several(api, client):
         counters("udp")[0]["m_active_flows"] >= 0,
         True,
     )
-    # Cut short, and alone in the end.
+    # Cut short, and the only one at the end.
     client.start(mult=1, pid_input="same", nc=True)
     time.sleep(1.5)
     at = time.monotonic()
     client.stop(pid_input="same")
-    # Each takes 2.5 s by itself.
+    # Each takes 2.5 s alone.
     same("they were not waited for", time.monotonic() - at < 2 * slowness(), True)
     cut, served = counters("same")
     same("flows that were cut", cut["tcps_closed"] == cut["tcps_connattempt"] >= 20, True)
@@ -313,7 +313,7 @@ def videos(client):
         parts = {name: stats[name]["client"].get("tcps_connects", 0) for name in groups}
         counted = client.get_dynamic_traffic_stats()
         same("counters of all", client.get_dynamic_traffic_stats(is_sum=True), counted)
-        # B: milliseconds for parts; A: how often a video stood still.
+        # B: milliseconds for parts; A: number of pauses of the video.
         same("time for parts", counted["client"]["B"] > 0, True)
         return parts, counted["client"].get("A", 0)
 
@@ -350,7 +350,7 @@ def one_by_one(api, client):
         if not source.startswith("16.0.0.") or not destination.startswith("48.0.0."):
             raise Failed(f"a flow is called {name}")
         origins = [end["origin"] for end in ends]
-        # An end that has just begun is alone.
+        # An end that has just begun has no peer yet.
         same(f"ends of {name}", origins in (["client", "server"], ["client"], ["server"]), True)
         for end in ends:
             same(f"options of {name}", end["options"], "/timestamps/sack/wscale")
@@ -378,7 +378,7 @@ def one_by_one(api, client):
 
 
 def ignored(api, client):
-    """Frames of some addresses are for no flow, also while it runs."""
+    """Frames of some addresses belong to no flow, also during a run."""
 
     def connects(seconds=1.5):
         before = client.get_stats()["traffic"]["client"]
@@ -412,7 +412,7 @@ def clients(api, client):
         return int(ipaddress.ip_address(ip))
 
     def begun():
-        """By client, of the flows that are open."""
+        """By client, for open flows."""
         names = (name.split(":")[0] for name in client.get_flow_info())
         return collections.Counter(names)
 
@@ -429,7 +429,7 @@ def clients(api, client):
     info = client.get_clients_info_range(number("16.0.0.1"), number("16.0.0.4")).data()
     states = [info[str(number(f"16.0.0.{n}"))]["state"] for n in (1, 2, 3, 4)]
     same("states", states, ["Active", "Inactive", "Inactive", "Inactive"])
-    # Flows that are open go on.
+    # Open flows continue.
     until("only the first begins flows", lambda: set(begun()) == {"16.0.0.1"})
     same("the first has all flows", begun()["16.0.0.1"] > 20, True)
     client.set_client_enable([number("16.0.0.4")], True)
@@ -442,10 +442,10 @@ def clients(api, client):
 
 
 def filtered(api, client):
-    """Service mode for some protocols: captures have these alone, and they are for no flow."""
+    """Service mode for some protocols: captures have only these, and flows ignore them."""
 
     def captured(port):
-        """Whether clients of a server on that port hear of it, and the ports in a capture."""
+        """Whether clients of a server on that port are answered, and the ports in a capture."""
         client.load_profile(held(api, port=port))
         client.clear_stats()
         client.start(mult=1)
@@ -479,7 +479,7 @@ def filtered(api, client):
 
 
 def busy(api, client):
-    """How busy its threads are: little without traffic, much with it."""
+    """The load of its threads: little without traffic, much with it."""
     share = lambda: client.get_stats()["global"]["cpu_util"]
     now = lambda: client.get_util_stats()["cpu"][0]
     client.reset()

@@ -20,7 +20,7 @@ from trex_oracle import ORACLE, ROOT, SQUALL, captures, skipped, unpack
 SOME, SEED = 6, 11
 # Profiles without streams: for another API, or settings of tagged packet groups.
 NONE = {"imix_wlc.py", "tpg_tags_conf.py", "tpg_1tag_stream.py", "tpg_dot1q_vm.py"}
-# Packets that another version of scapy builds otherwise: a query without a question, fragments.
+# Packets that another version of scapy builds differently: a query without a question, fragments.
 OF_SCAPY = {"udp_1pkt_dns.py", "udp_1pkt_frag.py"}
 # The number of profiles of flows.
 SOME_FLOWS = 12
@@ -178,7 +178,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         library = unpack(folder)
-        # Where scapy is not installed, the library brings it.
+        # Without an installed scapy, the library's own is used.
         os.environ.pop("PYTHONPATH", None)
         captures(folder)
         root = folder / "trex"

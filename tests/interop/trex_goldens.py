@@ -16,7 +16,7 @@ import tempfile
 
 from trex_oracle import ORACLE, SQUALL, captures, skipped, unpack
 
-# With hardware checksums the simulator leaves the fields to a NIC, which it has not.
+# With hardware checksums the simulator leaves the fields to a NIC that it does not have.
 HARDWARE = "fix_cs_hw"
 # Only payload and offered options of these flows are compared, not owners, start times and each
 # segment: one profile waits for random times; in the other the templates take turns at random, and
@@ -73,7 +73,7 @@ def compare(by_squall, by_trex, hardware):
     for number, ((t, o), (u, p)) in enumerate(zip(by_squall, by_trex), 1):
         if abs(t - u) > 5000:
             return f"frame {number} at {t / 1e3} us instead of {u / 1e3} us"
-    # Frames due at one instant leave in any order.
+    # Frames due at one instant may leave in any order.
     left = list(by_trex)
     for number, (t, o) in enumerate(by_squall, 1):
         match = next(

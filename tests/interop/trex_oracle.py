@@ -58,14 +58,14 @@ def skipped():
 
 
 def unpack(folder):
-    """The client and its profiles in `folder`/trex; returns where the package is."""
+    """Copies the client and its profiles to `folder`/trex; returns the folder of the package."""
     with tarfile.open(next(ORACLE.glob("*.tar.xz"))) as archive:
         archive.extractall(folder / "trex", filter="data")
     return folder / "trex/automation/trex_control_plane/interactive"
 
 
 def captures(folder, names=LIKE):
-    """Makes these captures that are missing; the client's library is found already."""
+    """Makes missing captures of this list; the client's library must be found already."""
     avl = folder / "trex/avl"
     for name, like in LIKE.items():
         if name in names:
@@ -183,7 +183,7 @@ def run_examples(folder, mode, commands):
 
 
 def run_console(folder, lines, typed=()):
-    """TRex's console with these lines in batch mode, and those as if they were typed."""
+    """Runs TRex's console with these lines in batch mode, and the others as if they were typed."""
     batch = folder / "batch"
     batch.write_text("\n".join([*lines, *([] if typed else ["quit"]), ""]))
     argv = [sys.executable, "-W", "ignore", "-m", "trex.console.trex_console", "-s", "127.0.0.1"]

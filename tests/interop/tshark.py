@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Wireshark's opinion of the golden captures: no malformed frame, no wrong checksum, no expert
+"""Wireshark's findings in the golden captures: no malformed frame, no wrong checksum, no expert
+error, except those that a profile makes on purpose.
 error, but those that a profile is for. Needs tshark, nothing else.
 """
 
@@ -22,7 +23,7 @@ OPTIONS = [
 ]
 # Show fragments as fragments.
 OPTIONS += ["-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE"]
-# Nothing in an MPLS header says that Ethernet follows; these are the labels of tunnels.toml.
+# An MPLS header does not show that Ethernet follows, so these are the labels of tunnels.toml.
 OPTIONS += ["-d", "mpls.label==100-101,pwethnocw"]
 
 LAYERS = ("ip", "udp", "tcp", "icmp", "icmpv6", "igmp", "gre")
@@ -105,7 +106,7 @@ def remarks(capture):
 
 
 def faults(capture):
-    """Where tshark's opinion is not that of the profile."""
+    """Lines where tshark's findings differ from those expected."""
     found, good = remarks(capture)
     name = capture.stem
     expected = DELIBERATE.get(name, {})

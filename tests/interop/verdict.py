@@ -45,9 +45,9 @@ PPS, SIZE = 10_000, 1000
 LIMIT, DEPTH = 15_000, 40
 CPS = 2000
 FLOW_LIMIT, FLOW_DEPTH = 3000, 20
-# Slow sources that are many, evenly apart: a device sees their sum.
+# Many slow sources, evenly apart: a device sees their sum.
 MANY, SLOW = 40, 20
-# Frames a second that no port comes to.
+# Frames per second that no port reaches.
 FASTEST = 40_000_000
 MANY_KINDS = ["streams", "replays", "templates", "attacks"]
 # Loads that the timers of flows cause: calls of 50 packets a second, users with pauses.
@@ -57,7 +57,7 @@ LOADS = {
     "think": ["app", "dns", "--users", 15, "--think", "10 ms"],
     "users": ["app", "exchange", "--users", 10, "--think", "10 ms", "--poisson"],
 }
-# Frames a second that a device takes, and in one go.
+# Frames per second that a device passes, and its burst.
 LIMITS = {
     "flows": (FLOW_LIMIT, FLOW_DEPTH),
     "rtp": (4000, 40),
@@ -214,7 +214,7 @@ class Network:
         run("ip", "netns", "add", name)
         self.name = name
         self.shell(self.STEPS)
-        # A bridge hands frames on some time after its links are up.
+        # A bridge forwards frames only some time after its links are up.
         for link in ["a1", "b1"]:
             until = time.monotonic() + 10
             while "state forwarding" not in self.shell(f"bridge link show dev {link}").stdout:
@@ -281,7 +281,7 @@ def stopped_now_and_then(process: subprocess.Popen[str], pause_s: float, chance:
 
 
 def quota_group() -> pathlib.Path | None:
-    """A control group with 0.2 of a CPU, where this process may make one."""
+    """A control group with 0.2 of a CPU, if this process may make one."""
     for base, quota in [
         (pathlib.Path("/sys/fs/cgroup"), {"cpu.max": "20000 100000"}),
         (
@@ -293,7 +293,7 @@ def quota_group() -> pathlib.Path | None:
         try:
             group.mkdir(exist_ok=True)
             for file, text in quota.items():
-                # Else the file would be made, where this is no control group.
+                # Otherwise the file would be created outside a control group.
                 if not (group / file).exists():
                     raise FileNotFoundError(file)
                 (group / file).write_text(text)
@@ -365,7 +365,7 @@ class Matrix:
         )
 
     def lacks(self, cell: Cell) -> str | None:
-        """Why the cell cannot be tried here."""
+        """The reason why the cell cannot be tried here."""
         if cell.port in KERNEL:
             tools = ["ip", "bridge", "ethtool", "tc", *(["nft"] if cell.device == "nft" else [])]
             if os.getuid() != 0:
@@ -469,10 +469,10 @@ class Matrix:
             and process.returncode == 3
             and "No space left" in output
         ):
-            # Found before anything was sent: there is nothing to report of.
+            # Found before the start: there is nothing to report.
             return None
         if cell.disturbance in STALLS and process.returncode == 3 and "did not start" in output:
-            # So starved that its port could not be opened, which it says.
+            # So starved that its port could not be opened, which the message names.
             return None
         try:
             read = json.loads(report.read_text())
@@ -508,7 +508,7 @@ class Matrix:
                 time.sleep(0.3)
                 self.network.shell("ip link set a1 up")
                 time.sleep(0.5)
-                # One that waited for the link goes on; one that did not has ended.
+                # A run that waited for the link continues; others have ended.
                 process.send_signal(signal.SIGINT)
             elif kind == "deleted":
                 self.network.shell("ip link del a0")
@@ -550,9 +550,8 @@ class Matrix:
         return sum(int(words[0]) for words in counts)
 
     def receiver_stopped(self) -> list[str]:
-        """A receiver of its own whose ring is full before it goes on. The sender is not to blame,
-        and does not say so.
-        """
+        """A separate receiver whose ring is full before it continues. The sender is not the cause,
+        and does not report it."""
         if self.network.name is None:
             self.network.fresh()
         self.network.put("none", "")
@@ -632,7 +631,7 @@ def wrong(cell: Cell, outcome: Outcome) -> list[str]:
             f"exit status {outcome.status} after {cell.disturbance}",
         )
         return found
-    # A port that is gone is the environment's.
+    # A missing port is an error of the environment.
     expected_status = {"valid": 0, "not-valid": 3 if "port-lost" in codes else 4}.get(
         outcome.verdict
     )

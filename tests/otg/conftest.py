@@ -50,7 +50,7 @@ Frame = collections.namedtuple("Frame", "time_ns octets length")
 
 
 class Otg:
-    """The steps that tests are made of."""
+    """The steps of tests."""
 
     def __init__(self, api):
         self.api = api
@@ -102,7 +102,7 @@ class Otg:
         return {metric.name: metric for metric in self.api.get_metrics(asked).port_metrics}
 
     def until(self, good, what, timeout_s=15):
-        """Waits until `good` gives something true, and gives that."""
+        """Waits until `good` returns a true value, and returns that."""
         deadline = time.monotonic() + timeout_s
         while True:
             found = good()
@@ -112,7 +112,7 @@ class Otg:
             time.sleep(0.05)
 
     def finished(self, *names):
-        """The metrics of flows that have sent all, and whose frames have come."""
+        """The metrics of flows that have sent everything, and whose frames have arrived."""
 
         def over():
             found = self.flows(*names)
@@ -122,9 +122,8 @@ class Otg:
         return self.settled(*names)
 
     def settled(self, *names):
-        """The metrics of flows when all has come that was sent, or when nothing has come any more
-        for most of a second: on a busy machine the receiver has its turn late.
-        """
+        """The metrics of flows when all sent frames have arrived, or when none has arrived for most
+        of a second: on a busy machine the receiver is late."""
         before, same = None, 0
         for _ in range(100):
             found = self.flows(*names)
@@ -181,7 +180,7 @@ def from_mac(found, number):
 
 
 def interface(name, field):
-    """A counter of the kernel's: rx_packets, tx_packets, rx_bytes, tx_bytes."""
+    """A counter of the kernel: rx_packets, tx_packets, rx_bytes, tx_bytes."""
     columns = {"rx_bytes": 0, "rx_packets": 1, "tx_bytes": 8, "tx_packets": 9}
     with open("/proc/self/net/dev") as lines:
         for line in lines:

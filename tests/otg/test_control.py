@@ -128,7 +128,7 @@ def test_timestamps_are_of_the_first_and_the_last_frame(otg):
     otg.api.set_config(config)
     otg.transmit("start")
     stamps = otg.finished("f")["f"].timestamps
-    # 98 ms; after a stall frames leave at up to twice the rate.
+    # 98 ms, because after a stall frames leave at up to twice the rate.
     assert stamps.last_timestamp_ns - stamps.first_timestamp_ns > 0.045e9
 
 

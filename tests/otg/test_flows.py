@@ -104,7 +104,7 @@ def test_a_rate_in_kilobits_is_kept(otg):
 
 
 def test_a_share_of_the_line_is_of_layer_1s_speed(otg):
-    # 145 octets with preamble and gap are 1160 ns at 1 Gb/s; a tenth of a percent is every 1.16 ms.
+    # 145 octets with preamble and gap take 1160 ns at 1 Gb/s, so 0.1 % is one frame every 1.16 ms.
     paced(otg, {"percentage": 0.1}, 80, 0.93e6, 3.5e6)
 
 

@@ -216,9 +216,8 @@ def frames_of(captured):
 
 
 def checked(frame):
-    """The frame as scapy reads it, and as it would be with checksums and lengths that scapy
-    computes.
-    """
+    """The frame as scapy dissects it, and the same with checksums and lengths that scapy
+    computes."""
     packet = Ether(frame[:-4])
     again = Ether(frame[:-4])
     layer = again

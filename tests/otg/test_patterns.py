@@ -1,4 +1,4 @@
-"""How fields vary, one run for all, and what a frame is filled with."""
+"""Patterns of fields, one run for all, and the fill of frames."""
 
 import ipaddress
 import struct

@@ -8,7 +8,7 @@ use crate::generate;
 const BASE: &str = "23792065";
 /// The width that `git log --oneline` leaves for a subject on a terminal of 80 columns.
 const SUBJECT: usize = 72;
-/// A change of more lines, those of generated files left out, says why in its body.
+/// Number of changed lines, without generated files, above which the body must give the reason.
 const LINES: usize = 100;
 
 #[derive(Debug, Default, PartialEq)]

@@ -186,7 +186,7 @@ fn versions(rules: &Value, packages: &[&Value]) -> Vec<String> {
     wrong
 }
 
-/// `0.10.7` is of `0.10`.
+/// Whether `0.10.7` satisfies `0.10`.
 fn is_of(version: &str, prefix: &str) -> bool {
     version
         .strip_prefix(prefix)
@@ -194,7 +194,7 @@ fn is_of(version: &str, prefix: &str) -> bool {
 }
 
 /// Dependencies that no code of their package names. As for cargo-machete,
-/// `package.metadata.cargo-machete.ignored` lists those that are there for a feature or a build.
+/// `package.metadata.cargo-machete.ignored` lists those that are needed for a feature or a build.
 fn unused(packages: &[&Value]) -> Result<Vec<String>, String> {
     let library = |name: &str| {
         let of_it = packages.iter().filter(|package| package["name"] == name);

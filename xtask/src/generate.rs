@@ -9,7 +9,7 @@ use crate::{python, typescript};
 
 type Make = fn() -> String;
 
-/// Each file and what makes it.
+/// Each generated file, and the function that makes it.
 const FILES: &[(&str, Make)] = &[
     ("schemas/profile.schema.json", profile_schema),
     ("schemas/report.schema.json", squall::report::schema),
@@ -46,7 +46,7 @@ fn packet_words() -> String {
     dictionary(names.map(String::from).collect())
 }
 
-/// As members of JSON.
+/// The names of keys, as members of JSON.
 fn otg_words() -> String {
     let reference = squall_otg::reference();
     let words = reference
@@ -150,7 +150,7 @@ fn current(path: &Path) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// The line, from 1, where two texts part; `None` if they are the same.
+/// The line, from 1, where two texts begin to differ; `None` if they are the same.
 fn first_difference(a: &str, b: &str) -> Option<usize> {
     let same = a.split('\n').zip(b.split('\n')).take_while(|(a, b)| a == b).count();
     (a != b).then_some(same + 1)

@@ -1,7 +1,7 @@
-//! Helpers that were written several times once, each with the one file that may define it.
+//! Helpers that once had several copies, each with the one file that may define it.
 //!
-//! A definition is found by its text: `fn NAME(` that takes no `self`, or a constant that only it
-//! can need.
+//! A definition is found by its text: `fn NAME(` without `self`, or a constant that only this
+//! helper needs.
 
 use std::path::{Path, PathBuf};
 
@@ -10,9 +10,9 @@ struct Home {
     what: &'static str,
     sign: Sign,
     file: &'static str,
-    /// How others get it.
+    /// The import that other files use.
     try_this: &'static str,
-    /// Files that have the same constant for something else.
+    /// Files that have the same constant for another purpose.
     also: &'static [&'static str],
 }
 
@@ -49,7 +49,7 @@ const HOMES: &[Home] = &[
         sign: Sign::Number("bf58476d1ce4e5b9"),
         file: RANDOM,
         try_this: "use squall_units::mix or squall_units::SplitMix64",
-        // Instructions for the kernel, which compute the same.
+        // The same computation as instructions for the kernel.
         also: &["crates/squall-program/src/kernel/frame.rs"],
     },
 ];
@@ -72,7 +72,7 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
 
 /// Messages for each helper that `file` defines although its home is another file.
 fn again(file: &str, text: &str) -> Vec<String> {
-    // This file has the list.
+    // This file contains the list.
     let homes = HOMES.iter().filter(|home| {
         home.file != file && !home.also.contains(&file) && file != "xtask/src/homes.rs"
     });

@@ -99,7 +99,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 0,
-        // How a run goes, in a profile, too. Each of its options is an argument of the command line, too.
+        // Options of a run, as in a profile. Each is also an argument of the command line.
         crates: &["squall-options"],
         may_use: &["squall-units"],
         rows_below: 0,
@@ -135,7 +135,7 @@ const TABLE: &[Row] = &[
         // themselves. Programs, profiles and headers stay unknown: it moves octets.
         may_use: &["squall-units", "squall-pcap", "squall-bpf"],
         rows_below: 0,
-        // But the clock that kernels stamp frames with, which `Instant` hides.
+        // Except for the clock with which kernels stamp frames, because `Instant` hides it.
         must_not: &[SYSTEM_BUT_CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
         must_not_call: &[SOCKETS],
     },
@@ -297,7 +297,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
-        // Short sessions that try the machine.
+        // Short sessions that test the machine.
         crates: &["squall-doctor"],
         may_use: &[],
         rows_below: 6,
@@ -443,7 +443,7 @@ const TABLE: &[Row] = &[
     },
 ];
 
-/// Crates that have a size to keep: lines of src, tests aside, and what to do about more.
+/// Crates with a size limit: lines of src without tests, and what to do above it.
 const BUDGETS: &[(&str, usize, &str)] = &[(
     "squall",
     4500,

@@ -93,7 +93,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The repository, whatever the directory `cargo xtask` was called in.
+/// The repository, whatever the current directory of `cargo xtask` is.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()

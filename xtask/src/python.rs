@@ -38,7 +38,7 @@ const METHODS: &[(&str, &str)] = &[
     ("Reason", "ReasonMethods"),
 ];
 
-/// Classes that are extended by hand, and their names here.
+/// Classes that are extended by hand, and the names of their generated bases.
 const EXTENDED: &[(&str, &str)] = &[("Report", "ReportFigures"), ("Info", "InfoFigures")];
 
 /// Properties built on demand, by hand.
@@ -47,7 +47,7 @@ const LEFT_OUT: &[&str] = &["Report.series"];
 /// Keywords of Python, and the names used instead.
 const RENAMED: &[(&str, &str)] = &[("from", "start"), ("to", "end")];
 
-/// Samples that there are as columns, too.
+/// Samples that also exist as columns.
 const COLUMNS: &[(&str, &str)] = &[
     ("CaptureSample", "CaptureSeries"),
     ("PortSample", "PortSeries"),
@@ -190,7 +190,7 @@ const KEYS: &[(&str, &str)] = &[
     ("Text", "str"),
 ];
 
-/// The tables of a profile as keyword arguments. As `ruff format` has it.
+/// The tables of a profile as keyword arguments, in the format of `ruff format`.
 pub fn tables() -> String {
     let all = types::of_tables(&squall_profile::schema());
     let mut out = String::from(TABLES_HEAD);
@@ -311,7 +311,7 @@ fn given(is: &Type) -> String {
     }
 }
 
-/// Keyword arguments of runs. As `ruff format` has it.
+/// Keyword arguments of runs, in the format of `ruff format`.
 pub fn options() -> String {
     let all = types::of_schema(&squall_options::schema(false));
     let mut out = String::from(OPTIONS_HEAD);
@@ -355,7 +355,7 @@ pub fn options() -> String {
     out
 }
 
-/// As `ruff format` has it.
+/// In the format of `ruff format`.
 pub fn figures() -> String {
     let mut all: Vec<Definition> = Vec::new();
     for schema in
@@ -400,7 +400,7 @@ fn class(name: &str, definition: &Definition, fields: &[Field], all: &[Definitio
         .filter(|(path, _)| !LEFT_OUT.contains(&path.as_str()))
         .map(|(path, field)| Attribute::new(&path, field, all))
         .collect();
-    // Arrays have an equality of their own, and are too long to be shown.
+    // Arrays have an equality of their own, and are too long to print.
     let arrays = fields.iter().any(|field| field.array);
     let mut bases: Vec<_> = instead(METHODS, of).into_iter().collect();
     bases.extend(arrays.then_some("Arrays"));
@@ -434,9 +434,9 @@ fn head(name: &str, bases: &[&str], arrays: bool) -> String {
 
 struct Attribute {
     name: String,
-    /// As an annotation.
+    /// The type as an annotation.
     hint: String,
-    /// As a sentence of numpydoc.
+    /// The type as a sentence of numpydoc.
     words: String,
     doc: Vec<String>,
     array: bool,
@@ -463,7 +463,7 @@ impl Attribute {
     }
 }
 
-/// As an annotation, and in words. Many numbers are an array.
+/// The type as an annotation and in words. Long sequences of numbers are arrays.
 fn hint(is: &Type, all: &[Definition]) -> (String, String) {
     let same = |text: &str| (text.to_owned(), text.to_owned());
     match is {
@@ -520,7 +520,7 @@ fn values(is: &Type, all: &[Definition]) -> Option<String> {
     Some(format!("One of {}.", words.iter().map(one).collect::<Vec<_>>().join(", ")))
 }
 
-/// A sentence, within another.
+/// The first letter in lower case, to use a sentence within another.
 fn clause(sentence: &str) -> String {
     let mut letters = sentence.trim_end_matches('.').chars();
     letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect()
@@ -531,7 +531,7 @@ fn rst(text: &str) -> String {
     types::without_links(text).replace('`', "``").replace("``null``", "None")
 }
 
-/// Figures without a text of their own that follow one of the same type share its text.
+/// Figures without a text of their own share the text of the previous one of the same type.
 fn docstring(out: &mut String, doc: &[String], fields: &[Attribute], of: &str) {
     let [first, more @ ..] = doc else { panic!("{of} has no comment in Rust") };
     let mut text = String::new();

@@ -1,5 +1,5 @@
-//! How many files a change of each common kind touches: sample changes as patches in xtask/reach,
-//! each with its budget of files that are changed by hand.
+//! The number of files that a change of each common kind touches: sample changes as patches in
+//! xtask/reach, each with a budget of files that are changed by hand.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ const FOLDER: &str = "xtask/reach";
 
 struct Sample {
     name: &'static str,
-    /// Files that the change may touch, those left out that `cargo xtask generate` writes.
+    /// Files that the change may touch, without those that `cargo xtask generate` writes.
     budget: usize,
 }
 
@@ -71,7 +71,7 @@ fn stale(name: &str, why: &str) -> String {
     )
 }
 
-/// A patch without a budget is not checked, and so must not be there.
+/// A patch without a budget is not checked, and is therefore an error.
 fn unknown(root: &Path) -> Result<Vec<String>, String> {
     let folder = root.join(FOLDER);
     let entries = fs::read_dir(&folder).map_err(|e| format!("{FOLDER}: {e}"))?;
@@ -113,7 +113,8 @@ fn by_hand(numstat: &str) -> Vec<String> {
 fn git_apply(folder: &Path, options: &[&str], patch: &Path) -> Result<Output, String> {
     let mut git = Command::new("git");
     git.arg("apply").args(options).arg(patch).current_dir(folder);
-    // In a repository around `folder`, paths would be those from its root, and all be left out.
+    // Within a repository around `folder`, git apply would take paths from its root, and skip all
+    // of them.
     if !folder.join(".git").exists() {
         git.env("GIT_CEILING_DIRECTORIES", folder.parent().unwrap_or(folder));
     }
@@ -136,7 +137,7 @@ packet = \"eth/ipv4/udp\"
 rate = \"1 kpps\"
 ";
 
-/// Builds the tree with each sample, generates what follows from it, and tries it.
+/// Builds the tree with each sample, runs the generators, and tries the sample.
 pub fn build(root: &Path) -> Result<Vec<String>, String> {
     let work = root.join("target/reach");
     let tree = work.join("tree");
@@ -209,7 +210,7 @@ fn done(command: &mut Command) -> Result<Output, String> {
 fn copy(from: &Path, to: &Path, files: &[String]) -> Result<(), String> {
     for file in files {
         let (from, to) = (from.join(file), to.join(file));
-        // Deleted, and not yet committed as such.
+        // Deleted, but the deletion is not committed yet.
         let Ok(content) = fs::read(&from) else { continue };
         if fs::read(&to).is_ok_and(|there| there == content) {
             continue;

@@ -49,8 +49,7 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// Every file that is or would be committed; none where this is no git work tree (a source
-/// archive).
+/// Every file that is or would be committed; none outside of a git work tree (a source archive).
 pub fn files(root: &Path) -> Result<Vec<String>, String> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])

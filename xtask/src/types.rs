@@ -1,5 +1,5 @@
-//! The types that a JSON schema defines, as a generator of code wants them: in the order of their
-//! declaration, and with their descriptions.
+//! The types that a JSON schema defines, in the form that generators of code need: in the order of
+//! their declaration, and with their descriptions.
 
 use serde_json::{Map, Value};
 
@@ -15,7 +15,7 @@ pub struct Definition {
 
 pub enum Shape {
     Object(Vec<Field>),
-    /// One of these texts, each with its description.
+    /// One of several texts, each with its description.
     Words(Vec<(String, Vec<String>)>),
     Other(Type),
 }
@@ -54,7 +54,7 @@ pub fn of_schema(schema: &Value) -> Vec<Definition> {
     title.into_iter().chain(definitions.map(|(name, schema)| definition(name, schema))).collect()
 }
 
-/// The tables that a schema has in place, each with a title: outer ones before those inside.
+/// The tables that a schema defines in place, each with a title: outer ones before inner ones.
 pub fn of_tables(schema: &Value) -> Vec<Definition> {
     let mut found: Vec<Definition> = Vec::new();
     tables(schema, &mut found);

@@ -14,7 +14,7 @@ const PROFILES: &str = "
 // A profile as an object: the keys of the file (schemas/profile.schema.json).
 ";
 
-/// As prettier has it, so that its check of the page holds.
+/// In the format of prettier, so that its check of the page passes.
 pub fn answers() -> String {
     let openapi: Value = serde_json::from_str(&squall_server::openapi()).expect("it is JSON");
     let mut out = String::from(HEAD);
@@ -41,8 +41,8 @@ pub fn answers() -> String {
     out
 }
 
-/// The tables of a profile. A page edits them by names that it has at run time, and keeps keys of
-/// which it knows nothing: hence the index signature.
+/// The tables of a profile. A page edits them by names that are known at run time, and keeps
+/// unknown keys: hence the index signature.
 fn profiles(out: &mut String) {
     let mut schema = squall_profile::schema();
     schema["title"] = "Profile".into();

@@ -8,17 +8,17 @@
 use squall::{Profile, Session, report::Report};
 use squall_units::median;
 
-/// Odd, so that there is a median; with one worker and with two by turns.
+/// Odd, so that there is a median; rounds with one and with two workers take turns.
 const ROUNDS: usize = 7;
 /// Long compared with the 20 ms in which workers wait for the start, which count as CPU time too.
 const SECONDS: f64 = 1.5;
 
-/// Prints frames a second and a CPU second, and their ratios.
+/// Prints frames per second and per CPU second, and their ratios.
 pub fn compare(json: bool) -> Result<(), Box<dyn std::error::Error>> {
     for (name, address, signed) in
         [("null", "null:", false), ("loop, measured", "loop:cores", true)]
     {
-        // [workers - 1]: (frames a second, frames a CPU second)
+        // [workers - 1]: (frames per second, frames per CPU second)
         let mut found: [Vec<(f64, f64)>; 2] = Default::default();
         for round in 0..=ROUNDS {
             for workers in [1, 2] {
@@ -77,8 +77,8 @@ fn run(address: &str, latency: bool, workers: usize) -> Result<Report, Box<dyn s
             ],
         })
     };
-    // One stream that the workers share; measured ones each have a home, where their sequence is
-    // whole.
+    // One stream that the workers share. A measured stream has one receiving worker, which sees all
+    // of its sequence.
     let streams = match latency {
         false => vec![stream("max")],
         true => ["9 Mpps", "9.01 Mpps", "9.02 Mpps", "9.03 Mpps"].map(stream).to_vec(),
@@ -97,7 +97,7 @@ fn run(address: &str, latency: bool, workers: usize) -> Result<Report, Box<dyn s
     Ok(session.open()?.start()?.finish()?)
 }
 
-/// Frames a second, and those that the workers would make with a CPU each.
+/// Frames per second, and the rate that the workers would reach with a CPU each.
 fn speeds(report: &Report) -> (f64, f64) {
     let alone = report.workers.iter().map(|w| w.tx_packets as f64 / w.cpu_s);
     (report.ports[0].tx.packets as f64 / report.duration_s, alone.sum())

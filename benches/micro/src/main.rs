@@ -110,7 +110,7 @@ impl Made {
 
 struct Case {
     name: String,
-    /// Runs with this number of frames, or for the time that they take.
+    /// Runs with this number of frames, or for the time of that number.
     run: Box<dyn Fn(u64) -> Cost>,
 }
 
@@ -235,8 +235,8 @@ fn fill_by(program: &Program, frames: u64) -> Cost {
     Ok(Made::new(frames, cpu_ns() - begun))
 }
 
-/// Schedule, fill and send on the null port, one worker, for as long as `frames` take at 20 ns
-/// each; all streams ask for more than there is time for.
+/// Schedule, fill and send on the null port with one worker, for as long as `frames` take at 20 ns
+/// each. The rates of the streams exceed what the worker can send.
 fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
     let vary = [
         serde_json::json!({"field": "ipv4.src", "op": "random", "min": "16.0.0.0", "max": "18.0.0.254"}),
@@ -265,8 +265,8 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
     run(&profile, false)
 }
 
-/// Signed frames from a port to itself on one worker: scheduled, filled, sent, received, and each
-/// put down in order, delay, variation and gap.
+/// Signed frames from a port to itself on one worker: scheduled, filled, sent, received, and
+/// recorded in order, delay, variation and gap.
 fn round_trip(size: &str, frames: u64) -> Cost {
     let profile = serde_json::json!({
         "ports": {"A": "loop:bench"},
@@ -289,7 +289,7 @@ fn run(profile: &serde_json::Value, receive: bool) -> Cost {
     Ok(Made::new(sent, used(&report)))
 }
 
-/// Flows of 20 users and their servers on one worker, as many as there is time for.
+/// Flows of 20 users and their servers on one worker, as many as fit into the time.
 fn flows(app: &str, flows: u64) -> Cost {
     let profile = serde_json::json!({
         "ports": {"A": "loop:bench", "B": "loop:bench"},
@@ -314,7 +314,7 @@ fn used(report: &Report) -> u64 {
 /// One reading of the engine's clock.
 fn clock(readings: u64) -> Cost {
     let mut clock = FastClock::new();
-    // Until it knows the counter's rate.
+    // Until the clock knows the counter's rate.
     let until = monotonic() + Nanos(30_000_000);
     while clock.now() < until {}
     let begun = cpu_ns();

@@ -19,18 +19,19 @@ from . import _host
 from ._inventory import Inventory, InventoryError
 from ._node import Refused
 
-#: Exit status, as the command line tool has them.
+#: Exit statuses, as of the command line tool.
 WRONG, ENVIRONMENT = 2, 3
-#: For how long a run outlives the daemon that started it, at most: its nodes are stopped at once.
+#: Limit of the time for which a run outlives the daemon that started it: its nodes are stopped at
+#: once.
 ORPHAN_S = 10.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status of a command."""
+    """Runs a command; returns its exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["host"] and len(arguments) == 2:
         return _host.main(arguments[1])
-    # After `--`: for squall report.
+    # Arguments after `--` go to squall report.
     end = arguments.index("--") if "--" in arguments else len(arguments)
     args = _parser().parse_args(arguments[:end])
     args.report = arguments[end + 1 :]
@@ -123,7 +124,7 @@ def _down(args: argparse.Namespace) -> int:
             ended = [peer.name for peer in peers]
             _tell(args, f"{len(ended)} nodes have ended: {', '.join(ended)}")
     except Error:
-        # A cluster that does not answer is still to be stopped, where it was started from here.
+        # A cluster that does not answer must still be stopped on this machine.
         if inventory.start is None:
             raise
     for line in bring_down(inventory):
@@ -151,7 +152,7 @@ def _trials(args: argparse.Namespace) -> int:
 
 
 def _loaded(path: str) -> Inventory:
-    """An inventory, with all set that Ray reads when it is imported."""
+    """An inventory; also sets the environment that Ray reads when it is imported."""
     inventory = Inventory.load(path)
     os.environ.update(_host.environment(inventory))
     return inventory
@@ -180,7 +181,7 @@ def _until_input_ends() -> None:
     def end() -> None:
         while os.read(0, 4096):
             pass
-        # The nodes are stopped as by Ctrl-C, which has no longer than this.
+        # Seconds for the nodes to stop, as after Ctrl-C.
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(ORPHAN_S)
         os._exit(ENVIRONMENT)

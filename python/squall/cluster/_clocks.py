@@ -25,21 +25,20 @@ from collections.abc import Iterable, Sequence
 
 __all__ = ["Clock", "Exchange", "Fit", "Mapping", "NoLine", "fit"]
 
-#: The most that two clocks are taken to differ in rate before it is measured: free-running crystals
-#: are specified to 50 ppm or better, and two may differ in opposite directions.
+#: Limit of the difference in rate of two clocks before it is measured: free-running crystals are
+#: specified to 50 ppm or better, and two may differ in opposite directions.
 MAX_DRIFT_PPB = 100_000
-#: How much a rate may change within the window: temperature, and the kernel as it follows NTP.
+#: Limit of the change of a rate within the window: temperature, and the kernel as it follows NTP.
 WANDER_PPB = 200
-#: Length and number of the stretches of time of which the narrowest exchange is kept: a longer base
-#: for the drift costs nothing in the precision of the offset.
+#: Number and length of the periods of which the narrowest exchange is kept: a longer base for the
+#: drift does not reduce the precision of the offset.
 STRETCH_NS, STRETCHES = 4_000_000_000, 16
 
 
 @dataclasses.dataclass(frozen=True)
 class Exchange:
-    """One question and its answer, in nanoseconds: `c0` and `c1` of the controller's clock, `n_in`
-    and `n_out` of the node's.
-    """
+    """A question and its answer, in nanoseconds: `c0` and `c1` on the controller's clock, `n_in`
+    and `n_out` on the node's."""
 
     c0: int
     n_in: int
@@ -48,7 +47,7 @@ class Exchange:
 
     @property
     def width_ns(self) -> int:
-        """Time under way: the round trip without the node's own time."""
+        """Time on the network: the round trip without the node's own time."""
         return (self.c1 - self.c0) - (self.n_out - self.n_in)
 
 
@@ -73,7 +72,7 @@ class Mapping:
         return self.at_ns + round(since / (1 + self.drift_ppb * 1e-9))
 
     def table(self) -> dict[str, float]:
-        """As the daemon's requests have it."""
+        """The mapping in the form of the daemon's requests."""
         return dataclasses.asdict(self)
 
     def perturbed(self, offset_ns: int, drift_ppb: float, at_ns: int) -> Mapping:
@@ -90,7 +89,7 @@ class Mapping:
 
 
 class NoLine(ValueError):
-    """No steady rate fits the exchanges: a clock was set, or changed its rate, or was suspended."""
+    """No steady rate fits the exchanges: a clock was set, changed its rate, or was suspended."""
 
 
 #: A line as (shift - reference in ns, drift in ppb).
@@ -120,7 +119,7 @@ class Fit:
             estimate = (shift - self.reference_ns) + drift * 1e-9 * (when - at_ns)
             low, high = self._shifts(when)
             widest = max(widest, high - estimate, estimate - low)
-        # And 1 for the rounding of the shift.
+        # Plus 1 for the rounding of the shift.
         return Mapping(shift, drift, at_ns, int(widest) + 1)
 
     def _shifts(self, when_ns: int) -> tuple[float, float]:
@@ -155,7 +154,7 @@ def fit(
     newest = exchanges[-1]
     base = newest.n_in
     reference = newest.c0 - newest.n_in
-    # Wide enough for whatever the newest allows, which cuts it first.
+    # Wide enough for every line that the newest exchange allows; that exchange cuts it first.
     room = float(abs(newest.width_ns) + max_drift_ppb * 1e-9 * (newest.n_out - newest.n_in) + 1e3)
     corners: list[_Line] = [
         (-room, -max_drift_ppb),
@@ -177,7 +176,7 @@ def fit(
 def _cut(corners: list[_Line], p: float, q: float, least: float) -> list[_Line]:
     """The part of a convex polygon with ``p * x + q * y >= least`` (Sutherland and Hodgman)."""
     kept: list[_Line] = []
-    # A hair's breadth, so that bounds which touch leave a point and not nothing.
+    # A small tolerance, so that bounds that touch leave a point.
     over = [p * x + q * y - least + 1e-3 for x, y in corners]
     for i, (x, y) in enumerate(corners):
         if over[i] >= 0:
@@ -202,7 +201,7 @@ class Clock:
     ) -> None:
         self._max_drift_ppb, self._wander_ppb = max_drift_ppb, wander_ppb
         self._best: list[Exchange] = []
-        #: How often the clock did not fit its own past, which was then dropped.
+        #: Number of times that the clock contradicted its past exchanges, which were then dropped.
         self.jumps = 0
         self.width_ns: int | None = None
 
@@ -229,7 +228,7 @@ class Clock:
         try:
             line = fit(self._best, self._max_drift_ppb, self._wander_ppb)
         except NoLine:
-            # Its past is of no use any more.
+            # The past exchanges are not valid any more.
             self.jumps += 1
             self._best = self._best[-1:]
             line = fit(self._best, self._max_drift_ppb, self._wander_ppb)

@@ -25,8 +25,8 @@ T = TypeVar("T")
 EXCHANGES = 20
 #: Time limits of calls that do more than answer: opening ports and compiling, fetching a report.
 PREPARE_S, FETCH_S = 60.0, 60.0
-#: A node is lost when it was silent for a lease: its traffic has ended by then. A heartbeat goes
-#: out so often in that time.
+#: A node is lost when it was silent for a lease, because its traffic has ended by then. Number of
+#: heartbeats in that time.
 BEATS = 4
 
 
@@ -78,7 +78,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a run over nodes is done.
+    """Settings of a run over nodes.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class Member:
         #: Rates and counts of the latest heartbeat.
         self.now: dict[str, Any] = {}
         self.report: dict[str, Any] | None = None
-        #: Why nothing is known of it any more.
+        #: Reason why the node's state is not known any more.
         self.lost: str | None = None
         self.gone = False
         #: Silences of more than a lease: from when, and for how long.
@@ -125,16 +125,16 @@ class Member:
 
     @property
     def over(self) -> bool:
-        """Whether its run has ended, as far as it can be known."""
+        """Whether its run has ended, as far as known."""
         return self.run is None or self.gone or self.state in ("done", "failed", "interrupted")
 
     @property
     def bound_ns(self) -> int | None:
-        """How well its clock is known."""
+        """The bound of its clock."""
         return None if self.mapping is None else self.mapping.bound_ns
 
     async def exchange(self, timeout: float) -> int:
-        """Read its clock; its time then."""
+        """Reads its clock; returns the node's time then."""
         exchange = await self.peer.clock(timeout)
         self.clock.add(exchange)
         self.last_answer_s = time.monotonic()
@@ -165,7 +165,7 @@ class Control:
     watch : callable, optional
         Called with this object after each round of heartbeats.
     clocks : dict, optional
-            Clocks of nodes from earlier runs, by name; this run adds its own exchanges.
+        Clocks of nodes from earlier runs, by name; this run adds its own exchanges.
     """
 
     def __init__(
@@ -210,7 +210,8 @@ class Control:
             await self.end()
 
     async def measure(self) -> None:
-        """Read all clocks. A few nodes one after the other, as each would be in the other's way."""
+        """Read all clocks. A few nodes one after the other, because exchanges at the same time
+        would disturb each other."""
         members = list(self.members.values())
         if len(members) <= 16:
             for member in members:
@@ -247,7 +248,7 @@ class Control:
         await asyncio.gather(*self._beats, return_exceptions=True)
 
     def lost(self) -> dict[str, str]:
-        """Nodes whose results are missing or not whole, and why."""
+        """Nodes whose results are missing or incomplete, with reasons."""
         found = {}
         for member in self._running():
             if member.report is None:
@@ -263,14 +264,14 @@ class Control:
             return 0.0
         return (time.monotonic_ns() - self.start_ns) / 1e9
 
-    # Its steps
+    # Steps of a run
 
     def _running(self) -> list[Member]:
         return [member for member in self.members.values() if member.run is not None]
 
     @property
     def _horizon_ns(self) -> int:
-        """How long a mapping is used before the next one comes."""
+        """Time for which a mapping is used before it is replaced."""
         return round(self.settings.lease_s * 1e9)
 
     async def _read(self, member: Member, exchanges: int) -> None:
@@ -286,7 +287,7 @@ class Control:
         member.run, member.row, member.state = row["id"], row, row["state"]
         member.sends = part.sends
         member.last_answer_s = time.monotonic()
-        # At once: others may take longer than its lease to open their ports.
+        # At once, because opening the ports of other nodes may take longer than this node's lease.
         self._beats.append(asyncio.create_task(self._beat(member), name=f"beat {member.name}"))
 
     async def _until_ready(self) -> None:
@@ -305,9 +306,8 @@ class Control:
             await asyncio.sleep(0.02)
 
     async def _go(self) -> None:
-        """Agree on an instant. A node that does not agree in time ends the run everywhere, which is
-        ordered before the instant comes.
-        """
+        """Agree on an instant. If a node does not agree in time, the run ends everywhere, before
+        the instant comes."""
         members = self._running()
         trip = max(member.clock.width_ns or 0 for member in members) / 1e9
         lead = self.settings.lead_s + 4 * trip + 0.002 * len(members)
@@ -327,7 +327,7 @@ class Control:
             for member in self._running():
                 if self._is_lost(member) and self.settings.on_loss == "end":
                     self.stop(f"node {member.name!r} was lost: {member.lost}")
-            # A node that receives cannot know when the others have sent all.
+            # A node that receives cannot know when the others have sent everything.
             if self.ending is not None or self._all_sent():
                 await self._stop_all()
                 # They receive frames in transit, and write their reports.
@@ -335,7 +335,7 @@ class Control:
                 return
             await asyncio.sleep(0.05)
         if any(not member.over for member in self._running()):
-            # One that is only silent may answer again.
+            # A node that is only silent may answer again.
             await asyncio.sleep(self.settings.lease_s)
             await self._settled(self.settings.lease_s)
 
@@ -389,9 +389,8 @@ class Control:
             await asyncio.sleep(max(0.0, began + every - time.monotonic()))
 
     async def _narrow(self, member: Member) -> None:
-        """Heartbeats wait for the daemon and for a CPU: some questions that do not, where nodes are
-        few.
-        """
+        """Heartbeats wait for the daemon and for a CPU, so a few nodes also get clock exchanges,
+        which do not."""
         for _ in range(min(4, 48 // len(self.members))):
             await member.exchange(self.settings.lease_s)
 

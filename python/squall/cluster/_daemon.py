@@ -22,9 +22,9 @@ from .._http import Http, Reply
 
 __all__ = ["Daemon", "DaemonError"]
 
-#: In front of a command that ends with this process.
+#: Prefix of a command that ends with this process.
 KEPT = (sys.executable, "-I", "-S", str(pathlib.Path(__file__).with_name("_keeper.py")))
-#: Until it serves; and until it has ended after it was asked to.
+#: Seconds until it serves, and until it has ended after a request.
 START_S, END_S = 20.0, 8.0
 #: Characters of the log that a message shows.
 LAST = 2000
@@ -100,9 +100,9 @@ class Daemon:
         return ""
 
     def end(self) -> None:
-        """Ends it and removes a temporary folder; within some seconds, whatever it does."""
+        """Ends it and removes a temporary folder, within some seconds in any case."""
         if self.process.stdin:
-            # The keeper takes this as the end of its parent.
+            # For the keeper, this is the end of its parent.
             self.process.stdin.close()
         try:
             self.process.wait(END_S)

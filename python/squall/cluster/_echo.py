@@ -26,16 +26,16 @@ from ._clocks import Exchange
 
 __all__ = ["Echo", "Where", "ask"]
 
-#: Number of the question; the node's time when it came, and when the answer left. The
-#: authentication code follows.
+#: Number of the question; the node's times of its arrival and of the answer. The authentication
+#: code follows.
 MESSAGE = struct.Struct("!Qqq")
 CODE = 16
-#: Takes nothing longer in.
+#: Longer messages are ignored.
 LARGEST = 128
 
 
 class Where(NamedTuple):
-    """Where a clock is asked, and with what key."""
+    """Address and key of a clock."""
 
     address: str
     port: int
@@ -81,7 +81,7 @@ class Echo:
         # shutdown() of an unconnected socket fails, but wakes a thread that waits for it.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        # Before its descriptor is another's.
+        # Before the descriptor is reused.
         self._thread.join()
         self._socket.close()
 
@@ -102,7 +102,7 @@ async def ask(where: Where, timeout: float) -> Exchange:
     Raises
     ------
     OSError
-            There is no route, or the UDP port is closed.
+        There is no route, or the UDP port is closed.
     asyncio.TimeoutError
         No answer came within `timeout` seconds.
     """
@@ -148,7 +148,7 @@ def _sealed(key: bytes, number: int, n_in: int, n_out: int) -> bytes:
 
 
 def _number(message: bytes, key: bytes) -> int | None:
-    """Whose question or answer it is; None: it was not made with the key."""
+    """The fields of a question or answer; None: it was not made with the key."""
     content, code = message[: MESSAGE.size], message[MESSAGE.size :]
     if not hmac.compare_digest(code, _code(key, content)):
         return None

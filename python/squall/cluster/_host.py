@@ -27,7 +27,7 @@ from ._inventory import Inventory
 
 __all__ = ["Host", "down", "environment", "up"]
 
-#: Until Ray serves, and until it has ended.
+#: Seconds until Ray serves, and until it has ended.
 START_S, END_S = 90.0, 15.0
 RUNNING = "Ray runtime started"
 
@@ -40,13 +40,13 @@ class Host:
     ----------
     cluster : str
     name : str
-            Name of the node; ``head`` for the controller's machine.
+        Name of the node; ``head`` for the controller's machine.
     address : str
-            Address on this machine at which all services of Ray listen.
+        Address on this machine at which all services of Ray listen.
     head : str or None
-            ``HOST:PORT`` of the head; None: this machine is the head.
+        ``HOST:PORT`` of the head; None: this machine is the head.
     port : int
-            TCP port of the head.
+        TCP port of the head.
     node : bool
         Whether it has a node of the inventory.
     """
@@ -71,7 +71,7 @@ class Host:
             words += ["--dashboard-host=127.0.0.1"] if self.dashboard else []
         else:
             words += [f"--address={self.head}"]
-        # Nothing but node actors runs here, which ask for no CPU: one worker ahead is enough.
+        # Only node actors run here, and they request no CPU: one worker in advance is enough.
         words += ["--num-cpus=1", f"--object-store-memory={self.object_store_mb << 20}"]
         if self.worker_ports is not None:
             first, last = self.worker_ports
@@ -121,7 +121,7 @@ def down(cluster: str, name: str) -> dict[str, Any]:
         family = _descendants(pid)
         os.kill(pid, signal.SIGTERM)
         _until_gone(family, END_S)
-        # Started by it meanwhile, or slow to end.
+        # Processes that it started meanwhile, or that end slowly.
         for member in family | _descendants(pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(member, signal.SIGKILL)
@@ -147,7 +147,7 @@ def _ray() -> str:
 
 
 def _running(folder: pathlib.Path) -> int | None:
-    """The process of `up`, if it is that one still: numbers are used again."""
+    """The process of `up`, if it is still the same, because process numbers are reused."""
     try:
         pid, started = (folder / "ray.pid").read_text().split()
     except (OSError, ValueError):
@@ -165,7 +165,7 @@ def _started(pid: int) -> str | None:
 
 
 def _stat(pid: int) -> list[str]:
-    """From the state on: proc(5), field 3."""
+    """Fields from the state on: proc(5), field 3."""
     text = pathlib.Path(f"/proc/{pid}/stat").read_text()
     return text.rpartition(")")[2].split()
 

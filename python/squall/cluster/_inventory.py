@@ -1,4 +1,4 @@
-"""The inventory: which nodes there are, how they are reached, and whose ports are whose."""
+"""The inventory: nodes, how they are reached, and their ports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Inventory", "InventoryError", "NodeEntry", "Place", "Start", "Tls"]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 TIME = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m)\s*")
 SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0}
-#: The lease of runs: traffic ends within it once the controller is gone.
+#: The lease of runs: traffic ends within this time after the end of the controller.
 LEASE_S = 2.0
 
 
@@ -44,13 +44,13 @@ class NodeEntry:
         Interfaces that its daemon may use, as with ``squall serve --allow``. The ports of the
         inventory are allowed without this.
     squall : str or None
-        Path of the program there. Default: the one of its Python.
         Path of the program there. Default: that of its Python package.
+    data : str or None
         Folder of its daemon. Default: a temporary one.
     clock_port : int
-            UDP port for exchanges with its clock. 0: any free one.
+        UDP port for exchanges with its clock. 0: any free one.
     clock_offset_ns, clock_drift_ppb
-            An error added to its clock, for tests: results must be the same as without.
+        An error added to its clock, for tests: results must be the same as without.
     """
 
     name: str
@@ -82,9 +82,9 @@ class Start:
     head : str
         This machine's address, to which the nodes connect.
     port : int
-            TCP port of Ray's head. The ports of its other services follow where they are set.
+        TCP port of Ray's head. The ports of its other services follow where they are set.
     reach : str
-            Prefix of commands that run on a node; ``{name}`` and ``{address}`` are replaced.
+        Prefix of commands that run on a node; ``{name}`` and ``{address}`` are replaced.
     python : str
         Python with squall[cluster] on the nodes.
     dashboard : bool
@@ -216,7 +216,7 @@ class Inventory:
         return tuple(name for name in self.nodes if self.own_ports(name))
 
     def near(self, node: str) -> str:
-        """Nodes of about this name, for messages."""
+        """Nodes with similar names, for messages."""
         return _near(node, self.nodes)
 
 
@@ -255,7 +255,7 @@ class _Table:
         return rest.items()
 
     def end(self) -> None:
-        """Nothing unknown is left."""
+        """Checks that no unknown key is left."""
         for key in self._values:
             raise _Wrong(f"{self.key(key)}: unknown key\n  try {_near(key, self._known)}")
 
@@ -441,7 +441,7 @@ def _address(key: str, text: str) -> None:
     try:
         ipaddress.ip_address(text)
     except ValueError:
-        # Ray takes names for some of its arguments and not for others.
+        # For some of its arguments, Ray accepts no names.
         raise _Wrong(f"{key} = {text!r}: expected an IP address, such as 10.0.0.11") from None
 
 

@@ -29,7 +29,7 @@ def _dies_with_parent() -> None:
 
 
 def main() -> int:
-    # With the terminal's Ctrl-C the parent ends first, in its own way.
+    # At the terminal's Ctrl-C the parent ends first, in its own way.
     os.setsid()
     words = sys.argv[1:]
     at_once = words[0] == "--kill"
@@ -56,13 +56,12 @@ def main() -> int:
 
 
 def _remove(folder: str, orphaned: threading.Event) -> None:
-    """Now, or once the parent is gone, which reads the log there first; it must hear of the
-    command's end without waiting for that.
-    """
+    """The folder is removed now, or after the end of the parent, which reads the log there first
+    and must be notified of the command's end without waiting for that."""
     if not orphaned.is_set():
         if os.fork():
             return
-        # The parent waits for the end of what the command prints.
+        # The parent waits for the end of the command's output.
         os.close(1)
         os.close(2)
         _wait_for_end_of_parent()
@@ -83,7 +82,7 @@ def _until_parent_ends(
     orphaned.set()
     if at_once:
         return child.kill()
-    # One that was stopped (SIGSTOP) hears nothing until it goes on.
+    # A stopped process (SIGSTOP) handles no signal until it continues.
     for number in (signal.SIGTERM, signal.SIGCONT):
         child.send_signal(number)
     try:

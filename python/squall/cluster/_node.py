@@ -53,16 +53,15 @@ class _Skew:
         return local + self.offset_ns + round(self.drift_ppb * 1e-9 * (local - self.since))
 
     def engine(self, mapping: Mapping) -> Mapping:
-        """A mapping of this clock, as one of the engine's."""
+        """A mapping of this clock as a mapping of the engine's clock."""
         if not self.offset_ns and not self.drift_ppb:
             return mapping
         return mapping.perturbed(self.offset_ns, self.drift_ppb, self.since)
 
 
 class Node:
-    """A node, as its controller calls it. Answers are plain values; a refusal is a value too, as
-    not every exception survives the way through other processes.
-    """
+    """A node, as its controller calls it. Answers are plain values; a refusal is a value, too,
+    because not every exception can be sent between processes."""
 
     def __init__(
         self,
@@ -75,10 +74,10 @@ class Node:
         self._clock = _Skew(entry.clock_offset_ns, entry.clock_drift_ppb)
         self._echo = Echo(address, entry.clock_port, self._clock.now)
         self._daemon = Daemon(entry.squall, entry.data, lease_s, (*entry.allow, *ports))
-        # A daemon that hangs must not hold up the heartbeat that would find it out.
+        # A daemon that hangs must not delay the heartbeat that would detect it.
         self._quick = Http(self._daemon.http.url, self._daemon.http.token, None, lease_s / 2)
         self._check_clock()
-        #: When its controller was last heard of.
+        #: Time of the controller's last heartbeat.
         self.last_heartbeat_s = time.monotonic()
 
     def hello(self) -> dict[str, Any]:
@@ -98,7 +97,7 @@ class Node:
         }
 
     def clock(self) -> tuple[int, int]:
-        """The node's time when the question came, and when the answer left."""
+        """The node's times when the question arrived, and when the answer left."""
         now = self._clock.now()
         self.last_heartbeat_s = time.monotonic()
         return now, now
@@ -131,7 +130,8 @@ class Node:
         return self.ask("POST", "/runs", {**body, **clock, "ttl_s": self.lease_s})
 
     def put(self, name: str, content: bytes, last: bool) -> dict[str, Any]:
-        """Store a file that profiles can name. It comes in pieces, as Ray's memory is small."""
+        """Store a file that profiles can name. It comes in pieces, because Ray's memory is
+        small."""
         path = self._daemon.data / f"upload-{urllib.parse.quote(name, safe='')}"
         with path.open("ab") as file:
             file.write(content)
@@ -181,8 +181,8 @@ class Node:
             return {"refused": (str(error), 400, type(error).__name__)}
 
     def _check_clock(self) -> None:
-        """Checks that the daemon's clock is the one that this process reads: a time namespace of
-        either would change it.
+        """Checks that the daemon reads the same clock as this process: a time namespace of either
+        would change it.
         """
         before = time.monotonic_ns()
         engine = self._daemon.ask("GET", "/clock")["monotonic_ns"]

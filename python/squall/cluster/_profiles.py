@@ -50,7 +50,7 @@ def job(
     Raises
     ------
     ProfileError
-            The profile has errors, or ports that the inventory lacks.
+        The profile has errors, or ports that the inventory lacks.
     """
     table = Profile.load(path).to_dict()
     check_ports(inventory, table["ports"], os.fspath(path))
@@ -107,13 +107,13 @@ def _part(
 
 
 def _senders(table: Mapping[str, Any]) -> set[str]:
-    """Ports that send by themselves; others only receive, or answer."""
+    """Ports that send; others only receive, or answer."""
     keys = ("port", "port2")
     kinds = ("stream", "replay", "attack")
     rows = [row for kind in kinds for row in table.get(kind, ())]
     found = {row[key] for row in rows for key in keys if row.get(key) is not None}
     if any("port" not in row for row in rows):
-        # Without a name it is the first.
+        # A part without a port name uses the first one.
         found.add(next(iter(table["ports"])))
     if flows := table.get("flows"):
         found.add(flows["clients"])
@@ -121,7 +121,7 @@ def _senders(table: Mapping[str, Any]) -> set[str]:
 
 
 def _named(value: Any, name: Callable[[str], str]) -> Any:
-    """With every text as `name` has it."""
+    """A value in which `name` has replaced every text."""
     if isinstance(value, dict):
         return {key: _named(item, name) for key, item in value.items()}
     if isinstance(value, list):
@@ -137,12 +137,12 @@ def _file(text: str, folder: pathlib.Path, files: dict[str, pathlib.Path], insid
     path = folder / file
     if not ("." in path.name or os.sep in file) or not path.is_file():
         return text
-    # Any text of a profile may look like a path, also where its writer may not read all files.
+    # Any text of a profile may look like a path, and its author may not have access to all files.
     if inside and not path.resolve().is_relative_to(folder):
         return text
     if path.stat().st_size > LARGEST:
         raise ProfileError(f"{path}: more than 512 MiB, the most that a node takes in")
-    # Two files of one name are two.
+    # Two files with the same name remain two files.
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
     name = f"cluster-{digest}-{path.name}"
     files[name] = path

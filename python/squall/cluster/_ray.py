@@ -1,4 +1,4 @@
-"""Ray: a cluster is connected to, node actors are made and called. No other module imports it."""
+"""Ray: connects to a cluster, makes and calls node actors. No other module imports it."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ except ImportError:
 __all__ = ["Connected", "RayPeer", "bring_down", "bring_up"]
 
 NAMESPACE = "squall"
-#: Until the head's port answers.
+#: Seconds until the head's port answers.
 CONNECT_S = 5.0
 #: Creating an actor with its daemon, and ending it.
 CREATE_S, END_S = 60.0, 10.0
 #: Longer than any work of a controller without a heartbeat: opening ports, fetching reports.
 FORGOTTEN_S = 90.0
-#: Threads of an actor: a report that is fetched must not hold up a heartbeat.
+#: Threads of an actor: fetching a report must not delay a heartbeat.
 THREADS = 4
-#: Time limit of an answer by UDP, and the number of missing answers in a row after which the clock
-#: is read through Ray.
+#: Time limit of an answer by UDP, and number of missing answers in a row after which the clock is
+#: read through Ray.
 ECHO_S, ECHOES = 0.1, 3
 
 
@@ -55,12 +55,13 @@ class RayPeer(Peer):
 
     def __init__(self, name: str, actor: Any) -> None:
         self.name, self.actor = name, actor
-        #: Where its clock is asked by UDP; None: as all else, by Ray.
+        #: Address of its clock for UDP; None: its clock is read through Ray.
         self.echo: Where | None = None
         self._unheard = 0
 
     async def clock(self, timeout: float) -> Exchange:
-        """As `Peer`. A firewall may let nothing but Ray through: then that is the way."""
+        """As `Peer`. If UDP is blocked, for example by a firewall, the clock is read through
+        Ray."""
         if self.echo is None:
             return await super().clock(timeout)
         try:
@@ -101,9 +102,9 @@ class SquallNode(Node):
             threading.Thread(target=self._until_forgotten, daemon=True).start()
 
     def end(self) -> None:
-        """As `Node.end`; without asking Ray, whose head may be gone."""
+        """As `Node.end`; without a request to Ray, whose head may be gone."""
         super().end()
-        # After the answer has left.
+        # After the answer has been sent.
         threading.Timer(0.2, os._exit, (0,)).start()
 
     def _until_forgotten(self) -> None:
@@ -148,7 +149,7 @@ class Connected:
         ray.shutdown()
 
     def machines(self) -> list[dict[str, Any]]:
-        """As Ray lists them."""
+        """The machines in Ray's own form."""
         return list(ray.nodes())  # type: ignore[no-untyped-call]
 
     def found(self, entry: NodeEntry) -> RayPeer | None:
@@ -164,7 +165,7 @@ class Connected:
         Raises
         ------
         NodeLost
-                An actor cannot be made; the message has a hint.
+            An actor cannot be made; the message has a hint.
         """
         entries = [self.inventory.nodes[name] for name in names]
         peers = [self.found(entry) or self._make(entry, stays) for entry in entries]
@@ -183,7 +184,7 @@ class Connected:
                 ray.kill(asked[reference].actor)
 
     def _make(self, entry: NodeEntry, stays: bool) -> RayPeer:
-        # Allowed is the interface, whatever the options of its port are.
+        # The interface is allowed, with any options of its port.
         ports = tuple(
             place.address.partition(",")[0]
             for places in self.inventory.ports.values()
@@ -284,7 +285,7 @@ def bring_down(inventory: Inventory) -> Iterator[str]:
 
 
 def _hosts(inventory: Inventory) -> list[Host]:
-    """The head's machine first, which may have a node as well."""
+    """The head's machine first, because it may have a node as well."""
     start = inventory.start
     assert start is not None
 
@@ -309,14 +310,14 @@ def _hosts(inventory: Inventory) -> list[Host]:
 
 
 def _on(inventory: Inventory, host: Host, action: str) -> dict[str, Any]:
-    """`_host` on a node's machine; within a time limit."""
+    """Runs `_host` on a node's machine, within a time limit."""
     start = inventory.start
     assert start is not None
     reach = start.reach.format(name=host.name, address=host.address)
     table = json.dumps({**vars(host), "environment": dict(host.environment)})
     command = [start.python, "-m", "squall.cluster", "host", action]
     words = shlex.split(reach)
-    # ssh hands its words to a shell, others run them.
+    # ssh passes its arguments to a shell, other commands do not.
     if words and os.path.basename(words[0]) == "ssh":
         words.append(shlex.join(command))
     else:
@@ -337,7 +338,7 @@ def _actor(node: str) -> str:
 
 
 def _brief(error: BaseException) -> str:
-    """The line of an error of Ray that says what went wrong: its others are its own stack."""
+    """The line of an error of Ray that has the reason: the others are Ray's own stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     errors = [line for line in lines if "Error:" in line]
     return (errors or lines or [type(error).__name__])[-1 if errors else 0]

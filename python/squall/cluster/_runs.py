@@ -27,14 +27,14 @@ from ._profiles import Job, job
 
 __all__ = ["command", "merged", "over_nodes", "perform", "run", "upload"]
 
-#: Files go to nodes in pieces of this size, each within this time.
+#: Files are sent to nodes in pieces of this size, each within this time.
 PIECE, UPLOAD_S = 4 << 20, 30.0
 #: Exit status: not valid.
 NOT_VALID = 4
 
 
 def command(args: argparse.Namespace, inventory: Inventory) -> int:
-    """The command; its exit status is that of `squall report` on the reports of all nodes."""
+    """Runs the command; its exit status is that of `squall report` on the reports of all nodes."""
     options = json.loads(args.options)
     with _folder(args.keep) as folder:
         control = over_nodes(
@@ -71,7 +71,7 @@ def run(
         Files. `nodes` may also be an `Inventory`.
     on_loss : str
         If a node is lost: ``end`` the run on all nodes, or ``continue`` on the others. The report
-        is then not valid, and names what is missing.
+        is then not valid, and names the missing nodes.
     keep : path, optional
         Keep the report and the log of each node in this folder.
     **options
@@ -80,7 +80,7 @@ def run(
     Raises
     ------
     InventoryError, ProfileError
-            A file has errors.
+        A file has errors.
     NodeLost, Refused
         A node is not ready: nothing was sent.
     """
@@ -135,7 +135,7 @@ async def perform(
     assert task is not None
 
     def came(number: int) -> None:
-        # A second one does not wait for reports.
+        # A second signal does not wait for reports.
         task.cancel() if control.interrupted else control.interrupt(number)
 
     # A thread other than the main one cannot handle signals, so its own program must end the run.
@@ -158,7 +158,7 @@ async def perform(
 def merged(
     control: Control, folder: pathlib.Path, arguments: Sequence[str], **how: Any
 ) -> subprocess.CompletedProcess[str]:
-    """The report of the whole, by `squall report`."""
+    """Makes the report of the whole with `squall report`."""
     reported = [member for member in control.members.values() if member.report is not None]
     if not reported:
         why = "; ".join(f"{node}: {why}" for node, why in control.lost().items())
@@ -186,7 +186,7 @@ def _folder(kept: str | os.PathLike[str] | None) -> Iterator[pathlib.Path]:
 
 
 async def upload(peer: Peer, files: Mapping[str, pathlib.Path]) -> None:
-    """Store files at a node, by the names that its profile has for them."""
+    """Stores files on a node, under the names that its profile has for them."""
     for name, path in files.items():
         with path.open("rb") as file:
             piece = file.read(PIECE)

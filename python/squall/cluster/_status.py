@@ -1,4 +1,4 @@
-"""How a cluster is: machines, nodes, clocks."""
+"""The state of a cluster: machines, nodes, clocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANSWER_S = 5.0
 
 
 async def status(cluster: Connected, inventory: Inventory) -> dict[str, Any]:
-    """Values as JSON has them."""
+    """Values for JSON."""
     nodes = await asyncio.gather(
         *(_node(cluster, inventory, entry) for entry in inventory.nodes.values())
     )
@@ -56,7 +56,7 @@ async def _node(cluster: Connected, inventory: Inventory, entry: NodeEntry) -> d
 
 
 def text(table: dict[str, Any]) -> str:
-    """For people."""
+    """Text for people."""
     alive = sum(machine["alive"] for machine in table["machines"])
     lines = [
         f"cluster {table['cluster']}: {alive} machines of Ray, {len(table['nodes'])} nodes",

@@ -44,7 +44,7 @@ __all__ = ["Reach", "Trials", "command"]
 #: Seconds between messages about the progress of a trial, and between heartbeats to nodes from one
 #: trial to the next: a node without them ends after 90 s.
 PULSE_S, REST_S = 0.25, 10.0
-#: How often a trial is begun that no node has begun yet.
+#: Number of attempts to start a trial that no node has begun.
 STARTS = 3
 #: Length of a run's name in a node's list, in characters; longer ones are cut off.
 NAME = 60
@@ -52,7 +52,7 @@ ANSWER_S = 10.0
 
 
 class Reach(Protocol):
-    """How nodes are reached: by Ray, or in tests."""
+    """Access to nodes: by Ray, or simulated in tests."""
 
     def peers(self) -> list[Peer]:
         """All nodes that have ports; missing ones are started.
@@ -60,19 +60,19 @@ class Reach(Protocol):
         Raises
         ------
         NodeLost
-                A node cannot be started.
+            A node cannot be started.
         """
 
     def again(self, names: Sequence[str]) -> list[Peer]:
-        """All nodes, after these were ended, as far as they were started for the test."""
+        """All nodes, after a restart of those that were started for the test."""
 
 
 def command(args: argparse.Namespace, inventory: Inventory, up: Callable[[], None]) -> int:
-    """The command. `up` is called when the nodes are up."""
+    """Runs the command. `up` is called when the nodes are up."""
     out = _answers()
     if args.port:
         check_ports(inventory, args.port, args.profile)
-        # Nodes of other ports are not started.
+        # Only nodes whose ports are used are started.
         ports = {name: inventory.ports[name] for name in inventory.ports if name in args.port}
         inventory = dataclasses.replace(inventory, ports=ports)
     if args.dry_run:
@@ -92,7 +92,7 @@ def command(args: argparse.Namespace, inventory: Inventory, up: Callable[[], Non
 
 
 def ready(inventory: Inventory, speeds: Mapping[tuple[str, str], int | None]) -> dict[str, Any]:
-    """Where each port is. `speeds`: bits per second of links, by node and address."""
+    """The nodes of each port. `speeds`: bits per second of links, by node and address."""
     ports = [
         (
             name,
@@ -127,7 +127,7 @@ class Trials:
         self._inventory, self._reach, self._send = inventory, reach, send
         self._peers = {peer.name: peer for peer in reach.peers()}
         self._clocks: dict[str, Clock] = {}
-        #: Nodes that have to be looked after before the next trial.
+        #: Nodes that need a check before the next trial.
         self._lost: set[str] = set()
         #: Files that each node has.
         self._files: dict[str, set[tuple[str, int, int]]] = {}
@@ -170,7 +170,7 @@ class Trials:
                 await asyncio.gather(*(self._visit(peer) for peer in self._peers.values()))
 
     async def _visit(self, peer: Peer) -> None:
-        """Between two trials: it hears of its controller, and its clock is read."""
+        """Between two trials: a heartbeat for each node, and a reading of its clock."""
         try:
             await peer.call("beat", time.monotonic_ns(), timeout=ANSWER_S)
             exchange = await peer.clock(ANSWER_S)
@@ -202,9 +202,9 @@ class Trials:
         return {"done": {"reports": reports, "lost": lost}}
 
     async def _begun(self, trial: dict[str, Any]) -> Control:
-        """A trial that was begun, and has ended."""
+        """A trial that was begun and has ended."""
         left = STARTS
-        # An earlier test's runs, whose controller is gone, hold ports until their leases end.
+        # Runs of an earlier test without a controller hold ports until their leases end.
         free = time.monotonic() + self._inventory.lease_s + 1
         while True:
             try:
@@ -216,7 +216,7 @@ class Trials:
                 if left == 0 or self._stopping:
                     raise
             except Refused as error:
-                # An instant that came too soon, or a port that is not free yet.
+                # """An instant that came too early, or a port that is not free yet."""
                 if error.status != 409 or time.monotonic() > free or self._stopping:
                     raise
                 await asyncio.sleep(0.5)
@@ -247,7 +247,7 @@ class Trials:
         for name in self._lost:
             self._clocks.pop(name, None)
             self._files.pop(name, None)
-        # Ray's calls wait, and the pulse goes on.
+        # Calls of Ray block, so that they run on a thread while messages continue.
         peers = await asyncio.to_thread(self._reach.again, sorted(self._lost))
         self._peers = {peer.name: peer for peer in peers}
         self._lost.clear()
@@ -279,7 +279,7 @@ class Trials:
 
 
 def _later(loop: asyncio.AbstractEventLoop, function: Callable[[Any], None], value: Any) -> None:
-    # The loop may have ended before the input has.
+    # The loop may end before the input.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(function, value)
 
@@ -299,7 +299,7 @@ def _interface(address: str) -> str:
 class _ByRay:
     """Nodes as actors of Ray."""
 
-    #: Until the name of an actor that was ended is free.
+    #: Seconds until the name of an ended actor is free.
     FREE_S = 15.0
 
     def __init__(self, cluster: Any, inventory: Inventory) -> None:

@@ -16,7 +16,7 @@ export class ApiError extends Error {
     super(message);
   }
 
-  /** Message and all details that it does not say itself, a line each. */
+  /** The message, and all details that it does not contain, a line each. */
   get lines(): string[] {
     const more = this.details.filter(({ message }) => !this.message.includes(message));
     return [this.message, ...more.map((d) => (d.path ? `${d.path}: ${d.message}` : d.message))];

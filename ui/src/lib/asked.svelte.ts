@@ -1,4 +1,4 @@
-// Requests to the daemon, and why they were refused: for all pages, forms and buttons.
+// Requests to the daemon and the reasons of errors, for all pages, forms and buttons.
 
 import { get, linesOf, messageOf } from "./api";
 import { session } from "./session.svelte";
@@ -6,7 +6,7 @@ import { session } from "./session.svelte";
 /** The latest answer to a request that is repeated. */
 export class Answer<T> {
   value = $state.raw<T | null>(null);
-  /** Why there is none, or no newer one. */
+  /** The reason why there is no answer, or no newer one. */
   problem = $state<string>();
   #asked = 0;
 
@@ -21,7 +21,7 @@ export class Answer<T> {
     }
   }
 
-  /** For an answer that does not change: asks only while there is none. */
+  /** For an answer that does not change: sends a request only while there is none. */
   async once(path: string): Promise<void> {
     if (this.#asked) return;
     await this.ask(path);
@@ -34,7 +34,7 @@ export class Answer<T> {
   }
 }
 
-/** The request of a form: whether it is under way, and the reasons of a refusal. */
+/** The request of a form: whether it is in progress, and the reasons of an error. */
 export class Request {
   busy = $state(false);
   refused = $state.raw<string[]>([]);

@@ -1,4 +1,4 @@
-// The part of the draft that attacks.
+// Attacks of the draft.
 
 import { assign, draft } from "./draft.svelte";
 import type { Attack } from "./generated";
@@ -17,7 +17,7 @@ export function addAttack(rules?: string): number {
   });
 }
 
-/** Attacks of these rules, of all of them or of one; returns their place. */
+/** Adds attacks of these rules, or of one of them; returns their place. */
 export function attackWith(rules: string, sid?: string): number {
   const known = attacksOf().findIndex((attack) => rulesOf(attack).join() === rules);
   const index = known >= 0 ? known : addAttack(rules);

@@ -1,4 +1,4 @@
-// Rows as a file that spreadsheets and pandas read (RFC 4180).
+// Rows as a file for spreadsheets and pandas (RFC 4180).
 
 type Cell = string | number | null | string[];
 
@@ -13,7 +13,7 @@ function cell(value: Cell): string {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** The browser keeps it as a file. */
+/** Saves it as a file of the browser. */
 export function keep(name: string, octets: Blob): void {
   const url = URL.createObjectURL(octets);
   const link = document.createElement("a");

@@ -104,10 +104,10 @@ class Draft {
   profile = $state<Profile>(kept());
   problems = $state<Problem[]>([]);
   checking = $state(false);
-  /** Why it could not be checked. */
+  /** The reason why the check failed. */
   unchecked = $state<string | null>(null);
   starting = $state(false);
-  /** Why it did not start. */
+  /** The reason why the start failed. */
   refused = $state<string[]>([]);
   #timer: ReturnType<typeof setTimeout> | undefined;
   #asked = 0;
@@ -129,7 +129,7 @@ class Draft {
     return this.parts(kind).filter((part) => part.enabled !== false);
   }
 
-  /** Whether a run of it writes the frames that arrive. */
+  /** Whether its runs write received frames to a file. */
   get captures(): boolean {
     const capture = this.profile.run?.capture;
     return capture !== undefined && capture !== null;
@@ -139,7 +139,7 @@ class Draft {
     return !this.captures && KIND_IDS.every((kind) => !this.parts(kind).length);
   }
 
-  /** Whether a run of it has parts of several kinds. */
+  /** Whether its runs have parts of several kinds. */
   get isMixed(): boolean {
     const kinds = KIND_IDS.filter((kind) => this.enabled(kind).length).length;
     return kinds + (this.captures ? 1 : 0) > 1;
@@ -215,7 +215,7 @@ class Draft {
   /** Adds a part under a name that is free; returns its place. */
   add(kind: Kind, part: Part): number {
     const parts = this.parts(kind);
-    // Reports and `after` tell parts of all kinds apart by their names.
+    // A free name, because reports and `after` distinguish parts of all kinds by their names.
     const names = KIND_IDS.flatMap((each) => this.parts(each).map(({ name }) => name));
     const name = free(part.name ?? KINDS[kind].one, names);
     this.#set(kind, [...parts, { ...part, name }]);
@@ -247,14 +247,14 @@ class Draft {
       return;
     }
     delete this.profile[kind];
-    // Without templates there is nothing that `[flows]` and pools could be of.
+    // Without templates, `[flows]` and pools have no use.
     if (kind === "template") {
       delete this.profile.flows;
       delete this.profile.pool;
     }
   }
 
-  /** Sets an option of its runs; `undefined` leaves it out. */
+  /** Sets an option of its runs; `undefined` removes it. */
   option(key: string, value: unknown): void {
     const options = { ...this.profile.run };
     assign(options, key, value);
@@ -309,7 +309,7 @@ class Draft {
   }
 }
 
-/** Each run has its own file of labels: that of an earlier one is never overwritten. */
+/** Each run has its own file of labels, so that no run overwrites an earlier one. */
 const labelsName = (): string =>
   `labels-${new Date().toISOString().slice(0, 19).replace(/[-:]/g, "").replace("T", "-")}.csv`;
 
@@ -337,11 +337,11 @@ export function assign(target: Record<string, unknown>, key: string, value: unkn
   else target[key] = value;
 }
 
-/** `assign` for what an input holds, under a key of a part. */
+/** `assign` for the text of an input, under a key of a part. */
 export const typed = (part: Part, key: string, text: string): void =>
   assign(part, key, scalar(text));
 
-/** Text that is a number becomes one; all else stays text, as the profile takes both. */
+/** Text that is a number becomes one; other text stays text, because the profile accepts both. */
 export function scalar(text: string): string | number | undefined {
   const trimmed = text.trim();
   if (!trimmed) return undefined;

@@ -76,7 +76,7 @@ export function addExample(): void {
   for (const template of structuredClone(EXAMPLE_TEMPLATES)) addTemplate(template);
 }
 
-/** How many flows there are: which of the ways, and the amount. */
+/** The number of flows: one of the ways to give it, and the amount. */
 export const LOADS = {
   cps: "flows per second (CPS)",
   users: "users, each with one flow at a time",

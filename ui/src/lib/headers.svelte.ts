@@ -1,4 +1,4 @@
-// Which headers there are and what their fields mean: the daemon's own table, asked once.
+// The headers and the meaning of their fields: the daemon's table, loaded once.
 
 import { Answer } from "./asked.svelte";
 import type { Header, HeaderField } from "./types";

@@ -8,7 +8,8 @@ import { session } from "./session.svelte";
 import type { Line } from "../parts/Chart.svelte";
 import type { Lease, LoggedRequest, Report, Run, Sample } from "./types";
 
-/** Points of a series; when it is full every other one goes, so that a day still fits on a chart. */
+/** Points of a series; when it is full every other one is removed, so that a day fits on a chart.
+ */
 const POINTS = 1200;
 
 export interface PortLine {
@@ -33,7 +34,7 @@ export interface StreamLine {
   max: number | null;
 }
 
-/** How far a source is on its schedule. */
+/** The progress of a source on its schedule. */
 export interface SourceLine {
   name: string;
   unit: string;
@@ -122,7 +123,7 @@ interface SampleRows {
   t_s: number;
   ports: number[][];
   streams: (number | null)[][];
-  /** A daemon of an earlier version sends none. */
+  /** Earlier versions of the daemon send none. */
   sources?: [string, string, number, number, number, boolean][];
 }
 
@@ -182,7 +183,7 @@ class Live {
       this.#socket = null;
       // Find out whether the daemon is gone, or needs its token again.
       void get("/runs?limit=1").catch(() => {});
-      // A daemon that was started again is found soon; one that is gone is not asked too often.
+      // A restarted daemon is found soon, and one that is gone does not get too many requests.
       setTimeout(() => !session.loginNeeded && this.open(), this.#wait);
       this.#wait = Math.min(this.#wait * 2, 8000);
     };

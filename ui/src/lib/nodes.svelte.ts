@@ -1,4 +1,4 @@
-// On which machines a run goes: this daemon's, or the nodes of one of its inventories.
+// The machines of a run: the daemon's own, or the nodes of one of its inventories.
 
 import { Answer } from "./asked.svelte";
 import type { Inventories } from "./generated";
@@ -6,7 +6,7 @@ import type { Inventories } from "./generated";
 class Nodes {
   #answer = new Answer<Inventories>();
 
-  /** Without an answer there is nothing to choose from. */
+  /** Without an answer there are no inventories to choose from. */
   all = $derived(this.#answer.value?.inventories ?? []);
   /** Name of the inventory; empty: the daemon's own ports. */
   chosen = $state("");
@@ -15,7 +15,7 @@ class Nodes {
 
   load = (): Promise<void> => this.#answer.ask("/inventories");
 
-  /** Where a port of the profile is; undefined: the inventory has none of that name. */
+  /** The nodes of a port of the profile; undefined: the inventory has no port of that name. */
   place(port: string): string | undefined {
     return this.inventory?.ports.find(({ name }) => name === port)?.places.join(", ");
   }

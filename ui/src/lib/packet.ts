@@ -1,5 +1,5 @@
-// Packet text (docs/reference/packets.md) taken apart just so far that one field can be set; the
-// daemon understands it.
+// Parses packet text (docs/reference/packets.md) only as far as necessary to set one field; the
+// daemon does the rest.
 
 import type { Layer } from "./types";
 

@@ -1,4 +1,4 @@
-// Which field of a form a refusal is about, so that it is shown there.
+// Finds the field of a form that an error belongs to, so that it is shown there.
 
 export interface Place {
   /** The daemon's name of the field: `duration_s: expected ...`, `port eth1: filter "...": ...`. */
@@ -41,7 +41,7 @@ export function placed<K extends string>(lines: string[], fields: Record<K, Plac
   return found;
 }
 
-/** As a word of its own: `eth1` is not in `eth10`, but in `af_packet:eth1: no such interface`. */
+/** As a whole word: `eth1` is not in `eth10`, but in `af_packet:eth1: no such interface`. */
 function mentions(line: string, value: string): boolean {
   const at = line.indexOf(value);
   const outside = (c: string | undefined): boolean => c === undefined || !/[\w.-]/.test(c);

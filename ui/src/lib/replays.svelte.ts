@@ -1,4 +1,4 @@
-// The part of the draft that replays captures.
+// Replays of the draft.
 
 import { assign, draft, scalar } from "./draft.svelte";
 import type { Replay } from "./generated";
@@ -7,7 +7,7 @@ export const replaysOf = (): Replay[] => draft.parts("replay");
 
 export const filesOf = ({ files }: Replay): string[] => (files ? [files].flat() : []);
 
-/** Ways to say how fast: the key of each, and its unit. */
+/** Ways to set the speed: the key of each, and its unit. */
 export const SPEEDS = {
   captured: { title: "as captured", key: undefined, amount: "" },
   multiplier: { title: "multiplier", key: "multiplier", amount: "Multiplier" },
@@ -56,7 +56,7 @@ export function setSpeed(replay: Replay, speed: Speed): void {
 export function setAmount(replay: Replay, text: string): void {
   const speed = speedOf(replay);
   const { key } = SPEEDS[speed];
-  // A bare number keeps the way that was chosen; with its own unit it is a rate like any other.
+  // A plain number keeps the chosen way; a number with a unit is a rate.
   if (key)
     assign(
       replay,

@@ -1,4 +1,5 @@
-// The place is in the hash, `#/streams?stream=2&tab=vary`, so that a reload and a link keep it.
+// The current place is in the hash, `#/streams?stream=2&tab=vary`, so that a reload and a link keep
+// it.
 
 export const PAGES = [
   { id: "ports", title: "Ports", key: "p", icon: "ports" },
@@ -41,7 +42,7 @@ class Route {
     location.hash = href(page, params);
   }
 
-  /** Remembers a detail of the place; undefined forgets it. Not a step back in the browser's history. */
+  /** Stores a detail of the place; undefined removes it. Not a step in the browser's history. */
   set(changes: Record<string, string | undefined>): void {
     const params: Record<string, string> = { ...this.params };
     for (const [key, value] of Object.entries(changes)) {

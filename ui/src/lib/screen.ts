@@ -1,6 +1,6 @@
-// How much room there is: where a table has fewer columns, not only narrower ones.
+// The width of the window: some tables have fewer columns in a narrow one.
 
 import { MediaQuery } from "svelte/reactivity";
 
-/** As the widths in the style sheets. */
+/** The same widths as in the style sheets. */
 export const narrow = new MediaQuery("max-width: 760px");

@@ -1,5 +1,6 @@
-// The daemons that this page shows: its own, and others that it was given with their tokens. A
-// daemon lets a page ask another only where both were started for it (`squall serve --peer`).
+// The daemons that this page shows: its own, and others that the user added with their tokens. A
+// daemon accepts requests of another daemon's page only if it was started for that (`squall serve
+// --peer`).
 
 import { remembered, store } from "./session.svelte";
 
@@ -55,7 +56,7 @@ class Servers {
 
 export const servers = new Servers();
 
-/** As the daemon's `--peer` takes it; null: no address of a daemon. */
+/** The URL in the form of the daemon's `--peer`; null: not an address of a daemon. */
 export function originOf(text: string): string | null {
   const typed = text.trim();
   try {
@@ -69,7 +70,7 @@ export function originOf(text: string): string | null {
 export const authorization = (server: Server): Record<string, string> =>
   server.token ? { authorization: `Bearer ${server.token}` } : {};
 
-/** A WebSocket, and what shows the token there: a page can set no header. */
+/** A WebSocket; its token is a subprotocol, because a page cannot set headers. */
 export function socketTo(server: Server, path: string): WebSocket {
   const base = server.url || location.origin;
   const protocols = server.token ? ["squall.v1", `squall.token.${server.token}`] : ["squall.v1"];

@@ -1,4 +1,4 @@
-// State of the whole page: the login, how the page looks, the latest messages.
+// State of the whole page: the login, the theme, the latest messages.
 
 import type { Info } from "./types";
 
@@ -14,7 +14,7 @@ function stored(key: string, fallback: string): string {
   try {
     return localStorage.getItem(key) ?? fallback;
   } catch {
-    return fallback; // storage is denied: the page works, and forgets
+    return fallback; // storage is denied: the page works without it
   }
 }
 

@@ -1,4 +1,4 @@
-// Settings of a method as a form: texts and check boxes, made of the schema that the daemon gives.
+// Settings of a method as a form: texts and check boxes, made from the daemon's schema.
 
 import type { Method, SettingSchema } from "./types";
 
@@ -26,7 +26,7 @@ function resolved(method: Method, schema: SettingSchema | undefined): SettingSch
   return (name ? method.settings.$defs?.[name] : schema) ?? {};
 }
 
-/** The words that a setting can be, or can have. */
+/** The allowed words of a setting, or of its items. */
 export function choices(method: Method, property: SettingSchema): string[] {
   const of = resolved(method, property.items ?? property);
   return [...(of.enum ?? []), ...(of.oneOf ?? []).map((each) => each.const)].filter(

@@ -1,5 +1,5 @@
-// From which value on a figure is red. They are this browser's, and fail no run: that is what
-// `--fail-if` is for.
+// Limits above which a figure is red. They are stored in this browser and do not fail runs:
+// `--fail-if` does that.
 
 import { remembered, store } from "./session.svelte";
 import { count, nanos, ratio } from "./units";
@@ -9,10 +9,10 @@ const KEY = "squall.thresholds";
 interface Kind {
   title: string;
   unit: string;
-  /** From the unit that is typed to that of the figure. */
+  /** The factor from the typed unit to that of the figure. */
   scale: number;
   format: (value: number | null | undefined) => string;
-  /** Where nothing was chosen. */
+  /** The default. */
   preset?: number;
 }
 
@@ -41,7 +41,7 @@ function kept(): Chosen {
 class Thresholds {
   #chosen = $state<Chosen>(kept());
 
-  /** In the unit that is typed; null: none. */
+  /** In the typed unit; null: none. */
   of(id: ThresholdId): number | null {
     const chosen = this.#chosen[id];
     if (chosen !== undefined) return chosen;

@@ -36,7 +36,7 @@ export const packets = (value: number | null | undefined): string =>
       : scaled(value, "", ["", "k", "M", "G", "T"]).trimEnd()
     : "–";
 
-/** A rate of less than a hundred a second has its fraction. */
+/** A rate below a hundred per second has a fraction. */
 const round = (value: number): number =>
   Math.abs(value) < 100 ? Math.round(value * 100) / 100 : Math.round(value);
 
@@ -96,7 +96,7 @@ export function change(from: number, to: number): string {
   return `${by > 0 ? "+" : "−"}${Math.abs(by * 100).toFixed(1)}${THIN}%`;
 }
 
-/** The title of a figure that has its unit, by the daemon's name: `loss_ratio` is Loss. */
+/** The title of a figure with a unit, from the daemon's name: `loss_ratio` is Loss. */
 export function titled(name: string): string {
   const words = name
     .replace(/_(s|ns)$/, "")
@@ -105,6 +105,6 @@ export function titled(name: string): string {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-/** The label of a number that is typed: `trial_s` is Trial (s). */
+/** The label of a typed number: `trial_s` is Trial (s). */
 export const labelled = (name: string): string =>
   titled(name) + (/_(s|ns)$/.exec(name)?.[0].replace("_", " (").concat(")") ?? "");

@@ -135,7 +135,7 @@ impl<'a> Lexer<'a> {
         self.rest().find(|c| !continues_name(c)).unwrap_or(self.rest().len())
     }
 
-    /// A number, or one character that begins nothing else.
+    /// A number, or one character that starts no other token.
     fn other(&mut self, c: char) {
         let length = if c.is_ascii_digit() { self.name() } else { c.len_utf8() };
         self.push(Kind::Code, length);
@@ -348,7 +348,7 @@ impl<'a> Lexer<'a> {
         self.rest().len()
     }
 
-    /// The script, the style, and the expressions and comments of the markup.
+    /// The script, the style, and expressions and comments of the markup.
     fn svelte(&mut self) {
         while let Some(c) = self.peek() {
             if self.sees("<!--") {
@@ -413,7 +413,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Comments that have a line to themselves, and the names that a line defines.
+    /// Comments that fill a line, and names that a line defines.
     fn shell(&mut self) {
         for line in self.text.split_inclusive('\n') {
             let (start, inner) = (self.at, line.trim());

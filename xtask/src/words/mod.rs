@@ -18,7 +18,7 @@ use text::{Block, Lines};
 /// The lists are fenced blocks in it.
 const RULES: &str = "docs/style-words.md";
 const COUNTS: &str = "xtask/words.toml";
-/// Written by a test with BLESS=1, or by others.
+/// Written by a test with BLESS=1, or by other authors.
 const SKIPPED: &[&str] = &["docs/reference/rules.md", "benches/runs/", "/assets/uPlot"];
 
 /// A count of the ratchet.
@@ -50,9 +50,9 @@ struct Finding {
     phrase: String,
 }
 
-/// Expressions that are found unless within a match of an allowed one.
+/// Expressions. A match counts unless it lies within a match of an allowed one.
 struct Phrases {
-    /// All at once: most paragraphs match none.
+    /// All expressions at once, because most paragraphs match none.
     any: RegexSet,
     each: Vec<Regex>,
 }
@@ -161,7 +161,7 @@ fn list<'a>(text: &'a str, name: &str) -> Result<Vec<&'a str>, String> {
     Ok(list.lines().filter(|line| !line.is_empty() && !line.starts_with("# ")).collect())
 }
 
-/// The words of a name: `a_b`, `aB`, `AB` and `HTTPServer` have two each but `AB`, which has one.
+/// The words of a name: `a_b`, `aB` and `HTTPServer` have two, `AB` has one.
 fn parts(name: &str) -> Vec<String> {
     let chars: Vec<char> = name.chars().collect();
     let mut parts = vec![String::new()];
@@ -182,11 +182,11 @@ fn parts(name: &str) -> Vec<String> {
     parts
 }
 
-/// A file that is checked.
+/// A checked file.
 struct Source {
     file: String,
     findings: Vec<Finding>,
-    /// Comments alone; without those of unit tests and of files with tests.
+    /// Comments outside tests.
     blocks: Vec<Block>,
     test_blocks: Vec<Block>,
     code_lines: usize,

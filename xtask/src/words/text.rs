@@ -112,6 +112,10 @@ impl Lines {
     }
 }
 
+/// Comments for tools.
+const DIRECTIVES: &[&str] =
+    &["!/", "noqa", "fmt: ", "type: ", "ruff: ", "shellcheck ", "svelte-ignore ", "hadolint "];
+
 /// The blocks of comments and docstrings among `tokens`.
 pub fn blocks(text: &str, tokens: &[Token], lines: &Lines) -> Vec<Block> {
     let mut blocks: Vec<Block> = vec![];
@@ -144,7 +148,11 @@ pub fn blocks(text: &str, tokens: &[Token], lines: &Lines) -> Vec<Block> {
             _ => (continued, code_line) = (None, at.end - 1),
         }
     }
-    blocks.retain(|block| block.text.contains(char::is_alphabetic));
+    let is_prose = |block: &Block| {
+        block.text.contains(char::is_alphabetic)
+            && !DIRECTIVES.iter().any(|directive| block.text.starts_with(directive))
+    };
+    blocks.retain(is_prose);
     blocks
 }
 
