@@ -1984,7 +1984,7 @@ export interface Problem {
   /** The key, as in JSON: `stream[3].rate`; empty if it is not known. */
   path: string;
   message: string;
-  /** What was expected, what to try; one line each. */
+  /** The expected form and a suggestion; one line each. */
   details: string[];
   /** Wrong characters of a one-line text, from 0; the end is exclusive. */
   span: [number, number] | null;
