@@ -45,8 +45,7 @@ pub struct FieldInfo {
     /// Unit of the number; empty if it has none.
     pub unit: String,
     pub help: String,
-    /// Lengths, checksums, numbers of the next header: filled in unless set. The text `auto` stands
-    /// for this.
+    /// Lengths, checksums, numbers of the next header: filled in unless set. Their text is `auto`.
     pub auto: bool,
     /// Absent unless it is set.
     pub optional: bool,

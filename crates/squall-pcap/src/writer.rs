@@ -45,7 +45,7 @@ impl PcapFormat {
     /// Writes the file header.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub fn write_header(&self, out: &mut impl Write) -> io::Result<()> {
         let mut header = [0; Self::HEADER_LEN];
         let magic = if self.nanoseconds { MAGIC_NS } else { MAGIC_US };
@@ -66,7 +66,7 @@ impl PcapFormat {
     /// captured.
     ///
     /// # Errors
-    /// Those of `out`; a time after the year 2106, which does not fit; `wire_len` below the length
+    /// Errors of `out`; a time after the year 2106, which does not fit; `wire_len` below the length
     /// of `data`. Nothing is written in the last two cases.
     #[inline]
     pub fn write_packet(
@@ -117,7 +117,7 @@ impl<W: Write> PcapWriter<W> {
     /// Writes a packet of `wire_len` octets (without FCS), of which `data` were captured.
     ///
     /// # Errors
-    /// Those of the file; a time after the year 2106, which does not fit; `wire_len` below the
+    /// Errors of the file; a time after the year 2106, which does not fit; `wire_len` below the
     /// length of `data`.
     #[inline]
     pub fn write(&mut self, time_ns: u64, wire_len: u32, data: &[u8]) -> io::Result<()> {
@@ -161,7 +161,7 @@ impl Section {
     /// Writes the section header, which precedes the interface descriptions.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub fn write_header(&self, out: &mut impl Write) -> io::Result<()> {
         let mut body = BYTE_ORDER.to_le_bytes().to_vec();
         body.extend([1, 0, 0, 0]); // version 1.0
@@ -216,7 +216,7 @@ impl InterfaceFormat {
     /// are in nanoseconds.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub fn write_description(&self, out: &mut impl Write) -> io::Result<()> {
         let mut body = self.link_type.0.to_le_bytes().to_vec();
         body.extend([0; 2]);
@@ -249,7 +249,7 @@ impl InterfaceFormat {
     /// captured. `index` is this interface's in its section.
     ///
     /// # Errors
-    /// Those of `out`; `wire_len` below the length of `data`. Nothing is written in the last case.
+    /// Errors of `out`; `wire_len` below the length of `data`. Nothing is written in the last case.
     #[inline]
     pub fn write_packet(
         &self,
@@ -282,7 +282,7 @@ impl InterfaceFormat {
     /// first interface, which has no snaplen.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub fn write_simple_packet(out: &mut impl Write, data: &[u8]) -> io::Result<()> {
         let mut body = (data.len() as u32).to_le_bytes().to_vec();
         body.extend_from_slice(data);
@@ -384,7 +384,7 @@ impl Statistics {
     /// Writes the counters of interface `index` at `time_ns`.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub fn write_block(&self, out: &mut impl Write, index: u32, time_ns: u64) -> io::Result<()> {
         let mut body = vec![0; 12];
         put(&mut body, [index, (time_ns >> 32) as u32, time_ns as u32]);
@@ -460,7 +460,7 @@ impl<W: Write> PcapngWriter<W> {
     /// captured.
     ///
     /// # Errors
-    /// Those of the file; an unknown interface; `wire_len` below the length of `data`.
+    /// Errors of the file; an unknown interface; `wire_len` below the length of `data`.
     #[inline]
     pub fn write(
         &mut self,

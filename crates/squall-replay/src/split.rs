@@ -662,7 +662,7 @@ impl Select {
     /// Compiles the expression of a rule `F:`.
     ///
     /// # Errors
-    /// Those of `compile`.
+    /// Errors of `compile`.
     pub fn compile<E>(&mut self, compile: impl FnOnce(&str) -> Result<Filter, E>) -> Result<(), E> {
         if let Rule::Filter { expression, compiled } = &mut self.rule {
             *compiled = Some(compile(expression)?);

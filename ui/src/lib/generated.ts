@@ -1890,10 +1890,7 @@ export interface FieldInfo {
   /** Unit of the number; empty if it has none. */
   unit: string;
   help: string;
-  /**
-   * Lengths, checksums, numbers of the next header: filled in unless set. The text `auto` stands
-   * for this.
-   */
+  /** Lengths, checksums, numbers of the next header: filled in unless set. Their text is `auto`. */
   auto: boolean;
   /** Absent unless it is set. */
   optional: boolean;

@@ -96,7 +96,7 @@ fn ipv6_with_extension_headers() {
 }
 
 #[test]
-fn icmpv6_neighbour_solicitation() {
+fn icmpv6_neighbor_solicitation() {
     let frame = build("eth/ipv6/icmpv6(target=fe80::1)/hex(0101020000000001)");
     assert_eq!(&frame.bytes[54..58], [0x87, 0, 0x37, 0x18]);
     assert_eq!((frame.payload, frame.bytes.len()), (78, 86));
