@@ -306,11 +306,12 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
-        // A session for each trial, here or on nodes, whose controller is a process.
+        // A session for each trial, here or on nodes, whose controller is a process. Settings of trials
+        // are also arguments of the command line, as in squall-method.
         crates: &["squall-trials"],
         may_use: &[],
         rows_below: 6,
-        must_not: &[SYSTEM, RUNTIME, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not: &[SYSTEM, RUNTIME, HTTP, PYTHON, TOML],
         must_not_call: &[SOCKETS],
     },
     Row {
