@@ -1972,7 +1972,7 @@ export interface FieldView {
   help: string;
 }
 
-/** A mistake, and its place. */
+/** An error, and its place. */
 export interface Problem {
   /** Line of the text, from 1; 0 if there is no text, or no place in it. */
   line: number;
