@@ -116,7 +116,7 @@ def test_packets_without_room_for_a_signature_are_counted_by_marks(client: STLCl
 
     client.add_streams([short(1, IP()), short(1, IP(), 50), short(2, IPv6())], ports=[0])
     client.add_streams(short(3, IP()), ports=[1])
-    # """Ports that start and end while others send keep separate marks."""
+    # Ports that start and end while others send keep separate marks.
     client.add_streams(STLStream(packet=STLPktBuilder(pkt=BASE), mode=STLTXCont(pps=10)), ports=[0])
     client.start(ports=[0])
     client.start(ports=[1])
