@@ -1,5 +1,5 @@
 # The commands of this repository. `make demo` and `make test` need nothing but this folder and a Rust toolchain:
-# each first installs what it lacks, or says what is missing and how to get it.
+# each first installs its tools, or names what is missing and how to get it.
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test release install dist bench campaign dpdk ui docs site fmt lint fuzz generate
@@ -16,7 +16,7 @@ demo: ## a private lab, traffic both ways for ten seconds, a live table and squa
 test: ## every check and test (what the CI runs)
 	@scripts/test --setup
 
-release: ## the daemon's page and the binary that is installed: target/dist/squall, its symbols beside it
+release: ## the daemon's page and the binary that is installed: target/dist/squall, and its symbols
 	@scripts/setup rust node
 	@scripts/ui
 	@scripts/release
@@ -24,11 +24,11 @@ release: ## the daemon's page and the binary that is installed: target/dist/squa
 install: release ## the binary, its manual pages, completions and systemd unit: PREFIX (/usr/local), DESTDIR
 	@scripts/install "$(PREFIX)" "$(DESTDIR)"
 
-dist: ## what is published, in target/dist: static binary, deb, rpm, wheel, sdist, SBOM; scripts/dist-check tries them
+dist: ## the published files, in target/dist: static binary, deb, rpm, wheel, sdist, SBOM; scripts/dist-check tries them
 	@scripts/setup rust python node dist
 	@scripts/dist
 
-bench: ## speed, rate accuracy and the peers beside us; figures go to benches/runs/
+bench: ## speed, rate accuracy and comparison with the peers; figures go to benches/runs/
 	@scripts/setup rust python dpdk peers
 	@scripts/bench
 
@@ -67,5 +67,5 @@ fuzz: ## fuzz each target for SECONDS (60): make fuzz SECONDS=600 TARGETS=dissec
 	@scripts/setup rust
 	@scripts/fuzz $(or $(SECONDS),60) $(TARGETS)
 
-generate: ## write schemas, references, man pages and completions anew
+generate: ## write schemas, references, man pages and completions again
 	cargo xtask generate

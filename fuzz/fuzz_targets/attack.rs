@@ -12,7 +12,7 @@ use squall_rules::{RuleSet, Variables};
 
 fuzz_target!(|data: &[u8]| {
     let rules = RuleSet::parse(&String::from_utf8_lossy(data), &Variables::standard());
-    // A tenth of what a rule usually has: inputs are many.
+    // A tenth of the usual bound, because there are many inputs.
     let settings = Settings { steps: 40_000, attempts: 8, ..Settings::default() };
     let solver = Solver::new(&rules, settings);
     for (index, rule) in rules.rules.iter().enumerate().take(4) {

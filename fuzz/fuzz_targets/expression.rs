@@ -1,7 +1,7 @@
 #![no_main]
-//! An expression of PCRE2 and what its text must be: read without a panic or told where not,
-//! written in bounded steps, and what is written keeps what was asked for. Input: options, least
-//! and most octets (8 bits each), a string to hold up to a zero octet, the expression.
+//! An expression of PCRE2 and conditions on its text: it is read without a panic or refused with a
+//! place, its text is made in bounded steps, and the text meets the conditions. Input: options,
+//! least and most octets (8 bits each), a required string up to a zero octet, the expression.
 
 use libfuzzer_sys::fuzz_target;
 use squall_attacks::regex::{Choices, Constraints, Expression, Flags, Held};

@@ -1,7 +1,7 @@
 #![no_main]
-//! The evaluator: whatever frames come, it ends, and says the same of the same frames. Input:
-//! frames, each behind two octets with its length; an octet before them chooses between raw frames
-//! and segments of a connection, which get further.
+//! The evaluator: it ends for any frames, and gives the same result for the same frames. Input:
+//! frames, each after two octets with its length; the first octet chooses between raw frames and
+//! segments of a connection, which get further.
 
 use std::sync::OnceLock;
 

@@ -1,6 +1,6 @@
 #![no_main]
-//! Requests of Open Traffic Generator, as JSON or as protobuf: whatever stands there, reading it
-//! ends; what is read goes out in both forms, and comes back as the same.
+//! Requests of Open Traffic Generator, as JSON or as protobuf: reading ends; the value is written
+//! in both forms, and reads back as the same.
 
 #[path = "../../crates/squall-server/src/otg/schema.rs"]
 mod schema;

@@ -1,7 +1,6 @@
 #![no_main]
-//! A packet script is read or refused, and what is read is played against our TCP, over IPv4 and
-//! IPv6: whatever the peer sends and the application does, when they like, the stack neither panics
-//! nor hangs.
+//! A packet script is read or refused, and runs against Squall's TCP, over IPv4 and IPv6: for any
+//! actions of the peer and the application, at any time, the stack neither panics nor hangs.
 
 use libfuzzer_sys::fuzz_target;
 use runner::{
@@ -22,14 +21,14 @@ mod runner {
 
 fuzz_target!(|text: &str| {
     let Ok(script) = Script::parse("fuzz", text) else { return };
-    // What takes long is not wrong: hours of timers, megabytes of segments.
+    // A long run is not an error: hours of timers, megabytes of segments.
     let seconds: u64 = script.steps.iter().map(|step| step.time.to.0 / Nanos::SECOND.0).sum();
     let octets: u64 = script.steps.iter().map(|step| octets(&step.action)).sum();
     if seconds > 600 || octets > 100_000 {
         return;
     }
     for family in script.families.clone() {
-        // Tunables out of their ranges are refused.
+        // Out-of-range tunables are refused.
         let Ok(mut subject) = Squall::new(&script, family) else { continue };
         let manner = Manner {
             who: Who::Squall,
@@ -38,7 +37,7 @@ fuzz_target!(|text: &str| {
             stretch: 0.0,
             grace: Nanos::ZERO,
         };
-        // What a script expects is its own affair.
+        // A failed expectation of the script is not an error here.
         let _ = play(&script, manner, &mut subject);
     }
 });

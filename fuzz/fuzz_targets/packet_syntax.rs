@@ -1,5 +1,5 @@
 #![no_main]
-//! Packet text: no panic, mistakes lie inside the text, what is printed reads back, what is built
+//! Packet text: no panic, errors lie inside the text, printed text reads back, and the built frame
 //! is right.
 
 use libfuzzer_sys::fuzz_target;

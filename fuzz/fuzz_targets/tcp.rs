@@ -1,7 +1,7 @@
 #![no_main]
-//! Any packets at any state of a stack, with time going on between them: no panic, flows and timers
-//! stay bounded, and in the end nothing is left. Segments are aimed: each takes a flow's true
-//! numbers and moves them by what the input says.
+//! Any packets in any state of a stack, at any time: no panic, flows and timers stay bounded, and
+//! at the end no flow is left. Segments start from a flow's true numbers, and the input changes
+//! them.
 
 use libfuzzer_sys::fuzz_target;
 use squall_tcp::{
@@ -29,7 +29,7 @@ impl Application for App {
             }
             Event::Received(octets) => {
                 assert!(!octets.is_empty() || socket.tuple().kind == FlowKind::Udp);
-                // What to do is in what comes.
+                // The input chooses the actions.
                 match octets.first().map_or(0, |o| o % 8) {
                     1 => socket.close(),
                     2 => socket.abort(),
@@ -135,7 +135,7 @@ fuzz_target!(|data: &[u8]| {
             0 => drop(stack.connect(now, ClassId(port % 2), tuple, 0)),
             1 => now = now + Nanos(u64::from(a) << (b % 32)),
             2 => {
-                // Octets as they are.
+                // Octets of the input, unchanged.
                 let len = usize::from(a).min(rest.len());
                 let (packet, tail) = rest.split_at(len);
                 rest = tail;
@@ -174,7 +174,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(stack.active() + stack.time_wait() <= FLOWS as usize);
         assert!(stack.next_due().is_none_or(|due| due > now), "a timer stalls");
     }
-    // With nobody there each flow ends by itself, but for those that wait for the other side.
+    // Without a peer each flow ends by itself, except for those that wait for the other side.
     let mut steps = 0;
     wire.room = 1000;
     stack.transmit(now, &mut wire);

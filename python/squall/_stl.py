@@ -251,7 +251,7 @@ class STLVmFlowVarRepeatableRandom(_Variable):
         return {"type": "flow_var_rand_limit", **self._fields, "next_var": self.next_var}
 
 
-#: """The name in older versions of TRex."""
+#: The name in older versions of TRex.
 STLVmFlowVarRepetableRandom = STLVmFlowVarRepeatableRandom
 
 
@@ -778,7 +778,7 @@ _DEFAULT = bytes.fromhex(
 ).ljust(60, b"\0")
 
 
-#: """Defaults of TRex's scapy for fields that scapy would take from this machine."""
+#: Defaults of TRex's scapy for fields that scapy would take from this machine.
 _DEFAULTS = {
     "Ether": {"dst": "00:00:00:01:00:00", "src": "00:00:00:02:00:00"},
     "IP": {"src": "16.0.0.1", "dst": "48.0.0.1"},

@@ -194,7 +194,7 @@ def test_a_refusal_of_a_node_is_reported_and_a_passing_one_is_tried_again(
         refused = (await test.trial())["refused"]
         assert refused == {"text": "node 'two': no such port", "usage": usage}
         assert (len(reach.engines["two"].bodies) > 1) == again
-        # For as long as an earlier run may hold its ports.
+        # While an earlier run may hold its ports.
         assert (time.monotonic() - began > INVENTORY.lease_s) == again
         del reach.engines["two"].fails["start"]
         assert "done" in await test.trial()
@@ -233,7 +233,7 @@ def test_nodes_hear_of_their_controller_between_trials(monkeypatch: pytest.Monke
         reach.engines["two"].fails["gone"] = True
         while not test.trials._lost:
             await asyncio.sleep(0.01)
-        # One that has gone meanwhile is there again.
+        # A node that was lost meanwhile is replaced.
         assert (await test.trial())["done"]["lost"] == {}
 
     play(reach, script)

@@ -234,7 +234,7 @@ def test_a_run_is_changed_while_it_goes_on(client: squall.Client, loop: Address)
             until(lambda: run.report().streams["b"].tx_packets > before["b"].tx_packets)
             return run.report().streams["a"].tx_packets == before["a"].tx_packets
 
-        # The samples that the daemon has may be from before.
+        # The daemon's latest samples may be older.
         until(paused)
         run.resume("a")
         load.streams[1].rate = "3 kpps"
@@ -317,7 +317,7 @@ def test_a_ports_lease_is_one_users_until_it_is_given_back(
                 other.acquire(address)
             with pytest.raises(squall.PortError, match="alice"):
                 other.run(profile(address, stream(mode={"burst": 1})))
-        # Longer than it lasts: it is renewed meanwhile.
+        # Longer than the lease lasts, because it is renewed meanwhile.
         time.sleep(LEASE_S * 1.5)
         assert (
             client.run(profile(address, stream(mode={"burst": 5})), lease=lease)
@@ -351,7 +351,7 @@ time.sleep(60)
         id = other.stdout.readline().strip()
         assert id
         time.sleep(LEASE_S * 1.5)
-        # The list renews nothing, unlike a question for the run.
+        # The list renews no lease, unlike a request for the run.
         assert id in {info.id for info in client.runs(state="live")}
     finally:
         other.kill()

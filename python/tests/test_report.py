@@ -48,7 +48,7 @@ def test_fields_are_those_of_the_schema() -> None:
         if "properties" not in table:
             continue
         names = {f.name for f in dataclasses.fields(getattr(squall, name)) if f.init}
-        # Built on demand.
+        # Built on request.
         names |= {"series"} if name == "Report" else set()
         assert names == table["properties"].keys(), name
 
@@ -149,7 +149,7 @@ def test_series_are_columns_over_time(loop: Address) -> None:
         }
     assert series.ports["A"].tx_pps[-1] == last.ports["A"].tx_pps
     assert series.streams["a"].latency_p99_ns[-1] == last.streams["a"].latency_p99_ns
-    # Not there before it was added.
+    # It did not exist before it was added.
     assert np.isnan(series.streams["b"].tx_pps).tolist() == [True, True, False]
     assert report.series[-1] == last
 

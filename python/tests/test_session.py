@@ -431,7 +431,7 @@ def test_a_load_is_changed_while_it_runs(loop: Address) -> None:
         with pytest.raises(ValueError, match="one of cps"):
             run.set_load("web")
         until(begun)
-        # Steady figures are of 0.1 s or more.
+        # Steady rates need samples over at least 0.1 s.
         time.sleep(0.3)
         run.stop()
         report = run.finish()

@@ -1,4 +1,4 @@
-"""`squall.test`: standard tests of a device of which all is known, in virtual time."""
+"""`squall.test`: standard tests of a device with known behavior, in virtual time."""
 
 import pathlib
 from typing import Any

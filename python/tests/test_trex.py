@@ -36,7 +36,7 @@ BASE = Ether() / IP(src="16.0.0.1", dst="48.0.0.1") / UDP(dport=12, sport=1025) 
 
 @pytest.fixture
 def client() -> Any:
-    """Two ports whose frames come back to themselves."""
+    """Two ports, each of which receives its own frames."""
     n = next(_number)
     client = STLClient(ports=[f"loop:trex-{n}-a", f"loop:trex-{n}-b"])
     client.connect()
@@ -116,7 +116,7 @@ def test_packets_without_room_for_a_signature_are_counted_by_marks(client: STLCl
 
     client.add_streams([short(1, IP()), short(1, IP(), 50), short(2, IPv6())], ports=[0])
     client.add_streams(short(3, IP()), ports=[1])
-    # Ports that start and end while others send keep their marks apart.
+    # Ports that start and end while others send keep separate marks.
     client.add_streams(STLStream(packet=STLPktBuilder(pkt=BASE), mode=STLTXCont(pps=10)), ports=[0])
     client.start(ports=[0])
     client.start(ports=[1])
@@ -223,7 +223,7 @@ def test_traffic_ends_with_its_duration_and_a_wait_with_its_timeout(client: STLC
         assert not client.is_traffic_active()
         return int(client.get_stats()[0]["opackets"])
 
-    # Fewer where the machine is too busy to send them in time.
+    # Fewer if the machine is too busy to send them in time.
     until(lambda: sent() == 300)
 
 

@@ -791,7 +791,7 @@ def headers(api, client):
     if not 0 < latency_of["latency"]["total_min"] <= latency_of["latency"]["total_max"]:
         raise Failed(f"latency: {latency_of['latency']}")
 
-    # """A stream that waits, and the packets of a TRex with the same stream."""
+    # A stream that waits, and the packets of a TRex with the same stream.
     start(api.STLTXSingleBurst(pps=1, total_pkts=1), isg=60e6)
     sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     sender.bind(("veth-a", 0))
@@ -883,7 +883,7 @@ def short(api, client):
     same("the mark of the first group", marks["16.0.0.1"], {(1, 0xFF00)})
     same("in TRex's range", all(bit == 1 and 0xFF00 <= id < 0xFF0F for bit, id in found), True)
 
-    # """A stream that waits, and the packets of a TRex with the same stream."""
+    # A stream that waits, and the packets of a TRex with the same stream.
     client.reset(ports=[0, 1])
     stats, mode = api.STLFlowStats(pg_id=5), api.STLTXSingleBurst(pps=1, total_pkts=1)
     builder = api.STLPktBuilder(pkt=packets[0][1])

@@ -70,7 +70,7 @@ __all__ = ["CaptureOptions", "CaptureSettings", "FlowOptions", "RunOptions"]
 
 /// Options that are parameters of functions which take the others as keywords, and the class of
 /// the others.
-const APART: &[(&str, &str, &str)] = &[("CaptureOptions", "file", "CaptureSettings")];
+const SUBCLASSED: &[(&str, &str, &str)] = &[("CaptureOptions", "file", "CaptureSettings")];
 
 /// Python's annotation for the arguments that set an option, by type or by option.
 const TAKEN: &[(&str, &str)] = &[
@@ -334,20 +334,20 @@ pub fn options() -> String {
             Attribute { name, words: hint.clone(), hint, doc, array: false }
         };
         let arguments: Vec<_> = fields.iter().map(argument).collect();
-        let apart = APART.iter().find(|(class, ..)| class == of);
+        let subclass = SUBCLASSED.iter().find(|(class, ..)| class == of);
         let (own, others): (Vec<_>, Vec<_>) = arguments
             .iter()
-            .partition(|argument| apart.is_none_or(|(_, name, _)| *name == argument.name));
+            .partition(|argument| subclass.is_none_or(|(_, name, _)| *name == argument.name));
         let members = |of: Vec<&Attribute>| -> String {
             let member = |is: &Attribute| format!("    {}: {} | None\n", is.name, is.hint);
             of.into_iter().map(member).collect()
         };
-        if let Some((_, name, class)) = apart {
+        if let Some((_, name, class)) = subclass {
             out += &format!("\n\nclass {class}(TypedDict, total=False):\n");
             out += &format!("    \"\"\"`{of}` without `{name}`.\"\"\"\n\n");
             out += &members(others);
         }
-        let base = apart.map_or("TypedDict", |(.., class)| *class);
+        let base = subclass.map_or("TypedDict", |(.., class)| *class);
         out += &format!("\n\nclass {of}({base}, total=False):\n");
         docstring(&mut out, &definition.doc, &arguments, of);
         out += &members(own);

@@ -324,8 +324,8 @@ fn clock(readings: u64) -> Cost {
     Ok(Made::new(readings, cpu_ns() - begun))
 }
 
-/// What a member of a control costs that leaves or joins, with the counters of all 100 after that.
-/// Each round is a run that all leave and join again, one by one. No stream sends: the worker
+/// The cost of a member of a control that leaves or joins, with the counters of all 100 after that.
+/// Each round is a run whose members leave and join again, one by one. No stream sends: the worker
 /// sleeps.
 fn control(frames: u64) -> Cost {
     const MEMBERS: usize = 100;

@@ -216,7 +216,7 @@ class Trials:
                 if left == 0 or self._stopping:
                     raise
             except Refused as error:
-                # """An instant that came too early, or a port that is not free yet."""
+                # An instant that came too early, or a port that is not free yet.
                 if error.status != 409 or time.monotonic() > free or self._stopping:
                     raise
                 await asyncio.sleep(0.5)
