@@ -101,7 +101,8 @@ impl AppRecorder {
         }
     }
 
-    /// Adds a template's program.
+    /// Adds a template's program. Equal programs of two templates stay separate, so that
+    /// observations reach the statistics of a template without a lookup (ADR 0025).
     pub fn add(
         &mut self,
         template: usize,
@@ -329,6 +330,7 @@ impl Recorder {
             }
         }
         if client {
+            // `each_ended` hands it over, because a flow cannot begin inside an event of another.
             self.ended.push((template, due));
         }
     }

@@ -156,7 +156,8 @@ pub struct Limits {
     pub active: Option<u64>,
 }
 
-/// The default drain time.
+/// The default drain time: two retransmissions fit with the initial timeout of RFC 6298 (after 1 s
+/// and 3 s).
 pub const DRAIN: Nanos = Nanos(5_000_000_000);
 /// The default of [`Load::patience`]. Long enough that a stall of the machine delays arrivals and
 /// drops none (20 ms, the earlier value, gave up five of six flows after one stall); short enough to
@@ -460,6 +461,7 @@ impl Load {
     /// The load scaled by `num / den`.
     pub fn times(mut self, num: u64, den: u64) -> Self {
         let whole = |n: u64| {
+            // Rounded up, so that a small factor leaves at least one user or flow.
             (u128::from(n) * u128::from(num)).div_ceil(den.max(1).into()).min(u64::MAX.into())
                 as u64
         };
@@ -537,6 +539,8 @@ impl Load {
         if kind(self) != kind(new) {
             return Err("the kind of target (total CPS, open flows or bandwidth)".into());
         }
+        // These decide the number, tuple and instant of each flow (ADR 0030): otherwise a flow
+        // would change its identity while it is open.
         let fixed = |load: &Self| (load.shape.clone(), load.limits.flows, load.patience, load.seed);
         if !new.clients.starts_with(&self.clients)
             || !new.servers.starts_with(&self.servers)

@@ -61,7 +61,8 @@ impl Conversation {
 ///
 /// A client whose address and port are in the script is known by them; if several conversations
 /// have these, each new flow takes the next. A flow from any other address (behind a NAT) takes the
-/// next of all conversations of the server.
+/// next of all conversations of the server. One worker of a port plays all of a script, because a
+/// packet from behind a NAT does not show its conversation (ADR 0040).
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
     by_tuple: HashMap<Tuple, Turns>,

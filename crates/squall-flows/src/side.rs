@@ -285,7 +285,7 @@ struct Pool {
     exhausted: Exhausted,
 }
 
-/// The most flows waiting for their next hop.
+/// The most flows waiting for their next hop (ADR 0025).
 const MAX_PARKED: usize = 1 << 16;
 /// Flows whose slots in the stack's table are prefetched together: about as many cache misses as a
 /// core has in flight.
@@ -294,7 +294,8 @@ const PREFETCHED: u64 = 8;
 /// The most tuples tried for one flow: bounds the time of one arrival when a pool is nearly
 /// exhausted.
 const MAX_TRIES: u64 = 64;
-/// The time until a conversation whose tuple is in use is retried.
+/// The time until a conversation whose tuple is in use is retried: short compared with TIME-WAIT,
+/// which usually holds the tuple (1 s by default), so that the delay hardly adds to it.
 const BUSY_RETRY: Nanos = Nanos(10_000_000);
 /// Positions per worker searched for one of this worker's. With n workers each position misses with
 /// probability 1 - 1/n, so 64 n misses in a row have a probability below e^-64.
@@ -302,7 +303,8 @@ const MAX_SEARCH: u64 = 64;
 /// How long a user waits whose flow could not begin: an exhausted pool would otherwise be retried
 /// in a busy loop.
 const BACK_OFF: Nanos = Nanos(1_000_000);
-/// Flows aborted in a row, since each sends a reset that needs room in the output.
+/// Flows aborted in a row. Each sends a reset, and the next ones wait until the output is empty,
+/// since the output has no room for millions.
 const ABORTED_AT_ONCE: u32 = 1024;
 /// Flow records searched in a row for those of a template: bounds the time away from the port.
 const SEARCHED_AT_ONCE: u32 = 1 << 14;
@@ -448,8 +450,8 @@ impl Side {
     ) -> Result<(ClassId, ProgramId), LoadError> {
         let wrong = |text: String| LoadError::Template { template: template.name.clone(), text };
         let tunables = if client { &template.client_tunables } else { &template.server_tunables };
-        // The longest segment that fits a packet: 40 octets are the headers of IPv4 and TCP, and
-        // the stack subtracts options itself.
+        // RFC 6691: an MSS excludes the fixed headers of IPv4 and TCP (40 octets), and ignores
+        // options. The stack subtracts the longer header of IPv6.
         let most = self.link.mtu().saturating_sub(40);
         let tunables = Tunables { mss: tunables.mss.min(most), ..tunables.clone() };
         let class = self.stack.add_class(tunables).map_err(|error| wrong(error.to_string()))?;
@@ -538,7 +540,7 @@ impl Side {
     }
 
     /// Requests the next hops of templates from number `first` on, so that their first flows do not
-    /// wait for ARP.
+    /// wait for ARP: their `corrected` durations would otherwise include it.
     fn ask_ahead(&mut self, first: usize) {
         let Some(clients) = &self.clients else { return };
         let part = self.settings.clients;
@@ -610,7 +612,7 @@ impl Side {
     }
 
     /// Replaces the ignored frames and the disabled clients; the next clients in their template's
-    /// order take their place.
+    /// order take their place. TRex's clients can be disabled one by one in the same way.
     pub fn ignore(&mut self, ignored: &Arc<Ignored>) {
         self.link.ignore(ignored);
         self.disabled = (!ignored.clients.is_empty()).then(|| ignored.clone());
@@ -664,7 +666,9 @@ impl Side {
         self.steer(now);
     }
 
-    /// Begins at most `most` due flows. Returns the number of arrivals.
+    /// Begins at most `most` due flows. Returns the number of arrivals. The bound lets received
+    /// frames come first: otherwise a backlog of arrivals would delay the open flows, and a
+    /// generator beyond its limit would collapse (ADR 0025).
     #[inline]
     pub fn begin(&mut self, now: Nanos, most: usize) -> usize {
         let Some(clients) = &mut self.clients else { return 0 };
@@ -699,6 +703,8 @@ impl Side {
             self.end_arrivals(at.unwrap_or(now));
             if self.settings.role == Role::Clients {
                 self.stop_arrivals(now);
+                // The last flows have the rest of the configured time: otherwise a limit of flows
+                // would cut them off after the drain time, whatever the duration.
                 let until = self.end.unwrap_or(now).max(now) + self.drain;
                 self.stopping = Stopping::Ending(until, self.happened());
                 self.go_on_stopping(now);
@@ -878,6 +884,7 @@ impl Side {
     fn connect(&mut self, now: Nanos, due: Due, mut place: Place) {
         let Some(clients) = &mut self.clients else { return };
         if self.stack.is_far() {
+            // In a table that fits near caches the extra reads would only cost time.
             clients.approach(&self.stack, due.template, place.position);
         }
         let program = clients.program(due);
@@ -964,7 +971,9 @@ impl Side {
         }
     }
 
-    /// Begins flows that other flows' programs request, and wakes programs whose request is done.
+    /// Begins flows that other flows' programs request, and wakes programs whose request is done. A
+    /// program runs inside an event of its flow, where the stack cannot begin another flow, so
+    /// calls wait for this point (ADR 0049).
     #[cold]
     fn answer_calls(&mut self, now: Nanos) {
         if matches!(self.stopping, Stopping::Aborting(_) | Stopping::Done) {
@@ -1373,7 +1382,7 @@ impl Side {
 }
 
 /// Whether the checksum field has only the sum of the pseudo-header, as a host leaves it to its
-/// NIC.
+/// NIC. On veth no NIC completes it, because the frame never leaves the kernel.
 fn has_partial_checksum(packet: &[u8]) -> bool {
     const TCP: u8 = 6;
     const UDP: u8 = 17;

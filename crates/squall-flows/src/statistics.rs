@@ -49,7 +49,8 @@ pub struct FailedConversation {
     pub failure: Failure,
 }
 
-/// Conversations by their numbers in the load's [`crate::Script`]s, a bit for each.
+/// Conversations by their numbers in the load's [`crate::Script`]s, a bit for each. A script may
+/// have 65,000 conversations, so that a list of numbers would cost up to 32 times as much.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served(Vec<u64>);
 
@@ -549,6 +550,7 @@ impl LinkStatistics {
         copy.fields_mut().map(|(name, n)| (name, *n)).into_iter()
     }
 
+    /// Destructures `self` without `..`, so that the compiler reports a counter without a name.
     fn fields_mut(&mut self) -> [(&'static str, &mut u64); 19] {
         let Self {
             frames_received,

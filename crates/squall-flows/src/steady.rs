@@ -66,6 +66,7 @@ impl Steady {
         }
     }
 
+    /// One comparison in each turn of a worker, instead of a read of all counters.
     #[inline]
     pub fn is_due(&self, now: Nanos) -> bool {
         now >= self.next
