@@ -289,7 +289,6 @@ struct Pool {
 const MAX_PARKED: usize = 1 << 16;
 /// Flows whose slots in the stack's table are prefetched together: about as many cache misses as a
 /// core has in flight.
-/// waits for at the same time.
 const PREFETCHED: u64 = 8;
 /// The most tuples tried for one flow: bounds the time of one arrival when a pool is nearly
 /// exhausted.
@@ -314,8 +313,8 @@ const ACTIVITY_INTERVAL: Nanos = Nanos(1_000_000);
 const RESOLVED_AHEAD: u64 = 256;
 
 impl Side {
+    /// # Errors
     /// [`LoadError`]: an invalid load, network, program or tunable.
-    /// [`LoadError`]: a load, network, program or tunable that cannot be.
     pub fn new(load: &Load, network: &Network, settings: SideSettings) -> Result<Self, LoadError> {
         let (clients, servers) = load.check(network)?;
         let sharing = Sharing::of(load, &clients);

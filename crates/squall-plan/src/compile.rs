@@ -33,7 +33,6 @@ const MAX_SIGNED: usize = 1 << 16;
 /// Compiles `profile` for ports with `limits` (one each, in the profile's order).
 ///
 /// # Errors
-///
 /// All errors that depend on packets, ports and files: a field that is not in the packet, a size
 /// too small for the headers, a rate that the port cannot carry, a capture without conversations.
 pub fn compile(

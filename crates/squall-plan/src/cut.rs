@@ -68,7 +68,6 @@ pub(crate) fn natural_len(frame: &Frame, segment: u32, limits: &PortLimits) -> O
 /// The cut of `stream`'s frames.
 ///
 /// # Errors
-///
 /// They cannot be cut, or not on that port.
 pub(crate) fn cut(
     stream: &Stream,

@@ -73,7 +73,6 @@ impl Plan {
     /// Whether flows can change to those of `new`.
     ///
     /// # Errors
-    ///
     /// The first property that may not change.
     pub fn can_become(&self, new: &Self) -> Result<(), String> {
         match (&self.flows, &new.flows) {

@@ -209,7 +209,6 @@ fn speed(spec: &squall_profile::Replay) -> Result<Speed, String> {
 /// The ratio of the speeds of `new` and `old`.
 ///
 /// # Errors
-///
 /// They differ in anything else, or the ratio is unknown.
 fn faster(
     old: &squall_profile::Replay,

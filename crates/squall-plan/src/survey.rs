@@ -8,7 +8,6 @@ use crate::{Plan, PlanReplay, PortLimits};
 /// Surveys each replay that leaves by local ports of these `limits`, as far as that is quick.
 ///
 /// # Errors
-///
 /// A capture that cannot be read, or a frame due after the last instant of a run.
 pub fn survey(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Option<Survey>>, String> {
     let survey = |replay: &PlanReplay| {

@@ -37,7 +37,6 @@ impl Profile {
     /// The parts that wait for others.
     ///
     /// # Errors
-    ///
     /// Parts that would never begin, with their places: the part that they wait for does not exist,
     /// has no end of its own, or waits for them.
     pub fn afters(&self) -> Result<Vec<After>, Vec<Diagnostic>> {
@@ -175,7 +174,6 @@ impl Profile {
     /// Checks the parts with a start or end of their own.
     ///
     /// # Errors
-    ///
     /// Templates that begin and end together with others.
     pub(crate) fn beginnings(&self) -> Result<(), Vec<Diagnostic>> {
         let templates = self.flows.iter().flat_map(|flows| &flows.templates).enumerate();

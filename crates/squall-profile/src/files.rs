@@ -17,7 +17,6 @@ pub const MOST_OCTETS: u64 = 256 << 20;
 /// Reads the file at `path`, which may be a pipe.
 ///
 /// # Errors
-///
 /// Errors of reading; more than [`MOST_OCTETS`].
 pub fn read_file(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     read_all(File::open(path)?)
@@ -26,7 +25,6 @@ pub fn read_file(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 /// Like [`read_file`], for UTF-8.
 ///
 /// # Errors
-///
 /// Errors of [`read_file`]; invalid UTF-8.
 pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
     text(read_file(path)?)
@@ -35,7 +33,6 @@ pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
 /// Like [`read_text`], for an open file.
 ///
 /// # Errors
-///
 /// Errors of [`read_text`].
 pub fn read_open(read: impl Read) -> io::Result<String> {
     text(read_all(read)?)

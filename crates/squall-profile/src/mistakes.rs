@@ -32,7 +32,6 @@ impl<'a> Mistakes<'a> {
     }
 
     /// # Errors
-    ///
     /// All errors, if any.
     pub fn check(mut self) -> Result<(), Diagnostics> {
         if self.more > 0 {

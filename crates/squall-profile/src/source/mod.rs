@@ -130,7 +130,6 @@ impl Profile {
 /// The value of any text in a profile's format.
 ///
 /// # Errors
-///
 /// The first syntax error, with its line.
 pub fn value_of(text: &str, format: Format) -> Result<serde_json::Value, String> {
     let tree = match format {

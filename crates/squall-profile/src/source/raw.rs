@@ -144,7 +144,7 @@ table! {
         size: SizeLaw => SizeLaw,
         /// Each frame is a GSO frame, of up to 65553 octets, that leaves as frames of this many
         /// octets of TCP or UDP payload: cut by the kernel or the NIC if the port can (af_packet),
-        /// by Squall elsewhere. Rates and counters are those of the frames on the wire. Without a
+        /// otherwise by Squall. Rates and counters are those of the frames on the wire. Without a
         /// size, as many whole segments as fit.
         segment: Bounded<1, 65_535> => Option<u32>,
         /// The rate; with `stages`, the highest rate of all.
@@ -186,8 +186,8 @@ table! {
         /// The policy for late frames. Default "smooth".
         late: Late => Late,
         /// Which length and checksum fields follow what changes from frame to frame: true, all of
-        /// them; false, none; or their names: ["ipv4.checksum"]. The others stay as they are in the
-        /// packet. Default true.
+        /// them; false, none; or their names: ["ipv4.checksum"]. The others keep the packet's
+        /// values. Default true.
         recompute: Recompute => Recompute,
         /// When a burst ends: "gap", one gap after its last frame, or "frame", with its last frame,
         /// as in TRex. Counts for the gap between bursts and the start of `next`. Default "gap".
@@ -305,9 +305,9 @@ table! {
         /// repeats it. a 64, b 128, c 256, d 512, e 1024, f 1280, g 1518, h 2112, i 9000, z the
         /// MTU; capitals are `custom`.
         genome: String,
-        /// The length that z stands for in `genome`.
+        /// The length of z in `genome`.
         z: Count,
-        /// Lengths that A, B, ... stand for in `genome`.
+        /// The lengths of A, B, ... in `genome`.
         custom: Vec<Count>,
     }
 }

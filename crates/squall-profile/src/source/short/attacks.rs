@@ -6,7 +6,6 @@ use crate::{Diagnostics, Profile, source::node::Value};
 /// Attacks with clients on port A, servers on B if given. Most arguments are keys of an attack.
 ///
 /// # Errors
-///
 /// All errors, by argument.
 pub fn attack(short: Short<'_>) -> Result<Profile, Diagnostics> {
     let mut attack = Table::default();

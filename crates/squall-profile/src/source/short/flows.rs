@@ -8,7 +8,6 @@ use crate::{Diagnostics, Profile, source::node::Value};
 /// HTTP clients on port A for an external server: that of the first URL.
 ///
 /// # Errors
-///
 /// All errors, by argument.
 pub fn http(short: Short<'_>) -> Result<Profile, Diagnostics> {
     let mut parts = Parts::read(short, "http")?;
@@ -40,7 +39,6 @@ pub fn http(short: Short<'_>) -> Result<Profile, Diagnostics> {
 /// external.
 ///
 /// # Errors
-///
 /// All errors, by argument.
 pub fn app(short: Short<'_>, app: &str) -> Result<Profile, Diagnostics> {
     let mut parts = Parts::read(short, app)?;
@@ -53,7 +51,6 @@ pub fn app(short: Short<'_>, app: &str) -> Result<Profile, Diagnostics> {
 /// Servers of the application `app` on port A, for external clients.
 ///
 /// # Errors
-///
 /// All errors, by argument.
 pub fn serve(short: Short<'_>, app: &str) -> Result<Profile, Diagnostics> {
     let parts = Parts::read(short, app)?;

@@ -7,7 +7,6 @@ use crate::{Diagnostics, Profile, source::node::Value};
 /// of a replay; the others are tcpreplay's. `edit.NAME` is an edit.
 ///
 /// # Errors
-///
 /// All errors, by argument.
 pub fn replay(short: Short<'_>) -> Result<Profile, Diagnostics> {
     let mut replay = Table::default();
@@ -58,7 +57,6 @@ pub fn replay(short: Short<'_>) -> Result<Profile, Diagnostics> {
 /// The TCP and UDP conversations of a capture: clients on port A, servers on B if given.
 ///
 /// # Errors
-///
 /// All errors, by argument.
 pub fn conversations(short: Short<'_>) -> Result<Profile, Diagnostics> {
     let mut replay = Table::default();

@@ -29,7 +29,6 @@ use crate::{Diagnostics, Profile, source::node::Value};
 /// ```
 ///
 /// # Errors
-///
 /// All errors, by argument.
 pub fn stream(short: Short<'_>) -> Result<Profile, Diagnostics> {
     let mut stream = Table::default();
