@@ -23,7 +23,7 @@ pub struct Diagnostic {
 /// could have a million, which no user would read.
 pub(crate) const MOST_MISTAKES: usize = 200;
 
-/// All errors of a profile in the order of the text, up to [`MOST_MISTAKES`].
+/// All errors of a profile in the order of the text; after 200 the rest is only counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 

@@ -305,7 +305,7 @@ fn a_frame_belongs_to_the_worker_of_its_flow_whatever_its_headers() {
     let owner = |from: &str, to: &str| {
         owner::of_ends((from.parse().unwrap(), 7), (to.parse().unwrap(), 9), WORKERS)
     };
-    let whose = |link: &Link, frame: &[u8], expected: u32| {
+    let check_owner = |link: &Link, frame: &[u8], expected: u32| {
         for worker in 0..WORKERS {
             let own = if worker == expected { Whose::Ours } else { Whose::Other(expected) };
             assert_eq!(link.owner(frame, (worker, WORKERS)), own, "worker {worker}");
@@ -313,16 +313,16 @@ fn a_frame_belongs_to_the_worker_of_its_flow_whatever_its_headers() {
     };
     let (from, to) = ("198.18.0.7", "10.0.0.3");
     let plain = link("10.0.0.1-10.0.0.9", network(1, Vec::new()));
-    whose(&plain, &from_outside(IPV4, &[], packet(from, to), 20), owner(from, to));
+    check_owner(&plain, &from_outside(IPV4, &[], packet(from, to), 20), owner(from, to));
     // IPv4 options.
     let mut long = packet(from, to);
     long[0] = 0x47;
-    whose(&plain, &from_outside(IPV4, &[], long, 28), owner(from, to));
+    check_owner(&plain, &from_outside(IPV4, &[], long, 28), owner(from, to));
     let tagged = link(
         "10.0.0.1-10.0.0.9",
         network(1, vec![Wrap::Vlan { id: 5, priority: 0, service: false }]),
     );
-    whose(&tagged, &from_outside(IPV4, &[5], packet(from, to), 20), owner(from, to));
+    check_owner(&tagged, &from_outside(IPV4, &[5], packet(from, to), 20), owner(from, to));
     // An ICMP error about a local packet.
     let mut error = packet("192.0.2.1", to);
     (error[9], error[20]) = (ICMP, 3);
@@ -331,17 +331,17 @@ fn a_frame_belongs_to_the_worker_of_its_flow_whatever_its_headers() {
     quote.truncate(20);
     quote.extend([0, 9, 0, 7, 0, 0, 0, 0]);
     error.extend(quote);
-    whose(&plain, &from_outside(IPV4, &[], error, 0), owner(from, to));
+    check_owner(&plain, &from_outside(IPV4, &[], error, 0), owner(from, to));
 
     let (from, to) = ("2001:db8::7", "fd00::3");
     let plain = link("fd00::1-fd00::9", network(1, Vec::new()));
-    whose(&plain, &from_outside(IPV6, &[], packet(from, to), 40), owner(from, to));
+    check_owner(&plain, &from_outside(IPV6, &[], packet(from, to), 40), owner(from, to));
     // Hop-by-hop, then destination options.
     let mut options = packet(from, to);
     options[6] = 0;
     options.resize(40, 0);
     options.extend([60, 0, 1, 4, 0, 0, 0, 0, TCP, 0, 1, 4, 0, 0, 0, 0]);
-    whose(&plain, &from_outside(IPV6, &[], options, 56), owner(from, to));
+    check_owner(&plain, &from_outside(IPV6, &[], options, 56), owner(from, to));
 
     // To a foreign address: not worth a relay.
     let foreign = from_outside(IPV6, &[], packet(from, "fd00::77"), 40);
