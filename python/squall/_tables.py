@@ -150,8 +150,8 @@ class Stream(Table):
         Frames below 64 are runts, which few ports send.
     segment : int
         Each frame is a GSO frame, of up to 65553 octets, that leaves as frames of this many octets
-        of TCP or UDP payload: cut by the kernel or the NIC if the port can (af_packet), by Squall
-        elsewhere. Rates and counters are those of the frames on the wire. Without a size, as many
+        of TCP or UDP payload: cut by the kernel or the NIC if the port can (af_packet), otherwise
+        by Squall. Rates and counters are those of the frames on the wire. Without a size, as many
         whole segments as fit.
     rate : float | str
         The rate; with ``stages``, the highest rate of all. Frames per second (pps), bits per second
@@ -200,8 +200,8 @@ class Stream(Table):
         skipped and counted, if more than a gap late. stretch: the rest of the schedule moves.
     recompute : bool | Iterable[str]
         Which length and checksum fields follow what changes from frame to frame: true, all of them;
-        false, none; or their names: ["ipv4.checksum"]. The others stay as they are in the packet.
-        Default true.
+        false, none; or their names: ["ipv4.checksum"]. The others keep the packet's values. Default
+        true.
     burst_end : Literal["gap", "frame"]
         When a burst ends: "gap", one gap after its last frame, or "frame", with its last frame, as
         in TRex. Counts for the gap between bursts and the start of ``next``. Default "gap".

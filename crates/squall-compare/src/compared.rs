@@ -1,4 +1,4 @@
-//! A comparison: tools, each under the same conditions, again and again, and what came of it.
+//! A comparison: tools under the same conditions over several rounds, and the results.
 
 use std::time::{Instant, SystemTime};
 
@@ -9,8 +9,8 @@ use squall_report::render::page;
 
 use crate::design::{Design, Turn};
 
-// Of steps `S` by a method `M`, with `X`, which only comparisons of its kind have. The comment below
-// is that of the schema.
+// Steps `S` by a method `M`, and `X`, the specific part of a kind of comparison. The comment below
+// is the schema's.
 /// A finished comparison, or the part that was done before it was interrupted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Comparison")]
@@ -73,7 +73,7 @@ pub trait Measured {
     fn rounds(&self) -> &Vec<Self::Round>;
     fn rounds_mut(&mut self) -> &mut Vec<Self::Round>;
 
-    /// Fills in what follows from the rounds.
+    /// Computes the summary of the rounds.
     fn sum_up(&mut self);
 }
 
@@ -82,23 +82,23 @@ pub trait Repeated {
     /// A run that failed.
     fn failure(why: String) -> Self;
 
-    /// Reason why the round does not count.
+    /// The reason why the round does not count.
     fn failed(&self) -> Option<&str>;
 
-    /// A count that the tool reports and that is wrong.
+    /// A wrong count that the tool reports.
     fn wrong(&self) -> Option<&str>;
 
-    /// What was measured, in a line.
+    /// The measured values, in a line.
     fn measured(&self) -> String;
 
-    /// What came of it, in a line.
+    /// The outcome, in a line.
     fn in_a_line(&self) -> String {
         self.failed().map_or_else(|| self.measured(), |why| format!("failed: {why}"))
     }
 }
 
 impl<M: Default, S: Measured + Default, X: Default> Compared<M, S, X> {
-    /// One that begins now.
+    /// A comparison that begins now.
     pub fn begin(schema: &str, command: &str) -> (Self, Instant) {
         let result = Self {
             schema: schema.into(),
@@ -111,10 +111,10 @@ impl<M: Default, S: Measured + Default, X: Default> Compared<M, S, X> {
         (result, Instant::now())
     }
 
-    /// Those of `tools` that can be compared.
+    /// The tools that can be compared.
     ///
     /// # Errors
-    /// None of them can.
+    /// No tool can.
     pub fn usable<'t, T>(&self, tools: &'t [T]) -> Result<Vec<&'t T>, Error> {
         let pairs = tools.iter().zip(&self.tools);
         let usable: Vec<&T> =
@@ -143,8 +143,8 @@ where
     }
 }
 
-/// Runs `design` over `steps`, which are in the order of [`Design::step`], until `once` gives no
-/// round more; those that were run are summed up.
+/// Runs `design` over `steps`, which are in the order of [`Design::step`], until `once` returns
+/// none; then sums up the steps that ran.
 pub fn measure<S: Measured>(
     design: Design,
     mut steps: Vec<S>,
@@ -159,7 +159,7 @@ pub fn measure<S: Measured>(
     steps
 }
 
-/// For the sender and for the tools: different ones where there are two.
+/// CPUs for the sender and for the tools: different ones if there are two.
 pub fn two_cpus() -> (Option<u32>, Option<u32>) {
     let allowed = squall_machine::cpus::allowed();
     (allowed.last().copied(), allowed.first().copied())

@@ -1,4 +1,4 @@
-//! Data sets: captures that are given, and synthetic traffic of a distribution of lengths.
+//! Data sets: captures, and synthetic traffic with a distribution of lengths.
 
 use std::{collections::HashMap, path::Path};
 
@@ -7,7 +7,7 @@ use squall_pcap::{CaptureReader, LinkType};
 use super::model::{DataInfo, LengthBin, LengthPercentiles};
 use squall::Error;
 
-/// Frames to send, again and again.
+/// Frames to send repeatedly.
 #[derive(Clone, Debug)]
 pub struct DataSet {
     pub info: DataInfo,
@@ -16,7 +16,7 @@ pub struct DataSet {
 
 #[derive(Clone, Debug)]
 pub enum Frames {
-    /// UDP, of these lengths (octets without FCS) and weights.
+    /// UDP with these lengths (octets without FCS) and weights.
     Synthetic(Vec<(u32, u32)>),
     Capture(Captured),
 }
@@ -25,21 +25,21 @@ pub enum Frames {
 #[derive(Clone, Debug, Default)]
 pub struct Captured {
     octets: Vec<u8>,
-    /// Where each ends.
+    /// The end of each frame.
     ends: Vec<usize>,
 }
 
-/// A distribution of lengths with a name: octets without FCS, and weights.
+/// A named distribution of lengths: octets without FCS, and weights.
 pub struct Shape {
     pub name: &'static str,
     pub what: &'static str,
     weights: &'static [(u32, u32)],
 }
 
-/// Shapes after what is published of such traffic; drawn by us, not measured. A capture of one's
-/// own is better.
+/// Shapes modeled on published descriptions of such traffic; not measured. A capture of the user's
+/// own traffic is better.
 ///
-/// Two lengths make up most of bulk TCP, the acknowledgement (60) and the full segment (1514), with
+/// Two lengths make up most of bulk TCP, the acknowledgment (60) and the full segment (1514), with
 /// a third at the minimum MTU of IPv4 (590): Sinha, Papadopoulos, Heidemann, "Internet Packet Size
 /// Distributions: Some Observations" (2007).
 pub const SHAPES: &[Shape] = &[
@@ -49,14 +49,14 @@ pub const SHAPES: &[Shape] = &[
         weights: &[(60, 38), (74, 5), (200, 3), (450, 5), (590, 4), (1000, 3), (1514, 42)],
     },
     Shape {
-        // A download in bursts of full segments; one acknowledgement for two of them.
+        // A download in bursts of full segments; one acknowledgment for two of them.
         name: "video",
         what: "video over TCP (Flash, HTTP): full segments, an acknowledgment for every other",
         weights: &[(60, 31), (350, 2), (900, 3), (1514, 64)],
     },
     Shape {
-        // Voice frames of 20 to 60 ms, 30 to 130 octets of payload with UDP, IPv4 and Ethernet
-        // around them; some video.
+        // Voice frames of 20 to 60 ms: 30 to 130 octets of payload, plus UDP, IPv4 and Ethernet;
+        // some video.
         name: "voip",
         what: "calls over UDP (Skype, SIP): voice frames, a little video",
         weights: &[
@@ -99,9 +99,9 @@ pub const SHAPES: &[Shape] = &[
     },
 ];
 
-/// An Ethernet frame without FCS: the least, and what the lab's interfaces can carry.
+/// An Ethernet frame without FCS: the minimum, and the limit of the lab's interfaces.
 const LENGTHS: std::ops::RangeInclusive<u32> = 60..=9000;
-/// Of frames of a capture that are held.
+/// The most octets of a capture held in memory.
 const MOST_OCTETS: usize = 1 << 30;
 const ETHERNET_HEADER: u32 = 14;
 
@@ -109,7 +109,7 @@ impl DataSet {
     /// `60` (octets), a shape's name, `NAME=60*7,590*4`, or a capture.
     ///
     /// # Errors
-    /// What is none of these; a capture that cannot be read or has nothing to send.
+    /// Any other text; a capture that cannot be read or has no frames to send.
     pub fn parse(text: &str) -> Result<Self, Error> {
         if let Some(shape) = SHAPES.iter().find(|shape| shape.name == text) {
             return Ok(Self::synthetic(text, shape.what, shape.weights.to_vec()));
@@ -200,7 +200,7 @@ impl DataSet {
 }
 
 impl Captured {
-    /// Adds a frame of `len` octets; what was cut off is zero.
+    /// Adds a frame of `len` octets; truncated octets are zero.
     fn push(&mut self, data: &[u8], len: usize) {
         let end = self.octets.len() + len;
         self.octets.extend_from_slice(data);
@@ -231,7 +231,7 @@ impl Captured {
 /// for larger frames.
 const BINS: [u32; 7] = [60, 123, 251, 507, 1019, 1514, *LENGTHS.end()];
 
-/// Histogram and percentiles of lengths with their counts or weights; nothing else.
+/// Histogram and percentiles of lengths with their counts or weights.
 fn distribution(lengths: impl Iterator<Item = (u32, u64)>) -> DataInfo {
     let mut all: Vec<(u32, u64)> = lengths.collect();
     all.sort_unstable();
@@ -244,7 +244,7 @@ fn distribution(lengths: impl Iterator<Item = (u32, u64)>) -> DataInfo {
         histogram.push(LengthBin { from, to, share });
         from = to + 1;
     }
-    // Nearest rank: a length that there is, not one between two.
+    // Nearest rank: an existing length instead of a mean of two.
     let at = |percent: u64| {
         let mut before = 0;
         let reaches = |(_, n): &&(u32, u64)| {

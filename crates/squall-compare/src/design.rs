@@ -1,6 +1,6 @@
-//! The order in which runs take place. Pure.
+//! The order of the runs. Pure.
 
-/// One run, by the places of its parts in the lists of the settings.
+/// One run, by the indexes of its parts in the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     pub data: usize,
@@ -9,7 +9,7 @@ pub struct Turn {
     pub tool: usize,
 }
 
-/// How many there are of each.
+/// The number of each.
 #[derive(Clone, Copy, Debug)]
 pub struct Design {
     pub data: usize,
@@ -20,10 +20,10 @@ pub struct Design {
 }
 
 impl Design {
-    /// Round by round, each with all cells, so that a machine that becomes slower does so for every
-    /// cell, and an interrupted comparison has some rounds of all rather than all rounds of some.
-    /// Within a cell the tools run one after the other; the first is another one from cell to cell
-    /// and from round to round, as what ran before a tool may leave caches and queues behind.
+    /// Round by round, each with all cells, so that a machine that slows down does so for every
+    /// cell, and an interrupted comparison has some rounds of all cells rather than all rounds of
+    /// some. Within a cell the tools run in turn; the first one changes from cell to cell and from
+    /// round to round because a run may leave effects in caches and queues for the next.
     pub fn turns(self) -> impl Iterator<Item = Turn> {
         (0..self.rounds).flat_map(move |round| {
             (0..self.cells()).flat_map(move |cell| {
@@ -37,7 +37,7 @@ impl Design {
         })
     }
 
-    /// The place of a turn's cell and tool among all, in the order of the settings.
+    /// The index of a turn's cell and tool, in the order of the settings.
     pub fn step(self, turn: Turn) -> usize {
         ((turn.data * self.write + turn.write) * self.rates + turn.rate) * self.tools + turn.tool
     }

@@ -1,18 +1,17 @@
-//! Capturing tools beside each other: how much each loses of a data set at a bit rate, and what it
-//! costs.
+//! Compares capture tools: the loss of each for a data set at a bit rate, and the CPU cost.
 //!
 //! The method is that of the evaluations of tcpdump: replay a data set at a rate, let the tool
-//! capture, count what it has. Here the link is a veth pair in a namespace of this process, and the
-//! counts are of three kinds that must agree: what the interfaces counted, what the tool says, and
-//! what is in its file by a reader that is not the tool's.
+//! capture, and count its packets. The link is a veth pair in a namespace of this process. Three
+//! counts must agree: the interfaces' counters, the tool's own count, and the packets in its file
+//! according to an independent reader.
 //!
-//! Each round has all data sets, rates and tools, which take turns, since machines have slow
-//! minutes ([`design`]).
+//! Each round has all data sets, rates and tools, which take turns because the speed of a machine
+//! varies over minutes ([`design`]).
 //!
 //! [`generators`] does the same for programs that send.
 //!
-//! What goes in are [`Settings`], what comes out is a [`Comparison`], which [`render`] makes visible.
-//! Sends by the facade `squall`, and knows no engine, plans or headers.
+//! The input is [`Settings`], the result a [`Comparison`], which [`render`] displays. The crate
+//! sends through the facade `squall`, and contains no engine, plans or headers.
 #![forbid(unsafe_code)]
 
 mod compared;
@@ -51,27 +50,27 @@ use squall::Error;
 use squall_units::{FCS_LEN, Nanos, Rate, RateUnit, median};
 use stats::Search;
 
-/// What is to be compared.
+/// The settings of a comparison.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub tools: Vec<Tool>,
     pub data: Vec<DataSet>,
-    /// Empty: only what `search` says.
+    /// Empty: only `search`.
     pub steps: Vec<Rate>,
     pub rounds: u32,
-    /// How long a step sends.
+    /// The sending time of a step.
     pub step: Nanos,
     pub write: Vec<Place>,
-    /// Look for the largest rate with a loss ratio below this.
+    /// Search for the largest rate with a loss ratio below this.
     pub search: Option<f64>,
     /// For the result.
     pub command: String,
 }
 
-/// Where tools write.
+/// Output location of the tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// /dev/null: their word alone counts.
+    /// /dev/null: only the tool's own count is available.
     Null,
     Folder {
         name: String,
@@ -83,7 +82,7 @@ impl Place {
     /// `null`, `tmpfs` (/dev/shm), `disk` (the working directory) or a folder.
     ///
     /// # Errors
-    /// A folder that is not there.
+    /// A folder that does not exist.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let folder = match text {
             "null" => return Ok(Self::Null),
@@ -111,13 +110,13 @@ impl Place {
     }
 }
 
-/// Runs tools over data sets, places and rates, in a lab of its own; `progress` gets a line for
-/// each run, and `stop` is asked often.
+/// Runs the tools over data sets, locations and rates, in a lab of its own. `progress` gets a line
+/// for each run; `stop` is polled.
 ///
 /// The process moves into the lab's namespace and stays there. It must have one thread.
 ///
 /// # Errors
-/// No lab, no tool, nothing that sends; what fails of a single run is in its [`Round`].
+/// No lab, no usable tool, no port that sends. The error of a single run is in its [`Round`].
 pub fn captures(
     settings: &Settings,
     progress: &mut dyn FnMut(&str),
@@ -125,8 +124,8 @@ pub fn captures(
 ) -> Result<Comparison, Error> {
     let (mut result, began) = Comparison::begin(SCHEMA, &settings.command);
     let mtu = settings.data.iter().map(DataSet::mtu).max().unwrap_or(1500);
-    // Programs that are asked for their version run before there is a lab: who may not enter one is
-    // told so at once.
+    // Version queries run before the lab exists: a user without the rights for a lab gets that
+    // error at once.
     result.tools = settings.tools.iter().map(Tool::info).collect();
     let lab = LabOptions { mtu, ..LabOptions::default() };
     let interfaces = enter_private(&lab).map_err(|error| Error::Environment(error.to_string()))?;
@@ -148,10 +147,11 @@ pub fn captures(
     Ok(bench.result)
 }
 
-/// RFC 2544 wants none, but one scheduling hiccup of a virtual machine is no property of a tool.
+/// RFC 2544 requires zero loss, but one scheduling hiccup of a virtual machine is no property of a
+/// tool.
 pub const LOSSLESS: f64 = 0.001;
 
-/// A folder for logs and reports that goes with us.
+/// A folder for logs and reports, removed when dropped.
 struct Work(PathBuf);
 
 impl Work {
@@ -182,7 +182,7 @@ struct Bench<'a> {
     result: Comparison,
 }
 
-/// What one run is of.
+/// The parameters of one run.
 struct Run<'a> {
     tool: &'a Tool,
     data: &'a DataSet,
@@ -228,8 +228,8 @@ impl<'a> Bench<'a> {
 
     fn sender(&mut self, data: &DataSet) -> Result<Sender, Error> {
         let [from, to] = self.interfaces.clone();
-        // As `once` says; a driver without that setting makes the kernel's frames fail, and the
-        // next kind of port is taken.
+        // See `once`. Without that setting a driver drops frames that the kernel generates, and the
+        // next kind of port is chosen.
         let _ = set_gro(&to, true);
         let (sender, notes) = sender::choose(&from, data, self.result.method.sender_cpu)?;
         self.result.notes.extend(notes);
@@ -319,10 +319,10 @@ impl<'a> Bench<'a> {
         self.result.own.lossless.extend(lossless);
     }
 
-    /// One run, told in a line; `None` if it was interrupted.
+    /// Runs once and reports a line of progress; `None` if interrupted.
     fn once(&mut self, run: &Run<'_>) -> Option<Round> {
-        // The receiving end polls for the frames that the kernel makes, and only for those: else it
-        // would join the TCP segments of a capture.
+        // The receiving end polls only for frames that the kernel generates: otherwise GRO would
+        // join the TCP segments of a capture.
         let _ = set_gro(&self.interfaces[1], run.sender.address.starts_with("xdp_live:"));
         let round = self.attempt(run).unwrap_or_else(Round::failure);
         if (self.stop)() {
@@ -361,14 +361,14 @@ impl<'a> Bench<'a> {
         tool.settle();
         let (from1, to1) = counters()?;
         let finished = tool.finish();
-        let said = fs::read_to_string(&report).ok();
+        let report_text = fs::read_to_string(&report).ok();
         let mut round = Round {
             sent: from1.tx_packets - from0.tx_packets,
             arrived: to1.rx_packets - to0.rx_packets,
             arrived_octets: to1.rx_octets - to0.rx_octets,
             interface_dropped: to1.rx_dropped - to0.rx_dropped,
             sending_s,
-            claim: tools::claim(&finished.output, said.as_deref()),
+            claim: tools::claim(&finished.output, report_text.as_deref()),
             user_s: finished.cpu.user.as_secs_f64(),
             system_s: finished.cpu.system.as_secs_f64(),
             peak_memory_octets: finished.peak_memory,
@@ -389,11 +389,12 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// A tool's file, gone when it was looked at.
+/// A tool's file, removed when dropped.
 struct File {
     path: PathBuf,
     counts: bool,
-    /// Its own, as in /dev/shm somebody may have made a link of its name.
+    /// A private folder, because in /dev/shm another user may have placed a link with the file's
+    /// name.
     _folder: Option<Work>,
 }
 
@@ -451,7 +452,7 @@ fn empty_step(tool: &Tool, data: &DataInfo, place: &Place, rate: Rate) -> Step {
 fn lossless(tool: &Tool, data: &DataInfo, place: &Place, rounds: Vec<SearchRound>) -> Lossless {
     let all = || rounds.iter().map(|round| round.pps);
     let pps = median(all()).unwrap_or(0.0);
-    // What a trial without loss costs, at the rates that matter.
+    // The cost of trials without loss, at the relevant rates.
     let good =
         rounds.iter().flat_map(|round| round.trials.iter().filter(|t| t.actual_pps == round.pps));
     Lossless {
@@ -467,7 +468,7 @@ fn lossless(tool: &Tool, data: &DataInfo, place: &Place, rounds: Vec<SearchRound
     }
 }
 
-/// `781 kpps`: what a search asks for has no round figures.
+/// `781 kpps`: rates of a search have no round figures.
 fn rounded(rate: Rate) -> String {
     match rate.unit {
         RateUnit::Pps => squall_report::render::human::si(rate.value(), "pps"),

@@ -17,7 +17,7 @@ pub const SCHEMA: &str = "squall-comparison/1";
 /// A comparison of capture tools.
 pub type Comparison = Compared<Method, Step, Sets>;
 
-/// What capture tools are compared with, and the rates that a search has found.
+/// Data sets and output locations of a comparison, and the rates that a search has found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sets {
     pub data: Vec<DataInfo>,
@@ -48,7 +48,7 @@ pub struct DataInfo {
     /// Origin: a file, or the kind of a distribution.
     pub origin: String,
     pub mean_octets: f64,
-    /// Lengths in octets without FCS, with the share of each, 0 to 1; of a capture the ten most
+    /// Lengths in octets without FCS, with the share of each, 0 to 1; for a capture, the ten most
     /// frequent.
     pub lengths: Vec<(u32, f64)>,
     /// All lengths: the share of each bin of RFC 2819 (less the FCS).
@@ -207,7 +207,7 @@ pub struct Trial {
 }
 
 impl Round {
-    /// Packets that the tool has: by its file, else by what it says.
+    /// Packets that the tool has: by its file, otherwise by its count.
     pub fn captured(&self) -> Option<u64> {
         self.in_file.or(self.claim.captured)
     }
@@ -229,37 +229,37 @@ impl Round {
         self.captured().filter(|n| *n > 0).map(|n| seconds / n as f64 * 1e6)
     }
 
-    /// Whether the sender kept to the rate, by packets or by bits: where lengths are drawn, only the
-    /// one that was asked for is exact.
+    /// Whether the sender kept to the rate, by packets or by bits: with random lengths, only the
+    /// requested one is exact.
     fn kept(&self, asked_pps: f64, asked_bps: f64) -> bool {
         let near = |actual, asked| reached(actual, asked) && reached(asked, actual);
         near(self.pps(), asked_pps) || near(self.bps(), asked_bps)
     }
 
-    /// Fills in the ratios, and what does not agree.
+    /// Computes the ratios and the disagreements.
     pub fn judge(&mut self) {
         let Some(captured) = self.captured().filter(|_| self.failed.is_none()) else { return };
         let ratio = |of: u64| (of > 0).then(|| of.saturating_sub(captured) as f64 / of as f64);
         (self.plr, self.plr_of_sent) = (ratio(self.arrived), ratio(self.sent));
-        let mut say = |text: String| self.disagreements.push(text);
+        let mut report = |text: String| self.disagreements.push(text);
         if captured > self.arrived {
-            say(format!("has {captured} packets, and {} arrived", self.arrived));
+            report(format!("has {captured} packets, and {} arrived", self.arrived));
         }
         if let (Some(claimed), Some(found)) = (self.claim.captured, self.in_file)
             && claimed != found
         {
-            say(format!("reports {claimed} captured packets, and its file has {found}"));
+            report(format!("reports {claimed} captured packets, and its file has {found}"));
         }
         let missing = self.arrived.saturating_sub(captured);
         match self.claim.dropped {
             Some(dropped) if dropped != missing => {
-                say(format!(
+                report(format!(
                     "reports {dropped} lost packets, and {missing} of those that arrived are \
                      missing"
                 ));
             }
             None if missing > 0 => {
-                say(format!("does not report that {missing} of those that arrived are missing"))
+                report(format!("does not report that {missing} of those that arrived are missing"))
             }
             _ => {}
         }
@@ -321,15 +321,15 @@ impl Measured for Step {
         self.system_s_per_mpkt = middle(&|r| r.per_mpkt(r.system_s));
         self.cpu_s_per_mpkt = middle(&|r| r.per_mpkt(r.user_s + r.system_s));
         self.peak_memory_octets = good.iter().map(|r| r.peak_memory_octets).max().unwrap_or(0);
-        // A tool's word is checked whatever the rate was.
+        // A tool's counts are checked at any rate.
         let speaks = |r: &&Round| r.claim.captured.is_some() || r.claim.dropped.is_some();
         let judged = good.iter().copied().filter(|r| r.captured().is_some()).filter(speaks);
-        let said: Vec<bool> = judged.map(|r| r.disagreements.is_empty()).collect();
-        self.honest = (!said.is_empty()).then(|| said.iter().all(|good| *good));
+        let agreeing: Vec<bool> = judged.map(|r| r.disagreements.is_empty()).collect();
+        self.honest = (!agreeing.is_empty()).then(|| agreeing.iter().all(|good| *good));
     }
 }
 
-/// A sender that is 2 % short has not sent what was asked for.
+/// A sender that is more than 2 % short has not reached the requested rate.
 pub fn reached(actual: f64, asked: f64) -> bool {
     actual >= 0.98 * asked
 }
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_is_of_what_arrived_and_is_not_in_the_file() {
+    fn loss_is_the_share_of_arrived_packets_missing_in_the_file() {
         let honest = round(Some(720), 720, 180);
         assert_eq!((honest.plr, honest.plr_of_sent), (Some(0.2), Some(0.28)));
         assert!(honest.disagreements.is_empty(), "{:?}", honest.disagreements);
@@ -369,13 +369,13 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_nowhere_is_taken_at_their_word() {
+    fn without_a_file_the_tools_count_is_used() {
         let round = round(None, 720, 180);
         assert_eq!((round.plr, round.disagreements.len()), (Some(0.2), 0));
     }
 
     #[test]
-    fn a_tool_that_lies_is_told_what_is_not_so() {
+    fn wrong_counts_are_reported() {
         for (in_file, captured, dropped, expected) in [
             (Some(700), 720, 200, "reports 720 captured packets, and its file has 700"),
             (Some(720), 720, 0, "reports 0 lost packets, and 180"),
@@ -412,14 +412,14 @@ mod tests {
         assert_eq!((step.honest, step.sender_bound), (Some(false), false));
     }
 
-    /// Of frames of 60 octets.
+    /// With frames of 60 octets.
     fn asked(pps: f64) -> Step {
         Step { asked_pps: Some(pps), asked_bps: Some(pps * 512.0), ..Step::default() }
     }
 
     #[test]
     fn a_round_off_the_requested_rate_is_no_loss_of_the_tool() {
-        // 900 arrive, of which half is lost when the sender kept to its rate, and all when not.
+        // 900 arrive. Half of them are lost when the sender kept to its rate, and all otherwise.
         let slow = Round { sending_s: 2.0, ..round(Some(0), 0, 900) };
         let fast = Round { sending_s: 0.5, ..round(Some(0), 0, 900) };
         let rounds = vec![slow.clone(), round(Some(450), 450, 450), fast];
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_without_a_good_round_says_nothing() {
+    fn a_step_without_a_good_round_has_no_result() {
         let mut step = Step {
             rounds: vec![Round { failed: Some("no".into()), ..Round::default() }],
             ..Step::default()

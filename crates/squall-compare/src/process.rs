@@ -1,4 +1,4 @@
-//! One run of a tool: started, waited for until it listens, asked to end when it has done its work.
+//! One run of a tool: start, wait until it listens, end when it has finished.
 
 use std::{
     fs::{self, File},
@@ -12,23 +12,23 @@ use squall_port_linux::child::{self, CpuTime};
 
 use super::tools::Tool;
 
-/// For a tool that allocates a ring of gigabytes.
+/// The longest wait for a tool to listen: one may allocate a ring of gigabytes.
 const START: Duration = Duration::from_secs(60);
-/// A tool whose CPU time stands still for so long does nothing ...
+/// A tool without CPU time for this long is idle ...
 const STILL: Duration = Duration::from_millis(150);
-/// ... and one that listens and never rests is ready anyhow.
+/// ... and one that listens but is never idle counts as ready after this time.
 const RESTLESS: Duration = Duration::from_secs(3);
 /// tcpdump gets a block that is not full after a second.
 const LAST_BLOCK: Duration = Duration::from_millis(1200);
-/// For what is still in rings and buffers to be written.
+/// The longest wait for buffered packets to be written.
 const DRAIN: Duration = Duration::from_secs(30);
-/// Between being asked to end and being told, and killed.
+/// From an interrupt to SIGTERM, and from there to the kill.
 const END: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(5)];
-/// As every Linux numbers it.
+/// The same number on every Linux architecture.
 const SIGINT: i32 = 2;
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A program that runs until it is dropped; what it prints goes to a file.
+/// A program that runs until it is dropped, with its output in a file.
 pub struct Program {
     child: Child,
     log: PathBuf,
@@ -69,7 +69,7 @@ impl Program {
         true
     }
 
-    /// Asks it to end as Ctrl-C does, then kills it; all that it printed.
+    /// Interrupts it as Ctrl-C does, then kills it. Returns its output.
     pub fn end(&mut self, at_most: Duration) -> String {
         child::interrupt(self.pid());
         self.ends_within(at_most);
@@ -83,7 +83,7 @@ impl Program {
         String::from_utf8_lossy(&octets).into_owned()
     }
 
-    /// The last lines that it printed.
+    /// The last lines of its output.
     pub fn last_words(&self) -> String {
         let text = self.output();
         let lines: Vec<&str> =
@@ -97,7 +97,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // After it was waited for, its number may be another's.
+        // After `wait`, its number may belong to another process.
         if let Ok(None) = self.child.try_wait() {
             child::kill(self.pid());
             let _ = self.child.wait();
@@ -107,17 +107,17 @@ impl Drop for Program {
 
 pub struct Running {
     program: Program,
-    /// When it was ready: in steps of 10 ms and exact.
+    /// CPU time when it was ready: in steps of 10 ms, and exact.
     before: (CpuTime, Duration),
 }
 
-/// What it left behind.
+/// The outcome of a run.
 pub struct Finished {
     pub cpu: CpuTime,
     pub peak_memory: u64,
-    /// All that it printed.
+    /// Its complete output.
     pub output: String,
-    /// It did not end by itself when asked to, or ended with an error.
+    /// It had to be killed, or ended with an error.
     pub wrong: Option<String>,
 }
 
@@ -125,7 +125,7 @@ impl Running {
     /// Starts it on `cpu` and waits until it listens on `interface`.
     ///
     /// # Errors
-    /// As text, with the last lines of what it said.
+    /// As text, with the last lines of its output.
     pub fn start(
         tool: &Tool,
         arguments: &[String],
@@ -160,7 +160,7 @@ impl Running {
                 return Err("interrupted".into());
             }
             if listens.is_none() && child::is_listened_to(interface) {
-                // From here on: what it did before does not tell that it is done now.
+                // Idle time before it listens does not count.
                 (listens, still) = (Some(Instant::now()), Still::new(self.pid()));
             }
             match listens {
@@ -177,7 +177,7 @@ impl Running {
         }
     }
 
-    /// After the last frame: until it has nothing left to do.
+    /// After the last frame: waits until it is idle.
     pub fn settle(&self) {
         let started = Instant::now();
         let mut still = Still::new(self.pid());
@@ -189,7 +189,7 @@ impl Running {
         }
     }
 
-    /// Asks it to end as Ctrl-C does, then firmly.
+    /// Interrupts it as Ctrl-C does, then kills it.
     pub fn finish(mut self) -> Finished {
         let pid = self.pid();
         let early = child::has_ended(pid);
@@ -205,13 +205,14 @@ impl Running {
             child::terminate(pid);
             self.program.ends_within(END[1]);
         }
-        // It waits to be waited for, and until then its time can be read.
+        // Until `wait`, the zombie's CPU time can be read.
         let ending = child::cpu_time(pid).since(self.before.0).since(worked);
         let worked = worked.of_total(exact);
         let cpu =
             CpuTime { user: worked.user + ending.user, system: worked.system + ending.system };
         child::kill(pid);
-        // By SIGINT, which shells call 130, is as it was asked; tools that know Ctrl-C end with 0.
+        // SIGINT, which shells report as 130, is the requested end; tools that handle Ctrl-C exit
+        // with 0.
         let status = self.program.child.wait();
         if let Ok(status) = status
             && wrong.is_none()
@@ -225,14 +226,14 @@ impl Running {
     }
 }
 
-/// Whether a process has run no more than a trace for a while.
+/// Detects that a process used almost no CPU time for a while.
 struct Still {
     pid: u32,
     since: Instant,
     at: Duration,
 }
 
-/// A tool that wakes up to look at its watch does nothing.
+/// A tool that only wakes up for its timers is idle.
 const TRACE: Duration = Duration::from_millis(2);
 
 impl Still {

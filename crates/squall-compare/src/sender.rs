@@ -15,22 +15,23 @@ use squall_units::{FCS_LEN, Nanos, Rate, RateUnit};
 
 use super::data::{Captured, DataSet, Frames};
 
-/// From where, and on which CPU.
+/// The sending port and its CPU.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    /// Of the port: `xdp_live:veth-a`.
+    /// The port's address: `xdp_live:veth-a`.
     pub address: String,
     pub cpu: Option<u32>,
 }
 
-/// The fastest kind of port that sends such frames from `interface` here, and why no faster one.
-/// Those of the kernel's making first.
+/// The fastest kind of port here that sends these frames from `interface`, and why faster ones are
+/// unavailable. Kinds that generate frames in the kernel come first.
 pub fn choose(
     interface: &str,
     data: &DataSet,
     cpu: Option<u32>,
 ) -> Result<(Sender, Vec<String>), Error> {
-    // AF_XDP sends full frames faster, but af_packet works with every MTU and for everybody.
+    // AF_XDP sends full frames faster, but af_packet works with every MTU and without privileges
+    // for XDP.
     let kinds: &[&str] = match data.frames {
         Frames::Synthetic(_) => &["xdp_live", "af_packet"],
         Frames::Capture(_) => &["af_packet"],
@@ -58,7 +59,8 @@ pub fn choose(
 }
 
 impl Sender {
-    /// Sends for `duration`, or until `stop` says so; seconds from the first departure to the last.
+    /// Sends for `duration`, or until `stop` returns true. Returns the seconds from the first
+    /// departure to the last.
     pub fn send(
         &self,
         data: &DataSet,
@@ -104,7 +106,7 @@ impl Sender {
             "ports": { "A": self.address },
             "stream": [{
                 "port": "A",
-                // To nobody: the host takes it for another's and drops it behind the tools.
+                // To a foreign address: the host drops the frame after the tools have seen it.
                 "packet": "eth(dst=02:00:00:00:00:02)/ipv4(src=10.0.0.1,dst=10.0.0.2)/udp(sport=1024,dport=9)",
                 "size": size,
                 "rate": rate.to_string(),
@@ -132,7 +134,7 @@ impl Sender {
         let failed =
             |error: std::io::Error| Error::Environment(format!("{}: {error}", self.address));
         let mut queue = port.open_tx(0, frames.longest() as u32).map_err(failed)?;
-        // `stop` stays here: what it looks at need not be of another thread.
+        // `stop` stays on this thread, since it need not be `Sync`.
         let over = &AtomicBool::new(false);
         std::thread::scope(|scope| {
             let loops = scope.spawn(move || {
@@ -150,10 +152,11 @@ impl Sender {
     }
 }
 
-/// When frame after frame is due, by the sum of what went before: no error adds up.
+/// The due times of frames, from the sum of earlier ones, so that rounding errors do not
+/// accumulate.
 struct Pace {
     rate: Rate,
-    /// Frames, or bits, due before the next.
+    /// Frames, or bits, due before the next one.
     before: u128,
 }
 
@@ -162,7 +165,7 @@ impl Pace {
         Self { rate, before: 0 }
     }
 
-    /// After the start; then the frame of `len` octets (without FCS) is behind.
+    /// The next due time since the start; advances by a frame of `len` octets without FCS.
     fn next(&mut self, len: usize) -> Duration {
         let bits = 8 * (len as u128 + u128::from(FCS_LEN));
         let weight = match self.rate.unit {
@@ -178,8 +181,8 @@ impl Pace {
     }
 }
 
-/// The frames of a capture again and again, each at its instant or as soon after as the port takes
-/// it; seconds from the first to the last.
+/// Repeats the frames of a capture, each at its instant or as soon after as the port accepts it.
+/// Returns the seconds from the first departure to the last.
 fn paced(
     queue: &mut dyn TxQueue,
     frames: &Captured,
@@ -194,7 +197,7 @@ fn paced(
     let mut last = Duration::ZERO;
     loop {
         let now = start.elapsed();
-        // Not `due` alone: at top speed every frame is due at once.
+        // `due` alone does not suffice: at top speed every frame is due at once.
         if due.max(now) >= end || over.load(Ordering::Relaxed) {
             break;
         }
@@ -225,7 +228,7 @@ fn paced(
     Ok(last.as_secs_f64())
 }
 
-/// A part of the time asleep, as sleeping may take 0.1 ms longer; the rest awake.
+/// Sleeps for most of `time` and spins for the rest, because a sleep may take 0.1 ms longer.
 fn wait(time: Duration) {
     const SLACK: Duration = Duration::from_micros(150);
     match time.checked_sub(SLACK) {

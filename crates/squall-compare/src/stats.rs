@@ -2,24 +2,25 @@
 
 use super::model::{Trial, reached};
 
-/// Bisection for the largest rate, in packets a second, with a loss ratio below a limit: top speed
-/// first, then halves of what is not known, on a logarithmic scale.
+/// Bisection for the largest rate, in packets per second, with a loss ratio below a limit: top
+/// speed first, then the middle of the unknown range on a logarithmic scale.
 ///
-/// A rate that was asked for and not reached proves nothing about itself: what was reached counts.
+/// A trial counts at the rate that the sender reached, not at the requested one.
 #[derive(Clone, Debug)]
 pub struct Search {
     below: f64,
-    /// The largest rate without loss so far, and the smallest with.
+    /// The largest rate without loss so far, and the smallest with loss.
     good: f64,
     bad: f64,
-    /// Nothing faster can be sent.
+    /// The sender cannot send faster.
     sender_bound: bool,
     trials: Vec<Trial>,
 }
 
-/// The search ends when what is not known is less than this: 3 %, a third of what runs differ by.
+/// The search ends when the unknown range is narrower than this: 3 %, a third of the difference
+/// between runs.
 const RESOLUTION: f64 = 1.03;
-/// Who loses at that rate, loses at every rate that matters.
+/// A tool with loss at this rate has loss at every relevant rate.
 const SLOWEST_PPS: f64 = 1000.0;
 const MOST_TRIALS: usize = 16;
 
@@ -29,7 +30,7 @@ impl Search {
         Self { below, good: 0.0, bad: f64::INFINITY, sender_bound: false, trials: Vec::new() }
     }
 
-    /// The rate to try next, packets a second, infinite for top speed; `None`: the search is over.
+    /// The next rate in packets per second, infinite for top speed; `None`: the search is over.
     pub fn next(&self) -> Option<f64> {
         match self.trials.len() {
             0 => return Some(f64::INFINITY),
@@ -40,7 +41,7 @@ impl Search {
         if known || self.sender_bound {
             return None;
         }
-        // Nothing without loss yet: a quarter, so that a slow tool is found in few steps.
+        // All trials had loss: a quarter of the rate, so that a slow tool is found in few steps.
         Some(if self.good > 0.0 {
             (self.good * self.bad).sqrt()
         } else {
@@ -48,19 +49,19 @@ impl Search {
         })
     }
 
-    /// What came of the rate that [`Self::next`] gave.
+    /// Records the trial at the rate that [`Self::next`] returned.
     pub fn record(&mut self, trial: Trial) {
         let asked = trial.asked_pps.unwrap_or(f64::INFINITY);
         let lossless = trial.plr.is_some_and(|plr| plr < self.below) && trial.actual_pps > 0.0;
-        // Top speed is not known by a number before it was tried.
+        // Top speed has no number before its trial.
         let tried = if asked.is_finite() { asked } else { trial.actual_pps.max(SLOWEST_PPS) };
         if lossless {
-            // A busy machine sends a little less than it was asked; only who gets no further has
-            // found the sender's limit.
+            // A busy machine sends a little less than requested; only a sender without progress has
+            // reached its limit.
             let further = trial.actual_pps > self.good * RESOLUTION;
             self.good = self.good.max(trial.actual_pps);
             match asked.is_finite() {
-                // Nothing is faster than that.
+                // Top speed was lossless.
                 false => self.sender_bound = true,
                 true if !further && !reached(trial.actual_pps, asked) => {
                     self.bad = self.bad.min(tried)
@@ -68,18 +69,18 @@ impl Search {
                 true => {}
             }
         } else {
-            // What was reached had loss, unless it is a rate that had none a moment ago.
+            // The reached rate had loss, unless an earlier trial at that rate had none.
             self.bad = self.bad.min(tried.min(trial.actual_pps.max(self.good)).max(SLOWEST_PPS));
         }
         self.trials.push(trial);
     }
 
-    /// The largest rate without loss; 0 if there was none.
+    /// The largest rate without loss; 0: none.
     pub fn found(&self) -> f64 {
         self.good
     }
 
-    /// Top speed was lossless.
+    /// Whether the search ended at the sender's limit.
     pub fn sender_bound(&self) -> bool {
         self.sender_bound
     }
@@ -93,7 +94,7 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// A tool that loses what is above `limit`, behind a sender that reaches `top`; `noise` moves
+    /// A tool that loses everything above `limit`, with a sender that reaches `top`; `noise` moves
     /// the limit trial by trial.
     fn search(limit: f64, top: f64, noise: impl Fn(usize) -> f64) -> Search {
         let mut search = Search::new(0.001);
@@ -120,13 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn who_loses_nothing_at_top_speed_is_bound_by_the_sender() {
+    fn without_loss_at_top_speed_the_sender_is_the_limit() {
         let search = search(2e6, 1e6, |_| 1.0);
         assert_eq!((search.found(), search.sender_bound(), search.trials().len()), (1e6, true, 1));
     }
 
     #[test]
-    fn who_always_loses_has_no_such_rate() {
+    fn a_tool_with_loss_at_every_rate_has_none() {
         let search = search(0.0, 1e6, |_| 1.0);
         assert_eq!((search.found(), search.sender_bound()), (0.0, false));
         assert!(search.trials().len() < 10);

@@ -1,4 +1,4 @@
-//! The tools that are compared: how each is started, and what it says at its end.
+//! The compared tools: their commands, and their counts.
 
 use std::path::{Path, PathBuf};
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::{compared::ToolInfo, model::Claim};
 use squall::Error;
 
-/// A capturing program. `{interface}`, `{file}` and `{report}` in its arguments stand for where it
-/// is to listen, what it is to write and a file for its JSON report.
+/// A capture tool. `{interface}`, `{file}` and `{report}` in its arguments are the interface, the
+/// output file and a file for its JSON report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tool {
     pub name: String,
@@ -18,16 +18,16 @@ pub struct Tool {
     pub takes_frames: bool,
 }
 
-/// One that is known by name.
+/// A tool with a known command.
 struct Known {
     name: &'static str,
-    /// As one would type it; `squall` is this program.
+    /// A command line; `squall` is this program.
     command: &'static str,
     takes_frames: bool,
 }
 
-// --allow-invalid: what Squall loses is its result here, not a failure that would leave out its worst
-// rounds.
+// --allow-invalid: a loss of Squall's is a result here, rather than a failure that would exclude
+// its worst rounds.
 const KNOWN: &[Known] = &[
     Known {
         name: "squall",
@@ -41,7 +41,7 @@ const KNOWN: &[Known] = &[
                   --quiet --allow-invalid",
         takes_frames: true,
     },
-    // -Z: not as a user who may not write here.
+    // -Z: by default tcpdump drops to a user without write access here.
     Known {
         name: "tcpdump",
         command: "tcpdump -i {interface} -n -Z root -w {file}",
@@ -55,15 +55,15 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// What is compared where nobody says what.
+/// The default list of tools.
 pub const DEFAULT_TOOLS: &str = "squall,tcpdump,tcpdump:-B 65536,dumpcap,netsniff-ng";
 
 impl Tool {
-    /// A list of names, each with more arguments behind a colon: `tcpdump,tcpdump:-B 65536`.
+    /// Parses a list of names, each with more arguments after a colon: `tcpdump,tcpdump:-B 65536`.
     /// `squall` is the path of this program.
     ///
     /// # Errors
-    /// A name that is not known.
+    /// An unknown name.
     pub fn parse_list(text: &str, squall: &Path) -> Result<Vec<Self>, Error> {
         text.split(',').map(|entry| Self::parse(entry.trim(), squall)).collect()
     }
@@ -90,7 +90,7 @@ impl Tool {
     /// `NAME=COMMAND`, with `{interface}` and `{file}` in the command.
     ///
     /// # Errors
-    /// Anything else.
+    /// Any other text.
     pub fn parse_template(text: &str) -> Result<Self, Error> {
         let wrong = |why: &str| {
             Error::Usage(format!(
@@ -110,10 +110,10 @@ impl Tool {
         Self::of_words(name.trim().into(), split_words(command)?)
     }
 
-    /// A command line as one would type it.
+    /// A tool from a command line.
     ///
     /// # Errors
-    /// No program, or a quote that is not closed.
+    /// No program, or an unclosed quote.
     pub fn of_command(name: &str, command: &str) -> Result<Self, Error> {
         Self::of_words(name.into(), split_words(command)?)
     }
@@ -126,18 +126,18 @@ impl Tool {
         Ok(Self { name, program: program.into(), arguments: words.collect(), takes_frames: false })
     }
 
-    /// The program, where it is installed.
+    /// The path of the program, if it is installed.
     pub fn find(&self) -> Option<PathBuf> {
         if self.program.components().count() > 1 {
             return self.program.is_file().then(|| self.program.clone());
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
-        // Where distributions put what they think is for root.
+        // Distributions install programs for root there.
         let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
         folders.map(|folder| folder.join(&self.program)).find(|file| file.is_file())
     }
 
-    /// Its arguments with the places filled in.
+    /// Its arguments with the placeholders filled in.
     pub fn filled(&self, interface: &str, file: &Path, report: &Path) -> Vec<String> {
         let (file, report) = (file.to_string_lossy(), report.to_string_lossy());
         let fill = |word: &String| {
@@ -148,7 +148,7 @@ impl Tool {
         self.arguments.iter().map(fill).collect()
     }
 
-    /// What the result says of it; asks the program for its version.
+    /// Its entry in the result; runs the program for its version.
     pub fn info(&self) -> ToolInfo {
         let program = self.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let command =
@@ -167,7 +167,7 @@ impl Tool {
     }
 }
 
-/// The first line that a program says of itself.
+/// The first line that the program prints about its version.
 fn version(program: &Path) -> Option<String> {
     let output = std::process::Command::new(program)
         .arg("--version")
@@ -181,7 +181,7 @@ fn version(program: &Path) -> Option<String> {
     Some(line.chars().take(100).collect())
 }
 
-/// As a shell does, with both kinds of quotes and nothing else.
+/// Splits like a shell, with both kinds of quotes only.
 fn split_words(text: &str) -> Result<Vec<String>, Error> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for c in text.chars() {
@@ -202,16 +202,15 @@ fn split_words(text: &str) -> Result<Vec<String>, Error> {
     }
 }
 
-/// What a tool says at its end, whichever it is: `output` is all that it printed, `report` its JSON
-/// if it wrote one.
+/// The counts of any tool: `output` is its complete output, `report` its JSON if it wrote one.
 pub fn claim(output: &str, report: Option<&str>) -> Claim {
     report.and_then(claim_of_report).unwrap_or_else(|| claim_of_text(output))
 }
 
-/// The sentences of tcpdump, dumpcap and netsniff-ng; the last of each counts.
+/// The lines of tcpdump, dumpcap and netsniff-ng; the last of each counts.
 fn claim_of_text(output: &str) -> Claim {
     let mut claim = Claim::default();
-    // dumpcap and netsniff-ng go back to the beginning of the line.
+    // dumpcap and netsniff-ng overwrite a line with carriage returns.
     for line in output.split(['\n', '\r']).map(str::trim) {
         let before = |sentence: &str| {
             line.split_once(sentence).and_then(|(n, _)| n.trim().parse::<u64>().ok())
@@ -261,7 +260,7 @@ mod tests {
     const SQUALL: &str = "/opt/squall";
 
     #[test]
-    fn a_list_of_tools_has_their_arguments_behind_colons() {
+    fn a_list_of_tools_has_their_arguments_after_colons() {
         let tools =
             Tool::parse_list("squall,tcpdump:-B 65536 -s 128, dumpcap", Path::new(SQUALL)).unwrap();
         let names: Vec<_> = tools.iter().map(|tool| tool.name.as_str()).collect();
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_installed_says_so() {
+    fn a_missing_tool_has_a_reason() {
         let tool = Tool::parse_template("mine=no-such-tool-here {interface} {file}").unwrap();
         assert!(tool.info().why_not.unwrap().contains("no-such-tool-here"));
     }
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_says_nothing_claims_nothing() {
+    fn without_output_there_is_no_claim() {
         for text in [
             "",
             "packets captured",

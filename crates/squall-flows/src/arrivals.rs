@@ -1,13 +1,13 @@
-//! When which template begins a flow.
+//! Arrivals: when each template begins a flow.
 //!
-//! Of an open loop each worker goes over all arrivals, and takes those whose flows are its own:
-//! which these are, it is told ([`Mine`]). The users of a closed loop are divided among workers by
-//! their numbers.
+//! In an open loop each worker iterates over all arrivals and takes those whose flows are its own,
+//! according to the caller's [`IsOwn`]. The schedule then does not depend on the number of workers.
+//! The users of a closed loop are divided among the workers by number.
 //!
-//! An open loop's instants are computed as if there were no ramp, in whole picoseconds and a
-//! fraction ([`Timeline`]), then put where the load's [`Shape`] has let as much pass: nothing
-//! drifts, and a Poisson process stays one. A template's own stages begin with the template, the
-//! shape of the load with the load.
+//! An open loop's instants are computed without the ramp, in whole picoseconds and a fraction
+//! ([`Timeline`]), and then mapped to the instants at which the load's [`Shape`] has admitted as
+//! much: no rounding error accumulates, and a Poisson process stays one. A template's own stages
+//! start with the template, the load's shape with the load.
 
 use std::{
     cmp::Reverse,
@@ -23,47 +23,48 @@ use squall_units::{Nanos, Picos, mix};
 use crate::{
     Arrival, Cps, Load, Script, Spacing, Target, Think,
     load::Template,
-    side::{Part as SidePart, Seat},
+    side::{Part, Seat},
 };
 
-/// Whether the flow of a template (its number), that is the so-manieth of it over all workers, is
-/// this worker's.
-pub(crate) trait Mine: Fn(usize, u64) -> bool {}
+/// Whether a flow belongs to this worker, by its template and its number in the template over all
+/// workers.
+pub(crate) trait IsOwn: Fn(usize, u64) -> bool {}
 
-impl<F: Fn(usize, u64) -> bool> Mine for F {}
+impl<F: Fn(usize, u64) -> bool> IsOwn for F {}
 
 /// One worker's share of the arrivals of a load.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     lines: Vec<Line>,
     start: Nanos,
-    /// Nothing is due at this instant or behind it.
+    /// Exclusive: nothing is due at this instant or later.
     end: Nanos,
     patience: Nanos,
-    /// Flows that may still begin, over all workers where `shared`, else here; conversations of a
-    /// script are none of them.
+    /// Flows that may still begin: over all workers if `shared`, otherwise on this one.
+    /// Conversations of a script do not count.
     left: u64,
-    /// Whether what others begin is known here: all loops are open.
+    /// Every loop is open, so that this worker knows the arrivals of the others.
     shared: bool,
     stopped: bool,
-    /// This worker among all, and how many these are.
+    /// This worker's number, and the number of workers.
     seat: (u64, u64),
     steering: Option<Steering>,
-    /// By template: flows that may still begin, over all workers where its loop is open, and
-    /// arrivals that were given up.
+    /// By template: flows that may still begin (over all workers if its loop is open), and arrivals
+    /// that were given up.
     template_left: Vec<u64>,
     late: Vec<u64>,
     next: Next,
-    /// By how much the clock of arrivals is less than real time.
+    /// The lag of the clock of arrivals against real time (ADR 0050): after a stall the schedule
+    /// slips, because a burst would overflow the queues of a device.
     lag: Nanos,
-    /// Of the arrivals that have a schedule and began.
+    /// Audits the arrivals of scheduled lines that began.
     audit: Audit,
-    /// By template: the line whose users begin its flows.
+    /// By template: the closed loop or script that begins its flows.
     closed: Vec<Option<usize>>,
 }
 
-/// Which line is due next, and when: of those that keep to a schedule, and of closed loops, whose
-/// users begin when they are ready: what a stall has kept from them is nothing to be made up for.
+/// The next line and its instant: among scheduled lines, and among closed loops. These are separate
+/// because closed loops have no schedule: after a stall there is nothing to catch up.
 #[derive(Debug, Default)]
 struct Next {
     scheduled: Option<(Nanos, usize)>,
@@ -74,49 +75,47 @@ struct Next {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     pub template: usize,
-    /// Which of its template's flows, from 0, over all workers.
+    /// Its number within the template, from 0, over all workers.
     pub number: u64,
-    /// When it was to begin. Of a closed loop, when its user was ready, in real time: no schedule
-    /// asked for it before.
+    /// When it was due. In a closed loop: when its user was ready, in real time, since no schedule
+    /// asked for it earlier.
     pub at: Nanos,
 }
 
 /// A source of arrivals.
 #[derive(Debug)]
 struct Line {
-    /// One; of a number of flows that are to be open, all that have a weight, with the sums of
-    /// weights up to each.
+    /// One template; for a target of open flows all with a weight, with the running sums of
+    /// weights.
     templates: Vec<(u64, usize)>,
     kind: Kind,
-    /// Number of the next flow, and from one to the next: of an open loop they are those of all
-    /// workers.
+    /// The next flow's number and the step to the following one: in an open loop, over all workers.
     number: u64,
     by: u64,
-    /// Of a line of several templates by template: its next flow's number, and the step from one to
-    /// the next.
+    /// Only for several templates: by template, its next flow's number and the step.
     of_template: Vec<(u64, u64)>,
     seed: u64,
     due: Option<Nanos>,
-    /// Since when nothing of it begins.
+    /// Since when it is paused.
     paused: Option<Nanos>,
-    /// Nothing of it begins before [`Arrivals::begin`].
+    /// It is idle until [`Arrivals::begin`].
     waits: bool,
-    /// Its own beginning, from that of the load or of what it waited for.
+    /// Its start, relative to the load's or to the event that it waited for.
     begin: Nanos,
-    /// How its load changes, and from when on that is counted.
+    /// Its ramps and stages, and the instant from which they count.
     shape: Shape,
     origin: Nanos,
     own_shape: bool,
-    /// Nothing is due at this instant or behind it, so long after its beginning.
+    /// Exclusive end, `lasts` after its start.
     until: Nanos,
     lasts: Option<Nanos>,
-    /// What would be due next is not.
+    /// No flow is due any more.
     ended: bool,
 }
 
 #[derive(Debug)]
 enum Kind {
-    /// Arrivals, `cps` of them a second when no ramp is.
+    /// `cps` arrivals per second outside of ramps.
     Open {
         timeline: Timeline,
         cps: f64,
@@ -128,11 +127,12 @@ enum Kind {
 /// A worker's conversations of a [`Script`].
 #[derive(Debug)]
 struct Scripted {
-    ours: Vec<Part>,
-    /// Of all workers.
+    own: Vec<ScriptEntry>,
+    /// Over all workers.
     total: u64,
     next: usize,
-    /// The loop from 0, how many there are, when it began and how long it takes at least.
+    /// The current loop from 0, the number of loops, the start of the current one and its shortest
+    /// time.
     turn: u64,
     loops: u64,
     base: Nanos,
@@ -141,9 +141,9 @@ struct Scripted {
     at_once: u64,
 }
 
-/// When which conversation begins.
+/// The start of a conversation.
 #[derive(Debug)]
-struct Part {
+struct ScriptEntry {
     begin: Nanos,
     conversation: u64,
     template: usize,
@@ -154,31 +154,31 @@ struct Part {
 struct Users {
     ready: Ready,
     think: Think,
-    /// Who has come and not gone home, of all who may be here.
+    /// Users that are present, and the most that may be.
     here: u64,
     share: u64,
-    /// Nobody comes before, by the line's shape.
+    /// No user joins earlier, in the time of the line's shape.
     since: Nanos,
-    /// Of all workers; ours are user `first`, `first + by` ...
+    /// Over all workers; this worker has users `first`, `first + by` ...
     total: u64,
     first: u64,
-    /// Times that somebody has begun to think.
+    /// Think times drawn so far; the index of the next draw.
     thoughts: u64,
 }
 
 /// Instants at which users are ready again.
 #[derive(Debug)]
 enum Ready {
-    /// All think for the same time, so they come in order.
+    /// Equal think times, so that the order is that of insertion.
     InOrder(VecDeque<Nanos>),
     Any(BinaryHeap<Reverse<Nanos>>),
 }
 
-/// Brings a number of arrivals to a bandwidth.
+/// Adjusts the rate of new flows to reach a bandwidth.
 #[derive(Debug)]
 struct Steering {
     bits_per_second: u64,
-    /// Per flow, smoothed; 0: not known yet.
+    /// Per flow, smoothed; 0: unknown.
     octets_per_flow: f64,
     cps: f64,
     at: Nanos,
@@ -186,19 +186,22 @@ struct Steering {
     begun: u64,
 }
 
-/// Arrivals that are looked at for the next that is a worker's, for each worker that there is.
-const LOOKED_AHEAD: u64 = 16;
-/// So many that are overdue are counted one by one while the run goes on.
-const COUNTED: u64 = 10_000;
+/// Arrivals per worker searched for the next one that is a worker's. If none is, the worker wakes
+/// up early once and searches on.
+const SEARCHED_AHEAD: u64 = 16;
+/// Overdue arrivals up to this number are counted exactly in running reports; beyond, the share of
+/// a worker is estimated, since each costs a hash of its tuple.
+const MAX_EXACT: u64 = 10_000;
+/// Long enough for the octets of some flows at [`FIRST_CPS`], short against the ramps of a load.
 const STEER_EVERY: Nanos = Nanos(100_000_000);
-/// Until the first octets tell what a flow carries.
+/// The rate until the first octets show the size of a flow.
 const FIRST_CPS: f64 = 100.0;
-/// Never more, whatever a flow seems to carry.
-const MOST_CPS: f64 = 1e8;
+/// A bound for flows that carry next to nothing.
+const MAX_CPS: f64 = 1e8;
 
 impl Arrivals {
-    /// Those of `part` that begin at `seat`, from `start` on.
-    pub fn new(load: &Load, part: SidePart, seat: Seat, start: Nanos) -> Self {
+    /// The arrivals of `part` at `seat`, from `start`.
+    pub fn new(load: &Load, part: Part, seat: Seat, start: Nanos) -> Self {
         let (worker, workers) = seat.among();
         let is_open = |arrival: &Arrival| is_open(arrival, load.target);
         let own = if part.templates { load.own_templates() } else { 0 };
@@ -264,7 +267,7 @@ impl Arrivals {
         arrivals
     }
 
-    /// Line `i` is new.
+    /// Schedules the new line `i`.
     fn take_in(&mut self, i: usize) {
         let line = &self.lines[i];
         if !line.gives_up() {
@@ -273,12 +276,12 @@ impl Arrivals {
         self.schedule(i);
     }
 
-    /// Templates of `load` that are new begin here if they are `played`, and not before
-    /// [`Arrivals::begin`]. Those that are gone begin no flow any more.
+    /// Adds new templates of `load` if they are `played`; they wait for [`Arrivals::begin`]. Ends
+    /// the lines of templates that are gone.
     pub fn join(&mut self, load: &Load, played: bool) {
         let known = self.late.len();
         if known < load.templates.len() {
-            // A load with a limit takes no new ones.
+            // A load with a limit of flows admits no new templates ([`Load::can_become`]).
             (self.stopped, self.left) = (false, u64::MAX);
         }
         for (i, template) in load.templates.iter().enumerate().skip(known) {
@@ -293,7 +296,7 @@ impl Arrivals {
         for i in 0..self.lines.len() {
             let line = &mut self.lines[i];
             let is_gone = |(_, template): &(u64, usize)| load.templates[*template].gone;
-            // A script has all of its templates, or none.
+            // A script's templates never leave it.
             if !line.ended && !line.is_script() && line.templates.iter().all(is_gone) {
                 line.ended = true;
                 self.schedule(i);
@@ -302,27 +305,28 @@ impl Arrivals {
         self.keep_to_rates();
     }
 
-    /// When the next flow may begin; `None`: none does, as it stands. Others' are passed over, as
-    /// far as it is worth it.
+    /// The next instant at which a flow may begin; `None`: none is scheduled. Arrivals of other
+    /// workers are skipped, up to a bound.
     #[inline]
-    pub fn next_due(&self, mine: impl Mine) -> Option<Nanos> {
+    pub fn next_due(&self, is_own: impl IsOwn) -> Option<Nanos> {
         let scheduled = match self.seat.1 {
             1 => self.next.scheduled.map(|(due, _)| due),
-            _ => self.next_own(mine),
+            _ => self.next_own(is_own),
         };
         scheduled.into_iter().chain(self.next.ready.map(|(due, _)| due)).min()
     }
 
-    /// When the next scheduled flow of this worker is due, or one not far before it.
-    fn next_own(&self, mine: impl Mine) -> Option<Nanos> {
+    /// When the worker's next scheduled flow is due, or an instant shortly before. Going over an
+    /// arrival of another worker costs some 20 ns (ADR 0040), less than a wake-up for it.
+    fn next_own(&self, is_own: impl IsOwn) -> Option<Nanos> {
         self.next.scheduled?;
         let scheduled = self.lines.iter().filter(|line| line.is_scheduled());
         let due = scheduled.filter_map(|line| match &line.kind {
             Kind::Open { timeline, .. } => {
                 line.due?;
                 let (mut timeline, mut number) = (timeline.clone(), line.number);
-                for _ in 0..LOOKED_AHEAD * self.seat.1 {
-                    if mine(line.template(number), number) {
+                for _ in 0..SEARCHED_AHEAD * self.seat.1 {
+                    if is_own(line.template(number), number) {
                         break;
                     }
                     timeline.advance(0);
@@ -335,17 +339,17 @@ impl Arrivals {
         due.min()
     }
 
-    /// How the schedule of arrivals was kept.
+    /// Adherence to the schedule of arrivals.
     pub fn pacing(&self) -> Pacing {
         Pacing { lag: self.lag, ..Pacing::new(&self.audit) }
     }
 
-    /// By how much the clock of arrivals is less than real time.
+    /// Sets the lag of the clock of arrivals against real time.
     pub fn keep_lag(&mut self, lag: Nanos) {
         self.lag = lag;
     }
 
-    /// What waited begins, its own start behind `at`.
+    /// Starts a template that waited; its `start` counts from `at`.
     pub fn begin(&mut self, at: Nanos, template: usize) {
         for i in 0..self.lines.len() {
             let line = &mut self.lines[i];
@@ -362,7 +366,7 @@ impl Arrivals {
         }
     }
 
-    /// Whether no flow of a template will ever begin any more.
+    /// Whether no flow of a template will begin any more.
     pub fn over_of(&self, now: Nanos, template: usize) -> bool {
         let has = |line: &&Line| line.templates.iter().any(|(_, own)| *own == template);
         now >= self.end
@@ -372,7 +376,7 @@ impl Arrivals {
             || self.lines.iter().filter(has).all(|line| line.is_over(&self.template_left))
     }
 
-    /// No flow will ever begin any more.
+    /// Whether no flow will begin any more.
     pub fn over(&self, now: Nanos) -> bool {
         let none_left = self.left == 0;
         let over =
@@ -380,44 +384,44 @@ impl Arrivals {
         now >= self.end || self.stopped || self.lines.iter().all(over)
     }
 
-    /// No more flows; those that were due by `now` and did not begin are late.
-    pub fn stop(&mut self, now: Nanos, mine: impl Mine) {
-        let overdue = self.overdue_of(now, mine, true);
+    /// Ends all arrivals. Those due by `now` that did not begin are late.
+    pub fn stop(&mut self, now: Nanos, is_own: impl IsOwn) {
+        let overdue = self.overdue_of(now, is_own, true);
         self.late.iter_mut().zip(overdue).for_each(|(late, overdue)| *late += overdue);
         (self.left, self.stopped, self.next) = (0, true, Next::default());
     }
 
-    /// When no flow is due any more at the latest.
+    /// The instant from which no flow is due.
     pub fn end(&self) -> Nanos {
         self.end
     }
 
     /// By template: flows that were due by `now`, and neither began nor were given up.
-    pub fn overdue(&self, now: Nanos, mine: impl Mine) -> Vec<u64> {
-        self.overdue_of(now, mine, false)
+    pub fn overdue(&self, now: Nanos, is_own: impl IsOwn) -> Vec<u64> {
+        self.overdue_of(now, is_own, false)
     }
 
-    /// Very many are counted only where that is to be `exact`.
-    fn overdue_of(&self, now: Nanos, mine: impl Mine, exact: bool) -> Vec<u64> {
+    /// Without `exact`, large numbers are estimated.
+    fn overdue_of(&self, now: Nanos, is_own: impl IsOwn, exact: bool) -> Vec<u64> {
         let mut overdue = vec![0; self.late.len()];
         let (mut left, mut of_all) = (self.left, vec![0; self.late.len()]);
-        // What is due at the end itself is not asked for.
+        // The end itself is exclusive.
         let before = Nanos(now.0.saturating_add(1)).min(self.end);
         for line in self.lines.iter().filter(|line| line.due.is_some_and(|due| due < before)) {
-            // What is left here says nothing of others' arrivals.
+            // This worker's limit says nothing about the arrivals of the others.
             let here = line.is_open() && !self.shared;
             let most = if line.is_script() || here { u64::MAX } else { left };
             let due = line.due_before(before.min(line.until), self.start).min(most);
             match line.templates[..] {
                 [(_, only)] => {
                     let due = due.min(self.template_left[only]);
-                    let ours = match !exact && self.seat.1 > 1 && due > COUNTED {
+                    let own = match !exact && self.seat.1 > 1 && due > MAX_EXACT {
                         true if line.is_open() => due / self.seat.1,
-                        _ => self.ours(line, line.number, due, &mine),
+                        _ => self.own(line, line.number, due, &is_own),
                     };
-                    let ours = if here { ours.min(left) } else { ours };
-                    overdue[only] += ours;
-                    left -= if here { ours } else { 0 };
+                    let own = if here { own.min(left) } else { own };
+                    overdue[only] += own;
+                    left -= if here { own } else { 0 };
                 }
                 _ => (0..due).for_each(|k| {
                     let template = line.template_ahead(k);
@@ -436,10 +440,10 @@ impl Arrivals {
         self.late[template]
     }
 
-    /// The next flow that is due by `now`, on the clock of arrivals. What has waited for longer than
-    /// the load's patience, in real time, is given up.
+    /// The next flow that is due by `now`, on the clock of arrivals. An arrival that has waited for
+    /// longer than the load's patience, in real time, is given up.
     #[inline]
-    pub fn take(&mut self, now: Nanos, mine: impl Mine) -> Option<Due> {
+    pub fn take(&mut self, now: Nanos, is_own: impl IsOwn) -> Option<Due> {
         let real = now + self.lag;
         loop {
             let is_due = |(at, _): &(Nanos, usize)| *at <= now;
@@ -447,14 +451,19 @@ impl Arrivals {
                 (self.next.ready.filter(is_due), self.next.scheduled.filter(is_due));
             let (at, i) = ready.into_iter().chain(scheduled).min()?;
             if real.saturating_sub(at) > self.patience && self.lines[i].gives_up() {
-                self.give_up(i, real, &mine);
+                // All overdue arrivals at once: a backlog that is worked off one by one would delay
+                // every later arrival, and the generator would collapse beyond its limit (ADR
+                // 0025).
+                self.give_up(i, real, &is_own);
                 continue;
             }
             let line = &mut self.lines[i];
             let template = line.template(line.number);
             let number = line.number_of(template);
-            let (scripted, others) = (line.is_script(), line.is_open() && !mine(template, number));
-            // Others' were slept through.
+            let (scripted, others) =
+                (line.is_script(), line.is_open() && !is_own(template, number));
+            // The worker slept through the arrivals of the others, so their delay is no error of
+            // pacing.
             let paced = line.is_scheduled() && !others;
             line.advance();
             let may = self.template_left[template] > 0;
@@ -465,7 +474,7 @@ impl Arrivals {
             } else if let line @ Line { kind: Kind::Closed(_), .. } = &mut self.lines[i]
                 && line.templates.len() > 1
             {
-                // Who drew a template that has no flows left draws again.
+                // The drawn template has no flows left: the user draws again.
                 let seed = line.seed;
                 if let Kind::Closed(users) = &mut line.kind {
                     users.think(seed, now);
@@ -474,6 +483,8 @@ impl Arrivals {
             self.schedule(i);
             if may && paced {
                 let since = |at: Nanos| Picos::from(at.saturating_sub(self.start)).0;
+                // In real time with the lag included, because a device cannot tell a schedule that
+                // is late as a whole (ADR 0050).
                 self.audit.left(since(real), since(at), 1);
             }
             if may && !others {
@@ -483,14 +494,14 @@ impl Arrivals {
         }
     }
 
-    /// A flow that was taken is over (or could not begin): its user thinks, and comes again.
+    /// A flow has ended, or could not begin: its user thinks before the next.
     #[inline]
     pub fn ended(&mut self, template: usize, now: Nanos) {
         let Some(i) = self.closed[template] else { return };
         let line = &mut self.lines[i];
         match &mut line.kind {
             Kind::Open { .. } => {}
-            // While the load goes down users go home.
+            // On a falling ramp users leave after their flow.
             Kind::Closed(users)
                 if users.here > users.asked(&line.shape, line.origin, now, line.by) =>
             {
@@ -503,8 +514,8 @@ impl Arrivals {
         self.schedule(i);
     }
 
-    /// Of a bandwidth that is aimed at: how many octets of application data have moved so far, and
-    /// flows begun.
+    /// Adjusts the rate to a target bandwidth. `octets`: octets of application data and begun flows
+    /// so far.
     pub fn steer(&mut self, now: Nanos, octets: impl FnOnce() -> (u64, u64)) {
         let Some(steering) =
             self.steering.as_mut().filter(|s| now.saturating_sub(s.at) >= STEER_EVERY)
@@ -518,12 +529,12 @@ impl Arrivals {
         self.set_cps(now, cps);
     }
 
-    /// What all workers come to where each is steered to `cps`.
+    /// The rate of all workers when each has `cps`.
     fn steered(&self, cps: f64) -> Cps {
         Cps::from_f64(cps * self.seat.1 as f64)
     }
 
-    /// From the next gap on, templates with a weight come to this together: of all workers.
+    /// Sets the total of all workers for the templates with a weight, from the next gap on.
     fn set_cps(&mut self, now: Nanos, total: Cps) {
         let weight = |line: &Line| line.templates.first().map_or(0, |(weight, _)| *weight);
         let open = |line: &Line| matches!(line.kind, Kind::Open { .. });
@@ -536,7 +547,7 @@ impl Arrivals {
         }
     }
 
-    /// From now on arrivals are those of `load`, which [`Load::can_become`] has allowed.
+    /// Changes to `load`, which [`Load::can_become`] has allowed.
     pub fn change(&mut self, now: Nanos, load: &Load) {
         if self.stopped {
             return;
@@ -553,7 +564,7 @@ impl Arrivals {
         }
         for i in 0..self.lines.len() {
             let line = &mut self.lines[i];
-            // Without one it is a script of which nothing is ours.
+            // A script without conversations of this worker has no templates.
             let Some(&(_, template)) = line.templates.first() else { continue };
             match (&mut line.kind, &load.templates[template].arrival) {
                 (Kind::Closed(users), Arrival::Closed { users: total, .. }) => {
@@ -579,7 +590,7 @@ impl Arrivals {
         }
     }
 
-    /// Nothing of a template (`None`: of any) is due until it is resumed.
+    /// Suspends a template (`None`: all) until it is resumed.
     pub fn pause(&mut self, now: Nanos, template: Option<usize>) {
         for i in 0..self.lines.len() {
             if self.lines[i].is_of(template) && self.lines[i].paused.is_none() {
@@ -608,22 +619,23 @@ impl Arrivals {
         }
     }
 
-    /// When the next flow of an open loop would be due if there were no limits.
-    pub fn behind_last(&self) -> Option<Nanos> {
+    /// When the next flow of an open loop would be due without limits.
+    pub fn after_last(&self) -> Option<Nanos> {
         let open = || self.lines.iter().filter(|line| line.gives_up());
         let next = |line: &Line| line.next(self.start).map(|next| next.min(line.until));
-        // Where each has come to an end of its own, it is that of the last.
+        // If every line has ended, the last end.
         let goes_on = open().filter(|line| !line.is_over(&self.template_left));
         goes_on.filter_map(next).min().or_else(|| open().filter_map(next).max())
     }
 
+    /// Changes the rate of an open loop from its next gap on.
     fn set_gap(&mut self, i: usize, now: Nanos, cps: Cps) {
         let line = &mut self.lines[i];
         let Kind::Open { timeline, cps: all } = &mut line.kind else { return };
         *all = cps.value();
         let gap = cps.gap();
         timeline.set_gap(gap);
-        // What was far away comes within a gap of the new rate.
+        // At a low rate the next arrival may be hours away: bring it within a gap of the new rate.
         let (passed, gap) = (
             line.shape.passed(now.saturating_sub(line.origin)),
             Picos((gap.seconds(0.0) * 1e12) as u64),
@@ -635,29 +647,30 @@ impl Arrivals {
         self.keep_to_rates();
     }
 
-    /// What is too much at once is by the rate of all open loops together.
+    /// The audit's limit for bursts depends on the total rate of all open loops.
     fn keep_to_rates(&mut self) {
         let cps = |line: &Line| if let Kind::Open { cps, .. } = line.kind { cps } else { 0.0 };
         let cps = self.lines.iter().map(cps).sum::<f64>() / self.seat.1 as f64;
         self.audit.set_pps(cps);
     }
 
-    /// Passes over what was due too long before `now`.
+    /// Skips arrivals that were due too long before `now`.
     #[cold]
-    fn give_up(&mut self, i: usize, now: Nanos, mine: &impl Mine) {
+    fn give_up(&mut self, i: usize, now: Nanos, is_own: &impl IsOwn) {
         let line = &mut self.lines[i];
-        // What would have been due behind the end was not asked for.
+        // Arrivals after the end were never asked for.
         let bound = now.saturating_sub(self.patience).min(self.end).min(line.until);
         let (template, first) = (line.template(line.number), line.number);
         let skipped = line.skip(line.shape.passed(bound.saturating_sub(line.origin)));
-        // The bound is rounded up on its way through the ramp: never without progress.
+        // The mapping through the ramp rounds up, so `bound` may admit none: always skip at least
+        // one, otherwise `take` would never return.
         let skipped = if skipped == 0 { line.advance() } else { skipped };
         let skipped = skipped.min(self.template_left[template]);
         let skipped = if self.shared { skipped.min(self.left) } else { skipped };
-        let ours = self.ours(&self.lines[i], first, skipped, mine);
-        let ours = if self.shared { ours } else { ours.min(self.left) };
-        self.late[template] += ours;
-        let of_all = if self.shared { skipped } else { ours };
+        let own = self.own(&self.lines[i], first, skipped, is_own);
+        let own = if self.shared { own } else { own.min(self.left) };
+        self.late[template] += own;
+        let of_all = if self.shared { skipped } else { own };
         for (left, skipped) in
             [(&mut self.left, of_all), (&mut self.template_left[template], skipped)]
         {
@@ -666,17 +679,17 @@ impl Arrivals {
         self.schedule(i);
     }
 
-    /// Of the `flows` flows of `line` from number `first` on, those that are this worker's.
-    fn ours(&self, line: &Line, first: u64, flows: u64, mine: &impl Mine) -> u64 {
+    /// The number of this worker's flows among `flows` flows of `line` from number `first`.
+    fn own(&self, line: &Line, first: u64, flows: u64, is_own: &impl IsOwn) -> u64 {
         match line.templates[..] {
             [(_, template)] if self.seat.1 > 1 && line.is_open() => {
-                (first..first + flows).filter(|number| mine(template, *number)).count() as u64
+                (first..first + flows).filter(|number| is_own(template, *number)).count() as u64
             }
             _ => flows,
         }
     }
 
-    /// Computes when line `i` is due, and which line is next.
+    /// Computes when line `i` is due, and the next line.
     #[inline]
     fn schedule(&mut self, i: usize) {
         let line = &mut self.lines[i];
@@ -693,7 +706,7 @@ impl Arrivals {
             let lines = lines.filter(|(_, line)| line.is_scheduled() == scheduled && may(line));
             lines.filter_map(|(i, line)| Some((line.due?, i))).min()
         };
-        // The other kind's is as it was, but where all is over.
+        // The other kind is unchanged unless everything is over.
         let kind = self.lines[i].is_scheduled();
         if kind || none_left || stopped {
             self.next.scheduled = of(true);
@@ -709,7 +722,7 @@ fn is_open(arrival: &Arrival, target: Option<Target>) -> bool {
         || (matches!(arrival, Arrival::Weight { .. }) && !matches!(target, Some(Target::Active(_))))
 }
 
-/// Who has no users begins none of the flows either.
+/// A worker without users begins no flows.
 fn users(template: &Template, target: Option<Target>, workers: u64) -> u64 {
     match (&template.arrival, target) {
         (Arrival::Closed { users, .. }, _) => (*users).into(),
@@ -718,7 +731,7 @@ fn users(template: &Template, target: Option<Target>, workers: u64) -> u64 {
     }
 }
 
-/// Of `total` flows those of a worker: of an open loop all, as it goes over all of them.
+/// A worker's share of `total` flows: in an open loop all, because it iterates over all of them.
 fn flows_left(total: u64, open: bool, users: u64, (worker, workers): (u64, u64)) -> u64 {
     match open {
         true => total,
@@ -727,7 +740,7 @@ fn flows_left(total: u64, open: bool, users: u64, (worker, workers): (u64, u64))
     }
 }
 
-/// Flows of a template that may begin.
+/// The flows of a template that may begin.
 fn left_of(template: &Template, target: Option<Target>, seat: (u64, u64)) -> u64 {
     let (open, users) = (is_open(&template.arrival, target), users(template, target, seat.1));
     template.limit.map_or(u64::MAX, |total| flows_left(total, open, users, seat))
@@ -740,13 +753,13 @@ fn end_of(load: &Load, start: Nanos) -> Nanos {
 }
 
 fn exponential(mean: Nanos, seed: u64, k: u64) -> Nanos {
-    // 53 bits, never 0.
+    // 53 bits, as many as the mantissa of an f64 has, and never 0: the logarithm of 0 is infinite.
     let unit = ((mix(seed, k) >> 11) + 1) as f64 / (1u64 << 53) as f64;
     Nanos((mean.0 as f64 * -unit.ln()) as u64)
 }
 
 impl Line {
-    /// From the beginning of the load to its end.
+    /// A line from the start of the load to its end.
     fn new(templates: Vec<(u64, usize)>, kind: Kind, (number, by): (u64, u64), seed: u64) -> Self {
         Self {
             templates,
@@ -768,7 +781,7 @@ impl Line {
         }
     }
 
-    /// Its schedule is counted from its own beginning.
+    /// Makes its schedule relative to its own start.
     fn move_to_begin(&mut self, start: Nanos) {
         let begin = start.0.saturating_add(self.begin.0);
         if self.own_shape {
@@ -784,7 +797,7 @@ impl Line {
         self.until = Nanos(begin.saturating_add(lasts));
     }
 
-    /// When what is due at `load` under a full load is due.
+    /// Maps an instant without ramps to the time at which it is due.
     #[inline]
     fn at(&self, load: Picos) -> Option<Nanos> {
         self.shape.instant(load).map(|at| self.origin + at.as_nanos())
@@ -800,6 +813,7 @@ impl Line {
         if template.gone {
             return None;
         }
+        // A salt ("arrivals") because templates' pools use the load's seed, too.
         let seed = mix(load.seed ^ 0x6172_7269_7661_6c73, i as u64);
         let line = |weight: u32, kind, (number, by)| {
             let mut line = Self {
@@ -830,7 +844,7 @@ impl Line {
         }
     }
 
-    /// So many flows at once, of all templates with a weight.
+    /// A line that keeps `flows` flows open, of all templates with a weight.
     fn active(load: &Load, flows: u64, (worker, workers): (u64, u64), start: Nanos) -> Self {
         let kind = Kind::closed(flows, Think::Fixed(Nanos::ZERO), worker, workers);
         let seed = mix(load.seed, 0x0061_6374);
@@ -843,7 +857,7 @@ impl Line {
         }
     }
 
-    /// Whether it is a template's own, or all are meant.
+    /// Whether `template` is its only one; `None` matches all.
     fn is_of(&self, template: Option<usize>) -> bool {
         template.is_none_or(|template| self.templates.iter().all(|(_, own)| *own == template))
     }
@@ -851,20 +865,20 @@ impl Line {
     /// The conversations of a script that are this worker's.
     fn script(script: &Script, seat: Seat) -> Self {
         let (worker, workers) = seat.among();
-        let ours: Vec<Part> = (0..)
+        let own: Vec<ScriptEntry> = (0..)
             .zip(&script.conversations)
             .filter(|(_, one)| seat.has(&one.of_client()))
-            .map(|(conversation, one)| Part {
+            .map(|(conversation, one)| ScriptEntry {
                 begin: one.begin,
                 conversation,
                 template: one.template,
             })
             .collect();
-        let mut templates: Vec<_> = ours.iter().map(|part| (0, part.template)).collect();
+        let mut templates: Vec<_> = own.iter().map(|part| (0, part.template)).collect();
         templates.sort_unstable();
         templates.dedup();
         let kind = Kind::Script(Scripted {
-            ours,
+            own,
             total: script.conversations.len() as u64,
             next: 0,
             turn: 0,
@@ -874,12 +888,14 @@ impl Line {
             open: 0,
             at_once: script
                 .at_once
+                // At least one: a worker with conversations and no share would never finish.
                 .map_or(u64::MAX, |most| most.saturating_sub(worker).div_ceil(workers).max(1)),
         });
         Self::new(templates, kind, (worker, workers), 0)
     }
 
-    /// Of the flow of `template` that is due; of a line of several the next call gives another.
+    /// The number of the flow of `template` that is due. With several templates each call advances
+    /// it.
     #[inline]
     fn number_of(&mut self, template: usize) -> u64 {
         match (&self.kind, self.of_template.get_mut(template)) {
@@ -896,22 +912,24 @@ impl Line {
     #[inline]
     fn template(&self, number: u64) -> usize {
         if let Kind::Script(script) = &self.kind {
-            return script.ours[script.next].template;
+            return script.own[script.next].template;
         }
         match self.templates[..] {
             [(_, only)] => only,
             _ => {
                 let sum = self.templates[self.templates.len() - 1].0;
+                // A draw in proportion to the weights, from the flow's number: all workers draw the
+                // same.
                 let drawn = ((u128::from(mix(self.seed, number)) * u128::from(sum)) >> 64) as u64;
                 self.templates[self.templates.partition_point(|(weight, _)| *weight <= drawn)].1
             }
         }
     }
 
-    /// Of the `k`-th flow behind the one that is due.
+    /// The template of the `k`-th flow after the next.
     fn template_ahead(&self, k: u64) -> usize {
         match &self.kind {
-            Kind::Script(script) => script.ours[script.next + k as usize].template,
+            Kind::Script(script) => script.own[script.next + k as usize].template,
             _ => self.template(self.number.wrapping_add(k * self.by)),
         }
     }
@@ -934,12 +952,12 @@ impl Line {
         matches!(self.kind, Kind::Open { .. })
     }
 
-    /// Whether its flows are due at instants that are known beforehand.
+    /// Whether its flows are due at instants known in advance.
     fn is_scheduled(&self) -> bool {
         !matches!(self.kind, Kind::Closed(_))
     }
 
-    /// Whether arrivals do not wait.
+    /// Whether late arrivals are given up: users and conversations wait instead.
     fn gives_up(&self) -> bool {
         self.is_open()
     }
@@ -959,7 +977,7 @@ impl Line {
         }
     }
 
-    /// Behind the flow that is due; how many that were: 1.
+    /// Moves to the next flow. Returns 1, the number passed.
     #[inline]
     fn advance(&mut self) -> u64 {
         self.number += self.by;
@@ -980,7 +998,7 @@ impl Line {
         1
     }
 
-    /// Passes over all arrivals before this instant without ramp; how many.
+    /// Skips all arrivals before an instant without ramp. Returns their number.
     fn skip(&mut self, before: Picos) -> u64 {
         let Kind::Open { timeline, .. } = &mut self.kind else { return 0 };
         let skipped = skip(timeline, before);
@@ -988,11 +1006,12 @@ impl Line {
         skipped
     }
 
-    /// How many arrivals there are before `before`, the next of which is.
+    /// The number of arrivals before `before`; the next one must be among them.
     #[cold]
     fn due_before(&self, before: Nanos, start: Nanos) -> u64 {
         match &self.kind {
-            // Instants are rounded on their way through the ramp: the one that is due counts.
+            // At least one: instants are rounded in the mapping through the ramp, and the next is
+            // known to be due.
             Kind::Open { timeline, .. } => {
                 let passed = self.shape.passed(before.saturating_sub(self.origin));
                 skip(&mut timeline.clone(), passed).max(1)
@@ -1028,13 +1047,13 @@ impl Kind {
     }
 }
 
-/// From the number of a closed loop's flow to that of the next on the same worker. Who has no users
-/// begins none: where there is a limit the numbers of the others are all below it.
+/// The step between flow numbers of a closed loop on one worker. Workers without users begin no
+/// flows; with a limit, only the workers that have users share the numbers below it.
 fn step(template: &Template, users: u64, workers: u64) -> u64 {
     if template.limit.is_some() { workers.min(users.max(1)) } else { workers }
 }
 
-/// Passes over what is due before this instant; how many.
+/// Skips arrivals before an instant. Returns their number.
 fn skip(timeline: &mut Timeline, before: Picos) -> u64 {
     let mut skipped = 0;
     while timeline.due().is_some_and(|due| due < before) {
@@ -1047,42 +1066,42 @@ fn skip(timeline: &mut Timeline, before: Picos) -> u64 {
 }
 
 impl Scripted {
-    /// Conversations that could have begun before then, since the start of the load.
+    /// Conversations that could have begun before `before`, relative to the start of the load.
     fn due_before(&self, before: Nanos) -> u64 {
         let free = self.at_once.saturating_sub(self.open);
-        let rest = self.ours.get(self.next..).unwrap_or_default();
+        let rest = self.own.get(self.next..).unwrap_or_default();
         (rest.partition_point(|part| self.base + part.begin < before) as u64).min(free)
     }
 
-    /// Since the start of the load; `None`: not before something has ended.
+    /// Relative to the start of the load; `None`: not before another conversation has ended.
     fn due(&self) -> Option<Nanos> {
         if self.open >= self.at_once || self.turn >= self.loops {
             return None;
         }
-        self.ours.get(self.next).map(|part| self.base + part.begin)
+        self.own.get(self.next).map(|part| self.base + part.begin)
     }
 
     fn number(&self) -> u64 {
         self.turn
             .wrapping_mul(self.total)
-            .wrapping_add(self.ours.get(self.next).map_or(0, |part| part.conversation))
+            .wrapping_add(self.own.get(self.next).map_or(0, |part| part.conversation))
     }
 
     fn is_over(&self) -> bool {
-        self.ours.is_empty() || self.turn >= self.loops
+        self.own.is_empty() || self.turn >= self.loops
     }
 
-    /// One that was taken is over: if it was the last of its loop, the next begins.
+    /// A conversation has ended. The last one of a loop starts the next loop.
     fn ended(&mut self, now: Nanos) {
         self.open = self.open.saturating_sub(1);
-        if self.open == 0 && self.next == self.ours.len() {
+        if self.open == 0 && self.next == self.own.len() {
             (self.turn, self.next) = (self.turn + 1, 0);
             self.base = (self.base + self.period).max(now);
         }
     }
 }
 
-/// Templates with a weight, with the sums of weights up to each.
+/// Templates with a weight, with the running sums of weights.
 fn weighted(load: &Load) -> Vec<(u64, usize)> {
     let mut sum = 0;
     let mut templates = Vec::new();
@@ -1096,20 +1115,20 @@ fn weighted(load: &Load) -> Vec<(u64, usize)> {
 }
 
 impl Users {
-    /// From `since` on (by the line's shape) there are so many, over all workers. Who is too many
-    /// goes home when their flow has ended.
+    /// Sets the number of users over all workers, from `since` in the time of the line's shape.
+    /// Surplus users leave when their flow has ended.
     fn become_total(&mut self, total: u64, by: u64, since: Nanos) {
         (self.total, self.share) = (total, total.saturating_sub(self.first).div_ceil(by));
         self.since = self.since.max(since);
     }
 
-    /// When the next of them comes, by the line's shape.
+    /// When the next user joins, in the time of the line's shape.
     fn comes(&self, shape: &Shape, by: u64) -> Option<Nanos> {
         let index = self.first + self.here * by;
         if self.here < self.share { shape.rises(index, self.total, self.since) } else { None }
     }
 
-    /// How many of ours are asked for at `now`.
+    /// This worker's share of the users at `now`.
     fn asked(&self, shape: &Shape, origin: Nanos, now: Nanos, by: u64) -> u64 {
         let of_all = shape.count(self.total, now.saturating_sub(origin));
         of_all.saturating_sub(self.first).div_ceil(by)
@@ -1161,14 +1180,15 @@ impl Steering {
         let seconds = now.saturating_sub(self.at).as_secs_f64();
         (self.at, self.octets, self.begun) = (now, octets, begun);
         if came == 0 || flows == 0 {
-            // Nothing tells what a flow carries yet: a little more, for as long as that is
-            // harmless.
+            // The size of a flow is still unknown. Double the rate up to 1000 a second: a rate too
+            // low would never show it, and a rate too high would overshoot the bandwidth.
             if self.octets_per_flow == 0.0 && flows > 0 {
                 self.cps = (self.cps * 2.0).min(1000.0);
             }
             return;
         }
         let each = came as f64 / flows as f64;
+        // An exponential average: single large flows would otherwise swing the rate.
         self.octets_per_flow = if self.octets_per_flow == 0.0 {
             each
         } else {
@@ -1176,10 +1196,10 @@ impl Steering {
         };
         let aim = self.bits_per_second as f64 / 8.0;
         let wanted = aim / self.octets_per_flow;
-        // What came too much or too little lately is made up for by a tenth; no step doubles or
-        // halves more than once.
+        // A proportional correction of 10 % for the error of the last interval. No step more than
+        // doubles or halves the rate, because octets arrive later than their flows begin.
         let corrected = wanted * (1.0 + 0.1 * (1.0 - came as f64 / seconds / aim).clamp(-1.0, 1.0));
-        self.cps = corrected.clamp(self.cps / 2.0, self.cps * 2.0).clamp(0.001, MOST_CPS);
+        self.cps = corrected.clamp(self.cps / 2.0, self.cps * 2.0).clamp(0.001, MAX_CPS);
     }
 }
 

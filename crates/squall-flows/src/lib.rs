@@ -1,21 +1,22 @@
-//! Load: pools of addresses, arrivals of flows, what became of them. Frames and the time go in,
-//! frames come out.
+//! Load: pools of addresses, arrivals of flows, and their outcomes. The input is frames and the
+//! time, the output is frames.
 //!
-//! A [`Load`] says what there is to be: [`Pool`]s of clients and servers, [`Template`]s of flows
-//! between them, and how often each begins one; or a [`Script`] has conversations with programs and
-//! beginnings of their own. What a program says and when is the affair of `squall-apps`, what TCP
-//! makes of it that of `squall-tcp`. A [`Network`] says what stands around the packets.
-//! [`Statistics`] are what became of it.
+//! A [`Load`] has [`Pool`]s of clients and servers, [`Template`]s of flows between them, and the
+//! rate of each; or a [`Script`] of conversations with their own programs and start times.
+//! `squall-apps` runs the programs, `squall-tcp` the connections. A [`Network`] has the headers
+//! around the packets. [`Statistics`] count the outcomes.
 //!
 //! Everything is a function of the load's seed and of numbers: flow `k` of a template has the same
-//! addresses and is due at the same instant on one worker as on many. Which of them has it is a
-//! function of its addresses and ports ([`squall_bpf::owner`]), the same for both ends: so what is
-//! received finds its worker, by queues of a loop or by a port that computes the same, and what
-//! comes to another worker is handed on ([`Side::owner`]).
+//! addresses and is due at the same instant whatever the number of workers. The worker is a
+//! function of the flow's addresses and ports ([`squall_bpf::owner`]), equal for both directions,
+//! so that a received frame reaches the flow's worker: by the receive queues, or by a port that
+//! computes the same. A worker hands any other frame on ([`Side::owner`]).
 //!
-//! Knows no clock, no thread and no port.
+//! The crate uses no clock, thread or port, so that a run is repeatable and its tests take virtual
+//! time.
 #![forbid(unsafe_code)]
 
+mod app_recorder;
 mod arrivals;
 mod link;
 mod load;
@@ -26,7 +27,6 @@ mod sharing;
 mod side;
 mod statistics;
 mod steady;
-mod watched;
 
 pub use link::{Ignored, Services, Whose};
 pub use load::{

@@ -1,5 +1,5 @@
-//! From packets to frames and back: MAC addresses, tags, tunnels, and what a host owes its
-//! neighbours.
+//! Converts packets to frames and back: MAC addresses, tags, tunnels, and a host's ARP, neighbor
+//! discovery and echo replies.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -18,39 +18,39 @@ use squall_wire::{
 
 use crate::{FrameOutput, LinkStatistics, Network, NextHop, Tuples, Wrap};
 
-/// Frames that are for no flow, and are answered nothing, as somebody else speaks with their
+/// Frames that belong to no flow and get no reply, because another program communicates with their
 /// senders; and clients that begin no flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ignored {
-    /// Of senders.
+    /// MAC and IP addresses of senders.
     pub macs: BTreeSet<MacAddr>,
     pub ips: BTreeSet<IpAddr>,
     pub services: Services,
     pub clients: BTreeSet<IpAddr>,
 }
 
-/// Protocols by their usual ports.
+/// Protocols by their well-known ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Services {
     /// TCP 179 at either end.
     pub bgp: bool,
     /// UDP 67 or 547 at either end.
     pub dhcp: bool,
-    /// TCP or UDP 0xff00 to 0xffff at either end, of emulated hosts.
+    /// TCP or UDP 0xff00 to 0xffff at either end, the ports of emulated hosts.
     pub high: bool,
     /// UDP 5353 at both ends.
     pub mdns: bool,
 }
 
 impl Ignored {
-    /// No frame is ignored.
+    /// Whether no frame is ignored.
     fn is_empty(&self) -> bool {
         self.macs.is_empty() && self.ips.is_empty() && self.services == Services::default()
     }
 }
 
 impl Services {
-    /// Whether an IP packet belongs to one of them.
+    /// Whether an IP packet belongs to one of the services.
     fn has(self, packet: &[u8]) -> bool {
         let Some(((from, source), (_, destination))) = ends(packet) else { return false };
         let protocol = if from.is_ipv4() { Some(packet[9]) } else { upper(packet).map(|of| of.0) };
@@ -63,51 +63,51 @@ impl Services {
     }
 }
 
-/// One side's link.
+/// One side's link layer.
 #[derive(Debug)]
 pub(crate) struct Link {
     network: Network,
-    /// `None`: nobody is ignored.
+    /// `None`: no sender is ignored.
     ignored: Option<Arc<Ignored>>,
     /// The side's own addresses.
     pools: Vec<OwnPool>,
     part: Division,
     addresses: u64,
-    /// Our MAC address as a number, if frames have nothing but Ethernet before IP, and all of the
-    /// side's addresses have it.
+    /// The side's MAC address as a number, if frames have only Ethernet before IP and all addresses
+    /// share it. This is the usual case, which has a short path in both directions.
     plain: Option<u64>,
     prefixes: Prefixes,
-    /// Inside of tags, outside of a tunnel.
+    /// Prefixes with the tags only, without the tunnel.
     outer: Prefixes,
-    /// Our end of a tunnel, and the other.
+    /// The local and remote ends of a tunnel.
     ends: Option<(IpAddr, IpAddr)>,
-    neighbours: Neighbours,
-    /// Of a fixed next hop, or a gateway or other end of a tunnel that is known: of packets of
+    neighbors: Neighbours,
+    /// The MAC address of a fixed next hop, or of a known gateway or tunnel end: for packets of
     /// IPv4, of IPv6.
     hops: [Option<MacAddr>; 2],
-    /// Neighbours who were met lately, by a hash of their addresses.
-    lately: Box<[(IpAddr, MacAddr); LATELY]>,
+    /// A direct-mapped cache of next hops, indexed by a hash of the address: the neighbor table is
+    /// not searched for each packet.
+    recent: Box<[(IpAddr, MacAddr); RECENT_HOPS]>,
     answers: VecDeque<Vec<u8>>,
     unused: Vec<Vec<u8>>,
-    /// Takes what cannot be sent yet.
+    /// Takes packets that cannot be sent yet.
     scratch: Vec<u8>,
     pub statistics: LinkStatistics,
 }
 
 #[derive(Debug)]
 struct OwnPool {
-    /// The index of its first address among all.
+    /// The index of its first address among all pools.
     first: u64,
     tuples: Tuples,
-    /// Of its addresses those of this part are at home here; the others are another part's to answer
-    /// for.
+    /// Only addresses of this part are local; another part of the run replies for the others.
     divided: bool,
 }
 
-/// Answers that may wait for room at once.
-const ANSWERS: usize = 4096;
-/// The longest IP packet that is answered with an echo.
-const LONGEST_ECHO: usize = 9000;
+/// The most queued replies.
+const MAX_ANSWERS: usize = 4096;
+/// The longest echo request that gets a reply: jumbo frames.
+const MAX_ECHO: usize = 9000;
 
 pub(crate) const ETHERNET: usize = 14;
 const IPV4: u16 = 0x0800;
@@ -126,9 +126,11 @@ const VXLAN_PORT: u16 = 4789;
 const GTPU_PORT: u16 = 2152;
 const BROADCAST: MacAddr = MacAddr([255; 6]);
 
-const LATELY: usize = 1024;
+/// Direct-mapped, 10 bits of a hash; larger pools fall back to the neighbor table.
+const RECENT_HOPS: usize = 1024;
 
-/// Where a neighbour is among those who were met lately.
+/// The index of an address in the next hop cache: Fibonacci hashing, since the addresses of a pool
+/// are consecutive.
 #[inline]
 fn place(address: IpAddr) -> usize {
     let low = match address {
@@ -138,33 +140,34 @@ fn place(address: IpAddr) -> usize {
     (low.wrapping_mul(0x9e37_79b9) >> 22) as usize
 }
 
-/// What a frame was for.
+/// Why a frame was refused.
 enum Lost {
-    NotOurs,
+    Foreign,
     Malformed,
 }
 
-/// Whose a received frame is, where several workers share a port.
+/// The owner of a received frame when several workers share a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// This worker's, or whoever's it was given to.
+    /// This worker, or any worker that received it.
     Ours,
-    /// That of the flow that another worker has.
+    /// The worker that has the flow.
     Other(u32),
-    /// It says who a neighbour is, or asks: all are to know, and one answers.
+    /// A neighbor's MAC address or a request for one: all workers must learn it, and one replies.
+    /// Each worker has its own neighbor table, so that a lookup needs no lock.
     All,
 }
 
-/// What is inside of a frame.
+/// The contents of a frame.
 struct Inside<'f> {
     kind: u16,
     payload: &'f [u8],
-    /// Of the tunnel's end, not of the flows.
+    /// Addressed to the tunnel's end, not to a flow.
     outer: bool,
 }
 
 impl Link {
-    /// Without addresses: [`Link::add_pool`]. `part`: where there are several.
+    /// Without addresses: [`Link::add_pool`]. `part`: if the run has several.
     pub fn new(network: &Network, part: Division) -> Self {
         let tags = network.wraps.iter().copied().filter(|wrap| wrap.ends().is_none());
         let outer: Vec<_> = tags.take_while(|wrap| matches!(wrap, Wrap::Vlan { .. })).collect();
@@ -180,11 +183,12 @@ impl Link {
             prefixes: Prefixes::new(network.mac, &network.wraps),
             outer: Prefixes::new(network.mac, &outer),
             ends: network.wraps.last().and_then(Wrap::ends),
-            neighbours: Neighbours::default(),
+            neighbors: Neighbours::default(),
             hops: [fixed; 2],
-            lately: Box::new([(IpAddr::V4(Ipv4Addr::UNSPECIFIED), MacAddr([0; 6])); LATELY]),
+            recent: Box::new([(IpAddr::V4(Ipv4Addr::UNSPECIFIED), MacAddr([0; 6])); RECENT_HOPS]),
             answers: VecDeque::new(),
             unused: Vec::new(),
+            // RFC 791: the longest IP packet has 65,535 octets.
             scratch: vec![0; 1 << 16],
             statistics: LinkStatistics::default(),
             ignored: None,
@@ -192,7 +196,7 @@ impl Link {
         }
     }
 
-    /// These addresses are the side's; `divided`: each part has its share of them.
+    /// Adds addresses of the side; `divided`: each part has a share of them.
     pub fn add_pool(&mut self, tuples: Tuples, divided: bool) {
         let first = self.addresses;
         self.addresses += tuples.addresses();
@@ -203,12 +207,12 @@ impl Link {
         &self.network
     }
 
-    /// Octets of an IP packet at most.
+    /// Octets of the longest IP packet.
     pub fn mtu(&self) -> u16 {
         self.network.mtu
     }
 
-    /// Whether it answers for an address of the side.
+    /// Whether the side replies for the address.
     fn is_home(&self, address: IpAddr) -> bool {
         self.pools.iter().any(|pool| {
             pool.tuples.index_of(address).is_some()
@@ -216,7 +220,7 @@ impl Link {
         })
     }
 
-    /// From now on.
+    /// Replaces the ignored senders.
     pub fn ignore(&mut self, senders: &Arc<Ignored>) {
         self.ignored = (!senders.is_empty()).then(|| senders.clone());
     }
@@ -243,18 +247,19 @@ impl Link {
         source.is_some_and(|source| senders.ips.contains(&source)) || senders.services.has(packet)
     }
 
-    /// Whether GSO frames can be cut by those who know Ethernet, IP and TCP only.
+    /// Whether a GSO frame can be cut by code that knows only Ethernet, IP and TCP: the kernel and
+    /// NICs do not segment inside of tags, labels and tunnels.
     pub fn is_plain(&self) -> bool {
         self.network.wraps.is_empty()
     }
 
-    /// Which of the side's addresses it is.
+    /// The index of an address among the side's.
     #[inline]
     fn index_of(&self, address: IpAddr) -> Option<u64> {
         self.pools.iter().find_map(|pool| Some(pool.first + pool.tuples.index_of(address)?))
     }
 
-    /// The MAC address of one of ours.
+    /// The MAC address of a local address.
     #[inline]
     fn mac_of(&self, address: IpAddr) -> MacAddr {
         if !self.network.cluster {
@@ -272,31 +277,32 @@ impl Link {
         self.network.cluster && mac.first_chunk().is_some_and(|mac| index(mac) < self.addresses)
     }
 
-    /// Whether it would take the frame, for a flow or for itself.
+    /// Whether the link would accept the frame, for a flow or for itself.
     pub fn claims(&self, frame: &[u8]) -> bool {
         if self.ignores(frame) {
             return false;
         }
         let inside = match self.unwrap(frame) {
             Ok(inside) => inside,
-            Err(Lost::NotOurs) => return false,
+            Err(Lost::Foreign) => return false,
             Err(Lost::Malformed) => return true,
         };
         let packet = inside.payload;
         match inside.kind {
-            IPV4 if packet.len() >= 20 => self.is_ours(v4(&packet[16..]), inside.outer),
+            IPV4 if packet.len() >= 20 => self.is_local(v4(&packet[16..]), inside.outer),
             IPV6 if packet.len() >= 40 => {
-                let neighbour = packet[6] == ICMPV6 && NeighbourMessage::parse(packet).is_some();
-                neighbour || self.is_ours(v6(&packet[24..]), inside.outer)
+                let is_neighbor = packet[6] == ICMPV6 && NeighbourMessage::parse(packet).is_some();
+                is_neighbor || self.is_local(v6(&packet[24..]), inside.outer)
             }
             IPV4 | IPV6 => true,
             ARP => Arp::parse(packet)
-                .is_none_or(|arp| !arp.request || self.is_ours(arp.target.into(), inside.outer)),
+                .is_none_or(|arp| !arp.request || self.is_local(arp.target.into(), inside.outer)),
             _ => false,
         }
     }
 
-    /// Whose the frame is, of `worker` and of how many.
+    /// The owner of the frame, for `worker` of `workers`. Only speed depends on the port's
+    /// steering: a frame at the wrong worker is handed on (ADR 0040).
     #[inline]
     pub fn owner(&self, frame: &[u8], (worker, workers): (u32, u32)) -> Whose {
         if workers == 1 {
@@ -307,7 +313,9 @@ impl Link {
             Some((_, addresses, ports)) => owner::from_sums(addresses, ports, workers),
             None => match self.owner_of_any(frame, workers) {
                 Ok(owner) => owner,
-                Err(whose) => return whose,
+                // Sums of addresses and ports instead of the whole tuple: both directions have the
+                // same sums, and a classic BPF program can compute them (see `squall_bpf::owner`).
+                Err(other) => return other,
             },
         };
         if owner == worker { Whose::Ours } else { Whose::Other(owner) }
@@ -335,7 +343,7 @@ impl Link {
         ends.map(|(one, other)| owner::of_ends(one, other, workers)).ok_or(Whose::Ours)
     }
 
-    /// Learns of a neighbour, and answers nothing.
+    /// Learns from a neighbor's frame without a reply.
     pub fn overhear(&mut self, frame: &[u8]) {
         if self.ignores(frame) {
             return;
@@ -345,16 +353,17 @@ impl Link {
         while self.answers.len() > answers {
             self.unused.extend(self.answers.pop_back());
         }
+        // The worker that received the frame has counted it.
         self.statistics = LinkStatistics { resolved: self.statistics.resolved, ..before };
     }
 
-    /// Frames so far that were not taken, for one of these reasons.
+    /// Refused frames so far.
     #[inline]
     pub fn refused(&self) -> u64 {
         self.statistics.not_ours + self.statistics.ignored
     }
 
-    /// Takes a frame; gives the IP packet in it if that is for a flow.
+    /// Accepts a frame. Returns the IP packet in it if that is for a flow.
     #[inline]
     pub fn receive<'f>(&mut self, frame: &'f [u8]) -> Option<&'f [u8]> {
         self.statistics.frames_received += 1;
@@ -368,8 +377,9 @@ impl Link {
         }
     }
 
-    /// Whether it is nothing but Ethernet, IPv4 without options, and TCP in a flow that has begun,
-    /// to one of ours.
+    /// Whether it is plain Ethernet with IPv4 without options and TCP, within a flow and to a local
+    /// address. A SYN takes the long path, which learns the sender's MAC address. 48 octets reach
+    /// up to the TCP flags.
     #[inline(always)]
     fn is_usual(&self, frame: &[u8]) -> bool {
         let (Some(mac), Some(head)) = (self.plain, frame.first_chunk::<48>()) else { return false };
@@ -386,7 +396,7 @@ impl Link {
     fn receive_any<'f>(&mut self, frame: &'f [u8]) -> Option<&'f [u8]> {
         let inside = match self.unwrap(frame) {
             Ok(inside) => inside,
-            Err(Lost::NotOurs) => {
+            Err(Lost::Foreign) => {
                 self.statistics.not_ours += 1;
                 return None;
             }
@@ -433,13 +443,13 @@ impl Link {
         Some(packet)
     }
 
-    /// Whether packets towards `remote` can be sent; if not, the way is being asked for.
+    /// Returns the MAC address for packets to `remote`, or requests it.
     #[inline]
     pub fn resolve(&mut self, now: Nanos, remote: IpAddr) -> Answer {
         if let Some(mac) = self.hops[usize::from(remote.is_ipv6())] {
             return Answer::Mac(mac);
         }
-        match self.lately[place(remote)] {
+        match self.recent[place(remote)] {
             (address, mac) if address == remote => Answer::Mac(mac),
             _ => self.look_up(now, remote),
         }
@@ -447,14 +457,14 @@ impl Link {
 
     fn look_up(&mut self, now: Nanos, remote: IpAddr) -> Answer {
         let Some(hop) = self.hop(remote) else { return Answer::Silent };
-        let answer = self.neighbours.find(now, hop);
+        let answer = self.neighbors.find(now, hop);
         if let Answer::Mac(mac) = answer {
-            self.lately[place(remote)] = (remote, mac);
+            self.recent[place(remote)] = (remote, mac);
         }
         answer
     }
 
-    /// Who packets towards `remote` are handed to.
+    /// The next hop of packets to `remote`.
     fn hop(&self, remote: IpAddr) -> Option<IpAddr> {
         let remote = self.ends.map_or(remote, |(_, end)| end);
         match (self.network.next_hop, remote) {
@@ -465,18 +475,20 @@ impl Link {
         }
     }
 
+    /// Stores a neighbor's MAC address. A server learns its clients from their first packets, so
+    /// that a million clients cost no ARP requests.
     fn learn(&mut self, address: IpAddr, mac: MacAddr) {
         let place = place(address);
-        if self.lately[place] == (address, mac) {
+        if self.recent[place] == (address, mac) {
             return;
         }
         if self.ends.is_none() && self.network.next_hop == NextHop::OnLink {
-            self.lately[place] = (address, mac);
+            self.recent[place] = (address, mac);
         }
-        if self.neighbours.learn(address, mac) {
+        if self.neighbors.learn(address, mac) {
             self.statistics.resolved += 1;
         }
-        // Packets of both families go into a tunnel, whichever family its ends are of.
+        // Packets of both families enter a tunnel, whatever the family of its ends.
         match (self.network.next_hop, self.ends, address) {
             (NextHop::OnLink, Some((_, end)), _) if end == address => self.hops = [Some(mac); 2],
             (NextHop::Gateway { v4, .. }, Some((IpAddr::V4(_), _)), IpAddr::V4(a))
@@ -502,12 +514,12 @@ impl Link {
     /// When [`Link::advance`] has something to do.
     #[inline]
     pub fn next_due(&self) -> Option<Nanos> {
-        self.neighbours.next_due()
+        self.neighbors.next_due()
     }
 
-    /// Asks whom there is to ask. Whether somebody was given up.
+    /// Queues due requests for next hops, and counts those that got no reply.
     pub fn advance(&mut self, now: Nanos) {
-        while let Some(question) = self.neighbours.question(now) {
+        while let Some(question) = self.neighbors.question(now) {
             match question {
                 Ok(IpAddr::V4(target)) => {
                     let Some(IpAddr::V4(sender)) = self.asker(true) else { continue };
@@ -538,14 +550,14 @@ impl Link {
         }
     }
 
-    /// In whose name neighbours are asked for.
+    /// The local address that requests next hops.
     fn asker(&self, v4: bool) -> Option<IpAddr> {
         match self.ends {
             Some((local, _)) => Some(local),
             None => {
                 let pools = self.pools.iter().map(|pool| &pool.tuples);
                 let pools = pools.filter(|pool| pool.is_ipv4() == v4);
-                // Some address of a pool that is large enough is of each part.
+                // A large pool has an address of each part near its start.
                 let first = |pool: &Tuples| 0..pool.addresses().min(self.part.of().into());
                 pools
                     .flat_map(|pool| first(pool).map(|index| pool.address(index)))
@@ -554,7 +566,7 @@ impl Link {
         }
     }
 
-    fn is_ours(&self, address: IpAddr, outer: bool) -> bool {
+    fn is_local(&self, address: IpAddr, outer: bool) -> bool {
         match self.ends {
             Some((local, _)) if outer => address == local,
             _ => self.is_home(address),
@@ -572,7 +584,7 @@ impl Link {
         {
             self.learn(arp.sender.into(), arp.sender_mac);
         }
-        if arp.request && self.is_ours(arp.target.into(), outer) {
+        if arp.request && self.is_local(arp.target.into(), outer) {
             let mac = if outer { self.network.mac } else { self.mac_of(arp.target.into()) };
             let reply = Arp {
                 request: false,
@@ -590,7 +602,8 @@ impl Link {
         }
     }
 
-    /// Strangers' names are not worth remembering, unless each peer is a neighbour.
+    /// Other hosts' addresses are ignored unless each peer is a neighbor: on a shared segment they
+    /// would fill the table.
     fn is_asked_or_router(&self, sender: Ipv4Addr) -> bool {
         match self.network.next_hop {
             NextHop::OnLink => true,
@@ -599,7 +612,7 @@ impl Link {
         }
     }
 
-    /// Neighbour discovery and echo requests: whether the packet was of that kind.
+    /// Handles neighbor discovery and echo requests. Returns whether the packet was one.
     fn host(
         &mut self,
         frame: &[u8],
@@ -617,7 +630,7 @@ impl Link {
             if let Some(mac) = mac.filter(|_| learns && !speaker.is_unspecified()) {
                 self.learn(speaker.into(), mac);
             }
-            if message.solicitation && self.is_ours(message.target.into(), inside.outer) {
+            if message.solicitation && self.is_local(message.target.into(), inside.outer) {
                 let mac = if inside.outer {
                     self.network.mac
                 } else {
@@ -631,7 +644,7 @@ impl Link {
             }
             return true;
         }
-        if packet.len() > LONGEST_ECHO || !self.is_ours(destination, inside.outer) {
+        if packet.len() > MAX_ECHO || !self.is_local(destination, inside.outer) {
             return false;
         }
         let mut reply = self.unused.pop().unwrap_or_default();
@@ -647,7 +660,7 @@ impl Link {
         is_echo
     }
 
-    /// Puts a packet of the host's own into the queue; false: there is no room.
+    /// Queues a packet of the host itself; false: the queue is full.
     fn answer(
         &mut self,
         outer: bool,
@@ -656,7 +669,7 @@ impl Link {
         from: MacAddr,
         packet: &[u8],
     ) -> bool {
-        if self.answers.len() >= ANSWERS {
+        if self.answers.len() >= MAX_ANSWERS {
             self.statistics.answers_dropped += 1;
             return false;
         }
@@ -670,7 +683,7 @@ impl Link {
         true
     }
 
-    /// Sends what the host has to say.
+    /// Sends queued replies.
     pub fn transmit(&mut self, out: &mut impl FrameOutput) {
         while let Some(frame) = self.answers.front() {
             let Some(slot) = out.frame(frame.len(), Cut::WHOLE) else { return };
@@ -684,9 +697,8 @@ impl Link {
         !self.answers.is_empty()
     }
 
-    /// Room for a packet of `len` octets between these addresses, behind what stands before it;
-    /// `None`: none is left. What cannot be sent as the way is not known yet gets room that leads
-    /// nowhere.
+    /// Room for a packet of `len` octets of `flow`, after the link's headers; `None`: the output is
+    /// full. A packet other next hop is unresolved goes to a scratch buffer.
     #[inline(always)]
     pub fn room<'o>(
         &'o mut self,
@@ -700,7 +712,7 @@ impl Link {
             && let Some(to) = self.known(*remote)
             && ETHERNET + len <= out.longest()
         {
-            let frame = out.frame(ETHERNET + len, behind(cut, ETHERNET))?;
+            let frame = out.frame(ETHERNET + len, shifted(cut, ETHERNET))?;
             let (head, packet) =
                 frame.split_first_chunk_mut::<ETHERNET>().expect("as long as was asked for");
             head[..8].copy_from_slice(&(to << 16 | mac >> 32).to_be_bytes());
@@ -711,14 +723,13 @@ impl Link {
         self.room_any(now, out, flow, len, cut)
     }
 
-    /// The MAC address, as a number, of who takes packets towards `remote`, if it was needed
-    /// lately.
+    /// The next hop's MAC address as a number, if it is in the cache.
     #[inline(always)]
     fn known(&self, remote: Ipv4Addr) -> Option<u64> {
         if let Some(mac) = self.hops[0] {
             return Some(number(mac));
         }
-        match &self.lately[place(IpAddr::V4(remote))] {
+        match &self.recent[place(IpAddr::V4(remote))] {
             (IpAddr::V4(address), mac) if *address == remote => Some(number(*mac)),
             _ => None,
         }
@@ -745,7 +756,7 @@ impl Link {
             self.statistics.too_long += 1;
             return Some(&mut self.scratch[..len]);
         }
-        let frame = out.frame(before + len, behind(cut, before))?;
+        let frame = out.frame(before + len, shifted(cut, before))?;
         prefix.write(frame, len, to, from);
         self.statistics.frames_sent += 1;
         Some(&mut frame[before..])
@@ -757,7 +768,7 @@ impl Link {
             return Err(Lost::Malformed);
         }
         if !self.has_mac(&frame[..6]) {
-            return Err(Lost::NotOurs);
+            return Err(Lost::Foreign);
         }
         let kind = be16(frame, 12);
         match &self.network.wraps[..] {
@@ -776,25 +787,26 @@ impl Link {
             match *wrap {
                 Wrap::Vlan { id, .. } => {
                     if kind != VLAN && kind != SERVICE {
-                        return Err(Lost::NotOurs);
+                        return Err(Lost::Foreign);
                     }
-                    let (tag, behind) = rest.split_first_chunk::<4>().ok_or(Lost::Malformed)?;
+                    let (tag, after) = rest.split_first_chunk::<4>().ok_or(Lost::Malformed)?;
                     if be16(tag, 0) & 0xfff != id {
-                        return Err(Lost::NotOurs);
+                        return Err(Lost::Foreign);
                     }
-                    (kind, rest) = (be16(tag, 2), behind);
+                    (kind, rest) = (be16(tag, 2), after);
                 }
                 Wrap::Mpls { label, .. } => {
                     if kind != MPLS {
-                        return Err(Lost::NotOurs);
+                        return Err(Lost::Foreign);
                     }
-                    let (entry, behind) = rest.split_first_chunk::<4>().ok_or(Lost::Malformed)?;
+                    let (entry, after) = rest.split_first_chunk::<4>().ok_or(Lost::Malformed)?;
                     let entry = u32::from_be_bytes(*entry);
                     let is_last = !matches!(wraps.get(i + 1), Some(Wrap::Mpls { .. }));
+                    // RFC 3032 §2.1: label, class, bottom-of-stack flag, TTL.
                     if entry >> 12 != label || (entry >> 8 & 1 == 1) != is_last {
-                        return Err(Lost::NotOurs);
+                        return Err(Lost::Foreign);
                     }
-                    rest = behind;
+                    rest = after;
                     if is_last {
                         kind = of_version(rest)?;
                     }
@@ -829,22 +841,22 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
                 rest.get(..len).ok_or(Lost::Malformed)?,
             )
         }
-        _ => return Err(Lost::NotOurs),
+        _ => return Err(Lost::Foreign),
     };
-    // Of the tunnel's end itself: echo requests, neighbour discovery.
+    // For the tunnel's end itself: echo requests, neighbor discovery.
     if protocol == ICMP || protocol == ICMPV6 {
         return Ok(Inside { kind, payload: packet, outer: true });
     }
     let (local, remote) = tunnel.ends().unwrap_or((destination, source));
     if (local, remote) != (destination, source) {
-        return Err(Lost::NotOurs);
+        return Err(Lost::Foreign);
     }
     let inside = |kind, payload| Ok(Inside { kind, payload, outer: false });
     let datagram = |port: u16| -> Result<&[u8], Lost> {
         let (header, data) = body.split_first_chunk::<8>().ok_or(Lost::Malformed)?;
         match be16(header, 2) == port {
             true => Ok(data),
-            false => Err(Lost::NotOurs),
+            false => Err(Lost::Foreign),
         }
     };
     match tunnel {
@@ -854,24 +866,27 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
                 if !present {
                     return Ok(None);
                 }
-                let (field, behind) = rest.split_first_chunk::<4>().ok_or(Lost::Malformed)?;
-                rest = behind;
+                let (field, after) = rest.split_first_chunk::<4>().ok_or(Lost::Malformed)?;
+                rest = after;
                 Ok(Some(*field))
             };
+            // Optional fields in the order of RFC 2890 §2: checksum, key, sequence number. The
+            // checksum is not verified, since the inner packet has its own.
             skip(header[0] & 0x80 != 0)?;
-            let theirs = skip(header[0] & 0x20 != 0)?.map(u32::from_be_bytes);
+            let received = skip(header[0] & 0x20 != 0)?.map(u32::from_be_bytes);
             skip(header[0] & 0x10 != 0)?;
-            if header[1] & 7 != 0 || theirs != key {
-                return Err(Lost::NotOurs);
+            if header[1] & 7 != 0 || received != key {
+                return Err(Lost::Foreign);
             }
             inside(be16(header, 2), rest)
         }
         Wrap::Vxlan { vni, .. } if protocol == UDP => {
             let (header, inner) =
                 datagram(VXLAN_PORT)?.split_first_chunk::<8>().ok_or(Lost::Malformed)?;
-            let theirs = u32::from_be_bytes([0, header[4], header[5], header[6]]);
-            if header[0] & 8 == 0 || theirs != vni {
-                return Err(Lost::NotOurs);
+            let received = u32::from_be_bytes([0, header[4], header[5], header[6]]);
+            // The I flag marks a valid VNI (RFC 7348 §5).
+            if header[0] & 8 == 0 || received != vni {
+                return Err(Lost::Foreign);
             }
             let (ethernet, payload) = inner.split_first_chunk::<14>().ok_or(Lost::Malformed)?;
             inside(be16(ethernet, 12), payload)
@@ -880,13 +895,14 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
             let (header, mut rest) =
                 datagram(GTPU_PORT)?.split_first_chunk::<8>().ok_or(Lost::Malformed)?;
             let teid = be32(header, 4);
-            // Version 1, GTP, a G-PDU.
+            // Version 1, protocol type GTP, message type G-PDU (3GPP TS 29.281 §5.1). The three
+            // optional fields are present if any of their flags is set.
             if header[0] & 0xf0 != 0x30 || header[1] != 255 || teid != local_teid {
-                return Err(Lost::NotOurs);
+                return Err(Lost::Foreign);
             }
             if header[0] & 7 != 0 {
-                let (optional, behind) = rest.split_first_chunk::<4>().ok_or(Lost::Malformed)?;
-                rest = behind;
+                let (optional, after) = rest.split_first_chunk::<4>().ok_or(Lost::Malformed)?;
+                rest = after;
                 let mut next = if header[0] & 4 != 0 { optional[3] } else { 0 };
                 while next != 0 {
                     let words = usize::from(*rest.first().ok_or(Lost::Malformed)?) * 4;
@@ -898,13 +914,13 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
             }
             inside(of_version(rest)?, rest)
         }
-        _ => Err(Lost::NotOurs),
+        _ => Err(Lost::Foreign),
     }
 }
 
-/// How a frame is to be cut whose packet, with `before` octets before it, is to be cut so.
+/// The cut of a frame for the cut of its packet, which starts after `before` octets.
 #[inline(always)]
-fn behind(cut: Cut, before: usize) -> Cut {
+fn shifted(cut: Cut, before: usize) -> Cut {
     match cut.is_whole() {
         true => cut,
         false => Cut {
@@ -926,12 +942,12 @@ fn of_version(packet: &[u8]) -> Result<u16, Lost> {
     match packet.first().map(|first| first >> 4) {
         Some(4) => Ok(IPV4),
         Some(6) => Ok(IPV6),
-        Some(_) => Err(Lost::NotOurs),
+        Some(_) => Err(Lost::Foreign),
         None => Err(Lost::Malformed),
     }
 }
 
-/// Whether the packet may be the first of a flow: a SYN, or anything that is no TCP.
+/// Whether the packet may be the first of a flow: a SYN, or not TCP.
 #[inline]
 fn begins(packet: &[u8], protocol: u8) -> bool {
     let header = if packet[0] >> 4 == 4 { usize::from(packet[0] & 15) * 4 } else { 40 };
@@ -955,12 +971,12 @@ fn plus(base: MacAddr, index: u64) -> MacAddr {
     MacAddr(rest)
 }
 
-/// Octets in front of an IP packet.
+/// Octets before an IP packet.
 pub(crate) fn overhead(network: &Network) -> u32 {
     Prefix::new(network.mac, &network.wraps, IPV4).octets.len() as u32
 }
 
-/// What stands before packets, by what they are.
+/// Headers before packets, by EtherType.
 #[derive(Debug)]
 struct Prefixes {
     v4: Prefix,
@@ -983,13 +999,13 @@ impl Prefixes {
     }
 }
 
-/// What stands before a packet, ready but for addresses and lengths.
+/// The headers before a packet, complete except for addresses and lengths.
 #[derive(Debug, Default)]
 struct Prefix {
     octets: Vec<u8>,
-    /// Places of a tunnel's headers.
+    /// Offsets of a tunnel's headers.
     tunnel: Option<Places>,
-    /// Where the flow's own Ethernet source address stands.
+    /// The offset of the Ethernet source address of the flow's own frame.
     source: usize,
 }
 
@@ -998,7 +1014,7 @@ struct Places {
     ip: usize,
     v4: bool,
     udp: Option<usize>,
-    /// Of GTP's length, which counts what is behind its header.
+    /// The offset of GTP's length, which excludes its first eight octets.
     gtp: Option<usize>,
 }
 
@@ -1007,7 +1023,7 @@ impl Prefix {
         let mut out = vec![0; 6];
         out.extend(mac.0);
         let mut prefix = Self { source: 6, ..Self::default() };
-        // Whether a type has to follow: not behind a label or in a tunnel.
+        // Whether an EtherType follows: not after a label or in a tunnel.
         let mut typed = true;
         for (i, wrap) in wraps.iter().enumerate() {
             match *wrap {
@@ -1054,7 +1070,7 @@ impl Prefix {
         let ip = out.len();
         match (local, remote) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                // Not to be fragmented.
+                // Don't fragment: the peer would have to reassemble before the tunnel.
                 out.extend([0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0]);
                 out.extend(local.octets());
                 out.extend(remote.octets());
@@ -1064,12 +1080,12 @@ impl Prefix {
                 out.extend(local.octets());
                 out.extend(remote.octets());
             }
-            // Refused by `Network::check`.
+            // [`Network::check`] has refused it.
             _ => return,
         }
         let udp = (protocol == UDP).then_some(out.len());
         let mut gtp = None;
-        // Without UDP checksums: RFC 7348 §5 and RFC 6935 want none.
+        // Zero UDP checksums, which RFC 7348 §5 and RFC 6935 permit for tunnels.
         let ports = |port: u16| [port.to_be_bytes(), port.to_be_bytes(), [0; 2], [0; 2]].concat();
         match tunnel {
             Wrap::Gre { key, .. } => {
@@ -1102,10 +1118,10 @@ impl Prefix {
         self.tunnel = Some(Places { ip, v4: local.is_ipv4(), udp, gtp });
     }
 
-    /// Writes it before `len` octets of packet in `frame`.
+    /// Writes the headers before a packet of `len` octets.
     #[inline]
     fn write(&self, frame: &mut [u8], len: usize, to: MacAddr, from: MacAddr) {
-        // Nothing but Ethernet.
+        // Only Ethernet.
         if let (&[.., a, b], 14, Some(head)) =
             (&self.octets[..], self.octets.len(), frame.first_chunk_mut::<14>())
         {
@@ -1130,6 +1146,8 @@ impl Prefix {
             put(udp + 4, end - udp);
         }
         if let Some(gtp) = places.gtp {
+            // The field is at octet 2 of eight, and counts the octets after these (3GPP TS 29.281
+            // §5.1).
             put(gtp, end - gtp - 6);
         }
         if places.v4 {
@@ -1142,8 +1160,8 @@ impl Prefix {
     }
 }
 
-/// Of a frame that is nothing but Ethernet, IPv4 without options, and TCP or UDP, where it goes,
-/// and the sums of its addresses and of its ports.
+/// The destination of a plain Ethernet frame with IPv4 without options and TCP or UDP, and the sums
+/// of its addresses and of its ports.
 #[inline]
 fn ends_of_usual(frame: &[u8]) -> Option<(IpAddr, u32, u32)> {
     let head = frame.first_chunk::<38>()?;
@@ -1174,8 +1192,8 @@ fn ends(packet: &[u8]) -> Option<(End, End)> {
     Some(((from, port(0)), (to, port(2))))
 }
 
-/// What an IPv6 packet carries behind hop-by-hop, routing and destination options (RFC 8200 §4),
-/// and where.
+/// The upper protocol of an IPv6 packet and its offset, after hop-by-hop, routing and destination
+/// options (RFC 8200 §4).
 fn upper(packet: &[u8]) -> Option<(u8, usize)> {
     let (mut protocol, mut at) = (*packet.get(6)?, 40);
     while matches!(protocol, 0 | 43 | 60) {
@@ -1185,7 +1203,8 @@ fn upper(packet: &[u8]) -> Option<(u8, usize)> {
     Some((protocol, at))
 }
 
-/// The packet that an ICMP error is about (RFC 792, RFC 4443 §3).
+/// The packet quoted by an ICMP error (RFC 792, RFC 4443 §3): an error must reach the worker of the
+/// flow that caused it.
 fn quoted(packet: &[u8]) -> Option<&[u8]> {
     let (protocol, header) = match packet.first()? >> 4 {
         4 => (*packet.get(9)?, usize::from(packet[0] & 15) * 4),

@@ -1,4 +1,4 @@
-//! What load there is to be: templates, how often each of them begins a flow, for how long.
+//! Descriptions of a load: templates, their rates of new flows, durations.
 
 use std::sync::Arc;
 
@@ -20,19 +20,19 @@ pub struct Load {
     pub clients: Vec<Pool>,
     pub servers: Vec<Pool>,
     pub templates: Vec<Template>,
-    /// What templates with a weight come to together.
+    /// The total of all templates with a weight.
     pub target: Option<Target>,
-    /// How it changes, from its beginning on.
+    /// Ramps and stages, from the start of the load.
     pub shape: Shape,
     pub limits: Limits,
-    /// How long flows that are open at the end may go on, before they are aborted and counted so.
+    /// How long flows that are open at the end may continue before they are aborted.
     pub drain: Nanos,
-    /// An arrival that could not begin for so long is given up, and counted as `late`: the
-    /// generator is the bound.
+    /// An arrival that waited for longer than this is given up and counted as `late`: the generator
+    /// was too slow.
     pub patience: Nanos,
     pub seed: u64,
-    /// Conversations that are played beside templates' flows, or instead of them: in the order of
-    /// their templates, and at most eight, as [`crate::Part`] has a bit for each.
+    /// Conversations in addition to the templates' flows, or instead of them: in the order of their
+    /// templates, at most eight because [`crate::Part`] has a bit for each.
     pub scripts: Vec<Arc<Script>>,
 }
 
@@ -40,41 +40,40 @@ pub struct Load {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template {
     pub name: String,
-    /// Pools, by their numbers in the load.
+    /// Indexes of pools in the load.
     pub clients: usize,
     pub servers: usize,
-    /// Where its servers listen. Of templates on one port of the same servers, over TCP or over
-    /// UDP, each is served by its own program: by the addresses of its clients, or where those are
-    /// the same by a share of their ports.
+    /// The servers' port. Templates with the same port and servers, over TCP or over UDP, are each
+    /// served by their own program: by the addresses of their clients, or where those are the same,
+    /// by a share of the clients' ports.
     pub port: u16,
     pub client: Program,
     pub server: Program,
-    /// Its flows are TLS sessions, at both ends.
+    /// TLS sessions at both ends.
     pub tls: Option<Tls>,
-    /// How each side's flows behave (MSS, timeouts, TOS).
+    /// Behavior of each side's flows (MSS, timeouts, TOS).
     pub client_tunables: Tunables,
     pub server_tunables: Tunables,
     pub ends: Ends,
     pub arrival: Arrival,
-    /// Flows of this template at most.
+    /// The most flows of this template.
     pub limit: Option<u64>,
-    /// No flow begins before; and nor so long after that.
+    /// No flow begins before `start`, or later than `duration` after it.
     pub start: Nanos,
     pub duration: Option<Nanos>,
-    /// None begins before [`crate::Side::begin_template`]; the start is counted from then. So it is of
-    /// those that have [joined](Self::joined), too.
+    /// No flow begins before [`crate::Side::begin_template`]; `start` counts from that call. The
+    /// same holds for templates that have [joined](Self::joined).
     pub waits: bool,
-    /// How its own load changes, from its beginning on, in place of the load's shape.
+    /// Its own ramps and stages, from its start, instead of the load's.
     pub shape: Option<Shape>,
-    /// It was taken out while the load is played ([`Load::joined`]): no flow of it begins, nobody is
-    /// served, and what was open is aborted. It keeps its number, and what it has counted.
+    /// Removed from a running load ([`Load::joined`]): no flow begins, no client is served, and open
+    /// flows are aborted. It keeps its number and its counters.
     pub gone: bool,
-    /// It has joined the load while it was played: its beginning is not the load's.
+    /// It has joined a running load, so that its start is not the load's.
     pub joined: bool,
 }
 
-/// Which ends of a template's flows the sides of a load play: each, or where the others are somebody
-/// else's those alone.
+/// The ends of a template's flows that the load plays: both, or one, where the other is external.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ends {
     #[default]
@@ -96,37 +95,37 @@ impl Ends {
 /// When flows of a template begin.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arrival {
-    /// Open loop: at instants that do not depend on how the others fare.
+    /// Open loop: at instants that do not depend on other flows.
     Open { cps: Cps, spacing: Spacing },
-    /// Open loop, or as the target says: a share of the load's [`Target`].
+    /// A share of the load's [`Target`], usually an open loop.
     Weight { weight: u32, spacing: Spacing },
-    /// Closed loop: so many users, each of whom begins a flow when the last has ended and a time
-    /// for thinking has passed.
+    /// Closed loop: each of `users` begins a flow when the previous one has ended and a think time
+    /// has passed.
     Closed { users: u32, think: Think },
-    /// Only where programs of other flows begin them.
+    /// Only programs of other flows begin them.
     Called,
-    /// Never: servers alone.
+    /// No arrivals: servers only.
     None,
 }
 
-/// Flows that begin in a second, as a fraction `num / den`.
+/// Flows that begin in a second, as the fraction `num / den`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cps {
     pub num: u64,
     pub den: u64,
 }
 
-/// How the arrivals of an open loop spread.
+/// The distribution of an open loop's arrivals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spacing {
-    /// At equal distances.
+    /// Equal distances.
     #[default]
     Constant,
-    /// A Poisson process: exponential distances, as of many users who know nothing of each other.
+    /// A Poisson process: exponential distances, as those of many independent users.
     Poisson,
 }
 
-/// How long users think between two flows.
+/// The think time of users between two flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Think {
     Fixed(Nanos),
@@ -134,33 +133,35 @@ pub enum Think {
     Exponential(Nanos),
 }
 
-/// What templates with a weight come to together.
+/// The total of all templates with a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Flows that begin in a second.
     Cps(Cps),
-    /// Flows that are open at once: for each that ends another begins.
+    /// Open flows: each end begins another.
     Active(u64),
-    /// Bits a second of application data, both directions together, as one side sees them: flows
-    /// begin as often as it takes.
+    /// Bits per second of application data, both directions together, seen from one side. The rate
+    /// of new flows is adjusted to reach it.
     Bandwidth(u64),
 }
 
-/// When no more flows begin.
+/// When the arrivals end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// So many have begun, of all templates.
+    /// The most flows, of all templates.
     pub flows: Option<u64>,
-    /// So much time has passed.
+    /// The length of the load.
     pub duration: Option<Nanos>,
-    /// So many are open at once: further ones are not begun, and counted as `limit`.
+    /// The most open flows: further ones do not begin and are counted as `limit`.
     pub active: Option<u64>,
 }
 
-/// How long open flows have to end unless told otherwise.
+/// The default drain time: two retransmissions fit with the initial timeout of RFC 6298 (after 1 s
+/// and 3 s).
 pub const DRAIN: Nanos = Nanos(5_000_000_000);
-/// Default for how late an arrival may begin. Long enough that a stop of the machine delays arrivals
-/// and drops none; short enough to limit a backlog.
+/// The default of [`Load::patience`]. Long enough that a stall of the machine delays arrivals and
+/// drops none (20 ms, the earlier value, gave up five of six flows after one stall); short enough to
+/// limit the backlog.
 pub const PATIENCE: Nanos = Nanos(1_000_000_000);
 
 impl Default for Load {
@@ -180,7 +181,7 @@ impl Default for Load {
     }
 }
 
-/// Why a load cannot be.
+/// Why a load is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     #[error(transparent)]
@@ -228,10 +229,10 @@ pub enum LoadError {
         "template {template:?}: its client's program uses {client}, its server's uses {server}"
     )]
     Transports { template: String, client: &'static str, server: &'static str },
-    /// A program or tunable of a template.
+    /// An invalid program or tunable of a template.
     #[error("template {template:?}: {text}")]
     Template { template: String, text: String },
-    /// A program of a script, which counts from 1.
+    /// An invalid program of a script; conversations count from 1.
     #[error("conversation {number}: {text}")]
     Conversation { number: usize, text: String },
     #[error("{0}")]
@@ -239,7 +240,7 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// The template that is wrong, if one is.
+    /// The invalid template, if any.
     pub fn template(&self) -> Option<&str> {
         match self {
             Self::NoPool { template, .. }
@@ -271,12 +272,13 @@ impl Cps {
         self.num as f64 / self.den as f64
     }
 
-    /// The share `part / whole` of it.
+    /// The share `part / whole` of the rate.
     pub fn share(self, part: u64, whole: u64) -> Self {
         let (num, den) = (
             u128::from(self.num) * u128::from(part),
             u128::from(self.den) * u128::from(whole.max(1)),
         );
+        // Shortened to 63 bits because the product of a rate and a weight may exceed 64.
         let shift = 128 - num.max(den).leading_zeros();
         let shift = shift.saturating_sub(63);
         Self { num: (num >> shift) as u64, den: ((den >> shift) as u64).max(1) }
@@ -288,7 +290,7 @@ impl Cps {
 }
 
 impl Spacing {
-    /// Instants of a load without ramp, from its start on.
+    /// The instants of a load without ramp, from its start.
     pub(crate) fn timeline(self, cps: Cps, seed: u64) -> Timeline {
         let law = match self {
             Self::Constant => GapLaw::Constant,
@@ -296,7 +298,7 @@ impl Spacing {
         };
         let mut line = Timeline::new(cps.gap(), law, Pattern::CONTINUOUS, seed, Picos(0));
         if self == Self::Poisson {
-            // The first of a Poisson process does not come at its beginning.
+            // A Poisson process does not begin with an arrival.
             line.advance(0);
         }
         line
@@ -304,17 +306,17 @@ impl Spacing {
 }
 
 impl Load {
-    /// How many templates are no script's.
+    /// The number of templates that belong to no script.
     pub fn own_templates(&self) -> usize {
         self.scripts.first().map_or(self.templates.len(), |script| script.first)
     }
 
-    /// The script that a template belongs to.
+    /// The script of a template.
     pub(crate) fn script_of(&self, template: usize) -> Option<usize> {
         self.scripts.iter().rposition(|script| script.first <= template)
     }
 
-    /// Whether it can be, and its pools, ready to be drawn from: clients, servers.
+    /// Validates the load. Returns its pools: clients, servers.
     ///
     /// # Errors
     /// [`LoadError`].
@@ -324,9 +326,11 @@ impl Load {
         for t in &self.templates {
             let no_pool =
                 |role, number| LoadError::NoPool { template: t.name.clone(), role, number };
-            let ours = clients.get(t.clients).ok_or_else(|| no_pool("clients", t.clients))?;
-            let theirs = servers.get(t.servers).ok_or_else(|| no_pool("servers", t.servers))?;
-            if ours.is_ipv4() != theirs.is_ipv4() {
+            let client_pool =
+                clients.get(t.clients).ok_or_else(|| no_pool("clients", t.clients))?;
+            let server_pool =
+                servers.get(t.servers).ok_or_else(|| no_pool("servers", t.servers))?;
+            if client_pool.is_ipv4() != server_pool.is_ipv4() {
                 return Err(LoadError::Families(t.name.clone()));
             }
             if t.client.transport != t.server.transport {
@@ -356,7 +360,7 @@ impl Load {
         Ok((clients, servers))
     }
 
-    /// Whether the templates are there of which a template's flows begin others.
+    /// Checks that the templates that this template's programs begin exist.
     fn check_calls(&self, of: &Template) -> Result<(), LoadError> {
         let begins = |other: &Template| {
             other.ends.has_clients() && !other.gone && other.arrival != Arrival::None
@@ -372,20 +376,20 @@ impl Load {
         }
     }
 
-    /// Whether servers can know of each flow which template it is of.
+    /// Checks that servers can find the template of each flow.
     ///
     /// # Errors
-    /// [`LoadError`], also of pools.
+    /// [`LoadError`], also for pools.
     pub fn check_servers(&self) -> Result<(), LoadError> {
         let (clients, _) = self.pools()?;
-        Sharing::of(self, &clients).mistake.map_or(Ok(()), Err)
+        Sharing::of(self, &clients).error.map_or(Ok(()), Err)
     }
 
-    /// What the clients of each template draw their addresses and ports from: their pool, or a
-    /// share of its ports where servers know them by these.
+    /// The tuples of each template's clients: their pool, or a share of its ports where servers use
+    /// these to distinguish templates.
     ///
     /// # Errors
-    /// [`LoadError`]: a pool that cannot be.
+    /// [`LoadError`]: an invalid pool.
     pub fn client_tuples(&self) -> Result<Vec<Tuples>, LoadError> {
         let (clients, _) = self.pools()?;
         let shares = Sharing::of(self, &clients).shares;
@@ -396,17 +400,19 @@ impl Load {
         Ok(self.templates.iter().zip(shares).map(tuples).collect())
     }
 
-    /// Pools of clients and of servers, ready to be drawn from.
+    /// The pools of clients and of servers.
     fn pools(&self) -> Result<(Vec<Tuples>, Vec<Tuples>), PoolError> {
         let ready = |pools: &[Pool], salt: u64| -> Result<Vec<_>, PoolError> {
             let with_seed =
                 |(i, pool): (u64, &Pool)| Tuples::new(pool, squall_units::mix(self.seed ^ salt, i));
             (0..).zip(pools).map(with_seed).collect()
+            // Different salts: equal pools of clients and servers would otherwise have the same order.
         };
         Ok((ready(&self.clients, 0)?, ready(&self.servers, 1 << 32)?))
     }
 
-    /// Flows a second that a template is asked for; `None`: others decide, as in a closed loop.
+    /// The configured flows per second of a template; `None`: unknown in advance, as in a closed
+    /// loop.
     pub fn asked(&self, template: usize) -> Option<Cps> {
         match (&self.templates.get(template)?.arrival, self.target) {
             (Arrival::Open { cps, .. }, _) => Some(*cps),
@@ -417,15 +423,15 @@ impl Load {
         }
     }
 
-    /// The longest time within the run's duration in which the load of no template changes: from,
-    /// to. `None`: there is none, or it is not known before the run.
+    /// The longest interval of the run in which the load of no template changes: from, to. `None`:
+    /// no such interval, or unknown in advance.
     pub fn plateau(&self) -> Option<(Nanos, Nanos)> {
         let own = || self.templates[..self.own_templates()].iter().filter(|own| !own.gone);
         let begins_later = |template: &Template| template.waits || template.joined;
         if own().any(|template| begins_later(template) && template.shape.is_some()) {
             return None;
         }
-        // Of thousands of templates most have the same stages.
+        // Compared once each, since most of a load's thousands of templates share their stages.
         let mut shaped: Vec<(&Shape, Nanos)> = Vec::new();
         for template in own() {
             let one = template.shape.as_ref().map(|shape| (shape, template.start));
@@ -437,7 +443,7 @@ impl Load {
         Shape::plateau(shaped.into_iter().chain(of_all), end)
     }
 
-    /// What [`Load::asked`] comes to in that [`Load::plateau`].
+    /// [`Load::asked`] during that [`Load::plateau`].
     pub fn asked_in(&self, plateau: Option<(Nanos, Nanos)>, template: usize) -> Option<Cps> {
         let asked = self.asked(template)?;
         let (from, _) = plateau?;
@@ -452,9 +458,10 @@ impl Load {
         }
     }
 
-    /// The same load, `num / den` times as much of it.
+    /// The load scaled by `num / den`.
     pub fn times(mut self, num: u64, den: u64) -> Self {
         let whole = |n: u64| {
+            // Rounded up, so that a small factor leaves at least one user or flow.
             (u128::from(n) * u128::from(num)).div_ceil(den.max(1).into()).min(u64::MAX.into())
                 as u64
         };
@@ -475,8 +482,8 @@ impl Load {
         self
     }
 
-    /// This load as it goes on as `new`: its templates keep their numbers, those that `new` does not
-    /// have are gone, and those that only `new` has follow them. Templates are told apart by name.
+    /// This load changed to `new`: templates keep their numbers, those missing in `new` are marked
+    /// gone, and those only in `new` are appended. Templates are identified by name.
     #[must_use]
     pub fn joined(&self, new: &Self) -> Self {
         let mut joined = Self {
@@ -487,7 +494,7 @@ impl Load {
         };
         if !self.scripts.is_empty() || !new.scripts.is_empty() {
             let mut joined = new.clone();
-            // Who plays them knows by this that they are the same.
+            // [`Load::can_become`] compares scripts by pointer, so equal ones share server_pool.
             for (old, new) in self.scripts.iter().zip(&mut joined.scripts) {
                 if old == new {
                     new.clone_from(old);
@@ -512,12 +519,12 @@ impl Load {
         joined
     }
 
-    /// Whether a run of this load can become one of `new` while it runs: how often templates begin
-    /// flows may differ, how many may be open at once, how long they have to end, and when the run
-    /// ends. Templates may be gone, and others follow: [`Load::joined`].
+    /// Whether a run of this load can change to `new`. Allowed are other rates of new flows, limits
+    /// of open flows, drain times and ends of the run. Templates may be gone, and others may
+    /// follow: [`Load::joined`].
     ///
     /// # Errors
-    /// What else differs.
+    /// The first property that may not change.
     pub fn can_become(&self, new: &Self) -> Result<(), String> {
         if self.templates.len() > new.templates.len() {
             return Err("the number of templates".into());
@@ -532,6 +539,8 @@ impl Load {
         if kind(self) != kind(new) {
             return Err("the kind of target (total CPS, open flows or bandwidth)".into());
         }
+        // These decide the number, tuple and instant of each flow (ADR 0030): otherwise a flow
+        // would change its identity while it is open.
         let fixed = |load: &Self| (load.shape.clone(), load.limits.flows, load.patience, load.seed);
         if !new.clients.starts_with(&self.clients)
             || !new.servers.starts_with(&self.servers)
@@ -542,7 +551,7 @@ impl Load {
         self.can_change_templates(new)
     }
 
-    /// As far as templates come and go.
+    /// Whether templates may come and go.
     fn can_change_templates(&self, new: &Self) -> Result<(), String> {
         let gone = |load: &Self| load.templates.iter().filter(|template| template.gone).count();
         if self.templates.len() == new.templates.len() && gone(self) == gone(new) {
@@ -551,7 +560,7 @@ impl Load {
         if new.target.is_some() || new.limits.flows.is_some() || !new.scripts.is_empty() {
             return Err("templates of a load with a total, a limit of flows or a script".into());
         }
-        // What servers know of who comes stays as it is.
+        // Servers keep their way to find a flow's template, because open flows have ports by it.
         for template in &new.templates {
             new.check_calls(template).map_err(|error| error.to_string())?;
         }
@@ -584,10 +593,10 @@ impl Load {
 }
 
 impl Template {
-    /// Whether it can become `new` while its flows are played.
+    /// Whether it can change to `new` while its flows are played.
     fn can_become(&self, new: &Self) -> Result<(), String> {
         if self.gone {
-            // Nothing of it matters any more.
+            // Numbers of templates are never reused.
             return if new.gone {
                 Ok(())
             } else {
@@ -625,7 +634,7 @@ impl Template {
     }
 }
 
-/// Where `pool` is among those that there are, or is put.
+/// The index of `pool`, which is added if new.
 fn place_of(pools: &mut Vec<Pool>, pool: &Pool) -> usize {
     pools.iter().position(|known| known == pool).unwrap_or_else(|| {
         pools.push(pool.clone());

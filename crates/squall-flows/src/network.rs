@@ -1,20 +1,20 @@
-//! What stands around a side's packets: its MAC addresses, tags and tunnels, and who its packets
-//! are handed to.
+//! The headers around a side's packets: MAC addresses, tags, tunnels and the next hop.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use squall_units::MacAddr;
 
-/// Around the packets of one side.
+/// The link layer of one side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// Octets of the longest IP packet, tunnels not counted: 576 to 65,535.
+    /// Octets of the longest IP packet, without tunnel headers: 576 (RFC 791: the datagram that
+    /// every host must accept) to 65,535.
     pub mtu: u16,
     pub mac: MacAddr,
-    /// Each address of the side's pools has a MAC address of its own: `mac` plus its index in the
-    /// pool. Else all have `mac`.
+    /// Each address of the side's pools has its own MAC address: `mac` plus its index in the pool.
+    /// Otherwise all addresses have `mac`.
     pub cluster: bool,
-    /// From outside in: tags, labels, then at most one tunnel.
+    /// From the outermost inward: tags, labels, then at most one tunnel.
     pub wraps: Vec<Wrap>,
     pub next_hop: NextHop,
 }
@@ -22,26 +22,26 @@ pub struct Network {
 /// One layer between Ethernet and the flows' packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrap {
-    /// A tag; `service`: of a provider (EtherType 88a8, the outer of QinQ).
+    /// IEEE 802.1Q; `service`: a provider tag (EtherType 88a8, the outer tag of QinQ).
     Vlan { id: u16, priority: u8, service: bool },
-    /// A label; the last of them is the bottom of the stack.
+    /// RFC 3032; the last label is the bottom of the stack.
     Mpls { label: u32, class: u8, ttl: u8 },
-    /// RFC 2784, with a key by RFC 2890.
+    /// RFC 2784, with the key of RFC 2890.
     Gre { local: IpAddr, remote: IpAddr, key: Option<u32> },
-    /// RFC 7348, from and to UDP port 4789; `mac`: of the inner destination.
+    /// RFC 7348, from and to UDP port 4789; `mac`: the inner destination.
     Vxlan { local: IpAddr, remote: IpAddr, vni: u32, mac: MacAddr },
-    /// 3GPP TS 29.281, a G-PDU from and to UDP port 2152; what is received has `local_teid`.
+    /// 3GPP TS 29.281, a G-PDU from and to UDP port 2152; received packets have `local_teid`.
     GtpU { local: IpAddr, remote: IpAddr, teid: u32, local_teid: u32 },
 }
 
-/// Who a side's packets are handed to.
+/// The next hop of a side's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextHop {
-    /// Whoever has this address; nobody is asked.
+    /// A fixed MAC address; no ARP or neighbor discovery.
     Mac(MacAddr),
-    /// A router, whose MAC address is asked for before anything begins.
+    /// A router, whose MAC address is requested before the first flow.
     Gateway { v4: Option<Ipv4Addr>, v6: Option<Ipv6Addr> },
-    /// Each peer itself: its MAC address is asked for, or learned from what it sends.
+    /// Each peer itself: its MAC address is requested, or learned from its frames.
     OnLink,
 }
 
@@ -62,7 +62,7 @@ impl Wrap {
         matches!(self, Self::Gre { .. } | Self::Vxlan { .. } | Self::GtpU { .. })
     }
 
-    /// The outer addresses of a tunnel: ours, the other end's.
+    /// The local and remote outer addresses of a tunnel.
     pub(crate) fn ends(&self) -> Option<(IpAddr, IpAddr)> {
         match *self {
             Self::Gre { local, remote, .. }
@@ -74,12 +74,12 @@ impl Wrap {
 }
 
 impl Network {
-    /// Octets of the longest frame, without FCS: what the port has to take.
+    /// Octets of the longest frame, without FCS. The port must accept it.
     pub fn longest_frame(&self) -> u32 {
         u32::from(self.mtu) + crate::link::overhead(self)
     }
 
-    /// Whether it can be; a text says what cannot.
+    /// Validates the network; the error text names the fault.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.mtu < 576 {
             return Err(format!("an MTU of {} octets, expected 576 or more", self.mtu));

@@ -1,4 +1,4 @@
-//! Pools: addresses and ports of clients and servers, and the order in which flows take them.
+//! Pools: addresses and ports of clients and servers, and the order in which flows use them.
 
 use std::{fmt, net::IpAddr, ops::RangeInclusive, str::FromStr};
 
@@ -17,32 +17,32 @@ pub struct Pool {
     pub name: String,
     /// At least one, all of one family, without overlap: [`Tuples::new`].
     pub ranges: Vec<AddrRange>,
-    /// Source ports of clients. Servers listen where their templates say, so theirs do not matter.
+    /// Source ports of clients. Unused for servers, which listen on their templates' ports.
     pub ports: RangeInclusive<u16>,
     pub order: Order,
 }
 
-/// Which address and port the k-th flow has.
+/// The address and port of the k-th flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// One address after the other, then the next port. Servers: one after the other.
+    /// Address by address, then the next port. Servers: one after the other.
     #[default]
     Sequential,
     /// As if shuffled: each address and port once, then all again in another order. Servers
     /// likewise.
     Random,
-    /// Drawn by a hash of the flow's number: the same may come twice before another has come. A
-    /// server: by a hash of the client's address, so that a client has always the same one.
+    /// By a hash of the flow's number: a tuple may repeat before another has appeared. A server: by
+    /// a hash of the client's address, so that a client always has the same server.
     Hash,
 }
 
-/// Source ports that clients have unless told otherwise (TRex: 1024-65535).
+/// Default source ports of clients, the same as TRex's: without the well-known ports.
 pub const PORTS: RangeInclusive<u16> = 1024..=65535;
 
-/// Addresses of a pool at most: what is counted for each of them has to fit memory.
+/// The most addresses of a pool: the counters of each address must fit in memory.
 pub const MOST_ADDRESSES: u64 = 1 << 24;
 
-/// Why a pool cannot be used, or a range not be read.
+/// Why a pool or the text of a range is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     #[error(
@@ -63,7 +63,7 @@ pub enum PoolError {
 }
 
 impl AddrRange {
-    /// `None` unless both are of one family and `first` is not behind `last`.
+    /// `None` unless both are of one family and `first <= last`.
     pub fn new(first: IpAddr, last: IpAddr) -> Option<Self> {
         (first.is_ipv4() == last.is_ipv4() && first <= last).then_some(Self { first, last })
     }
@@ -101,8 +101,8 @@ impl fmt::Display for AddrRange {
 impl FromStr for AddrRange {
     type Err = PoolError;
 
-    /// `"16.0.0.1-16.0.0.255"`, `"fd00::1-fd00::ff"`, `"16.0.0.1"`; a prefix `"16.0.0.0/24"` stands
-    /// for its hosts: without network and broadcast address, where IPv4 has them.
+    /// `"16.0.0.1-16.0.0.255"`, `"fd00::1-fd00::ff"`, `"16.0.0.1"`; a prefix `"16.0.0.0/24"` means
+    /// its hosts: without the network and broadcast address, where IPv4 has them.
     fn from_str(text: &str) -> Result<Self, PoolError> {
         let wrong = || PoolError::Range { text: text.to_owned() };
         let address = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| wrong());
@@ -123,6 +123,7 @@ fn prefix(base: IpAddr, len: u32) -> Option<AddrRange> {
         IpAddr::V4(base) => {
             let rest = u32::MAX.checked_shr(len).unwrap_or(0);
             let (low, high) = (u32::from(base) & !rest, u32::from(base) | rest);
+            // RFC 3021: a /31 has no network and broadcast address.
             let ends = u32::from(len < 31);
             (len <= 32).then(|| AddrRange {
                 first: IpAddr::V4((low + ends).into()),
@@ -140,14 +141,15 @@ fn prefix(base: IpAddr, len: u32) -> Option<AddrRange> {
     }
 }
 
-/// A pool that is ready to be drawn from: everything is a function of the seed and a number.
+/// A validated pool: a tuple is a function of the seed and a number.
 #[derive(Clone, Debug)]
 pub struct Tuples {
-    /// With the index of the first of each.
+    /// With the index of the first address of each.
     ranges: Vec<(u64, AddrRange)>,
-    /// The same, by address.
+    /// The same, sorted by address.
     by_address: Vec<(u128, u128, u64)>,
-    /// One range of IPv4, as most pools are: its first address, and how many there are.
+    /// The usual case, one range of IPv4: its first address and its size. Most lookups then are one
+    /// subtraction.
     only: Option<(u32, u32)>,
     v4: bool,
     addresses: u64,
@@ -161,7 +163,7 @@ pub struct Tuples {
 
 impl Tuples {
     /// # Errors
-    /// A pool that breaks what [`Pool`] promises.
+    /// A pool that breaks the conditions of [`Pool`].
     pub fn new(pool: &Pool, seed: u64) -> Result<Self, PoolError> {
         let first = pool.ranges.first().ok_or_else(|| PoolError::Empty(pool.name.clone()))?;
         let v4 = first.first.is_ipv4();
@@ -208,7 +210,7 @@ impl Tuples {
         })
     }
 
-    /// Those of its tuples whose port has the remainder `rank` by `of`; `None`: there are none.
+    /// The tuples with `port % of == rank`; `None`: no port has that remainder.
     pub fn share(&self, rank: u16, of: u16) -> Option<Self> {
         let first = u64::from(self.first_port);
         let of = of.max(1);
@@ -230,7 +232,7 @@ impl Tuples {
         self.ports
     }
 
-    /// The port of that index; they come again behind the last.
+    /// The port with that index, modulo [`Tuples::ports`].
     pub fn port(&self, index: u64) -> u16 {
         self.first_port + (index % self.ports) as u16 * self.step
     }
@@ -240,12 +242,12 @@ impl Tuples {
         self.addresses * self.ports
     }
 
-    /// A pool has at least one address.
+    /// Always false: a pool has at least one address.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// The address of that index, below [`Tuples::addresses`].
+    /// The address with that index, below [`Tuples::addresses`].
     #[inline]
     pub fn address(&self, index: u64) -> IpAddr {
         if let Some((first, _)) = self.only {
@@ -260,7 +262,7 @@ impl Tuples {
         if self.v4 { IpAddr::V4((number as u32).into()) } else { IpAddr::V6(number.into()) }
     }
 
-    /// Where `address` is in the pool; `None`: it is not.
+    /// The index of `address`; `None`: not in the pool.
     #[inline]
     pub fn index_of(&self, address: IpAddr) -> Option<u64> {
         if let (Some((first, addresses)), IpAddr::V4(address)) = (self.only, address) {
@@ -277,11 +279,11 @@ impl Tuples {
         if let [only] = &self.by_address[..] {
             return find(only);
         }
-        let behind = self.by_address.partition_point(|(first, ..)| *first <= number);
-        find(self.by_address.get(behind.checked_sub(1)?)?)
+        let after = self.by_address.partition_point(|(first, ..)| *first <= number);
+        find(self.by_address.get(after.checked_sub(1)?)?)
     }
 
-    /// Address (its index) and port of flow `k`.
+    /// The address index and port of flow `k`.
     #[inline]
     pub fn tuple(&self, k: u64) -> (u64, u16) {
         let len = self.len();
@@ -297,13 +299,15 @@ impl Tuples {
         (address, self.first_port + port as u16 * self.step)
     }
 
-    /// The server (its index) of flow `k`, the `wrap`-th time that its client's tuple comes.
+    /// The server index of flow `k`; `wrap`: earlier uses of its client's tuple.
     #[inline]
     pub fn server(&self, k: u64, wrap: u64, client: IpAddr) -> u64 {
         let n = self.addresses;
         match self.order {
             _ if n == 1 => 0,
-            // Moved on at each wrap: a client's port meets all servers before it meets one again.
+            // Moved by one at each wrap: a client's port then meets all servers before it meets one
+            // again. The peer may still have the previous connection in TIME-WAIT, so that the same
+            // tuple would fail.
             Order::Sequential => divided(k.wrapping_add(wrap), n).1,
             Order::Random => {
                 let (round, k) = divided(k.wrapping_add(wrap), n);
@@ -317,8 +321,8 @@ impl Tuples {
     }
 }
 
-/// Quotient and remainder; most numbers are short or below `n`, and a long division takes as long
-/// as all the rest of a tuple.
+/// Quotient and remainder. Most numbers are below `n` or below 2^32, and a 64-bit division costs as
+/// much as the rest of a tuple.
 #[inline]
 pub(crate) fn divided(k: u64, n: u64) -> (u64, u64) {
     if k < n {
@@ -331,15 +335,16 @@ pub(crate) fn divided(k: u64, n: u64) -> (u64, u64) {
     }
 }
 
-/// Uniform over `0..n`.
+/// Uniform over `0..n`, by a multiplication instead of a division.
 #[inline]
 fn scaled(random: u64, n: u64) -> u64 {
     ((u128::from(random) * u128::from(n)) >> 64) as u64
 }
 
-/// A permutation of `0..n` that depends on `key`: multiplications by odd numbers and shifted
-/// exclusive-ors, each of them one-to-one over a power of two, walked until the value is below `n`
-/// again (less than twice on average).
+/// A permutation of `0..n` that depends on `key`: multiplications by odd numbers and xor-shifts,
+/// each of which is a bijection over a power of two, repeated until the value is below `n` (fewer
+/// than two rounds on average). It needs no table, so that a pool of 2^24 addresses and 64,512
+/// ports takes no memory for its order.
 #[inline]
 fn shuffled(k: u64, n: u64, key: u64) -> u64 {
     let bits = 64 - (n - 1).leading_zeros();
@@ -355,6 +360,7 @@ fn shuffled(k: u64, n: u64, key: u64) -> u64 {
         x ^= x >> half;
         x = x.wrapping_mul(other) & mask;
         x ^= x >> third;
+        // The golden ratio in 64 bits (Fibonacci hashing).
         x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15) & mask;
         x ^= x >> half;
         if x < n {
@@ -378,7 +384,7 @@ mod tests {
         Tuples::new(&pool(ranges, ports, order), 7).expect("a good pool")
     }
 
-    /// Whether each of the next `len()` numbers from `from` on gives another tuple.
+    /// Whether `len()` consecutive numbers from `from` on give distinct tuples.
     fn each_once(t: &Tuples, from: u64) -> bool {
         let mut seen = vec![0u64; t.len().div_ceil(64) as usize];
         for k in from..from + t.len() {
@@ -412,7 +418,7 @@ mod tests {
     #[test]
     fn a_random_order_looks_random() {
         let t = tuples(&["16.0.0.0/16"], PORTS, Order::Random);
-        // Neighbours are far apart, and each 256th of the addresses is met about equally often.
+        // Consecutive tuples are far apart, and the addresses fill 256 classes evenly.
         let mut met = [0u32; 256];
         let mut near = 0;
         for k in 0..65_536 {

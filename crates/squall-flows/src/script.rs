@@ -1,5 +1,4 @@
-//! Conversations that are played as somebody has written them down: each with programs, addresses
-//! and a beginning of its own.
+//! Scripts: conversations that each have programs, addresses and a start time.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -7,29 +6,30 @@ use squall_apps::{Program, ProgramId, Transport};
 use squall_tcp::{ClassId, FlowKind, Tuple};
 use squall_units::Nanos;
 
-/// What a load plays beside its templates' flows, or instead of them.
+/// Conversations that a load plays with the flows of its templates, or instead of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Script {
-    /// The load's templates from this number on, up to the next script's, are its own: the kinds by
-    /// which its conversations are counted. They begin nothing by themselves.
+    /// The load's templates from this number up to the next script's belong to this script: the
+    /// kinds by which its conversations are counted. They have no arrivals.
     pub first: usize,
-    /// In the order of their beginnings.
+    /// In the order of `begin`.
     pub conversations: Vec<Conversation>,
     /// `None`: until the run ends.
     pub loops: Option<u64>,
-    /// From the beginning of one loop to that of the next, at least; a loop begins when the last
-    /// flow of the one before is gone.
+    /// The shortest time from the start of one loop to that of the next. A loop starts when the
+    /// last flow of the previous loop has ended, so that no conversation meets its own addresses
+    /// and ports in use.
     pub period: Nanos,
-    /// Conversations that are open at once at most; further ones wait. Of each worker its share.
+    /// The most conversations open at the same time; further ones wait. Each worker has a share.
     pub at_once: Option<u64>,
 }
 
 /// One flow of a script.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conversation {
-    /// From the beginning of the loop.
+    /// From the start of the loop.
     pub begin: Nanos,
-    /// Among whose flows it is counted, and whose tunables it has: [`crate::Load::templates`].
+    /// The template that counts its flow and gives its tunables: [`crate::Load::templates`].
     pub template: usize,
     pub client: Program,
     pub server: Program,
@@ -45,7 +45,7 @@ impl Conversation {
         }
     }
 
-    /// As its client sees it.
+    /// The client's view.
     pub(crate) fn of_client(&self) -> Tuple {
         let ((local, local_port), (remote, remote_port)) = (self.client_end, self.server_end);
         Tuple { kind: self.kind(), local, local_port, remote, remote_port }
@@ -57,18 +57,19 @@ impl Conversation {
     }
 }
 
-/// Which program serves whom.
+/// Selects the program that serves a new flow.
 ///
-/// A client that comes from its own address and port is known by them; when it comes again, the
-/// next of their conversations is its own. Who comes from elsewhere (behind a NAT) is served as the
-/// next of all that speak with this server.
+/// A client whose address and port are in the script is known by them; if several conversations
+/// have these, each new flow takes the next. A flow from any other address (behind a NAT) takes the
+/// next of all conversations of the server. One worker of a port plays all of a script, because a
+/// packet from behind a NAT does not show its conversation (ADR 0040).
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
     by_tuple: HashMap<Tuple, Turns>,
     by_server: HashMap<(FlowKind, IpAddr, u16), Turns>,
 }
 
-/// Programs that are taken in turn.
+/// Programs taken in turn.
 #[derive(Debug, Default)]
 struct Turns {
     all: Vec<(ClassId, ProgramId)>,
@@ -86,12 +87,12 @@ impl Serving {
             .push((class, program));
     }
 
-    /// Who comes from the address and port that was written down.
+    /// For a client address and port of the script.
     pub fn take(&mut self, flow: &Tuple) -> Option<(ClassId, ProgramId)> {
         self.by_tuple.get_mut(flow).map(Turns::take)
     }
 
-    /// Who comes from elsewhere.
+    /// For any other client: a device between the ports may translate addresses.
     pub fn take_other(&mut self, flow: &Tuple) -> Option<(ClassId, ProgramId)> {
         self.by_server.get_mut(&(flow.kind, flow.local, flow.local_port)).map(Turns::take)
     }

@@ -1,15 +1,15 @@
-//! Templates whose servers share addresses and a port: how a server knows which of them a flow is
-//! of.
+//! Templates whose servers share addresses and a port: how a server finds the template of a flow.
 //!
-//! It knows by who comes. Templates whose clients have other addresses are told apart by these;
-//! those of the same clients have each their own share of the clients' ports, so that the client's
-//! end says it. Both ends come to the same shares by themselves, as they have the same load.
+//! A server knows a flow's template by its client. Templates with different client addresses are
+//! distinguished by these. Templates with the same clients get disjoint shares of the clients'
+//! ports, so that the client's port identifies the template. Both sides compute the same shares
+//! independently because they have the same load.
 
 use squall_apps::Program;
 
 use crate::{AddrRange, Arrival, Load, LoadError, Template, Tuples};
 
-/// Ports of a template's clients: those that have the remainder `rank` by `of`.
+/// The ports of a template's clients: those with `port % of == rank`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub rank: u16,
@@ -24,21 +24,21 @@ impl Share {
 pub(crate) struct Sharing {
     /// By template.
     pub shares: Vec<Share>,
-    /// By template: whether its server is not the only one at its addresses and port.
+    /// By template: whether another template has servers at the same addresses and port.
     pub shared: Vec<bool>,
-    /// What no server could tell apart.
-    pub mistake: Option<LoadError>,
+    /// Templates that no server could distinguish.
+    pub error: Option<LoadError>,
 }
 
 impl Sharing {
-    /// `clients`: of each pool, ready to be drawn from.
+    /// `clients`: the load's client pools.
     pub fn of(load: &Load, clients: &[Tuples]) -> Self {
         let mut sharing = Self {
             shares: vec![Share::ALL; load.templates.len()],
             shared: vec![false; load.templates.len()],
-            mistake: None,
+            error: None,
         };
-        // Conversations of a script are known by both ends.
+        // A script's conversations are known by both ends.
         let all = &load.templates[..load.own_templates()];
         let serves = |template: &Template| template.ends.has_servers() && !template.gone;
         let meet = |a: &Template, b: &Template| {
@@ -53,12 +53,14 @@ impl Sharing {
         for (i, shared) in sharing.shared[..all.len()].iter_mut().enumerate() {
             *shared = all.iter().enumerate().any(|(j, other)| j != i && meet(&all[i], other));
         }
-        // Those that nobody has joined yet.
+        // Templates that are in no group yet.
         let mut alone: Vec<usize> = (0..all.len()).filter(|i| sharing.shared[*i]).collect();
         while !alone.is_empty() {
             let i = alone.remove(0);
             let (mut group, mut at) = (vec![i], 0);
             while let Some(one) = group.get(at).copied() {
+                // Grouping is transitive: templates A and C may overlap only with B,
+                // and then all three need disjoint ports.
                 let (joined, rest) =
                     alone.into_iter().partition(|other| alike(&all[one], &all[*other]));
                 alone = rest;
@@ -73,6 +75,7 @@ impl Sharing {
             let enough = |(rank, template): (u16, &usize)| {
                 clients[all[*template].clients].share(rank, of).is_some()
             };
+            // External clients choose their own ports, so shares cannot tell their templates apart.
             let foreign = group.iter().any(|template| all[*template].arrival == Arrival::None);
             if !foreign && (0..of).zip(&group).all(enough) {
                 (0..of)
@@ -92,20 +95,20 @@ impl Sharing {
                         LoadError::SharedPorts { template, first, port: all[i].port, pool, of }
                     }
                 };
-                sharing.mistake.get_or_insert(error);
+                sharing.error.get_or_insert(error);
             }
         }
         sharing
     }
 
-    /// Whether a template is known as before.
+    /// Whether a template has the same share as in `before`.
     pub fn is_same(&self, before: &Self, template: usize) -> bool {
         (self.shares[template], self.shared[template])
             == (before.shares[template], before.shared[template])
     }
 }
 
-/// Whoever is served does not see which of them did it.
+/// Whether clients cannot observe which of two templates serves them. Names are ignored.
 fn same_server(a: &Template, b: &Template) -> bool {
     let program = Program { name: a.server.name.clone(), ..b.server.clone() };
     (&a.server, &a.tls, &a.server_tunables) == (&program, &b.tls, &b.server_tunables)

@@ -1,4 +1,5 @@
-//! What one port carries: clients, servers, or both. Frames and the time go in, frames come out.
+//! Sides: the clients, servers or both of one port. The input is frames and the time, the output is
+//! frames.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -21,38 +22,38 @@ use squall_wire::checksum::{fold, sum};
 use crate::{
     Arrival, Exhausted, FlowStatistics, LinkStatistics, Load, LoadError, Network, NotBegun, Script,
     Statistics, Template, TemplateStatistics, Tuples,
-    arrivals::{Arrivals, Due, Mine},
+    app_recorder::{AppRecorder, Begun, Recorder},
+    arrivals::{Arrivals, Due, IsOwn},
     link::{ETHERNET, Ignored, Link, Whose},
     pool::{Pool as PoolOf, divided},
     sharing::{Share, Sharing},
     steady::{Steady, Tallies, Tally},
-    watched::{Begun, Recorder, Watched},
 };
 
 /// Room for frames.
 pub trait FrameOutput {
-    /// As [`squall_tcp::Output::due`].
+    /// Like [`squall_tcp::Output::due`].
     #[inline]
     fn due(&mut self, _tick: u32) {}
 
-    /// Room for one frame of `len` octets (without FCS), all of which is then written; more than
-    /// one segment's where `cut` says how it is to be cut. `None`: full, ask again later.
+    /// Room for one frame of `len` octets (without FCS), all of which the caller writes; `cut`
+    /// describes how a frame of several segments is to be cut. `None`: full, retry later.
     fn frame(&mut self, len: usize, cut: Cut) -> Option<&mut [u8]>;
 
-    /// The longest frame that there is room for at all.
+    /// The longest frame that fits.
     fn longest(&self) -> usize;
 }
 
-/// How a frame came by a port.
+/// Receive offloads of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Came {
-    /// What it was joined from.
+    /// The segments that it was joined from.
     pub cut: Cut,
-    /// Its TCP or UDP checksum may be that of the pseudo-header alone.
+    /// Its TCP or UDP checksum may cover only the pseudo-header.
     pub partial: bool,
 }
 
-/// Who is on a side.
+/// The roles of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Clients,
@@ -61,8 +62,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Of what a side plays as clients and as servers, that of a role which it does not have is
-    /// nothing.
+    /// The parts of the load by role; [`Part::NOTHING`] for a role that the side does not have.
     pub fn parts(self, clients: Part, servers: Part) -> (Part, Part) {
         match self {
             Self::Clients => (clients, Part::NOTHING),
@@ -72,34 +72,34 @@ impl Role {
     }
 }
 
-/// How a side is to work, beside its load and network.
+/// Settings of a side in addition to its load and network.
 #[derive(Clone, Copy, Debug)]
 pub struct SideSettings {
     pub role: Role,
-    /// Which of how many workers this is; what is received has to reach the [`Side::owner`].
+    /// This worker's number, and the number of workers; frames must reach the [`Side::owner`].
     pub worker: (u32, u32),
-    /// The flows of which part begin here: those of clients with its addresses. Whoever asks is
-    /// served.
+    /// The part of the run whose flows begin here, by the client's address. Servers accept any
+    /// client.
     pub part: Division,
-    /// When the load begins.
+    /// The start of the load.
     pub start: Nanos,
-    /// Flows that there is room for at once, those in TIME-WAIT included.
+    /// The most flows, including those in TIME-WAIT.
     pub flows: u32,
-    /// The longest packet that leaves as one to be cut later; 0: none does.
+    /// The longest packet that may leave uncut (GSO); 0: none.
     pub gso_max_size: u16,
-    /// Check the checksums of what is received.
+    /// Verify received checksums.
     pub verify: bool,
-    /// What it plays of the load as either role.
+    /// The parts of the load in either role.
     pub clients: Part,
     pub servers: Part,
 }
 
-/// What a side plays of a load, as one of its roles.
+/// The part of a load that a side plays in one role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Flows of templates.
     pub templates: bool,
-    /// Conversations of which scripts, a bit for each.
+    /// Conversations of these scripts, a bit for each.
     pub scripts: u8,
 }
 
@@ -107,7 +107,7 @@ impl Part {
     pub const ALL: Self = Self { templates: true, scripts: !0 };
     pub const NOTHING: Self = Self { templates: false, scripts: 0 };
 
-    /// What belongs to either.
+    /// The union of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { templates: self.templates || other.templates, scripts: self.scripts | other.scripts }
@@ -118,13 +118,14 @@ impl Part {
         self.plays(load.script_of(number))
     }
 
-    /// Whether the templates of a script belong to it; `None`: those of no script.
+    /// Whether the templates of a script belong to it; `None`: templates without a script.
     pub(crate) fn plays(self, script: Option<usize>) -> bool {
         script.map_or(self.templates, |script| self.scripts >> script & 1 == 1)
     }
 }
 
-/// Flows that a side has room for unless told otherwise.
+/// The default of [`SideSettings::flows`]. The tables grow with the load, so that unused room costs
+/// nothing.
 pub const FLOWS: u32 = 1 << 21;
 
 impl SideSettings {
@@ -151,28 +152,28 @@ impl Default for SideSettings {
 
 /// The flows of one side on one worker.
 pub struct Side {
-    stack: Stack<Watched>,
+    stack: Stack<AppRecorder>,
     link: Link,
     clients: Option<Clients>,
-    /// Of these some begin no flow.
+    /// Clients that begin no flow.
     disabled: Option<Arc<Ignored>>,
-    /// By template: of its clients, of its servers.
+    /// By template: clients, servers.
     classes: Vec<[Option<(ClassId, ProgramId)>; 2]>,
     settings: SideSettings,
     drain: Nanos,
-    /// Templates that are gone, and those of them whose flows are still to be aborted.
+    /// Templates that are gone, and those of them with flows to abort.
     gone: BTreeSet<usize>,
     leaving: Leaving,
-    /// It was told to stop.
+    /// [`Side::stop`] was called.
     stopped: bool,
-    /// When the run ends that was asked for, if that is known.
+    /// The configured end of the run, if known.
     end: Option<Nanos>,
     stopping: Stopping,
     steady: Steady,
-    /// When the last flow was due, if none is any more: one gap behind it, so that n flows a second
-    /// are n.
+    /// The end of the arrivals: one gap after the last flow was due, so that n flows at a rate of n
+    /// per second count as one second.
     arrivals_until: Option<Nanos>,
-    /// The latest instant that it was told, and by how much that is less than real time.
+    /// The latest `now`, and its lag against real time.
     now: Nanos,
     lag: Nanos,
 }
@@ -181,68 +182,69 @@ pub struct Side {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFlow {
     pub tcp: FlowInfo,
-    /// Since it began; of servers nobody keeps when they were asked.
+    /// Its age; `None` for servers, whose start times are not kept because they would cost 8 octets
+    /// a flow.
     pub lasted: Option<Nanos>,
 }
 
-/// Programs of templates that are gone, and the number of the first flow that may be one of theirs.
+/// Programs of templates that are gone, and the first flow number that may have one of them.
 #[derive(Default)]
 struct Leaving {
     programs: Vec<ProgramId>,
     from: u32,
 }
 
-/// How far the end has come.
+/// The phases of the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopping {
     No,
-    /// All flows have begun, and the run may go on: so they do, until then, and behind it while
-    /// anything happens to them.
+    /// All flows have begun, and the run may continue until the instant and then for as long as
+    /// segments are exchanged. The number: [`Side::happened`] at the last check.
     Ending(Nanos, u64),
-    /// No flow begins; those that are open may end by themselves until then.
+    /// No flow begins; open flows may end until the instant.
     Draining(Nanos),
-    /// Those from this number on are still to be aborted.
+    /// Flows from this number on are still to be aborted.
     Aborting(u32),
     Done,
 }
 
-/// What begins flows.
+/// The client role: begins flows.
 struct Clients {
     arrivals: Arrivals,
     templates: Vec<ClientTemplate>,
     pools: Vec<Pool>,
     servers: Vec<Tuples>,
     seat: Seat,
-    /// Flows whose next hop is being asked for.
+    /// Flows whose next hop is being resolved.
     parked: VecDeque<(Due, Place)>,
     /// The clients of each script, by conversation.
     scripts: Vec<Vec<Client>>,
     /// The first template of a script.
     first_scripted: usize,
     busy: Busy,
-    /// Next hops that were known or given up when the parked were last looked at.
-    looked_at: u64,
+    /// Resolved and failed next hops when the parked flows were last retried.
+    retried_at: u64,
     limit: u64,
-    /// Of templates, not of scripts.
+    /// Flows of templates, without scripts.
     begun: u64,
 }
 
-/// Who speaks with whom in a flow, and where that is in its template's order.
+/// The ends of a flow and its position in the template's order.
 #[derive(Clone, Copy)]
 struct Place {
     tuple: Tuple,
     position: u64,
 }
 
-/// Conversations whose addresses and ports are still in use: of each the next is tried again at
-/// times, so that they come in their order.
+/// Conversations whose addresses and ports are still in use. The first of each queue is retried
+/// periodically, so that conversations of the same tuple keep their order.
 #[derive(Default)]
 struct Busy {
     waiting: HashMap<Tuple, VecDeque<Due>>,
     again: VecDeque<(Nanos, Tuple)>,
 }
 
-/// A conversation's client.
+/// The client of a conversation.
 #[derive(Clone, Copy)]
 struct Client {
     tuple: Tuple,
@@ -251,26 +253,26 @@ struct Client {
 
 struct ClientTemplate {
     pool: usize,
-    /// Of the pool, those that are this template's.
+    /// This template's share of the pool.
     tuples: Tuples,
     servers: usize,
     name: String,
     port: u16,
     /// The script that it belongs to.
     script: Option<usize>,
-    /// Its clients are played at all.
+    /// Its clients are played.
     begins: bool,
     kind: FlowKind,
     class: ClassId,
     program: ProgramId,
-    /// The first place in the order that no flow of this worker has had: where one was passed over,
-    /// as it was busy, later flows have later ones.
+    /// The first unused position in the order: a flow that found its tuple in use took a later one,
+    /// so later flows continue after it.
     next: u64,
-    /// The stack has looked at places before this.
+    /// The stack has prefetched positions before this one.
     approached: u64,
-    /// Only other flows begin those of it.
+    /// Only other flows begin its flows.
     only_called: bool,
-    /// Flows that others have begun, and ports that were tried for them.
+    /// Flows begun by other flows, and ports tried for them.
     called: u64,
     ports_tried: u64,
     not_begun: NotBegun,
@@ -283,45 +285,49 @@ struct Pool {
     exhausted: Exhausted,
 }
 
-/// Flows that may wait for their next hop at once.
-const PARKED: usize = 1 << 16;
-/// Flows whose places in the stack's table are read at once: as many misses of a cache as a core
-/// waits for at the same time.
-const AHEAD: u64 = 8;
-/// Tuples that are tried for one flow.
-const TRIES: u64 = 64;
-/// So long a conversation waits whose addresses and ports are in use, before it is tried again.
-const BUSY: Nanos = Nanos(10_000_000);
-/// Places in a template's order that are looked at for one that is a worker's, for each worker
-/// that there is: as good as never are they all others'.
-const SOUGHT: u64 = 64;
-/// So long a user waits whose flow could not begin.
+/// The most flows waiting for their next hop (ADR 0025).
+const MAX_PARKED: usize = 1 << 16;
+/// Flows whose slots in the stack's table are prefetched together: about as many cache misses as a
+/// core has in flight.
+const PREFETCHED: u64 = 8;
+/// The most tuples tried for one flow: bounds the time of one arrival when a pool is nearly
+/// exhausted.
+const MAX_TRIES: u64 = 64;
+/// The time until a conversation whose tuple is in use is retried: short compared with TIME-WAIT,
+/// which usually holds the tuple (1 s by default), so that the delay hardly adds to it.
+const BUSY_RETRY: Nanos = Nanos(10_000_000);
+/// Positions per worker searched for one of this worker's. With n workers each position misses with
+/// probability 1 - 1/n, so 64 n misses in a row have a probability below e^-64.
+const MAX_SEARCH: u64 = 64;
+/// How long a user waits whose flow could not begin: an exhausted pool would otherwise be retried
+/// in a busy loop.
 const BACK_OFF: Nanos = Nanos(1_000_000);
-/// Flows that are aborted in a row: each has a reset that is to find room.
+/// Flows aborted in a row. Each sends a reset, and the next ones wait until the output is empty,
+/// since the output has no room for millions.
 const ABORTED_AT_ONCE: u32 = 1024;
-/// Records of flows that are looked through in a row for those of a template.
-const LOOKED_AT_ONCE: u32 = 1 << 14;
-/// How often it is looked whether anything happens to the last flows, at most.
-const LOOK: Nanos = Nanos(1_000_000);
-/// Servers whose next hops are asked for in advance.
-const ASKED_AHEAD: u64 = 256;
+/// Flow records searched in a row for those of a template: bounds the time away from the port.
+const SEARCHED_AT_ONCE: u32 = 1 << 14;
+/// The shortest interval between checks for activity of the last flows.
+const ACTIVITY_INTERVAL: Nanos = Nanos(1_000_000);
+/// Servers of a template whose next hops are requested at the start.
+const RESOLVED_AHEAD: u64 = 256;
 
 impl Side {
     /// # Errors
-    /// [`LoadError`]: a load, network, program or tunable that cannot be.
+    /// [`LoadError`]: an invalid load, network, program or tunable.
     pub fn new(load: &Load, network: &Network, settings: SideSettings) -> Result<Self, LoadError> {
         let (clients, servers) = load.check(network)?;
         let sharing = Sharing::of(load, &clients);
-        if let Some(mistake) = sharing.mistake.as_ref().filter(|_| settings.role != Role::Clients) {
-            return Err(mistake.clone());
+        if let Some(error) = sharing.error.as_ref().filter(|_| settings.role != Role::Clients) {
+            return Err(error.clone());
         }
         let (of_clients, _) = settings.role.parts(settings.clients, settings.servers);
         let mut link = Link::new(network, settings.part);
         own_pools(load, settings, 0, [&clients, &servers])
             .for_each(|(pool, divided)| link.add_pool(pool, divided));
 
-        let watched = Watched::new(Apps::new(load.seed, Recorder::default()));
-        // Room for at least one flow; the key is the load's, so that runs are the same.
+        let app = AppRecorder::new(Apps::new(load.seed, Recorder::default()));
+        // At least one flow. The key depends on the load's seed so that a run is repeatable.
         let stack_settings = Settings {
             flows: settings.flows.clamp(1, 1 << 30),
             key: [load.seed ^ 0x5371_7561_6c6c, u64::from(settings.worker.0)],
@@ -329,7 +335,7 @@ impl Side {
             gso_max_size: if link.is_plain() { settings.gso_max_size } else { 0 },
             ..Settings::default()
         };
-        let stack = Stack::new(stack_settings, watched);
+        let stack = Stack::new(stack_settings, app);
         let mut side = Self {
             stack,
             link,
@@ -360,7 +366,7 @@ impl Side {
                 scripts: Vec::new(),
                 first_scripted: load.own_templates(),
                 busy: Busy::default(),
-                looked_at: 0,
+                retried_at: 0,
                 limit: most_active(load, seat),
                 begun: 0,
             });
@@ -375,8 +381,8 @@ impl Side {
         Ok(side)
     }
 
-    /// Templates of `load` that are new, with their programs, and who serves whom. `clients` and
-    /// `servers` are its pools, ready to be drawn from.
+    /// Adds the new templates of `load` with their programs and listeners; `clients`, `servers`:
+    /// the load's pools.
     fn take_templates(
         &mut self,
         load: &Load,
@@ -433,7 +439,7 @@ impl Side {
         Ok(())
     }
 
-    /// What the flows of one side of a template are like, and what they say.
+    /// Adds the tunables and the program of one side of a template.
     fn class(
         &mut self,
         number: usize,
@@ -443,20 +449,20 @@ impl Side {
     ) -> Result<(ClassId, ProgramId), LoadError> {
         let wrong = |text: String| LoadError::Template { template: template.name.clone(), text };
         let tunables = if client { &template.client_tunables } else { &template.server_tunables };
-        // The longest segment that fits a packet, whatever its options.
+        // RFC 6691: an MSS excludes the fixed headers of IPv4 and TCP (40 octets), and ignores
+        // options. The stack subtracts the longer header of IPv6.
         let most = self.link.mtu().saturating_sub(40);
         let tunables = Tunables { mss: tunables.mss.min(most), ..tunables.clone() };
         let class = self.stack.add_class(tunables).map_err(|error| wrong(error.to_string()))?;
-        let watched = self.stack.app_mut();
-        let program =
-            watched.add(number, client, program).map_err(|error| wrong(error.to_string()))?;
+        let app = self.stack.app_mut();
+        let program = app.add(number, client, program).map_err(|error| wrong(error.to_string()))?;
         if let Some(tls) = &template.tls {
-            watched.secure(program, tls);
+            app.secure(program, tls);
         }
         Ok((class, program))
     }
 
-    /// Servers of a template are asked from now on, if they are this side's.
+    /// Listens for a template's clients, if its servers belong to this side.
     fn listen(
         &mut self,
         load: &Load,
@@ -486,8 +492,8 @@ impl Side {
         }
     }
 
-    /// Of the conversations of script `which` that are this worker's the programs, and who is who.
-    /// The scripts `before` it have so many.
+    /// Adds the programs of this worker's conversations of script `which`; `before`: the number of
+    /// conversations in earlier scripts.
     fn take_script(
         &mut self,
         which: usize,
@@ -496,9 +502,9 @@ impl Side {
     ) -> Result<(), LoadError> {
         let seat = self.settings.seat();
         let serves_it = self.settings.servers.plays(Some(which));
-        let watched = self.stack.app_mut();
+        let app = self.stack.app_mut();
         let mut all = Vec::new();
-        let mut serving = watched.serving.take().unwrap_or_default();
+        let mut serving = app.serving.take().unwrap_or_default();
         for (number, conversation) in script.conversations.iter().enumerate() {
             let wrong = |error: ProgramError| LoadError::Conversation {
                 number: number + 1,
@@ -507,9 +513,10 @@ impl Side {
             let [client, server] = &self.classes[conversation.template];
             let tuple = conversation.of_client();
             if let Some((_, kind)) = client {
-                // Numbers are places: what another worker plays has one, too.
+                // The index is the conversation's number, so conversations of other workers need an
+                // entry, too.
                 let program = match seat.has(&tuple) {
-                    true => watched
+                    true => app
                         .add_conversation(*kind, before + number, &conversation.client)
                         .map_err(wrong)?,
                     false => *kind,
@@ -518,21 +525,21 @@ impl Side {
             }
             let serves = seat.owns(&tuple) && serves_it;
             if let Some((class, kind)) = server.as_ref().filter(|_| serves) {
-                let program = watched
+                let program = app
                     .add_conversation(*kind, before + number, &conversation.server)
                     .map_err(wrong)?;
                 serving.add(conversation, *class, program);
             }
         }
-        watched.serving = Some(serving);
+        app.serving = Some(serving);
         if let Some(clients) = &mut self.clients {
             clients.scripts.push(all);
         }
         Ok(())
     }
 
-    /// Next hops that templates from number `first` on are going to need are asked for before their
-    /// first flow is due.
+    /// Requests the next hops of templates from number `first` on, so that their first flows do not
+    /// wait for ARP: their `corrected` durations would otherwise include it.
     fn ask_ahead(&mut self, first: usize) {
         let Some(clients) = &self.clients else { return };
         let part = self.settings.clients;
@@ -541,15 +548,14 @@ impl Side {
                 continue;
             }
             let servers = &clients.servers[template.servers];
-            for i in 0..servers.addresses().min(ASKED_AHEAD) {
+            for i in 0..servers.addresses().min(RESOLVED_AHEAD) {
                 self.link.resolve(self.now, servers.address(i));
             }
         }
     }
 
-    /// Frames that are about to be received: what is kept of their flows is fetched for all of them
-    /// at once. Where it is goes into `near`, in the frames' order, of as many as there is room
-    /// for.
+    /// Prefetches the flow records of frames that are about to be received, all at once, so that
+    /// their cache misses overlap. Fills `near` in the order of the frames, as far as it has room.
     #[inline]
     pub fn approach<'f>(&self, frames: impl Iterator<Item = &'f [u8]>, near: &mut [Near]) {
         match self.link.is_plain() {
@@ -560,8 +566,8 @@ impl Side {
         }
     }
 
-    /// From now on the clock of the side, which all calls are given as `now`, is so much less than
-    /// real time. To be called once before what has come is received.
+    /// Sets the lag of the side's clock (`now` in all calls) against real time. Call it once before
+    /// received frames are processed.
     pub fn keep_lag(&mut self, lag: Nanos) {
         self.lag = lag;
         self.stack.keep_lag(lag);
@@ -570,7 +576,7 @@ impl Side {
         }
     }
 
-    /// The frame that is received next arrived at `at`, in real time: what it causes was due then.
+    /// Sets the arrival time of the next frame, in real time: its effects are due from then.
     #[inline]
     pub fn arrived(&mut self, at: Nanos) {
         self.stack.arrived(at);
@@ -581,14 +587,15 @@ impl Side {
         self.now + self.lag
     }
 
-    /// Takes a frame that came by the port; `near`: what [`Side::approach`] said of it, or nothing.
-    /// Whether it was for the side.
+    /// Receives a frame; `near`: from [`Side::approach`], or the default. Returns whether it was
+    /// for the side.
     #[inline]
     pub fn receive(&mut self, now: Nanos, frame: &[u8], came: Came, near: Near) -> bool {
         let refused = self.link.refused();
         let Some(packet) = self.link.receive(frame) else { return self.link.refused() == refused };
-        // Somebody has verified its checksum to join it, or nobody has made one: where a port says
-        // so, and the sum of the pseudo-header is there.
+        // A joined frame was verified by the code that joined it (GRO). A partial checksum means
+        // that the sending host left it to its NIC; it is accepted only if the port reports that
+        // and the sum of the pseudo-header is correct, because a damaged frame may look the same.
         if !came.cut.is_whole() || came.partial && has_partial_checksum(packet) {
             self.link.statistics.checksum_unverified += u64::from(came.partial);
             self.stack.receive_verified(now, packet);
@@ -598,37 +605,37 @@ impl Side {
         true
     }
 
-    /// Whether the frame is for the side: what [`Side::receive`] would say of it.
+    /// Whether [`Side::receive`] would accept the frame.
     pub fn claims(&self, frame: &[u8]) -> bool {
         self.link.claims(frame)
     }
 
-    /// From now on these frames are not the side's, and these clients begin no flow; the next in the
-    /// order of their template do in their place.
+    /// Replaces the ignored frames and the disabled clients; the next clients in their template's
+    /// order take their place. TRex's clients can be disabled one by one in the same way.
     pub fn ignore(&mut self, ignored: &Arc<Ignored>) {
         self.link.ignore(ignored);
         self.disabled = (!ignored.clients.is_empty()).then(|| ignored.clone());
     }
 
-    /// Which worker has the flow that a received frame belongs to.
+    /// The worker that has the flow of a received frame.
     #[inline]
     pub fn owner(&self, frame: &[u8]) -> Whose {
         self.link.owner(frame, self.settings.worker)
     }
 
-    /// A frame that another worker was given, and all are to know of: who answers a question about
-    /// a neighbour tells all. Nothing is answered.
+    /// Learns from a frame that another worker received: a neighbor's reply must reach all workers.
+    /// Sends no reply.
     pub fn overhear(&mut self, frame: &[u8]) {
         self.link.overhear(frame);
     }
 
-    /// So many frames were handed to other workers, or had to be dropped instead.
+    /// Counts frames handed to other workers, and those dropped instead.
     pub fn relayed(&mut self, handed: u64, dropped: u64) {
         self.link.statistics.relayed += handed;
         self.link.statistics.relay_dropped += dropped;
     }
 
-    /// Lets run what is due by `now`, but for new flows: [`Side::begin`].
+    /// Runs everything due by `now` except new flows: [`Side::begin`].
     #[inline]
     pub fn advance(&mut self, now: Nanos) {
         self.now = now;
@@ -658,7 +665,9 @@ impl Side {
         self.steer(now);
     }
 
-    /// Begins flows that are due, at most `most`; how many arrivals there were.
+    /// Begins at most `most` due flows. Returns the number of arrivals. The bound lets received
+    /// frames come first: otherwise a backlog of arrivals would delay the open flows, and a
+    /// generator beyond its limit would collapse (ADR 0025).
     #[inline]
     pub fn begin(&mut self, now: Nanos, most: usize) -> usize {
         let Some(clients) = &mut self.clients else { return 0 };
@@ -671,8 +680,8 @@ impl Side {
                 self.arrive(now, due);
                 continue;
             }
-            let mine = mine(&clients.templates, &clients.servers, clients.seat);
-            let Some(due) = clients.arrivals.take(now, mine) else { break };
+            let is_own = is_own(&clients.templates, &clients.servers, clients.seat);
+            let Some(due) = clients.arrivals.take(now, is_own) else { break };
             begun += 1;
             if clients.waits(now, due) {
                 continue;
@@ -681,17 +690,20 @@ impl Side {
         }
         if begun == 0
             && self.stopping == Stopping::No
-            && !self.steady.is_told()
+            && !self.steady.is_final()
             && self.arrivals_over(now)
         {
             let at = self.clients.as_ref().and_then(|clients| {
-                let (behind, end) = (clients.arrivals.behind_last()?, clients.arrivals.end());
-                // What is still due when the time is over was asked for until then.
-                Some(if now >= end { behind.max(end) } else { behind })
+                let (next, end) = (clients.arrivals.after_last()?, clients.arrivals.end());
+                // An open loop's last gap may extend past the end of the time: it was asked for
+                // until then.
+                Some(if now >= end { next.max(end) } else { next })
             });
             self.end_arrivals(at.unwrap_or(now));
             if self.settings.role == Role::Clients {
                 self.stop_arrivals(now);
+                // The last flows have the rest of the configured time: otherwise a limit of flows
+                // would cut them off after the drain time, whatever the duration.
                 let until = self.end.unwrap_or(now).max(now) + self.drain;
                 self.stopping = Stopping::Ending(until, self.happened());
                 self.go_on_stopping(now);
@@ -700,7 +712,7 @@ impl Side {
         begun
     }
 
-    /// No flow is due from `at` on; only the first word counts.
+    /// No flow is due from `at` on. Only the first call counts.
     fn end_arrivals(&mut self, at: Nanos) {
         self.steady.end(at);
         if let Some(clients) = &self.clients {
@@ -714,11 +726,11 @@ impl Side {
         })
     }
 
-    /// From now on the load is `load`, which [`Load::can_become`] has allowed; templates that are new
-    /// wait for [`Side::begin_template`], so that their servers are there before.
+    /// Changes the load to `load`, which [`Load::can_become`] has allowed. New templates wait for
+    /// [`Side::begin_template`], so that all sides have their servers before the first flow.
     ///
     /// # Panics
-    /// If there are new ones that no side could play ([`Side::new`]).
+    /// If new templates are invalid ([`Side::new`]).
     pub fn change(&mut self, now: Nanos, load: &Load) {
         if self.stopped {
             return;
@@ -733,7 +745,7 @@ impl Side {
         }
         self.leave(now, load);
         if joined {
-            // Flows begin again, where all had begun.
+            // A side that had begun all its flows continues.
             self.stopping = Stopping::No;
             self.stack.app_mut().stopping = false;
             self.steady.go_on(now, load, self.settings.start);
@@ -750,7 +762,7 @@ impl Side {
         }
     }
 
-    /// Templates are new.
+    /// Adds new templates.
     fn join(&mut self, load: &Load) -> Result<(), LoadError> {
         let (clients, servers) = load.check(self.link.network())?;
         let sharing = Sharing::of(load, &clients);
@@ -762,7 +774,7 @@ impl Side {
         Ok(())
     }
 
-    /// Templates are gone: nobody is served, and what is open is aborted.
+    /// Removes templates: their servers stop listening, and open flows are aborted.
     fn leave(&mut self, now: Nanos, load: &Load) {
         for number in (0..load.templates.len()).filter(|number| load.templates[*number].gone) {
             if !self.gone.insert(number) {
@@ -785,21 +797,21 @@ impl Side {
         if self.leaving.programs.is_empty() || self.stack.has_output() {
             return;
         }
-        let (mut looked_at, mut aborted) = (0, 0);
+        let (mut searched, mut aborted) = (0, 0);
         while self.leaving.from < self.stack.records() && aborted < ABORTED_AT_ONCE {
             let id = FlowId(self.leaving.from);
             let programs = &self.leaving.programs;
-            let leave = |watched: &mut Watched, socket: &mut Socket<'_, State>| {
-                let is_gone = programs.contains(&watched.apps.program(socket.state()));
+            let leave = |app: &mut AppRecorder, socket: &mut Socket<'_, State>| {
+                let is_gone = programs.contains(&app.apps.program(socket.state()));
                 if is_gone {
-                    watched.stopping = true;
+                    app.stopping = true;
                     socket.abort();
                 }
                 is_gone
             };
             aborted += u32::from(self.stack.with(now, id, leave) == Some(true));
-            (self.leaving.from, looked_at) = (self.leaving.from + 1, looked_at + 1);
-            if looked_at == LOOKED_AT_ONCE {
+            (self.leaving.from, searched) = (self.leaving.from + 1, searched + 1);
+            if searched == SEARCHED_AT_ONCE {
                 break;
             }
         }
@@ -809,30 +821,30 @@ impl Side {
         }
     }
 
-    /// No more flows of a template (`None`: of all) begin until [`Side::resume`]; those that are
-    /// open go on.
+    /// Suspends the arrivals of a template (`None`: all) until [`Side::resume`]; open flows
+    /// continue.
     pub fn pause(&mut self, now: Nanos, template: Option<usize>) {
         if let Some(clients) = &mut self.clients {
             clients.arrivals.pause(now, template);
         }
     }
 
-    /// Flows begin again; what would have been due meanwhile is due later.
+    /// Resumes the arrivals; those suspended are due later.
     pub fn resume(&mut self, now: Nanos, template: Option<usize>) {
         if let Some(clients) = &mut self.clients {
             clients.arrivals.resume(now, template);
         }
     }
 
-    /// A template that waited begins, its own start behind `at`.
+    /// Starts a template that waited; its `start` counts from `at`.
     pub fn begin_template(&mut self, at: Nanos, template: usize) {
         if let Some(clients) = &mut self.clients {
             clients.arrivals.begin(at, template);
         }
     }
 
-    /// Whether all flows of a template have ended, and none begins any more; `None`: no clients of
-    /// it are here.
+    /// Whether all flows of a template have ended and none will begin; `None`: the side has no
+    /// clients of it.
     pub fn has_ended(&self, now: Nanos, template: usize) -> Option<bool> {
         let clients = self.clients.as_ref()?;
         let (_, program) = self.classes.get(template)?[0].as_ref()?;
@@ -858,7 +870,9 @@ impl Side {
         };
         match self.link.resolve(now, place.tuple.remote) {
             Answer::Mac(_) => self.connect(now, due, place),
-            Answer::Wait if clients.parked.len() < PARKED => clients.parked.push_back((due, place)),
+            Answer::Wait if clients.parked.len() < MAX_PARKED => {
+                clients.parked.push_back((due, place))
+            }
             Answer::Wait | Answer::Silent => {
                 clients.refuse(now, due.template, NotBegun::UNRESOLVED)
             }
@@ -869,6 +883,7 @@ impl Side {
     fn connect(&mut self, now: Nanos, due: Due, mut place: Place) {
         let Some(clients) = &mut self.clients else { return };
         if self.stack.is_far() {
+            // In a table that fits near caches the extra reads would only cost time.
             clients.approach(&self.stack, due.template, place.position);
         }
         let program = clients.program(due);
@@ -891,12 +906,12 @@ impl Side {
                 Err(why) if why == NotBegun::FULL => {
                     return clients.refuse(now, due.template, why);
                 }
-                Err(_) if tries < TRIES && tries < clients.tuples_of(due.template) => {
-                    // The next tuple in the order, which then is not that of the flow behind.
+                Err(_) if tries < MAX_TRIES && tries < clients.tuples_of(due.template) => {
+                    // The next tuple in the order, which the following flow then skips.
                     tries += 1;
                     match clients.place(due) {
                         Some(next) => place = next,
-                        None => tries = TRIES,
+                        None => tries = MAX_TRIES,
                     }
                 }
                 Err(_) if clients.is_scripted(due.template) => {
@@ -912,8 +927,8 @@ impl Side {
         }
     }
 
-    /// Begins a flow, of whoever has asked for it. `Err`: why not; with other ends it might, unless
-    /// there is no room.
+    /// Begins a flow, for an arrival or a call. `Err`: the reason; another tuple may succeed except
+    /// for [`NotBegun::FULL`].
     #[inline]
     fn attempt(
         &mut self,
@@ -927,23 +942,23 @@ impl Side {
         if self.disabled.as_ref().is_some_and(|all| all.clients.contains(&tuple.local)) {
             return Err(NotBegun::DISABLED);
         }
-        let watched = self.stack.app_mut();
-        // A flow over UDP has begun when it is connected.
-        watched.beginning = Some(begun);
+        let app = self.stack.app_mut();
+        // Set before `connect`, because a flow over UDP may begin and end within it.
+        app.beginning = Some(begun);
         if let Some(call) = call {
-            watched.apps.calls_mut().begin(call);
+            app.apps.calls_mut().begin(call);
         }
         let connected = self.stack.connect(now, class, tuple, state);
-        let watched = self.stack.app_mut();
+        let app = self.stack.app_mut();
         match connected {
             Ok(id) => {
-                watched.apps.calls_mut().started(id);
-                watched.began(id, program, begun);
+                app.apps.calls_mut().started(id);
+                app.began(id, program, begun);
                 Ok(())
             }
             Err(error) => {
-                watched.beginning = None;
-                watched.apps.calls_mut().give_up();
+                app.beginning = None;
+                app.apps.calls_mut().give_up();
                 Err(match error {
                     ConnectError::InUse => NotBegun::PORTS,
                     ConnectError::Full => NotBegun::FULL,
@@ -955,7 +970,9 @@ impl Side {
         }
     }
 
-    /// Begins the flows that programs of others ask for, and wakes those whose wish is over.
+    /// Begins flows that other flows' programs request, and wakes programs whose request is done. A
+    /// program runs inside an event of its flow, where the stack cannot begin another flow, so
+    /// calls wait for this point (ADR 0049).
     #[cold]
     fn answer_calls(&mut self, now: Nanos) {
         if matches!(self.stopping, Stopping::Aborting(_) | Stopping::Done) {
@@ -974,7 +991,7 @@ impl Side {
         }
     }
 
-    /// All flows are being aborted.
+    /// Drops all calls because all flows are being aborted.
     fn drop_calls(&mut self) {
         if let Some(clients) = &mut self.clients {
             for call in self.stack.app().apps.calls().waiting() {
@@ -986,25 +1003,25 @@ impl Side {
         self.stack.app_mut().apps.calls_mut().drop_all();
     }
 
-    /// Whether a flow's template is gone, so that it is to be aborted.
+    /// Whether a flow's template is gone, so that it will be aborted.
     fn is_leaving(&mut self, now: Nanos, flow: FlowId) -> bool {
         let leaving = &self.leaving.programs;
-        let of_it = |watched: &mut Watched, socket: &mut Socket<'_, State>| {
-            leaving.contains(&watched.apps.program(socket.state()))
+        let of_it = |app: &mut AppRecorder, socket: &mut Socket<'_, State>| {
+            leaving.contains(&app.apps.program(socket.state()))
         };
         !leaving.is_empty() && self.stack.with(now, flow, of_it) == Some(true)
     }
 
     fn answer(&mut self, now: Nanos, call: Call) {
         let Some(clients) = &mut self.clients else { return };
-        // It may have been taken out of the load.
+        // The template may have been removed since the call.
         let Some(number) = clients.number_of(&call, &self.gone) else {
             return self.stack.app_mut().apps.calls_mut().refuse(&call);
         };
         let full = self.stack.active() as u64 >= clients.limit;
         let mut why = if full { NotBegun::LIMIT } else { NotBegun::PORTS };
         let mut tried = None;
-        for _ in 0..if full { 0 } else { TRIES } {
+        for _ in 0..if full { 0 } else { MAX_TRIES } {
             let Some(clients) = &mut self.clients else { return };
             let Some(tuple) = clients.called(number, &call.tuple) else { break };
             match self.link.resolve(now, tuple.remote) {
@@ -1040,11 +1057,11 @@ impl Side {
         self.stack.app_mut().apps.calls_mut().refuse(&call);
     }
 
-    /// Flows whose next hop has answered, or was given up.
+    /// Retries flows whose next hop was resolved or given up.
     fn unpark(&mut self, now: Nanos) {
         let known = self.link.statistics.resolved + self.link.statistics.resolution_failed;
         let Some(clients) = &mut self.clients else { return };
-        if std::mem::replace(&mut clients.looked_at, known) == known {
+        if std::mem::replace(&mut clients.retried_at, known) == known {
             return;
         }
         self.stack.app_mut().apps.calls_mut().retry();
@@ -1064,14 +1081,14 @@ impl Side {
         let (stack, classes) = (&self.stack, &self.classes);
         let (first, begun) = (clients.first_scripted, clients.begun);
         clients.arrivals.steer(now, || {
-            // What scripts say has its own times, and is no part of what is aimed at.
+            // Scripts follow their own times, so a target bandwidth excludes them.
             let own = classes[..first].iter();
             let of = own.filter_map(|[client, _]| Some(stack.counters(client.as_ref()?.0)));
             (of.map(|counters| counters.delivered + counters.acked).sum(), begun)
         });
     }
 
-    /// When something is to be done next if nothing comes; `None`: never.
+    /// When the next action is due without input; `None`: never.
     #[inline]
     pub fn next_due(&self) -> Option<Nanos> {
         let leaves = !self.leaving.programs.is_empty();
@@ -1098,13 +1115,13 @@ impl Side {
         self.stack.has_output() || self.link.has_answers()
     }
 
-    /// A peer waits for an acknowledgement of much.
+    /// Whether an acknowledgment of much data is overdue.
     #[inline]
     pub fn is_pressed(&self) -> bool {
         self.stack.is_pressed()
     }
 
-    /// Sends what waits, until there is none or no room for it.
+    /// Sends until nothing waits or the output is full.
     #[inline]
     pub fn transmit(&mut self, now: Nanos, out: &mut impl FrameOutput) {
         if self.link.has_answers() {
@@ -1113,15 +1130,15 @@ impl Side {
         self.stack.transmit(now, &mut Framer { link: &mut self.link, out, now });
     }
 
-    /// No more flows begin; those that are open have the load's drain time to end, then they are
-    /// aborted.
+    /// Stops the arrivals. Open flows have the load's drain time to end before they are aborted.
     pub fn stop(&mut self, now: Nanos) {
         if !matches!(self.stopping, Stopping::No | Stopping::Ending(..)) {
             return;
         }
         self.stopped = true;
         self.stopping = Stopping::Draining(now + self.drain);
-        // What was due in time still begins, however late this is heard.
+        // Flows due before the stop still begin, however late the worker learns of it: otherwise
+        // they would count as late.
         self.begin(now, usize::MAX);
         let real = now + self.lag;
         self.end_arrivals(real);
@@ -1141,7 +1158,7 @@ impl Side {
         }
     }
 
-    /// Changes when anything happens to an open flow.
+    /// A counter that changes with every segment of any flow.
     fn happened(&self) -> u64 {
         let classes = self.classes.iter().flatten().flatten();
         classes
@@ -1150,7 +1167,7 @@ impl Side {
             .sum()
     }
 
-    /// Open flows are aborted at once, drain time or not.
+    /// Aborts open flows at once, without the drain time.
     pub fn abort(&mut self, now: Nanos) {
         self.stop(now);
         if let Stopping::Draining(_) = self.stopping {
@@ -1159,12 +1176,12 @@ impl Side {
         self.go_on_stopping(now);
     }
 
-    /// All that was to be done is done: no flow is open, and none will begin.
+    /// Whether no flow is open and none will begin.
     pub fn is_over(&self) -> bool {
         self.stopping == Stopping::Done
     }
 
-    /// Whether it was told to stop, or has nothing more to begin.
+    /// Whether it is stopping, or has begun all its flows.
     pub fn is_stopping(&self) -> bool {
         self.stopping != Stopping::No
     }
@@ -1176,16 +1193,16 @@ impl Side {
             }
             Stopping::Ending(until, before) if now >= until => {
                 let happened = self.happened();
-                // A program that waits for its time, or a segment that is sent again.
+                // Timers count as activity: a program's delay, or a retransmission.
                 let goes_on = happened != before || self.stack.next_due().is_some();
-                let then = now + self.drain.max(LOOK);
+                let then = now + self.drain.max(ACTIVITY_INTERVAL);
                 self.stopping = if goes_on {
                     Stopping::Ending(then, happened)
                 } else {
                     Stopping::Draining(now)
                 };
             }
-            // Of these nothing is missing.
+            // Flows that only linger have completed, so there is nothing to wait for.
             Stopping::Draining(until)
                 if now >= until || self.stack.active() == self.stack.app().apps.resting() =>
             {
@@ -1197,7 +1214,7 @@ impl Side {
                 self.stopping = Stopping::Done
             }
             Stopping::Aborting(from) if !self.stack.has_output() => {
-                // Until so many were found: most numbers may be nobody's.
+                // Counts flows rather than numbers, since most numbers may be unused.
                 let (mut at, mut aborted) = (from, 0);
                 while aborted < ABORTED_AT_ONCE && at < self.settings.flows {
                     aborted += u32::from(
@@ -1211,7 +1228,7 @@ impl Side {
         }
     }
 
-    /// Whether programs go on here by themselves, whatever their peers do.
+    /// Whether programs act here without input from their peers.
     pub fn acts(&self) -> bool {
         self.stack.app().apps.delaying() > 0 || self.has_output()
     }
@@ -1221,8 +1238,7 @@ impl Side {
         self.stack.active()
     }
 
-    /// The open flows of TCP among `most` records from number `from` on; those in TIME-WAIT are
-    /// none.
+    /// The open TCP flows among `most` records from number `from`, without those in TIME-WAIT.
     pub fn look(
         &self,
         now: Nanos,
@@ -1235,22 +1251,22 @@ impl Side {
         self.stack.look(from, most).map(move |tcp| OpenFlow { lasted: began(&tcp), tcp })
     }
 
-    /// Records of flows so far: of flows that are open now or were.
+    /// Flow records so far, including those of ended flows.
     pub fn records(&self) -> u32 {
         self.stack.records()
     }
 
-    /// Flows whose addresses and ports are not free again yet.
+    /// Flows whose addresses and ports are not reusable yet.
     pub fn time_wait(&self) -> usize {
         self.stack.time_wait()
     }
 
-    /// Octets of memory that flows use.
+    /// Octets of memory used by flows.
     pub fn memory(&self) -> usize {
         self.stack.memory() + self.stack.app().memory()
     }
 
-    /// What was counted so far, by template.
+    /// Counters so far, by template.
     fn tallies(&self) -> Tallies {
         let of = |class: &Option<(ClassId, ProgramId)>, client: bool| match class {
             Some((class, program)) => {
@@ -1267,15 +1283,14 @@ impl Side {
         self.classes.iter().map(|[client, server]| [of(client, true), of(server, false)]).collect()
     }
 
-    /// No more flows begin; those that were due before `until` and have not begun are counted as
-    /// late.
+    /// Ends the arrivals; flows due before `until` that did not begin are late.
     pub fn give_up_before(&mut self, until: Nanos) {
         if let Some(clients) = &mut self.clients {
             clients.stop_arrivals(until);
         }
     }
 
-    /// What became of the flows so far; `full`: with histograms.
+    /// Outcomes of flows so far; `full`: with histograms.
     pub fn statistics(&self, full: bool) -> Statistics {
         let recorder = self.stack.app().apps.observer();
         let of = |class: &Option<(ClassId, ProgramId)>, client: bool| match class {
@@ -1288,7 +1303,7 @@ impl Side {
                     Transport::Tcp => tcp.acked,
                     Transport::Udp => tcp.sent,
                 };
-                // Of sessions TCP knows the cipher text.
+                // TCP counts ciphertext, so TLS sessions count their plaintext themselves.
                 all.sent_octets = all.tls.as_ref().map_or(plain, |tls| tls.sent_octets);
                 all.tcp = tcp.clone();
                 all
@@ -1304,11 +1319,11 @@ impl Side {
             })
             .collect();
         if let Some(clients) = &self.clients {
-            let mine = mine(&clients.templates, &clients.servers, clients.seat);
-            let overdue = clients.arrivals.overdue(self.now, mine);
-            for (i, (template, theirs)) in templates.iter_mut().zip(&clients.templates).enumerate()
+            let is_own = is_own(&clients.templates, &clients.servers, clients.seat);
+            let overdue = clients.arrivals.overdue(self.now, is_own);
+            for (i, (template, client)) in templates.iter_mut().zip(&clients.templates).enumerate()
             {
-                let mut not_begun = theirs.not_begun;
+                let mut not_begun = client.not_begun;
                 not_begun.add(NotBegun::LATE, clients.arrivals.late(i));
                 template.client.not_begun = not_begun;
                 template.client.waiting = overdue[i];
@@ -1365,7 +1380,8 @@ impl Side {
     }
 }
 
-/// Whether nobody has made the checksum yet: in its place stands the sum of the pseudo-header.
+/// Whether the checksum field has only the sum of the pseudo-header, as a host leaves it to its
+/// NIC. On veth no NIC completes it, because the frame never leaves the kernel.
 fn has_partial_checksum(packet: &[u8]) -> bool {
     const TCP: u8 = 6;
     const UDP: u8 = 17;
@@ -1390,8 +1406,8 @@ fn has_partial_checksum(packet: &[u8]) -> bool {
     packet.get(at..at + 2).is_some_and(|octets| octets == expected.to_be_bytes())
 }
 
-/// Pools that are at home on a side: of templates from number `first` on, and of none before; and
-/// whether they are of clients, who are divided among parts. `ready`: those of clients, of servers.
+/// Pools local to a side that templates from number `first` on use and earlier ones do not; and
+/// whether they are clients', which are divided among parts. `ready`: pools of clients, of servers.
 fn own_pools(
     load: &Load,
     settings: SideSettings,
@@ -1401,8 +1417,8 @@ fn own_pools(
     let (of_clients, of_servers) = settings.role.parts(settings.clients, settings.servers);
     let own = |part: Part, pool: fn(&Template) -> Option<usize>, ready: &[Tuples]| -> Vec<_> {
         let of = |templates: Range<usize>| -> BTreeSet<usize> {
-            let ours = templates.filter(|number| part.has(load, *number));
-            ours.filter_map(|number| pool(&load.templates[number])).collect()
+            let chosen = templates.filter(|number| part.has(load, *number));
+            chosen.filter_map(|number| pool(&load.templates[number])).collect()
         };
         let new = &of(first..load.templates.len()) - &of(0..first);
         new.into_iter().map(|number| ready[number].clone()).collect()
@@ -1428,16 +1444,16 @@ fn kind_of(program: &Program) -> FlowKind {
 impl Busy {
     fn put(&mut self, now: Nanos, tuple: Tuple, due: Due) {
         self.waiting.entry(tuple).or_default().push_back(due);
-        self.again.push_back((now + BUSY, tuple));
+        self.again.push_back((now + BUSY_RETRY, tuple));
     }
 
-    /// In front of those who wait behind it.
+    /// At the front of its queue.
     fn put_back(&mut self, now: Nanos, tuple: Tuple, due: Due) {
         self.waiting.entry(tuple).or_default().push_front(due);
-        self.again.push_back((now + BUSY, tuple));
+        self.again.push_back((now + BUSY_RETRY, tuple));
     }
 
-    /// The next that is to be tried again.
+    /// The next conversation to retry.
     fn take(&mut self, now: Nanos) -> Option<Due> {
         self.again.front().filter(|(at, _)| *at <= now)?;
         let (_, tuple) = self.again.pop_front()?;
@@ -1458,18 +1474,18 @@ impl Pool {
 }
 
 impl Clients {
-    /// What waits of a template does not begin.
+    /// Drops a template's waiting flows.
     fn give_up(&mut self, now: Nanos, template: usize) {
-        let (theirs, others) = std::mem::take(&mut self.parked)
+        let (client, others) = std::mem::take(&mut self.parked)
             .into_iter()
             .partition(|(due, _)| due.template == template);
         self.parked = others;
-        let theirs: VecDeque<(Due, Place)> = theirs;
-        theirs.iter().for_each(|_| self.refuse(now, template, NotBegun::UNRESOLVED));
+        let client: VecDeque<(Due, Place)> = client;
+        client.iter().for_each(|_| self.refuse(now, template, NotBegun::UNRESOLVED));
     }
 
-    /// Who speaks with whom in a flow that is due: of a template the first place in its order that
-    /// is this worker's, none has had, and is not before the flow's own. `None`: there is none.
+    /// The ends of a due flow: in a template, the first unused position that is this worker's and
+    /// not before the flow's own. `None`: not found.
     #[inline]
     fn place(&self, due: Due) -> Option<Place> {
         if let Some(part) = self.part(due) {
@@ -1481,26 +1497,28 @@ impl Clients {
         if self.seat.is_only() {
             return Some(Place { tuple: template.tuple(servers, first), position: first });
         }
-        let places = (first..first.saturating_add(SOUGHT * self.seat.among().1))
+        let places = (first..first.saturating_add(MAX_SEARCH * self.seat.among().1))
             .map(|position| Place { tuple: template.tuple(servers, position), position });
         places.into_iter().find(|place| self.seat.has(&place.tuple))
     }
 
-    /// Has the stack look ahead to the flows behind that at `position`, several at a time: the
-    /// table of a million flows is in no near cache, and its order is that of a hash.
+    /// Prefetches the slots of the flows after `position`, several at a time: the table of a
+    /// million flows exceeds the near caches, and its order is that of a hash.
     #[inline]
-    fn approach(&mut self, stack: &Stack<Watched>, template: usize, position: u64) {
+    fn approach(&mut self, stack: &Stack<AppRecorder>, template: usize, position: u64) {
         let at = &mut self.templates[template];
         if position < at.approached || !self.seat.is_only() || template >= self.first_scripted {
             return;
         }
-        at.approached = position + AHEAD;
+        at.approached = position + PREFETCHED;
         let (at, servers) =
             (&self.templates[template], &self.servers[self.templates[template].servers]);
-        stack.approach_new((position + 1..=position + AHEAD).map(|next| at.tuple(servers, next)));
+        stack.approach_new(
+            (position + 1..=position + PREFETCHED).map(|next| at.tuple(servers, next)),
+        );
     }
 
-    /// The template of which a program asks for a flow.
+    /// The template that a call requests.
     fn number_of(&self, call: &Call, gone: &BTreeSet<usize>) -> Option<usize> {
         let own = self.templates.iter().take(self.first_scripted).enumerate();
         own.filter(|(number, of)| of.begins && !gone.contains(number))
@@ -1508,12 +1526,12 @@ impl Clients {
             .map(|(number, _)| number)
     }
 
-    /// The ends of the next flow of a template that a flow with these begins: the same client and
+    /// The ends of the next flow that a flow with the ends `caller` begins: the same client and
     /// server, if they are in the template's pools. `None`: none of its ports is this worker's.
     fn called(&mut self, number: usize, caller: &Tuple) -> Option<Tuple> {
         let of = &mut self.templates[number];
         let servers = &self.servers[of.servers];
-        let tries = SOUGHT * self.seat.among().1;
+        let tries = MAX_SEARCH * self.seat.among().1;
         for _ in 0..tries {
             let nth = of.ports_tried;
             of.ports_tried += 1;
@@ -1532,16 +1550,16 @@ impl Clients {
     }
 
     fn stop_arrivals(&mut self, now: Nanos) {
-        self.arrivals.stop(now, mine(&self.templates, &self.servers, self.seat));
+        self.arrivals.stop(now, is_own(&self.templates, &self.servers, self.seat));
     }
 
-    /// What its client says.
+    /// The client's program.
     #[inline]
     fn program(&self, due: Due) -> ProgramId {
         self.part(due).map_or(self.templates[due.template].program, |part| part.program)
     }
 
-    /// The conversation of a script that is due.
+    /// The conversation that is due, if the template is a script's.
     #[inline]
     fn part(&self, due: Due) -> Option<&Client> {
         let all = &self.scripts[self.templates[due.template].script?];
@@ -1556,12 +1574,11 @@ impl Clients {
 
     fn next_due(&self) -> Option<Nanos> {
         let again = self.busy.again.front().map(|(at, _)| *at);
-        let mine = mine(&self.templates, &self.servers, self.seat);
-        self.arrivals.next_due(mine).into_iter().chain(again).min()
+        let is_own = is_own(&self.templates, &self.servers, self.seat);
+        self.arrivals.next_due(is_own).into_iter().chain(again).min()
     }
 
-    /// Whether an earlier conversation of the same addresses and ports waits for them: then this
-    /// one does, too.
+    /// Whether an earlier conversation of the same tuple waits for it; then this one waits, too.
     #[inline]
     fn waits(&mut self, now: Nanos, due: Due) -> bool {
         if self.busy.waiting.is_empty() {
@@ -1575,7 +1592,7 @@ impl Clients {
         waits
     }
 
-    /// Tuples that a template's flows can have; of a script each has one.
+    /// Tuples that a template's flows can have; a conversation has one.
     fn tuples_of(&self, template: usize) -> u64 {
         if self.is_scripted(template) {
             return 1;
@@ -1603,7 +1620,7 @@ impl Clients {
 }
 
 impl ClientTemplate {
-    /// Who speaks with whom at a place of its order.
+    /// The ends at a position of the template's order.
     #[inline]
     fn tuple(&self, servers: &Tuples, position: u64) -> Tuple {
         let (address, port) = self.tuples.tuple(position);
@@ -1619,38 +1636,39 @@ impl ClientTemplate {
         }
     }
 
-    /// The number of the next flow that another begins, which no other flow of the template has.
+    /// The number of the next called flow, which no other flow of the template has. The top bit
+    /// separates called flows from arrivals.
     fn number_of_call(&self, seat: Seat) -> u32 {
         let (worker, workers) = seat.among();
         let own = if self.only_called { 0 } else { 1 << 31 };
         (self.called * workers + worker) as u32 | own
     }
 
-    /// A flow has had the place, or found it busy.
+    /// Marks a position as used or busy.
     #[inline]
     fn passed(&mut self, place: Place) {
         self.next = self.next.max(place.position + 1);
     }
 }
 
-/// Flows that may be open at once on a worker.
+/// A worker's share of the open flows.
 fn most_active(load: &Load, seat: Seat) -> u64 {
     let (worker, workers) = seat.among();
     let share = |most: u64| most.saturating_sub(worker).div_ceil(workers);
     load.limits.active.map_or(u64::MAX, share)
 }
 
-/// Which flows of an open loop are a worker's: those whose addresses and ports are, unless one
-/// before them has found these busy.
-fn mine(templates: &[ClientTemplate], servers: &[Tuples], seat: Seat) -> impl Mine {
+/// The flows of an open loop that are a worker's: by their addresses and ports, unless an earlier
+/// flow found these in use.
+fn is_own(templates: &[ClientTemplate], servers: &[Tuples], seat: Seat) -> impl IsOwn {
     move |template: usize, number| {
         let template = &templates[template];
         seat.is_only() || seat.has(&template.tuple(&servers[template.servers], number))
     }
 }
 
-/// A worker of a part: which flows begin there. What is known of a flow's tuple (part, then
-/// worker) decides, so that parts may differ in their workers.
+/// A worker of a part. A function of the flow's tuple selects first the part, then the worker, so
+/// that parts may have different numbers of workers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seat {
     pub part: Division,
@@ -1669,27 +1687,27 @@ impl Seat {
         (self.part.is_whole() || self.part.has_address(tuple.local)) && self.owns(tuple)
     }
 
-    /// Whether it has the flow on this part, whoever begins it.
+    /// Whether the worker has the flow within its part, whichever part begins it.
     #[inline]
     fn owns(self, tuple: &Tuple) -> bool {
         owner(tuple, self.worker.1) == self.worker.0
     }
 
-    /// Its number among all workers of all parts, and how many these are if they have as many as
-    /// this one: what has no tuple is divided by numbers.
+    /// Its number among all workers of all parts, and their number, assuming that all parts have as
+    /// many as this one: divides users and limits, which have no tuple.
     #[inline]
     pub fn among(self) -> (u64, u64) {
         self.part.share(self.worker.0.into(), self.worker.1.into())
     }
 }
 
-/// The worker that has a flow, of so many.
+/// The worker that has a flow, of `workers`.
 #[inline]
 pub(crate) fn owner(tuple: &Tuple, workers: u32) -> u32 {
     owner::of_ends((tuple.local, tuple.local_port), (tuple.remote, tuple.remote_port), workers)
 }
 
-/// Puts frames around packets.
+/// Adds the link's headers to packets.
 struct Framer<'a, O> {
     link: &'a mut Link,
     out: &'a mut O,

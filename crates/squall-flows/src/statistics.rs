@@ -1,4 +1,4 @@
-//! What became of the flows: values, which workers' shares of add up.
+//! Outcomes of flows. The values of several workers can be merged.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,7 +9,7 @@ use squall_units::Nanos;
 
 use crate::{Second, Tally};
 
-/// Of one side (clients or servers) of one worker, or of all of them merged.
+/// One side (clients or servers) of one worker, or all of them merged.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
     /// By template, in the load's order.
@@ -19,36 +19,38 @@ pub struct Statistics {
     pub strays: Strays,
     /// Clients that ran out of ports, by pool.
     pub exhausted: Vec<Exhausted>,
-    /// Conversations of scripts that failed, at most [`MOST_FAILED`].
+    /// Failed conversations of scripts, at most [`MOST_FAILED`].
     pub failed: Vec<FailedConversation>,
-    /// Conversations of scripts whose servers came to their end.
+    /// Conversations of scripts whose servers completed.
     pub served: Served,
-    /// Since its beginning.
+    /// Since the start of the load.
     pub elapsed: Nanos,
-    /// From its beginning until the last flow was due, or until now. Of clients.
+    /// From the start until the last flow was due, or until now. Clients only.
     pub arrivals: Nanos,
-    /// How long all of the load was asked for: behind the ramp up, before the ramp down, the limit
-    /// or the stop. Of clients.
+    /// The time with the full load: after the ramp up, before the ramp down, the limit or the stop.
+    /// Clients only.
     pub steady: Nanos,
-    /// What began and ended in each whole second: of clients, of servers. Only when all is over.
+    /// Flows that began and ended in each whole second: clients, servers. Empty until the side is
+    /// over.
     pub seconds: [Vec<Second>; 2],
-    /// How the schedule of arrivals was kept. Of clients.
+    /// Adherence to the schedule of arrivals. Clients only.
     pub pacing: Pacing,
-    /// Open flows have been waited for, and the last of them is gone.
+    /// All flows have begun, and the last of them has ended.
     pub over: bool,
 }
 
-/// A flow of a conversation that did not end as it should.
+/// A failed flow of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FailedConversation {
-    /// Its number in the load's [`crate::Script`]s, one behind the other, from 0.
+    /// Its number in the load's [`crate::Script`]s together, from 0.
     pub number: u32,
-    /// Told by its client.
+    /// Its client failed; otherwise its server.
     pub client: bool,
     pub failure: Failure,
 }
 
-/// Conversations by their numbers in the load's [`crate::Script`]s, a bit for each.
+/// Conversations by their numbers in the load's [`crate::Script`]s, a bit for each. A script may
+/// have 65,000 conversations, so that a list of numbers would cost up to 32 times as much.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served(Vec<u64>);
 
@@ -67,79 +69,80 @@ impl Served {
 
     fn merge(&mut self, other: &Self) {
         self.0.resize(self.0.len().max(other.0.len()), 0);
-        self.0.iter_mut().zip(&other.0).for_each(|(mine, theirs)| *mine |= theirs);
+        self.0.iter_mut().zip(&other.0).for_each(|(sum, added)| *sum |= added);
     }
 }
 
-/// So many failed conversations are kept: both ends of as many as a script may have.
+/// The most failed conversations kept: both ends of the most conversations that a script may have.
 pub const MOST_FAILED: usize = 1 << 17;
 
-/// One template's flows, by role. A side that has one role only leaves the other empty.
+/// The flows of one template, by role. A side with one role leaves the other empty.
 #[derive(Clone, Debug, Default)]
 pub struct TemplateStatistics {
     pub client: FlowStatistics,
     pub server: FlowStatistics,
 }
 
-/// Flows of one template in one role.
+/// The flows of one template in one role.
 ///
-/// `attempted = established + failed before it + still on the way`;
-/// `due = attempted + not_begun + waiting`. Nothing else is lost.
+/// `attempted = established + failed before it + in progress`; `due = attempted + not_begun +
+/// waiting`. Every flow is in one of these counters.
 #[derive(Clone, Debug, Default)]
 pub struct FlowStatistics {
-    /// Begun: a SYN or first datagram was handed on (clients), or came and was accepted (servers).
+    /// Begun: a SYN or first datagram was passed to the link (clients), or was received and
+    /// accepted (servers).
     pub attempted: u64,
-    /// The handshake was done; of UDP, at once.
+    /// The handshake completed; over UDP, at once.
     pub established: u64,
-    /// Ended as they should: both sides closed, the program came to its end.
+    /// Both sides closed, and the program completed.
     pub completed: u64,
-    /// Ended otherwise, by [`Failure::name`].
+    /// Any other end, by [`Failure::name`].
     pub failed: Failures,
-    /// What peers did that their programs do not say, by [`squall_apps::ProtocolError::name`].
+    /// Deviations of peers from their programs, by [`squall_apps::ProtocolError::name`].
     pub protocol_errors: BTreeMap<&'static str, u64>,
-    /// Of clients whose programs say beforehand how many they make.
+    /// Only clients whose programs have a known number of requests.
     pub requests: Requests,
-    /// Counters of the program's own, by their names.
+    /// The program's own counters, by name.
     pub counted: Vec<(Arc<str>, u64)>,
     /// Arrivals that were due and did not begin.
     pub not_begun: NotBegun,
-    /// Arrivals that are due now, and wait: for their next hop, for addresses and ports, or for
-    /// their turn. None at the end.
+    /// Arrivals that are due now and wait: for their next hop, for addresses and ports, or for
+    /// their turn. 0 at the end.
     pub waiting: u64,
     /// Open now.
     pub active: u64,
-    /// Open at once at most; of several workers the sum of their peaks.
+    /// The most flows open at the same time; merged, the sum of the workers' peaks.
     pub peak: u64,
-    /// From the SYN to the end of the handshake, nanoseconds.
+    /// From the SYN to the end of the handshake, in nanoseconds.
     pub setup: Histogram,
-    /// From a request to the first octet of its answer, nanoseconds.
+    /// From a request to the first octet of its response, in nanoseconds.
     pub first_byte: Histogram,
-    /// From a request to the last octet of its answer, nanoseconds.
+    /// From a request to the last octet of its response, in nanoseconds.
     pub transaction: Histogram,
-    /// From the beginning of the flow to its end, of those that completed, nanoseconds.
+    /// From the start of a completed flow to its end, in nanoseconds.
     pub duration: Histogram,
-    /// The same from the instant at which the flow was due: with the time it waited to begin, which
-    /// a generator that is late would leave out ("coordinated omission").
+    /// The same from the instant at which the flow was due. It includes the time the flow waited to
+    /// begin, which a late generator would otherwise hide ("coordinated omission").
     pub corrected: Histogram,
-    /// Octets of application data received, and those sent, over TCP those that were acknowledged.
+    /// Octets of application data received; and sent: over TCP, those acknowledged.
     pub received_octets: u64,
     pub sent_octets: u64,
-    /// What was counted in [`Statistics::steady`]; of clients.
+    /// The counters within [`Statistics::steady`]. Clients only.
     pub steady: Tally,
-    /// HTTP responses by class of their status: 1xx to 5xx.
+    /// HTTP responses by status class: 1xx to 5xx.
     pub http: [u64; 5],
-    /// What the stack counted.
+    /// The stack's counters.
     pub tcp: Counters,
-    /// Of templates with TLS.
+    /// Only for templates with TLS.
     pub tls: Option<Box<TlsStatistics>>,
 }
 
 /// Requests of flows, over TCP or UDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// Of all flows that began, by their programs, and redirections that were followed.
+    /// Requests in the programs of all flows that began, and followed redirections.
     pub asked: u64,
-    /// Handed over as a whole.
+    /// Sent completely.
     pub sent: u64,
     pub answered: u64,
 }
@@ -155,29 +158,29 @@ impl Requests {
 /// TLS sessions of one template's flows in one role.
 #[derive(Clone, Debug, Default)]
 pub struct TlsStatistics {
-    /// That were completed; of these, of earlier sessions.
+    /// Completed handshakes, and how many of them resumed an earlier session.
     pub handshakes: u64,
     pub resumed: u64,
-    /// Sessions that failed, in the handshake or later, by what was wrong.
+    /// Sessions that failed, in the handshake or later, by reason.
     pub failed: BTreeMap<String, u64>,
-    /// The peer closed without saying so inside of the session.
+    /// The peer closed TCP without a close_notify.
     pub truncated: u64,
-    /// From the end of TCP's handshake to that of TLS, nanoseconds.
+    /// From the end of TCP's handshake to that of TLS, in nanoseconds.
     pub handshake: Histogram,
     /// Handshakes by cipher suite.
     pub ciphers: BTreeMap<&'static str, u64>,
-    /// What programs sent, before it was encrypted.
+    /// Plaintext octets that programs sent.
     pub sent_octets: u64,
 }
 
-/// Why arrivals did not begin, and how many.
+/// Arrivals that did not begin, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NotBegun([u64; NotBegun::NAMES.len()]);
 
 impl NotBegun {
-    /// `late`: the generator was the bound. `ports_exhausted`: all tuples that were tried were
-    /// busy. `unresolved`: nobody answers for the next hop. `limit`: of flows at once. `full`:
-    /// there is no room for more flows. `disabled`: all clients that were tried begin none.
+    /// `late`: the generator was too slow. `ports_exhausted`: all tried tuples were in use.
+    /// `unresolved`: no reply for the next hop. `limit`: too many open flows. `full`: the flow table has
+    /// no room. `disabled`: all tried clients are disabled.
     pub const NAMES: [&'static str; 6] =
         ["late", "ports_exhausted", "unresolved", "limit", "full", "disabled"];
     pub(crate) const LATE: usize = 0;
@@ -195,7 +198,7 @@ impl NotBegun {
         self.0.iter().sum()
     }
 
-    /// Those that there were, by name.
+    /// Nonzero counts by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         Self::NAMES.into_iter().zip(self.0).filter(|(_, n)| *n > 0)
     }
@@ -205,22 +208,22 @@ impl NotBegun {
     }
 
     fn merge(&mut self, other: &Self) {
-        self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine += theirs);
+        self.0.iter_mut().zip(other.0).for_each(|(sum, added)| *sum += added);
     }
 }
 
-/// Why flows failed, and how many.
+/// Failed flows, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Failures([u64; Failure::ALL.len()]);
 
-/// Why a flow did not end as it should.
+/// Why a flow failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Failure {
-    /// Both sides closed, but before the program had come to its end.
+    /// Both sides closed before the program had completed.
     Unfinished,
-    /// The program ended it: it met what it did not expect.
+    /// The program ended it after unexpected data.
     Aborted,
-    /// It was open when the drain time was over.
+    /// Still open at the end of the drain time.
     Stopped,
     Reset,
     Refused,
@@ -228,54 +231,54 @@ pub enum Failure {
     ConnectTimeout,
     Timeout,
     KeepaliveTimeout,
-    /// Nothing went either way for too long, in the midst of a program (UDP).
+    /// No datagram in either direction for too long, before the program had completed (UDP).
     Idle,
 }
 
-/// Frames of one side that are no flow's, or got lost on the way to one.
+/// Frames of one side that belong to no flow, or were lost before reaching one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStatistics {
     pub frames_received: u64,
-    /// Of these, for nobody here: other MAC or IP addresses, tags or tunnels, or no IP at all.
+    /// Received frames for other hosts: other MAC or IP addresses, tags or tunnels, or not IP.
     pub not_ours: u64,
-    /// Of these, no valid frame: cut short, wrong lengths or checksums of tunnels.
+    /// Received invalid frames: truncated, or with wrong lengths or checksums of tunnels.
     pub malformed: u64,
-    /// Of these, taken although nobody here has verified their TCP or UDP checksum: the host that
-    /// sent them left it to its NIC.
+    /// Received frames accepted with an unverified TCP or UDP checksum: the sending host left it to its
+    /// NIC, and the frame never passed one.
     pub checksum_unverified: u64,
-    /// Of these, from addresses that are [ignored](crate::Ignored).
+    /// Received frames from addresses that are [ignored](crate::Ignored).
     pub ignored: u64,
     pub frames_sent: u64,
-    /// Packets that were not sent because nobody has answered for their next hop yet (they are sent
-    /// again).
+    /// Packets not sent because no reply for their next hop has arrived yet. TCP retransmits them.
     pub unresolved: u64,
-    /// Packets that did not fit the port's frames.
+    /// Packets longer than the port's frames.
     pub too_long: u64,
     pub arp_requests_sent: u64,
     pub arp_requests_answered: u64,
     pub nd_solicitations_sent: u64,
     pub nd_solicitations_answered: u64,
     pub echoes_answered: u64,
-    /// Answers that were not sent: more were asked for at once than there is room for.
+    /// Replies dropped because the queue was full.
     pub answers_dropped: u64,
-    /// Next hops that answered, and that did not after all tries.
+    /// Next hops that replied, and that did not after all retries.
     pub resolved: u64,
     pub resolution_failed: u64,
-    /// Frames of flows that other workers of the port have, which were handed to them; and frames
-    /// that were dropped, as these had too many of them waiting.
+    /// Frames of flows of the port's other workers, handed to them; and frames dropped because the
+    /// queue of that worker was full.
     pub relayed: u64,
     pub relay_dropped: u64,
-    /// Flows to a port that servers of several templates share, from addresses that are none of
-    /// their clients': a device has translated them, and the first template's server was taken.
+    /// Flows to a port that servers of several templates share, from addresses outside their
+    /// clients' pools: a device has translated the address, and the first template's server was
+    /// chosen.
     pub unknown_clients: u64,
 }
 
-/// Of a pool of clients.
+/// Port exhaustion of a client pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exhausted {
     /// Addresses at which a flow found no free port.
     pub addresses: u64,
-    /// Flows that were not begun for it.
+    /// Flows that did not begin because of that.
     pub flows: u64,
 }
 
@@ -308,14 +311,14 @@ impl Failure {
         }
     }
 
-    /// `None` for a flow that ended as it should, if its program had come to its end (`finished`).
+    /// `None` for success; `finished`: the program had completed.
     pub(crate) fn of(reason: Reason, finished: bool, stopping: bool) -> Option<Self> {
         Some(match reason {
-            // A server over UDP is never told of its client's end.
+            // UDP has no FIN, so a server learns of its client's end only by the idle timeout.
             Reason::Closed | Reason::Idle if finished => return None,
             Reason::Closed => Self::Unfinished,
             Reason::Aborted if stopping => Self::Stopped,
-            // As programs that end by a reset on purpose.
+            // A program may end with a reset deliberately.
             Reason::Aborted if finished => return None,
             Reason::Aborted => Self::Aborted,
             Reason::Reset => Self::Reset,
@@ -338,7 +341,7 @@ impl Failures {
         self.0.iter().sum()
     }
 
-    /// Those that there were, by name.
+    /// Nonzero counts by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<'_> {
         Failure::ALL.iter().map(|f| (f.name(), self.get(*f))).filter(|(_, n)| *n > 0)
     }
@@ -358,17 +361,17 @@ impl FlowStatistics {
         self.due() == 0
     }
 
-    /// Adds those of another worker, or another template.
+    /// Adds the counters of another worker or template.
     pub fn merge(&mut self, other: &Self) {
         self.attempted += other.attempted;
         self.established += other.established;
         self.completed += other.completed;
-        self.failed.0.iter_mut().zip(other.failed.0).for_each(|(mine, theirs)| *mine += theirs);
+        self.failed.0.iter_mut().zip(other.failed.0).for_each(|(sum, added)| *sum += added);
         add(&mut self.protocol_errors, &other.protocol_errors);
         self.requests.merge(other.requests);
         for (name, n) in &other.counted {
             match self.counted.iter_mut().find(|(known, _)| known == name) {
-                Some((_, mine)) => *mine += n,
+                Some((_, sum)) => *sum += n,
                 None => self.counted.push((name.clone(), *n)),
             }
         }
@@ -386,15 +389,15 @@ impl FlowStatistics {
         self.steady.attempted += other.steady.attempted;
         self.steady.completed += other.steady.completed;
         self.steady.received_octets += other.steady.received_octets;
-        self.http.iter_mut().zip(other.http).for_each(|(mine, theirs)| *mine += theirs);
+        self.http.iter_mut().zip(other.http).for_each(|(sum, added)| *sum += added);
         self.tcp.add(&other.tcp);
-        if let Some(theirs) = &other.tls {
-            self.tls.get_or_insert_default().merge(theirs);
+        if let Some(added) = &other.tls {
+            self.tls.get_or_insert_default().merge(added);
         }
     }
 
-    /// The counters under TRex's names (ASTF), which those who come from there look for; where it
-    /// has none, ours.
+    /// The counters under TRex's names (ASTF), for users coming from TRex; otherwise under
+    /// Squall's.
     pub fn trex(&self, server: bool) -> BTreeMap<&'static str, u64> {
         let before = [Failure::Refused, Failure::ConnectTimeout, Failure::Unreachable];
         let before = before.iter().map(|f| self.failed.get(*f)).sum::<u64>();
@@ -431,7 +434,7 @@ impl FlowStatistics {
         ])
     }
 
-    /// Without histograms: cheap enough for once a second.
+    /// A copy without histograms, cheap enough for one a second.
     pub(crate) fn light(&self) -> Self {
         let none = Histogram::new;
         Self {
@@ -450,11 +453,12 @@ impl FlowStatistics {
 }
 
 impl TlsStatistics {
-    /// Peers can have many ways to be wrong: of so many the words are kept.
-    const MOST_WORDS: usize = 32;
+    /// The most reasons kept as text. Their number would otherwise be unbounded because the text
+    /// depends on the peer.
+    const MAX_REASONS: usize = 32;
 
     pub(crate) fn fail(&mut self, why: String) {
-        let known = self.failed.len() < Self::MOST_WORDS || self.failed.contains_key(&why);
+        let known = self.failed.len() < Self::MAX_REASONS || self.failed.contains_key(&why);
         *self.failed.entry(if known { why } else { "others".into() }).or_default() += 1;
     }
 
@@ -481,23 +485,23 @@ impl TlsStatistics {
 }
 
 impl Statistics {
-    /// Adds those of another worker, or of the other side.
+    /// Adds the counters of another worker, or of the other side.
     pub fn merge(&mut self, other: &Self) {
         if self.templates.len() < other.templates.len() {
             self.templates.resize_with(other.templates.len(), TemplateStatistics::default);
         }
-        for (mine, theirs) in self.templates.iter_mut().zip(&other.templates) {
-            mine.client.merge(&theirs.client);
-            mine.server.merge(&theirs.server);
+        for (sum, added) in self.templates.iter_mut().zip(&other.templates) {
+            sum.client.merge(&added.client);
+            sum.server.merge(&added.server);
         }
         self.link.merge(&other.link);
         self.strays.add(&other.strays);
         if self.exhausted.len() < other.exhausted.len() {
             self.exhausted.resize(other.exhausted.len(), Exhausted::default());
         }
-        for (mine, theirs) in self.exhausted.iter_mut().zip(&other.exhausted) {
-            mine.addresses += theirs.addresses;
-            mine.flows += theirs.flows;
+        for (sum, added) in self.exhausted.iter_mut().zip(&other.exhausted) {
+            sum.addresses += added.addresses;
+            sum.flows += added.flows;
         }
         self.failed.extend_from_slice(&other.failed);
         self.failed.sort_unstable();
@@ -507,17 +511,17 @@ impl Statistics {
         self.arrivals = self.arrivals.max(other.arrivals);
         self.steady = self.steady.max(other.steady);
         self.pacing.merge(other.pacing);
-        for (mine, theirs) in self.seconds.iter_mut().zip(&other.seconds) {
-            mine.resize(mine.len().max(theirs.len()), Second::default());
-            for (mine, theirs) in mine.iter_mut().zip(theirs) {
-                mine.attempted += theirs.attempted;
-                mine.completed += theirs.completed;
+        for (sum, added) in self.seconds.iter_mut().zip(&other.seconds) {
+            sum.resize(sum.len().max(added.len()), Second::default());
+            for (sum, added) in sum.iter_mut().zip(added) {
+                sum.attempted += added.attempted;
+                sum.completed += added.completed;
             }
         }
         self.over &= other.over;
     }
 
-    /// Of all templates together: clients, servers.
+    /// All templates merged: clients, servers.
     pub fn total(&self) -> TemplateStatistics {
         let mut total = TemplateStatistics::default();
         for template in &self.templates {
@@ -535,8 +539,8 @@ impl Statistics {
 
 impl LinkStatistics {
     pub fn merge(&mut self, other: &Self) {
-        for ((_, mine), (_, theirs)) in self.fields_mut().into_iter().zip(other.iter()) {
-            *mine += theirs;
+        for ((_, sum), (_, added)) in self.fields_mut().into_iter().zip(other.iter()) {
+            *sum += added;
         }
     }
 
@@ -546,6 +550,7 @@ impl LinkStatistics {
         copy.fields_mut().map(|(name, n)| (name, *n)).into_iter()
     }
 
+    /// Destructures `self` without `..`, so that the compiler reports a counter without a name.
     fn fields_mut(&mut self) -> [(&'static str, &mut u64); 19] {
         let Self {
             frames_received,
@@ -592,8 +597,8 @@ impl LinkStatistics {
     }
 }
 
-fn add(mine: &mut BTreeMap<&'static str, u64>, theirs: &BTreeMap<&'static str, u64>) {
-    for (name, n) in theirs {
-        *mine.entry(name).or_default() += n;
+fn add(sum: &mut BTreeMap<&'static str, u64>, added: &BTreeMap<&'static str, u64>) {
+    for (name, n) in added {
+        *sum.entry(name).or_default() += n;
     }
 }

@@ -1,49 +1,48 @@
-//! How many flows began and ended in each second, and while the load was steady: in the longest time
+//! Flows that began and ended in each second and in the steady part of the load: the longest time
 //! in which it neither rises nor falls.
 //!
-//! All of it is made of counters that are there anyway, looked at when an instant has come: once a
-//! second, and at both ends.
+//! The figures are differences of counters that exist anyway, read once a second and at both ends
+//! of the steady part, so that no flow costs more because of them.
 
 use squall_units::Nanos;
 
 use crate::Load;
 
-/// Flows of one second.
+/// The flows of one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Second {
-    /// Begun, and ended as they should.
     pub attempted: u64,
     pub completed: u64,
 }
 
-/// What was counted until an instant, or between two.
+/// Counters up to an instant, or between two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub attempted: u64,
     pub completed: u64,
-    /// Of application data.
+    /// Application data.
     pub received_octets: u64,
 }
 
-/// What a side counted, by template: clients, servers.
+/// The counters of a side by template: clients, servers.
 pub(crate) type Tallies = Vec<[Tally; 2]>;
 
 #[derive(Debug)]
 pub(crate) struct Steady {
-    /// The load is steady from then on ...
+    /// The start of the steady part ...
     from: Nanos,
-    /// ... until then; the end of time if that is not known yet.
+    /// ... and its end; [`NEVER`] while unknown.
     to: Nanos,
-    /// Nothing changes that any more.
-    told: bool,
-    /// When to look next.
+    /// The end is final.
+    is_final: bool,
+    /// When to read the counters next.
     next: Nanos,
-    /// When the second ends that is on its way.
+    /// The end of the current second.
     second: Nanos,
-    /// What was counted until it began, of all templates.
+    /// The counters of all templates at the start of the current second.
     before: [Second; 2],
     seconds: [Vec<Second>; 2],
-    /// At both ends.
+    /// The counters at both ends of the steady part.
     first: Option<Tallies>,
     last: Option<Tallies>,
 }
@@ -52,12 +51,12 @@ const SECOND: Nanos = Nanos(1_000_000_000);
 const NEVER: Nanos = Nanos(u64::MAX);
 
 impl Steady {
-    /// Of a load that begins at `start`.
+    /// For a load that starts at `start`.
     pub fn new(load: &Load, start: Nanos) -> Self {
         Self {
             from: steady(load, start).0,
             to: steady(load, start).1,
-            told: false,
+            is_final: false,
             next: start,
             second: start + SECOND,
             before: [Second::default(); 2],
@@ -67,40 +66,41 @@ impl Steady {
         }
     }
 
+    /// One comparison in each turn of a worker, instead of a read of all counters.
     #[inline]
     pub fn is_due(&self, now: Nanos) -> bool {
         now >= self.next
     }
 
-    /// No flow is due any more from `at` on; only the first word counts.
+    /// No flow is due from `at` on. Only the first call counts.
     pub fn end(&mut self, at: Nanos) {
-        if !self.told {
-            (self.told, self.to) = (true, self.to.min(at));
+        if !self.is_final {
+            (self.is_final, self.to) = (true, self.to.min(at));
             self.next = self.next.min(self.to);
         }
     }
 
-    pub fn is_told(&self) -> bool {
-        self.told
+    pub fn is_final(&self) -> bool {
+        self.is_final
     }
 
-    /// The load has changed while running.
+    /// The load has changed while it runs.
     pub fn change(&mut self, load: &Load, start: Nanos) {
-        if !self.told && self.last.is_none() {
+        if !self.is_final && self.last.is_none() {
             self.to = steady(load, start).1;
             self.next = self.next.min(self.to);
         }
     }
 
-    /// Templates have joined: what is measured from now on is of them, too.
+    /// Templates have joined: measurement restarts, because the earlier figures lack their flows.
     pub fn go_on(&mut self, now: Nanos, load: &Load, start: Nanos) {
         let (from, to) = steady(load, start);
         (self.from, self.to) = (from.max(now), to);
-        (self.told, self.first, self.last) = (false, None, None);
+        (self.is_final, self.first, self.last) = (false, None, None);
         self.next = now;
     }
 
-    /// An instant has come: what was counted until `now`.
+    /// Reads the counters at `now`.
     #[cold]
     pub fn look(&mut self, now: Nanos, counted: Tallies) {
         while now >= self.second {
@@ -131,14 +131,14 @@ impl Steady {
         self.next = ends.chain([self.second]).min().unwrap_or(NEVER);
     }
 
-    /// How long the load has been whole, and what its clients counted meanwhile, by template; `now`
-    /// and `counted` are of now.
+    /// The length of the steady part so far, and the counters of its clients by template;
+    /// `counted`: the counters at `now`.
     pub fn so_far(&self, now: Nanos, counted: &Tallies) -> (Nanos, Vec<Tally>) {
         let Some(first) = &self.first else {
             return (Nanos::ZERO, vec![Tally::default(); counted.len()]);
         };
-        // Flows that were the last may be over before the next would have been due.
-        let to = if self.told || self.last.is_some() { self.to } else { self.to.min(now) };
+        // The last flows may end before the next one would have been due.
+        let to = if self.is_final || self.last.is_some() { self.to } else { self.to.min(now) };
         let between = |([first, _], [last, _]): (&[Tally; 2], &[Tally; 2])| Tally {
             attempted: last.attempted - first.attempted,
             completed: last.completed - first.completed,
@@ -148,13 +148,13 @@ impl Steady {
         (to.saturating_sub(self.from), first.iter().zip(last).map(between).collect())
     }
 
-    /// Whole seconds since the load began: of clients, of servers.
+    /// Whole seconds since the start of the load: clients, servers.
     pub fn seconds(&self) -> [Vec<Second>; 2] {
         self.seconds.clone()
     }
 }
 
-/// The time in which the load is steady, as far as the load says it; an empty one if there is none.
+/// The steady part as far as the load determines it; empty if there is none.
 fn steady(load: &Load, start: Nanos) -> (Nanos, Nanos) {
     let Some((from, to)) = load.plateau() else { return (NEVER, NEVER) };
     let at = |elapsed: Nanos| Nanos(start.0.saturating_add(elapsed.0));

@@ -1,4 +1,4 @@
-//! What the tests of several modules share.
+//! Shared helpers of the modules' tests.
 
 use squall_apps::Program;
 use squall_tcp::Tunables;

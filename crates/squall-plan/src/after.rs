@@ -1,4 +1,4 @@
-//! What begins when something else has ended: `after` of a profile, by numbers of the plan.
+//! `after` of a profile, by numbers of the plan.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use squall_profile::{Diagnostic, Profile};
 
 use crate::{PlanFlows, PlanReplay};
 
-/// What can wait for another, by its number in the plan.
+/// A part of a plan that may wait for another, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     Stream(usize),
     Replay(usize),
-    /// Of the load's templates.
+    /// A template of the load.
     Template(usize),
 }
 
@@ -22,8 +22,8 @@ pub struct After {
     pub then: Vec<Part>,
 }
 
-/// Leaves what begins on this node, by its ports. Whether some of that waits for what other nodes
-/// send, whose end nobody here knows.
+/// Keeps the parts that begin on this node, by their ports. Returns whether one of them waits for a
+/// part of another node, whose end is unknown here.
 pub(crate) fn keep_here(
     afters: &mut Vec<After>,
     profile: &Profile,
@@ -41,7 +41,7 @@ pub(crate) fn keep_here(
     afters.iter().flat_map(|after| &after.of).any(|part| ports(part).iter().any(|&p| !here(p)))
 }
 
-/// Who waits for whom. Attacks are replays of their names.
+/// Compiles the dependencies. Attacks are replays with their names.
 pub(crate) fn compile(
     profile: &Profile,
     replays: &[PlanReplay],
@@ -57,8 +57,8 @@ pub(crate) fn compile(
                 of.filter(|(_, of)| **of == i).map(|(number, _)| Part::Template(number)).collect()
             }
             squall_profile::Part::Attack(i) => {
-                let behind = replays.iter().enumerate().skip(profile.replays.len());
-                let found = behind.filter(|(_, one)| one.name == profile.attacks[i].name);
+                let attacks = replays.iter().enumerate().skip(profile.replays.len());
+                let found = attacks.filter(|(_, one)| one.name == profile.attacks[i].name);
                 found.map(|(number, _)| Part::Replay(number)).collect()
             }
         }

@@ -25,17 +25,16 @@ use crate::{
     rate, replays,
 };
 
-/// Smallest frame that a plan gives a packet by itself, octets without FCS (IEEE 802.3).
+/// The smallest frame of a generated packet, octets without FCS (IEEE 802.3).
 const MIN_FRAME: usize = 60;
-/// Streams that the signature can tell apart.
+/// The most streams that the signature can distinguish.
 const MAX_SIGNED: usize = 1 << 16;
 
 /// Compiles `profile` for ports with `limits` (one each, in the profile's order).
 ///
 /// # Errors
-/// All mistakes that only show against packets, ports and files: a field that is not in the packet,
-/// a size that the headers do not fit, a rate that the port cannot carry, a capture without
-/// conversations.
+/// All errors that depend on packets, ports and files: a field that is not in the packet, a size
+/// too small for the headers, a rate that the port cannot carry, a capture without conversations.
 pub fn compile(
     profile: &Profile,
     limits: &[PortLimits],
@@ -109,8 +108,8 @@ pub fn compile(
     let (mut stop, mut counted) = (profile.stop, false);
     if !part.is_whole() || limits.iter().any(|limit| limit.elsewhere) {
         let alone = replays.is_empty() && flows.is_none();
-        let who = if part.is_whole() { "a node" } else { "a part" };
-        (stop, counted) = total_of_parts(&mut streams, stop, alone, who).map_err(wrong)?;
+        let counter = if part.is_whole() { "a node" } else { "a part" };
+        (stop, counted) = total_of_parts(&mut streams, stop, alone, counter).map_err(wrong)?;
     }
     if !part.is_whole() {
         if !afters.is_empty() {
@@ -151,7 +150,7 @@ pub fn compile(
     Ok(plan.keyed(key))
 }
 
-/// The program of each stream; `mistakes` say why one has none.
+/// The program of each stream; `mistakes` has the reason where one has none.
 fn programs<'p>(
     profile: &'p Profile,
     limits: &[PortLimits],
@@ -174,17 +173,17 @@ fn programs<'p>(
     made
 }
 
-/// What streams that are right by themselves cannot have together.
+/// Reports combinations of streams that are valid only separately.
 fn check_together(profile: &Profile, mistakes: &mut Mistakes<'_>) {
-    let apart = profile.streams.iter().filter_map(|stream| on_two_ports(stream, profile));
-    apart.for_each(|problem| mistakes.add(problem));
+    let linked = profile.streams.iter().filter_map(|stream| on_two_ports(stream, profile));
+    linked.for_each(|problem| mistakes.add(problem));
     let hw_id = |stream: &Stream| stream.trex.map(|mark| mark.hw_id.into());
     twice(profile, "trex_hw_id", hw_id).for_each(|problem| mistakes.add(problem));
     let group = |stream: &Stream| stream.trex_group;
     twice(profile, "trex_group", group).for_each(|problem| mistakes.add(problem));
 }
 
-/// Each port of the profile, with the longest frames that it is to be opened for.
+/// The ports of the profile, with the longest frames that they are opened for.
 fn ports(
     profile: &Profile,
     limits: &[PortLimits],
@@ -213,8 +212,8 @@ fn ports(
     profile.ports.iter().enumerate().map(port).collect()
 }
 
-/// The longest frame of the streams of a port, octets: of those that the port cuts, or of all that
-/// leave as they are.
+/// The longest frame of a port's streams in octets: the frames that the port cuts (`cut`), or the
+/// others.
 fn longest(streams: &[PlanStream], limits: &PortLimits, port: usize, cut: bool) -> u32 {
     let here = |s: &&PlanStream| s.port == port && !limits.elsewhere;
     let of_port = streams.iter().filter(here).map(|s| &s.program);
@@ -228,7 +227,7 @@ fn longest(streams: &[PlanStream], limits: &PortLimits, port: usize, cut: bool) 
     lens.max().unwrap_or(0)
 }
 
-/// What `--mult` does to replays and flows; why it cannot.
+/// Applies `--mult` to replays and flows.
 fn multiply(
     profile: &Profile,
     replays: &mut [PlanReplay],
@@ -239,7 +238,7 @@ fn multiply(
     let multiplied = profile.flows.is_some() || !others;
     if let Some(flows) = flows {
         match by {
-            // Attacks go on as they began, beside what is multiplied.
+            // Attacks are not multiplied.
             _ if flows.load.own_templates() == 0 && !multiplied => {}
             _ if flows.load.own_templates() == 0 => {
                 return Err(
@@ -247,7 +246,7 @@ fn multiply(
                 );
             }
             Multiplier::Factor { num, den } => flows.load = flows.load.clone().times(num, den),
-            // It says what streams come to.
+            // The total applies to streams.
             Multiplier::Total(_) if profile.streams.is_empty() => {
                 let text = "flows have no rate in frames or bits per second\n  try --mult 2x";
                 return Err(text.into());
@@ -271,11 +270,11 @@ fn multiply(
     Ok(())
 }
 
-/// Octets of frames made ahead, over all streams: half of a usual second level cache.
+/// Octets of precomputed frames over all streams: half of a typical L2 cache.
 const RINGS: usize = 256 << 10;
 
-/// Frames that soon repeat are made once, before the run: a copy costs a third of what two fields
-/// with their checksums do.
+/// Precomputes frames that soon repeat: a copy costs a third of two changed fields with their
+/// checksums.
 fn make_ahead(streams: &mut [PlanStream]) {
     let mut room = RINGS;
     for stream in streams {
@@ -286,13 +285,13 @@ fn make_ahead(streams: &mut [PlanStream]) {
     }
 }
 
-/// A total of packets or octets that the one stream has, and so each part its share; what is left to
-/// stop the run, and whether the total is in the stream.
+/// Divides a total of packets or octets among the parts, if there is only one stream. Returns the
+/// rest of the stop condition, and whether the stream has the total.
 fn total_of_parts(
     streams: &mut [PlanStream],
     stop: Stop,
     alone: bool,
-    who: &str,
+    counter: &str,
 ) -> Result<(Stop, bool), String> {
     if stop.packets.is_none() && stop.octets.is_none() {
         return Ok((stop, false));
@@ -303,17 +302,17 @@ fn total_of_parts(
     };
     cut.map_err(|why| {
         format!(
-            "packets or octets end the run, but {who} cannot count them: {why}\n  try duration, \
+            "packets or octets end the run, but {counter} cannot count them: {why}\n  try duration, \
              or mode = {{ burst = N }} of each stream"
         )
     })?;
     Ok((Stop { packets: None, octets: None, ..stop }, true))
 }
 
-/// Whose the frames of which stream are. Streams in order of their numbers, chains of `next` by
-/// their first, go to one part after the other where they have to stay whole: a signature's numbers
-/// say nothing of order where two machines count them, and one stream of a chain begins when another
-/// ends. All others are divided frame by frame.
+/// Divides streams among the parts of a run. A chain of `next` goes to one part, because a stream
+/// starts when another ends; so does a signed stream, because two receivers could not tell the
+/// order of its sequence numbers. These go to the parts in turn. All other streams are divided
+/// frame by frame.
 fn divide(streams: &mut [PlanStream], part: Division) {
     if part.is_whole() {
         return;
@@ -337,7 +336,7 @@ fn divide(streams: &mut [PlanStream], part: Division) {
     }
 }
 
-/// A worker that ends a stream has to have the next one at hand.
+/// Both streams of a `next` must be on one worker, which starts the second when the first ends.
 fn on_two_ports(stream: &Stream, profile: &Profile) -> Option<Diagnostic> {
     let next = &profile.streams[stream.next?.stream];
     let port = |stream: &Stream| &profile.ports[stream.port].name;
@@ -385,8 +384,8 @@ fn warn_of_overload(
     }
 }
 
-/// A seed of its own for each use, from names, so that adding a stream leaves the others as they
-/// are.
+/// A separate seed for each use, derived from names so that adding a stream does not change the
+/// others.
 fn seed_of(seed: u64, stream: &str, purpose: u64) -> u64 {
     let hash = stream
         .bytes()
@@ -399,17 +398,17 @@ const GAP_SEED: u64 = 2 << 32;
 const PAYLOAD_SEED: u64 = 3 << 32;
 
 /// Warnings about frames, each with its first stream and the number of streams: thousands of
-/// streams make one note.
+/// streams cause one note.
 #[derive(Default)]
 struct Warnings(Vec<(String, String, u64)>);
 
-/// Different warnings that are kept.
+/// The most distinct warnings kept.
 const DIFFERENT: usize = 100;
 
 impl Warnings {
     fn check(&mut self, stream: &Stream, frame: &Frame) {
-        // The frame holds only one value of a field that varies: no warning where such a field
-        // decides.
+        // The frame has only one value of a field that varies, so a warning that depends on such a
+        // field is dropped.
         let decides = |name: &str| {
             ["dst", "ttl", "hop_limit", "]"].iter().any(|end| name.trim_end().ends_with(end))
         };
@@ -426,7 +425,7 @@ impl Warnings {
         let full = self.0.len() >= DIFFERENT;
         match self.0.iter_mut().find(|(text, ..)| *text == warning) {
             Some((.., streams)) => *streams += 1,
-            // Texts with numbers of their own could differ in every stream.
+            // The text may differ in every stream, so the list would grow without bound.
             None if full => {}
             None => self.0.push((warning, stream.name.clone(), 1)),
         }
@@ -440,7 +439,8 @@ impl Warnings {
     }
 }
 
-/// Streams that receivers cannot distinguish from an earlier one by the number that `key` gives.
+/// Streams whose number from `key` equals an earlier one's, so that receivers cannot distinguish
+/// them.
 fn twice<'a>(
     profile: &'a Profile,
     key: &'a str,
@@ -521,7 +521,7 @@ fn program(
         .map_err(|e| explain(e, stream, &shown))
 }
 
-/// Gives the frame the mark of TRex's packet group `group`, by which receivers count it.
+/// Marks the frame for TRex's packet group `group`, by which receivers count it.
 fn mark(
     group: u16,
     stream: &Stream,
@@ -538,7 +538,7 @@ fn mark(
         return Err(problem(stream.packet_at, &why, hint));
     };
     if stream.segment.is_some() {
-        // Whoever cuts a frame numbers the parts.
+        // The kernel, the NIC or Squall numbers the parts of a cut frame.
         let why = "frames that are cut have different identifications";
         return Err(problem(stream.segment_at, why, "try without segment"));
     }
@@ -557,7 +557,7 @@ fn mark(
     Ok(())
 }
 
-/// The frame at its longest, and the law of lengths without FCS.
+/// The frame at its longest, and its lengths without FCS.
 fn frame(
     stream: &Stream,
     limits: &PortLimits,
@@ -611,7 +611,7 @@ fn frame(
             let mut built = build(sizes.as_ref().map(|s| s.range().1 as usize))?;
             if let Some(sizes) = sizes {
                 let cut = built.bytes.len() as u32;
-                // `truncate(n)` decides about the length, whatever the size says.
+                // `truncate(n)` overrides the size.
                 return Ok(if cut < sizes.range().1 {
                     (built, Sizes::fixed(cut))
                 } else {
@@ -637,7 +637,7 @@ fn frame(
     };
     let mut frame = Frame::dissect(octets);
     let Some(sizes) = sizes else {
-        // As it is, padded as the sender's driver would.
+        // Unchanged, with the padding that the sender's driver would add.
         let padding = MIN_FRAME.saturating_sub(frame.bytes.len());
         frame.bytes.resize(frame.bytes.len() + padding, 0);
         frame.trailer += padding;
@@ -646,9 +646,9 @@ fn frame(
         return Ok((frame, Sizes::fixed(len)));
     };
     let (least, most) = sizes.range();
-    // A packet given as octets is sent as it was given, with padding after it, so its lengths stay.
-    // Not where it does not fit, nor with a signature or segmentation, which need payload up to the
-    // end of the frame.
+    // A packet given as octets is sent unchanged, with padding after it, so its lengths stay. This
+    // does not hold if it is too long, nor with a signature or segmentation, which need payload up
+    // to the end of the frame.
     let packet_end = frame.bytes.len() - frame.trailer;
     if least as usize >= packet_end && !stream.latency && stream.segment.is_none() {
         frame.pad(most as usize);
@@ -663,7 +663,7 @@ fn frame(
             vec!["try a smaller size".into()],
         ),
     })?;
-    // Lengths and checksums that are to stay as they are do so in a shorter frame, too.
+    // Fixed lengths and checksums keep their values in a shorter frame, too.
     if matches!(stream.recompute, Recompute::Only(_)) {
         let len = given.len().min(frame.bytes.len());
         frame.bytes[..len].copy_from_slice(&given[..len]);
@@ -671,7 +671,7 @@ fn frame(
     Ok((frame, sizes))
 }
 
-/// Lengths, checksums and CRCs but those of `fields` stay as they are in the packet.
+/// Fixes all lengths, checksums and CRCs except those of `fields`.
 fn keep(fields: &[String], stream: &Stream, frame: &mut Frame) -> Result<(), Diagnostic> {
     let mut places = Vec::new();
     for name in fields {
@@ -742,7 +742,7 @@ fn vars(
         };
         let Vary { add, shift, little_endian, .. } = *vary;
         let turn = squall_program::Turn {
-            // Modulo 2^64, as its sum.
+            // Modulo 2^64, like the sum.
             add: add.cast_unsigned(),
             shift,
             reversed: little_endian,
@@ -781,12 +781,12 @@ fn place_of(vary: &Vary, frame: &Frame, stream: &str) -> Result<(usize, usize), 
     }
 }
 
-/// Or what is wrong with it.
+/// The sequence of values, or the reason why it is invalid.
 fn law(op: &Op, seed: u64) -> Result<Law, &'static str> {
     Ok(match op {
         Op::Step { min, max, init, step } => {
             let size = step.unsigned_abs().max(1);
-            // Values are as far from `init` as steps go, so the first one need not be an end of the
+            // Values are whole steps away from `init`, so the first one need not be an end of the
             // range.
             let (first, before, after) = if *step < 0 {
                 let before = (max - init) / size;
@@ -795,13 +795,12 @@ fn law(op: &Op, seed: u64) -> Result<Law, &'static str> {
                 let before = (init - min) / size;
                 (init - before * size, before, (max - init) / size)
             };
-            // 2^64 is 0 in a law.
+            // A law represents 2^64 as 0.
             match u64::try_from(before.saturating_add(after))
                 .map(|most| (most.wrapping_add(1), before as u64))
             {
                 Ok((count, start)) => Law::Step { first, step: *step, count, start },
-                // No run comes to the end of 2^64 steps; to a nearer one it may, and go on from the
-                // other side.
+                // No run reaches the end of 2^64 steps; a nearer end wraps to the other side.
                 Err(_) if after >= 1 << 64 => {
                     Law::Step { first: *init, step: *step, count: 0, start: 0 }
                 }
@@ -925,7 +924,7 @@ fn explain(error: ProgramError, stream: &Stream, layers: &str) -> Diagnostic {
     }
 }
 
-/// Departures, modes and rate of a stream.
+/// Departures, mode and rate of a stream.
 #[allow(clippy::too_many_arguments)]
 fn schedule(
     seed: u64,
@@ -951,7 +950,7 @@ fn schedule(
         }
         Departures::File { path } => {
             let (law, mean) = gaps(stream, path, assets)?;
-            // "max" says that no rate scales the gaps of the file.
+            // "max" means that no rate scales the gaps of the file.
             file_gap = (asked.unit == RateUnit::Max).then_some(mean);
             law
         }
@@ -999,7 +998,7 @@ fn schedule(
     })
 }
 
-/// Gaps of a file as multiples of their mean, and their mean.
+/// The gaps of a file as multiples of their mean, and the mean.
 fn gaps(stream: &Stream, path: &str, assets: &dyn Assets) -> Result<(GapLaw, Gap), Diagnostic> {
     let problem = |message: String| {
         Diagnostic::at(
@@ -1027,7 +1026,7 @@ fn gaps(stream: &Stream, path: &str, assets: &dyn Assets) -> Result<(GapLaw, Gap
     if mean <= 0.0 {
         return Err(problem("the file has no gaps above 0".into()));
     }
-    // In picoseconds they are to fit 63 bits.
+    // Their sum in picoseconds must fit 63 bits.
     if mean * gaps.len() as f64 > 9e15 {
         return Err(problem("the sum of the gaps is more than 104 days".into()));
     }

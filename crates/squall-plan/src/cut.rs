@@ -1,4 +1,4 @@
-//! GSO frames: where they are cut, and whether they can be.
+//! GSO frames: how they are cut, and whether they can be.
 
 use squall_profile::{At, Diagnostic, Stream};
 use squall_program::{Sizes, VarSpec};
@@ -7,7 +7,7 @@ use squall_wire::Frame;
 
 use crate::PortLimits;
 
-/// What the total length of IPv4 and the payload length of IPv6 can say.
+/// The largest total length of IPv4 and payload length of IPv6.
 const MOST_COUNTED: usize = 65_535;
 
 /// Headers that can be cut: Ethernet, any VLAN tags, IPv4 or IPv6, TCP or UDP.
@@ -36,7 +36,7 @@ impl Headers {
         })
     }
 
-    /// Two octets each that cutting writes.
+    /// The two-octet fields that cutting rewrites.
     fn written(&self) -> Vec<usize> {
         let mut places = vec![self.network + if self.ipv4 { 2 } else { 4 }];
         places.extend(self.ipv4.then_some(self.network + 10));
@@ -45,7 +45,7 @@ impl Headers {
         places
     }
 
-    /// Octets that say which header follows and how long one is.
+    /// Octets with the type or length of a header.
     fn structure(&self) -> [usize; 4] {
         let next = self.network + if self.ipv4 { 9 } else { 6 };
         [12, self.network, next, self.transport + if self.udp { 4 } else { 12 }]
@@ -56,7 +56,7 @@ impl Headers {
     }
 }
 
-/// Of a stream that says no size: as many whole segments as fit. Without FCS.
+/// The length of a stream without a size: as many whole segments as fit. Without FCS.
 pub(crate) fn natural_len(frame: &Frame, segment: u32, limits: &PortLimits) -> Option<usize> {
     let headers = Headers::of(frame)?;
     let most = most_segments(&headers, limits).unwrap_or(u32::MAX) as usize;
@@ -65,10 +65,10 @@ pub(crate) fn natural_len(frame: &Frame, segment: u32, limits: &PortLimits) -> O
     Some(headers.payload + (segments * segment as usize).min(room))
 }
 
-/// How `stream`'s frames are to be cut.
+/// The cut of `stream`'s frames.
 ///
 /// # Errors
-/// If they cannot be, or not on that port.
+/// They cannot be cut, or not on that port.
 pub(crate) fn cut(
     stream: &Stream,
     frame: &Frame,

@@ -1,4 +1,4 @@
-//! What to change in a running plan so that it becomes another.
+//! The changes that turn a running plan into another.
 
 use std::sync::Arc;
 
@@ -6,24 +6,24 @@ use squall_flows::Load;
 
 use crate::{Plan, PlanFlows, PlanReplay, PlanStream};
 
-/// One step from a plan to the next. Streams are told apart by name.
+/// One step from a plan to the next. Streams are identified by name.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A stream that was not there; it starts when it is applied, after its start delay. With the
-    /// name of its `next`, because numbers differ from plan to plan.
+    /// A new stream, which starts its delay when this is applied. `next` is given by name because
+    /// numbers differ between plans.
     Add(Box<PlanStream>, Option<String>),
     /// Stops at the next frame; its counters stay in the report.
     Remove(String),
-    /// Same frames at another rate, from the next gap on.
+    /// The same frames at another rate, from the next gap on.
     Rate(String, squall_program::Gap, Option<f64>),
-    /// Templates begin flows at the rates of this load; others join it, or are gone.
+    /// The rates of this load for templates; others join it, or are gone.
     Load(Arc<PlanFlows>),
-    /// A replay goes on so many times as fast as its own schedule.
+    /// A replay continues at this multiple of its own schedule.
     Speed(String, (u64, u64)),
 }
 
 impl Plan {
-    /// Steps from `self` to `new`: streams of the same name, packet and variables keep running, at
+    /// Steps from `self` to `new`: streams with the same name, packet and variables continue at
     /// their new rate; others are removed and added.
     pub fn diff(&self, new: &Self) -> Vec<Change> {
         let old_of = |s: &PlanStream| self.streams.iter().find(|old| old.name == s.name);
@@ -35,7 +35,7 @@ impl Plan {
             })
         };
         let mut kept: Vec<bool> = new.streams.iter().map(same).collect();
-        // An arrow to a stream that is replaced would point to the one that is gone.
+        // A link to a replaced stream would refer to the removed one.
         let breaks = |kept: &[bool], i: usize| {
             kept[i] && new.streams[i].next.is_some_and(|n| !kept[n.stream])
         };
@@ -70,10 +70,10 @@ impl Plan {
         changes
     }
 
-    /// Whether flows can go on as those of `new`.
+    /// Whether flows can change to those of `new`.
     ///
     /// # Errors
-    /// What of them would have to change.
+    /// The first property that may not change.
     pub fn can_become(&self, new: &Self) -> Result<(), String> {
         match (&self.flows, &new.flows) {
             (None, None) => Ok(()),
@@ -88,8 +88,8 @@ impl Plan {
 }
 
 impl PlanStream {
-    /// Everything but the rate is the same, and the number in the signature, which moves when an
-    /// earlier stream goes: the engine keeps its own.
+    /// Whether everything is equal but the rate and the number in the signature, which depends on
+    /// the streams before; the engine keeps its own.
     fn same_frames(&self, other: &Self) -> bool {
         let unnumbered =
             |s: &Self| s.program.renumbered(0).map_or_else(|| s.program.clone(), Arc::new);

@@ -1,4 +1,4 @@
-//! What would be sent, for eyes: the first frames in their order, decoded.
+//! A preview of a plan for people: its first frames in order, decoded.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -18,12 +18,12 @@ pub struct Preview {
     pub due: Picos,
     /// Octets without FCS.
     pub octets: Vec<u8>,
-    /// As `tcpdump -n` would show it.
+    /// In the notation of `tcpdump -n`.
     pub summary: String,
 }
 
 /// The first `count` frames of the plan in the order of their departures. Streams that send as fast
-/// as possible take turns at the instant 0; streams that others start are not followed.
+/// as possible take turns at the instant 0; streams that others start are not included.
 pub fn preview(plan: &Plan, count: usize) -> Vec<Preview> {
     let mut scratch = Scratch::default();
     let mut lines: Vec<(usize, Cursor, Timeline)> = plan
@@ -32,7 +32,7 @@ pub fn preview(plan: &Plan, count: usize) -> Vec<Preview> {
         .enumerate()
         .filter_map(|(i, s)| {
             let (first, by) = plan.division(i)?.share(0, 1);
-            // What does not divide is not divided.
+            // A schedule that cannot be divided is left out.
             let timeline = s.timeline(s.start).share(first, by)?;
             Some((i, s.program.cursor(first, by, i as u32 + 1), timeline))
         })

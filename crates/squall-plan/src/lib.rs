@@ -1,9 +1,9 @@
-//! `compile(Profile, port limits, inputs, cores) -> Plan`: what each worker will send, of streams,
-//! captures and flows, from what template, with which field operations, at which instants. A value:
-//! it can be printed ([`text`]), compared ([`Plan::diff`]) and tested.
+//! `compile(Profile, port limits, inputs, cores) -> Plan`: the frames that each worker will send,
+//! with their templates, field operations and instants. A plan is a value: it can be printed
+//! ([`text`]), compared ([`Plan::diff`]) and tested.
 //!
-//! Pure but for files that a profile names, which are read through [`Assets`]; rules are solved
-//! before, and what they come to is handed over ([`Inputs`]). Does not know backends or clocks.
+//! Pure except for files that a profile names, which are read through [`Assets`]. Rules are solved
+//! before, and the results are among the [`Inputs`]. This crate knows no backends or clocks.
 #![forbid(unsafe_code)]
 
 mod after;
@@ -37,109 +37,108 @@ pub use source::SourceId;
 pub use squall_options::Multiplier;
 pub use survey::survey;
 
-/// What a plan has to know of a port. `PortFacts` without the parts that only backends know.
+/// The facts of a port that a plan needs: `PortFacts` without those of backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortLimits {
     /// Largest frame, octets without FCS.
     pub max_frame: u32,
-    /// Of the interface, where there is one.
+    /// The interface's, if there is one.
     pub mac: Option<MacAddr>,
     pub speed_bps: Option<u64>,
-    /// Queues that can send at once.
+    /// The most queues that can send at once.
     pub tx_queues: u32,
-    /// 0: nothing can be received, or nothing is to be.
+    /// 0: the port cannot receive, or is not to.
     pub rx_queues: u32,
-    /// What leaves by queue i arrives in queue i of the other end (a loop), so as many are listened
-    /// to as are sent on. Else the port spreads what comes over all of its queues.
+    /// Frames sent on queue i arrive on queue i of the other end (a loop), so that as many queues
+    /// receive as send. Otherwise the port spreads received frames over all of its queues.
     pub paired_queues: bool,
-    /// NUMA node of the device, where there is one.
+    /// The device's NUMA node, if known.
     pub node: Option<u32>,
-    /// Runs on virtual time: nothing leaves "as fast as possible", because there is no such thing.
+    /// The port runs on virtual time, where no stream can send as fast as possible.
     pub virtual_time: bool,
-    /// Who cuts frames that are to be cut.
+    /// The component that cuts GSO frames.
     pub segmentation: Segmentation,
-    /// The port is another node's: it is planned as any other, and nothing is sent or received.
+    /// The port is another node's: it is planned like any other, but carries nothing here.
     pub elsewhere: bool,
 }
 
-/// Files that a profile names, already checked to be wanted.
+/// Reads the files that a profile names.
 pub trait Assets {
     /// # Errors
-    /// As reading the file does.
+    /// Errors of reading the file.
     fn file(&self, path: &str) -> io::Result<Vec<u8>>;
     /// A file named inside packet text: its path is from the profile's folder.
     ///
     /// # Errors
-    /// As reading the file does.
+    /// Errors of reading the file.
     fn payload(&self, path: &str) -> io::Result<Vec<u8>>;
     /// Octets without FCS of frame `number` (from 1) of a capture.
     ///
     /// # Errors
-    /// As text, when there is no such file or frame.
+    /// As text, if the file or the frame does not exist.
     fn capture_frame(&self, path: &str, number: u64) -> Result<Vec<u8>, String>;
     /// A capture that is opened when the run begins; `-` is the standard input.
     fn capture(&self, path: &str) -> Input;
-    /// The conversations of a capture, of the packets that `filter` takes in the language of
-    /// tcpdump.
+    /// The conversations of a capture, from packets that match `filter`, a tcpdump filter.
     ///
     /// # Errors
-    /// As text: there is no such file, it is no capture, it has more than `options` allow, or the
-    /// filter says nothing.
+    /// As text: a missing file, one that is not a capture, more conversations than `options` allow,
+    /// or an invalid filter.
     fn conversations(
         &self,
         path: &str,
         filter: Option<&str>,
         options: &ImportOptions,
     ) -> Result<Import, String>;
-    /// What takes the Ethernet frames of `expression`, in the language of tcpdump.
+    /// A filter of Ethernet frames for the tcpdump filter `expression`.
     ///
     /// # Errors
-    /// As text, for an expression that says nothing, or where nobody compiles one.
+    /// As text: an invalid expression, or no compiler for expressions.
     fn filter(&self, expression: &str) -> Result<Filter, String>;
 }
 
-/// What a plan is made of beside the profile.
+/// Inputs of a plan in addition to the profile.
 pub struct Inputs<'a> {
     pub assets: &'a dyn Assets,
-    /// Captures that are replayed beside those of the profile, behind them: those of rules, say.
+    /// Captures that are replayed in addition to the profile's, after them, such as attacks.
     pub replays: Vec<PlanReplay>,
-    /// Of a run that goes on by this plan, the replays of the profile that it was opened with: only
-    /// their speeds may differ.
+    /// If the plan changes a running run: the replays that it was opened with. Only their speeds
+    /// may differ.
     pub opened: Option<&'a [squall_profile::Replay]>,
-    /// Attacks that TCP and UDP of our own speak.
+    /// Attacks whose conversations use Squall's own TCP and UDP.
     pub spoken: Option<Spoken<'a>>,
-    /// Whether nobody waits for the plan any more: it ends soon, with an error.
+    /// Whether the plan is no longer needed: compilation then ends soon, with an error.
     pub abandoned: &'a dyn Fn() -> bool,
 }
 
 impl<'a> Inputs<'a> {
-    /// Nothing but the profile and its files.
+    /// Only the profile and its files.
     pub fn of(assets: &'a dyn Assets) -> Self {
         Self { assets, replays: Vec::new(), opened: None, spoken: None, abandoned: &|| false }
     }
 }
 
-/// How the profile is to be run.
+/// Options of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
-    /// Workers; `None`: one a sending port, and one for receiving if a CPU is left.
+    /// Workers; `None`: one per sending port, and one for receiving if a CPU is left.
     pub cores: Option<usize>,
     /// CPUs of the machine, at least 1.
     pub cpus: usize,
-    /// CPUs that workers may have to themselves, the better ones first; `None`: the system moves
-    /// them as it likes.
+    /// CPUs that workers may be pinned to, the best ones first; `None`: the scheduler moves them
+    /// freely.
     pub pin: Option<Vec<Cpu>>,
     pub multiplier: Option<Multiplier>,
-    /// Which part of the whole is planned: one of the runs that together send all of it.
+    /// The planned part: one of several runs that together send everything.
     pub part: Division,
 }
 
-/// A CPU as a worker's place.
+/// A CPU for a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
-    /// As the system numbers it.
+    /// The system's number.
     pub number: u32,
-    /// CPUs of one core (SMT siblings) have the same.
+    /// Shared by the CPUs of one core (SMT siblings).
     pub core: u32,
     /// NUMA node.
     pub node: u32,
@@ -148,22 +147,22 @@ pub struct Cpu {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
-    /// That of the signatures ([`squall_program::signature`]).
+    /// The signatures' key ([`squall_program::signature`]).
     pub key: u16,
-    /// The part of the whole that this is: a function of the profile alone, whatever the machine.
+    /// The part of the run: a function of the profile alone, whatever the machine.
     pub part: Division,
     pub stop: Stop,
-    /// The packets or octets of `stop` are already the length of the one stream, and so each
+    /// The packets or octets of `stop` are already the length of the only stream, and of each
     /// worker's share of it.
     pub counted: bool,
     pub ports: Vec<PlanPort>,
     pub streams: Vec<PlanStream>,
     pub replays: Vec<PlanReplay>,
     pub flows: Option<Arc<PlanFlows>>,
-    /// Who waits for whom.
+    /// Dependencies between parts.
     pub afters: Vec<After>,
     pub workers: Vec<PlanWorker>,
-    /// What the user should know: a rate that was replaced, a core that has nothing to do.
+    /// Hints for the user: a replaced rate, an idle core.
     pub notes: Vec<String>,
 }
 
@@ -171,13 +170,13 @@ pub struct Plan {
 pub struct PlanPort {
     pub name: String,
     pub address: String,
-    /// The longest frame that the port is given, octets without FCS; 0: nothing is sent.
+    /// The longest frame given to the port, octets without FCS; 0: none.
     pub max_frame: u32,
-    /// The longest that the engine cuts for it; 0: none.
+    /// The longest frame that the engine cuts for it; 0: none.
     pub cut_frame: u32,
-    /// Another node's.
+    /// Another node's port.
     pub elsewhere: bool,
-    /// On virtual time, bits per second that its link carries, preambles and gaps included.
+    /// On virtual time: bits per second of its link, including preambles and gaps.
     pub virtual_bps: Option<u64>,
 }
 
@@ -190,17 +189,17 @@ pub struct PlanStream {
     pub gap: Gap,
     pub law: GapLaw,
     pub pattern: Pattern,
-    /// Of the departure law.
+    /// The seed of the departure law.
     pub seed: u64,
     pub start: Picos,
-    /// No frame is due so long after its start.
+    /// No frame is due this long after its start, or later.
     pub lasts: Option<Picos>,
-    /// Begins when it is told that what it comes after has ended.
+    /// Begins when the engine reports the end of the part that it comes after.
     pub waits: bool,
     pub self_start: bool,
     pub next: Option<squall_profile::Next>,
     pub late: Late,
-    /// Mean frames a second on the wire while active; `None`: as fast as the port goes.
+    /// Mean frames per second on the wire while active; `None`: as fast as the port allows.
     pub asked_pps: Option<f64>,
     /// Mean length on the wire, octets with FCS.
     pub mean_len: f64,
@@ -208,25 +207,25 @@ pub struct PlanStream {
     pub placement: Placement,
 }
 
-/// Whose the frames of a stream are, of the parts and nodes that a whole is divided into.
+/// The part or node that has the frames of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamDivision {
-    /// All of them are this part's.
+    /// This part has all of them.
     Here,
-    /// All of them are another part's.
+    /// Another part has all of them.
     OtherPart,
     /// Their port is another node's.
     Elsewhere,
-    /// Frames `index`, `index + of` ... are this part's.
+    /// This part has frames `index`, `index + of` ...
     Frames,
 }
 
-/// Which workers send a stream.
+/// The workers that send a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// One of those that serve the port.
+    /// One of the port's workers.
     Worker(usize),
-    /// All that serve the port: of `n`, the i-th sends frames i, i + n, i + 2n ...
+    /// All of the port's `n` workers: the i-th sends frames i, i + n, i + 2n ...
     Shared,
 }
 
@@ -235,24 +234,23 @@ pub struct PlanWorker {
     /// (port, queue)
     pub tx: Vec<(usize, u32)>,
     pub rx: Vec<(usize, u32)>,
-    /// The CPU that it has to itself; `None`: the system moves it as it likes.
+    /// The CPU that it is pinned to; `None`: the scheduler moves it freely.
     pub cpu: Option<u32>,
 }
 
 impl PlanStream {
-    /// Asked bits a second with preamble, SFD and gap; none: as fast as the port goes.
+    /// The configured bits per second with preamble, SFD and gap; none: as fast as the port allows.
     pub fn bps_l1(&self) -> Option<f64> {
         Some(self.asked_pps? * 8.0 * (self.mean_len + f64::from(L1_OVERHEAD)))
     }
 
-    /// Frames a second that are asked for on average from the first frame on, within `span`. In
-    /// stages that is less than the highest rate. With on and off times it is more than the mean
-    /// over all time until the first silence is over: five seconds of `on = "5 s", off = "5 s"` have
-    /// no silence at all.
+    /// The mean rate in frames per second from the first frame within `span`. In stages that is
+    /// less than the highest rate. With on and off times it exceeds the long-term mean until the
+    /// first silence is over: five seconds of `on = "5 s", off = "5 s"` have no silence.
     pub fn asked_within(&self, span: Nanos) -> Option<f64> {
         let asked = self.asked_pps?;
         let even = !matches!(self.law, GapLaw::OnOff { .. } | GapLaw::Shaped { .. });
-        // Gaps between bursts are not in the span, and shift the times of sending.
+        // Gaps between bursts are outside the span, and shift the sending times.
         if even || span == Nanos::ZERO || self.pattern.bursts > 1 {
             return Some(asked);
         }
@@ -267,14 +265,14 @@ impl PlanStream {
         Some(asked / self.law.duty() * active / span.as_secs_f64())
     }
 
-    /// Frames handed over a second where it sends fastest, within a burst, say; 0 of one that sends
-    /// as fast as the port goes.
+    /// The highest rate in frames per second, for example within a burst; 0 for a stream that sends
+    /// as fast as the port allows.
     pub fn fastest_pps(&self) -> f64 {
         let seconds = self.gap.seconds(self.program.sizes().mean());
         if seconds > 0.0 { 1.0 / seconds } else { 0.0 }
     }
 
-    /// Whether it goes on until the run ends.
+    /// Whether it continues until the run ends.
     pub fn is_endless(&self) -> bool {
         self.pattern.total().is_none() && self.lasts.is_none()
     }
@@ -286,7 +284,7 @@ impl PlanStream {
 }
 
 impl Plan {
-    /// What a part is called.
+    /// The name of a part.
     pub fn name_of(&self, part: Part) -> &str {
         match part {
             Part::Stream(i) => self.streams.get(i).map(|stream| stream.name.as_str()),
@@ -299,22 +297,22 @@ impl Plan {
         .unwrap_or_default()
     }
 
-    /// What `part` waits for.
+    /// The dependency of `part`.
     pub fn after(&self, part: Part) -> Option<&After> {
         self.afters.iter().find(|after| after.then.contains(&part))
     }
 
-    /// What workers have to watch to end the run.
+    /// The stop condition that workers have to check.
     pub fn watched(&self) -> Stop {
         if self.counted { Stop { packets: None, octets: None, ..self.stop } } else { self.stop }
     }
 
-    /// Whether nothing is sent: the run only receives.
+    /// Whether the run only receives.
     pub fn only_receives(&self) -> bool {
         self.streams.is_empty() && self.replays.is_empty() && self.flows.is_none()
     }
 
-    /// The same with another key in its signatures.
+    /// The same plan with another key in its signatures.
     pub fn keyed(mut self, key: u16) -> Self {
         let signed = self.streams.iter_mut().filter(|stream| stream.program.signature().is_some());
         signed.for_each(|stream| Arc::make_mut(&mut stream.program).set_key(key));
@@ -326,13 +324,13 @@ impl Plan {
         self.ports.iter().any(|port| port.elsewhere)
     }
 
-    /// Whether frames of streams or captures leave by ports of other nodes, which may arrive here.
+    /// Whether frames of streams or captures leave by ports of other nodes, and may arrive here.
     pub fn others_send(&self) -> bool {
         let away = |stream: &PlanStream| stream.division == StreamDivision::Elsewhere;
         self.streams.iter().any(away) || self.replays.iter().any(|replay| replay.elsewhere)
     }
 
-    /// How many sources send by `port`: its streams, each replay, flows.
+    /// The number of sources that send by `port`: its streams, each replay, flows.
     pub fn sources_of(&self, port: usize) -> usize {
         let replays = self.replays.iter().map(|replay| &replay.ports[..]);
         place::sources_of(port, &self.streams, replays, self.plays_flows(port))
@@ -343,26 +341,26 @@ impl Plan {
         self.flows.iter().any(|flows| flows.ports().any(|of| of == port))
     }
 
-    /// The workers that play flows on `port`: each those that it owns ([`squall_bpf::owner`]), by
-    /// its place among them.
+    /// The workers that play flows on `port`. Each plays the flows that it owns
+    /// ([`squall_bpf::owner`]), by its position among them.
     pub fn players(&self, port: usize) -> impl Iterator<Item = usize> + '_ {
         let plays = move |worker: &usize| self.workers[*worker].tx.iter().any(|tx| tx.0 == port);
         (0..self.workers.len()).filter(move |worker| self.plays_flows(port) && plays(worker))
     }
 
-    /// Whether flows are all that is sent.
+    /// Whether only flows are sent.
     pub fn only_flows(&self) -> bool {
         self.streams.is_empty() && self.replays.is_empty() && self.flows.is_some()
     }
 
-    /// Numbers of the replays that `worker` has.
+    /// Numbers of the worker's replays.
     pub fn replays_of(&self, worker: usize) -> impl Iterator<Item = usize> + '_ {
         let serves = move |port: &usize| self.workers[worker].tx.iter().any(|tx| tx.0 == *port);
         let has = move |replay: &PlanReplay| replay.ports.first().is_some_and(serves);
         (0..self.replays.len()).filter(move |&number| has(&self.replays[number]))
     }
 
-    /// The worker that has replay `number`.
+    /// The worker of replay `number`.
     pub fn worker_of_replay(&self, number: usize) -> Option<usize> {
         (0..self.workers.len()).find(|&worker| self.replays_of(worker).any(|n| n == number))
     }
@@ -372,7 +370,7 @@ impl Plan {
         self.replays.iter().any(|replay| replay.ports.contains(&port))
     }
 
-    /// Which of the frames of stream `stream` are this part's; `None`: none are.
+    /// This part's frames of stream `stream`; `None`: no frames.
     pub fn division(&self, stream: usize) -> Option<Division> {
         match self.streams[stream].division {
             StreamDivision::Here => Some(Division::WHOLE),

@@ -1,28 +1,28 @@
-//! Which worker does what.
+//! The assignment of streams, replays and flows to workers.
 
 use squall_profile::{Late, Stop};
 use squall_units::FCS_LEN;
 
 use crate::{Cpu, Placement, PlanPort, PlanStream, PlanWorker, PortLimits, StreamDivision};
 
-/// What is placed beside streams, and on how many workers.
+/// The sources in addition to streams, and the number of workers.
 #[derive(Clone)]
 pub(crate) struct Wanted<'a> {
-    /// As [`crate::Options`] has them.
+    /// As in [`crate::Options`].
     pub cores: Option<usize>,
     pub cpus: usize,
     pub pin: Option<&'a [Cpu]>,
-    /// Of each replay its ports.
+    /// The ports of each replay.
     pub replays: Vec<&'a [usize]>,
     /// Ports that flows are played on.
     pub flows: Vec<usize>,
-    /// The flows are conversations of a script, whose order is one worker's to keep.
+    /// The flows are conversations of a script, so one worker must keep their order.
     pub scripted: bool,
-    /// Some wait for others' ends.
+    /// Some parts wait for others.
     pub chained: bool,
 }
 
-/// Workers with their queues; then every stream finds its place.
+/// Creates workers with their queues, then assigns every stream.
 pub(crate) fn place(
     ports: &[PlanPort],
     limits: &[PortLimits],
@@ -51,7 +51,7 @@ pub(crate) fn place(
     let (mut workers, mut divided) = (Vec::new(), false);
     let alone = |port: usize| of_others(&port) && (limits[port].rx_queues > 0 || sends[port]);
     if tied.is_empty() || (0..ports.len()).any(alone) {
-        (workers, divided) = place_apart(ports, limits, streams, stop, &rest, &tied, notes);
+        (workers, divided) = place_untied(ports, limits, streams, stop, &rest, &tied, notes);
     }
     if !tied.is_empty() {
         for stream in streams.iter_mut().filter(|stream| tied.contains(&stream.port)) {
@@ -77,7 +77,7 @@ pub(crate) fn place(
     (bound(workers, limits, options, notes), divided)
 }
 
-/// How many sources send by `port`: its streams, each replay (of its ports), flows (of theirs).
+/// The number of sources that send by `port`: its streams, each replay and flows.
 pub(crate) fn sources_of<'a>(
     port: usize,
     streams: &[PlanStream],
@@ -89,7 +89,7 @@ pub(crate) fn sources_of<'a>(
     usize::from(streams) + replays + usize::from(flows)
 }
 
-/// Whether streams leave by `port`, those of other parts included.
+/// Whether streams leave by `port`, including those of other parts.
 fn sends_streams(port: usize, streams: &[PlanStream]) -> bool {
     let here = |stream: &PlanStream| stream.division != StreamDivision::Elsewhere;
     streams.iter().any(|stream| stream.port == port && here(stream))
@@ -101,8 +101,8 @@ impl Wanted<'_> {
     }
 }
 
-/// Ports that one worker has, as several sources (streams, captures, flows) send by them, and those
-/// that go with them.
+/// Ports that must share one worker because several sources (streams, captures, flows) send by
+/// them, and the ports that these depend on.
 fn tied(
     ports: &[PlanPort],
     limits: &[PortLimits],
@@ -114,34 +114,34 @@ fn tied(
     let virtual_time = limits.iter().any(|limit| limit.virtual_time);
     let mut tied: Vec<usize> = (0..ports.len()).filter(|&port| sources(port) > 1).collect();
     if tied.is_empty() {
-        // Workers on virtual time know nothing of each other's.
+        // Workers on virtual time do not see each other's clocks.
         let used = |port: &usize| sources(*port) > 0 || limits[*port].rx_queues > 0;
         return match options.chained && virtual_time {
             true => (0..ports.len()).filter(used).collect(),
             false => tied,
         };
     }
-    // A total is exact where one worker counts, and virtual time is one where one worker has it.
+    // One worker is needed for an exact total and for a common virtual time.
     let counted = stop.packets.is_some() || stop.octets.is_some();
     let one = counted || options.cores == Some(1) || virtual_time;
-    // What is n-th in the captures leaves before what is behind it, whatever their ports.
+    // A replay's frames leave in order, whatever their ports.
     let replays = options.replays.iter().filter(|ports| ports.iter().any(|p| tied.contains(p)));
-    let beside: Vec<usize> = replays.copied().flatten().copied().collect();
-    // What leaves by queue i of a pair arrives in queue i of the other end, which has to be open.
+    let replayed: Vec<usize> = replays.copied().flatten().copied().collect();
+    // Frames sent on queue i of a pair arrive on queue i of the other end, which must be open.
     let pairs = tied.iter().any(|&port| limits[port].paired_queues);
     let with = |port: &usize| {
         let used = sources(*port) > 0 || limits[*port].rx_queues > 0;
         used && (one || (pairs && limits[*port].paired_queues))
     };
-    tied.extend(beside);
+    tied.extend(replayed);
     tied.extend((0..ports.len()).filter(with));
     tied.sort_unstable();
     tied.dedup();
     tied
 }
 
-/// As [`place`], but for the ports that are `tied`.
-fn place_apart(
+/// Like [`place`], for ports that are not `tied`.
+fn place_untied(
     ports: &[PlanPort],
     limits: &[PortLimits],
     streams: &mut [PlanStream],
@@ -166,10 +166,10 @@ fn place_apart(
     if !players.is_empty() && none && options.replays.is_empty() && receiving.is_empty() {
         return (players, false);
     }
-    // What flows leave.
+    // The CPUs left by flows.
     let cores = options.cores.map(|cores| cores.saturating_sub(players.len()).max(1));
     let cpus = options.cpus.saturating_sub(players.len()).max(1);
-    // A total over all streams is exact, and the same on any machine, only when one worker counts.
+    // A total over all streams is exact, and the same on any machine, only with one worker.
     let mut counted = stop.packets.is_some() || stop.octets.is_some();
     let mut divided = false;
     if counted && cores.is_some_and(|c| c > 1) && options.replays.is_empty() {
@@ -188,7 +188,7 @@ fn place_apart(
     };
     let count = count.min(cores.unwrap_or(cpus)).max(1);
     let mut workers = vec![PlanWorker::default(); count];
-    // Unless the number was asked for, a worker beyond one a port only receives.
+    // By default, a worker beyond one per port only receives.
     let senders = match cores {
         _ if counted => 1,
         Some(n) => n.max(1),
@@ -204,7 +204,7 @@ fn place_apart(
     }
     // Each on one worker, which keeps the order of the captures over the ports.
     for (i, ports) in options.replays.iter().enumerate() {
-        // Behind those of streams, as far as there are others.
+        // After the workers of streams, if there are more.
         let others = count.saturating_sub(sending.len());
         let replayer = match others {
             _ if counted => 0,
@@ -213,8 +213,8 @@ fn place_apart(
         };
         workers[replayer].tx.extend(ports.iter().map(|&port| (port, 0)));
     }
-    // Those that only receive, if there are such; a port that sends receives where it sends, so
-    // that what a loop carries stays on its core.
+    // Receiving ports go to workers that only receive, if any; a port that sends receives on its
+    // sending worker, so that a loop's frames stay on one core.
     let idle: Vec<usize> = (0..count).filter(|&w| workers[w].tx.is_empty()).collect();
     for (i, &port) in receiving.iter().enumerate() {
         let paired = workers.iter().flat_map(|w| &w.tx).map(|t| t.1 + 1).max().unwrap_or(1);
@@ -223,15 +223,15 @@ fn place_apart(
         } else {
             limits[port].rx_queues
         };
-        let beside: Vec<usize> =
+        let replayed: Vec<usize> =
             (0..count).filter(|&w| workers[w].tx.iter().any(|t| t.0 == port)).collect();
-        let listeners = match (&idle[..], &beside[..]) {
+        let listeners = match (&idle[..], &replayed[..]) {
             ([], []) => (0..count).collect(),
-            ([], beside) => beside.to_vec(),
+            ([], replayed) => replayed.to_vec(),
             (idle, _) => idle.to_vec(),
         };
-        // Ports of one queue each do not all end up on the first worker.
-        let first = if idle.is_empty() && (limits[port].paired_queues || !beside.is_empty()) {
+        // Distributes ports with one queue each, otherwise all would be on the first worker.
+        let first = if idle.is_empty() && (limits[port].paired_queues || !replayed.is_empty()) {
             0
         } else {
             i
@@ -258,7 +258,7 @@ fn place_apart(
     (workers, divided)
 }
 
-/// Workers with their CPUs, if there are enough.
+/// Pins workers to CPUs, if there are enough.
 fn bound(
     mut workers: Vec<PlanWorker>,
     limits: &[PortLimits],
@@ -266,7 +266,7 @@ fn bound(
     notes: &mut Vec<String>,
 ) -> Vec<PlanWorker> {
     if let Some(cpus) = options.pin {
-        // Who asked for no number of workers has no use for the news either.
+        // Without a chosen number of workers, a note would not help.
         let bound = pin(&mut workers, limits, cpus);
         if !bound && options.cores.is_some() {
             let (count, cpus) = (workers.len(), cpus.len());
@@ -276,11 +276,11 @@ fn bound(
     workers
 }
 
-/// Flows are received where they are sent. What leaves by queue i of a pair arrives in queue i of
-/// the other end: there each worker has a queue of every port, and its share of the flows. Of other
-/// ports each has as many workers as there are for it, and a receiving queue for each of them at
-/// least. Streams beside them have workers of their own: these spin for the next frame, those sleep
-/// until one comes.
+/// Flows are received where they are sent. With paired queues, frames sent on queue i arrive on
+/// queue i of the other end: each worker has a queue of every port, and its share of the flows.
+/// Other ports each have their own workers, and a receive queue for each of them. Streams on the
+/// same ports have separate workers, because these spin for the next frame and those of flows sleep
+/// until one arrives.
 fn place_flows(
     limits: &[PortLimits],
     alone: bool,
@@ -319,7 +319,7 @@ fn place_flows(
         }
     } else {
         for (i, port) in options.flows.iter().enumerate() {
-            // Queues of a pair lead to the other end's, which others may have.
+            // Paired queues lead to the other end's, which other workers may own.
             let one = of(port).paired_queues || options.scripted;
             let most = if one { 1 } else { queues(port) as usize };
             let players = (wanted / ports + usize::from(i < wanted % ports)).min(most);
@@ -346,7 +346,8 @@ fn place_flows(
     workers
 }
 
-/// Makes a total of packets or octets the length of the stream, if there is but one; else why not.
+/// Turns a total of packets or octets into the length of the only stream. The error is the reason
+/// why that is impossible.
 pub(crate) fn cut(streams: &mut [PlanStream], stop: &Stop) -> Result<(), &'static str> {
     let [stream] = streams else {
         return Err("only one core knows which stream sends the last frame");
@@ -368,8 +369,8 @@ pub(crate) fn cut(streams: &mut [PlanStream], stop: &Stop) -> Result<(), &'stati
     Ok(())
 }
 
-/// A CPU for each worker: on the node of its port's device, a core of its own before the second
-/// half of one. Whether there are enough; else none is bound.
+/// Assigns a CPU to each worker: on the node of its port's device, and a free core before a free
+/// sibling. Returns false and assigns none if there are too few.
 fn pin(workers: &mut [PlanWorker], limits: &[PortLimits], cpus: &[Cpu]) -> bool {
     if cpus.len() < workers.len() {
         return false;
@@ -380,7 +381,7 @@ fn pin(workers: &mut [PlanWorker], limits: &[PortLimits], cpus: &[Cpu]) -> bool 
         let taken =
             |cpu: &Cpu| cpus.iter().filter(|c| c.core == cpu.core && !free.contains(c)).count();
         let away = |cpu: &Cpu| node.is_some_and(|node| node != cpu.node);
-        // The first of equals: they come in order of preference.
+        // The first of equals, because CPUs are in order of preference.
         let best = (0..free.len()).min_by_key(|&i| (away(&free[i]), taken(&free[i])));
         let best = best.expect("there are at least as many CPUs as workers");
         worker.cpu = Some(free.remove(best).number);
@@ -388,8 +389,7 @@ fn pin(workers: &mut [PlanWorker], limits: &[PortLimits], cpus: &[Cpu]) -> bool 
     true
 }
 
-/// Of each stream the number of the first of those that `next` links it with, and whether it is
-/// linked at all.
+/// By stream: the first stream of its chain of `next`, and whether it is in a chain.
 pub(crate) fn chains(streams: &[PlanStream]) -> (Vec<usize>, Vec<bool>) {
     let mut linked = vec![false; streams.len()];
     let mut chain: Vec<usize> = (0..streams.len()).collect();
@@ -403,8 +403,8 @@ pub(crate) fn chains(streams: &[PlanStream]) -> (Vec<usize>, Vec<bool>) {
     (chain, linked)
 }
 
-/// Streams of `port` over its `servers`: those too big for one are shared, the others go where the
-/// load is least. Streams linked by `next` stay together, because one starts when another ends.
+/// Distributes the streams of `port` over its `servers`: large ones are shared, others go to the
+/// least loaded. Streams linked by `next` stay together, because one starts when another ends.
 fn spread(streams: &mut [PlanStream], port: usize, servers: &[usize], notes: &mut Vec<String>) {
     let (chain, linked) = chains(streams);
     let load = |s: &PlanStream| s.asked_pps.unwrap_or(f64::INFINITY);
@@ -460,7 +460,7 @@ mod tests {
         list.iter().map(|w| w.cpu).collect()
     }
 
-    /// Two nodes of two cores of two CPUs, numbered as most machines do: siblings are 4 apart.
+    /// Two nodes of two cores of two CPUs, numbered as on most machines: siblings are 4 apart.
     fn machine() -> Vec<Cpu> {
         (0..8).map(|number| Cpu { number, core: number % 4, node: number % 4 / 2 }).collect()
     }
@@ -470,7 +470,7 @@ mod tests {
         let some = |list: &[u32]| list.iter().copied().map(Some).collect::<Vec<_>>();
         assert_eq!(cpus_of(4, None, &machine()), some(&[0, 1, 2, 3]));
         assert_eq!(cpus_of(6, None, &machine()), some(&[0, 1, 2, 3, 4, 5]));
-        // Beside the device two cores, then their other halves, then the other node.
+        // Two cores of the device's node, then their siblings, then the other node.
         assert_eq!(cpus_of(5, Some(1), &machine()), some(&[2, 3, 6, 7, 0]));
     }
 
@@ -479,7 +479,7 @@ mod tests {
         assert_eq!(cpus_of(3, None, &machine()[..2]), [None; 3]);
     }
 
-    /// Workers of the ports that flows are played on: sending and receiving queues.
+    /// Workers of the ports that flows are played on: transmit and receive queues.
     fn players(
         limits: &[PortLimits],
         ports: &[usize],
@@ -508,7 +508,7 @@ mod tests {
             [(vec![(0, 0)], vec![(0, 0)]), (vec![(0, 1)], vec![(0, 1)])]
         );
         assert!(notes.is_empty());
-        // No worker without a queue, no queue without a worker.
+        // Every worker has a queue, every queue a worker.
         let (workers, notes) = players(&one, &[0], Some(3));
         assert_eq!(workers.len(), 2);
         assert!(notes[0].contains("at most 2 workers"), "{notes:?}");
@@ -518,7 +518,7 @@ mod tests {
             [3, 2],
             "{workers:?}"
         );
-        // Unless they are asked for, one a port.
+        // By default, one per port.
         assert_eq!(players(&one, &[0], None).0.len(), 1);
     }
 

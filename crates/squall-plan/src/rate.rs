@@ -1,4 +1,4 @@
-//! From rates to gaps.
+//! Rates to gaps.
 
 use squall_profile::{Diagnostic, Stream};
 use squall_program::{Gap, Program, Shape, ShapeError, Stage};
@@ -6,7 +6,7 @@ use squall_units::{FCS_LEN, L1_OVERHEAD, Rate, RateUnit, gcd};
 
 use crate::{Multiplier, PortLimits};
 
-/// What files are written at when a stream asks for `max`: they have no speed of their own.
+/// The speed of files for a stream with the rate `max`: they have none of their own.
 pub(crate) const FILE_SPEED_BPS: u64 = 10_000_000_000;
 
 /// Rates of all streams under the multiplier.
@@ -23,7 +23,7 @@ pub(crate) fn scaled(
             streams.iter().map(|(s, _)| factor(s, num, den)).collect()
         }
         Some(Multiplier::Total(total)) => {
-            // Of each port: frames, octets on the link and of frames, in a second.
+            // By port, per second: frames, octets on the link, octets of frames.
             let mut sums = vec![(0.0, 0.0, 0.0); limits.len()];
             for (t, len) in streams {
                 let pps = t.rate.as_pps(*len, limits[t.port].speed_bps).ok_or_else(|| {
@@ -66,13 +66,13 @@ pub(crate) fn scaled(
     }
 }
 
-/// How the rate of a stream changes by itself.
+/// The shape of a stream's own rate.
 pub(crate) fn shape(s: &Stream) -> Result<Option<Shape>, Diagnostic> {
     if s.stages.is_empty() {
         return Ok(None);
     }
     let rates = || s.stages.iter().map(|stage| stage.to).chain([s.rate]);
-    // Levels are exact where their fractions have a common denominator.
+    // Levels are exact if their fractions have a common denominator.
     let most = u128::from(u64::MAX);
     let common = rates().try_fold(1u128, |common, rate| {
         let den = u128::from(rate.den);
@@ -104,7 +104,7 @@ pub(crate) fn shape(s: &Stream) -> Result<Option<Shape>, Diagnostic> {
     })
 }
 
-/// The gap of a stream at `rate`, or why the port cannot carry it.
+/// The gap of a stream at `rate`, or the reason why the port cannot carry it.
 pub(crate) fn gap(
     s: &Stream,
     rate: Rate,
@@ -153,7 +153,7 @@ pub(crate) fn gap(
     }
     if let (Some(pps), Some(speed)) = (rate.as_pps(len, None), limits.speed_bps) {
         let most = speed as f64 / 8.0 / (len + f64::from(L1_OVERHEAD));
-        // A millionth of tolerance: 100 % computed from a rounded mean size is no mistake.
+        // A tolerance of 1e-6: 100 % computed from a rounded mean size is valid.
         if pps > most * 1.000_001 {
             return Err(problem(
                 format!(
@@ -175,14 +175,14 @@ pub(crate) fn gap(
     }
     let gap = match rate.unit {
         RateUnit::Max => return Ok(Gap::Zero),
-        // A GSO frame comes as seldom as it is many frames.
+        // A GSO frame counts as the frames it is cut into.
         RateUnit::Pps => {
             Gap::from_pps(rate.num, rate.den.saturating_mul(program.segments().into()))
         }
         RateUnit::BpsL1 | RateUnit::Percent => Gap::from_bps(rate.num, rate.den, true),
         RateUnit::BpsL2 => Gap::from_bps(rate.num, rate.den, false),
     };
-    // 1e-6 pps is a frame in eleven days; beyond that picoseconds no longer fit.
+    // 1e-6 pps is one frame in eleven days; longer gaps overflow picoseconds.
     if gap.seconds(f64::from(sizes.range().1)) > 1e6 {
         return Err(problem(
             format!(
@@ -193,7 +193,7 @@ pub(crate) fn gap(
         ));
     }
     let overhead = if rate.unit == RateUnit::BpsL2 { FCS_LEN } else { FCS_LEN + L1_OVERHEAD };
-    // A gap adds the overhead of one frame.
+    // A gap includes the overhead of one frame.
     let on_wire = |len: u32| {
         let cut = program.cut();
         let more = cut.segments(len) - 1;

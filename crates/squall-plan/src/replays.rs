@@ -1,4 +1,4 @@
-//! Replays of a profile, compiled: captures that are sent again, at which instants, with which edits.
+//! Compiles the replays of a profile: captures, schedules and edits.
 
 use std::sync::Arc;
 
@@ -10,27 +10,28 @@ use squall_units::{Picos, RateUnit};
 
 use crate::Assets;
 
-/// Captures that are replayed; one worker serves all ports of theirs.
+/// Captures that are replayed; one worker serves all ports of a replay.
 #[derive(Clone, Debug)]
 pub struct PlanReplay {
     pub name: String,
-    /// In the order in which the replay numbers them.
+    /// In the order of the replay's port numbers.
     pub ports: Vec<usize>,
-    /// When its own schedule begins; of one that waits, after what it waits for has ended.
+    /// The start of its schedule; if it waits, counted from the end of the part that it comes
+    /// after.
     pub start: Picos,
-    /// Begins when it is told that what it comes after has ended.
+    /// Begins when the engine reports the end of the part that it comes after.
     pub waits: bool,
-    /// From then on nothing of it is due; `None`: as long as the run.
+    /// Exclusive end of its schedule; `None`: that of the run.
     pub end: Option<Picos>,
-    /// So many times as fast as its own schedule: numerator and denominator, both above 0.
+    /// The multiple of its own schedule: numerator and denominator, both above 0.
     pub speed: (u64, u64),
-    /// Some of its frames, or all, leave by ports of other nodes, which are not among `ports`.
+    /// Some or all of its frames leave by ports of other nodes, which are not in `ports`.
     pub elsewhere: bool,
-    /// No multiplier changes that: its instants are promised elsewhere.
+    /// Exempt from the multiplier, because another schedule depends on its instants.
     pub fixed: bool,
-    /// What to do with late frames.
+    /// The policy for late frames.
     pub late: Late,
-    /// What is read, and its own schedule.
+    /// The packets and their own schedule.
     pub replay: Replay,
 }
 
@@ -51,14 +52,13 @@ impl PlanReplay {
         }
     }
 
-    /// Whether it goes on until the run ends.
+    /// Whether it continues until the run ends.
     pub fn is_endless(&self) -> bool {
         let Replay { loops, limit, .. } = self.replay;
         loops == 0 && limit.is_none() && self.end.is_none()
     }
 
-    /// What is left of it where some of its ports are other nodes': the frames that leave by the
-    /// others, at the same instants.
+    /// Drops the ports of other nodes; the frames of the remaining ports keep their instants.
     pub(crate) fn keep_ports(&mut self, here: impl Fn(usize) -> bool) {
         let kept: Vec<_> = (0u8..).zip(&self.ports).filter(|(_, port)| here(**port)).collect();
         self.elsewhere = kept.len() < self.ports.len();
@@ -82,22 +82,22 @@ impl PlanReplay {
     }
 }
 
-/// The replays of a profile; no capture is opened. Those that a run was `opened` with go on, at the
-/// speeds that the profile asks for.
+/// Compiles the replays of a profile without opening captures. Replays in `opened` continue, at the
+/// speeds of the profile.
 pub(crate) fn compile(
     profile: &Profile,
     opened: Option<&[squall_profile::Replay]>,
     assets: &dyn Assets,
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<PlanReplay> {
-    let of = |said: &squall_profile::Replay| {
-        let replay = replay(said, assets, mistakes);
-        let ports = std::iter::once(said.port).chain(said.port2).collect();
-        let start = Picos::from(said.start);
-        let end = said.duration.map(|time| Picos(start.0.saturating_add(Picos::from(time).0)));
-        let waits = said.after.is_some();
-        let late = said.late;
-        PlanReplay { start, waits, end, late, ..PlanReplay::new(&said.name, ports, replay) }
+    let of = |spec: &squall_profile::Replay| {
+        let replay = replay(spec, assets, mistakes);
+        let ports = std::iter::once(spec.port).chain(spec.port2).collect();
+        let start = Picos::from(spec.start);
+        let end = spec.duration.map(|time| Picos(start.0.saturating_add(Picos::from(time).0)));
+        let waits = spec.after.is_some();
+        let late = spec.late;
+        PlanReplay { start, waits, end, late, ..PlanReplay::new(&spec.name, ports, replay) }
     };
     let mut replays: Vec<_> = profile.replays.iter().map(of).collect();
     let opened = opened.unwrap_or(&profile.replays);
@@ -115,7 +115,7 @@ pub(crate) fn compile(
 }
 
 fn replay(
-    said: &squall_profile::Replay,
+    spec: &squall_profile::Replay,
     assets: &dyn Assets,
     mistakes: &mut Mistakes<'_>,
 ) -> Replay {
@@ -123,93 +123,93 @@ fn replay(
         made.unwrap_or_else(|error| mistakes.told(at, &error));
     };
     let mut replay = Replay {
-        inputs: said.files.iter().map(|file| assets.capture(&file.text)).collect(),
-        merge: said.merge,
-        longest_gap: said.longest_gap.map(|gap| gap.0),
-        loops: said.loops,
-        loop_delay: said.loop_delay.into(),
-        limit: said.limit,
-        preload: said.preload,
-        held: said.held,
-        too_long: match said.too_long {
+        inputs: spec.files.iter().map(|file| assets.capture(&file.text)).collect(),
+        merge: spec.merge,
+        longest_gap: spec.longest_gap.map(|gap| gap.0),
+        loops: spec.loops,
+        loop_delay: spec.loop_delay.into(),
+        limit: spec.limit,
+        preload: spec.preload,
+        held: spec.held,
+        too_long: match spec.too_long {
             squall_profile::TooLong::Skip => TooLong::Skip,
             squall_profile::TooLong::Truncate => TooLong::Truncate,
             squall_profile::TooLong::Fragment => TooLong::Fragment,
         },
-        unique: said.unique,
-        flows: said.flow_stats.then(|| flow_settings(said)),
+        unique: spec.unique,
+        flows: spec.flow_stats.then(|| flow_settings(spec)),
         ..Replay::default()
     };
-    if said.held {
-        // Instants are for nobody where each frame is told when to leave.
+    if spec.held {
+        // A held replay sends each frame on request, so it needs no schedule.
         replay.timing = Timing::Top;
-    } else if let Some((_, at)) = &said.speed {
+    } else if let Some((_, at)) = &spec.speed {
         right(
             at,
-            speed(said)
-                .and_then(|speed| speed.timing(said.together))
+            speed(spec)
+                .and_then(|speed| speed.timing(spec.together))
                 .map(|timing| replay.timing = timing),
         );
     }
-    if let Some((SplitOf::File, at)) = &said.split {
+    if let Some((SplitOf::File, at)) = &spec.split {
         replay.split = Some(SplitBy::Capture);
-        if said.reverse {
+        if spec.reverse {
             let why = "each file has its own port\n  try exchanging the files instead of reverse";
             right(at, Err(why.into()));
         }
-    } else if let Some((of, at)) = &said.split {
-        let split = split(of.word(), &at.text, said.reverse, assets);
+    } else if let Some((of, at)) = &spec.split {
+        let split = split(of.word(), &at.text, spec.reverse, assets);
         right(at, split.map(|split| replay.split = Some(split)));
-    } else if said.reverse && said.port2.is_some() {
+    } else if spec.reverse && spec.port2.is_some() {
         replay.split = split("auto", "first", true, assets).ok();
     }
-    if let Some(at) = &said.filter {
+    if let Some(at) = &spec.filter {
         let filter = assets.filter(&at.text).map(Arc::new);
         right(at, filter.map(|filter| replay.filter = Some(filter)));
     }
-    for (at, to) in [(&said.include, &mut replay.include), (&said.exclude, &mut replay.exclude)] {
+    for (at, to) in [(&spec.include, &mut replay.include), (&spec.exclude, &mut replay.exclude)] {
         if let Some(at) = at {
             let numbers = at.text.parse::<Numbers>();
             let numbers = numbers.map_err(|error| error.to_string());
             right(at, numbers.map(|numbers| *to = Some(numbers)));
         }
     }
-    if let Some(most) = said.max_flows.filter(|most| *most > MOST_FLOWS) {
-        let at = Said { text: String::new(), at: said.at };
+    if let Some(most) = spec.max_flows.filter(|most| *most > MOST_FLOWS) {
+        let at = Said { text: String::new(), at: spec.at };
         let text = format!(
             "max_flows = {most}: expected at most {MOST_FLOWS} (64 GB of memory)\n  try 1M"
         );
         right(&at, Err(text));
     }
-    for (name, at) in &said.edit {
+    for (name, at) in &spec.edit {
         right(at, squall_edit::set(&mut replay.edits, name, &at.text));
     }
     replay
 }
 
-/// Flows that are told apart, of 128 octets each.
+/// The most flows counted separately, 128 octets each.
 const MOST_FLOWS: u64 = 1 << 29;
 
-fn flow_settings(said: &squall_profile::Replay) -> Settings {
+fn flow_settings(spec: &squall_profile::Replay) -> Settings {
     let default = Settings::default();
-    let most = said.max_flows.map(|most| most.min(MOST_FLOWS) as u32);
+    let most = spec.max_flows.map(|most| most.min(MOST_FLOWS) as u32);
     Settings {
-        expiry_ns: said.flow_expiry.map(|time| time.0),
+        expiry_ns: spec.flow_expiry.map(|time| time.0),
         max_flows: most.unwrap_or(default.max_flows),
         ..default
     }
 }
 
-/// As captured, if nothing is said.
-fn speed(said: &squall_profile::Replay) -> Result<Speed, String> {
-    let Some((of, text)) = &said.speed else { return Ok(Speed::default()) };
+/// The default is the captured speed.
+fn speed(spec: &squall_profile::Replay) -> Result<Speed, String> {
+    let Some((of, text)) = &spec.speed else { return Ok(Speed::default()) };
     Speed::parse(of.word(), &text.text)
 }
 
-/// How much faster `new` is than `old`, which differ in nothing else.
+/// The ratio of the speeds of `new` and `old`.
 ///
 /// # Errors
-/// They do, or it is not known.
+/// They differ in anything else, or the ratio is unknown.
 fn faster(
     old: &squall_profile::Replay,
     new: &squall_profile::Replay,
@@ -223,7 +223,7 @@ fn faster(
     let by = |num: u64, den: u64, num2: u64, den2: u64| {
         squall_units::near(u128::from(num2) * u128::from(den), u128::from(den2) * u128::from(num))
     };
-    // A rate of nothing is none.
+    // A rate of zero is invalid.
     speed(new)?.timing(new.together)?;
     let faster = match (speed(old)?, speed(new)?) {
         (old, new) if old == new => Some((1, 1)),
@@ -240,8 +240,9 @@ fn faster(
         .ok_or_else(|| "the speed is out of range".into())
 }
 
-/// What tells two ports' packets apart: `kind` is `cache` (`text` names its file), `auto`, `cidr`,
-/// `regex`, `mac` or `port` (of services, without a text); `reverse` exchanges the ports.
+/// The rule that splits packets between two ports: `kind` is `cache` (`text` names its file),
+/// `auto`, `cidr`, `regex`, `mac` or `port` (by services, without a text); `reverse` exchanges the
+/// ports.
 fn split(kind: &str, text: &str, reverse: bool, assets: &dyn Assets) -> Result<SplitBy, String> {
     if kind == "cache" {
         if reverse {

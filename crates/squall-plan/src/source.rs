@@ -1,6 +1,6 @@
 //! Sources of frames, by their numbers in the plan.
 
-/// A source of frames. What sends its frames and counts them knows no more of it than this number.
+/// A source of frames. The code that sends and counts its frames knows only this number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(u32);
 

@@ -1,18 +1,17 @@
-//! A look into the captures of a plan before anything is sent.
+//! Surveys the captures of a plan before the run.
 
 use squall_replay::{Departure, Reader, Replay, Survey, Timing};
 use squall_units::Picos;
 
 use crate::{Plan, PlanReplay, PortLimits};
 
-/// Reads into the captures of a plan before anything is sent, as far as that is quick: a survey for
-/// each replay that leaves here by ports of these `limits`.
+/// Surveys each replay that leaves by local ports of these `limits`, as far as that is quick.
 ///
 /// # Errors
-/// Captures that cannot be read; a frame that would be due after the last instant of a run.
+/// A capture that cannot be read, or a frame due after the last instant of a run.
 pub fn survey(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Option<Survey>>, String> {
     let survey = |replay: &PlanReplay| {
-        // Attacks are made while they are sent, at times that rates set.
+        // Attacks are generated during the run, at times set by their rate.
         if !replay.is_here() || replay.fixed {
             return Ok(None);
         }
@@ -27,7 +26,7 @@ pub fn survey(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Option<Survey>>,
         let longest = replay.ports.iter().map(|&port| limits[port].max_frame).collect();
         let survey =
             Reader::survey(&replay.replay, longest, horizon).map_err(|error| error.to_string())?;
-        // Whoever sets an end does not ask for what is due after it.
+        // A run with an end never reaches later frames.
         let ends = plan.stop.duration.is_some() || plan.stop.octets.is_some();
         let Some(survey) = survey else { return Ok(None) };
         if !ends && replay.end.is_none() {
@@ -41,12 +40,12 @@ pub fn survey(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Option<Survey>>,
     plan.replays.iter().map(survey).collect()
 }
 
-/// As [`Picos::LONGEST_RUN`], in words.
+/// [`Picos::LONGEST_RUN`] as text.
 const LONGEST: &str = "106 days";
-/// The last instant of a schedule that is one.
+/// The last valid instant of a schedule.
 const LAST: Picos = Picos(Departure::NEVER.0 - 1);
 
-/// What of a replay is due after `horizon` on its schedule, if any of its first `most` frames is.
+/// Describes the first frame due after `horizon` among the replay's first `most` frames, if any.
 fn too_late(replay: &Replay, survey: &Survey, horizon: Picos, most: u64) -> Option<String> {
     let days = |due: Picos| match due {
         due if due > LAST => "more than 213 days".to_owned(),
@@ -61,13 +60,13 @@ fn too_late(replay: &Replay, survey: &Survey, horizon: Picos, most: u64) -> Opti
         let what = format!("packet {number}{of} is due {} after the start", days(due));
         return text(what, "--maxsleep 1000 (longest_gap), a higher speed, or --duration");
     }
-    // Of a part the others' frames count, too; and a ramp has another length in each loop.
+    // Frames of other parts count, too; and a ramp has another length in each loop.
     if !survey.whole || !replay.part.is_whole() || matches!(replay.timing, Timing::Ramp { .. }) {
         return None;
     }
     let most = replay.limit.unwrap_or(u64::MAX).min(most);
     let loops = replay.loops.min(most.div_ceil(frames.max(1)));
-    // Of the last loop, not all may be asked for.
+    // The last loop may be incomplete.
     let whole = loops.checked_mul(frames).is_some_and(|all| all <= most);
     let last = if whole { survey.last } else { Picos(0) };
     let begin = u128::from(loops.saturating_sub(1)) * u128::from(survey.end.0);

@@ -1,4 +1,4 @@
-//! What a run would send, in words: a plan, before anything is sent.
+//! The text of a plan, for users before a run.
 
 use serde_json::Value;
 use squall_profile::{Profile, Replay, SpeedOf, Stream};
@@ -14,33 +14,33 @@ use crate::{
     PlannedTemplate, StreamDivision, explain::Preview,
 };
 
-/// A plan, and what is shown beside it.
+/// A plan with facts about its ports.
 #[derive(Clone, Debug)]
 pub struct Shown<'a> {
     pub plan: &'a Plan,
     /// Port by port.
     pub ports: Vec<ShownPort<'a>>,
     pub virtual_time: bool,
-    /// Of flows.
+    /// The load of flows.
     pub load: Option<&'a PlannedLoad>,
-    /// What attacks come to, in words; empty where there are none.
+    /// The description of the attacks; may be empty.
     pub attacks: &'a str,
 }
 
 /// A port as it was found.
 #[derive(Clone, Debug)]
 pub struct ShownPort<'a> {
-    /// Of a bare name what was chosen.
+    /// The resolved address of a bare name.
     pub address: &'a str,
     pub limits: &'a crate::PortLimits,
-    /// When frames are said to have come; `None`: it is not open.
+    /// The source of receive times; `None`: the port is not open.
     pub arrival_times: Option<&'static str>,
 }
 
-/// Rows that fit a screen or two; the rest is in the JSON.
+/// Rows for a screen or two; the rest is in the JSON.
 const MAX_STREAMS: usize = 40;
 
-/// What `squall plan` prints: ports, workers, streams, flows, and `frames` decoded, with their
+/// The output of `squall plan`: ports, workers, streams, flows, and `frames` decoded, with their
 /// octets if `hex`.
 pub fn plan_text(profile: &Profile, planned: &Shown<'_>, frames: &[Preview], hex: bool) -> String {
     let plan = planned.plan;
@@ -122,7 +122,7 @@ fn ports(planned: &Shown<'_>) -> String {
             port.name.clone(),
             shown.address.to_owned(),
             limits.speed_bps.map_or("-".into(), |s| human::si(s as f64, "b/s")),
-            // As sizes in profiles: with FCS.
+            // With FCS, like sizes in profiles.
             (limits.max_frame + FCS_LEN).to_string(),
             format!("{}/{}", limits.tx_queues, limits.rx_queues),
             shown.arrival_times.unwrap_or("not opened").to_owned(),
@@ -168,31 +168,31 @@ fn replays(profile: &Profile, plan: &Plan) -> String {
         ("END", Side::Right),
         ("WORKER", Side::Right),
     ];
-    let row = |(said, (number, planned)): (&Replay, (usize, &PlanReplay))| {
+    let row = |(located, (number, planned)): (&Replay, (usize, &PlanReplay))| {
         let ports: Vec<_> = planned.ports.iter().map(|&p| plan.ports[p].name.as_str()).collect();
-        let files: Vec<_> = said.files.iter().map(|file| file.text.as_str()).collect();
-        let speed = match &said.speed {
+        let files: Vec<_> = located.files.iter().map(|file| file.text.as_str()).collect();
+        let speed = match &located.speed {
             None => "as captured".to_owned(),
-            Some((SpeedOf::Captured, said)) => format!("{} x captured", said.text),
-            Some((SpeedOf::Mbps, said)) => format!("{} Mb/s", said.text),
-            Some((_, said)) => said.text.clone(),
+            Some((SpeedOf::Captured, located)) => format!("{} x captured", located.text),
+            Some((SpeedOf::Mbps, located)) => format!("{} Mb/s", located.text),
+            Some((_, located)) => located.text.clone(),
         };
         let speed = match planned.speed {
             (num, den) if num == den => speed,
             (num, den) => format!("{speed}, times {}", num as f64 / den as f64),
         };
         vec![
-            said.name.clone(),
+            located.name.clone(),
             ports.join(", "),
             printable(&files.join(", ")),
             speed,
-            if said.loops == 0 { "endless".into() } else { human::count(said.loops) },
+            if located.loops == 0 { "endless".into() } else { human::count(located.loops) },
             planned.start.as_nanos().to_string(),
             planned.end.map_or("-".into(), |end| end.as_nanos().to_string()),
             plan.worker_of_replay(number).map_or("-".into(), |worker| worker.to_string()),
         ]
     };
-    // Those of the profile; attacks that leave as frames are told as attacks.
+    // Only the profile's replays; attacks that leave as frames have a section of their own.
     let of_profile = plan.replays.iter().enumerate().filter(|(_, replay)| !replay.fixed);
     let rows: Vec<_> = profile.replays.iter().zip(of_profile).map(row).collect();
     table(&columns, &rows)
@@ -285,7 +285,7 @@ fn flows(load: &PlannedLoad) -> String {
     text + "\n" + &table(&columns, &load.pools.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Who waits for whom.
+/// The dependencies between parts.
 fn afters(plan: &Plan) -> String {
     let columns =
         [("BEGINS", Side::Left), ("AFTER THE END OF", Side::Left), ("DELAY", Side::Right)];
@@ -306,7 +306,7 @@ fn afters(plan: &Plan) -> String {
     table(&columns, &rows.take(MAX_STREAMS).collect::<Vec<_>>())
 }
 
-/// What is not as it is by default.
+/// Settings that differ from the defaults.
 fn traits(stream: &Stream, planned: &PlanStream, profile: &Profile) -> String {
     let mut text = String::new();
     if let Some(segment) = stream.segment {
@@ -402,7 +402,7 @@ fn first_frames(plan: &Plan, frames: &[Preview], hex: bool) -> String {
     text
 }
 
-/// Picoseconds as seconds, to the picosecond only where they matter.
+/// Picoseconds as seconds, with as many digits as needed.
 fn seconds(picos: u64) -> String {
     let (whole, rest) = (picos / 1_000_000_000_000, picos % 1_000_000_000_000);
     match rest % 1000 {
@@ -411,7 +411,7 @@ fn seconds(picos: u64) -> String {
     }
 }
 
-/// As `tcpdump -xx`.
+/// Like `tcpdump -xx`.
 fn dump(octets: &[u8]) -> String {
     let mut text = String::new();
     for (i, line) in octets.chunks(16).enumerate() {

@@ -1,4 +1,4 @@
-//! What begins when something else has ended: `after = "NAME"`, whatever kinds the two are.
+//! `after = "NAME"`: sources that begin when another has ended, of whatever kinds.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,7 +6,7 @@ use squall_units::suggest;
 
 use crate::{Arrival, Diagnostic, Mode, Profile, Said, Target, diagnostics::MOST_MISTAKES};
 
-/// What can wait for another part of a profile, and be waited for; by its index.
+/// A part of a profile that may wait for another, by its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     Stream(usize),
@@ -37,32 +37,32 @@ impl Profile {
     /// The parts that wait for others.
     ///
     /// # Errors
-    /// Those that would never begin, with their places: what they wait for is not there, has no end
-    /// of its own, or waits for them.
+    /// Parts that would never begin, with their places: the part that they wait for does not exist,
+    /// has no end of its own, or waits for them.
     pub fn afters(&self) -> Result<Vec<After>, Vec<Diagnostic>> {
         let (mut afters, mut mistakes) = (Vec::new(), Vec::new());
-        if self.parts().all(|(.., said)| said.is_none()) {
+        if self.parts().all(|(.., target)| target.is_none()) {
             return Ok(afters);
         }
         let mut called: HashMap<&str, Vec<Part>> = HashMap::new();
         self.parts().for_each(|(part, name, _)| called.entry(name).or_default().push(part));
-        for (part, name, said) in self.parts() {
-            let Some(said) = said else { continue };
+        for (part, name, target) in self.parts() {
+            let Some(target) = target else { continue };
             if mistakes.len() >= MOST_MISTAKES {
                 break;
             }
             let mut wrong = |text: String, hint: String| {
-                let text = format!("{} {name:?}: after = {:?}: {text}", part.kind(), said.text);
-                mistakes.push(Diagnostic::at(said.at, text, vec![hint]));
+                let text = format!("{} {name:?}: after = {:?}: {text}", part.kind(), target.text);
+                mistakes.push(Diagnostic::at(target.at, text, vec![hint]));
             };
             if let Err((text, hint)) = self.can_wait(part) {
                 wrong(text, hint);
                 continue;
             }
-            match called.get(said.text.as_str()).map_or(&[][..], Vec::as_slice) {
+            match called.get(target.text.as_str()).map_or(&[][..], Vec::as_slice) {
                 [] => {
                     let known = self.parts().map(|(_, name, _)| name);
-                    wrong("unknown name".into(), suggest(&said.text, known));
+                    wrong("unknown name".into(), suggest(&target.text, known));
                 }
                 [of] => match self.has_end(*of) {
                     Ok(()) => afters.push(After { part, of: *of }),
@@ -75,20 +75,20 @@ impl Profile {
             }
         }
         let circles = circles(&afters);
-        for (part, name, said) in self.parts() {
-            if let Some(said) = said.filter(|_| circles.contains(&part)) {
+        for (part, name, target) in self.parts() {
+            if let Some(target) = target.filter(|_| circles.contains(&part)) {
                 let text = format!("{} {name:?} waits for itself", part.kind());
                 let hint = format!(
                     "{:?} begins after it, or after another part that waits for it",
-                    said.text
+                    target.text
                 );
-                mistakes.push(Diagnostic::at(said.at, text, vec![hint]));
+                mistakes.push(Diagnostic::at(target.at, text, vec![hint]));
             }
         }
         if mistakes.is_empty() { Ok(afters) } else { Err(mistakes) }
     }
 
-    /// All that can wait, with names and what they wait for.
+    /// All parts that may wait, with their names and the parts that they wait for.
     fn parts(&self) -> impl Iterator<Item = (Part, &str, Option<&Said>)> {
         let streams = self.streams.iter().enumerate();
         let streams = streams.map(|(i, s)| (Part::Stream(i), s.name.as_str(), s.after.as_ref()));
@@ -102,7 +102,8 @@ impl Profile {
         streams.chain(replays).chain(templates).chain(attacks)
     }
 
-    /// Whether `part` can begin at another instant than it says; why not, and what to try.
+    /// Checks that `part` can begin at another instant than its own. The error has the reason and a
+    /// hint.
     fn can_wait(&self, part: Part) -> Result<(), (String, String)> {
         match part {
             Part::Stream(i) if !self.streams[i].self_start => {
@@ -113,12 +114,12 @@ impl Profile {
                 let text = "templates with a weight begin together if [flows] has active";
                 Err((text.into(), "try users or cps of the template instead of weight".into()))
             }
-            Part::Attack(i) if self.attacks[i].live => Err(spoken_live()),
+            Part::Attack(i) if self.attacks[i].live => Err(live_attack()),
             _ => Ok(()),
         }
     }
 
-    /// Whether `part` ends before the run does; why not, and what to try.
+    /// Checks that `part` ends before the run does. The error has the reason and a hint.
     fn has_end(&self, part: Part) -> Result<(), (String, String)> {
         let endless = |what: &str, hint: &str| {
             Err((
@@ -164,13 +165,13 @@ impl Profile {
                     return endless("that template", "limit or duration");
                 }
             }
-            Part::Attack(i) if self.attacks[i].live => return Err(spoken_live()),
+            Part::Attack(i) if self.attacks[i].live => return Err(live_attack()),
             Part::Attack(_) => {}
         }
         Ok(())
     }
 
-    /// Whether those that say when they begin and end can.
+    /// Checks the parts with a start or end of their own.
     ///
     /// # Errors
     /// Templates that begin and end together with others.
@@ -193,8 +194,8 @@ impl Profile {
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
-    /// Whether a template is one of several that keep a number of flows open, and so has no
-    /// beginning and no end of its own.
+    /// Whether a template shares a target of open flows with others, so that it has no start and
+    /// end of its own.
     fn moves_together(&self, template: usize) -> bool {
         self.flows.as_ref().is_some_and(|flows| {
             matches!(flows.target, Some(Target::Active(_)))
@@ -203,12 +204,12 @@ impl Profile {
     }
 }
 
-fn spoken_live() -> (String, String) {
+fn live_attack() -> (String, String) {
     let text = "the start times of live attacks are set before the run";
     (text.into(), "try start, or live = false".into())
 }
 
-/// Who waits for himself, at whatever remove.
+/// Parts that wait for themselves, directly or through others.
 fn circles(afters: &[After]) -> HashSet<Part> {
     let of: HashMap<Part, Part> = afters.iter().map(|after| (after.part, after.of)).collect();
     let (mut circles, mut known) = (HashSet::new(), HashSet::new());
@@ -222,7 +223,7 @@ fn circles(afters: &[After]) -> HashSet<Part> {
             }
         }
         let begin = way.iter().position(|part| *part == at && of.contains_key(&at));
-        // What ends at someone known ends there, too; a way that ends in itself is a circle.
+        // A chain that reaches a visited part ends there; a chain that reaches itself is a cycle.
         circles.extend(begin.into_iter().flat_map(|begin| way[begin..].to_vec()));
     }
     circles

@@ -1,5 +1,5 @@
-//! Attacks as values: which rules or which template, how often, from whom. Rules, addresses and
-//! options stay text here, with their places: whoever compiles them knows what they mean.
+//! Attacks as values: rules or a template, rate, hosts. Rules, addresses and options stay text with
+//! their places, since the code that compiles them has their grammar.
 
 use serde_json::{Value as Json, json};
 use squall_units::Nanos;
@@ -12,7 +12,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttackOf {
     Rules(AttackRules),
-    /// A scan, a flood and the like, by its name.
+    /// A scan, a flood or another template, by name.
     Template {
         name: Said,
         options: Vec<(String, Said)>,
@@ -25,24 +25,24 @@ impl Default for AttackOf {
     }
 }
 
-/// Which rules.
+/// The selection of rules.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttackRules {
-    /// Files, and folders of them.
+    /// Rule files, and folders of them.
     pub files: Vec<Said>,
-    /// A suricata.yaml or snort.conf, whose variables count.
+    /// A suricata.yaml or snort.conf, for its variables.
     pub config: Option<Said>,
     pub variables: Vec<(String, Said)>,
     /// `1234`, `1000-2000`
     pub sids: Vec<Said>,
     pub classtypes: Vec<Said>,
-    /// An expression.
+    /// A regular expression.
     pub msg: Option<Said>,
-    /// `None`: rules of all engines are read, and what they match is what Suricata 8 would.
+    /// `None`: rules of all engines are read, and match as in Suricata 8.
     pub engine: Option<IdsEngine>,
 }
 
-/// The engine that loads the rules, and whose alerts attacks are made to raise.
+/// The engine that loads the rules and is expected to raise alerts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdsEngine {
     Suricata7,
@@ -51,23 +51,23 @@ pub enum IdsEngine {
     Snort3,
 }
 
-/// How often an attack begins.
+/// The rate of attacks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AttackPace {
     PerSecond(f64),
-    /// Of the octets that leave, a fraction of 1; of a background that is a capture.
+    /// A fraction of the octets sent, with a capture as background.
     Share(f64),
 }
 
 impl Attack {
-    /// From this instant of its own schedule on no attack begins.
+    /// Exclusive: no attack begins at this instant of its schedule or later.
     pub fn end(&self) -> Nanos {
         self.duration.map_or(Nanos(u64::MAX), |lasts| Nanos(self.start.0.saturating_add(lasts.0)))
     }
 }
 
 impl AttackPace {
-    /// Unless something else is said; of templates, whose own gaps count then.
+    /// The default, for rules; templates have gaps of their own.
     pub const DEFAULT: Self = Self::PerSecond(100.0);
 }
 
@@ -77,7 +77,7 @@ impl Default for AttackPace {
     }
 }
 
-/// Whether twins that are one octet off are played: no alert is owed for them.
+/// Whether near misses are played: twins that differ by one octet and must not raise the alert.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NearMiss {
     #[default]
@@ -87,7 +87,7 @@ pub enum NearMiss {
 }
 
 impl Attack {
-    /// As the schema describes it; `port` names ports.
+    /// The JSON of the schema; `port` maps an index to a name.
     pub(crate) fn to_value<'a>(&self, port: impl Fn(usize) -> Option<&'a str>) -> Json {
         let pace = match self.pace {
             AttackPace::PerSecond(rate) => ("rate", json!(rate)),
@@ -106,7 +106,7 @@ impl Attack {
 }
 
 impl AttackOf {
-    /// A key of its own as it is written.
+    /// The value of one of its own keys.
     fn key(&self, key: &str) -> Option<Json> {
         match (self, key) {
             (Self::Rules(rules), "rules") => texts(&rules.files),

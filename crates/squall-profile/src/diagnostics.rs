@@ -1,34 +1,34 @@
-//! Mistakes in a profile, as the user sees them.
+//! Errors in a profile, as the user sees them.
 
 use std::fmt;
 
-/// One mistake: where, what was found, what was expected, what to try.
+/// One error: place, found value, expected values, hint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostic {
     /// File name, or `<python>`.
     pub origin: String,
-    /// 1-based; 0 where there is no text to point into.
+    /// 1-based; 0 without source text.
     pub line: u32,
-    /// In characters, 1-based; 0 as for `line`.
+    /// In characters, 1-based; 0 as in `line`.
     pub column: u32,
-    /// The key: `stream[3].rate`. Empty for a mistake of syntax.
+    /// The key: `stream[3].rate`. Empty for a syntax error.
     pub path: String,
     /// `stream "web": rate = "12 Gbp" is not a rate`.
     pub message: String,
-    /// What there is, what to try; a line each.
+    /// Known values and hints, one line each.
     pub details: Vec<String>,
 }
 
-/// Mistakes of one profile that are kept. A text that is no profile at all, or one that a program
-/// wrote, could have a million of them, of which nobody reads more.
+/// The most errors kept of a profile. A file that is not a profile, or one that a program wrote,
+/// could have a million, which no user would read.
 pub(crate) const MOST_MISTAKES: usize = 200;
 
-/// All mistakes of one profile, in the order of the text; of very many, the first.
+/// All errors of a profile in the order of the text; after 200 the rest is only counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 
 impl Diagnostic {
-    /// A mistake found after parsing; the origin is filled in by who knows it.
+    /// An error found after parsing; the caller fills in the origin.
     pub fn at(at: crate::At, message: String, details: Vec<String>) -> Self {
         Self { line: at.line, column: at.column, message, details, ..Self::default() }
     }

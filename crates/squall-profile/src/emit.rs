@@ -1,5 +1,5 @@
-//! A profile back to text: the form that a person would have written, and that reads back to the
-//! same values.
+//! Profiles back to text, in the form that a person would write, which reads back to the same
+//! values.
 
 use std::fmt::Write;
 
@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl Profile {
-    /// The profile as the schema describes it: what [`Profile::from_value`] reads. Paths are as
-    /// seen from where Squall runs.
+    /// The profile as JSON of the schema, which [`Profile::from_value`] reads. Paths are relative
+    /// to the working directory.
     pub fn to_value(&self) -> Json {
         let mut table = Map::new();
         let mut set = |key: &str, value: Option<Json>| {
@@ -124,7 +124,7 @@ impl Profile {
     }
 }
 
-/// A value as it is written. `None`: by leaving it out.
+/// The written form of a value. `None`: the key is omitted.
 pub(crate) trait Emit {
     fn emit(&self) -> Option<Json>;
 }
@@ -135,7 +135,7 @@ impl<T: Emit> Emit for Option<T> {
     }
 }
 
-/// Nothing if it is the default.
+/// `None` for the default.
 pub(crate) fn unless<T: Emit + PartialEq>(default: &T, value: &T) -> Option<Json> {
     if value == default { None } else { value.emit() }
 }
@@ -200,22 +200,22 @@ impl Emit for Recompute {
 }
 
 pub(crate) fn texts(texts: &[Said]) -> Option<Json> {
-    (!texts.is_empty()).then(|| texts.iter().map(|said| json!(said.text)).collect())
+    (!texts.is_empty()).then(|| texts.iter().map(|located| json!(located.text)).collect())
 }
 
 pub(crate) fn table(entries: &[(String, Said)]) -> Option<Json> {
-    let entry = |(name, said): &(String, Said)| (name.clone(), json!(said.text));
+    let entry = |(name, located): &(String, Said)| (name.clone(), json!(located.text));
     (!entries.is_empty()).then(|| Json::Object(entries.iter().map(entry).collect()))
 }
 
-/// Those of one name are a list.
+/// Several entries of one name become a list.
 pub(crate) fn options_table(entries: &[(String, Said)]) -> Option<Json> {
     let mut table: Map<String, Json> = Map::new();
-    for (name, said) in entries {
+    for (name, located) in entries {
         match table.get_mut(name) {
-            Some(Json::Array(list)) => list.push(json!(said.text)),
-            Some(first) => *first = json!([first.take(), said.text]),
-            None => drop(table.insert(name.clone(), json!(said.text))),
+            Some(Json::Array(list)) => list.push(json!(located.text)),
+            Some(first) => *first = json!([first.take(), located.text]),
+            None => drop(table.insert(name.clone(), json!(located.text))),
         }
     }
     (!table.is_empty()).then_some(Json::Object(table))
@@ -276,8 +276,7 @@ impl Emit for Mode {
 }
 
 fn varies(all: &[Vary]) -> Json {
-    // `after` names a field where only one entry changes it, and a name made up for the purpose
-    // elsewhere.
+    // `after` names a field that only one entry changes, otherwise a generated name.
     let unique = |i: usize| match &all[i].field {
         FieldRef::Name(name) if all.iter().filter(|v| v.field == all[i].field).count() == 1 => {
             Some(name.clone())
@@ -336,8 +335,7 @@ fn operation(op: &Op, field: &FieldRef, set: &mut dyn FnMut(&str, Json)) {
                     set("init", number(*first));
                 }
             } else {
-                // The value alone would not tell where to begin: turn the list until it begins
-                // there.
+                // The initial value alone is ambiguous, so rotate the list until it starts there.
                 let (before, from) = values.split_at((*init).min(values.len()));
                 set("values", from.iter().chain(before).map(|v| number(*v)).collect());
             }
@@ -358,7 +356,7 @@ fn operation(op: &Op, field: &FieldRef, set: &mut dyn FnMut(&str, Json)) {
     }
 }
 
-/// The address that a value of `field` is; `None`: a plain number.
+/// The address notation of a value of `field`; `None`: a plain number.
 pub(crate) fn value_text(field: &FieldRef, value: u128) -> Option<String> {
     let FieldRef::Name(name) = field else { return None };
     let (layer, field) = name.rsplit_once('.')?;
@@ -379,7 +377,7 @@ pub(crate) fn value_text(field: &FieldRef, value: u128) -> Option<String> {
     }
 }
 
-/// TOML's integers end at 2^63; beyond it is text.
+/// TOML's integers end at 2^63; larger ones are text.
 pub(crate) fn count(count: u64) -> Json {
     i64::try_from(count).map_or_else(|_| json!(count.to_string()), |small| json!(small))
 }

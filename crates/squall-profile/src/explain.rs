@@ -1,4 +1,4 @@
-//! Short forms for people: what `squall plan` prints.
+//! Short descriptions, as `squall plan` prints them.
 
 use std::fmt;
 
@@ -79,7 +79,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// The field and its operation; addresses as addresses.
+/// The field and its operation; addresses in their notation.
 impl fmt::Display for Vary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.field)?;
@@ -135,7 +135,7 @@ fn operation(f: &mut fmt::Formatter<'_>, op: &Op, text: &dyn Fn(u128) -> String)
     }
 }
 
-/// All of a short list, the beginning of a long one.
+/// A short list completely, a long one with its first items.
 fn few<T>(
     f: &mut fmt::Formatter<'_>,
     items: &[T],

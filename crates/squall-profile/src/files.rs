@@ -1,5 +1,5 @@
-//! Files that a profile names: for who reads profiles of others and has to say which files they may
-//! read; and how much of a file is read at most.
+//! Files that a profile names: for programs that run other users' profiles and must restrict the
+//! files; and the limit of a file's size.
 
 use std::{
     fs::File,
@@ -11,29 +11,29 @@ use squall_wire::Packet;
 
 use crate::{AttackOf, Departures, PacketSource, Profile, Says, SplitOf};
 
-/// Octets of a file that is held in memory as a whole, at most: `/dev/zero` has no end.
+/// The most octets of a file read into memory: `/dev/zero` has no end.
 pub const MOST_OCTETS: u64 = 256 << 20;
 
-/// What is in the file at `path`, which may be a pipe.
+/// Reads the file at `path`, which may be a pipe.
 ///
 /// # Errors
-/// As reading it; if it has more than [`MOST_OCTETS`].
+/// Errors of reading; more than [`MOST_OCTETS`].
 pub fn read_file(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     read_all(File::open(path)?)
 }
 
-/// As [`read_file`], of UTF-8.
+/// Like [`read_file`], for UTF-8.
 ///
 /// # Errors
-/// As [`read_file`]; if it is no text.
+/// Errors of [`read_file`]; invalid UTF-8.
 pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
     text(read_file(path)?)
 }
 
-/// As [`read_text`], of what is open.
+/// Like [`read_text`], for an open file.
 ///
 /// # Errors
-/// As [`read_text`].
+/// Errors of [`read_text`].
 pub fn read_open(read: impl Read) -> io::Result<String> {
     text(read_all(read)?)
 }
@@ -58,20 +58,21 @@ pub(crate) fn is_file(option: &str) -> bool {
     option.ends_with("_file")
 }
 
-/// A file, as the profile names it.
+/// A file that the profile names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamedFile<'a> {
     /// The key: `background of [[attack]]`.
     pub what: &'static str,
-    /// Relative to the profile's folder (payload of packets), or to where Squall runs (all others).
+    /// Relative to the profile's folder (payload of packets), or to the working directory (all
+    /// others).
     pub path: &'a str,
-    /// It may name others itself, and so may be a folder of such.
+    /// The file may name others, or be a folder of such files.
     pub includes: bool,
 }
 
 impl Profile {
-    /// All files that a run of the profile reads, besides those of port addresses. Values of fields
-    /// have been read when the profile was.
+    /// All files that a run of the profile reads, except for those of port addresses. Files of
+    /// field values were read with the profile.
     pub fn files(&self) -> Vec<NamedFile<'_>> {
         let mut found = Vec::new();
         let mut add = |what, path| found.push(NamedFile { what, path, includes: false });
@@ -94,10 +95,11 @@ impl Profile {
             for template in &flows.templates {
                 match &template.says {
                     Says::Capture { path, .. } => add("capture of [[template]]", &path.text),
-                    Says::App { options, .. } => options
-                        .iter()
-                        .filter(|(name, _)| is_file(name))
-                        .for_each(|(_, said)| add("file in options of [[template]]", &said.text)),
+                    Says::App { options, .. } => {
+                        options.iter().filter(|(name, _)| is_file(name)).for_each(|(_, located)| {
+                            add("file in options of [[template]]", &located.text)
+                        })
+                    }
                     Says::Programs { .. } => {}
                 }
                 if let Some(data) = &template.data {
@@ -112,31 +114,34 @@ impl Profile {
                         ("client_key of tls", &tls.client_key),
                         ("client_ca of tls", &tls.client_ca),
                     ];
-                    named.into_iter().for_each(|(what, said)| {
-                        said.iter().for_each(|said| add(what, &said.text))
+                    named.into_iter().for_each(|(what, located)| {
+                        located.iter().for_each(|located| add(what, &located.text))
                     });
                 }
             }
         }
         for replay in &self.replays {
-            // The standard input, too, which is whose the process is.
-            replay.files.iter().for_each(|said| add("capture of [[replay]]", &said.text));
-            if let Some((SplitOf::Cache, said)) = &replay.split {
-                add("cache of [[replay]]", &said.text);
+            // Standard input, too, which belongs to the process that runs the profile.
+            replay.files.iter().for_each(|located| add("capture of [[replay]]", &located.text));
+            if let Some((SplitOf::Cache, located)) = &replay.split {
+                add("cache of [[replay]]", &located.text);
             }
         }
         for attack in &self.attacks {
-            attack.background.iter().for_each(|said| add("background of [[attack]]", &said.text));
+            attack
+                .background
+                .iter()
+                .for_each(|located| add("background of [[attack]]", &located.text));
             if let AttackOf::Rules(rules) = &attack.what {
-                rules.config.iter().for_each(|said| add("config of [[attack]]", &said.text));
+                rules.config.iter().for_each(|located| add("config of [[attack]]", &located.text));
             }
         }
         for attack in &self.attacks {
             if let AttackOf::Rules(rules) = &attack.what {
                 let files = rules.files.iter();
-                found.extend(files.map(|said| NamedFile {
+                found.extend(files.map(|located| NamedFile {
                     what: "rules of [[attack]]",
-                    path: &said.text,
+                    path: &located.text,
                     includes: true,
                 }));
             }

@@ -1,5 +1,5 @@
-//! Flows as values: who speaks with whom, what, and how often. Programs, messages and addresses
-//! stay text here, with their places: whoever compiles them knows what they mean.
+//! Flows as values: hosts, exchange, load. Programs, messages and addresses stay text with their
+//! places, since the code that compiles them has their grammar.
 
 use serde_json::{Map, Value as Json, json};
 use squall_units::Nanos;
@@ -10,14 +10,14 @@ use crate::{
     stage,
 };
 
-/// Text, and where it stands.
+/// Text and its place.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
     pub text: String,
     pub at: At,
 }
 
-/// Where it stands does not matter.
+/// Equality ignores the place.
 impl PartialEq for Said {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
@@ -30,7 +30,7 @@ impl From<&str> for Said {
     }
 }
 
-/// Which address and port the next flow has.
+/// The order in which flows use addresses and ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     #[default]
@@ -40,7 +40,7 @@ pub enum Order {
 }
 
 impl Arrival {
-    /// Flows a second, users, or the weight.
+    /// Flows per second, users, or the weight.
     pub fn amount(&self) -> f64 {
         match *self {
             Self::Cps { cps, .. } => cps,
@@ -51,38 +51,38 @@ impl Arrival {
     }
 }
 
-/// Which record the next flow has.
+/// The order in which flows use records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DataOrder {
-    /// One after the other, and the first again after the last.
+    /// In order, repeated.
     #[default]
     Circular,
-    /// One after the other; no flow begins after the last.
+    /// In order; no flow begins after the last record.
     Once,
     /// Drawn for each flow.
     Random,
 }
 
-/// Which ends of a template's flows are played.
+/// The ends of a template's flows that Squall plays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Play {
-    /// Those that [`Flows`] has a port for.
+    /// The ends that [`Flows`] has a port for.
     #[default]
     Both,
-    /// Somebody else's servers answer.
+    /// The servers are external.
     Clients,
-    /// Somebody else's clients come.
+    /// The clients are external.
     Servers,
 }
 
-/// What is said.
+/// The exchange of a flow.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Says {
-    /// An application that is built in, and its options; one that is a list has several entries.
+    /// A built-in application and its options; an option that is a list has several entries.
     App { app: Said, options: Vec<(String, Said)> },
-    /// Instructions of both sides; a side that somebody else plays may have none. Messages by name.
+    /// Instructions of both sides; an external side may have none. Messages by name.
     Programs { client: Vec<Said>, server: Vec<Said>, messages: Vec<(String, Said)> },
-    /// The conversation of this number (from 1) in a capture.
+    /// The conversation with this number (from 1) in a capture.
     Capture { path: Said, number: u64, delays: Delays },
 }
 
@@ -92,7 +92,7 @@ impl Default for Says {
     }
 }
 
-/// What becomes of the delays of a conversation that was captured.
+/// The treatment of a captured conversation's delays.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Delays {
     #[default]
@@ -108,19 +108,19 @@ impl Default for Begin {
     }
 }
 
-/// What becomes of conversations of which the capture lacks something.
+/// The treatment of conversations that are incomplete in the capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Incomplete {
-    /// They are not played, and told.
+    /// Skipped and reported.
     #[default]
     Skip,
-    /// What is before the first hole is played.
+    /// Played up to the first gap.
     Cut,
-    /// Zeros stand for what is missing.
+    /// Gaps are filled with zeros.
     Zeros,
 }
 
-/// What a template's flows are over.
+/// The transport of a template's flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
     #[default]
@@ -128,7 +128,7 @@ pub enum Transport {
     Udp,
 }
 
-/// How starts of flows, or think times, spread.
+/// The distribution of flow starts or think times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spacing {
     #[default]
@@ -137,7 +137,7 @@ pub enum Spacing {
     Poisson,
 }
 
-/// Linearly from nothing, steady, linearly to nothing.
+/// A linear rise from zero, a steady part, a linear fall to zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ramp {
     pub up: Nanos,
@@ -145,7 +145,7 @@ pub struct Ramp {
     pub down: Nanos,
 }
 
-/// How TCP behaves; what is not given stays as it is by default.
+/// Settings of TCP that differ from the defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tcp {
     /// Names and values, of both sides.
@@ -159,12 +159,12 @@ impl Tcp {
 }
 
 impl Flows {
-    /// Those that clients or servers stand on.
+    /// The ports of clients and servers.
     pub fn ports(&self) -> Vec<usize> {
         self.clients.into_iter().chain(self.servers).collect()
     }
 
-    /// As the schema describes them; `port` names ports.
+    /// The JSON of the schema; `port` maps an index to a name.
     pub(crate) fn to_entries<'a>(
         &self,
         port: impl Fn(usize) -> Option<&'a str>,
@@ -207,7 +207,7 @@ impl Emit for Tcp {
 }
 
 impl Template {
-    /// Whether its clients are played, in a profile whose `flows` have ports for these ends.
+    /// Whether its clients are played, in a profile whose `flows` has ports for these ends.
     pub fn plays_clients(&self, flows: &Flows) -> bool {
         flows.clients.is_some() && self.play != Play::Servers
     }
@@ -229,14 +229,14 @@ impl Template {
 }
 
 impl Says {
-    /// A key of its own as it is written.
+    /// The value of one of its own keys.
     fn key(&self, key: &str) -> Option<Json> {
         match (self, key) {
             (Self::App { app, .. }, "app") => app.emit(),
             (Self::App { options, .. }, "options") => options_table(options),
-            // One of them is there, or there would be nothing to say.
+            // At least one side has instructions, or the template would be invalid.
             (Self::Programs { client, .. }, "client") => {
-                Some(client.iter().map(|said| json!(said.text)).collect())
+                Some(client.iter().map(|located| json!(located.text)).collect())
             }
             (Self::Programs { server, .. }, "server") => texts(server),
             (Self::Programs { messages, .. }, "messages") => table(messages),

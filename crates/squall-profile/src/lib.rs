@@ -1,8 +1,8 @@
-//! What to send: a [`Profile`] as values, and its text forms.
+//! Profiles as values and as text: the description of what a run sends and measures.
 //!
-//! In goes TOML, YAML or JSON of one schema ([`Profile::parse`]); out comes a checked [`Profile`],
-//! or [`Diagnostics`] with file, line and column. Does not know what a port can carry, nor how
-//! frames are made.
+//! [`Profile::parse`] reads TOML, YAML or JSON of one schema and returns a checked [`Profile`], or
+//! [`Diagnostics`] with file, line and column. This crate does not know the capabilities of ports,
+//! nor how frames are made.
 #![forbid(unsafe_code)]
 
 mod after;

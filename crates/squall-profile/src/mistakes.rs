@@ -1,14 +1,14 @@
-//! What is wrong with a profile beyond its form, gathered while it is compiled.
+//! Collects the errors found when a profile is compiled.
 
 use std::{fmt::Display, str::FromStr};
 
 use crate::{At, Diagnostic, Diagnostics, Profile, Said, diagnostics::MOST_MISTAKES};
 
-/// What is wrong with a profile, with its places: all of it is told at once.
+/// Errors of a profile with their places, so that all of them are reported at once.
 pub struct Mistakes<'a> {
     origin: &'a str,
     found: Vec<Diagnostic>,
-    /// Mistakes that are not kept.
+    /// The number of errors beyond [`MOST_MISTAKES`].
     more: usize,
 }
 
@@ -17,7 +17,7 @@ impl<'a> Mistakes<'a> {
         Self { origin: &profile.origin, found: Vec::new(), more: 0 }
     }
 
-    /// Whether there are none so far.
+    /// Whether there is no error so far.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
@@ -26,13 +26,13 @@ impl<'a> Mistakes<'a> {
         self.found.len()
     }
 
-    /// Whether further ones are only counted, so that it is time to end.
+    /// Whether further errors are only counted, so that the caller may stop.
     pub fn is_full(&self) -> bool {
         self.found.len() >= MOST_MISTAKES
     }
 
     /// # Errors
-    /// All of them, if there are any.
+    /// All errors, if any.
     pub fn check(mut self) -> Result<(), Diagnostics> {
         if self.more > 0 {
             let text = format!("and {} more errors", self.more);
@@ -42,8 +42,8 @@ impl<'a> Mistakes<'a> {
         if self.found.is_empty() { Ok(()) } else { Err(Diagnostics(self.found)) }
     }
 
-    pub fn note(&mut self, said: &Said, message: &str, hint: &str) {
-        self.at(said.at, message, hint);
+    pub fn note(&mut self, located: &Said, message: &str, hint: &str) {
+        self.at(located.at, message, hint);
     }
 
     pub fn at(&mut self, at: At, message: &str, hint: &str) {
@@ -60,29 +60,33 @@ impl<'a> Mistakes<'a> {
         self.found.push(diagnostic);
     }
 
-    /// An error whose first line says what is wrong, and the rest what to try.
-    pub fn told(&mut self, said: &Said, error: &dyn Display) {
+    /// Adds an error whose first line is the message, and whose other lines are hints.
+    pub fn told(&mut self, located: &Said, error: &dyn Display) {
         let text = error.to_string();
         let (message, details) = text.split_once('\n').unwrap_or((&text, ""));
-        self.note(said, message, details.trim());
+        self.note(located, message, details.trim());
     }
 
-    pub fn parsed<T: FromStr>(&mut self, said: &Said, what: &str, example: &str) -> Option<T> {
-        let parsed = said.text.parse().ok();
+    pub fn parsed<T: FromStr>(&mut self, located: &Said, what: &str, example: &str) -> Option<T> {
+        let parsed = located.text.parse().ok();
         if parsed.is_none() {
-            self.note(said, &format!("{:?} is not {what}", said.text), &format!("try {example}"));
+            self.note(
+                located,
+                &format!("{:?} is not {what}", located.text),
+                &format!("try {example}"),
+            );
         }
         parsed
     }
 
-    pub fn number<T: FromStr>(&mut self, said: &Said, to: &mut T) {
-        if let Some(number) = self.parsed(said, "a number in range", "10") {
+    pub fn number<T: FromStr>(&mut self, located: &Said, to: &mut T) {
+        if let Some(number) = self.parsed(located, "a number in range", "10") {
             *to = number;
         }
     }
 
-    pub fn truth(&mut self, said: &Said, to: &mut bool) {
-        if let Some(truth) = self.parsed(said, "true or false", "true") {
+    pub fn truth(&mut self, located: &Said, to: &mut bool) {
+        if let Some(truth) = self.parsed(located, "true or false", "true") {
             *to = truth;
         }
     }

@@ -1,4 +1,4 @@
-//! The intent as values. How it is written is in `source`.
+//! The profile as values. Its text forms are in `source`.
 
 use std::sync::Arc;
 
@@ -10,25 +10,25 @@ use crate::{Attack, Flows, Replay, Stream};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
-    /// File name, or `<python>`, `<command line>`: what diagnostics call it.
+    /// The name in diagnostics: a file name, `<python>` or `<command line>`.
     pub origin: String,
     pub ports: Vec<Port>,
     pub streams: Vec<Stream>,
     pub replays: Vec<Replay>,
     pub flows: Option<Flows>,
     pub attacks: Vec<Attack>,
-    /// Feeds every random choice. Same profile, same seed: same octets. `None`: not stated, and so
+    /// Seeds every random choice: the same profile and seed give the same octets. `None`:
     /// [`Profile::DEFAULT_SEED`].
     pub seed: Option<u64>,
     pub stop: Stop,
-    /// How it is run where nobody says otherwise; its end and its seed are above.
+    /// Defaults for options of the run; its end and its seed are above.
     pub run: RunOptions,
 }
 
 impl Profile {
-    /// Ports (name, address) that receive, and nothing is sent. Such a run ends when it is stopped;
-    /// what is lost is then what is missing between the first and the last sequence number of a
-    /// stream.
+    /// A profile that only receives on these ports (name, address). It ends when it is stopped. The
+    /// loss of a stream is then the number of missing frames between its first and its last
+    /// sequence number.
     pub fn listening<N: Into<String>, A: Into<String>>(
         ports: impl IntoIterator<Item = (N, A)>,
     ) -> Self {
@@ -45,13 +45,13 @@ impl Profile {
 impl Profile {
     pub const DEFAULT_SEED: u64 = 1;
 
-    /// The seed that random choices are made with.
+    /// The seed with the default applied.
     pub fn effective_seed(&self) -> u64 {
         self.seed.unwrap_or(Self::DEFAULT_SEED)
     }
 }
 
-/// When the whole run ends; the first that is reached. Nothing set: when every stream has ended.
+/// The end of the whole run: the first condition met. Without any, the end of all streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stop {
     pub duration: Option<Nanos>,
@@ -68,7 +68,7 @@ pub struct Port {
     pub at: At,
 }
 
-/// Where something stands in its source: for errors found later than parsing. 1-based; 0: no place.
+/// The place of a value in the source, for errors found after parsing. 1-based; 0: no place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct At {
     pub line: u32,
@@ -77,24 +77,24 @@ pub struct At {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum PacketSource {
-    /// Layers as text; headers are checked by parsing, lengths by the plan.
+    /// Layers as text: parsing validates the headers, the plan validates the lengths.
     Layers(Packet),
     /// The octets of a frame without FCS: from hex, or from Python.
     Octets(Arc<[u8]>),
-    /// `capture.pcap#3`: frame 3, from 1, of a capture.
+    /// `capture.pcap#3`: frame 3 of a capture, counted from 1.
     Capture { path: String, number: u64 },
 }
 
 /// Frame lengths, octets with FCS.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum SizeLaw {
-    /// As long as the packet is (at least 64).
+    /// The length of the packet, at least 64.
     #[default]
     Natural,
     Fixed(u32),
-    /// One after the other, over and over.
+    /// In order, repeated.
     List(Vec<u32>),
-    /// From the first to the second by the third, over and over.
+    /// From `min` to `max` by `step`, repeated.
     Range {
         min: u32,
         max: u32,
@@ -104,7 +104,7 @@ pub enum SizeLaw {
         min: u32,
         max: u32,
     },
-    /// Rounded, drawn again until within min..=max.
+    /// Rounded, redrawn until within min..=max.
     Normal {
         mean: f64,
         sd: f64,
@@ -115,50 +115,50 @@ pub enum SizeLaw {
     Weights(Vec<(u32, u32)>),
 }
 
-/// Simple IMIX, 7:4:1 of 64, 594 and 1518, evenly mixed: a fixed order, so that every twelve frames
-/// have the mix.
+/// Simple IMIX, 7:4:1 of 64, 594 and 1518, in a fixed, evenly mixed order, so that any twelve
+/// frames have the exact mix.
 pub const IMIX: [u32; 12] = [64, 594, 64, 64, 594, 64, 1518, 594, 64, 64, 594, 64];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     #[default]
     Continuous,
-    /// So many frames, then done.
+    /// This many frames, then the end.
     Burst(u64),
-    /// `bursts` times `packets` frames; `gap` from the last frame's departure of one burst (plus
-    /// its own inter-departure gap) to the first of the next.
+    /// `bursts` times `packets` frames; `gap` from the departure of a burst's last frame (plus its
+    /// own inter-departure gap) to the first frame of the next.
     Bursts { bursts: u64, packets: u64, gap: Nanos },
 }
 
-/// Which lengths and checksums follow what changes from frame to frame.
+/// Which lengths and checksums follow the fields that change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Recompute {
     #[default]
     All,
-    /// Those of these fields; all others stay as the packet has them.
+    /// Only these fields; all others stay as in the packet.
     Only(Vec<String>),
 }
 
-/// When a burst has ended: what `gap` and the `next` stream's delay are counted from.
+/// The end of a burst: the start of `gap` and of the `next` stream's delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BurstEnd {
     /// One inter-departure gap after its last frame.
     #[default]
     Gap,
-    /// When its last frame departs.
+    /// The departure of its last frame.
     Frame,
 }
 
-/// What starts when this stream has ended.
+/// The stream that starts when this one has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Next {
     /// Index into [`Profile::streams`]; may be the stream itself.
     pub stream: usize,
-    /// How often this arrow may be taken in all; `None`: for ever.
+    /// The total number of times; `None`: without end.
     pub times: Option<u64>,
 }
 
-/// Law of the gaps between departures; the mean is what the rate says.
+/// The distribution of the gaps between departures; the rate sets the mean.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Departures {
     #[default]
@@ -188,43 +188,42 @@ pub enum Departures {
         on: Nanos,
         off: Nanos,
     },
-    /// Gaps in nanoseconds, one a line, over and over; scaled so that their mean is what the rate
-    /// says, unless the rate is `max`.
+    /// Gaps in nanoseconds, one a line, repeated; scaled to the rate unless it is `max`.
     File {
         path: String,
     },
 }
 
-/// What to do with a frame whose instant has passed.
+/// The policy for a frame whose departure time has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Late {
-    /// What is owed up to 0.75 ms of the schedule follows at once; the rest is regained at 0.8 %
-    /// above the rate, so that no burst leaves that the profile did not ask for.
+    /// Up to 0.75 ms of overdue frames follow at once; the rest is regained at 0.8 % above the
+    /// rate, so that no burst leaves that the profile did not ask for (ADR 0050).
     #[default]
     Smooth,
-    /// Send late ones as fast as the port goes until the schedule is met again.
+    /// Send late frames as fast as the port allows until the schedule is met again.
     CatchUp,
-    /// Skip those that are more than one gap late; they count as not sent, reason `late`.
+    /// Skip frames that are more than one gap late; they count as not sent, reason `late`.
     Drop,
     /// Shift the rest of the schedule.
     Stretch,
 }
 
-/// How values follow each other. Each is a function of the frame's index in its stream, so any core
-/// can compute it.
+/// The order of values. Each is a function of the frame's index in its stream, so that any core can
+/// compute it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
     /// From `init` by `step`, wrapping within `min..=max`. A decrement has a negative step.
     Step { min: u128, max: u128, init: u128, step: i128 },
-    /// One after the other, over and over. From a list or a file.
+    /// In order, repeated. From a list or a file.
     List { values: Vec<u128>, init: usize },
-    /// Uniform over `min..=max`; with `limit`, that many draws, then the same again. `seed` apart
-    /// from the profile's.
+    /// Uniform over `min..=max`; with `limit`, that many draws, repeated. `seed` is independent of
+    /// the profile's.
     Random { min: u128, max: u128, limit: Option<u64>, seed: Option<u64> },
     /// Drawn in proportion to the weights.
     Weighted { values: Vec<(u128, u32)> },
-    /// As [`Op::Step`] or [`Op::List`], but advances by one only when the variable of `vary[of]`
-    /// (lower index, itself a step or list or dependent) wraps. A tuple generator (addresses x
+    /// Like [`Op::Step`] or [`Op::List`], but advances by one only when the variable of `vary[of]`
+    /// (lower index, itself a step, a list or dependent) wraps. A tuple generator (addresses x
     /// ports) is two of these.
     After { of: usize, then: Box<Op> },
 }

@@ -1,5 +1,5 @@
-//! Captures as values: which files, by which ports, how fast. Speeds, filters and edits stay text
-//! here, with their places: whoever compiles them knows what they mean.
+//! Captures as values: files, ports, speed. Speeds, filters and edits stay text with their places,
+//! since the code that compiles them has their grammar.
 
 use serde_json::{Value as Json, json};
 
@@ -8,10 +8,10 @@ use crate::{
     emit::{count, options_table, texts},
 };
 
-/// In which words a speed is said.
+/// The unit of a speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpeedOf {
-    /// So many times as fast as captured.
+    /// A multiple of the captured speed.
     Captured,
     /// A rate, or `max`.
     Rate,
@@ -21,41 +21,41 @@ pub enum SpeedOf {
     Ramp,
 }
 
-/// By what two ports' packets are told apart.
+/// How the packets of two ports are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SplitOf {
-    /// What hosts do in the capture.
+    /// By the behavior of hosts in the capture.
     Auto,
-    /// A file of `squall prep` or tcpprep.
+    /// By a file of `squall prep` or tcpprep.
     Cache,
     Cidr,
     Regex,
     Mac,
-    /// Ports of services.
+    /// By the TCP and UDP ports of services.
     Port,
-    /// Of two captures that are merged, each leaves by a port of its own.
+    /// Two captures, each sent on its own port.
     File,
 }
 
-/// What is done with a frame that is longer than its port takes.
+/// The action for frames that are longer than the port's limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TooLong {
-    /// It does not leave, and is counted.
+    /// Not sent, and counted.
     #[default]
     Skip,
-    /// Its end is cut off.
+    /// Truncated.
     Truncate,
-    /// An IP packet leaves as fragments.
+    /// IP packets are fragmented.
     Fragment,
 }
 
 impl Replay {
-    /// Whether it comes to an end by itself.
+    /// Whether it ends without a stop.
     pub fn ends(&self) -> bool {
         !self.held && (self.loops > 0 || self.limit.is_some() || self.duration.is_some())
     }
 
-    /// Whether nothing but the speed differs, and the places in the profile.
+    /// Whether only the speed and the places in the profile differ.
     pub fn is_at_another_speed(&self, other: &Self) -> bool {
         let rest = |replay: &Self| {
             let value = Self { speed: None, ..replay.clone() }.to_value(|_| None);
@@ -64,7 +64,7 @@ impl Replay {
         rest(self) == rest(other)
     }
 
-    /// As the schema describes it; `port` names ports.
+    /// The JSON of the schema; `port` maps an index to a name.
     pub(crate) fn to_value<'a>(&self, port: impl Fn(usize) -> Option<&'a str>) -> Json {
         self.written(|key| match key {
             "name" => Some(json!(self.name)),
@@ -73,9 +73,9 @@ impl Replay {
             "port2" => self.port2.and_then(&port).map(|name| json!(name)),
             "multiplier" | "rate" | "mbps" | "ramp" => {
                 let speed = self.speed.as_ref().filter(|(of, _)| of.word() == key);
-                speed.map(|(_, said)| json!(said.text))
+                speed.map(|(_, located)| json!(located.text))
             }
-            "split" => self.split.as_ref().map(|(of, said)| json!({ of.word(): said.text })),
+            "split" => self.split.as_ref().map(|(of, located)| json!({ of.word(): located.text })),
             "unique_ip" => self.unique.map(count),
             "edit" => options_table(&self.edit),
             _ => None,

@@ -2221,8 +2221,8 @@ export interface Stream {
   size?: unknown;
   /**
    * Each frame is a GSO frame, of up to 65553 octets, that leaves as frames of this many octets of
-   * TCP or UDP payload: cut by the kernel or the NIC if the port can (af_packet), by Squall
-   * elsewhere. Rates and counters are those of the frames on the wire. Without a size, as many
+   * TCP or UDP payload: cut by the kernel or the NIC if the port can (af_packet), otherwise by
+   * Squall. Rates and counters are those of the frames on the wire. Without a size, as many
    * whole segments as fit.
    */
   segment?: number | string;
@@ -2290,8 +2290,8 @@ export interface Stream {
   late?: string;
   /**
    * Which length and checksum fields follow what changes from frame to frame: true, all of them;
-   * false, none; or their names: ["ipv4.checksum"]. The others stay as they are in the packet.
-   * Default true.
+   * false, none; or their names: ["ipv4.checksum"]. The others keep the packet's values. Default
+   * true.
    */
   recompute?: boolean | string[];
   /**
@@ -2320,9 +2320,9 @@ export interface Size {
    * `custom`.
    */
   genome?: string;
-  /** The length that z stands for in `genome`. */
+  /** The length of z in `genome`. */
   z?: number | string;
-  /** Lengths that A, B, ... stand for in `genome`. */
+  /** The lengths of A, B, ... in `genome`. */
   custom?: (number | string)[];
   [key: string]: unknown;
 }

@@ -1,12 +1,12 @@
-//! Traffic generators beside each other: how fast each sends, how steadily, and what it costs.
+//! Compares traffic generators: speed, steadiness and CPU cost.
 //!
 //! The method is that of the papers that compare generators: each tool sends UDP at maximum rate
-//! and at given rates, the interface that receives is read every second, and the tool's own count
-//! is compared with what arrived. Here the link is a veth pair in a namespace of this process.
-//! Tools take turns within a round, since machines have slow minutes.
+//! and at given rates, the receiving interface's counters are read every second, and the tool's own
+//! count is compared with them. The link is a veth pair in a namespace of this process. Tools take
+//! turns within a round because the speed of a machine varies over minutes.
 //!
-//! What goes in are [`GeneratorSettings`], what comes out is a [`Generators`]. Knows no headers: a
-//! tool that wants its frames ready gets them from `squall` as a capture.
+//! The input is [`GeneratorSettings`], the result [`Generators`]. The module contains no code for
+//! headers: a tool that needs complete frames gets them from `squall` as a capture.
 
 mod model;
 mod render;
@@ -28,7 +28,7 @@ use crate::{
 use model::Method;
 use run::Place;
 
-/// What is to be compared.
+/// The settings of a comparison.
 #[derive(Clone, Debug)]
 pub struct GeneratorSettings {
     pub tools: Vec<Generator>,
@@ -36,19 +36,19 @@ pub struct GeneratorSettings {
     pub sizes: Vec<u32>,
     pub steps: Vec<Rate>,
     pub rounds: u32,
-    /// How long a step is measured.
+    /// The measured time of a step.
     pub step: Nanos,
     /// For the result.
     pub command: String,
 }
 
-/// Runs tools over sizes and rates, in a lab of its own; `progress` gets a line for each run, and
-/// `stop` is asked often.
+/// Runs the tools over sizes and rates, in a lab of its own. `progress` gets a line for each run;
+/// `stop` is polled.
 ///
 /// The process moves into the lab's namespace and stays there. It must have one thread.
 ///
 /// # Errors
-/// No lab, or none of the tools; what fails of a single run is in its [`GeneratorRound`].
+/// No lab, or no usable tool. The error of a single run is in its [`GeneratorRound`].
 pub fn generators(
     settings: &GeneratorSettings,
     progress: &mut dyn FnMut(&str),

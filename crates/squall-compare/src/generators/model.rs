@@ -14,7 +14,7 @@ pub const GENERATORS_SCHEMA: &str = "squall-generators/1";
 /// A comparison of generators.
 pub type Generators = Compared<Method, GeneratorStep, Nothing>;
 
-/// What only comparisons of generators have.
+/// Comparisons of generators have no further data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Nothing {}
 
@@ -36,7 +36,7 @@ pub struct GeneratorStep {
     pub asked: String,
     /// Absent for `max`.
     pub asked_pps: Option<f64>,
-    /// Of the seconds of all rounds: mean, standard deviation and variance (n - 1).
+    /// Mean, standard deviation and variance (n - 1) over the seconds of all rounds.
     pub mean_pps: Option<f64>,
     pub sd_pps: Option<f64>,
     pub variance_pps: Option<f64>,
@@ -62,7 +62,7 @@ pub struct GeneratorRound {
     /// Frames that arrived from the tool's start to its end, and those that it claims to have sent.
     pub arrived: u64,
     pub claimed: Option<u64>,
-    /// What is wrong with the claim.
+    /// Difference between the claim and the count.
     pub disagreement: Option<String>,
     pub failed: Option<String>,
 }
@@ -73,12 +73,12 @@ pub fn schema() -> String {
     format!("{:#}\n", schema.as_value())
 }
 
-/// Frames that may be others': of the control connection of a tool, of neighbor discovery.
+/// Frames from other senders: a tool's control connection, neighbor discovery.
 const OTHER_FRAMES: u64 = 50;
 const OTHER_SHARE: f64 = 0.001;
 
 impl GeneratorRound {
-    /// Compares the claim with what arrived.
+    /// Compares the claim with the frames that arrived.
     pub fn judge(&mut self) {
         let Some(claimed) = self.claimed else { return };
         let difference = claimed.abs_diff(self.arrived);
@@ -139,14 +139,14 @@ impl Measured for GeneratorStep {
 }
 
 impl GeneratorStep {
-    /// Of the rounds that did not fail.
+    /// Rates of the successful rounds.
     pub fn samples(&self) -> Vec<f64> {
         let good = self.rounds.iter().filter(|round| round.failed.is_none());
         good.flat_map(|round| round.pps.iter().copied()).collect()
     }
 }
 
-/// Of a sample, with n - 1; the deviation of a single value is 0.
+/// The mean and the standard deviation (n - 1) of a sample; the deviation of a single value is 0.
 fn mean_and_sd(sample: &[f64]) -> Option<(f64, f64)> {
     if sample.is_empty() {
         return None;
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_does_not_agree_is_told_and_a_few_frames_are_others() {
+    fn wrong_claims_are_reported_and_a_few_foreign_frames_ignored() {
         let judged = |arrived, claimed| {
             let mut round = GeneratorRound { arrived, claimed, ..GeneratorRound::default() };
             round.judge();

@@ -1,4 +1,4 @@
-//! What a comparison of generators shows: how fast each sends, how steadily, and what it costs.
+//! Renders a comparison of generators: speed, steadiness and CPU cost.
 
 use squall_report::render::{
     human,
@@ -75,7 +75,7 @@ impl ShownStep for GeneratorStep {
     fn row(&self) -> Vec<Cell> {
         let si = |value: Option<f64>, unit: &str| or_dash(value, |v| human::si(v, unit));
         let cpus = |value: Option<f64>| or_dash(value, |v| format!("{v:.2}"));
-        // Whether what the tool says that it sent is what arrived.
+        // Whether the tool's count agrees with the frames that arrived.
         let claims = self.rounds.iter().any(|round| round.claimed.is_some());
         let right = self.rounds.iter().all(|round| round.disagreement.is_none());
         vec![
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_and_the_page_say_how_fast_and_who_counts_wrong() {
+    fn the_table_and_the_page_show_rates_and_wrong_counts() {
         let text = summary(&sample(), 140, false);
         for expected in [
             "100 kpps",

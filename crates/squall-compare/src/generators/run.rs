@@ -1,4 +1,4 @@
-//! One run of a generator: started, measured for the time of a step, ended.
+//! One run of a generator: start, measurement of a step, end.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use super::{
     wire::Frame,
 };
 
-/// Where tools run.
+/// The location of a run.
 pub struct Place {
     pub interfaces: [String; 2],
     pub work: PathBuf,
@@ -28,13 +28,13 @@ pub struct Place {
     pub step: Nanos,
 }
 
-/// Until the first frames arrive.
+/// The longest wait for the first frames.
 const START: Duration = Duration::from_secs(15);
-/// Caches, buffers and clocks of a tool that has just begun.
+/// Excludes the time in which a tool fills caches and buffers and starts its clocks.
 const WARM_UP: Duration = Duration::from_millis(300);
 const SECOND: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(10);
-/// Between being asked to end, once more, and being killed.
+/// From the first interrupt to the second, and from there to the kill.
 const END: Duration = Duration::from_secs(8);
 
 impl Place {
@@ -58,8 +58,8 @@ impl Place {
         tool.check(frame)?;
         let report = self.work.join("report.json");
         let _ = fs::remove_file(&report);
-        // Only for frames from XDP, as it changes what receiving costs. A driver that has no such
-        // setting refuses those frames, which the tool then says.
+        // Only for frames from XDP, because it changes the cost of receiving. A driver without this
+        // setting refuses those frames, and the tool then fails.
         let _ = set_gro(&self.interfaces[1], tool.polls());
         let time = Duration::from_nanos(self.step.0);
         let fill = Fill {
@@ -93,13 +93,13 @@ impl Place {
         Ok(round)
     }
 
-    /// Frames that the receiving interface has counted.
+    /// The frame counter of the receiving interface.
     fn arrived(&self) -> Result<u64, String> {
         let of = &self.interfaces[1];
         interface_counters(of).map(|counters| counters.rx_packets).map_err(|e| format!("{of}: {e}"))
     }
 
-    /// More than those of a control connection.
+    /// Waits for more frames than a control connection sends.
     fn wait_for_frames(
         &self,
         started: &Program,
@@ -120,7 +120,7 @@ impl Place {
         Ok(())
     }
 
-    /// Rates of each second, or of the whole step if that is shorter, and the CPU time over all.
+    /// Rates of each second, or of the whole step if it is shorter, and the total CPU time.
     fn measure(
         &self,
         started: &Program,
@@ -135,7 +135,7 @@ impl Place {
             while Instant::now() < next && !stop() {
                 std::thread::sleep(LOOK.min(next.saturating_duration_since(Instant::now())));
             }
-            // What came and the instant belong together: the machine may be late.
+            // Count and time are read together, because this thread may be late.
             let (now, arrived) = (Instant::now(), self.arrived()?);
             pps.push((arrived - count) as f64 / (now - at).as_secs_f64());
             (count, at) = (arrived, now);

@@ -1,4 +1,4 @@
-//! The generators that are compared: how each is started, and what it says that it sent.
+//! The compared generators: their commands, and their counts of sent frames.
 
 use std::{fs, path::Path};
 
@@ -21,22 +21,22 @@ pub struct Generator {
 struct Known {
     name: &'static str,
     command: &'static str,
-    /// More arguments for a rate, and for top speed.
+    /// Additional arguments for a rate, and for top speed.
     paced: &'static str,
     fastest: &'static str,
-    /// The command of a receiver, where a tool needs one of its own.
+    /// The command of a receiver, if the tool needs its own.
     receiver: Option<&'static str>,
     /// It sends through sockets.
     needs_addresses: bool,
-    /// In words that the count of sent packets stands before, or after.
+    /// The text before or after the count of sent packets.
     claim: Claim,
-    /// What installs it.
+    /// The package that installs it.
     install: &'static str,
-    /// The smallest payload of UDP that it sends.
+    /// The smallest UDP payload that it sends.
     least_payload: u32,
     /// It needs a receiving end that polls.
     polls: bool,
-    /// Why it cannot be compared here though it is installed.
+    /// Why it cannot be compared here although it is installed.
     not_here: Option<&'static str>,
 }
 
@@ -45,7 +45,7 @@ enum Claim {
     None,
     Before(&'static str),
     After(&'static str),
-    /// A path in the JSON of `{report}`, or in what was printed.
+    /// A path in the JSON of `{report}`, or of the output.
     Report(&'static str),
     Printed(&'static str),
 }
@@ -118,7 +118,7 @@ const KNOWN: &[Known] = &[
         fastest: "'ON 1 UDP SRC {sport} DST {to}/{dport} PERIODIC [-1 {payload}]'",
         needs_addresses: true,
         install: "apt-get install mgen",
-        // Its own header.
+        // The size of mgen's own header.
         least_payload: 28,
         ..PLAIN
     },
@@ -178,15 +178,15 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// What is compared where nobody says what.
+/// The default list of generators.
 pub const DEFAULT_GENERATORS: &str = "squall,squall-xdp_live,tcpreplay,trafgen,iperf3,mgen,hping3,\
                                       nping,mausezahn,drone,pktgen-dpdk,trex";
 
 impl Generator {
-    /// A list of names; `squall` is the path of this program.
+    /// Parses a list of names; `squall` is the path of this program.
     ///
     /// # Errors
-    /// A name that is not known.
+    /// An unknown name.
     pub fn parse_list(text: &str, squall: &Path) -> Result<Vec<Self>, Error> {
         text.split(',').map(|name| Self::parse(name.trim(), squall)).collect()
     }
@@ -209,7 +209,7 @@ impl Generator {
         self.known.needs_addresses
     }
 
-    /// What the result says of it.
+    /// Its entry in the result.
     pub fn info(&self) -> ToolInfo {
         let mut info = self.tool.info();
         if info.why_not.is_some() {
@@ -224,7 +224,7 @@ impl Generator {
         info
     }
 
-    /// Whether the receiving end has to poll for it.
+    /// Whether it needs a receiving end that polls.
     pub fn polls(&self) -> bool {
         self.known.polls
     }
@@ -232,7 +232,7 @@ impl Generator {
     /// Whether it can send frames of that size.
     ///
     /// # Errors
-    /// Why not, as text.
+    /// The reason, as text.
     pub fn check(&self, frame: &Frame) -> Result<(), String> {
         let least = self.known.least_payload;
         match frame.payload() >= least {
@@ -244,7 +244,7 @@ impl Generator {
         }
     }
 
-    /// The program and its arguments for a frame at a rate, or as fast as it can.
+    /// The program and its arguments for a frame at a rate, or at top speed.
     pub fn command(&self, fill: &Fill<'_>) -> Result<(Tool, Vec<String>), Error> {
         let more = if fill.pps.is_some() { self.known.paced } else { self.known.fastest };
         let whole = Tool::of_command(&self.name, &format!("{} {more}", self.known.command))?;
@@ -257,7 +257,7 @@ impl Generator {
         self.known.receiver.map(|command| Tool::of_command(&self.name, command))
     }
 
-    /// Frames that it says it has sent.
+    /// The number of frames that it claims to have sent.
     pub fn claim(&self, output: &str, report: &Path) -> Option<u64> {
         let number = |text: &str| text.replace(',', "").parse::<u64>().ok();
         let of_json = |text: &str, path: &str| {
@@ -279,7 +279,7 @@ impl Generator {
     }
 }
 
-/// What the places in a command stand for.
+/// The values of the placeholders in a command.
 pub struct Fill<'a> {
     pub interface: &'a str,
     pub frame: &'a Frame,
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tool_says_that_it_sent_is_found_in_its_words() {
+    fn counts_of_sent_frames_are_found_in_the_output() {
         let none = Path::new("/no/such/report");
         for (name, output, expected) in [
             ("tcpreplay", "Actual: 1402 packets (84120 bytes) sent in 0.01 seconds\n", Some(1402)),

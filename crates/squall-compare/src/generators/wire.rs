@@ -1,4 +1,4 @@
-//! What the tools send, and the addresses of those that send through sockets.
+//! The frames that the tools send, and the addresses of tools that use sockets.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use squall_pcap::CaptureReader;
 
 use serde_json::json;
 
-/// Of the sending and of the receiving end.
+/// The sending and the receiving end.
 pub const ADDRESSES: [&str; 2] = ["198.18.1.2", "198.18.2.2"];
 pub const MACS: [&str; 2] = ["02:00:00:00:0a:02", "02:00:00:00:0b:02"];
 /// UDP ports.
@@ -36,7 +36,7 @@ impl Frame {
     }
 }
 
-/// As Squall's packet text has it.
+/// In Squall's packet text.
 pub fn packet() -> String {
     format!(
         "eth(src={},dst={})/ipv4(src={},dst={})/udp(sport={},dport={})",
@@ -60,7 +60,7 @@ fn capture(octets: u32, folder: &Path) -> Result<Frame, Error> {
     });
     let profile = squall::Profile::from_value(&profile, "squall compare")?;
     let mut session = Session::new(profile);
-    // The folder is the comparison's own.
+    // The folder belongs to the comparison alone.
     session.options.force = Some(true);
     session.open()?.start()?.finish()?;
     let failed = |error: String| Error::Environment(format!("{}: {error}", capture.display()));
@@ -78,12 +78,12 @@ fn capture(octets: u32, folder: &Path) -> Result<Frame, Error> {
     Ok(Frame { octets, capture, config })
 }
 
-/// Gives both ends of the lab an address, so that what is for one leaves by the other. Both are of
-/// this host, which would take a short cut: the rule that looks for the host's own addresses comes
-/// after the routes to them, except for what has arrived.
+/// Gives both ends of the lab an address, so that packets to one leave by the other. The kernel
+/// would deliver packets between two local addresses directly, so the rule for the `local` table
+/// comes after the routes, except for received packets.
 ///
 /// # Errors
-/// Why not, as text: tools that send frames do without.
+/// The reason, as text: tools that send frames work without addresses.
 pub fn address(interfaces: &[String; 2]) -> Result<(), String> {
     for (file, value) in [("all/accept_local", "1"), ("all/rp_filter", "0")] {
         let path = format!("/proc/sys/net/ipv4/conf/{file}");

@@ -1,5 +1,5 @@
-//! What a comparison of capture tools shows: loss at each rate, rates without loss, what it cost, and
-//! which tools report wrong counts.
+//! Renders a comparison of capture tools: loss at each rate, rates without loss, CPU cost, and
+//! tools with wrong counts.
 
 use squall_report::render::{
     human,
@@ -48,7 +48,8 @@ impl Shown<Step> for Comparison {
     fn plots(&self, steps: &Steps<'_, Step>) -> Vec<Plot> {
         let plr = || Axis::new("PLR", Unit::Ratio);
         let arrived = || Axis::new("arrived (L2)", Unit::Bps);
-        // Each at the rate that it got: a machine too busy to keep to rates still shows something.
+        // Each round at its actual rate, so that the plot is useful even if a busy machine misses
+        // the rates.
         let single = |tool: &str| {
             let rounds = steps.of(tool).flat_map(|s| &s.rounds).filter(|r| r.failed.is_none());
             let mut points: Vec<_> = rounds.filter_map(|r| Some((r.bps(), r.plr?))).collect();
@@ -161,7 +162,7 @@ impl ShownStep for Step {
 
     fn remarks(&self) -> Vec<(Style, String)> {
         let mut remarks = Vec::new();
-        // If all are, the table has it.
+        // If all rounds are off, the table shows it.
         let (off, of) = (self.rounds.iter().filter(|r| r.off_rate).count(), self.rounds.len());
         if off > 0 && !self.sender_bound {
             let text = format!("{off} of {of} rounds do not count: the sender was off the rate");
@@ -174,7 +175,7 @@ impl ShownStep for Step {
     }
 }
 
-/// Largest rates without loss, of one data set and place or of several.
+/// Largest rates without loss, for one data set and place or for several.
 fn lossless(all: &[&Lossless]) -> Grid {
     let first = all.first().map_or(0.0, |l| l.pps);
     let row = |l: &&Lossless| {
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_say_who_lost_and_who_lied() {
+    fn tables_show_loss_and_wrong_counts() {
         let text = summary(&comparison(), 120, false);
         for expected in [
             "tcpdump",

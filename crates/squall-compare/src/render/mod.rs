@@ -1,5 +1,5 @@
-//! A comparison made visible: as text and as a page. Each kind of comparison gives its columns, its
-//! plots and its groups of steps ([`Shown`]).
+//! Renders a comparison as text and as a page. Each kind of comparison provides its columns, plots
+//! and groups of steps ([`Shown`]).
 
 mod captures;
 
@@ -17,24 +17,24 @@ use crate::compared::{Compared, Measured, Repeated, Spread, ToolInfo};
 #[cfg(test)]
 pub(super) mod sample;
 
-/// What a kind of comparison shows of its own.
+/// The specific part of a kind of comparison.
 pub trait Shown<S>: Serialize {
-    /// What is compared.
+    /// The subject in titles.
     const SUBJECT: &'static str;
 
     /// Facts of the method.
     fn facts(&self) -> Vec<(&'static str, String)>;
 
-    /// Steps that were run under one condition, at all rates.
+    /// Steps under one condition, at all rates.
     fn groups(&self) -> Vec<Group<'_, S>>;
 
     fn plots(&self, steps: &Steps<'_, S>) -> Vec<Plot>;
 
-    /// What the page has below the groups.
+    /// Adds to the page below the groups.
     fn below(&self, _page: &mut Page) {}
 }
 
-/// A step as it is shown.
+/// A displayed step.
 pub trait ShownStep: Measured {
     /// Heads, as in [`Grid`].
     const COLUMNS: Columns;
@@ -52,7 +52,7 @@ pub trait ShownStep: Measured {
     }
 }
 
-/// Steps under one condition, with what the text has below them.
+/// Steps under one condition, with the lines below them in text.
 pub struct Group<'a, S> {
     pub title: String,
     pub heading: String,
@@ -60,8 +60,8 @@ pub struct Group<'a, S> {
     pub below: Option<(String, Grid)>,
 }
 
-/// The head of each column in text, where columns with a higher number give way first, and on the
-/// page; empty: the column is not shown there.
+/// The head of each column in text and on the page; empty: not shown there. In narrow text, columns
+/// with higher numbers are dropped first.
 pub type Columns = &'static [(&'static str, u8, &'static str)];
 
 /// A table for both.
@@ -97,18 +97,18 @@ impl Grid {
     }
 }
 
-/// Text tables, lines at most `width` columns (at least 60), `color` with ANSI colors.
+/// Text tables with lines of at most `width` columns (at least 60); `color`: with ANSI colors.
 pub fn summary<M, S: ShownStep, X>(result: &Compared<M, S, X>, width: usize, color: bool) -> String
 where
     Compared<M, S, X>: Shown<S>,
 {
     let width = width.max(60);
     let mut out = Vec::new();
-    let say = |style: Style, text: &str, out: &mut Vec<String>| {
+    let add = |style: Style, text: &str, out: &mut Vec<String>| {
         out.extend(wrap(text, width, 2).iter().map(|line| style.paint(line, color)));
     };
     for group in result.groups() {
-        say(Style::Bold, &group.title, &mut out);
+        add(Style::Bold, &group.title, &mut out);
         if !group.steps.is_empty() {
             out.extend(Grid::of(&group.steps).lines(width, color));
             out.push(String::new());
@@ -119,16 +119,16 @@ where
             out.push(String::new());
         }
     }
-    remarks(result).iter().for_each(|(style, text)| say(*style, text, &mut out));
-    result.notes.iter().for_each(|note| say(Style::Plain, &format!("note: {note}"), &mut out));
+    remarks(result).iter().for_each(|(style, text)| add(*style, text, &mut out));
+    result.notes.iter().for_each(|note| add(Style::Plain, &format!("note: {note}"), &mut out));
     if result.interrupted {
-        say(Style::Bad, "interrupted: these are the measurements made before", &mut out);
+        add(Style::Bad, "interrupted: these are the measurements made before", &mut out);
     }
     out.push(String::new());
     out.join("\n")
 }
 
-/// What is wrong with tools and rounds; one of a kind is enough, as the others are in the JSON.
+/// Problems of tools and rounds, one of each kind; the JSON has all of them.
 fn remarks<M, S: ShownStep, X>(result: &Compared<M, S, X>) -> Vec<(Style, String)> {
     let mut all = Vec::new();
     for tool in &result.tools {
@@ -140,16 +140,16 @@ fn remarks<M, S: ShownStep, X>(result: &Compared<M, S, X>) -> Vec<(Style, String
     }
     for step in &result.steps {
         let what = format!("{}, {} at {}", step.tool(), step.condition(), step.asked());
-        let mut say = |style, text: String| all.push((style, format!("{what}: {text}")));
+        let mut add = |style, text: String| all.push((style, format!("{what}: {text}")));
         if let Some(wrong) = step.rounds().iter().find_map(S::Round::wrong) {
-            say(Style::Bad, format!("it {wrong}"));
+            add(Style::Bad, format!("it {wrong}"));
         }
         let failed: Vec<&str> = step.rounds().iter().filter_map(S::Round::failed).collect();
         if let Some(why) = failed.first() {
             let (n, of) = (failed.len(), step.rounds().len());
-            say(Style::Bad, format!("{n} of {of} rounds failed: {why}"));
+            add(Style::Bad, format!("{n} of {of} rounds failed: {why}"));
         }
-        step.remarks().into_iter().for_each(|(style, text)| say(style, text));
+        step.remarks().into_iter().for_each(|(style, text)| add(style, text));
     }
     all
 }
@@ -190,14 +190,14 @@ fn tools<M, S: ShownStep, X>(result: &Compared<M, S, X>, page: &mut String) {
     let row = |tool: &ToolInfo| {
         let steps = result.steps.iter().filter(|step| step.tool() == tool.name);
         let wrong = steps.flat_map(|step| step.rounds()).find_map(S::Round::wrong);
-        let says = match (&tool.why_not, wrong) {
+        let remark = match (&tool.why_not, wrong) {
             (Some(why), _) => format!("not compared: {why}"),
             (None, Some(wrong)) => format!("wrong: it {wrong}"),
             (None, None) => "compared".into(),
         };
         let takes = if tool.takes_frames { "taken from the host" } else { "" };
         let version = tool.version.clone().unwrap_or_default();
-        vec![tool.name.clone(), tool.command.clone(), version, takes.into(), says]
+        vec![tool.name.clone(), tool.command.clone(), version, takes.into(), remark]
     };
     let rows: Vec<_> = result.tools.iter().map(row).collect();
     page::table("Tools", &["Tool", "Command", "Version", "Frames", "Its own counts"], &rows, page);
@@ -215,7 +215,7 @@ impl<S: ShownStep> Steps<'_, S> {
         self.0.iter().copied().filter(move |step| step.tool() == tool)
     }
 
-    /// Of each tool a value at each rate.
+    /// By tool, a value at each rate.
     pub fn at_rates<T>(&self, value: impl Fn(&S) -> Option<T>) -> (Vec<String>, Vec<Bars<T>>) {
         let rates = in_order(self.0.iter().map(|step| step.asked()));
         let bars = self.tools().into_iter().map(|tool| {
@@ -230,7 +230,7 @@ impl<S: ShownStep> Steps<'_, S> {
         Plot::bars(title, "requested", rates, y, bars)
     }
 
-    /// By rising x, as a line wants them; a step that failed has no place.
+    /// By rising x; failed steps are left out.
     pub fn lines(&self, point: impl Fn(&S) -> Option<(f64, Spread)>) -> Vec<Line> {
         let line = |tool: &str| {
             let mut points: Vec<(f64, Spread)> = self.of(tool).filter_map(&point).collect();
@@ -241,7 +241,7 @@ impl<S: ShownStep> Steps<'_, S> {
         self.tools().into_iter().map(line).collect()
     }
 
-    /// What arrived of what was requested, in `unit`.
+    /// The actual by the requested rate, in `unit`.
     pub fn actual(
         &self,
         (requested, arrived, unit): (&str, &str, Unit),
@@ -262,7 +262,7 @@ impl<S: ShownStep> Steps<'_, S> {
     }
 }
 
-/// Each once, in the order in which they come first.
+/// Distinct values in the order of their first occurrence.
 pub fn in_order<T: Copy + Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut known = BTreeSet::new();
     all.filter(|one| known.insert(*one)).collect()

@@ -1,4 +1,4 @@
-//! A comparison as one would come out, without running any tool: for tests of what renders it.
+//! A sample comparison for tests of the renderers; no tool runs.
 
 use crate::{
     Comparison, SCHEMA,
@@ -82,7 +82,7 @@ fn data(name: &str) -> DataInfo {
     }
 }
 
-/// The tools lose at 1 Mpps, 500 kpps and 333 kpps; the last does not tell.
+/// The tools lose packets at 1 Mpps, 500 kpps and 333 kpps; the last one reports no counts.
 fn step(tool: &str, i: usize, data: &str, asked: &str, pps: Option<f64>) -> Step {
     let actual = pps.unwrap_or(f64::INFINITY).min(900e3);
     let limit = 1.0e6 / (i + 1) as f64;

@@ -29,7 +29,7 @@ fn until(arrivals: &mut Arrivals, end: u64) -> Vec<Due> {
     until_of(arrivals, end, (0, 1))
 }
 
-/// Of several workers, that have the flows of open loops by their numbers.
+/// For one of several workers, which share the flows of open loops by number.
 fn until_of(arrivals: &mut Arrivals, end: u64, (worker, workers): (u64, u64)) -> Vec<Due> {
     let mine = |_, number| number % workers == worker;
     let mut all = Vec::new();
@@ -41,7 +41,7 @@ fn until_of(arrivals: &mut Arrivals, end: u64, (worker, workers): (u64, u64)) ->
 
 #[test]
 fn an_open_loop_is_due_at_exact_instants() {
-    let mut a = Arrivals::new(&load([open(3)]), SidePart::ALL, seat((0, 1)), Nanos(50));
+    let mut a = Arrivals::new(&load([open(3)]), Part::ALL, seat((0, 1)), Nanos(50));
     let due = until(&mut a, 100 * SECOND + 50);
     assert_eq!(due.len(), 300);
     for (k, due) in (0..).zip(&due) {
@@ -56,7 +56,7 @@ fn workers_together_are_due_as_one() {
     let mut of = load([open(1000), poisson, closed]);
     of.shape = Shape::ramp(Nanos(SECOND / 2), Some(Nanos(SECOND)), Nanos(SECOND / 4)).unwrap();
     let run = |worker, workers| {
-        let mut arrivals = Arrivals::new(&of, SidePart::ALL, seat((worker, workers)), Nanos(9));
+        let mut arrivals = Arrivals::new(&of, Part::ALL, seat((worker, workers)), Nanos(9));
         until_of(&mut arrivals, 5 * SECOND, (worker, workers))
     };
     let key = |due: &Due| (due.template, due.number);
@@ -71,10 +71,8 @@ fn workers_together_are_due_as_one() {
 #[test]
 fn a_poisson_process_has_its_rate_and_its_spread() {
     let poisson = Arrival::Open { cps: Cps::per_second(10_000), spacing: Spacing::Poisson };
-    let due = until(
-        &mut Arrivals::new(&load([poisson]), SidePart::ALL, seat((0, 1)), Nanos(0)),
-        10 * SECOND,
-    );
+    let due =
+        until(&mut Arrivals::new(&load([poisson]), Part::ALL, seat((0, 1)), Nanos(0)), 10 * SECOND);
     assert!((99_000..101_000).contains(&due.len()), "{}", due.len());
     let gaps: Vec<f64> = due.windows(2).map(|w| (w[1].at.0 - w[0].at.0) as f64).collect();
     let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
@@ -86,7 +84,7 @@ fn a_poisson_process_has_its_rate_and_its_spread() {
 fn a_ramp_rises_holds_and_falls() {
     let mut of = load([open(1000)]);
     of.shape = Shape::ramp(Nanos(2 * SECOND), Some(Nanos(3 * SECOND)), Nanos(SECOND)).unwrap();
-    let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
+    let mut a = Arrivals::new(&of, Part::ALL, seat((0, 1)), Nanos(0));
     let due = until(&mut a, u64::MAX);
     let between = |from: f64, to: f64| {
         due.iter().filter(|d| (from * 1e9..to * 1e9).contains(&(d.at.0 as f64))).count() as i64
@@ -105,7 +103,7 @@ fn a_ramp_rises_holds_and_falls() {
 }
 
 #[test]
-fn what_passes_and_when_it_passes_belong_together() {
+fn load_and_instant_are_inverse() {
     let ramp = Shape::ramp(Nanos(SECOND), Some(Nanos(SECOND)), Nanos(2 * SECOND)).unwrap();
     for ms in 0..4000 {
         let at = Nanos(ms * 1_000_000 + 7);
@@ -117,13 +115,13 @@ fn what_passes_and_when_it_passes_belong_together() {
 }
 
 #[test]
-fn what_waited_too_long_is_given_up_and_counted() {
+fn arrivals_that_wait_too_long_are_given_up_and_counted() {
     for spacing in [Spacing::Constant, Spacing::Poisson] {
         let of = Load {
             patience: Nanos(SECOND / 10),
             ..load([Arrival::Open { cps: Cps::per_second(1000), spacing }])
         };
-        let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
+        let mut a = Arrivals::new(&of, Part::ALL, seat((0, 1)), Nanos(0));
         let now = Nanos(10 * SECOND);
         let mut begun = 0;
         while let Some(due) = a.take(now, every) {
@@ -141,7 +139,7 @@ fn what_waited_too_long_is_given_up_and_counted() {
 #[test]
 fn users_of_a_closed_loop_come_again_when_they_have_thought() {
     let closed = Arrival::Closed { users: 3, think: Think::Fixed(Nanos(500)) };
-    let mut a = Arrivals::new(&load([closed]), SidePart::ALL, seat((0, 1)), Nanos(0));
+    let mut a = Arrivals::new(&load([closed]), Part::ALL, seat((0, 1)), Nanos(0));
     let first: Vec<_> =
         std::iter::from_fn(|| a.take(Nanos(0), every)).map(|due| due.number).collect();
     assert_eq!((first, a.next_due(every)), (vec![0, 1, 2], None));
@@ -157,11 +155,11 @@ fn users_come_and_go_with_the_ramp() {
     let closed = Arrival::Closed { users: 100, think: Think::Exponential(Nanos(10)) };
     let mut of = load([closed]);
     of.shape = Shape::ramp(Nanos(1000), Some(Nanos(1000)), Nanos(1000)).unwrap();
-    let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
+    let mut a = Arrivals::new(&of, Part::ALL, seat((0, 1)), Nanos(0));
     let take = |a: &mut Arrivals, now| std::iter::from_fn(|| a.take(Nanos(now), every)).count();
     assert_eq!((take(&mut a, 495), take(&mut a, 1000)), (50, 50));
     (0..100).for_each(|_| a.ended(0, Nanos(2500)));
-    // Half of them have gone home.
+    // Half of them have left.
     assert_eq!(take(&mut a, 2999), 50);
 }
 
@@ -169,7 +167,7 @@ fn users_come_and_go_with_the_ramp() {
 fn open_flows_are_kept_at_a_number_by_weight() {
     let weight = |weight| Arrival::Weight { weight, spacing: Spacing::Constant };
     let of = Load { target: Some(Target::Active(1000)), ..load([weight(3), weight(1)]) };
-    let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
+    let mut a = Arrivals::new(&of, Part::ALL, seat((0, 1)), Nanos(0));
     let all: Vec<_> = std::iter::from_fn(|| a.take(Nanos(0), every)).collect();
     assert_eq!(all.len(), 1000);
     let first = all.iter().filter(|due| due.template == 0).count();
@@ -183,13 +181,13 @@ fn arrivals_and_users_go_by_one_clock_and_patience_by_real_time() {
     let closed = Arrival::Closed { users: 10, think: Think::Fixed(Nanos(1000)) };
     let mut of = load([closed, open(1000)]);
     of.patience = Nanos(SECOND);
-    let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
+    let mut a = Arrivals::new(&of, Part::ALL, seat((0, 1)), Nanos(0));
     assert_eq!(std::iter::from_fn(|| a.take(Nanos(0), every)).count(), 11);
     // A stall of 100 ms, of which the clock makes 10 ms.
     let (now, lag) = (Nanos(10_000_000), Nanos(90_000_000));
     a.keep_lag(lag);
     assert_eq!(std::iter::from_fn(|| a.take(now, every)).count(), 10, "a millisecond apart");
-    // What ended their flows was due at different times; users come as far apart.
+    // Their flows ended at different instants, and the users return at the same distances.
     (0..10).for_each(|user| a.ended(0, Nanos(now.0 + user * 1_000_000)));
     let users = |a: &mut Arrivals, at| {
         std::iter::from_fn(|| a.take(at, every).filter(|due| due.template == 0)).collect::<Vec<_>>()
@@ -198,18 +196,18 @@ fn arrivals_and_users_go_by_one_clock_and_patience_by_real_time() {
     assert_eq!(first.len(), 1);
     assert_eq!(first[0].at, now + Nanos(1000) + lag, "nobody asked for it before, in real time");
     assert_eq!(a.late(0) + a.late(1), 0);
-    // In real time more than the patience has passed.
+    // More than the patience has passed in real time.
     a.keep_lag(Nanos(2 * SECOND));
     while a.take(now + Nanos(50_000_000), every).is_some() {}
     assert!(a.late(1) > 30, "{}", a.late(1));
 }
 
 #[test]
-fn who_has_no_users_has_none_of_the_flows() {
+fn workers_without_users_have_no_flows() {
     let mut of = load([Arrival::Closed { users: 2, think: Think::Fixed(Nanos(0)) }]);
     of.limits = Limits { flows: Some(100), ..Limits::default() };
     let begun = |worker| {
-        let mut a = Arrivals::new(&of, SidePart::ALL, seat((worker, 5)), Nanos(0));
+        let mut a = Arrivals::new(&of, Part::ALL, seat((worker, 5)), Nanos(0));
         let mut begun = 0;
         while a.take(Nanos(begun), every).is_some() {
             begun += 1;
@@ -224,9 +222,9 @@ fn who_has_no_users_has_none_of_the_flows() {
 #[test]
 fn a_worker_sleeps_until_a_flow_of_its_own_is_due() {
     let mine = |_, number| number % 7 == 3;
-    let a = Arrivals::new(&load([open(1000)]), SidePart::ALL, seat((1, 2)), Nanos(50));
+    let a = Arrivals::new(&load([open(1000)]), Part::ALL, seat((1, 2)), Nanos(50));
     assert_eq!(a.next_due(mine), Some(Nanos(50 + 3_000_000)));
-    let alone = Arrivals::new(&load([open(1000)]), SidePart::ALL, seat((0, 1)), Nanos(50));
+    let alone = Arrivals::new(&load([open(1000)]), Part::ALL, seat((0, 1)), Nanos(50));
     assert_eq!(alone.next_due(mine), Some(Nanos(50)));
 }
 
@@ -235,12 +233,12 @@ fn limits_end_it() {
     let mut of = load([open(1000), open(1000)]);
     of.limits = Limits { flows: Some(100), ..Limits::default() };
     of.templates[0].limit = Some(20);
-    let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
+    let mut a = Arrivals::new(&of, Part::ALL, seat((0, 1)), Nanos(0));
     let all = until(&mut a, 10 * SECOND);
     assert_eq!((all.len(), all.iter().filter(|d| d.template == 0).count()), (100, 20));
     assert!(a.over(Nanos(0)) && a.next_due(every).is_none());
     of.limits = Limits { duration: Some(Nanos(SECOND)), ..Limits::default() };
-    let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
+    let mut a = Arrivals::new(&of, Part::ALL, seat((0, 1)), Nanos(0));
     assert_eq!(until(&mut a, 10 * SECOND).len(), 1020);
     assert!(a.over(Nanos(SECOND)));
 }
@@ -250,7 +248,7 @@ fn a_bandwidth_is_reached_and_kept() {
     let weight = Arrival::Weight { weight: 1, spacing: Spacing::Constant };
     // 10 kB a flow: 80 Mbit/s are 1000 flows a second.
     let of = Load { target: Some(Target::Bandwidth(80_000_000)), ..load([weight]) };
-    let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
+    let mut a = Arrivals::new(&of, Part::ALL, seat((0, 1)), Nanos(0));
     let (mut begun, mut at_five) = (0, 0);
     for ms in 1..=10_000 {
         let now = Nanos(ms * 1_000_000);
@@ -266,12 +264,12 @@ fn a_bandwidth_is_reached_and_kept() {
     assert!((980..=1020).contains(&rate), "{rate}");
 }
 
-/// All workers together, told of a change at the same instant.
+/// All workers together; each changes at the same instant.
 fn changed(old: &Load, new: &Load, workers: u64, at: u64, end: u64) -> Vec<Due> {
     old.can_become(new).expect("only rates differ");
     let mut all = Vec::new();
     for worker in 0..workers {
-        let mut a = Arrivals::new(old, SidePart::ALL, seat((worker, workers)), Nanos(0));
+        let mut a = Arrivals::new(old, Part::ALL, seat((worker, workers)), Nanos(0));
         all.extend(until_of(&mut a, at, (worker, workers)));
         a.change(Nanos(at), new);
         all.extend(until_of(&mut a, end, (worker, workers)));
@@ -301,7 +299,7 @@ fn a_rate_changes_from_the_next_gap_on_and_no_flow_is_due_twice() {
             assert_eq!(numbers.len(), all.len());
         }
     }
-    // Who waits for an hour does not, when the rate is no longer one an hour.
+    // An arrival an hour away moves near when the rate rises.
     let slow = Arrival::Open { cps: Cps { num: 1, den: 3600 }, spacing: Spacing::Constant };
     assert_eq!(changed(&load([slow]), &load([open(10)]), 1, SECOND, 2 * SECOND).len(), 1 + 9);
 }
@@ -323,7 +321,7 @@ fn weights_targets_and_users_change_while_running() {
     );
 
     let users = |users| load([Arrival::Closed { users, think: Think::Fixed(Nanos(0)) }]);
-    let mut a = Arrivals::new(&users(10), SidePart::ALL, seat((0, 1)), Nanos(0));
+    let mut a = Arrivals::new(&users(10), Part::ALL, seat((0, 1)), Nanos(0));
     let take = |a: &mut Arrivals, now| std::iter::from_fn(|| a.take(Nanos(now), every)).count();
     assert_eq!(take(&mut a, 1), 10);
     a.change(Nanos(2), &users(4));
@@ -334,7 +332,7 @@ fn weights_targets_and_users_change_while_running() {
 }
 
 #[test]
-fn what_else_than_rates_differs_is_told() {
+fn changes_other_than_rates_are_refused() {
     let differs = |new: &Load| load([open(1)]).can_become(new).expect_err("it differs");
     let fewer = load([open(1), open(2)]).can_become(&load([open(1)]));
     assert!(fewer.is_err_and(|text| text.contains("number of templates")));
@@ -349,7 +347,7 @@ fn what_else_than_rates_differs_is_told() {
 #[test]
 fn a_pause_moves_what_is_still_to_come() {
     let of = load([open(1000), open(100)]);
-    let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
+    let mut a = Arrivals::new(&of, Part::ALL, seat((0, 1)), Nanos(0));
     let before = until(&mut a, SECOND);
     a.pause(Nanos(SECOND), Some(0));
     let between = until(&mut a, 3 * SECOND);
@@ -374,7 +372,7 @@ fn the_numbers_of_a_limited_closed_loop_are_each_below_the_limit_once() {
             let mut numbers = Vec::new();
             for worker in 0..workers {
                 let mut arrivals =
-                    Arrivals::new(&load, SidePart::ALL, seat((worker, workers)), Nanos::ZERO);
+                    Arrivals::new(&load, Part::ALL, seat((worker, workers)), Nanos::ZERO);
                 for due in until(&mut arrivals, 1) {
                     numbers.push(due.number);
                 }
@@ -399,7 +397,7 @@ fn templates_that_share_open_flows_each_count_their_own_and_one_that_ends_leaves
     load.templates[0].limit = Some(20);
     let mut numbers = [Vec::new(), Vec::new()];
     for worker in 0..2 {
-        let mut arrivals = Arrivals::new(&load, SidePart::ALL, seat((worker, 2)), Nanos::ZERO);
+        let mut arrivals = Arrivals::new(&load, Part::ALL, seat((worker, 2)), Nanos::ZERO);
         let mut open = VecDeque::from(until(&mut arrivals, 1));
         for turn in 1..200 {
             let Some(due) = open.pop_front() else { break };
@@ -438,7 +436,7 @@ fn workers_together_begin_by_stages_what_one_does() {
     of.templates[1].start = Nanos(SECOND / 7);
     of.templates[3].shape = Some(staged(9));
     let run = |worker, workers| {
-        let mut arrivals = Arrivals::new(&of, SidePart::ALL, seat((worker, workers)), Nanos(9));
+        let mut arrivals = Arrivals::new(&of, Part::ALL, seat((worker, workers)), Nanos(9));
         until_of(&mut arrivals, 5 * SECOND, (worker, workers))
     };
     let key = |due: &Due| (due.template, due.number, due.at);
@@ -449,12 +447,12 @@ fn workers_together_begin_by_stages_what_one_does() {
         many.sort_by_key(key);
         assert_eq!(one, many, "{workers}");
     }
-    // Half of 500 ms, 300 ms, 700 ms from a third to a half, half of 250 ms; the others go on.
+    // Half of 500 ms, 300 ms, 700 ms from a third to a half, half of 250 ms; the others continue.
     let count = |template| one.iter().filter(|due| due.template == template).count();
     let exact: f64 = 3333.0 * (0.25 + 0.3 + 0.7 * (1111.0 + 1666.0) / 2.0 / 3333.0 + 0.125);
     assert!((count(0) as f64 - exact).abs() <= 1.0, "{} {exact}", count(0));
     assert_eq!((count(2), count(3)), (500, 9));
-    // The second template's stages begin with it.
+    // The second template's stages start with it.
     let first = one.iter().find(|due| due.template == 1).unwrap();
     assert!(first.at.0 > SECOND / 7, "{first:?}");
 }
@@ -466,11 +464,11 @@ fn users_go_in_one_stage_and_come_again_in_another() {
     let stage = |lasts: u64, to: u64| Stage { lasts: Nanos(lasts), to };
     let stages = [stage(0, 4), stage(1000, 4), stage(0, 1), stage(1000, 1), stage(1000, 4)];
     of.templates[0].shape = Some(Shape::new(&stages, 4).unwrap());
-    let mut a = Arrivals::new(&of, SidePart::ALL, seat((0, 1)), Nanos(0));
+    let mut a = Arrivals::new(&of, Part::ALL, seat((0, 1)), Nanos(0));
     let take = |a: &mut Arrivals, now| std::iter::from_fn(|| a.take(Nanos(now), every)).count();
     assert_eq!(take(&mut a, 0), 4);
     (0..4).for_each(|_| a.ended(0, Nanos(1500)));
-    // One thinks, three have gone home until the load rises: one comes each 333 ns.
+    // One user thinks, three have left until the load rises: one joins each 333 ns.
     assert_eq!(take(&mut a, 1999), 1);
     assert_eq!([2001, 2334, 2667].map(|now| take(&mut a, now)), [1, 1, 1]);
     // The last stage is over, and so is the template.

@@ -3,7 +3,7 @@ use squall_units::be16;
 use super::*;
 use crate::{Order, Pool};
 
-/// Keeps all frames.
+/// Collects all frames.
 #[derive(Default)]
 struct Frames(Vec<Vec<u8>>);
 
@@ -35,7 +35,7 @@ fn network(mac: u8, wraps: Vec<Wrap>) -> Network {
     Network { mac: MacAddr([2, 0, 0, 0, mac, 0]), wraps, ..Network::default() }
 }
 
-/// An IP packet without anything that would look wrong.
+/// A valid IP packet.
 fn packet(from: &str, to: &str) -> Vec<u8> {
     match (from.parse().unwrap(), to.parse().unwrap()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
@@ -56,8 +56,8 @@ fn packet(from: &str, to: &str) -> Vec<u8> {
     }
 }
 
-/// Sends a packet from `a` to `b`, with all the questions and answers that it takes; the frame, and
-/// what came out of it.
+/// Sends a packet from `a` to `b` with the necessary ARP or ND exchange. Returns the frame, and the
+/// packet that `b` extracted.
 fn carry(a: &mut Link, b: &mut Link, from: &str, to: &str) -> (Vec<u8>, Vec<u8>) {
     let packet = packet(from, to);
     let tuple = between(from, to);
@@ -82,7 +82,7 @@ fn carry(a: &mut Link, b: &mut Link, from: &str, to: &str) -> (Vec<u8>, Vec<u8>)
 }
 
 #[test]
-fn neighbours_are_asked_for_and_answer() {
+fn neighbors_are_resolved_and_reply() {
     for (clients, servers, from, to) in [
         ("16.0.0.1-16.0.0.9", "48.0.0.1-48.0.0.9", "16.0.0.3", "48.0.0.4"),
         ("fd00::1-fd00::9", "fd01::1-fd01::9", "fd00::3", "fd01::4"),
@@ -97,7 +97,7 @@ fn neighbours_are_asked_for_and_answer() {
             (answered.arp_requests_answered + answered.nd_solicitations_answered, asked.resolved),
             (1, 1)
         );
-        // The other has learned from the question.
+        // The other link has learned from the request.
         let mut out = Frames::default();
         assert!(b.room(Nanos(0), &mut out, &between(to, from), 60, Cut::WHOLE).is_some());
         assert_eq!((out.0.len(), b.statistics.arp_requests_sent), (1, 0));
@@ -111,7 +111,7 @@ fn each_client_of_a_cluster_has_its_own_mac() {
         (link("16.0.0.1-16.0.3.255", with_cluster), link("48.0.0.1", network(2, vec![])));
     let (frame, _) = carry(&mut a, &mut b, "16.0.1.5", "48.0.0.1");
     assert_eq!(frame[6..12], [2, 0, 0, 0, 2, 4]);
-    // Answers find their way, and what is for a MAC behind the last is not ours.
+    // Replies arrive; a MAC address after the last one is foreign.
     let (back, _) = carry(&mut b, &mut a, "48.0.0.1", "16.0.1.5");
     assert_eq!(back[..6], [2, 0, 0, 0, 2, 4]);
     let mut strange = back.clone();
@@ -169,7 +169,7 @@ fn tags_labels_and_tunnels_go_around_and_come_off() {
             ("16.0.0.1", "48.0.0.1", "16.0.0.1", "48.0.0.1"),
             ("fd00::1", "fd01::1", "fd00::1", "fd01::1"),
         ] {
-            // Labels carry no questions: their next hop is given.
+            // Labels carry no ARP: their next hop is fixed.
             let labelled = matches!(wraps(false).last(), Some(Wrap::Mpls { .. }));
             let next = |mac| {
                 if labelled { NextHop::Mac(MacAddr([2, 0, 0, 0, mac, 0])) } else { NextHop::OnLink }
@@ -178,7 +178,7 @@ fn tags_labels_and_tunnels_go_around_and_come_off() {
             let mut b = link(servers, Network { next_hop: next(1), ..network(2, wraps(true)) });
             let (frame, got) = carry(&mut a, &mut b, from, to);
             assert_eq!(got, packet(from, to), "{:?}", wraps(false));
-            // As another reads it: lengths and checksums of all layers as they would be computed.
+            // An independent decoder recomputes the lengths and checksums of all layers.
             let read = squall_wire::Frame::dissect(frame.clone());
             let names: Vec<_> = read.layers.iter().map(|layer| layer.header.name).collect();
             let layers = 2 + wraps(false)
@@ -190,7 +190,7 @@ fn tags_labels_and_tunnels_go_around_and_come_off() {
                 assert_eq!(fold(sum(&frame[ip..ip + 20])), 0xffff);
                 assert_eq!(usize::from(be16(&frame, ip + 2)), frame.len() - ip);
             }
-            // Cut short anywhere it is refused, and nothing breaks.
+            // Every truncated frame is refused without a panic.
             for len in 0..frame.len() - 60 {
                 assert!(b.receive(&frame[..len]).is_none(), "{len} of {:?}", wraps(false));
             }
@@ -199,14 +199,14 @@ fn tags_labels_and_tunnels_go_around_and_come_off() {
 }
 
 #[test]
-fn what_is_not_for_us_is_counted_and_passed_over() {
+fn foreign_frames_are_counted_and_skipped() {
     let mut a = link("16.0.0.1-16.0.0.9", network(1, vec![]));
     let frame = |to: MacAddr, kind: u16, packet: &[u8]| {
         [&to.0[..], &[2; 6], &kind.to_be_bytes(), packet].concat()
     };
     let (us, them) = (MacAddr([2, 0, 0, 0, 1, 0]), MacAddr([2, 0, 0, 0, 3, 0]));
     let good = packet("48.0.0.1", "16.0.0.1");
-    for (octets, ours) in [
+    for (octets, own) in [
         (frame(us, IPV4, &good), true),
         (frame(them, IPV4, &good), false),
         (frame(us, IPV4, &packet("48.0.0.1", "16.0.0.10")), false),
@@ -214,7 +214,7 @@ fn what_is_not_for_us_is_counted_and_passed_over() {
         (frame(BROADCAST, IPV4, &good), true),
         (frame(us, 0x88cc, &good), false),
     ] {
-        assert_eq!(a.receive(&octets).is_some(), ours);
+        assert_eq!(a.receive(&octets).is_some(), own);
     }
     assert_eq!(
         (a.statistics.frames_received, a.statistics.not_ours, a.statistics.malformed),
@@ -238,7 +238,7 @@ proptest::proptest! {
             _ => vec![Wrap::GtpU { local, remote, teid: 1, local_teid: 1 }],
         };
         let mut a = link("16.0.0.1-16.0.0.9", network(1, wraps));
-        // As far in as a good beginning leads.
+        // Valid octets first, so that decoding reaches deep layers.
         let mut frame = a.prefixes.v4.octets.clone();
         frame[..6].copy_from_slice(&mac.0);
         if kind == 1 {
@@ -246,9 +246,9 @@ proptest::proptest! {
         }
         if let Some(Places { ip, .. }) = a.prefixes.v4.tunnel {
             frame[ip + 2..ip + 4].copy_from_slice(&200u16.to_be_bytes());
-            let (ours, theirs) = ([10, 0, 0, 1], [10, 0, 0, 2]);
-            frame[ip + 12..ip + 16].copy_from_slice(&theirs);
-            frame[ip + 16..ip + 20].copy_from_slice(&ours);
+            let (own, other) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+            frame[ip + 12..ip + 16].copy_from_slice(&other);
+            frame[ip + 16..ip + 20].copy_from_slice(&own);
             let check = !fold(sum(&frame[ip..ip + 20]));
             frame[ip + 10..ip + 12].copy_from_slice(&check.to_be_bytes());
         }
@@ -283,7 +283,7 @@ fn between(local: &str, remote: &str) -> Tuple {
     Tuple { kind: squall_tcp::FlowKind::Tcp, local, local_port: 1, remote, remote_port: 2 }
 }
 
-/// A frame of ours that a neighbour would send: from port 7 to port 9.
+/// A frame from a peer to this side: from port 7 to port 9.
 fn from_outside(kind: u16, tags: &[u16], mut packet: Vec<u8>, at: usize) -> Vec<u8> {
     if at > 0 {
         packet.resize(packet.len().max(at + 20), 0);
@@ -300,30 +300,30 @@ fn from_outside(kind: u16, tags: &[u16], mut packet: Vec<u8>, at: usize) -> Vec<
 }
 
 #[test]
-fn a_frame_is_owned_by_who_has_its_flow_whatever_is_around_it() {
+fn a_frame_belongs_to_the_worker_of_its_flow_whatever_its_headers() {
     const WORKERS: u32 = 5;
     let owner = |from: &str, to: &str| {
         owner::of_ends((from.parse().unwrap(), 7), (to.parse().unwrap(), 9), WORKERS)
     };
-    let whose = |link: &Link, frame: &[u8], expected: u32| {
+    let check_owner = |link: &Link, frame: &[u8], expected: u32| {
         for worker in 0..WORKERS {
-            let ours = if worker == expected { Whose::Ours } else { Whose::Other(expected) };
-            assert_eq!(link.owner(frame, (worker, WORKERS)), ours, "worker {worker}");
+            let own = if worker == expected { Whose::Ours } else { Whose::Other(expected) };
+            assert_eq!(link.owner(frame, (worker, WORKERS)), own, "worker {worker}");
         }
     };
     let (from, to) = ("198.18.0.7", "10.0.0.3");
     let plain = link("10.0.0.1-10.0.0.9", network(1, Vec::new()));
-    whose(&plain, &from_outside(IPV4, &[], packet(from, to), 20), owner(from, to));
-    // Options.
+    check_owner(&plain, &from_outside(IPV4, &[], packet(from, to), 20), owner(from, to));
+    // IPv4 options.
     let mut long = packet(from, to);
     long[0] = 0x47;
-    whose(&plain, &from_outside(IPV4, &[], long, 28), owner(from, to));
+    check_owner(&plain, &from_outside(IPV4, &[], long, 28), owner(from, to));
     let tagged = link(
         "10.0.0.1-10.0.0.9",
         network(1, vec![Wrap::Vlan { id: 5, priority: 0, service: false }]),
     );
-    whose(&tagged, &from_outside(IPV4, &[5], packet(from, to), 20), owner(from, to));
-    // An error is about a packet of ours.
+    check_owner(&tagged, &from_outside(IPV4, &[5], packet(from, to), 20), owner(from, to));
+    // An ICMP error about a local packet.
     let mut error = packet("192.0.2.1", to);
     (error[9], error[20]) = (ICMP, 3);
     error.truncate(28);
@@ -331,26 +331,26 @@ fn a_frame_is_owned_by_who_has_its_flow_whatever_is_around_it() {
     quote.truncate(20);
     quote.extend([0, 9, 0, 7, 0, 0, 0, 0]);
     error.extend(quote);
-    whose(&plain, &from_outside(IPV4, &[], error, 0), owner(from, to));
+    check_owner(&plain, &from_outside(IPV4, &[], error, 0), owner(from, to));
 
     let (from, to) = ("2001:db8::7", "fd00::3");
     let plain = link("fd00::1-fd00::9", network(1, Vec::new()));
-    whose(&plain, &from_outside(IPV6, &[], packet(from, to), 40), owner(from, to));
+    check_owner(&plain, &from_outside(IPV6, &[], packet(from, to), 40), owner(from, to));
     // Hop-by-hop, then destination options.
     let mut options = packet(from, to);
     options[6] = 0;
     options.resize(40, 0);
     options.extend([60, 0, 1, 4, 0, 0, 0, 0, TCP, 0, 1, 4, 0, 0, 0, 0]);
-    whose(&plain, &from_outside(IPV6, &[], options, 56), owner(from, to));
+    check_owner(&plain, &from_outside(IPV6, &[], options, 56), owner(from, to));
 
-    // To somebody else, or nobody: not worth a relay.
+    // To a foreign address: not worth a relay.
     let foreign = from_outside(IPV6, &[], packet(from, "fd00::77"), 40);
     assert_eq!(plain.owner(&foreign, (1, WORKERS)), Whose::Ours);
     assert_eq!(plain.owner(&[2; 60], (1, WORKERS)), Whose::Ours);
 }
 
 #[test]
-fn who_a_neighbour_is_all_hear_and_one_answers() {
+fn all_workers_learn_neighbors_and_one_replies() {
     let mut one = link("10.0.0.1-10.0.0.9", network(1, Vec::new()));
     let mut other = link("10.0.0.1-10.0.0.9", network(1, Vec::new()));
     let request = Arp {

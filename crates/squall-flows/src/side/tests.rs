@@ -12,7 +12,7 @@ use crate::{
 
 const MS: u64 = 1_000_000;
 
-/// Frames from one side to the other, with what happens to them on the way.
+/// Frames in one direction, with the impairments of the path.
 struct Wire {
     frames: VecDeque<(Nanos, Vec<u8>)>,
     /// In thousandths.
@@ -47,7 +47,7 @@ impl Wire {
         mix(self.seed, self.drawn) % 1000 < thousandths
     }
 
-    /// What has arrived.
+    /// Frames that have arrived.
     fn arrived(&mut self, now: Nanos) -> Vec<Vec<u8>> {
         let mut arrived = Vec::new();
         while self.frames.front().is_some_and(|(at, _)| *at <= now) {
@@ -181,7 +181,7 @@ impl Lab {
         let patience = self.now + Nanos(100_000 * MS);
         self.sides[0].stop(self.now);
         self.run(patience);
-        // What is on its way arrives.
+        // Frames in flight arrive.
         while self.wires.iter().any(|wire| !wire.frames.is_empty()) {
             self.turn();
             self.now = self.now + Nanos(MS);
@@ -227,7 +227,7 @@ fn ten_thousand_flows_begin_and_end() {
         (10_000, 40_000, 40_000)
     );
     assert_eq!((of.client.setup.count(), of.client.corrected.count()), (10_000, 10_000));
-    // There and back.
+    // A round trip.
     assert!(
         (20_000..60_000).contains(&of.client.setup.quantile(0.5)),
         "{}",
@@ -256,13 +256,13 @@ fn loss_reordering_and_duplicates_lose_no_flow_and_no_octet() {
     assert!(of.server.tcp.retransmits() > 0);
 }
 
-/// Each flow as its first segment shows it: when it left, addresses and ports, of which the
-/// server's tells the template.
+/// Each flow by its first segment: when it left, addresses and ports; the server's port identifies
+/// the template.
 fn flows(workers: u32, order: Order, arrivals: [Arrival; 2]) -> Vec<(Nanos, Vec<u8>)> {
     flows_of_parts(&[(Division::WHOLE, workers)], order, arrivals)
 }
 
-/// As [`flows`], of parts each with so many workers.
+/// Like [`flows`], for several parts with their numbers of workers.
 fn flows_of_parts(
     parts: &[(Division, u32)],
     order: Order,
@@ -325,7 +325,7 @@ fn parts_together_begin_the_flows_of_the_whole_and_share_no_client() {
         let arrivals = || [poisson(2000), open(300)];
         let whole = flows(1, order, arrivals());
         let part = |index| Division::new(index, 2).unwrap();
-        // Their machines differ.
+        // The parts have different numbers of workers.
         let parts = [(part(0), 1), (part(1), 2)];
         assert!(whole == flows_of_parts(&parts, order, arrivals()), "{order:?}");
         let clients = |part: &(Division, u32)| {
@@ -339,7 +339,7 @@ fn parts_together_begin_the_flows_of_the_whole_and_share_no_client() {
 
 #[test]
 fn a_reset_where_a_client_may_close_is_no_failure_of_the_server() {
-    // In the place of a FIN, between requests; and in the middle of an answer.
+    // Instead of a FIN, between requests; and within a response.
     let get = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
     for (client, whole) in [
         (Program::client("get").send(get).http_response().delay("50 ms").reset(), true),
@@ -390,7 +390,7 @@ fn a_load_that_ends_by_its_count_was_as_long_as_its_rate_says() {
 }
 
 #[test]
-fn flows_are_due_until_one_gap_behind_the_last_and_not_in_the_drain() {
+fn flows_are_due_until_one_gap_after_the_last_and_not_in_the_drain() {
     let mut of = load(open(1000));
     of.templates[0].client =
         Program::client("slow").send("ping").recv(4).delay("300 ms").build().unwrap();
@@ -411,7 +411,7 @@ fn flows_are_due_until_one_gap_behind_the_last_and_not_in_the_drain() {
 }
 
 #[test]
-fn what_was_due_while_a_side_was_held_up_is_in_its_counts() {
+fn arrivals_due_during_a_stall_are_counted() {
     let closed = Arrival::Closed { users: 500, think: Think::Exponential(Nanos(50 * MS)) };
     for (arrival, rate) in [(open(1000), Some(1000)), (closed, None)] {
         let mut of = load(arrival);
@@ -420,8 +420,7 @@ fn what_was_due_while_a_side_was_held_up_is_in_its_counts() {
         lab.run(Nanos(500 * MS));
         let before = lab.sides[0].statistics(false).total().client;
         assert_eq!(before.waiting, 0);
-        // Nothing runs until long after the end: what came due is known before anything else is
-        // done.
+        // The side does not run until long after the end; the arrivals due are counted first.
         lab.now = Nanos(3000 * MS);
         lab.sides[0].now = lab.now;
         let held_up = lab.sides[0].statistics(false).total().client;
@@ -432,7 +431,7 @@ fn what_was_due_while_a_side_was_held_up_is_in_its_counts() {
         lab.sides[0].stop(lab.now);
         let client = lab.end().total().client;
         assert_eq!((client.due(), client.waiting), (held_up.due(), 0), "{client:?}");
-        // What was owed when nothing might begin any more does not follow at once.
+        // Arrivals due before the end do not burst after it.
         assert_eq!(client.attempted + client.not_begun.late(), held_up.due());
     }
 }
@@ -472,8 +471,8 @@ fn flows_that_are_open_go_on_while_no_more_begin() {
 }
 
 #[test]
-fn who_runs_out_of_ports_says_so() {
-    // 20 tuples of a client are in use for a second each: of 100 flows a second most find none.
+fn exhausted_ports_are_counted() {
+    // 20 tuples of a client are in use for a second each, so most of 100 flows a second find none.
     let mut of = load(open(100));
     of.templates[0].client =
         Program::client("slow").send("ping").recv(4).delay("1 s").build().unwrap();
@@ -492,7 +491,7 @@ fn who_runs_out_of_ports_says_so() {
 }
 
 #[test]
-fn nobody_at_the_next_hop_is_told() {
+fn an_unresolved_next_hop_is_counted() {
     let mut of = load(open(100));
     of.limits = Limits { duration: Some(Nanos(10_000 * MS)), ..Limits::default() };
     let by_gateway = NextHop::Gateway { v4: Some("16.0.0.254".parse().unwrap()), v6: None };
@@ -521,7 +520,7 @@ fn flows_that_do_not_end_are_aborted_when_the_drain_time_is_over() {
     let all = lab.end();
     let total = all.total();
     assert_eq!(total.client.failed.iter().collect::<Vec<_>>(), [("stopped", 3000)]);
-    // Servers hear of it by resets.
+    // Servers see resets.
     assert_eq!(
         total.server.failed.get(Failure::Reset),
         3000,
@@ -574,7 +573,7 @@ fn flows_over_udp_and_ipv6_in_a_tunnel_are_flows() {
 }
 
 #[test]
-fn a_full_table_begins_no_more_and_says_so() {
+fn a_full_table_begins_no_more_flows_and_counts_them() {
     let mut of = load(Arrival::Closed { users: 100, think: Think::Fixed(Nanos(0)) });
     of.templates[0].client =
         Program::client("slow").send("ping").recv(4).delay("50 ms").build().unwrap();
@@ -646,13 +645,13 @@ fn data_without_acknowledgement_is_reset_only_where_nobody_listens() {
     }
 }
 
-/// A conversation of client `port`, whose octets say its number.
+/// A conversation of client `port`, whose octets are its number.
 fn conversation(number: usize, begin: Nanos, port: u16) -> Conversation {
-    let says = format!("{number:05}");
+    let octets = format!("{number:05}");
     Conversation {
         begin,
         template: 0,
-        client: Program::client("c").send(&says).recv(7 + number as u32).build().unwrap(),
+        client: Program::client("c").send(&octets).recv(7 + number as u32).build().unwrap(),
         server: Program::server("s").recv(5).send(&"x".repeat(7 + number)).build().unwrap(),
         client_end: ("16.0.0.7".parse().unwrap(), port),
         server_end: ("48.0.0.1".parse().unwrap(), 80),
@@ -665,7 +664,7 @@ fn scripted(script: Script) -> Load {
     of
 }
 
-/// When the client of which port began, since the load did.
+/// When the client of each port began, from the start of the load.
 fn syns(lab: &mut Lab, until: Nanos) -> Vec<(Nanos, u16)> {
     let mut found = Vec::new();
     while lab.now < until && !lab.sides[0].is_over() {
@@ -695,7 +694,7 @@ fn conversations_of_a_script_begin_when_it_says_in_each_loop() {
         ..Script::default()
     };
     let mut lab = Lab::new(&scripted(script));
-    // The first waits for the servers' MAC address; addresses that are known stay so.
+    // The first waits for the servers' MAC address, which then stays known.
     let found = syns(&mut lab, Nanos(60_000 * MS));
     let expected =
         (0..3).flat_map(|turn| (1000..).zip(begins.map(|begin| begin + Nanos(turn * 2000 * MS))));
@@ -714,7 +713,7 @@ fn conversations_of_a_script_begin_when_it_says_in_each_loop() {
     assert!(all.failed.is_empty());
 }
 
-/// Of two scripts, each is counted by itself and at its own times, and numbers go on in the second.
+/// Two scripts are counted separately and have their own times; numbers continue in the second.
 #[test]
 fn two_scripts_are_played_side_by_side() {
     let script = |first, from, ports: std::ops::Range<u16>, loops| Script {
@@ -733,7 +732,7 @@ fn two_scripts_are_played_side_by_side() {
     let mut load = scripted(script(0, 0, 1000..1003, 2));
     load.templates.push(Template { name: "other".into(), ..load.templates[0].clone() });
     let mut other = script(1, 500, 2000..2005, 1);
-    // The fourth server says less than its client waits for.
+    // The fourth server sends less than its client expects.
     other.conversations[3].server = Program::server("s").recv(5).build().unwrap();
     load.scripts.push(other.into());
     let mut lab = Lab::new(&load);
@@ -750,7 +749,7 @@ fn two_scripts_are_played_side_by_side() {
         all.failed
     );
 
-    // Who plays only one of them.
+    // A side that plays only one of them.
     for (number, attempted) in [(0, [6, 0]), (1, [0, 5])] {
         let part = Part { scripts: 1 << number, ..Part::NOTHING };
         assert_eq!([part.has(&load, 0), part.has(&load, 1)], attempted.map(|n| n > 0));
@@ -783,7 +782,7 @@ fn conversations_of_the_same_addresses_and_ports_come_one_after_the_other() {
 }
 
 #[test]
-fn which_conversation_failed_is_told() {
+fn failed_conversations_are_listed() {
     let mut conversations: Vec<_> =
         (0..5).map(|i| conversation(i, Nanos(0), 1000 + i as u16)).collect();
     conversations[3].server = Program::server("s").recv(5).send("short").build().unwrap();
@@ -796,7 +795,7 @@ fn which_conversation_failed_is_told() {
     assert_eq!((client, all.total().client.completed), (vec![3], 4), "{all:?}");
 }
 
-/// Templates at one port of one server, of which each has an answer of its own length.
+/// Templates at one port of one server, each with a response of its own length.
 fn templates_of_one_server(clients: [usize; 3]) -> Load {
     let mut of = load(open(200));
     of.servers = vec![pool("48.0.0.1", 1..=1)];
@@ -827,7 +826,7 @@ fn templates_that_share_servers_and_port_are_each_served_by_their_own_program() 
     {
         let mut of = templates_of_one_server(clients);
         of.clients[0].order = order;
-        // Of one port more for the first than for the others.
+        // The first template has one more port than the others.
         of.clients[0].ports = 2000..=2099;
         of.clients.push(pool("16.9.0.1-16.9.0.9", 2000..=2001));
         for workers in [1, 2] {
@@ -862,10 +861,10 @@ fn a_template_in_plain_and_one_in_tls_share_servers_and_port() {
 }
 
 #[test]
-fn who_is_translated_on_the_way_is_served_by_the_first_and_counted() {
+fn translated_clients_are_served_by_the_first_template_and_counted() {
     let of = templates_of_one_server([0; 3]);
     let mut servers = of.clone();
-    // As if a device had other addresses for them.
+    // As if a device had translated their addresses.
     servers.clients = vec![pool("99.0.0.1", 1024..=65535)];
     let mut lab = Lab::new(&of);
     let settings =
@@ -878,7 +877,7 @@ fn who_is_translated_on_the_way_is_served_by_the_first_and_counted() {
 }
 
 #[test]
-fn servers_that_cannot_tell_templates_apart_are_refused() {
+fn servers_that_cannot_distinguish_templates_are_refused() {
     let new = |of: &Load, role| {
         Side::new(of, &network(1), SideSettings { role, ..SideSettings::default() })
     };
@@ -893,7 +892,7 @@ fn servers_that_cannot_tell_templates_apart_are_refused() {
     of.templates[2].arrival = Arrival::None;
     let error = new(&of, Role::Both).err().expect("nobody knows who they are");
     assert!(matches!(error, LoadError::SharedByOthers { .. }), "{error}");
-    // Of which one does what the others do it does not matter.
+    // With equal programs the choice does not matter.
     let (first, clients) = (of.templates[0].server.clone(), pool("16.9.0.1", 1..=1));
     of.templates.iter_mut().for_each(|template| template.server = first.clone());
     assert!(new(&of, Role::Servers).is_ok());
@@ -918,12 +917,12 @@ fn flows_that_are_the_last_have_the_time_that_was_asked_for() {
     let mut lab = Lab::new(&of);
     lab.run(Nanos(100_000 * MS));
     assert_eq!((lab.now.0 / (1000 * MS), lab.end().total().client.completed), (20, 3));
-    // Without an end they have it for as long as something is going to happen.
+    // Without an end, flows continue as long as they have timers.
     of.limits.duration = None;
     let mut lab = Lab::new(&of);
     lab.run(Nanos(100_000 * MS));
     assert_eq!((lab.now.0 / (1000 * MS), lab.end().total().client.completed), (20, 3));
-    // Who is told to stop does, after the drain time.
+    // A stop aborts them after the drain time.
     let mut lab = Lab::new(&of);
     lab.run(Nanos(1000 * MS));
     lab.sides[0].stop(lab.now);
@@ -937,7 +936,7 @@ fn flows_to_which_nothing_happens_any_more_are_not_waited_for() {
     let mut of = load(open(100));
     of.templates[0].server = Program::server("mute").recv(4).wait_peer_close().build().unwrap();
     of.limits.flows = Some(3);
-    // Nothing has happened between two looks.
+    // No segment was exchanged between two checks.
     for (duration, seconds) in [(None, 10), (Some(Nanos(60_000 * MS)), 70)] {
         of.limits.duration = duration;
         let mut lab = Lab::new(&of);
@@ -964,8 +963,8 @@ fn a_server_over_udp_whose_client_ends_first_is_not_refused() {
     assert_eq!(all.strays.icmp_out, 0);
 }
 
-/// When clients sent, in ms of real time: a hundred calls begin a millisecond apart, then the side is
-/// stopped for 20 ms four times. `lags`: its clock takes the stalls as lag, as a port's does.
+/// When clients sent, in ms of real time: a hundred calls begin a millisecond apart, then the side
+/// is stopped for 20 ms four times. `lags`: its clock takes the stalls as lag, as a port's does.
 fn speech(lags: bool) -> Vec<u64> {
     let rtp = squall_apps::builtin::rtp(60);
     let mut of = load(open(1000));
@@ -986,7 +985,7 @@ fn speech(lags: bool) -> Vec<u64> {
             continue;
         }
         if lags && stalled {
-            // All but what follows at once.
+            // All but the allowance of 1 ms.
             lag += 19;
         }
         clients.keep_lag(Nanos(lag * MS));
@@ -1014,7 +1013,7 @@ fn calls_stay_apart_after_stalls_and_count_from_when_they_were_due() {
     // Five packets are due each millisecond, or as many of the next one as a tick of 66 us moves.
     let sent = speech(true);
     assert!(most(&sent, 100) <= 12, "{}", most(&sent, 100));
-    // Without lag all that was due in a stall leaves at once, but not again and again.
+    // Without lag all packets due in a stall leave at once, but the calls do not stay aligned.
     let sent = speech(false);
     assert!(most(&sent, 200) >= 90, "{}", most(&sent, 200));
     assert!(most(&sent, 320) <= 12, "{}", most(&sent, 320));
@@ -1025,7 +1024,7 @@ fn a_counted_load_begins_all_of_its_flows_whatever_stops_it() {
     let mut of = load(open(50));
     of.limits.flows = Some(6);
     let Lab { sides: [mut clients, _], .. } = Lab::new(&of);
-    // It is stopped before the second flow, until the last one has been due for long.
+    // Stopped before the second flow, until long after the last one is due.
     let begun: usize = [1, 400]
         .map(|ms| {
             clients.advance(Nanos(ms * MS));
@@ -1038,7 +1037,7 @@ fn a_counted_load_begins_all_of_its_flows_whatever_stops_it() {
 }
 
 #[test]
-fn both_ends_over_udp_count_the_same_calls_whoever_is_late() {
+fn both_ends_over_udp_count_the_same_calls_when_either_is_late() {
     let speech = |mut program: Program, pause: u64| {
         for instruction in &mut program.instructions {
             if let squall_apps::Instruction::Delay(delay) = instruction {
@@ -1047,8 +1046,8 @@ fn both_ends_over_udp_count_the_same_calls_whoever_is_late() {
         }
         program
     };
-    // The client is half a second late with each packet, or the server, or the client is cut short
-    // by half of what it says.
+    // The client is half a second late with each packet, or the server is, or the client stops
+    // half-way.
     for (client, server, way) in [(500, 20, 0), (20, 500, 0), (20, 20, 700)] {
         let rtp = squall_apps::builtin::rtp(5);
         let mut of = load(open(100));
@@ -1091,7 +1090,7 @@ fn a_side_that_stops_ends_flows_that_rest_as_complete_and_takes_no_others() {
         lab.turn();
     }
     assert!(lab.sides[1].is_over(), "it waits for nothing");
-    // The last word of a client that is late.
+    // The last packet of a late client.
     lab.sides[1].receive(now, &packet, Came::default(), Near::default());
     let all = lab.sides[1].statistics(true);
     let server = &all.total().server;
@@ -1183,13 +1182,13 @@ fn a_frame_counts_as_good_without_its_checksum_only_where_the_port_says_so() {
     }
 }
 
-/// A server that closes its TLS session first; what becomes of the client when the server then
-/// resets the flow, or before.
-fn reset_by_the_server(behind_its_end: bool) -> FlowStatistics {
+/// The client's outcome when the server closes its TLS session first and then, or before that,
+/// resets the flow.
+fn reset_by_the_server(after_its_end: bool) -> FlowStatistics {
     let mut of = load(open(100));
     let server = Program::server("give").recv(4).send("pong");
-    // The client has closed by then, and its close_notify is on its way.
-    let server = if behind_its_end { server.delay("10 ms").close() } else { server.delay("1 s") };
+    // The client has closed by then, and its close_notify is in flight.
+    let server = if after_its_end { server.delay("10 ms").close() } else { server.delay("1 s") };
     of.templates[0].client = Program::client("get").send("ping").recv(4).close().build().unwrap();
     of.templates[0].server = server.build().unwrap();
     of.templates[0].tls =
@@ -1197,8 +1196,8 @@ fn reset_by_the_server(behind_its_end: bool) -> FlowStatistics {
     of.limits.flows = Some(1);
     let mut lab = Lab::new(&of);
     lab.wires.iter_mut().for_each(|wire| wire.delay = Nanos(20 * MS));
-    let heard = |lab: &Lab| lab.sides[0].statistics(false).total().client.received_octets;
-    while heard(&lab) < 4 && lab.now < Nanos(1000 * MS) {
+    let received = |lab: &Lab| lab.sides[0].statistics(false).total().client.received_octets;
+    while received(&lab) < 4 && lab.now < Nanos(1000 * MS) {
         lab.run(lab.now + Nanos(MS));
     }
     lab.run(lab.now + Nanos(15 * MS));
@@ -1209,7 +1208,7 @@ fn reset_by_the_server(behind_its_end: bool) -> FlowStatistics {
 }
 
 #[test]
-fn a_session_that_both_sides_have_closed_is_complete_whatever_comes_then() {
+fn a_session_that_both_sides_have_closed_is_complete_whatever_follows() {
     let client = reset_by_the_server(true);
     assert_eq!(
         (client.completed, client.failed.total(), client.tcp.reset),
@@ -1221,9 +1220,9 @@ fn a_session_that_both_sides_have_closed_is_complete_whatever_comes_then() {
 }
 
 #[test]
-fn open_flows_are_looked_at_one_by_one() {
+fn open_flows_are_listed() {
     let mut of = load(open(1000));
-    // It waits for more than it is told.
+    // It waits for more octets than the client sends.
     of.templates[0].server = Program::server("mute").recv(5).build().unwrap();
     of.limits = Limits { flows: Some(5), ..Limits::default() };
     let mut lab = Lab::new(&of);
@@ -1241,11 +1240,12 @@ fn open_flows_are_looked_at_one_by_one() {
         assert_eq!((c.tuple.remote, c.tuple.remote_port), (s.tuple.local, s.tuple.local_port));
         assert_eq!((c.state, s.state), (FlowState::Established, FlowState::Established));
         assert!(c.timestamps && c.sack && c.wscale.is_some() && c.wscale == s.wscale);
-        // There and back, in milliseconds of timestamps; of the client a delayed acknowledgement.
+        // A round trip in milliseconds of timestamps; the client's includes a delayed
+        // acknowledgment.
         assert!((1..2 * MS).contains(&s.srtt.0) && s.rto > s.srtt, "{s:?}");
         assert!(s.srtt < c.srtt && c.srtt.0 < 50 * MS && c.rto > c.srtt, "{c:?}");
         assert!(c.flight == 0 && c.cwnd > 1000 && c.send_window > 1000, "{c:?}");
-        // Flow n is due n - 1 ms behind the start, which is at 1 ms.
+        // Flow n is due n - 1 ms after the start, which is at 1 ms.
         let lasted = client.lasted.expect("a client's").0 / MS;
         assert!((100 - 1 - u64::from(number)..=100 - u64::from(number)).contains(&lasted));
         assert_eq!(server.lasted, None);
@@ -1259,7 +1259,7 @@ fn senders_that_are_ignored_have_no_flow_and_no_answer() {
     let mut of = load(open(1000));
     of.limits = Limits { flows: Some(300), ..Limits::default() };
     let mut lab = Lab::new(&of);
-    // Neighbors are asked for in the name of the first.
+    // The first address requests the neighbors.
     let ips = (51..=100u8).map(|n| IpAddr::from([16, 0, 0, n])).collect();
     lab.sides[1].ignore(&Arc::new(Ignored { ips, ..Ignored::default() }));
     lab.run(Nanos(100 * MS));
@@ -1270,17 +1270,20 @@ fn senders_that_are_ignored_have_no_flow_and_no_answer() {
     };
     let (completed, ignored, _) = counts(&lab);
     assert!((45..=50).contains(&completed) && ignored >= 45, "{completed}, {ignored}");
-    // From now on all are heard, but the servers' interface is not.
+    // All senders are accepted again, except the servers' interface.
     lab.sides[1].ignore(&Arc::default());
     let macs = [network(2).mac].into();
     lab.sides[0].ignore(&Arc::new(Ignored { macs, ..Ignored::default() }));
     lab.run(Nanos(200 * MS));
-    let (then, still, heard) = counts(&lab);
-    assert!(then <= completed + 1 && still == ignored && heard > 50, "{then}, {still}, {heard}");
+    let (then, still, received) = counts(&lab);
+    assert!(
+        then <= completed + 1 && still == ignored && received > 50,
+        "{then}, {still}, {received}"
+    );
     lab.sides[0].ignore(&Arc::default());
     lab.run(Nanos(60_000 * MS));
     let all = lab.end().total();
-    assert_eq!(all.client.completed, 300, "what was sent again was heard: {all:?}");
+    assert_eq!(all.client.completed, 300, "what was sent again was received: {all:?}");
 }
 
 #[test]
@@ -1316,7 +1319,7 @@ fn clients_that_are_disabled_begin_no_flow_and_others_begin_theirs() {
 }
 
 #[test]
-fn protocols_of_others_are_for_no_flow_by_their_ports() {
+fn frames_of_ignored_services_belong_to_no_flow() {
     for (port, services) in [
         (179, Services { bgp: true, ..Services::default() }),
         (65_281, Services { high: true, ..Services::default() }),
@@ -1336,7 +1339,7 @@ fn protocols_of_others_are_for_no_flow_by_their_ports() {
     }
 }
 
-/// `load` with another template, whose server answers after so many milliseconds.
+/// `load` with another template, whose server replies after `ms` milliseconds.
 fn with_slow(load: &Load, port: u16, ms: u64) -> Load {
     let (mut new, wait) = (load.clone(), format!("{ms}ms"));
     new.templates.retain(|template| !template.gone);
@@ -1394,7 +1397,7 @@ fn templates_come_and_go_while_others_are_played() {
     assert_eq!((slow.client.attempted, slow.client.failed.total()), (100, 100));
     assert_eq!(slow.client.failed.get(Failure::Stopped), 100);
 
-    // A template of that name again is another one, with a server of its own at the same port.
+    // A new template of the same name is another one, with its own server at the same port.
     let again = lab.change(&without, &with_slow(&without, 81, 1));
     assert_eq!((again.templates.len(), again.clients.len()), (3, 2));
     lab.run(Nanos(401 * MS));
@@ -1426,7 +1429,7 @@ fn a_template_joins_where_all_flows_had_begun() {
 }
 
 #[test]
-fn what_servers_know_of_who_comes_does_not_change() {
+fn servers_keep_their_way_to_find_a_template() {
     let only = load(open(1000));
     let same_port = with_slow(&only, 80, 1);
     let error = only.can_become(&only.joined(&same_port)).expect_err("both at port 80");
@@ -1434,7 +1437,7 @@ fn what_servers_know_of_who_comes_does_not_change() {
     let other = with_slow(&only, 81, 1);
     let both = only.joined(&other);
     assert_eq!(only.can_become(&both), Ok(()));
-    // Where it has gone, another may have its port.
+    // Once it is gone, another may have its port.
     let gone = both.joined(&only);
     assert_eq!(both.can_become(&gone), Ok(()));
     assert_eq!(gone.can_become(&gone.joined(&other)), Ok(()));
@@ -1444,7 +1447,7 @@ fn what_servers_know_of_who_comes_does_not_change() {
     assert!(limited.can_become(&joined).is_err());
 }
 
-/// Pages, of each of which the parts come by flows of their own; one of them says what follows.
+/// Pages whose parts are fetched by separate flows; one of them names the next part.
 fn pages() -> Load {
     let mut of = load(open(200));
     let of_page = [
@@ -1520,7 +1523,7 @@ fn flows_begin_flows_of_the_same_ends_and_wait_for_them() {
 }
 
 #[test]
-fn a_flow_whose_own_flow_cannot_begin_fails_and_says_so() {
+fn a_flow_whose_call_cannot_begin_fails_with_a_reason() {
     let mut of = pages();
     of.limits.active = Some(1);
     let mut lab = Lab::new(&of);
@@ -1546,7 +1549,7 @@ fn flows_of_flows_survive_loss_and_end_with_the_run() {
     for wire in &mut lab.wires {
         (wire.loss, wire.duplicates, wire.reordered, wire.delay) = (30, 20, 20, Nanos(5 * MS));
     }
-    // In the midst of them.
+    // While flows are open.
     lab.run(Nanos(400 * MS));
     assert!(lab.sides[0].active() > 10);
     let all = lab.end();
@@ -1555,7 +1558,7 @@ fn flows_of_flows_survive_loss_and_end_with_the_run() {
 }
 
 #[test]
-fn what_flows_have_begun_when_they_are_aborted_is_not_their_mistake() {
+fn aborted_callers_report_no_protocol_error() {
     let mut of = pages();
     of.limits = Limits::default();
     of.templates[0].arrival = open(20_000);
@@ -1572,12 +1575,12 @@ fn what_flows_have_begun_when_they_are_aborted_is_not_their_mistake() {
     assert_eq!((page.protocol_errors.len(), page.failed.get(Failure::Aborted)), (0, 0), "{page:?}");
     let part = &all.templates[1].client;
     assert_eq!(part.not_begun.total(), 0);
-    // Those that were aborted are none that came.
+    // Aborted parts do not count as received.
     let came = page.counted[0].1;
     assert!(came <= part.completed && part.failed.total() > 0, "{came} {part:?}");
 }
 
-/// A part whose program waits for longer than the caller's answer takes.
+/// A part whose program waits for longer than the caller's response takes.
 #[test]
 fn a_flow_that_has_gone_on_is_not_woken_for_what_it_waited_for() {
     let mut of = load(open(100));
@@ -1611,7 +1614,7 @@ fn parts_name_what_follows_by_next_alone_and_have_numbers_of_their_own() {
         let mut seen = BTreeSet::new();
         for worker in 0..workers {
             let mut of = pages();
-            // It begins another, which is none of the page's.
+            // It begins another part, which is none of the page's.
             let lines = ["begin \"the name\"", "send \"${flow:6}\"", "recv 6"];
             of.templates[1].client = Program::client("part").lines(lines).build().unwrap();
             of.templates[1].server =

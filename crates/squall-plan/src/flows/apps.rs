@@ -1,4 +1,4 @@
-//! Applications that are built in, and what can be said of each: from the words of a profile.
+//! Built-in applications and their options, from the text of a profile.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use squall_units::{Nanos, parse_octets};
 use super::Ends;
 use crate::Assets;
 
-/// An application's name, what it takes, and one line about it.
+/// An application's name, its options, and one line about it.
 const OPTIONS: [(&str, &[&str]); 14] = [
     (
         "http",
@@ -50,26 +50,26 @@ const OPTIONS: [(&str, &[&str]); 14] = [
     ("browse", &[]),
 ];
 
-/// Options that only servers use; their clients use the others. Of all other applications, both ends
+/// Options that only servers use; clients use the others. With all other applications, both ends
 /// use all options.
 const OF_SERVERS: [(&str, &[&str]); 1] = [("http", &["body"])];
 
-/// Those that may be given several times.
+/// Options that may be given several times.
 const LISTS: [&str; 4] = ["url", "header", "check", "extract"];
 
-/// An application that is built in.
+/// A built-in application.
 pub struct ApplicationInfo {
     pub name: &'static str,
     /// One line.
     pub about: &'static str,
-    /// What `options` of a template may say of it.
+    /// The options that a template may have for it.
     pub options: &'static [&'static str],
-    /// Those of its options that only servers use, while clients use the others; none: both ends use
-    /// all of them.
+    /// Options that only servers use, while clients use the others; empty: both ends use all of
+    /// them.
     pub of_servers: &'static [&'static str],
 }
 
-/// The applications that are built in, in the order in which they are shown.
+/// The built-in applications, in display order.
 pub fn catalogue() -> Vec<ApplicationInfo> {
     let info = |&(name, options): &(&'static str, &'static [&'static str])| {
         let about = match name {
@@ -89,11 +89,11 @@ pub fn catalogue() -> Vec<ApplicationInfo> {
     OPTIONS.iter().map(info).chain([mix]).collect()
 }
 
-/// The applications that are built in, a line each, with their options.
+/// The built-in applications with their options, a line each.
 pub fn applications() -> String {
     let mut text = String::new();
     for ApplicationInfo { name, about, options, .. } in catalogue() {
-        // A String takes all.
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "{name:<12} {about}");
         if !options.is_empty() {
             let _ = writeln!(text, "{:<12}   options: {}", "", options.join(", "));
@@ -102,12 +102,12 @@ pub fn applications() -> String {
     text
 }
 
-/// What the library calls it: its `http` is one with all options given.
+/// The library's name: its `http` has all options.
 fn library_name(name: &str) -> &str {
     if name == "browse" { "http" } else { name }
 }
 
-/// Applications that stand for a name, and their shares.
+/// The applications with this name, and their shares.
 pub fn ends(
     app: &Said,
     options: &[(String, Said)],
@@ -115,9 +115,9 @@ pub fn ends(
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Vec<(u32, String, Ends)>> {
     if app.text == "mix" {
-        if let Some((name, said)) = options.first() {
+        if let Some((name, located)) = options.first() {
             mistakes.note(
-                said,
+                located,
                 &format!("options.{name}: a mix has no options"),
                 "try one template per application",
             );
@@ -134,20 +134,28 @@ pub fn ends(
         return None;
     };
     let mut right = true;
-    for (name, said) in options.iter().filter(|(name, _)| !known.contains(&name.as_str())) {
+    for (name, located) in options.iter().filter(|(name, _)| !known.contains(&name.as_str())) {
         let hint = if known.is_empty() {
             "this application has no options".into()
         } else {
             squall_units::suggest(name, known.iter().copied())
         };
-        mistakes.note(said, &format!("options.{name} is not an option of {:?}", app.text), &hint);
+        mistakes.note(
+            located,
+            &format!("options.{name} is not an option of {:?}", app.text),
+            &hint,
+        );
         right = false;
     }
-    for (i, (name, said)) in options.iter().enumerate() {
+    for (i, (name, located)) in options.iter().enumerate() {
         let again = options[..i].iter().any(|(known, _)| known == name);
         if again && !LISTS.contains(&name.as_str()) {
             let hint = format!("options that can be lists: {}", LISTS.join(", "));
-            mistakes.note(said, &format!("options.{name} has several values, expected one"), &hint);
+            mistakes.note(
+                located,
+                &format!("options.{name} has several values, expected one"),
+                &hint,
+            );
             right = false;
         }
     }
@@ -206,12 +214,12 @@ fn make(
 fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, ProgramError> {
     let (mut client, mut port) = (HttpClient::default(), 80);
     let mut first: Option<(HttpClient, u16)> = None;
-    for said in given.all("url") {
-        let Some((weight, found, of)) = weighted_url(&said.text) else {
-            let says = format!("{:?} is not a URL", said.text);
+    for located in given.all("url") {
+        let Some((weight, found, of)) = weighted_url(&located.text) else {
+            let message = format!("{:?} is not a URL", located.text);
             let hint = "expected http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH; with \
                         several, each can have a weight as prefix: 3:http://HOST/PATH";
-            mistakes.note(said, &says, hint);
+            mistakes.note(located, &message, hint);
             continue;
         };
         match &mut first {
@@ -225,80 +233,83 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
                 one.paths.extend(found.paths.into_iter().map(|(_, path)| (weight, path)));
             }
             Some((one, _)) => {
-                let says =
-                    format!("{:?} differs from the first URL in scheme, host or port", said.text);
+                let message = format!(
+                    "{:?} differs from the first URL in scheme, host or port",
+                    located.text
+                );
                 let hint = format!("expected {}; try one template per server", one.host);
-                mistakes.note(said, &says, &hint);
+                mistakes.note(located, &message, &hint);
             }
         }
     }
     if let Some(found) = first {
         (client, port) = found;
     }
-    if let Some(said) = given.of("method") {
+    if let Some(located) = given.of("method") {
         let token =
             |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet);
-        match !said.text.is_empty() && said.text.bytes().all(token) {
-            true => client.method = Some(said.text.clone()),
+        match !located.text.is_empty() && located.text.bytes().all(token) {
+            true => client.method = Some(located.text.clone()),
             false => mistakes.note(
-                said,
-                &format!("{:?} is not an HTTP method", said.text),
+                located,
+                &format!("{:?} is not an HTTP method", located.text),
                 "try \"PUT\"",
             ),
         }
     }
-    for said in given.all("header") {
-        match header(&said.text) {
+    for located in given.all("header") {
+        match header(&located.text) {
             Some((name, value)) => client.headers.push((name.into(), value.into())),
             None => {
-                let says = format!("{:?} is not a header field", said.text);
-                mistakes.note(said, &says, "expected \"Name: value\": try \"X-Trace: 1\"");
+                let message = format!("{:?} is not a header field", located.text);
+                mistakes.note(located, &message, "expected \"Name: value\": try \"X-Trace: 1\"");
             }
         }
     }
     let field = |field: &str| {
-        given.all("header").find(|said| {
-            header(&said.text).is_some_and(|(name, _)| name.eq_ignore_ascii_case(field))
+        given.all("header").find(|located| {
+            header(&located.text).is_some_and(|(name, _)| name.eq_ignore_ascii_case(field))
         })
     };
-    if let (Some(_), Some(said)) = (field("Transfer-Encoding"), field("Content-Length")) {
-        let says = "a request has both Transfer-Encoding and Content-Length";
+    if let (Some(_), Some(located)) = (field("Transfer-Encoding"), field("Content-Length")) {
+        let message = "a request has both Transfer-Encoding and Content-Length";
         let hint = "expected one of them (RFC 9112, 6.2); try a flow program, whose `send` takes any \
                     octets";
-        mistakes.note(said, says, hint);
+        mistakes.note(located, message, hint);
     }
     let bodies = ["content", "content_file", "post"].map(|name| given.of(name));
-    if let [Some(_), Some(said), _] | [Some(_), None, Some(said)] | [None, Some(_), Some(said)] =
-        bodies
+    if let [Some(_), Some(located), _]
+    | [Some(_), None, Some(located)]
+    | [None, Some(_), Some(located)] = bodies
     {
         let hint = "expected one of content, content_file and post";
-        mistakes.note(said, "options have several request bodies", hint);
+        mistakes.note(located, "options have several request bodies", hint);
     }
     client.post = given.of("post").map(|_| given.octets("post", 0, mistakes));
-    client.body = given.of("content").map(|said| said.text.clone().into_bytes());
-    if let Some(said) = given.of("content_file") {
-        match given.assets.file(&said.text) {
+    client.body = given.of("content").map(|located| located.text.clone().into_bytes());
+    if let Some(located) = given.of("content_file") {
+        match given.assets.file(&located.text) {
             Ok(octets) => client.body = Some(octets),
             Err(error) => {
                 mistakes.note(
-                    said,
-                    &format!("{}: {error}", said.text),
+                    located,
+                    &format!("{}: {error}", located.text),
                     "try the path of a file to send",
                 );
             }
         }
     }
     client.data = given.data.cloned();
-    if let Some(said) = given.of("cookies") {
-        mistakes.truth(said, &mut client.cookies);
+    if let Some(located) = given.of("cookies") {
+        mistakes.truth(located, &mut client.cookies);
     }
-    if let Some(said) = given.of("follow") {
-        // Each is several instructions for each request.
-        match said.text.parse() {
+    if let Some(located) = given.of("follow") {
+        // Each redirect unrolls to several instructions for each request.
+        match located.text.parse() {
             Ok(redirects @ 0..=20) => client.redirects = redirects,
             _ => {
-                let says = format!("{:?} is not a number of redirects", said.text);
-                mistakes.note(said, &says, "expected 0 to 20: try 5");
+                let message = format!("{:?} is not a number of redirects", located.text);
+                mistakes.note(located, &message, "expected 0 to 20: try 5");
             }
         }
     }
@@ -309,13 +320,13 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
             r#"try "token = json data.token", "id = regex \"id=(\d+)\"" or "tag = header ETag""#,
         ),
     ] {
-        for said in given.all(name) {
-            match format!("{name} {}", said.text).parse() {
+        for located in given.all(name) {
+            match format!("{name} {}", located.text).parse() {
                 Ok(Instruction::Check(check)) => client.checks.push(check),
                 Ok(Instruction::Extract { name, from }) => client.extracts.push((name, from)),
                 _ => mistakes.note(
-                    said,
-                    &format!("options.{name}: {:?} is not valid", said.text),
+                    located,
+                    &format!("options.{name}: {:?} is not valid", located.text),
                     hint,
                 ),
             }
@@ -327,40 +338,44 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
         ("pipeline", client.pipeline, client.pipeline),
         ("think", u32::from(given.of("think").is_some()) * 2, 2),
     ] {
-        if let Some(said) = given.of(name).filter(|_| asked > client.requests) {
-            let says = format!("options.{name} has no effect with requests = {}", client.requests);
-            mistakes.note(said, &says, &format!("try requests = {needed} or more"));
+        if let Some(located) = given.of(name).filter(|_| asked > client.requests) {
+            let message =
+                format!("options.{name} has no effect with requests = {}", client.requests);
+            mistakes.note(located, &message, &format!("try requests = {needed} or more"));
         }
     }
-    if let Some(said) = given.of("follow").filter(|_| client.redirects > 0 && client.pipeline > 1) {
-        // Answers come in the order of the requests, and what follows one comes behind all others.
-        let says = "a redirection cannot be followed while other answers are on their way";
-        mistakes.note(said, says, "try pipeline = 1");
+    if let Some(located) =
+        given.of("follow").filter(|_| client.redirects > 0 && client.pipeline > 1)
+    {
+        // Responses arrive in the order of the requests, so a redirect's response follows all
+        // others.
+        let message = "a redirection cannot be followed while other answers are on their way";
+        mistakes.note(located, message, "try pipeline = 1");
     }
-    if let Some(said) = given.of("think") {
-        match format!("delay {}", said.text).parse() {
+    if let Some(located) = given.of("think") {
+        match format!("delay {}", located.text).parse() {
             Ok(Instruction::Delay(delay)) => client.think = Some(delay),
             _ => {
-                let says = format!("{:?} is not a delay", said.text);
+                let message = format!("{:?} is not a delay", located.text);
                 mistakes.note(
-                    said,
-                    &says,
+                    located,
+                    &message,
                     "try \"10 ms\", \"uniform 1 ms 5 ms\" or \"exponential 10 ms\"",
                 );
             }
         }
     }
     client.within = given.of("within").map(|_| given.time("within", Nanos::ZERO, mistakes));
-    if let Some(said) = given.of("close") {
-        mistakes.truth(said, &mut client.close);
+    if let Some(located) = given.of("close") {
+        mistakes.truth(located, &mut client.close);
     }
     let body = given.octets("body", 100, mistakes);
     let client: Program = client.program("http")?;
     Ok(Some(Ends { client, server: builtin::http_server("http", body)?, port }))
 }
 
-/// A URL, and the weight in front of it: `3:http://host/path`. No scheme begins with a digit (RFC
-/// 3986 §3.1).
+/// A URL with an optional weight before it: `3:http://host/path`. No scheme begins with a digit
+/// (RFC 3986 §3.1).
 fn weighted_url(text: &str) -> Option<(u32, HttpClient, u16)> {
     let (weight, url) = match text.split_once(':') {
         Some((weight, url)) if weight.starts_with(|c: char| c.is_ascii_digit()) => {
@@ -383,7 +398,7 @@ fn header(text: &str) -> Option<(&str, &str)> {
     right.then_some((name, value))
 }
 
-/// What was said of an application.
+/// The given options of an application.
 struct Given<'a> {
     options: &'a [(String, Said)],
     data: Option<&'a Data>,
@@ -394,20 +409,20 @@ impl<'a> Given<'a> {
     /// All values of an option that may be a list.
     fn all(&self, name: &'static str) -> impl Iterator<Item = &'a Said> + use<'a> {
         let options = self.options;
-        options.iter().filter(move |(option, _)| option == name).map(|(_, said)| said)
+        options.iter().filter(move |(option, _)| option == name).map(|(_, located)| located)
     }
 
     fn of(&self, name: &str) -> Option<&Said> {
-        self.options.iter().find(|(option, _)| option == name).map(|(_, said)| said)
+        self.options.iter().find(|(option, _)| option == name).map(|(_, located)| located)
     }
 
     fn octets(&self, name: &str, default: u32, mistakes: &mut Mistakes<'_>) -> u32 {
-        let Some(said) = self.of(name) else { return default };
-        let octets = parse_octets(&said.text).ok().and_then(|n| u32::try_from(n).ok());
+        let Some(located) = self.of(name) else { return default };
+        let octets = parse_octets(&located.text).ok().and_then(|n| u32::try_from(n).ok());
         octets.unwrap_or_else(|| {
             mistakes.note(
-                said,
-                &format!("{:?} is not a number of octets", said.text),
+                located,
+                &format!("{:?} is not a number of octets", located.text),
                 "try 100 or \"32 KiB\"",
             );
             default
@@ -415,16 +430,22 @@ impl<'a> Given<'a> {
     }
 
     fn number(&self, name: &str, default: u32, mistakes: &mut Mistakes<'_>) -> u32 {
-        let Some(said) = self.of(name) else { return default };
-        let number = said.text.parse().ok().filter(|n| *n > 0);
+        let Some(located) = self.of(name) else { return default };
+        let number = located.text.parse().ok().filter(|n| *n > 0);
         number.unwrap_or_else(|| {
-            mistakes.note(said, &format!("{:?} is not a number above 0", said.text), "try 10");
+            mistakes.note(
+                located,
+                &format!("{:?} is not a number above 0", located.text),
+                "try 10",
+            );
             default
         })
     }
 
     fn time(&self, name: &str, default: Nanos, mistakes: &mut Mistakes<'_>) -> Nanos {
-        self.of(name).and_then(|said| mistakes.parsed(said, "a time", "\"2 s\"")).unwrap_or(default)
+        self.of(name)
+            .and_then(|located| mistakes.parsed(located, "a time", "\"2 s\""))
+            .unwrap_or(default)
     }
 }
 
@@ -480,18 +501,18 @@ mod tests {
             .map(|end| end.0)
             .sum();
         assert_eq!((shares, mistakes.len()), (100, 0));
-        // What there is in the library has a name here.
+        // Every program of the library has a name here.
         for name in builtin::NAMES {
             assert!(OPTIONS.iter().any(|(option, _)| library_name(option) == *name), "{name}");
         }
     }
 
-    /// Ends of `http` with these options, or what is wrong.
+    /// Ends of `http` with these options, or the errors.
     fn http(options: &[(&str, &str)], data: Option<&Data>) -> Result<Ends, String> {
         let profile = Profile::default();
         let mut mistakes = Mistakes::of(&profile);
-        let said = |(name, text): &(&str, &str)| ((*name).to_owned(), Said::from(*text));
-        let options: Vec<_> = options.iter().map(said).collect();
+        let located = |(name, text): &(&str, &str)| ((*name).to_owned(), Said::from(*text));
+        let options: Vec<_> = options.iter().map(located).collect();
         let made = ends(&Said::from("http"), &options, (data, &NoFiles), &mut mistakes);
         mistakes.check().map_err(|error| error.to_string())?;
         Ok(made.expect("nothing is wrong").remove(0).2)
@@ -519,7 +540,7 @@ mod tests {
             let error = error.expect("another server");
             assert!(error.contains("differs from the first URL"), "{error}");
         }
-        // The case of a scheme does not matter.
+        // The scheme is case-insensitive.
         assert_eq!(http(&[("url", "HTTP://a.test/")], None).map(|ends| ends.port), Ok(80));
         let ahead = [("requests", "4"), ("pipeline", "2"), ("follow", "1")];
         let error = http(&ahead, None).err().expect("whose answer is it");
@@ -561,8 +582,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_an_option_is_told() {
-        for (name, option, value, told) in [
+    fn invalid_options_are_reported() {
+        for (name, option, value, message) in [
             ("htpp", "", "", "did you mean \"http\""),
             ("http", "bdy", "1", "did you mean \"body\""),
             ("http", "url", "ftp://x", "expected http://"),
@@ -591,7 +612,7 @@ mod tests {
             let made = ends(&Said::from(name), options, (None, &NoFiles), &mut mistakes);
             assert!(made.is_none(), "{name} {option}");
             let text = mistakes.check().expect_err("something is wrong").to_string();
-            assert!(text.contains(told), "{text}");
+            assert!(text.contains(message), "{text}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Flows of a profile, compiled: programs from their text, pools from their addresses, rates to
+//! Compiles the flows of a profile: programs from their text, pools from their addresses, rates to
 //! fractions.
 //!
-//! What is wrong is told with its place in the profile, all mistakes at once.
+//! All errors are reported at once, with their places in the profile.
 
 mod apps;
 mod network;
@@ -32,22 +32,21 @@ pub use apps::{ApplicationInfo, applications, catalogue};
 pub use planned::{PlannedLoad, PlannedPool, PlannedTemplate};
 pub use script::ends_text;
 
-/// Locally administered, where an interface has no address of its own.
+/// Locally administered, for interfaces without an address.
 const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
 const ETHERNET_HEADER: u32 = 14;
-/// The longest GSO frame that a port is given to cut: more segments at once are worth little, and
-/// wait in queues.
+/// The longest GSO frame given to a port: more segments at once save little, and wait in queues.
 const GSO_MAX_SIZE: u32 = 32 << 10;
 
-/// Attacks that are spoken by TCP and UDP of our own.
+/// Attacks whose conversations use Squall's own TCP and UDP.
 pub struct Spoken<'a> {
-    /// Where and how: as `[flows]` would say it.
+    /// Their ports and networks, in the form of `[flows]`.
     pub said: Flows,
-    /// For mistakes.
+    /// The place for errors.
     pub attack: &'a squall_profile::Attack,
-    /// What both ends say.
+    /// The conversations.
     pub import: Import,
 }
 
@@ -56,50 +55,49 @@ pub struct Spoken<'a> {
 pub struct PlanFlows {
     pub load: Load,
     pub sides: Vec<FlowSide>,
-    /// By the load's templates, before any other joined it, those of the profile; a script's have
-    /// none there.
+    /// By template of the load, before others joined: its number in the profile. Templates of
+    /// scripts have none.
     pub of_profile: Vec<usize>,
-    /// What is known of the load's scripts before they are played.
+    /// Facts about the load's scripts, known before the run.
     pub scripts: Vec<PlanScript>,
-    /// What bounds templates beside their own words.
+    /// Limits of templates that the profile does not state.
     pub notes: Vec<String>,
 }
 
-/// A capture whose conversations are played, or attacks that are spoken.
+/// A capture whose conversations are played, or live attacks.
 #[derive(Clone, Debug)]
 pub struct PlanScript {
     pub of_attacks: bool,
     pub report: ConversationsReport,
-    /// Of each conversation its number in the capture, or among the attacks, from 1.
+    /// By conversation: its number in the capture, or among the attacks, from 1.
     pub numbers: Vec<u64>,
 }
 
-/// A script of a load, and what is known of it.
+/// A script of a load, with its facts.
 #[derive(Clone, Copy, Debug)]
 pub struct PlayedScript<'a> {
     pub script: &'a Script,
-    /// Conversations of the scripts before it, whose numbers come before its own.
+    /// Conversations of earlier scripts, which are numbered first.
     pub before: usize,
     pub plan: &'a PlanScript,
 }
 
-/// What a port carries of a load.
+/// The part of a load that a port carries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSide {
-    /// In the plan.
+    /// Its number in the plan.
     pub port: usize,
     pub role: Role,
-    /// What it plays of the load as either role.
+    /// The parts of the load in either role.
     pub clients: Part,
     pub servers: Part,
     pub network: Network,
-    /// Flows that there is room for at once on each worker, those in TIME-WAIT included:
-    /// [`squall_flows::FLOWS`].
+    /// The most flows on each worker, including those in TIME-WAIT: [`squall_flows::FLOWS`].
     pub flows: u32,
 }
 
 impl PlanFlows {
-    /// These flows as they go on as `new`: [`Load::joined`].
+    /// These flows changed to `new`: [`Load::joined`].
     #[must_use]
     pub fn joined(&self, new: &Self) -> Self {
         Self { load: self.load.joined(&new.load), ..new.clone() }
@@ -116,11 +114,11 @@ impl PlanFlows {
         })
     }
 
-    /// What is spoken of attacks goes on as `old` has begun it.
+    /// Keeps the live attacks of `old`.
     pub fn keep_attacks(&mut self, old: &Self) {
         let of_attacks = |flows: &Self| flows.scripts.iter().position(|script| script.of_attacks);
-        if let (Some(mine), Some(theirs)) = (of_attacks(self), of_attacks(old)) {
-            self.load.scripts[mine].clone_from(&old.load.scripts[theirs]);
+        if let (Some(new_script), Some(old_script)) = (of_attacks(self), of_attacks(old)) {
+            self.load.scripts[new_script].clone_from(&old.load.scripts[old_script]);
         }
     }
 
@@ -131,12 +129,12 @@ impl PlanFlows {
 }
 
 impl FlowSide {
-    /// The longest frame that a port is to be opened for, octets without FCS.
+    /// The longest frame that a port is opened for, octets without FCS.
     pub fn max_frame(&self, segmentation: Segmentation) -> u32 {
         self.network.longest_frame().max(self.gso_max_size(segmentation) + ETHERNET_HEADER)
     }
 
-    /// The longest packet that the port cuts; 0: it cuts none.
+    /// The longest packet that the port cuts; 0: none.
     pub fn gso_max_size(&self, segmentation: Segmentation) -> u32 {
         match segmentation {
             Segmentation::Port(offload) if self.network.wraps.is_empty() && offload.tcp > 1 => {
@@ -149,8 +147,8 @@ impl FlowSide {
     }
 }
 
-/// The flows of `profile`, and what is `spoken` beside them, for ports with `limits`; `None`: it has
-/// none, or `mistakes` say why not.
+/// The flows of `profile` and live attacks, for ports with `limits`; `None`: there are none, or
+/// `mistakes` has the reason.
 pub(crate) fn compile(
     profile: &Profile,
     spoken: Option<Spoken<'_>>,
@@ -164,32 +162,32 @@ pub(crate) fn compile(
     }
     let before = mistakes.len();
     let attacks = spoken.as_ref().map(|spoken| spoken.said.clone());
-    let spoken_at = spoken.as_ref().map(|spoken| spoken.attack.at);
+    let attack_at = spoken.as_ref().map(|spoken| spoken.attack.at);
     let none = Flows::default();
     let flows = own.unwrap_or(&none);
-    let mut pools: Vec<Pool> = flows.pools.iter().map(|said| pool(said, mistakes)).collect();
+    let mut pools: Vec<Pool> = flows.pools.iter().map(|spec| pool(spec, mistakes)).collect();
     let mut captures = Captures { assets, read: Vec::new(), tables: Vec::new() };
     let mut notes = Vec::new();
     let (mut templates, mut of_profile): (Vec<Template>, Vec<usize>) = Default::default();
-    for (number, said) in flows.templates.iter().enumerate() {
-        templates.extend(self::templates(said, flows, &mut captures, &mut notes, mistakes));
+    for (number, spec) in flows.templates.iter().enumerate() {
+        templates.extend(self::templates(spec, flows, &mut captures, &mut notes, mistakes));
         of_profile.resize(templates.len(), number);
     }
     let mut played: Vec<(bool, Played)> = Vec::new();
-    if let Some(said) = &flows.replay {
+    if let Some(spec) = &flows.replay {
         if flows.clients.is_none() {
             let text = "the capture's clients have no port";
-            mistakes.note(&said.capture, text, "try in [flows]: clients = \"A\"");
+            mistakes.note(&spec.capture, text, "try in [flows]: clients = \"A\"");
         } else {
-            played.extend(script::script(said, None, assets, mistakes).map(|one| (false, one)));
+            played.extend(script::script(spec, None, assets, mistakes).map(|one| (false, one)));
         }
     }
-    if let (Some(Spoken { import, .. }), Some(said)) =
+    if let (Some(Spoken { import, .. }), Some(spec)) =
         (spoken, attacks.as_ref().and_then(|attacks| attacks.replay.as_ref()))
     {
-        played.extend(script::script(said, Some(import), assets, mistakes).map(|one| (true, one)));
+        played.extend(script::script(spec, Some(import), assets, mistakes).map(|one| (true, one)));
     }
-    if let (Some(attacks), [(_, one), (_, other)]) = (spoken_at, &played[..])
+    if let (Some(attacks), [(_, one), (_, other)]) = (attack_at, &played[..])
         && let Some(both) = script::same_ends(&one.script, &other.script)
     {
         let text = format!(
@@ -203,7 +201,7 @@ pub(crate) fn compile(
     }
     let (mut scripts, mut plans) = (Vec::new(), Vec::new());
     for (of_attacks, one) in played {
-        let (script, report, numbers) = one.behind(&mut pools, &mut templates);
+        let (script, report, numbers) = one.append_to(&mut pools, &mut templates);
         scripts.push(Arc::new(script));
         plans.push(PlanScript { of_attacks, report, numbers });
     }
@@ -223,9 +221,9 @@ pub(crate) fn compile(
         seed: profile.effective_seed(),
         scripts,
     };
-    // Those of attacks come last.
+    // Scripts of attacks are last.
     let own_scripts = u8::from(plans.first().is_some_and(|plan| !plan.of_attacks));
-    let sides = sides((own, own_scripts), attacks.as_ref(), spoken_at, &load, limits, mistakes);
+    let sides = sides((own, own_scripts), attacks.as_ref(), attack_at, &load, limits, mistakes);
     let wrong = || {
         let of_side = sides.iter().find_map(|side| load.check(&side.network).err());
         of_side.or_else(|| flows.servers.and_then(|_| load.check_servers().err()))
@@ -246,19 +244,18 @@ pub(crate) fn compile(
 }
 
 /// The side of the load that each port plays: its templates and `own_scripts` belong to `own`, all
-/// other scripts to attacks. `spoken_at` is where the attack is whose flows are
-/// `attacks`.
+/// other scripts to attacks. `attack_at`: the place of the attack whose flows are `attacks`.
 fn sides(
     (own, own_scripts): (Option<&Flows>, u8),
     attacks: Option<&Flows>,
-    spoken_at: Option<At>,
+    attack_at: Option<At>,
     load: &Load,
     limits: &[PortLimits],
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<FlowSide> {
     let begins = !load.scripts.is_empty()
         || load.templates.iter().any(|template| !matches!(template.arrival, Arrival::None));
-    // Ethernet's, or as much as the longest segments need that somebody asked for.
+    // Ethernet's MTU, or more for the largest configured segment.
     let mss = load.templates.iter().flat_map(|t| [t.client_tunables.mss, t.server_tunables.mss]);
     let wanted = mss.map(|mss| u32::from(mss) + 40).fold(1500, u32::max);
     let mut sides: Vec<FlowSide> = Vec::new();
@@ -270,32 +267,32 @@ fn sides(
         (own, attacks) => (own.or(attacks).map(|all| (all, Part::ALL)), None),
     };
     for (number, (of, part)) in first.into_iter().chain(second).enumerate() {
-        for (port, role, said, fallback) in [
+        for (port, role, spec, fallback) in [
             (of.clients, Role::Clients, &of.client_network, CLIENT_MAC),
             (of.servers, Role::Servers, &of.server_network, SERVER_MAC),
         ] {
             let Some(port) = port else { continue };
-            // Where nobody begins a flow, servers serve until the run ends.
+            // Without clients, servers run until the run ends.
             if role == Role::Clients && !begins {
                 continue;
             }
             if let Some(side) = sides.iter_mut().find(|side| side.port == port) {
                 if number > 0 && side.role != role && side.role != Role::Both {
-                    let at = spoken_at.unwrap_or_default();
+                    let at = attack_at.unwrap_or_default();
                     let text = "attacks and flows have opposite directions: the port of the \
                                 clients of one is the port of the servers of the other";
                     mistakes.at(at, text, "try exchanging port and port2, or live = false");
                 }
                 add_role(side, role, part);
-                if *said != squall_profile::Network::default() {
-                    without_effect(said, number == 0, mistakes);
+                if *spec != squall_profile::Network::default() {
+                    without_effect(spec, number == 0, mistakes);
                 }
                 continue;
             }
             let longest = limits[port].max_frame.saturating_sub(ETHERNET_HEADER);
             let mac = limits[port].mac.unwrap_or(fallback);
             let mtu = longest.clamp(576, wanted) as u16;
-            let network = network::network(said, mac, mtu, mistakes);
+            let network = network::network(spec, mac, mtu, mistakes);
             let (clients, servers) = (Part::NOTHING, Part::NOTHING);
             let mut side =
                 FlowSide { port, role, clients, servers, network, flows: squall_flows::FLOWS };
@@ -306,9 +303,9 @@ fn sides(
     sides
 }
 
-/// A port has one network, that of its first role: says so of another one, `said`.
-fn without_effect(said: &squall_profile::Network, of_flows: bool, mistakes: &mut Mistakes<'_>) {
-    let words = said.mac.iter().chain(&said.next_hop).chain(&said.gateway).chain(&said.wrap);
+/// Reports the network `spec` of a second role: a port has only one, that of its first role.
+fn without_effect(spec: &squall_profile::Network, of_flows: bool, mistakes: &mut Mistakes<'_>) {
+    let words = spec.mac.iter().chain(&spec.next_hop).chain(&spec.gateway).chain(&spec.wrap);
     let at = words.map(|word| word.at).next().unwrap_or_default();
     let (text, hint) = if of_flows {
         (
@@ -324,19 +321,19 @@ fn without_effect(said: &squall_profile::Network, of_flows: bool, mistakes: &mut
     mistakes.at(at, text, hint);
 }
 
-/// Where the template is that an error names.
+/// The place of the template that an error names.
 fn place_of(error: &squall_flows::LoadError, flows: &Flows) -> Option<At> {
-    // One of a mix has the name of its template in front.
-    let named = |said: &&squall_profile::Template| {
+    // A member of a mix is named with its template as prefix.
+    let named = |spec: &&squall_profile::Template| {
         error
             .template()
-            .and_then(|name| name.strip_prefix(&said.name))
+            .and_then(|name| name.strip_prefix(&spec.name))
             .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     };
-    flows.templates.iter().filter(named).max_by_key(|said| said.name.len()).map(|said| said.at)
+    flows.templates.iter().filter(named).max_by_key(|spec| spec.name.len()).map(|spec| spec.at)
 }
 
-/// The side plays `part` in this role, too.
+/// Adds `part` to this role of the side.
 fn add_role(side: &mut FlowSide, role: Role, part: Part) {
     if side.role != role {
         side.role = Role::Both;
@@ -353,7 +350,7 @@ fn target(target: squall_profile::Target) -> Target {
     }
 }
 
-fn pool(said: &squall_profile::Pool, mistakes: &mut Mistakes<'_>) -> Pool {
+fn pool(spec: &squall_profile::Pool, mistakes: &mut Mistakes<'_>) -> Pool {
     let range = |text: &Said| match text.text.parse::<AddrRange>() {
         Ok(range) => Some(range),
         Err(error) => {
@@ -362,10 +359,10 @@ fn pool(said: &squall_profile::Pool, mistakes: &mut Mistakes<'_>) -> Pool {
         }
     };
     Pool {
-        name: said.name.clone(),
-        ranges: said.addresses.iter().filter_map(range).collect(),
-        ports: said.ports.map_or(PORTS, |(first, last)| first..=last),
-        order: match said.order {
+        name: spec.name.clone(),
+        ranges: spec.addresses.iter().filter_map(range).collect(),
+        ports: spec.ports.map_or(PORTS, |(first, last)| first..=last),
+        order: match spec.order {
             squall_profile::Order::Sequential => Order::Sequential,
             squall_profile::Order::Random => Order::Random,
             squall_profile::Order::Hash => Order::Hash,
@@ -373,66 +370,66 @@ fn pool(said: &squall_profile::Pool, mistakes: &mut Mistakes<'_>) -> Pool {
     }
 }
 
-/// One, or those that a mix consists of.
+/// Compiles a template: one, or the members of a mix.
 fn templates(
-    said: &squall_profile::Template,
+    spec: &squall_profile::Template,
     flows: &Flows,
     captures: &mut Captures<'_>,
     notes: &mut Vec<String>,
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<Template> {
-    let data = match said.data.as_ref().map(|data| captures.data(data, mistakes)) {
+    let data = match spec.data.as_ref().map(|data| captures.data(data, mistakes)) {
         Some(None) => return Vec::new(),
         data => data.flatten(),
     };
-    let Some(ends) = ends(said, flows, data.as_ref(), captures, mistakes) else {
+    let Some(ends) = ends(spec, flows, data.as_ref(), captures, mistakes) else {
         return Vec::new();
     };
-    no_effect(said, flows, &ends, mistakes);
+    no_effect(spec, flows, &ends, mistakes);
     let most = data.as_ref().and_then(Data::limit);
-    if most.is_some() && said.arrival == squall_profile::Arrival::Called {
+    if most.is_some() && spec.arrival == squall_profile::Arrival::Called {
         let text =
-            format!("template {:?}: order = \"once\" has no effect beside called", said.name);
-        mistakes.at(said.at, &text, "try order = \"circular\" or \"random\"");
+            format!("template {:?}: order = \"once\" has no effect beside called", spec.name);
+        mistakes.at(spec.at, &text, "try order = \"circular\" or \"random\"");
     }
-    if let (Some(data), Some(records)) = (&said.data, most) {
-        let effect = match said.limit {
+    if let (Some(data), Some(records)) = (&spec.data, most) {
+        let effect = match spec.limit {
             Some(limit) if limit < records => format!("limit = {limit} uses {limit} of them"),
             _ => format!("at most {records} flows begin"),
         };
         notes.push(format!(
             "template {:?}: {} has {records} records, each for one flow: {effect}",
-            said.name, data.file.text
+            spec.name, data.file.text
         ));
     }
-    let limit = said.limit.into_iter().chain(most).min();
-    let client_tunables = tunables::of_side(&said.tcp, &said.client_tcp, mistakes);
-    let server_tunables = tunables::of_side(&said.tcp, &said.server_tcp, mistakes);
-    let tls = tls::tls(said, said.plays_servers(flows), captures.assets, mistakes);
-    let shape = stages(said, mistakes);
+    let limit = spec.limit.into_iter().chain(most).min();
+    let client_tunables = tunables::of_side(&spec.tcp, &spec.client_tcp, mistakes);
+    let server_tunables = tunables::of_side(&spec.tcp, &spec.server_tcp, mistakes);
+    let tls = tls::tls(spec, spec.plays_servers(flows), captures.assets, mistakes);
+    let shape = stages(spec, mistakes);
     let (several, shares) = (ends.len() > 1, ends.iter().map(|(share, ..)| share).sum());
-    // Where those who speak HTTP inside of TLS look for it.
+    // The usual port of HTTPS.
     let usual = |port: u16| if port == 80 && tls.is_some() { 443 } else { port };
     let template = |(share, name, ends): (u32, String, Ends)| Template {
-        name: if several { format!("{} {name}", said.name) } else { said.name.clone() },
-        clients: said.clients,
-        servers: said.servers,
-        port: said.listen.filter(|_| !several).unwrap_or(usual(ends.port)),
+        name: if several { format!("{} {name}", spec.name) } else { spec.name.clone() },
+        clients: spec.clients,
+        servers: spec.servers,
+        port: spec.listen.filter(|_| !several).unwrap_or(usual(ends.port)),
         client: ends.client,
         server: ends.server,
         tls: tls.clone(),
         client_tunables: client_tunables.clone(),
         server_tunables: server_tunables.clone(),
-        ends: match said.play {
+        ends: match spec.play {
             squall_profile::Play::Both => PlayedEnds::Both,
             squall_profile::Play::Clients => PlayedEnds::Clients,
             squall_profile::Play::Servers => PlayedEnds::Servers,
         },
-        arrival: arrival(said.arrival, share, shares),
+        arrival: arrival(spec.arrival, share, shares),
         limit: limit.map(|limit| (limit * u64::from(share)).div_ceil(u64::from(shares))),
-        start: said.start,
-        duration: said.duration,
-        waits: said.after.is_some(),
+        start: spec.start,
+        duration: spec.duration,
+        waits: spec.after.is_some(),
         shape: shape.clone(),
         gone: false,
         joined: false,
@@ -440,25 +437,25 @@ fn templates(
     ends.into_iter().map(template).collect()
 }
 
-/// Notes what a template says and nothing listens to.
+/// Reports keys of a template without effect.
 fn no_effect(
-    said: &squall_profile::Template,
+    spec: &squall_profile::Template,
     flows: &Flows,
     ends: &[(u32, String, Ends)],
     mistakes: &mut Mistakes<'_>,
 ) {
-    let name = &said.name;
+    let name = &spec.name;
     let over =
         |transport: Transport| ends.iter().all(|(.., ends)| ends.client.transport == transport);
-    if let (Some(port), [_, _, ..]) = (said.listen, ends) {
+    if let (Some(port), [_, _, ..]) = (spec.listen, ends) {
         let text = format!("template {name:?}: listen = {port} has no effect on a mix");
         mistakes.at(
-            said.at,
+            spec.at,
             &text,
             "each application of a mix has its own port: try one template per application",
         );
     }
-    if let Some(data) = &said.data
+    if let Some(data) = &spec.data
         && !ends.iter().any(|(.., ends)| ends.client.uses_data() || ends.server.uses_data())
     {
         let text = format!("template {name:?}: data has no effect: no message uses a column");
@@ -466,14 +463,14 @@ fn no_effect(
             "try ${data:COLUMN} in a message, or in url, header or content of app = \"http\"";
         mistakes.note(&data.file, &text, hint);
     }
-    if said.transport == squall_profile::Transport::Udp
-        && !matches!(said.says, Says::Programs { .. })
+    if spec.transport == squall_profile::Transport::Udp
+        && !matches!(spec.says, Says::Programs { .. })
         && !over(Transport::Udp)
     {
         let text = format!("template {name:?}: transport = \"udp\" has no effect");
-        mistakes.at(said.at, &text, "applications and captures have their own transport");
+        mistakes.at(spec.at, &text, "applications and captures have their own transport");
     }
-    let sides = [&said.tcp, &said.client_tcp, &said.server_tcp];
+    let sides = [&spec.tcp, &spec.client_tcp, &spec.server_tcp];
     for (setting, value) in sides.into_iter().flat_map(|tcp| &tcp.settings) {
         let stray = match setting.as_str() {
             "udp_idle" => over(Transport::Tcp),
@@ -488,7 +485,7 @@ fn no_effect(
             mistakes.note(value, &text, "try leaving it out");
         }
     }
-    let random = match (said.arrival, flows.target) {
+    let random = match (spec.arrival, flows.target) {
         (squall_profile::Arrival::Users { think: Nanos::ZERO, spacing, .. }, _)
         | (
             squall_profile::Arrival::Weight { spacing, .. },
@@ -500,13 +497,13 @@ fn no_effect(
         let text = format!("template {name:?}: spacing = \"poisson\" has no effect");
         let hint =
             "its flows begin when earlier ones end: try think = \"100 ms\" with users, or cps";
-        mistakes.at(said.at, &text, hint);
+        mistakes.at(spec.at, &text, hint);
     }
 }
 
-/// How the load changes as a whole.
-fn ramp(said: squall_profile::Ramp, mistakes: &mut Mistakes<'_>) -> Shape {
-    let shape = Shape::ramp(said.up, said.hold, said.down);
+/// The shape of the whole load.
+fn ramp(spec: squall_profile::Ramp, mistakes: &mut Mistakes<'_>) -> Shape {
+    let shape = Shape::ramp(spec.up, spec.hold, spec.down);
     shape.unwrap_or_else(|error| {
         let text = match error {
             ShapeError::TooLong(_) => "ramp_up and ramp_down take at most 24 h each",
@@ -517,46 +514,46 @@ fn ramp(said: squall_profile::Ramp, mistakes: &mut Mistakes<'_>) -> Shape {
     })
 }
 
-/// How the load of a template changes by itself.
-fn stages(said: &squall_profile::Template, mistakes: &mut Mistakes<'_>) -> Option<Shape> {
-    let full = match said.arrival {
+/// The shape of a template's own load.
+fn stages(spec: &squall_profile::Template, mistakes: &mut Mistakes<'_>) -> Option<Shape> {
+    let full = match spec.arrival {
         squall_profile::Arrival::Cps { cps, .. } => cps,
         squall_profile::Arrival::Users { users, .. } => users.into(),
         squall_profile::Arrival::Weight { .. }
         | squall_profile::Arrival::Called
         | squall_profile::Arrival::None => return None,
     };
-    if said.stages.is_empty() {
+    if spec.stages.is_empty() {
         return None;
     }
-    // As exact as a number of flows a second.
+    // As exact as a rate of flows.
     let level = |level: f64| (level * 1e6).round() as u64;
     let stage =
         |stage: &squall_profile::Stage<f64>| Stage { lasts: stage.lasts, to: level(stage.to) };
-    let stages: Vec<_> = said.stages.iter().map(stage).collect();
+    let stages: Vec<_> = spec.stages.iter().map(stage).collect();
     match Shape::new(&stages, level(full)) {
         Ok(shape) => Some(shape),
         Err(_) => {
-            let text = format!("template {:?}: its stages never reach a level above 0", said.name);
-            mistakes.at(said.at, &text, "try [{ duration = \"10 s\", to = 500 }]");
+            let text = format!("template {:?}: its stages never reach a level above 0", spec.name);
+            mistakes.at(spec.at, &text, "try [{ duration = \"10 s\", to = 500 }]");
             None
         }
     }
 }
 
-/// Its share of `shares` of a template's flows.
-fn arrival(said: squall_profile::Arrival, share: u32, shares: u32) -> Arrival {
-    let spacing = |said| match said {
+/// Its share of a template's arrivals, `share` of `shares`.
+fn arrival(spec: squall_profile::Arrival, share: u32, shares: u32) -> Arrival {
+    let spacing = |spec| match spec {
         squall_profile::Spacing::Poisson => Spacing::Poisson,
         squall_profile::Spacing::Constant => Spacing::Constant,
     };
-    match said {
-        squall_profile::Arrival::Cps { cps, spacing: said } => {
+    match spec {
+        squall_profile::Arrival::Cps { cps, spacing: spec } => {
             let cps = Cps::from_f64(cps * f64::from(share) / f64::from(shares));
-            Arrival::Open { cps, spacing: spacing(said) }
+            Arrival::Open { cps, spacing: spacing(spec) }
         }
-        squall_profile::Arrival::Weight { weight, spacing: said } => {
-            Arrival::Weight { weight: weight.saturating_mul(share), spacing: spacing(said) }
+        squall_profile::Arrival::Weight { weight, spacing: spec } => {
+            Arrival::Weight { weight: weight.saturating_mul(share), spacing: spacing(spec) }
         }
         squall_profile::Arrival::Users { users, think, spacing } => Arrival::Closed {
             users: (u64::from(users) * u64::from(share)).div_ceil(shares.into()) as u32,
@@ -570,15 +567,15 @@ fn arrival(said: squall_profile::Arrival, share: u32, shares: u32) -> Arrival {
     }
 }
 
-/// Captures that were read, by name and what becomes of delays, and tables of data: each is read
-/// once, however many templates name it.
+/// Captures by name and treatment of delays, and tables of data: each is read once for all
+/// templates.
 struct Captures<'a> {
     assets: &'a dyn Assets,
     read: Vec<(String, squall_profile::Delays, Result<Import, String>)>,
     tables: Vec<(String, Data)>,
 }
 
-/// Programs of both ends of a flow, and the port on which servers wait for it.
+/// Programs of both ends of a flow, and the servers' port.
 struct Ends {
     client: Program,
     server: Program,
@@ -586,18 +583,18 @@ struct Ends {
 }
 
 fn ends(
-    said: &squall_profile::Template,
+    spec: &squall_profile::Template,
     flows: &Flows,
     data: Option<&Data>,
     captures: &mut Captures<'_>,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Vec<(u32, String, Ends)>> {
-    let name = said.name.as_str();
-    let transport = match said.transport {
+    let name = spec.name.as_str();
+    let transport = match spec.transport {
         squall_profile::Transport::Udp => Transport::Udp,
         squall_profile::Transport::Tcp => Transport::Tcp,
     };
-    match &said.says {
+    match &spec.says {
         Says::Programs { client, server, messages } => {
             let mut named = BTreeMap::new();
             for (message, text) in messages {
@@ -610,11 +607,11 @@ fn ends(
                     Err(error) => mistakes.told(text, &error),
                 }
             }
-            if (client.is_empty() && said.plays_clients(flows))
-                || (server.is_empty() && said.plays_servers(flows))
+            if (client.is_empty() && spec.plays_clients(flows))
+                || (server.is_empty() && spec.plays_servers(flows))
             {
                 let side = if client.is_empty() { "client" } else { "server" };
-                let nowhere = Said { text: String::new(), at: said.at };
+                let nowhere = Said { text: String::new(), at: spec.at };
                 let text = format!(
                     "template {name:?} has no instructions for the {side}, which Squall plays"
                 );
@@ -636,8 +633,8 @@ fn ends(
             let server = program(ProgramRole::Server, server);
             Some(vec![(
                 1,
-                said.name.clone(),
-                Ends { client: client?, server: server?, port: said.listen? },
+                spec.name.clone(),
+                Ends { client: client?, server: server?, port: spec.listen? },
             )])
         }
         Says::App { app, options } => apps::ends(app, options, (data, captures.assets), mistakes),
@@ -652,8 +649,8 @@ fn ends(
                             found.conversations[at].clone();
                         Some(vec![(
                             1,
-                            said.name.clone(),
-                            Ends { client, server, port: said.listen.unwrap_or(server_end.1) },
+                            spec.name.clone(),
+                            Ends { client, server, port: spec.listen.unwrap_or(server_end.1) },
                         )])
                     }
                     None => {
@@ -673,10 +670,10 @@ fn ends(
 }
 
 impl Captures<'_> {
-    /// `None`: `mistakes` say why not.
-    fn data(&mut self, said: &squall_profile::Data, mistakes: &mut Mistakes<'_>) -> Option<Data> {
-        let path = &said.file.text;
-        let order = match said.order {
+    /// `None`: `mistakes` has the reason.
+    fn data(&mut self, spec: &squall_profile::Data, mistakes: &mut Mistakes<'_>) -> Option<Data> {
+        let path = &spec.file.text;
+        let order = match spec.order {
             squall_profile::DataOrder::Circular => DataOrder::Circular,
             squall_profile::DataOrder::Once => DataOrder::Once,
             squall_profile::DataOrder::Random => DataOrder::Random,
@@ -694,7 +691,7 @@ impl Captures<'_> {
             Err(error) => {
                 let hint = "expected comma-separated values: one line with the names of the \
                             columns, such as user,password, then one line per record";
-                mistakes.note(&said.file, &error, hint);
+                mistakes.note(&spec.file, &error, hint);
                 None
             }
         }
@@ -717,16 +714,16 @@ impl Captures<'_> {
     }
 }
 
-/// What a profile says of delays.
-fn delays(said: squall_profile::Delays) -> Delays {
-    match said {
+/// The library's form of a profile's delays.
+fn delays(spec: squall_profile::Delays) -> Delays {
+    match spec {
         squall_profile::Delays::Keep => Delays::Keep,
         squall_profile::Delays::Drop => Delays::Drop,
         squall_profile::Delays::Scale(factor) => Delays::Scale(factor),
     }
 }
 
-/// Of a side that somebody else plays nothing is said: a program that does nothing stands for it.
+/// An external side needs no program: an empty one takes its place.
 fn program(
     name: &str,
     role: ProgramRole,

@@ -1,4 +1,4 @@
-//! What stands around a side's packets: from the words of a profile.
+//! The headers around a side's packets, from the text of a profile.
 
 use std::{net::IpAddr, str::FromStr};
 
@@ -6,25 +6,25 @@ use squall_flows::{Network, NextHop, Wrap};
 use squall_profile::{Mistakes, Said};
 use squall_units::MacAddr;
 
-/// `mac` and `mtu` are those of the port, for what is not said.
+/// `mac` and `mtu`: the port's, as defaults.
 pub fn network(
-    said: &squall_profile::Network,
+    spec: &squall_profile::Network,
     mac: MacAddr,
     mtu: u16,
     mistakes: &mut Mistakes<'_>,
 ) -> Network {
     let mut network =
-        Network { mac, cluster: said.cluster, mtu: said.mtu.unwrap_or(mtu), ..Network::default() };
-    if let Some(text) = &said.mac {
+        Network { mac, cluster: spec.cluster, mtu: spec.mtu.unwrap_or(mtu), ..Network::default() };
+    if let Some(text) = &spec.mac {
         network.mac =
             mistakes.parsed(text, "a MAC address", "02:00:00:00:00:01").unwrap_or(network.mac);
     }
-    if let Some(text) = &said.next_hop {
+    if let Some(text) = &spec.next_hop {
         let hop = mistakes.parsed(text, "a MAC address", "02:00:00:00:00:02");
         network.next_hop = hop.map_or(NextHop::OnLink, NextHop::Mac);
     }
     let (mut v4, mut v6) = (None, None);
-    for text in &said.gateway {
+    for text in &spec.gateway {
         match mistakes.parsed::<IpAddr>(text, "an address", "10.0.0.1") {
             Some(IpAddr::V4(address)) if v4.is_none() => v4 = Some(address),
             Some(IpAddr::V6(address)) if v6.is_none() => v6 = Some(address),
@@ -39,7 +39,7 @@ pub fn network(
     if v4.is_some() || v6.is_some() {
         network.next_hop = NextHop::Gateway { v4, v6 };
     }
-    network.wraps = said.wrap.iter().filter_map(|text| wrap(text, mistakes)).collect();
+    network.wraps = spec.wrap.iter().filter_map(|text| wrap(text, mistakes)).collect();
     network
 }
 
@@ -47,12 +47,12 @@ const FORMS: &str = "\"vlan 7\", \"vlan 7 priority 3\", \"qinq 100\", \"mpls 100
                      class 3 ttl 64\", \"gre FROM TO\", \"gre FROM TO key 5\", \"vxlan FROM TO 42 \
                      MAC\", \"gtp-u FROM TO TEID LOCAL-TEID\"";
 
-fn wrap(said: &Said, mistakes: &mut Mistakes<'_>) -> Option<Wrap> {
-    let parsed = parse(&said.text);
+fn wrap(spec: &Said, mistakes: &mut Mistakes<'_>) -> Option<Wrap> {
+    let parsed = parse(&spec.text);
     if parsed.is_none() {
         mistakes.note(
-            said,
-            &format!("{:?} is not an encapsulation", said.text),
+            spec,
+            &format!("{:?} is not an encapsulation", spec.text),
             &format!("expected {FORMS}"),
         );
     }
@@ -101,7 +101,7 @@ fn word<T: FromStr>(text: &str) -> Option<T> {
     text.parse().ok()
 }
 
-/// The values behind some names, each at most once.
+/// The values after the given names, each at most once.
 fn named<'a, const N: usize>(words: &[&'a str], names: [&str; N]) -> Option<[Option<&'a str>; N]> {
     let mut found = [None; N];
     for pair in words.chunks(2) {

@@ -1,4 +1,4 @@
-//! What a load would be, before anything is sent.
+//! A description of a load, before the run.
 
 use squall_flows::{Arrival, Ends, Load, Spacing, Think, Tuples};
 use squall_profile::{Flows, Profile, Says};
@@ -8,12 +8,12 @@ use squall_units::Nanos;
 use super::PlanFlows;
 use crate::{Plan, text::in_stages};
 
-/// Templates and pools of a load that is not begun.
+/// Templates and pools of a load.
 #[derive(Clone, Debug)]
 pub struct PlannedLoad {
     pub templates: Vec<PlannedTemplate>,
     pub pools: Vec<PlannedPool>,
-    /// Of a capture that is played, in the place of templates.
+    /// The conversations of a capture that is played instead of templates.
     pub conversations: Option<ConversationsReport>,
 }
 
@@ -21,23 +21,23 @@ pub struct PlannedLoad {
 #[derive(Clone, Debug)]
 pub struct PlannedTemplate {
     pub name: String,
-    /// The application that is built in, the capture's conversation, or `programs`.
+    /// The built-in application, the capture's conversation, or `programs`.
     pub says: String,
     /// `tcp`, `udp` or `tls`.
     pub transport: &'static str,
-    /// Pools, by name, and where the servers listen.
+    /// Pools by name, and the servers' port.
     pub clients: String,
     pub servers: String,
     pub port: u16,
-    /// When its flows begin, in words.
+    /// The arrivals as text.
     pub arrival: String,
-    /// Flows that begin in a second, all ramps done; none where it depends on how the others fare.
+    /// Flows per second after all ramps; absent if it depends on other flows.
     pub asked_cps: Option<f64>,
-    /// Combinations of client, client's port and server: so many flows can be open at once.
+    /// Combinations of client, client's port and server: the most flows open at a time.
     pub tuples: u64,
 }
 
-/// Addresses, and what ports their clients have.
+/// Addresses, and the clients' ports.
 #[derive(Clone, Debug)]
 pub struct PlannedPool {
     pub name: String,
@@ -48,23 +48,22 @@ pub struct PlannedPool {
 }
 
 impl Plan {
-    /// The flows that it has, as `profile`, which it was compiled from, names them; what the user
-    /// should know goes into the notes.
+    /// Describes the plan's flows with the names of `profile`, its source. Adds hints to the notes.
     pub fn explain_flows(&mut self, profile: &Profile) -> Option<PlannedLoad> {
-        let (said, flows) = (profile.flows.as_ref()?, self.flows.as_ref()?);
-        Some(PlannedLoad::of(said, flows, &mut self.notes))
+        let (spec, flows) = (profile.flows.as_ref()?, self.flows.as_ref()?);
+        Some(PlannedLoad::of(spec, flows, &mut self.notes))
     }
 }
 
 impl PlannedLoad {
-    fn of(said: &Flows, flows: &PlanFlows, notes: &mut Vec<String>) -> Self {
+    fn of(spec: &Flows, flows: &PlanFlows, notes: &mut Vec<String>) -> Self {
         let load = &flows.load;
         let conversations =
             flows.script(false).or(flows.script(true)).map(|played| played.plan.report.clone());
         if load.own_templates() == 0 {
             return Self { templates: Vec::new(), pools: Vec::new(), conversations };
         }
-        // They were checked when they were compiled.
+        // The compiler has validated them.
         let pools: Vec<Option<Tuples>> =
             load.clients.iter().map(|pool| Tuples::new(pool, 0).ok()).collect();
         let size = |pool: usize, of: fn(&Tuples) -> u64| {
@@ -90,7 +89,7 @@ impl PlannedLoad {
         let template = |(i, template): (usize, &squall_flows::Template)| {
             let tuples = share(i).0.saturating_mul(size(template.servers, Tuples::addresses));
             let asked_cps = load.asked(i).map(squall_flows::Cps::value);
-            // The side that closes first keeps the tuple for so long.
+            // The side that closes first keeps the tuple in TIME-WAIT.
             let kept = template.client_tunables.time_wait.as_secs_f64();
             if let Some(cps) = asked_cps
                 && template.client.transport == squall_apps::Transport::Tcp
@@ -107,11 +106,11 @@ impl PlannedLoad {
             }
             PlannedTemplate {
                 name: template.name.clone(),
-                says: said
+                says: spec
                     .templates
                     .iter()
                     .find(|t| t.name == template.name)
-                    .map_or_else(String::new, says)
+                    .map_or_else(String::new, exchange)
                     + played(template.ends),
                 transport: match (template.tls.is_some(), template.client.transport) {
                     (true, _) => "tls",
@@ -141,14 +140,14 @@ impl PlannedLoad {
                 },
             })
         };
-        let said = said.pools.len();
-        let pools = load.clients.iter().zip(&pools).take(said).filter_map(pool).collect();
-        // Those of attacks are told with the attacks.
+        let spec = spec.pools.len();
+        let pools = load.clients.iter().zip(&pools).take(spec).filter_map(pool).collect();
+        // Templates of attacks are described with the attacks.
         Self { templates, pools, conversations: None }
     }
 }
 
-/// Behind what is said.
+/// A suffix for the exchange.
 fn played(ends: Ends) -> &'static str {
     match ends {
         Ends::Both => "",
@@ -157,7 +156,7 @@ fn played(ends: Ends) -> &'static str {
     }
 }
 
-fn says(template: &squall_profile::Template) -> String {
+fn exchange(template: &squall_profile::Template) -> String {
     let data = template.data.as_ref();
     let data = data.map_or_else(String::new, |data| format!(", data {}", data.file.text));
     what(template) + &data

@@ -1,5 +1,4 @@
-//! The conversations of a capture as a script: who speaks with whom, what and when, and which of
-//! them cannot be played.
+//! The conversations of a capture as a script, and those that cannot be played.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -21,21 +20,21 @@ use squall_units::Nanos;
 use super::tunables;
 use crate::Assets;
 
-/// What is played of a capture.
+/// The playable part of a capture.
 pub struct Played {
     pub pools: Vec<Pool>,
     /// Kinds of conversations, by which they are counted.
     pub templates: Vec<Template>,
     pub script: Script,
-    /// As far as it can be told before anything is played.
+    /// Facts that are known before the run.
     pub report: ConversationsReport,
-    /// Of each conversation that is played its number in the capture, from 1.
+    /// By played conversation: its number in the capture, from 1.
     pub numbers: Vec<u64>,
 }
 
 impl Played {
-    /// The same behind `pools` and `templates`, which it adds its own to.
-    pub fn behind(
+    /// Appends its pools and templates to `pools` and `templates`, and renumbers the script.
+    pub fn append_to(
         self,
         pools: &mut Vec<Pool>,
         templates: &mut Vec<Template>,
@@ -46,7 +45,7 @@ impl Played {
             conversation.template += templates.len();
         }
         for (kind, counted) in kinds.into_iter().zip(&mut report.kinds) {
-            // Names tell templates apart.
+            // Names identify templates.
             while templates.iter().any(|template| template.name == counted.name) {
                 counted.name += " of attacks";
             }
@@ -62,8 +61,8 @@ impl Played {
     }
 }
 
-/// Address and port of a client and its server that both scripts have: they would be served as
-/// either.
+/// Address and port of a client and its server that both scripts have, so that servers could not
+/// distinguish them.
 pub fn same_ends(one: &Script, other: &Script) -> Option<String> {
     let ends = |of: &Conversation| (of.client.transport, of.client_end, of.server_end);
     let known: HashSet<_> = one.conversations.iter().map(ends).collect();
@@ -71,37 +70,37 @@ pub fn same_ends(one: &Script, other: &Script) -> Option<String> {
     both.map(|of| ends_text(of.client.transport, of.client_end, of.server_end))
 }
 
-/// A conversation is given up when nothing came for so long.
+/// The default time without data after which a conversation fails.
 const WITHIN: Nanos = Nanos(10_000_000_000);
-/// Each conversation has a program of its own on each side, whose numbers have 16 bits; and so have
-/// kinds' placeholders.
+/// The most conversations: each has its own program on each side, as do the kinds' placeholders,
+/// and program numbers have 16 bits.
 const MOST: usize = 65_000;
-/// So many kinds are told apart; the rest are one.
+/// The most kinds counted separately; the rest are one.
 const KINDS: usize = 32;
-/// So many conversations are named that are not played.
+/// The most skipped conversations named in notes.
 const NAMED: usize = 20;
 
-/// Writes the script of what was `found`, or else of what is in the capture. `None`: it cannot be,
-/// as `mistakes` say.
+/// Makes the script of `found`, or else of the capture's conversations. `None`: `mistakes` has the
+/// reason.
 pub fn script(
-    said: &Conversations,
+    spec: &Conversations,
     found: Option<Import>,
     assets: &dyn Assets,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Played> {
-    // What is handed over has times of the run, and not of a capture.
+    // Conversations from the caller have times of the run rather than of a capture.
     let mut first = found.is_some().then_some(0);
     let import = match found {
         Some(import) => import,
-        None => read(said, assets, mistakes)?,
+        None => read(spec, assets, mistakes)?,
     };
-    let tunables = tunables::tunables(&said.tcp, Tunables::default(), mistakes);
-    let mut addresses = Addresses::new(said, mistakes)?;
+    let tunables = tunables::tunables(&spec.tcp, Tunables::default(), mistakes);
+    let mut addresses = Addresses::new(spec, mistakes)?;
     let mut report = ConversationsReport {
-        capture: said.capture.text.clone(),
+        capture: spec.capture.text.clone(),
         packets: import.packets,
         found: import.conversations.len() as u64,
-        loops: (said.loops > 0).then_some(said.loops),
+        loops: (spec.loops > 0).then_some(spec.loops),
         packets_left_out: import.left_out.iter().map(|(name, n)| (name.to_owned(), n)).collect(),
         ..ConversationsReport::default()
     };
@@ -122,7 +121,7 @@ pub fn script(
             flow: ends_text(one.client.transport, one.client_end, one.server_end),
             reason: why.to_owned(),
         };
-        let ends = match incomplete(said.incomplete, &one) {
+        let ends = match incomplete(spec.incomplete, &one) {
             Some(why) => Err(why),
             None => addresses.of(&one),
         };
@@ -137,14 +136,14 @@ pub fn script(
             }
         };
         let since = one.report.begin_ns - *first.get_or_insert(one.report.begin_ns);
-        let begin = match said.begin {
+        let begin = match spec.begin {
             Begin::Captured(factor) => Nanos((since as f64 / factor) as u64),
             Begin::Cps(cps) => Nanos((conversations.len() as f64 * 1e9 / cps) as u64),
             Begin::Top => Nanos::ZERO,
         };
         end = end.max(begin);
         numbers.push(number as u64);
-        let (client, server) = with_patience(one.client, one.server, said.within.unwrap_or(WITHIN));
+        let (client, server) = with_timeouts(one.client, one.server, spec.within.unwrap_or(WITHIN));
         conversations.push(Conversation {
             begin,
             template: 0,
@@ -157,15 +156,15 @@ pub fn script(
     if conversations.is_empty() {
         let why: Vec<_> = report.not_played.iter().map(|(why, n)| format!("{n} {why}")).collect();
         let text = match &why[..] {
-            [] => format!("{} has no TCP or UDP conversation", said.capture.text),
+            [] => format!("{} has no TCP or UDP conversation", spec.capture.text),
             why => format!(
                 "{} has no conversation that can be played: {}",
-                said.capture.text,
+                spec.capture.text,
                 why.join(", ")
             ),
         };
         mistakes.note(
-            &said.capture,
+            &spec.capture,
             &text,
             "try squall info to list the conversations, or incomplete = \"cut\"",
         );
@@ -177,41 +176,41 @@ pub fn script(
     let script = Script {
         first: 0,
         conversations,
-        loops: (said.loops > 0).then_some(said.loops),
-        period: Nanos(end.0.saturating_add(said.loop_delay.0)),
-        at_once: said.at_once,
+        loops: (spec.loops > 0).then_some(spec.loops),
+        period: Nanos(end.0.saturating_add(spec.loop_delay.0)),
+        at_once: spec.at_once,
     };
     Some(Played { pools, templates, script, report, numbers })
 }
 
-fn read(said: &Conversations, assets: &dyn Assets, mistakes: &mut Mistakes<'_>) -> Option<Import> {
-    let delays = match (said.delays, said.begin) {
+fn read(spec: &Conversations, assets: &dyn Assets, mistakes: &mut Mistakes<'_>) -> Option<Import> {
+    let delays = match (spec.delays, spec.begin) {
         (Some(delays), _) => super::delays(delays),
         (None, Begin::Top) => Delays::Drop,
         (None, Begin::Captured(factor)) if factor != 1.0 => Delays::Scale(1.0 / factor),
         (None, _) => Delays::Keep,
     };
-    let within = said.within.unwrap_or(WITHIN);
+    let within = spec.within.unwrap_or(WITHIN);
     let default = ImportOptions::default();
     let options = ImportOptions {
         delays,
-        shortest_delay: said.shortest_delay.unwrap_or(default.shortest_delay),
-        holes: if said.incomplete == Incomplete::Zeros { Holes::Zeros } else { Holes::Cut },
+        shortest_delay: spec.shortest_delay.unwrap_or(default.shortest_delay),
+        holes: if spec.incomplete == Incomplete::Zeros { Holes::Zeros } else { Holes::Cut },
         udp_within: (within > Nanos::ZERO).then_some(within),
         most_conversations: MOST,
         ..default
     };
-    let filter = said.filter.as_ref().map(|filter| filter.text.as_str());
-    match assets.conversations(&said.capture.text, filter, &options) {
+    let filter = spec.filter.as_ref().map(|filter| filter.text.as_str());
+    match assets.conversations(&spec.capture.text, filter, &options) {
         Ok(import) => Some(import),
         Err(error) => {
-            mistakes.told(&said.capture, &error);
+            mistakes.told(&spec.capture, &error);
             None
         }
     }
 }
 
-/// Why it is not played.
+/// Why a conversation is skipped.
 fn incomplete(what: Incomplete, one: &Imported) -> Option<&'static str> {
     match what {
         Incomplete::Skip if one.client.transport == Transport::Tcp && !one.report.handshake => {
@@ -222,7 +221,7 @@ fn incomplete(what: Incomplete, one: &Imported) -> Option<&'static str> {
     }
 }
 
-/// Who speaks with whom.
+/// The ends as text.
 pub fn ends_text(transport: Transport, client: (IpAddr, u16), server: (IpAddr, u16)) -> String {
     let ends = [client, server].map(|(address, port)| SocketAddr::new(address, port));
     format!("{} {} > {}", transport_name(transport), ends[0], ends[1])
@@ -235,8 +234,8 @@ fn transport_name(transport: Transport) -> &'static str {
     }
 }
 
-/// Nobody waits for ever for a peer who says something else than in the capture.
-fn with_patience(mut client: Program, mut server: Program, within: Nanos) -> (Program, Program) {
+/// Adds timeouts: a peer may differ from the capture and never send the expected data.
+fn with_timeouts(mut client: Program, mut server: Program, within: Nanos) -> (Program, Program) {
     if within > Nanos::ZERO && client.transport == Transport::Tcp {
         let (of_client, of_server) = (longest_pause(&client), longest_pause(&server));
         for (program, pause) in [(&mut client, of_server), (&mut server, of_client)] {
@@ -252,7 +251,7 @@ fn with_patience(mut client: Program, mut server: Program, within: Nanos) -> (Pr
     (client, server)
 }
 
-/// The longest that a side waits before it speaks, however often in between it listens.
+/// The longest total delay of a side before it sends.
 fn longest_pause(program: &Program) -> u64 {
     let (mut pause, mut longest) = (0u64, 0);
     for instruction in &program.instructions {
@@ -266,16 +265,16 @@ fn longest_pause(program: &Program) -> u64 {
     longest
 }
 
-/// Who stands for whom.
+/// Replacements of the captured addresses.
 struct Addresses {
-    /// Of IPv4 and of IPv6; `None`: the captured ones.
+    /// For IPv4 and IPv6; `None`: the captured ones.
     clients: Option<[Option<Tuples>; 2]>,
     server: Option<(IpAddr, Option<u16>)>,
-    /// By captured address, whether the server is IPv6.
+    /// By captured address, and whether the server is IPv6.
     met: HashMap<(IpAddr, bool), IpAddr>,
-    /// Who has which addresses and ports: the captured ones.
+    /// Assigned ends, with the captured ends that have them.
     taken: HashMap<Ends, Ends>,
-    /// Where the search for a free port goes on.
+    /// By address: where the search for a free port continues.
     next: HashMap<IpAddr, u16>,
     place: Said,
 }
@@ -286,18 +285,18 @@ type End = (IpAddr, u16);
 type Ends = (End, End, bool);
 
 impl Addresses {
-    fn new(said: &Conversations, mistakes: &mut Mistakes<'_>) -> Option<Self> {
-        let server = match &said.server {
+    fn new(spec: &Conversations, mistakes: &mut Mistakes<'_>) -> Option<Self> {
+        let server = match &spec.server {
             None => None,
-            Some(said) => {
-                let whole = said.text.parse::<SocketAddr>().map(|end| (end.ip(), Some(end.port())));
+            Some(spec) => {
+                let whole = spec.text.parse::<SocketAddr>().map(|end| (end.ip(), Some(end.port())));
                 let address =
-                    said.text.trim_matches(['[', ']']).parse().map(|address| (address, None));
+                    spec.text.trim_matches(['[', ']']).parse().map(|address| (address, None));
                 let Ok(server) = whole.or(address) else {
-                    let says = format!("server = {:?} is not an address", said.text);
+                    let message = format!("server = {:?} is not an address", spec.text);
                     mistakes.note(
-                        said,
-                        &says,
+                        spec,
+                        &message,
                         "expected \"10.0.0.2\", \"10.0.0.2:8080\" or \"[fd00::2]:80\"",
                     );
                     return None;
@@ -305,7 +304,7 @@ impl Addresses {
                 Some(server)
             }
         };
-        let clients = match &said.clients[..] {
+        let clients = match &spec.clients[..] {
             [] => None,
             texts => {
                 let mut ranges = [Vec::new(), Vec::new()];
@@ -341,11 +340,11 @@ impl Addresses {
             met: HashMap::new(),
             taken: HashMap::new(),
             next: HashMap::new(),
-            place: said.clients.first().or(said.server.as_ref()).unwrap_or(&said.capture).clone(),
+            place: spec.clients.first().or(spec.server.as_ref()).unwrap_or(&spec.capture).clone(),
         })
     }
 
-    /// Of client and server, in this order.
+    /// The ends of client and server.
     fn of(&mut self, one: &Imported) -> Result<(End, End), &'static str> {
         let udp = one.client.transport == Transport::Udp;
         let captured = (one.client_end, one.server_end, udp);
@@ -359,7 +358,7 @@ impl Addresses {
             return Err("other_family");
         }
         let mut port = one.client_end.1;
-        // Two of the capture may be one here: then the later has another port.
+        // Two captured clients may map to one address; the later one gets another port.
         for _ in 0..=u16::MAX {
             match self.taken.entry(((client, port), server, udp)) {
                 std::collections::hash_map::Entry::Occupied(entry) if *entry.get() != captured => {
@@ -385,7 +384,7 @@ impl Addresses {
         )
     }
 
-    /// Clients and servers of IPv4 and IPv6, of which there are any; and which of them is whose.
+    /// Pools of clients and servers for IPv4 and IPv6, without empty ones, with their indices.
     fn pools(
         &self,
         conversations: &[Conversation],
@@ -423,7 +422,7 @@ impl Addresses {
     }
 }
 
-/// Runs of neighbours in what is sorted.
+/// Runs of consecutive addresses in a sorted list.
 fn ranges(addresses: &[IpAddr]) -> Vec<AddrRange> {
     let number = |address: &IpAddr| match address {
         IpAddr::V4(address) => u128::from(address.to_bits()),
@@ -435,7 +434,7 @@ fn ranges(addresses: &[IpAddr]) -> Vec<AddrRange> {
         .collect()
 }
 
-/// Gives each conversation its kind: transport and port of the server.
+/// Assigns each conversation its kind: the transport and port of its server.
 fn kinds(
     conversations: &mut [Conversation],
     pools: [[usize; 2]; 2],
@@ -451,13 +450,14 @@ fn kinds(
     let mut by_count: Vec<_> =
         counts.iter().map(|(key, n)| (std::cmp::Reverse(*n), *key)).collect();
     by_count.sort_unstable();
-    let told: Vec<_> = by_count.into_iter().take(KINDS).map(|(_, key)| key).collect();
-    let both_families = told.iter().any(|key| key.1) && told.iter().any(|key| !key.1);
+    let counted_kinds: Vec<_> = by_count.into_iter().take(KINDS).map(|(_, key)| key).collect();
+    let both_families =
+        counted_kinds.iter().any(|key| key.1) && counted_kinds.iter().any(|key| !key.1);
     let mut numbers: HashMap<_, usize> = HashMap::new();
     let mut templates: Vec<Template> = Vec::new();
     for one in conversations {
         let mut key = key(one);
-        if !told.contains(&key) {
+        if !counted_kinds.contains(&key) {
             key.2 = None;
         }
         one.template = *numbers.entry(key).or_insert_with(|| {
@@ -483,13 +483,13 @@ fn kinds(
         });
         let kind = &mut report.kinds[one.template];
         kind.conversations += 1;
-        kind.octets_to_server += said_octets(&one.client);
-        kind.octets_to_client += said_octets(&one.server);
+        kind.octets_to_server += sent_octets(&one.client);
+        kind.octets_to_client += sent_octets(&one.server);
     }
     templates
 }
 
-/// A kind of conversations begins nothing by itself, and so says nothing.
+/// A kind has no arrivals, so its programs are empty.
 fn placeholder(
     kind: &str,
     transport: Transport,
@@ -531,12 +531,12 @@ fn placeholder(
     }
 }
 
-/// Octets that a program of a capture says.
-fn said_octets(program: &Program) -> u64 {
+/// Octets that a program of a capture sends.
+fn sent_octets(program: &Program) -> u64 {
     let part = |part: &Part| match part {
         Part::Octets(octets) => octets.len() as u64,
         Part::Repeat { len, .. } => u64::from(*len),
-        // A capture has none.
+        // Captured programs have no marks.
         Part::Mark(_) => 0,
     };
     let of = |instruction: &Instruction| match instruction {

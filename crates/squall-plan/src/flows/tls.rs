@@ -1,4 +1,4 @@
-//! What TLS sessions are made with: from the words of a profile, and the files that they name.
+//! Settings of TLS sessions, from a profile and the files that it names.
 
 use std::net::IpAddr;
 
@@ -7,8 +7,8 @@ use squall_profile::{Mistakes, Said, Says, Template};
 
 use crate::Assets;
 
-/// Of a template that says so itself, or by a URL that begins with `https`. Where no `servers` are
-/// ours, its certificate is that of the clients.
+/// TLS if the template has `tls`, or a URL with the scheme `https`. Without local `servers`, its
+/// certificate is the clients'.
 pub fn tls(
     template: &Template,
     servers: bool,
@@ -17,45 +17,45 @@ pub fn tls(
 ) -> Option<Tls> {
     let url = match &template.says {
         Says::App { options, .. } => {
-            options.iter().find(|(name, said)| name == "url" && is_https(url_of(&said.text)))
+            options.iter().find(|(name, spec)| name == "url" && is_https(url_of(&spec.text)))
         }
         _ => None,
     };
     let default = squall_profile::Tls::default();
-    let said = match (&template.tls, url) {
-        (Some(said), _) => said,
+    let spec = match (&template.tls, url) {
+        (Some(spec), _) => spec,
         (None, Some(_)) => &default,
         (None, None) => return None,
     };
     let before = mistakes.len();
-    let mut file = |said: &Option<Said>| {
-        let said = said.as_ref()?;
-        match assets.file(&said.text) {
+    let mut file = |spec: &Option<Said>| {
+        let spec = spec.as_ref()?;
+        match assets.file(&spec.text) {
             Ok(octets) => Some(octets),
             Err(error) => {
-                mistakes.note(said, &format!("{}: {error}", said.text), "expected a PEM file");
+                mistakes.note(spec, &format!("{}: {error}", spec.text), "expected a PEM file");
                 None
             }
         }
     };
-    let (ca, client_ca) = (file(&said.ca), file(&said.client_ca));
-    let mut certificate = file(&said.certificate).zip(file(&said.key));
-    let mut client_certificate = file(&said.client_certificate).zip(file(&said.client_key));
+    let (ca, client_ca) = (file(&spec.ca), file(&spec.client_ca));
+    let mut certificate = file(&spec.certificate).zip(file(&spec.key));
+    let mut client_certificate = file(&spec.client_certificate).zip(file(&spec.client_key));
     if !servers && client_certificate.is_none() {
         client_certificate = certificate.take();
     }
     let settings = TlsSettings {
-        server_name: match &said.server_name {
+        server_name: match &spec.server_name {
             Some(name) => Some(name.text.clone()),
             None => url.and_then(|(_, url)| host(url_of(&url.text))),
         },
-        alpn: said.alpn.iter().map(|name| name.text.clone()).collect(),
+        alpn: spec.alpn.iter().map(|name| name.text.clone()).collect(),
         ca,
         certificate,
         client_certificate,
         client_ca,
-        resumption: said.resumption,
-        versions: said.versions.iter().filter_map(|said| version(said, mistakes)).collect(),
+        resumption: spec.resumption,
+        versions: spec.versions.iter().filter_map(|spec| version(spec, mistakes)).collect(),
     };
     if mistakes.len() > before {
         return None;
@@ -64,20 +64,20 @@ pub fn tls(
         Ok(tls) => Some(tls),
         Err(error) => {
             let place = match error.setting {
-                "server_name" => said.server_name.as_ref(),
-                "alpn" => said.alpn.first(),
-                "ca" => said.ca.as_ref(),
-                "certificate" => said.certificate.as_ref(),
-                "key" => said.key.as_ref(),
+                "server_name" => spec.server_name.as_ref(),
+                "alpn" => spec.alpn.first(),
+                "ca" => spec.ca.as_ref(),
+                "certificate" => spec.certificate.as_ref(),
+                "key" => spec.key.as_ref(),
                 "client_certificate" => {
-                    said.client_certificate.as_ref().or(said.certificate.as_ref())
+                    spec.client_certificate.as_ref().or(spec.certificate.as_ref())
                 }
-                "client_key" => said.client_key.as_ref().or(said.key.as_ref()),
-                "client_ca" => said.client_ca.as_ref(),
+                "client_key" => spec.client_key.as_ref().or(spec.key.as_ref()),
+                "client_ca" => spec.client_ca.as_ref(),
                 _ => None,
             };
             let whole = Said { text: String::new(), at: template.at };
-            // Of no setting: there is no TLS at all.
+            // An error without a setting: this build has no TLS.
             let of = if error.setting.is_empty() { "tls" } else { "tls." };
             mistakes.told(place.unwrap_or(&whole), &format!("{of}{}: {error}", error.setting));
             None
@@ -85,7 +85,7 @@ pub fn tls(
     }
 }
 
-/// Without the weight in front.
+/// Strips the weight.
 fn url_of(text: &str) -> &str {
     match text.split_once(':') {
         Some((weight, url)) if weight.bytes().all(|octet| octet.is_ascii_digit()) => url,
@@ -105,13 +105,13 @@ fn host(url: &str) -> Option<String> {
     (!address).then(|| name.to_owned())
 }
 
-fn version(said: &Said, mistakes: &mut Mistakes<'_>) -> Option<TlsVersion> {
-    match said.text.as_str() {
+fn version(spec: &Said, mistakes: &mut Mistakes<'_>) -> Option<TlsVersion> {
+    match spec.text.as_str() {
         "1.2" => Some(TlsVersion::Tls12),
         "1.3" => Some(TlsVersion::Tls13),
         other => {
             mistakes.note(
-                said,
+                spec,
                 &format!("tls.versions: {other:?} is not supported"),
                 "expected \"1.3\" or \"1.2\"",
             );

@@ -1,25 +1,25 @@
-//! How TCP behaves: from the words of a profile.
+//! TCP settings, from the text of a profile.
 
 use squall_profile::{Mistakes, Said, Tcp};
 use squall_tcp::{Congestion, OptionOrder, Tunables};
 use squall_units::{Nanos, parse_octets};
 
-/// What `tcp` does not name stays as in `default`.
+/// Settings missing in `tcp` are those of `default`.
 pub fn tunables(tcp: &Tcp, default: Tunables, mistakes: &mut Mistakes<'_>) -> Tunables {
     let mut all = default;
-    for (name, said) in &tcp.settings {
-        set(&mut all, name, said, mistakes);
+    for (name, located) in &tcp.settings {
+        set(&mut all, name, located, mistakes);
     }
     follow(&mut all, tcp);
     if let Err(error) = all.check() {
         let nowhere = Said::default();
-        let said = tcp
+        let located = tcp
             .settings
             .iter()
             .find(|(name, _)| *name == error.name)
-            .map_or(&nowhere, |(_, said)| said);
+            .map_or(&nowhere, |(_, located)| located);
         mistakes.note(
-            said,
+            located,
             &format!("tcp.{} = {}", error.name, error.value),
             &format!("expected {}", error.expected),
         );
@@ -27,38 +27,38 @@ pub fn tunables(tcp: &Tcp, default: Tunables, mistakes: &mut Mistakes<'_>) -> Tu
     all
 }
 
-/// Of one side: what is said of both, and of it alone.
+/// The settings of one side: the shared ones, overridden by its own.
 pub fn of_side(both: &Tcp, own: &Tcp, mistakes: &mut Mistakes<'_>) -> Tunables {
     let others = both.settings.iter().filter(|(name, _)| !own.has(name));
     let settings = others.chain(&own.settings).cloned().collect();
     tunables(&Tcp { settings }, Tunables::default(), mistakes)
 }
 
-/// What was not said follows what was: a smaller window holds fewer segments out of order, a larger
-/// one needs a larger scale.
+/// Adapts settings that the profile leaves out: a smaller window holds fewer segments out of order,
+/// a larger one needs a larger scale.
 fn follow(all: &mut Tunables, tcp: &Tcp) {
     const MOST: u32 = u16::MAX as u32;
-    let said = |name: &str| tcp.has(name);
-    if !said("wscale")
+    let located = |name: &str| tcp.has(name);
+    if !located("wscale")
         && let Some(scale) = all.wscale
     {
         let needed = (scale..=14).find(|scale| all.window <= MOST << scale);
         all.wscale = Some(needed.unwrap_or(scale));
     }
-    if !said("window") {
+    if !located("window") {
         all.window = all.window.min(MOST << all.wscale.unwrap_or(0).min(14));
     }
-    if !said("reassembly") {
+    if !located("reassembly") {
         all.reassembly = all.reassembly.min(all.window);
     }
-    // From the bounds inwards.
-    if !said("rto_max") {
+    // The limits first, then the values between them.
+    if !located("rto_max") {
         all.rto_max = all.rto_max.max(all.rto_min);
     }
-    if !said("rto_min") {
+    if !located("rto_min") {
         all.rto_min = all.rto_min.min(all.rto_max);
     }
-    if !said("rto_initial") && all.rto_min <= all.rto_max {
+    if !located("rto_initial") && all.rto_min <= all.rto_max {
         all.rto_initial = all.rto_initial.clamp(all.rto_min, all.rto_max);
     }
 }
@@ -96,84 +96,84 @@ pub const NAMES: [&str; 30] = [
     "udp_idle",
 ];
 
-fn set(all: &mut Tunables, name: &str, said: &Said, mistakes: &mut Mistakes<'_>) {
+fn set(all: &mut Tunables, name: &str, located: &Said, mistakes: &mut Mistakes<'_>) {
     match name {
-        "mss" => mistakes.number(said, &mut all.mss),
-        "initwnd" => mistakes.number(said, &mut all.initwnd),
-        "peer_mss" => mistakes.truth(said, &mut all.peer_mss),
-        "abc_limit" => mistakes.number(said, &mut all.abc_limit),
-        "send_buffer" => octets(said, &mut all.send_buffer, mistakes),
-        "window" => octets(said, &mut all.window, mistakes),
-        "wscale" if said.text == "false" => all.wscale = None,
+        "mss" => mistakes.number(located, &mut all.mss),
+        "initwnd" => mistakes.number(located, &mut all.initwnd),
+        "peer_mss" => mistakes.truth(located, &mut all.peer_mss),
+        "abc_limit" => mistakes.number(located, &mut all.abc_limit),
+        "send_buffer" => octets(located, &mut all.send_buffer, mistakes),
+        "window" => octets(located, &mut all.window, mistakes),
+        "wscale" if located.text == "false" => all.wscale = None,
         "wscale" => {
-            all.wscale = mistakes.parsed(said, "a window scale", "7, or false").or(all.wscale)
+            all.wscale = mistakes.parsed(located, "a window scale", "7, or false").or(all.wscale)
         }
-        "reassembly" => octets(said, &mut all.reassembly, mistakes),
-        "sack" => mistakes.truth(said, &mut all.sack),
-        "timestamps" => mistakes.truth(said, &mut all.timestamps),
+        "reassembly" => octets(located, &mut all.reassembly, mistakes),
+        "sack" => mistakes.truth(located, &mut all.sack),
+        "timestamps" => mistakes.truth(located, &mut all.timestamps),
         "option_order" => {
             let known = [("linux", OptionOrder::Linux), ("bsd", OptionOrder::Bsd)];
-            either(name, said, known, &mut all.option_order, mistakes);
+            either(name, located, known, &mut all.option_order, mistakes);
         }
-        "no_delay" => mistakes.truth(said, &mut all.no_delay),
-        "delayed_ack" => time(said, &mut all.delayed_ack, mistakes),
-        "ack_octets" => octets(said, &mut all.ack_octets, mistakes),
-        "ack_push" => mistakes.truth(said, &mut all.ack_push),
-        "rto_initial" => time(said, &mut all.rto_initial, mistakes),
-        "rto_min" => time(said, &mut all.rto_min, mistakes),
-        "rto_max" => time(said, &mut all.rto_max, mistakes),
-        "syn_retries" => mistakes.number(said, &mut all.syn_retries),
-        "retries" => mistakes.number(said, &mut all.retries),
-        "keepidle" => time(said, &mut all.keepidle, mistakes),
-        "keepintvl" => time(said, &mut all.keepintvl, mistakes),
-        "keepcnt" => mistakes.number(said, &mut all.keepcnt),
-        "time_wait" => time(said, &mut all.time_wait, mistakes),
-        "fin_wait" => time(said, &mut all.fin_wait, mistakes),
+        "no_delay" => mistakes.truth(located, &mut all.no_delay),
+        "delayed_ack" => time(located, &mut all.delayed_ack, mistakes),
+        "ack_octets" => octets(located, &mut all.ack_octets, mistakes),
+        "ack_push" => mistakes.truth(located, &mut all.ack_push),
+        "rto_initial" => time(located, &mut all.rto_initial, mistakes),
+        "rto_min" => time(located, &mut all.rto_min, mistakes),
+        "rto_max" => time(located, &mut all.rto_max, mistakes),
+        "syn_retries" => mistakes.number(located, &mut all.syn_retries),
+        "retries" => mistakes.number(located, &mut all.retries),
+        "keepidle" => time(located, &mut all.keepidle, mistakes),
+        "keepintvl" => time(located, &mut all.keepintvl, mistakes),
+        "keepcnt" => mistakes.number(located, &mut all.keepcnt),
+        "time_wait" => time(located, &mut all.time_wait, mistakes),
+        "fin_wait" => time(located, &mut all.fin_wait, mistakes),
         "congestion" => {
             let known = [("cubic", Congestion::Cubic), ("newreno", Congestion::NewReno)];
-            either(name, said, known, &mut all.congestion, mistakes);
+            either(name, located, known, &mut all.congestion, mistakes);
         }
-        "ecn" => mistakes.truth(said, &mut all.ecn),
-        "tos" => mistakes.number(said, &mut all.tos),
-        "ttl" => mistakes.number(said, &mut all.ttl),
-        "udp_idle" => time(said, &mut all.udp_idle, mistakes),
+        "ecn" => mistakes.truth(located, &mut all.ecn),
+        "tos" => mistakes.number(located, &mut all.tos),
+        "ttl" => mistakes.number(located, &mut all.ttl),
+        "udp_idle" => time(located, &mut all.udp_idle, mistakes),
         _ => {
             let hint = squall_units::suggest(name, NAMES.iter().copied());
-            mistakes.note(said, &format!("tcp.{name} is not a known setting"), &hint);
+            mistakes.note(located, &format!("tcp.{name} is not a known setting"), &hint);
         }
     }
 }
 
 fn either<T: Copy>(
     name: &str,
-    said: &Said,
+    located: &Said,
     known: [(&str, T); 2],
     to: &mut T,
     mistakes: &mut Mistakes<'_>,
 ) {
-    match known.iter().find(|(word, _)| *word == said.text) {
+    match known.iter().find(|(word, _)| *word == located.text) {
         Some((_, value)) => *to = *value,
         None => mistakes.note(
-            said,
-            &format!("tcp.{name} = {:?}", said.text),
+            located,
+            &format!("tcp.{name} = {:?}", located.text),
             &format!("expected {:?} or {:?}", known[0].0, known[1].0),
         ),
     }
 }
 
-fn octets(said: &Said, to: &mut u32, mistakes: &mut Mistakes<'_>) {
-    match parse_octets(&said.text).ok().and_then(|n| u32::try_from(n).ok()) {
+fn octets(located: &Said, to: &mut u32, mistakes: &mut Mistakes<'_>) {
+    match parse_octets(&located.text).ok().and_then(|n| u32::try_from(n).ok()) {
         Some(n) => *to = n,
         None => mistakes.note(
-            said,
-            &format!("{:?} is not a number of octets", said.text),
+            located,
+            &format!("{:?} is not a number of octets", located.text),
             "try \"256 KiB\"",
         ),
     }
 }
 
-fn time(said: &Said, to: &mut Nanos, mistakes: &mut Mistakes<'_>) {
-    if let Some(time) = mistakes.parsed(said, "a time", "\"200 ms\"") {
+fn time(located: &Said, to: &mut Nanos, mistakes: &mut Mistakes<'_>) {
+    if let Some(time) = mistakes.parsed(located, "a time", "\"200 ms\"") {
         *to = time;
     }
 }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_follows_what_is() {
+    fn omitted_settings_follow_given_ones() {
         let small = of(&[("window", "4 KiB")]).unwrap();
         assert_eq!((small.window, small.reassembly, small.wscale), (4096, 4096, Some(7)));
         let large = of(&[("window", "64 MiB")]).unwrap();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_both_has_to_fit() {
+    fn settings_of_both_sides_must_fit() {
         for wrong in [
             &[("window", "4 KiB"), ("reassembly", "8 KiB")][..],
             &[("window", "64 MiB"), ("wscale", "7")],

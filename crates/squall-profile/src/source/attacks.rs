@@ -1,4 +1,4 @@
-//! Attacks as they are written: the table, and from it the values of [`crate::Attack`].
+//! Attacks as text: the table, and the values of [`crate::Attack`] made from it.
 
 use squall_units::Nanos;
 
@@ -15,16 +15,16 @@ table! {
     Attack {
         name: String = String::new(),
         what: AttackOf = AttackOf::default(),
-        /// Index into [`crate::Profile::ports`]: clients stand there; if there is no other, servers
+        /// Index into [`crate::Profile::ports`]: the clients' port; without `port2`, the servers'
         /// as well.
         port: usize = 0,
-        /// Servers.
+        /// The servers' port.
         port2: Option<usize> = None,
-        /// Conversations use Squall's own TCP and UDP where they can; otherwise all frames leave as
-        /// they were made.
+        /// Conversations use Squall's own TCP and UDP where possible; otherwise all frames are sent
+        /// as made.
         live: bool = false,
         pace: AttackPace = AttackPace::default(),
-        /// 4 or 6; `None`: 4, where a rule leaves it open.
+        /// 4 or 6, for rules that leave it open; `None`: 4.
         family: Option<u8> = None,
         at: At = At::default(),
     } from {
@@ -179,10 +179,10 @@ fn attack(
             );
         }
     }
-    let file = |Said { text, at }: Said, cx: &Reader<'_>| Said { text: cx.beside(&text), at };
+    let file = |Said { text, at }: Said, cx: &Reader<'_>| Said { text: cx.resolve(&text), at };
     let what = match (table.rules.take(), table.template.take()) {
         (Some(rules), None) => Some(AttackOf::Rules(AttackRules {
-            files: rules.value.0.into_iter().map(|said| file(said, cx)).collect(),
+            files: rules.value.0.into_iter().map(|given| file(given, cx)).collect(),
             config: table.config.take().map(|config| config.value.0),
             variables: pairs(table.variables.take()),
             sids: texts(table.sid.take()),
@@ -210,8 +210,8 @@ fn attack(
     let (clients, port2) =
         two_ports(&table.port, &table.port2, (&table.given, &table.place), ports, cx);
     let live = table.live.as_ref().map_or(port2.is_some(), |live| live.value);
-    if let (Some(said), true, None) = (&table.live, live, &table.port2) {
-        cx.report(&said.place, "= true needs port2, the port of the servers", &[]);
+    if let (Some(given), true, None) = (&table.live, live, &table.port2) {
+        cx.report(&given.place, "= true needs port2, the port of the servers", &[]);
     }
     let pace = match (table.rate.take(), table.share.take()) {
         (Some(rate), None) => Some(AttackPace::PerSecond(rate.value.0)),

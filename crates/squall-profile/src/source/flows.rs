@@ -1,4 +1,4 @@
-//! Flows as they are written: the tables, and from them the values of [`crate::Flows`].
+//! Flows as text: the tables, and the values of [`crate::Flows`] made from them.
 
 use serde_json::{Value as Json, json};
 use squall_units::{Nanos, Rate, RateUnit, suggest};
@@ -19,13 +19,12 @@ use crate::{
 table! {
     /// Settings for all templates: their ports, the number of flows in all, and the time.
     FlowsTable makes
-    /// Templates, and the load that they make together; or conversations that are played instead.
+    /// Templates and their total load, or the conversations that are played instead.
     Flows {
         pools: Vec<Pool> = Vec::new(),
         templates: Vec<Template> = Vec::new(),
-        /// What clients do, and what servers do, stands on these ports: indices into
-        /// [`crate::Profile::ports`]. One of them is there at least; if one is missing, somebody
-        /// else is the other end.
+        /// The ports of clients and servers: indices into [`crate::Profile::ports`], at least one
+        /// of them. A missing end is external.
         clients: Option<usize> = None,
         servers: Option<usize> = None,
         target: Option<Target> = None,
@@ -122,7 +121,7 @@ table! {
     /// Addresses and encapsulation of a side's packets. Without a gateway and a next hop, the MAC
     /// address of each peer is resolved.
     NetworkTable makes
-    /// What stands around a side's packets.
+    /// The headers around a side's packets.
     Network {} from {
         /// The side's MAC address. Default: that of the interface, if it has one.
         mac: Said => Option<Said>,
@@ -174,7 +173,7 @@ table! {
         servers: usize = 0,
         says: Says = Says::default(),
         arrival: Arrival = Arrival::default(),
-        /// How `cps` or `users` change from its start on; empty: not. It ends with the last.
+        /// The stages of `cps` or `users` from its start; may be empty. It ends with the last one.
         stages: Vec<Stage<f64>> = Vec::new(),
         at: At = At::default(),
     } from {
@@ -250,7 +249,7 @@ table! {
         server_tcp: TextTable => Tcp,
         /// true: the flows are TLS 1.3 sessions, with the exchange inside; or a table with
         /// settings. Default false.
-        tls: TlsSaid => Option<Tls>,
+        tls: TlsInput => Option<Tls>,
         /// false: the template is ignored. Default true.
         enabled: bool,
     }
@@ -283,7 +282,7 @@ table! {
 table! {
     /// Settings of TLS sessions, for the ends that Squall runs.
     TlsTable makes
-    /// What TLS sessions are made with; of both sides.
+    /// Settings of TLS sessions, for both sides.
     Tls {} from {
         /// The name that clients request (SNI), and the name in a certificate that Squall makes.
         /// Default: the server's address, which is not sent.
@@ -326,16 +325,16 @@ kinds! {
         Weight { weight: u32, spacing: Spacing },
         /// Users, each of whom begins a flow when their last one has ended and `think` has passed.
         Users { users: u32, think: Nanos, spacing: Spacing },
-        /// Only where programs of other flows begin them.
+        /// Only programs of other flows begin them.
         Called = called,
-        /// Never: servers alone.
+        /// No arrivals: servers only.
         #[default]
         None,
     }
 }
 
 kinds! {
-    /// What templates with a weight come to together.
+    /// The total of all templates with a weight.
     #[derive(Clone, Copy, Debug, PartialEq)]
     Target from FlowsTable {
         /// Flows that begin per second.
@@ -362,9 +361,9 @@ kinds! {
 
 /// `true`, or a table.
 #[derive(Debug)]
-pub(super) struct TlsSaid(Option<Tls>);
+pub(super) struct TlsInput(Option<Tls>);
 
-impl Read for TlsSaid {
+impl Read for TlsInput {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         match &node.value {
             Value::Bool(whether) => Some(Self(whether.then(Tls::default))),
@@ -377,11 +376,11 @@ impl Read for TlsSaid {
                     ("client_key", "client_certificate", "client.pem", "then clients show none"),
                 ] {
                     if table.given.has(one) && !table.given.has(other) {
-                        let says = format!("has {one:?} without {other:?}");
+                        let text = format!("has {one:?} without {other:?}");
                         let hint = format!(
                             "try adding {other} = {example:?}, or leave out both: {without}"
                         );
-                        cx.report(&table.place, &says, &[hint]);
+                        cx.report(&table.place, &text, &[hint]);
                     }
                 }
                 Some(Self(Some(table.made())))
@@ -398,8 +397,8 @@ impl Read for TlsSaid {
     }
 }
 
-impl From<TlsSaid> for Option<Tls> {
-    fn from(TlsSaid(tls): TlsSaid) -> Self {
+impl From<TlsInput> for Option<Tls> {
+    fn from(TlsInput(tls): TlsInput) -> Self {
         tls
     }
 }
@@ -463,7 +462,7 @@ words!(
     "a setting for incomplete conversations": "skip" => Skip, "cut" => Cut, "zeros" => Zeros,
 );
 
-/// A number a second: 10000, "10k", 0.5.
+/// A rate per second: 10000, "10k", 0.5.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct PerSecond(pub f64);
 
@@ -485,7 +484,7 @@ impl From<PerSecond> for f64 {
     }
 }
 
-/// A number, also 0: 500, "1k", 0.
+/// A number including 0: 500, "1k", 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Level(pub f64);
 
@@ -533,7 +532,7 @@ pub(super) struct File(pub Said);
 impl Read for File {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         let Said { text, at } = Said::read(node, cx)?;
-        Some(Self(Said { text: cx.beside(&text), at }))
+        Some(Self(Said { text: cx.resolve(&text), at }))
     }
     fn schema() -> Json {
         Said::schema()
@@ -552,7 +551,7 @@ impl From<File> for Option<Said> {
     }
 }
 
-/// A text, or a list of them.
+/// A text, or a list of texts.
 #[derive(Clone, Debug)]
 pub(super) struct OneOrMore(pub Vec<Said>);
 
@@ -599,8 +598,8 @@ impl Read for TextTable {
     }
 }
 
-/// Any names, with a text or several each; `FILES`: texts whose names say so are files, relative to
-/// the profile.
+/// Any names, with a text or several each; `FILES`: texts whose names end in "_file" are paths
+/// relative to the profile.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lists<const FILES: bool>(pub Vec<(String, Said)>);
 
@@ -612,7 +611,7 @@ impl<const FILES: bool> Read for Lists<FILES> {
             right &= found.is_some();
             let file = FILES && is_file(&entry.key);
             for Said { text, at } in found.into_iter().flat_map(|OneOrMore(texts)| texts) {
-                let text = if file { cx.beside(&text) } else { text };
+                let text = if file { cx.resolve(&text) } else { text };
                 texts.push((entry.key.clone(), Said { text, at }));
             }
         }
@@ -717,7 +716,7 @@ pub(super) fn flows(
     Some(flows)
 }
 
-/// Notes what has no place in a profile that plays the conversations of a capture.
+/// Reports keys that do not apply when the conversations of a capture are played.
 fn only_plays(
     shared: &FlowsTable,
     (pool, templates): (Option<&Place>, &[(usize, TemplateTable)]),
@@ -737,9 +736,9 @@ fn only_plays(
         ["cps", "active", "bandwidth", "ramp_up", "hold", "ramp_down", "active_limit", "patience"]
     {
         if shared.given.has(key) {
-            let says = format!("has {key:?}, which is for templates, but plays a capture");
+            let text = format!("has {key:?}, which is for templates, but plays a capture");
             let hint = "try cps, multiplier or at_once of [flows.replay] for the speed";
-            cx.report(&shared.place, &says, &[hint.into()]);
+            cx.report(&shared.place, &text, &[hint.into()]);
         }
     }
 }
@@ -796,7 +795,7 @@ fn a_pool(mut table: PoolTable, cx: &mut Reader<'_>) -> Option<Pool> {
     Some(Pool { at: cx.at(table.place.start), ..table.made() })
 }
 
-/// What all templates have in common.
+/// The settings that all templates share.
 fn common(table: Option<Placed<FlowsTable>>, ports: &[Port], cx: &mut Reader<'_>) -> Flows {
     let both = (Some(0), (ports.len() > 1).then_some(1));
     let Some(Placed { value: mut table, .. }) = table else {
@@ -857,8 +856,8 @@ pub(super) fn port(name: &Placed<String>, ports: &[Port], cx: &mut Reader<'_>) -
     index
 }
 
-/// Where clients stand, and servers if they have a port of their own, by the keys `port` and `port2`
-/// of the table at `place`, which has what is `given`.
+/// The clients' port and an optional servers' port, from the keys `port` and `port2` of the table
+/// at `place`; `given`: the keys of that table.
 pub(super) fn two_ports(
     port: &Option<Placed<String>>,
     port2: &Option<Placed<String>>,
@@ -923,24 +922,24 @@ fn a_template(
         .name
         .as_ref()
         .map_or_else(|| format!("template {}", number + 1), |name| name.value.clone());
-    let says = says(&table, cx);
+    let exchange = exchange(&table, cx);
     let play = table.play.as_ref().map_or(Play::default(), |play| play.value);
     for (only, port, key) in
         [(Play::Clients, flows.clients, "clients"), (Play::Servers, flows.servers, "servers")]
     {
         if let (Some(given), None) = (table.play.as_ref().filter(|play| play.value == only), port) {
-            let says = format!("= {key:?}, but [flows] has no port for them");
-            cx.report(&given.place, &says, &[format!("add to [flows]: {key} = \"A\"")]);
+            let text = format!("= {key:?}, but [flows] has no port for them");
+            cx.report(&given.place, &text, &[format!("add to [flows]: {key} = \"A\"")]);
         }
     }
     let stages = stages(&table, flows, cx);
     let arrival = arrival(&mut table, &stages, flows, play, cx);
     let servers = pool(&table.place, "servers", table.servers.take(), &name, flows, cx);
     let clients = match (table.clients.take(), play) {
-        (None, Play::Servers) => servers.map(|servers| whoever_comes(servers, &name, at, flows)),
+        (None, Play::Servers) => servers.map(|servers| external_clients(servers, &name, at, flows)),
         (given, _) => pool(&table.place, "clients", given, &name, flows, cx),
     };
-    let programs = matches!(says, Some(Says::Programs { .. }));
+    let programs = matches!(exchange, Some(Says::Programs { .. }));
     if programs && !table.given.has("listen") {
         cx.need(&table.place, &table.given, "listen", "listen = 80");
     }
@@ -948,7 +947,7 @@ fn a_template(
         name,
         clients: clients?,
         servers: servers?,
-        says: says?,
+        says: exchange?,
         arrival: arrival?,
         stages,
         at,
@@ -956,8 +955,8 @@ fn a_template(
     })
 }
 
-/// The pool of clients that are somebody else's, of the family of the pool of `servers`.
-fn whoever_comes(servers: usize, name: &str, at: At, flows: &mut Flows) -> usize {
+/// The pool of external clients, of the same family as the pool `servers`.
+fn external_clients(servers: usize, name: &str, at: At, flows: &mut Flows) -> usize {
     let first = flows.pools[servers].addresses.first();
     let address = if first.is_some_and(|one| one.text.contains(':')) { "::1" } else { "0.0.0.1" };
     flows.pools.push(Pool {
@@ -969,7 +968,7 @@ fn whoever_comes(servers: usize, name: &str, at: At, flows: &mut Flows) -> usize
     flows.pools.len() - 1
 }
 
-fn says(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
+fn exchange(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
     let has = |key: &str| table.given.has(key);
     let programs = has("client") || has("server");
     let kinds = [("app", has("app")), ("client and server", programs), ("capture", has("capture"))];
@@ -983,8 +982,8 @@ fn says(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
     }
     let stray = |key: &'static str, needs: &str, cx: &mut Reader<'_>| {
         if has(key) && given[0] != needs {
-            let says = format!("has {key:?}, which has no effect without {needs}");
-            cx.report(&table.place, &says, &[]);
+            let text = format!("has {key:?}, which has no effect without {needs}");
+            cx.report(&table.place, &text, &[]);
         }
     };
     stray("options", "app", cx);
@@ -1014,14 +1013,14 @@ fn says(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
     }
     let Placed { value: Said { text, at }, place } = table.capture.as_ref()?;
     let (path, number) = numbered(text);
-    let says = format!("= {text:?} has no conversation number after #");
+    let wrong = format!("= {text:?} has no conversation number after #");
     let number =
-        cx.must(place, number, &says, "conversations are counted from 1: try \"file.pcap#1\"")?;
+        cx.must(place, number, &wrong, "conversations are counted from 1: try \"file.pcap#1\"")?;
     let delays = table.delays.as_ref().map_or(Delays::default(), |delays| delays.value);
-    Some(Says::Capture { path: Said { text: cx.beside(path), at: *at }, number, delays })
+    Some(Says::Capture { path: Said { text: cx.resolve(path), at: *at }, number, delays })
 }
 
-/// How the load of a template changes; empty where that is not said, or not right.
+/// The stages of a template's load; empty if missing or wrong.
 fn stages(table: &TemplateTable, flows: &Flows, cx: &mut Reader<'_>) -> Vec<Stage<f64>> {
     let Some(Placed { value: tables, place }) = &table.stages else { return Vec::new() };
     if table.given.has("weight") {
@@ -1120,7 +1119,7 @@ fn arrival(
             let cps = stages.iter().map(|stage| stage.to).fold(0.0, f64::max);
             (cps > 0.0).then_some(Arrival::Cps { cps, spacing })
         }
-        // The servers of somebody else's clients.
+        // Servers for external clients have no arrivals.
         None if flows.clients.is_none() => Some(Arrival::None),
         None => {
             cx.need(&table.place, &table.given, "cps", "cps = 1000, or weight = 1, or users = 100");
@@ -1129,7 +1128,7 @@ fn arrival(
     }
 }
 
-/// The number of a pool: one that is named, or one of its own for addresses that are given.
+/// The index of a pool: a named one, or a new one for the given addresses.
 fn pool(
     template: &Place,
     key: &'static str,
@@ -1149,7 +1148,7 @@ fn pool(
     };
     if let [one] = &texts[..] {
         let index = flows.pools.iter().position(|pool| pool.name == one.text);
-        // Addresses, or a name of a host, which is looked up later.
+        // An address, or a host name, which is resolved later.
         let address = one.text.contains(['.', ':']);
         if index.is_none() && !address {
             let hint = suggest(&one.text, flows.pools.iter().map(|pool| pool.name.as_str()));

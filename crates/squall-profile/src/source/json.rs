@@ -1,5 +1,5 @@
-//! JSON to [`Node`]. serde_json checks the text but keeps no places, so a second walk over what is
-//! known to be valid JSON takes them down.
+//! JSON to [`Node`]. serde_json validates the text but keeps no places, so a second pass over the
+//! valid JSON records them.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ pub(super) fn parse(source: &str) -> Result<Node, Vec<SyntaxMistake>> {
     let checked: Result<serde_json::Value, _> = serde_json::from_str(source);
     if let Err(error) = checked {
         let message = error.to_string();
-        // The place is ours to print.
+        // Diagnostics print the place themselves.
         let message = message.split(" at line ").next().unwrap_or_default().to_owned();
         return Err(vec![SyntaxMistake {
             at: offset(source, error.line(), error.column()),
@@ -22,14 +22,15 @@ pub(super) fn parse(source: &str) -> Result<Node, Vec<SyntaxMistake>> {
     if walk.duplicates.is_empty() { Ok(node) } else { Err(walk.duplicates) }
 }
 
-/// serde_json counts lines and, in a line, octets from 1; 0 is the line's end before.
+/// The octet offset. serde_json counts lines and octets in a line from 1; column 0 is the end of
+/// the previous line.
 fn offset(source: &str, line: usize, column: usize) -> usize {
     let start: usize =
         source.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     start + column.saturating_sub(1)
 }
 
-/// A walk over valid JSON. Depth is bounded by the check before.
+/// A pass over valid JSON. The validation has bounded its depth.
 struct Walk<'a> {
     source: &'a str,
     at: usize,
@@ -75,15 +76,14 @@ impl Walk<'_> {
         Value::List(items)
     }
 
-    /// Past the opening bracket or comma, to the next item; past the closing bracket if there is
-    /// none.
+    /// Moves past the opening bracket or comma to the next item, or past the closing bracket.
     fn next_item(&mut self, end: u8) -> bool {
         self.space();
         if self.peek() != end {
             self.at += 1;
             self.space();
         }
-        // Valid JSON has no comma before the end: only an empty list or table is closed here.
+        // Valid JSON has no trailing comma: this closes only an empty list or table.
         let closed = self.peek() == end;
         self.at += usize::from(closed);
         !closed

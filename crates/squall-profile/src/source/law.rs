@@ -1,4 +1,4 @@
-//! Values that are written in more than one way: numbers of fields, sizes, gaps, modes.
+//! Values with several notations: numbers of fields, sizes, gaps, modes.
 
 use std::{
     fmt,
@@ -15,10 +15,10 @@ use super::{
 };
 use crate::{Departures, IMIX, Mode, SizeLaw};
 
-/// Frame lengths with FCS that a profile may ask for: an Ethernet header and FCS, to lo's MTU of
-/// 65536 with both. Below 64 they are runts.
+/// Frame lengths with FCS: from an Ethernet header and FCS, to lo's MTU of 65536 with both. Below
+/// 64 they are runts.
 const FRAME: std::ops::RangeInclusive<u64> = 18..=65_554;
-/// Frames in a repeating list of lengths.
+/// The most frames in a repeated list of lengths.
 const LIST_MAX: usize = 1 << 20;
 
 /// The value of a field: a number, or an address as text.
@@ -70,7 +70,7 @@ impl From<u128> for Number {
     }
 }
 
-/// 0: it is too large, or 0.
+/// 0 also for a number that is too large; both are refused.
 impl From<Number> for u64 {
     fn from(number: Number) -> Self {
         number.value.try_into().unwrap_or(0)
@@ -200,13 +200,13 @@ fn len_hint() -> String {
     format!("frames are {} to {} octets with FCS", FRAME.start(), FRAME.end())
 }
 
-/// `64`, `imix`, `imix:7a4d1g`, `64-1518`, `64-1518/2`; or what to try.
+/// `64`, `imix`, `imix:7a4d1g`, `64-1518`, `64-1518/2`; the error is a hint.
 fn size_text(text: &str) -> Result<SizeLaw, String> {
     let lower = text.trim().to_ascii_lowercase();
     if lower == "imix" {
         return Ok(SizeLaw::List(IMIX.to_vec()));
     }
-    // Capitals mean something in a genome.
+    // Capitals have a meaning in a genome.
     if lower.starts_with("imix:") {
         return genome(&text.trim()[5..], None, &[]).map(SizeLaw::List);
     }
@@ -228,7 +228,7 @@ fn size_text(text: &str) -> Result<SizeLaw, String> {
     }
 }
 
-/// RFC 6985 §4; `custom` are the lengths that A, B, ... stand for.
+/// RFC 6985 §4; `custom`: the lengths of A, B, ...
 fn genome(text: &str, z: Option<u32>, custom: &[u32]) -> Result<Vec<u32>, String> {
     let mut lens = Vec::new();
     let mut repeat: Option<usize> = None;
@@ -323,7 +323,7 @@ fn size_table(node: &Node, cx: &mut Reader<'_>) -> Option<SizeLaw> {
                 &len_hint(),
             )?;
             let (low, high) = (f64::from(min), f64::from(max));
-            // Both bounds keep a draw within min..=max likely: it is drawn again until it is.
+            // Both bounds keep the redraws few: a draw repeats until it is within min..=max.
             let right = (low..=high).contains(&mean) && (0.0..=high - low).contains(&sd);
             let law = right.then_some(SizeLaw::Normal { mean, sd, min, max });
             cx.must(
@@ -394,7 +394,7 @@ impl Read for Departures {
             "uniform" => Self::Uniform { spread: within(cx, table.uniform, 0.0, 1.0)? },
             "normal" => Self::Normal { sd: within(cx, table.normal, 0.0, 10.0)? },
             "pareto" => Self::Pareto { shape: within(cx, table.pareto, 1.0, 100.0)? },
-            // Below 0.1 the mean is made of gaps that no run is long enough to see.
+            // Below 0.1 gaps much longer than a run make up the mean.
             "weibull" => Self::Weibull { shape: within(cx, table.weibull, 0.1, 100.0)? },
             "gamma" => Self::Gamma { shape: within(cx, table.gamma, 0.1, 1000.0)? },
             "on" => {
@@ -404,7 +404,7 @@ impl Read for Departures {
                 let on = cx.must(&on.place, right, "= 0 is never on", r#"try on = "10 ms""#)?;
                 Self::OnOff { on, off: off.value }
             }
-            _ => Self::File { path: cx.beside(&table.file?.value) },
+            _ => Self::File { path: cx.resolve(&table.file?.value) },
         })
     }
     fn schema() -> Json {

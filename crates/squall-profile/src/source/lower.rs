@@ -1,8 +1,7 @@
-//! From the tables to a [`Profile`]: defaults, names to indices, and the checks that need more than
-//! one key.
+//! Tables to a [`Profile`]: defaults, names to indices, and the checks that need more than one key.
 //!
-//! Where a mistake was noted, some harmless value goes on in its place, so that the rest is checked
-//! too.
+//! After an error some harmless value takes the place of the wrong one, so that the rest is
+//! checked, too.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,7 +18,7 @@ use super::{
 };
 use crate::{At, FieldRef, Mode, Next, Op, PacketSource, Port, Profile, Stage, Stop, Stream, Vary};
 
-/// The version of profiles that is read and written.
+/// The only version of the profile format.
 pub(crate) const SCHEMA: u64 = 1;
 
 pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
@@ -69,7 +68,7 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     let of_templates: HashSet<&str> = templates().map(|one| one.name.as_str()).collect();
     let of_attacks: HashSet<&str> = attacks.iter().map(|one| one.name.as_str()).collect();
     for replay in &replays {
-        let whose = if names.index.contains_key(&replay.name) {
+        let holder = if names.index.contains_key(&replay.name) {
             "a stream"
         } else if of_templates.contains(replay.name.as_str()) {
             "a template"
@@ -78,24 +77,24 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
         } else {
             continue;
         };
-        let text = format!("replay {:?} has the same name as {whose}", replay.name);
+        let text = format!("replay {:?} has the same name as {holder}", replay.name);
         cx.mistakes.push(crate::Diagnostic::at(replay.at, text, Vec::new()));
     }
-    // By its name each is paused, changed, and waited for.
+    // Streams and templates share names, because pause, change and `after` use them.
     for template in templates().filter(|template| names.index.contains_key(&template.name)) {
         let text = format!("template {:?} has the same name as a stream", template.name);
         let hints = vec!["try another name for one of them".into()];
         cx.mistakes.push(crate::Diagnostic::at(template.at, text, hints));
     }
     for attack in &attacks {
-        let whose = if names.index.contains_key(&attack.name) {
+        let holder = if names.index.contains_key(&attack.name) {
             "stream"
         } else if of_templates.contains(attack.name.as_str()) {
             "template"
         } else {
             continue;
         };
-        let text = format!("attack {:?} has the same name as a {whose}", attack.name);
+        let text = format!("attack {:?} has the same name as a {holder}", attack.name);
         let hints = vec!["try another name for one of them".into()];
         cx.mistakes.push(crate::Diagnostic::at(attack.at, text, hints));
     }
@@ -170,11 +169,11 @@ fn stream_names(streams: &[(usize, StreamTable)], cx: &mut Reader<'_>) -> Names 
 }
 
 fn next(table: &StreamTable, names: &Names, cx: &mut Reader<'_>) -> Option<Next> {
-    // What is near to each of a hundred thousand unknown names is looked for in as many.
+    // The search for similar names is quadratic, so it ends with the errors that are kept.
     let Placed { value: next, place } = table.next.as_ref().filter(|_| !cx.is_full())?;
     if table.mode.as_ref().map_or(!table.given.has("mode"), |mode| mode.value == Mode::Continuous) {
-        let says = "never starts: the stream is continuous and has no end";
-        cx.report(place, says, &["try mode = { burst = 1000 }".into()]);
+        let text = "never starts: the stream is continuous and has no end";
+        cx.report(place, text, &["try mode = { burst = 1000 }".into()]);
     }
     let Some(stream) = names.index.get(&next.stream.value) else {
         let hint = suggest(&next.stream.value, names.names.iter().map(String::as_str));
@@ -260,15 +259,15 @@ fn trex(
 fn trex_group(latency: bool, group: Option<Placed<Count>>, cx: &mut Reader<'_>) -> Option<u16> {
     let group = group?;
     if latency {
-        let says =
+        let text =
             "cannot be combined with latency = true: its frames are known by their signature";
-        cx.report(&group.place, says, &["try latency = false".into()]);
+        cx.report(&group.place, text, &["try latency = false".into()]);
         return None;
     }
     Some(below(TREX_GROUPS, group, cx))
 }
 
-/// A number that has to be below `end`.
+/// A number that must be less than `end`.
 fn below(end: u16, given: Placed<Count>, cx: &mut Reader<'_>) -> u16 {
     let Placed { value: Count(value), place } = given;
     if value >= end.into() {
@@ -278,7 +277,7 @@ fn below(end: u16, given: Placed<Count>, cx: &mut Reader<'_>) -> u16 {
     (value % u64::from(end)) as u16
 }
 
-/// How the rate of a stream changes; empty where that is not said, or not right.
+/// The stages of a stream's rate; empty if missing or wrong.
 fn stages(table: &StreamTable, cx: &mut Reader<'_>) -> Vec<Stage<Rate>> {
     let Some(Placed { value: rows, place }) = &table.stages else { return Vec::new() };
     let full = table.rate.as_ref().map(|rate| rate.value);
@@ -301,10 +300,10 @@ fn stages(table: &StreamTable, cx: &mut Reader<'_>) -> Vec<Stage<Rate>> {
         return Vec::new();
     }
     for to in rows.iter().filter_map(|row| row.to.as_ref()) {
-        // A bare 0 is none of anything.
+        // 0 needs no unit.
         if to.value.unit != unit && !to.value.is_zero() {
-            let says = format!("= {} does not have the unit of the other rates", to.value);
-            cx.report(&to.place, &says, &["try the same unit, or 0".into()]);
+            let text = format!("= {} does not have the unit of the other rates", to.value);
+            cx.report(&to.place, &text, &["try the same unit, or 0".into()]);
             return Vec::new();
         }
     }
@@ -319,7 +318,7 @@ fn stages(table: &StreamTable, cx: &mut Reader<'_>) -> Vec<Stage<Rate>> {
     Levels { full, zero, example: "\"10 kpps\"", number }.read(place, rows, cx)
 }
 
-/// The highest rate of `stages`; without them as fast as possible.
+/// The highest rate of `stages`; without them, as fast as possible.
 fn highest(stages: &[Stage<Rate>]) -> Rate {
     let above = |a: Rate, b: Rate| {
         u128::from(a.num) * u128::from(b.den) > u128::from(b.num) * u128::from(a.den)
@@ -384,15 +383,15 @@ fn packet(
             let number = if path.is_empty() { None } else { number };
             let number =
                 cx.must(&place, number, &format!("= {value:?} is not a frame of a capture"), hint)?;
-            Some(PacketSource::Capture { path: cx.beside(path), number })
+            Some(PacketSource::Capture { path: cx.resolve(path), number })
         }
     }
 }
 
-/// The changing fields of one stream, as far as they are read.
+/// The changing fields of one stream, read so far.
 #[derive(Default)]
 struct Varies {
-    /// What `after` may name, and the index.
+    /// The names for `after`, with their indices.
     names: Vec<(String, usize)>,
     done: Vec<Vary>,
 }
@@ -406,7 +405,7 @@ fn varies(tables: Vec<VaryTable>, cx: &mut Reader<'_>) -> Vec<Vary> {
         let expected =
             if matches!(&table.op, Some(op) if op.value == OpName::Tuple) { 2 } else { 1 };
         vary(table, at, &mut varies, cx);
-        // After a mistake something must stand here, or `after` would count wrong.
+        // After an error a placeholder keeps the indices of `after` correct.
         while varies.done.len() < first + expected {
             varies.done.push(Vary { at, ..Vary::default() });
         }
@@ -445,7 +444,7 @@ fn vary(mut table: VaryTable, at: At, varies: &mut Varies, cx: &mut Reader<'_>) 
     Some(())
 }
 
-/// Notes keys that another operation would use.
+/// Reports keys of other operations.
 fn check_keys(table: &VaryTable, op: OpName, cx: &mut Reader<'_>) {
     let of_op: &[&str] = match op {
         OpName::Increment | OpName::Decrement => &["min", "max", "init", "step"],
@@ -506,16 +505,16 @@ fn field(table: &mut VaryTable, cx: &mut Reader<'_>) -> Option<FieldRef> {
                 return Some(FieldRef::Offset { offset, octets, mask: all });
             };
             let right = Some(mask).filter(|mask| *mask != 0 && mask & !all == 0);
-            let says =
+            let text =
                 format!("= {:#x} selects no bits of the number, or bits outside it", number.value);
             let hint = format!("expected 1 to {all:#x}, the bits of {octets} octets");
-            let mask = cx.must(&place, right, &says, &hint)?;
+            let mask = cx.must(&place, right, &text, &hint)?;
             Some(FieldRef::Offset { offset, octets, mask })
         }
     }
 }
 
-/// The index of the variable that `after` names. Both must be of the kind that comes round.
+/// The index of the variable that `after` names. Both must wrap.
 fn predecessor(
     after: &Placed<String>,
     op: OpName,
@@ -612,9 +611,9 @@ fn operation(op: OpName, table: &VaryTable, cx: &mut Reader<'_>) -> Option<Op> {
             cx.need(place, &table.given, "weights", "weights = [7, 4, 1]")?;
             let (values, weights) = (values(table, cx)?, table.weights.as_ref()?);
             if values.len() != weights.value.len() {
-                let says =
+                let text =
                     format!("has {} weights for {} values", weights.value.len(), values.len());
-                return cx.must(&weights.place, None, &says, "expected one weight for each value");
+                return cx.must(&weights.place, None, &text, "expected one weight for each value");
             }
             let pairs: Option<Vec<(u128, u32)>> = values
                 .into_iter()
@@ -638,7 +637,7 @@ fn operation(op: OpName, table: &VaryTable, cx: &mut Reader<'_>) -> Option<Op> {
     }
 }
 
-/// A key's number or the default; `None` where it was there and wrong.
+/// A key's number or the default; `None` if it is wrong.
 fn number(
     placed: &Option<Placed<Number>>,
     key: &str,
@@ -685,12 +684,12 @@ fn values(table: &VaryTable, cx: &mut Reader<'_>) -> Option<Vec<u128>> {
 }
 
 fn file_values(path: &Placed<String>, cx: &mut Reader<'_>) -> Option<Vec<u128>> {
-    let file = cx.beside(&path.value);
+    let file = cx.resolve(&path.value);
     let text = match (cx.files)(file.as_ref()) {
         Ok(text) => text,
         Err(error) => {
-            let says = format!("= {:?}: cannot read the file: {error}", path.value);
-            return cx.must(&path.place, None, &says, &format!("looked for {file}"));
+            let text = format!("= {:?}: cannot read the file: {error}", path.value);
+            return cx.must(&path.place, None, &text, &format!("looked for {file}"));
         }
     };
     let mut values = Vec::new();
@@ -699,10 +698,10 @@ fn file_values(path: &Placed<String>, cx: &mut Reader<'_>) -> Option<Vec<u128>> 
         if value.is_empty() {
             continue;
         }
-        let says =
+        let text =
             format!("= {:?}: line {} is not a number or an address: {value:?}", path.value, i + 1);
         values.push(
-            cx.must(&path.place, Number::parse(value), &says, "expected one value per line")?.value,
+            cx.must(&path.place, Number::parse(value), &text, "expected one value per line")?.value,
         );
     }
     let values = Some(values).filter(|values| !values.is_empty());
@@ -714,8 +713,7 @@ fn file_values(path: &Placed<String>, cx: &mut Reader<'_>) -> Option<Vec<u128>> 
     )
 }
 
-/// Addresses times ports: the address changes from frame to frame, the port when the addresses are
-/// through.
+/// Addresses times ports: the address changes with each frame, the port after the last address.
 fn tuple(table: VaryTable, at: At, varies: &mut Varies, cx: &mut Reader<'_>) -> Option<()> {
     cx.need(&table.place, &table.given, "ip_min", r#"ip_min = "16.0.0.1""#)?;
     cx.need(&table.place, &table.given, "ip_max", r#"ip_max = "16.0.0.254""#)?;

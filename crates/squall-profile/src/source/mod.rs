@@ -1,4 +1,4 @@
-//! The text forms of a profile: TOML, YAML, JSON to a common tree, to typed tables, to a checked
+//! The text forms of a profile: TOML, YAML or JSON to a common tree, to typed tables, to a checked
 //! [`Profile`].
 
 mod attacks;
@@ -34,7 +34,7 @@ pub use self::{
     replay::Replay,
 };
 
-/// How a profile is written. The schema is the same for all.
+/// The text format of a profile. The schema is the same for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Toml,
@@ -76,7 +76,7 @@ impl Profile {
         Self::parse(&text, &origin, format)
     }
 
-    /// Reads a profile. `origin` is what messages call it; files that it names are read from the
+    /// Reads a profile. `origin` is its name in messages; files that it names are read from the
     /// disk, relative to the folder of `origin`.
     ///
     /// ```
@@ -104,14 +104,14 @@ impl Profile {
         Self::parse_with(text, origin, format, &|path| crate::read_text(path))
     }
 
-    /// As [`Profile::parse`], with `files` in place of the disk.
+    /// Like [`Profile::parse`], with `files` instead of the disk.
     pub fn parse_with(
         text: &str,
         origin: &str,
         format: Format,
         files: &Files<'_>,
     ) -> Result<Self, Diagnostics> {
-        // Editors on Windows leave a byte order mark.
+        // Editors on Windows write a byte order mark.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let tree = match format {
             Format::Toml => toml::parse(text),
@@ -121,17 +121,16 @@ impl Profile {
         read(tree, Reader::new(origin, text, files))
     }
 
-    /// Reads a profile that never was text: Python's way. Mistakes name the
-    /// key.
+    /// Reads a profile without source text, as from Python. Errors name the key.
     pub fn from_value(value: &serde_json::Value, origin: &str) -> Result<Self, Diagnostics> {
         read(Ok(value.into()), Reader::new(origin, "", &|path| crate::read_text(path)))
     }
 }
 
-/// What a text in a format of profiles says, whatever it is about.
+/// The value of any text in a profile's format.
 ///
 /// # Errors
-/// The first mistake of syntax, with its line.
+/// The first syntax error, with its line.
 pub fn value_of(text: &str, format: Format) -> Result<serde_json::Value, String> {
     let tree = match format {
         Format::Toml => toml::parse(text),

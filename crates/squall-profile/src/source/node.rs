@@ -1,6 +1,6 @@
-//! The common form of TOML, YAML and JSON: a tree that knows where each key and value stands.
+//! The common form of TOML, YAML and JSON: a tree with the place of each key and value.
 
-/// A value and its place: octets of the source. Both 0 where the value never was text.
+/// A value and its place in octets of the source; both 0 without source text.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub start: usize,
@@ -23,12 +23,12 @@ pub(super) enum Value {
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub key: String,
-    /// Of the key.
+    /// The place of the key.
     pub start: usize,
     pub node: Node,
 }
 
-/// Text that is no TOML, YAML or JSON at all.
+/// Text that is not valid TOML, YAML or JSON.
 #[derive(Debug)]
 pub(super) struct SyntaxMistake {
     pub at: usize,
@@ -43,8 +43,7 @@ impl Node {
         }
     }
 
-    /// Numbers as they are commonly written, text as it is: for values that are taken in either
-    /// form.
+    /// A number in its usual form or the text itself, for values that accept both.
     pub fn scalar(&self) -> Option<String> {
         match &self.value {
             Value::Integer(n) => Some(n.to_string()),
@@ -56,7 +55,7 @@ impl Node {
         }
     }
 
-    /// For messages: at most some 60 characters.
+    /// Shortened to about 60 characters for messages.
     pub fn shown(&self) -> String {
         match &self.value {
             Value::Null => "null".into(),

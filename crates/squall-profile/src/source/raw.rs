@@ -1,4 +1,4 @@
-//! The tables of a profile as they are written. These comments are the reference: they land in the
+//! The tables of a profile in their text form. These comments are the reference: they land in the
 //! JSON schema.
 
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Read for RunOptions {
         let names = Self::names();
         let known: Vec<&str> =
             names.iter().map(String::as_str).filter(|name| !OWN.contains(name)).collect();
-        let mut said = serde_json::Map::new();
+        let mut found = serde_json::Map::new();
         for entry in cx.table(node)? {
             let key = entry.key.as_str();
             if !known.contains(&key) {
@@ -77,14 +77,14 @@ impl Read for RunOptions {
             }
             let one = serde_json::Map::from_iter([(entry.key.clone(), Json::from(&entry.node))]);
             match Self::from_table(one.clone()) {
-                Ok(_) => said.extend(one),
+                Ok(_) => found.extend(one),
                 Err(Mistake::Wrong(why) | Mistake::Unknown { hint: why, .. }) => {
-                    let says = why.strip_prefix(key).unwrap_or(&why).trim_start();
-                    cx.below(key, |cx| cx.report(&cx.place(&entry.node), says, &[]));
+                    let text = why.strip_prefix(key).unwrap_or(&why).trim_start();
+                    cx.below(key, |cx| cx.report(&cx.place(&entry.node), text, &[]));
                 }
             }
         }
-        Self::from_table(said).ok()
+        Self::from_table(found).ok()
     }
 
     fn schema() -> Json {
@@ -108,13 +108,13 @@ table! {
         port: usize = 0,
         packet: PacketSource = PacketSource::Octets(Arc::default()),
         rate: Rate = Rate::pps(1),
-        /// How the rate changes from its start on; empty: not. It ends with the last.
+        /// The stages of the rate from its start; may be empty. It ends with the last one.
         stages: Vec<Stage<Rate>> = Vec::new(),
         next: Option<Next> = None,
-        /// With `latency`: TRex's header takes the place of Squall's signature.
+        /// With `latency`: TRex's header replaces Squall's signature.
         trex: Option<TrexMark> = None,
-        /// Without `latency`: frames have the mark of this packet group of TRex, below
-        /// [`squall_units::TREX_GROUPS`], and are counted by it at the receiver.
+        /// Without `latency`: frames have the mark of this TRex packet group, below
+        /// [`squall_units::TREX_GROUPS`], by which the receiver counts them.
         trex_group: Option<u16> = None,
         vary: Vec<Vary> = Vec::new(),
         at: At = At::default(),
@@ -144,7 +144,7 @@ table! {
         size: SizeLaw => SizeLaw,
         /// Each frame is a GSO frame, of up to 65553 octets, that leaves as frames of this many
         /// octets of TCP or UDP payload: cut by the kernel or the NIC if the port can (af_packet),
-        /// by Squall elsewhere. Rates and counters are those of the frames on the wire. Without a
+        /// otherwise by Squall. Rates and counters are those of the frames on the wire. Without a
         /// size, as many whole segments as fit.
         segment: Bounded<1, 65_535> => Option<u32>,
         /// The rate; with `stages`, the highest rate of all.
@@ -186,8 +186,8 @@ table! {
         /// The policy for late frames. Default "smooth".
         late: Late => Late,
         /// Which length and checksum fields follow what changes from frame to frame: true, all of
-        /// them; false, none; or their names: ["ipv4.checksum"]. The others stay as they are in the
-        /// packet. Default true.
+        /// them; false, none; or their names: ["ipv4.checksum"]. The others keep the packet's
+        /// values. Default true.
         recompute: Recompute => Recompute,
         /// When a burst ends: "gap", one gap after its last frame, or "frame", with its last frame,
         /// as in TRex. Counts for the gap between bursts and the start of `next`. Default "gap".
@@ -214,9 +214,9 @@ table! {
     /// `octets`.
     VaryTable makes
     /// A field that changes from frame to frame. Before a value is written, `add` is added, the sum
-    /// is shifted left by `shift` bits (right where that is negative), and its octets are reversed
-    /// if it is little-endian. Bits that the field has no room for are then cut off, modulo 2^64;
-    /// with the defaults, which change nothing, a value without room is a mistake.
+    /// is shifted left by `shift` bits (right if negative), and its octets are reversed if it is
+    /// little-endian. The result is truncated to the field, modulo 2^64; with the defaults, which
+    /// change nothing, a value that does not fit is an error.
     Vary {
         field: FieldRef = FieldRef::Name(String::new()),
         op: Op = Op::Step { min: 0, max: 0, init: 0, step: 1 },
@@ -281,7 +281,7 @@ table! {
 }
 
 kinds! {
-    /// Where a number that changes is.
+    /// The place of a number that changes.
     #[derive(Clone, Debug, PartialEq)]
     FieldRef from VaryTable {
         /// `ipv4.src`, `vlan[1].id`; see [`squall_wire::Frame::field`].
@@ -305,9 +305,9 @@ table! {
         /// repeats it. a 64, b 128, c 256, d 512, e 1024, f 1280, g 1518, h 2112, i 9000, z the
         /// MTU; capitals are `custom`.
         genome: String,
-        /// The length that z stands for in `genome`.
+        /// The length of z in `genome`.
         z: Count,
-        /// Lengths that A, B, ... stand for in `genome`.
+        /// The lengths of A, B, ... in `genome`.
         custom: Vec<Count>,
     }
 }
@@ -403,7 +403,7 @@ impl Read for PortsTable {
     }
 }
 
-/// Bits to the left, or to the right.
+/// Bits to the left; negative: to the right.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shift(i8);
 
@@ -411,8 +411,8 @@ impl Read for Shift {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         let Whole(bits) = Whole::read(node, cx)?;
         let within = i8::try_from(bits).ok().filter(|bits| (-63..=63).contains(bits));
-        let says = format!("= {bits} is out of bounds");
-        cx.must(&cx.place(node), within, &says, "expected -63 to 63").map(Self)
+        let text = format!("= {bits} is out of bounds");
+        cx.must(&cx.place(node), within, &text, "expected -63 to 63").map(Self)
     }
     fn schema() -> Json {
         Whole::schema()
@@ -444,8 +444,7 @@ impl Read for Pair {
     }
 }
 
-/// Octets of a dump with offsets; `None`: `text` is none. tcpdump tells of the packet in a line
-/// before.
+/// Octets of a dump with offsets; `None`: not a dump. tcpdump prints a line about the packet first.
 fn dumped(text: &str) -> Option<Vec<u8>> {
     let offset = |line: &str| {
         let (first, _) = line.trim().split_once([' ', '\t', ':'])?;
@@ -454,11 +453,11 @@ fn dumped(text: &str) -> Option<Vec<u8>> {
     };
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let first = lines.iter().position(|line| offset(line) == Some(0))?;
-    // A line by itself is one only if something other than an octet says so: addresses begin with
-    // zeros, too.
-    let said = lines.len() > first + 1 || lines[first].contains([':', 'x']);
+    // A single line is a dump only with a sign other than octets: addresses start with zeros, too.
+    let found = lines.len() > first + 1 || lines[first].contains([':', 'x']);
     let octets = || squall_wire::parse_hex(&lines[first..].join("\n")).ok();
-    (said && lines[first + 1..].first().is_none_or(|line| offset(line) == Some(16))).then(octets)?
+    (found && lines[first + 1..].first().is_none_or(|line| offset(line) == Some(16)))
+        .then(octets)?
 }
 
 /// The octets of a frame.
@@ -467,7 +466,7 @@ pub(super) struct HexText(pub Vec<u8>);
 
 impl Read for HexText {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        // YAML takes hex of digits alone for a number.
+        // YAML reads hex of decimal digits as a number.
         let text = match cx.raw(node) {
             Some(digits) if matches!(node.value, Value::Integer(_) | Value::Float(_)) => {
                 digits.to_owned()
@@ -510,8 +509,7 @@ impl Read for HexText {
 
 impl HexText {
     fn of_a_frame(octets: Vec<u8>, node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        // Destination, source, type: less is no Ethernet frame. The upper bound is lo's MTU and an
-        // Ethernet header.
+        // At least destination, source and type; at most lo's MTU and an Ethernet header.
         if !(14..=65_550).contains(&octets.len()) {
             let found = format!("is {} octets, expected 14 to 65550", octets.len());
             cx.report(

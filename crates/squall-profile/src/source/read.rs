@@ -1,4 +1,4 @@
-//! From the tree to typed tables: every mistake is noted, none stops the reading.
+//! The tree to typed tables. Every error is reported, and none stops the reading.
 
 use std::{io, path::Path};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{At, Diagnostic, diagnostics::MOST_MISTAKES};
 
-/// Octets of the source whose characters are counted at once.
+/// Octets of the source per entry of `Reader::characters`.
 const BLOCK: usize = 1 << 10;
 
 /// Whether an octet begins a character of UTF-8.
@@ -20,17 +20,17 @@ fn begins(octet: u8) -> bool {
     octet & 0xc0 != 0x80
 }
 
-/// Reads a file that a profile names: the disk, or what a test puts in its place.
+/// Reads a file that a profile names: from the disk, or a test's replacement.
 pub type Files<'a> = dyn Fn(&Path) -> io::Result<String> + 'a;
 
-/// What can be read from a node, and the JSON schema of what it takes.
+/// A type that can be read from a node, and its JSON schema.
 pub(super) trait Read: Sized {
-    /// `None`: the mistake has been noted.
+    /// `None`: the error has been reported.
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self>;
     fn schema() -> Json;
 }
 
-/// A value and where it was written.
+/// A value and its place.
 #[derive(Clone, Debug)]
 pub(super) struct Placed<T> {
     pub value: T,
@@ -43,7 +43,7 @@ pub(super) struct Place {
     pub path: String,
 }
 
-/// Which keys a table had, right or wrong, and where.
+/// The keys of a table, valid or not, with their places.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Given(Vec<(&'static str, usize)>);
 
@@ -53,12 +53,12 @@ impl Given {
     }
 }
 
-/// Defines a table: its fields, their documentation, how it is read and its schema, in one place.
-/// Each field is `Some` if it was there and right.
+/// Defines a table in one place: its fields, their documentation, reading and schema. Each field is
+/// `Some` if it was given and valid.
 ///
-/// A table that `makes` a value defines that, too: the fields that have to be worked out, and after
-/// them each key with `=>`, which is only stored, as that type; its default is that of the type, or
-/// what follows `=`. Such a key is read, kept and written by its one line.
+/// A table that `makes` a value defines that type, too: first the fields that are computed, then
+/// each key with `=>`, which is only stored, as that type; its default is that of the type, or the
+/// expression after `=`. One line defines how such a key is read, stored and written.
 macro_rules! table {
     ($(#[doc = $doc:literal])* $name:ident makes $(#[doc = $model_doc:literal])* $model:ident {
         $($(#[doc = $own_doc:literal])* $own:ident: $own_type:ty = $own_default:expr,)*
@@ -73,7 +73,7 @@ macro_rules! table {
         #[derive(Clone, Debug, PartialEq)]
         pub struct $model {
             $($(#[doc = $own_doc])* pub $own: $own_type,)*
-            $($(#[doc = concat!("As the key `", stringify!($field), "` says.")] pub $field: $of,)?)*
+            $($(#[doc = concat!("The key `", stringify!($field), "`.")] pub $field: $of,)?)*
         }
 
         impl Default for $model {
@@ -86,7 +86,7 @@ macro_rules! table {
         }
 
         impl $name {
-            /// With what is only stored; all else is at its default.
+            /// The value with the stored keys; all other fields have their defaults.
             pub(super) fn made(&mut self) -> $model {
                 let mut made = $model::default();
                 $($(if let Some(given) = self.$field.take() {
@@ -97,8 +97,7 @@ macro_rules! table {
         }
 
         impl $model {
-            /// As it is written, key by key: `own` are those that are not only stored. What is at
-            /// its default is left out.
+            /// The written form, key by key; `own` returns the computed ones. Defaults are omitted.
             pub(crate) fn written(
                 &self,
                 #[allow(unused_variables)] own: impl Fn(&str) -> Option<serde_json::Value>,
@@ -150,7 +149,7 @@ macro_rules! table {
 }
 pub(super) use table;
 
-/// The value of a stored key that is not given.
+/// The default of a stored key.
 macro_rules! default_of {
     ($of:ty) => {
         <$of>::default()
@@ -161,7 +160,7 @@ macro_rules! default_of {
 }
 pub(super) use default_of;
 
-/// What is written of a key.
+/// The written form of a key.
 macro_rules! written_of {
     ($self:ident, $default:ident, $own:ident, $field:ident) => {
         $own(stringify!($field))
@@ -172,8 +171,8 @@ macro_rules! written_of {
 }
 pub(super) use written_of;
 
-/// Defines an enum whose kinds are keys of a table: a kind is given by its first key, which may be
-/// one that is `true` (`Kind = key`), and has the keys that follow, each with its default.
+/// Defines an enum whose variants are keys of a table. The first key of a variant selects it; it
+/// may be a flag that is `true` (`Kind = key`). The other keys follow with their defaults.
 macro_rules! kinds {
     ($(#[$meta:meta])* $name:ident from $table:ident {
         $($(#[$kind_meta:meta])* $kind:ident
@@ -191,13 +190,13 @@ macro_rules! kinds {
         }
 
         impl $name {
-            /// The first key of each kind.
+            /// The first key of each variant.
             #[allow(dead_code)]
             pub(super) const KEYS: &[&str] = &[$(
                 $(stringify!($first),)? $(stringify!($only),)? $(stringify!($flag),)?
             )*];
 
-            /// Takes the keys of the first kind that `table` has.
+            /// Takes the keys of the first variant that `table` has.
             pub(super) fn taken(table: &mut $table) -> Option<Self> {
                 $(
                     $(if let Some(first) = table.$first.take() {
@@ -219,7 +218,7 @@ macro_rules! kinds {
                 None
             }
 
-            /// A key as it is written; none where it is at its default, or of another kind.
+            /// The written form of a key; none for a default, or a key of another variant.
             pub(crate) fn key(&self, key: &str) -> Option<serde_json::Value> {
                 match self {
                     $(Self::$kind $({ $first, $($key),* })? $(($only))? => {
@@ -249,14 +248,14 @@ macro_rules! kinds {
 }
 pub(super) use kinds;
 
-/// Defines how the values of an enum are read and written: a word for each, and what messages call
-/// them all.
+/// Defines how the values of an enum are read and written: a word for each, and their name in
+/// messages.
 macro_rules! words {
     ($name:ty, $what:literal $(, $doc:literal)?: $($word:literal => $value:ident),* $(,)?) => {
         impl $name {
             pub(crate) const WORDS: &[(&str, Self)] = &[$(($word, Self::$value)),*];
 
-            /// As profiles name it.
+            /// The word in profiles.
             pub fn word(self) -> &'static str {
                 match self {
                     $(Self::$value => $word,)*
@@ -289,7 +288,7 @@ macro_rules! words {
 }
 pub(super) use words;
 
-/// `file.pcap#3`: the file, and the number from 1 of something in it; none where it is wrong.
+/// The file and the number, from 1, in `file.pcap#3`; no number if it is invalid.
 pub(super) fn numbered(text: &str) -> (&str, Option<u64>) {
     match text.rsplit_once('#') {
         Some((path, number)) => (path, number.trim().parse().ok().filter(|number| *number > 0)),
@@ -297,7 +296,7 @@ pub(super) fn numbered(text: &str) -> (&str, Option<u64>) {
     }
 }
 
-/// A word out of a few.
+/// One of a few words.
 pub(super) fn word<T: Copy>(
     node: &Node,
     cx: &mut Reader<'_>,
@@ -313,26 +312,26 @@ pub(super) fn word<T: Copy>(
     None
 }
 
-/// Notes mistakes, and knows where they are.
+/// Collects errors and their places.
 pub(super) struct Reader<'a> {
     origin: &'a str,
     source: &'a str,
-    /// Where each line begins.
+    /// The offset of each line.
     lines: Vec<usize>,
-    /// Characters before each block of the source.
+    /// The number of characters before each block of the source.
     characters: Vec<usize>,
-    /// Streams as messages call them: `stream "web"`, `stream 3`.
+    /// Names of streams in messages: `stream "web"`, `stream 3`.
     streams: Vec<String>,
-    /// Of a short form: what stands at the places 1, 2, ..., for messages.
+    /// Short forms: the arguments at the places 1, 2, ..., for messages.
     arguments: &'a [Argument],
-    /// Of the value being read: `stream[3].vary[0].op`.
+    /// The path of the current value: `stream[3].vary[0].op`.
     path: String,
     pub files: &'a Files<'a>,
     pub mistakes: Vec<Diagnostic>,
 }
 
 impl<'a> Reader<'a> {
-    /// `source` is empty where the value never was text.
+    /// `source` is empty for values without source text.
     pub fn new(origin: &'a str, source: &'a str, files: &'a Files<'a>) -> Self {
         let lines =
             std::iter::once(0).chain(source.match_indices('\n').map(|(at, _)| at + 1)).collect();
@@ -355,7 +354,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Of a short form: places are numbers of `arguments`, from 1.
+    /// For a short form, whose places are numbers of `arguments`, from 1.
     pub fn of_arguments(command: &'a str, arguments: &'a [Argument]) -> Self {
         Self { arguments, ..Self::new(command, "", &|path| crate::read_text(path)) }
     }
@@ -364,7 +363,7 @@ impl<'a> Reader<'a> {
         self.origin
     }
 
-    /// Takes the streams' names for messages about what is in them.
+    /// Stores the streams' names for messages about their keys.
     pub fn name_streams(&mut self, root: &Node) {
         let Some(Value::List(streams)) = root.get("stream").map(|node| &node.value) else { return };
         let name = |(i, node): (usize, &Node)| match node.get("name").map(|name| &name.value) {
@@ -383,7 +382,8 @@ impl<'a> Reader<'a> {
             .find(|i| self.source.is_char_boundary(*i))
             .unwrap_or(0);
         let line = self.lines.partition_point(|start| *start <= offset);
-        // JSON of a program is one line of megabytes: none is counted from its beginning.
+        // Generated JSON may be one line of megabytes, so no column is counted from the start of
+        // the line.
         let column = self.characters(offset) - self.characters(self.lines[line - 1]) + 1;
         At { line: line as u32, column: column as u32 }
     }
@@ -396,31 +396,31 @@ impl<'a> Reader<'a> {
         before + rest.iter().filter(|octet| begins(**octet)).count()
     }
 
-    /// Whether there are as many mistakes as are kept: what follows need not be read.
+    /// Whether the most errors are collected, so that reading may stop.
     pub fn is_full(&self) -> bool {
         self.mistakes.len() >= MOST_MISTAKES
     }
 
-    /// Notes a mistake of syntax.
+    /// Reports a syntax error.
     pub fn syntax(&mut self, offset: usize, message: String) {
         self.push(offset, String::new(), message, Vec::new());
     }
 
-    /// Notes a mistake about the key at `place`: `says` follows the key's name.
-    pub fn report(&mut self, place: &Place, says: &str, details: &[String]) {
+    /// Reports an error about the key at `place`: `text` follows the key's name.
+    pub fn report(&mut self, place: &Place, text: &str, details: &[String]) {
         let message = match self.subject(&place.path) {
-            (None, "") => says.to_owned(),
-            (None, key) => format!("{key} {says}"),
-            (Some(stream), "") => format!("{stream} {says}"),
-            (Some(stream), key) => format!("{stream}: {key} {says}"),
+            (None, "") => text.to_owned(),
+            (None, key) => format!("{key} {text}"),
+            (Some(stream), "") => format!("{stream} {text}"),
+            (Some(stream), key) => format!("{stream}: {key} {text}"),
         };
         self.push(place.start, place.path.clone(), message, details.to_vec());
     }
 
-    /// Notes that the value of `node` is wrong: `says` follows `key = value`.
-    pub fn wrong(&mut self, node: &Node, says: &str, details: &[String]) {
-        let says = format!("= {} {says}", node.shown());
-        self.report(&self.place(node), &says, details);
+    /// Reports that the value of `node` is wrong: `text` follows `key = value`.
+    pub fn wrong(&mut self, node: &Node, text: &str, details: &[String]) {
+        let text = format!("= {} {text}", node.shown());
+        self.report(&self.place(node), &text, details);
     }
 
     pub fn wrong_type<T>(&mut self, node: &Node, expected: &str, hint: &str) -> Option<T> {
@@ -442,7 +442,8 @@ impl<'a> Reader<'a> {
         self.mistakes.push(Diagnostic { origin, line, column, path, message, details });
     }
 
-    /// The stream that a path is in, and the rest. In a short form, there is only one of each kind.
+    /// The stream that contains a path, and the rest of the path. A short form has only one of each
+    /// kind.
     fn subject<'p>(&self, path: &'p str) -> (Option<&str>, &'p str) {
         if !self.arguments.is_empty() {
             return (None, in_one(path));
@@ -465,7 +466,7 @@ impl<'a> Reader<'a> {
         key: &'static str,
         given: &mut Given,
     ) -> Option<Placed<T>> {
-        // YAML's and Python's way to say nothing.
+        // YAML's and Python's notation for a missing value.
         if matches!(entry.node.value, Value::Null) {
             return None;
         }
@@ -476,7 +477,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads something under `key` of the present path.
+    /// Reads a value under `key` of the current path.
     pub fn below<T>(&mut self, key: &str, read: impl FnOnce(&mut Self) -> T) -> T {
         let len = self.path.len();
         if len > 0 && !key.starts_with('[') {
@@ -496,14 +497,14 @@ impl<'a> Reader<'a> {
     }
 
     pub fn unknown_key(&mut self, entry: &Entry, known: &[&str]) {
-        // Editors look here for the schema.
+        // Editors find the schema by this key.
         if entry.key == "$schema" && self.path.is_empty() {
             return;
         }
         let place =
             self.below(&entry.key, |cx| Place { start: entry.start, path: cx.path.clone() });
         let hint = match entry.key.as_str() {
-            // A port is one of [ports] everywhere else.
+            // Everywhere else in a profile, a port is one of [ports].
             "port" if known.contains(&"listen") => {
                 "try listen: the TCP or UDP port of servers".into()
             }
@@ -512,7 +513,7 @@ impl<'a> Reader<'a> {
         self.report(&place, "is not a known key", &[hint]);
     }
 
-    /// A number or text that `parse` understands.
+    /// A number or text that `parse` accepts.
     pub fn unit<T>(
         &mut self,
         node: &Node,
@@ -524,7 +525,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Notes that `key` is missing, unless it is among `given`.
+    /// Reports that `key` is missing, unless it is among `given`.
     pub fn need(&mut self, place: &Place, given: &Given, key: &str, example: &str) -> Option<()> {
         if given.has(key) {
             return Some(());
@@ -533,7 +534,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// Which one of `choice` was given; notes it if that is none or several.
+    /// The given one of `choice`; reports none or several.
     pub fn one_of<'c>(
         &mut self,
         place: &Place,
@@ -549,7 +550,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// Notes keys that do nothing with what was chosen (`with`): all but those that are `allowed`.
+    /// Reports keys that have no effect with the choice `with`: those not `allowed`.
     pub fn only(&mut self, place: &Place, given: &Given, with: &str, allowed: &[&str]) {
         for (key, start) in given.0.iter().filter(|(key, _)| !allowed.contains(key)) {
             let place = Place { start: *start, path: format!("{}.{key}", place.path) };
@@ -561,35 +562,35 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The value, or a mistake noted.
+    /// The value; reports a missing one.
     pub fn must<T>(
         &mut self,
         place: &Place,
         value: Option<T>,
-        says: &str,
+        text: &str,
         hint: &str,
     ) -> Option<T> {
         if value.is_none() {
-            self.report(place, says, &[hint.into()]);
+            self.report(place, text, &[hint.into()]);
         }
         value
     }
 
-    /// A path as seen from where Squall runs, for one that is relative to the profile.
-    pub fn beside(&self, path: &str) -> String {
+    /// Makes a path relative to the profile relative to the working directory.
+    pub fn resolve(&self, path: &str) -> String {
         match Path::new(self.origin).parent() {
             Some(folder) => folder.join(path).to_string_lossy().into_owned(),
             None => path.into(),
         }
     }
 
-    /// The value as it was written.
+    /// The value's source text.
     pub fn raw(&self, node: &Node) -> Option<&'a str> {
         self.source.get(node.start..node.end).filter(|raw| !raw.is_empty())
     }
 
-    /// The place of octet `at` of the text that `node` was decoded from: source and text side by
-    /// side, past quotes and escapes.
+    /// The place of octet `at` of the text that `node` was decoded from: compares the source with
+    /// the text to skip quotes and escapes.
     pub fn inside(&self, node: &Node, text: &str, at: usize) -> usize {
         let raw = self.source.as_bytes().get(node.start..node.end).unwrap_or_default();
         let mut found = 0;
@@ -599,13 +600,12 @@ impl<'a> Reader<'a> {
                 None => break,
             }
         }
-        // At the end of the text there is nothing to find: behind its last octet.
+        // The end of the text: the place after its last octet.
         node.start + if at < text.len() { found.saturating_sub(1) } else { found }
     }
 }
 
-/// The rest of a path to a value of a table that a short form has once, or that is an argument of
-/// its own.
+/// The rest of a path into a table that a short form has once, or that is an argument itself.
 fn in_one(path: &str) -> &str {
     let mut rest = path;
     while let Some((table, inside)) = rest.split_once(']') {
@@ -619,13 +619,13 @@ fn in_one(path: &str) -> &str {
     rest
 }
 
-/// Tables and the kinds of their values have titles: by these the classes of Python and the types of
-/// TypeScript that are generated from the schema are called.
+/// The schema of a table. Tables and enums have titles, which become the names of the generated
+/// Python classes and TypeScript types.
 pub(super) fn table_schema(name: &str, doc: &[&str], fields: Vec<(&str, &[&str], Json)>) -> Json {
     let properties: serde_json::Map<String, Json> = fields
         .into_iter()
         .map(|(name, doc, mut schema)| {
-            // The field's own words first, then those of its kind of value.
+            // The field's own text first, then that of its type.
             let text = [prose(doc), schema["description"].as_str().unwrap_or_default().into()];
             schema["description"] = text.join(" ").trim().into();
             (name.to_owned(), schema)
@@ -647,7 +647,7 @@ pub(super) struct Count(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounded<const MIN: u64, const MAX: u64>(u64);
 
-/// As `T` has room for them.
+/// For each type that holds the range.
 macro_rules! bounded {
     ($($of:ty)*) => {
         $(

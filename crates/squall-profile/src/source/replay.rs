@@ -1,5 +1,5 @@
-//! Captures that are sent again as they are written: the table, and from it the values of
-//! [`crate::Replay`].
+//! Captures that are sent again, as text: the table, and the values of [`crate::Replay`] made from
+//! it.
 
 use squall_units::Nanos;
 
@@ -17,15 +17,15 @@ table! {
         name: String = String::new(),
         /// `-` is the standard input.
         files: Vec<Said> = Vec::new(),
-        /// Index into [`crate::Profile::ports`]: what clients send leaves here; if there is no
-        /// other, what servers send as well.
+        /// Index into [`crate::Profile::ports`]: the port of the clients' packets; without `port2`,
+        /// of the servers' as well.
         port: usize = 0,
         port2: Option<usize> = None,
         /// `None`: as captured.
         speed: Option<(SpeedOf, Said)> = None,
         /// How packets of the two ports are distinguished.
         split: Option<(SplitOf, Said)> = None,
-        /// Other addresses in every loop of this number.
+        /// New addresses every this many loops.
         unique: Option<u64> = None,
         /// Changes to packets, named as the options of `squall edit`; a name can occur more than
         /// once.
@@ -169,11 +169,11 @@ fn replay(
 ) -> Option<Replay> {
     let at = cx.at(table.place.start);
     let file = |Said { text, at }: Said, cx: &Reader<'_>| {
-        let text = if text == "-" { text } else { cx.beside(&text) };
+        let text = if text == "-" { text } else { cx.resolve(&text) };
         Said { text, at }
     };
     let files: Vec<_> = match table.files.take() {
-        Some(files) => files.value.0.into_iter().map(|said| file(said, cx)).collect(),
+        Some(files) => files.value.0.into_iter().map(|given| file(given, cx)).collect(),
         None => Vec::new(),
     };
     if files.is_empty() && !table.given.has("files") {
@@ -187,29 +187,29 @@ fn replay(
         (SpeedOf::Mbps, table.mbps.take()),
         (SpeedOf::Ramp, table.ramp.take()),
     ];
-    let mut speeds = speeds.into_iter().filter_map(|(of, said)| Some((of, said?)));
+    let mut speeds = speeds.into_iter().filter_map(|(of, given)| Some((of, given?)));
     let speed = speeds.next();
-    if let (Some((of, _)), Some((_, said))) = (&speed, speeds.next()) {
+    if let (Some((of, _)), Some((_, given))) = (&speed, speeds.next()) {
         let what = format!("cannot be combined with {}: expected one of them", of.word());
-        cx.report(&said.place, &what, &[]);
+        cx.report(&given.place, &what, &[]);
     }
     let split = match table.split.take() {
         None => None,
         Some(Placed { value: TextTable(entries), place }) => match <[_; 1]>::try_from(entries) {
-            Ok([(key, said)]) => {
+            Ok([(key, given)]) => {
                 let of = SplitOf::WORDS.iter().find(|(name, _)| *name == key).map(|(_, of)| *of);
                 let names: Vec<&str> = SplitOf::WORDS.iter().map(|(name, _)| *name).collect();
                 let expected = format!("expected one of {}", names.join(", "));
                 let what = format!("has {key:?}, which is not a way to split packets");
                 let of = cx.must(&place, of, &what, &expected);
-                if matches!(of, Some(SplitOf::Port | SplitOf::File)) && said.text == "false" {
+                if matches!(of, Some(SplitOf::Port | SplitOf::File)) && given.text == "false" {
                     cx.report(
                         &place,
                         "is false",
                         &["try leaving it out, or another way to split".into()],
                     );
                 }
-                of.map(|of| (of, if of == SplitOf::Cache { file(said, cx) } else { said }))
+                of.map(|of| (of, if of == SplitOf::Cache { file(given, cx) } else { given }))
             }
             Err(_) => {
                 cx.report(
@@ -234,7 +234,7 @@ fn replay(
         files,
         port: first?,
         port2,
-        speed: speed.map(|(of, said)| (of, said.value)),
+        speed: speed.map(|(of, given)| (of, given.value)),
         split,
         unique,
         edit: table.edit.take().map_or_else(Vec::new, |edit| edit.value.0),

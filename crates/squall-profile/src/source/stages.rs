@@ -1,4 +1,4 @@
-//! Stages of a load or a rate, as they are written.
+//! Reads the stages of a load or a rate.
 
 use std::fmt::Display;
 
@@ -14,9 +14,9 @@ pub(super) struct Row<'a, T> {
     pub to: Option<(T, &'a Place)>,
 }
 
-/// What levels are.
+/// Properties of a kind of levels.
 pub(super) struct Levels<T> {
-    /// The key that says the highest level, and what it says.
+    /// The key with the highest level, and its value.
     pub full: Option<(&'static str, T)>,
     pub zero: T,
     /// A level, for messages.
@@ -25,7 +25,7 @@ pub(super) struct Levels<T> {
 }
 
 impl<T: Copy + Display> Levels<T> {
-    /// The stages from these rows of the list at `place`; what is wrong is reported.
+    /// Reads the stages in these rows of the list at `place`, and reports errors.
     pub fn read<'a>(
         &self,
         place: &Place,
@@ -47,16 +47,16 @@ impl<T: Copy + Display> Levels<T> {
             if let (Some((_, at)), Some((key, full))) = (row.to, self.full)
                 && number(to) > number(full)
             {
-                let says = format!("= {to} is more than {key} = {full}, the highest level");
-                cx.report(at, &says, &[format!("try {key} = {to}")]);
+                let text = format!("= {to} is more than {key} = {full}, the highest level");
+                cx.report(at, &text, &[format!("try {key} = {to}")]);
             }
-            if let Some(said) = row.lasts
+            if let Some(lasts_given) = row.lasts
                 && number(to) != number(level)
                 && lasts > LONGEST
             {
-                let says = format!("= {lasts} is too long for a level that rises or falls");
+                let text = format!("= {lasts} is too long for a level that rises or falls");
                 let hint = "expected at most 24 h: try several stages";
-                cx.report(&said.place, &says, &[hint.into()]);
+                cx.report(&lasts_given.place, &text, &[hint.into()]);
             }
             passes |= lasts > Nanos::ZERO && (number(level) > 0.0 || number(to) > 0.0);
             level = to;

@@ -16,8 +16,8 @@ pub(super) fn parse(source: &str) -> Result<Node, Vec<SyntaxMistake>> {
     Ok(Node { start: span.start, end: span.end, value: table(document.get_ref()) })
 }
 
-/// The first mistake of each of the first few lines that have any: what follows in a line is mostly
-/// its echo.
+/// The first error of each of the first few lines with errors: further errors in a line mostly
+/// follow from the first.
 fn mistakes(source: &str, errors: &[toml::de::Error]) -> Vec<SyntaxMistake> {
     let mistake = |e: &toml::de::Error| SyntaxMistake {
         at: e.span().map_or(0, |span| span.start),
@@ -25,9 +25,9 @@ fn mistakes(source: &str, errors: &[toml::de::Error]) -> Vec<SyntaxMistake> {
     };
     let mut mistakes: Vec<SyntaxMistake> = errors.iter().map(mistake).collect();
     mistakes.sort_by_key(|m| m.at);
-    // A text that is no TOML at all has as many of them as lines.
+    // A text that is not TOML has an error in every line.
     let mut first: Vec<SyntaxMistake> = Vec::new();
-    // Where the line of the last one ends.
+    // The end of the last error's line.
     let mut end = 0;
     for mistake in mistakes {
         if !first.is_empty() && mistake.at <= end {
@@ -43,7 +43,7 @@ fn mistakes(source: &str, errors: &[toml::de::Error]) -> Vec<SyntaxMistake> {
     first
 }
 
-/// Mistakes of syntax that are shown.
+/// The most syntax errors shown.
 const SHOWN: usize = 5;
 
 fn table(table: &DeTable<'_>) -> Value {
@@ -63,7 +63,7 @@ fn table(table: &DeTable<'_>) -> Value {
 fn node(spanned: &Spanned<DeValue<'_>>) -> Node {
     let value = match spanned.get_ref() {
         DeValue::String(text) => Value::Text(text.to_string()),
-        // What does not fit 128 bits stays text and is refused where it is read.
+        // An integer beyond 128 bits stays text, and its reader refuses it.
         DeValue::Integer(n) => i128::from_str_radix(n.as_str(), n.radix())
             .map_or_else(|_| Value::Text(n.to_string()), Value::Integer),
         DeValue::Float(x) => {

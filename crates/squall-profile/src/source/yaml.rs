@@ -6,7 +6,8 @@ use granit_parser::{Event, Parser, ScalarStyle, Span};
 
 use super::node::{Entry, Node, SyntaxMistake, Value};
 
-/// Nodes that aliases may unfold to in all: nobody needs more, and a few lines could ask for 2^60.
+/// The most nodes that aliases may expand to: a few lines of nested aliases could otherwise ask for
+/// 2^60.
 const UNFOLDED_MAX: usize = 100_000;
 const DEPTH_MAX: usize = 100;
 
@@ -39,7 +40,7 @@ fn build(source: &str) -> Result<Node, SyntaxMistake> {
                 builder.open(Open { anchor, start, value: Value::Table(Vec::new()), key: None })?
             }
             Event::SequenceEnd | Event::MappingEnd => {
-                // The parser closes only what it opened.
+                // The parser emits an end only after its start.
                 if let Some(Open { anchor, start, value, .. }) = builder.open.pop() {
                     let value =
                         if let Value::Table(entries) = value { merge(entries)? } else { value };
@@ -80,12 +81,12 @@ struct Builder {
     unfolded: usize,
 }
 
-/// A list or table whose end has not come.
+/// A list or table whose end has not been parsed.
 struct Open {
     anchor: usize,
     start: usize,
     value: Value,
-    /// Of a table: the key whose value comes next.
+    /// In a table: the key whose value comes next.
     key: Option<(String, usize)>,
 }
 
@@ -134,7 +135,7 @@ impl Builder {
     }
 }
 
-/// `<<: *base` and `<<: [*a, *b]`: what the table does not say itself, it takes from there.
+/// `<<: *base` and `<<: [*a, *b]`: missing keys of the table are taken from these.
 fn merge(entries: Vec<Entry>) -> Result<Value, SyntaxMistake> {
     let (merges, mut entries): (Vec<_>, Vec<_>) = entries.into_iter().partition(|e| e.key == "<<");
     let mut bases = Vec::new();
@@ -168,7 +169,7 @@ fn count(node: &Node) -> usize {
     }
 }
 
-/// A plain scalar by the core schema (YAML 1.2.2 §10.3.2).
+/// Resolves a plain scalar by the core schema (YAML 1.2.2 §10.3.2).
 fn resolve(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
@@ -184,7 +185,7 @@ fn resolve(text: &str) -> Value {
     if let Ok(integer) = integer {
         return Value::Integer(integer);
     }
-    // Rust also reads "inf", "nan" and "infinity", which are plain text here.
+    // Rust also parses "inf", "nan" and "infinity", which are plain text in YAML.
     let numeric = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
     match text.parse() {
         Ok(float) if numeric => Value::Float(float),

@@ -1,4 +1,4 @@
-//! The profiles that we hand out.
+//! The example profiles of the repository.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What each way of writing means, and that what is written back reads the same.
+//! The meaning of each notation, and that a written profile reads back the same.
 
 use std::{io, path::Path, sync::Arc};
 
@@ -71,7 +71,7 @@ fn read(text: &str, format: Format) -> Profile {
         .unwrap_or_else(|e| panic!("{e}\nin\n{text}"))
 }
 
-/// One stream with `more` in it.
+/// One stream with the keys `more`.
 fn stream(more: &str) -> Stream {
     let head = "ports = { A = \"loop:0\" }\n[[stream]]\nhex = \"020000000001020000000002 88b5\"\n";
     let rate = if more.contains("rate") { "" } else { "rate = 1\n" };
@@ -142,12 +142,12 @@ fn every_key_of_a_profile_reaches_its_value() {
 #[test]
 fn every_file_of_tls_is_named() {
     let keys = ["ca", "certificate", "key", "client_certificate", "client_key", "client_ca"];
-    let said: Vec<_> = keys.iter().map(|key| format!("{key} = \"{key}.pem\"")).collect();
+    let located: Vec<_> = keys.iter().map(|key| format!("{key} = \"{key}.pem\"")).collect();
     let text = format!(
         "[ports]\nA = \"loop:0\"\nB = \"loop:0\"\n[flows]\nclients = \"A\"\nservers = \"B\"\n\
          [[template]]\nname = \"t\"\nclients = \"16.0.0.1\"\nservers = \"48.0.0.1\"\napp = \
          \"http\"\ncps = 1\ntls = {{ {} }}\n",
-        said.join(", ")
+        located.join(", ")
     );
     let profile = read(&text, Format::Toml);
     let named: Vec<_> = profile.files().iter().map(|file| file.path.to_owned()).collect();
@@ -155,7 +155,7 @@ fn every_file_of_tls_is_named() {
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn omitted_keys_have_defaults() {
     let stream = stream("");
     assert_eq!(stream.name, "stream 1");
     assert_eq!((stream.port, &stream.size, stream.mode), (0, &SizeLaw::Natural, Mode::Continuous));
@@ -258,7 +258,7 @@ stream:
     assert!(profile.streams[1].latency);
 }
 
-/// Without places, which differ from form to form.
+/// Without places, which differ between formats.
 fn values(mut profile: Profile) -> Profile {
     profile.origin.clear();
     profile.ports.iter_mut().for_each(|port| port.at = At::default());
@@ -402,7 +402,7 @@ fn turning_op() -> impl Strategy<Value = Op> {
                 v.sort();
                 step(v[0], v[2], v[1], if up { by } else { -by })
             }),
-        // Distinct values: from a value that is there twice the place to begin cannot be told.
+        // Distinct values, because with a repeated value the start is ambiguous.
         (prop::collection::btree_set(values_of_fields(), 1..9), any::<prop::sample::Index>())
             .prop_map(|(values, at)| {
                 Op::List { init: at.index(values.len()), values: values.into_iter().collect() }
@@ -519,18 +519,18 @@ prop_compose! {
     }
 }
 
-fn said(text: &str) -> Said {
+fn located(text: &str) -> Said {
     text.into()
 }
 
 fn network() -> impl Strategy<Value = Network> {
     let full = Network {
-        mac: Some(said("02:00:00:00:00:09")),
+        mac: Some(located("02:00:00:00:00:09")),
         cluster: true,
-        gateway: vec![said("10.0.0.1"), said("fd00::1")],
+        gateway: vec![located("10.0.0.1"), located("fd00::1")],
         next_hop: None,
         mtu: Some(1400),
-        wrap: vec![said("vlan 7"), said("gre 10.0.0.1 10.0.0.2")],
+        wrap: vec![located("vlan 7"), located("gre 10.0.0.1 10.0.0.2")],
     };
     prop_oneof![Just(Network::default()), Just(full)]
 }
@@ -541,15 +541,15 @@ fn spacing() -> impl Strategy<Value = Spacing> {
 
 fn template() -> impl Strategy<Value = Template> {
     let options =
-        vec![("url".to_owned(), said("http://a/\"b\"")), ("body".to_owned(), said("100"))];
+        vec![("url".to_owned(), located("http://a/\"b\"")), ("body".to_owned(), located("100"))];
     let programs = |client: &[&str], server: &[&str]| Says::Programs {
-        client: client.iter().map(|text| said(text)).collect(),
-        server: server.iter().map(|text| said(text)).collect(),
-        messages: vec![("hello".to_owned(), said("hi\\r\\n${random:hex:8}"))],
+        client: client.iter().map(|text| located(text)).collect(),
+        server: server.iter().map(|text| located(text)).collect(),
+        messages: vec![("hello".to_owned(), located("hi\\r\\n${random:hex:8}"))],
     };
-    let capture = |delays| Says::Capture { path: said("c.pcap"), number: 3, delays };
-    let says = prop_oneof![
-        Just(Says::App { app: said("http"), options }),
+    let capture = |delays| Says::Capture { path: located("c.pcap"), number: 3, delays };
+    let exchange = prop_oneof![
+        Just(Says::App { app: located("http"), options }),
         Just(programs(&["send hello", "recv 3"], &["recv 10", "send \"abc\""])),
         Just(programs(&[], &["recv 10"])),
         Just(capture(Delays::Keep)),
@@ -566,14 +566,14 @@ fn template() -> impl Strategy<Value = Template> {
     ];
     let tcp = prop_oneof![
         Just(Tcp::default()),
-        Just(Tcp { settings: vec![("mss".into(), said("1000"))] })
+        Just(Tcp { settings: vec![("mss".into(), located("1000"))] })
     ];
     let numbers = (0usize..3, 0usize..3, 1u16.., any::<bool>(), any::<Option<u64>>());
     let tls = (any::<bool>(), any::<Option<bool>>()).prop_map(|(named, given)| {
-        let file = |name: &str| named.then(|| said(name));
+        let file = |name: &str| named.then(|| located(name));
         given.map(|resumption| Tls {
             server_name: file("a.test"),
-            alpn: if named { vec![said("h2"), said("http/1.1")] } else { vec![] },
+            alpn: if named { vec![located("h2"), located("http/1.1")] } else { vec![] },
             ca: file("ca.pem"),
             certificate: file("a.pem"),
             key: file("a.key"),
@@ -581,19 +581,19 @@ fn template() -> impl Strategy<Value = Template> {
             client_key: file("c.key"),
             client_ca: file("cs.pem"),
             resumption,
-            versions: if named { vec![said("1.2")] } else { vec![] },
+            versions: if named { vec![located("1.2")] } else { vec![] },
         })
     });
-    (says, arrival, tcp, tls, numbers).prop_map(
-        |(says, arrival, tcp, tls, (clients, servers, port, udp, limit))| Template {
+    (exchange, arrival, tcp, tls, numbers).prop_map(
+        |(exchange, arrival, tcp, tls, (clients, servers, port, udp, limit))| Template {
             name: String::new(),
             clients,
             servers,
             listen: Some(port),
             transport: if udp { Transport::Udp } else { Transport::Tcp },
-            says,
+            says: exchange,
             data: limit.map(|number| Data {
-                file: said("users.csv"),
+                file: located("users.csv"),
                 order: [DataOrder::Circular, DataOrder::Once, DataOrder::Random]
                     [(number % 3) as usize],
             }),
@@ -651,7 +651,7 @@ fn flows() -> impl Strategy<Value = Flows> {
             }
             let pool = |name: &str, address: &str, ports, order| Pool {
                 name: name.into(),
-                addresses: vec![said(address)],
+                addresses: vec![located(address)],
                 ports,
                 order,
                 at: At::default(),
@@ -681,7 +681,7 @@ fn flows() -> impl Strategy<Value = Flows> {
     )
 }
 
-/// A capture that is played.
+/// A capture whose conversations are played.
 fn played() -> impl Strategy<Value = Flows> {
     let begin = prop_oneof![
         (1u32..1000).prop_map(|factor| Begin::Captured(f64::from(factor) / 8.0)),
@@ -701,20 +701,24 @@ fn played() -> impl Strategy<Value = Flows> {
     values.prop_map(
         |(begin, delays, incomplete, (loops, delay, time, at_once, all), client_network)| Flows {
             replay: Some(Conversations {
-                capture: said("a b.pcap"),
+                capture: located("a b.pcap"),
                 begin,
                 delays,
                 shortest_delay: time.map(|time| Nanos(time.into())),
                 loops,
                 loop_delay: Nanos(delay.into()),
                 at_once: all.then_some(at_once),
-                clients: if all { vec![said("16.0.0.0/24"), said("fd00::1")] } else { vec![] },
-                server: all.then(|| said("[fd00::2]:80")),
+                clients: if all {
+                    vec![located("16.0.0.0/24"), located("fd00::1")]
+                } else {
+                    vec![]
+                },
+                server: all.then(|| located("[fd00::2]:80")),
                 incomplete,
-                filter: all.then(|| said("tcp port 80")),
+                filter: all.then(|| located("tcp port 80")),
                 within: time.map(|time| Nanos(time.into())),
                 tcp: Tcp {
-                    settings: if all { vec![("mss".into(), said("1000"))] } else { vec![] },
+                    settings: if all { vec![("mss".into(), located("1000"))] } else { vec![] },
                 },
                 at: At::default(),
             }),
@@ -727,24 +731,24 @@ fn played() -> impl Strategy<Value = Flows> {
     )
 }
 
-/// Made from rules, or from a template.
+/// From rules, or from a template.
 fn attack() -> impl Strategy<Value = Attack> {
     let rules = Just(AttackOf::Rules(AttackRules {
-        files: vec![said("a b.rules"), said("more")],
-        config: Some(said("suricata.yaml")),
-        variables: vec![("HOME_NET".into(), said("[10.0.0.0/8,!10.1.1.1]"))],
-        sids: vec![said("1-5"), said("7")],
-        classtypes: vec![said("trojan-activity")],
-        msg: Some(said("(?i)a \"b\"")),
+        files: vec![located("a b.rules"), located("more")],
+        config: Some(located("suricata.yaml")),
+        variables: vec![("HOME_NET".into(), located("[10.0.0.0/8,!10.1.1.1]"))],
+        sids: vec![located("1-5"), located("7")],
+        classtypes: vec![located("trojan-activity")],
+        msg: Some(located("(?i)a \"b\"")),
         engine: Some(IdsEngine::Snort3),
     }));
     let few = Just(AttackOf::Rules(AttackRules {
-        files: vec![said("x.rules")],
+        files: vec![located("x.rules")],
         ..AttackRules::default()
     }));
     let template = Just(AttackOf::Template {
-        name: said("syn-scan"),
-        options: vec![("ports".into(), said("1-5"))],
+        name: located("syn-scan"),
+        options: vec![("ports".into(), located("1-5"))],
     });
     let pace = prop_oneof![
         (1u32..1000).prop_map(|rate| AttackPace::PerSecond(f64::from(rate) / 8.0)),
@@ -778,36 +782,40 @@ fn attack() -> impl Strategy<Value = Attack> {
                 samples,
                 every_branch: shuffle,
                 near_miss,
-                evasion: if all { vec![said("segments=8"), said("reorder")] } else { vec![] },
-                inside: if all { vec![said("10.0.0.1-10.0.0.9")] } else { vec![] },
-                outside: if all { vec![said("198.18.0.0/24"), said("2001:2::1")] } else { vec![] },
+                evasion: if all { vec![located("segments=8"), located("reorder")] } else { vec![] },
+                inside: if all { vec![located("10.0.0.1-10.0.0.9")] } else { vec![] },
+                outside: if all {
+                    vec![located("198.18.0.0/24"), located("2001:2::1")]
+                } else {
+                    vec![]
+                },
                 family: all.then_some(6),
-                wrap: if all { vec![said("vlan 7")] } else { vec![] },
+                wrap: if all { vec![located("vlan 7")] } else { vec![] },
                 client_network: network.clone(),
                 server_network: network,
                 gap: gap.map(|gap| Nanos(gap.into())),
-                background: matches!(pace, AttackPace::Share(_)).then(|| said("clean.pcap")),
+                background: matches!(pace, AttackPace::Share(_)).then(|| located("clean.pcap")),
                 at: At::default(),
             }
         },
     )
 }
 
-/// Of captures, by one port or two.
+/// Captures, on one port or two.
 fn replay() -> impl Strategy<Value = Replay> {
     use squall_profile::{SpeedOf, SplitOf, TooLong};
     let speed = prop_oneof![
         Just(None),
-        Just(Some((SpeedOf::Captured, said("2.5")))),
-        Just(Some((SpeedOf::Rate, said("10 kpps")))),
-        Just(Some((SpeedOf::Mbps, said("100")))),
-        Just(Some((SpeedOf::Ramp, said("1kpps..2kpps:1s")))),
+        Just(Some((SpeedOf::Captured, located("2.5")))),
+        Just(Some((SpeedOf::Rate, located("10 kpps")))),
+        Just(Some((SpeedOf::Mbps, located("100")))),
+        Just(Some((SpeedOf::Ramp, located("1kpps..2kpps:1s")))),
     ];
     let split = prop_oneof![
         Just(None),
-        Just(Some((SplitOf::Cidr, said("10.0.0.0/8")))),
-        Just(Some((SplitOf::Cache, said("a.cache")))),
-        Just(Some((SplitOf::Port, said("true")))),
+        Just(Some((SplitOf::Cidr, located("10.0.0.0/8")))),
+        Just(Some((SplitOf::Cache, located("a.cache")))),
+        Just(Some((SplitOf::Port, located("true")))),
     ];
     let too_long =
         prop_oneof![Just(TooLong::Skip), Just(TooLong::Truncate), Just(TooLong::Fragment)];
@@ -816,7 +824,11 @@ fn replay() -> impl Strategy<Value = Replay> {
     (speed, split, too_long, counts, flags).prop_map(
         |(speed, split, too_long, (together, loops, limit, time, start), (two, a, b))| Replay {
             name: "again".into(),
-            files: if a { vec![said("-"), said("b c.pcap")] } else { vec![said("a.pcap")] },
+            files: if a {
+                vec![located("-"), located("b c.pcap")]
+            } else {
+                vec![located("a.pcap")]
+            },
             merge: a,
             port: 1,
             port2: two.then_some(0),
@@ -838,13 +850,13 @@ fn replay() -> impl Strategy<Value = Replay> {
             flow_stats: a,
             flow_expiry: time.map(|time| Nanos(time.into())),
             max_flows: limit,
-            filter: a.then(|| said("tcp port 80")),
-            include: b.then(|| said("1-5,9,20-")),
-            exclude: a.then(|| said("3")),
+            filter: a.then(|| located("tcp port 80")),
+            include: b.then(|| located("1-5,9,20-")),
+            exclude: a.then(|| located("3")),
             too_long,
             edit: match b {
                 true => [("pnat", "a:b"), ("pnat", "c:d"), ("pnat", "e:f"), ("ttl", "3")]
-                    .map(|(name, text)| (name.into(), said(text)))
+                    .map(|(name, text)| (name.into(), located(text)))
                     .into(),
                 false => Vec::new(),
             },
@@ -897,7 +909,7 @@ proptest! {
         let value = profile.to_value();
         prop_assert_eq!(&values(Profile::from_value(&value, "").expect("value")), &profile);
         let json = value.to_string();
-        // DEL as such is legal in JSON and not in YAML.
+        // JSON permits a raw DEL, YAML does not.
         let yaml = json.replace('\u{7f}', "\\u007f");
         for (text, format) in [(toml, Format::Toml), (json, Format::Json), (yaml, Format::Yaml)] {
             match Profile::parse_with(&text, "", format, &refuse) {

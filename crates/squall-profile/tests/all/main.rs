@@ -1,4 +1,4 @@
-//! One binary for all of these, as each more is linked with all that it needs.
+//! One binary for all tests, because each further one is linked with all dependencies again.
 
 mod examples;
 mod forms;

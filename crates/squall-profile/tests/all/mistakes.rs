@@ -1,4 +1,4 @@
-//! What the user is told. Each case is a profile and the message it must give.
+//! Messages of errors. Each case is a profile and its message.
 
 use squall_profile::{Format, Profile};
 
@@ -17,13 +17,14 @@ fn mistakes(text: &str, format: Format) -> String {
     }
 }
 
-/// Every mistake of a profile that has one good stream and `more` in it; the stream begins in line 4.
+/// All errors of a profile that has one valid stream with the keys `more`; the stream begins in
+/// line 4.
 fn in_stream(more: &str) -> String {
     mistakes(&format!("{HEAD}{STREAM}{more}"), Format::Toml)
 }
 
 #[track_caller]
-fn says(found: &str, expected: &str) {
+fn assert_contains(found: &str, expected: &str) {
     assert!(found.contains(expected), "expected\n{expected}\nin\n{found}");
 }
 
@@ -31,13 +32,16 @@ fn says(found: &str, expected: &str) {
 fn options_of_a_run_are_read_with_their_places() {
     let run = |lines: &str| mistakes(&format!("[run]\n{lines}{HEAD}{STREAM}"), Format::Toml);
     let found = run("cores = 0\nlingr = 1\nseed = 7\nmult = \"quick\"\ncpus = [3, 2]\n");
-    says(&found, "load.toml:2:9  run.cores = 0: expected 1 to 1024");
-    says(&found, "load.toml:3:1  run.lingr is not a known key\n  did you mean \"linger\"?");
-    says(
+    assert_contains(&found, "load.toml:2:9  run.cores = 0: expected 1 to 1024");
+    assert_contains(
+        &found,
+        "load.toml:3:1  run.lingr is not a known key\n  did you mean \"linger\"?",
+    );
+    assert_contains(
         &found,
         "load.toml:4:1  run.seed is a top-level key of the profile\n  try seed at the top level",
     );
-    says(&found, "load.toml:5:8  run.mult = \"quick\": expected a factor");
+    assert_contains(&found, "load.toml:5:8  run.mult = \"quick\": expected a factor");
     assert_eq!(found.lines().filter(|line| line.starts_with("load.toml")).count(), 4, "{found}");
 }
 
@@ -73,11 +77,11 @@ fn all_mistakes_of_a_file_are_reported_at_once_in_order() {
 
 #[test]
 fn a_misspelt_key_is_named_with_the_nearest_one() {
-    says(
+    assert_contains(
         &in_stream("raet = 3\n"),
         "load.toml:9:1  stream \"web\": raet is not a known key\n  did you mean \"rate\"?",
     );
-    says(
+    assert_contains(
         &in_stream("mode = { brust = 3 }"),
         "load.toml:9:10  stream \"web\": mode.brust is not a known key\n  did you mean \"burst\"?",
     );
@@ -150,7 +154,7 @@ fn each_wrong_value_says_what_was_expected() {
             "= \"web\" is already the name of another stream",
         ),
     ] {
-        says(&in_stream(line), expected);
+        assert_contains(&in_stream(line), expected);
     }
 }
 
@@ -162,10 +166,13 @@ fn frames_as_hex_are_checked_digit_by_digit() {
             Format::Toml,
         )
     };
-    says(&with("0200 zz"), "load.toml:4:13  stream 1: hex says 'z', expected a hexadecimal digit");
-    says(&with("020"), "ends in the middle of an octet");
-    says(&with("0200"), "is 2 octets, expected 14 to 65550");
-    says(&with("0000 45 00\n0010 12"), "is 3 octets, expected 14 to 65550");
+    assert_contains(
+        &with("0200 zz"),
+        "load.toml:4:13  stream 1: hex says 'z', expected a hexadecimal digit",
+    );
+    assert_contains(&with("020"), "ends in the middle of an octet");
+    assert_contains(&with("0200"), "is 2 octets, expected 14 to 65550");
+    assert_contains(&with("0000 45 00\n0010 12"), "is 3 octets, expected 14 to 65550");
 }
 
 #[test]
@@ -175,22 +182,22 @@ fn a_capture_and_its_frame_are_checked() {
             &format!("ports = {{ A = \"null:\" }}\n[[stream]]\nrate = 1\npcap = {pcap:?}"),
             Format::Toml,
         );
-        says(&found, "is not a frame of a capture\n  try \"capture.pcap#3\"");
+        assert_contains(&found, "is not a frame of a capture\n  try \"capture.pcap#3\"");
     }
 }
 
 #[test]
 fn a_stream_needs_a_port_a_packet_and_a_rate() {
     let found = mistakes("[ports]\nA = \"loop:0\"\nB = \"null:\"\n[[stream]]\n", Format::Toml);
-    says(
+    assert_contains(
         &found,
         "stream 1 has no port, and [ports] has several\n  try port = \"A\"; [ports] has A, B",
     );
-    says(&found, "stream 1 has none, expected one of packet, hex, pcap");
-    says(&found, "stream 1 has no \"rate\"\n  try rate = \"1 kpps\"");
-    says(&mistakes("[[stream]]\nrate = 1", Format::Toml), "the profile has no [ports]");
-    says(&mistakes("[ports]\nA = \"loop:0\"", Format::Toml), "there is nothing to send");
-    says(&mistakes("", Format::Yaml), "is not a table");
+    assert_contains(&found, "stream 1 has none, expected one of packet, hex, pcap");
+    assert_contains(&found, "stream 1 has no \"rate\"\n  try rate = \"1 kpps\"");
+    assert_contains(&mistakes("[[stream]]\nrate = 1", Format::Toml), "the profile has no [ports]");
+    assert_contains(&mistakes("[ports]\nA = \"loop:0\"", Format::Toml), "there is nothing to send");
+    assert_contains(&mistakes("", Format::Yaml), "is not a table");
 }
 
 #[test]
@@ -270,32 +277,41 @@ fn each_wrong_variation_says_what_was_expected() {
             "vary[0].field has no effect with op = \"tuple\"",
         ),
     ] {
-        says(&in_stream(&format!("[[stream.vary]]\n{vary}\n")), expected);
+        assert_contains(&in_stream(&format!("[[stream.vary]]\n{vary}\n")), expected);
     }
 }
 
 #[test]
 fn text_that_is_no_toml_yaml_or_json_says_where() {
-    says(&mistakes("seed = 1\nrate 3\n", Format::Toml), "load.toml:2:");
-    says(&mistakes("a: 1\nb: }\n", Format::Yaml), "load.toml:2:");
-    says(&mistakes("{\"a\": 1,\n \"b\" 3}", Format::Json), "load.toml:2:6  expected `:`");
-    says(&mistakes("a: &x [1]\na: 2\n", Format::Yaml), "load.toml:2:1  duplicate key \"a\"");
-    says(&mistakes("{\"a\": 1, \"a\": 2}", Format::Json), "load.toml:1:10  duplicate key \"a\"");
-    says(&mistakes("a = 1\na = 2\n", Format::Toml), "load.toml:2:1  duplicate key");
-    says(&mistakes("a: 1\n---\nb: 2\n", Format::Yaml), "has a second document");
+    assert_contains(&mistakes("seed = 1\nrate 3\n", Format::Toml), "load.toml:2:");
+    assert_contains(&mistakes("a: 1\nb: }\n", Format::Yaml), "load.toml:2:");
+    assert_contains(
+        &mistakes("{\"a\": 1,\n \"b\" 3}", Format::Json),
+        "load.toml:2:6  expected `:`",
+    );
+    assert_contains(
+        &mistakes("a: &x [1]\na: 2\n", Format::Yaml),
+        "load.toml:2:1  duplicate key \"a\"",
+    );
+    assert_contains(
+        &mistakes("{\"a\": 1, \"a\": 2}", Format::Json),
+        "load.toml:1:10  duplicate key \"a\"",
+    );
+    assert_contains(&mistakes("a = 1\na = 2\n", Format::Toml), "load.toml:2:1  duplicate key");
+    assert_contains(&mistakes("a: 1\n---\nb: 2\n", Format::Yaml), "has a second document");
 }
 
 #[test]
 fn yaml_and_json_say_line_and_column_too() {
     let yaml = "ports: {A: 'loop:0'}\nstream:\n  - name: web\n    hex: \
                 0200000000010200000000020800\n    rate: 12 Gbp\n";
-    says(
+    assert_contains(
         &mistakes(yaml, Format::Yaml),
         "load.toml:5:11  stream \"web\": rate = \"12 Gbp\" is not a rate",
     );
     let json = "{\"ports\": {\"A\": \"loop:0\"},\n\"stream\": [{\"hex\": \
                 \"0200000000010200000000020800\",\n \"rate\": \"12 Gbp\"}]}";
-    says(
+    assert_contains(
         &mistakes(json, Format::Json),
         "load.toml:3:10  stream 1: rate = \"12 Gbp\" is not a rate",
     );
@@ -308,10 +324,10 @@ fn aliases_that_unfold_without_end_are_refused() {
         let item = format!("*a{}", i - 1);
         bomb += &format!("a{i}: &a{i} [{}]\n", [item.as_str(); 10].join(", "));
     }
-    says(&mistakes(&bomb, Format::Yaml), "aliases expand to more than 100000 values");
-    says(&mistakes(&"[".repeat(5000), Format::Yaml), "load.toml:1:");
-    says(&mistakes(&"[".repeat(5000), Format::Json), "load.toml:1:");
-    says(&mistakes(&format!("a = {}", "[".repeat(5000)), Format::Toml), "load.toml:1:");
+    assert_contains(&mistakes(&bomb, Format::Yaml), "aliases expand to more than 100000 values");
+    assert_contains(&mistakes(&"[".repeat(5000), Format::Yaml), "load.toml:1:");
+    assert_contains(&mistakes(&"[".repeat(5000), Format::Json), "load.toml:1:");
+    assert_contains(&mistakes(&format!("a = {}", "[".repeat(5000)), Format::Toml), "load.toml:1:");
 }
 
 #[test]
@@ -319,16 +335,19 @@ fn values_that_never_were_text_are_named_by_their_key() {
     let value =
         serde_json::json!({ "ports": { "A": "null:" }, "stream": [{ "rate": [], "hex": "00" }] });
     let found = Profile::from_value(&value, "<python>").unwrap_err().to_string();
-    says(&found, "<python>: stream[0].rate  stream 1: rate = [...] is not a rate");
+    assert_contains(&found, "<python>: stream[0].rate  stream 1: rate = [...] is not a rate");
 }
 
 #[test]
 fn a_file_whose_extension_says_nothing_is_refused() {
-    says(
+    assert_contains(
         &Profile::load("profile.txt").unwrap_err().to_string(),
         "unknown file extension\n  expected .toml, .yaml, .yml or .json",
     );
-    says(&Profile::load("/nonexistent/profile.toml").unwrap_err().to_string(), "cannot be read");
+    assert_contains(
+        &Profile::load("/nonexistent/profile.toml").unwrap_err().to_string(),
+        "cannot be read",
+    );
 }
 
 #[test]
@@ -340,44 +359,50 @@ fn a_mistake_in_packet_text_points_into_the_text() {
         )
     };
     let found = with("\"eth/ipv4(dts=1.2.3.4)/udp\"");
-    says(&found, "load.toml:7:20  stream 1: packet says");
-    says(&found, "\n  eth/ipv4(dts=1.2.3.4)/udp\n           ^^^");
-    says(&with("\"\\u0065th/ipv4(dts=1.2.3.4)/udp\""), "load.toml:7:");
-    says(
+    assert_contains(&found, "load.toml:7:20  stream 1: packet says");
+    assert_contains(&found, "\n  eth/ipv4(dts=1.2.3.4)/udp\n           ^^^");
+    assert_contains(&with("\"\\u0065th/ipv4(dts=1.2.3.4)/udp\""), "load.toml:7:");
+    assert_contains(
         &with("\"\"\"\\\n  eth/ipv4(\\\n  dts=1.2.3.4)/udp\"\"\""),
         "load.toml:9:3  stream 1: packet says",
     );
-    says(&with("\"eth/ipv4(\""), "load.toml:7:");
+    assert_contains(&with("\"eth/ipv4(\""), "load.toml:7:");
 }
 
-/// Every mistake of a profile that has one template, which begins in line 4, and `more` behind it.
+/// All errors of a profile that has one template, which begins in line 4, followed by `more`.
 fn in_template(template: &str, more: &str) -> String {
     mistakes(&format!("{HEAD}[[template]]\nname = \"web\"\n{template}{more}"), Format::Toml)
 }
 
 #[test]
-fn what_a_template_lacks_is_told() {
+fn missing_keys_of_a_template_are_reported() {
     let found = in_template("", "");
-    says(
+    assert_contains(
         &found,
         "load.toml:4:1  template[0] has no exchange\n  expected app, or client and server, or \
          capture",
     );
-    says(&found, "has no \"cps\"\n  try cps = 1000, or weight = 1, or users = 100");
-    says(
+    assert_contains(&found, "has no \"cps\"\n  try cps = 1000, or weight = 1, or users = 100");
+    assert_contains(
         &found,
         "has no \"clients\"\n  try clients = \"16.0.0.1-16.0.0.254\", or the name of a pool",
     );
-    says(&found, "has no \"servers\"");
+    assert_contains(&found, "has no \"servers\"");
     let ends = "clients = \"16.0.0.1\"\nservers = \"48.0.0.1\"\ncps = 1\n";
-    says(&in_template(ends, "client = [\"recv 1\"]\n"), "has no \"listen\"\n  try listen = 80");
-    says(&in_template(ends, "client = []\nlisten = 1\n"), "has no instructions");
-    says(&in_template(ends, "client = []\napp = \"http\"\n"), "has app, and client and server");
-    says(
+    assert_contains(
+        &in_template(ends, "client = [\"recv 1\"]\n"),
+        "has no \"listen\"\n  try listen = 80",
+    );
+    assert_contains(&in_template(ends, "client = []\nlisten = 1\n"), "has no instructions");
+    assert_contains(
+        &in_template(ends, "client = []\napp = \"http\"\n"),
+        "has app, and client and server",
+    );
+    assert_contains(
         &in_template(ends, "capture = \"x.pcap#0\"\n"),
         "9:11  template[0].capture = \"x.pcap#0\" has no conversation number after #",
     );
-    says(
+    assert_contains(
         &in_template(ends, "app = \"http\"\ndelays = \"drop\"\n"),
         "\"delays\", which has no effect without capture",
     );
@@ -393,7 +418,7 @@ fn stages_that_cannot_be_are_refused_where_they_stand() {
         );
         mistakes(&text, Format::Toml)
     };
-    for (load, stages, said) in [
+    for (load, stages, expected) in [
         ("", "[{ duration = \"10 s\", to = 0 }]", "never reaches a level above 0"),
         ("", "[{ to = 5 }]", "never reaches a level above 0"),
         ("", "[{}, { duration = 1, to = 5 }]", "stages[0] has neither duration nor to"),
@@ -404,7 +429,7 @@ fn stages_that_cannot_be_are_refused_where_they_stand() {
         ("cps = 9", "[{ duration = 9, to = 50 }]\nweight = 2", "cannot be combined with weight"),
         ("ramp_up = 2", "[{ duration = 9, to = 50 }]", "both shape the load"),
     ] {
-        says(&refused(load, stages), said);
+        assert_contains(&refused(load, stages), expected);
     }
 }
 
@@ -416,7 +441,7 @@ fn stages_of_a_stream_have_one_unit_and_an_end() {
         );
         mistakes(&text, Format::Toml)
     };
-    for (keys, said) in [
+    for (keys, expected) in [
         (
             "stages = [{ duration = 1, to = 5 }]\nrate = \"max\"",
             "need a rate with a number, not \"max\"",
@@ -434,53 +459,62 @@ fn stages_of_a_stream_have_one_unit_and_an_end() {
         ),
         ("stages = [{ duration = 1, at = 5 }]", "stages[0]"),
     ] {
-        says(&refused(keys), said);
+        assert_contains(&refused(keys), expected);
     }
 }
 
 #[test]
-fn a_load_that_cannot_be_is_told() {
+fn invalid_loads_are_reported() {
     let ends = "clients = \"users\"\nservers = \"48.0.0.1\"\napp = \"http\"\n";
     let pool = "[[pool]]\nname = \"user\"\naddresses = \"16.0.0.1\"\n";
     let found = in_template(ends, &format!("cps = 1\n{pool}"));
-    says(&found, "6:11  template[0].clients = \"users\" is not a pool\n  did you mean \"user\"?");
+    assert_contains(
+        &found,
+        "6:11  template[0].clients = \"users\" is not a pool\n  did you mean \"user\"?",
+    );
     let ends = ends.replace("users", "user");
-    says(
+    assert_contains(
         &in_template(&ends, &format!("weight = 1\n{pool}")),
         "weight needs a load in [flows]\n  try adding to [flows]",
     );
-    says(
+    assert_contains(
         &in_template(&ends, &format!("weight = 1\ncps = 2\n{pool}")),
         "has several of cps, weight and users",
     );
-    says(
+    assert_contains(
         &in_template(&ends, &format!("cps = \"no\"\n{pool}")),
         "cps = \"no\" is not a number above 0",
     );
-    says(&in_template(&ends, &format!("cps = 1\nthink = 1\n{pool}")), "think needs users");
-    says(
+    assert_contains(
+        &in_template(&ends, &format!("cps = 1\nthink = 1\n{pool}")),
+        "think needs users",
+    );
+    assert_contains(
         &in_template(&ends, &format!("called = true\nlimit = 5\nafter = \"x\"\n{pool}")),
         "has no effect beside limit, after: other flows begin those of the template",
     );
     let mix = ends.replace("http", "mix");
-    says(&in_template(&mix, &format!("called = true\n{pool}")), "a mix has several");
-    says(
+    assert_contains(&in_template(&mix, &format!("called = true\n{pool}")), "a mix has several");
+    assert_contains(
         &in_template(&ends, &format!("cps = 1\n{pool}{pool}")),
         "is already the name of another pool",
     );
     let flows =
         "[flows]\nclients = \"C\"\nramp_down = 3\ncps = 1\nactive = 2\nbandwidth = \"3 kpps\"\n";
     let found = in_template(&ends, &format!("cps = 1\n{pool}{flows}"));
-    says(&found, "flows.clients = \"C\" is not among [ports]");
-    says(&found, "flows has several of cps, active and bandwidth");
-    says(&found, "flows.ramp_down never starts");
-    says(&found, "flows.bandwidth = 3 kpps is not a bandwidth in bits per second");
+    assert_contains(&found, "flows.clients = \"C\" is not among [ports]");
+    assert_contains(&found, "flows has several of cps, active and bandwidth");
+    assert_contains(&found, "flows.ramp_down never starts");
+    assert_contains(&found, "flows.bandwidth = 3 kpps is not a bandwidth in bits per second");
     let network = "[flows.client_network]\nmtu = 100\ngateway = \"10.0.0.1\"\nnext_hop = \
                    \"02:00:00:00:00:01\"\n";
     let found = in_template(&ends, &format!("cps = 1\n{pool}{network}"));
-    says(&found, "flows.client_network.mtu = 100 is out of bounds\n  expected 576 to 65535");
-    says(&found, "flows.client_network has both gateway and next_hop");
-    says(
+    assert_contains(
+        &found,
+        "flows.client_network.mtu = 100 is out of bounds\n  expected 576 to 65535",
+    );
+    assert_contains(&found, "flows.client_network has both gateway and next_hop");
+    assert_contains(
         &mistakes(&format!("{HEAD}{pool}"), Format::Toml),
         "is [[pool]], but the profile has no template",
     );
@@ -489,31 +523,49 @@ fn a_load_that_cannot_be_is_told() {
 #[test]
 fn a_profile_of_another_version_is_refused() {
     let found = mistakes(&format!("schema = 2\n{HEAD}{STREAM}"), Format::Toml);
-    says(&found, "load.toml:1:10  schema = 2 is not a known version");
-    says(&found, "expected 1");
+    assert_contains(&found, "load.toml:1:10  schema = 2 is not a known version");
+    assert_contains(&found, "expected 1");
 }
 
 #[test]
-fn what_is_wrong_with_a_replay_is_told_with_its_place() {
+fn errors_of_a_replay_have_places() {
     let of = |more: &str| mistakes(&format!("{HEAD}[[replay]]\n{more}"), Format::Toml);
-    says(&of("port = \"A\"\n"), "has no files");
-    says(&of("files = \"a.pcap\"\n"), "has no port, and [ports] does not have exactly one");
-    says(&of("files = \"a.pcap\"\nport = \"A\"\nport2 = \"A\"\n"), "is the same as port");
+    assert_contains(&of("port = \"A\"\n"), "has no files");
+    assert_contains(
+        &of("files = \"a.pcap\"\n"),
+        "has no port, and [ports] does not have exactly one",
+    );
+    assert_contains(
+        &of("files = \"a.pcap\"\nport = \"A\"\nport2 = \"A\"\n"),
+        "is the same as port",
+    );
     let two = of("files = \"a.pcap\"\nport = \"A\"\nrate = 10\nmbps = 3\n");
-    says(&two, "load.toml:8:8  replay[0].mbps cannot be combined with rate: expected one of them");
+    assert_contains(
+        &two,
+        "load.toml:8:8  replay[0].mbps cannot be combined with rate: expected one of them",
+    );
     let split = "files = \"a.pcap\"\nport = \"A\"\nport2 = \"B\"\nsplit = { colour = \"red\" }\n";
-    says(&of(split), "has \"colour\", which is not a way to split packets");
-    says(&of("files = \"a.pcap\"\nport = \"A\"\nsplit = { auto = \"first\" }\n"), "no port2");
-    says(&of("files = \"a.pcap\"\nport = \"A\"\ntogether = 0\n"), "expected 1 or more");
-    says(&of("files = \"a.pcap\"\nport = \"A\"\ntoo_long = \"fold\"\n"), "skip");
+    assert_contains(&of(split), "has \"colour\", which is not a way to split packets");
+    assert_contains(
+        &of("files = \"a.pcap\"\nport = \"A\"\nsplit = { auto = \"first\" }\n"),
+        "no port2",
+    );
+    assert_contains(&of("files = \"a.pcap\"\nport = \"A\"\ntogether = 0\n"), "expected 1 or more");
+    assert_contains(&of("files = \"a.pcap\"\nport = \"A\"\ntoo_long = \"fold\"\n"), "skip");
     let twice = "files = \"a.pcap\"\nport = \"A\"\nname = \"x\"\n";
-    says(&of(&format!("{twice}[[replay]]\n{twice}")), "is already the name of another replay");
+    assert_contains(
+        &of(&format!("{twice}[[replay]]\n{twice}")),
+        "is already the name of another replay",
+    );
     let as_stream = in_stream("[[replay]]\nfiles = \"a.pcap\"\nport = \"A\"\nname = \"web\"\n");
-    says(&as_stream, "replay \"web\" has the same name as a stream");
+    assert_contains(&as_stream, "replay \"web\" has the same name as a stream");
     let template = "[[template]]\nname = \"web\"\nclients = \"16.0.0.1\"\nservers = \
                     \"48.0.0.1\"\napp = \"http\"\ncps = 1\n";
-    says(&in_stream(template), "template \"web\" has the same name as a stream");
+    assert_contains(&in_stream(template), "template \"web\" has the same name as a stream");
     let second = format!("name = \"replay 2\"\n{twice}").replace("name = \"x\"\n", "");
     let unnamed = twice.replace("name = \"x\"\n", "");
-    says(&of(&format!("{second}[[replay]]\n{unnamed}")), "is already the name of another replay");
+    assert_contains(
+        &of(&format!("{second}[[replay]]\n{unnamed}")),
+        "is already the name of another replay",
+    );
 }

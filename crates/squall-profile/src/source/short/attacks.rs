@@ -3,10 +3,10 @@
 use super::{Short, Table, scalar};
 use crate::{Diagnostics, Profile, source::node::Value};
 
-/// Attacks with clients on port A, servers on B if there is one. Most arguments are keys of an attack.
+/// Attacks with clients on port A, servers on B if given. Most arguments are keys of an attack.
 ///
 /// # Errors
-/// All mistakes, by their arguments.
+/// All errors, by argument.
 pub fn attack(short: Short<'_>) -> Result<Profile, Diagnostics> {
     let mut attack = Table::default();
     attack.set("name", "attack");
@@ -18,19 +18,19 @@ pub fn attack(short: Short<'_>) -> Result<Profile, Diagnostics> {
     let explained = short.all().any(|one| one.key() == "explain");
     for one in short.all() {
         match one.key() {
-            "explain" => attack.set("sid", one.said()),
+            "explain" => attack.set("sid", one.value()),
             "sid" if explained => {}
             "option" => short.set_pair(&mut options, one)?,
             "var" => short.set_pair(&mut variables, one)?,
             "frames" => attack.set("live", one.node(false.into())),
             "ipv6" => attack.set("family", one.node(scalar("6"))),
-            "gateway" => clients.add("gateway", one.said()),
-            "gateway2" => servers.add("gateway", one.said()),
+            "gateway" => clients.add("gateway", one.value()),
+            "gateway2" => servers.add("gateway", one.value()),
             key @ ("rules" | "template" | "config" | "sid" | "classtype" | "msg" | "engine"
             | "rate" | "share" | "start" | "repeat" | "shuffle" | "samples"
             | "every_branch" | "near_miss" | "evasion" | "inside" | "outside" | "wrap"
             | "gap" | "background") => {
-                attack.add(key, one.said());
+                attack.add(key, one.value());
             }
             _ => {}
         }

@@ -5,10 +5,10 @@ use std::net::Ipv6Addr;
 use super::{Numbered, Short, Table};
 use crate::{Diagnostics, Profile, source::node::Value};
 
-/// HTTP clients on port A, against a server of somebody else: that of the first URL.
+/// HTTP clients on port A for an external server: that of the first URL.
 ///
 /// # Errors
-/// All mistakes, by their arguments.
+/// All errors, by argument.
 pub fn http(short: Short<'_>) -> Result<Profile, Diagnostics> {
     let mut parts = Parts::read(short, "http")?;
     if let Some(url) = short.all().find(|one| one.key() == "url") {
@@ -35,30 +35,30 @@ pub fn http(short: Short<'_>) -> Result<Profile, Diagnostics> {
     parts.profile(short, &["clients"], vec![template])
 }
 
-/// Clients of the application `app` on port A, and servers on port B; without one, the servers are
-/// somebody else's.
+/// Clients of the application `app` on port A, and servers on port B; without B the servers are
+/// external.
 ///
 /// # Errors
-/// All mistakes, by their arguments.
+/// All errors, by argument.
 pub fn app(short: Short<'_>, app: &str) -> Result<Profile, Diagnostics> {
     let mut parts = Parts::read(short, app)?;
     parts.clients();
     let mut template = parts.template.clone();
-    parts.servers.iter().for_each(|one| template.append("servers", one.said()));
+    parts.servers.iter().for_each(|one| template.append("servers", one.value()));
     parts.profile(short, &["clients", "servers"][..short.ports.len()], vec![template])
 }
 
-/// Servers of the application `app` on port A, for clients of somebody else.
+/// Servers of the application `app` on port A, for external clients.
 ///
 /// # Errors
-/// All mistakes, by their arguments.
+/// All errors, by argument.
 pub fn serve(short: Short<'_>, app: &str) -> Result<Profile, Diagnostics> {
     let parts = Parts::read(short, app)?;
     let mut templates = Vec::new();
     for (family, anyone) in [("IPv4", "0.0.0.1"), ("IPv6", "::1")] {
         let mut template = parts.template.clone();
         let of = |one: &&Numbered<'_>| one.text().contains(':') == (family == "IPv6");
-        parts.servers.iter().filter(of).for_each(|one| template.append("servers", one.said()));
+        parts.servers.iter().filter(of).for_each(|one| template.append("servers", one.value()));
         if !template.has("servers") {
             continue;
         }
@@ -77,17 +77,17 @@ pub fn serve(short: Short<'_>, app: &str) -> Result<Profile, Diagnostics> {
 struct Parts<'a> {
     flows: Table,
     pools: Vec<Table>,
-    /// The pool of the clients.
+    /// The clients' pool.
     pool: Table,
     template: Table,
     /// Ranges of addresses.
     servers: Vec<Numbered<'a>>,
-    /// Those of port A, and of B.
+    /// The networks of ports A and B.
     networks: [Table; 2],
 }
 
 impl<'a> Parts<'a> {
-    /// The arguments, those of all commands alike.
+    /// Reads the arguments that all commands share.
     fn read(short: Short<'a>, app: &str) -> Result<Self, Diagnostics> {
         let mut parts = Self::default();
         let [mut options, mut tcp, mut tls, mut data] = <[Table; 4]>::default();
@@ -102,30 +102,30 @@ impl<'a> Parts<'a> {
                     options.add(name, one.node(value.into()));
                 }
                 "tcp" => short.set_pair(&mut tcp, one)?,
-                "tls" => parts.template.set(key, one.said()),
+                "tls" => parts.template.set(key, one.value()),
                 "tls_option" => {
                     let (name, value) = short.pair(one)?;
                     tls.set(name, one.node(tls_option(name, value)));
                 }
                 "content" => match text.strip_prefix('@') {
                     Some(path) => options.set("content_file", one.node(path.into())),
-                    None => options.set(key, one.said()),
+                    None => options.set(key, one.value()),
                 },
                 "url" | "method" | "header" | "post" | "cookies" | "follow" | "check"
-                | "extract" | "requests" | "pipeline" | "body" => options.add(key, one.said()),
-                "gateway" | "next_hop" | "wrap" => first.add(key, one.said()),
-                "gateway2" => second.add("gateway", one.said()),
-                "next_hop2" => second.add("next_hop", one.said()),
-                "wrap2" => second.add("wrap", one.said()),
-                "clients" => parts.pool.append("addresses", one.said()),
-                "client_ports" => parts.pool.set("ports", one.said()),
-                "order" => parts.pool.set(key, one.said()),
-                "cps" | "users" | "think" | "listen" => parts.template.set(key, one.said()),
+                | "extract" | "requests" | "pipeline" | "body" => options.add(key, one.value()),
+                "gateway" | "next_hop" | "wrap" => first.add(key, one.value()),
+                "gateway2" => second.add("gateway", one.value()),
+                "next_hop2" => second.add("next_hop", one.value()),
+                "wrap2" => second.add("wrap", one.value()),
+                "clients" => parts.pool.append("addresses", one.value()),
+                "client_ports" => parts.pool.set("ports", one.value()),
+                "order" => parts.pool.set(key, one.value()),
+                "cps" | "users" | "think" | "listen" => parts.template.set(key, one.value()),
                 "poisson" => parts.template.set("spacing", one.node("poisson".into())),
-                "flows" => parts.template.set("limit", one.said()),
-                "csv" => data.set("file", one.said()),
-                "csv_order" => data.set("order", one.said()),
-                "ramp_up" => parts.flows.set(key, one.said()),
+                "flows" => parts.template.set("limit", one.value()),
+                "csv" => data.set("file", one.value()),
+                "csv_order" => data.set("order", one.value()),
+                "ramp_up" => parts.flows.set(key, one.value()),
                 "servers" => parts.servers.push(one),
                 _ => {}
             }
@@ -136,14 +136,14 @@ impl<'a> Parts<'a> {
         Ok(parts)
     }
 
-    /// The pool of clients is there.
+    /// Adds the clients' pool.
     fn clients(&mut self) {
         self.pool.set("name", "clients");
         self.template.set("clients", "clients");
         self.pools.insert(0, std::mem::take(&mut self.pool));
     }
 
-    /// `sides` are those that are played, the first on port A.
+    /// `sides`: the roles of the ports, from A on.
     fn profile(
         mut self,
         short: Short<'_>,
@@ -164,7 +164,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// A setting of TLS.
+/// A TLS setting.
 fn tls_option(name: &str, value: &str) -> Value {
     match (name, value) {
         ("resumption", "true") => true.into(),
@@ -174,7 +174,7 @@ fn tls_option(name: &str, value: &str) -> Value {
     }
 }
 
-/// Host and port of a server, of a URL with or without a weight in front.
+/// Host and port of a server in a URL, with an optional weight before it.
 fn authority(url: &str) -> Option<(String, u16)> {
     let url = match url.split_once(':') {
         Some((weight, url)) if weight.bytes().all(|octet| octet.is_ascii_digit()) => url,

@@ -1,8 +1,8 @@
-//! Short forms: one stream, replay, kind of flows or of attacks, from the arguments of a command.
+//! Short forms: a profile of one stream, replay, kind of flows or of attacks, from the arguments of
+//! a command.
 //!
-//! In go arguments; out comes the profile that a file would hold. They become tables of the same
-//! tree, and are read as a file is, but a mistake names the argument in the place of line and
-//! column.
+//! The arguments become tables of the same tree as a file, read by the same code; errors name the
+//! argument instead of line and column.
 
 mod attacks;
 mod flows;
@@ -22,18 +22,18 @@ pub use self::{
     streams::stream,
 };
 
-/// An argument as it was written.
+/// An argument of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Argument {
-    /// What the command calls it: `loop_delay`.
+    /// The key, as in `loop_delay`.
     pub key: String,
-    /// As messages name it: `--rate`; `--vary TEXT` where there can be several.
+    /// The name in messages: `--rate`; `--vary TEXT` if it is repeatable.
     pub name: String,
     /// `None`: a flag.
     pub text: Option<String>,
 }
 
-/// What a command line says: `command` is what messages call it.
+/// The arguments of a command; `command` is its name in messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Short<'a> {
     pub command: &'a str,
@@ -43,12 +43,12 @@ pub struct Short<'a> {
 }
 
 impl<'a> Short<'a> {
-    /// Each argument, with its number from 1: the place of what it becomes.
+    /// Each argument with its number from 1, which serves as the place of its values.
     fn all(&self) -> impl Iterator<Item = Numbered<'a>> + use<'a> {
         self.arguments.iter().enumerate().map(|(i, of)| Numbered { number: i + 1, of })
     }
 
-    /// Reads the profile with `tables`, next to that of the ports.
+    /// Reads the profile made of `tables` and the ports.
     fn profile(self, tables: Table) -> Result<Profile, Diagnostics> {
         let mut ports = Table::default();
         for (name, address) in ["A", "B"].into_iter().zip(self.ports) {
@@ -73,7 +73,7 @@ impl<'a> Short<'a> {
         pair.ok_or_else(|| self.mistake(one, "expected NAME=VALUE", ""))
     }
 
-    /// Sets what `NAME=VALUE` says; the last one counts.
+    /// Sets a key from `NAME=VALUE`; the last one wins.
     fn set_pair(&self, table: &mut Table, one: Numbered<'a>) -> Result<(), Diagnostics> {
         let (name, value) = self.pair(one)?;
         table.set(name, one.node(value.into()));
@@ -97,7 +97,7 @@ impl<'a> Numbered<'a> {
         self.of.text.as_deref().unwrap_or_default()
     }
 
-    /// `value`, which this argument says, with all that is in it.
+    /// A node for `value` with this argument as the place of all its parts.
     fn node(&self, value: Value) -> Node {
         fn place(node: &mut Node, number: usize) {
             (node.start, node.end) = (number, number);
@@ -120,18 +120,18 @@ impl<'a> Numbered<'a> {
         self.node(format!("{} {unit}", self.text()).as_str().into())
     }
 
-    /// What it says: true, of a flag, or its text.
-    fn said(&self) -> Node {
+    /// Its value: true for a flag, otherwise the text.
+    fn value(&self) -> Node {
         self.node(self.of.text.as_deref().map_or(Value::Bool(true), Value::from))
     }
 }
 
-/// A table as it is put together.
+/// A table under construction.
 #[derive(Clone, Default)]
 struct Table(Vec<Entry>);
 
 impl Table {
-    /// Adds a value of `key`; several are a list.
+    /// Adds a value of `key`; several become a list.
     fn add(&mut self, key: &str, value: Node) {
         let Some(entry) = self.0.iter_mut().find(|entry| entry.key == key) else {
             self.0.push(Entry { key: key.to_owned(), start: value.start, node: value });
@@ -146,7 +146,7 @@ impl Table {
         }
     }
 
-    /// Adds to the list at `key`.
+    /// Appends to the list at `key`.
     fn append(&mut self, key: &str, value: Node) {
         if !self.has(key) {
             self.set(key, Value::List(Vec::new()));
@@ -154,13 +154,13 @@ impl Table {
         self.add(key, value);
     }
 
-    /// Sets `key`, whatever it was before.
+    /// Sets `key`, replacing earlier values.
     fn set(&mut self, key: &str, value: impl Into<Node>) {
         self.0.retain(|entry| entry.key != key);
         self.add(key, value.into());
     }
 
-    /// Sets `key` to `table`, unless that is empty.
+    /// Sets `key` to `table` unless that is empty.
     fn set_some(&mut self, key: &str, table: Self) {
         if !table.0.is_empty() {
             self.set(key, table);
@@ -172,7 +172,7 @@ impl Table {
     }
 }
 
-/// A value that no argument says.
+/// A value without an argument.
 impl<T: Into<Value>> From<T> for Node {
     fn from(value: T) -> Self {
         Self { start: 0, end: 0, value: value.into() }
@@ -203,7 +203,7 @@ impl<T: Into<Value>> FromIterator<T> for Value {
     }
 }
 
-/// What is a number, as a number: the profile reads both, but says `64`, not `"64"`, in a message.
+/// Text as a number if possible. The profile reads both, but messages then have `64`, not `"64"`.
 fn scalar(text: &str) -> Value {
     let text = text.trim();
     let whole = text.parse::<u64>().ok().map(|number| Value::Integer(number.into()));

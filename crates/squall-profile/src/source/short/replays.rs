@@ -3,11 +3,11 @@
 use super::{Short, Table, scalar};
 use crate::{Diagnostics, Profile, source::node::Value};
 
-/// Captures that are sent again: clients on port A, servers on B if there is one. Most arguments are
-/// keys of a replay; the others are those of tcpreplay. `edit.NAME` is an edit.
+/// Captures that are sent again: clients on port A, servers on B if given. Most arguments are keys
+/// of a replay; the others are tcpreplay's. `edit.NAME` is an edit.
 ///
 /// # Errors
-/// All mistakes, by their arguments.
+/// All errors, by argument.
 pub fn replay(short: Short<'_>) -> Result<Profile, Diagnostics> {
     let mut replay = Table::default();
     replay.set("name", "replay");
@@ -20,31 +20,31 @@ pub fn replay(short: Short<'_>) -> Result<Profile, Diagnostics> {
         let key = one.key();
         match key {
             "dualfile" => {
-                replay.set("merge", one.said());
-                split.set("file", one.said());
+                replay.set("merge", one.value());
+                split.set("file", one.value());
             }
-            "cache" | "cidr" | "regex" | "mac" | "auto" => split.set(key, one.said()),
-            "by_port" => split.set("port", one.said()),
+            "cache" | "cidr" | "regex" | "mac" | "auto" => split.set(key, one.value()),
+            "by_port" => split.set("port", one.value()),
             "topspeed" => replay.set("rate", one.node("max".into())),
             "oneatatime" => {
                 replay.set("rate", one.node("max".into()));
                 replay.set("held", true);
             }
             "pps" => replay.set("rate", one.unit("pps")),
-            "pps_multi" => replay.set("together", one.said()),
+            "pps_multi" => replay.set("together", one.value()),
             "maxsleep" => replay.set("longest_gap", one.unit("ms")),
             "loopdelay_ms" => replay.set("loop_delay", one.unit("ms")),
             "loopdelay_ns" => replay.set("loop_delay", one.unit("ns")),
             "unique_ip" if !replay.has(key) => replay.set(key, one.node(scalar("1"))),
             "unique_ip" => {}
-            "unique_ip_loops" => replay.set("unique_ip", one.said()),
+            "unique_ip_loops" => replay.set("unique_ip", one.value()),
             "no_flow_stats" => replay.set("flow_stats", one.node(false.into())),
-            "pktlen" => edit.add("unfold", one.said()),
-            "files" => replay.append(key, one.said()),
+            "pktlen" => edit.add("unfold", one.value()),
+            "files" => replay.append(key, one.value()),
             "merge" | "multiplier" | "mbps" | "rate" | "ramp" | "late" | "loops" | "limit"
             | "preload" | "reverse" | "flow_expiry" | "max_flows" | "filter" | "include"
-            | "exclude" | "too_long" => replay.set(key, one.said()),
-            _ => key.strip_prefix("edit.").into_iter().for_each(|key| edit.add(key, one.said())),
+            | "exclude" | "too_long" => replay.set(key, one.value()),
+            _ => key.strip_prefix("edit.").into_iter().for_each(|key| edit.add(key, one.value())),
         }
     }
     replay.set_some("split", split);
@@ -54,24 +54,24 @@ pub fn replay(short: Short<'_>) -> Result<Profile, Diagnostics> {
     short.profile(profile)
 }
 
-/// The conversations of a capture over TCP and UDP: clients on port A, servers on B if there is one.
+/// The TCP and UDP conversations of a capture: clients on port A, servers on B if given.
 ///
 /// # Errors
-/// All mistakes, by their arguments.
+/// All errors, by argument.
 pub fn conversations(short: Short<'_>) -> Result<Profile, Diagnostics> {
     let mut replay = Table::default();
     let [mut tcp, mut clients, mut servers] = <[Table; 3]>::default();
     for one in short.all() {
         match one.key() {
-            "files" => replay.set("capture", one.said()),
+            "files" => replay.set("capture", one.value()),
             "loopdelay_ms" => replay.set("loop_delay", one.unit("ms")),
             "loopdelay_ns" => replay.set("loop_delay", one.unit("ns")),
             key @ ("multiplier" | "delays") => replay.set(key, one.node(scalar(one.text()))),
             "tcp" => short.set_pair(&mut tcp, one)?,
-            key @ ("gateway" | "next_hop") => clients.add(key, one.said()),
-            "gateway2" => servers.add("gateway", one.said()),
+            key @ ("gateway" | "next_hop") => clients.add(key, one.value()),
+            "gateway2" => servers.add("gateway", one.value()),
             key @ ("cps" | "topspeed" | "shortest_delay" | "loops" | "at_once" | "clients"
-            | "server" | "incomplete" | "filter" | "within") => replay.add(key, one.said()),
+            | "server" | "incomplete" | "filter" | "within") => replay.add(key, one.value()),
             _ => {}
         }
     }

@@ -29,7 +29,7 @@ use crate::{Diagnostics, Profile, source::node::Value};
 /// ```
 ///
 /// # Errors
-/// All mistakes, by their arguments.
+/// All errors, by argument.
 pub fn stream(short: Short<'_>) -> Result<Profile, Diagnostics> {
     let mut stream = Table::default();
     stream.set("port", "A");
@@ -48,7 +48,7 @@ pub fn stream(short: Short<'_>) -> Result<Profile, Diagnostics> {
                 let table = vary(text).ok_or_else(wrong)?;
                 stream.append(key, one.node(table.into()));
             }
-            _ => stream.add(key, one.said()),
+            _ => stream.add(key, one.value()),
         }
     }
     if !stream.has("rate") {
@@ -92,7 +92,7 @@ fn size(text: &str) -> Value {
     }
 }
 
-/// `64*7`; the weight is 1 where none is given.
+/// `64*7`; the default weight is 1.
 fn weighted(entry: &str) -> (&str, &str) {
     entry.split_once('*').unwrap_or((entry, "1"))
 }
@@ -100,8 +100,8 @@ fn weighted(entry: &str) -> (&str, &str) {
 /// Keys that may follow the values of a field program.
 const VARY_KEYS: [&str; 6] = ["step", "init", "limit", "seed", "after", "name"];
 
-/// `FIELD=OP:VALUES[:key=value]...`. Values may hold colons (IPv6, MAC), so the keys are looked for
-/// from the end.
+/// `FIELD=OP:VALUES[:key=value]...`. Values may contain colons (IPv6, MAC), so the keys are split
+/// off from the end.
 fn vary(text: &str) -> Option<Table> {
     let (field, rest) = text.split_once('=')?;
     let (op, mut values) = rest.split_once(':').unwrap_or((rest, ""));
@@ -141,16 +141,16 @@ fn vary(text: &str) -> Option<Table> {
             table.set("weights", weights.into_iter().map(scalar).collect::<Value>());
         }
         "file" => table.set("path", values),
-        // An operation that there is not: the profile knows which are near.
+        // An unknown operation: the profile's reader suggests near ones.
         _ if values.is_empty() => {}
         _ => range(&mut table, values, ["min", "max"]),
     }
     Some(table)
 }
 
-/// The last `:key=value` of a known key, and what is before it.
+/// The last `:key=value` with a known key, and the text before it.
 fn last_key(text: &str) -> Option<(&str, &str, &str)> {
-    // A value that comes after nothing: `increment:step=3`.
+    // An entry without values before it: `increment:step=3`.
     let (before, entry) = text.rsplit_once(':').unwrap_or(("", text));
     let (key, value) = entry.split_once('=')?;
     VARY_KEYS.contains(&key).then_some((before, key, value))

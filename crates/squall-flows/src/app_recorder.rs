@@ -1,4 +1,4 @@
-//! The applications, and what is written down of what happens to them.
+//! The applications, with a recorder of the outcomes of their flows.
 
 use std::fmt;
 
@@ -11,29 +11,32 @@ use crate::{
     script::Serving, statistics::MOST_FAILED,
 };
 
-/// Applications, each flow's beginning beside them.
-pub(crate) struct Watched {
+/// The applications with the start time of each flow.
+pub(crate) struct AppRecorder {
     pub apps: Apps<Recorder>,
-    /// Whom the programs of a script serve.
+    /// Selects the programs of a script's servers.
     pub serving: Option<Box<Serving>>,
-    /// Clients of ours, and the servers that they speak with over UDP.
+    /// Pools of the side's clients over UDP, with those of their servers.
     pub clients: Vec<(Tuples, Tuples)>,
-    /// Of the flows that we began, by their numbers.
+    /// By flow number; only flows that this side began.
     begun: Vec<Begun>,
-    /// Of the flow that is being begun: it may be over before its number is known.
+    /// The flow that is being begun: it may end before its number is known.
     pub beginning: Option<Begun>,
-    /// Open flows are being aborted as time is up.
+    /// Open flows are being aborted because the time is up.
     pub stopping: bool,
 }
 
-/// When a flow was to begin, and when it did, in 8 octets: millions of them are kept.
+/// When a flow was due and when it began. Packed into 8 octets because millions of flows are open
+/// at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Begun(u64);
 
-/// Steps of the beginning: 256 ns, of which 40 bits turn around every 78 hours.
+/// Resolution of the start: 256 ns. Its 40 bits wrap after 78 hours, so that a flow may last that
+/// long.
 const START_STEP: u32 = 8;
 const START_BITS: u32 = 40;
-/// Steps of the time waited until then: 1024 ns, at most 17 s.
+/// Resolution of the delay before the start: 1024 ns, at most 17 s. An arrival that waits for
+/// longer than the load's patience (1 s by default) is given up.
 const WAIT_STEP: u32 = 10;
 
 impl Begun {
@@ -43,7 +46,7 @@ impl Begun {
         Self(waited << START_BITS | (start.0 >> START_STEP) & ((1 << START_BITS) - 1))
     }
 
-    /// From the beginning until now, and from when it was due.
+    /// The time since the start, and since the flow was due.
     #[inline]
     fn until(self, now: Nanos) -> (u64, u64) {
         let steps = (now.0 >> START_STEP).wrapping_sub(self.0) & ((1 << START_BITS) - 1);
@@ -52,30 +55,30 @@ impl Begun {
     }
 }
 
-/// What happened, by program: each template has programs of its own, and the conversations of a
+/// The recorded outcomes, by program. Each template has its own programs; the conversations of a
 /// script are counted as their template's.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
-    programs: Vec<Of>,
+    programs: Vec<ProgramInfo>,
     recorded: Vec<Recorded>,
     failed: Vec<FailedConversation>,
     served: Served,
-    /// Templates of clients' flows that are gone, and when what ended them was due: for those who
-    /// begin others.
+    /// Templates of clients' flows that have ended, and the instant at which the cause was due: the
+    /// arrivals of a closed loop continue from it.
     ended: Vec<(u32, Nanos)>,
-    /// Of the last flow that is gone: how it ended for its program, and whether that came to its
-    /// end.
+    /// The end of the last flow as its program saw it: the reason, and whether the program had
+    /// completed.
     gone: Option<(Reason, bool)>,
 }
 
-/// Whose a program is.
+/// The template and conversation of a program.
 #[derive(Clone, Copy, Debug)]
-struct Of {
-    /// The place in `recorded`.
+struct ProgramInfo {
+    /// The index in `recorded`.
     recorded: u32,
-    /// Of a script.
+    /// Its conversation, if it is part of a script.
     conversation: Option<u32>,
-    /// Requests that a flow of it makes; `None`: it is not known, and they are not counted.
+    /// The requests of one flow; `None`: unknown, so that they are not counted.
     requests: Option<u64>,
 }
 
@@ -86,7 +89,7 @@ struct Recorded {
     statistics: FlowStatistics,
 }
 
-impl Watched {
+impl AppRecorder {
     pub fn new(apps: Apps<Recorder>) -> Self {
         Self {
             apps,
@@ -98,7 +101,8 @@ impl Watched {
         }
     }
 
-    /// Takes a template's program in.
+    /// Adds a template's program. Equal programs of two templates stay separate, so that
+    /// observations reach the statistics of a template without a lookup (ADR 0025).
     pub fn add(
         &mut self,
         template: usize,
@@ -110,7 +114,7 @@ impl Watched {
         let requests = self.apps.requests(id);
         let recorder = self.apps.observer_mut();
         let recorded = recorder.recorded.len() as u32;
-        recorder.own(id, Of { recorded, conversation: None, requests });
+        recorder.own(id, ProgramInfo { recorded, conversation: None, requests });
         recorder.recorded.push(Recorded {
             template: template as u32,
             client,
@@ -119,7 +123,7 @@ impl Watched {
         Ok(id)
     }
 
-    /// Takes in what one side of conversation `number` says, which is counted where `kind` is.
+    /// Adds one side's program of conversation `number`, counted with the program `kind`.
     pub fn add_conversation(
         &mut self,
         kind: ProgramId,
@@ -130,7 +134,7 @@ impl Watched {
         let requests = self.apps.requests(id);
         let recorder = self.apps.observer_mut();
         let recorded = recorder.programs[usize::from(kind.0)].recorded;
-        recorder.own(id, Of { recorded, conversation: Some(number as u32), requests });
+        recorder.own(id, ProgramInfo { recorded, conversation: Some(number as u32), requests });
         Ok(id)
     }
 
@@ -140,10 +144,10 @@ impl Watched {
         self.apps.observer_mut().at(program).tls = Some(Box::default());
     }
 
-    /// We have begun this flow.
+    /// Records the start of a flow of this side.
     #[inline]
     pub fn began(&mut self, id: FlowId, program: ProgramId, begun: Begun) {
-        // Else it is over already, and was counted so.
+        // Otherwise the flow has ended already and is recorded.
         if self.beginning.take().is_none() {
             return;
         }
@@ -155,12 +159,12 @@ impl Watched {
         self.apps.observer_mut().opened(program);
     }
 
-    /// Since flow `id`, which we have begun, was begun.
+    /// The age of flow `id`, which this side began.
     pub fn lasted(&self, id: FlowId, now: Nanos) -> Option<Nanos> {
         self.begun.get(id.0 as usize).map(|begun| Nanos(begun.until(now).0))
     }
 
-    /// Hands over the templates of clients' flows that are gone, and when that was due.
+    /// Drains the templates of ended client flows, with the instants at which the ends were due.
     #[inline]
     pub fn each_ended(&mut self, mut each: impl FnMut(usize, Nanos)) {
         let ended = self.apps.observer_mut().ended.drain(..);
@@ -177,7 +181,7 @@ impl Watched {
     }
 }
 
-impl Application for Watched {
+impl Application for AppRecorder {
     type State = State;
 
     #[inline]
@@ -187,7 +191,7 @@ impl Application for Watched {
         self.apps.on_event(socket, event);
         let (id, now, due) = (socket.id().0 as usize, socket.real(), socket.due());
         let begun = match self.beginning.take() {
-            // It is over before it was said to have begun, as flows over UDP may be.
+            // A UDP flow may end within `connect`, before `began` is called.
             Some(begun) => {
                 self.apps.observer_mut().opened(program);
                 begun
@@ -204,14 +208,14 @@ impl Application for Watched {
 
     #[inline]
     fn accept(&mut self, now: Nanos, flow: &Tuple) -> Option<(ClassId, State)> {
-        // It would never end: what comes now comes too late.
+        // A flow accepted now would be aborted at once.
         if self.stopping {
             return None;
         }
         let apps = &mut self.apps;
         let (class, state) = match &mut self.serving {
             None => apps.on_accept(now, flow)?,
-            // A template may serve at the same address and port.
+            // A template may have servers at the same address and port.
             Some(serving) => match (serving.take(flow), apps.on_listens(flow)) {
                 (None, true) => apps.on_accept(now, flow)?,
                 (known, _) => {
@@ -230,12 +234,13 @@ impl Application for Watched {
             || self.apps.on_listens(flow)
     }
 
-    /// A server may go on for a while after its client has ended, as with speech: that its port is
-    /// closed would end the flow of the server as refused, who has done nothing wrong.
+    /// Whether no reset may answer the packet. A server over UDP may send for a while after its
+    /// client has ended, as with RTP. An ICMP "port unreachable" would end the server's flow as
+    /// refused, although it did nothing wrong.
     fn ended(&self, flow: &Tuple) -> bool {
-        let mut ours = self.clients.iter();
+        let mut pools = self.clients.iter();
         self.stopping
-            || ours.any(|(clients, servers)| {
+            || pools.any(|(clients, servers)| {
                 clients.index_of(flow.local).is_some() && servers.index_of(flow.remote).is_some()
             })
     }
@@ -254,7 +259,7 @@ impl Recorder {
         &self.served
     }
 
-    fn own(&mut self, program: ProgramId, of: Of) {
+    fn own(&mut self, program: ProgramId, of: ProgramInfo) {
         assert_eq!(
             self.programs.len(),
             usize::from(program.0),
@@ -286,7 +291,7 @@ impl Recorder {
         all.requests.asked += requests.unwrap_or(0);
     }
 
-    /// Where requests are counted.
+    /// `None` where requests are not counted.
     #[inline]
     fn requests(&mut self, program: ProgramId) -> Option<&mut Requests> {
         self.programs[usize::from(program.0)].requests?;
@@ -325,11 +330,12 @@ impl Recorder {
             }
         }
         if client {
+            // `each_ended` hands it over, because a flow cannot begin inside an event of another.
             self.ended.push((template, due));
         }
     }
 
-    /// Which conversation of a script failed.
+    /// Records the failed conversation of a script.
     #[cold]
     fn note(&mut self, program: ProgramId, client: bool, failure: Failure) {
         if let Some(number) = self.programs[usize::from(program.0)].conversation
