@@ -242,14 +242,14 @@ impl Transmitter {
 
     /// Reports streams that ended since the last turn and that others wait for.
     #[inline]
-    pub fn tell_ends(&mut self, turn: &mut Turn<'_>) {
+    pub fn report_ends(&mut self, turn: &mut Turn<'_>) {
         if !self.ended.is_empty() || (self.done && !self.awaited.is_empty()) {
-            self.tell_all_ends(turn);
+            self.report_all_ends(turn);
         }
     }
 
     #[cold]
-    fn tell_all_ends(&mut self, turn: &mut Turn<'_>) {
+    fn report_all_ends(&mut self, turn: &mut Turn<'_>) {
         let now = if self.clock == Clock::Virtual { Picos(0) } else { turn.at() };
         if self.done {
             // No stream here sends anything after this.
