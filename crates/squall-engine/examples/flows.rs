@@ -5,7 +5,6 @@
 //! `flows active N SECONDS [CPS]`: N open connections with lifetimes such that CPS of them end per
 //! second: more than the core carries, so that it is busy. `flows overload SECONDS`: the knee, then
 //! multiples of it. FLOWS in the environment: the number of flows for which each end has room.
-//! then multiples of it. FLOWS in the environment: flows that each end has room for.
 #![forbid(unsafe_code)]
 
 use std::{sync::Arc, time::Duration};

@@ -8,7 +8,8 @@ use squall_port::CommonClock;
 use squall_profile::Stop;
 use squall_program::Gap;
 
-/// An action on a part of the traffic. Each source applies what it supports and ignores the rest.
+/// An action on a part of the traffic. Each source applies the actions that it supports and ignores
+/// others.
 #[derive(Clone, Debug)]
 pub(crate) struct Command {
     /// `None`: all traffic.

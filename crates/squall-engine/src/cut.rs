@@ -30,8 +30,8 @@ impl Cutter {
     }
 
     /// Sends the next frame as far as the port has room. Returns whether all of it left. When the
-    /// port refuses a segment, the segments after it are dropped too, so that one number describes
-    /// what left and no unsent segment is counted.
+    /// port refuses a segment, the segments after it are dropped too, so that one number counts the
+    /// segments that left.
     fn forward(&mut self) -> Result<bool, SendError> {
         let (octets, meta) = self.slots.frame(self.lent.range(1).start);
         let segments = segments(octets, meta.cut);

@@ -119,16 +119,17 @@ impl Pace {
     }
 }
 
-/// Wake-ups are counted over this time; `OFTEN` in it are one per 100 us.
+/// Wake-ups are counted over this time; `OFTEN` in it are one per 100 us, from which on gathering
+/// costs less than waking for each frame (docs/adr/0031).
 const PACE: Nanos = Nanos(2_000_000);
 const OFTEN: u32 = 20;
-/// Open flows from which on several have frames within one wait.
+/// Open flows from which on several have frames within one wait (docs/adr/0031). With fewer, each
+/// would only wait for the other's answer.
 const MANY: usize = 32;
 struct PlayerPort {
     port: usize,
     side: Side,
-    /// By how much the port's traffic time lags behind real time in this turn, and the traffic
-    /// time.
+    /// The lag of the port's traffic time in this turn, and the traffic time.
     lag: Nanos,
     horizon: Nanos,
     /// Whether frames have receive time stamps. Otherwise a frame may have arrived at any time
@@ -182,7 +183,8 @@ struct Wire {
     free: Picos,
 }
 
-/// Length of the queue, as time of the wire: at 10 Gb/s, some 800 frames of 1500 octets.
+/// Length of the queue, as time of the wire: 1 ms, like a NIC's ring (docs/adr/0051). At 10 Gb/s,
+/// some 800 frames of 1500 octets.
 const QUEUE: Picos = Picos(1_000_000_000);
 
 impl Wire {
@@ -369,7 +371,8 @@ impl Player {
         let now = self.now(watch);
         self.servers_until.get_or_insert(now + self.drain);
         self.stopped = true;
-        // Servers alone stop at once, because their clients are elsewhere and might never end.
+        // Servers alone stop at once, because their clients are on another node and might never
+        // end.
         for port in self.ports.iter_mut().filter(|port| port.clients || !self.has_clients) {
             port.side.stop(port.traffic(now));
         }
@@ -416,7 +419,7 @@ struct OpenFlows {
     flows: Vec<(usize, OpenFlow)>,
 }
 
-/// Records per answer: takes some 100 us of a worker's time.
+/// Records per answer. It takes some 100 us, in which the worker does not receive.
 const RECORDS_AT_ONCE: u32 = 4096;
 
 /// The open TCP flows, each with its port. Stops after the part in which `most` is reached.

@@ -2,7 +2,8 @@
 //! their counters.
 //!
 //! The worker only supervises: it notices the end, applies commands, and reads the counters from
-//! memory that it shares with the program.
+//! memory that it shares with the program, because leaving the call into the kernel would cost some
+//! 25 ms (docs/adr/0012).
 
 use std::{
     io,
@@ -246,8 +247,8 @@ impl Driver {
         if self.ends(at).is_none() {
             return;
         }
-        // The program must rest for this check: of two streams that start each other, one may
-        // otherwise be read before its start and the other after its end, and both would seem done.
+        // The program must rest for this check: otherwise, with two streams that start each other,
+        // one may be read before its start and the other after its end, and both would seem done.
         self.hold();
         match self.ends(at) {
             Some(until) => self.settle(until),
@@ -320,7 +321,7 @@ impl Driver {
         )
     }
 
-    /// Whether no more frames are to leave. Frames that were due before the returned instant are
+    /// Whether sending is over. Frames that were due before the returned instant are
     /// late.
     fn ends(&mut self, at: Picos) -> Option<Picos> {
         let m = Shared(&*self.remote);
@@ -336,7 +337,7 @@ impl Driver {
         (spent || time_is_up || self.overdue || (next.is_none() && !held)).then_some(until)
     }
 
-    /// Why no more frames will leave.
+    /// Why sending cannot go on.
     fn trouble(&mut self) -> Option<String> {
         let m = Shared(&*self.remote);
         if self.layout.is_broken(&m) {
@@ -619,7 +620,7 @@ impl Drop for Driver {
 /// port's.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`]: what it cannot send, and which ports can.
+/// [`io::ErrorKind::InvalidInput`]: names the unsupported feature and the ports that have it.
 pub fn can_be_generated(plan: &Plan, port: usize, address: &str) -> io::Result<()> {
     one_kind(plan, port, address)?;
     (0..plan.workers.len()).try_for_each(|index| image(plan, index, port, address).map(drop))

@@ -113,7 +113,7 @@ impl Receiving {
         Self { queue, port, sinks, hosts, room: Room::default(), given: 0, error: None }
     }
 
-    /// Receives what has arrived. Returns whether there was anything.
+    /// Receives waiting frames. Returns whether there were any.
     #[inline]
     pub fn turn(&mut self, now: Nanos, sources: &mut [Box<dyn Source>]) -> bool {
         if !self.hosts {

@@ -167,7 +167,6 @@ pub struct Course {
     moves: Vec<(u64, Warp)>,
     /// From this instant of the schedule on nothing left: the replay was paused until the end, or
     /// never began.
-    /// never began.
     held: Option<u64>,
 }
 
@@ -250,7 +249,7 @@ pub(crate) struct Replayer {
     overdue: bool,
     error: Option<ReplayError>,
     /// Set while a port that takes frames ahead has no room, or the next frame is too early even
-    /// for it: nothing is to be done until then.
+    /// for it: there is nothing to do until then.
     retry_at: Option<Picos>,
     /// Since when the reader is late, and for how long in total.
     hungry: Option<Nanos>,
@@ -261,7 +260,8 @@ pub(crate) struct Replayer {
     pub done: bool,
 }
 
-/// Rest while a port that takes frames ahead has no room: a fraction of the time it holds.
+/// Rest while a port that takes frames ahead has no room: a fraction of the 100 ms that it holds,
+/// so that it cannot run empty.
 const FULL_REST: Picos = Picos(100_000_000);
 /// Rest while the next frame is too early for such a port: longer, because fewer wake-ups cost
 /// less.
@@ -753,8 +753,8 @@ impl Replayer {
         self.done
     }
 
-    /// Advances to the next chunk if this one is done and the next is there, because owed frames
-    /// must be known before the turn.
+    /// Advances to the next chunk if this one is done and the next has been read, because owed
+    /// frames must be known before the turn.
     fn look_ahead(&mut self) {
         let waits = |frame: &Departure| frame.progress == Progress::Waiting;
         while !self.chunk().departures[self.next.at..].iter().any(waits) {
@@ -1059,7 +1059,7 @@ impl Replayer {
         self.take_back(&mut unlimited, outlets);
     }
 
-    /// Ends sending: tries the frames in slots once more, and counts frames that were due and not
+    /// Ends sending: retries the frames in slots, and counts frames that were due and not
     /// sent, as far as they were read.
     fn settle_all(&mut self, turn: &mut Turn<'_>) {
         let (now, end) = (turn.now, turn.budget.end);

@@ -12,7 +12,6 @@
 //! belong to the first host that claims them. The measurement therefore comes before the hosts. At
 //! ports with hosts it measures after they have claimed their frames ([`Sink::take_rest`]), because
 //! gaps between frames are only right in the order of arrival.
-//! only right in the order of arrival.
 
 use std::{any::Any, ops::Range, sync::Arc};
 

@@ -118,7 +118,7 @@ pub(crate) enum Rest {
     Full,
 }
 
-/// What the run may still send.
+/// The rest of the run's budget.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     pub packets: u64,
@@ -169,7 +169,7 @@ impl Turn<'_> {
 #[derive(Default)]
 pub(crate) struct Outlets {
     all: Vec<Outlet>,
-    /// Whether sources must report what they owe, because an outlet has several.
+    /// Whether sources must report overdue frames, because an outlet has several members.
     shared: bool,
 }
 
@@ -246,14 +246,14 @@ impl Outlets {
         outlet.owed = outlet.owed.min(due);
     }
 
-    /// Whether sources must report what they owe.
+    /// Whether sources must report overdue frames.
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.shared
     }
 
-    /// Begins the worker's turn at `at`, after members of shared outlets have reported what they
-    /// owe.
+    /// Begins the worker's turn at `at`, after members of shared outlets have reported overdue
+    /// frames.
     #[inline]
     pub fn begin_turn(&mut self, at: u64) {
         for outlet in &mut self.all {
@@ -451,8 +451,8 @@ impl Outlet {
     }
 }
 
-/// How far number `i` may advance on virtual time: until the next instant of another. Of two at the
-/// same instant the first goes first.
+/// How far number `i` may advance on virtual time: until the next instant of another. At the same
+/// instant the lower number goes first.
 pub(crate) fn earlier_of_others(due: &[Option<Picos>], i: usize) -> Picos {
     let others = due.iter().enumerate().filter(|(other, _)| *other != i);
     let until = others.filter_map(|(other, due)| {

@@ -65,7 +65,7 @@ impl Streams {
         self.due.push(None);
     }
 
-    /// On virtual time any port could use up all that the run's count allows. Only the port with
+    /// On virtual time any port could use up the whole count of the run. Only the port with
     /// the earliest due frame may therefore send, up to the instant of another.
     fn in_turn(&mut self, turn: &Turn<'_>) -> bool {
         let in_turn = self.clock == Clock::Virtual

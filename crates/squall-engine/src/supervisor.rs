@@ -51,7 +51,7 @@ pub struct Settings {
     pub virtual_time: bool,
     /// Whether to hash all sent frames.
     pub fingerprint: bool,
-    /// What to measure of received frames.
+    /// Measurements of received frames.
     pub measure: Measure,
     /// By port: the processing of received frames in addition to counters. Ports at the end may be
     /// missing.
@@ -214,7 +214,7 @@ pub struct Outcome {
     left: Vec<Shown>,
     /// From the start to the last departure.
     pub duration: Nanos,
-    /// What the interfaces counted during the run, by port.
+    /// The interfaces' counters of the run, by port.
     pub interfaces: Vec<Option<InterfaceCounters>>,
     /// The link changes of the ports, by port.
     pub links: Vec<LinkChanges>,
@@ -248,7 +248,8 @@ pub struct LinkChanges {
     pub mtu: Vec<MtuChange>,
 }
 
-/// Flows per answer of a worker: takes some 100 us of its time.
+/// Flows per answer of a worker. It takes some 100 us, in which the worker does not receive: with
+/// more, a ring could overflow.
 const FLOWS_AT_ONCE: usize = 2048;
 /// Time between the start of a run and its first departure, so that every worker is ready.
 const HEAD_START: Nanos = Nanos(20_000_000);
@@ -283,8 +284,8 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Starts the run. The first departure is due at `start` of the engine's clock; `None`: as default_start
-    /// as every worker is ready.
+    /// Starts the run. The first departure is due at `start` of the engine's clock; `None`: as
+    /// default_start as every worker is ready.
     pub fn go(self, start: Option<Nanos>) -> Running {
         let Self { begin, mut running } = self;
         running.before = running.ports.iter().map(|p| p.interface_counters()).collect();
@@ -387,7 +388,7 @@ pub fn ready(
     Ok(Ready { begin: waiting, running })
 }
 
-/// What each worker gets for itself.
+/// The inputs that differ between workers.
 struct WorkerInputs {
     waker: Waker,
     /// Feeds by replay number.
@@ -398,7 +399,7 @@ struct WorkerInputs {
     waiting: Option<Waiting>,
 }
 
-/// All that a worker needs to start, except its queues and the clock.
+/// Everything a worker needs to start, except its queues and the clock.
 struct WorkerSetup {
     index: usize,
     plan: Arc<Plan>,
@@ -754,7 +755,7 @@ impl Running {
         shown.into_iter().flatten().filter_map(of_type).collect()
     }
 
-    /// Makes all flows ignore frames from these senders; nobody answers them.
+    /// Makes all flows ignore frames from these senders, so that they get no answer.
     pub fn ignore(&self, senders: Ignored) {
         self.broadcast(Command::to_all(Action::Ignore(Arc::new(senders))));
     }
@@ -855,7 +856,7 @@ impl Running {
         Ok(found.into_iter().map(|(number, _)| number).collect())
     }
 
-    /// The parts called `name`; `None`: all that can be paused.
+    /// The parts called `name`; `None`: everything that can be paused.
     fn parts(&self, name: Option<&str>) -> Result<Vec<Option<Part>>, EngineError> {
         let Some(name) = name else { return Ok(vec![None]) };
         let templates = self.templates(name)?;
@@ -1148,7 +1149,7 @@ impl Running {
         }
     }
 
-    /// What the interfaces counted since the start, by port; `None`: the port has no interface.
+    /// The interfaces' counters since the start, by port; `None`: the port has no interface.
     pub fn interfaces(&self) -> Vec<Option<InterfaceCounters>> {
         let ports = self.ports.iter().zip(&self.before);
         ports

@@ -263,10 +263,11 @@ pub(crate) struct Worker {
 /// Limit on waiting for the last frames of a stopped queue: the kernel hands over a partly filled
 /// block of a receive ring only after its timeout.
 const DRAIN_TIMEOUT: Nanos = Nanos(1_500_000_000);
-/// Longest sleep of a worker that receives, if its queues allow it and frames do not arrive so fast
-/// that a longer one is better.
+/// Longest sleep of a worker that receives, unless frames arrive so fast that a longer one gathers
+/// more. Each queue also has a limit, above which its ring could overflow.
 const RX_REST: Nanos = Nanos(200_000);
-/// A worker that frames wake at longer intervals than this need not sleep between wake-ups.
+/// A worker that frames wake at longer intervals than this does not sleep between wake-ups, because
+/// few frames would gather.
 const LONG_WAIT: Nanos = Nanos(1_000_000);
 /// Longest wait for a frame: bounds the delay of [`Sink::idle`](crate::sink::Sink::idle).
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -282,7 +283,7 @@ const NEAR: Nanos = Nanos(15_000);
 const NAP: Nanos = Nanos(100_000);
 /// The same if all ports can.
 const SLEEP: Nanos = Nanos(50_000_000);
-/// Interrupt moderation: one wake-up then finds several frames.
+/// Interrupt moderation: one wake-up then finds several frames (docs/adr/0031).
 const GATHER: Nanos = Nanos(50_000);
 /// Limit on receiving at the end of a run, because another sender may never stop.
 const DRAINED_AT_MOST: Nanos = Nanos(100_000_000);
