@@ -43,7 +43,7 @@ struct VarPlace {
 pub struct Scratch {
     small: [u32; BATCH],
     large: [u64; BATCH],
-    /// What a variable adds to a checksum.
+    /// A variable's contribution to a checksum, by frame.
     parts: [u32; BATCH],
     /// Unfolded checksums. Parts have at most 18 bits, so that 2^14 of them fit.
     sums: Vec<[u32; BATCH]>,

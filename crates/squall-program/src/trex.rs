@@ -55,7 +55,7 @@ impl Header {
     }
 }
 
-/// A mark: of a packet group, or of all streams with latency.
+/// The mark of a packet group, or that which all streams with latency share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark(u16);
 

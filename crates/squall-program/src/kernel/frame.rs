@@ -1,4 +1,4 @@
-//! One frame of one stream, equal to the one that [`Program::fill`](crate::Program::fill) writes.
+//! One frame of one stream, equal to that of [`Program::fill`](crate::Program::fill).
 //!
 //! Registers: R6 the context, R7 the frame, R8 the stream's words, R9 is preserved. Checksums are
 //! 64-bit sums on the stack.

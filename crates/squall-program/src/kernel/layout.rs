@@ -14,8 +14,7 @@ pub trait Memory {
 }
 
 // Words of the whole program.
-//
-// If not 0: make no frames, return at once, and acknowledge in `SEEN`.
+/// If not 0: make no frames, return at once, and acknowledge in `SEEN`.
 pub(super) const ATTENTION: usize = 0;
 /// The start of the run, in nanoseconds on the clock.
 pub(super) const START: usize = 1;

@@ -17,7 +17,7 @@ const TARGET: i16 = -16;
 /// Nanoseconds on the clock, and picoseconds since the start.
 pub(super) const NOW_NS: i16 = -24;
 const NOW_PS: i16 = -32;
-/// Of the current frame.
+/// Length of the current frame, and a scratch word.
 pub(super) const LEN: i16 = -40;
 pub(super) const SCRATCH: i16 = -48;
 /// The checksums are below.
@@ -33,8 +33,8 @@ const PART: i32 = 30_000;
 const HELD: i32 = 5_000;
 /// Most clock readings per wait: far more than a part takes. The kernel's `bpf_loop` takes a bound.
 const LOOKS: i32 = 20_000;
-/// Frames without gaps between two readings of the clock, less one, because most frames need not pay
-/// for a reading. A mask of [`GENERATED`].
+/// Frames without gaps between two readings of the clock, less one, because most frames need not
+/// pay for a reading. A mask of [`GENERATED`].
 const STALE: i32 = 15;
 
 /// Picoseconds; turns that streams without gaps can take until the next reading of the clock.

@@ -220,7 +220,7 @@ fn frames_refused_by_the_driver_are_counted_by_stream() {
     assert_eq!(counts.map(|c| c.generated), [9, 8]);
     assert_eq!(counts.map(|c| c.taken), [7, 6]);
     assert_eq!(counts.map(|c| c.octets), [7 * 64, 6 * 68]);
-    // Of the last three of sixteen frames, the second belongs to stream 0.
+    // The second of the last three frames belongs to stream 0.
     assert_eq!(counts.map(|c| c.dropped), [1, 2]);
     assert_eq!(counts.map(|c| c.refused), [1, 0]);
     assert_eq!(image.layout.errors(&words), (28, 95));
