@@ -135,7 +135,7 @@ struct PlayerPort {
     /// Whether frames have receive time stamps. Otherwise a frame may have arrived at any time
     /// since the last poll of the port.
     stamped: bool,
-    looked: [Nanos; 2],
+    polled: [Nanos; 2],
     clients: bool,
     /// Set where other workers share the port's flows, which may give a worker frames of another.
     relay: Option<Relay>,
@@ -314,7 +314,7 @@ impl Player {
             lag: Nanos::ZERO,
             horizon: Nanos(u64::MAX),
             stamped: facts.timestamps != Timestamps::None,
-            looked: [Nanos::ZERO; 2],
+            polled: [Nanos::ZERO; 2],
             clients: of.role != Role::Servers,
             relay,
             out: Out {
@@ -352,7 +352,7 @@ impl Player {
 
     /// Servers may send of their own accord after their clients have ended, as with voice. They get
     /// the drain time for it, from the end of the clients or the stop.
-    fn look_at_servers(&mut self, watch: &mut Watch) {
+    fn check_servers(&mut self, watch: &mut Watch) {
         let over = |port: &PlayerPort| port.side.is_over() || port.out.counters.error.is_some();
         let mut clients = self.ports.iter().filter(|port| port.clients).peekable();
         self.servers_act = false;
@@ -467,7 +467,7 @@ impl Source for Player {
             let lag = port.lag;
             moved |= port.out.turn((now, lag), &mut port.side, turn);
         }
-        self.look_at_servers(turn.watch);
+        self.check_servers(turn.watch);
         self.pace.moved |= moved;
         if !self.awaited.is_empty() {
             self.report_ends(turn);
@@ -582,6 +582,7 @@ impl Source for Player {
         self.ports.iter_mut().for_each(|port| port.side.abort(port.traffic(now)));
         // The end of the run takes no virtual time.
         self.ports.iter_mut().for_each(|port| port.out.wire = None);
+        // Without an end, because aborts must leave although the end of the run has passed.
         let end = std::mem::replace(&mut turn.budget.end, Picos(u64::MAX));
         self.turn(turn);
         turn.budget.end = end;
@@ -630,6 +631,7 @@ impl Sink for PlayerPort {
         self.near.clear();
         self.near.resize(batch.frames.len().min(BATCH), Near::default());
         let mut near = std::mem::take(&mut self.near);
+        // For the whole batch first, so that the cache misses of its flows overlap.
         self.side.approach(batch.iter().map(|(octets, _)| octets), &mut near);
         if self.relay.is_some() {
             self.hand_over(&batch, claims);
@@ -637,6 +639,7 @@ impl Sink for PlayerPort {
         // A batch may be longer than the lookups.
         let all = near.iter().copied().chain(std::iter::repeat(Near::default()));
         for (((octets, frame), near), claim) in batch.iter().zip(all).zip(claims) {
+            // A capture on the port may have asked the kernel for frames that this host sends.
             if frame.outgoing || *claim {
                 continue;
             }
@@ -648,7 +651,7 @@ impl Sink for PlayerPort {
     }
 
     fn advance(&mut self, now: Nanos) -> bool {
-        self.looked = [now, self.looked[0]];
+        self.polled = [now, self.polled[0]];
         let now = self.virtual_now.unwrap_or(now);
         let mut any = false;
         while let Some((time, came, octets)) = self.held.pop_front_if(|held| held.0 <= now) {
@@ -659,7 +662,7 @@ impl Sink for PlayerPort {
         for _ in 0..HANDED_AT_ONCE {
             let Some(strays) = self.relay.as_mut().and_then(Relay::take) else { break };
             for (octets, stray) in strays.iter() {
-                match stray.overheard {
+                match stray.is_copy {
                     true => self.side.overhear(octets),
                     false => {
                         let of = (stray.came, stray.time);
@@ -694,7 +697,7 @@ impl PlayerPort {
         near: Near,
     ) -> bool {
         if self.virtual_now.is_none() {
-            self.side.arrived(if self.stamped { time.min(now) } else { self.looked[1] });
+            self.side.arrived(if self.stamped { time.min(now) } else { self.polled[1] });
             self.out.uncertain += u64::from(!self.stamped);
         }
         self.side.receive(self.traffic(now), octets, came, near)

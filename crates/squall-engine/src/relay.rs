@@ -43,7 +43,7 @@ pub(crate) struct Stray {
     pub came: Came,
     pub time: Nanos,
     /// A copy for information only: another worker answers the frame.
-    pub overheard: bool,
+    pub is_copy: bool,
 }
 
 /// The ends of a port's workers; `wakers` wake them.
@@ -82,7 +82,7 @@ impl Relay {
         for other in self.others.iter_mut().filter(|other| !other.gathered.frames.is_empty()) {
             let strays = std::mem::take(&mut other.gathered);
             let (all, owned) =
-                (strays.frames.len(), strays.frames.iter().filter(|f| !f.overheard).count());
+                (strays.frames.len(), strays.frames.iter().filter(|f| !f.is_copy).count());
             match other.sender.try_send(strays) {
                 Ok(()) => {
                     handed += owned as u64;
@@ -101,10 +101,10 @@ impl Relay {
 }
 
 impl Strays {
-    fn push(&mut self, octets: &[u8], frame: &RxFrame, overheard: bool) {
+    fn push(&mut self, octets: &[u8], frame: &RxFrame, is_copy: bool) {
         self.octets.extend_from_slice(octets);
         let came = Came { cut: frame.cut, partial: frame.partial };
-        self.frames.push(Stray { len: octets.len(), came, time: frame.time, overheard });
+        self.frames.push(Stray { len: octets.len(), came, time: frame.time, is_copy });
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Stray)> {

@@ -252,7 +252,7 @@ pub(crate) struct Replayer {
     /// for it: there is nothing to do until then.
     retry_at: Option<Picos>,
     /// Since when the reader is late, and for how long in total.
-    hungry: Option<Nanos>,
+    starving_since: Option<Nanos>,
     starved: Nanos,
     /// The part of that at the end.
     dry: Nanos,
@@ -358,7 +358,7 @@ impl Replayer {
             overdue: false,
             error: None,
             retry_at: None,
-            hungry: None,
+            starving_since: None,
             starved: Nanos::ZERO,
             dry: Nanos::ZERO,
             source: None,
@@ -515,6 +515,7 @@ impl Replayer {
         if self.done {
             return moved;
         }
+        // Frames that are still unsent count as late, because the port does not keep up.
         if real && at.0 >= turn.budget.end.0.saturating_add(OVERTIME) {
             (self.done, self.overdue) = (true, true);
             return false;
@@ -779,7 +780,7 @@ impl Replayer {
             match frames.iter().position(|frame| frame.progress == Progress::Waiting) {
                 Some(skipped) => {
                     self.next.at += skipped;
-                    if let Some(since) = self.hungry.take() {
+                    if let Some(since) = self.starving_since.take() {
                         self.starved = self.starved + now.saturating_sub(since);
                     }
                     return true;
@@ -797,7 +798,7 @@ impl Replayer {
             Ok(Ok(chunk)) => {
                 self.chunks.push_back(chunk);
                 self.go_on();
-                if let Some(since) = self.hungry.take() {
+                if let Some(since) = self.starving_since.take() {
                     self.starved = self.starved + now.saturating_sub(since);
                 }
                 true
@@ -813,7 +814,7 @@ impl Replayer {
                 false
             }
             Err(TryRecvError::Empty) => {
-                self.hungry.get_or_insert(now);
+                self.starving_since.get_or_insert(now);
                 // Lets the reader run where both share a CPU.
                 thread::yield_now();
                 false
@@ -926,6 +927,8 @@ impl Replayer {
                 out.counters.retried += (wanted - sent) as u64;
                 let frames = self.next.at..self.next.at + sent;
                 let chunk = &mut self.chunks[(self.next.chunk - self.first) as usize];
+                // A port that takes frames ahead reports later whether each has left
+                // (docs/adr/0027).
                 let later = out.ahead.0 > 0;
                 let progress = if later { Progress::UnderWay } else { Progress::Left };
                 chunk.departures[frames.clone()]
@@ -1076,7 +1079,7 @@ impl Replayer {
             Clock::Real(_) if self.allowed == 0 => Picos(0),
             Clock::Real(_) => self.clock.since_start(now).min(end).min(self.paused.unwrap_or(end)),
         };
-        if let Some(since) = self.hungry.take().filter(|_| self.paused.is_none()) {
+        if let Some(since) = self.starving_since.take().filter(|_| self.paused.is_none()) {
             self.dry = Picos(until.0.saturating_sub(self.clock.since_start(since).0)).as_nanos();
             self.starved = self.starved + self.dry;
         }
@@ -1105,9 +1108,11 @@ impl Replayer {
         }
         self.ask(outlets);
         if let Some(Feed { full, empty, reader, .. }) = self.feed.take() {
+            // The reader counts sent frames in the chunks that come back.
             for chunk in std::mem::take(&mut self.chunks) {
                 let _ = empty.send(chunk);
             }
+            // Before the join, because the reader blocks on these channels until they close.
             drop((full, empty));
             self.source = reader.join().ok();
             if self.source.is_none() {

@@ -174,19 +174,19 @@ pub(crate) fn list(
     }
     let measurement =
         Measurement { port, seen, common, hosts: (hosts && !counts).then(Hosts::default) };
-    let filter = filter.map(|filter| Box::new(Sieve { filter, out: 0 }) as Box<dyn Sink>);
+    let filter = filter.map(|filter| Box::new(SoftwareFilter { filter, out: 0 }) as Box<dyn Sink>);
     let listeners = sinks.iter().map(|make| make(number));
     filter.into_iter().chain(listeners).chain([Box::new(measurement) as _]).collect()
 }
 
 /// Filters in software, for a port that cannot.
-struct Sieve {
+struct SoftwareFilter {
     filter: Arc<Filter>,
     /// Frames excluded so far.
     out: u64,
 }
 
-impl Sink for Sieve {
+impl Sink for SoftwareFilter {
     fn take(&mut self, frames: &mut Frames<'_>) {
         self.out += frames.sift(|octets, frame| self.filter.keep(octets, frame.wire_len)) as u64;
     }

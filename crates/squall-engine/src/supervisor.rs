@@ -644,6 +644,7 @@ impl Running {
         let setup = WorkerSetup { index, plan, settings, mailbox, sent_all, inputs };
         let mut ports = std::mem::take(&mut self.ports);
         let work = move || {
+            // Before the queues are opened, so that the kernel places their memory near this CPU.
             let cpu = bind(setup.plan.workers[index].cpu);
             let queues = Queues::open(&setup.plan, index, &mut ports, &paces);
             let (queues, error) = match queues {
@@ -1137,7 +1138,7 @@ impl Running {
 }
 
 /// Interval of the check whether servers have ended.
-const LOOK: Duration = Duration::from_millis(5);
+const SERVER_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Running {
     /// Where clients and servers have separate workers, waits for servers that still send after the
@@ -1145,7 +1146,7 @@ impl Running {
     fn wait_for_servers(&self, until: Instant) {
         let plays = self.plan.flows.is_some() && !self.settings.virtual_time;
         while plays && Instant::now() < until && self.counters().iter().any(|of| of.acts) {
-            thread::sleep(LOOK);
+            thread::sleep(SERVER_POLL_INTERVAL);
         }
     }
 

@@ -314,6 +314,7 @@ impl Transmitter {
         // that catches up therefore makes all of them catch up.
         self.paced = late(Late::Smooth) && !late(Late::CatchUp) && self.clock != Clock::Virtual;
         self.senders.push(Sender {
+            // Plus 1, because owner 0 means that a slot holds no template.
             cursor: program.cursor(first, by, number + 1),
             timeline: plan.timeline(Picos(0)),
             next: first,

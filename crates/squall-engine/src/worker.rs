@@ -324,6 +324,7 @@ impl Worker {
         }
         let mut left = Vec::new();
         let rx = self.rx.iter_mut().map(|rx| rx.leave(&mut left)).collect();
+        // On the worker's own thread, because the kernel counts by thread.
         let preempted = preempted();
         left.extend(self.sources.iter_mut().filter_map(|source| source.leave()));
         (Snapshot { preempted, rx, ..self.snapshot(true) }, left)
@@ -350,6 +351,7 @@ impl Worker {
                 self.sources.iter_mut().for_each(|source| source.begin_turn(now, &self.outlets));
             }
         }
+        // Before the sources, so that answers to received frames leave in this turn.
         let mut moved = self.receive(now);
         let mut stale = moved || woken;
         let mut open = false;
@@ -606,6 +608,7 @@ impl Worker {
         match &command.action {
             Action::Stop => {
                 self.budget.end = self.budget.end.min(at);
+                // Spent, so that a later limit cannot start the run again.
                 self.budget.packets = 0;
             }
             Action::Limit(stop) => self.limit(*stop),
@@ -676,6 +679,8 @@ impl Worker {
                 } else if rx.waiting() == 0 || monotonic() > deadline {
                     break;
                 } else {
+                    // Waiting helps because the kernel closes a partly filled block after a
+                    // timeout.
                     std::thread::sleep(Duration::from_micros(200));
                 }
             }

@@ -313,7 +313,7 @@ impl Judge {
             self.next += 1;
             self.before[self.next as usize % RING] = sums;
             if left && !given_up {
-                self.look();
+                self.judge_last();
             }
         }
     }
@@ -338,7 +338,7 @@ impl Judge {
     }
 
     /// Judges the windows that end with the last bin.
-    fn look(&mut self) {
+    fn judge_last(&mut self) {
         let passed = (self.next as usize).clamp(LEAST, LONGEST);
         let longest = self.workers.iter().map(|(bins, _)| bins.longest.load(Relaxed)).max();
         for (left, due, few) in
