@@ -18,7 +18,7 @@ use squall::{
     report::{CaptureReport, Report},
 };
 use squall_capture::{Method, Rotate};
-use squall_options::{CaptureOptions, ReceivedFlows, Time};
+use squall_options::{CaptureOptions, Count, Octets, ReceivedFlows, Time};
 use squall_pcap::CaptureReader;
 
 const TESTS: &[(&str, Test)] = &[
