@@ -424,7 +424,6 @@ impl Sink {
     /// Writes all of `octets`.
     ///
     /// # Errors
-    ///
     /// With the number of octets written before the error.
     fn write(&mut self, octets: &[u8]) -> Result<(), (usize, io::Error)> {
         if let Self::File(file, room) = self {

@@ -421,11 +421,9 @@ impl Capture {
     /// Opens the first file, allocates the buffer and starts the writer.
     ///
     /// # Errors
-    ///
     /// A file cannot be created; options contradict each other ([`io::ErrorKind::InvalidInput`]).
     ///
     /// # Panics
-    ///
     /// Without an interface.
     pub fn start(mut options: Options) -> io::Result<Self> {
         assert!(!options.interfaces.is_empty(), "a capture has an interface");

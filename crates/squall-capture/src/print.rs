@@ -110,7 +110,6 @@ impl Printer {
     /// Writes buffered lines.
     ///
     /// # Errors
-    ///
     /// The reader has closed the pipe.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()?;

@@ -1180,8 +1180,8 @@ impl Run {
         self.multiply(by)
     }
 
-    /// Sets how often flows of `template` begin; `None` stands for all templates with a weight
-    /// together. The amount must be of the kind that the profile has.
+    /// Sets how often flows of `template` begin, or with `None` those of all templates with a
+    /// weight. The amount must be of the kind that the profile has.
     ///
     /// # Errors
     /// An unknown template, another kind of amount.
