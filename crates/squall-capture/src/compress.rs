@@ -1,12 +1,12 @@
-//! Compression, stretch by stretch: each becomes a frame (zstd, lz4) or member (gzip) of its own.
-//! Beside each other they are one file to every reader of the format, and a file that ends behind
-//! any of them is whole.
+//! Compression in blocks: each becomes a separate frame (zstd, lz4) or member (gzip). Readers of
+//! these formats treat consecutive ones as one file, so that a file that ends after any of them is
+//! complete.
 
 use std::{fmt, io, io::Write, str::FromStr};
 
 use lz4_flex::frame::{BlockSize, FrameEncoder, FrameInfo};
 
-/// A method, and how hard it tries.
+/// A method and its level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compression {
     pub method: Method,
@@ -27,7 +27,7 @@ pub enum Method {
 impl Method {
     const ALL: [Self; 3] = [Self::Zstd, Self::Gzip, Self::Lz4];
 
-    /// Of a file's name.
+    /// The suffix of file names.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Zstd => "zst",
@@ -36,7 +36,7 @@ impl Method {
         }
     }
 
-    /// By the name of a file.
+    /// The method for a file name.
     pub fn of_name(name: &str) -> Option<Self> {
         let suffix = name.rsplit_once('.')?.1;
         Self::ALL.into_iter().find(|method| method.suffix() == suffix)
@@ -90,7 +90,7 @@ impl FromStr for Compression {
     }
 }
 
-/// Compresses one stretch after the other.
+/// Compresses one block after the other.
 pub(crate) struct Compressor {
     compression: Compression,
     zstd: Option<zstd::bulk::Compressor<'static>>,
@@ -106,7 +106,7 @@ impl Compressor {
         Ok(Self { compression, zstd, out: Vec::new() })
     }
 
-    /// `octets`, compressed, until the next call.
+    /// Compresses `octets`. The result is valid until the next call.
     pub fn compress(&mut self, octets: &[u8]) -> io::Result<&[u8]> {
         self.out.clear();
         match (self.compression.method, &mut self.zstd) {
@@ -121,7 +121,7 @@ impl Compressor {
                 encoder.finish()?;
             }
             (Method::Lz4, _) => {
-                // Of one size in all frames: there are readers that expect that.
+                // The same size in all frames, because some readers expect that.
                 let info = FrameInfo::new().block_size(BlockSize::Max256KB);
                 let mut encoder = FrameEncoder::with_frame_info(info, &mut self.out);
                 encoder.write_all(octets)?;
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stretches_beside_each_other_are_one_file() {
+    fn consecutive_blocks_are_one_file() {
         for text in ["zstd", "zstd:9", "gz", "gz:9", "lz4"] {
             let mut compressor = Compressor::new(text.parse().unwrap()).unwrap();
             let parts: [&[u8]; 3] = [&[7; 100_000], b"head", &[1, 2, 3]];
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_method_is_told_by_name_and_level() {
+    fn methods_are_parsed_with_their_level() {
         assert_eq!("gz:6".parse(), Ok(Compression { method: Method::Gzip, level: Some(6) }));
         assert_eq!(Method::of_name("a.pcapng.zst"), Some(Method::Zstd));
         assert_eq!(Method::of_name("a.pcapng"), None);

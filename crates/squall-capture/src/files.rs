@@ -1,5 +1,5 @@
-//! Files: begun, filled, changed, removed. Each is a capture by itself, with its head and, at its
-//! end, what the interfaces had counted until then.
+//! Output files: opens, fills, rotates and removes them. Each is a complete capture, with its
+//! header, and with the interfaces' counters at its end.
 
 use std::{
     collections::VecDeque,
@@ -21,61 +21,62 @@ use crate::{
     time::Civil,
 };
 
-/// Stretches from here on are written from where they are; shorter ones are gathered.
+/// Runs of this length or more are written directly; shorter ones are staged, because a system call
+/// costs more than the copy.
 const DIRECT: usize = 32 << 10;
-/// What is gathered goes out at the latest when it is so much.
+/// Staged octets that trigger a write.
 const STAGE: usize = 256 << 10;
-/// So many files are remembered by name.
+/// Most files remembered by name.
 const REMEMBERED: usize = 1_000;
 
 pub(crate) struct Files {
     shared: Arc<Shared>,
     path: PathBuf,
-    /// To find records in what was not wholly written: any interface's.
+    /// To find records in a partial write; the format of any interface.
     record: Record,
     compressor: Option<Compressor>,
     head: Vec<u8>,
-    /// Octets that the statistics take at the end of a file.
+    /// Octets of the statistics at the end of a file.
     tail: u64,
     open: Option<Open>,
-    /// Of files begun.
+    /// Number of files begun.
     number: u64,
-    /// When the first one began: steps of time count from here.
+    /// When the first one began: rotation intervals count from here.
     start: Option<u64>,
     pub list: VecDeque<WrittenFile>,
-    /// Of files that are closed.
+    /// Octets of closed files.
     closed_octets: u64,
 }
 
 struct Open {
     file: Sink,
     written: WrittenFile,
-    /// Records that are gathered.
+    /// Staged records.
     stage: Vec<u8>,
     staged: Run,
-    /// Octets before compression, those in the stage included, and packets likewise.
+    /// Octets before compression and packets, both including staged ones.
     octets: u64,
     packets: u64,
-    /// Packets from this instant on belong into another file.
+    /// Packets from this instant on belong in the next file.
     until: u64,
 }
 
 enum Sink {
     File(File, Room),
-    /// A pipe, perhaps: nothing can be taken back.
+    /// Possibly a pipe, from which nothing can be taken back.
     Stdout(io::Stdout),
 }
 
 /// Why writing ended.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Who read the pipe has gone.
+    /// The reader of the pipe has closed it.
     ReaderGone,
     Error(String),
 }
 
 impl Files {
-    /// Begins the first file.
+    /// Opens the first file.
     pub fn create(shared: Arc<Shared>, path: &Path) -> io::Result<Self> {
         let options = &shared.options;
         let compressor = options.compress.map(Compressor::new).transpose()?;
@@ -96,8 +97,7 @@ impl Files {
             closed_octets: 0,
             shared: shared.clone(),
         };
-        // On virtual time nobody knows yet when the first file begins, which is in the name of one
-        // of several.
+        // On virtual time the start of the first file, which is part of its name, is still unknown.
         if options.virtual_time && options.rotate.is_asked_for() {
             return Ok(files);
         }
@@ -110,14 +110,14 @@ impl Files {
             Failure::ReaderGone => io::ErrorKind::BrokenPipe.into(),
             Failure::Error(text) => io::Error::other(text),
         })?;
-        // Steps of time begin with the first packet.
+        // Intervals begin with the first packet.
         if let Some(open) = &mut files.open {
             open.until = u64::MAX;
         }
         Ok(files)
     }
 
-    /// Adds records beside each other. They must fit: [`Files::room`].
+    /// Adds records, which must fit: [`Files::room`].
     pub fn add(&mut self, records: &[u8], run: Run) -> Result<(), Failure> {
         let Run { packets, data, first, last } = run;
         if self.open.is_none() {
@@ -148,8 +148,8 @@ impl Files {
         if open.stage.len() >= STAGE { self.flush() } else { Ok(()) }
     }
 
-    /// Whether records of so many `octets` go into the file that is open, or into the next one if
-    /// none is.
+    /// Whether `octets` octets of records fit into the open file, or into the next one if none is
+    /// open.
     pub fn room(&self, octets: u64, run: &Run) -> bool {
         let rotate = &self.shared.options.rotate;
         let (before, packets) =
@@ -158,7 +158,7 @@ impl Files {
             (Some(_), open) => open.as_ref().map_or(0, |open| open.written.octets),
             (None, _) => before + octets,
         };
-        // Steps begin with the first packet of all.
+        // Intervals begin with the very first packet.
         let until = match (&self.open, self.start) {
             (Some(open), Some(_)) => open.until,
             (_, start) => self.step_end(start.unwrap_or(run.first), run.first),
@@ -168,23 +168,23 @@ impl Files {
             && run.last < until
     }
 
-    /// Whether the file that is open has no packet: then one goes in, however large.
+    /// Whether the open file has no packet: one packet then fits in any case.
     pub fn is_fresh(&self, time: u64) -> bool {
         self.open.as_ref().is_none_or(|open| open.packets == 0 && time < open.until)
     }
 
-    /// Ends the file that is open; the next begins with its first packet.
+    /// Closes the open file; the next begins with its first packet.
     pub fn change(&mut self) -> Result<(), Failure> {
         self.flush()?;
         self.end()
     }
 
-    /// Files begun.
+    /// Number of files begun.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Octets of all files, those at hand included; compressed as far as they are.
+    /// Octets of all files, including staged ones; after compression where that is done.
     pub fn octets(&self) -> u64 {
         let open = self.open.as_ref().map_or(0, |open| match self.compressor {
             Some(_) => open.written.octets,
@@ -193,7 +193,7 @@ impl Files {
         self.closed_octets + open
     }
 
-    /// Writes what is gathered.
+    /// Writes the staged records.
     pub fn flush(&mut self) -> Result<(), Failure> {
         let Some(open) = self.open.as_mut().filter(|open| !open.stage.is_empty()) else {
             return Ok(());
@@ -207,7 +207,7 @@ impl Files {
         written
     }
 
-    /// Ends the last file.
+    /// Closes the last file.
     pub fn finish(&mut self) -> Result<(), Failure> {
         self.change()
     }
@@ -245,8 +245,7 @@ impl Files {
         Ok(())
     }
 
-    /// Writes `octets`, which hold the records of `run` or none, and counts what has become of
-    /// them.
+    /// Writes `octets`, which contain the records of `run` or none, and counts the result.
     fn write(&mut self, octets: &[u8], run: Run) -> Result<(), Failure> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let counters = &self.shared.written;
@@ -269,7 +268,7 @@ impl Files {
             count(run, compressed.len() as u64);
             return Ok(());
         };
-        // What does not belong to a whole record is taken back, so that the file ends well.
+        // Truncates a partial record, so that the file stays readable.
         let (kept, whole) = match run.packets == 0 || is_compressed {
             true => (Run::default(), 0),
             false => whole_records(&self.record, octets, done),
@@ -286,7 +285,7 @@ impl Files {
         if gone { Err(Failure::ReaderGone) } else { Err(failure(&name, &error)) }
     }
 
-    /// Writes the statistics, and remembers the file.
+    /// Writes the statistics and remembers the file.
     fn end(&mut self) -> Result<(), Failure> {
         if self.open.is_none() {
             return Ok(());
@@ -301,7 +300,7 @@ impl Files {
         written
     }
 
-    /// The open file is done, as it is.
+    /// Closes the open file without statistics, and remembers it.
     pub fn remember(&mut self) {
         let Some(open) = self.open.take() else { return };
         self.closed_octets += open.written.octets;
@@ -311,13 +310,13 @@ impl Files {
         }
     }
 
-    /// Removes files that the ring has no room for.
+    /// Removes files beyond the ring's size.
     fn make_room_in_ring(&mut self) {
         let Some(most) = self.shared.options.rotate.ring else { return };
         // One of them is open.
         while self.list.len() + 1 > most as usize {
             let Some(file) = self.list.pop_front() else { break };
-            // Somebody may have taken it away already.
+            // Another process may have removed it already.
             let _ = fs::remove_file(&file.name);
             let counters = &self.shared.written;
             counters.removed_files.fetch_add(1, Relaxed);
@@ -326,7 +325,7 @@ impl Files {
         }
     }
 
-    /// Where the step of time ends that `time` is in, if there are steps.
+    /// The end of the rotation interval that contains `time`, if there are intervals.
     fn period_end(&self, time: u64) -> u64 {
         self.start.map_or(u64::MAX, |start| self.step_end(start, time))
     }
@@ -339,7 +338,7 @@ impl Files {
         start.saturating_add((passed + 1).saturating_mul(step))
     }
 
-    /// `out.pcapng`, or `out_00001_20261121T205500.pcapng` (UTC) when there may be several.
+    /// `out.pcapng`, or `out_00001_20261121T205500.pcapng` (UTC) if there may be several.
     fn name(&self, time: u64) -> PathBuf {
         if !self.shared.options.rotate.is_asked_for() || self.path.as_os_str() == "-" {
             return self.path.clone();
@@ -362,7 +361,7 @@ fn numbered(path: &Path, number: u64, time: u64) -> PathBuf {
     path.with_file_name(format!("{stem}_{number:05}_{}{suffix}", Civil::of(time).compact()))
 }
 
-/// What every file begins with.
+/// The header of every file.
 fn head(options: &Options) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     let snaplen = options.snaplen;
@@ -387,7 +386,7 @@ fn head(options: &Options) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// What the interfaces have counted until now; on virtual time that is when the `last` packet came.
+/// The interfaces' counters now; on virtual time, when the `last` packet arrived.
 fn statistics(shared: &Shared, last: u64, out: &mut Vec<u8>) {
     let virtual_time = shared.options.virtual_time;
     let now = if virtual_time { last } else { shared.now() };
@@ -406,12 +405,12 @@ fn statistics(shared: &Shared, last: u64, out: &mut Vec<u8>) {
             dropped_by_system: Some(counts.dropped_by_system),
             delivered: Some(delivered),
         };
-        // Memory takes everything.
+        // Writing to memory cannot fail.
         let _ = statistics.write_block(out, i as u32, now);
     }
 }
 
-/// The records that lie wholly in the first `done` octets, and where the last one ends.
+/// The records that lie completely within the first `done` octets, and the end of the last.
 fn whole_records(record: &Record, octets: &[u8], done: usize) -> (Run, usize) {
     let (mut run, mut at) = (Run::default(), 0);
     while let Some(placed) = record.read(&octets[at..]).filter(|placed| at + placed.len <= done) {
@@ -422,8 +421,10 @@ fn whole_records(record: &Record, octets: &[u8], done: usize) -> (Run, usize) {
 }
 
 impl Sink {
+    /// Writes all of `octets`.
+    ///
     /// # Errors
-    /// With the octets that were written before.
+    /// With the number of octets written before the error.
     fn write(&mut self, octets: &[u8]) -> Result<(), (usize, io::Error)> {
         if let Self::File(file, room) = self {
             room.take(octets.len(), &*file).map_err(|error| (0, error))?;
@@ -454,7 +455,7 @@ fn failure(path: &Path, error: &io::Error) -> Failure {
 
 fn cannot_write(path: &Path, error: &io::Error) -> String {
     let hint = match error.kind() {
-        // Only what the system says has no hint of its own.
+        // An error without a number of the system comes from Squall and has a hint already.
         io::ErrorKind::StorageFull if error.raw_os_error().is_some() => {
             "\n  try another disk, --rotate-count with --ring-files, --compress zstd or --snaplen"
         }

@@ -1,10 +1,10 @@
-//! A capture: the frames of receiving queues go in ([`Capture::tap`]), files come out, and what is
-//! not in them has a counter and a reason.
+//! Captures frames of receiving queues ([`Capture::tap`]) into files; every frame that is not in
+//! them is counted with its reason.
 //!
-//! Each tap writes frames as records into chunks of memory, once; one thread puts the chunks of
-//! all taps in order, compresses them, changes files and writes
-//! ([docs/adr/0017-capture.md](../../../docs/adr/0017-capture.md)). Knows ports and the capture
-//! formats; not where frames come from, nor who reads the counters.
+//! Each tap writes frames as records into chunks of memory, without a further copy; one thread
+//! sorts the chunks of all taps, compresses them, rotates files and writes
+//! ([docs/adr/0017-capture.md](../../../docs/adr/0017-capture.md)). This crate knows ports and the
+//! capture formats, but neither the origin of frames nor the readers of its counters.
 #![forbid(unsafe_code)]
 
 mod compress;
@@ -38,20 +38,19 @@ use record::Record;
 pub use tap::Tap;
 use tap::TapCounters;
 
-/// What is captured, and what becomes of it.
+/// Options of a capture.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `-` is the standard output. `None`: no file is written.
+    /// `-`: standard output. `None`: no file is written.
     pub file: Option<PathBuf>,
-    /// What may be done to write the files.
+    /// Permission to overwrite files and fill disks.
     pub permit: Permit,
     pub format: Format,
-    /// Octets of a packet to keep.
+    /// Most octets kept of a packet.
     pub snaplen: u32,
-    /// In the order of the numbers that [`Capture::tap`] is given. A pcap has one link type for
-    /// all.
+    /// By the numbers passed to [`Capture::tap`]. A pcap has one link type for all.
     pub interfaces: Vec<InterfaceFormat>,
-    /// Each packet of a pcapng says whether it came in or went out.
+    /// Whether each packet of a pcapng has its direction.
     pub directed: bool,
     pub rotate: Rotate,
     pub compress: Option<Compression>,
@@ -62,9 +61,9 @@ pub struct Options {
     pub pre_trigger: Option<PreTrigger>,
     pub stop: Stop,
     pub print: Option<Print>,
-    /// Packets go to the file as soon as the writer is free, not by the chunk.
+    /// Whether packets go to the file as soon as the writer is free, instead of by chunk.
     pub flush: bool,
-    /// Instants of frames are on a clock of their own, which begins at 1970.
+    /// Whether times of frames are on virtual time, which begins at 1970.
     pub virtual_time: bool,
 }
 
@@ -91,36 +90,36 @@ impl Default for Options {
     }
 }
 
-/// tcpdump's and Wireshark's.
+/// The default of tcpdump and Wireshark.
 pub const SNAPLEN: u32 = 262_144;
-/// 50 ms of 10 Gb/s.
+/// 50 ms at 10 Gb/s.
 pub const BUFFER: usize = 64 << 20;
-/// Half of a small second-level cache.
+/// Half of a small L2 cache.
 const CHUNK: usize = 256 << 10;
-/// A GSO frame of 64 KiB fits into the smallest, with what a record has beside it.
+/// The smallest chunk: holds a GSO frame of 64 KiB with the overhead of its record.
 const LEAST_CHUNK: usize = 80 << 10;
-/// One that is filled, one that is written, and some between.
+/// One being filled, one being written, and some in between.
 const LEAST_CHUNKS: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Pcapng,
-    /// Else in microseconds.
+    /// Otherwise in microseconds.
     Pcap {
         nanoseconds: bool,
     },
 }
 
-/// When another file is begun; by whichever comes first.
+/// When the next file begins: at the first of these limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotate {
-    /// A file has at most so many octets (one packet at least); compressed, it is looked at chunk
-    /// by chunk.
+    /// Most octets of a file (with at least one packet); a compressed file is checked once per
+    /// chunk.
     pub octets: Option<u64>,
-    /// By the packets' own time, in steps from the start of the first file on.
+    /// By packet time, in intervals that count from the start of the first file.
     pub time: Option<Nanos>,
     pub packets: Option<u64>,
-    /// So many files are kept: the oldest go.
+    /// Number of files kept: older ones are removed.
     pub ring: Option<u32>,
 }
 
@@ -130,18 +129,18 @@ impl Rotate {
     }
 }
 
-/// What happens to frames when the writer is behind and the buffer is full.
+/// The policy for frames that arrive when the buffer is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFull {
-    /// Those that come are lost.
+    /// Drops new frames.
     #[default]
     DropNewest,
-    /// Those that have waited longest are lost, by the chunk.
+    /// Drops the oldest frames, a chunk at a time.
     DropOldest,
-    /// From half full on only so many octets of a packet are kept; if it still gets full, those
-    /// that come are lost.
+    /// Keeps at most this number of octets of a packet from half full on; if the buffer still fills
+    /// up, drops new frames.
     Truncate(u32),
-    /// The receiver waits: for sources that do, too (files).
+    /// Makes the receiver wait: for sources that can wait too (files).
     Wait,
 }
 
@@ -170,129 +169,128 @@ impl FromStr for OnFull {
     }
 }
 
-/// What becomes of several frames that the kernel or the NIC has joined.
+/// The treatment of frames that the kernel or the NIC has joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GsoFrames {
-    /// They are written as the frames that they are on the wire.
+    /// Written as the segments that are on the wire.
     #[default]
     Cut,
     Keep,
 }
 
-/// The capture begins in the past of an event.
+/// A capture that begins before an event.
 #[derive(Clone, Debug)]
 pub struct PreTrigger {
-    /// Packets that came so long before it are written, as far as the buffer holds them.
+    /// Packets up to this time before the event are written, as far as the buffer holds them.
     pub keep: Nanos,
-    /// And those that come so long behind it; then the capture ends.
+    /// Packets up to this time after it are written; then the capture ends.
     pub after: Option<Nanos>,
-    /// A frame that is the event, by interface as in [`Options::interfaces`]: what frames begin
-    /// with differs. Of none, [`Capture::trigger`] says so.
+    /// The filter for the event, by interface as in [`Options::interfaces`], because link types
+    /// differ. Without filters, only [`Capture::trigger`] is the event.
     pub filters: Vec<Arc<Filter>>,
 }
 
-/// When the capture ends by itself.
+/// Limits that end the capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stop {
     pub packets: Option<u64>,
-    /// Of all files together.
+    /// Total of all files.
     pub octets: Option<u64>,
     pub files: Option<u64>,
 }
 
-/// A file that was written.
+/// A written file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WrittenFile {
     pub name: String,
     pub packets: u64,
     /// Its size.
     pub octets: u64,
-    /// Of the first and the last packet, nanoseconds since 1970; 0 if it has none.
+    /// Times of the first and the last packet in nanoseconds since 1970; 0: no packet.
     pub first_ns: u64,
     pub last_ns: u64,
 }
 
-/// What an interface has counted so far, for the statistics in the file.
+/// An interface's counters for the statistics in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceCounts {
-    /// Frames that came to the interface, whether wanted or not, where it is known.
+    /// Frames that reached the interface, before filters; `None`: unknown.
     pub received: Option<u64>,
-    /// Lost in the kernel behind the filter.
+    /// Frames that passed the filter and were dropped in the kernel.
     pub dropped_by_system: u64,
     pub dropped_by_interface: Option<u64>,
 }
 
-/// Packets that reached the capture, and what became of them: `received` is the sum of `written`,
-/// `dropped` and `unwanted`, and of what still waits.
+/// Packets that reached the capture, by outcome: `received` is the sum of `written`, `dropped`,
+/// `unwanted` and packets still in the buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     pub received: u64,
-    /// In files, or printed where there are none.
+    /// Packets in files, or printed without a file.
     pub written: u64,
-    /// Octets of them, as captured.
+    /// Captured octets of those packets.
     pub written_octets: u64,
     /// Octets of all files.
     pub file_octets: u64,
     /// By reason.
     pub dropped: Vec<(&'static str, u64)>,
-    /// Came before or after what was asked for, by reason.
+    /// Packets outside the requested time, by reason.
     pub unwanted: Vec<(&'static str, u64)>,
-    /// Packets of which octets were cut off because the buffer was filling.
+    /// Packets truncated because the buffer was filling up.
     pub truncated: u64,
-    /// GSO frames that came, and the frames in them.
+    /// Received GSO frames, and their segments.
     pub gso_frames: u64,
     pub segments: u64,
-    /// Frames in files that were cut out of GSO frames without all their octets: their checksums
-    /// are not their own.
+    /// Segments of truncated GSO frames in the files: their checksums do not match.
     pub unsummed: u64,
-    /// Packets that stand in a file behind a later one.
+    /// Packets written after a later one.
     pub out_of_order: u64,
-    /// Octets of memory, and how much of it was in use at most.
+    /// Octets of memory, and the largest amount in use.
     pub buffer: u64,
     pub buffer_peak: u64,
     pub files: u64,
-    /// In files that the ring has removed; among the written.
+    /// Packets in files removed by the ring; included in `written`.
     pub removed_files: u64,
     pub removed_packets: u64,
     pub removed_octets: u64,
 }
 
-/// How a capture came out.
+/// The results of a capture.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub counters: Counters,
-    /// The newest, at most 1000.
+    /// The newest files, at most 1000.
     pub files: Vec<WrittenFile>,
-    /// Why not everything could be written.
+    /// Why writing failed.
     pub error: Option<String>,
-    /// The condition that ended it, if one did: `packets`, `octets`, `files`, `after the trigger`.
+    /// The limit that ended the capture: `packets`, `octets`, `files`, `after the trigger`.
     pub ended_by: Option<&'static str>,
-    /// When the trigger came, nanoseconds since 1970.
+    /// When the trigger occurred, in nanoseconds since 1970.
     pub triggered_ns: Option<u64>,
-    /// The buffer was too small to keep all of the time before the trigger: packets from this
-    /// instant on are there.
+    /// Set if the buffer was too small for the requested time before the trigger: packets from this
+    /// instant on were kept.
     pub kept_from_ns: Option<u64>,
 }
 
-/// A capture on its way.
+/// A capture in progress.
 pub struct Capture {
     shared: Arc<Shared>,
     thread: JoinHandle<writer::Done>,
 }
 
-/// What taps, writer and owner share.
+/// State shared by taps, writer and owner.
 pub(crate) struct Shared {
     options: Options,
     pool: Pool,
-    /// From the frames' clock to nanoseconds since 1970, measured once: stamps in a file never
-    /// step.
+    /// From the frames' clock to nanoseconds since 1970. Measured once, so that time stamps in a
+    /// file never step.
     offset: u64,
-    /// When it began, nanoseconds since 1970.
+    /// When the capture began, in nanoseconds since 1970.
     start: u64,
     over: AtomicBool,
-    /// Over because nothing can be written.
+    /// Whether it ended because writing failed.
     failed: AtomicBool,
-    /// Waits for its trigger.
+    /// Whether it waits for its trigger.
     armed: AtomicBool,
     triggered: AtomicU64,
     taps: Mutex<Vec<Arc<TapCounters>>>,
@@ -301,7 +299,7 @@ pub(crate) struct Shared {
     counts: Mutex<Vec<InterfaceCounts>>,
 }
 
-/// By the writer.
+/// Updated by the writer.
 #[derive(Debug, Default)]
 struct Written {
     packets: AtomicU64,
@@ -319,7 +317,7 @@ struct Written {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A counter is never half written.
+    // Each change of a counter is complete even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -332,7 +330,7 @@ impl Shared {
         self.armed.load(Relaxed)
     }
 
-    /// The event has come, at `time` since 1970; the first one counts.
+    /// Records the trigger at `time` since 1970; only the first counts.
     fn trigger(&self, time: u64) {
         if self.triggered.compare_exchange(0, time.max(1), Relaxed, Relaxed).is_ok() {
             self.armed.store(false, Relaxed);
@@ -348,7 +346,7 @@ impl Shared {
         lock(&self.taps)[number].clone()
     }
 
-    /// Octets of a packet that are kept now, if that is fewer than asked for.
+    /// The current truncation length, if it is below the snaplen.
     fn truncate_to(&self) -> Option<usize> {
         match self.options.on_full {
             OnFull::Truncate(octets) if self.pool.waiting() * 2 >= self.pool.chunks() => {
@@ -358,7 +356,7 @@ impl Shared {
         }
     }
 
-    /// Nanoseconds since 1970 on the frames' clock.
+    /// The current time in nanoseconds since 1970.
     fn now(&self) -> u64 {
         monotonic().0.wrapping_add(self.offset)
     }
@@ -399,7 +397,7 @@ impl Shared {
         }
     }
 
-    /// How packets of `interface` are written.
+    /// The format of packets of `interface`.
     fn record(&self, interface: usize) -> Record {
         let snaplen = self.options.snaplen;
         match self.options.format {
@@ -420,11 +418,10 @@ impl Shared {
 }
 
 impl Capture {
-    /// Opens the first file, makes the memory and starts the writer.
+    /// Opens the first file, allocates the buffer and starts the writer.
     ///
     /// # Errors
-    /// A file that cannot be made; options that contradict each other
-    /// ([`io::ErrorKind::InvalidInput`]).
+    /// A file cannot be created; options contradict each other ([`io::ErrorKind::InvalidInput`]).
     ///
     /// # Panics
     /// Without an interface.
@@ -438,7 +435,8 @@ impl Capture {
                 "a pcap file has one link type, and these interfaces have several\n  try pcapng";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        // An allocation that fails aborts, and one that does not ends the process when it is used.
+        // Checked first, because a failed allocation aborts the process, and overcommitted memory
+        // gets it killed later.
         if let Some(memory) = machine_memory().filter(|memory| options.buffer as u64 > *memory) {
             let text = format!(
                 "a buffer of {} bytes is more than the memory of this machine, {memory} bytes\n  \
@@ -471,8 +469,8 @@ impl Capture {
         Ok(Self { shared, thread })
     }
 
-    /// What makes taps for the queues of `interface` (an index in [`Options::interfaces`]), on
-    /// whatever thread has them.
+    /// A function that makes taps for the queues of `interface` (an index in
+    /// [`Options::interfaces`]), on the threads that have the queues.
     pub fn taps(&self, interface: usize) -> impl Fn() -> Tap + Send + Sync + use<> {
         let shared = self.shared.clone();
         move || {
@@ -489,27 +487,27 @@ impl Capture {
         self.shared.counters()
     }
 
-    /// It has ended by itself, or cannot go on.
+    /// Whether the capture has reached a limit or failed.
     pub fn is_over(&self) -> bool {
         self.shared.is_over()
     }
 
-    /// Waits for a trigger.
+    /// Whether it waits for a trigger.
     pub fn is_armed(&self) -> bool {
         self.shared.is_armed()
     }
 
-    /// The event that it waits for is now.
+    /// Triggers the capture now.
     pub fn trigger(&self) {
         self.shared.trigger(self.shared.now());
     }
 
-    /// What an interface has counted so far: the statistics of files that end from now on say so.
+    /// Sets an interface's counters for the statistics of files that end from now on.
     pub fn tell(&self, interface: usize, counts: InterfaceCounts) {
         lock(&self.shared.counts)[interface] = counts;
     }
 
-    /// Waits until everything is written. All taps must be finished, or gone.
+    /// Waits until everything is written. All taps must be finished or dropped.
     pub fn finish(self) -> Outcome {
         self.shared.pool.close();
         let done = self.thread.join().unwrap_or_else(|_| writer::Done {
@@ -532,7 +530,7 @@ impl Capture {
     }
 }
 
-/// As asked for, else by the name of the file.
+/// The requested method, otherwise that of the file name.
 fn compression(options: &Options) -> io::Result<Option<Compression>> {
     let wrong = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     let name = options.file.as_deref().map(|file| file.to_string_lossy().into_owned());
@@ -554,7 +552,7 @@ fn compression(options: &Options) -> io::Result<Option<Compression>> {
     }
 }
 
-/// Octets of memory that this machine has; `None` where /proc does not tell.
+/// This machine's memory in octets; `None`: /proc does not have it.
 pub fn machine_memory() -> Option<u64> {
     let facts = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib = facts

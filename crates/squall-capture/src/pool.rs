@@ -1,9 +1,9 @@
-//! Chunks on their way between the threads that receive and the one that writes: a bounded number,
-//! made before the capture begins and used again and again.
+//! Chunks that circulate between the receiving threads and the writer: a fixed number, allocated
+//! before the capture begins and reused.
 //!
-//! A lock is taken once a chunk, that is once in hundreds to thousands of frames. The chunk that
-//! was given back last is lent next: where the writer keeps up, a few chunks go round and stay in
-//! the cache, however large the buffer is.
+//! The lock is taken once per chunk, which is once in hundreds to thousands of frames. The chunk
+//! returned last is lent next, so that a few chunks circulate and stay in the cache while the
+//! writer keeps up, however large the buffer is.
 
 use std::{
     collections::VecDeque,
@@ -14,23 +14,23 @@ use std::{
     time::Duration,
 };
 
-/// Records beside each other, as the file will have them.
+/// Consecutive records, in the format of the file.
 #[derive(Debug, Default)]
 pub(crate) struct Chunk {
     pub octets: Vec<u8>,
     pub used: usize,
     pub run: Run,
-    /// Which tap filled it.
+    /// The tap that filled it.
     pub source: usize,
 }
 
-/// What is in records beside each other.
+/// Summary of consecutive records.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Run {
     pub packets: u64,
-    /// Octets of the packets, as captured.
+    /// Captured octets of the packets.
     pub data: u64,
-    /// Of the first and the last packet, nanoseconds since 1970.
+    /// Times of the first and the last packet, in nanoseconds since 1970.
     pub first: u64,
     pub last: u64,
 }
@@ -61,19 +61,19 @@ impl Chunk {
     }
 }
 
-/// Chunks that are used while the writer keeps up, and some more.
+/// Chunks in use while the writer keeps up, with a reserve.
 const WARM: usize = 16;
 
-/// Chunks for which a writer that sleeps is woken: on a shared CPU two switches each time, which
-/// cost as much as a dozen frames.
+/// Waiting chunks at which a sleeping writer is woken, because on a shared CPU each wake-up costs
+/// two context switches, as much as a dozen frames.
 const TOGETHER: usize = 8;
 
-/// What [`Pool::next`] gives.
+/// The result of [`Pool::next`].
 pub(crate) enum Next {
     Chunk(Chunk),
-    /// Nothing came for a while.
+    /// No chunk arrived in time.
     Idle,
-    /// Nothing comes any more.
+    /// All taps have finished.
     End,
 }
 
@@ -81,12 +81,12 @@ pub(crate) struct Pool {
     state: Mutex<State>,
     work: Condvar,
     room: Condvar,
-    /// Chunks to be written, for who only looks.
+    /// Number of chunks to write, readable without the lock.
     full: AtomicUsize,
-    /// Most there were.
+    /// The largest number so far.
     peak: AtomicUsize,
-    /// Packets that are to be in the file were let go because the buffer was too small to keep
-    /// them.
+    /// Packets before this instant that belong in the file were dropped, because the buffer was too
+    /// small.
     pub keeps_from: AtomicU64,
     chunks: usize,
     chunk_octets: usize,
@@ -96,19 +96,19 @@ pub(crate) struct Pool {
 struct State {
     free: Vec<Chunk>,
     full: VecDeque<Chunk>,
-    /// Chunks are kept, and not written yet.
+    /// Whether chunks are kept for a trigger instead of written.
     holding: bool,
-    /// The writer sleeps.
-    hungry: bool,
-    /// Sinks that are not finished.
+    /// Whether the writer sleeps.
+    writer_sleeps: bool,
+    /// Number of taps that have not finished.
     open: usize,
     closed: bool,
 }
 
 impl Pool {
-    /// `chunks` of `chunk_octets` each. Those that are lent first have their memory, not only the
-    /// promise of it: a page that is first written during the capture costs as much as a dozen
-    /// frames, and all of them at the start more than many a capture.
+    /// Allocates `chunks` of `chunk_octets` each. The first ones to be lent are touched now: a page
+    /// fault during the capture costs as much as a dozen frames, and touching all pages would delay
+    /// the start by more than many captures take.
     pub fn new(chunks: usize, chunk_octets: usize, holding: bool) -> Self {
         let chunk = |i| {
             let mut octets = vec![0; chunk_octets];
@@ -131,7 +131,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing is half done where this could panic.
+        // No code that holds the lock can panic halfway through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -139,12 +139,12 @@ impl Pool {
         self.chunks * self.chunk_octets
     }
 
-    /// Chunks in all.
+    /// Total number of chunks.
     pub fn chunks(&self) -> usize {
         self.chunks
     }
 
-    /// Chunks that wait to be written.
+    /// Number of chunks that wait to be written.
     pub fn waiting(&self) -> usize {
         self.full.load(Ordering::Relaxed)
     }
@@ -157,32 +157,32 @@ impl Pool {
         self.lock().open += 1;
     }
 
-    /// A tap is finished.
+    /// Counts a tap as finished.
     pub fn leave(&self) {
         let mut state = self.lock();
         state.open -= 1;
         self.work.notify_one();
     }
 
-    /// No tap comes any more.
+    /// Announces that no further taps will be made.
     pub fn close(&self) {
         self.lock().closed = true;
         self.work.notify_one();
     }
 
-    /// A chunk to fill, if there is one.
+    /// A free chunk, if there is one.
     pub fn lend(&self) -> Option<Chunk> {
         self.lock().free.pop()
     }
 
-    /// As [`Pool::lend`], and waits for one.
+    /// As [`Pool::lend`], but waits for one.
     pub fn lend_or_wait(&self) -> Chunk {
         let mut state = self.lock();
         loop {
             match state.free.pop() {
                 Some(chunk) => return chunk,
                 None => {
-                    if std::mem::take(&mut state.hungry) {
+                    if std::mem::take(&mut state.writer_sleeps) {
                         self.work.notify_one();
                     }
                     state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -191,7 +191,7 @@ impl Pool {
         }
     }
 
-    /// The oldest chunk that is not being written, to be filled anew: what it held is lost.
+    /// Takes the oldest chunk that is not being written; its content is lost.
     pub fn take_oldest(&self) -> Option<Chunk> {
         let mut state = self.lock();
         let oldest = state.full.pop_front();
@@ -202,29 +202,30 @@ impl Pool {
         oldest
     }
 
-    /// Whether what is in full chunks is kept for a trigger that has not come, and so much is that
-    /// only what is to be free when it comes is left.
+    /// Whether full chunks are kept for a trigger, and only the reserve for its arrival is still
+    /// free.
     pub fn is_ring(&self) -> bool {
         let state = self.lock();
         state.holding && state.free.len() <= self.chunks / 8 + 1
     }
 
-    /// Hands a chunk with records over. The writer hears of it when there are several, by
-    /// [`Pool::wake`], or when it looks by itself.
+    /// Hands over a filled chunk. The writer is woken when several wait, by [`Pool::wake`], or by
+    /// its timeout.
     pub fn hand_over(&self, chunk: Chunk) {
         let mut state = self.lock();
         state.full.push_back(chunk);
         let full = state.full.len();
         self.full.store(full, Ordering::Relaxed);
         self.peak.fetch_max(full, Ordering::Relaxed);
-        let wake = full >= TOGETHER.min(self.chunks / 4) && std::mem::take(&mut state.hungry);
+        let wake =
+            full >= TOGETHER.min(self.chunks / 4) && std::mem::take(&mut state.writer_sleeps);
         drop(state);
         if wake {
             self.work.notify_one();
         }
     }
 
-    /// The writer has something to do, if it sleeps: who handed chunks over has nothing else to do.
+    /// Wakes the writer if chunks wait. Called by threads that have nothing else to do.
     #[inline]
     pub fn wake(&self) {
         if self.waiting() > 0 {
@@ -234,20 +235,20 @@ impl Pool {
 
     #[cold]
     fn wake_hungry(&self) {
-        if std::mem::take(&mut self.lock().hungry) {
+        if std::mem::take(&mut self.lock().writer_sleeps) {
             self.work.notify_one();
         }
     }
 
-    /// The trigger has come: what is kept is to be written.
+    /// Releases the kept chunks for writing after the trigger.
     pub fn release(&self) {
         self.lock().holding = false;
         self.work.notify_one();
     }
 
-    /// The oldest chunk to be written; waits at most `patience`. Until the trigger has come, gives
-    /// chunks back that end before `keep_from`, by way of `past`.
-    pub fn next(&self, patience: Duration, keep_from: u64, mut past: impl FnMut(&Chunk)) -> Next {
+    /// The oldest chunk to write; waits at most `timeout`. Before the trigger, frees chunks that
+    /// end before `keep_from`, and passes each to `past`.
+    pub fn next(&self, timeout: Duration, keep_from: u64, mut past: impl FnMut(&Chunk)) -> Next {
         let mut state = self.lock();
         for waited in [false, true] {
             let ended = state.closed && state.open == 0;
@@ -269,16 +270,16 @@ impl Pool {
             if waited {
                 break;
             }
-            state.hungry = !state.holding;
+            state.writer_sleeps = !state.holding;
             let result =
-                self.work.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
+                self.work.wait_timeout(state, timeout).unwrap_or_else(PoisonError::into_inner);
             state = result.0;
-            state.hungry = false;
+            state.writer_sleeps = false;
         }
         Next::Idle
     }
 
-    /// Whether no chunk is left to be filled.
+    /// Whether no chunk is free.
     pub fn is_short(&self) -> bool {
         self.lock().free.is_empty()
     }

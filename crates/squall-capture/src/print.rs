@@ -1,4 +1,4 @@
-//! One line a packet, for eyes.
+//! Prints one line per packet.
 
 use std::{
     io::{self, BufWriter, Write},
@@ -9,13 +9,13 @@ use squall_pcap::{InterfaceFormat, LinkType};
 
 use crate::{record::Placed, time::Civil};
 
-/// How packets are shown.
+/// How packets are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Print {
     pub stamp: Stamp,
 }
 
-/// What a line begins with.
+/// The time at the start of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamp {
     /// `20:55:00.000000001`, UTC.
@@ -41,7 +41,7 @@ impl Stamp {
         ("delta", Self::Delta),
         ("none", Self::None),
     ];
-    /// What [`FromStr`] takes.
+    /// The names accepted by [`FromStr`].
     pub const NAMES: [&str; 6] = {
         let mut names = [""; 6];
         let mut i = 0;
@@ -67,7 +67,7 @@ impl FromStr for Stamp {
 pub(crate) struct Printer {
     out: BufWriter<io::Stdout>,
     stamp: Stamp,
-    /// By interface; shown where there are several.
+    /// By interface; printed if there are several.
     names: Vec<String>,
     links: Vec<LinkType>,
     first: Option<u64>,
@@ -107,8 +107,10 @@ impl Printer {
         self.failed |= writeln!(self.out, "{stamp}{name}{line}{cut}").is_err();
     }
 
+    /// Writes buffered lines.
+    ///
     /// # Errors
-    /// Who read it has gone.
+    /// The reader has closed the pipe.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()?;
         if self.failed { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
@@ -135,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_is_told_by_name() {
+    fn stamps_are_parsed_by_name() {
         for (name, stamp) in Stamp::NAMES.into_iter().zip(Stamp::NAMED) {
             assert_eq!((name, name.parse()), (stamp.0, Ok(stamp.1)));
         }

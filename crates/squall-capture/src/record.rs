@@ -1,34 +1,34 @@
-//! A packet as it stands in a chunk: written once, where the file will have it.
+//! A packet in a chunk: already in the format of the file, so that it is copied only once.
 
 use squall_pcap::{Direction, InterfaceFormat, PacketNotes, PcapFormat};
 
-/// How packets of one interface become octets.
+/// The format of the packets of one interface.
 #[derive(Clone, Debug)]
 pub(crate) enum Record {
     Pcap(PcapFormat),
     Pcapng {
         interface: InterfaceFormat,
-        /// In the file.
+        /// The interface's index in the file.
         index: u32,
-        /// Each packet says whether it came in or went out.
+        /// Whether each packet has its direction.
         directed: bool,
     },
 }
 
-/// What a record holds.
+/// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placed<'a> {
     /// Octets of the record.
     pub len: usize,
-    /// Since 1970.
+    /// Nanoseconds since 1970.
     pub time_ns: u64,
     /// Octets on the wire, without FCS.
     pub wire_len: u32,
     pub data: &'a [u8],
 }
 
-/// Of a record beside what is captured, at most: headers, padding, direction.
-pub(crate) const MOST_BESIDE: usize = 32 + 3 + 12;
+/// Largest overhead of a record: headers, padding, direction.
+pub(crate) const MOST_OVERHEAD: usize = 32 + 3 + 12;
 
 impl Record {
     /// Octets of a record with `captured` octets of a packet.
@@ -41,8 +41,8 @@ impl Record {
         }
     }
 
-    /// Writes a packet that had `wire_len` octets at `time_ns` into all of `out`,
-    /// [`Record::len_of`] it long.
+    /// Writes a packet of `wire_len` octets at `time_ns` into all of `out`, whose length is
+    /// [`Record::len_of`] it.
     #[inline]
     pub fn put(
         &self,
@@ -69,7 +69,8 @@ impl Record {
         written.expect("the record was measured");
     }
 
-    /// The record that `octets` begin with, as [`Record::put`] made it; `None` behind the last one.
+    /// Reads the record at the start of `octets`, as written by [`Record::put`]; `None`: at the
+    /// end.
     #[inline]
     pub fn read<'a>(&self, octets: &'a [u8]) -> Option<Placed<'a>> {
         if octets.is_empty() {
@@ -102,7 +103,7 @@ impl Record {
     }
 }
 
-/// Where a pcap's seconds begin anew.
+/// When the seconds of a pcap wrap.
 const PCAP_NS: u64 = (1 << 32) * 1_000_000_000;
 
 #[cfg(test)]
@@ -113,7 +114,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_record_is_as_long_as_was_said_and_reads_back(
+        fn a_record_has_its_computed_length_and_reads_back(
             packets in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..70), any::<bool>()), 0..9),
             kind in 0..4,
         ) {
@@ -124,7 +125,7 @@ mod tests {
             let mut octets = Vec::new();
             for (i, (packet, outgoing)) in packets.iter().enumerate() {
                 let at = octets.len();
-                // As in memory that was used before.
+                // Like memory that was used before.
                 octets.resize(at + record.len_of(packet.len()), 0xee);
                 let time = 1_700_000_000_123_456_000 + i as u64 * 1_000;
                 record.put(&mut octets[at..], time, packet.len() as u32 + 7, packet, *outgoing);

@@ -1,5 +1,5 @@
-//! What takes the frames of one receiving queue: they are written into chunks as records, once, and
-//! handed on by the chunk.
+//! The sink for the frames of one receiving queue: writes them as records into chunks, without a
+//! further copy, and hands the chunks to the writer.
 
 use std::sync::{
     Arc,
@@ -15,53 +15,53 @@ use squall_wire::Segments;
 
 use crate::{GsoFrames, OnFull, Shared, pool::Chunk, record::Record};
 
-/// What one tap has counted. One writer each.
+/// The counters of one tap. Each has a single writer.
 #[derive(Debug, Default)]
 pub(crate) struct TapCounters {
-    /// Of the options.
+    /// The index in the options.
     pub interface: usize,
-    /// Packets that came: frames, or GSO frames where those are kept whole.
+    /// Received packets: frames, or GSO frames if those are kept whole.
     pub packets: AtomicU64,
-    /// Lost because the buffer was full: this one, or the oldest in its place.
+    /// Dropped because the buffer was full: the new packet, or the oldest in its place.
     pub newest: AtomicU64,
     pub oldest: AtomicU64,
-    /// Packets that were cut because the buffer was filling.
+    /// Packets truncated because the buffer was filling up.
     pub truncated: AtomicU64,
-    /// Came before what was wanted, or behind its end.
+    /// Outside the requested time: before its start, or after its end.
     pub before: AtomicU64,
     pub after: AtomicU64,
-    /// Came when nothing could be written any more.
+    /// Received after the writer had failed.
     pub failed: AtomicU64,
     pub gso_frames: AtomicU64,
-    /// Frames in them.
+    /// Segments of the GSO frames.
     pub segments: AtomicU64,
-    /// Frames of GSO frames of which not all octets came: their checksums are not known.
+    /// Segments of truncated GSO frames: their checksums are unknown.
     pub unsummed: AtomicU64,
-    /// Frames of GSO frames of which not even the headers came, beyond the first of each: nothing
-    /// of them is written.
+    /// Segments, beyond the first of each, of GSO frames truncated within the headers: they are not
+    /// written.
     pub headless: AtomicU64,
-    /// Frames up to this instant have been handed over, nanoseconds since 1970.
+    /// Frames up to this instant have been handed over; nanoseconds since 1970.
     pub until: AtomicU64,
 }
 
-/// What is not full goes on after so long if the writer has nothing else to do.
+/// Age at which a partly filled chunk is handed over if the writer is idle.
 const AGE_NS: u64 = 100_000_000;
-/// With several taps, whose frames the writer puts in order.
+/// The same with several taps, because the writer must wait for all of them to sort by time.
 const AGE_OF_SEVERAL_NS: u64 = 20_000_000;
-/// A frame may be known to the kernel for so long before it comes out of a receiving queue.
+/// Largest delay of a frame between its kernel time stamp and the receiving queue.
 const SLACK_NS: u64 = 20_000_000;
 
-/// What a capture takes of a receiving queue, on the thread that has the queue.
+/// The part of a capture that runs on the thread of a receiving queue.
 pub struct Tap {
     shared: Arc<Shared>,
     counters: Arc<TapCounters>,
     number: usize,
     record: Record,
     chunk: Option<Chunk>,
-    /// To make a GSO frame whole, and to cut it.
+    /// Buffers to assemble a GSO frame and to cut it.
     whole: Vec<u8>,
     cut: Vec<u8>,
-    /// Looked for in each frame until one has come.
+    /// The filter of the trigger, until a frame has matched.
     trigger: Option<Arc<Filter>>,
     finished: bool,
 }
@@ -91,7 +91,7 @@ impl Tap {
         }
     }
 
-    /// A packet as it is; whether there was room.
+    /// Writes a packet. Returns whether there was room.
     #[inline]
     fn write(&mut self, octets: &[u8], wire_len: u32, time: Nanos, outgoing: bool) {
         let captured = octets.len().min(self.shared.options.snaplen as usize);
@@ -107,8 +107,8 @@ impl Tap {
         }
         let Some(chunk) = self.chunk.as_mut() else { return };
         if chunk.octets.len() - chunk.used < len {
-            // No more than a chunk; so long a frame is counted as cut.
-            let most = chunk.octets.len() - chunk.used - crate::record::MOST_BESIDE;
+            // A packet longer than a chunk is truncated and counted as such.
+            let most = chunk.octets.len() - chunk.used - crate::record::MOST_OVERHEAD;
             octets = &octets[..most];
             len = self.record.len_of(most);
             add(&self.counters.truncated, 1);
@@ -124,14 +124,14 @@ impl Tap {
         chunk.run.add(time, octets.len());
     }
 
-    /// Hands the chunk on and takes another; octets of the next packet that may be kept, at most
-    /// `captured`. `None`: there is no chunk.
+    /// Hands the chunk over and takes another. Returns how many octets of the next packet to keep,
+    /// at most `captured`. `None`: no chunk is free.
     #[cold]
     fn renew(&mut self, captured: usize) -> Option<usize> {
         self.hand_over();
         let pool = &self.shared.pool;
         let policy = self.shared.options.on_full;
-        // Until the trigger comes the buffer is a ring: what falls out of it was not asked for.
+        // Before the trigger the buffer is a ring, and overwritten packets were not requested.
         let mut chunk = match pool.is_ring() {
             true => self.take_oldest(|owner| &owner.before).or_else(|| pool.lend()),
             false => pool.lend(),
@@ -147,7 +147,7 @@ impl Tap {
         Some(captured)
     }
 
-    /// The chunk that has waited longest, emptied; `gone` counts what was in it.
+    /// Takes the chunk that has waited longest and empties it; `gone` counts its packets.
     fn take_oldest(&self, gone: fn(&TapCounters) -> &AtomicU64) -> Option<Chunk> {
         let mut chunk = self.shared.pool.take_oldest()?;
         let owner = self.shared.tap(chunk.source);
@@ -164,7 +164,7 @@ impl Tap {
         }
     }
 
-    /// Hands on what is there, if it is old enough and the writer waits.
+    /// Hands a partly filled chunk over if it is old enough and the writer is waiting.
     #[inline]
     fn age(&mut self, now: u64) {
         let Some(chunk) = self.chunk.as_ref().filter(|chunk| chunk.run.packets > 0) else { return };
@@ -181,7 +181,7 @@ impl Tap {
         }
     }
 
-    /// A GSO frame, whole or cut into what it is.
+    /// Writes a GSO frame, whole or as segments.
     #[cold]
     fn write_joined(&mut self, octets: &[u8], frame: &RxFrame) {
         let cut = frame.cut;
@@ -205,7 +205,7 @@ impl Tap {
         };
         let headers = usize::from(cut.payload);
         if present < headers {
-            // Without all headers nobody can tell the segments apart.
+            // The segments cannot be separated without all headers.
             self.write(&octets[..present], frame.wire_len, frame.time, frame.outgoing);
             add(&self.counters.headless, segments - 1);
         } else {
@@ -214,7 +214,7 @@ impl Tap {
                 let len = parts.len_of(i);
                 scratch.resize(len, 0);
                 parts.write(i, &mut scratch);
-                // Of this segment's payload so much has come.
+                // The captured part of this segment's payload.
                 let came = (present - headers)
                     .saturating_sub(i * usize::from(cut.size))
                     .min(len - headers);
@@ -224,7 +224,7 @@ impl Tap {
         (self.whole, self.cut) = (whole, scratch);
     }
 
-    /// Packets that are written of `frame`.
+    /// Number of packets written for `frame`.
     fn packets_of(&self, frame: &RxFrame) -> u64 {
         match self.shared.options.gso_frames {
             GsoFrames::Keep => 1,
@@ -232,7 +232,7 @@ impl Tap {
         }
     }
 
-    /// Whether one of `frames` is what the capture waits for.
+    /// Checks whether one of `frames` is the trigger.
     fn look_for_trigger(&mut self, frames: &RxBatch<'_>) {
         let Some(filter) = &self.trigger else { return };
         let mut wanted =
@@ -243,15 +243,15 @@ impl Tap {
     }
 }
 
-/// One writer: no need of a locked instruction.
+/// Adds without a locked instruction, because there is a single writer.
 #[inline]
 fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed) + n, Relaxed);
 }
 
 impl Tap {
-    /// The frames are lent for the call. Waits only with [`OnFull::Wait`]; else frames without room
-    /// are counted.
+    /// Captures the frames, which are borrowed for the call. Blocks only with [`OnFull::Wait`];
+    /// otherwise frames without room are counted.
     pub fn take(&mut self, frames: &RxBatch<'_>) {
         let Some(last) = frames.frames.last() else { return };
         if self.shared.is_over() {
@@ -285,7 +285,7 @@ impl Tap {
         self.age(last.time.0.wrapping_add(self.shared.offset));
     }
 
-    /// No frame came, at `now` on the engine's clock: a chunk that is old enough may go.
+    /// Called when no frame arrived, at `now` on the engine's clock: hands over an old chunk.
     pub fn idle(&mut self, now: Nanos) {
         let now = now.0.wrapping_add(self.shared.offset);
         self.age(now);
@@ -295,7 +295,7 @@ impl Tap {
         }
     }
 
-    /// Nothing comes any more.
+    /// Ends the tap.
     pub fn finish(&mut self) {
         if !std::mem::replace(&mut self.finished, true) {
             self.hand_over();
@@ -306,7 +306,7 @@ impl Tap {
 }
 
 impl Drop for Tap {
-    /// A worker that ends in a panic must not leave the writer waiting.
+    /// Also after a panic of the worker, because the writer waits for all taps.
     fn drop(&mut self) {
         self.finish();
     }

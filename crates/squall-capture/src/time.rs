@@ -1,10 +1,11 @@
-//! Wall clock.
+//! Wall clock time.
 
 use squall_port::monotonic;
 use time::UtcDateTime;
 
-/// From `CLOCK_MONOTONIC` to nanoseconds since 1970: the best of some readings, that is the one
-/// between two of the other clock that are closest.
+/// The offset from `CLOCK_MONOTONIC` to nanoseconds since 1970: takes several readings between two
+/// of the other clock, and uses that with the shortest interval, because the thread may be
+/// preempted in between.
 pub(crate) fn offset() -> u64 {
     let reading = || {
         let before = monotonic().0;
@@ -22,7 +23,7 @@ pub(crate) fn offset() -> u64 {
 pub(crate) struct Civil(UtcDateTime);
 
 impl Civil {
-    /// Of nanoseconds since 1970.
+    /// From nanoseconds since 1970.
     pub fn of(time_ns: u64) -> Self {
         let time = UtcDateTime::from_unix_timestamp_nanos(time_ns.into());
         Self(time.expect("64 bits of nanoseconds end in 2554"))

@@ -1,5 +1,5 @@
-//! The one thread that writes: takes chunks, puts those of several taps in order of time, and cuts
-//! them where a file or the capture ends.
+//! The writing thread: takes chunks, sorts those of several taps by time, and splits them at the
+//! end of a file or of the capture.
 
 use std::{
     collections::VecDeque,
@@ -19,15 +19,15 @@ use crate::{
     record::Record,
 };
 
-/// How long the writer sleeps when nothing comes: what has to be put in order, or may end by the
-/// clock, waits no longer.
-const PATIENCE: Duration = Duration::from_millis(20);
-/// And where it is woken for whatever is to be done.
-const PATIENCE_OF_ONE: Duration = Duration::from_millis(100);
-/// A packet waits at most so long for those of other taps that came before it.
+/// The writer's timeout while no chunk arrives: bounds the delay of sorting, and of ends by the
+/// clock.
+const TIMEOUT: Duration = Duration::from_millis(20);
+/// The same with a single tap, which wakes the writer for everything it must do.
+const TIMEOUT_OF_ONE: Duration = Duration::from_millis(100);
+/// How long a packet waits for earlier packets of other taps.
 const ORDER_NS: u64 = 150_000_000;
 
-/// What the thread gives at its end.
+/// The result of the thread.
 #[derive(Default)]
 pub(crate) struct Done {
     pub files: Vec<WrittenFile>,
@@ -37,29 +37,29 @@ pub(crate) struct Done {
 
 pub(crate) struct Writer {
     shared: Arc<Shared>,
-    /// For reading: the same for all interfaces.
+    /// To read records; the same for all interfaces.
     record: Record,
     files: Option<Files>,
     printer: Option<Printer>,
     /// By tap.
     sources: Vec<VecDeque<Part>>,
-    /// By tap: all frames up to this instant are in `sources`, or written.
+    /// By tap: all frames up to this instant are in `sources` or written.
     marks: Vec<u64>,
-    /// Packets from here on are wanted, and before there.
+    /// Packets from `from` on and before `until` are wanted.
     from: u64,
     until: u64,
-    /// Packets that may still be written.
+    /// Number of packets that may still be written.
     left: u64,
     last: u64,
     error: Option<String>,
     ended_by: Option<&'static str>,
 }
 
-/// A chunk of which the records from `at` on are still to be written.
+/// A chunk whose records from `at` on are not written.
 struct Part {
     chunk: Chunk,
     at: usize,
-    /// Of these.
+    /// Summary of those records.
     run: Run,
 }
 
@@ -97,14 +97,15 @@ impl Writer {
             let past = |chunk: &Chunk| {
                 shared.written.before.fetch_add(chunk.run.packets, Relaxed);
             };
-            // What was handed over before is here when nothing waits behind.
+            // Read first: if no chunk waits after `next`, all frames before these marks have
+            // arrived.
             let marks: Vec<u64> = match shared.taps() {
                 1 => Vec::new(),
                 taps => (0..taps).map(|i| shared.tap(i).until.load(Acquire)).collect(),
             };
             let alone = shared.taps() == 1 && keep.is_none();
-            let patience = if alone { PATIENCE_OF_ONE } else { PATIENCE };
-            let next = shared.pool.next(patience, keep_from, past);
+            let timeout = if alone { TIMEOUT_OF_ONE } else { TIMEOUT };
+            let next = shared.pool.next(timeout, keep_from, past);
             if shared.pool.waiting() == 0 {
                 self.marks = marks;
             }
@@ -164,13 +165,14 @@ impl Writer {
         self.sources[chunk.source].push_back(Part { chunk, at: 0, run });
     }
 
-    /// Writes the records of all taps in order of time, as far as none can come before them any
-    /// more; all of them, if `all`.
+    /// Writes the records of all taps in order of time, as far as no tap can still deliver earlier
+    /// ones; `all`: in any case.
     fn write_in_order(&mut self, all: bool) {
         if self.sources.iter().all(VecDeque::is_empty) {
             return;
         }
-        // Who waits for others when no chunk is left to be filled waits for ever.
+        // Without a free chunk the taps cannot deliver more, so that waiting for them would never
+        // end.
         let all = all || self.shared.pool.is_short();
         let long_ago = match self.shared.options.virtual_time {
             _ if all => u64::MAX,
@@ -184,8 +186,8 @@ impl Writer {
                 .enumerate()
                 .filter_map(|(i, queue)| Some((queue.front()?.run.first, i)));
             let Some((time, first)) = heads.min() else { break };
-            // What the others may still give begins here: a record of their own, or what they have
-            // not handed over yet.
+            // The earliest record that the other taps can still deliver: their next queued one, or
+            // one not handed over yet.
             let others = (0..self.shared.taps()).filter(|&i| i != first).map(|i| {
                 let queued = self.sources.get(i).and_then(|queue| queue.front());
                 let mark = || self.marks.get(i).copied().unwrap_or(0).max(long_ago);
@@ -220,7 +222,7 @@ impl Writer {
         }
     }
 
-    /// Writes records beside each other, of one tap, as far as they are wanted.
+    /// Writes the wanted ones of consecutive records of one tap.
     fn write(&mut self, records: &[u8], run: Run, source: usize) {
         let Run { packets, first, last, .. } = run;
         let stop = self.shared.options.stop;
@@ -239,7 +241,7 @@ impl Writer {
         if plain && self.files.as_ref().is_none_or(fits) {
             return self.put(records, run, source);
         }
-        // Somewhere in these a file ends, or the capture.
+        // A file or the capture ends within these records.
         let (mut at, mut start, mut run) = (0, 0, Run::default());
         let record = self.record.clone();
         while let Some(placed) = record.read(&records[at..]) {
@@ -288,8 +290,8 @@ impl Writer {
         self.put(&records[start..at], run, source);
     }
 
-    /// Whether the record at `time` is one too many, behind `count` others that are not put yet,
-    /// `octets` together with it.
+    /// Whether the record at `time` exceeds a limit, after `count` others that are not yet added
+    /// and together with it have `octets`.
     fn is_beyond(&mut self, time: u64, count: u64, octets: u64) -> bool {
         let most = self.shared.options.stop.octets;
         let full = |files: &Files| most.is_some_and(|most| files.octets() + octets > most);
@@ -337,8 +339,7 @@ impl Writer {
         }
     }
 
-    /// What a failure to write means: nothing more is written, and everything that comes is
-    /// counted.
+    /// Handles a failed write: nothing more is written, and all further packets are counted.
     fn settle(&mut self, result: Result<(), Failure>) {
         match result {
             Ok(()) => {}

@@ -1,4 +1,4 @@
-//! Frames given to taps are in the files, or have a counter and a reason: formats, rotation,
+//! Every frame given to a tap is in a file or counted under a reason: formats, rotation,
 //! compression, policies.
 
 use std::{
@@ -18,7 +18,7 @@ use squall_pcap::{CaptureReader, InterfaceFormat};
 use squall_port::{Cut, Filter, RxBatch, RxFrame};
 use squall_units::Nanos;
 
-/// A folder of the test's own, gone at its end.
+/// A temporary folder of the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -48,7 +48,7 @@ fn options(file: &Path) -> Options {
             ..InterfaceFormat::default()
         }],
         virtual_time: true,
-        // Several captures of a test go to one file.
+        // Several captures of a test write to one file.
         permit: squall_port::output::Permit::FORCE,
         ..Options::default()
     }
@@ -56,14 +56,14 @@ fn options(file: &Path) -> Options {
 
 const MS: u64 = 1_000_000;
 
-/// Frame `k` of some: its octets begin with its number, and its length varies.
+/// Frame `k`: its octets begin with its number, and its length varies.
 fn octets(k: u64) -> Vec<u8> {
     let mut octets = vec![k as u8; 60 + (k % 7) as usize * 100];
     octets[..8].copy_from_slice(&k.to_be_bytes());
     octets
 }
 
-/// Gives frames `from..to` to `tap`, one each ms, in batches.
+/// Gives frames `from..to` to `tap`, one per ms, in batches.
 fn give(tap: &mut Tap, from: u64, to: u64) {
     let numbers: Vec<u64> = (from..to).collect();
     for batch in numbers.chunks(64) {
@@ -85,7 +85,7 @@ fn give(tap: &mut Tap, from: u64, to: u64) {
     }
 }
 
-/// Numbers of the frames in a file, with (octets captured, octets on the wire, time).
+/// Numbers of the frames in a file, with (captured octets, octets on the wire, time).
 fn read(path: impl AsRef<Path>) -> Vec<(u64, usize, u32, u64)> {
     let mut reader = CaptureReader::open(path).unwrap();
     let mut found = Vec::new();
@@ -217,10 +217,10 @@ fn a_capture_ends_at_its_count_its_size_or_its_files() {
     }
 }
 
-/// Nobody reads until all is sent: then as much is there as the buffer and the pipe held, and the
-/// rest has a reason.
+/// The pipe is not read until everything is sent: it then holds as much as buffer and pipe could,
+/// and the rest has a reason.
 #[test]
-fn a_file_slower_than_the_frames_costs_what_the_policy_says() {
+fn a_slow_file_drops_packets_by_policy() {
     const SENT: u64 = 20_000;
     /// Octets that a pipe holds (pipe(7)).
     const PIPE: u64 = 64 << 10;
@@ -238,7 +238,7 @@ fn a_file_slower_than_the_frames_costs_what_the_policy_says() {
         let (go, wait) = std::sync::mpsc::channel::<()>();
         let reader = thread::spawn(move || {
             let mut file = fs::File::open(fifo).unwrap();
-            // A reader who waits would wait for ever.
+            // A reader that waits for the end would block the capture.
             if on_full != OnFull::Wait {
                 wait.recv().unwrap();
             }
@@ -264,9 +264,9 @@ fn a_file_slower_than_the_frames_costs_what_the_policy_says() {
         assert_eq!(lost, if reason.is_empty() { vec![] } else { vec![reason] }, "{name}");
         let last = found.last().unwrap().0;
         match on_full {
-            // The reader began when all had been given. There is what came first, as much as the
-            // buffer holds, and behind it what found the room that the pipe made: of the writer's
-            // last chunks a pipe may take one or two.
+            // The reader began after all frames were given. It gets the first ones, as many as the
+            // buffer holds, and after them those that fit when the pipe was read: it may take one
+            // or two of the writer's last chunks.
             OnFull::DropNewest => {
                 let octets = |packets: &[(u64, usize, u32, u64)]| {
                     packets.iter().map(|p| p.1 as u64).sum::<u64>()
@@ -284,7 +284,7 @@ fn a_file_slower_than_the_frames_costs_what_the_policy_says() {
             OnFull::Truncate(most) => {
                 let cut =
                     found.iter().filter(|p| p.1 == most as usize && p.2 > most).count() as u64;
-                // Some that were cut may have been dropped behind.
+                // Some truncated packets may have been dropped later.
                 assert!(
                     cut > 1000 && cut <= outcome.counters.truncated,
                     "{name}: {cut} {:?}",
@@ -296,8 +296,8 @@ fn a_file_slower_than_the_frames_costs_what_the_policy_says() {
 }
 
 #[test]
-fn a_full_disk_is_told_at_once() {
-    // The head is written at once.
+fn a_full_disk_is_reported_at_once() {
+    // The header is written immediately.
     let error = Capture::start(options(Path::new("/dev/full"))).err().unwrap().to_string();
     assert!(error.contains("cannot write /dev/full: No space left"), "{error}");
 }
@@ -314,7 +314,7 @@ fn several_queues_are_one_file_in_order_of_time() {
         let capture =
             Capture::start(Options { interfaces: names.collect(), ..options(&file) }).unwrap();
         let mut all: Vec<_> = (0..taps).map(|i| capture.taps(i)()).collect();
-        // Each has its turn, as long as its number and the round say.
+        // Each tap gets a share that depends on its number and the round.
         let mut from = 0;
         for round in 0..2000 {
             let to = from + 1 + (round * 7) % 40;
@@ -331,9 +331,9 @@ fn several_queues_are_one_file_in_order_of_time() {
     }
 }
 
-/// Instants 0 to 20 s, a frame each ms, of which frame 10,000 is the trigger.
+/// Times 0 to 20 s, a frame per ms; frame 10,000 is the trigger.
 #[test]
-fn what_came_before_the_trigger_is_there_to_the_packet() {
+fn packets_before_the_trigger_are_kept_exactly() {
     let folder = Folder::new("trigger");
     let file = folder.file("x.pcapng");
     // ld [4]; jeq #10000, 0, 1; ret 1; ret 0: frames begin with their number.
@@ -368,7 +368,8 @@ fn what_came_before_the_trigger_is_there_to_the_packet() {
         );
         assert!(found.into_iter().eq(from..to), "{from} {to}");
     }
-    // Memory for some seconds only: that is said, and what is there goes without a hole to the end.
+    // Memory for some seconds only: the report shows that, and the kept packets have no gap until
+    // the end.
     let outcome = run(
         Options { pre_trigger: trigger(60_000 * MS, None), buffer: 1 << 20, ..options(&file) },
         all,
@@ -376,11 +377,11 @@ fn what_came_before_the_trigger_is_there_to_the_packet() {
     let found: Vec<_> = read(&file).into_iter().map(|p| p.0).collect();
     let first = found[0];
     assert!(first > 1_000 && first < 10_000, "{first}");
-    // Behind the trigger the writer may be slower than this test, which is counted then.
+    // After the trigger the writer may be slower than this test; the drops are then counted.
     adds_up(&outcome.counters, all, "small");
     assert_eq!(outcome.kept_from_ns.map(|ns| ns <= first * MS), Some(true));
     assert!(found.iter().copied().take((10_000 - first) as usize).eq(first..10_000));
-    // Without a trigger nothing is wanted.
+    // Without a trigger no packet is wanted.
     let outcome = run(Options { pre_trigger: trigger(2_000 * MS, None), ..options(&file) }, 5_000);
     adds_up(&outcome.counters, 5_000, "none");
     assert_eq!((outcome.counters.written, read(&file).len()), (0, 0));

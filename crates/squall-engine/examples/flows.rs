@@ -1,10 +1,10 @@
-//! What flows cost, both ends on one core over a loop in memory (docs/measuring.md).
+//! The cost of flows, both ends on one core over a loop in memory (docs/measuring.md).
 //!
-//! `flows knee SECONDS [ANSWER]`: as many connections as the core carries, each with 100 octets
-//! there and ANSWER (100) back. `flows cps CPS SECONDS [ANSWER]`: an open loop.
-//! `flows active N SECONDS [CPS]`: N connections open, each for so long that CPS of them would end
-//! in a second: more than the core carries, so that it is busy. `flows overload SECONDS`: the knee,
-//! then multiples of it. FLOWS in the environment: flows that each end has room for.
+//! `flows knee SECONDS [ANSWER]`: as many connections as the core carries, each with a request of
+//! 100 octets and a response of ANSWER (100). `flows cps CPS SECONDS [ANSWER]`: an open loop.
+//! `flows active N SECONDS [CPS]`: N open connections with lifetimes such that CPS of them end per
+//! second: more than the core carries, so that it is busy. `flows overload SECONDS`: the knee, then
+//! multiples of it. FLOWS in the environment: the number of flows for which each end has room.
 #![forbid(unsafe_code)]
 
 use std::{sync::Arc, time::Duration};
@@ -70,12 +70,12 @@ fn load(arrival: Arrival, life: &str, answer: u64) -> Load {
     let body = "x".repeat(answer as usize);
     let client = Program::client("get").send(&"g".repeat(100)).recv(answer as u32);
     let server = Program::server("give").recv(100).send(&body);
-    // As with "Connection: close", or when the client has had enough.
+    // As with "Connection: close", or when the client ends.
     let (client, server) = match life {
         "" => (client, server),
         life => (client.delay(life).close(), server.wait_peer_close()),
     };
-    // Ends are short of nothing here: what would be waited for is let go at once.
+    // Without TIME-WAIT, because addresses and ports are plentiful here.
     let tunables = Tunables { time_wait: Nanos::ZERO, ..Tunables::default() };
     let template = Template {
         name: "web".into(),
@@ -106,7 +106,7 @@ fn load(arrival: Arrival, life: &str, answer: u64) -> Load {
     }
 }
 
-/// Connections a second.
+/// Returns connections per second.
 fn run(what: &str, arrival: Arrival, life: &str, answer: u64, seconds: u64) -> f64 {
     let side = |port, role| FlowSide {
         port,
@@ -153,7 +153,7 @@ fn run(what: &str, arrival: Arrival, life: &str, answer: u64, seconds: u64) -> f
     };
     let settings = Settings { linger: Duration::ZERO, ..Settings::default() };
     let mut running = start(Arc::new(plan), ports, settings, Vec::new()).expect("it starts");
-    // What came before the half is warming up.
+    // The first half warms up.
     std::thread::sleep(Duration::from_secs_f64(seconds as f64 / 2.0));
     let half = running.snapshot(false);
     while !running.wait_sent(Duration::from_millis(10))
@@ -183,7 +183,7 @@ fn run(what: &str, arrival: Arrival, life: &str, answer: u64, seconds: u64) -> f
     cps
 }
 
-/// Connections that were completed a second, CPU nanoseconds of each, octets received a second.
+/// Completed connections per second, CPU nanoseconds per connection, received octets per second.
 fn between(before: &squall_engine::Snapshot, after: &squall_engine::Snapshot) -> (f64, f64, f64) {
     let sum = |snapshot: &squall_engine::Snapshot| {
         let mut all = Statistics::default();
@@ -202,7 +202,7 @@ fn total(outcome: &Outcome) -> Statistics {
     all
 }
 
-/// Of the time stamp counter; no number where there is none.
+/// The frequency of the time stamp counter; NaN without one.
 fn counter_ghz() -> f64 {
     #[cfg(target_arch = "x86_64")]
     {
@@ -215,7 +215,7 @@ fn counter_ghz() -> f64 {
     f64::NAN
 }
 
-/// MiB.
+/// Resident memory in MiB.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,5 +1,5 @@
-//! What begins when something else has ended (`after` of a profile): sources tell what has ended,
-//! all workers hear of it.
+//! Parts that start when other parts have ended (`after` of a profile): sources report ends, and
+//! all workers learn of them.
 
 use std::sync::{
     Arc,
@@ -11,24 +11,24 @@ use squall_units::Picos;
 
 use crate::worker::Waker;
 
-/// Who waits for whom in a run; all its workers share it.
+/// The `after` links of a run, shared by its workers.
 pub(crate) struct Afters {
     links: Vec<Link>,
-    /// Links whose parts have all ended.
+    /// Number of links whose predecessors have all ended.
     ended: AtomicUsize,
     wakers: Vec<Waker>,
 }
 
 struct Link {
     after: squall_plan::After,
-    /// Pieces that go on: each part is one on each worker that has some of it.
+    /// Pieces that have not ended: a part counts once for each worker that has a share of it.
     open: AtomicUsize,
-    /// When the last of those that have ended did; picoseconds.
+    /// The latest end so far, in picoseconds.
     end: AtomicU64,
 }
 
 impl Afters {
-    /// `None`: nobody waits.
+    /// `None`: the plan has no `after`.
     pub fn of(plan: &Plan, wakers: &[Waker]) -> Option<Arc<Self>> {
         let link = |after: &squall_plan::After| Link {
             after: after.clone(),
@@ -40,8 +40,8 @@ impl Afters {
         (!links.is_empty()).then(|| Arc::new(Self { links, ended, wakers: wakers.to_vec() }))
     }
 
-    /// When those could begin that waited for others; `None`: not before the run's `end`, where all
-    /// that goes on has its own.
+    /// When each dependent part could start; `None`: not before the run's `end`, which ends all
+    /// parts that are still active.
     pub fn began(&self, end: Picos) -> Vec<(Part, Option<Picos>)> {
         let of = |link: &Link| {
             let at = link.end().filter(|at| *at < end);
@@ -52,14 +52,14 @@ impl Afters {
 }
 
 impl Link {
-    /// When all had ended.
+    /// When the last predecessor ended; `None`: not yet.
     fn end(&self) -> Option<Picos> {
         let ended = self.open.load(Ordering::Acquire) == 0;
         ended.then(|| Picos(self.end.load(Ordering::Relaxed)))
     }
 }
 
-/// On how many workers some of `part` is.
+/// The number of workers that have a share of `part`.
 fn pieces(plan: &Plan, part: Part) -> usize {
     let has = |worker: &usize| match part {
         Part::Stream(number) => plan.share(number, *worker).is_some(),
@@ -72,29 +72,31 @@ fn pieces(plan: &Plan, part: Part) -> usize {
     (0..plan.workers.len()).filter(has).count()
 }
 
-/// Whether anybody waits for `part`.
+/// Whether another part waits for `part`.
 pub(crate) fn is_awaited(plan: &Plan, part: Part) -> bool {
     plan.afters.iter().any(|after| after.of.contains(&part))
 }
 
-/// A worker's view of it.
+/// A worker's view of [`Afters`].
 pub(crate) struct Waiting {
     afters: Arc<Afters>,
-    /// By link: whether who waited here has begun; and how many of them.
+    /// By link: whether its dependents have started here; and the number of ended links seen.
     begun: Vec<bool>,
-    heard: usize,
+    seen: usize,
 }
 
 impl Waiting {
     pub fn new(afters: Arc<Afters>) -> Self {
-        Self { begun: vec![false; afters.links.len()], heard: 0, afters }
+        Self { begun: vec![false; afters.links.len()], seen: 0, afters }
     }
 
-    /// What has ended here, and when.
+    /// Reports the ends of parts on this worker.
     #[cold]
-    pub fn tell(&self, ended: &mut Vec<(Part, Picos)>) {
+    pub fn report(&self, ended: &mut Vec<(Part, Picos)>) {
         for (part, at) in ended.drain(..) {
             for link in self.afters.links.iter().filter(|link| link.after.of.contains(&part)) {
+                // `end` before `open`: the release of the decrement publishes it to workers that
+                // see 0.
                 link.end.fetch_max(at.0, Ordering::Relaxed);
                 if link.open.fetch_sub(1, Ordering::AcqRel) == 1 {
                     self.afters.ended.fetch_add(1, Ordering::Release);
@@ -104,17 +106,18 @@ impl Waiting {
         }
     }
 
-    /// Whether there is news of what others wait for.
+    /// Whether a link has ended since the last [`Waiting::take`].
     #[inline]
-    pub fn has_news(&self) -> bool {
-        self.afters.ended.load(Ordering::Relaxed) != self.heard
+    pub fn has_ended(&self) -> bool {
+        // Relaxed, because the worker asks each turn; `take` synchronizes.
+        self.afters.ended.load(Ordering::Relaxed) != self.seen
     }
 
-    /// Who begins now, each after when.
+    /// The parts that start now, each with the end of its predecessors.
     #[cold]
     pub fn take(&mut self) -> Vec<(Part, Picos)> {
-        // More may come meanwhile, and is then heard of next time.
-        self.heard = self.afters.ended.load(Ordering::Acquire);
+        // A link that ends from here on differs from this count, so that the next turn finds it.
+        self.seen = self.afters.ended.load(Ordering::Acquire);
         let mut begin = Vec::new();
         for (link, begun) in self.afters.links.iter().zip(&mut self.begun) {
             if let Some(at) = link.end().filter(|_| !*begun) {

@@ -11,16 +11,17 @@ use squall_units::{Nanos, Picos};
 pub enum Clock {
     /// `CLOCK_MONOTONIC`; the run starts at this instant.
     Real(Nanos),
-    /// Whatever is due next is now. Runs as fast as the machine goes, and gives the same result
-    /// each time.
+    /// Time jumps to the next due instant: as fast as the machine allows, with the same result on
+    /// each run.
     Virtual,
 }
 
-/// A sleep may overshoot by as much as this on a virtual machine; the rest of a wait is spun.
+/// A sleep may overshoot by as much as this on a virtual machine, so a worker spins for the rest of
+/// a wait.
 pub(crate) const SLEEP_MARGIN: Nanos = Nanos(150_000);
 
 impl Clock {
-    /// Since the start of the run; 0 before it.
+    /// Time since the start of the run; 0 before it.
     #[inline]
     pub fn since_start(self, now: Nanos) -> Picos {
         match self {
@@ -39,23 +40,23 @@ impl Clock {
     }
 }
 
-/// A worker's way to read its clock. It is read so often that a long time between two readings,
-/// which was not meant to be slept, is one in which the worker did not run: it was stopped,
-/// preempted, or its share of the CPU was used up.
+/// A worker's reader of its clock. Workers read it each turn, so that a long time between two
+/// readings without a planned sleep is a stall: the thread was stopped, preempted or throttled by
+/// its CPU quota.
 #[derive(Debug)]
 pub(crate) struct Watch {
     clock: Option<FastClock>,
     begun: Nanos,
-    /// CPU time of the thread until then.
+    /// The thread's CPU time when the watch was made.
     cpu_before: Nanos,
-    /// That the worker meant to sleep since the last reading.
+    /// Sleep planned since the last reading.
     planned: Nanos,
     slept: Nanos,
     stalled: Nanos,
     longest: Nanos,
 }
 
-/// Time in which a worker did not run though it wanted to.
+/// Time in which a worker did not run although it wanted to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stalls {
     pub total: Nanos,
@@ -63,13 +64,13 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// The longer ones: of workers, the one that had least of its CPU.
+    /// The larger of each figure: the worker with the worst stalls decides.
     pub fn or(self, other: Self) -> Self {
         Self { total: self.total.max(other.total), longest: self.longest.max(other.longest) }
     }
 }
 
-/// Shorter times between two readings are the worker's own work.
+/// Shorter times between two readings count as the worker's own work.
 const STALL: Nanos = Nanos(1_000_000);
 
 impl Watch {
@@ -110,14 +111,14 @@ impl Watch {
         }
     }
 
-    /// The worker is about to sleep for at most so long.
+    /// Announces a sleep of at most `most`, so that it is no stall.
     #[inline]
     pub fn plan_rest(&mut self, most: Nanos) {
         self.planned = self.planned + most;
     }
 
-    /// Until now, on the worker's thread. What took long because there was much to compute is no
-    /// stall.
+    /// The stalls so far; call on the worker's thread. Long computations are not stalls, because
+    /// the thread had its CPU.
     pub fn stalls(&self) -> Stalls {
         let wanted = self.last().saturating_sub(self.begun).saturating_sub(self.slept);
         let computed = thread_cpu_time().saturating_sub(self.cpu_before);
@@ -125,13 +126,13 @@ impl Watch {
         Stalls { total, longest: self.longest.min(total) }
     }
 
-    /// Until now: since the beginning, and CPU time of the thread in that.
+    /// Time since the start of the watch, and the thread's CPU time in it.
     pub fn lived(&self) -> (Nanos, Nanos) {
         let cpu = thread_cpu_time().saturating_sub(self.cpu_before);
         (self.last().saturating_sub(self.begun), cpu)
     }
 
-    /// What [`Watch::now`] gave last.
+    /// The last reading of [`Watch::now`].
     #[inline]
     pub fn last(&self) -> Nanos {
         self.clock.as_ref().map_or(Nanos::ZERO, FastClock::last)
@@ -143,7 +144,7 @@ impl Watch {
 /// that spins).
 pub(crate) const SPIN: Nanos = Nanos(2_000_000);
 
-/// Sleeps towards `until`, at most `longest`, leaving `margin` to spin.
+/// Sleeps until `margin` before `until`, at most `longest`; the caller spins the rest.
 pub(crate) fn rest(watch: &mut Watch, now: Nanos, until: Nanos, longest: Nanos, margin: Nanos) {
     let left = until.saturating_sub(now).saturating_sub(margin).min(longest);
     if left > Nanos::ZERO {
@@ -154,13 +155,13 @@ pub(crate) fn rest(watch: &mut Watch, now: Nanos, until: Nanos, longest: Nanos, 
     }
 }
 
-/// CPU time of this thread so far.
+/// The calling thread's CPU time.
 pub(crate) fn thread_cpu_time() -> Nanos {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// Times that this thread was taken off its CPU though it wanted to go on.
+/// Number of involuntary context switches of the calling thread, from the kernel's `/proc`.
 pub(crate) fn preempted() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));

@@ -8,52 +8,53 @@ use squall_port::CommonClock;
 use squall_profile::Stop;
 use squall_program::Gap;
 
-/// An action on a part of the traffic. Each source does what it can of it, and no more.
+/// An action on a part of the traffic. Each source applies the actions that it supports and ignores
+/// others.
 #[derive(Clone, Debug)]
 pub(crate) struct Command {
-    /// `None`: of all traffic.
+    /// `None`: all traffic.
     pub part: Option<Part>,
     pub action: Action,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// Nothing of it leaves until it is resumed; of a template no flow begins, those that are open
-    /// go on.
+    /// Stops departures until [`Action::Resume`]. A template begins no flows; open flows go on,
+    /// because peers would see a paused connection as a failure of the network.
     Pause,
     Resume,
-    /// What it has waited for has ended, or it is new.
+    /// Starts a part that is new, or whose predecessors (`after`, `next`) have ended.
     Begin,
     Rate(Rate),
     /// Releases this number of held frames.
     Step(u64),
     Replace(Content),
-    /// No flow takes frames of these senders.
+    /// Flows ignore frames from these senders.
     Ignore(Arc<Ignored>),
-    /// The run ends at what this says, counted from its beginning.
+    /// Moves the end of the run, which counts from its start.
     Limit(Stop),
-    /// Frames are stamped by this clock.
+    /// Sets the clock that stamps frames.
     Clock(CommonClock),
-    /// Nothing more is sent; receiving goes on.
+    /// Stops sending; receiving goes on.
     Stop,
 }
 
-/// How fast a part goes.
+/// The new speed of a part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rate {
-    /// A stream, from the next gap on.
+    /// A stream, from its next gap.
     Gap(Gap),
     /// Speed factor of a replay's schedule: numerator and denominator.
     Speed((u64, u64)),
 }
 
-/// What a part sends from now on.
+/// The new content of a part.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
-    /// A new stream. It starts after its start delay, on the worker that serves the port and has the
-    /// first queue.
+    /// A new stream. It starts after its start delay, on the worker that has the first queue of its
+    /// port.
     Stream(Arc<PlanStream>),
-    /// The load, which [`Load::can_become`] has allowed.
+    /// The new load; [`Load::can_become`] has allowed the change.
     Load(Arc<Load>),
     Nothing,
 }
@@ -67,7 +68,7 @@ impl Command {
         Self { part: Some(part), action }
     }
 
-    /// The number of the stream that is meant, `None`: of all; or no stream is.
+    /// The number of the stream addressed; `Some(None)`: all streams; `None`: no stream.
     pub fn stream(&self) -> Option<Option<u32>> {
         match self.part {
             None => Some(None),
@@ -85,7 +86,7 @@ impl Command {
         }
     }
 
-    /// Whether the replay of that number is meant.
+    /// Whether the command addresses replay `number`.
     pub fn is_for_replay(&self, number: u32) -> bool {
         self.part.is_none_or(|part| part == Part::Replay(number as usize))
     }

@@ -1,5 +1,5 @@
-//! GSO frames over a port that cuts none: cut here, as the kernel or a NIC would, and handed over
-//! one by one.
+//! Software segmentation (GSO): cuts large frames for ports that cannot, as the kernel or a NIC
+//! would, and sends the segments one by one.
 
 use std::io;
 
@@ -7,31 +7,31 @@ use squall_port::{BATCH, Lent, SendError, Slots, TxBatch, TxQueue};
 use squall_units::{Cut, FCS_LEN};
 use squall_wire::Segments;
 
-/// GSO frames at hand: few, because they are long, and many are many times as many frames.
+/// Slots for GSO frames: few, because each is up to 64 KiB long and becomes many frames.
 const SLOTS: usize = 16;
 
 pub(crate) struct Cutter {
     inner: Box<dyn TxQueue>,
     slots: Slots,
     lent: Lent,
-    /// Of the next frame, so many segments have left; behind an error, of that which was dropped.
+    /// Number of segments of the next frame that have left; after an error, of the dropped frame.
     left: usize,
-    /// The frame before the next was dropped in its midst.
+    /// The frame before the next was dropped after some of its segments had left.
     dropped: bool,
-    /// What befell the next frame while those before it had still to be told as sent.
+    /// An error of the next frame, kept until the frames before it are reported as sent.
     failure: Option<SendError>,
 }
 
 impl Cutter {
-    /// `max_frame`: the longest frame before it is cut, octets without FCS.
+    /// `max_frame`: longest frame before segmentation, in octets without FCS.
     pub fn new(inner: Box<dyn TxQueue>, max_frame: u32) -> Self {
         let slots = Slots::new(SLOTS, max_frame as usize);
         Self { inner, slots, lent: Lent::default(), left: 0, dropped: false, failure: None }
     }
 
-    /// Hands the next frame over, as far as there is room; whether all of it. When the port refuses
-    /// a segment, those behind it are dropped, too: what has left is then told by one number, and
-    /// no segment is counted that has not.
+    /// Sends the next frame as far as the port has room. Returns whether all of it left. When the
+    /// port refuses a segment, the segments after it are dropped too, so that one number counts the
+    /// segments that left.
     fn forward(&mut self) -> Result<bool, SendError> {
         let (octets, meta) = self.slots.frame(self.lent.range(1).start);
         let segments = segments(octets, meta.cut);
@@ -71,7 +71,7 @@ impl TxQueue for Cutter {
     }
 
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
-        // Asserts that so many are lent.
+        // Asserts that at least `n` slots are lent.
         self.lent.range(n);
         if std::mem::take(&mut self.dropped) {
             self.left = 0;
@@ -106,14 +106,14 @@ impl TxQueue for Cutter {
     }
 }
 
-/// The frames that `octets` are cut into; `None`: themselves.
+/// The segments of `octets`; `None`: the frame is not cut.
 fn segments(octets: &[u8], cut: Cut) -> Option<Segments<'_>> {
     (!cut.is_whole())
         .then(|| Segments::new(octets, cut.size.into(), cut.transport.into(), cut.payload.into()))
 }
 
-/// So many of the next (or dropped) frame's segments, and their octets with FCS, have left though
-/// the frame as a whole has not.
+/// Number of segments of the next (or dropped) frame that have left although the frame as a whole
+/// has not, and their octets with FCS.
 pub(crate) fn partly_sent(queue: &dyn TxQueue, cut: Cut) -> (u64, u64) {
     let left = u64::from(queue.partly());
     let each = u64::from(cut.payload) + u64::from(cut.size) + u64::from(FCS_LEN);
@@ -126,8 +126,8 @@ mod tests {
 
     use super::*;
 
-    /// By number of the frame: the queue is full before it, it is refused (each once), the port is
-    /// lost.
+    /// Faults by frame number: the queue is full before it, refuses it (each once), or loses its
+    /// link.
     #[derive(Default)]
     struct Fake {
         full: Option<usize>,
@@ -167,7 +167,7 @@ mod tests {
 
     const HEADERS: usize = 54;
     const SEGMENT: usize = 100;
-    /// Two GSO frames are lent, of seven segments each.
+    /// The test lends two GSO frames of seven segments each.
     const LEN: usize = HEADERS + 6 * SEGMENT + 40;
 
     const CUT: Cut = Cut { transport: 34, payload: HEADERS as u8, size: SEGMENT as u16 };
@@ -185,8 +185,8 @@ mod tests {
         cutter
     }
 
-    /// Sends up to `n` GSO frames, calling again as long as the queue is full; how many were
-    /// taken, and then what.
+    /// Sends up to `n` GSO frames and retries while the queue is full. Returns the number taken,
+    /// and the error that ended it.
     fn send(cutter: &mut Cutter, n: usize) -> (usize, Option<SendError>) {
         let mut taken = 0;
         while taken < n {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_of_a_gso_frame_is_told_when_a_segment_is_refused() {
+    fn segments_that_left_are_reported_when_one_is_refused() {
         let mut cutter = cutter(Fake { bad: Some(9), ..Fake::default() });
         assert!(matches!(send(&mut cutter, 2), (1, Some(SendError::Frame("bad")))));
         assert_eq!(cutter.partly(), 2);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gso_frame_behind_a_dropped_one_is_whole() {
+    fn the_gso_frame_after_a_dropped_one_is_whole() {
         let mut cutter = cutter(Fake { bad: Some(2), ..Fake::default() });
         assert!(matches!(send(&mut cutter, 2), (0, Some(SendError::Frame("bad")))));
         assert_eq!(cutter.partly(), 2);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_before_the_port_was_lost_is_told() {
+    fn segments_that_left_before_the_port_was_lost_are_reported() {
         let mut cutter = cutter(Fake { gone: Some(5), ..Fake::default() });
         assert!(matches!(send(&mut cutter, 2), (0, Some(SendError::Port(_)))));
         assert_eq!(cutter.partly(), 5);

@@ -1,9 +1,8 @@
-//! Flows: a worker drives the sides of a load that its ports carry.
+//! Flows: a worker runs the sides of a load on its ports.
 //!
-//! A turn takes all that has come, lets the timers run, begins the flows that are due, and sends
-//! what there is to say, straight into the port's slots. Receiving comes first: what has begun is
-//! brought to its end before more begins, so that a load of more than the machine carries costs
-//! arrivals (they are counted as late), and no throughput.
+//! A turn takes all received frames, runs the timers, begins due flows, and writes frames directly
+//! into the port's slots. Receiving comes first, because open flows must end before more begin: an
+//! excessive load then costs arrivals (counted as late), and no throughput.
 
 use std::{collections::VecDeque, num::NonZeroU64, ops::Range};
 
@@ -26,14 +25,14 @@ use crate::{
     transmit::{Blocked, LINK_DOWN, OVERTIME},
 };
 
-/// What became of the flows of one port on one worker.
+/// Results of the flows of one port on one worker.
 #[derive(Clone, Debug)]
 pub struct FlowStats {
     pub port: usize,
     pub statistics: Statistics,
 }
 
-/// The port whose side cannot be, and why.
+/// The port whose side is invalid, and why.
 pub(crate) fn check(flows: &PlanFlows) -> Result<(), (usize, LoadError)> {
     for side in &flows.sides {
         let settings = SideSettings { role: side.role, flows: 1, ..SideSettings::default() };
@@ -42,10 +41,10 @@ pub(crate) fn check(flows: &PlanFlows) -> Result<(), (usize, LoadError)> {
     Ok(())
 }
 
-/// Whose packets a side of the plan takes, of this load.
+/// The packets that a side of the plan takes, for this load.
 pub(crate) fn hosts(plan: &Plan, side: &FlowSide, load: &Load) -> Hosts {
     let (clients, servers) = side.role.parts(side.clients, side.servers);
-    let ours = |(number, template): (usize, &squall_flows::Template)| {
+    let addresses_of = |(number, template): (usize, &squall_flows::Template)| {
         let (begins, serves) = (template.ends.has_clients(), template.ends.has_servers());
         let clients = clients.has(load, number) && begins;
         let clients = clients.then(|| &load.clients[template.clients]);
@@ -57,7 +56,7 @@ pub(crate) fn hosts(plan: &Plan, side: &FlowSide, load: &Load) -> Hosts {
             .flat_map(|pool| &pool.ranges)
             .map(|range| range.first()..=range.last())
     };
-    // A tunnel's packets are to our end of it.
+    // Packets of a tunnel are addressed to its local end.
     let ends = side.network.wraps.iter().filter_map(|wrap| match *wrap {
         Wrap::Gre { local, .. } | Wrap::Vxlan { local, .. } | Wrap::GtpU { local, .. } => {
             Some(local..=local)
@@ -67,7 +66,7 @@ pub(crate) fn hosts(plan: &Plan, side: &FlowSide, load: &Load) -> Hosts {
     Hosts {
         shared: !plan.only_flows(),
         workers: plan.players(side.port).count() as u32,
-        addresses: load.templates.iter().enumerate().flat_map(ours).chain(ends).collect(),
+        addresses: load.templates.iter().enumerate().flat_map(addresses_of).chain(ends).collect(),
         labels: side.network.wraps.iter().any(|wrap| matches!(wrap, Wrap::Mpls { .. })),
     }
 }
@@ -76,37 +75,37 @@ pub(crate) fn hosts(plan: &Plan, side: &FlowSide, load: &Load) -> Hosts {
 pub(crate) struct Player {
     ports: Vec<PlayerPort>,
     clock: Clock,
-    /// On virtual time: now.
+    /// On virtual time: the current time.
     virtual_now: Nanos,
-    /// Flows begin somewhere in this run.
+    /// Whether any worker of the run begins flows.
     has_clients: bool,
     stopped: bool,
-    /// Of the run, as the last turn had it.
+    /// The end of the run at the last turn.
     end: Picos,
     pace: Pace,
-    /// Until when servers may act that have outlived all clients, and whether they do.
+    /// How long servers may act after all clients have ended; until when; and whether they do.
     drain: Nanos,
     servers_until: Option<Nanos>,
     servers_act: bool,
-    /// Templates that others wait for, and that have not ended yet.
+    /// Templates that others wait for and that have not ended.
     awaited: Vec<usize>,
 }
 
-/// How often a worker lately woke for something.
+/// How often the worker's recent wake-ups found something.
 #[derive(Default)]
 struct Pace {
     since: Nanos,
     wakes: u32,
     often: bool,
-    /// Since the last rest.
+    /// Whether anything moved since the last rest.
     moved: bool,
 }
 
 impl Pace {
-    /// Whether a worker with so many open flows is to let frames gather, before it looks again: a
-    /// waking costs as much as several frames. A device's interrupts are moderated the same way.
-    /// Few flows would only wait for each other, and where little comes each frame is looked at
-    /// when it comes.
+    /// Whether a worker with `flows` open flows should let frames gather before the next wake-up:
+    /// interrupt moderation, because a wake-up costs as much as several frames. With few flows,
+    /// each would only wait for the other's answer; with little traffic, no second frame comes in
+    /// time.
     fn gathers(&mut self, now: Nanos, flows: impl FnOnce() -> usize) -> bool {
         if !std::mem::take(&mut self.moved) {
             return false;
@@ -120,33 +119,35 @@ impl Pace {
     }
 }
 
-/// Over such times wakings are counted; so many are often: one in 100 us.
+/// Wake-ups are counted over this time; `OFTEN` in it are one per 100 us, from which on gathering
+/// costs less than waking for each frame (docs/adr/0031).
 const PACE: Nanos = Nanos(2_000_000);
 const OFTEN: u32 = 20;
-/// Flows of which several are heard of while frames gather.
+/// Open flows from which on several have frames within one wait (docs/adr/0031). With fewer, each
+/// would only wait for the other's answer.
 const MANY: usize = 32;
 struct PlayerPort {
     port: usize,
     side: Side,
-    /// By how much the port's traffic time is less than real time in this turn, and how far it is.
+    /// The lag of the port's traffic time in this turn, and the traffic time.
     lag: Nanos,
     horizon: Nanos,
-    /// Frames come with the instants at which they arrived; otherwise they may have come any time
-    /// since the last look at the port.
+    /// Whether frames have receive time stamps. Otherwise a frame may have arrived at any time
+    /// since the last poll of the port.
     stamped: bool,
-    looked: [Nanos; 2],
+    polled: [Nanos; 2],
     clients: bool,
-    /// Where other workers play the port, too, and it may give each what is another's.
+    /// Set where other workers share the port's flows, which may give a worker frames of another.
     relay: Option<Relay>,
     out: Out,
-    /// On virtual time: now.
+    /// On virtual time: the current time.
     virtual_now: Option<Nanos>,
-    /// Frames that are said to come later ([`squall_port::fault`]: a delay).
+    /// Frames that an emulated delay ([`squall_port::fault`]) holds back.
     held: VecDeque<(Nanos, Came, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
-    /// What is known of a batch before it is taken, kept for its room.
+    /// Lookups for the current batch, kept to reuse the memory.
     near: Vec<Near>,
-    /// Something has come since the last turn.
+    /// Whether a frame arrived since the last turn.
     came: bool,
 }
 
@@ -156,32 +157,34 @@ struct Out {
     longest: usize,
     /// On virtual time, until the end of the run.
     wire: Option<Wire>,
-    /// Frames in lent slots: length, cut, and when they were due, in ticks of 2^16 ns. Those before
-    /// `done` are sent.
+    /// Frames in lent slots: length, cut, and due instant in ticks of 2^16 ns. Those before `done`
+    /// are sent.
     hand: [(u32, Cut, u32); BATCH],
     filled: usize,
     done: usize,
     blocked: Blocked,
     counters: PortTx,
-    /// Frames received that have no receive time stamp.
+    /// Received frames without a receive time stamp.
     uncertain: u64,
-    /// When the earliest was due of what the side owed as the turn began; picoseconds, without lag.
+    /// When the earliest frame that the side owed at the start of the turn was due; picoseconds,
+    /// without lag.
     owed: Option<u64>,
 }
 
-/// The wire of a port on virtual time. A link in memory takes any number of frames in no time, so a
-/// program that sends until some time has passed would never end. Frames therefore take their time,
-/// as those that are handed to a NIC: its queue holds what the wire has not taken yet, and while the
-/// queue is full the port has no room. A frame leaves when it is handed over, so that nothing is
-/// later than without a wire as long as the queue has room.
+/// The wire of a port on virtual time. A link in memory takes any number of frames in no time, so
+/// that a program that sends until a deadline would never end. Frames therefore take time as on a
+/// NIC: its queue holds frames that the wire has not taken, and a full queue leaves the port no
+/// room. A frame leaves when it is handed over, so that the wire delays nothing as long as the
+/// queue has room.
 #[derive(Clone, Copy, Debug)]
 struct Wire {
     bits_per_second: u64,
-    /// When it has taken all frames so far.
+    /// When the wire has taken all frames so far.
     free: Picos,
 }
 
-/// What its queue holds: so much of the wire's time. At 10 Gb/s, some 800 frames of 1500 octets.
+/// Length of the queue, as time of the wire: 1 ms, like a NIC's ring (docs/adr/0051). At 10 Gb/s,
+/// some 800 frames of 1500 octets.
 const QUEUE: Picos = Picos(1_000_000_000);
 
 impl Wire {
@@ -193,13 +196,13 @@ impl Wire {
         self.free.0 < Picos::from(now).0.saturating_add(QUEUE.0)
     }
 
-    /// When a sixteenth of a full queue is empty: filled frame by frame, it would cost a turn for
+    /// When a sixteenth of a full queue is free: to fill it frame by frame would cost a turn for
     /// each.
     fn room_at(&self) -> Nanos {
         Nanos(self.free.0.saturating_sub(QUEUE.0 / 16 * 15).div_ceil(1000))
     }
 
-    /// Frames are handed over: `octets` of them with FCS.
+    /// Adds `frames` frames of `octets` octets with FCS.
     fn take(&mut self, now: Nanos, frames: u64, octets: u64) {
         let bits = 8 * u128::from(octets + frames * u64::from(L1_OVERHEAD));
         let time = bits * u128::from(Picos::SECOND.0) / u128::from(self.bits_per_second);
@@ -208,23 +211,24 @@ impl Wire {
     }
 }
 
-/// Batches that are taken in a turn of those that other workers have handed over.
+/// Batches from other workers per turn at most.
 const HANDED_AT_ONCE: usize = 16;
-/// Flows that begin in a turn at most: what they say is received again while it is in the cache.
+/// Flows begun per turn at most, so that their state is still in the cache when the answers arrive.
 const BEGIN: usize = 32;
-/// A frame that is stamped as later than this is held until then; clocks of two threads differ by
+/// A frame whose time stamp is later than this is held until then. Clocks of two threads differ by
 /// less.
 const LATER: Nanos = Nanos(100_000);
-/// By which the kernel may put off a worker's wakings, to have several at once; 50 us unless said.
+/// The timer slack of these workers, in ns: by how much the kernel may delay a wake-up to merge it
+/// with others. Linux's default is 50 us.
 const SLACK: NonZeroU64 = NonZeroU64::new(1000).unwrap();
-/// On virtual time, where a port is full.
+/// On virtual time: the retry interval of a full port.
 const TRY_AGAIN: Nanos = Nanos(1000);
 
 impl Player {
-    /// On the worker's thread.
+    /// Call on the worker's thread: timer slack is per thread.
     pub fn new(clock: Clock, flows: &PlanFlows, afters: &[After]) -> Self {
         if clock != Clock::Virtual {
-            // Without it, flows begin some 50 us later.
+            // With the kernel's default slack, flows would begin some 50 us later.
             let _ = set_current_timer_slack(Some(SLACK));
         }
         Self {
@@ -249,8 +253,8 @@ impl Player {
         }
     }
 
-    /// Tells of templates that others wait for, when all their flows have ended.
-    fn tell_ends(&mut self, turn: &mut Turn<'_>) {
+    /// Reports templates that others wait for, when all of their flows have ended.
+    fn report_ends(&mut self, turn: &mut Turn<'_>) {
         let now = self.now(turn.watch);
         let ports = &self.ports;
         self.awaited.retain(|&template| {
@@ -267,9 +271,11 @@ impl Player {
         });
     }
 
+    /// Adds a port.
+    ///
     /// # Panics
-    /// If the flows have no side for the port, or one that [`check`] would refuse, or the
-    /// port has no outlet.
+    /// If the flows have no side for the port, if [`check`] would refuse that side, or if the port
+    /// has no outlet.
     pub fn add(
         &mut self,
         flows: &PlanFlows,
@@ -299,7 +305,8 @@ impl Player {
             Side::new(&flows.load, &of.network, settings).expect("the flows were checked before");
         let longest = of.max_frame(facts.segmentation).min(facts.max_slot()) as usize;
         let member = outlets.join(port).expect("a port of flows has an outlet");
-        // Timers run before anything is known of what they bring about.
+        // Timers run before it is known which frames they will cause, so the turn as a whole is
+        // paced.
         outlets.share(member);
         self.ports.push(PlayerPort {
             port,
@@ -307,7 +314,7 @@ impl Player {
             lag: Nanos::ZERO,
             horizon: Nanos(u64::MAX),
             stamped: facts.timestamps != Timestamps::None,
-            looked: [Nanos::ZERO; 2],
+            polled: [Nanos::ZERO; 2],
             clients: of.role != Role::Servers,
             relay,
             out: Out {
@@ -335,16 +342,17 @@ impl Player {
         if self.clock == Clock::Virtual { self.virtual_now } else { watch.now() }
     }
 
-    /// Whether no flow may begin any more: what was due before `end` and lags behind has some time.
+    /// Whether no flow may begin any more. A port that lags gets that much time after `end`,
+    /// because its flows were due before it.
     fn is_over(&self, now: Nanos, end: Picos) -> bool {
         let lag = self.ports.iter().map(|port| port.lag).max().unwrap_or_default();
         let late = Picos::from(lag).0.min(OVERTIME);
         self.clock.since_start(now).0 >= end.0.saturating_add(late)
     }
 
-    /// Servers may have more to say by themselves when their clients have ended, as speech has. They
-    /// have the drain time for it, from the end of the clients or the stop on.
-    fn look_at_servers(&mut self, watch: &mut Watch) {
+    /// Servers may send of their own accord after their clients have ended, as with voice. They get
+    /// the drain time for it, from the end of the clients or the stop.
+    fn check_servers(&mut self, watch: &mut Watch) {
         let over = |port: &PlayerPort| port.side.is_over() || port.out.counters.error.is_some();
         let mut clients = self.ports.iter().filter(|port| port.clients).peekable();
         self.servers_act = false;
@@ -363,18 +371,19 @@ impl Player {
         let now = self.now(watch);
         self.servers_until.get_or_insert(now + self.drain);
         self.stopped = true;
-        // Servers alone do not wait for clients who may never end.
+        // Servers alone stop at once, because their clients are on another node and might never
+        // end.
         for port in self.ports.iter_mut().filter(|port| port.clients || !self.has_clients) {
             port.side.stop(port.traffic(now));
         }
     }
 
-    /// When something of its own is to be done; on the engine's clock.
+    /// When something of its own is due, on the engine's clock.
     fn next(&self, outlets: Option<&Outlets>, end: Picos) -> Option<Nanos> {
         let real = |port: &PlayerPort, due: Nanos| match outlets {
             Some(outlets) if self.clock != Clock::Virtual && port.lag > Nanos::ZERO => {
                 let due = self.clock.since_start(due).0;
-                // Rounded up, or it would be asked for again and again.
+                // Rounded up, because an instant rounded down would be asked for again and again.
                 self.clock.instant(Picos(outlets.of(port.out.member).real(due) + 999))
             }
             _ => due,
@@ -401,22 +410,21 @@ impl Player {
     }
 }
 
-/// Open flows of TCP of the load that is played.
+/// Open TCP flows of the load.
 #[derive(Clone, Debug, Default)]
 struct OpenFlows {
-    /// The most records that any side has.
+    /// The largest number of records of any side.
     pub(crate) records: u32,
-    /// Each with its port.
+    /// Each flow with its port.
     flows: Vec<(usize, OpenFlow)>,
 }
 
-/// Records of flows that are looked at in one answer: some 100 us of a worker's time.
+/// Records per answer. It takes some 100 us, in which the worker does not receive.
 const RECORDS_AT_ONCE: u32 = 4096;
 
-/// The open flows of TCP that are played, each with its port; no more than `most` and those of the
-/// part in which that is reached.
+/// The open TCP flows, each with its port. Stops after the part in which `most` is reached.
 ///
-/// In parts, as [`Running::received_flows`]: what ends or begins meanwhile may be missing.
+/// Asks in parts, as [`Running::received_flows`]: flows that begin or end meanwhile may be missing.
 pub fn open_flows(running: &Running, most: usize) -> Vec<(usize, OpenFlow)> {
     let mut all = Vec::new();
     for from in (0..u32::MAX - RECORDS_AT_ONCE).step_by(RECORDS_AT_ONCE as usize) {
@@ -432,7 +440,7 @@ pub fn open_flows(running: &Running, most: usize) -> Vec<(usize, OpenFlow)> {
 }
 
 impl Source for Player {
-    /// No flow begins behind the end of the run.
+    /// No flow begins after the end of the run.
     fn turn(&mut self, turn: &mut Turn<'_>) -> bool {
         let mut moved = false;
         let (now, end) = (self.now(turn.watch), turn.budget.end);
@@ -446,10 +454,11 @@ impl Source for Player {
             let now = self.now(turn.watch);
             let port = &mut self.ports[i];
             self.pace.moved |= std::mem::take(&mut port.came);
-            // What became due since the turn began waits for the next one, which knows what is owed.
+            // Flows that became due since the turn began wait for the next turn, because its owed
+            // instants do not include them.
             let traffic = port.traffic(now).min(port.horizon);
             port.side.advance(traffic);
-            // What has come goes first.
+            // Frames in slots go first.
             let begun = match port.out.has_room() && port.out.wire_has_room(now) {
                 true => port.side.begin(traffic, BEGIN),
                 false => 0,
@@ -458,10 +467,10 @@ impl Source for Player {
             let lag = port.lag;
             moved |= port.out.turn((now, lag), &mut port.side, turn);
         }
-        self.look_at_servers(turn.watch);
+        self.check_servers(turn.watch);
         self.pace.moved |= moved;
         if !self.awaited.is_empty() {
-            self.tell_ends(turn);
+            self.report_ends(turn);
         }
         moved
     }
@@ -490,11 +499,11 @@ impl Source for Player {
         self.next(Some(outlets), end).map(|next| self.clock.since_start(next))
     }
 
-    /// Nothing is left to be begun; of servers alone, when they were told to stop.
+    /// Nothing is left to begin; for servers alone: they were stopped.
     fn is_done(&self) -> bool {
         let over = |port: &PlayerPort| port.side.is_over() || port.out.counters.error.is_some();
         match self.has_clients {
-            // Servers go on for the clients' sake, wherever these are.
+            // Servers run as long as clients exist on any worker.
             true => !self.servers_act && self.ports.iter().filter(|port| port.clients).all(over),
             false => self.ports.iter().all(over),
         }
@@ -567,13 +576,13 @@ impl Source for Player {
         0
     }
 
-    /// What is still open is aborted, a thousand flows in each call, and what there is to say about
-    /// it is said.
+    /// Aborts open flows, a thousand per call, and sends their last frames.
     fn settle(&mut self, turn: &mut Turn<'_>) -> bool {
         let now = self.now(turn.watch);
         self.ports.iter_mut().for_each(|port| port.side.abort(port.traffic(now)));
-        // No more time passes.
+        // The end of the run takes no virtual time.
         self.ports.iter_mut().for_each(|port| port.out.wire = None);
+        // Without an end, because aborts must leave although the end of the run has passed.
         let end = std::mem::replace(&mut turn.budget.end, Picos(u64::MAX));
         self.turn(turn);
         turn.budget.end = end;
@@ -622,13 +631,15 @@ impl Sink for PlayerPort {
         self.near.clear();
         self.near.resize(batch.frames.len().min(BATCH), Near::default());
         let mut near = std::mem::take(&mut self.near);
+        // For the whole batch first, so that the cache misses of its flows overlap.
         self.side.approach(batch.iter().map(|(octets, _)| octets), &mut near);
         if self.relay.is_some() {
             self.hand_over(&batch, claims);
         }
-        // A batch may be longer.
+        // A batch may be longer than the lookups.
         let all = near.iter().copied().chain(std::iter::repeat(Near::default()));
         for (((octets, frame), near), claim) in batch.iter().zip(all).zip(claims) {
+            // A capture on the port may have asked the kernel for frames that this host sends.
             if frame.outgoing || *claim {
                 continue;
             }
@@ -640,7 +651,7 @@ impl Sink for PlayerPort {
     }
 
     fn advance(&mut self, now: Nanos) -> bool {
-        self.looked = [now, self.looked[0]];
+        self.polled = [now, self.polled[0]];
         let now = self.virtual_now.unwrap_or(now);
         let mut any = false;
         while let Some((time, came, octets)) = self.held.pop_front_if(|held| held.0 <= now) {
@@ -651,7 +662,7 @@ impl Sink for PlayerPort {
         for _ in 0..HANDED_AT_ONCE {
             let Some(strays) = self.relay.as_mut().and_then(Relay::take) else { break };
             for (octets, stray) in strays.iter() {
-                match stray.overheard {
+                match stray.is_copy {
                     true => self.side.overhear(octets),
                     false => {
                         let of = (stray.came, stray.time);
@@ -686,13 +697,13 @@ impl PlayerPort {
         near: Near,
     ) -> bool {
         if self.virtual_now.is_none() {
-            self.side.arrived(if self.stamped { time.min(now) } else { self.looked[1] });
+            self.side.arrived(if self.stamped { time.min(now) } else { self.polled[1] });
             self.out.uncertain += u64::from(!self.stamped);
         }
         self.side.receive(self.traffic(now), octets, came, near)
     }
 
-    /// Takes a frame, or keeps it until it has come; whether it was for the side.
+    /// Takes a frame, or holds it until its arrival time. Returns whether it was for the side.
     #[inline]
     fn take_one(
         &mut self,
@@ -714,7 +725,7 @@ impl PlayerPort {
         true
     }
 
-    /// What is another worker's goes there, and is claimed.
+    /// Hands frames of other workers' flows over and claims them.
     fn hand_over(&mut self, batch: &RxBatch<'_>, claims: &mut [bool]) {
         let Some(relay) = &mut self.relay else { return };
         for ((octets, frame), claim) in batch.iter().zip(claims) {
@@ -736,7 +747,7 @@ impl PlayerPort {
 }
 
 impl Out {
-    /// Nothing waits for the port.
+    /// Whether no frame waits for the port.
     #[inline]
     fn has_room(&self) -> bool {
         self.done == self.filled && self.counters.error.is_none()
@@ -747,12 +758,13 @@ impl Out {
         self.wire.is_none_or(|wire| wire.has_room(now))
     }
 
-    /// Frames wait for the port.
+    /// Whether frames wait for the port.
     fn is_full(&self) -> bool {
         self.done < self.filled && self.counters.error.is_none()
     }
 
-    /// Sends what waits in slots, then what the side has to say; whether anything moved.
+    /// Sends frames that wait in slots, then new frames of the side. Returns whether anything
+    /// moved.
     #[inline]
     fn turn(&mut self, (now, lag): (Nanos, Nanos), side: &mut Side, turn: &mut Turn<'_>) -> bool {
         let mut moved = false;
@@ -825,12 +837,12 @@ impl Out {
         }
     }
 
-    /// The port has taken the next `sent` frames.
+    /// Counts the next `sent` frames, which the port has taken.
     #[inline]
     fn credit(&mut self, sent: usize, turn: &mut Turn<'_>) {
         let outlet = turn.outlets.of_mut(self.member);
         let before = (self.counters.packets, self.counters.octets);
-        // It may have been stopped since the turn began.
+        // A new reading, because the thread may have been preempted since the turn began.
         let at = turn.watch.now();
         let mut longest = 0;
         let audited = turn.clock != Clock::Virtual;
@@ -862,8 +874,7 @@ impl Out {
         }
     }
 
-    /// The link is down: frames are lost as those of any host, whose stack sends again what
-    /// matters.
+    /// The link is down: frames are lost as those of any host, and the stack retransmits.
     #[cold]
     fn lose_what_waits(&mut self, now: Nanos, outlets: &mut Outlets) -> bool {
         self.blocked.note(now, false, &mut self.counters);
@@ -909,11 +920,12 @@ struct Room<'a> {
 
 /// A tick of the flows' stack is 2^16 ns.
 const TICK_BITS: u32 = 16;
-/// Timers and arrivals may be later than the turn's beginning by so much: the turn takes some time.
+/// Timers and arrivals may be later than the start of the turn by this much, because the turn takes
+/// time.
 const SLIP: Nanos = Nanos(100_000);
 
-/// The instant since the start of the run that has `tick` as the lower half of its number, near
-/// `now`; not later.
+/// The instant since the start of the run, near `now` and not later, whose tick number has `tick`
+/// as its lower half.
 #[inline]
 fn due_of(clock: Clock, now: Nanos, tick: u32) -> u64 {
     let this = now.0 >> TICK_BITS;
@@ -938,7 +950,7 @@ impl FrameOutput for Room<'_> {
         self.hand[at] = (len as u32, cut, self.due);
         self.batch.frame(at, len, self.now);
         let meta = &mut self.batch.meta[at];
-        // What was there before is gone.
+        // A reused slot has the metadata of its last frame.
         (meta.owner, meta.mark, meta.cut) = (0, 0, cut);
         let start = at * self.batch.stride;
         Some(&mut self.batch.base[start..][..len])

@@ -1,8 +1,9 @@
-//! A port that makes its frames itself: its program, the thread in which it runs, and what the two
-//! have counted.
+//! A port that generates its frames itself: its program, the thread in which the program runs, and
+//! their counters.
 //!
-//! The worker only watches: it sees when everything is sent, applies what it is told, and reads the
-//! counters from the memory that it shares with the program.
+//! The worker only supervises: it notices the end, applies commands, and reads the counters from
+//! memory that it shares with the program, because leaving the call into the kernel would cost some
+//! 25 ms (docs/adr/0012).
 
 use std::{
     io,
@@ -35,28 +36,29 @@ use crate::{
     transmit::{LINK_DOWN, MOST_COUNTED, OVERTIME},
 };
 
-/// Frames handed over at once: without gaps, as many as the kernel takes in a turn.
+/// Frames per hand-over without gaps: the kernel's batch in a live-frames run.
 const UNPACED_BATCH: u32 = 64;
-/// So many frames a second can leave one by one; above, as few together as keep up.
+/// Up to this rate frames leave one by one; above it, in the smallest batches that keep up, because
+/// each hand-over has a fixed cost.
 const ONE_BY_ONE: f64 = 1e6;
 const MOST_PACED_BATCH: f64 = 16.0;
 
-/// How long a program may take to see that it is held: in a call that just begins or ends, some 30
-/// ms.
-const MOST_PATIENCE: Duration = Duration::from_millis(500);
+/// Limit on waiting for a program to notice that it is held. A call to the kernel that is just
+/// beginning or ending takes some 30 ms.
+const HOLD_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(crate) struct Driver {
     port: usize,
     layout: Layout,
     remote: Arc<dyn Remote>,
-    /// By place in the program: number in the plan, and the share.
+    /// By index in the program: number in the plan, the stream, and this worker's share.
     streams: Vec<(u32, PlanStream, (u64, u64))>,
-    /// Until the thread has it.
+    /// Until the thread takes it.
     generator: Option<Box<dyn Generator>>,
     thread: Option<JoinHandle<Result<(), String>>>,
     begun: Option<Instant>,
     ending: Arc<AtomicBool>,
-    /// Nanoseconds that the thread has computed, and that it was there, when it has ended.
+    /// CPU time and lifetime of the thread in nanoseconds, set when it has ended.
     cpu_time: Arc<AtomicU64>,
     wall_time: Arc<AtomicU64>,
     end: Picos,
@@ -64,27 +66,27 @@ pub(crate) struct Driver {
     late: Vec<u64>,
     down: Down,
     error: Option<String>,
-    /// The run's time was up before all that was due had left.
+    /// Whether time was up before all due frames had left.
     overdue: bool,
     pub done: bool,
 }
 
-/// What a link that goes down does to the streams: they are held, and go on where they were when it
-/// is up again.
+/// The streams while the link is down: they are held, and continue from the same frame when it is
+/// up.
 struct Down {
     link: Option<Arc<Link>>,
     since: Option<Picos>,
-    /// Stream by stream: it is held for the link's sake.
+    /// By stream: whether it is held because of the link.
     held: Vec<bool>,
-    /// By how much its schedule was moved, picoseconds.
+    /// By how much its schedule was moved, in picoseconds.
     moved: Vec<u64>,
-    /// Frames that were due and did not leave.
+    /// Frames that were due and not sent.
     frames: Vec<u64>,
-    /// Frames that were made before it was known, and not taken; and all that were not taken at the
-    /// last look.
+    /// Frames generated before the loss of the link was noticed, which the kernel refused; and all
+    /// refused frames at the last check.
     refused: Vec<u64>,
     seen: Vec<u64>,
-    /// Changes of the link for which an error of the kernel's was forgotten.
+    /// Number of link changes for which an error of the kernel was cleared.
     pardoned: usize,
 }
 
@@ -120,7 +122,8 @@ impl Memory for Shared<'_> {
 }
 
 impl Driver {
-    /// Compiles what worker `index` sends on `port` and loads it; `None` where that is nothing.
+    /// Compiles and loads the program for the frames that worker `index` sends on `port`; `None`:
+    /// there are none.
     pub fn open(
         plan: &Plan,
         index: usize,
@@ -170,7 +173,7 @@ impl Driver {
         }))
     }
 
-    /// The run is to begin: the thread enters the program, which waits for the first instant.
+    /// Starts the thread, which enters the program, which waits for the first instant.
     pub fn begin(mut self, clock: Clock, stop: &Stop) -> Self {
         let Clock::Real(start) = clock else {
             self.fail("frames made inside the kernel need real time: try --clock real".into());
@@ -208,22 +211,22 @@ impl Driver {
         self
     }
 
-    /// Whether the program keeps what is owed back: as [`crate::transmit`] has it, and not where
+    /// Whether the program bounds bursts after a stall, as [`crate::transmit`] does; not where
     /// frames leave as soon as they can.
     fn is_smooth(&self) -> bool {
-        let hurries = |(_, s, _): &(u32, PlanStream, (u64, u64))| {
+        let is_unsmoothed = |(_, s, _): &(u32, PlanStream, (u64, u64))| {
             s.late == Late::CatchUp || s.gap == Gap::Zero
         };
-        !self.streams.iter().any(hurries)
+        !self.streams.iter().any(is_unsmoothed)
     }
 
-    /// What may follow at once after a stall.
+    /// The burst allowed after a stall.
     fn allowance(&self) -> Nanos {
         let pps = Some(self.fastest_pps()).filter(|pps| *pps > 0.0);
         Picos(Allowance::of(pps).0).as_nanos()
     }
 
-    /// Of all streams together.
+    /// The highest total rate of the streams.
     fn fastest_pps(&self) -> f64 {
         self.streams.iter().map(|(_, s, (_, by))| s.fastest_pps() / *by as f64).sum()
     }
@@ -233,7 +236,7 @@ impl Driver {
         self.done = true;
     }
 
-    /// Looks after the program; `at` is the time since the start.
+    /// Supervises the program; `at` is the time since the start.
     pub fn turn(&mut self, at: Picos) {
         self.remote.attend();
         if let Some(error) = self.trouble() {
@@ -244,8 +247,8 @@ impl Driver {
         if self.ends(at).is_none() {
             return;
         }
-        // Of streams that start each other, one may have been looked at before it began and the
-        // other behind its end: what counts is how they stand while the program rests.
+        // The program must rest for this check: otherwise, with two streams that start each other,
+        // one may be read before its start and the other after its end, and both would seem done.
         self.hold();
         match self.ends(at) {
             Some(until) => self.settle(until),
@@ -253,8 +256,8 @@ impl Driver {
         }
     }
 
-    /// Holds the streams while the link is down: what is due meanwhile does not leave, nor in a
-    /// burst afterwards.
+    /// Holds the streams while the link is down, so that frames due meanwhile do not leave, not
+    /// even as a burst later.
     fn follow_link(&mut self, at: Picos) {
         let refused = |layout: &Layout, m: &dyn Memory, i: usize| {
             let accounts = layout.accounts(m, i);
@@ -285,7 +288,7 @@ impl Driver {
                 let m = Shared(&*self.remote);
                 for i in 0..self.streams.len() {
                     if std::mem::take(&mut self.down.held[i]) {
-                        // Those of a stream that ends by a count leave later, if they still can.
+                        // Frames of a stream that ends by a count leave later instead.
                         if self.streams[i].1.pattern.total().is_none() {
                             self.down.frames[i] += self.due_before(i, at, 0);
                         }
@@ -301,8 +304,8 @@ impl Driver {
         }
     }
 
-    /// Frames of stream `i` that are due before `until`, by a schedule that is `earlier` than it
-    /// stands.
+    /// Frames of stream `i` that are due before `until`, by a schedule that is `earlier` than the
+    /// current one.
     fn due_before(&self, i: usize, until: Picos, earlier: u64) -> u64 {
         let m = Shared(&*self.remote);
         let (_, s, _) = &self.streams[i];
@@ -318,7 +321,7 @@ impl Driver {
         )
     }
 
-    /// Whether nothing more is to leave; frames that were due before the instant given are then
+    /// Whether sending is over. Frames that were due before the returned instant are
     /// late.
     fn ends(&mut self, at: Picos) -> Option<Picos> {
         let m = Shared(&*self.remote);
@@ -328,12 +331,13 @@ impl Driver {
         self.overdue = at.0 >= self.end.0.saturating_add(OVERTIME);
         let time_is_up = at >= self.end && next.is_none_or(|due| due >= self.end);
         let spent = self.layout.is_spent(&m);
-        // Behind the last frame of a run that ends by a count nothing is due, and so nothing late.
+        // After the last frame of a run that ends by a count nothing is due, and so nothing is
+        // late.
         let until = if spent && at < self.end { Picos(0) } else { at.min(self.end) };
         (spent || time_is_up || self.overdue || (next.is_none() && !held)).then_some(until)
     }
 
-    /// Why nothing more will leave.
+    /// Why sending cannot go on.
     fn trouble(&mut self) -> Option<String> {
         let m = Shared(&*self.remote);
         if self.layout.is_broken(&m) {
@@ -357,8 +361,8 @@ impl Driver {
             if changes == self.down.pardoned || self.down.state() == LinkState::Lost {
                 return fatal;
             }
-            // The error may be one of the time when the link was down: what is still the case comes
-            // again.
+            // The error may date from when the link was down. If its cause persists, the kernel
+            // reports it again.
             self.down.pardoned = changes;
             self.layout.forget_errors(&m);
         }
@@ -374,7 +378,7 @@ impl Driver {
         None
     }
 
-    /// Nothing more is sent; what was due before `until` and has not left is late.
+    /// Ends sending; unsent frames that were due before `until` are late.
     fn settle(&mut self, until: Picos) {
         self.leave();
         let m = Shared(&*self.remote);
@@ -385,13 +389,14 @@ impl Driver {
             }
             let late = if held { 0 } else { self.due_before(i, until, 0) };
             if self.down.moved[i] > 0 || held {
-                // What the schedule was moved by is missing at its end; a run that ends by a count
-                // misses nothing.
+                // The schedule lost the time by which it moved; frames due in that time at its end
+                // are missing. A run that ends by a count misses none.
                 let missing =
                     if until.0 == 0 { 0 } else { self.due_before(i, until, self.down.moved[i]) };
                 self.down.frames[i] = missing.saturating_sub(late);
             }
-            // A run that is stopped from outside may leave one frame that was due just then.
+            // A run stopped from outside may leave one frame per stream that was due at that
+            // moment.
             if late > u64::from(!self.overdue) {
                 self.late[i] += late;
             }
@@ -399,12 +404,12 @@ impl Driver {
         self.done = true;
     }
 
-    /// The program makes no more frames, and its thread goes home.
+    /// Ends the program and its thread.
     fn leave(&mut self) {
         self.hold();
         self.ending.store(true, Ordering::Release);
         self.done = true;
-        // Mostly enough; `close` insists.
+        // Usually enough; `close` waits without limit.
         for _ in 0..5 {
             if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
                 break;
@@ -414,7 +419,7 @@ impl Driver {
         }
     }
 
-    /// `number`: of the stream; `None`: of all.
+    /// `number`: the stream; `None`: all.
     pub fn apply(&mut self, number: Option<u32>, action: &Action, at: Picos) {
         if self.done {
             return;
@@ -452,13 +457,14 @@ impl Driver {
             Action::Replace(Content::Nothing) => {
                 self.change(|layout, m| which.iter().for_each(|&i| layout.remove(m, i)));
             }
-            // The supervisor has refused new streams, limits and what waits; frames with stamps are
-            // not made here where there is a common clock.
+            // The supervisor has refused new streams, limits, and streams that wait. Frames with
+            // time stamps are not generated here where nodes share a clock, because the program
+            // cannot change it.
             _ => {}
         }
     }
 
-    /// Changes several words while the program makes nothing: a few frames' time.
+    /// Changes several words while the program rests, for the time of a few frames.
     fn change(&mut self, f: impl FnOnce(&Layout, &dyn Memory)) {
         self.hold();
         let m = Shared(&*self.remote);
@@ -466,21 +472,21 @@ impl Driver {
         self.layout.let_go(&m);
     }
 
-    /// Until the program has seen that it is to rest, or does not run.
+    /// Waits until the program has noticed that it must rest, or does not run.
     fn hold(&mut self) {
         self.tickets += 1;
         let m = Shared(&*self.remote);
         self.layout.hold(&m, self.tickets);
-        let patience = Instant::now() + MOST_PATIENCE;
+        let deadline = Instant::now() + HOLD_TIMEOUT;
         while !self.layout.is_held(&m, self.tickets)
             && self.thread.as_ref().is_some_and(|t| !t.is_finished())
-            && Instant::now() < patience
+            && Instant::now() < deadline
         {
             thread::sleep(Duration::from_micros(50));
         }
     }
 
-    /// The end of the run.
+    /// Ends the run.
     pub fn close(&mut self, at: Picos) {
         if !self.done {
             self.settle(at.min(self.end));
@@ -501,14 +507,14 @@ impl Driver {
         }
     }
 
-    /// While the thread runs: it never sleeps, and waits inside the kernel for what is due.
+    /// While the thread runs. It never sleeps: it waits inside the kernel for due frames.
     pub fn busy(&self) -> Option<Busy> {
         let lived = Nanos(self.begun?.elapsed().as_nanos() as u64);
         let runs = self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
         runs.then(|| Busy { tx: vec![self.port], rx: Vec::new(), busy: lived, lived })
     }
 
-    /// Of the thread, once it has ended.
+    /// The thread's CPU time, once it has ended.
     pub fn cpu_time(&self) -> Nanos {
         Nanos(self.cpu_time.load(Ordering::Acquire))
     }
@@ -523,7 +529,7 @@ impl Driver {
         };
         sum.last = self.layout.last_left(&m);
         sum.pacing = self.pacing(&m);
-        // The thread never sleeps.
+        // The thread never sleeps, so that any time without CPU is a stall.
         let missing = self
             .wall_time
             .load(Ordering::Acquire)
@@ -540,15 +546,15 @@ impl Driver {
         sum
     }
 
-    /// How late any frame was at most.
+    /// The largest delay of any frame.
     fn latest(&self, m: &dyn Memory) -> Nanos {
         Nanos(
             (0..self.streams.len()).map(|i| self.layout.accounts(m, i).late_max).max().unwrap_or(0),
         )
     }
 
-    /// The program does not audit windows: what left beyond its schedule is bounded by what it
-    /// allows itself, and by how late any frame was.
+    /// The program does not audit windows. Surplus is bounded by its own allowance and by the
+    /// largest delay of a frame.
     fn pacing(&self, m: &dyn Memory) -> Pacing {
         let (lag, moved) = self.layout.lag(m);
         let pps = self.fastest_pps();
@@ -564,7 +570,8 @@ impl Driver {
         let m = Shared(&*self.remote);
         let one = |(i, (number, ..)): (usize, &(u32, PlanStream, (u64, u64)))| {
             let a = self.layout.accounts(&m, i);
-            // Which of the two a frame became that left too late for the link is all the same.
+            // A frame that left too late for the link may be in either counter; only the sum
+            // matters.
             let unlinked = self.down.refused[i];
             let (dropped, rest) =
                 (a.dropped.saturating_sub(unlinked), unlinked.saturating_sub(a.dropped));
@@ -599,7 +606,7 @@ impl Driver {
 
 const LATE: &str = "late";
 
-/// Whoever forgets a run must not go on sending.
+/// A dropped run must not go on sending.
 impl Drop for Driver {
     fn drop(&mut self) {
         self.ending.store(true, Ordering::Release);
@@ -609,17 +616,17 @@ impl Drop for Driver {
     }
 }
 
-/// Whether a port that makes its frames itself can make what `plan` has for it; `address` is the
+/// Checks that a port that generates its frames can send what `plan` asks of it; `address` is the
 /// port's.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`]: what it cannot make, and which ports can.
+/// [`io::ErrorKind::InvalidInput`]: names the unsupported feature and the ports that have it.
 pub fn can_be_generated(plan: &Plan, port: usize, address: &str) -> io::Result<()> {
     one_kind(plan, port, address)?;
     (0..plan.workers.len()).try_for_each(|index| image(plan, index, port, address).map(drop))
 }
 
-/// A port that makes its frames itself has no slots for others' frames beside them.
+/// Refuses further sources on a port that generates its frames, because it has no slots for them.
 pub(crate) fn one_kind(plan: &Plan, port: usize, address: &str) -> io::Result<()> {
     if plan.sources_of(port) < 2 {
         return Ok(());
@@ -682,7 +689,7 @@ fn image(
     Ok(Some((streams, image)))
 }
 
-/// What the program itself does not know of.
+/// Refuses stream options that the program does not know.
 fn fits(s: &PlanStream) -> Result<(), Unfit> {
     if s.waits {
         return Err(Unfit::new(

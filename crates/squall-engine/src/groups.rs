@@ -1,23 +1,23 @@
-//! The frames of a batch, in order of departure, and grouped by stream so that each stream fills
-//! all of its own at once.
+//! Groups the frames of a batch by stream and keeps their departure order, so that each stream
+//! fills all of its frames at once, with its template in the cache.
 
 use squall_port::BATCH;
 
 const NONE: u8 = u8::MAX;
 
-/// Which stream has which slots.
+/// The slots of each stream.
 #[derive(Debug)]
 pub struct Groups {
-    /// By a run's first slot: its slots, and the first slot of the group's next run.
+    /// By the first slot of a run: its slots, and the first slot of the group's next run.
     runs: [(u8, u8); BATCH],
     /// (stream, first slot, first slot of the last run, slots)
     groups: Vec<(u32, u8, u8, u8)>,
 }
 
-/// A stream's memory of the batch at hand.
+/// A stream's place in the current batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Membership {
-    /// Number of the batch, times 256, plus the group: one word, see `Sender`.
+    /// Batch number times 256, plus the group. One word, because each frame reads it: see `Sender`.
     batch_and_group: u64,
 }
 
@@ -33,7 +33,7 @@ impl Groups {
         self.groups.clear();
     }
 
-    /// Slots `first .. first + count` (behind all that were added) are `stream`'s.
+    /// Assigns slots `first .. first + count`, which follow all earlier ones, to `stream`.
     #[inline]
     pub fn add(
         &mut self,
@@ -60,8 +60,8 @@ impl Groups {
         self.groups.len()
     }
 
-    /// Stream of group `g`, its first slot, and its number of slots; the slots themselves,
-    /// ascending, in `list`, unless they are in a row.
+    /// The stream of group `g`, its first slot and its number of slots. `list` gets the slots in
+    /// ascending order, unless they are consecutive.
     #[inline]
     pub fn get<'a>(
         &self,

@@ -1,8 +1,8 @@
-//! The engine: takes a [`squall_plan::Plan`] and opened ports, runs one [`worker`] a core, and
-//! gives what was counted.
+//! The engine: runs a [`squall_plan::Plan`] on opened ports, with one [`worker`] per core, and
+//! returns the counters.
 //!
-//! Only here and in the ports are there threads and clocks. Does not know how profiles are written,
-//! what backends there are, nor how results are shown.
+//! Only this crate and the ports have threads and clocks. It does not know the syntax of profiles,
+//! the backends, or how results are presented.
 #![forbid(unsafe_code)]
 
 mod after;

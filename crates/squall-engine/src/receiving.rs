@@ -1,4 +1,4 @@
-//! A receiving queue: the frames that it gives, and what is counted of them.
+//! A receiving queue: its frames and their counters.
 
 use std::ops::Range;
 
@@ -11,19 +11,19 @@ use crate::{
     source::Source,
 };
 
-/// What one receiving queue has seen.
+/// Counters and measurements of one receiving queue.
 #[derive(Clone, Debug, Default)]
 pub struct PortRx {
     pub port: usize,
     pub seen: Receiver,
-    /// Frames that came as far as the queue, a GSO frame as one, where the port counts them
-    /// ([`RxQueue::received`]): `given`, `drops` and what still waits there.
+    /// Frames that reached the queue, a GSO frame as one, if the port counts them
+    /// ([`RxQueue::received`]): `given`, `drops`, and frames still in the queue.
     pub received: Option<u64>,
-    /// Frames that the queue has given.
+    /// Frames taken from the queue.
     pub given: u64,
-    /// Of these, frames that the engine's filter left out.
+    /// Frames among `given` that the engine's filter excluded.
     pub filtered: u64,
-    /// Lost between the interface and us.
+    /// Frames lost between the interface and the worker, by cause.
     pub drops: Vec<(&'static str, u64)>,
     pub error: Option<String>,
 }
@@ -35,15 +35,15 @@ pub struct QueueCounters {
     pub packets: u64,
     /// Octets with FCS.
     pub octets: u64,
-    /// Frames without a signature of ours.
+    /// Frames without a Squall signature.
     pub unsigned: u64,
     /// Frames with signatures of other runs.
     pub foreign: u64,
     /// By number.
     pub streams: Vec<(u16, StreamCounters)>,
-    /// What stood at the places that are tracked.
+    /// Counters by tracked value.
     pub tracked: Vec<(Key, StreamCounters)>,
-    /// Frames whose value there found no room.
+    /// Frames whose tracked value found no room.
     pub beyond: u64,
 }
 
@@ -65,40 +65,40 @@ impl QueueCounters {
     }
 }
 
-/// A part of the flows that one receiving queue told apart.
+/// A part of the flows that one receiving queue distinguished.
 pub(crate) struct QueueFlows {
     pub port: usize,
-    /// Flows of this queue so far.
+    /// Number of flows of this queue so far.
     pub total: usize,
-    /// When its first frame came; `None` before that.
+    /// When the queue's first frame arrived; `None`: none has.
     pub begin: Option<Nanos>,
     /// Frames and octets of flows that found no room.
     pub rest: (u64, u64),
     pub flows: Vec<FlowCount>,
 }
 
-/// Flows of all receiving queues, so far.
+/// Flows of all receiving queues so far.
 #[derive(Clone, Debug, Default)]
 pub struct ReceivedFlows {
-    /// Flows that the queues know; more than `flows` where not all were wanted.
+    /// Number of flows known to the queues; more than `flows` has if the caller limited them.
     pub total: usize,
-    /// When the first frame of all came.
+    /// When the first frame on any queue arrived.
     pub begin: Option<Nanos>,
     /// Frames and octets of flows that found no room.
     pub rest: (u64, u64),
-    /// With the port that each was received on; once for each queue that saw it.
+    /// Each flow with its port, once for each queue that saw it.
     pub flows: Vec<(usize, FlowCount)>,
 }
 
-/// A receiving queue, and the sinks that get its frames.
+/// A receiving queue and the sinks of its frames.
 pub(crate) struct Receiving {
     pub queue: Box<dyn RxQueue>,
     pub port: usize,
     sinks: Vec<Box<dyn Sink>>,
-    /// Sources have sinks at the port, too.
+    /// Whether sources have sinks (hosts) at the port.
     hosts: bool,
     room: Room,
-    /// Frames that the queue has given.
+    /// Frames taken from the queue.
     given: u64,
     pub error: Option<String>,
 }
@@ -113,7 +113,7 @@ impl Receiving {
         Self { queue, port, sinks, hosts, room: Room::default(), given: 0, error: None }
     }
 
-    /// Takes what has come; whether anything has.
+    /// Receives waiting frames. Returns whether there were any.
     #[inline]
     pub fn turn(&mut self, now: Nanos, sources: &mut [Box<dyn Source>]) -> bool {
         if !self.hosts {
@@ -135,7 +135,7 @@ impl Receiving {
         any
     }
 
-    /// Takes one batch; whether there was any.
+    /// Receives one batch. Returns whether there was any.
     #[inline]
     pub fn take(&mut self, now: Nanos, sources: &mut [Box<dyn Source>]) -> bool {
         let batch = match self.queue.receive() {
@@ -158,22 +158,22 @@ impl Receiving {
         true
     }
 
-    /// No frame came.
+    /// Reports to the sinks that no frame arrived.
     pub fn idle(&mut self, now: Nanos) {
         self.sinks.iter_mut().for_each(|sink| sink.idle(now));
     }
 
-    /// From now on frames are stamped by this clock.
+    /// Sets the clock that stamps frames.
     pub fn set_common(&mut self, common: CommonClock) {
         self.sinks.iter_mut().for_each(|sink| sink.set_common(common));
     }
 
-    /// Nothing new comes any more; false if the port cannot know when all of the rest was given.
+    /// Stops the queue. Returns false if the port cannot know when its last frame was taken.
     pub fn stop(&mut self) -> bool {
         self.error.is_none() && self.queue.stop().is_ok() && self.queue.received().is_some()
     }
 
-    /// Frames that have come, and were neither given nor dropped.
+    /// Frames that reached the queue and were neither taken nor dropped.
     pub fn waiting(&mut self) -> u64 {
         let lost: u64 = self.queue.drops().iter().map(|(_, n)| n).sum();
         self.queue.received().map_or(0, |received| received.saturating_sub(self.given + lost))
@@ -195,14 +195,14 @@ impl Receiving {
         self.sinks.iter().filter_map(|sink| sink.show(records.clone()))
     }
 
-    /// All that was counted; values that sinks leave are added to `left`.
+    /// Returns the final counters and adds the sinks' values to `left`.
     pub fn leave(&mut self, left: &mut Vec<Shown>) -> PortRx {
         let mut all = self.counted();
         left.extend(self.sinks.iter_mut().filter_map(|sink| sink.leave(&mut all)));
         all
     }
 
-    /// What the queue itself has counted.
+    /// The queue's own counters.
     fn counted(&mut self) -> PortRx {
         PortRx {
             port: self.port,
@@ -220,30 +220,32 @@ fn hosts(sources: &mut [Box<dyn Source>], port: usize) -> impl Iterator<Item = &
     sources.iter_mut().filter_map(move |source| source.sink(port))
 }
 
-/// How fast frames come.
+/// The rate of received frames.
 #[derive(Debug, Default)]
 pub(crate) struct Inflow {
     fast: bool,
-    /// When that was told, and how many had come.
-    told: Nanos,
+    /// When the rate was last computed, and the frame count then.
+    updated: Nanos,
     given: u64,
 }
 
 impl Inflow {
     pub fn is_fast(&mut self, now: Nanos, queues: &[Receiving]) -> bool {
-        let elapsed = now.saturating_sub(self.told);
+        let elapsed = now.saturating_sub(self.updated);
         if elapsed >= INFLOW_EVERY {
             let given = queues.iter().map(|rx| rx.given).sum();
             let came = given - std::mem::replace(&mut self.given, given);
-            (self.fast, self.told) =
+            (self.fast, self.updated) =
                 (came.saturating_mul(1_000_000_000) >= elapsed.0.saturating_mul(FAST), now);
         }
         self.fast
     }
 }
 
-/// Batches that are received in a turn at most, where sources answer to what is received.
+/// Batches per turn at most, where sources answer frames: sources need their turns in between, or
+/// answers would be late.
 const MOST_BATCHES: usize = 256;
-/// Frames per second of which a sleep of some hundred microseconds finds dozens.
+/// Frames per second from which on a sleep of some hundred microseconds gathers dozens.
 const FAST: u64 = 50_000;
+/// Interval of the estimate.
 const INFLOW_EVERY: Nanos = Nanos(10_000_000);

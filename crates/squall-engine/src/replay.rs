@@ -1,8 +1,9 @@
-//! Frames of captures: a thread of its own reads them ahead, the worker sends each by its port when
-//! it is due.
+//! Replays: a thread reads frames of captures ahead, and the worker sends each on its port when it
+//! is due.
 //!
-//! One worker serves all ports of a replay, frame by frame in the order of the captures: what is
-//! n-th in them is handed to its port before the one behind it is, whichever ports these are.
+//! One worker serves all ports of a replay, frame by frame in the order of the captures: frame n is
+//! handed to its port before frame n + 1, whichever ports these are, so that order holds across
+//! ports.
 
 use std::{
     collections::VecDeque,
@@ -33,10 +34,10 @@ use crate::{
     transmit::{Blocked, LINK_DOWN, OVERTIME},
 };
 
-/// Chunks that are read ahead at most: some megabytes.
+/// Chunks read ahead at most: some megabytes.
 const AHEAD: usize = 24;
 
-/// The reading thread's end, and ours.
+/// The connection to the reading thread.
 pub(crate) struct Feed {
     full: Receiver<Result<Chunk, ReplayError>>,
     empty: mpsc::Sender<Chunk>,
@@ -45,7 +46,7 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Begins to read ahead.
+    /// Starts to read ahead.
     pub fn start(mut source: Reader) -> io::Result<Self> {
         let held = source.is_held();
         let (full, filled) = mpsc::sync_channel(AHEAD);
@@ -53,7 +54,7 @@ impl Feed {
         let read = move || {
             read(&mut source, &full, &emptied);
             drop(full);
-            // What has been sent until the end is told as it comes back.
+            // Frames sent up to the end are reported as their chunks come back.
             emptied.iter().for_each(|chunk| source.observe(&chunk));
             source
         };
@@ -84,33 +85,33 @@ fn read(
         source.observe(&chunk);
         let filled = source.fill(&mut chunk);
         let over = !matches!(filled, Ok(true));
-        let told = match filled {
+        let sent = match filled {
             Ok(true) => full.send(Ok(chunk)),
             Ok(false) => return,
             Err(error) => full.send(Err(error)),
         };
-        if told.is_err() || over {
+        if sent.is_err() || over {
             return;
         }
     }
 }
 
-/// From the schedule of a replay to the run's: both pass evenly, one faster than the other.
+/// Maps the replay's schedule to the run's. Both advance evenly, at different speeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Warp {
-    /// An instant of the schedule, and when it is in the run; picoseconds.
+    /// An instant of the schedule, and the matching instant of the run; picoseconds.
     from: u64,
     at: u64,
-    /// The schedule passes `num / den` times as fast.
+    /// The schedule advances `num / den` times as fast as the run.
     num: u64,
     den: u64,
 }
 
 impl Warp {
-    /// When in the run what the schedule has at `due` is due.
+    /// When a frame due at `due` of the schedule is due in the run.
     #[inline]
     fn real(self, due: u64) -> u64 {
-        // No speed brings an instant back that did not fit.
+        // An instant that did not fit into 64 bits stays out of range at any speed.
         if due >= Departure::NEVER.0 {
             return u64::MAX;
         }
@@ -122,7 +123,7 @@ impl Warp {
                 let ahead = u128::from(ahead) * u128::from(self.den) / u128::from(self.num);
                 u128::from(self.at) + ahead
             }
-            // What was late when the speed changed is no later by that.
+            // A change of speed does not make frames that were already late later.
             None => self.at.saturating_sub(self.from - due).into(),
         };
         u64::try_from(real).unwrap_or(u64::MAX)
@@ -135,22 +136,22 @@ impl Warp {
             None => self.from.checked_sub(self.at - real),
             Some(passed) if self.num == self.den => Some(self.from.saturating_add(passed)),
             Some(passed) => {
-                let behind = (u128::from(passed) + 1) * u128::from(self.num);
-                let ahead = behind.div_ceil(u128::from(self.den)) - 1;
+                let bound = (u128::from(passed) + 1) * u128::from(self.num);
+                let ahead = bound.div_ceil(u128::from(self.den)) - 1;
                 Some(self.from.saturating_add(u64::try_from(ahead).unwrap_or(u64::MAX)))
             }
         };
         last.map(|last| last.min(Departure::NEVER.0 - 1))
     }
 
-    /// Where the schedule is at `now`.
+    /// The instant of the schedule at `now`.
     fn schedule(self, now: u64) -> u64 {
         let passed = u128::from(now.saturating_sub(self.at));
         let passed = passed * u128::from(self.num) / u128::from(self.den);
         self.from.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX))
     }
 
-    /// From `now` on, another speed.
+    /// Changes the speed from `now` on.
     fn change(&mut self, now: u64, (num, den): (u64, u64)) {
         if now >= self.at {
             (self.from, self.at) = (self.schedule(now), now);
@@ -159,12 +160,12 @@ impl Warp {
     }
 }
 
-/// How a replay's own schedule passed in the run, with its pauses and changes of speed.
+/// How a replay's schedule advanced in the run, with its pauses and changes of speed.
 #[derive(Clone, Debug, Default)]
 pub struct Course {
-    /// From which instant of the schedule on it passed how.
+    /// The mappings, each with the instant of the schedule from which it applies.
     moves: Vec<(u64, Warp)>,
-    /// From this instant of the schedule on nothing has left: it was paused then until the end, or
+    /// From this instant of the schedule on nothing left: the replay was paused until the end, or
     /// never began.
     held: Option<u64>,
 }
@@ -174,7 +175,7 @@ impl Course {
         self.moves.push((from, warp));
     }
 
-    /// When in the run what the schedule has at `due` was due; `None`: never.
+    /// When a frame due at `due` of the schedule was due in the run; `None`: never.
     pub fn instant(&self, due: Picos) -> Option<Picos> {
         let passed = self.moves.iter().rev().find(|(from, _)| *from <= due.0);
         let (_, warp) = passed.filter(|_| self.held.is_none_or(|held| due.0 < held))?;
@@ -187,17 +188,18 @@ struct Out {
     member: Member,
     limit: usize,
     ahead: Picos,
-    /// Frames that the port has and has not told of; none of them lies before this place.
+    /// Frames that the port has and whose fates it has not reported; `oldest` is a lower bound of
+    /// their places.
     under_way: usize,
     oldest: Place,
-    /// The port had no room, though what is to be sent may not be due yet.
+    /// Whether the port had no room, even if nothing is due yet.
     full: bool,
     blocked: Blocked,
     audit: Audit,
     counters: PortTx,
 }
 
-/// A frame among those of all chunks: the chunk's number, and its place in that.
+/// The place of a frame: the chunk's number, and the index in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     chunk: u64,
@@ -205,51 +207,52 @@ struct Place {
 }
 
 pub(crate) struct Replayer {
-    /// In the plan.
+    /// The number in the plan.
     number: u32,
     outs: Vec<Out>,
     clock: Clock,
     feed: Option<Feed>,
-    /// Those with frames that are not dealt with, and the number of the first of them.
+    /// Chunks with frames that are not done, and the number of the first.
     chunks: VecDeque<Chunk>,
     first: u64,
-    /// The frames before `next` were handed over (or some behind it, where frames were taken back).
-    /// From there to `filled`, in the same chunk, they are in slots of port `out`.
+    /// Frames before `next` were handed over; so may be some after it, if frames were taken back.
+    /// Frames from there to `filled`, in the same chunk, are in slots of port `out`.
     next: Place,
     filled: usize,
     out: usize,
-    /// Frames that may leave yet.
+    /// Number of frames that may still leave.
     allowed: u64,
-    /// When it begins; from when on nothing of it is due.
+    /// When it begins, and from when on none of its frames are due.
     begin: Picos,
     until: Picos,
-    /// Its schedule as the run goes on: beginning, pauses, speed.
+    /// Maps its schedule to the run: start, pauses, speed.
     warp: Warp,
     course: Course,
     late: Late,
-    /// By how much the schedule was moved because frames were late.
+    /// By how much the schedule moved because frames were late.
     stretched: Picos,
     paused: Option<Picos>,
-    /// For the end of something else; and something else for its end, which it has not told yet.
+    /// Whether it waits for the end of another part; and whether another waits for its end, which
+    /// is not yet reported.
     waits: bool,
     awaited: bool,
-    /// The end of its schedule, as far as it has come.
-    behind: Picos,
-    /// Until when nothing leaves between two loops that have no schedule.
+    /// The end of its schedule as read so far.
+    schedule_end: Picos,
+    /// Until when nothing leaves between two loops without a schedule.
     rest: Option<Picos>,
-    /// On virtual time: how much of it such delays have taken.
+    /// On virtual time: time taken by such delays.
     lapsed: Picos,
-    /// Nothing comes behind the chunks at hand.
+    /// Whether no chunks follow those in memory.
     ended: bool,
-    /// Nothing more is handed over; what is under way may still leave.
+    /// Whether nothing more is handed over; frames that a port has may still leave.
     over: bool,
     overdue: bool,
     error: Option<ReplayError>,
-    /// A port that tells later has no room, or it is too early even for it: until then there is
-    /// nothing to be done.
-    patience: Option<Picos>,
-    /// Since when the reader has been waited for, and how long in all.
-    hungry: Option<Nanos>,
+    /// Set while a port that takes frames ahead has no room, or the next frame is too early even
+    /// for it: there is nothing to do until then.
+    retry_at: Option<Picos>,
+    /// Since when the reader is late, and for how long in total.
+    starving_since: Option<Nanos>,
     starved: Nanos,
     /// The part of that at the end.
     dry: Nanos,
@@ -257,26 +260,29 @@ pub(crate) struct Replayer {
     pub done: bool,
 }
 
-/// How long to rest when a port that waits itself has no room: a fraction of what it has.
+/// Rest while a port that takes frames ahead has no room: a fraction of the 100 ms that it holds,
+/// so that it cannot run empty.
 const FULL_REST: Picos = Picos(100_000_000);
-/// And when nothing is due for so long as it takes frames ahead: less often is cheaper.
+/// Rest while the next frame is too early for such a port: longer, because fewer wake-ups cost
+/// less.
 const EARLY_REST: Picos = Picos(1_000_000_000);
 
-/// What a replay came to.
+/// The results of a replay.
 pub struct Replayed {
-    /// In the plan.
+    /// The number in the plan.
     pub number: u32,
-    /// With what it counted.
+    /// The reader, with its counters.
     pub source: Reader,
-    /// What ended it, if that was not its end.
+    /// The error that ended it early.
     pub error: Option<ReplayError>,
-    /// The sender had nothing to send, as reading was behind.
+    /// Time in which frames were due and the reader was late.
     pub starved: Nanos,
-    /// For so long before the end it had nothing, and never got it: what was due then is not known.
+    /// The part of that at the end, after which no frame came: which frames were due then is
+    /// unknown.
     pub dry: Nanos,
-    /// When what its schedule has was due in the run.
+    /// When each instant of its schedule was due in the run.
     pub course: Course,
-    /// By how much the schedule was moved because frames were late ([`Late::Stretch`]).
+    /// By how much the schedule moved because frames were late ([`Late::Stretch`]).
     pub stretched: Nanos,
 }
 
@@ -290,7 +296,7 @@ impl std::fmt::Debug for Replayed {
 }
 
 impl Replayer {
-    /// Replay `number` of the plan.
+    /// Makes replay `number` of the plan.
     ///
     /// # Panics
     /// If a port has no outlet.
@@ -344,15 +350,15 @@ impl Replayer {
             paused: None,
             waits: plan.waits,
             awaited: false,
-            behind: plan.start,
+            schedule_end: plan.start,
             rest: None,
             lapsed: plan.start,
             ended: false,
             over: false,
             overdue: false,
             error: None,
-            patience: None,
-            hungry: None,
+            retry_at: None,
+            starving_since: None,
             starved: Nanos::ZERO,
             dry: Nanos::ZERO,
             source: None,
@@ -364,7 +370,7 @@ impl Replayer {
         self.outs.iter().map(|out| &out.counters)
     }
 
-    /// Each port's counters, with how its schedule was kept.
+    /// Each port's counters, including how its schedule was kept.
     pub fn counters(&self) -> impl Iterator<Item = PortTx> + '_ {
         let of = |out: &Out| {
             let pacing = Pacing::new(&out.audit);
@@ -373,35 +379,35 @@ impl Replayer {
         self.outs.iter().map(of)
     }
 
-    /// Others wait for its end.
+    /// Sets whether others wait for its end.
     pub fn awaited(mut self, awaited: bool) -> Self {
         self.awaited = awaited;
         self
     }
 
-    /// What it waited for ended at `at`.
+    /// Begins a replay whose predecessors ended at `at`.
     pub fn begin(&mut self, at: Picos) {
         if !std::mem::take(&mut self.waits) {
             return;
         }
-        let behind = |start: Picos| Picos(start.0.saturating_add(at.0));
-        (self.begin, self.until) = (behind(self.begin), behind(self.until));
+        let shifted = |start: Picos| Picos(start.0.saturating_add(at.0));
+        (self.begin, self.until) = (shifted(self.begin), shifted(self.until));
         self.warp.at = self.warp.at.saturating_add(at.0);
         self.course.turn(0, self.warp);
-        (self.lapsed, self.behind) = (self.begin, self.begin);
+        (self.lapsed, self.schedule_end) = (self.begin, self.begin);
         if let Some(since) = &mut self.paused {
             *since = (*since).max(at);
         }
     }
 
-    /// What has not left does not, until it goes on.
+    /// Stops departures until [`Replayer::resume`].
     pub fn pause(&mut self, now: Picos, turn: &mut Turn<'_>) {
         self.take_back(turn.budget, turn.outlets);
         self.paused.get_or_insert(now);
     }
 
     pub fn resume(&mut self, now: Picos, outlets: &mut Outlets) {
-        // By the instants at which they were due before.
+        // First, because frames that have left were due by the mapping before the change.
         self.ask(outlets);
         if let Some(since) = self.paused.take() {
             let paused = now.0.saturating_sub(since.0);
@@ -414,39 +420,40 @@ impl Replayer {
         }
     }
 
-    /// From which instant of the schedule on nothing has left, at `now` of it: who is late is asked
-    /// for by the law that comes.
+    /// The instant of the schedule, at its instant `now`, from which on nothing has left. Late
+    /// frames follow the mapping that comes next.
     fn next_of_schedule(&self, now: u64) -> u64 {
         let next = self.chunk().departures.get(self.next.at);
         let due = next.map(|frame| frame.due).filter(|&due| due != Departure::AT_ONCE);
         due.map_or(now, |due| now.min(due.0))
     }
 
-    /// The run's end, where the replay's is earlier, is that for now; gives the end that it was.
+    /// Limits the run's end to the replay's, where that is earlier. Returns the run's end, to
+    /// restore it.
     fn narrow(&self, turn: &mut Turn<'_>) -> Picos {
         let end = turn.budget.end;
         turn.budget.end = end.min(self.until);
         end
     }
 
-    /// The schedule passes so many times as fast from `now` on.
+    /// Changes the speed of the schedule from `now` on.
     pub fn set_speed(&mut self, now: Picos, speed: (u64, u64), turn: &mut Turn<'_>) {
-        // By the instants at which they were due before.
+        // First, because frames that have left were due by the mapping before the change.
         self.ask(turn.outlets);
         if self.paused.is_none() {
-            // What a port has ahead of its time has the instants of before.
+            // Frames that a port took ahead have departure times by the old mapping.
             self.take_back(turn.budget, turn.outlets);
         }
         self.warp.change(self.paused.unwrap_or(now).0, speed);
         self.course.turn(self.next_of_schedule(self.warp.from), self.warp);
     }
 
-    /// So many more frames may leave.
+    /// Lets `frames` more frames leave.
     pub fn step(&mut self, frames: u64) {
         self.allowed = self.allowed.saturating_add(frames);
     }
 
-    /// When something is to be done next; `None`: never, as it stands.
+    /// When to act next; `None`: only on a command.
     fn next_departure(&self, outlets: &Outlets, end: Picos) -> Option<Picos> {
         if self.hand() > 0 {
             return (!self.outs[self.out].is_down(outlets)).then_some(Picos(0));
@@ -454,8 +461,8 @@ impl Replayer {
         if self.over || self.paused.is_some() || self.waits || self.allowed == 0 {
             return None;
         }
-        if self.patience.is_some() {
-            return self.patience;
+        if self.retry_at.is_some() {
+            return self.retry_at;
         }
         match self.chunk().departures.get(self.next.at) {
             Some(frame)
@@ -492,22 +499,23 @@ impl Replayer {
         &mut self.chunks[(self.next.chunk - self.first) as usize]
     }
 
-    /// Frames in slots that are not handed over.
+    /// Number of frames in slots that are not handed over.
     fn hand(&self) -> usize {
         self.filled.saturating_sub(self.next.at)
     }
 
-    /// One round: what is at hand, or what is due; whether frames moved.
+    /// One round: sends frames in slots, or due frames. Returns whether frames moved.
     fn round(&mut self, turn: &mut Turn<'_>) -> bool {
         let now = turn.now;
         let real = self.clock != Clock::Virtual;
-        // Virtual time stands but for the delays between loops.
+        // Virtual time advances only by the delays between loops.
         let at = if real { self.clock.since_start(now) } else { self.lapsed };
         let moved = self.ask(turn.outlets);
-        self.patience = None;
+        self.retry_at = None;
         if self.done {
             return moved;
         }
+        // Frames that are still unsent count as late, because the port does not keep up.
         if real && at.0 >= turn.budget.end.0.saturating_add(OVERTIME) {
             (self.done, self.overdue) = (true, true);
             return false;
@@ -526,7 +534,7 @@ impl Replayer {
             return self.end() || moved;
         }
         if self.waits && at >= turn.budget.end {
-            // It never came to its beginning.
+            // The run ended before its predecessors did.
             self.over = true;
             return self.end() || moved;
         }
@@ -551,7 +559,7 @@ impl Replayer {
         if real && at_once && at < self.begin {
             return moved;
         }
-        // What is before the next frame leaves before it, by whatever port.
+        // The frames before the next must leave before it, on whichever port.
         if self.outs.iter().enumerate().any(|(i, out)| i != port && out.under_way > 0) {
             return moved;
         }
@@ -585,13 +593,13 @@ impl Replayer {
                 self.shifted(due) >= turn.budget.end
             };
             if over && (!real || at >= turn.budget.end) {
-                (self.over, self.behind) = (true, self.until);
+                (self.over, self.schedule_end) = (true, self.until);
                 return self.end() || moved;
             }
             if ahead.0 > 0 && !over {
                 let early = Picos(self.shifted(due).0.saturating_sub(ahead.0))
                     .max(Picos(at.0 + EARLY_REST.0));
-                self.patience =
+                self.retry_at =
                     Some(if self.outs[port].full { Picos(at.0 + FULL_REST.0) } else { early });
                 return false;
             }
@@ -601,8 +609,8 @@ impl Replayer {
         true
     }
 
-    /// How far the schedule is at `at`: of several ports, whose order is part of it, by the clock of
-    /// the one that lags most.
+    /// The instant of the schedule at `at`. With several ports it follows the port that lags most,
+    /// because the order across ports is part of the schedule.
     fn horizon(&self, at: Picos, outlets: &Outlets) -> u64 {
         if self.late == Late::CatchUp {
             return at.0;
@@ -623,8 +631,8 @@ impl Replayer {
         self.outs.iter().enumerate().map(horizon).min().unwrap_or(at.0)
     }
 
-    /// The next frame is later than what may follow at once: it and those like it are left out, or
-    /// the rest of the schedule moves. Whether any was left out.
+    /// The next frame is later than the allowed burst: skips late frames, or moves the rest of the
+    /// schedule, by policy. Returns whether any frame was skipped.
     #[cold]
     fn treat_late(&mut self, at: Picos, outlets: &Outlets) -> bool {
         let next = self.chunk().departures[self.next.at];
@@ -661,7 +669,7 @@ impl Replayer {
         !skipped.is_empty()
     }
 
-    /// The real time at which what is due at `due` may leave.
+    /// The real time at which a frame due at `due` may leave.
     fn real(&self, due: u64, outlets: &Outlets) -> u64 {
         if self.late == Late::CatchUp {
             return due;
@@ -670,9 +678,8 @@ impl Replayer {
         self.outs.iter().map(real).max().unwrap_or(due)
     }
 
-    /// Whether the next frame waits for the delay between loops: as fast as the port goes there is
-    /// no schedule that the delay could be a part of, so it counts from when the frames before have
-    /// left.
+    /// Whether the next frame waits for the delay between loops. Without a schedule (as fast as the
+    /// port can), the delay counts from the departure of the frames before.
     fn rests(&mut self, at: Picos) -> bool {
         let (chunk, next) = (self.chunk(), self.next.at);
         if !chunk.departures[next].rests {
@@ -693,8 +700,9 @@ impl Replayer {
         false
     }
 
-    /// The next frame's port has no link: frames that are due before `at` do not leave, nor in a
-    /// burst when it is up again; those without an instant wait. Whether any was given up.
+    /// The next frame's port has no link: frames due before `at` are skipped, so that they do not
+    /// leave as a burst when it is up; frames without a due instant wait. Returns whether any was
+    /// skipped.
     #[cold]
     fn wait_for_link(&mut self, at: Picos, turn: &mut Turn<'_>) -> bool {
         let at_hand = self.next.at..self.filled.max(self.next.at);
@@ -717,8 +725,8 @@ impl Replayer {
         let given_up = due.map(|frame| frame.progress = Progress::Failed).count();
         if given_up > 0 {
             *self.outs[port].counters.not_sent.entry(LINK_DOWN).or_default() += given_up as u64;
-            // What is in slots is no part of what a run that ends by a count has sent; some of it
-            // may be filled in again.
+            // Frames in slots do not count toward the end of a run that ends by a count. Some may
+            // be filled in again.
             let octets: u64 = self.chunk().departures[at_hand.clone()]
                 .iter()
                 .map(|frame| u64::from(frame.len + FCS_LEN))
@@ -731,7 +739,7 @@ impl Replayer {
             turn.outlets.release(self.outs[port].member);
             return true;
         }
-        // Nothing is due; the time may be up.
+        // Nothing is due, but time may be up.
         self.over |= at >= turn.budget.end;
         self.over && self.end()
     }
@@ -740,14 +748,14 @@ impl Replayer {
         Picos(self.warp.real(due.0))
     }
 
-    /// Nothing more is handed over: whether all has been told of just now.
+    /// Ends handing over. Returns whether the ports have just reported all fates.
     fn end(&mut self) -> bool {
         self.done = self.outs.iter().all(|out| out.under_way == 0);
         self.done
     }
 
-    /// Goes on to the next chunk if all of this one has been dealt with and the next is there: what
-    /// is owed is known before the turn.
+    /// Advances to the next chunk if this one is done and the next has been read, because owed
+    /// frames must be known before the turn.
     fn look_ahead(&mut self) {
         let waits = |frame: &Departure| frame.progress == Progress::Waiting;
         while !self.chunk().departures[self.next.at..].iter().any(waits) {
@@ -764,15 +772,15 @@ impl Replayer {
         }
     }
 
-    /// Whether a frame is at hand, or has come now.
+    /// Whether a frame is in memory or has just been read.
     fn have_frames(&mut self, now: Nanos) -> bool {
         loop {
             let frames = &self.chunk().departures[self.next.at..];
-            // Behind what was taken back there may be what has left by another port.
+            // Frames after one that was taken back may have left on another port.
             match frames.iter().position(|frame| frame.progress == Progress::Waiting) {
                 Some(skipped) => {
                     self.next.at += skipped;
-                    if let Some(since) = self.hungry.take() {
+                    if let Some(since) = self.starving_since.take() {
                         self.starved = self.starved + now.saturating_sub(since);
                     }
                     return true;
@@ -790,7 +798,7 @@ impl Replayer {
             Ok(Ok(chunk)) => {
                 self.chunks.push_back(chunk);
                 self.go_on();
-                if let Some(since) = self.hungry.take() {
+                if let Some(since) = self.starving_since.take() {
                     self.starved = self.starved + now.saturating_sub(since);
                 }
                 true
@@ -806,15 +814,15 @@ impl Replayer {
                 false
             }
             Err(TryRecvError::Empty) => {
-                self.hungry.get_or_insert(now);
-                // Where both share a CPU the reader comes on now.
+                self.starving_since.get_or_insert(now);
+                // Lets the reader run where both share a CPU.
                 thread::yield_now();
                 false
             }
         }
     }
 
-    /// To the next chunk; those of which all is known go back.
+    /// Advances to the next chunk and returns chunks whose fates are all known to the reader.
     fn go_on(&mut self) {
         self.next = Place { chunk: self.next.chunk + 1, at: 0 };
         self.filled = 0;
@@ -829,12 +837,12 @@ impl Replayer {
             && let Some(chunk) = self.chunks.pop_front()
         {
             self.first += 1;
-            // The reader is gone when all is read.
+            // The send fails if the reader has read everything and ended.
             let _ = self.feed.as_ref().map(|feed| feed.empty.send(chunk));
         }
     }
 
-    /// Puts the frames that leave next by one port into slots: whether there were any.
+    /// Puts the next frames of one port into slots. Returns whether there were any.
     fn fill(&mut self, horizon: u64, at: Picos, turn: &mut Turn<'_>) -> bool {
         let now = turn.now;
         let until = turn.until;
@@ -843,7 +851,7 @@ impl Replayer {
         let frames = &chunk.departures[self.next.at..];
         let port = frames[0].port;
         let warp = self.warp;
-        // Found once for all frames. None is due later than the last instant.
+        // Computed once for all frames: none is due later than the last instant.
         let last = warp.last_due(horizon);
         let at_once_too = at < budget.end.min(until);
         let may_leave = |frame: &Departure| match frame.due {
@@ -851,13 +859,13 @@ impl Replayer {
             due => last.is_some_and(|last| due.0 <= last),
         };
         let waits = |frame: &&Departure| frame.progress == Progress::Waiting && !frame.rests;
-        let ours = |frame: &&Departure| frame.port == port && waits(frame) && may_leave(frame);
+        let eligible = |frame: &&Departure| frame.port == port && waits(frame) && may_leave(frame);
         let out = &mut self.outs[usize::from(port)];
         let most = usize::try_from(budget.packets.min(self.allowed))
             .unwrap_or(BATCH)
             .min(out.limit)
             .min(frames.len());
-        let mut count = frames[..most].iter().take_while(ours).count();
+        let mut count = frames[..most].iter().take_while(eligible).count();
         out.full = false;
         if count == 0 {
             return false;
@@ -866,7 +874,7 @@ impl Replayer {
         count = count.min(batch.len());
         let blocked = count == 0;
         let mut filled = 0;
-        // Ports that wait themselves get frames before the start, too.
+        // Ports that take frames ahead get them before the start, too.
         let at_once = match self.clock {
             Clock::Real(start) => start.max(now),
             Clock::Virtual => self.clock.instant(at),
@@ -882,7 +890,7 @@ impl Replayer {
                 due => clock.instant(Picos(warp.real(due.0))),
             };
             batch.frame(filled, octets.len(), due).copy_from_slice(octets);
-            // What was there before is gone.
+            // A reused slot has the metadata of its last frame.
             (batch.meta[filled].owner, batch.meta[filled].mark) = (0, 0);
             if counted {
                 budget.octets = budget.octets.saturating_sub(u64::from(frame.len + FCS_LEN));
@@ -898,7 +906,7 @@ impl Replayer {
         if let Some(last) = frames[..filled].last() {
             let due =
                 if last.due == Departure::AT_ONCE { at } else { Picos(warp.real(last.due.0)) };
-            self.behind = self.behind.max(due);
+            self.schedule_end = self.schedule_end.max(due);
         }
         let is_due = frames[0].due == Departure::AT_ONCE || warp.real(frames[0].due.0) <= at.0;
         out.blocked.note(now, blocked && is_due, &mut out.counters);
@@ -919,6 +927,8 @@ impl Replayer {
                 out.counters.retried += (wanted - sent) as u64;
                 let frames = self.next.at..self.next.at + sent;
                 let chunk = &mut self.chunks[(self.next.chunk - self.first) as usize];
+                // A port that takes frames ahead reports later whether each has left
+                // (docs/adr/0027).
                 let later = out.ahead.0 > 0;
                 let progress = if later { Progress::UnderWay } else { Progress::Left };
                 chunk.departures[frames.clone()]
@@ -956,13 +966,13 @@ impl Replayer {
         }
     }
 
-    /// What has become of frames that ports have; whether any has left.
+    /// Collects the fates of frames that ports have. Returns whether any left.
     fn ask(&mut self, outlets: &mut Outlets) -> bool {
         let mut moved = false;
         for i in 0..self.outs.len() {
-            while self.outs[i].tells_later() {
+            while self.outs[i].takes_ahead() {
                 let chunks = (&mut self.chunks, self.first);
-                match self.outs[i].hear(i, outlets, chunks, self.clock, self.warp) {
+                match self.outs[i].collect_fates(i, outlets, chunks, self.clock, self.warp) {
                     Ok(0) => break,
                     Ok(_) => moved = true,
                     Err(error) => {
@@ -975,9 +985,9 @@ impl Replayer {
         moved
     }
 
-    /// Port `i` is of no further use.
+    /// Marks port `i` as unusable.
     fn lose(&mut self, i: usize, error: &io::Error, outlets: &mut Outlets) {
-        // What was not due yet was not lost.
+        // Frames that were not due yet are not lost.
         self.stop(outlets);
         self.outs[i].counters.error.get_or_insert(error.to_string());
         self.drop_hand("port_lost", outlets);
@@ -993,14 +1003,14 @@ impl Replayer {
         self.done = true;
     }
 
-    /// Frames that are not about to leave are waiting again.
+    /// Takes back frames that are not about to leave; they wait again.
     fn take_back(&mut self, budget: &mut Budget, outlets: &mut Outlets) {
         for i in 0..self.outs.len() {
-            if !self.outs[i].tells_later() {
+            if !self.outs[i].takes_ahead() {
                 continue;
             }
             let mut refund = |frame: &Departure| {
-                // What is without end stays so.
+                // Saturates, so that a budget without limit stays without.
                 budget.packets = budget.packets.saturating_add(1);
                 budget.octets = budget.octets.saturating_add(u64::from(frame.len + FCS_LEN));
                 self.allowed = self.allowed.saturating_add(1);
@@ -1033,7 +1043,7 @@ impl Replayer {
         }
     }
 
-    /// What is at hand does not leave.
+    /// Drops the frames in slots.
     fn drop_hand(&mut self, reason: &'static str, outlets: &mut Outlets) {
         outlets.release(self.outs[self.out].member);
         let waiting = self.next.at..self.filled.max(self.next.at);
@@ -1046,14 +1056,14 @@ impl Replayer {
         self.next.at = waiting.end;
     }
 
-    /// Nothing more is sent: what a port has and is not about to send stays here.
+    /// Ends sending and takes back frames that ports are not about to send.
     fn stop(&mut self, outlets: &mut Outlets) {
-        let mut nobody = Budget { packets: u64::MAX, octets: u64::MAX, end: Picos(0) };
-        self.take_back(&mut nobody, outlets);
+        let mut unlimited = Budget { packets: u64::MAX, octets: u64::MAX, end: Picos(0) };
+        self.take_back(&mut unlimited, outlets);
     }
 
-    /// All is sent: what is at hand gets one more chance, what was due and is not sent is counted,
-    /// as far as it was read.
+    /// Ends sending: retries the frames in slots, and counts frames that were due and not
+    /// sent, as far as they were read.
     fn settle_all(&mut self, turn: &mut Turn<'_>) {
         let (now, end) = (turn.now, turn.budget.end);
         let lost = |outs: &[Out]| outs.iter().any(|out| out.counters.error.is_some());
@@ -1065,11 +1075,11 @@ impl Replayer {
         self.drop_hand(if down { LINK_DOWN } else { "port_full" }, turn.outlets);
         let until = match self.clock {
             Clock::Virtual => Picos(0),
-            // What is held, or paused, waits for a word.
+            // Held or paused frames wait for a command, and so are not late.
             Clock::Real(_) if self.allowed == 0 => Picos(0),
             Clock::Real(_) => self.clock.since_start(now).min(end).min(self.paused.unwrap_or(end)),
         };
-        if let Some(since) = self.hungry.take().filter(|_| self.paused.is_none()) {
+        if let Some(since) = self.starving_since.take().filter(|_| self.paused.is_none()) {
             self.dry = Picos(until.0.saturating_sub(self.clock.since_start(since).0)).as_nanos();
             self.starved = self.starved + self.dry;
         }
@@ -1079,7 +1089,7 @@ impl Replayer {
             .filter(|frame| frame.progress == Progress::Waiting);
         let late = |frame: &&Departure| frame.due != Departure::AT_ONCE && self.due(frame) < until;
         let late: Vec<u8> = rest.take_while(late).map(|frame| frame.port).collect();
-        // A run that is stopped from outside may leave one frame that was due just then.
+        // A run stopped from outside may leave one frame that was due at that moment.
         if late.len() > usize::from(!self.overdue) {
             for port in late {
                 *self.outs[usize::from(port)].counters.not_sent.entry("late").or_default() += 1;
@@ -1088,7 +1098,7 @@ impl Replayer {
         self.done = true;
     }
 
-    /// The end of the run: what was sent is to be out, and the reader comes home.
+    /// Ends the run: waits until sent frames are out, and joins the reader.
     fn close_all(&mut self, outlets: &mut Outlets) {
         for i in 0..self.outs.len() {
             if let Err(error) = outlets.of_mut(self.outs[i].member).finish() {
@@ -1098,9 +1108,11 @@ impl Replayer {
         }
         self.ask(outlets);
         if let Some(Feed { full, empty, reader, .. }) = self.feed.take() {
+            // The reader counts sent frames in the chunks that come back.
             for chunk in std::mem::take(&mut self.chunks) {
                 let _ = empty.send(chunk);
             }
+            // Before the join, because the reader blocks on these channels until they close.
             drop((full, empty));
             self.source = reader.join().ok();
             if self.source.is_none() {
@@ -1125,7 +1137,7 @@ impl Source for Replayer {
             self.settle_all(turn);
             if std::mem::take(&mut self.awaited) {
                 let now = if self.clock == Clock::Virtual { Picos(0) } else { turn.at() };
-                let end = self.behind.min(self.until).max(now);
+                let end = self.schedule_end.min(self.until).max(now);
                 turn.ended.push((Part::Replay(self.number as usize), end));
             }
         }
@@ -1159,8 +1171,8 @@ impl Source for Replayer {
     }
 
     fn rest(&mut self, _now: Nanos) -> Rest {
-        // What comes next need not be done in time where a port waits itself.
-        if self.patience.is_some() { Rest::Port } else { Rest::Awake }
+        // With a port that takes frames ahead, the next action is not urgent.
+        if self.retry_at.is_some() { Rest::Port } else { Rest::Awake }
     }
 
     fn apply(&mut self, command: &Command, at: Picos, turn: &mut Turn<'_>) -> u64 {
@@ -1232,18 +1244,19 @@ impl Source for Replayer {
 }
 
 impl Out {
-    /// Nothing can leave. A port that waits itself gives up by itself what is due meanwhile.
+    /// Whether nothing can leave. A port that takes frames ahead skips frames by itself while its
+    /// link is down.
     fn is_down(&self, outlets: &Outlets) -> bool {
         self.ahead.0 == 0 && !outlets.of(self.member).is_up()
     }
 
-    /// The port takes frames ahead of their time, and is not lost.
-    fn tells_later(&self) -> bool {
+    /// Whether the port takes frames ahead of their time, and is not lost.
+    fn takes_ahead(&self) -> bool {
         self.ahead.0 > 0 && self.counters.error.is_none()
     }
 
-    /// What has become of some of the frames that port `i` has: how many those are.
-    fn hear(
+    /// Collects the fates of some of the frames that port `i` has. Returns their number.
+    fn collect_fates(
         &mut self,
         i: usize,
         outlets: &mut Outlets,
@@ -1304,8 +1317,8 @@ impl Out {
         Ok(fates.len())
     }
 
-    /// The port has taken these frames of `chunk`, between the two instants; when the first of them
-    /// was due, of those that have an instant.
+    /// Counts frames of `chunk`, which the port took between the two instants. Returns when the
+    /// first of those with a due instant was due.
     #[inline]
     fn credit(
         &mut self,
@@ -1354,8 +1367,8 @@ impl Out {
         for (i, frame) in (1..).zip(&chunk.departures[frames.clone()]) {
             counters.octets += u64::from(frame.len + FCS_LEN);
             if frame.due != Departure::AT_ONCE && clock != Clock::Virtual {
-                // Frames of one hand-over left one after the other: each is given its share of the
-                // time it took.
+                // Frames of one hand-over left one after the other: each gets an equal share of its
+                // duration.
                 let due = warp.real(frame.due.0);
                 errors[late] = (first + each * i).saturating_sub(due) / 1000;
                 late += 1;
@@ -1406,12 +1419,12 @@ mod tests {
         }
     }
 
-    /// Takes frames ahead of their time; when they leave, the test says.
+    /// Takes frames ahead of their time; the test decides when they leave.
     #[derive(Default)]
     struct Ahead {
         slots: Option<Slots>,
         shared: Arc<Mutex<Ring>>,
-        told: Vec<Fate>,
+        reported: Vec<Fate>,
     }
 
     #[derive(Default)]
@@ -1422,7 +1435,7 @@ mod tests {
     }
 
     impl Ring {
-        /// The time is `now`, since the start.
+        /// Sets the time since the start to `now`.
         fn advance(&mut self, now: Nanos) {
             while let Some((number, due)) =
                 self.waiting.pop_front_if(|frame| frame.1 <= START + now)
@@ -1449,8 +1462,8 @@ mod tests {
         }
 
         fn fates(&mut self) -> io::Result<&[Fate]> {
-            self.told = std::mem::take(&mut self.shared.lock().unwrap().fates);
-            Ok(&self.told)
+            self.reported = std::mem::take(&mut self.shared.lock().unwrap().fates);
+            Ok(&self.reported)
         }
 
         fn take_back(&mut self) -> usize {
@@ -1458,7 +1471,7 @@ mod tests {
         }
     }
 
-    /// Ten numbered frames, a millisecond from each to the next.
+    /// Ten numbered frames, one per millisecond.
     fn capture() -> Vec<u8> {
         let mut file = vec![
             0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0,
@@ -1523,7 +1536,7 @@ mod tests {
             self.at(now, Replayer::turn);
         }
 
-        /// At `now` since the start.
+        /// Runs `f` at `now` since the start.
         fn at<T>(&mut self, now: Nanos, f: impl FnOnce(&mut Replayer, &mut Turn<'_>) -> T) -> T {
             let mut turn = Turn {
                 common: squall_port::CommonClock::default(),
@@ -1539,18 +1552,18 @@ mod tests {
             f(&mut self.replayer, &mut turn)
         }
 
-        /// Turns until the port has so many frames.
+        /// Takes turns until the port has `count` frames.
         fn fill(&mut self, now: Nanos, count: usize) {
-            let patience = squall_port::monotonic() + Nanos(10_000_000_000);
+            let deadline = squall_port::monotonic() + Nanos(10_000_000_000);
             while self.ring.lock().unwrap().waiting.len() < count
-                && squall_port::monotonic() < patience
+                && squall_port::monotonic() < deadline
             {
                 self.turn(now);
             }
             assert_eq!(self.ring.lock().unwrap().waiting.len(), count);
         }
 
-        /// When the frames that the port has are due, milliseconds since the start.
+        /// When the frames that the port has are due, in milliseconds since the start.
         fn due(&self) -> Vec<u64> {
             self.ring
                 .lock()
@@ -1571,7 +1584,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_leaves_later_in_order() {
+    fn frames_taken_back_leave_later_in_order() {
         let mut t = Test::new();
         t.fill(Nanos::ZERO, 10);
         assert_eq!(
@@ -1590,8 +1603,8 @@ mod tests {
         assert_eq!(t.due(), [10, 11, 12, 13, 14, 15], "later by the pause");
         assert!(!t.replayer.done, "what a port has may still leave");
         t.ring.lock().unwrap().advance(ms(20));
-        let patience = squall_port::monotonic() + Nanos(10_000_000_000);
-        while !t.replayer.done && squall_port::monotonic() < patience {
+        let deadline = squall_port::monotonic() + Nanos(10_000_000_000);
+        while !t.replayer.done && squall_port::monotonic() < deadline {
             t.turn(ms(20));
         }
         t.replayer.close(&mut t.outlets);
@@ -1608,7 +1621,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stopped_before_it_was_due_is_neither_sent_nor_late() {
+    fn frames_stopped_before_they_were_due_are_neither_sent_nor_late() {
         let mut t = Test::new();
         t.fill(Nanos::ZERO, 10);
         t.ring.lock().unwrap().advance(ms(2));

@@ -1,18 +1,17 @@
-//! All that is done with the frames of a receiving queue: one list of [`Sink`]s, which [`list`]
-//! makes.
+//! The processing of a receiving queue's frames: one list of [`Sink`]s, made by [`list`].
 //!
-//! Each batch goes through the list in this order:
+//! Each batch passes through the list in this order:
 //!
-//! 1. the filter: frames that it leaves out come to no other sink and are in no figure;
-//! 2. the capture, then other listeners at the port ([`Take::sinks`]): they get all frames that the
-//!    filter has left, including those that a host claims;
+//! 1. the filter: frames that it excludes reach no other sink and are in no figure;
+//! 2. the capture, then other listeners at the port ([`Take::sinks`]): they get all frames that pass
+//!    the filter, including those that a host claims;
 //! 3. the measurement of streams and flows;
-//! 4. the hosts, which are sources at the same time ([`Source::sink`](crate::source::Source::sink)).
+//! 4. the hosts, which are also sources ([`Source::sink`](crate::source::Source::sink)).
 //!
-//! A frame with a signature belongs to its stream, whatever address it goes to; all others belong to
-//! the first host that claims them. So the measurement comes before the hosts, and where there are
-//! any, it measures once they have claimed theirs ([`Sink::take_rest`]): gaps between frames are
-//! only right in the order of arrival.
+//! A frame with a signature belongs to its stream, whatever its destination address; other frames
+//! belong to the first host that claims them. The measurement therefore comes before the hosts. At
+//! ports with hosts it measures after they have claimed their frames ([`Sink::take_rest`]), because
+//! gaps between frames are only right in the order of arrival.
 
 use std::{any::Any, ops::Range, sync::Arc};
 
@@ -27,56 +26,57 @@ use crate::{
     supervisor::{Take, expected_key},
 };
 
-/// A value of a source or a sink. Workers pass it on and do not know its type.
+/// A value of a source or a sink. Workers forward it without knowing its type.
 pub type Shown = Box<dyn Any + Send>;
 
-/// Takes received frames: a filter, a capture, a measurement, hosts. A worker does not know which of
-/// these it calls, and calls each once for a batch, because a dynamic call for each frame would
-/// cost too much.
+/// Takes received frames: a filter, a capture, a measurement, hosts. A worker calls each sink once
+/// per batch, because a dynamic call per frame would cost too much.
 pub trait Sink {
-    /// Takes the frames that it wants. Does not wait, and allocates no memory per frame.
+    /// Takes the frames that it wants. Must not block, and must not allocate per frame: the ring
+    /// would overflow meanwhile.
     fn take(&mut self, frames: &mut Frames<'_>);
 
     /// Called after all sinks have had the batch, when all claims are known. Only at ports with
     /// hosts.
     fn take_rest(&mut self, _frames: &mut Frames<'_>) {}
 
-    /// Hosts only, before the batches of a turn: takes frames that it kept back and that have come
-    /// now. Returns whether there were any.
+    /// Hosts only, before the batches of a turn: processes frames held back for an emulated delay
+    /// that has now passed. Returns whether there were any.
     fn advance(&mut self, _now: Nanos) -> bool {
         false
     }
 
-    /// Hosts only: answers should leave before more batches are taken.
+    /// Hosts only: whether answers should leave before more batches are taken.
     fn is_pressed(&self) -> bool {
         false
     }
 
-    /// No frame came, at `now` on the engine's clock: frames that were kept back to be handed on
-    /// with more may go.
+    /// Called when no frame arrived, at `now` on the engine's clock: a sink that collects frames
+    /// may pass them on.
     fn idle(&mut self, _now: Nanos) {}
 
-    /// From now on frames are stamped by this clock.
+    /// Sets the clock that stamps frames.
     fn set_common(&mut self, _common: CommonClock) {}
 
-    /// Adds what it has counted; `full`: with histograms.
+    /// Adds its counters and, if `full`, its histograms.
     fn snapshot(&self, _full: bool, _into: &mut PortRx) {}
 
-    /// Adds its counters alone.
+    /// Adds its counters only.
     fn counters(&self, _into: &mut QueueCounters) {}
 
-    /// A value of its own while it runs: its records with these numbers.
+    /// Returns a value for display while it runs: its records with these numbers.
     fn show(&self, _records: Range<u32>) -> Option<Shown> {
         None
     }
 
-    /// The end, called once: adds all that it has counted, and leaves a value of its own.
+    /// Ends the sink; called once. Adds its counters and returns its final value.
     fn leave(&mut self, _into: &mut PortRx) -> Option<Shown> {
         None
     }
 }
 
-/// Makes a sink of a receiving queue, by the number of the queue, on the worker that has it.
+/// Makes a sink for a receiving queue, by the queue's number. Runs on the worker that has the
+/// queue.
 pub type MakeSink = Arc<dyn Fn(u32) -> Box<dyn Sink> + Send + Sync>;
 
 /// A batch on its way through the sinks of a queue.
@@ -88,9 +88,9 @@ pub struct Frames<'a> {
     room: &'a mut Room,
 }
 
-/// Memory that a queue keeps for its [`Frames`], so that no batch allocates any.
+/// Memory that a queue keeps for its [`Frames`], so that batches allocate none.
 pub(crate) struct Room {
-    /// Frames that the filter has left.
+    /// Frames that passed the filter.
     left: Vec<RxFrame>,
     /// Whether each frame is claimed; empty until a sink asks for the claims.
     claims: Vec<bool>,
@@ -109,7 +109,7 @@ impl<'a> Frames<'a> {
         Self { now, given, sifted: false, room }
     }
 
-    /// All frames that the filter has left.
+    /// All frames that passed the filter.
     #[inline]
     pub fn batch(&self) -> RxBatch<'_> {
         match self.sifted {
@@ -118,7 +118,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// The same, and whether each frame is claimed.
+    /// As [`Frames::batch`], with a flag for each frame: whether it is claimed.
     #[inline]
     pub fn claims(&mut self) -> (RxBatch<'_>, &mut [bool]) {
         let Self { given, sifted, room: Room { left, claims }, .. } = self;
@@ -127,8 +127,8 @@ impl<'a> Frames<'a> {
         (RxBatch { base: given.base, frames }, claims)
     }
 
-    /// Leaves `keep` octets of each frame; a frame of 0 octets comes to no other sink. Returns the
-    /// number of these.
+    /// Keeps `keep` octets of each frame; a frame of 0 octets reaches no other sink. Returns the
+    /// number of those.
     ///
     /// # Panics
     /// If a sink has claimed frames before.
@@ -145,7 +145,8 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// The sinks of queue `number` of `port`, but for those of its sources; `hosts`: it has such.
+/// The sinks of queue `number` of `port`, except those of its sources; `hosts`: whether it has
+/// such.
 pub(crate) fn list(
     plan: &Plan,
     settings: &Settings,
@@ -159,11 +160,12 @@ pub(crate) fn list(
         Clock::Real(_) => settings.common,
         Clock::Virtual => CommonClock::default(),
     };
-    // Frames that left before this run began are of another one, if one clock has stamped them
-    // all. A run without signatures of its own measures those of any run, also of earlier ones.
+    // Frames that left before this run began belong to another run, provided that one clock stamped
+    // them all. A run without signatures measures those of any run, including earlier ones.
     let own_run = measure.key.is_some() && !plan.has_other_nodes();
     let own_clock = common == CommonClock::default();
-    // Flows have figures of their own, and a profile of nothing but flows has no frames other than theirs.
+    // Flows have their own figures. A profile that has only flows therefore needs no more than
+    // counters.
     let counting = Measure { count_only: true, ..Measure::default() };
     let counts = hosts && plan.only_flows();
     let mut seen = Receiver::on(if counts { &counting } else { &measure }, link);
@@ -172,19 +174,19 @@ pub(crate) fn list(
     }
     let measurement =
         Measurement { port, seen, common, hosts: (hosts && !counts).then(Hosts::default) };
-    let filter = filter.map(|filter| Box::new(Sieve { filter, out: 0 }) as Box<dyn Sink>);
+    let filter = filter.map(|filter| Box::new(SoftwareFilter { filter, out: 0 }) as Box<dyn Sink>);
     let listeners = sinks.iter().map(|make| make(number));
     filter.into_iter().chain(listeners).chain([Box::new(measurement) as _]).collect()
 }
 
-/// The filter of a port that does not filter itself.
-struct Sieve {
+/// Filters in software, for a port that cannot.
+struct SoftwareFilter {
     filter: Arc<Filter>,
-    /// Frames that it has left out.
+    /// Frames excluded so far.
     out: u64,
 }
 
-impl Sink for Sieve {
+impl Sink for SoftwareFilter {
     fn take(&mut self, frames: &mut Frames<'_>) {
         self.out += frames.sift(|octets, frame| self.filter.keep(octets, frame.wire_len)) as u64;
     }
@@ -199,7 +201,7 @@ impl Sink for Sieve {
     }
 }
 
-/// Streams, flows, and what else is measured of frames.
+/// Measures streams, flows and the other figures of received frames.
 struct Measurement {
     port: usize,
     seen: Receiver,
@@ -220,7 +222,7 @@ impl Sink for Measurement {
     fn take(&mut self, frames: &mut Frames<'_>) {
         let Self { seen, hosts, .. } = self;
         let Some(first) = frames.batch().frames.first() else { return };
-        // One offset for the whole batch: the drift of clocks within it is negligible.
+        // One offset for the whole batch, because clocks drift too little within it.
         seen.set_clock_offset(self.common.offset(first.time));
         seen.set_now(frames.now);
         let Some(Hosts { signed, .. }) = hosts else { return measure(seen, &frames.batch()) };
@@ -263,7 +265,7 @@ impl Sink for Measurement {
         *into = QueueCounters::of(self.port, &self.seen);
     }
 
-    /// The flows that came in this place; `None` where flows are not measured.
+    /// The flows in this range of places; `None`: flows are not measured.
     fn show(&self, records: Range<u32>) -> Option<Shown> {
         let flows = self.seen.flows.as_deref()?;
         Some(Box::new(QueueFlows {

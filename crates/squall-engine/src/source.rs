@@ -1,7 +1,7 @@
-//! What a worker knows of whoever makes frames.
+//! The interface between a worker and the sources of frames.
 //!
-//! A worker has one list of [`Source`]s. Each round it lets every source hand over what is due by
-//! the ports' [`Outlet`]s, which sources share. Who takes frames is in [`crate::sink`].
+//! A worker has one list of [`Source`]s. In each turn every source sends its due frames through the
+//! ports' [`Outlet`]s, which sources share. Receivers of frames are in [`crate::sink`].
 
 use std::{io, ops::Range, sync::Arc};
 
@@ -21,80 +21,81 @@ use crate::{
     sink::{Shown, Sink},
 };
 
-/// Makes frames: the streams of a worker, a replay, its share of the flows. A worker knows of none
-/// which it is.
+/// Makes frames: a worker's streams, a replay, or its share of the flows. The worker does not
+/// distinguish them.
 pub(crate) trait Source {
-    /// One round at `turn.now`: hands over what is due; whether anything moved. Called after the
-    /// source is done, too.
+    /// One round at `turn.now`: sends due frames. Returns whether anything moved. Called also after
+    /// the source is done, because commands may give it more to do.
     fn turn(&mut self, turn: &mut Turn<'_>) -> bool;
 
-    /// Tells the outlets when the earliest frame that it has not sent was due, as if there were no
-    /// lag ([`Outlets::owe`]). Called before all sources take their turns, where several share an
-    /// outlet: after a stall no source may go on before the lag of all is known.
+    /// Reports to the outlets when its earliest unsent frame was due, without lag
+    /// ([`Outlets::owe`]). Called before any source takes its turn, where several share an outlet:
+    /// after a stall no source may go on before the lag of all is known, otherwise the first would
+    /// send ahead of the others.
     fn owe(&mut self, _outlets: &mut Outlets) {}
 
-    /// The worker's turn begins: the horizons of shared outlets are known. Before anything is
-    /// received.
+    /// Begins the worker's turn: the horizons of shared outlets are known, and nothing has been
+    /// received yet.
     fn begin_turn(&mut self, _now: Nanos, _outlets: &Outlets) {}
 
-    /// When it wants its next turn. `None`: when it is told something or receives something.
+    /// When it wants its next turn. `None`: only on a command or a received frame.
     fn next_due(&mut self, outlets: &Outlets, end: Picos) -> Option<Picos>;
 
-    /// Nothing is left that it would send of its own accord.
+    /// Whether it sends nothing more unless a command arrives.
     fn is_done(&self) -> bool;
 
-    /// Whether it answers to what is received, and is to be woken by that.
+    /// Whether it answers received frames, so that a frame must wake it.
     fn reacts(&self) -> bool {
         false
     }
 
-    /// How the worker is to wait for it.
+    /// How the worker may wait for it.
     fn rest(&mut self, now: Nanos) -> Rest;
 
-    /// On virtual time, where nothing moved: goes on to its next instant before `until`. Whether it
-    /// has a time of its own.
+    /// On virtual time, when nothing moved: advances to its next instant before `until`. Returns
+    /// whether it keeps a time of its own.
     fn pass(&mut self, _until: Picos) -> bool {
         false
     }
 
-    /// On virtual time: how far it is.
+    /// On virtual time: its current time.
     fn time(&self) -> Nanos {
         Nanos::ZERO
     }
 
-    /// Does what it is told; how many streams that has added.
+    /// Applies `command`. Returns the number of streams added.
     fn apply(&mut self, command: &Command, at: Picos, turn: &mut Turn<'_>) -> u64;
 
-    /// Frames, and their octets with FCS, that are sent or about to be: what a run that ends by a
-    /// count has used up.
+    /// Frames sent or about to be sent, and their octets with FCS: the amount used of a run that
+    /// ends by a count.
     fn used(&self) -> (u64, u64) {
         (0, 0)
     }
 
-    /// The end of the run: what was due and is not sent is counted. Called until it is true, what
-    /// was received in between.
+    /// Ends sending: counts frames that were due and not sent. Called until it returns true, with
+    /// receiving in between.
     fn settle(&mut self, turn: &mut Turn<'_>) -> bool;
 
-    /// After that: what was handed over is to be out.
+    /// Waits, after [`Source::settle`], until frames that were handed over have left.
     fn close(&mut self, outlets: &mut Outlets);
 
-    /// Adds what it has counted; `full`: with histograms. `stalls` are those of the worker.
+    /// Adds its counters and, if `full`, its histograms. `stalls` are those of the worker.
     fn snapshot(&self, full: bool, stalls: Stalls, into: &mut Snapshot);
 
-    /// Adds its counters alone.
+    /// Adds its counters only.
     fn counters(&self, into: &mut Counters);
 
-    /// What it has to show while it runs, of its records with these numbers; a value of its own.
+    /// Returns a value for display while it runs, with the records of these numbers.
     fn show(&self, _now: Nanos, _records: Range<u32>) -> Option<Shown> {
         None
     }
 
-    /// What it leaves behind; a value of its own. Once, after it is closed.
+    /// Returns its final value. Called once, after [`Source::close`].
     fn leave(&mut self) -> Option<Shown> {
         None
     }
 
-    /// Its hosts at `port`, if it has any: the last in the port's list of sinks.
+    /// Its hosts at `port`, if any: the last in the port's list of sinks.
     fn sink(&mut self, _port: usize) -> Option<&mut dyn Sink> {
         None
     }
@@ -103,32 +104,32 @@ pub(crate) trait Source {
 /// How a worker may wait for a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// Until shortly before it is due, then awake: a CPU that slept comes back late and cold.
+    /// Sleep until shortly before it is due, then spin: a CPU that slept comes back late and cold.
     Awake,
-    /// The port itself waits for the instants.
+    /// Sleep; the port itself waits for the instants of frames.
     Port,
-    /// It makes no frames, and only looks after who does.
-    Seldom,
-    /// As a host: until it is due or a frame comes, whichever is first.
+    /// Sleep long: it makes no frames and only supervises threads that do.
+    Supervise,
+    /// Until it is due or a frame arrives, whichever is first, because hosts answer frames.
     Frames,
-    /// As [`Rest::Frames`], but not woken by each frame: several come together.
+    /// As [`Rest::Frames`], but let several frames gather before a wake-up.
     Gather,
-    /// Its frames wait for a port that is full.
+    /// Sleep shortly: its frames wait for a full port.
     Full,
 }
 
-/// What may still be sent in the whole run.
+/// The rest of the run's budget.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     pub packets: u64,
-    /// With FCS; the frame that reaches it is the last.
+    /// With FCS. The frame that reaches the limit is the last.
     pub octets: u64,
-    /// Frames due from here on are not sent.
+    /// Frames due at or after this instant are not sent.
     pub end: Picos,
 }
 
 impl Budget {
-    /// Whether a number of frames or octets ends the run.
+    /// Whether a count of frames or octets ends the run.
     pub fn is_counted(&self) -> bool {
         self.packets != u64::MAX || self.octets != u64::MAX
     }
@@ -138,21 +139,22 @@ impl Budget {
     }
 }
 
-/// A source's turn.
+/// One turn of a source.
 pub(crate) struct Turn<'a> {
     pub clock: Clock,
     /// On the engine's clock.
     pub now: Nanos,
-    /// The clock by which frames are stamped.
+    /// The clock that stamps frames.
     pub common: CommonClock,
-    /// On virtual time: what is due from here on has to wait for another source's frames.
+    /// On virtual time: frames due at or after this instant wait for those of another source.
     pub until: Picos,
-    /// Nothing is received here and nobody else sends: several batches may go in one turn.
+    /// Nothing is received here and no other source sends, so that several batches may go in one
+    /// turn.
     pub alone: bool,
     pub watch: &'a mut Watch,
     pub budget: &'a mut Budget,
     pub outlets: &'a mut Outlets,
-    /// Parts that others wait for and that have ended, and when; each is told once.
+    /// Parts that ended and that others wait for, with the times; each is reported once.
     pub ended: &'a mut Vec<(Part, Picos)>,
 }
 
@@ -163,43 +165,44 @@ impl Turn<'_> {
     }
 }
 
-/// The sending queues of a worker.
+/// A worker's sending queues.
 #[derive(Default)]
 pub(crate) struct Outlets {
     all: Vec<Outlet>,
-    /// Sources are to be asked what they owe, because any outlet has several.
+    /// Whether sources must report overdue frames, because an outlet has several members.
     shared: bool,
 }
 
-/// A port's sending queue: all sources of the worker that send by the port share it.
+/// A port's sending queue, shared by all sources of the worker that send on the port.
 pub(crate) struct Outlet {
     pub port: usize,
     queue: Box<dyn TxQueue>,
     link: Option<Arc<Link>>,
-    /// Frames handed over at once.
+    /// Most frames per hand-over.
     pub limit: usize,
     /// See [`squall_port::PortFacts::ahead`].
     pub ahead: Nanos,
-    /// Whose frames are in lent slots and not handed over: until then nobody else gets any.
+    /// The member whose frames are in lent slots and not handed over; no other member gets slots
+    /// until they are, because slots leave in order.
     holder: Option<Member>,
     members: u32,
     finished: bool,
     pace: Arc<PortPace>,
     auditor: Auditor,
-    /// Frames a second of each member, where that is known, and what may follow at once.
+    /// Frames per second of each member, where known, and the burst allowed after a stall.
     rates: Vec<Option<f64>>,
     allowance: Allowance,
-    /// When the worker came last, and how long after the time before; picoseconds.
+    /// When the worker's last turn was, and the time between it and the turn before; picoseconds.
     came: u64,
     passed: u64,
-    /// The earliest instant of what members owe, and how far traffic time is in this turn, where
-    /// that is found out for all of them.
+    /// The earliest instant that members owe, and the traffic time of this turn, where several
+    /// members determine them together.
     owed: u64,
     shared: bool,
     horizon: u64,
 }
 
-/// One of those who send by an outlet.
+/// A source that sends on an outlet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     outlet: usize,
@@ -211,7 +214,7 @@ impl Outlets {
         self.all.push(outlet);
     }
 
-    /// The outlet of `port`, for one more who sends by it.
+    /// Adds a member to the outlet of `port`.
     pub fn join(&mut self, port: usize) -> Option<Member> {
         let outlet = self.all.iter().position(|outlet| outlet.port == port)?;
         let of = &mut self.all[outlet];
@@ -223,33 +226,34 @@ impl Outlets {
         Some(Member { outlet, number: of.members })
     }
 
-    /// The member is paced by the turn, as are others: see [`Source::owe`].
+    /// Marks the member as paced by the turn together with others: see [`Source::owe`].
     pub fn share(&mut self, member: Member) {
         self.of_mut(member).shared = true;
         self.shared = true;
     }
 
-    /// Frames a second that the member sends where it sends fastest; `None`: not known.
+    /// Sets the member's highest rate in frames per second; `None`: unknown.
     pub fn set_rate(&mut self, member: Member, pps: Option<f64>) {
         let outlet = self.of_mut(member);
         outlet.rates[member.number as usize - 1] = pps;
         outlet.allowance = Allowance::of(outlet.rates.iter().copied().sum());
     }
 
-    /// The earliest frame that the member has not sent was due at `due`, without lag.
+    /// Reports that the member's earliest unsent frame was due at `due`, without lag.
     #[inline]
     pub fn owe(&mut self, member: Member, due: u64) {
         let outlet = self.of_mut(member);
         outlet.owed = outlet.owed.min(due);
     }
 
-    /// Whether sources are to be asked what they owe.
+    /// Whether sources must report overdue frames.
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.shared
     }
 
-    /// The worker's turn begins at `at`; members of shared outlets have said what they owe.
+    /// Begins the worker's turn at `at`, after members of shared outlets have reported overdue
+    /// frames.
     #[inline]
     pub fn begin_turn(&mut self, at: u64) {
         for outlet in &mut self.all {
@@ -282,7 +286,8 @@ impl Outlets {
         &mut self.all[member.outlet]
     }
 
-    /// At most `want` slots; none where the port is full, or another's frames wait in its slots.
+    /// Lends at most `want` slots; none if the port is full or another member's frames wait in
+    /// slots.
     #[inline]
     pub fn lend(&mut self, member: Member, want: usize) -> TxBatch<'_> {
         let outlet = &mut self.all[member.outlet];
@@ -292,7 +297,7 @@ impl Outlets {
         }
     }
 
-    /// Hands over the next `n` frames in lent slots; how many the port has taken.
+    /// Hands over the next `n` frames in lent slots. Returns the number taken by the port.
     #[inline]
     pub fn send(&mut self, member: Member, n: usize) -> Result<usize, SendError> {
         let outlet = &mut self.all[member.outlet];
@@ -306,7 +311,7 @@ impl Outlets {
         result
     }
 
-    /// What waits in slots does not leave.
+    /// Discards the frames that wait in slots.
     pub fn release(&mut self, member: Member) {
         let outlet = &mut self.all[member.outlet];
         if outlet.holder == Some(member) {
@@ -345,8 +350,9 @@ impl Outlet {
         }
     }
 
-    /// Traffic time up to which frames may leave at `at`, when the first of them was due at `due`:
-    /// what is owed beyond an allowance becomes lag of the port.
+    /// Traffic time up to which frames may leave at `at`, when the first was due at `due`. A
+    /// backlog above the allowance becomes lag of the port, because it would otherwise leave as a
+    /// burst.
     #[inline]
     pub fn horizon(&self, at: u64, due: u64) -> u64 {
         if self.shared {
@@ -362,48 +368,48 @@ impl Outlet {
         if self.shared { self.horizon } else { self.pace.clock.traffic(at) }
     }
 
-    /// The real time at which what is due at `due` may leave.
+    /// The real time at which a frame due at `due` may leave.
     #[inline]
     pub fn real(&self, due: u64) -> u64 {
         self.pace.clock.real(due)
     }
 
-    /// Paced frames have left at `at`, when traffic time was less by `lag`, and the first of them was
+    /// Records that paced frames left at `at`, when traffic time lagged by `lag`, the first of them
     /// due at `due`, without lag.
     #[inline]
     pub fn left(&self, at: u64, lag: u64, due: u64) {
         self.pace.left(at, lag, due, self.allowance);
     }
 
-    /// By how much traffic time is less than real time.
+    /// Real time minus traffic time.
     #[inline]
     pub fn lag(&self, at: u64) -> u64 {
         self.pace.clock.lag(at)
     }
 
-    /// All that traffic time was moved by.
+    /// Total lag ever added to traffic time.
     pub fn moved(&self) -> Nanos {
         self.pace.clock.moved()
     }
 
-    /// Of frames that have left, one was due at `due` in real time.
+    /// Audits frames that left: they were due at `due` in real time.
     #[inline]
     pub fn audit_due(&mut self, due: u64, frames: u64, octets: u64) {
         self.auditor.due(bin(due), frames, octets);
     }
 
-    /// Frames have left at `at`.
+    /// Audits frames that left at `at`.
     #[inline]
     pub fn audit_left(&mut self, at: u64, frames: u64, octets: u64, longest: u32) {
         self.auditor.left(bin(at), frames, octets, longest.into());
     }
 
-    /// Frames whose due instants are known only roughly.
+    /// Audits frames whose due instants are known only roughly.
     pub fn audit_uncertain(&mut self, frames: u64) {
         self.auditor.uncertain(frames);
     }
 
-    /// Why nothing will ever leave again, if that is so.
+    /// Why the port can never send again; `None`: it can.
     #[inline]
     pub fn lost(&self) -> Option<io::Error> {
         let link = self.link.as_ref().filter(|link| link.state() == LinkState::Lost)?;
@@ -415,7 +421,7 @@ impl Outlet {
         self.link.as_ref().is_none_or(|link| link.is_up())
     }
 
-    /// What has become of frames that the port took ahead of their time.
+    /// The fates of frames that the port took ahead of their time.
     pub fn fates(&mut self) -> io::Result<(&[Fate], &mut Auditor)> {
         Ok((self.queue.fates()?, &mut self.auditor))
     }
@@ -425,17 +431,18 @@ impl Outlet {
         self.queue.reads_due()
     }
 
-    /// How many frames the port gives back, of those that it took ahead of their time.
+    /// Takes back frames that the port took ahead of their time. Returns their number.
     pub fn take_back(&mut self) -> usize {
         self.queue.take_back()
     }
 
-    /// Of a frame that was cut and then refused: see [`crate::cut`].
+    /// Segments and octets that left of a refused GSO frame: see [`crate::cut`].
     pub fn partly_sent(&self, cut: Cut) -> (u64, u64) {
         crate::cut::partly_sent(&*self.queue, cut)
     }
 
-    /// What was handed over is to be out. The first who asks is told what went wrong.
+    /// Waits until frames that were handed over are out. Only the first caller gets the error, so
+    /// that it is counted once.
     pub fn finish(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(());
@@ -444,8 +451,8 @@ impl Outlet {
     }
 }
 
-/// How far number `i` of several may go on virtual time, by when each has its next instant: until
-/// that of another, and of two at the same instant the first has its turn first.
+/// How far number `i` may advance on virtual time: until the next instant of another. At the same
+/// instant the lower number goes first.
 pub(crate) fn earlier_of_others(due: &[Option<Picos>], i: usize) -> Picos {
     let others = due.iter().enumerate().filter(|(other, _)| *other != i);
     let until = others.filter_map(|(other, due)| {

@@ -1,5 +1,5 @@
-//! The streams of a worker as a [`Source`]: on ports that are given frames a [`Transmitter`] each,
-//! on ports that make them themselves a [`Driver`].
+//! A worker's streams as a [`Source`]: a [`Transmitter`] for each port that takes frames, a
+//! [`Driver`] for each port that generates them itself.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -16,21 +16,21 @@ use crate::{
     transmit::{Share, Transmitter},
 };
 
-/// Batches in one turn, where nobody waits for another turn; the mailbox may.
+/// Batches in one turn when no other source needs a turn: bounds the wait of the mailbox.
 const MOST_ROUNDS: u32 = 8;
 
 pub(crate) struct Streams {
     clock: Clock,
     tx: Vec<Transmitter>,
     drivers: Vec<Driver>,
-    /// All frames that are sent are hashed.
+    /// Whether to hash all sent frames.
     fingerprint: bool,
     scratch: Scratch,
-    /// When the ports' next frames are due, on virtual time.
+    /// On virtual time: when each port's next frame is due.
     due: Vec<Option<Picos>>,
-    /// Streams that others wait for, by number.
+    /// Numbers of the streams that others wait for.
     awaited: Arc<HashSet<u32>>,
-    /// Some wait for others.
+    /// Whether a stream waits for another.
     chained: bool,
 }
 
@@ -54,7 +54,7 @@ impl Streams {
         }
     }
 
-    /// Takes the streams of a port, if that has an outlet here: see [`Transmitter::load`].
+    /// Takes the streams of a port that has an outlet here: see [`Transmitter::load`].
     pub fn load(&mut self, port: usize, outlets: &mut Outlets, streams: Vec<Share>) {
         let Some(member) = outlets.join(port) else { return };
         let limit = outlets.of(member).limit;
@@ -65,8 +65,8 @@ impl Streams {
         self.due.push(None);
     }
 
-    /// On virtual time every port could take all that a run's count allows, so only the one whose
-    /// frame is due next may send, and until another's is due.
+    /// On virtual time any port could use up the whole count of the run. Only the port with
+    /// the earliest due frame may therefore send, up to the instant of another.
     fn in_turn(&mut self, turn: &Turn<'_>) -> bool {
         let in_turn = self.clock == Clock::Virtual
             && (turn.budget.is_counted() || self.chained)
@@ -92,7 +92,8 @@ impl Source for Streams {
             if tx.done {
                 continue;
             }
-            // The stamp in the frames: what took time since is not the network's delay.
+            // This reading becomes the stamp in the frames. It is fresh because time spent since
+            // the last one is not delay of the network.
             if moved {
                 turn.now = turn.watch.now();
             }
@@ -105,13 +106,13 @@ impl Source for Streams {
                 if !sent || tx.done {
                     break;
                 }
-                // Behind a batch that left just now the clock is where it was.
+                // Right after a batch the last reading is exact enough, and cheaper than a new one.
                 turn.now = turn.watch.last();
             }
-            tx.tell_ends(turn);
+            tx.report_ends(turn);
             if tx.done {
-                // Behind the last frame of a run that ends by a count nothing is due, and so
-                // nothing late.
+                // After the last frame of a run that ends by a count nothing is due, and so nothing
+                // is late.
                 let early = turn.budget.is_spent() && turn.at() < turn.budget.end;
                 tx.settle(turn, if early { Picos(0) } else { turn.budget.end });
             }
@@ -137,7 +138,7 @@ impl Source for Streams {
     }
 
     fn rest(&mut self, _now: Nanos) -> Rest {
-        if self.tx.is_empty() { Rest::Seldom } else { Rest::Awake }
+        if self.tx.is_empty() { Rest::Supervise } else { Rest::Awake }
     }
 
     fn time(&self) -> Nanos {
@@ -149,7 +150,8 @@ impl Source for Streams {
         if let Action::Replace(Content::Stream(stream)) = &command.action
             && self.tx.iter().all(|tx| tx.counters.port != stream.port)
         {
-            // The first stream of a port that others send by. The other workers have no outlet.
+            // The first stream of a port on which other sources send. Other workers have no outlet
+            // for it.
             self.load(stream.port, turn.outlets, Vec::new());
         }
         self.drivers.iter_mut().for_each(|driver| driver.apply(number, &command.action, at));

@@ -1,4 +1,4 @@
-//! Starts the workers of a plan, talks to them, and gathers what they counted.
+//! Starts the workers of a plan, sends them commands, and collects their counters.
 
 use std::{
     any::Any,
@@ -43,36 +43,36 @@ use crate::{
     worker::{Idle, Message, Waker, Worker},
 };
 
-/// How a plan is run.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// On virtual time: as fast as the machine goes, the same each time.
+    /// Whether to run on virtual time: as fast as the machine allows, with the same result on each
+    /// run.
     pub virtual_time: bool,
-    /// Hash all frames that are sent.
+    /// Whether to hash all sent frames.
     pub fingerprint: bool,
-    /// What is measured of received frames.
+    /// Measurements of received frames.
     pub measure: Measure,
-    /// Of each port: what is to be done with the frames that its queues give, beside counting them.
-    /// Ports at the end may be missing.
+    /// By port: the processing of received frames in addition to counters. Ports at the end may be
+    /// missing.
     pub take: Vec<Take>,
-    /// How long receiving goes on when everything is sent.
+    /// How long receiving goes on after everything is sent, so that frames in flight still arrive.
     pub linger: Duration,
-    /// The clock by which frames are stamped, and delays are measured; on virtual time there is none
-    /// but that.
+    /// The clock that stamps frames and measures delays. Unused on virtual time, which is itself
+    /// common to all.
     pub common: CommonClock,
-    /// By how much the schedule of a port may lag at the end of the run.
+    /// Largest lag of a port's schedule at the end of a valid run.
     pub tolerance: Nanos,
 }
 
-/// What happens to the frames that a port receives.
+/// The processing of the frames that a port receives.
 #[derive(Clone, Default)]
 pub struct Take {
-    /// Those that it does not take are neither counted nor handed on; for ports that do not filter
-    /// themselves.
+    /// Excluded frames are neither counted nor passed on. For ports that cannot filter themselves.
     pub filter: Option<Arc<Filter>>,
-    /// What they begin with.
+    /// The link type of the frames.
     pub link: Link,
-    /// Listeners of the port, in the order in which they get its frames; a capture is the first.
+    /// Listeners at the port, in the order in which they get its frames; a capture comes first.
     pub sinks: Vec<MakeSink>,
 }
 
@@ -108,7 +108,7 @@ pub enum EngineError {
     #[error("no stream or template is called {name:?}\n  {hint}")]
     UnknownStream {
         name: String,
-        /// A near name, or all.
+        /// A similar name, or all names.
         hint: String,
     },
     #[error(
@@ -175,58 +175,59 @@ pub enum EngineError {
     Thread(io::Error),
 }
 
-/// A run on its way.
+/// A run in progress.
 pub struct Running {
-    /// Grows by the streams that are added while running.
+    /// Includes streams added during the run.
     plan: Arc<Plan>,
-    /// The plan's streams by number, and whether they are still there. A removed one keeps its
-    /// number.
+    /// The plan's streams by number, and whether they still exist. A removed stream keeps its
+    /// number, because counters and signatures refer to it.
     names: Vec<(String, bool)>,
     ports: Vec<Box<dyn Port>>,
     before: Vec<Option<InterfaceCounters>>,
-    threads: Vec<(mpsc::Sender<Message>, Waker, JoinHandle<Home>)>,
+    threads: Vec<(mpsc::Sender<Message>, Waker, JoinHandle<WorkerResult>)>,
     sent_all: mpsc::Receiver<(usize, u64)>,
     open: Vec<bool>,
-    /// So many streams have their places.
+    /// Number of streams that have a worker.
     placed: usize,
-    /// Streams added to each worker: what it said before it knew of them is out of date.
+    /// Number of streams added to each worker: its reports of "all sent" with a lower number are
+    /// out of date.
     added: Vec<u64>,
     settings: Settings,
-    /// Frames that come by ports of flows are only counted.
+    /// Whether frames on ports of flows are only counted.
     counting: bool,
     /// On the engine's clock.
     start: Nanos,
-    /// Where some parts wait for others.
+    /// Set if parts wait for others.
     afters: Option<Arc<Afters>>,
     /// By port.
     paces: Vec<Arc<PortPace>>,
 }
 
-/// What a worker brings home.
-type Home = (Snapshot, Vec<Shown>);
+/// The result of a worker's thread.
+type WorkerResult = (Snapshot, Vec<Shown>);
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Outcome {
     pub workers: Vec<Snapshot>,
-    /// What sources and sinks have left: [`Outcome::take`].
+    /// The final values of sources and sinks: [`Outcome::take`].
     left: Vec<Shown>,
     /// From the start to the last departure.
     pub duration: Nanos,
-    /// What the interfaces counted meanwhile, port by port.
+    /// The interfaces' counters of the run, by port.
     pub interfaces: Vec<Option<InterfaceCounters>>,
-    /// What happened to the ports' links, port by port.
+    /// The link changes of the ports, by port.
     pub links: Vec<LinkChanges>,
-    /// What the ports say of how they worked: [`Port::notes`].
+    /// The ports' remarks on how they worked: [`Port::notes`].
     pub notes: Vec<String>,
-    /// Of what waited for others, when those had ended; `None`: never.
+    /// By part with an `after`: when its predecessors had ended; `None`: never.
     pub began: Vec<(Part, Option<Picos>)>,
-    /// How each port kept to what was due.
+    /// How each port kept its schedule.
     pub pacing: Vec<PortPacing>,
 }
 
 impl Outcome {
-    /// What sources and sinks have left that is a `T`; once.
+    /// Removes and returns the final values of type `T`.
     pub fn take<T: Any>(&mut self) -> Vec<T> {
         let (of_it, others): (Vec<_>, _) =
             std::mem::take(&mut self.left).into_iter().partition(|left| left.is::<T>());
@@ -239,31 +240,32 @@ fn of_type<T: Any>(shown: Shown) -> Option<T> {
     shown.downcast().ok().map(|of_it| *of_it)
 }
 
-/// What happened to the link of a port during a run; nothing where it has none.
+/// The link changes of a port during a run; empty for a port without a link.
 #[derive(Clone, Debug, Default)]
 pub struct LinkChanges {
-    /// When it went down and came up.
+    /// The times when it went down and came up.
     pub events: Vec<LinkEvent>,
     pub mtu: Vec<MtuChange>,
 }
 
-/// Flows in one answer of a worker: some 100 us of its time.
+/// Flows per answer of a worker. It takes some 100 us, in which the worker does not receive: with
+/// more, a ring could overflow.
 const FLOWS_AT_ONCE: usize = 2048;
-/// Ahead of the first departure: time for every worker to be there.
+/// Time between the start of a run and its first departure, so that every worker is ready.
 const HEAD_START: Nanos = Nanos(20_000_000);
 
-/// Where a run ends that nothing ends before.
+/// The end of a run that nothing else limits.
 pub(crate) const END_OF_TIME: Picos = Picos::LONGEST_RUN;
 
-/// Starts the workers and has each open its queues, so that their memory is first touched where it
-/// is used. `ports` are those of the plan, in its order; `readers` have the frames of its
-/// replays, of those that leave here.
+/// Starts the workers. Each opens its own queues, so that the kernel places their memory on the
+/// NUMA node of the worker's CPU (first touch). `ports` are those of the plan, in its order;
+/// `readers` supply the frames of the replays that leave here.
 ///
 /// # Errors
-/// A queue that does not open; nothing is left running then.
+/// A queue cannot be opened; no thread is left running.
 ///
 /// # Panics
-/// If there are not as many readers as such replays.
+/// If the number of readers differs from that of these replays.
 pub fn start(
     plan: Arc<Plan>,
     ports: Vec<Box<dyn Port>>,
@@ -273,35 +275,36 @@ pub fn start(
     Ok(ready(plan, ports, settings, readers)?.go(None))
 }
 
-/// All of a run but its beginning: queues are open, and workers wait.
+/// A prepared run: queues are open, and workers wait for the start.
 pub struct Ready {
-    /// First, so that workers that are not to begin go home before they are waited for.
+    /// Declared first, because fields drop in order: workers that will not start must see their
+    /// sender dropped before their threads are joined.
     begin: Vec<mpsc::Sender<Clock>>,
     running: Running,
 }
 
 impl Ready {
-    /// Begins; the first departure is due at `start` of the engine's clock, or as soon as every
-    /// worker is there.
+    /// Starts the run. The first departure is due at `start` of the engine's clock; `None`: as
+    /// default_start as every worker is ready.
     pub fn go(self, start: Option<Nanos>) -> Running {
         let Self { begin, mut running } = self;
         running.before = running.ports.iter().map(|p| p.interface_counters()).collect();
-        let soon = || squall_port::monotonic() + HEAD_START;
+        let default_start = || squall_port::monotonic() + HEAD_START;
         let clock = match running.settings.virtual_time {
             true => Clock::Virtual,
-            false => Clock::Real(start.unwrap_or_else(soon)),
+            false => Clock::Real(start.unwrap_or_else(default_start)),
         };
         if let Clock::Real(start) = clock {
             running.start = start;
         }
         for worker in begin {
-            // A worker that has ended in a panic is found at the end.
+            // The send fails if the worker has panicked; `finish` reports that.
             let _ = worker.send(clock);
         }
         running
     }
 
-    /// Frames are to be stamped by this clock.
+    /// Sets the clock that stamps frames.
     pub fn set_common_clock(&mut self, common: CommonClock) {
         self.running.set_common_clock(common);
     }
@@ -310,7 +313,7 @@ impl Ready {
 /// As [`start`], but nothing is sent before [`Ready::go`].
 ///
 /// # Errors
-/// A queue that does not open; nothing is left running then.
+/// A queue cannot be opened; no thread is left running.
 ///
 /// # Panics
 /// As [`start`].
@@ -338,7 +341,7 @@ pub fn ready(
     let planned =
         Planned { end: plan.stop.duration.map(Picos::from), tolerance: settings.tolerance };
     let paces = plan.ports.iter().map(|_| Arc::new(PortPace::new(planned))).collect();
-    let (tell, sent_all) = mpsc::channel();
+    let (reply, sent_all) = mpsc::channel();
     let mut running = Running {
         names: plan.streams.iter().map(|s| (s.name.clone(), true)).collect(),
         placed: plan.streams.len(),
@@ -372,11 +375,11 @@ pub fn ready(
         }
         let relays = std::mem::take(&mut relays[index]);
         let afters = running.afters.clone().map(Waiting::new);
-        let kit = Kit { waker: wakers[index].clone(), feeds, relays, waiting: afters };
-        match running.hire(index, kit, tell.clone()) {
+        let inputs = WorkerInputs { waker: wakers[index].clone(), feeds, relays, waiting: afters };
+        match running.spawn_worker(index, inputs, reply.clone()) {
             Ok(begin) => waiting.push(begin),
             Err(error) => {
-                // Who waits for a beginning that does not come goes home.
+                // Dropping the senders ends the threads that wait for the start.
                 drop(waiting);
                 return Err(error);
             }
@@ -385,34 +388,34 @@ pub fn ready(
     Ok(Ready { begin: waiting, running })
 }
 
-/// What is a worker's own.
-struct Kit {
+/// The inputs that differ between workers.
+struct WorkerInputs {
     waker: Waker,
-    /// Of the replays by their numbers.
+    /// Feeds by replay number.
     feeds: Vec<(usize, Feed)>,
-    /// By ports whose flows others have, too.
+    /// By port whose flows several workers share.
     relays: Vec<(usize, Relay)>,
-    /// Where some wait for others.
+    /// Set if parts wait for others.
     waiting: Option<Waiting>,
 }
 
-/// What a worker needs to begin, but for queues and clock.
-struct Orders {
+/// Everything a worker needs to start, except its queues and the clock.
+struct WorkerSetup {
     index: usize,
     plan: Arc<Plan>,
     settings: Settings,
     mailbox: mpsc::Receiver<Message>,
     sent_all: mpsc::Sender<(usize, u64)>,
-    kit: Kit,
+    inputs: WorkerInputs,
 }
 
-/// Queues with their ports, as opened by the worker that has them.
+/// Queues with their ports, opened by the worker that has them.
 #[derive(Default)]
 struct Queues {
     rx: Vec<(usize, u32, Box<dyn RxQueue>)>,
     outlets: Outlets,
     drivers: Vec<Driver>,
-    /// Of ports that flows are played on.
+    /// Facts of the ports that carry flows.
     facts: Vec<(usize, PortFacts)>,
 }
 
@@ -459,10 +462,10 @@ impl Queues {
     }
 }
 
-impl Orders {
+impl WorkerSetup {
     fn worker(self, cpu: Option<u32>, queues: Queues, clock: Clock) -> Worker {
-        let Self { index, plan, settings, mailbox, sent_all, kit } = self;
-        let Kit { waker, feeds, mut relays, waiting } = kit;
+        let Self { index, plan, settings, mailbox, sent_all, inputs } = self;
+        let WorkerInputs { waker, feeds, mut relays, waiting } = inputs;
         let Queues { rx, mut outlets, drivers, facts } = queues;
         let stop = plan.watched();
         let common = match clock {
@@ -484,7 +487,7 @@ impl Orders {
                 streams.load(port, &mut outlets, shares);
             }
         }
-        // Where there are none, some may be added.
+        // A worker without streams needs the source too, because streams may be added.
         if !plan.workers[index].tx.is_empty() {
             sources.push(Box::new(streams));
         }
@@ -531,7 +534,7 @@ impl Orders {
             waker,
             sent_all,
             added: 0,
-            told: false,
+            reported: false,
             idle: Idle::default(),
             just_sent: false,
             woken: [Nanos::ZERO; 2],
@@ -544,13 +547,13 @@ impl Orders {
     }
 }
 
-/// The key that signatures of frames to be measured have; `None`: nothing that is signed is sent,
-/// and frames of any run are measured.
+/// The key in signatures of frames to measure; `None`: the plan sends no signed frames, and frames
+/// of any run are measured.
 pub(crate) fn expected_key(plan: &Plan) -> Option<u16> {
     (!plan.streams.is_empty()).then_some(plan.key)
 }
 
-/// Receivers know a stream with TRex's header or mark by its number.
+/// Lets receivers map TRex headers and marks to the stream's number.
 fn number_trex(settings: &Settings, number: u32, stream: &PlanStream) {
     let (Some(ids), Ok(number)) = (&settings.measure.trex, u16::try_from(number)) else { return };
     if let Some(mark) = stream.program.trex() {
@@ -561,7 +564,8 @@ fn number_trex(settings: &Settings, number: u32, stream: &PlanStream) {
     }
 }
 
-/// Frames that nobody but the machine's stack receives would all seem lost.
+/// Refuses TRex marks where only the machine's own stack would receive the frames: all would seem
+/// lost.
 fn check_mark(
     plan: &Plan,
     ports: &[Box<dyn Port>],
@@ -572,7 +576,7 @@ fn check_mark(
     }
     let mut receivers: BTreeSet<usize> =
         plan.workers.iter().flat_map(|worker| &worker.rx).map(|rx| rx.0).collect();
-    // The sender is one only where there is no other.
+    // The sending port counts as a receiver only if there is no other.
     if receivers.len() > 1 {
         receivers.remove(&stream.port);
     }
@@ -583,18 +587,18 @@ fn check_mark(
     Err(EngineError::Unseen(stream.name.clone(), plan.ports[port].name.clone(), address))
 }
 
-/// Where frames are no longer due.
+/// Frames due at or after this instant are not sent.
 pub(crate) fn end_of(stop: &Stop) -> Picos {
     stop.duration.map_or(END_OF_TIME, Picos::from).min(END_OF_TIME)
 }
 
-/// Binds the calling thread to `cpu`; which one it has then to itself.
+/// Binds the calling thread to `cpu`. Returns the CPU that it is bound to.
 fn bind(cpu: Option<u32>) -> Option<u32> {
     let number = cpu.map(|cpu| cpu as usize).filter(|&cpu| cpu < CpuSet::MAX_CPU)?;
     let mut only = CpuSet::new();
     only.set(number);
-    // A CPU that went away meanwhile: the worker runs where the system lets it, and the report says
-    // so.
+    // The kernel refuses a CPU that went offline: the worker then runs on any, and the report shows
+    // it.
     sched_setaffinity(None, &only).ok().and(cpu)
 }
 
@@ -604,16 +608,16 @@ fn port_error(plan: &Plan, port: usize, error: io::Error) -> EngineError {
 }
 
 impl Running {
-    /// By worker, its end at each port whose flows several have and whose queues do not tell them
-    /// apart for sure.
+    /// By worker: its relay at each port whose flows several workers share and whose queues do not
+    /// separate them reliably.
     fn relays(&self, wakers: &[Waker]) -> Vec<Vec<(usize, Relay)>> {
         let mut all: Vec<Vec<_>> = wakers.iter().map(|_| Vec::new()).collect();
         let sides = self.plan.flows.iter().flat_map(|flows| &flows.sides);
         for port in sides.map(|side| side.port).filter(|p| !self.ports[*p].facts().pairs_queues()) {
             let players: Vec<usize> = self.plan.players(port).collect();
             if players.len() > 1 {
-                let theirs: Vec<_> = players.iter().map(|&w| wakers[w].clone()).collect();
-                for (&player, relay) in players.iter().zip(relays(&theirs)) {
+                let own_wakers: Vec<_> = players.iter().map(|&w| wakers[w].clone()).collect();
+                for (&player, relay) in players.iter().zip(relays(&own_wakers)) {
                     all[player].push((port, relay));
                 }
             }
@@ -621,14 +625,14 @@ impl Running {
         all
     }
 
-    /// Starts the thread of worker `index`, which opens its queues and then waits to be told the
-    /// clock.
+    /// Starts the thread of worker `index`, which opens its queues and then waits for the clock.
     ///
-    /// The thread begins in the namespaces of the caller, as the ports did.
-    fn hire(
+    /// The thread runs in the network namespaces of the caller, as the ports did when they were
+    /// opened.
+    fn spawn_worker(
         &mut self,
         index: usize,
-        kit: Kit,
+        inputs: WorkerInputs,
         sent_all: mpsc::Sender<(usize, u64)>,
     ) -> Result<mpsc::Sender<Clock>, EngineError> {
         let (mail, mailbox) = mpsc::channel();
@@ -636,20 +640,21 @@ impl Running {
         let (begin, beginning) = mpsc::channel();
         let (plan, settings) = (self.plan.clone(), self.settings.clone());
         let paces = self.paces.clone();
-        let waker = kit.waker.clone();
-        let orders = Orders { index, plan, settings, mailbox, sent_all, kit };
+        let waker = inputs.waker.clone();
+        let setup = WorkerSetup { index, plan, settings, mailbox, sent_all, inputs };
         let mut ports = std::mem::take(&mut self.ports);
         let work = move || {
-            let cpu = bind(orders.plan.workers[index].cpu);
-            let queues = Queues::open(&orders.plan, index, &mut ports, &paces);
+            // Before the queues are opened, so that the kernel places their memory near this CPU.
+            let cpu = bind(setup.plan.workers[index].cpu);
+            let queues = Queues::open(&setup.plan, index, &mut ports, &paces);
             let (queues, error) = match queues {
                 Ok(queues) => (queues, None),
                 Err(error) => (Queues::default(), Some(error)),
             };
             let failed = opened.send((ports, error)).is_err();
             match beginning.recv() {
-                Ok(clock) if !failed => orders.worker(cpu, queues, clock).run(),
-                _ => Home::default(),
+                Ok(clock) if !failed => setup.worker(cpu, queues, clock).run(),
+                _ => WorkerResult::default(),
             }
         };
         let thread = thread::Builder::new().name(format!("squall-{index}")).spawn(work);
@@ -659,12 +664,12 @@ impl Running {
         error.map_or(Ok(begin), Err)
     }
 
-    /// The plan, with all streams that were added while running, and those that were removed.
+    /// The plan, including streams added and removed during the run.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Names of all streams by number, those added while running at the end.
+    /// Names of all streams by number; streams added during the run come last.
     pub fn stream_names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|n| n.0.as_str())
     }
@@ -687,14 +692,13 @@ impl Running {
         }
     }
 
-    /// Waits at most `timeout` for all frames to be sent; whether they are.
+    /// Waits at most `timeout` until all frames are sent. Returns whether they are.
     pub fn wait_sent(&mut self, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
         while self.open.iter().any(|&o| o) {
             match self.sent_all.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok((worker, added)) => self.open[worker] = added < self.added[worker],
-                // A worker that has ended before it was told to has failed; there is nothing to
-                // wait for.
+                // A worker that ended without a command has failed: do not wait for it.
                 Err(RecvTimeoutError::Timeout) => {
                     return self.threads.iter().any(|t| t.2.is_finished());
                 }
@@ -704,21 +708,21 @@ impl Running {
         true
     }
 
-    /// What every worker has counted so far; `full`: with histograms. Workers that do not answer
+    /// The counters of every worker so far; `full`: with histograms. Workers that do not answer
     /// within a second are left out.
     pub fn snapshot(&self, full: bool) -> Vec<Snapshot> {
         self.ask(|reply| Message::Snapshot(full, reply))
     }
 
-    /// The counters alone of every worker, as [`Running::snapshot`].
+    /// The counters of every worker, without histograms, as [`Running::snapshot`].
     pub fn counters(&self) -> Vec<Counters> {
         self.ask(Message::Counters)
     }
 
-    /// What every queue has counted of each flow so far: of each queue at most `most` flows, those
-    /// that came first. `None` where flows are not told apart.
+    /// The counters of each flow so far, at most the first `most` flows of each queue. `None`:
+    /// flows are not measured.
     ///
-    /// It is asked for in parts, as a worker that copies a million flows at once receives nothing
+    /// Asks in parts, because a worker that copies a million flows at once does not receive
     /// meanwhile, and its ring overflows.
     pub fn received_flows(&self, most: usize) -> Option<ReceivedFlows> {
         let mut all = None::<ReceivedFlows>;
@@ -731,7 +735,7 @@ impl Running {
             }
             let sum = all.get_or_insert_default();
             for part in parts {
-                // Each part says how many there are by then: they are counted once.
+                // Every part repeats the totals; count them once.
                 if from == 0 {
                     sum.total += part.total;
                     sum.rest = (sum.rest.0 + part.rest.0, sum.rest.1 + part.rest.1);
@@ -746,16 +750,15 @@ impl Running {
         all
     }
 
-    /// What sources and sinks have to show of their records with these numbers: those that show a
-    /// `T`.
+    /// The display values of type `T` of all sources and sinks, with the records of these numbers.
     pub fn show<T: Any>(&self, records: &Range<u32>) -> Vec<T> {
         let shown = self.ask(|reply| Message::Show(records.clone(), reply));
         shown.into_iter().flatten().filter_map(of_type).collect()
     }
 
-    /// From now on no flow takes frames of these senders, and nobody answers them.
+    /// Makes all flows ignore frames from these senders, so that they get no answer.
     pub fn ignore(&self, senders: Ignored) {
-        self.tell(Command::to_all(Action::Ignore(Arc::new(senders))));
+        self.broadcast(Command::to_all(Action::Ignore(Arc::new(senders))));
     }
 
     fn ask<T>(&self, message: impl Fn(mpsc::Sender<T>) -> Message) -> Vec<T> {
@@ -776,15 +779,15 @@ impl Running {
             .collect()
     }
 
-    fn tell(&self, command: Command) {
+    fn broadcast(&self, command: Command) {
         for (mail, waker, _) in &self.threads {
-            // A worker that has ended has nothing left to control.
+            // A worker that has ended needs no command.
             let _ = mail.send(Message::Command(command.clone()));
             waker.wake();
         }
     }
 
-    fn tell_one(&self, worker: usize, command: Command) {
+    fn send_to(&self, worker: usize, command: Command) {
         if let Some((mail, waker, _)) = self.threads.get(worker) {
             let _ = mail.send(Message::Command(command));
             waker.wake();
@@ -814,7 +817,7 @@ impl Running {
         })
     }
 
-    /// A stream by name, or every stream of a group.
+    /// The stream of this name, or the streams of the group of this name.
     fn chosen(&self, name: &str) -> Result<Vec<usize>, EngineError> {
         let in_group =
             |i: &usize| self.names[*i].1 && self.plan.streams[*i].group.as_deref() == Some(name);
@@ -827,8 +830,8 @@ impl Running {
         }
     }
 
-    /// A template by name, and those that a mix of that name consists of; none where the name is a
-    /// stream's or a group's.
+    /// The template of this name, or those of the mix of this name; none if the name is that of a
+    /// stream or group.
     fn templates(&self, name: &str) -> Result<Vec<usize>, EngineError> {
         let Some(flows) = &self.plan.flows else { return Ok(Vec::new()) };
         if self.chosen(name).is_ok() {
@@ -854,7 +857,7 @@ impl Running {
         Ok(found.into_iter().map(|(number, _)| number).collect())
     }
 
-    /// What is called `name`; `None`: all that can be paused.
+    /// The parts called `name`; `None`: everything that can be paused.
     fn parts(&self, name: Option<&str>) -> Result<Vec<Option<Part>>, EngineError> {
         let Some(name) = name else { return Ok(vec![None]) };
         let templates = self.templates(name)?;
@@ -870,40 +873,40 @@ impl Running {
         }
     }
 
-    /// The number of the replay of that name.
+    /// The number of the replay with this name.
     fn replay(&self, name: &str) -> Option<usize> {
         self.plan.replays.iter().position(|replay| replay.name == name)
     }
 
-    /// A stream by name, the streams of a group, a template (no more of its flows begin, those that
-    /// are open go on), a replay, or all.
+    /// Pauses a stream, the streams of a group, a template (it begins no flows; open flows go on),
+    /// a replay, or all.
     ///
     /// # Errors
     /// [`EngineError::UnknownStream`], [`EngineError::Together`].
     pub fn pause(&self, name: Option<&str>) -> Result<(), EngineError> {
-        self.tell_parts(name, &Action::Pause)
+        self.broadcast_parts(name, &Action::Pause)
     }
 
-    /// As [`Running::pause`].
+    /// Resumes parts, as [`Running::pause`].
     ///
     /// # Errors
     /// [`EngineError::UnknownStream`], [`EngineError::Together`].
     pub fn resume(&self, name: Option<&str>) -> Result<(), EngineError> {
-        self.tell_parts(name, &Action::Resume)
+        self.broadcast_parts(name, &Action::Resume)
     }
 
-    fn tell_parts(&self, name: Option<&str>, action: &Action) -> Result<(), EngineError> {
+    fn broadcast_parts(&self, name: Option<&str>, action: &Action) -> Result<(), EngineError> {
         for part in self.parts(name)? {
-            self.tell(Command { part, action: action.clone() });
+            self.broadcast(Command { part, action: action.clone() });
         }
         Ok(())
     }
 
-    /// Applies what [`Plan::diff`] found; streams that are in no change go on untouched.
+    /// Applies the changes that [`Plan::diff`] found. Streams without a change go on undisturbed.
     ///
     /// # Errors
     /// [`EngineError::UnknownStream`], [`EngineError::TooMany`], [`EngineError::Fixed`],
-    /// [`EngineError::FixedRate`]; changes before it are applied.
+    /// [`EngineError::FixedRate`]. Earlier changes stay applied.
     pub fn apply(&mut self, changes: Vec<Change>) -> Result<(), EngineError> {
         let mut added = Vec::new();
         for change in changes {
@@ -912,8 +915,8 @@ impl Running {
                     self.can_play(&flows)?;
                     let before = self.plan.flows.as_ref().map_or(0, |old| old.load.templates.len());
                     let load = Content::Load(Arc::new(flows.load.clone()));
-                    self.tell(Command::to_all(Action::Replace(load)));
-                    // Where all flows had begun, others may begin.
+                    self.broadcast(Command::to_all(Action::Replace(load)));
+                    // Workers that had begun all of their flows may have new ones to begin.
                     let players = flows.ports().flat_map(|port| self.plan.players(port));
                     for worker in players.collect::<BTreeSet<usize>>() {
                         self.open[worker] = true;
@@ -925,9 +928,9 @@ impl Running {
                 Change::Rate(name, gap, pps) => {
                     let number = self.number(&name)?;
                     let stream = &self.plan.streams[number as usize];
-                    let apart = stream.placement == Placement::Shared
+                    let varied = stream.placement == Placement::Shared
                         && stream.program.sizes().only().is_none();
-                    if apart
+                    if varied
                         && matches!(gap, Gap::PerOctet { .. })
                         && self.ports[stream.port].generates()
                     {
@@ -938,7 +941,7 @@ impl Running {
                     }
                     let stream = &mut Arc::make_mut(&mut self.plan).streams[number as usize];
                     (stream.gap, stream.asked_pps) = (gap, pps);
-                    self.tell(Command::to(
+                    self.broadcast(Command::to(
                         Part::Stream(number as usize),
                         Action::Rate(Rate::Gap(gap)),
                     ));
@@ -947,14 +950,14 @@ impl Running {
                     if let Some(number) = self.replay(&name) {
                         Arc::make_mut(&mut self.plan).replays[number].speed = speed;
                         let speed = Action::Rate(Rate::Speed(speed));
-                        self.tell(Command::to(Part::Replay(number), speed));
+                        self.broadcast(Command::to(Part::Replay(number), speed));
                     }
                 }
                 Change::Remove(name) => {
                     let number = self.number(&name)? as usize;
                     self.names[number].1 = false;
                     let nothing = Action::Replace(Content::Nothing);
-                    self.tell(Command::to(Part::Stream(number), nothing));
+                    self.broadcast(Command::to(Part::Stream(number), nothing));
                 }
                 Change::Add(stream, _) if self.ports[stream.port].generates() => {
                     let port = self.plan.ports[stream.port].name.clone();
@@ -975,13 +978,13 @@ impl Running {
                     }
                     number_trex(&self.settings, number, &stream);
                     self.names.push((stream.name.clone(), true));
-                    // Under its number, as those that were there from the start.
+                    // Same number as in the workers.
                     Arc::make_mut(&mut self.plan).streams.push(*stream);
                     added.push((number, next));
                 }
             }
         }
-        // Now that all have their numbers.
+        // Only now, because `next` may name a stream added later in the list.
         for (number, name) in &added {
             let next = name.as_ref().map(|name| self.number(name)).transpose()?;
             let stream = &mut Arc::make_mut(&mut self.plan).streams[*number as usize];
@@ -989,33 +992,34 @@ impl Running {
                 stream.next.zip(next).map(|(arrow, next)| Next { stream: next as usize, ..arrow });
         }
         for (number, _) in added {
-            let Some(worker) = self.home(number as usize) else { continue };
+            let Some(worker) = self.worker_for(number as usize) else { continue };
             let stream = &mut Arc::make_mut(&mut self.plan).streams[number as usize];
             stream.placement = Placement::Worker(worker);
             let stream = Arc::new(stream.clone());
             self.open[worker] = true;
             self.added[worker] += 1;
             let new = Action::Replace(Content::Stream(stream));
-            self.tell_one(worker, Command::to(Part::Stream(number as usize), new));
+            self.send_to(worker, Command::to(Part::Stream(number as usize), new));
         }
         self.placed = self.plan.streams.len();
         Ok(())
     }
 
-    /// Templates from number `first` on begin, unless they wait for others.
+    /// Begins the templates from number `first` on, except those that wait for others.
     fn begin_templates(&self, load: &Load, first: usize) {
         if first == load.templates.len() {
             return;
         }
-        // When all workers have answered, the servers of all listen.
+        // A worker answers after it has applied the command: now all servers listen, so that no
+        // client meets a closed port.
         self.counters();
         let new = load.templates.iter().enumerate().skip(first);
         for (number, _) in new.filter(|(_, template)| !template.waits) {
-            self.tell(Command::to(Part::Template(number), Action::Begin));
+            self.broadcast(Command::to(Part::Template(number), Action::Begin));
         }
     }
 
-    /// Whether flows can go on as these.
+    /// Checks that the running flows can change to these.
     fn can_play(&self, flows: &PlanFlows) -> Result<(), EngineError> {
         let Some(old) = &self.plan.flows else {
             return Err(EngineError::FixedLoad("all of it".into()));
@@ -1026,15 +1030,15 @@ impl Running {
         }
         let name = |port: usize| self.plan.ports[port].name.clone();
         flows::check(flows).map_err(|(port, error)| EngineError::Flows(name(port), error))?;
-        let deaf = flows.sides.iter().find(|side| {
+        let missing = flows.sides.iter().find(|side| {
             !self.ports[side.port].serves(&flows::hosts(&self.plan, side, &flows.load))
         });
-        deaf.map_or(Ok(()), |side| Err(EngineError::NewHosts(name(side.port))))
+        missing.map_or(Ok(()), |side| Err(EngineError::NewHosts(name(side.port))))
     }
 
-    /// The worker for a new stream: that of the streams it leads to, which have to be beside it, or
-    /// the port's first.
-    fn home(&self, number: usize) -> Option<usize> {
+    /// The worker for a new stream: that of the streams it is chained to, because only streams on
+    /// one worker can start each other, or else the port's first.
+    fn worker_for(&self, number: usize) -> Option<usize> {
         let streams = &self.plan.streams;
         if self.plan.ports[streams[number].port].elsewhere {
             return None;
@@ -1049,11 +1053,12 @@ impl Running {
         there.or_else(|| self.plan.workers.iter().position(|w| w.tx.iter().any(|t| t.0 == port)))
     }
 
-    /// Moves the end of the run to what `stop` says, counted from its beginning; an end that was
-    /// reached stays one.
+    /// Moves the end of the run to `stop`, counted from its start. An end that was already reached
+    /// remains.
     ///
     /// # Errors
-    /// [`EngineError::Count`]: several workers send, and the total of packets or octets is not the same.
+    /// [`EngineError::Count`]: several workers send, and the total of packets or octets differs.
+    ///
     /// [`EngineError::FixedEnd`].
     pub fn limit(&mut self, stop: Stop) -> Result<(), EngineError> {
         let old = self.plan.stop;
@@ -1067,35 +1072,35 @@ impl Running {
             return Err(EngineError::Count(senders));
         }
         Arc::make_mut(&mut self.plan).stop = stop;
-        self.tell(Command::to_all(Action::Limit(stop)));
+        self.broadcast(Command::to_all(Action::Limit(stop)));
         Ok(())
     }
 
-    /// Lets so many more frames of a held replay ([`squall_replay::Replay::held`]) leave.
+    /// Lets `frames` more frames of a held replay ([`squall_replay::Replay::held`]) leave.
     pub fn step(&self, frames: u64) {
-        self.tell(Command::to_all(Action::Step(frames)));
+        self.broadcast(Command::to_all(Action::Step(frames)));
     }
 
-    /// From now on frames are stamped by this clock, on real time.
+    /// Sets the clock that stamps frames, on real time.
     pub fn set_common_clock(&mut self, common: CommonClock) {
         self.settings.common = common;
         if !self.settings.virtual_time {
-            self.tell(Command::to_all(Action::Clock(common)));
+            self.broadcast(Command::to_all(Action::Clock(common)));
         }
     }
 
-    /// Nothing more is sent; what is on its way is still received by [`Running::finish`].
+    /// Stops sending. [`Running::finish`] still receives frames in flight.
     pub fn stop(&self) {
-        self.tell(Command::to_all(Action::Stop));
+        self.broadcast(Command::to_all(Action::Stop));
     }
 
-    /// Ends the run: waits for what is on its way, then gathers the counters.
+    /// Ends the run: waits for frames in flight, then collects the counters.
     ///
     /// # Errors
     /// [`EngineError::Panic`].
     pub fn finish(mut self) -> Result<Outcome, EngineError> {
         self.stop();
-        // Open flows have their time to end.
+        // Open flows get their drain time.
         let drain = self.plan.flows.as_ref().map_or(Nanos::ZERO, |flows| flows.load.drain);
         let until = Instant::now() + Duration::from_nanos(drain.0);
         self.wait_sent(Duration::from_secs(2) + Duration::from_nanos(drain.0));
@@ -1104,7 +1109,8 @@ impl Running {
         if receives && !self.settings.virtual_time {
             thread::sleep(self.settings.linger);
         }
-        // Before the queues are closed: taking a program off an interface can reset its link.
+        // Before the queues close, because some drivers reset the link when an XDP program is
+        // detached.
         let links = self.links();
         let (mut workers, mut left) = (Vec::new(), Vec::new());
         for (index, worker) in self.end().into_iter().enumerate() {
@@ -1112,7 +1118,7 @@ impl Running {
             workers.push(snapshot);
             left.extend(of_sources);
         }
-        // When the queues have ended, too: what they have to say is then all there.
+        // After the queues have closed, because some notes are only complete then.
         let notes = self.ports.iter().flat_map(|port| port.notes()).collect();
         let last = workers.iter().flat_map(|w| &w.tx).map(|t| t.last).max().unwrap_or(self.start);
         let interfaces = self.interfaces();
@@ -1131,20 +1137,20 @@ impl Running {
     }
 }
 
-/// How often it is looked whether servers have come to their end.
-const LOOK: Duration = Duration::from_millis(5);
+/// Interval of the check whether servers have ended.
+const SERVER_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Running {
-    /// Where clients and servers have workers of their own, waits for servers that have more to say
-    /// when the last client has ended; on virtual time all of them are one worker's.
+    /// Where clients and servers have separate workers, waits for servers that still send after the
+    /// last client has ended. On virtual time one worker has them all.
     fn wait_for_servers(&self, until: Instant) {
         let plays = self.plan.flows.is_some() && !self.settings.virtual_time;
         while plays && Instant::now() < until && self.counters().iter().any(|of| of.acts) {
-            thread::sleep(LOOK);
+            thread::sleep(SERVER_POLL_INTERVAL);
         }
     }
 
-    /// What the interfaces have counted since the start, port by port; `None` where there is none.
+    /// The interfaces' counters since the start, by port; `None`: the port has no interface.
     pub fn interfaces(&self) -> Vec<Option<InterfaceCounters>> {
         let ports = self.ports.iter().zip(&self.before);
         ports
@@ -1152,7 +1158,7 @@ impl Running {
             .collect()
     }
 
-    /// How each port kept to what was due so far; `over`: nothing more is sent.
+    /// How each port has kept its schedule so far; `over`: whether sending has ended.
     pub fn pacing(&self, over: bool) -> Vec<PortPacing> {
         let clock = match self.settings.virtual_time {
             true => Clock::Virtual,
@@ -1162,7 +1168,7 @@ impl Running {
         self.paces.iter().map(|pace| pace.so_far(clock, now, over)).collect()
     }
 
-    /// What happened to the ports' links so far, port by port; on the engine's clock.
+    /// The ports' link changes so far, by port, on the engine's clock.
     pub fn links(&self) -> Vec<LinkChanges> {
         let changes = |link: Arc<squall_port::Link>| LinkChanges {
             events: link.events(),
@@ -1171,10 +1177,10 @@ impl Running {
         self.ports.iter().map(|port| port.link().map(changes).unwrap_or_default()).collect()
     }
 
-    /// Tells all workers to end, and waits until they have.
-    fn end(&mut self) -> Vec<thread::Result<Home>> {
+    /// Commands all workers to end and waits until they have.
+    fn end(&mut self) -> Vec<thread::Result<WorkerResult>> {
         for (mail, waker, _) in &self.threads {
-            // A worker that has ended needs no telling.
+            // The send fails if the worker has already ended.
             let _ = mail.send(Message::Finish);
             waker.wake();
         }
@@ -1182,7 +1188,7 @@ impl Running {
     }
 }
 
-/// Whoever forgets a run must not go on sending.
+/// A dropped run must not go on sending.
 impl Drop for Running {
     fn drop(&mut self) {
         self.end();

@@ -25,13 +25,16 @@ use crate::{
     wheel::{Entry, Wheel},
 };
 
-/// Limit on counting frames one by one when time is up and their law has no closed form.
+/// Limit on counting frames one by one when time is up and their law has no closed form, so that a
+/// run with billions of unsent frames still ends soon.
 pub(crate) const MOST_COUNTED: u64 = 10_000_000;
 
-/// Late frames of a stream skipped before the worker checks its mailbox again.
+/// Late frames of a stream skipped before the worker checks its mailbox again, so that a command
+/// need not wait for the whole backlog.
 const MOST_SKIPPED: u64 = 1 << 20;
 
-/// Up to this number, streams have a departure histogram each.
+/// Up to this number, streams have a departure histogram each. With more, every frame would load
+/// another one from memory.
 const MOST_HISTOGRAMS: usize = 256;
 
 /// Picoseconds. When later than this, streams send in runs of up to [`IN_A_ROW`] frames:
@@ -70,7 +73,7 @@ pub(crate) struct Transmitter {
     batch: u64,
     hand: Box<Hand>,
     blocked: Blocked,
-    /// Frames follow the port's clock; otherwise they leave as soon as they are due.
+    /// Frames follow the port's clock; otherwise they leave when due in real time.
     paced: bool,
     audit: Audit,
     /// One departure histogram for all streams: with many streams, one each would evict the streams
@@ -242,14 +245,14 @@ impl Transmitter {
 
     /// Reports streams that ended since the last turn and that others wait for.
     #[inline]
-    pub fn tell_ends(&mut self, turn: &mut Turn<'_>) {
+    pub fn report_ends(&mut self, turn: &mut Turn<'_>) {
         if !self.ended.is_empty() || (self.done && !self.awaited.is_empty()) {
-            self.tell_all_ends(turn);
+            self.report_all_ends(turn);
         }
     }
 
     #[cold]
-    fn tell_all_ends(&mut self, turn: &mut Turn<'_>) {
+    fn report_all_ends(&mut self, turn: &mut Turn<'_>) {
         let now = if self.clock == Clock::Virtual { Picos(0) } else { turn.at() };
         if self.done {
             // No stream here sends anything after this.
@@ -311,6 +314,7 @@ impl Transmitter {
         // that catches up therefore makes all of them catch up.
         self.paced = late(Late::Smooth) && !late(Late::CatchUp) && self.clock != Clock::Virtual;
         self.senders.push(Sender {
+            // Plus 1, because owner 0 means that a slot holds no template.
             cursor: program.cursor(first, by, number + 1),
             timeline: plan.timeline(Picos(0)),
             next: first,
@@ -953,7 +957,7 @@ impl Transmitter {
         }
     }
 
-    /// Drops the next frame of the batch; of a GSO frame, the part that has not left. Returns the
+    /// Drops the next frame of the batch, or the unsent part of a GSO frame. Returns the
     /// number of frames dropped.
     fn drop_next(&mut self, outlets: &Outlets, reason: &'static str) -> u64 {
         let i = self.hand.done;

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Buckets: with the bucket width of [`Wheel::new`], ten thousand streams of one rate fit into the
-/// time they cover.
+/// time they cover, so that none goes through the slower heap.
 const BUCKETS: usize = 4096;
 const WORDS: usize = BUCKETS / 64;
 /// Up to this number, streams are kept in one sorted list: inserting moves a few entries within one

@@ -1,4 +1,4 @@
-//! One core's loop: mailbox, receive, wheel, send, publish ([`Worker::turn`]).
+//! The loop of one core: mailbox, receive, wheel, send, publish ([`Worker::turn`]).
 
 use std::{
     collections::BTreeMap,
@@ -33,39 +33,38 @@ use crate::{
     supervisor::end_of,
 };
 
-/// Counters of what one source sends by one port on one worker. Frames that the port took for good;
-/// octets with FCS.
+/// Counters of what one source sends on one port on one worker. Counts frames that the port
+/// accepted and did not give back; octets with FCS.
 #[derive(Clone, Debug, Default)]
 pub struct PortTx {
     pub port: usize,
     pub source: SourceId,
     pub packets: u64,
     pub octets: u64,
-    /// GSO frames that were handed over whole, and the frames that they became, which are among
-    /// `packets`.
+    /// GSO frames that left whole, and the segments they became, which are included in `packets`.
     pub gso_frames: u64,
     pub segments: u64,
-    /// Frames that the port refused.
+    /// Frames refused by the port.
     pub errors: u64,
-    /// Frames of captures that were handed over once more, as the port was full.
+    /// Capture frames that were handed over again because the port was full.
     pub retried: u64,
-    /// Frames that were due and did not leave, by reason.
+    /// Frames that were due and not sent, by reason.
     pub not_sent: BTreeMap<&'static str, u64>,
-    /// Time during which the port took no frames though some were at hand.
+    /// Time during which the port took no frames although some were waiting.
     pub blocked: Nanos,
-    /// Time in which the port was taking frames.
+    /// Time spent handing frames over to the port.
     pub sending: Nanos,
-    /// When the last frame left, on the engine's clock.
+    /// The last departure, on the engine's clock.
     pub last: Nanos,
-    /// Actual minus due instant, nanoseconds, of streams that have no histogram of their own.
+    /// Actual minus due departure, in nanoseconds, of streams without a histogram of their own.
     pub departure_error: Histogram,
     pub pacing: Pacing,
-    /// Of the thread that sends.
+    /// Stalls of the sending thread.
     pub stalls: Stalls,
     pub fingerprint: Option<Fingerprint>,
-    /// The port makes its frames itself, where nobody hashes them.
+    /// Whether frames are not hashed because the port generates them itself.
     pub unhashed: bool,
-    /// Why the port is of no further use.
+    /// Why the port became unusable.
     pub error: Option<String>,
 }
 
@@ -79,53 +78,52 @@ impl PortTx {
 /// Counters of one stream on one worker.
 #[derive(Clone, Debug, Default)]
 pub struct StreamTx {
-    /// In the plan.
+    /// The number in the plan.
     pub number: u32,
     pub packets: u64,
     pub octets: u64,
     pub not_sent: BTreeMap<&'static str, u64>,
-    /// By how much the schedule was moved because frames were late
-    /// ([`squall_profile::Late::Stretch`]).
+    /// By how much the schedule moved because frames were late ([`squall_profile::Late::Stretch`]).
     pub stretched: Nanos,
     /// First and last departure, on the engine's clock.
     pub first: Option<Nanos>,
     pub last: Nanos,
-    /// Actual minus due instant, nanoseconds.
+    /// Actual minus due departure, in nanoseconds.
     pub departure_error: Histogram,
 }
 
-/// All that a worker has counted and measured by an instant.
+/// All counters and measurements of a worker at one instant.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pub worker: usize,
-    /// The CPU that it is bound to.
+    /// The CPU to which the worker is bound.
     pub cpu: Option<u32>,
-    /// CPU time of its thread so far.
+    /// CPU time of its thread.
     pub cpu_time: Nanos,
-    /// Times that the thread was taken off its CPU though it wanted to go on; told at the end.
+    /// Involuntary context switches of the thread; filled in at the end.
     pub preempted: u64,
     pub tx: Vec<PortTx>,
     pub streams: Vec<StreamTx>,
     pub rx: Vec<PortRx>,
     pub flows: Vec<FlowStats>,
-    /// Its own, then those that make frames for it.
+    /// The worker's own thread, then those that generate frames for it.
     pub threads: Vec<Busy>,
 }
 
-/// How much of its time a thread has had something to do. Waiting for what is due is none of that,
-/// asleep or awake: a worker spins ahead of a departure, and its CPU time alone would say that a
-/// frame each millisecond takes a whole CPU.
+/// How much of its time a thread was busy. Waiting for due frames does not count, asleep or
+/// spinning: a worker spins before a departure, so that CPU time alone would show a whole CPU for
+/// one frame per millisecond.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Busy {
-    /// Ports that it sends on, and that it receives from.
+    /// The ports on which it sends, and those on which it receives.
     pub tx: Vec<usize>,
     pub rx: Vec<usize>,
     pub busy: Nanos,
-    /// Since it began.
+    /// Time since the thread started.
     pub lived: Nanos,
 }
 
-/// A worker's counters, without histograms: cheap enough to ask for often, with thousands of
+/// A worker's counters without histograms: cheap enough for frequent polling with thousands of
 /// streams.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
@@ -135,7 +133,7 @@ pub struct Counters {
     pub streams: Vec<(u32, u64, u64)>,
     pub rx: Vec<QueueCounters>,
     pub threads: Vec<Busy>,
-    /// Servers of flows have more to say by themselves.
+    /// Whether servers of flows still send of their own accord.
     pub acts: bool,
 }
 
@@ -155,26 +153,27 @@ impl From<&Snapshot> for Counters {
 pub(crate) enum Message {
     Command(Command),
     Counters(Reply<Counters>),
-    /// `true`: with histograms.
+    /// The flag: with histograms.
     Snapshot(bool, Reply<Snapshot>),
-    /// What its sources and sinks have to show of their records with these numbers.
+    /// Display values of sources and sinks, with the records of these numbers.
     Show(Range<u32>, Reply<Vec<Shown>>),
-    /// The end: counters go home.
+    /// Ends the worker, which returns its counters.
     Finish,
 }
 
-/// Tells a worker that a message waits, without the worker having to ask a channel each turn; and
-/// wakes it where it waits for frames.
+/// Signals a message to a worker, so that the worker need not poll a channel each turn, and wakes
+/// it while it waits for frames.
 #[derive(Clone)]
 pub(crate) struct Waker(Arc<Wake>);
 
 struct Wake {
     flag: Flag,
-    /// Readable when the worker was woken.
+    /// An eventfd, readable after a wake-up.
     event: OwnedFd,
 }
 
-/// Alone on its cache lines (two, because CPUs fetch neighbours along): it is read each turn.
+/// Alone on its cache lines, because it is read each turn. Two lines, because CPUs prefetch the
+/// neighbor.
 #[repr(align(128))]
 struct Flag(AtomicBool);
 
@@ -186,23 +185,24 @@ impl Waker {
 
     pub fn wake(&self) {
         self.0.flag.0.store(true, Ordering::Release);
-        // Fails only when it was woken 2^64 times and nobody looked.
+        // Fails only when the kernel's eventfd counter overflows, after 2^64 wake-ups without a
+        // read.
         let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
     }
 
-    /// Whether it was woken since the last call.
+    /// Whether there was a wake-up since the last call.
     #[inline]
     fn take(&self) -> bool {
         self.0.flag.0.load(Ordering::Relaxed) && self.0.flag.0.swap(false, Ordering::Acquire)
     }
 
-    /// From now on only who wakes it anew ends a wait.
+    /// Discards earlier wake-ups: only a new one ends a wait.
     fn clear(&self) {
         let _ = rustix::io::read(&self.0.event, &mut [0; 8]);
     }
 }
 
-/// Time in which the worker rested, and in which it looked and found nothing.
+/// Time in which the worker slept or polled without finding anything.
 #[derive(Default)]
 pub(crate) struct Idle {
     total: Nanos,
@@ -210,13 +210,13 @@ pub(crate) struct Idle {
 }
 
 impl Idle {
-    /// Nothing is left to be done.
+    /// Records that there is nothing to do.
     #[inline]
     fn begin(&mut self, now: Nanos) {
         self.since.get_or_insert(now);
     }
 
-    /// A turn that began then has moved something.
+    /// Records that the turn that began at `begun` moved something.
     #[inline]
     fn end(&mut self, begun: Nanos) {
         if let Some(since) = self.since.take() {
@@ -241,55 +241,59 @@ pub(crate) struct Worker {
     pub budget: Budget,
     pub mailbox: Mailbox<Message>,
     pub waker: Waker,
-    /// Told when nothing is left to be sent: by whom, and how many streams were added until then.
+    /// Receives the worker's number, and the number of streams added so far, when nothing is left
+    /// to send.
     pub sent_all: Reply<(usize, u64)>,
     pub added: u64,
-    pub told: bool,
+    pub reported: bool,
     pub idle: Idle,
-    /// The last thing done was to send.
+    /// Whether the last action was to send.
     pub just_sent: bool,
-    /// When waits for frames ended before their time: the last one, and the one before.
+    /// When the last two waits for frames were ended by an event.
     pub woken: [Nanos; 2],
     pub inflow: Inflow,
     pub finished: bool,
-    /// On virtual time: when the sources have their next instants.
+    /// On virtual time: the next instants of the sources.
     pub due: Vec<Option<Picos>>,
-    /// Where some wait for others: what of those has ended here, and is not told yet.
+    /// Parts that others wait for, that ended here, and that are not yet reported.
     pub ended: Vec<(Part, Picos)>,
     pub waiting: Option<Waiting>,
 }
 
-/// How long the last frames of a queue that was stopped may take: a block of a receive ring is
-/// handed over late.
-const DRAIN_PATIENCE: Nanos = Nanos(1_500_000_000);
-/// Longest sleep of a worker that receives, if its queues bear it, and not so much comes that more
-/// would be better.
+/// Limit on waiting for the last frames of a stopped queue: the kernel hands over a partly filled
+/// block of a receive ring only after its timeout.
+const DRAIN_TIMEOUT: Nanos = Nanos(1_500_000_000);
+/// Longest sleep of a worker that receives, unless frames arrive so fast that a longer one gathers
+/// more. Each queue also has a limit, above which its ring could overflow.
 const RX_REST: Nanos = Nanos(200_000);
-/// Who is woken by frames after so long need not sleep between.
-const SELDOM: Nanos = Nanos(1_000_000);
-/// Longest wait for a frame: so late a sink hears that nothing came.
+/// A worker that frames wake at longer intervals than this does not sleep between wake-ups, because
+/// few frames would gather.
+const LONG_WAIT: Nanos = Nanos(1_000_000);
+/// Longest wait for a frame: bounds the delay of [`Sink::idle`](crate::sink::Sink::idle).
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// Longest sleep of one that only sends: it has a mailbox.
+/// Longest sleep of a worker that only sends: bounds the delay of its mailbox.
 const TX_REST: Nanos = Nanos(2_000_000);
-/// And of one that only looks after threads that generate, and shares their CPU.
+/// The same for a worker that only supervises generator threads; longer, because it shares their
+/// CPU.
 const WATCH_REST: Nanos = Nanos(10_000_000);
-/// So near an instant a source that reacts to frames is waited for without sleep: who wakes for it
-/// is awake by then, with timers as exact as these sources set them.
+/// Within this time of its next instant, a source that reacts to frames is polled without sleep: a
+/// wake-up takes about as long with the timer slack that such sources set.
 const NEAR: Nanos = Nanos(15_000);
-/// Longest sleep for such a source where no port can wake us.
+/// Longest sleep for such a source if a port cannot wake the worker.
 const NAP: Nanos = Nanos(100_000);
-/// And where one can.
+/// The same if all ports can.
 const SLEEP: Nanos = Nanos(50_000_000);
-/// So long frames gather.
+/// Interrupt moderation: one wake-up then finds several frames (docs/adr/0031).
 const GATHER: Nanos = Nanos(50_000);
-/// So long frames that come without end are taken at the end of a run.
+/// Limit on receiving at the end of a run, because another sender may never stop.
 const DRAINED_AT_MOST: Nanos = Nanos(100_000_000);
-/// Rounds in which what was said before the end is still answered.
-const LAST_WORDS: usize = 64;
-/// Rounds at the end in which sources come to theirs.
+/// Rounds at the end in which frames received before it are still answered.
+const FINAL_RX_ROUNDS: usize = 64;
+/// Limit on rounds at the end in which sources settle.
 const LAST_TURNS: usize = 100_000;
 
-/// A source's turn, of the worker's parts but for its sources.
+/// A turn of a source. A macro instead of a method, because the turn borrows every field of the
+/// worker but its sources.
 macro_rules! turn {
     ($worker:ident, $now:expr, $until:expr) => {
         turn!($worker, $now, $until, false)
@@ -309,26 +313,27 @@ macro_rules! turn {
     };
 }
 
-/// Nobody has to be waited for.
+/// No other source has to be waited for.
 const NEVER: Picos = Picos(u64::MAX);
 
 impl Worker {
-    /// Runs to the end and gives the counters, and what its sources and sinks leave.
+    /// Runs to the end. Returns the counters and the final values of sources and sinks.
     pub fn run(mut self) -> (Snapshot, Vec<Shown>) {
         while !self.finished {
             self.turn();
         }
         let mut left = Vec::new();
         let rx = self.rx.iter_mut().map(|rx| rx.leave(&mut left)).collect();
+        // On the worker's own thread, because the kernel counts by thread.
         let preempted = preempted();
         left.extend(self.sources.iter_mut().filter_map(|source| source.leave()));
         (Snapshot { preempted, rx, ..self.snapshot(true) }, left)
     }
 
-    /// Mailbox, receive, send, rest.
+    /// One round: mailbox, receive, send, rest.
     #[inline]
     fn turn(&mut self) {
-        // Behind a batch that left just now the clock is where it was.
+        // Right after a batch the last reading is exact enough, and cheaper than a new one.
         let mut now = if self.just_sent { self.watch.last() } else { self.watch.now() };
         let begun = now;
         let woken = self.waker.take();
@@ -336,7 +341,8 @@ impl Worker {
             self.read_mail(now);
         }
         if self.clock != Clock::Virtual {
-            // Before anything is received: what has come during a stall lies by the lag of before.
+            // Before anything is received: frames that arrived during a stall are judged by the lag
+            // before it.
             if self.outlets.is_shared() {
                 self.sources.iter_mut().for_each(|source| source.owe(&mut self.outlets));
             }
@@ -345,13 +351,15 @@ impl Worker {
                 self.sources.iter_mut().for_each(|source| source.begin_turn(now, &self.outlets));
             }
         }
+        // Before the sources, so that answers to received frames leave in this turn.
         let mut moved = self.receive(now);
         let mut stale = moved || woken;
         let mut open = false;
         let in_turn = self.in_turn();
         let alone = self.rx.is_empty() && self.sources.len() == 1;
         for (i, source) in self.sources.iter_mut().enumerate() {
-            // The stamp in the frames: what took time since is not the network's delay.
+            // This reading becomes the stamp in the frames. It is fresh because time spent since
+            // the last one is not delay of the network.
             if stale {
                 now = self.watch.now();
             }
@@ -360,13 +368,13 @@ impl Worker {
             open |= !source.is_done();
             stale = moved;
         }
-        if !self.ended.is_empty() || self.waiting.as_ref().is_some_and(Waiting::has_news) {
+        if !self.ended.is_empty() || self.waiting.as_ref().is_some_and(Waiting::has_ended) {
             self.begin_waiting(now);
             (moved, open) = (true, true);
         }
-        if !open && !self.told {
-            self.told = true;
-            // The supervisor may be gone already; it then wants to know nothing more.
+        if !open && !self.reported {
+            self.reported = true;
+            // The send fails if the supervisor is gone, which then needs no report.
             let _ = self.sent_all.send((self.index, self.added));
         }
         if moved {
@@ -378,11 +386,11 @@ impl Worker {
         self.just_sent = moved && self.rx.is_empty();
     }
 
-    /// Tells of what has ended, and begins what has waited for that.
+    /// Reports parts that ended, and starts parts that waited for them.
     #[cold]
     fn begin_waiting(&mut self, now: Nanos) {
         let Some(waiting) = &mut self.waiting else { return self.ended.clear() };
-        waiting.tell(&mut self.ended);
+        waiting.report(&mut self.ended);
         for (part, at) in waiting.take() {
             let command = Command::to(part, Action::Begin);
             for source in &mut self.sources {
@@ -391,8 +399,8 @@ impl Worker {
         }
     }
 
-    /// On virtual time, where a source could go on for ever while the others stand: each goes on as
-    /// far as the next instant of another, if there is one that is not done.
+    /// On virtual time a source could advance without end while the others wait. Each therefore
+    /// advances only to the next instant of another that is not done.
     fn in_turn(&mut self) -> bool {
         let open =
             |sources: &[Box<dyn Source>]| sources.iter().filter(|one| !one.is_done()).count();
@@ -430,7 +438,7 @@ impl Worker {
             Clock::Virtual => Nanos::ZERO,
         };
         let end = self.budget.end;
-        // The most careful of those that are waited for says how.
+        // The strictest of the waiting sources decides how to rest.
         let (mut next, mut precise): (Option<Picos>, Option<Picos>) = (None, None);
         let (mut reacts, mut patient, mut watches) = (false, false, true);
         for source in &mut self.sources {
@@ -446,7 +454,7 @@ impl Worker {
             }
             match source.rest(now) {
                 Rest::Port => (patient, watches) = (true, false),
-                Rest::Seldom => {}
+                Rest::Supervise => {}
                 _ => watches = false,
             }
         }
@@ -464,21 +472,21 @@ impl Worker {
             None if watches && open => WATCH_REST,
             None => TX_REST,
         };
-        // Where frames come fast a sleep finds many of them, and a queue that tells each would wake
-        // us for each. What was told and is no frame (the interface went down) would be told at
-        // once again.
-        let waits = !open && self.clock != Clock::Virtual && self.seldom_woken(now, fast);
+        // Where frames arrive fast a sleep gathers many of them, because a queue that signals each
+        // frame would wake the worker for each. An event that is not a frame (the interface went
+        // down) would end the wait again at once.
+        let waits = !open && self.clock != Clock::Virtual && self.rarely_woken(now, fast);
         if waits && self.wait_for_frames() {
             return;
         }
         let wake = match next {
             Some(due) => start + due.as_nanos(),
-            // Nothing is due any more, but the end of the run is to be noticed.
+            // Nothing is due, but the worker must wake to notice the end of the run.
             None if open && end.0 != u64::MAX => start + end.as_nanos(),
             None => now + longest + SLEEP_MARGIN,
         };
         let margin = match next {
-            // A port waits itself.
+            // The port itself waits for the instant.
             Some(_) if patient => Nanos::ZERO,
             Some(_) => SPIN,
             None => SLEEP_MARGIN,
@@ -486,7 +494,7 @@ impl Worker {
         rest(&mut self.watch, now, wake, longest, margin);
     }
 
-    /// Waits until `next`, until a frame comes, or until it is told something.
+    /// Waits until `next`, a frame or a command.
     fn rest_reacting(&mut self, now: Nanos, next: Option<Nanos>) {
         let left = next.map_or(SLEEP, |next| next.saturating_sub(now)).min(SLEEP);
         if left <= NEAR {
@@ -505,8 +513,8 @@ impl Worker {
             return nap(&mut self.watch, most.min(GATHER));
         }
         let mut descriptors = Vec::with_capacity(self.rx.len() + 1);
-        let told = self.rx.iter().all(|rx| rx.queue.poll_on(&mut descriptors));
-        if !told || full {
+        let can_poll = self.rx.iter().all(|rx| rx.queue.poll_on(&mut descriptors));
+        if !can_poll || full {
             return nap(&mut self.watch, most.min(NAP));
         }
         descriptors.push(self.waker.0.event.as_fd());
@@ -514,7 +522,7 @@ impl Worker {
             descriptors.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let wait = Timespec { tv_sec: 0, tv_nsec: most.0.min(999_999_999) as i64 };
         self.watch.plan_rest(Nanos(wait.tv_nsec as u64));
-        // An interrupted wait is no harm.
+        // A signal (EINTR) that ends the wait early does no harm.
         let _ = poll(&mut waits, Some(&wait));
         let woken = waits.last().is_some_and(|waker| !waker.revents().is_empty());
         drop(waits);
@@ -523,16 +531,16 @@ impl Worker {
         }
     }
 
-    /// Whether the last wait for frames ended long ago and the next may be long, or it was long
-    /// itself: a queue that tells of whole blocks wakes so seldom that a sleep before each wait
-    /// only adds to the cost.
-    fn seldom_woken(&self, now: Nanos, fast: bool) -> bool {
+    /// Whether waiting for frames without a sleep is cheaper: the last wait ended long ago, so that
+    /// the next may be long, or it was itself long. A queue that signals whole blocks wakes the
+    /// worker so rarely that a sleep before each wait only adds cost.
+    fn rarely_woken(&self, now: Nanos, fast: bool) -> bool {
         let [last, before] = self.woken;
-        (!fast && now.saturating_sub(last) >= RX_REST) || last.saturating_sub(before) >= SELDOM
+        (!fast && now.saturating_sub(last) >= RX_REST) || last.saturating_sub(before) >= LONG_WAIT
     }
 
-    /// Nothing is to be sent, and nothing has come: sleeps until a queue tells that something is
-    /// there; false, without sleeping, if not all of them can tell.
+    /// With nothing to send and nothing received: sleeps until a queue signals frames. Returns
+    /// false, without a sleep, if not all queues can signal.
     fn wait_for_frames(&mut self) -> bool {
         let mut descriptors = Vec::with_capacity(self.rx.len());
         let mut open = self.rx.iter().filter(|rx| rx.error.is_none()).peekable();
@@ -542,11 +550,11 @@ impl Worker {
         descriptors.push(self.waker.0.event.as_fd());
         let mut waits: Vec<_> =
             descriptors.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        // An interrupted wait is no harm.
-        let told = poll(&mut waits, Some(&WAIT)).unwrap_or(0) > 0;
+        // A signal (EINTR) that ends the wait early does no harm.
+        let signaled = poll(&mut waits, Some(&WAIT)).unwrap_or(0) > 0;
         drop(waits);
         self.watch.plan_rest(Nanos(WAIT.tv_nsec as u64));
-        if told {
+        if signaled {
             self.woken = [self.watch.now(), self.woken[0]];
             self.waker.clear();
         }
@@ -586,7 +594,7 @@ impl Worker {
     fn apply(&mut self, command: &Command, now: Nanos) {
         let at = match self.clock {
             Clock::Real(_) => self.clock.since_start(now),
-            // Virtual time stands at what left last.
+            // Virtual time is that of the last departure.
             Clock::Virtual => {
                 self.sources.iter().map(|source| source.time()).max().unwrap_or_default().into()
             }
@@ -595,11 +603,12 @@ impl Worker {
         let added: u64 =
             self.sources.iter_mut().map(|source| source.apply(command, at, &mut turn)).sum();
         if added > 0 {
-            (self.added, self.told) = (self.added + added, false);
+            (self.added, self.reported) = (self.added + added, false);
         }
         match &command.action {
             Action::Stop => {
                 self.budget.end = self.budget.end.min(at);
+                // Spent, so that a later limit cannot start the run again.
                 self.budget.packets = 0;
             }
             Action::Limit(stop) => self.limit(*stop),
@@ -612,7 +621,7 @@ impl Worker {
     }
 
     fn limit(&mut self, stop: Stop) {
-        // A stopped run stays so.
+        // A stopped run does not start again.
         if self.budget.is_spent() {
             return;
         }
@@ -629,8 +638,9 @@ impl Worker {
     }
 
     fn finish(&mut self, now: Nanos) {
-        // What was said last is heard: the end of one side's flows is the end of the other's.
-        for _ in 0..LAST_WORDS {
+        // Answer the last frames received, because the end of one side's flows depends on the
+        // other's.
+        for _ in 0..FINAL_RX_ROUNDS {
             if !self.receive(now) {
                 break;
             }
@@ -641,7 +651,8 @@ impl Worker {
         }
         for _ in 0..LAST_TURNS {
             let mut turn = turn!(self, now, NEVER);
-            // Each of them, also behind one that is not over.
+            // `fold` instead of `all`, so that every source settles even after one that is not
+            // done.
             let over = self.sources.iter_mut().map(|source| source.settle(&mut turn));
             if over.fold(true, |all, over| all & over) {
                 break;
@@ -653,28 +664,30 @@ impl Worker {
         self.finished = true;
     }
 
-    /// Takes what has come until now; no source answers to it any more.
+    /// Takes frames that have arrived; sources no longer answer.
     fn drain(&mut self) {
-        // Of a port that says when it is empty, all: none of the frames that the kernel has counted
-        // is lost at the end.
+        // If a port can report that it is empty, take everything: a frame that the kernel has
+        // counted must not be lost at the end.
         for rx in self.rx.iter_mut() {
             if !rx.stop() {
                 continue;
             }
-            let mut patience = monotonic() + DRAIN_PATIENCE;
+            let mut deadline = monotonic() + DRAIN_TIMEOUT;
             while rx.error.is_none() {
                 if rx.take(Nanos::ZERO, &mut []) {
-                    patience = monotonic() + DRAIN_PATIENCE;
-                } else if rx.waiting() == 0 || monotonic() > patience {
+                    deadline = monotonic() + DRAIN_TIMEOUT;
+                } else if rx.waiting() == 0 || monotonic() > deadline {
                     break;
                 } else {
+                    // Waiting helps because the kernel closes a partly filled block after a
+                    // timeout.
                     std::thread::sleep(Duration::from_micros(200));
                 }
             }
         }
-        // What is on its way inside this process arrives now or never: a loop may be full of single
-        // frames, on virtual time, as nobody has lingered for them, and where others had the CPU
-        // meanwhile. What others send without end is not waited for.
+        // Frames inside this process arrive now or never. A loop may be full of single frames,
+        // because virtual time has no linger and because other threads may have had the CPU. The
+        // limit is for senders that never stop.
         let until = monotonic() + DRAINED_AT_MOST;
         for _ in 0..1 << 16 {
             if self.clock != Clock::Virtual && monotonic() > until {
@@ -698,7 +711,7 @@ impl Worker {
         counters
     }
 
-    /// `None` on virtual time, which is nobody's CPU.
+    /// `None` on virtual time, which says nothing about the CPU.
     fn busy(&self) -> Option<Busy> {
         if self.clock == Clock::Virtual {
             return None;
@@ -706,7 +719,7 @@ impl Worker {
         let (lived, cpu) = self.watch.lived();
         let wanted = lived.saturating_sub(self.idle.until(self.watch.last()));
         let rx = self.rx.iter().map(|rx| rx.port).collect();
-        // What was wanted and not had, as others had the CPU, is not counted.
+        // Capped by the CPU time, because time in which other threads had the CPU is not work.
         Some(Busy { tx: self.outlets.ports().collect(), rx, busy: wanted.min(cpu), lived })
     }
 

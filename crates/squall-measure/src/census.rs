@@ -1,8 +1,8 @@
-//! What is in a capture: lengths, times, protocols, flows ([`Census`]).
+//! The contents of a capture: lengths, times, protocols, flows ([`Census`]).
 //!
-//! Built for the speed of memory: a packet costs some table increments, and whatever can be found
-//! in the tables at the end is not counted on the way. Memory is that of the tables: 0.5 MB and, at
-//! most, the flow table's.
+//! Built to run at the speed of memory: a packet costs a few table increments, and figures that can
+//! be derived from the tables are only computed at the end. Memory: 0.5 MB for the tables, and the
+//! flow table.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +14,22 @@ use crate::flow::{
     FlowCounts, FlowKey, FlowTable, Fragment, HeaderFault, Headers, Link, Seen, protocol,
 };
 
-/// Packets that are worked on together: their flows' places are asked for before the first is
-/// needed.
+/// Packets processed together, so that their entries in the flow table are prefetched before the
+/// first is needed.
 pub const BATCH: usize = 32;
-/// Lengths below this are counted in a table.
+/// Lengths below this are counted in a table; longer ones in a map.
 const SHORT: usize = 1 << 16;
 
-/// What a census looks at beyond the cheap.
+/// Options of a census beyond the inexpensive figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Flows that are told apart at most: 72 octets each, and 16 of index.
+    /// Most flows: each takes 72 octets, and 16 of index.
     pub flows: usize,
-    /// A flow that is idle for longer has ended.
+    /// Idle time after which a flow has ended.
     pub idle_ns: Option<u64>,
-    /// Verify the checksums of IPv4, TCP, UDP, ICMP, ICMPv6.
+    /// Whether to verify the checksums of IPv4, TCP, UDP, ICMP and ICMPv6.
     pub checksums: bool,
-    /// Compare each packet with so many before it; 0 is none.
+    /// Number of earlier packets with which each packet is compared; 0: none.
     pub duplicates: usize,
 }
 
@@ -42,13 +42,13 @@ impl Default for Settings {
 /// A packet of a capture.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a> {
-    /// What was captured of it.
+    /// The captured octets.
     pub octets: &'a [u8],
-    /// On the wire; at least what was captured.
+    /// Length on the wire; at least the captured length.
     pub wire_len: u32,
-    /// Since 1970; 0 is unknown, unless it is where time begins.
+    /// Nanoseconds since 1970. 0 means unknown, unless the capture starts there.
     pub time_ns: u64,
-    /// The capture has a time for it.
+    /// Whether the capture has a time for the packet.
     pub timed: bool,
     pub link: Link,
 }
@@ -75,26 +75,26 @@ impl std::ops::AddAssign for Share {
     }
 }
 
-/// What is kept of a flow.
+/// The statistics of a flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FlowStats {
     pub share: Share,
     pub first_ns: u64,
 }
 
-/// How many checksums were right, and how many not.
+/// Number of correct and of wrong checksums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
     pub good: u64,
     pub bad: u64,
 }
 
-/// What was counted of a capture so far.
+/// The statistics of a capture so far.
 #[derive(Clone, Debug)]
 pub struct Census {
     settings: Settings,
     lengths: Vec<u64>,
-    /// Of packets that are longer than the table.
+    /// Lengths beyond the table.
     long: BTreeMap<u32, u64>,
     /// Octets on the wire.
     octets: u64,
@@ -103,9 +103,9 @@ pub struct Census {
     cut_octets: u64,
     times: Times,
     flows: FlowTable<FlowStats>,
-    /// By IP version and protocol, of packets that are in no flow of the table: [`Self::kind`].
-    apart: Vec<Share>,
-    /// By EtherType, of what is no IP.
+    /// Packets in no flow of the table, by IP version and protocol: [`Self::kind`].
+    unassigned: Vec<Share>,
+    /// Packets without IP, by EtherType.
     others: BTreeMap<u16, Share>,
     tagged: Share,
     labelled: Share,
@@ -113,14 +113,14 @@ pub struct Census {
     later_fragments: Share,
     malformed: u64,
     cut_headers: u64,
-    /// Of IPv4, TCP, UDP, ICMP, ICMPv6.
+    /// Results by row of [`CHECKSUMS`].
     checksums: [Checked; 5],
-    /// Hashes of the last packets, a ring.
+    /// Hashes of the last packets, as a ring.
     recent: Vec<u64>,
     duplicates: u64,
 }
 
-/// Names of [`Census::checksums`]' rows.
+/// Names of the rows of [`Census::checksums`].
 pub const CHECKSUMS: [&str; 5] = ["ipv4", "tcp", "udp", "icmp", "icmpv6"];
 
 impl Census {
@@ -135,7 +135,7 @@ impl Census {
             cut_octets: 0,
             times: Times::default(),
             flows: FlowTable::new(settings.flows, settings.idle_ns),
-            apart: vec![Share::default(); 512],
+            unassigned: vec![Share::default(); 512],
             others: BTreeMap::new(),
             tagged: Share::default(),
             labelled: Share::default(),
@@ -149,7 +149,7 @@ impl Census {
         }
     }
 
-    /// Counts packets in their order; in batches of [`BATCH`] it is fastest.
+    /// Counts packets in capture order; fastest in batches of [`BATCH`].
     pub fn add(&mut self, packets: &[Sample<'_>]) {
         for batch in packets.chunks(BATCH) {
             self.add_batch(batch);
@@ -207,7 +207,7 @@ impl Census {
                         flow.first_ns = packet.time_ns;
                     }
                 }
-                None => self.apart[Self::kind(key)].add(packet.wire_len),
+                None => self.unassigned[Self::kind(key)].add(packet.wire_len),
             }
         }
         let flows = self.flows.counts().flows;
@@ -219,12 +219,12 @@ impl Census {
         }
     }
 
-    /// Where in `apart` an IP packet is counted.
+    /// The index of an IP packet in `unassigned`.
     fn kind(key: &FlowKey) -> usize {
         usize::from(key.protocol) + if key.version == 6 { 256 } else { 0 }
     }
 
-    /// Counts what is not plain, and says whether it belongs to a flow all the same.
+    /// Counts a packet that is not plain. Returns whether it still belongs to a flow.
     #[cold]
     fn is_in_flow(&mut self, headers: &Headers, packet: &Sample<'_>) -> bool {
         let len = packet.wire_len;
@@ -246,17 +246,17 @@ impl Census {
             self.others.entry(headers.ethertype).or_default().add(len);
             return false;
         }
-        // What has no ports would be another flow than the one that it belongs to.
+        // A later fragment has no ports, so it would be counted as another flow than its own.
         if headers.fragment == Fragment::Later {
             self.later_fragments.add(len);
         } else if headers.fault.is_none() {
             return true;
         }
-        self.apart[Self::kind(&headers.key)].add(len);
+        self.unassigned[Self::kind(&headers.key)].add(len);
         false
     }
 
-    /// Checks what can be: whole packets that are not fragments.
+    /// Verifies the checksums of whole packets that are not fragments.
     fn verify(&mut self, headers: &Headers, packet: &Sample<'_>) {
         let octets = packet.octets;
         let (network, transport, end) =
@@ -284,7 +284,7 @@ impl Census {
         match headers.key.protocol {
             protocol::TCP => self.judge(1, with_pseudo(protocol::TCP)),
             protocol::UDP => {
-                // A datagram shorter than its IP packet says so itself.
+                // The UDP length differs if the datagram is shorter than its IP packet.
                 let len = usize::from(be16(segment, 4));
                 let none = segment[6..8] == [0, 0] && headers.key.version == 4;
                 if !none && (len == segment.len() || len == 0) {
@@ -319,7 +319,7 @@ impl Census {
         for (i, packet) in packets.iter().enumerate() {
             let mut fingerprint = squall_stats::Fingerprint::default();
             fingerprint.add(packet.octets);
-            // 0 is an empty place.
+            // 0 marks an empty entry.
             let hash = (fingerprint.to_u128() as u64 ^ u64::from(packet.wire_len)) | 1;
             if self.recent.contains(&hash) {
                 self.duplicates += 1;
@@ -330,8 +330,8 @@ impl Census {
         }
     }
 
-    /// Adds what was found in another capture. Of the two series nothing remains but the greater
-    /// peak.
+    /// Adds the statistics of another capture. Keeps only the higher peak of the two time series,
+    /// because their times may overlap.
     pub fn merge(&mut self, other: &Self) {
         for (sum, n) in self.lengths.iter_mut().zip(&other.lengths) {
             *sum += n;
@@ -353,12 +353,11 @@ impl Census {
                 }
                 None => {
                     without_room += flow.value.share.packets - 1;
-                    self.apart[Self::kind(&flow.key)] += flow.value.share;
+                    self.unassigned[Self::kind(&flow.key)] += flow.value.share;
                 }
             }
         }
-        // Of a flow that goes on from file to file there is one, and what began anew within a file
-        // comes on top.
+        // A flow that continues in the next file counts once; restarts within a file are added.
         let counts = other.flows.counts();
         let again = counts.flows - other.flows.len() as u64;
         let overflow_packets = counts.overflow_packets + without_room;
@@ -367,7 +366,7 @@ impl Census {
             expired: counts.expired,
             overflow_packets,
         });
-        for (sum, share) in self.apart.iter_mut().zip(&other.apart) {
+        for (sum, share) in self.unassigned.iter_mut().zip(&other.unassigned) {
             *sum += *share;
         }
         for (ethertype, share) in &other.others {
@@ -388,18 +387,18 @@ impl Census {
         self.duplicates += other.duplicates;
     }
 
-    // --- what was found ---
+    // --- results ---
 
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// On the wire.
+    /// Octets on the wire.
     pub fn octets(&self) -> u64 {
         self.octets
     }
 
-    /// (length on the wire, packets), ascending, none empty.
+    /// (length on the wire, packets) in ascending order, without empty entries.
     pub fn lengths(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         let short = self
             .lengths
@@ -410,7 +409,7 @@ impl Census {
         short.chain(self.long.iter().map(|(len, n)| (*len, *n)))
     }
 
-    /// Packets of which not all octets were captured: their octets on the wire.
+    /// Truncated packets, with their octets on the wire.
     pub fn cut(&self) -> Share {
         self.cut
     }
@@ -432,9 +431,9 @@ impl Census {
         self.flows.counts()
     }
 
-    /// Of each IP version and protocol.
+    /// Packets by IP version and protocol.
     pub fn protocols(&self) -> BTreeMap<(u8, u8), Share> {
-        let mut all = self.apart.clone();
+        let mut all = self.unassigned.clone();
         for flow in &self.flows {
             all[Self::kind(&flow.key)] += flow.value.share;
         }
@@ -442,7 +441,7 @@ impl Census {
         filled.map(|(kind, share)| ((if kind < 256 { 4 } else { 6 }, kind as u8), share)).collect()
     }
 
-    /// By EtherType, what is no IP; 0 is a link that has none, or a packet that ends before it.
+    /// Packets without IP by EtherType; 0: the link has none, or the packet ends before it.
     pub fn others(&self) -> &BTreeMap<u16, Share> {
         &self.others
     }
@@ -457,12 +456,12 @@ impl Census {
         self.labelled
     }
 
-    /// Fragments, with the first of each datagram.
+    /// Fragments, including the first of each datagram.
     pub fn fragments(&self) -> Share {
         self.fragments
     }
 
-    /// Fragments that have no ports: in no flow.
+    /// Fragments without ports, which are in no flow.
     pub fn later_fragments(&self) -> Share {
         self.later_fragments
     }
@@ -477,12 +476,12 @@ impl Census {
         self.cut_headers
     }
 
-    /// In the order of [`CHECKSUMS`].
+    /// Checksum results in the order of [`CHECKSUMS`].
     pub fn checksums(&self) -> [Checked; 5] {
         self.checksums
     }
 
-    /// Packets that are octet for octet one of those before them.
+    /// Packets that equal one of the packets before them octet for octet.
     pub fn duplicates(&self) -> u64 {
         self.duplicates
     }
@@ -493,15 +492,16 @@ impl Census {
 }
 
 const SECOND: u64 = 1_000_000_000;
-/// Width of the series' first points; they widen tenfold whenever there are too many.
+/// Initial width of a point of the series, in nanoseconds; it grows tenfold whenever there are too
+/// many points.
 const FINEST: u64 = 1_000_000;
 const MOST_POINTS: usize = 10_000;
 
-/// Which packets came when.
+/// Packets over time.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
     span: Option<(u64, u64)>,
-    /// A packet with a time was there; the last one's.
+    /// Whether a packet with a time was seen; and the time of the last.
     begun: bool,
     last: u64,
     untimed: u64,
@@ -509,21 +509,21 @@ pub struct Times {
     largest_backward_ns: u64,
     gaps: Histogram,
     series: Series,
-    /// Of captures that were merged into this one.
+    /// The peak of captures that were merged into this one.
     merged_peak: (u64, u64),
 }
 
-/// One of a series.
+/// A point of a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Point {
     pub packets: u64,
-    /// On the wire.
+    /// Octets on the wire.
     pub octets: u64,
     pub new_flows: u64,
 }
 
 impl Times {
-    /// `before`: packets and octets before the batch; `flows` those begun until its end.
+    /// `before`: packets and octets before the batch; `flows`: flows begun until its end.
     #[inline]
     fn add(&mut self, batch: &[Sample<'_>], before: (u64, u64), flows: u64) {
         let mut gaps = [0; BATCH];
@@ -559,8 +559,8 @@ impl Times {
             Point { packets: packets + batch.len() as u64, octets, new_flows: flows };
     }
 
-    /// Looks at a packet that is not later than the one before: the first, one that goes backward,
-    /// one without a time.
+    /// Handles a packet that is not later than the one before: the first, one that goes backward,
+    /// or one without a time.
     #[cold]
     fn has_time(&mut self, time: u64) -> bool {
         if time == 0 && self.last > 0 {
@@ -579,7 +579,7 @@ impl Times {
         true
     }
 
-    /// The earliest and the latest, wherever they stand.
+    /// The earliest and the latest time, in whatever order they were captured.
     pub fn span(&self) -> Option<(u64, u64)> {
         self.span
     }
@@ -602,21 +602,21 @@ impl Times {
         self.largest_backward_ns
     }
 
-    /// From each packet to the next, where time does not go backward.
+    /// Gaps between consecutive packets whose time does not go backward.
     pub fn gaps(&self) -> &Histogram {
         &self.gaps
     }
 
-    /// Points of equal width, nanoseconds, from the first packet on. What is earlier than that is
-    /// in point 0.
+    /// Points of equal width in nanoseconds, from the first packet on. Earlier packets are in point
+    /// 0.
     pub fn series(&self) -> (u64, Vec<Point>) {
         let mut series = self.series.clone();
-        series.put_down();
+        series.commit_tick();
         (series.width, series.points)
     }
 
-    /// The greatest numbers of packets, and of octets, in one second: seconds are counted from the
-    /// first packet on.
+    /// The largest number of packets, and of octets, in one second. Seconds count from the first
+    /// packet.
     pub fn peak_second(&self) -> (u64, u64) {
         let (packets, octets) = self.own_peak();
         (packets.max(self.merged_peak.0), octets.max(self.merged_peak.1))
@@ -648,7 +648,7 @@ impl Times {
             return (most(|p| p.packets), most(|p| p.octets));
         }
         let mut series = self.series.clone();
-        series.put_down();
+        series.commit_tick();
         series.end_second();
         (series.peak.packets, series.peak.octets)
     }
@@ -656,24 +656,24 @@ impl Times {
 
 #[derive(Clone, Debug, Default)]
 struct Series {
-    /// Of point 0.
+    /// Start of point 0.
     start: u64,
     /// 0 before the first packet.
     width: u64,
     points: Vec<Point>,
-    /// Where what comes is counted: a point, or a second of a wider point.
+    /// The current counting interval: a point, or one second of a wider point.
     tick: u64,
     tick_len: u64,
-    /// At the begin of the tick, and now.
+    /// Totals at the start of the tick, and now.
     base: Point,
     totals: Point,
-    /// The current second: its number, and what it has.
+    /// The current second: its number and counts.
     second: (u64, Point),
     peak: Point,
 }
 
 impl Series {
-    /// Goes on to the tick of `time`, as the totals are `before` it.
+    /// Advances to the tick of `time`; `before`: the totals until then.
     #[cold]
     fn turn(&mut self, time: u64, before: Point) {
         self.totals = before;
@@ -681,7 +681,7 @@ impl Series {
             (self.start, self.width, self.tick, self.tick_len) = (time, FINEST, time, FINEST);
             return;
         }
-        self.put_down();
+        self.commit_tick();
         let since = time.saturating_sub(self.start);
         while since / self.width >= MOST_POINTS as u64 {
             self.width *= 10;
@@ -698,8 +698,8 @@ impl Series {
         self.tick = self.start + since / self.tick_len * self.tick_len;
     }
 
-    /// Counts what came since the tick began.
-    fn put_down(&mut self) {
+    /// Adds the counts of the current tick.
+    fn commit_tick(&mut self) {
         if self.width == 0 {
             return;
         }
@@ -738,7 +738,7 @@ impl Series {
 mod tests {
     use super::*;
 
-    /// Ethernet, IPv4, UDP from port `port`, so many octets on the wire.
+    /// Ethernet, IPv4, UDP from port `port`, `len` octets on the wire.
     fn udp(port: u8, len: usize) -> Vec<u8> {
         let mut frame = vec![0; len];
         frame[12] = 8;
@@ -856,7 +856,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_in_no_flow_but_in_its_protocol() {
+    fn packets_without_room_are_in_no_flow_but_in_their_protocol() {
         let frames = [udp(1, 60), udp(2, 60), udp(3, 60)];
         let mut census = Census::new(Settings { flows: 2, ..Settings::default() });
         census.add(&frames.each_ref().map(|f| sample(f, 1)));

@@ -1,9 +1,9 @@
-//! Which flow a frame belongs to, whoever sent it: [`Headers::parse`] finds the headers in any
-//! octets, [`FlowTable`] keeps a value for each flow within bounds.
+//! The flow of a frame, whatever sent it: [`Headers::parse`] finds the headers in any octets,
+//! [`FlowTable`] keeps a value for each flow in bounded memory.
 //!
-//! Unlike `squall_wire`'s dissector this explains nothing: it runs once per frame of a capture or
-//! of a receiver, in some tens of nanoseconds, and looks no further than the ports. Tunnels other
-//! than MPLS and PPPoE are flows themselves.
+//! Unlike `squall_wire`'s dissector it explains nothing: it runs once per captured or received
+//! frame, in some tens of nanoseconds, and reads no further than the ports. Tunnels other than MPLS
+//! and PPPoE are themselves flows.
 
 use std::{
     fmt,
@@ -13,22 +13,22 @@ use std::{
 
 use squall_units::{MacAddr, be16};
 
-/// Source and destination of a packet: addresses, protocol, ports. Fields that a packet has not are 0.
+/// Source and destination of a packet: addresses, protocol, ports. Absent fields are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowKey {
-    /// IPv4 addresses and MAC addresses stand in the first octets; the rest is 0.
+    /// IPv4 and MAC addresses are in the first octets; the rest is 0.
     pub src: [u8; 16],
     pub dst: [u8; 16],
     pub src_port: u16,
     /// The EtherType if `version` is 0.
     pub dst_port: u16,
-    /// As in IPv4's header; in IPv6 the first that is no extension header.
+    /// As in the IPv4 header; in IPv6 the first header that is not an extension.
     pub protocol: u8,
-    /// 4 or 6; 0 is no IP, and the addresses are MAC addresses.
+    /// 4 or 6. 0: no IP, and the addresses are MAC addresses.
     pub version: u8,
 }
 
-/// TCP's number in IP headers, and so on (IANA protocol numbers).
+/// Protocol numbers of IP headers (IANA).
 pub mod protocol {
     pub const ICMP: u8 = 1;
     pub const IGMP: u8 = 2;
@@ -42,7 +42,7 @@ pub mod protocol {
     pub const SCTP: u8 = 132;
     pub const UDP_LITE: u8 = 136;
 
-    /// `TCP`, `UDP` ...; `None` for those that are rarely seen.
+    /// `TCP`, `UDP` ...; `None`: a rare protocol.
     pub fn name(protocol: u8) -> Option<&'static str> {
         Some(match protocol {
             0 => "HOPOPT",
@@ -72,12 +72,12 @@ pub mod protocol {
 }
 
 impl FlowKey {
-    /// The same key for both directions, and whether this packet's direction is the other one.
+    /// The key that both directions share, and whether it is that of the opposite direction.
     #[inline]
     pub fn canonical(&self) -> (Self, bool) {
         let ports_too = |address: &[u8; 16], port: u16| (u128::from_be_bytes(*address), port);
         if self.version == 0 {
-            // The EtherType belongs to both directions.
+            // Both directions have the same EtherType.
             let swapped = self.dst < self.src;
             return (
                 if swapped { Self { src: self.dst, dst: self.src, ..*self } } else { *self },
@@ -91,7 +91,7 @@ impl FlowKey {
         }
     }
 
-    /// That of an answer.
+    /// The key of the answer.
     #[inline]
     pub fn reversed(&self) -> Self {
         let (src_port, dst_port) = if self.version == 0 {
@@ -106,7 +106,7 @@ impl FlowKey {
         self.version != 0
     }
 
-    /// `None` if there is no IP.
+    /// `None`: not IP.
     pub fn src_ip(&self) -> Option<IpAddr> {
         self.ip(self.src)
     }
@@ -123,17 +123,17 @@ impl FlowKey {
         }
     }
 
-    /// The same for equal keys and one `seed`.
+    /// Equal for equal keys and the same `seed`.
     #[inline]
     pub fn hash_with(&self, seed: u64) -> u64 {
-        // As whole numbers: what `plain` has just put in is then taken from registers, not back
-        // from memory.
+        // As whole integers, so that values that `plain` has just written come from registers
+        // instead of memory.
         let half = |octets: &[u8; 16], at: usize| (u128::from_le_bytes(*octets) >> (8 * at)) as u64;
         let rest = u64::from(self.src_port)
             | u64::from(self.dst_port) << 16
             | u64::from(self.protocol) << 32
             | u64::from(self.version) << 40;
-        // Multiply and fold (as wyhash does): one multiplication for IPv4, three for what has long
+        // Multiply and fold, as wyhash does: one multiplication for IPv4, three for longer
         // addresses.
         let mut hash = fold(
             half(&self.src, 0) ^ half(&self.dst, 0).rotate_left(32) ^ seed,
@@ -150,7 +150,7 @@ impl FlowKey {
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
-    // What zero factors swallow comes back in.
+    // Restores the entropy that a zero factor removes.
     (product as u64 ^ (product >> 64) as u64) ^ a.rotate_left(17) ^ b
 }
 
@@ -188,7 +188,7 @@ impl fmt::Display for FlowKey {
     }
 }
 
-/// `ARP`, `IPv4` ...; `None` for those that are rarely seen.
+/// `ARP`, `IPv4` ...; `None`: a rare EtherType.
 pub fn ethertype_name(ethertype: u16) -> Option<&'static str> {
     Some(match ethertype {
         ethertype::LLC => "LLC",
@@ -213,9 +213,9 @@ pub fn ethertype_name(ethertype: u16) -> Option<&'static str> {
     })
 }
 
-/// What follows a MAC header (IEEE 802 numbers).
+/// EtherTypes (IEEE 802 numbers).
 pub mod ethertype {
-    /// Not a number of IEEE's but Linux' ETH_P_802_2: a length stands in its place and LLC follows.
+    /// Linux's ETH_P_802_2 instead of an IEEE number: the field holds a length, and LLC follows.
     pub const LLC: u16 = 0x0004;
     pub const IPV4: u16 = 0x0800;
     pub const ARP: u16 = 0x0806;
@@ -226,32 +226,32 @@ pub mod ethertype {
     pub const PPPOE: u16 = 0x8864;
     pub const QINQ: u16 = 0x88a8;
 
-    /// Whether a tag of four octets begins here (the last two are QinQ's before there was a
-    /// standard).
+    /// Whether a tag of four octets begins here. 0x9100 and 0x9200 were used for QinQ before the
+    /// standard.
     #[inline]
     pub(super) fn is_tag(ethertype: u16) -> bool {
         matches!(ethertype, VLAN | QINQ | 0x9100 | 0x9200)
     }
 }
 
-/// What the first octets of a packet are, as far as it is known here.
+/// The link type of a packet; `Rare` and `Other` have no parser of their own here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Link {
     #[default]
     Ethernet,
-    /// IPv4 or IPv6, told apart by the version.
+    /// IPv4 or IPv6, by the version field.
     Raw,
-    /// `any` in tcpdump.
+    /// tcpdump's interface `any`.
     LinuxCookedV1,
     LinuxCookedV2,
-    /// The address family in either order of octets (NULL) or the network's (LOOP).
+    /// The address family in either byte order (NULL) or in network order (LOOP).
     BsdLoopback,
-    /// One that is rarely seen, by its number: [`squall_wire::link`] finds what it carries.
+    /// A rare link type by its number: [`squall_wire::link`] finds the payload.
     Rare(u16),
     Other,
 }
 
-/// From a number of the list of link-layer header types (tcpdump.org).
+/// From a number of tcpdump.org's list of link-layer header types.
 impl From<u16> for Link {
     fn from(link_type: u16) -> Self {
         match link_type {
@@ -266,53 +266,53 @@ impl From<u16> for Link {
     }
 }
 
-/// Which part of a datagram a packet is.
+/// The kind of fragment that a packet is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fragment {
     #[default]
     Whole,
     First,
-    /// Has no ports.
+    /// Without ports.
     Later,
 }
 
 /// Why not all headers were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderFault {
-    /// A header goes on behind the last octet.
+    /// A header extends beyond the last octet.
     Cut,
-    /// A header contradicts itself: IP's version or header length.
+    /// A header contradicts itself: IP version or header length.
     Malformed,
 }
 
-/// Where the headers of a packet are, and its flow. Offsets are octets from the packet's begin.
+/// The positions of a packet's headers, and its flow. Offsets are octets from the start of the
+/// packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Headers {
     pub key: FlowKey,
-    /// Of what follows the tags, MPLS's labels and PPPoE; 0 on a link that has none.
+    /// After tags, MPLS labels and PPPoE; 0 on a link without EtherTypes.
     pub ethertype: u16,
-    /// Tags, of which the first two are in `vlan`.
+    /// Number of tags; the first two are in `vlan`.
     pub tags: u8,
     /// Tag control information: priority, DEI, 12 bits of VLAN id.
     pub vlan: [u16; 2],
     pub mpls_labels: u8,
     pub fragment: Fragment,
-    /// As in TCP's header: FIN is 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
+    /// As in the TCP header: FIN is 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
     pub tcp_flags: u8,
     pub fault: Option<HeaderFault>,
-    /// Of the IP header or of what else follows the link's.
+    /// Offset of the IP header, or of whatever follows the link's header.
     pub network: u32,
-    /// Of TCP's, UDP's ... header: `end` if it was not reached.
+    /// Offset of the transport header (TCP, UDP, ...); `end` if it was not reached.
     pub transport: u32,
-    /// Of what the transport carries, for TCP and UDP; else `transport`.
+    /// Offset of the payload of TCP and UDP; otherwise `transport`.
     pub payload: u32,
-    /// Behind the last octet of the IP packet, without what fills an Ethernet frame up; at most the
-    /// octets there are.
+    /// End of the IP packet, without Ethernet padding; at most the number of octets.
     pub end: u32,
 }
 
 impl Headers {
-    /// Finds what can be found in `octets`, which may be cut anywhere.
+    /// Parses `octets`, which may be truncated anywhere.
     #[inline]
     pub fn parse(octets: &[u8], link: Link) -> Self {
         let mut headers = Self { end: octets.len() as u32, ..Self::default() };
@@ -336,9 +336,9 @@ impl Headers {
         headers
     }
 
-    /// The flow of what most packets are: Ethernet, IPv4 without tags, options and fragments, TCP
-    /// or UDP with whole headers. `None` of all others, for which [`Headers::parse`] is there.
-    /// Costs a quarter of it.
+    /// The flow of the most common packets: Ethernet, IPv4 without tags, options and fragments, TCP
+    /// or UDP with complete headers. `None` for others, which need [`Headers::parse`]. Costs a
+    /// quarter of it.
     #[inline]
     pub fn plain(octets: &[u8]) -> Option<FlowKey> {
         let header: &[u8; 42] = octets.first_chunk()?;
@@ -375,7 +375,7 @@ impl Headers {
         })
     }
 
-    /// Octets of TCP's, UDP's ... data that are there.
+    /// Captured octets of the transport payload.
     pub fn payload_len(&self) -> u32 {
         self.end - self.payload
     }
@@ -393,7 +393,7 @@ impl Headers {
         self.network_of(octets, ethertype, 14)
     }
 
-    /// `ethertype` says what begins at octet `at`.
+    /// Parses the network header at octet `at`; `ethertype` is its type.
     fn network_of(
         &mut self,
         octets: &[u8],
@@ -425,7 +425,7 @@ impl Headers {
             }
             0..=1500 => {
                 self.set_ethertype(ethertype::LLC, at);
-                // A SNAP header without an organisation brings an EtherType after all (RFC 1042).
+                // A SNAP header with organization code 0 contains an EtherType (RFC 1042).
                 match octets.get(at..at + 8) {
                     Some(&[0xaa, 0xaa, 3, 0, 0, 0, high, low]) => {
                         match u16::from_be_bytes([high, low]) {
@@ -456,7 +456,7 @@ impl Headers {
         if ethertype == ethertype::IPV4 { self.ipv4(octets, at) } else { self.ipv6(octets, at) }
     }
 
-    /// No IP: nothing that is known follows.
+    /// Not IP: no known header follows.
     fn ends_at(&mut self, at: usize) -> Result<(), HeaderFault> {
         self.transport = (at as u32).min(self.end);
         self.payload = self.transport;
@@ -472,8 +472,8 @@ impl Headers {
                 break;
             }
         }
-        // Labels do not say what they carry: like the field we look at the version (RFC 4928). Else
-        // it is a pseudowire.
+        // Labels do not name their payload. As routers do, use the version nibble (RFC 4928); any
+        // other value is a pseudowire.
         match octets.get(at).map(|o| o >> 4) {
             Some(4) => self.reach(ethertype::IPV4, octets, at),
             Some(6) => self.reach(ethertype::IPV6, octets, at),
@@ -490,7 +490,7 @@ impl Headers {
         }
     }
 
-    /// Linux' cooked headers: the EtherType at `ethertype`, `len` octets, the sender's address at
+    /// Linux cooked headers of `len` octets: EtherType at `ethertype`, the sender's address at
     /// `address`.
     fn cooked(
         &mut self,
@@ -522,7 +522,8 @@ impl Headers {
             if family[0] == 0 { u32::from_be_bytes(*family) } else { u32::from_le_bytes(*family) };
         self.network = 4;
         match family {
-            // AF_INET everywhere; AF_INET6 of NetBSD and Linux' libpcap, FreeBSD, Darwin.
+            // AF_INET is 2 everywhere; AF_INET6 is 24 on NetBSD, 10 in Linux's libpcap, 28 on
+            // FreeBSD, 30 on Darwin.
             2 | 10 | 24 | 28 | 30 => self.raw(octets, 4),
             _ => self.ends_at(4),
         }
@@ -540,7 +541,7 @@ impl Headers {
         self.key = FlowKey { protocol: header[9], version: 4, ..FlowKey::default() };
         self.key.src[..4].copy_from_slice(&header[12..16]);
         self.key.dst[..4].copy_from_slice(&header[16..20]);
-        // No length: the packet is a GSO frame whose length came with its descriptor.
+        // No length: a GSO frame, whose length is in the kernel's descriptor.
         if total_len != 0 {
             if total_len < header_len {
                 return Err(HeaderFault::Malformed);
@@ -573,11 +574,11 @@ impl Headers {
             let len = match self.key.protocol {
                 // Hop-by-hop, routing, destination options, mobility, HIP, shim6.
                 0 | 43 | 60 | 135 | 139 | 140 => 8 * usize::from(front::<2>(octets, at)?[1]) + 8,
-                // Its length counts four octets each (RFC 4302).
+                // Its length field counts units of four octets (RFC 4302).
                 51 => 4 * usize::from(front::<2>(octets, at)?[1]) + 8,
                 44 => {
                     let fragment = be16(front::<8>(octets, at)?, 2);
-                    // A fragment that is whole is none (RFC 6946).
+                    // An atomic fragment is a whole packet (RFC 6946).
                     if fragment & !6 != 0 {
                         self.fragment =
                             if fragment >> 3 == 0 { Fragment::First } else { Fragment::Later };
@@ -646,15 +647,15 @@ fn front<const N: usize>(octets: &[u8], at: usize) -> Result<&[u8; N], HeaderFau
     octets.get(at..).and_then(<[u8]>::first_chunk).ok_or(HeaderFault::Cut)
 }
 
-/// A value for every flow, at most `limit` of them: memory is bounded, what does not fit is
-/// counted.
+/// A value for each flow, for at most `limit` flows, so that memory is bounded; packets of further
+/// flows are counted.
 ///
-/// Flows are kept in the order of their first packets, so that nothing depends on the hash. A flow
-/// without packets for longer than `idle_ns` has ended: the next packet begins it anew (as
-/// tcpreplay's `--flow-expiry` has it).
+/// Flows keep the order of their first packets, so that results do not depend on the hash. A flow
+/// without packets for longer than `idle_ns` has ended, and its next packet starts a new one (as
+/// tcpreplay's `--flow-expiry`).
 #[derive(Clone, Debug)]
 pub struct FlowTable<V> {
-    /// A power of two, at most half full: 32 bits of the hash, 32 of the index in `flows` + 1; 0 is
+    /// A power of two, at most half full: 32 bits of the hash, 32 of the index in `flows` + 1; 0:
     /// free.
     slots: Vec<u64>,
     flows: Vec<Flow<V>>,
@@ -664,48 +665,46 @@ pub struct FlowTable<V> {
     counts: FlowCounts,
 }
 
-/// One of a table.
+/// A flow in the table.
 #[derive(Clone, Debug)]
 pub struct Flow<V> {
     pub key: FlowKey,
-    /// When its last packet came, nanoseconds.
+    /// When its last packet arrived, in nanoseconds.
     pub last_ns: u64,
     pub value: V,
 }
 
-/// What a table has counted.
+/// Counters of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounts {
-    /// Flows begun, with those that began anew after they had expired.
+    /// Flows begun, including those that restarted after they had expired.
     pub flows: u64,
-    /// Flows that were idle for too long when their next packet came, or when [`FlowTable::expire`]
-    /// took them out.
+    /// Flows found expired by their next packet or by [`FlowTable::expire`].
     pub expired: u64,
-    /// Packets of flows that the table had no room for.
+    /// Packets of flows for which the table had no room.
     pub overflow_packets: u64,
 }
 
-/// What a packet is to its flow.
+/// The role of a packet in its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// Its first.
+    /// The first packet.
     New,
     Again,
-    /// The first after it had expired: a new flow of the same key. The value is that of the flow
-    /// before.
+    /// The first packet after the flow expired: a new flow with the same key. The value is still
+    /// that of the old flow.
     Expired,
 }
 
 impl<V: Default> FlowTable<V> {
-    /// At most `limit` flows, which expire when they are idle for longer than `idle_ns`, if that is
-    /// given.
+    /// Holds at most `limit` flows; `idle_ns`: idle time after which they expire.
     ///
     /// # Panics
     /// If `limit` is more than 2^31.
     pub fn new(limit: usize, idle_ns: Option<u64>) -> Self {
         assert!(limit <= 1 << 31, "flows have numbers of 32 bits");
-        // Chance keeps a capture that was made for it from filling one place; no result depends on
-        // it.
+        // A random seed, because otherwise a crafted capture could make all flows collide. No
+        // result depends on it.
         let seed = RandomState::new().hash_one(0);
         Self {
             slots: vec![0; 64],
@@ -717,20 +716,20 @@ impl<V: Default> FlowTable<V> {
         }
     }
 
-    /// The value of the flow `key`, which is made if there is none; `None` if there is no room for
-    /// it, which is counted.
+    /// The value of the flow `key`, created if needed. `None`: the table is full; the packet is
+    /// counted.
     #[inline]
     pub fn entry(&mut self, key: &FlowKey, now_ns: u64) -> Option<&mut V> {
         self.seen(key, now_ns).map(|(value, _)| value)
     }
 
-    /// As [`FlowTable::entry`], with what the packet is to the flow.
+    /// As [`FlowTable::entry`], with the role of the packet.
     #[inline]
     pub fn seen(&mut self, key: &FlowKey, now_ns: u64) -> Option<(&mut V, Seen)> {
         self.seen_hashed(key, self.hash(key), now_ns)
     }
 
-    /// The value of the flow `key`, if there is one.
+    /// The value of the flow `key`, if it exists.
     pub fn get(&self, key: &FlowKey) -> Option<&V> {
         let hash = self.hash(key);
         let mask = self.slots.len() - 1;
@@ -745,15 +744,15 @@ impl<V: Default> FlowTable<V> {
         None
     }
 
-    /// Of this table alone.
+    /// A hash for this table only.
     #[inline]
     pub fn hash(&self, key: &FlowKey) -> u64 {
         key.hash_with(self.seed)
     }
 
-    /// Brings the place of `hash` nearer to the processor: to be called for some packets, then
-    /// [`FlowTable::seen_hashed`] for each of them. The result means nothing, but must be used
-    /// ([`std::hint::black_box`]).
+    /// Prefetches the entry of `hash`: call it for several packets, then [`FlowTable::seen_hashed`]
+    /// for each of them. The result has no meaning, but use it ([`std::hint::black_box`]), or the
+    /// compiler removes the load.
     #[inline]
     pub fn touch(&self, hash: u64) -> u64 {
         self.slots[hash as usize & (self.slots.len() - 1)]
@@ -819,15 +818,15 @@ impl<V: Default> FlowTable<V> {
         }
     }
 
-    /// Adds the counts of a table of other packets.
+    /// Adds the counters of a table of other packets.
     pub fn merge_counts(&mut self, other: FlowCounts) {
         self.counts.flows += other.flows;
         self.counts.expired += other.expired;
         self.counts.overflow_packets += other.overflow_packets;
     }
 
-    /// Takes out the flows that have expired at `now_ns`, each shown to `each`: for tables that
-    /// live long.
+    /// Removes flows that have expired at `now_ns` and passes each to `each`: for long-lived
+    /// tables.
     pub fn expire(&mut self, now_ns: u64, mut each: impl FnMut(&Flow<V>)) {
         let Some(idle_ns) = self.idle_ns else { return };
         let before = self.flows.len();
@@ -846,7 +845,7 @@ impl<V: Default> FlowTable<V> {
 }
 
 impl<V> FlowTable<V> {
-    /// Flows of different keys that are in it.
+    /// Number of flows in the table.
     pub fn len(&self) -> usize {
         self.flows.len()
     }
@@ -863,13 +862,13 @@ impl<V> FlowTable<V> {
         self.counts
     }
 
-    /// Flows that have not expired at `now_ns`: all of them if none ever does.
+    /// Number of flows that have not expired at `now_ns`; all without an idle time.
     pub fn active(&self, now_ns: u64) -> usize {
         let Some(idle_ns) = self.idle_ns else { return self.len() };
         self.flows.iter().filter(|flow| now_ns.saturating_sub(flow.last_ns) <= idle_ns).count()
     }
 
-    /// In the order of their first packets.
+    /// Flows in the order of their first packets.
     pub fn iter(&self) -> std::slice::Iter<'_, Flow<V>> {
         self.flows.iter()
     }
@@ -879,7 +878,7 @@ impl<V> FlowTable<V> {
         &self.flows
     }
 
-    /// Octets of memory, without what the values refer to.
+    /// Memory in octets, without memory that the values own.
     pub fn memory(&self) -> usize {
         self.slots.capacity() * 8 + self.flows.capacity() * size_of::<Flow<V>>()
     }
@@ -988,7 +987,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ip_is_a_flow_of_macs() {
+    fn packets_without_ip_are_flows_of_macs() {
         let arp = ethernet(&[&[8, 6], &[0; 28]]);
         assert_eq!(key(&arp, Link::Ethernet), "02:00:00:00:00:01 > 02:00:00:00:00:02 ARP");
         assert_eq!(
@@ -1005,7 +1004,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_wrong_is_said() {
+    fn cut_and_malformed_headers_are_faults() {
         let whole = ethernet(&[&[8, 0], &ipv4(6, 0, &TCP)]);
         for len in 0..whole.len() {
             let headers = Headers::parse(&whole[..len], Link::Ethernet);
@@ -1043,7 +1042,7 @@ mod tests {
     }
 
     fn any_key() -> impl Strategy<Value = FlowKey> {
-        // Few different ones, so that they meet.
+        // A small set of keys, so that they collide.
         (
             0..4u8,
             0..4u8,
@@ -1094,7 +1093,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_plain_is_what_the_parser_finds(
+        fn plain_packets_are_parsed_alike(
             mut octets in prop::collection::vec(any::<u8>(), 30..80), len in 0..80u8, protocol in prop::sample::select(vec![1u8, 6, 17]),
             fragment in prop::sample::select(vec![0u8, 0, 0x40, 0x20, 1]), version in prop::sample::select(vec![0x45u8, 0x45, 0x46]),
         ) {
@@ -1106,8 +1105,8 @@ mod tests {
                     prop_assert_eq!((key, parsed.fault, parsed.fragment), (parsed.key, None, Fragment::Whole));
                     prop_assert_eq!((parsed.tags, parsed.mpls_labels), (0, 0));
                 }
-                // Only what ends behind the octets, says no length or has options is left to the
-                // parser.
+                // Left to the parser: packets that end beyond the octets, have no length, or have
+                // options.
                 None => prop_assert!(
                     parsed.fault.is_some() || parsed.fragment != Fragment::Whole || protocol == 1 || version != 0x45
                         || usize::from(len) + 14 > octets.len() || len < 28,

@@ -1,4 +1,4 @@
-//! What one receiving queue sees of each flow or source, within bounds.
+//! The flows or sources that one receiving queue sees, in bounded memory.
 
 use squall_program::signature::Signature;
 use squall_stats::EqualBins;
@@ -10,15 +10,15 @@ use crate::{
     traffic::{Gaps, Pace, Traffic},
 };
 
-/// What frames are told apart by.
+/// How received frames are grouped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
-    /// Addresses, protocol, ports.
+    /// By addresses, protocol and ports.
     #[default]
     Flow,
-    /// The source address alone; sequence numbers, which flows have, are not looked for.
+    /// By source address only; sequence numbers are not searched, because each flow has its own.
     Source,
-    /// Not at all.
+    /// No grouping.
     None,
 }
 
@@ -39,12 +39,12 @@ impl std::str::FromStr for By {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSettings {
     pub by: By,
-    /// At most so many; what comes of others is counted as one.
+    /// Most flows; frames of further ones are counted together.
     pub limit: usize,
     pub pace: Pace,
     pub sequence: Wanted,
     pub wall: WallOffset,
-    /// Senders of ours may begin anew; while this process sends, they do not.
+    /// Whether Squall's senders may restart. They do not while this process is the sender.
     pub restarts: bool,
 }
 
@@ -69,44 +69,44 @@ pub struct FlowRx {
     pub sequence: Recognised,
 }
 
-/// All that one queue saw.
+/// Measurements of one queue.
 #[derive(Clone, Debug)]
 pub struct Flows {
     settings: FlowSettings,
-    /// What frames begin with.
+    /// The link type of the frames.
     link: Link,
     bins: Option<EqualBins>,
-    /// All frames together; the gaps are [`crate::Receiver::gaps`].
+    /// All frames together; their gaps are [`crate::Receiver::gaps`].
     pub total: Traffic,
     pub table: FlowTable<FlowRx>,
-    /// Flows that there was no room for.
+    /// Flows for which there was no room.
     pub rest: Traffic,
-    /// Greatest common divisor of the gaps seen first: what the time stamps are multiples of. 0 as
-    /// long as there are none.
+    /// Greatest common divisor of the first gaps: the resolution of the time stamps. 0: no gaps
+    /// yet.
     resolution: u64,
-    /// A run whose signatures need no second one that shows that they are such.
+    /// The key of a run whose signatures need no second one as proof.
     trusted: Option<u16>,
 }
 
 /// The flows with most octets, for a live view.
 #[derive(Clone, Debug, Default)]
 pub struct TopFlows {
-    /// Flows in the table.
+    /// Number of flows in the table.
     pub flows: usize,
     pub top: Vec<TopFlow>,
 }
 
-/// One flow so far.
+/// The state of one flow.
 #[derive(Clone, Copy, Debug)]
 pub struct TopFlow {
     pub key: FlowKey,
     pub packets: u64,
     pub octets: u64,
-    /// Numbers that are missing; `None` where packets have none.
+    /// Missing sequence numbers; `None`: the packets have none.
     pub missing: Option<u64>,
 }
 
-/// Counters of one flow, without its histograms.
+/// Counters of one flow, without histograms.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowCount {
     pub key: FlowKey,
@@ -116,7 +116,7 @@ pub struct FlowCount {
     /// Instants of the first and the last frame.
     pub first: Nanos,
     pub last: Nanos,
-    /// Sequence numbers that are missing; `None` where packets have none that is known.
+    /// Missing sequence numbers; `None`: the packets have no known ones.
     pub missing: Option<u64>,
 }
 
@@ -142,12 +142,12 @@ impl Flows {
         self.trusted = key;
     }
 
-    /// Of frames that begin with `link`.
+    /// Sets the link type of the frames.
     pub fn on(self, link: Link) -> Self {
         Self { link, ..self }
     }
 
-    /// A frame as it came, `len` octets with FCS.
+    /// Counts a frame; `len` octets with FCS.
     #[inline]
     pub fn observe(&mut self, octets: &[u8], len: u64, time: Nanos) {
         let s = &self.settings;
@@ -191,14 +191,14 @@ impl Flows {
         &self.settings
     }
 
-    /// Octets, with what the flows have on the heap.
+    /// Memory in octets, including heap memory of the flows.
     pub fn memory(&self) -> usize {
         let heap = |flow: &FlowRx| flow.gaps.memory() + flow.sequence.memory();
         self.table.memory() + self.table.iter().map(|flow| heap(&flow.value)).sum::<usize>()
     }
 
     /// Counters of at most `most` flows from number `from` on, in the order of their first frames.
-    /// Flows stay where they are in the table: who asks for one part after the other gets all.
+    /// Flows keep their places in the table, so that consecutive parts cover all.
     pub fn counts(&self, from: usize, most: usize) -> Vec<FlowCount> {
         let count = |flow: &crate::flow::Flow<FlowRx>| FlowCount {
             key: flow.key,
@@ -214,7 +214,7 @@ impl Flows {
         self.table.iter().skip(from).take(most).map(count).collect()
     }
 
-    /// What the time stamps are multiples of, nanoseconds, as far as it shows.
+    /// The resolution of the time stamps in nanoseconds; `None`: no gap has been seen.
     pub fn resolution(&self) -> Option<Nanos> {
         (self.resolution > 0).then_some(Nanos(self.resolution))
     }
@@ -242,12 +242,12 @@ impl Flows {
     }
 }
 
-/// What is the same in all flows of a source.
+/// The part of the key that all flows of a source share.
 pub fn source(key: &FlowKey) -> FlowKey {
     FlowKey { src: key.src, version: key.version, ..FlowKey::default() }
 }
 
-/// Euclid's; 0 is divided by all.
+/// Euclid's algorithm; every number divides 0.
 fn divisor(mut a: u64, mut b: u64) -> u64 {
     while b > 0 {
         (a, b) = (b, a % b);

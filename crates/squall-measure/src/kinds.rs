@@ -1,8 +1,8 @@
-//! Sequence numbers that others write into their packets, found and read.
+//! Finds and reads sequence numbers that other tools write into their packets.
 //!
-//! A flow's kind is adopted only after packets that follow one another bear it out
-//! ([`Kind::evidence`]); those are then counted, too. Nothing here reads a clock: when a packet
-//! came, and how the receiver's clock stands to the wall's, is given.
+//! A flow's kind is adopted only after consecutive packets have confirmed it ([`Kind::evidence`]);
+//! those packets are counted too. Nothing here reads a clock: arrival times, and the offset of the
+//! receiver's clock from the wall clock, are given.
 
 use squall_program::signature::Signature;
 use squall_stats::{DelayTracker, SequenceTracker};
@@ -10,36 +10,36 @@ use squall_units::{Nanos, get_be16, get_be32};
 
 use crate::flow::{Fragment, Headers, protocol};
 
-/// Who numbered the packets of a flow.
+/// The sender that numbered the packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// The signature at the end of frames of ours; counted by stream, not by flow.
+    /// The signature at the end of Squall's frames; counted by stream instead of flow.
     Squall,
     /// MGEN 4 and 5 (NRL), `mgenMsg.cpp`.
     Mgen,
     /// RUDE and CRUDE, `rude.h`: `struct udp_data`.
     Crude,
-    /// TRex, stateless, streams with latency: `struct flow_stat_payload_header`.
+    /// TRex, stateless streams with latency: `struct flow_stat_payload_header`.
     Trex,
-    /// iperf3 -u, `iperf_udp.c`; and with --udp-counters-64bit.
+    /// iperf3 -u, `iperf_udp.c`; also with --udp-counters-64bit.
     Iperf3,
     Iperf3Wide,
     /// RFC 3550.
     Rtp,
 }
 
-/// Which kinds are looked for.
+/// The kinds to search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {
-    /// All, each on its evidence.
+    /// All, each after its evidence.
     #[default]
     Auto,
-    /// This one, from the first packet on that can be read so.
+    /// This one, from the first packet that can be parsed as one.
     Only(Kind),
     None,
 }
 
-/// `auto`, `none`, or a kind's name.
+/// `auto`, `none`, or the name of a kind.
 impl std::str::FromStr for Wanted {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -58,15 +58,15 @@ impl std::str::FromStr for Wanted {
     }
 }
 
-/// In this order they are tried: where two would fit, the one that proves more.
+/// In the order of trial: a kind with more proof comes before one with less.
 const KINDS: [Kind; 6] =
     [Kind::Mgen, Kind::Crude, Kind::Trex, Kind::Iperf3Wide, Kind::Iperf3, Kind::Rtp];
-/// Packets of a flow in which a kind is looked for.
+/// Packets of a flow in which a kind is searched.
 const TRIED: u64 = 64;
-/// Between two packets of which the second bears out the first, numbers may differ by so much: loss
-/// and reordering happen at the begin, too.
+/// Largest difference between two numbers of which the second confirms the first: loss and
+/// reordering also happen at the start.
 const NEAR: u32 = 100;
-/// Nanoseconds by which two clocks may differ and be taken for one.
+/// Nanoseconds by which two clocks may differ and still count as one.
 const ONE_CLOCK: u64 = 2_000_000_000;
 
 impl Kind {
@@ -81,14 +81,14 @@ impl Kind {
         }
     }
 
-    /// The packets name the address that they go to.
+    /// Whether the packets contain their destination address.
     fn is_addressed(self) -> bool {
         matches!(self, Self::Mgen | Self::Crude)
     }
 
-    /// By how many packets, each numbered one above the one before it, a kind is borne out. The
-    /// length, port and address in an MGEN header are 80 bits that fit or do not, so two are
-    /// plenty; an RTP header has 2 fixed bits and a constant.
+    /// Number of packets, each numbered one above the last, that confirm a kind. Two suffice for
+    /// MGEN, because length, port and address in its header are 80 bits that must match; an RTP
+    /// header has 2 fixed bits and a constant.
     fn evidence(self) -> usize {
         match self {
             Self::Squall => 1,
@@ -107,23 +107,23 @@ pub struct Packet<'a> {
     pub headers: &'a Headers,
 }
 
-/// What a packet says of itself.
+/// The sequence number and time stamp in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     pub sequence: u32,
     pub stamp: Stamp,
-    /// The same for all packets that one sender numbers in one go: a flow id, RTP's SSRC.
+    /// Equal for all packets that a sender numbers in one sequence: a flow id, or RTP's SSRC.
     pub id: u64,
 }
 
-/// When a packet was sent.
+/// The departure time in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stamp {
     /// Nanoseconds since some epoch.
     Nanos(i64),
-    /// Of a CPU, of unknown frequency.
+    /// Ticks of a CPU of unknown frequency.
     Ticks(u64),
-    /// RTP's, with its rate in Hz, where the payload type tells that.
+    /// RTP's time stamp, with its rate in Hz if the payload type defines it.
     Media(u32, Option<u32>),
 }
 
@@ -142,13 +142,13 @@ impl<'a> Packet<'a> {
         self.octets.get(self.headers.payload as usize..self.headers.end as usize).filter(|_| udp)
     }
 
-    /// The address that it goes to.
+    /// The destination address.
     fn dst(&self) -> &[u8] {
         let key = &self.headers.key;
         if key.version == 4 { &key.dst[..4] } else { &key.dst }
     }
 
-    /// As a packet of `kind`, if it can be one.
+    /// The packet's mark if it can be parsed as `kind`.
     pub fn mark(&self, kind: Kind) -> Option<Mark> {
         match kind {
             Kind::Squall => None,
@@ -166,7 +166,7 @@ impl<'a> Packet<'a> {
     fn mgen(&self) -> Option<Mark> {
         let p = self.payload()?;
         let dst = self.dst();
-        // By UDP's own length: the payload may be cut or in fragments.
+        // By the length in the UDP header, because the payload may be truncated or fragmented.
         let len = get_be16(self.octets, self.headers.transport as usize + 4)?.checked_sub(8)?;
         let fits = get_be16(p, 0)? == len
             && (1..=6).contains(p.get(2)?)
@@ -178,8 +178,8 @@ impl<'a> Packet<'a> {
         Some(Mark { sequence: get_be32(p, 8)?, stamp, id: get_be32(p, 4)?.into() })
     }
 
-    /// Sequence number, seconds, microseconds, flow id (32 bits each), then the IPv4 address it
-    /// goes to or a `sockaddr_storage` with that.
+    /// Sequence number, seconds, microseconds, flow id (32 bits each), then the IPv4 destination
+    /// address, or a `sockaddr_storage` with it.
     fn crude(&self) -> Option<Mark> {
         let p = self.payload()?;
         let dst = self.dst();
@@ -189,9 +189,9 @@ impl<'a> Packet<'a> {
         Some(Mark { sequence: get_be32(p, 0)?, stamp, id: get_be32(p, 12)?.into() })
     }
 
-    /// The last 16 octets, of the sender's byte order: magic 0xab, flow_seq (8 bits), hw_id (16),
-    /// seq (32), time_stamp (64). In IPv4 the identification is 0xffff, too; it begins with 0xff on
-    /// the NICs that filter so.
+    /// The last 16 octets, in the sender's byte order: magic 0xab, flow_seq (8 bits), hw_id (16),
+    /// seq (32), time_stamp (64). In IPv4 the identification is 0xffff too; on NICs that filter by
+    /// it, it begins with 0xff.
     fn trex(&self) -> Option<Mark> {
         let h = self.headers;
         let fixed = match h.key.version {
@@ -206,14 +206,14 @@ impl<'a> Packet<'a> {
         fits.then(|| Mark { sequence: word(4), stamp: Stamp::Ticks(stamp), id: u64::from(word(0)) })
     }
 
-    /// Seconds, microseconds (32 bits each), packet count (32 bits, or 64 of which the lower end at
+    /// Seconds, microseconds (32 bits each), packet count (32 bits, or 64 with the lower half at
     /// `low` + 4).
     fn iperf3(&self, low: usize) -> Option<Mark> {
         let p = self.payload()?;
         Some(Mark { sequence: get_be32(p, low)?, stamp: timeval(p, 0)?, id: 0 })
     }
 
-    /// RFC 3550 §5.1; appendix A.1 for what cannot be one.
+    /// RFC 3550 §5.1; validity checks of appendix A.1.
     fn rtp(&self) -> Option<Mark> {
         let p = self.payload()?;
         let (flags, payload_type) = (*p.first()?, *p.get(1)? & 0x7f);
@@ -235,7 +235,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Of the static payload types (RFC 3551 §6, tables 4 and 5); dynamic ones say nothing.
+/// Clock rate of static payload types (RFC 3551 §6, tables 4 and 5); dynamic ones do not define it.
 fn media_rate(payload_type: u8) -> Option<u32> {
     Some(match payload_type {
         0 | 3 | 4 | 5 | 7 | 8 | 9 | 12 | 13 | 15 | 18 => 8000,
@@ -248,7 +248,7 @@ fn media_rate(payload_type: u8) -> Option<u32> {
     })
 }
 
-/// From `then` to `now`, modulo what the kind has.
+/// The difference from `then` to `now`, modulo the kind's range.
 fn step(kind: Kind, then: u32, now: u32) -> i32 {
     match kind {
         Kind::Rtp => i32::from((now as u16).wrapping_sub(then as u16) as i16),
@@ -256,18 +256,18 @@ fn step(kind: Kind, then: u32, now: u32) -> i32 {
     }
 }
 
-/// Whether two packets can be of one sender; the first came `passed` before the second.
+/// Whether two packets can come from one sender; the first arrived `passed` before the second.
 fn agree(kind: Kind, then: &Mark, now: &Mark, passed: u64) -> bool {
     if then.id != now.id || step(kind, then.sequence, now.sequence).unsigned_abs() > NEAR {
         return false;
     }
     match (then.stamp, now.stamp) {
-        // A quarter of a second: queues.
+        // A quarter of a second, because queues delay packets.
         (Stamp::Nanos(then), Stamp::Nanos(now)) => {
             (now - then).abs_diff(passed as i64) < 250_000_000
         }
         (Stamp::Ticks(then), Stamp::Ticks(now)) => then != now,
-        // Ten seconds of video.
+        // Ten seconds of video at 90 kHz.
         (Stamp::Media(then, _), Stamp::Media(now, _)) => {
             (now.wrapping_sub(then) as i32).unsigned_abs() < 900_000
         }
@@ -275,8 +275,8 @@ fn agree(kind: Kind, then: &Mark, now: &Mark, passed: u64) -> bool {
     }
 }
 
-/// Whether a send time, where there is one, went on as arrivals did, over all packets from the
-/// first on, which came `passed` before. A field that stands, or counts packets, does not.
+/// Whether departure times, if any, advanced like arrivals over all packets since the first, which
+/// arrived `passed` before. A constant field or a packet counter does not.
 fn keeps_time(first: &Mark, last: &Mark, passed: u64) -> bool {
     match (first.stamp, last.stamp) {
         (Stamp::Nanos(first), Stamp::Nanos(last)) => {
@@ -286,42 +286,42 @@ fn keeps_time(first: &Mark, last: &Mark, passed: u64) -> bool {
     }
 }
 
-/// How the sender's clock stands to the receiver's.
+/// The relation of the sender's clock to the receiver's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SenderClock {
-    /// No send time, or not in a known unit.
+    /// No departure time, or one of unknown unit.
     #[default]
     None,
-    /// Another clock: its delays say how they vary, and nothing more.
+    /// Another clock: only the variation of delays is known.
     Other,
-    /// The wall's, or the receiver's own: within two seconds at the first packet.
+    /// The wall clock, or the receiver's own: within two seconds at the first packet.
     Wall,
     Receiver,
 }
 
-/// What was seen of a flow that is numbered.
+/// The measurements of a flow with sequence numbers.
 #[derive(Clone, Debug)]
 pub struct Sequenced {
     pub kind: Kind,
     pub sequence: SequenceTracker,
     pub delay: DelayTracker,
     pub clock: SenderClock,
-    /// Packets of the flow that have no number.
+    /// Packets of the flow without a number.
     pub unnumbered: u64,
-    /// Number and id of the last packet, the number extended to 32 bits.
+    /// Number (extended to 32 bits) and id of the last packet.
     last: (u32, u64),
-    /// The id before this one: what still comes of it is late.
+    /// The previous id: packets that still carry it are late.
     before: Option<u64>,
-    /// A number that did not fit, and the one that would bear it out.
+    /// The number that would confirm the last unexpected one.
     suspect: Option<u32>,
     first_arrival: Nanos,
     last_arrival: Nanos,
-    /// RTP's time stamps, extended.
+    /// RTP's time stamps, extended to 64 bits.
     media: Option<(u32, i64)>,
 }
 
-/// How the receiver's clock stands to the wall's: wall = receiver's + this, nanoseconds; `None`
-/// where the receiver's is none (virtual time).
+/// Offset of the wall clock from the receiver's, in nanoseconds; `None`: virtual time, which has no
+/// offset.
 pub type WallOffset = Option<i64>;
 
 impl Sequenced {
@@ -352,11 +352,11 @@ impl Sequenced {
         }
         let sequence = self.last.0.wrapping_add(step(self.kind, self.last.0, mark.sequence) as u32);
         let delay = self.transit(mark.stamp, arrival, wall);
-        if self.begins_anew(sequence, delay, arrival) {
+        if self.has_restarted(sequence, delay, arrival) {
             self.restart(arrival);
         }
         if self.suspect.is_some() {
-            // Borne out or not by the next packet; one stray number is a packet without one.
+            // The next packet confirms the number or not; a stray one counts as unnumbered.
             self.unnumbered += 1;
             return;
         }
@@ -376,17 +376,16 @@ impl Sequenced {
         (self.first_arrival, self.media) = (arrival, None);
     }
 
-    /// A number from before that was sent after all others is of a sender that counts from the
-    /// start again. So is one that is further ahead than four times what the flow has sent in this
-    /// time until now. (RFC 3550 appendix A.1 asks for two packets in a row where, as in RTP, time
-    /// stamps prove nothing.)
-    fn begins_anew(&mut self, sequence: u32, delay: Option<i64>, arrival: Nanos) -> bool {
+    /// A sender has restarted if a lower number was sent after all others, or if the number is
+    /// further ahead than four times what the flow has sent in this time so far. (RFC 3550 appendix
+    /// A.1 requires two consecutive packets where, as in RTP, time stamps prove nothing.)
+    fn has_restarted(&mut self, sequence: u32, delay: Option<i64>, arrival: Nanos) -> bool {
         let borne_out = self.suspect.take() == Some(sequence);
-        let behind = self.sequence.is_behind(sequence);
-        if behind && self.kind != Kind::Rtp {
+        let is_lower = self.sequence.is_behind(sequence);
+        if is_lower && self.kind != Kind::Rtp {
             return delay.is_some_and(|delay| self.delay.is_newer(delay, arrival.0, 0));
         }
-        let limit = match behind {
+        let limit = match is_lower {
             true => 100,
             false => {
                 let span = self.sequence.span().map_or(0, |span| span.unique);
@@ -395,7 +394,7 @@ impl Sequenced {
                 3000 + (u128::from(span) * u128::from(since) * 4 / u128::from(so_far)) as u64
             }
         };
-        let off = match behind {
+        let off = match is_lower {
             true => u64::from(step(self.kind, sequence, self.last.0).unsigned_abs()),
             false => u64::from(self.sequence.ahead(sequence)),
         };
@@ -408,7 +407,7 @@ impl Sequenced {
         borne_out
     }
 
-    /// Arrival minus departure; of clocks that differ, plus something that stays the same.
+    /// Arrival minus departure; plus a constant if the clocks differ.
     fn transit(&mut self, stamp: Stamp, arrival: Nanos, wall: WallOffset) -> Option<i64> {
         let arrival = arrival.0 as i64;
         match stamp {
@@ -443,24 +442,24 @@ impl Sequenced {
     }
 }
 
-/// A flow's kind, once it is known.
+/// The kind of a flow, once it is known.
 #[derive(Clone, Debug, Default)]
 pub enum Recognised {
     #[default]
     New,
     Looking(Box<Looking>),
-    /// None of those that are known.
+    /// None of the known kinds.
     Unknown,
-    /// Frames of ours, of this stream; `None`: of several.
+    /// Squall's frames, all with this stream; `None`: with several streams.
     Signed(Option<u16>),
     Known(Box<Sequenced>),
 }
 
-/// Kinds that a flow may have.
+/// Candidates for the kind of a flow.
 #[derive(Clone, Debug, Default)]
 pub struct Looking {
     tried: u64,
-    /// The last one that a packet had.
+    /// The signature of the last packet that had one.
     signature: Option<Signature>,
     candidates: Vec<Candidate>,
 }
@@ -468,13 +467,13 @@ pub struct Looking {
 #[derive(Clone, Debug)]
 struct Candidate {
     kind: Kind,
-    /// Times that a number was one above the one before.
+    /// How often a number was one above the last.
     agreed: usize,
     marks: Vec<(Mark, Nanos)>,
 }
 
 impl Recognised {
-    /// Octets on the heap.
+    /// Heap memory in octets.
     pub fn memory(&self) -> usize {
         match self {
             Self::New | Self::Unknown | Self::Signed(_) => 0,
@@ -491,8 +490,8 @@ impl Recognised {
         }
     }
 
-    /// The flow has a packet; `signed`: what its end says, which is a signature if it has the key
-    /// `trusted`, or if a packet before it had the same.
+    /// Takes a packet of the flow; `signed`: its possible signature, accepted if it has the key
+    /// `trusted`, or if an earlier packet had the same key.
     #[inline]
     pub fn take(
         &mut self,
@@ -536,8 +535,8 @@ impl Recognised {
             Wanted::Only(kind) => std::slice::from_ref(kind),
             Wanted::Auto => &KINDS,
         };
-        // In one of 65,536 packets chance finds a signature of some run: not in two with one key,
-        // unless they are the same.
+        // One in 65,536 packets contains the signature of some run by chance, but hardly two with
+        // the same key, unless they are equal.
         let before = match self {
             Self::Looking(looking) => looking.signature,
             _ => None,
@@ -555,8 +554,7 @@ impl Recognised {
             *self = Self::Signed(stream.filter(|_| several.is_none()));
             return;
         }
-        // Later fragments have no header of the kind, and a flow without UDP none of any but
-        // TRex's.
+        // Later fragments have no header of any kind, and a flow without UDP can only have TRex's.
         let mut looking = match std::mem::take(self) {
             Self::Looking(looking) => looking,
             _ => Box::default(),
@@ -613,7 +611,7 @@ impl Looking {
                 None => {}
             }
             candidate.marks.push((mark, arrival));
-            // Which width iperf3's counter has must be seen, even if it is said that it is iperf3.
+            // The width of iperf3's counter must be detected even if iperf3 was requested.
             let enough = match (forced, kind) {
                 (true, Kind::Iperf3 | Kind::Iperf3Wide) => 1,
                 (true, _) => 0,

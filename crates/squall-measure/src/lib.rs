@@ -1,9 +1,9 @@
 //! A received frame -> its stream, sequence and delay.
 //!
-//! In go octets with their arrival instant ([`Receiver::observe`]); out come counters and trackers
-//! per stream, found by the signature at the frame's end, and, when asked for, of every flow
-//! ([`flows`]), by the sequence numbers that other senders write ([`kinds`]). Frames without one
-//! are counted, not judged. Does not know ports or clocks.
+//! Input: octets with their arrival time ([`Receiver::observe`]). Output: counters and trackers for
+//! each stream, identified by the signature at the frame's end; on request also for each flow
+//! ([`flows`]), by the sequence numbers of other tools ([`kinds`]). Frames without a signature are
+//! counted only. This crate does not know ports or clocks.
 #![forbid(unsafe_code)]
 
 pub mod census;
@@ -38,53 +38,53 @@ use std::{
 };
 use track::{Place, Tracked};
 
-/// What is measured of received frames.
+/// Measurements of received frames.
 #[derive(Clone, Debug, Default)]
 pub struct Measure {
-    /// Frames and octets only: for who looks at them elsewhere.
+    /// Frames and octets only, because something else evaluates the frames.
     pub count_only: bool,
-    /// Hash every frame.
+    /// Whether to hash every frame.
     pub fingerprint: bool,
-    /// Empty bins, nanoseconds: gaps between frames are counted in such, too.
+    /// Empty bins, in nanoseconds, in which gaps between frames are counted as well.
     pub gap_bins: Option<EqualBins>,
-    /// Each flow for itself, bursts and peaks.
+    /// Whether to measure each flow, bursts and peaks.
     pub flows: Option<FlowSettings>,
-    /// What is told apart of each stream by what stands there; of none, nothing is.
+    /// Bits by whose value the frames of each stream are counted; none if empty.
     pub places: Arc<[Place]>,
-    /// Streams whose frames have TRex's header or mark in the place of a signature.
+    /// Streams whose frames have TRex's header or mark instead of a signature.
     pub trex: Option<Arc<HwIds>>,
-    /// The key of the run whose frames are measured: those of other runs are only counted. `None`:
-    /// frames of all runs are measured, each run's apart.
+    /// The key of the run to measure; frames of other runs are only counted. `None`: frames of all
+    /// runs are measured, each run separately.
     pub key: Option<u16>,
 }
 
-/// What one receiving queue has seen.
+/// Measurements of one receiving queue.
 #[derive(Clone, Debug, Default)]
 pub struct Receiver {
     pub packets: u64,
     /// Octets with FCS.
     pub octets: u64,
-    /// GSO frames that came whole, and the frames in them, which are among `packets`.
+    /// GSO frames received whole, and their segments, which are included in `packets`.
     pub gso_frames: u64,
     pub segments: u64,
-    /// Frames of no stream, as they have neither a signature nor the mark of one.
+    /// Frames of no stream, because they have neither its signature nor its mark.
     pub unsigned: u64,
     /// By key: frames with signatures of other runs, or of an earlier run with the same key. They
     /// are in no stream.
     pub foreign: BTreeMap<u16, Foreign>,
-    /// Frames with TRex's header that are counted for no stream.
+    /// Frames with TRex's header that belong to no stream.
     pub trex: TrexErrors,
-    /// Gaps between consecutive frames, nanoseconds.
+    /// Gaps between consecutive frames in nanoseconds.
     pub gaps: Histogram,
-    /// The same gaps in equal bins, when asked for.
+    /// The same gaps in equal bins, if requested.
     pub gap_bins: Option<EqualBins>,
-    /// Hash over all frames, when asked for.
+    /// Hash of all frames, if requested.
     pub fingerprint: Option<Fingerprint>,
-    /// Each flow for itself, when asked for.
+    /// Measurements of each flow, if requested.
     pub flows: Option<Box<Flows>>,
-    /// In a copy for a live view, in the place of those.
+    /// In a copy for a live view: the largest flows only.
     pub top_flows: TopFlows,
-    /// What stood at [`Measure::places`], when asked for.
+    /// Values at [`Measure::places`], if requested.
     pub tracked: Option<Box<Tracked>>,
     clock_offset: u64,
     count_only: bool,
@@ -92,22 +92,22 @@ pub struct Receiver {
     link: Link,
     trex_flows: Option<Box<TrexFlows>>,
     last: Option<Nanos>,
-    /// The run that is measured; in turns, if all are.
+    /// The run being measured; the current one, if all are.
     run: RunRx,
-    /// No other run is measured.
+    /// Whether only one run is measured.
     one_run: bool,
-    /// Of all runs, the others that have shown themselves.
+    /// The other runs seen so far, if all are measured.
     others: Vec<RunRx>,
     candidates: Candidates,
-    /// The key of `run`; [`NO_KEY`] without one.
+    /// The key of `run`; [`NO_KEY`]: none.
     key: u32,
-    /// When the run began, and how much later a frame may leave: others are of another run, whatever
-    /// their key is. Where the sender has another clock: at any time.
+    /// The start of the run, and the largest plausible time from it to a departure. Frames outside
+    /// belong to another run, whatever their key. No limit if the sender has another clock.
     begin: u64,
     within_ns: u64,
 }
 
-/// What one receiving queue has seen of one stream.
+/// Measurements of one stream at one receiving queue.
 #[derive(Clone, Debug, Default)]
 pub struct StreamRx {
     pub packets: u64,
@@ -115,7 +115,7 @@ pub struct StreamRx {
     pub octets: u64,
     pub sequence: SequenceTracker,
     pub delay: DelayTracker,
-    /// Of the packets, those known by a mark, which are in no tracker.
+    /// Packets recognized by a mark, which are in no tracker.
     pub marked: u64,
 }
 
@@ -127,29 +127,29 @@ pub struct StreamCounters {
     pub octets: u64,
     /// First copies.
     pub unique: u64,
-    /// Numbers below the highest that have not come: lost, or late.
+    /// Numbers below the highest that have not arrived: lost or late.
     pub missing: u64,
     /// First copies below the next expected number.
     pub reordered: u64,
-    /// Times that numbers were passed over.
+    /// Number of times that numbers were skipped.
     pub gaps: u64,
     pub delay: DelaySummary,
 }
 
 /// Flows in a copy for a live view.
 const TOP_FLOWS: usize = 10;
-/// A sender of ours numbers its frames from 0 on, and is not back within 5 ms. Workers that share a
-/// stream send its frames a little out of order, each with its own time: that is no new beginning.
+/// A restarted sender counts from 0 and takes at least 5 ms to return. Workers that share a stream
+/// send slightly out of order, each with its own time: that is no restart.
 const BEGIN: u32 = 4096;
 const BREAK_NS: i64 = 5_000_000;
-/// What no check differs by from its hash.
+/// A value by which no check differs from its hash, because keys have 16 bits.
 const NO_KEY: u32 = u32::MAX;
-/// Readings of one clock: a frame may leave after the time was read, and a port may stamp it with
-/// the instant at which it is to leave.
+/// Tolerance for one clock: a frame may leave after the time was read, and a port may stamp the
+/// frame with its future departure.
 const AHEAD_NS: u64 = 1_000_000_000;
 
 impl StreamRx {
-    /// Nothing is copied that takes memory.
+    /// A copy of the counters; allocates nothing.
     pub fn counters(&self) -> StreamCounters {
         StreamCounters {
             packets: self.packets,
@@ -162,12 +162,12 @@ impl StreamRx {
         }
     }
 
-    /// First copies; of those with a mark only, each is taken for one.
+    /// First copies. Frames with a mark all count as such, because copies cannot be recognized.
     pub fn unique(&self) -> u64 {
         self.sequence.counts().unique + self.marked
     }
 
-    /// One frame; `restarts`: it may be the first of a sender that begins anew.
+    /// Counts one frame; `restarts`: it may be the first of a sender that restarted.
     #[inline]
     fn one(&mut self, sequence: u32, delay: i64, time: u64, restarts: bool) {
         if restarts
@@ -184,10 +184,10 @@ impl StreamRx {
     }
 }
 
-/// Frames of one stream that came one after the other, numbered so.
+/// Consecutive frames of one stream with consecutive numbers.
 struct Row {
     stream: u16,
-    /// The first one's number.
+    /// The number of the first.
     first: u32,
     count: usize,
     octets: u64,
@@ -217,8 +217,8 @@ impl Row {
     }
 }
 
-/// Octets of a frame with its FCS. What a capture claims of a frame's length may be all that 32
-/// bits hold.
+/// Octets of a frame with its FCS, in 64 bits, because the length in a capture may be any 32-bit
+/// value.
 #[inline]
 fn with_fcs(wire_len: u32) -> u64 {
     u64::from(wire_len) + u64::from(FCS_LEN)
@@ -252,8 +252,8 @@ impl Receiver {
         }
     }
 
-    /// Takes one frame: `octets` as they came, `wire_len` octets without FCS, at `time` on the
-    /// sender's clock.
+    /// Counts one frame: `octets` as received, `wire_len` octets without FCS, at `time` on the
+    /// clock of arrivals.
     #[inline]
     pub fn observe(&mut self, octets: &[u8], wire_len: u32, time: Nanos) {
         let len = with_fcs(wire_len);
@@ -288,8 +288,7 @@ impl Receiver {
         stream.one(signature.sequence, delay, time.0, restarts);
     }
 
-    /// Senders stamp their frames by another clock than that of arrivals: so much is to be added to
-    /// the time of an arrival to have its time by theirs.
+    /// Sets the offset from the clock of arrivals to the clock that stamps frames.
     #[inline]
     pub fn set_clock_offset(&mut self, offset_ns: i64) {
         self.clock_offset = offset_ns as u64;
@@ -300,17 +299,17 @@ impl Receiver {
         signature.delay(arrival.0.wrapping_add(self.clock_offset))
     }
 
-    /// The run began at `start`, on the clock by which frames are stamped.
+    /// Sets the start of the run, on the clock that stamps frames.
     pub fn begin(&mut self, start: Nanos) {
         (self.begin, self.within_ns) = (start.0, AHEAD_NS);
     }
 
-    /// Frames are stamped by another clock from now on.
+    /// Forgets the start of the run, because another clock stamps frames from now on.
     pub fn forget_begin(&mut self) {
         (self.begin, self.within_ns) = (0, u64::MAX);
     }
 
-    /// What time it is, by the clock of [`Receiver::begin`].
+    /// Sets the current time, by the clock of [`Receiver::begin`].
     #[inline]
     pub fn set_now(&mut self, now: Nanos) {
         if self.begin > 0 {
@@ -318,7 +317,7 @@ impl Receiver {
         }
     }
 
-    /// A frame of a stream of the run says itself whose it is.
+    /// Whether the frame carries the signature or mark of a stream of the run.
     #[inline]
     pub fn is_of_a_stream(&self, octets: &[u8]) -> bool {
         let known =
@@ -333,8 +332,8 @@ impl Receiver {
         self.trex_flows.as_ref().is_some_and(|flows| flows.knows(octets))
     }
 
-    /// The signature of a frame of the run that is measured now. `Err`: that of another run, if it
-    /// has one.
+    /// The frame's signature, if it is of the run being measured. `Err`: the signature of another
+    /// run, if it has one.
     #[inline]
     fn read(&mut self, octets: &[u8]) -> Result<Signature, Option<Signature>> {
         match Signature::read_of(octets, self.key) {
@@ -352,11 +351,12 @@ impl Receiver {
         flows.read(octets, &mut self.trex).ok_or(seen)
     }
 
-    /// Of a frame with the signature of another run: if that is measured, it is the one that is
-    /// measured now, and this its signature; if not, the frame is counted.
+    /// Handles a frame with the signature of another run. If all runs are measured, that run
+    /// becomes the one being measured, and the signature is returned; otherwise the frame is
+    /// counted.
     ///
-    /// Chance finds the signature of some run in one of 65,536 frames: a run is one when a second
-    /// frame shows its key.
+    /// One in 65,536 frames contains the signature of some run by chance. A run is therefore
+    /// accepted only after a second frame with its key.
     #[cold]
     fn of_another(
         &mut self,
@@ -366,7 +366,7 @@ impl Receiver {
         time: Nanos,
     ) -> Option<Signature> {
         let key = signature.key;
-        // The key of this run, at a time that is not.
+        // The key of this run, at an impossible time.
         if u32::from(key) == self.key || self.foreign.contains_key(&key) {
             self.count_foreign(key, len);
             return None;
@@ -374,13 +374,13 @@ impl Receiver {
         if self.turn_to(key) {
             return Some(signature);
         }
-        // A damaged octet of the key makes the key of nobody: the frame is not of a run.
+        // One damaged octet of the key must not look like another run: count the frame as unsigned.
         let damaged = u32::from(key) ^ self.key;
         if self.one_run && (damaged & 0xff == 0 || damaged & 0xff00 == 0) {
             self.count_unsigned(octets, 1, len);
             return None;
         }
-        // It has the mark of a stream, and what else it has is chance.
+        // The frame has the mark of a stream, so that the signature is there by chance.
         let candidate = match self.marked(octets) {
             None => self.candidates.see(signature, len, time),
             Some(_) => None,
@@ -397,7 +397,7 @@ impl Receiver {
         None
     }
 
-    /// Takes what was seen once as the first frame of its run.
+    /// Counts a frame seen earlier as the first of its run.
     fn confirm(&mut self, first: Confirmed) {
         let key = first.signature.key;
         self.unsigned = self.unsigned.saturating_sub(1);
@@ -415,7 +415,7 @@ impl Receiver {
         stream.one(first.signature.sequence, delay, first.arrival.0, restarts);
     }
 
-    /// Measures the run with this key from here on, if there is such.
+    /// Switches to the run with this key. Returns whether it exists.
     fn turn_to(&mut self, key: u16) -> bool {
         if self.key == u32::from(key) {
             return true;
@@ -424,7 +424,7 @@ impl Receiver {
             return false;
         };
         let before = std::mem::replace(&mut self.run, self.others.swap_remove(at));
-        // Before the first one has shown itself there is none, unless other marks have.
+        // The initial run is a placeholder unless it has frames with marks.
         if before.key.is_some() || before.streams().next().is_some() {
             self.others.push(before);
         }
@@ -441,21 +441,20 @@ impl Receiver {
         foreign.octets += len;
     }
 
-    /// Keys of which another queue has seen more than one frame: what this one has seen once is
-    /// theirs, too.
+    /// Accepts keys that another queue has confirmed: a single frame here then belongs to that run.
     pub fn confirm_keys(&mut self, keys: &BTreeSet<u16>) {
         for first in self.candidates.take(keys) {
             self.confirm(first);
         }
     }
 
-    /// Keys of runs that have shown themselves.
+    /// Keys of the confirmed runs.
     pub fn keys(&self) -> impl Iterator<Item = u16> {
         let measured = self.runs().filter_map(|run| run.key);
         measured.chain(self.foreign.keys().copied())
     }
 
-    /// The runs that are measured; of one alone, that.
+    /// The measured runs; a single one if only one is measured.
     pub fn runs(&self) -> impl Iterator<Item = &RunRx> {
         std::iter::once(&self.run).chain(&self.others)
     }
@@ -465,7 +464,7 @@ impl Receiver {
         self.trex_flows.as_ref()?.marked(octets, self.link)
     }
 
-    /// Counts frames without a signature, `octets` long together; `first` is one of them.
+    /// Counts frames without a signature, `octets` long in total; `first` is one of them.
     #[inline]
     fn count_unsigned(&mut self, first: &[u8], frames: u64, octets: u64) {
         let Some(number) = self.marked(first) else {
@@ -478,7 +477,8 @@ impl Receiver {
         stream.octets += octets;
     }
 
-    /// Counts a frame that another has taken: `wire_len` octets without FCS, joined as `cut` says.
+    /// Counts a frame that a host has claimed: `wire_len` octets without FCS, joined as `cut`
+    /// describes.
     #[inline]
     pub fn count(&mut self, wire_len: u32, cut: Cut) {
         let segments = self.joined(wire_len, cut);
@@ -486,7 +486,7 @@ impl Receiver {
         self.octets += cut.octets(wire_len);
     }
 
-    /// How many frames came as one; they are counted as such.
+    /// Counts a GSO frame. Returns the number of its segments.
     #[inline]
     fn joined(&mut self, wire_len: u32, cut: Cut) -> u64 {
         let segments = u64::from(cut.segments(wire_len));
@@ -497,9 +497,8 @@ impl Receiver {
         segments
     }
 
-    /// Takes frames one after the other, as [`Receiver::observe`] does: (octets, octets on the wire
-    /// without FCS, instant). Frames of one stream that come in order cost a third of what they
-    /// cost singly.
+    /// Counts frames in order, as [`Receiver::observe`]: (octets, wire length without FCS, time).
+    /// Consecutive frames of one stream cost a third of single ones.
     #[inline]
     pub fn observe_all<'a>(
         &mut self,
@@ -528,7 +527,7 @@ impl Receiver {
         let mut gaps = [0; RUN];
         loop {
             let mut n = 0;
-            // The first frame of all has no gap before it.
+            // The very first frame has no gap before it.
             let mut skip = usize::from(self.last.is_none());
             let mut last = self.last.unwrap_or_default();
             for (octets, wire_len, time) in frames.by_ref().take(RUN) {
@@ -540,15 +539,15 @@ impl Receiver {
                 match self.read(octets) {
                     Ok(signature) => {
                         if !row.is_continued_by(signature) {
-                            self.put_down(&mut row);
+                            self.count_row(&mut row);
                             (row.stream, row.first) = (signature.stream, signature.sequence);
                         }
                         row.push(self.delay(signature, time), time.0, len);
                     }
                     Err(None) => self.count_unsigned(octets, 1, len),
                     Err(Some(other)) => {
-                        // Of the run that was measured until here.
-                        self.put_down(&mut row);
+                        // Belongs to the run measured so far.
+                        self.count_row(&mut row);
                         if let Some(signature) = self.of_another(other, octets, len, time) {
                             (row.stream, row.first) = (signature.stream, signature.sequence);
                             row.push(self.delay(signature, time), time.0, len);
@@ -563,11 +562,11 @@ impl Receiver {
             skip = skip.min(n);
             self.last = Some(last);
             self.gaps.record_all(&gaps[skip..n]);
-            self.put_down(&mut row);
+            self.count_row(&mut row);
         }
     }
 
-    fn put_down(&mut self, row: &mut Row) {
+    fn count_row(&mut self, row: &mut Row) {
         let n = std::mem::take(&mut row.count);
         let octets = std::mem::take(&mut row.octets);
         if n == 0 {
@@ -587,15 +586,14 @@ impl Receiver {
         }
     }
 
-    /// Takes frames that came joined as one of `wire_len` octets, and counts those that it is cut
-    /// into.
+    /// Counts the segments of a GSO frame of `wire_len` octets.
     pub fn observe_joined(&mut self, octets: &[u8], wire_len: u32, cut: Cut, time: Nanos) {
         let whole = octets.len() == wire_len as usize;
         if self.count_only {
             return self.count(wire_len, cut);
         }
-        // No stream of ours signs frames that are cut, but a NIC may join frames that were signed
-        // each.
+        // Squall does not sign GSO frames, but a NIC with GRO may join frames that were each
+        // signed.
         if whole && (Signature::read(octets).is_some() || self.has_trex_header(octets)) {
             self.joined(wire_len, cut);
             let each = |frame: &[u8]| self.observe(frame, frame.len() as u32, time);
@@ -607,7 +605,7 @@ impl Receiver {
         if let Some(flows) = &mut self.flows {
             let each =
                 |frame: &[u8]| flows.observe(frame, (frame.len() as u32 + FCS_LEN).into(), time);
-            // What was cut off is no flow of its own: as one frame.
+            // A truncated GSO frame cannot be split: count it as one frame of its flow.
             match whole {
                 true => segments_of(octets, cut).for_each(&mut Vec::new(), each),
                 false => flows.observe(octets, cut.octets(wire_len), time),
@@ -646,8 +644,8 @@ impl Receiver {
         self.copy(|run| run.each(light), Histogram::default(), None)
     }
 
-    /// A copy with the histograms of streams, and the largest flows alone: a copy of all of them
-    /// takes longer than a queue has room for.
+    /// A copy with the histograms of streams, and only the largest flows: copying all would take
+    /// longer than the queue can buffer.
     pub fn with_histograms(&self) -> Self {
         self.copy(RunRx::clone, self.gaps.clone(), self.gap_bins.clone())
     }
@@ -677,19 +675,19 @@ impl Receiver {
         self.flows.as_ref().map_or_else(TopFlows::default, |flows| flows.top(TOP_FLOWS))
     }
 
-    /// What was seen of stream `number` of the run that is measured now.
+    /// The measurements of stream `number` of the current run.
     pub fn stream(&self, number: u16) -> Option<&StreamRx> {
         self.run.stream(number)
     }
 
-    /// Streams of that run that were seen, ascending.
+    /// The streams of that run in ascending order.
     pub fn streams(&self) -> impl Iterator<Item = (u16, &StreamRx)> {
         self.run.streams()
     }
 }
 
-/// That of the frames which `octets` are cut into. Of those with a signature its time and its key
-/// are left out, as nothing else differs from run to run.
+/// The fingerprint of the segments of `octets`. Excludes the time and key of signatures, because
+/// only they differ between runs.
 pub fn fingerprint(octets: &[u8], cut: Cut) -> Fingerprint {
     let mut all = Fingerprint::default();
     let mut add = |frame: &[u8]| match Signature::read(frame) {
@@ -704,8 +702,7 @@ pub fn fingerprint(octets: &[u8], cut: Cut) -> Fingerprint {
     all
 }
 
-/// `frame` as it would have left at 0 in a run without a key, with the checksums that it would have
-/// then.
+/// `frame` as if sent at time 0 in a run without a key, with matching checksums.
 fn without_run(frame: &[u8], signature: Signature) -> Vec<u8> {
     let mut frame = Frame::dissect(frame.to_vec());
     let (high, low) = Signature { key: 0, time: 0, ..signature }.halves();
@@ -761,7 +758,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_of_ours_that_begins_anew_has_lost_nothing() {
+    fn a_restarted_sender_has_lost_nothing() {
         let flows = Some(FlowSettings::default());
         let mut rx = Receiver::new(&Measure { flows, ..Measure::default() });
         let mut send = |numbers: std::ops::Range<u32>, begin: u64| {
@@ -771,8 +768,7 @@ mod tests {
             rx.observe_all(frames.iter().map(|(octets, time)| (&octets[..], 60, *time)));
         };
         send(0..500, 1000);
-        // A copy is older than what has come, and a worker that is late stamps anew: neither begins
-        // anything.
+        // Neither copies of old frames nor new time stamps of a late worker are a restart.
         send(300..310, 1000);
         send(490..495, 100_000);
         send(0..100, 1_000_000_000);

@@ -1,5 +1,5 @@
-//! Frames of several runs, which their keys tell apart: those of the run that is measured, of an
-//! earlier one that somebody replays, of another Squall on the same network.
+//! Frames of several runs, distinguished by their keys: the run being measured, a replayed earlier
+//! one, another Squall on the same network.
 
 use std::collections::BTreeSet;
 
@@ -11,15 +11,15 @@ use crate::StreamRx;
 /// Frames of one run.
 #[derive(Clone, Debug, Default)]
 pub struct RunRx {
-    /// `None`: no run has shown itself.
+    /// `None`: no run has been confirmed.
     pub key: Option<u16>,
-    /// When its first frame came, if that was not known before.
+    /// When its first frame arrived, unless its start was known.
     pub begin: Nanos,
-    /// By the signature's stream number; grows with the numbers seen.
+    /// By the stream number in signatures; grows with the numbers seen.
     streams: Vec<Option<Box<StreamRx>>>,
 }
 
-/// Frames that are in no stream, as they are of another run.
+/// Frames in no stream, because they belong to another run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Foreign {
     pub packets: u64,
@@ -27,7 +27,7 @@ pub struct Foreign {
     pub octets: u64,
 }
 
-/// Runs that one queue measures; frames of further ones are only counted.
+/// Most runs measured per queue; frames of further ones are only counted.
 pub(crate) const MOST_RUNS: usize = 256;
 
 impl RunRx {
@@ -48,23 +48,23 @@ impl RunRx {
         self.streams.get(usize::from(number))?.as_deref()
     }
 
-    /// Streams that were seen, ascending.
+    /// The streams seen, in ascending order.
     pub fn streams(&self) -> impl Iterator<Item = (u16, &StreamRx)> {
         self.streams.iter().enumerate().filter_map(|(i, s)| Some((i as u16, s.as_deref()?)))
     }
 
-    /// A copy with what `of` makes of each stream.
+    /// A copy with each stream replaced by the result of `of`.
     pub(crate) fn each(&self, of: impl Fn(&StreamRx) -> StreamRx) -> Self {
         let copy = |stream: &Option<Box<StreamRx>>| stream.as_deref().map(|s| Box::new(of(s)));
         Self { streams: self.streams.iter().map(copy).collect(), ..*self }
     }
 }
 
-/// Signatures whose key has been seen once: a run's, or chance.
+/// Signatures whose key was seen once, and which may be there by chance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Candidates {
     seen: Vec<Confirmed>,
-    /// Which is replaced next.
+    /// The entry to replace next.
     next: usize,
 }
 
@@ -77,14 +77,14 @@ pub(crate) struct Confirmed {
     pub arrival: Nanos,
 }
 
-/// With 64 a pair by chance is one of 2^36 frames whose octets are random (each passes with 2^-16,
-/// has the key of one of these with 2^-10, and a time that is near with 2^-10).
+/// With 64, a chance pair occurs once in 2^36 frames of random octets: each passes with 2^-16, has
+/// the key of one of these with 2^-10, and a near time with 2^-10.
 const MOST_CANDIDATES: usize = 64;
-/// Two frames of a run left within this time of each other.
+/// Two frames of a run leave within this time of each other.
 const NEAR_NS: i64 = 137_000_000_000;
 
 impl Candidates {
-    /// Takes a signature of no run that is known. If it is the second of its run: the first.
+    /// Takes a signature of an unknown run. Returns the first one of the run if this is the second.
     pub fn see(&mut self, signature: Signature, len: u64, arrival: Nanos) -> Option<Confirmed> {
         let found = Confirmed { signature, len, arrival };
         let Some(at) = self.seen.iter().position(|one| one.signature.key == signature.key) else {
@@ -92,12 +92,12 @@ impl Candidates {
             return None;
         };
         let first = self.seen[at];
-        // The same octets again say nothing more.
+        // The same octets again prove nothing.
         if first.signature == signature {
             return None;
         }
-        let apart = signature.delay(first.signature.time);
-        if apart.unsigned_abs() > NEAR_NS as u64 {
+        let distance = signature.delay(first.signature.time);
+        if distance.unsigned_abs() > NEAR_NS as u64 {
             self.seen[at] = found;
             return None;
         }
@@ -113,7 +113,7 @@ impl Candidates {
         self.next += 1;
     }
 
-    /// Those with one of these keys.
+    /// Removes and returns the candidates with one of these keys.
     pub fn take(&mut self, keys: &BTreeSet<u16>) -> Vec<Confirmed> {
         let (taken, left) = self.seen.drain(..).partition(|one| keys.contains(&one.signature.key));
         self.seen = left;
@@ -139,7 +139,7 @@ mod tests {
         octets
     }
 
-    /// What all at once and one by one come to, which is the same.
+    /// Receives all at once and one by one, and asserts equal results.
     fn received(measure: &Measure, start: Option<u64>, frames: &[(Vec<u8>, u64)]) -> Receiver {
         let new = || {
             let mut rx = Receiver::new(measure);
@@ -175,7 +175,7 @@ mod tests {
     fn frames_of_other_runs_are_counted_apart_and_are_in_no_stream() {
         let measure = Measure { key: Some(7), ..Measure::default() };
         let own = run(7, 0..300, 1_000_000_000);
-        // A capture of a run before, which somebody replays in the midst of this one.
+        // A capture of an earlier run, replayed during this one.
         let others: Vec<_> = run(OTHER, 0..1000, 500_000_000)
             .into_iter()
             .map(|(octets, time)| (octets, 1_000_150_000 + time % 1_000_000 / 1000))
@@ -196,7 +196,7 @@ mod tests {
         let measure = Measure { key: Some(7), ..Measure::default() };
         let start = 1_000_000_000;
         let own = run(7, 0..300, start);
-        // Its numbers are among those of this run, and behind them, and one is from the future.
+        // Numbers among those of this run and after them, and one from the future.
         let mut others: Vec<_> = run(7, 100..1100, start - 2_000_000)
             .into_iter()
             .filter(|(octets, _)| Signature::read(octets).unwrap().time < start)
@@ -213,7 +213,7 @@ mod tests {
         let counts = stream.sequence.counts();
         assert_eq!((stream.packets, counts.unique, counts.duplicates), (300, 300, 0));
         assert_eq!(stream.delay.delay().max(), 50);
-        // Where the sender has another clock, times say nothing.
+        // With another clock at the sender, times prove nothing.
         let rx = received(&measure, None, &frames);
         assert_eq!((rx.foreign.len(), rx.stream(0).unwrap().packets), (0, 1301));
     }
@@ -244,12 +244,12 @@ mod tests {
     }
 
     #[test]
-    fn what_one_frame_shows_is_no_run_and_the_same_again_shows_no_more() {
+    fn one_frame_or_its_copy_is_no_proof_of_a_run() {
         let measure = Measure { key: Some(7), ..Measure::default() };
         let frame = (signed(OTHER, 0, 1, 1000), 2000);
         let mut rx = received(&measure, None, &vec![frame; 100]);
         assert_eq!((rx.unsigned, rx.foreign.len()), (100, 0));
-        // Nor is one that left hours later; another queue may know better.
+        // A frame that left hours later proves nothing either; another queue may have more.
         let far = (signed(OTHER, 0, 2, 10_000_000_000_000), 2000);
         assert_eq!(received(&measure, None, &[(signed(OTHER, 0, 1, 1000), 2000), far]).unsigned, 2);
         rx.confirm_keys(&BTreeSet::from([8]));

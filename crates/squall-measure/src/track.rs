@@ -1,9 +1,7 @@
-//! What frames of ours hold where they arrive: how often each value of chosen bits came, stream by
-//! stream.
+//! The contents of received test frames: how often each value of selected bits occurred, by stream.
 //!
-//! Whatever stands between sender and receiver may change frames: mark them, translate their
-//! addresses, put them into tunnels. Their signature says which stream they are of; this says what
-//! became of them.
+//! A device between sender and receiver may change frames: mark them, translate addresses, tunnel
+//! them. The signature names the stream; the tracked bits show the change.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -19,15 +17,14 @@ pub struct Bits {
     pub count: usize,
 }
 
-/// Bits that are looked at together, [`Place::BITS`] at most; the first ones are the highest of the
-/// value.
+/// Bits that form one value, at most [`Place::BITS`]; the first ones are the most significant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place(Vec<Bits>);
 
-/// Which stream, which of the places, what stood there.
+/// The stream, the index of the place, and the value.
 pub type Key = (u16, u16, u128);
 
-/// Values of a queue at most; what comes with others is counted together.
+/// Most values per queue; frames with further ones are counted together.
 const MOST: usize = 65_536;
 
 impl Bits {
@@ -48,23 +45,23 @@ impl Bits {
 impl Place {
     pub const BITS: usize = 128;
 
-    /// `None` if these are more than [`Place::BITS`], or one of them has none.
+    /// `None`: more than [`Place::BITS`] in total, or an empty range.
     pub fn new(bits: Vec<Bits>) -> Option<Self> {
         let fits = bits.iter().map(|bits| bits.count).sum::<usize>() <= Self::BITS;
         (fits && bits.iter().all(|bits| bits.count > 0)).then_some(Self(bits))
     }
 
-    /// `None` where the frame ends before.
+    /// `None`: the frame is too short.
     fn read(&self, octets: &[u8]) -> Option<u128> {
-        // Shifted by all of its bits, a number would stay as it is, but then these are the only
-        // ones.
+        // `checked_shl` by 128 gives `None`, and then the value is still 0, because these bits are
+        // the only ones.
         let add = |value: u128, bits: &Bits| {
             Some(value.checked_shl(bits.count as u32).unwrap_or(0) | bits.read(octets)?)
         };
         self.0.iter().try_fold(0, add)
     }
 
-    /// The value of each of the bits, in their order.
+    /// The value of each range of bits, in order.
     pub fn parts(&self, mut value: u128) -> Vec<u128> {
         let mut parts: Vec<u128> = (self.0.iter().rev())
             .map(|bits| {
@@ -78,7 +75,7 @@ impl Place {
     }
 }
 
-/// What one receiving queue has seen at the places.
+/// The values that one receiving queue has seen.
 #[derive(Clone, Debug)]
 pub struct Tracked {
     places: Arc<[Place]>,
@@ -118,7 +115,7 @@ impl Tracked {
         }
     }
 
-    /// In no order.
+    /// All counters, in no particular order.
     pub fn rows(&self) -> impl Iterator<Item = (Key, StreamCounters)> {
         self.found.iter().map(|(key, seen)| (*key, *seen))
     }
@@ -152,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_is_counted_by_stream_and_value() {
+    fn frames_are_counted_by_stream_and_value() {
         let mut tracked = Tracked::new(&Arc::from([place(&[(8, 8)])]));
         for (octets, stream) in [([0, 1], 0), ([0, 2], 0), ([9, 1], 0), ([0, 1], 3)] {
             tracked.observe(&octets, 64, stream, 5, 100);

@@ -1,14 +1,14 @@
-//! When frames come: rates, gaps, bursts of one flow, one source or a whole port.
+//! Arrival patterns: rates, gaps and bursts of a flow, a source or a port.
 
 use squall_stats::{EqualBins, Histogram, Sparse};
 use squall_units::Nanos;
 
-/// What is looked for in the arrivals.
+/// Parameters of arrival patterns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Peak rates are those of the busiest interval of this length.
+    /// Length of the interval for peak rates.
     pub interval: Nanos,
-    /// Frames of a burst are no further apart.
+    /// Largest gap between frames of a burst.
     pub burst_gap: Nanos,
 }
 
@@ -18,7 +18,7 @@ impl Default for Pace {
     }
 }
 
-/// Frames and octets (with FCS), and how they come.
+/// Frames and octets (with FCS), and their arrival pattern.
 #[derive(Clone, Debug, Default)]
 pub struct Traffic {
     pub packets: u64,
@@ -30,10 +30,10 @@ pub struct Traffic {
     pub bursts: Bursts,
 }
 
-/// The busiest of the intervals that follow one another, the first of which begins with the clock.
+/// The busiest of consecutive intervals, which are aligned to the clock's zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Peak {
-    /// Of the busiest interval by frames, and by octets.
+    /// Counts of the busiest interval, separately by frames and by octets.
     packets: u64,
     octets: u64,
     /// The interval in progress.
@@ -42,23 +42,23 @@ pub struct Peak {
     now_octets: u64,
 }
 
-/// Two frames or more, each at most [`Pace::burst_gap`] behind the one before it.
+/// Two or more frames, each at most [`Pace::burst_gap`] after the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bursts {
     pub bursts: u64,
-    /// Frames in all of them, and in the longest.
+    /// Frames in all bursts, and in the longest.
     pub packets: u64,
     pub longest: u64,
-    /// From first to last frame, of the one that took longest.
+    /// Largest time from first to last frame of a burst.
     pub longest_lasting: Nanos,
-    /// Frames of the burst in progress, and its begin.
+    /// Frames of the current burst, and its start.
     run: u64,
     begun: Nanos,
 }
 
 impl Traffic {
-    /// A frame of `octets` (with FCS) at `time`; gives the gap to the one before it, 0 where the
-    /// clock stepped back.
+    /// Counts a frame of `octets` (with FCS) at `time`. Returns the gap to the frame before, 0 if
+    /// the clock stepped back.
     #[inline]
     pub fn arrive(&mut self, octets: u64, time: Nanos, pace: Pace) -> Option<u64> {
         let first = self.packets == 0;
@@ -76,13 +76,13 @@ impl Traffic {
         Some(gap.0)
     }
 
-    /// From the first to the last frame.
+    /// Time from the first to the last frame.
     pub fn span(&self) -> Nanos {
         self.last.saturating_sub(self.first)
     }
 
-    /// Adds what another queue saw of the same. Gaps across queues are unknown, and so are bursts
-    /// and peaks that stand on both: the larger of the two is what surely was.
+    /// Adds the measurements of another queue. Gaps across queues are unknown, and so are bursts
+    /// and peaks that span both: the larger of the two is a lower bound.
     pub fn merge(&mut self, other: &Self) {
         if other.packets == 0 {
             return;
@@ -94,8 +94,8 @@ impl Traffic {
         self.octets += other.octets;
         self.first = self.first.min(other.first);
         self.last = self.last.max(other.last);
-        let (mine, theirs) = (self.peak.highest(), other.peak.highest());
-        (self.peak.packets, self.peak.octets) = (mine.0.max(theirs.0), mine.1.max(theirs.1));
+        let (own, added) = (self.peak.highest(), other.peak.highest());
+        (self.peak.packets, self.peak.octets) = (own.0.max(added.0), own.1.max(added.1));
         self.bursts.bursts += other.bursts.bursts;
         self.bursts.packets += other.bursts.packets;
         self.bursts.longest = self.bursts.longest.max(other.bursts.longest);
@@ -116,7 +116,7 @@ impl Peak {
         self.now_octets += octets;
     }
 
-    /// Frames and octets of the busiest interval, each for itself.
+    /// Largest frame count and largest octet count of an interval.
     pub fn highest(&self) -> (u64, u64) {
         (self.packets.max(self.now_packets), self.octets.max(self.now_octets))
     }
@@ -146,7 +146,7 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// `bins` are empty ones, where such were asked for.
+    /// Counts a gap; `bins`: empty bins, if requested.
     #[inline]
     pub fn record(&mut self, gap: u64, bins: Option<&EqualBins>) {
         self.values.record(gap);
@@ -163,7 +163,7 @@ impl Gaps {
         self.bins.as_deref()
     }
 
-    /// Octets on the heap.
+    /// Heap memory in octets.
     pub fn memory(&self) -> usize {
         self.values.memory() + self.bins.as_ref().map_or(0, |bins| size_of_val(bins.counts()))
     }

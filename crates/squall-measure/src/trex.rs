@@ -1,4 +1,4 @@
-//! Frames with TRex's header or mark, counted as TRex's receiver counts them.
+//! Frames with TRex's header or mark, counted as by TRex's receiver.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::flow::{Headers, Link, ethertype};
 /// Frames with TRex's header that belong to no stream, as TRex counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrexErrors {
-    /// Of the time before the last start of their stream.
+    /// From before the last start of their stream.
     pub old_flow: u64,
-    /// With a flow_seq that is neither that of now nor that of before.
+    /// With neither the current nor the previous flow_seq.
     pub bad_header: u64,
 }
 
-/// What one receiving queue knows of each hw_id.
+/// The state of each hw_id at one receiving queue.
 #[derive(Clone, Debug)]
 pub(crate) struct TrexFlows {
     ids: Arc<HwIds>,
@@ -28,9 +28,10 @@ pub(crate) struct TrexFlows {
 #[derive(Clone, Copy, Debug, Default)]
 struct Flow {
     stream: u16,
-    /// The flow_seq of the stream: that of the first frame, as the sender may be another machine.
+    /// The stream's flow_seq, learned from the first frame, because the sender may be another
+    /// machine.
     flow_seq: Option<u8>,
-    /// That of the stream which had the hw_id before.
+    /// The flow_seq of the stream that had the hw_id before.
     before: Option<u8>,
 }
 
@@ -44,7 +45,7 @@ impl TrexFlows {
         Header::read(octets).is_some_and(|header| self.ids.stream(header.mark.hw_id).is_some())
     }
 
-    /// The stream by whose mark a frame that begins with `link` is known.
+    /// The stream whose mark is in a frame that begins with `link`.
     #[inline]
     pub fn marked(&self, octets: &[u8], link: Link) -> Option<u16> {
         if !self.ids.has_groups() {
@@ -86,11 +87,11 @@ impl TrexFlows {
     }
 }
 
-/// Where the IP header is.
+/// The offset of the IP header.
 #[inline]
 fn network(octets: &[u8], link: Link) -> Option<usize> {
     const ETHERNET_HEADER: usize = 14;
-    // Most frames have it right there: the others cost some tens of nanoseconds.
+    // Most frames are plain Ethernet and IPv4: parsing the others costs some tens of nanoseconds.
     let plain = link == Link::Ethernet
         && octets.get(12..ETHERNET_HEADER) == Some(&ethertype::IPV4.to_be_bytes());
     if plain {
@@ -127,23 +128,23 @@ mod tests {
             rx.observe_all(frames.iter().map(Vec::as_slice).enumerate().map(each));
             rx.clone()
         };
-        // 3 and 4 are passed over, 3 comes late, 7 twice, 4 never.
+        // 3 and 4 are skipped, 3 comes late, 7 twice, 4 never.
         let seen = take(2, &[0, 1, 2, 5, 3, 6, 7, 7]);
         let stream = seen.stream(9).expect("frames of hw_id 5");
         let counts = stream.sequence.counts();
         assert_eq!((stream.packets, stream.sequence.lost(8), stream.sequence.gaps()), (8, 1, 1));
         assert_eq!((counts.reordered, counts.duplicates), (1, 1));
         assert_eq!(stream.delay.summary().min_ns, 998);
-        // Another flow_seq in the middle is garbage.
+        // A frame with another flow_seq is bad.
         assert_eq!(take(3, &[8]).trex, TrexErrors { old_flow: 0, bad_header: 1 });
-        // The stream starts again under another number; what is late of the time before is old.
+        // The stream restarts under another number; late frames from before are old.
         ids.set(5, 10);
         take(2, &[8]);
         let seen = take(3, &[0, 1]);
         assert_eq!(seen.trex, TrexErrors { old_flow: 1, bad_header: 1 });
         assert_eq!(seen.stream(10).map(|stream| stream.packets), Some(2));
         assert_eq!(seen.stream(9).map(|stream| stream.packets), Some(8));
-        // An hw_id that no stream has.
+        // No stream has this hw_id.
         let mut other = Receiver::new(&Measure { trex: Some(ids), ..Measure::default() });
         other.observe(&frame(6, 1, 0, 0), 60, Nanos(0));
         assert_eq!((other.unsigned, other.trex), (1, TrexErrors::default()));
@@ -180,7 +181,7 @@ mod tests {
             assert_eq!(counts(7), Some((4, 4 * 66, 4)));
             assert_eq!(counts(1), Some((1, 66, 1)));
             assert_eq!((rx.packets, rx.unsigned), (5, 0));
-            // None of them is a copy of another, and nothing is known of order and delay.
+            // Copies cannot be recognized, and order and delay are unknown.
             let counters = rx.stream(7).unwrap().counters();
             assert_eq!((counters.unique, counters.missing, counters.delay.count), (4, 0, 0));
             assert_eq!(rx.without_histograms().stream(7).unwrap().counters().unique, 4);
@@ -201,7 +202,7 @@ mod tests {
             assert!(!rx.is_of_a_stream(frame));
         }
         assert_eq!((rx.unsigned, rx.streams().count()), (5, 0));
-        // Where no stream is known so, a mark is none.
+        // Without a stream that has it, a mark is ignored.
         let mut none = receiver(&[]);
         none.observe(&marked("eth/ipv4/tcp", 0), 60, Nanos(5));
         assert_eq!((none.unsigned, none.streams().count()), (1, 0));

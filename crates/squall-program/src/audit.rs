@@ -14,7 +14,7 @@ use std::sync::{
 
 use squall_units::{Nanos, Picos};
 
-/// A bin is 2^28 ps: 0.268 ms.
+/// A bin is 2^28 ps: 0.268 ms. A power of two, because each hand-over computes its bin.
 const BIN_BITS: u32 = 28;
 const BIN_S: f64 = (1u64 << BIN_BITS) as f64 * 1e-12;
 /// Bins of a worker, 0.27 s: far longer than the delay after which it counts.
@@ -313,7 +313,7 @@ impl Judge {
             self.next += 1;
             self.before[self.next as usize % RING] = sums;
             if left && !given_up {
-                self.look();
+                self.judge_last();
             }
         }
     }
@@ -338,7 +338,7 @@ impl Judge {
     }
 
     /// Judges the windows that end with the last bin.
-    fn look(&mut self) {
+    fn judge_last(&mut self) {
         let passed = (self.next as usize).clamp(LEAST, LONGEST);
         let longest = self.workers.iter().map(|(bins, _)| bins.longest.load(Relaxed)).max();
         for (left, due, few) in

@@ -1,5 +1,5 @@
-//! From a frame and what varies in it to a program: all that can be computed before the first frame
-//! leaves.
+//! Compiles a frame and its variables into a program: computes everything that can be computed
+//! before the first frame leaves.
 
 use std::ops::Range;
 
@@ -8,14 +8,14 @@ use squall_wire::{ChecksumField, ChecksumKind, CrcField, CrcKind, Frame, LengthF
 
 use crate::{Law, Sizes, ring::Ahead, signature};
 
-/// What a stream's frames are.
+/// The frames of a stream.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// Built at the longest length that `sizes` gives.
+    /// Built at the longest length in `sizes`.
     pub frame: Frame,
     pub sizes: Sizes,
     pub vars: Vec<VarSpec>,
-    /// The stream's number in the signature, if it carries one.
+    /// The stream's number in the signature, if frames carry one.
     pub signature: Option<u16>,
 }
 
@@ -24,21 +24,21 @@ pub struct Spec {
 pub struct VarSpec {
     /// Offset of the most significant bit from the start of the frame.
     pub bit: usize,
-    /// 1 to 64, or 65 to 128 and then whole octets.
+    /// 1 to 64; or 65 to 128 in whole octets.
     pub bits: usize,
     pub law: Law,
     pub turn: Turn,
-    /// The law advances once in so many frames: 1, or the period of the variable that this one
-    /// depends on.
+    /// The law advances once per this number of frames: 1, or the period of the variable on which
+    /// this one depends.
     pub every: u64,
     /// Frames by which that variable was ahead of its cycle at frame 0, so that this one advances
     /// when it wraps.
     pub phase: u64,
 }
 
-/// What is done to a value of a law before it is written into a field of up to 64 bits: it grows by
-/// `add`, is shifted left by `shift` (right where negative), cut to the field's bits, and its octets
-/// are reversed. The default changes nothing.
+/// Transforms a law's value before it is written into a field of up to 64 bits: adds `add`, shifts
+/// left by `shift` (right if negative), cuts to the field's width, and reverses the octets if
+/// `reversed`. The default changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
     pub add: u64,
@@ -51,7 +51,7 @@ impl Turn {
         self == Self::default()
     }
 
-    /// For a field of `bits`.
+    /// The result for a field of `bits`.
     #[inline]
     pub fn apply(self, value: u64, bits: usize) -> u64 {
         let sum = value.wrapping_add(self.add);
@@ -62,63 +62,63 @@ impl Turn {
     }
 }
 
-/// Why there is no such program.
+/// Why a program cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProgramError {
-    /// Variable `index` ends at octet `end`, behind the shortest frame.
+    /// Variable `index` ends at octet `end`, beyond the shortest frame.
     OutsideFrame { index: usize, end: usize, shortest: usize },
-    /// Variables that write the same bits.
+    /// Two variables write the same bits.
     Overlap { first: usize, second: usize },
-    /// Variable `index` has values that need more bits than its field has.
+    /// A value of variable `index` needs more bits than the field has.
     TooWide { index: usize, bits: usize, value: u128 },
-    /// Variable `index` is of a width or alignment that is not supported.
+    /// The width or alignment of variable `index` is not supported.
     Unaligned { index: usize },
-    /// Variable `index` is partly inside what a checksum covers.
+    /// Variable `index` lies partly inside the coverage of a checksum.
     Straddles { index: usize },
-    /// The shortest frame has `free` octets behind its headers and variables; the signature needs 16.
+    /// The shortest frame has `free` octets after its headers and variables; the signature needs
+    /// 16.
     NoRoomForSignature { free: usize },
-    /// The shortest frame is shorter than its headers.
+    /// The shortest frame is shorter than the headers.
     TooShort { need: usize, shortest: usize },
-    /// A CRC that differs from frame to frame is covered by the checksum at octet `at`.
+    /// The checksum at octet `at` covers a CRC that varies.
     CoveredCrc { at: usize },
-    /// The signature's place is that of a CRC at the frame's end.
+    /// The signature would overwrite a CRC at the frame's end.
     SignedCrc,
 }
 
-/// Fills frames. A value: the same on every worker and port.
+/// Fills frames. Immutable, and the same on every worker and port.
 #[derive(Clone, Debug, PartialEq)]
-// With thousands of streams each frame is of another program: what filling looks at is one cache
-// line.
+// One cache line holds all fields that filling reads, because with thousands of streams each frame
+// belongs to another program.
 #[repr(C, align(64))]
 pub struct Program {
-    /// The first octets of the template, zeros behind a shorter frame: small frames are copied from
-    /// here in one piece.
+    /// The first octets of the template, padded with zeros: small frames are copied from here in
+    /// one piece.
     pub(crate) head: [u8; 64],
     pub(crate) template: Box<[u8]>,
     pub(crate) vars: Box<[Var]>,
     pub(crate) sums: Box<[Sum]>,
     pub(crate) lengths: Box<[LengthField]>,
     pub(crate) signature: Option<u16>,
-    /// Of the signature.
+    /// The key of signatures.
     pub(crate) key: u16,
     pub(crate) trex: Option<TrexMark>,
     pub(crate) sizes: Sizes,
     pub(crate) longest: u32,
     pub(crate) cut: Cut,
     pub(crate) ahead: Ahead,
-    /// Those that are not the same in every frame; of each the padding at the frame's end.
+    /// CRCs that differ between frames, each with the length of the padding after it.
     pub(crate) crcs: Box<[(CrcField, usize)]>,
-    /// The packet group of TRex whose mark is in the template; at the end, as filling has no use
-    /// for it.
+    /// The TRex packet group whose mark is in the template. Last, because filling does not read it.
     pub(crate) group: Option<u16>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Var {
     pub law: Law,
-    /// With the bits of the field.
+    /// Set if values are transformed; with the field's width.
     pub turn: Option<(Turn, usize)>,
-    /// At most 32.
+    /// At most 32 bits.
     pub small: bool,
     pub every: u64,
     pub phase: u64,
@@ -126,7 +126,7 @@ pub(crate) struct Var {
     pub adds: Box<[Add]>,
 }
 
-/// Where a value is written, offsets in octets.
+/// Where a value is written; offsets in octets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Place {
     Octets1(usize),
@@ -134,8 +134,8 @@ pub(crate) enum Place {
     Octets4(usize),
     Octets6(usize),
     Octets8(usize),
-    /// `octets` (at most 8) big-endian octets, of which `mask` is replaced by the value shifted
-    /// left by `shift`.
+    /// `octets` (at most 8) big-endian octets, of which the bits in `mask` are replaced by the
+    /// value shifted left by `shift`.
     Bits {
         offset: usize,
         octets: usize,
@@ -149,38 +149,41 @@ pub(crate) enum Place {
     },
 }
 
-/// A value's part in a checksum: the value times 2^shift, modulo 2^16 - 1.
+/// A value's contribution to a checksum: the value times 2^shift, modulo 2^16 - 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Add {
     pub sum: usize,
     pub shift: u32,
 }
 
-/// A checksum as `base + per_octet * len + tail[len] + what varies`, unfolded.
+/// A checksum as `base + per_octet * len + tail[len] + variables`, unfolded.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sum {
     pub at: usize,
     pub udp: bool,
-    /// Below 2^17; 0 only if everything is 0.
+    /// Below 2^17; 0 only if all octets are 0, because a sum of 0 has another complement than one
+    /// of 2^16 - 1.
     pub base: u32,
     pub per_octet: u32,
-    /// Sum of the payload for each frame length from `tail_from`; empty where it is always the
-    /// same.
+    /// Payload sums by frame length, from `tail_from`; empty if all lengths have the same sum.
     pub tail: Box<[u16]>,
     pub tail_from: usize,
-    /// The signature is covered; its words are shifted when it lies at an odd distance from `from`.
+    /// Whether the signature is covered; its words are shifted when it lies at an odd distance from
+    /// `from`.
     pub signed: bool,
-    /// So many octets at the signature's end are not covered: behind an inner Ethernet frame that
-    /// has its own FCS.
+    /// Octets at the signature's end that the checksum does not cover: they lie after an inner
+    /// Ethernet frame that has its own FCS.
     pub uncovered: usize,
     pub from: usize,
-    /// Sums that cover this one.
+    /// The checksums that cover this one.
     pub adds: Box<[Add]>,
 }
 
 impl Program {
+    /// Builds the program.
+    ///
     /// # Errors
-    /// See [`ProgramError`]; the caller knows the names.
+    /// [`ProgramError`]; the caller knows the names of the variables.
     pub fn build(spec: Spec) -> Result<Self, ProgramError> {
         let Spec { frame, sizes, vars, signature } = spec;
         let (shortest, longest) = sizes.range();
@@ -190,13 +193,14 @@ impl Program {
         let written: Vec<Range<usize>> = vars.iter().map(|v| v.bit..v.bit + v.bits).collect();
         check(&frame, &vars, &written, shortest, signature.is_some())?;
 
-        // A variable on a checksum or a length means that the user wants it otherwise than right.
+        // A variable on a checksum or a length field means that the user wants a wrong one: do not
+        // correct it.
         let free = |at: usize| !written.iter().any(|w| w.start < at * 8 + 16 && at * 8 < w.end);
         let lengths: Vec<LengthField> =
             frame.lengths.iter().copied().filter(|l| free(l.at)).collect();
         let fields: Vec<&ChecksumField> = frame.checksums.iter().filter(|c| free(c.at)).collect();
 
-        // What does not vary: the template with everything that does set to 0.
+        // The part that does not vary: the template with all variable bits set to 0.
         let mut still = frame.bytes.clone();
         for w in &written {
             for bit in w.clone() {
@@ -241,7 +245,7 @@ impl Program {
             let place = Place::of(w).ok_or(ProgramError::Unaligned { index })?;
             let VarSpec { bits, law, turn, every, phase, .. } = v;
             program_vars.push(Var {
-                // A turn needs the bits that it shifts away.
+                // A transformed value needs the bits that the shift removes.
                 small: bits <= 32 && turn.is_none(),
                 law,
                 turn: (!turn.is_none()).then_some((turn, bits)),
@@ -273,7 +277,8 @@ impl Program {
         Ok(program)
     }
 
-    /// Writes checksums that are the same in every frame into the template, once.
+    /// Writes checksums that are the same in every frame into the template, so that filling skips
+    /// them.
     fn settle(&mut self, variable: bool) {
         if variable {
             return;
@@ -300,7 +305,7 @@ impl Program {
                 sum.base = fold_to_17_bits(u64::from(sum.base) + (u64::from(value) << shift));
             }
         }
-        // What is left is numbered anew.
+        // Removing settled sums shifts the indices of the rest.
         let number: Vec<usize> =
             live.iter().scan(0, |n, &l| Some(std::mem::replace(n, *n + usize::from(l)))).collect();
         let renumber = |adds: &[Add]| -> Box<[Add]> {
@@ -319,12 +324,12 @@ impl Program {
         &self.sizes
     }
 
-    /// The longest frame, octets without FCS.
+    /// The longest frame in octets without FCS.
     pub fn max_len(&self) -> u32 {
         self.longest
     }
 
-    /// The same frames, to be cut by the port; they are all of one length.
+    /// Sets how the port cuts the frames, which must all have one length.
     pub fn with_cut(self, cut: Cut) -> Self {
         assert!(
             cut.is_whole() || self.sizes.only().is_some(),
@@ -333,44 +338,44 @@ impl Program {
         Self { cut, ..self }
     }
 
-    /// The same frames, with TRex's header in the place of a signature of Squall's.
+    /// Replaces Squall's signature by a TRex header.
     pub fn with_trex(self, trex: Option<TrexMark>) -> Self {
         assert!(trex.is_none() || self.signature.is_some(), "there is a place for it");
         Self { trex, ..self }
     }
 
-    /// The frames have TRex's header in the place of Squall's signature.
+    /// The TRex header of the frames, if they carry one instead of a signature.
     pub fn trex(&self) -> Option<TrexMark> {
         self.trex
     }
 
-    /// The same frames, which have the mark of this packet group of TRex and no signature.
+    /// Sets the TRex packet group that marks the frames; excludes a signature.
     pub fn with_group(self, group: Option<u16>) -> Self {
         assert!(group.is_none() || self.signature.is_none(), "frames are known by one of the two");
         Self { group, ..self }
     }
 
-    /// The packet group of TRex by whose mark receivers know the frames.
+    /// The TRex packet group by whose mark receivers recognize the frames.
     pub fn group(&self) -> Option<u16> {
         self.group
     }
 
-    /// Whether receivers know whose the frames are.
+    /// Whether receivers can attribute the frames to their stream.
     pub fn is_known(&self) -> bool {
         self.signature.is_some() || self.group.is_some()
     }
 
-    /// How a port is to cut the frames.
+    /// How the port cuts the frames.
     pub fn cut(&self) -> Cut {
         self.cut
     }
 
-    /// Frames on the wire for each that is filled.
+    /// Frames on the wire per filled frame.
     pub fn segments(&self) -> u32 {
         self.cut.segments(self.longest)
     }
 
-    /// Mean length of a frame on the wire, octets with FCS.
+    /// Mean length of a frame on the wire in octets with FCS.
     pub fn mean_wire_len(&self) -> f64 {
         match self.cut.is_whole() {
             true => self.sizes.mean() + f64::from(FCS_LEN),
@@ -378,7 +383,7 @@ impl Program {
         }
     }
 
-    /// From here on signatures have this key.
+    /// Sets the key of signatures.
     pub fn set_key(&mut self, key: u16) {
         self.key = key;
     }
@@ -388,7 +393,7 @@ impl Program {
         self.signature
     }
 
-    /// The same frames under another number in the signature; `None` where there is no signature.
+    /// The same program with another number in the signature; `None`: frames have no signature.
     pub fn renumbered(&self, stream: u32) -> Option<Self> {
         self.signature?;
         Some(Self { signature: u16::try_from(stream).ok(), ..self.clone() })
@@ -421,7 +426,7 @@ fn check(
         {
             return Err(ProgramError::Overlap { first, second: index });
         }
-        // Octets change places by whole octets; wide values are written as they are.
+        // Reversal works on whole octets, and values above 64 bits are not transformed.
         if !v.turn.is_none() && (v.bits > 64 || v.turn.reversed && !v.bits.is_multiple_of(8)) {
             return Err(ProgramError::Unaligned { index });
         }
@@ -439,7 +444,7 @@ fn check(
     Ok(())
 }
 
-/// The CRCs that have to be computed for each frame.
+/// The CRCs that must be computed for each frame.
 fn crcs(
     frame: &Frame,
     written: &[Range<usize>],
@@ -454,7 +459,7 @@ fn crcs(
         let touches = |w: &Range<usize>, octets: &Range<usize>| {
             w.start < octets.end * 8 && octets.start * 8 < w.end
         };
-        // A variable on it means that the user wants it otherwise than right.
+        // A variable on a CRC means that the user wants a wrong one: do not correct it.
         if written.iter().any(|w| touches(w, &place)) {
             continue;
         }
@@ -473,7 +478,7 @@ fn crcs(
     Ok(crcs.into())
 }
 
-/// Whether `octets` are summed by `c`: `None` when only a part is.
+/// Whether checksum `c` covers `octets`; `None`: only a part of them.
 fn covers(c: &ChecksumField, frame: &Frame, octets: Range<usize>) -> Option<bool> {
     let end = c.to.unwrap_or(frame.bytes.len() - frame.trailer);
     let mut inside = false;
@@ -487,15 +492,15 @@ fn covers(c: &ChecksumField, frame: &Frame, octets: Range<usize>) -> Option<bool
     Some(inside)
 }
 
-/// The power of two, modulo 2^16 - 1, that the least significant bit of a field ending at bit `end`
-/// has in a sum over 16-bit words from octet `from`.
+/// The exponent of the weight, modulo 2^16 - 1, of the least significant bit of a field that ends
+/// at bit `end`, in a sum of 16-bit words from octet `from`.
 fn shift_of(end: usize, from: usize) -> u32 {
     let last = (end - 1) / 8;
     let within = 7 - (end - 1) % 8;
     (if (last as isize - from as isize).rem_euclid(2) == 1 { within } else { within + 8 }) as u32
 }
 
-/// A sum in the form that can be added to others in 32 bits. Nonzero sums stay nonzero.
+/// Folds a sum so that it can be added to others in 32 bits. Nonzero sums stay nonzero.
 pub(crate) fn fold_to_17_bits(sum: u64) -> u32 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
     let sum = (sum >> 16) + (sum & 0xffff);
@@ -567,8 +572,8 @@ impl Sum {
         let uncovered = if signed { longest - end_at(longest) } else { 0 };
         let tail_end = |len: usize| if signed { len - signature::LEN } else { end_at(len) };
         base += checksum::sum(&still[c.from..tail_end(shortest)]);
-        // As many multiples of 2^16 - 1 as keep it above 0; none where nothing is taken away,
-        // because a sum of nothing but zeros must stay 0.
+        // Subtracts modulo 2^16 - 1 and stays above 0. Adds nothing if nothing is subtracted,
+        // because a sum of zeros must stay 0 (its complement differs).
         base = base + taken.next_multiple_of(65_535) - taken;
         let mut tail = Vec::new();
         if variable && c.to.is_none() {

@@ -55,8 +55,9 @@ pub struct Planned {
 /// Lock-free: workers of one port share it. Picoseconds since the start of the run.
 #[derive(Debug)]
 pub struct PortClock {
-    /// The real instant at which all lag will be regained, and [`CATCHING_UP`]. The lag at any instant
-    /// follows from it; raising the lag is a maximum, so that workers may raise it in any order.
+    /// The real instant at which all lag will be regained, and [`CATCHING_UP`]. The lag at any
+    /// instant follows from it; raising the lag is a maximum, so that workers may raise it in any
+    /// order.
     even: AtomicU64,
     /// The sum of all lag ever added.
     moved: AtomicU64,

@@ -1,5 +1,5 @@
-//! When frames are due: t0 + k·gap in integer arithmetic, so that nothing drifts (10^10 frames
-//! later is still exact).
+//! When frames are due: t0 + k·gap in integer arithmetic. Frame 10^10 is exact too, because no
+//! rounding accumulates.
 
 use std::{f64::consts::PI, sync::Arc};
 
@@ -10,29 +10,28 @@ use crate::{
     rng::{normal, unit},
 };
 
-/// The nominal gap behind a frame, as an exact fraction of picoseconds.
+/// The nominal gap after a frame, as an exact fraction of picoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gap {
-    /// No gap: as fast as the port goes.
+    /// No gap: as fast as the port accepts frames.
     Zero,
-    /// `num / den` picoseconds a frame.
+    /// `num / den` picoseconds per frame.
     PerFrame { num: u64, den: u64 },
-    /// `num / den` picoseconds for each of the frame's octets plus `extra` (FCS, and on L1 preamble
-    /// and gap).
+    /// `num / den` picoseconds per octet of the frame plus `extra` (FCS; on layer 1 also preamble
+    /// and interframe gap).
     PerOctet { num: u64, den: u64, extra: u32 },
 }
 
-/// How gaps spread around the nominal one; the mean is the nominal one but where a shape asks for
-/// less.
+/// How gaps vary around the nominal gap, which is their mean unless a shape lowers the rate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GapLaw {
     Constant,
     Exponential,
-    /// Nominal times `1 - spread ..= 1 + spread`.
+    /// Nominal gap times `1 - spread ..= 1 + spread`.
     Uniform {
         spread: f64,
     },
-    /// `sd` as a share of the nominal gap; negative draws count as 0.
+    /// `sd` as a fraction of the nominal gap; negative draws become 0.
     Normal {
         sd: f64,
     },
@@ -45,15 +44,15 @@ pub enum GapLaw {
     Gamma {
         shape: f64,
     },
-    /// Nominal gaps for `on`, silence for `off`, both above 0.
+    /// Nominal gaps for `on`, then silence for `off`; both are above 0.
     OnOff {
         on: Picos,
         off: Picos,
     },
-    /// Multiples of the nominal gap, over and over.
+    /// Multiples of the nominal gap, repeated.
     List(Arc<[f64]>),
-    /// Instants by `law` as if the full rate were asked for all the time, then put where `shape` has
-    /// let as much pass; over where the shape is. Of one burst, with gaps.
+    /// Departures by `law` at the full rate, moved to where the same load has passed under `shape`;
+    /// the end of the shape ends them. Requires one burst with gaps.
     Shaped {
         law: Box<GapLaw>,
         shape: Shape,
@@ -61,7 +60,7 @@ pub enum GapLaw {
 }
 
 impl GapLaw {
-    /// Share of the time in which frames are due; below 1 where times of silence are part of the law.
+    /// Fraction of time in which frames are due; below 1 if the law includes silence.
     pub fn duty(&self) -> f64 {
         match self {
             Self::OnOff { on, off } => on.0 as f64 / (on.0 as f64 + off.0 as f64),
@@ -70,8 +69,8 @@ impl GapLaw {
         }
     }
 
-    /// The part of the first `span` in which frames are due, in picoseconds: `duty` of it on average,
-    /// more while a time of sending is not over. A shape is left to the caller.
+    /// The part of the first `span` in which frames are due, in picoseconds: its duty on average,
+    /// more before the first silence. Ignores a shape.
     pub fn active_within(&self, span: Picos) -> Picos {
         match self {
             Self::OnOff { on, off } => {
@@ -85,53 +84,54 @@ impl GapLaw {
     }
 }
 
-/// Bursts: `bursts` times `packets` frames, `gap` behind each burst beside the frames' own gap.
-/// Continuous sending is one burst of `u64::MAX`.
+/// Bursts: `bursts` times `packets` frames, with `gap` after each burst in addition to the frames'
+/// own gap. Continuous sending is one burst of `u64::MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
     pub bursts: u64,
     pub packets: u64,
     pub gap: Picos,
-    /// A burst is over when its last frame is due, not one gap after that.
+    /// Whether a burst ends when its last frame is due, instead of one gap later.
     pub tight: bool,
 }
 
 impl Pattern {
     pub const CONTINUOUS: Self = Self { bursts: 1, packets: u64::MAX, gap: Picos(0), tight: false };
 
-    /// Frames in all; `None` without end.
+    /// Total number of frames; `None`: no limit.
     pub fn total(&self) -> Option<u64> {
         (self.packets != u64::MAX).then(|| self.packets.saturating_mul(self.bursts))
     }
 }
 
-/// Where a timeline stands: what another executor carries on from.
+/// The state of a timeline, from which another executor can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// The next frame's instant: whole picoseconds, and a fraction of the gap's denominator.
+    /// When the next frame is due: whole picoseconds, and a fraction in units of 1 / the gap's
+    /// denominator.
     pub due: u64,
     pub fraction: u64,
-    /// Frames that the burst still has, and bursts with this one; `u64::MAX`: without end.
+    /// Frames left in the burst, and bursts left including this one; `u64::MAX`: no limit.
     pub left: u64,
     pub bursts: u64,
 }
 
-/// The departures of one stream, one after the other.
+/// The departures of one stream, in order.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    /// Due instant of the next frame, whole picoseconds and a fraction of a denominator.
+    /// When the next frame is due: whole picoseconds, and a fraction of a denominator.
     due: u64,
     fraction: u64,
-    /// Frames that the burst still has; `u64::MAX`: without end.
+    /// Frames left in the burst; `u64::MAX`: no limit.
     left: u64,
-    /// Constant gaps that do not depend on the frame's length: the common case, without division or
-    /// look-up.
+    /// Constant gaps independent of the frame length: the common case, which needs no division or
+    /// lookup.
     even: Even,
     rest: Box<Rest>,
 }
 
-/// A gap of `whole` and `rest / den` picoseconds; `den` 0: gaps are not even. (An `Option` would
-/// cost 8 octets more, and with thousands of streams a timeline is to be one cache line.)
+/// A gap of `whole` and `rest / den` picoseconds; `den` 0: gaps are not even. An `Option` would
+/// cost 8 octets more, and a timeline should fit one cache line because there may be thousands.
 #[derive(Clone, Copy, Debug, Default)]
 struct Even {
     whole: u64,
@@ -152,32 +152,33 @@ struct Rest {
     bent: Option<Box<Bent>>,
 }
 
-/// What bends a timeline.
+/// The state of a shaped timeline.
 #[derive(Clone, Debug)]
 struct Bent {
     shape: Shape,
-    /// The next frame's instant under the full rate, from the beginning on.
+    /// When the next frame would be due at the full rate.
     load: u64,
-    /// The beginning.
+    /// The start of the shape.
     origin: u64,
 }
 
 impl Gap {
-    /// From a rate of `num / den` frames a second.
+    /// The gap of a rate of `num / den` frames per second.
     pub fn from_pps(num: u64, den: u64) -> Self {
         let (n, d) = reduced(u128::from(den) * 1_000_000_000_000, u128::from(num));
         Self::PerFrame { num: n, den: d }
     }
 
-    /// From a rate of `num / den` bits a second, counting FCS, and on layer 1 preamble and gap too.
+    /// The gap of a rate of `num / den` bits per second. Counts the FCS, and on layer 1 also
+    /// preamble and interframe gap.
     pub fn from_bps(num: u64, den: u64, layer1: bool) -> Self {
         let (n, d) = nearest(u128::from(den) * 8_000_000_000_000, u128::from(num));
         Self::PerOctet { num: n, den: d, extra: 4 + if layer1 { L1_OVERHEAD } else { 0 } }
     }
 
-    /// The gap behind a frame of `len` octets without FCS, as a fraction of picoseconds.
+    /// The gap after a frame of `len` octets without FCS, as a fraction of picoseconds.
     #[inline]
-    fn behind(self, len: u32) -> (u64, u64) {
+    fn gap_after(self, len: u32) -> (u64, u64) {
         match self {
             Self::Zero => (0, 1),
             Self::PerFrame { num, den } => (num, den),
@@ -185,24 +186,23 @@ impl Gap {
         }
     }
 
-    /// The fraction of a gap that is the same behind every frame of `len`: spares a division a
-    /// frame.
+    /// The gap if all frames have length `len`: a fraction computed once, which saves a division
+    /// per frame.
     pub fn fixed(self, len: u32) -> Self {
         let (num, den) = match self {
             Self::Zero => return self,
             Self::PerFrame { num, den } => (num, den),
             Self::PerOctet { num, den, extra } => match num.checked_mul(u64::from(len + extra)) {
                 Some(num) => (num, den),
-                // GSO frames of very short segments.
+                // Very short GSO segments overflow 64 bits.
                 None => reduced(u128::from(num) * u128::from(len + extra), den.into()),
             },
         };
         Self::PerFrame { num, den }
     }
 
-    /// The gap of one of `by` workers that share a stream: `by` times this one, where it does not
-    /// depend on the frames between; what does not fit 64 bits is off by less than 2^-40 of the
-    /// value.
+    /// The gap of one of `by` workers that share a stream: `by` times this one, if it does not
+    /// depend on the frames in between. Rounds to 64 bits, with an error below 2^-40 of the value.
     pub fn times(self, by: u64) -> Self {
         match self {
             Self::PerFrame { num, den } => {
@@ -215,7 +215,7 @@ impl Gap {
         }
     }
 
-    /// Seconds behind a frame of `len` octets without FCS.
+    /// The gap after a frame of `len` octets without FCS, in seconds.
     pub fn seconds(self, len: f64) -> f64 {
         match self {
             Self::Zero => 0.0,
@@ -227,20 +227,20 @@ impl Gap {
     }
 }
 
-/// `n / d` by continued fractions, in numbers that leave room for a frame's octets in 64 bits: off
-/// by less than 2^-46 of the value.
+/// `n / d` as a continued fraction that leaves room in 64 bits for multiplication by a frame's
+/// octets: the error is below 2^-46 of the value.
 fn nearest(n: u128, d: u128) -> (u64, u64) {
     const MOST: u128 = 1 << 47;
-    // A gap of more than 2^47 picoseconds an octet needs no fraction.
+    // A gap above 2^47 picoseconds per octet needs no fraction.
     convergent(n, d, MOST, MOST)
 }
 
-/// `n / d` in lowest terms that fit 64 bits: what is cut off is below 2^-40 of the value.
+/// `n / d` in lowest terms that fit 64 bits, with an error below 2^-40 of the value.
 fn reduced(n: u128, d: u128) -> (u64, u64) {
     convergent(n, d, 1 << 62, 1 << 40)
 }
 
-/// The last convergent of `n / d` whose numerator and denominator are at most these.
+/// The last convergent of `n / d` with numerator and denominator within these limits.
 fn convergent(mut n: u128, mut d: u128, most_n: u128, most_d: u128) -> (u64, u64) {
     let ((mut p, mut q), mut before) = ((1, 0), (0, 1));
     while d != 0 {
@@ -256,7 +256,7 @@ fn convergent(mut n: u128, mut d: u128, most_n: u128, most_d: u128) -> (u64, u64
 }
 
 impl Timeline {
-    /// The first frame is due at `start`. `seed` feeds random laws.
+    /// The first frame is due at `start`. `seed` seeds random laws.
     pub fn new(gap: Gap, law: GapLaw, pattern: Pattern, seed: u64, start: Picos) -> Self {
         let (law, bent) = match law {
             GapLaw::Shaped { law, shape } => {
@@ -264,7 +264,7 @@ impl Timeline {
             }
             law => (law, None),
         };
-        // Within a shape, time is counted from the beginning.
+        // Within a shape, time counts from its start.
         let on_since = if bent.is_some() { 0 } else { start.0 };
         let bursts_left = pattern.bursts;
         let rest = Rest { gap, law, pattern, seed, k: 0, bursts_left, on_since, bent };
@@ -275,8 +275,8 @@ impl Timeline {
         line
     }
 
-    /// Does something to a bent timeline as if the full rate were asked for all the time, and puts
-    /// the next frame where it belongs. Of others nothing; whether it was bent.
+    /// Applies `then` to a shaped timeline at its full rate, then moves the next frame to its place
+    /// under the shape. Does nothing otherwise. Returns whether the timeline is shaped.
     fn under_full_rate(&mut self, then: impl FnOnce(&mut Self)) -> bool {
         let Some(mut bent) = self.rest.bent.take() else { return false };
         self.due = bent.load;
@@ -291,15 +291,14 @@ impl Timeline {
         true
     }
 
-    /// The part that one of `by` workers has in a continuous or single burst: frames `first`,
-    /// `first + by`, ... `None` where gaps depend on the frames between, which the worker then has
-    /// to go through.
+    /// The share of one of `by` workers in a single burst: frames `first`, `first + by`, ...
+    /// `None`: gaps depend on the frames in between, and the worker must step through them.
     pub fn share(mut self, first: u64, by: u64) -> Option<Self> {
         if self.rest.law != GapLaw::Constant || self.rest.pattern.bursts != 1 {
             return None;
         }
         match self.rest.gap {
-            // Whoever is ready sends next: there is nothing between to wait for.
+            // Without gaps the worker that is ready sends next.
             Gap::Zero => {}
             Gap::PerFrame { num, den } if num.checked_mul(by)? >> 62 == 0 => {
                 let before = |line: &mut Self| (0..first).for_each(|_| line.add(num, den));
@@ -316,8 +315,8 @@ impl Timeline {
         Some(self)
     }
 
-    /// How many frames are due before `end`, at most `most`: what is left unsent when time is up.
-    /// `len` tells the octets without FCS of each, from 0 on.
+    /// Number of frames due before `end`, at most `most`: those left unsent when time is up. `len`
+    /// returns the octets without FCS of frame 0, 1, ... from here.
     pub fn due_before(&self, end: Picos, len: impl Fn(u64) -> u32, most: u64) -> u64 {
         let mut rest = self.clone();
         let mut count = 0u64;
@@ -330,8 +329,8 @@ impl Timeline {
         count
     }
 
-    /// Passes over the frames of this burst that are due before `end`, at once; how many. `None`:
-    /// gaps are not even, go frame by frame.
+    /// Skips the frames of this burst that are due before `end`. Returns their number; `None`: gaps
+    /// are not even, step frame by frame.
     pub fn skip_before(&mut self, end: Picos) -> Option<u64> {
         let Even { whole, rest, den } = self.even;
         if den == 0 {
@@ -341,11 +340,11 @@ impl Timeline {
         let span = (u128::from(end.0.saturating_sub(self.due)) * den)
             .saturating_sub(u128::from(self.fraction));
         let n = u64::try_from(span.div_ceil(gap.max(1))).unwrap_or(u64::MAX).min(self.left);
-        let behind = u128::from(n) * gap + u128::from(self.fraction);
-        let of_last = behind.saturating_sub(gap) / den;
+        let advanced = u128::from(n) * gap + u128::from(self.fraction);
+        let of_last = advanced.saturating_sub(gap) / den;
         let last = self.due.saturating_add(u64::try_from(of_last).unwrap_or(u64::MAX));
-        self.due = self.due.saturating_add(u64::try_from(behind / den).unwrap_or(u64::MAX));
-        self.fraction = (behind % den) as u64;
+        self.due = self.due.saturating_add(u64::try_from(advanced / den).unwrap_or(u64::MAX));
+        self.fraction = (advanced % den) as u64;
         if self.left != u64::MAX {
             self.left -= n;
             if self.left == 0 {
@@ -355,35 +354,34 @@ impl Timeline {
         Some(n)
     }
 
-    /// When the next frame is due; `None` when the last has left, and [`Timeline::end`] is the
-    /// stream's end.
+    /// When the next frame is due; `None`: none is left, and [`Timeline::end`] is the stream's end.
     #[inline]
     pub fn due(&self) -> Option<Picos> {
         (self.left != 0).then_some(Picos(self.due))
     }
 
-    /// One gap behind the last frame, or its own instant where the pattern is tight.
+    /// One gap after the last frame, or its own instant if the pattern is tight.
     #[inline]
     pub fn end(&self) -> Picos {
         Picos(self.due)
     }
 
-    /// No gaps: frames are due as soon as the port takes them.
+    /// Whether frames are due as soon as the port takes them.
     #[inline]
     pub fn is_unpaced(&self) -> bool {
         self.even.den == 0 && self.rest.gap == Gap::Zero
     }
 
-    /// No law spreads the gaps or interrupts them.
+    /// Whether no law varies or interrupts the gaps.
     #[inline]
     pub fn is_steady(&self) -> bool {
         self.rest.law == GapLaw::Constant && self.rest.bent.is_none()
     }
 
-    /// Takes consecutive frames of any one length as long as they are due before `bound` (the first
-    /// in any case) and there is room in `out`; `each` is given a place there and the due instant.
-    /// Says how many, and when the last of them is due. Time must not end meanwhile. `None`: gaps
-    /// are not even, go frame by frame.
+    /// Takes consecutive frames of one length that are due before `bound` (the first in any case),
+    /// as many as `out` has room for; `each` gets an entry of `out` and the due instant. Returns
+    /// their number and the last due instant. Time must not overflow meanwhile. `None`: gaps are
+    /// not even, step frame by frame.
     #[inline]
     pub fn run<T>(
         &mut self,
@@ -426,8 +424,8 @@ impl Timeline {
         Some((n, last))
     }
 
-    /// As [`Timeline::run`] for up to `most` frames whose instants in between nobody asks for:
-    /// far behind or with gaps of whole picoseconds, their number makes no difference to the cost.
+    /// As [`Timeline::run`] for up to `most` frames, without the instants in between. The cost does
+    /// not grow with their number when they are long overdue or gaps are whole picoseconds.
     #[inline]
     pub fn run_at_once(&mut self, bound: u64, most: usize) -> Option<(usize, u64)> {
         let Even { whole, rest, den } = self.even;
@@ -445,14 +443,14 @@ impl Timeline {
             let carries = if rest == 0 { 0 } else { sum / den };
             self.fraction = sum - carries * den;
             self.due += whole * n as u64 + carries;
-            // The fraction is below what each gap adds only if the last gap carried.
+            // The fraction is below the increment of one gap only if the last gap carried.
             last = self.due - whole - u64::from(self.fraction < rest);
         }
         self.took(n, last);
         Some((n, last))
     }
 
-    /// `n` frames of the burst were taken, the last of them due at `last`.
+    /// Counts `n` frames of the burst, the last of them due at `last`.
     #[inline]
     fn took(&mut self, n: usize, last: u64) {
         if self.left != u64::MAX {
@@ -463,12 +461,12 @@ impl Timeline {
         }
     }
 
-    /// Of even gaps: how many of the next `most` frames are due before `bound`, the first in any
-    /// case.
+    /// With even gaps: how many of the next `most` frames are due before `bound`, including the
+    /// first in any case.
     #[inline]
     fn before(&self, bound: u64, most: usize) -> usize {
         let Even { whole, rest, den } = self.even;
-        // Far behind, or one by one among many streams, there is no need to divide.
+        // Long overdue, or one by one among many streams: avoids a division.
         if most <= 1 || self.due.saturating_add(whole) >= bound {
             return most.min(1);
         }
@@ -492,8 +490,8 @@ impl Timeline {
         most
     }
 
-    /// Takes up to `most` frames of a stream without gaps at the instant `now`; how many the burst
-    /// had. Only of the constant law: see [`Timeline::is_steady`].
+    /// Takes up to `most` frames of a stream without gaps at `now`. Returns how many the burst had.
+    /// Requires the constant law: see [`Timeline::is_steady`].
     #[inline]
     pub fn run_unpaced(&mut self, now: Picos, most: usize) -> usize {
         self.due = now.0;
@@ -507,7 +505,7 @@ impl Timeline {
         n
     }
 
-    /// Goes on to the frame behind the one that was due, which had `len` octets without FCS.
+    /// Advances past the frame that was due, which had `len` octets without FCS.
     #[inline]
     pub fn advance(&mut self, len: u32) {
         let last = self.due;
@@ -515,11 +513,11 @@ impl Timeline {
             let Even { whole, rest, den } = self.even;
             self.add_parts(whole, rest, den);
         } else {
-            let (num, den) = self.rest.gap.behind(len);
+            let (num, den) = self.rest.gap.gap_after(len);
             if !self.under_full_rate(|line| line.add_by_law(num, den)) {
                 self.add_by_law(num, den);
             }
-            // At the end of its shape.
+            // The shape has ended.
             if self.left == 0 {
                 return;
             }
@@ -544,7 +542,7 @@ impl Timeline {
         self.add_parts(whole, rest, den);
     }
 
-    /// Stays at the end of time.
+    /// Adds a gap; saturates at the end of time.
     #[inline]
     fn add_parts(&mut self, whole: u64, rest: u64, den: u64) {
         self.due = self.due.saturating_add(whole);
@@ -555,7 +553,7 @@ impl Timeline {
         }
     }
 
-    /// The frame that was due at `last` was the last of its burst.
+    /// Ends the burst whose last frame was due at `last`.
     fn next_burst(&mut self, last: u64) {
         let rest = &mut *self.rest;
         if rest.pattern.tight && rest.bent.is_none() {
@@ -564,7 +562,7 @@ impl Timeline {
         rest.bursts_left = rest.bursts_left.wrapping_sub(u64::from(rest.bursts_left != u64::MAX));
         if rest.bursts_left != 0 {
             self.left = rest.pattern.packets;
-            // The end of time, 213 days, is never.
+            // The end of time (213 days) means never.
             self.due = self.due.saturating_add(rest.pattern.gap.0);
         }
     }
@@ -581,13 +579,12 @@ impl Timeline {
                 let period = on.saturating_add(off);
                 let since = self.due.saturating_sub(self.rest.on_since);
                 if num == 0 {
-                    // Without gaps, the time of sending passes whether the port takes frames or
-                    // not.
+                    // Without gaps, the sending time passes whether or not the port takes frames.
                     let into = since % period;
                     self.due = self.due.saturating_add(if into < on { 0 } else { period - into });
                     self.rest.on_since = if into < on { self.due - into } else { self.due };
                 } else {
-                    // A gap may be longer than many times of sending.
+                    // A gap may be longer than several sending times.
                     let times = since / on;
                     self.due = self.due.saturating_add(off.saturating_mul(times));
                     self.rest.on_since =
@@ -598,7 +595,7 @@ impl Timeline {
             GapLaw::Exponential => -u().ln(),
             GapLaw::Uniform { spread } => 1.0 + spread * (2.0 * u() - 1.0),
             GapLaw::Normal { sd } => (1.0 + sd * normal(seed, k)).max(0.0),
-            // Scale (shape-1)/shape gives mean 1.
+            // The scale (shape - 1) / shape gives a mean of 1.
             GapLaw::Pareto { shape } => (shape - 1.0) / shape * u().powf(-1.0 / shape),
             GapLaw::Weibull { shape } => (-u().ln()).powf(1.0 / shape) / gamma(1.0 + 1.0 / shape),
             GapLaw::Gamma { shape } => gamma_draw(*shape, seed, k) / shape,
@@ -620,7 +617,7 @@ impl Timeline {
         self.even = self.rest.even();
     }
 
-    /// Moves what is still to come by `by` (a pause, a stretch).
+    /// Moves the remaining departures by `by` (a pause, a stretch).
     pub fn shift(&mut self, by: Picos) {
         self.due = self.due.saturating_add(by.0);
         match &mut self.rest.bent {
@@ -629,24 +626,24 @@ impl Timeline {
         }
     }
 
-    /// The next frame is due at `due`, where a time of sending begins, too.
+    /// Moves the next frame to `due`, which also starts a sending time.
     pub fn restart(&mut self, due: Picos) {
         (self.due, self.fraction, self.rest.on_since) = (due.0, 0, due.0);
     }
 
-    /// Moves the next frame to `due` (an unpaced stream follows the port).
+    /// Moves the next frame to `due` (a stream without gaps follows the port).
     pub fn set_due(&mut self, due: Picos) {
         self.due = due.0;
     }
 
-    /// Gives the current burst `left` more frames, unless it is without end.
+    /// Sets the frames left in the current burst, unless it has no limit.
     pub fn set_left(&mut self, left: u64) {
         if self.left != u64::MAX {
             self.left = left;
         }
     }
 
-    /// Frames that the current burst still has.
+    /// Frames left in the current burst.
     pub fn left_in_burst(&self) -> u64 {
         self.left
     }
@@ -660,7 +657,7 @@ impl Timeline {
         }
     }
 
-    /// Goes on from where another has come.
+    /// Continues from the state of another executor.
     pub fn stand(&mut self, at: Standing) {
         (self.due, self.fraction, self.left, self.rest.bursts_left) =
             (at.due, at.fraction, at.left, at.bursts);
@@ -678,7 +675,7 @@ impl Rest {
     }
 }
 
-/// Lanczos' approximation, g = 7, relative error below 1e-13 for x above 0.5.
+/// Lanczos' approximation, g = 7: relative error below 1e-13 for x above 0.5.
 fn gamma(x: f64) -> f64 {
     const C: [f64; 9] = [
         0.999_999_999_999_809_9,
@@ -700,8 +697,8 @@ fn gamma(x: f64) -> f64 {
     (2.0 * PI).sqrt() * t.powf(x + 0.5) * (-t).exp() * series
 }
 
-/// Gamma law of scale 1 (Marsaglia and Tsang 2000); each try has draws of its own, so frame `k`
-/// needs none before it.
+/// A gamma draw of scale 1 (Marsaglia and Tsang 2000). Each try has its own random numbers, so that
+/// frame `k` does not depend on the frames before it.
 fn gamma_draw(shape: f64, seed: u64, k: u64) -> f64 {
     if shape < 1.0 {
         return gamma_draw(shape + 1.0, seed, k) * unit(mix(!seed, k)).powf(1.0 / shape);
@@ -728,7 +725,8 @@ mod tests {
 
     fn shaped(law: GapLaw) -> GapLaw {
         let stage = |ms: u64, to| Stage { lasts: Nanos(ms * 1_000_000), to };
-        // To all in 1 s, steady for 1 s, half at once for 1 s, nothing for 1 s, all for 1 s.
+        // Up to the full rate in 1 s, steady for 1 s, then half for 1 s, none for 1 s, full for 1
+        // s.
         let stages = [
             stage(1000, 10),
             stage(1000, 10),
@@ -744,7 +742,7 @@ mod tests {
 
     #[test]
     fn a_gap_of_a_rate_with_a_long_fraction_is_as_long_as_it_says() {
-        // A sixth of a frame a second, in twelve digits.
+        // A sixth of a frame per second in twelve digits.
         let Gap::PerFrame { num, den } = Gap::from_pps(166_666_666_667, 1_000_000_000_000) else {
             panic!("frames a second have a gap for each frame")
         };
@@ -813,13 +811,13 @@ mod tests {
 
     #[test]
     fn ten_thousand_million_frames_later_nothing_has_drifted() {
-        // 3 pps: a third of a second is no whole number of picoseconds.
+        // 3 frames/s: a third of a second is not a whole number of picoseconds.
         let mut t = line(Gap::from_pps(3, 1), GapLaw::Constant);
         for k in 0..30_000u64 {
             assert_eq!(t.due().map(|d| d.0), Some((u128::from(k) * 1_000_000_000_000 / 3) as u64));
             t.advance(60);
         }
-        // The step is the same for ever: frame 3n is due at n seconds, whatever n.
+        // The step does not depend on the instant: frame 3n is due at n seconds, whatever n.
         t.due = 3_000_000_000_000_000_000;
         t.fraction = 0;
         (0..3).for_each(|_| t.advance(60));
@@ -840,7 +838,7 @@ mod tests {
             let mut all = one.clone();
             for k in 0.. {
                 let Some(now) = one.due() else { break };
-                // Before, at and behind a frame, and far away.
+                // Before, at and after a frame, and far away.
                 let bound = now.0
                     + [0, 1, whole, 3 * whole, 3 * whole + 1, 3 * whole + 2, u64::MAX / 4][k % 7];
                 let (mut out, mut at_once) = ([0; 64], all.clone());
@@ -868,7 +866,7 @@ mod tests {
 
     #[test]
     fn a_bit_rate_counts_the_octets_of_its_layer() {
-        // 64-octet frames (60 without FCS) at 10 Gb/s L1: 14.88 Mpps, 67.2 ns apart.
+        // 64-octet frames (60 without FCS) at 10 Gb/s on layer 1: 14.88 Mpps, 67.2 ns apart.
         let mut t = line(Gap::from_bps(10_000_000_000, 1, true), GapLaw::Constant);
         t.advance(60);
         assert_eq!(t.due, 67_200);
@@ -961,7 +959,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gap_of_a_share_is_so_many_times_the_whole_however_fine_the_rate() {
+    fn the_gap_of_a_share_is_an_exact_multiple_at_any_rate() {
         for gap in [
             Gap::from_pps(123_456_789_012, 1_000_000_000_000),
             Gap::from_pps(1, 8_000_000),
@@ -1082,7 +1080,7 @@ mod tests {
         {
             t.set_due(Picos(sent));
             t.advance(60);
-            assert_eq!(t.due, due, "behind a frame at {sent}");
+            assert_eq!(t.due, due, "after a frame at {sent}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Frames into slots: operation by operation over a batch, so that dispatch is paid once for up to
+//! Fills frames into slots operation by operation over a batch, so that each dispatch serves up to
 //! 64 frames.
 
 use squall_units::{Nanos, TxMeta};
@@ -12,40 +12,40 @@ use crate::{
     trex::Header,
 };
 
-/// Where one worker stands in a stream: the index of its next frame and the places of its
+/// One worker's position in a stream: the index of its next frame and the positions of its
 /// variables.
 #[derive(Clone, Debug)]
 pub struct Cursor {
-    /// Index in the stream of the next frame to be filled.
+    /// Index in the stream of the next frame to fill.
     pub next: u64,
     /// Distance between this worker's frames: 1, or the number of workers that share the stream.
     by: u64,
     /// The filler's mark in [`TxMeta::owner`].
     owner: u32,
-    /// Every frame is the template.
+    /// Whether every frame equals the template.
     plain: bool,
-    /// With frames made ahead: that of the next one.
+    /// With precomputed frames: the row of the next one.
     row: u64,
     vars: Box<[VarPlace]>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct VarPlace {
-    /// What [`crate::Law::fill`] carries on; with `every` above 1, the law's index.
+    /// State of [`crate::Law::fill`]; with `every` above 1, the law's index.
     place: u64,
-    /// With `every` above 1: frames since the law advanced, and the value since.
+    /// With `every` above 1: frames since the law advanced, and its current value.
     since: u64,
     value: u64,
 }
 
-/// Memory for one batch, one a worker.
+/// Memory for one batch; one per worker.
 #[derive(Debug)]
 pub struct Scratch {
     small: [u32; BATCH],
     large: [u64; BATCH],
-    /// What a variable adds to a checksum.
+    /// A variable's contribution to a checksum, by frame.
     parts: [u32; BATCH],
-    /// Unfolded checksums. Parts have 18 bits at most: 2^14 of them fit.
+    /// Unfolded checksums. Parts have at most 18 bits, so that 2^14 of them fit.
     sums: Vec<[u32; BATCH]>,
 }
 
@@ -55,10 +55,10 @@ impl Default for Scratch {
     }
 }
 
-/// Which slots of a batch a stream's frames go to.
+/// The slots of a stream's frames in a batch.
 pub trait Places {
     fn count(&self) -> usize;
-    /// Each slot with the value that stands at its place in `values`.
+    /// Calls back with each slot and the value at its position in `values`.
     fn each<T: Copy>(
         &self,
         base: &mut [u8],
@@ -67,7 +67,7 @@ pub trait Places {
         f: impl FnMut(&mut [u8], T),
     );
     fn each_meta(&self, meta: &mut [TxMeta], f: impl FnMut(usize, &mut TxMeta));
-    /// Each slot with its own state.
+    /// Calls back with each slot and its own state.
     fn each_slot(
         &self,
         base: &mut [u8],
@@ -77,7 +77,7 @@ pub trait Places {
     );
 }
 
-/// Slots in a row.
+/// Consecutive slots.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     pub start: usize,
@@ -125,7 +125,7 @@ impl Places for Run {
     }
 }
 
-/// Slots here and there, ascending.
+/// Scattered slots in ascending order.
 impl Places for [u8] {
     fn count(&self) -> usize {
         self.len()
@@ -167,8 +167,8 @@ impl Places for [u8] {
 }
 
 impl Program {
-    /// A cursor that begins at frame `first` and takes every `by`-th. `owner` is unique to this
-    /// program among those that fill the same slots, and not 0.
+    /// A cursor that begins at frame `first` and takes every `by`-th frame. `owner` identifies this
+    /// program among those that fill the same slots, and is not 0.
     pub fn cursor(&self, first: u64, by: u64, owner: u32) -> Cursor {
         let place = |v: &Var| {
             if v.every == 1 {
@@ -186,9 +186,9 @@ impl Program {
         Cursor { next: first, by, owner, plain, row, vars: self.vars.iter().map(place).collect() }
     }
 
-    /// Writes the cursor's next frames, as many as `places` has (at most [`BATCH`]), and moves the
-    /// cursor behind them. Lengths are taken from `meta`, where the scheduler has put them
-    /// ([`crate::Sizes::at`]). `now` goes into the signature; without it, each frame's due instant.
+    /// Fills the cursor's next frames into `places` (at most [`BATCH`]) and advances the cursor.
+    /// Lengths come from `meta`, where the scheduler has put them ([`crate::Sizes::at`]). `now`
+    /// goes into the signature; without it, each frame's due instant.
     #[inline]
     pub fn fill<P: Places + ?Sized>(
         &self,
@@ -282,7 +282,7 @@ impl Program {
     }
 
     /// Slots remember whose template they hold ([`TxMeta::owner`]) and how many octets of it are
-    /// intact ([`TxMeta::mark`]): a slot of the same stream needs no copy.
+    /// intact ([`TxMeta::mark`]), so that a slot of the same stream needs no copy.
     #[inline]
     fn copy_template<P: Places + ?Sized>(
         &self,
@@ -334,7 +334,7 @@ impl Program {
             let mut intact = 0;
             if m.owner == owner {
                 intact = m.mark & 0xffff;
-                // A signature at the end of a shorter frame stands where this one has payload.
+                // The signature of a shorter frame lies where this frame has payload.
                 let hole = (m.mark >> 16) as usize;
                 slot[hole..hole + signature::LEN]
                     .copy_from_slice(&self.template[hole..hole + signature::LEN]);
@@ -349,8 +349,8 @@ impl Program {
         });
     }
 
-    /// Octets `from..to` of the template. Up to 64 in one piece where there is room: most frames
-    /// are small, and a call to copy a few octets costs more than copying them.
+    /// Copies octets `from..to` of the template. Copies 64 at once if there is room, because most
+    /// frames are small and a call for a few octets costs more than the copy.
     #[inline]
     fn copy(&self, slot: &mut [u8], from: usize, to: usize) {
         match slot.first_chunk_mut::<64>() {
@@ -359,8 +359,8 @@ impl Program {
         }
     }
 
-    /// Signatures overwrite payload that a longer frame needs again: then [`TxMeta::mark`] has,
-    /// beside the octets that are intact, in its upper half the place of the last signature. Frames
+    /// Signatures overwrite payload that a longer frame needs again: [`TxMeta::mark`] then also
+    /// holds, in its upper half, the place of the last signature. 16 bits suffice, because frames
     /// are below 64 KiB.
     #[inline]
     fn spoils(&self) -> bool {
@@ -372,7 +372,7 @@ impl Program {
         self.crcs.iter().any(|(crc, _)| matches!(crc.kind, CrcKind::Icrc { .. }))
     }
 
-    /// Each covers all of its packet, so it is computed anew, behind all else.
+    /// Each CRC covers its whole packet, so it is computed from scratch, after everything else.
     fn write_crcs<P: Places + ?Sized>(
         &self,
         base: &mut [u8],
@@ -380,9 +380,9 @@ impl Program {
         meta: &mut [TxMeta],
         places: &P,
     ) {
-        for (crc, behind) in &self.crcs {
+        for (crc, padding) in &self.crcs {
             places.each_slot(base, stride, meta, |slot, m| {
-                let end = crc.to.unwrap_or(m.len as usize - behind);
+                let end = crc.to.unwrap_or(m.len as usize - padding);
                 crc.write(&mut slot[..end]);
             });
         }
@@ -403,7 +403,7 @@ impl Program {
         }
     }
 
-    /// `halves`: those of the signature, of a frame's index and the instant that it has.
+    /// `halves`: makes the signature from a frame's index and instant.
     #[inline]
     fn sign<P: Places + ?Sized>(
         &self,
@@ -429,7 +429,7 @@ impl Program {
             j += 1;
         });
         for (sum, acc) in self.sums.iter().zip(sums.iter_mut()).filter(|(sum, _)| sum.signed) {
-            // At an odd distance the octets of each word change places.
+            // At an odd distance the octets of each word are swapped.
             let shift = |len: u32| ((len as usize - signature::LEN - sum.from) as u32 & 1) * 8;
             if sum.uncovered > 0 {
                 let mut acc = acc.iter_mut();
@@ -489,10 +489,10 @@ impl Program {
     }
 }
 
-/// The sum of 16 octets, given as two big-endian halves.
+/// The one's complement sum of 16 octets, given as two big-endian halves.
 #[inline]
 fn fold_halves(high: u64, low: u64) -> u32 {
-    // The carry of a sum modulo 2^64 - 1, which 2^16 - 1 divides, goes in again.
+    // The carry of a sum modulo 2^64 - 1, of which 2^16 - 1 is a divisor, is added back.
     let (sum, carry) = high.overflowing_add(low);
     fold_to_17_bits(sum + u64::from(carry))
 }
@@ -535,7 +535,7 @@ impl Var {
         }
     }
 
-    /// Values of more than 64 bits (IPv6 addresses): one by one.
+    /// Writes values of more than 64 bits (IPv6 addresses) one by one.
     #[allow(clippy::too_many_arguments)]
     fn write_wide<P: Places + ?Sized>(
         &self,

@@ -1,4 +1,4 @@
-//! How the values of a variable follow each other: each a function of the frame's index.
+//! The sequence of values of a variable: each value is a function of the frame's index.
 
 use std::sync::Arc;
 
@@ -6,23 +6,25 @@ use squall_units::{below, mix};
 
 use crate::rng::{Alias, draw};
 
-/// The values of a variable, as numbers of up to 128 bits.
+/// The law of a variable; values have up to 128 bits.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Law {
-    /// `first + ((start + k) mod count) · step`, modulo 2^128. `count` 0 stands for 2^64.
+    /// `first + ((start + k) mod count) · step`, modulo 2^128; `count` 0 means 2^64.
     Step { first: u128, step: i128, count: u64, start: u64 },
     /// `values[(start + k) mod len]`.
     List { values: Arc<[u128]>, start: u64 },
-    /// Uniform over `min .. min + count`; `count` 0 stands for 2^64. With `limit`, the draws repeat
-    /// after so many.
+    /// Uniform over `min .. min + count`; `count` 0 means 2^64. With `limit`, the sequence repeats
+    /// after that number of values.
     Random { min: u128, count: u64, limit: Option<u64>, seed: u64 },
-    /// As [`Law::Random`], of up to 128 bits; `count` 0 stands for 2^128.
+    /// As [`Law::Random`], with up to 128 bits; `count` 0 means 2^128.
     RandomWide { min: u128, count: u128, limit: Option<u64>, seed: u64 },
-    /// In proportion to the weights.
+    /// Random, in proportion to weights.
     Weighted { values: Arc<[u128]>, alias: Alias, seed: u64 },
 }
 
 impl Law {
+    /// A weighted law.
+    ///
     /// # Panics
     /// If no weight is above 0.
     pub fn weighted(values: &[(u128, u32)], seed: u64) -> Self {
@@ -30,7 +32,7 @@ impl Law {
         Self::Weighted { values: values.iter().map(|v| v.0).collect(), alias, seed }
     }
 
-    /// After how many values the sequence begins again; `None`: it does not.
+    /// The number of values after which the sequence repeats; `None`: it does not.
     pub fn period(&self) -> Option<u64> {
         match self {
             Self::Step { count: 0, .. } | Self::Weighted { .. } => None,
@@ -40,7 +42,7 @@ impl Law {
         }
     }
 
-    /// How many values of its cycle the law leaves out at its beginning.
+    /// The number of values that the law skips at its start.
     pub fn start(&self) -> u64 {
         match self {
             Self::Step { start, .. } | Self::List { start, .. } => *start,
@@ -73,7 +75,7 @@ impl Law {
         }
     }
 
-    /// Largest value, for the check against the field's width.
+    /// The largest value, to check it against the field's width.
     pub fn max(&self) -> u128 {
         let largest = |values: &[u128]| values.iter().copied().max().unwrap_or(0);
         match self {
@@ -87,8 +89,8 @@ impl Law {
         }
     }
 
-    /// Where a worker that begins at value `k` stands: what [`Law::fill`] carries from call to
-    /// call.
+    /// The position of a worker that begins at value `k`: the state that [`Law::fill`] carries from
+    /// call to call.
     pub(crate) fn seek(&self, k: u64) -> u64 {
         match self {
             Self::Step { start, count: 0, .. } => start.wrapping_add(k),
@@ -100,8 +102,8 @@ impl Law {
         }
     }
 
-    /// Writes the low bits of every `by`-th value from where `place` stands. Each law's own loop,
-    /// so that each is tight; no division, so that a call for one value is cheap too.
+    /// Writes the low bits of every `by`-th value from `place` on. Each law has its own tight loop,
+    /// without division, so that a call for one value is cheap too.
     #[inline]
     pub(crate) fn fill<W: Word>(&self, place: &mut u64, by: u64, out: &mut [W]) {
         let mut i = *place;
@@ -110,8 +112,7 @@ impl Law {
                 let (first, step) = (*first as u64, *step as u64);
                 let by = if by == 1 || *count == 0 { by } else { by % count };
                 let each = step.wrapping_mul(by);
-                // In stretches up to the next wrap, so that the inner loop has nothing but an
-                // addition.
+                // In runs up to the next wrap, so that the inner loop is a single addition.
                 let mut out = out;
                 while !out.is_empty() {
                     let n = match (*count, by) {
@@ -123,15 +124,15 @@ impl Law {
                             .unwrap_or(usize::MAX)
                             .min(out.len()),
                     };
-                    let (stretch, behind) = out.split_at_mut(n);
+                    let (stretch, rest) = out.split_at_mut(n);
                     let mut v = first.wrapping_add(step.wrapping_mul(i));
                     for o in stretch {
                         *o = W::low(v);
                         v = v.wrapping_add(each);
                     }
-                    // All but the last step stay below the count.
+                    // Every step but the last stays below the count.
                     i = add_mod(i.wrapping_add(by.wrapping_mul(n as u64 - 1)), by, *count);
-                    out = behind;
+                    out = rest;
                 }
             }
             Self::List { values, .. } => {
@@ -147,7 +148,7 @@ impl Law {
                 let value = |i| W::low(min.wrapping_add(below(draw(seed, i), count)));
                 let n = limit.unwrap_or(0);
                 let by = if n == 0 || by == 1 { by } else { by % n };
-                // A loop each, so that none asks again for each value what is the same for all.
+                // One loop per case, because a test inside would repeat for each value.
                 if n != 0 {
                     for o in out {
                         *o = value(i);
@@ -165,7 +166,7 @@ impl Law {
                     }
                 }
             }
-            // Wide fields ask one by one; here for the form.
+            // Wide fields use `at` directly; this arm only completes the match.
             Self::RandomWide { .. } => {
                 for o in out {
                     *o = W::low(self.at(i) as u64);
@@ -183,8 +184,8 @@ impl Law {
     }
 }
 
-/// What a batch of values is kept in: 32 bits where they suffice, because twice as many fit a
-/// vector.
+/// The type of a batch of values: 32 bits if they suffice, because a vector register holds twice as
+/// many.
 pub(crate) trait Word: Copy {
     fn low(value: u64) -> Self;
 }
@@ -203,7 +204,7 @@ impl Word for u64 {
     }
 }
 
-/// Uniform over `0..n` of 128 random bits: the upper half of their product. `n` 0 stands for 2^128.
+/// Uniform over `0..n` from 128 random bits: the upper half of their product. `n` 0 means 2^128.
 fn below_wide([high, low]: [u64; 2], n: u128) -> u128 {
     if n == 0 {
         return u128::from(high) << 64 | u128::from(low);
@@ -221,7 +222,8 @@ fn sum_mod(a: u64, b: u64, n: u64) -> u64 {
     ((u128::from(a) + u128::from(b)) % u128::from(n)) as u64
 }
 
-/// `i + by`, both below `n` (or `by` 1 of `n` 1), wrapped once; `n` 0 stands for 2^64.
+/// `(i + by) mod n` for `i` and `by` below `n` (or `by` = `n` = 1): wraps at most once; `n` 0 means
+/// 2^64.
 #[inline]
 pub(crate) fn add_mod(i: u64, by: u64, n: u64) -> u64 {
     let (sum, over) = i.overflowing_add(by);

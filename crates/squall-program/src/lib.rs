@@ -1,9 +1,9 @@
 //! Template + field operations + departure times -> frames, without allocation.
 //!
-//! In goes a [`Spec`] (a frame, what varies in it, its lengths); out comes a [`Program`] that
-//! writes batches of frames into slots of memory, and a [`Timeline`] that says when each is due.
-//! Both are functions of the frame's index in its stream, so any worker can make any frame. Does
-//! not know ports, clocks or threads.
+//! Input: a [`Spec`] (a frame, its variables, its lengths). Output: a [`Program`] that writes
+//! batches of frames into slots of memory, and a [`Timeline`] that computes when each is due. Both
+//! are functions of the frame's index in its stream, so that any worker can make any frame. This
+//! crate does not know ports, clocks or threads.
 #![forbid(unsafe_code)]
 
 pub mod audit;
@@ -29,5 +29,5 @@ pub use rng::unit;
 pub use shape::{Shape, ShapeError, Stage};
 pub use sizes::Sizes;
 
-/// Frames filled in one call at most.
+/// Most frames filled per call.
 pub const BATCH: usize = 64;

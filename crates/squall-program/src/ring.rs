@@ -1,4 +1,4 @@
-//! Frames made ahead, where the sequence is short: what TRex calls its cached mode.
+//! Precomputed frames, for short sequences: TRex calls this its cached mode.
 
 use std::{fmt, sync::Arc};
 
@@ -6,12 +6,12 @@ use squall_units::{TxMeta, lcm};
 
 use crate::{Program, Run, Scratch, build::Place};
 
-/// Octets of a frame that a row of the ring holds: a cache line, and all headers up to TCP over
-/// IPv6 in an 802.1Q tag.
+/// Octets of a frame in a row of the ring: a cache line, which holds all headers up to TCP over
+/// IPv6 with an 802.1Q tag.
 const ROW: usize = 64;
 
-/// A program's frames made ahead, if they are. With them or without it fills the same octets, so
-/// programs are the same.
+/// A program's precomputed frames, if any. They do not change the octets, and so not the equality
+/// of programs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ahead(pub Option<Ring>);
 
@@ -21,11 +21,11 @@ impl PartialEq for Ahead {
     }
 }
 
-/// For each frame of a program's period, the stretch in which frames differ; the rest is the
-/// template.
+/// For each frame of a program's period, the range in which frames differ; other octets are the
+/// template's.
 #[derive(Clone)]
 pub(crate) struct Ring {
-    /// Where the stretch begins.
+    /// Start of the range.
     from: usize,
     rows: Arc<[[u8; ROW]]>,
 }
@@ -37,28 +37,28 @@ impl fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// Frames until they repeat.
+    /// The number of frames after which they repeat.
     pub fn period(&self) -> u64 {
         self.rows.len() as u64
     }
 
-    /// Writes the stretch of frame `k`, below the period, into a slot that holds the template.
+    /// Writes the range of frame `k`, which is below the period, into a slot that holds the
+    /// template.
     #[inline]
     pub fn write(&self, slot: &mut [u8], k: u32) {
         let row = &self.rows[k as usize];
         let stretch = &mut slot[self.from..];
         match stretch.first_chunk_mut::<ROW>() {
             Some(whole) => *whole = *row,
-            // A slot has room for its frame, and what is behind the frame does not count.
+            // A slot has room for its frame only. Octets after the frame do not matter.
             None => stretch.copy_from_slice(&row[..stretch.len()]),
         }
     }
 }
 
 impl Program {
-    /// The same program with its frames made ahead in at most `most` octets. `None`: frames do not
-    /// repeat so soon, are of several lengths or signed, differ in octets too far from each other,
-    /// or are all alike.
+    /// The same program with at most `most` octets of precomputed frames. `None`: frames repeat too
+    /// late, have several lengths or signatures, differ in octets too far apart, or are all equal.
     pub fn with_ring(&self, most: usize) -> Option<Self> {
         if self.vars.is_empty() || self.signature.is_some() {
             return None;
@@ -72,7 +72,7 @@ impl Program {
             .ok()
             .filter(|&n| n.checked_mul(ROW).is_some_and(|octets| octets <= most))?;
         let (first, end) = self.written();
-        // A row at a multiple of 16 octets is copied a little faster.
+        // A row at a multiple of 16 octets copies slightly faster.
         let from = if end <= ROW {
             0
         } else if end - (first & !15) <= ROW {
@@ -97,17 +97,17 @@ impl Program {
         Some(Self { ahead: Ahead(Some(Ring { from, rows })), ..plain })
     }
 
-    /// Frames made ahead, if they are.
+    /// The number of precomputed frames, if any.
     pub fn ring_frames(&self) -> Option<usize> {
         self.ahead.0.as_ref().map(|ring| ring.rows.len())
     }
 
-    /// Octets that those take in memory.
+    /// Memory of the precomputed frames in octets.
     pub fn ring_octets(&self) -> usize {
         self.ring_frames().unwrap_or(0) * ROW
     }
 
-    /// The first octet in which frames of one length differ, and that behind the last.
+    /// The first octet in which frames of one length differ, and the end of the last.
     fn written(&self) -> (usize, usize) {
         let place = |place: Place| match place {
             Place::Octets1(o) => (o, o + 1),
@@ -121,7 +121,8 @@ impl Program {
         };
         let vars = self.vars.iter().map(|var| place(var.place));
         let end = self.longest as usize;
-        let crcs = self.crcs.iter().map(|(crc, behind)| crc.place(crc.to.unwrap_or(end - behind)));
+        let crcs =
+            self.crcs.iter().map(|(crc, padding)| crc.place(crc.to.unwrap_or(end - padding)));
         let sums = self.sums.iter().map(|sum| (sum.at, sum.at + 2));
         let all = vars.chain(sums).chain(crcs.map(|place| (place.start, place.end)));
         all.fold((usize::MAX, 0), |(first, end), (from, to)| (first.min(from), end.max(to)))

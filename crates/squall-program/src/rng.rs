@@ -1,8 +1,9 @@
-//! Random numbers by index: draw `k` needs no draw before it, so workers can share a stream.
+//! Random numbers by index: draw `k` does not depend on earlier draws, so that workers can share a
+//! stream.
 
 use squall_units::{below, mix};
 
-/// As [`mix`] with one multiplication (wyrand: Wang Yi 2019), for fields; `seed` is to come from
+/// As [`mix`] with one multiplication (wyrand: Wang Yi 2019), for fields. `seed` should come from
 /// [`mix`].
 #[inline]
 pub fn draw(seed: u64, k: u64) -> u64 {
@@ -23,16 +24,18 @@ pub fn normal(seed: u64, k: u64) -> f64 {
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
-/// Draws in proportion to weights: Walker's alias method, two look-ups a draw.
+/// Weighted draws: Walker's alias method, two lookups per draw.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alias {
-    /// Chance of staying, as a fraction of 2^32, and where to go else.
+    /// By cell: the probability of staying as a fraction of 2^32, and the alternative.
     cells: Vec<(u32, u32)>,
 }
 
 impl Alias {
+    /// Builds the table.
+    ///
     /// # Panics
-    /// If `weights` is empty or sums to nothing: the builder has checked.
+    /// If `weights` is empty or sums to 0, which the builder has excluded.
     pub fn new(weights: &[f64]) -> Self {
         let total: f64 = weights.iter().sum();
         assert!(total > 0.0, "weights were checked to have a sum");
@@ -55,7 +58,7 @@ impl Alias {
         Self { cells }
     }
 
-    /// Chance of staying, as a fraction of 2^32, and where to go else.
+    /// By cell: the probability of staying as a fraction of 2^32, and the alternative.
     pub fn cells(&self) -> &[(u32, u32)] {
         &self.cells
     }
@@ -64,8 +67,8 @@ impl Alias {
     pub fn draw(&self, random: u64) -> usize {
         let i = below(random, self.cells.len() as u64) as usize;
         let (stay, other) = self.cells[i];
-        // The low bits are independent enough of the high ones that chose the cell. Both are looked
-        // at, because a branch that chance takes is one that the CPU foretells badly.
+        // The low bits are independent enough of the high bits that chose the cell. Both
+        // comparisons are always evaluated, because the CPU mispredicts random branches.
         let stays = ((random as u32) < stay) | (stay == u32::MAX);
         if stays { i } else { other as usize }
     }

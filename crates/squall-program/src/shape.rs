@@ -1,15 +1,15 @@
-//! How a load or a rate changes over time: linear pieces, in integers.
+//! How a load or rate changes over time: linear pieces, in integers.
 //!
-//! Departures are computed as if the full level were asked for all the time, and then put where as
-//! much has passed under the shape. Each instant is a function of the shape and of the frame's own
-//! index: nothing adds up, and workers that share the frames need not know of each other.
+//! Departures are computed at the full level and then moved to where the same load has passed under
+//! the shape. Each instant is a function of the shape and the frame's own index, so that no
+//! rounding accumulates, and workers that share the frames need no communication.
 
 use std::sync::Arc;
 
 use squall_units::{Nanos, Picos, gcd};
 
-/// One piece of a [`Shape`]: a level is reached in `lasts`, linearly from the one before, or at once
-/// where that is 0.
+/// One piece of a [`Shape`]: the level changes linearly in `lasts` from the one before, or at once
+/// if that is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage {
     pub lasts: Nanos,
@@ -17,40 +17,40 @@ pub struct Stage {
     pub to: u64,
 }
 
-/// A level over time. The default is the full level for ever.
+/// A level over time. The default is the full level without end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     legs: Arc<[Leg]>,
     full: u64,
-    /// After the last leg: the level goes on, or nothing is asked for any more.
+    /// The level after the last leg; `None`: the shape ends there.
     goes_on: Option<u64>,
     end: Leg,
 }
 
-/// A linear piece; times in nanoseconds since the beginning.
+/// A linear piece; times in nanoseconds from the start of the shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Leg {
     at: u64,
     lasts: u64,
     from: u64,
     to: u64,
-    /// Twice the area below the shape before it, level times nanoseconds.
+    /// Twice the area under the shape before it, level times nanoseconds.
     before: u128,
 }
 
-/// Why stages are no shape.
+/// Why stages are not a valid shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShapeError {
     /// No level is above 0 for any time.
     Nothing,
-    /// The stage of this number rises or falls for longer than [`Shape::LONGEST`].
+    /// The stage of this number changes its level for longer than [`Shape::LONGEST`].
     TooLong(usize),
-    /// All of them together take longer than 292 years.
+    /// The total is longer than 292 years.
     Endless,
 }
 
-/// Levels are at most as high: areas of a day have 128 bits, and a nanosecond of the lowest ramp
-/// still counts.
+/// Largest level: with it the area of a day fits 128 bits, and the lowest ramp still has area in
+/// each nanosecond.
 const FINEST: u64 = (1 << 34) - 1;
 
 impl Default for Shape {
@@ -64,24 +64,27 @@ impl Leg {
         Self { at, lasts, from, to, before }
     }
 
-    /// Twice the area below it until `x`. The floor of a growing function: it grows, too.
+    /// Twice the area under the leg until `x`, rounded down; monotonic, because it is the floor of
+    /// a growing function.
     fn area(&self, x: u64) -> u128 {
         let even = 2 * u128::from(self.from) * u128::from(x);
         if self.from == self.to || x == 0 {
             return even;
         }
-        // Below 2^127: levels are below 2^34, x below 2^46.4.
+        // Below 2^127, because levels are below 2^34 and x below 2^46.4.
         let slope = i128::from(self.to) - i128::from(self.from);
         let squared = u128::from(x) * u128::from(x);
         let bent = (slope * squared as i128).div_euclid(i128::from(self.lasts));
         even.saturating_add_signed(bent)
     }
 
-    /// The least `x` by which twice the area is `area`, which it has at its end.
+    /// The smallest `x` at which twice the area is at least `area`, which the leg reaches at its
+    /// end.
     fn reaches(&self, area: u128) -> u64 {
         let (a, slope) = (self.from as f64, self.to as f64 - self.from as f64);
         let root = (a * a + slope * area as f64 / self.lasts as f64).max(0.0).sqrt();
-        // A guess; what follows makes it exact, so that no machine's floats are in any instant.
+        // A guess. The search below makes it exact, so that instants do not depend on the machine's
+        // floating point.
         let guess = area as f64 / (a + root);
         let mut high = if guess.is_finite() { (guess as u64).min(self.lasts) } else { 0 };
         let mut step = 1;
@@ -106,10 +109,11 @@ impl Leg {
 }
 
 impl Shape {
-    /// How long a level may rise or fall: where integers of 128 bits still have the area.
+    /// The longest change of a level whose area still fits 128 bits.
     pub const LONGEST: Nanos = Nanos(24 * 3600 * 1_000_000_000);
 
-    /// From 0 through `stages`, in units of which `full` are the full level; over after the last.
+    /// From 0 through `stages`, in units of which `full` make the full level; ends after the last
+    /// stage.
     ///
     /// # Errors
     /// [`ShapeError`].
@@ -117,7 +121,7 @@ impl Shape {
         Self::of(stages, full, false)
     }
 
-    /// Linearly from nothing, steady for `hold` (`None`: for ever), linearly to nothing.
+    /// Rises linearly from 0, holds for `hold` (`None`: without end), falls linearly to 0.
     ///
     /// # Errors
     /// [`ShapeError`].
@@ -140,7 +144,8 @@ impl Shape {
             .fold(full, |divisor, stage| gcd(divisor.into(), stage.to.into()) as u64)
             .max(1);
         let most = stages.iter().map(|stage| stage.to).max().unwrap_or(0).max(full) / divisor;
-        // As fine as fits; levels that share no factor lose what is below 2^-34 of the highest.
+        // The finest scale that fits. Levels without a common factor lose digits below 2^-34 of the
+        // highest.
         let shift = (64 - most.leading_zeros()).saturating_sub(34);
         let finer = (FINEST / (most >> shift).max(1)).max(1);
         let scaled = |level: u64| ((level / divisor) >> shift) * finer;
@@ -168,19 +173,19 @@ impl Shape {
         Ok(Self { legs: legs.into(), full: scaled(full).max(1), goes_on, end })
     }
 
-    /// Whether it changes nothing.
+    /// Whether the shape changes nothing.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.legs.is_empty() && self.goes_on == Some(self.full)
     }
 
-    /// When nothing is asked for any more.
+    /// The end of the shape; `None`: it has none.
     pub fn end(&self) -> Option<Nanos> {
         self.goes_on.is_none().then_some(Nanos(self.end.at))
     }
 
-    /// When as much has passed as a full level passes in `load`; `None`: never. In a ramp whole
-    /// nanoseconds.
+    /// When the load that the full level passes in `load` has passed; `None`: never. In whole
+    /// nanoseconds within a ramp.
     #[inline]
     pub fn instant(&self, load: Picos) -> Option<Picos> {
         if self.is_full() { Some(load) } else { self.bent(load) }
@@ -189,7 +194,7 @@ impl Shape {
     fn bent(&self, load: Picos) -> Option<Picos> {
         // Twice the area, level times picoseconds.
         let area = 2 * u128::from(self.full) * u128::from(load.0);
-        // Where nothing is asked for, nothing passes: not at the beginning of a pause.
+        // At level 0 nothing passes: the instant is after a pause, not at its start.
         let past = |leg: &Leg| (leg.before + leg.area(leg.lasts)) * 1000 <= area;
         let leg = match self.legs.get(self.legs.partition_point(past)) {
             Some(leg) => *leg,
@@ -204,8 +209,8 @@ impl Shape {
         u64::try_from(begin + x).ok().map(Picos)
     }
 
-    /// How long a full level takes to pass what has passed at `elapsed`; the inverse of
-    /// [`Shape::instant`].
+    /// The time in which the full level passes the load that has passed at `elapsed`; the inverse
+    /// of [`Shape::instant`].
     pub fn passed(&self, elapsed: Nanos) -> Picos {
         if self.is_full() {
             return Picos::from(elapsed);
@@ -220,14 +225,15 @@ impl Shape {
         Picos(u64::try_from(area * 500 / u128::from(self.full)).unwrap_or(u64::MAX))
     }
 
-    /// How many of `total` are asked for at `elapsed`, the last of them only in part.
+    /// How many of `total` are active at `elapsed`; the last one may be active in part.
     pub fn count(&self, total: u64, elapsed: Nanos) -> u64 {
         let (level, of) = self.level(elapsed);
         let of = of * u128::from(self.full);
         u64::try_from((level * u128::from(total)).div_ceil(of)).unwrap_or(u64::MAX)
     }
 
-    /// When at least `since` more than `index` of `total` are asked for; `None`: never again.
+    /// The first time from `since` on at which more than `index` of `total` are active; `None`:
+    /// never.
     pub fn rises(&self, index: u64, total: u64, since: Nanos) -> Option<Nanos> {
         if self.count(total, since) > index {
             return Some(since);
@@ -251,13 +257,13 @@ impl Shape {
         level.map(|_| since.max(Nanos(self.end.at)))
     }
 
-    /// Its pieces: how long each takes, and from which level to which, of the full one.
+    /// The pieces: duration, and level at start and end as a fraction of the full one.
     pub fn pieces(&self) -> impl Iterator<Item = (Nanos, f64, f64)> {
         let share = |level: u64| level as f64 / self.full as f64;
         self.legs.iter().map(move |leg| (Nanos(leg.lasts), share(leg.from), share(leg.to)))
     }
 
-    /// Whether it takes the same times to the same shares of the full level, but for rounding.
+    /// Whether both have the same levels at the same times, except for rounding.
     pub fn is_like(&self, other: &Self) -> bool {
         let close = |a: f64, b: f64| (a - b).abs() < 1e-5;
         let pairs = || self.pieces().zip(other.pieces());
@@ -266,9 +272,9 @@ impl Shape {
             && pairs().all(|(a, b)| a.0 == b.0 && close(a.1, b.1) && close(a.2, b.2))
     }
 
-    /// The longest time in which the level of none of the `shapes`, each from its own beginning,
-    /// changes before `end`, and that of one is above 0: from, to. Of equally long ones the first;
-    /// `None`: there is no such time.
+    /// The longest time before `end` in which no level of `shapes`, each counted from its own
+    /// start, changes and at least one is above 0: from, to. The first of equally long ones;
+    /// `None`: there is none.
     pub fn plateau<'a>(
         shapes: impl Iterator<Item = (&'a Self, Nanos)> + Clone,
         end: Nanos,
@@ -289,7 +295,7 @@ impl Shape {
             let levels: Option<Vec<u64>> = shapes.clone().map(flat).collect();
             let levels = levels.filter(|levels| levels.iter().any(|level| *level > 0));
             open = match (levels, open.take()) {
-                // The same levels go on: one plateau.
+                // The same levels continue: one plateau.
                 (Some(now), Some((from, before))) if now == before => Some((from, now)),
                 (Some(now), _) => Some((at, now)),
                 (None, _) => None,
@@ -303,7 +309,7 @@ impl Shape {
         longest.map(|(from, to)| (Nanos(from), Nanos(to)))
     }
 
-    /// Its level from `at` to its next leg, if that is even.
+    /// The level from `at` to the next leg, if it is constant.
     fn flat(&self, at: Nanos, begin: Nanos) -> Option<u64> {
         let Some(elapsed) = at.0.checked_sub(begin.0) else { return Some(0) };
         match self.leg(Nanos(elapsed)) {
@@ -312,7 +318,7 @@ impl Shape {
         }
     }
 
-    /// The level at `elapsed` as a fraction of the full one.
+    /// The level at `elapsed` as a fraction of the full level.
     pub fn share(&self, elapsed: Nanos) -> (u64, u64) {
         let (level, of) = self.level(elapsed);
         let of = of * u128::from(self.full);
@@ -320,7 +326,7 @@ impl Shape {
         ((level / divisor) as u64, (of / divisor) as u64)
     }
 
-    /// The level at `elapsed`, and by what it is multiplied.
+    /// The level at `elapsed`, and the factor by which it is scaled.
     fn level(&self, elapsed: Nanos) -> (u128, u128) {
         match self.leg(elapsed) {
             Some(leg) => {
@@ -358,7 +364,7 @@ mod tests {
     fn steps_and_ramps_pass_what_lies_below_them() {
         // 0 to 100 in 2 s, 100 for 1 s, 50 at once for 2 s, to 200 in 1 s.
         let shape = shape(&[(2000, 100), (1000, 100), (0, 50), (2000, 50), (1000, 200)], 200);
-        // What has passed, in seconds of the full level.
+        // The passed load, in seconds of the full level.
         for (ms, passed_ms) in [
             (0, 0),
             (1000, 125),
@@ -383,7 +389,7 @@ mod tests {
 
     #[test]
     fn frame_k_of_a_ramp_leaves_at_the_root_of_k() {
-        // Of 100 frames a second, reached in 100 s, frame k is due at sqrt(2 k) seconds.
+        // At 100 frames per second, reached in 100 s, frame k is due at sqrt(2 k) seconds.
         let shape = Shape::ramp(Nanos(100 * SECOND), None, Nanos::ZERO).unwrap();
         for k in [1u64, 2, 50, 1000, 4999] {
             let due = shape.instant(Picos(k * 10_000_000_000)).unwrap();
@@ -391,7 +397,7 @@ mod tests {
             let (ns, before) = (u128::from(due.0 / 1000), u128::from(due.0 / 1000 - 1));
             assert!(ns * ns >= exact && before * before < exact, "{k}: {due:?}");
         }
-        // And then evenly.
+        // Then evenly.
         let due = |k: u64| shape.instant(Picos(k * 10_000_000_000)).unwrap().0;
         assert_eq!((due(5000), due(5001)), (100_000_000_000_000, 100_010_000_000_000));
     }
@@ -405,7 +411,7 @@ mod tests {
 
     #[test]
     fn users_come_while_it_rises_and_again_when_it_rises_again() {
-        // To 4 in 4 s, to 2 in 2 s, to 4 in 2 s, to nothing at once.
+        // To 4 in 4 s, to 2 in 2 s, to 4 in 2 s, to 0 at once.
         let shape = shape(&[(4000, 4), (2000, 2), (2000, 4), (0, 0), (1000, 0)], 4);
         let rises = |index, since: u64| shape.rises(index, 4, Nanos(since * SECOND)).map(|t| t.0);
         assert_eq!((rises(0, 0), rises(3, 0)), (Some(0), Some(3 * SECOND)));
@@ -426,7 +432,7 @@ mod tests {
         let of = |list: &[(&Shape, Nanos)]| before(100, list);
         assert_eq!(of(&[(&one, Nanos(0))]), Some((Nanos(4 * SECOND), Nanos(7 * SECOND))));
         assert_eq!(before(5, &[(&one, Nanos(0))]), Some((Nanos(SECOND), Nanos(3 * SECOND))));
-        // The step of another cuts it; a stage that keeps the level does not.
+        // A step of another shape cuts the plateau; a stage that keeps the level does not.
         let two = shape(&[(0, 1), (2000, 1), (3500, 1), (0, 2), (1500, 2)], 2);
         assert_eq!(
             of(&[(&one, Nanos(0)), (&two, Nanos(0))]),
@@ -438,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_shape_is_refused() {
+    fn invalid_shapes_are_refused() {
         let of = |list: &[(u64, u64)]| Shape::new(&stages(list), 10).err();
         assert_eq!(of(&[]), Some(ShapeError::Nothing));
         assert_eq!(of(&[(1000, 0)]), Some(ShapeError::Nothing));
@@ -464,7 +470,8 @@ mod tests {
                 let Some(at) = shape.instant(Picos(load)) else { continue };
                 prop_assert!(at >= before, "{at:?} after {before:?}");
                 before = at;
-                // Whole nanoseconds later at least as much has passed, and just before not yet.
+                // At the next whole nanosecond at least that load has passed, and one before it has
+                // not.
                 let later = Nanos(at.0.div_ceil(1000));
                 prop_assert!(shape.passed(later).0 + 1 >= load, "{:?} {load}", shape.passed(later));
                 let earlier = Nanos((at.0 / 1000).saturating_sub(1));

@@ -1,20 +1,20 @@
 //! The mark that a stream with `latency` carries: the last 16 octets of each frame, before the FCS.
 //!
-//! At the end, not behind the last header, so that a receiver finds it without parsing, below any
-//! encapsulation that a device under test adds. Big-endian: check (32 bits), stream (16), sequence
-//! (32), transmit time (48 bits of nanoseconds, wraps after 78 hours). The check is a hash of the
-//! rest XOR the key of the run, which has 16 bits: whoever reads a signature learns the key, and the
-//! upper half of the check still shows that it is one.
+//! At the end rather than after the last header, so that a receiver finds it without parsing, under
+//! any encapsulation that a device under test adds. Big-endian: check (32 bits), stream (16),
+//! sequence (32), transmit time (48 bits of nanoseconds, wraps after 78 hours). The check is a hash
+//! of the rest XOR the run's key of 16 bits: a receiver that reads a signature learns the key, and
+//! the upper half of the check still verifies that it is one.
 
 use squall_units::signature_check;
 
-/// Octets of the signature: what UDP over IPv4 leaves free in a frame of 64 is 18.
+/// Octets of the signature. UDP over IPv4 leaves 18 free in a frame of 64.
 pub const LEN: usize = 16;
 
-/// What the mark says.
+/// The contents of a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// Of the run: another run has another one.
+    /// The key of the run, which distinguishes the signatures of runs.
     pub key: u16,
     pub stream: u16,
     /// Index of the frame in its stream, modulo 2^32.
@@ -27,7 +27,7 @@ const TIME_BITS: u32 = 48;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
 impl Signature {
-    /// Two big-endian halves.
+    /// The signature as two big-endian halves.
     #[inline]
     pub fn halves(self) -> (u64, u64) {
         let high = (u64::from(self.stream) << 16) | u64::from(self.sequence >> 16);
@@ -36,8 +36,8 @@ impl Signature {
         ((u64::from(check) << 32) | high, low)
     }
 
-    /// Reads the end of `frame` (octets without FCS); `None` where there is no signature. Other
-    /// octets pass with a chance of 2^-16.
+    /// Reads the signature at the end of `frame` (octets without FCS); `None`: there is none.
+    /// Random octets pass with a probability of 2^-16.
     #[inline]
     pub fn read(frame: &[u8]) -> Option<Self> {
         let (high, low) = ends(frame)?;
@@ -45,8 +45,8 @@ impl Signature {
         Some(Self::of(key, high, low))
     }
 
-    /// The same for the signatures of one run; other octets pass with a chance of 2^-32. `Err`:
-    /// whether it is the signature of another run.
+    /// As [`Signature::read`], for the signatures of one run: random octets pass with a probability
+    /// of 2^-32. `Err`: whether it is the signature of another run.
     #[inline]
     pub fn read_of(frame: &[u8], key: u32) -> Result<Self, bool> {
         let Some((high, low)) = ends(frame) else { return Err(false) };
@@ -57,7 +57,7 @@ impl Signature {
         Err(found <= u16::MAX.into())
     }
 
-    // Built at once: put together from parts, it costs 20 instructions more per frame.
+    // Built in one expression, because assembling it in steps costs 20 more instructions per frame.
     #[inline]
     fn of(key: u16, high: u64, low: u64) -> Self {
         Self {
@@ -74,7 +74,7 @@ impl Signature {
         self.time.wrapping_sub(start) & TIME_MASK
     }
 
-    /// Nanoseconds from the transmit time to `now`, both on one clock; negative when clocks differ.
+    /// Nanoseconds from the transmit time to `now`, both on one clock; negative if clocks differ.
     #[inline]
     pub fn delay(&self, now: u64) -> i64 {
         let difference = (now.wrapping_sub(self.time) & TIME_MASK) << (64 - TIME_BITS);
@@ -82,7 +82,7 @@ impl Signature {
     }
 }
 
-/// The halves at the end of `frame`.
+/// The last 16 octets of `frame` as halves.
 #[inline]
 fn ends(frame: &[u8]) -> Option<(u64, u64)> {
     let (high, low) = frame.last_chunk::<LEN>()?.split_at(8);
@@ -95,8 +95,8 @@ fn difference(high: u64, low: u64) -> u32 {
     signature_check(high, low) ^ (high >> 32) as u32
 }
 
-/// The key of a run with this seed. The usual seed has 0, with which the octets are those of versions
-/// that knew no keys.
+/// The key of a run with this seed. The default seed has key 0, with which the octets equal those
+/// of versions that had no keys.
 pub fn key_of(seed: u64) -> u16 {
     const USUAL: u64 = 1;
     let key = |seed| squall_units::mix(seed, 0x7369_676e) as u16;
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_signatures_are_read() {
         for k in 0..1000u64 {
             let r = squall_units::mix(3, k);
             let s = Signature {
@@ -134,7 +134,7 @@ mod tests {
         for bit in 0..128 {
             let mut bad = octets(good);
             bad[bit / 8] ^= 1 << (bit % 8);
-            // The third and fourth octet hold the key.
+            // The third and fourth octets hold the key.
             let other = matches!(bit / 8, 2 | 3)
                 .then(|| Signature { key: 9 ^ 1 << ((bit + 8) % 16), ..good });
             assert_eq!(Signature::read(&bad), other, "bit {bit}");

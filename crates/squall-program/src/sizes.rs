@@ -6,14 +6,14 @@ use squall_units::{below, mix};
 
 use crate::rng::Alias;
 
-/// The law of lengths, octets without FCS.
+/// The law of frame lengths, in octets without FCS.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes(pub(crate) Kind);
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
     Fixed(u32),
-    /// One after the other, over and over.
+    /// In order, repeated.
     List(Arc<[u32]>),
     Uniform {
         min: u32,
@@ -32,6 +32,8 @@ impl Sizes {
         Self(Kind::Fixed(len))
     }
 
+    /// Lengths in this order, repeated.
+    ///
     /// # Panics
     /// If `sizes` is empty.
     pub fn list(sizes: impl Into<Arc<[u32]>>) -> Self {
@@ -44,19 +46,20 @@ impl Sizes {
         Self(Kind::Uniform { min, count: u64::from(max - min) + 1, seed })
     }
 
-    /// In proportion to the weights.
+    /// Random, in proportion to weights.
     ///
     /// # Panics
-    /// If there are no weights above 0.
+    /// If no weight is above 0.
     pub fn weighted(weights: &[(u32, f64)], seed: u64) -> Self {
         let alias = Alias::new(&weights.iter().map(|w| w.1).collect::<Vec<_>>());
         Self(Kind::Drawn { sizes: weights.iter().map(|w| w.0).collect(), alias, seed })
     }
 
-    /// Whole lengths in `min..=max`, distributed as a normal law cut off there.
+    /// Whole lengths in `min..=max`, from a normal distribution truncated there.
     pub fn normal(mean: f64, sd: f64, min: u32, max: u32, seed: u64) -> Self {
         let weight = |len: u32| (-0.5 * ((f64::from(len) - mean) / sd).powi(2)).exp();
-        // A mean far outside would leave nothing but zeros: keep the nearest length possible.
+        // A mean far outside would make all weights 0, so the nearest length keeps the smallest
+        // positive one.
         let nearest = (mean.round().clamp(f64::from(min), f64::from(max))) as u32;
         let weights: Vec<_> = (min..=max)
             .map(|len| (len, weight(len) + if len == nearest { f64::MIN_POSITIVE } else { 0.0 }))
@@ -64,7 +67,7 @@ impl Sizes {
         Self::weighted(&weights, seed)
     }
 
-    /// Length of frame `k`.
+    /// The length of frame `k`.
     #[inline]
     pub fn at(&self, k: u64) -> u32 {
         match &self.0 {
@@ -75,12 +78,12 @@ impl Sizes {
         }
     }
 
-    /// Where a list stands at frame `k`.
+    /// The index in a list at frame `k`.
     pub(crate) fn seek(&self, k: u64) -> u64 {
         if let Kind::List(sizes) = &self.0 { k % sizes.len() as u64 } else { k }
     }
 
-    /// Lengths of frames `k`, `k + by`, `k + 2 by` ...
+    /// The lengths of frames `k`, `k + by`, `k + 2 by` ...
     pub fn fill(&self, k: u64, by: u64, out: &mut [u32]) {
         let indices = (0..).map(|j: u64| k.wrapping_add(j.wrapping_mul(by)));
         let places = out.iter_mut().zip(indices);
@@ -92,7 +95,7 @@ impl Sizes {
         }
     }
 
-    /// The one length, if there is but one.
+    /// The length, if all frames have the same.
     #[inline]
     pub fn only(&self) -> Option<u32> {
         if let Kind::Fixed(len) = self.0 { Some(len) } else { None }
@@ -108,7 +111,7 @@ impl Sizes {
         }
     }
 
-    /// Mean length, octets without FCS.
+    /// Mean length in octets without FCS.
     pub fn mean(&self) -> f64 {
         match &self.0 {
             Kind::Fixed(len) => f64::from(*len),
@@ -116,8 +119,7 @@ impl Sizes {
                 sizes.iter().map(|&s| f64::from(s)).sum::<f64>() / sizes.len() as f64
             }
             Kind::Uniform { min, count, .. } => f64::from(*min) + (*count - 1) as f64 / 2.0,
-            // Drawn lengths are few or smooth: a sample is exact enough for planning, and needs no
-            // second law.
+            // A sample is exact enough for planning, because drawn lengths are few or smooth.
             Kind::Drawn { .. } => (0..4096).map(|k| f64::from(self.at(k))).sum::<f64>() / 4096.0,
         }
     }

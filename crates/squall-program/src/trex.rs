@@ -1,13 +1,12 @@
-//! By what TRex knows the frames of its streams: a header at the end, or a mark in the IP header.
+//! How TRex recognizes the frames of its streams: a header at the end, or a mark in the IP header.
 //!
-//! Streams with latency end with the header, in the place of a signature:
-//! 16 octets of TRex's `flow_stat_payload_header`, little-endian: magic 0xab (8 bits), flow_seq (8),
-//! hw_id (16), seq (32), time_stamp (64). It has no check of its own: a receiver takes it for one
-//! only with an hw_id that a stream of the run has.
+//! Streams with latency end with TRex's `flow_stat_payload_header` instead of a signature: 16
+//! octets, little-endian: magic 0xab (8 bits), flow_seq (8), hw_id (16), seq (32), time_stamp (64).
+//! It has no checksum, so a receiver accepts it only with the hw_id of a stream of the run.
 //!
-//! The mark of other streams with statistics is the IPv4 identification together with the lowest
-//! bit of the type of service; in IPv6 the flow label together with the lowest bit of the traffic
-//! class. It needs no payload, and says no more than the packet group.
+//! Other streams with statistics carry a mark: the IPv4 identification and the lowest bit of the
+//! type of service; in IPv6 the flow label and the lowest bit of the traffic class. It needs no
+//! payload and identifies only the packet group.
 
 use std::{
     ops::Range,
@@ -17,21 +16,21 @@ use std::{
 use squall_units::{TREX_GROUPS, TREX_HW_IDS, TREX_MAGIC, TrexMark};
 use squall_wire::{Frame, checksum};
 
-/// TRex begins so close below 2^32 that a wrap comes early.
+/// TRex begins just below 2^32, so that the counter wraps early.
 const FIRST_SEQUENCE: u32 = u32::MAX - 1;
 
-/// A header that was read.
+/// A header as read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub mark: TrexMark,
     /// Index of the frame in its stream, modulo 2^32.
     pub sequence: u32,
-    /// The sender's clock: nanoseconds of Squall's, ticks of the CPU of TRex's.
+    /// The sender's clock: nanoseconds from Squall, CPU ticks from TRex.
     pub time: u64,
 }
 
 impl Header {
-    /// The octets as two big-endian halves, as signatures have them.
+    /// The header as two big-endian halves, like a signature.
     #[inline]
     pub fn halves(self) -> (u64, u64) {
         let sequence = self.sequence.wrapping_add(FIRST_SEQUENCE);
@@ -56,18 +55,20 @@ impl Header {
     }
 }
 
-/// What the mark of a packet group says, or that of all streams with latency.
+/// The mark of a packet group, or that which all streams with latency share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark(u16);
 
-/// Groups from 0 on. TRex counts from there with NICs that filter by the upper octet; what does not
-/// fit is in the rest of the range that it reserves.
+/// Marks of groups. TRex counts from 0xff00 because its NIC filters match the upper octet; further
+/// groups use the rest of the range that it reserves.
 const GROUPS: Range<u16> = 0xff00..0xffff;
 const MORE_GROUPS: u16 = u16::MAX - TREX_GROUPS;
 
 impl Mark {
     pub const LATENCY: Self = Self(u16::MAX);
 
+    /// The mark of a packet group.
+    ///
     /// # Panics
     /// If `number` is not below [`TREX_GROUPS`].
     pub fn of_group(number: u16) -> Self {
@@ -78,7 +79,7 @@ impl Mark {
         }
     }
 
-    /// The number of the group.
+    /// The number of the packet group.
     #[inline]
     pub fn group(self) -> Option<u16> {
         match self.0 {
@@ -88,7 +89,7 @@ impl Mark {
         }
     }
 
-    /// Reads an IP packet.
+    /// Reads the mark of an IP packet.
     #[inline]
     pub fn read(packet: &[u8]) -> Option<Self> {
         let &[version, class, high, low, id @ ..]: &[u8; 6] = packet.first_chunk()?;
@@ -100,25 +101,25 @@ impl Mark {
     }
 }
 
-/// The lowest bit of the traffic class, and above it in the octet those of the flow label that are
-/// no part of a mark and 0.
+/// The lowest bit of the traffic class, and with it the bits of the flow label in the same octet,
+/// which are 0 in a mark.
 const V6_BIT: u8 = 0x10;
 const V6_MASK: u8 = 0x1f;
 
-/// Headers that receivers look for IP after, themselves after Ethernet.
+/// Headers after which receivers look for IP; they follow Ethernet.
 const BEFORE_IP: [&str; 4] = ["vlan", "mpls", "pppoe", "ppp"];
 
-/// Where a mark stands: in the outermost IP header of a frame.
+/// The place of a mark: the outermost IP header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarkPlace {
     ip: usize,
-    /// Of the header.
+    /// Length of the header.
     len: usize,
     v6: bool,
 }
 
 impl MarkPlace {
-    /// `None`: there is no IP header that receivers would find.
+    /// `None`: no IP header that receivers would find.
     pub fn of(frame: &Frame) -> Option<Self> {
         let known = |layer: &&squall_wire::LayerAt| BEFORE_IP.contains(&layer.header.name);
         let (ethernet, layers) = frame.layers.split_first()?;
@@ -134,7 +135,7 @@ impl MarkPlace {
         Some(Self { ip: layer.offset, len: layer.len, v6 })
     }
 
-    /// Marks the frame that this is of, and sets the checksum of its IPv4 header.
+    /// Writes the mark into `frame`, and updates the checksum of an IPv4 header.
     pub fn write(self, frame: &mut [u8], Mark(id): Mark) {
         let packet = &mut frame[self.ip..self.ip + self.len];
         if self.v6 {
@@ -149,7 +150,7 @@ impl MarkPlace {
         packet[10..12].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Whether one of these bits of the frame, counted from its first, is the mark's.
+    /// Whether any of these bits, counted from the first of the frame, belongs to the mark.
     pub fn overlaps(self, bits: &Range<usize>) -> bool {
         let first = self.ip * 8;
         let own = if self.v6 { [11..16, 16..32] } else { [15..16, 32..48] };
@@ -157,17 +158,16 @@ impl MarkPlace {
     }
 }
 
-/// Which stream of a run has an hw_id, and which a packet group's mark: written where streams are
-/// added, read by all receivers.
+/// The streams by hw_id and by packet group: written when streams are added, read by all receivers.
 #[derive(Debug)]
 pub struct HwIds {
     headers: [AtomicU32; TREX_HW_IDS as usize],
     groups: [AtomicU32; TREX_GROUPS as usize],
-    /// There are any: else nobody looks for marks.
+    /// Whether any stream has a mark; otherwise receivers skip the search.
     marks: AtomicBool,
 }
 
-/// No stream has that number.
+/// No stream has this number.
 const FREE: u32 = u32::MAX;
 
 impl Default for HwIds {
@@ -195,7 +195,7 @@ impl HwIds {
         self.marks.store(true, Ordering::Relaxed);
     }
 
-    /// Whether any stream is known by its mark.
+    /// Whether any stream is recognized by its mark.
     #[inline]
     pub fn has_groups(&self) -> bool {
         self.marks.load(Ordering::Relaxed)
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn octets_are_those_of_the_structure() {
-        // By hand from trex_stl_fs.h. The third frame: seq has wrapped to 0.
+        // Written by hand from TRex's trex_stl_fs.h. In the third frame seq has wrapped to 0.
         let mark = TrexMark { hw_id: 5, flow_seq: 2 };
         let time = 0x0102_0304_0506_0708;
         assert_eq!(
@@ -272,7 +272,7 @@ mod tests {
             place.write(&mut frame.bytes, Mark::of_group(3));
             assert_eq!(frame.bytes[at..at + 6], octets, "{text}");
             assert_eq!(Mark::read(&frame.bytes[at..]), Some(Mark::of_group(3)), "{text}");
-            // Only a checksum that is right is listed.
+            // `dissect` lists only correct checksums.
             let listed = Frame::dissect(frame.bytes.clone()).checksums;
             assert_eq!(listed.len(), frame.checksums.len(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! What was captured into files.
+//! The report of a capture.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use squall_capture::{Format, Outcome, WrittenFile};
 use squall_report::report::{CaptureFile, CaptureReport, InterfaceReport, PortReport};
 use squall_units::Nanos;
 
-/// How a capture came out, or how it is now.
+/// The results of a capture, or its current state.
 pub struct Captured {
     pub format: Format,
     pub snaplen: u32,
-    /// How much time before its trigger it was to keep, if it has one.
+    /// The requested time before the trigger, if it has one.
     pub buffer: Option<Nanos>,
     pub outcome: Outcome,
 }
 
 impl Captured {
-    /// The section of the report; `ports` are those of the run, `accepted` the frames that its
-    /// filter took.
+    /// The section of the report. `ports` are the run's; `accepted` counts frames that passed its
+    /// filter.
     pub(crate) fn section(&self, ports: &[PortReport], accepted: Option<u64>) -> CaptureReport {
         let Outcome { counters: c, files, error, ended_by, triggered_ns, .. } =
             self.outcome.clone();
@@ -85,7 +85,7 @@ impl Captured {
         }
     }
 
-    /// What the user should know of it.
+    /// Notes for the user.
     pub(crate) fn notes(&self) -> Vec<String> {
         let Self { outcome, buffer, .. } = self;
         let mut notes = Vec::new();

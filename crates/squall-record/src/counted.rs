@@ -14,31 +14,32 @@ use crate::{load, sources::Kept};
 /// The snapshots of all workers, merged.
 pub struct Counted {
     pub(crate) names: Vec<String>,
-    /// Of the signatures of this run.
+    /// The key of this run's signatures.
     pub(crate) key: u16,
     pub(crate) facts: Vec<PortFacts>,
-    /// Counters of several workers at almost the same instant, frames still on their way.
+    /// Whether the run goes on: the workers' counters are then of slightly different times, and
+    /// frames are in flight.
     pub(crate) running: bool,
     pub(crate) tx: Vec<PortTx>,
-    /// What each source has sent by each port.
+    /// Counters by port and source.
     pub(crate) sent: BTreeMap<(usize, SourceId), PortTx>,
     pub(crate) streams: Vec<StreamTx>,
-    /// By port; a port's queues as they are.
+    /// By port: the counters of its queues.
     pub(crate) rx: Vec<Vec<PortRx>>,
-    /// Stream by stream: (port, what its queues saw).
+    /// By stream: (port, measurements of its queues).
     pub(crate) seen: Vec<Vec<(usize, Seen)>>,
-    /// Port by port, by key: what is of other runs.
+    /// By port and key: frames of other runs.
     pub(crate) foreign: Vec<BTreeMap<u16, Foreign>>,
     pub(crate) workers: Vec<WorkerReport>,
     pub(crate) preempted: u64,
-    /// What became of the flows, and how their schedule was kept.
+    /// The results of flows, and how their schedule was kept.
     pub(crate) load: Option<FlowsReport>,
     pub(crate) kept: Kept,
 }
 
 impl Counted {
-    /// `names` are those of streams with signatures of the plan's key, `facts` those of its ports;
-    /// `running`: the snapshots are of a run that goes on.
+    /// `names` are those of the streams with the plan's key, `facts` those of the plan's ports.
+    /// `running`: whether the snapshots are of a run in progress.
     pub fn new(
         plan: &Plan,
         mut names: Vec<String>,
@@ -73,10 +74,12 @@ impl Counted {
                 rx[r.port].push(r);
             }
         }
-        // A run may have shown itself to one queue by a single frame.
+        // A queue that saw a single frame of a run cannot tell it from chance; the keys of other
+        // queues confirm it.
         let keys: BTreeSet<u16> = rx.iter().flatten().flat_map(|q| q.seen.keys()).collect();
         rx.iter_mut().flatten().for_each(|q| q.seen.confirm_keys(&keys));
-        // Runs of which streams are reported, with the name and the number of the first of each.
+        // The runs whose streams are reported, with the name and number of the first stream of
+        // each.
         let runs = match names.is_empty() {
             true => {
                 let runs = received_runs(&rx);
@@ -93,7 +96,7 @@ impl Counted {
                 add_foreign(&mut foreign[port], *key, *of);
             }
             for run in queues.iter().flat_map(|q| q.seen.runs()) {
-                // Streams that other marks show are those of this run.
+                // Streams recognized by other marks belong to this run.
                 let key = run.key.unwrap_or(key);
                 let known = runs.iter().find(|known| known.key == key);
                 for (number, stream) in run.streams() {
@@ -131,12 +134,12 @@ impl Counted {
         self.tx.iter().all(|tx| tx.packets == 0)
     }
 
-    /// Frames of a replay that were handed over once more by `port`.
+    /// Number of frames of a replay that were handed to `port` again.
     pub(crate) fn retried(&self, replay: u32, port: usize) -> u64 {
         self.sent.get(&(port, SourceId::replay(replay))).map_or(0, |tx| tx.retried)
     }
 
-    /// Frames that the filter took, as the ports count them; `None` if one does not.
+    /// Frames that passed the filter, as counted by the ports; `None`: a port does not count them.
     pub(crate) fn accepted(&self) -> Option<u64> {
         let accepted = |queue: &PortRx| Some(queue.received?.saturating_sub(queue.filtered));
         self.rx.iter().flatten().map(accepted).sum()
@@ -148,7 +151,7 @@ impl Counted {
             || self.rx.iter().flatten().any(|queue| queue.error.is_some())
     }
 
-    /// What brought a run to its end that nobody stopped.
+    /// The reason for the end of a run that was not stopped.
     pub fn ended_by(&self, plan: &Plan, elapsed: Nanos, virtual_time: bool) -> EndedBy {
         let sent = |of: fn(&PortTx) -> u64| self.tx.iter().map(of).sum::<u64>();
         let stop = &plan.stop;
@@ -163,7 +166,7 @@ impl Counted {
         }
     }
 
-    /// Streams with frames that arrived before they were sent: how many, and by how much at most,
+    /// Streams with frames that arrived before they were sent: how many, and the largest time in
     /// ns.
     pub(crate) fn early(&self) -> impl Iterator<Item = (&str, u64, u64)> {
         let sent = self.names.iter().zip(&self.streams).zip(&self.seen);
@@ -174,8 +177,8 @@ impl Counted {
         })
     }
 
-    /// Streams of which a number arrived that no frame was sent with: the number, and how many
-    /// frames were due. Frames that were due and not sent can have a number.
+    /// Streams with a received number that was not sent: the number, and how many frames were due.
+    /// Frames that were due and not sent may have taken a number.
     pub(crate) fn unsent(&self, plan: &Plan) -> Vec<(String, u64, u64)> {
         if self.running || plan.has_other_nodes() || !plan.part.is_whole() {
             return Vec::new();
@@ -189,8 +192,7 @@ impl Counted {
         beyond.collect()
     }
 
-    /// From the instant at which the first stream of this node was due to its first frame; `None`:
-    /// none has left.
+    /// Time from when this node's first stream was due to its first frame; `None`: none has left.
     pub(crate) fn start_error(&self, plan: &Plan, start: Nanos) -> Option<i64> {
         let due = |(i, stream): (usize, &PlanStream)| {
             let first =
@@ -204,21 +206,21 @@ impl Counted {
         Some(first.0 as i64 - due.0 as i64)
     }
 
-    /// From the first to the last arrival, on the port where that took longest.
+    /// Time from the first to the last arrival, on the port with the longest.
     pub fn arrivals(&self) -> Nanos {
         let span = |queue: &PortRx| u64::try_from(queue.seen.gaps.sum()).unwrap_or(u64::MAX);
         Nanos(self.rx.iter().flatten().map(span).max().unwrap_or(0))
     }
 }
 
-/// A run whose streams are reported: `streams` of them, the first of which is number `first` of all.
+/// A run with reported streams: `streams` of them, beginning with number `first` of all.
 struct ReceivedRun {
     key: u16,
     first: usize,
     streams: usize,
 }
 
-/// Of a run that only receives, in the order of their first frames.
+/// The runs seen by a run that only receives, in the order of their first frames.
 fn received_runs(rx: &[Vec<PortRx>]) -> Vec<ReceivedRun> {
     let mut found: BTreeMap<u16, (Nanos, usize)> = BTreeMap::new();
     for run in rx.iter().flatten().flat_map(|q| q.seen.runs()) {
@@ -238,7 +240,7 @@ fn received_runs(rx: &[Vec<PortRx>]) -> Vec<ReceivedRun> {
     found.into_iter().map(run).collect()
 }
 
-/// Streams of one run are known by their numbers; of several, by the key as well.
+/// Streams of a single run are named by number. With several runs the key is added.
 fn names_of(runs: &[ReceivedRun]) -> Vec<String> {
     let names = runs.iter().flat_map(|run| {
         let of_run = match runs.len() {
@@ -290,7 +292,7 @@ fn add_stream(sum: &mut StreamTx, s: StreamTx) {
     sum.packets += s.packets;
     sum.octets += s.octets;
     s.not_sent.into_iter().for_each(|(k, v)| *sum.not_sent.entry(k).or_default() += v);
-    // Workers that share a stream are late together.
+    // Workers that share a stream are late together, so their delays do not add up.
     sum.stretched = sum.stretched.max(s.stretched);
     sum.first = match (sum.first, s.first) {
         (Some(a), Some(b)) => Some(a.min(b)),

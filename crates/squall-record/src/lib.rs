@@ -1,11 +1,11 @@
-//! What a run has left behind, or has so far, and the report that is built from it.
+//! The results of a run, final or so far, and the report built from them.
 //!
-//! In goes a [`Record`]: the plan, the counters of all workers ([`Counted`]), and how the run came
-//! to its end ([`End`]). Out comes its [`Report`], section by section ([`Record::report`]); rates
-//! between two instants ([`sample`]), and sums of counters ([`totals`]).
+//! Input: a [`Record`]: the plan, the counters of all workers ([`Counted`]), and how the run ended
+//! ([`End`]). Output: its [`Report`], section by section ([`Record::report`]); rates between two
+//! instants ([`sample`]), and sums of counters ([`totals`]).
 //!
-//! Pure: it reads no clock, no file and no counter. Knows the engine by the values that it leaves,
-//! and neither sessions nor ports.
+//! Pure: reads no clock, file or counter. It knows the engine's results, but neither sessions nor
+//! ports.
 #![forbid(unsafe_code)]
 
 pub mod capture;
@@ -39,27 +39,27 @@ pub use capture::Captured;
 pub use counted::Counted;
 pub use replays::ReplayEnd;
 
-/// What two readings of one clock by two threads, or by two ports of one, may differ by.
+/// Largest difference between two readings of one clock, by two threads or by two ports.
 const READING_NS: u64 = 2_000;
 
-/// What does not change during a run.
+/// Facts that do not change during a run.
 pub struct Context {
     pub started: SystemTime,
     pub host: Host,
-    /// What the machine had counted when it began.
+    /// The machine's counters at the start.
     pub usage: Usage,
     pub command: String,
     pub fingerprint: bool,
-    /// Which frames were wanted, if not every one.
+    /// The receive filter, if any.
     pub filter: Option<String>,
-    /// How flows are measured, if they are.
+    /// How received flows are measured, if they are.
     pub flows: Option<FlowSettings>,
-    /// The name of this node, and the clock that it has in common with others.
+    /// The name of this node, and the clock that it shares with others.
     pub node: Option<String>,
     pub clock: Option<NodeClock>,
 }
 
-/// What the machine has counted by an instant.
+/// The machine's counters at one instant.
 #[derive(Clone, Debug)]
 pub struct Usage {
     pub cpu: Cpu,
@@ -67,7 +67,7 @@ pub struct Usage {
     pub memory: Memory,
 }
 
-/// All that a run has left behind, or has so far.
+/// The results of a run, final or so far.
 pub struct Record<'a> {
     pub context: &'a Context,
     pub plan: &'a Plan,
@@ -75,35 +75,35 @@ pub struct Record<'a> {
     /// When the first departure was due, on the engine's clock.
     pub start: Nanos,
     pub duration: Nanos,
-    /// What the interfaces have counted, port by port; empty while the run goes on.
+    /// The interfaces' counters by port; empty during the run.
     pub interfaces: Vec<Option<InterfaceCounters>>,
-    /// What happened to the ports' links.
+    /// The link changes of the ports.
     pub links: Vec<LinkChanges>,
-    /// How the ports kept to what was due.
+    /// How the ports kept their schedules.
     pub pacing: Vec<PortPacing>,
     pub usage: Usage,
     pub capture: Option<Captured>,
-    /// `None`: it goes on.
+    /// `None`: the run goes on.
     pub end: Option<End<'a>>,
 }
 
-/// How a run came to its end.
+/// How a run ended.
 pub struct End<'a> {
     pub by: EndedBy,
-    /// It would have come to an end by itself that it has not come to.
+    /// Whether the run would have ended by itself later.
     pub open: bool,
-    /// The start that was agreed upon, by the common clock.
+    /// The agreed start, on the shared clock.
     pub agreed: Option<Nanos>,
-    /// Of a run that only receives: the end that was asked of whoever watched it.
+    /// For a run that only receives: the end requested by its caller.
     pub expected: Asked,
-    /// Of what waited for others, when those had ended; `None`: never.
+    /// By part with an `after`: when its predecessors had ended; `None`: never.
     pub began: Vec<(Part, Option<squall_units::Picos>)>,
     pub replays: Vec<ReplayEnd>,
     pub attacks: Vec<AttackReport>,
-    /// Criteria that would have ended it, and what of them held while it went on.
+    /// Criteria that end the run, and those that held during it.
     pub criteria: &'a [FailIf],
     pub failed: Vec<String>,
-    /// What the ports say of how they worked.
+    /// The ports' remarks on how they worked.
     pub notes: Vec<String>,
 }
 
@@ -152,14 +152,14 @@ impl Record<'_> {
             memory: self.usage.memory.clone(),
         };
         let judged = Report { verdict: self.verdict(&sections), ..sections };
-        // Streams that never came are judged, too; and criteria of streams would be read as criteria
-        // of the capture, if there were one.
+        // Before missing streams are removed, because criteria apply to them too; and before the
+        // capture is added, because criteria for streams would otherwise match it.
         let verdict = Verdict { failed: self.failed(&judged), ..judged.verdict };
         let streams = judged.streams.into_iter().filter(|stream| self.shows(stream)).collect();
         Report { verdict, capture, streams, ..judged }
     }
 
-    /// Of a run that only receives, streams are those that came.
+    /// Whether the report shows a stream: a run that only receives shows received ones.
     pub(crate) fn shows(&self, stream: &StreamReport) -> bool {
         !self.plan.only_receives() || stream.rx.is_some()
     }
@@ -197,7 +197,7 @@ impl Record<'_> {
         }
     }
 
-    /// Of the plan; when it is over, of what did not happen or is left out, too.
+    /// Notes of the plan; after the end also about parts that did not happen or are not shown.
     fn notes(&self, streams: &[StreamReport]) -> Vec<String> {
         let mut notes = self.plan.notes.clone();
         let Some(end) = &self.end else { return notes };
@@ -226,7 +226,7 @@ impl Record<'_> {
         verdict::judge(report, &self.facts(by, report))
     }
 
-    /// Criteria that held, in words.
+    /// The criteria that held, as text.
     fn failed(&self, report: &Report) -> Vec<String> {
         match &self.end {
             Some(end) if end.failed.is_empty() => {
@@ -237,7 +237,7 @@ impl Record<'_> {
         }
     }
 
-    /// What the verdict has to know beside the report.
+    /// Facts for the verdict that are not in the report.
     fn facts(&self, ended_by: EndedBy, report: &Report) -> verdict::Facts {
         let counted = &self.counted;
         let named = || counted.names.iter().zip(&counted.streams);
@@ -273,8 +273,8 @@ fn is_stopped(by: EndedBy) -> bool {
     matches!(by, EndedBy::Stopped | EndedBy::Criterion) || by.signal().is_some()
 }
 
-/// Octets without FCS of the longest frame that the streams of all ports send; `None` where other
-/// sources send, too, or others than this run.
+/// Octets without FCS of the longest frame of all streams; `None`: other sources or other runs send
+/// too.
 fn longest_frame(plan: &Plan) -> Option<u32> {
     let longest = |stream: &PlanStream| {
         let (program, cut) = (&stream.program, stream.program.cut());
@@ -287,7 +287,7 @@ fn longest_frame(plan: &Plan) -> Option<u32> {
     plan.streams.iter().map(longest).max().filter(|_| streams_only)
 }
 
-/// Streams that waited for another's `next` to the end.
+/// Streams that waited for the `next` of another until the end.
 fn never_started<'a>(
     plan: &'a Plan,
     streams: &'a [StreamReport],
@@ -310,22 +310,22 @@ fn never_started<'a>(
     })
 }
 
-/// What the kernel says of the machine's want of CPUs; empty where it says nothing.
-fn machine(told: &Contention) -> String {
-    let mut said = Vec::new();
-    if told.throttled_s > 0.0 {
-        said.push(format!("CPU quota used up for {:.2} s", told.throttled_s));
+/// The kernel's figures on contention for CPUs as text; empty without any.
+fn machine(contention: &Contention) -> String {
+    let mut parts = Vec::new();
+    if contention.throttled_s > 0.0 {
+        parts.push(format!("CPU quota used up for {:.2} s", contention.throttled_s));
     }
-    if told.steal_s > 0.0 {
-        said.push(format!("{:.2} s stolen by the hypervisor", told.steal_s));
+    if contention.steal_s > 0.0 {
+        parts.push(format!("{:.2} s stolen by the hypervisor", contention.steal_s));
     }
-    if told.involuntary_switches > 0 {
-        said.push(format!("taken off its CPU {} times", told.involuntary_switches));
+    if contention.involuntary_switches > 0 {
+        parts.push(format!("taken off its CPU {} times", contention.involuntary_switches));
     }
-    if told.pressure_s > 0.0 {
-        said.push(format!("tasks waited for CPUs for {:.2} s", told.pressure_s));
+    if contention.pressure_s > 0.0 {
+        parts.push(format!("tasks waited for CPUs for {:.2} s", contention.pressure_s));
     }
-    if said.is_empty() { String::new() } else { format!(" (kernel: {})", said.join(", ")) }
+    if parts.is_empty() { String::new() } else { format!(" (kernel: {})", parts.join(", ")) }
 }
 
 pub(crate) fn patterns(patterns: &squall_stats::Patterns) -> Option<Patterns> {

@@ -1,4 +1,4 @@
-//! What became of the flows: from the workers' statistics to a part of the report.
+//! Merges the workers' statistics of flows into the report.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -23,7 +23,7 @@ use squall_report::report::{
     },
 };
 
-/// Of a run that plays flows.
+/// The section of a run with flows.
 pub(crate) fn report(plan: &Plan, workers: &[Snapshot]) -> Option<FlowsReport> {
     let flows = plan.flows.as_ref()?;
     let names: Vec<_> = plan.ports.iter().map(|port| port.name.clone()).collect();
@@ -58,14 +58,14 @@ fn report_of<'a>(
         cps.map(squall_flows::Cps::value)
     };
     let called = |i: usize| load.templates[i].arrival == squall_flows::Arrival::Called;
-    // Those that other flows begin do so as long as these are open.
+    // Flows begun by other flows can begin as long as those are open, so the whole time counts.
     let all = Seconds { arrivals: seconds.all, ..seconds };
     let template = |(i, statistics): (usize, &TemplateStatistics)| TemplateReport {
         name: load.templates[i].name.clone(),
         roles: roles(statistics, serves(i), if called(i) { all } else { seconds }, asked(i)),
     };
     let seconds_of_all = if (0..load.templates.len()).any(called) { all } else { seconds };
-    // How many flows other flows begin, nobody asks for: then the sum is not known.
+    // The number of flows that other flows begin is not configured, so the sum is unknown.
     let begin = |i: &usize| load.templates[*i].arrival != squall_flows::Arrival::None;
     let all_asked = (0..load.templates.len())
         .filter(|i| begin(i) && is_there(*i))
@@ -115,7 +115,7 @@ fn report_of<'a>(
     }
 }
 
-/// Whether servers of a template are played by a port of this run that is `here`.
+/// Whether a port of this run that is `here` has servers of the template.
 fn is_served(flows: &PlanFlows, template: usize, here: impl Fn(usize) -> bool) -> bool {
     let of = &flows.load.templates[template];
     let serves = |side: &squall_plan::FlowSide| {
@@ -125,10 +125,10 @@ fn is_served(flows: &PlanFlows, template: usize, here: impl Fn(usize) -> bool) -
     of.ends.has_servers() && !of.gone && flows.sides.iter().any(serves)
 }
 
-/// What a port's link and stack counted, under the names of reports.
+/// The counters of a port's link and stack, by the names of reports.
 fn counters(statistics: &Statistics) -> BTreeMap<String, u64> {
     let mut counters = named(statistics.link.iter());
-    // Of the rest, the flows' own counters and the ports' have more.
+    // Left out, because the counters of flows or ports have them in more detail.
     const STRAYS: [&str; 11] = [
         "malformed",
         "bad_ip_checksum",
@@ -148,14 +148,14 @@ fn counters(statistics: &Statistics) -> BTreeMap<String, u64> {
     counters
 }
 
-/// What became of the conversations of a capture.
+/// The results of a capture's conversations.
 fn played(of: PlayedScript<'_>, total: &Statistics) -> ConversationsReport {
     let PlayedScript { script, before, plan } = of;
     let mut report = plan.report.clone();
     let own = before..before + plan.numbers.len();
     let mut failed: Vec<_> =
         total.failed.iter().filter(|one| own.contains(&(one.number as usize))).copied().collect();
-    // What its server says of a flow is told where its client says nothing.
+    // The server's reason counts only if the client has none.
     failed.sort_unstable_by_key(|failed| (failed.number, !failed.client));
     failed.dedup_by_key(|failed| failed.number);
     for one in failed.iter().take(MOST_NAMED) {
@@ -168,15 +168,15 @@ fn played(of: PlayedScript<'_>, total: &Statistics) -> ConversationsReport {
         });
     }
     let Some(loops) = script.loops else { return report };
-    // None, where no worker has answered.
-    let theirs = total.templates.get(script.first..).unwrap_or_default();
-    let all = report.kinds.iter().zip(theirs).all(|(kind, seen)| {
+    // Empty if no worker has answered.
+    let own = total.templates.get(script.first..).unwrap_or_default();
+    let all = report.kinds.iter().zip(own).all(|(kind, seen)| {
         let due = kind.conversations * loops;
         let done = |role: &FlowStatistics| role.is_empty() || role.completed == due;
         !seen.client.is_empty() && done(&seen.client) && done(&seen.server)
     });
     report.octets_as_captured = all.then(|| {
-        report.kinds.iter().zip(theirs).all(|(kind, seen)| {
+        report.kinds.iter().zip(own).all(|(kind, seen)| {
             let right = |role: &FlowStatistics, octets: u64| {
                 role.is_empty() || role.received_octets == octets * loops
             };
@@ -186,21 +186,19 @@ fn played(of: PlayedScript<'_>, total: &Statistics) -> ConversationsReport {
     report
 }
 
-/// The conversations of a script that failed, by what both ends say, and those whose servers came
-/// to their end.
+/// The failed conversations of a script, by both ends, and those whose servers reached their end.
 pub fn ended<'a>(all: impl Iterator<Item = &'a FlowStats>) -> (Vec<FailedConversation>, Served) {
     let merged = merged(all);
     (merged.failed, merged.served)
 }
 
-/// So many conversations are named that failed.
+/// Most failed conversations listed by name.
 const MOST_NAMED: usize = 20;
 
-/// Rates of a shorter time are of the few flows that happen to begin and end in it.
+/// Rates of a shorter time depend on the few flows that begin and end in it.
 const LEAST_STEADY_S: f64 = 0.1;
 
-/// How long all of it took, the part in which flows were due, and the part in which all of the load
-/// was asked for.
+/// The whole duration, the part in which flows were due, and the part with the full load.
 #[derive(Clone, Copy)]
 struct Seconds {
     all: f64,
@@ -208,14 +206,15 @@ struct Seconds {
     steady: f64,
 }
 
-/// All sides and workers.
+/// The sum of all sides and workers.
 fn merged<'a>(all: impl Iterator<Item = &'a FlowStats>) -> Statistics {
     let mut total = Statistics { over: true, ..Statistics::default() };
     all.for_each(|one| total.merge(&one.statistics));
     total
 }
 
-/// Where clients began flows, and servers here accepted none of them, that is said.
+/// The two roles of a template. Keeps the servers if clients began flows and no server accepted
+/// any, so that the report shows it.
 fn roles(
     statistics: &TemplateStatistics,
     served: bool,
@@ -244,7 +243,7 @@ fn roles(
 
 fn role(flows: &FlowStatistics, seconds: Seconds) -> RoleReport {
     let over = |seconds: f64, n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
-    // What flows did, they also did in the drain; none began there.
+    // Open flows were active during the drain too, but none began in it.
     let (a_second, begun_a_second) =
         (|n: f64| over(seconds.all, n), |n: f64| over(seconds.arrivals, n));
     let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().zip(flows.http);
@@ -294,13 +293,13 @@ fn named<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> BTreeMap<String, u
     counts.map(|(name, n)| (name.to_owned(), n)).collect()
 }
 
-/// What was counted when the last sample was taken.
+/// The counters at the last sample.
 pub struct LastLoad {
     at: Instant,
     rows: Vec<[Row; 2]>,
 }
 
-/// Of one template (or all) at one end.
+/// Counters of one template (or all) at one end.
 #[derive(Clone, Default)]
 struct Row {
     attempted: u64,
@@ -333,7 +332,7 @@ impl LastLoad {
             templates.push(total.total());
         }
         if self.rows.len() < templates.len() {
-            // That of all stays the last.
+            // The row of all templates stays last.
             let all =
                 if self.rows.len() > 1 { self.rows.pop() } else { self.rows.first().cloned() };
             let new = templates.len() - usize::from(all.is_some());

@@ -1,4 +1,4 @@
-//! What was sent and received by each port.
+//! The reports of ports: sent and received frames.
 
 use std::collections::BTreeMap;
 
@@ -130,7 +130,7 @@ impl Record<'_> {
         }
     }
 
-    /// Departure errors of a port, whatever was sent.
+    /// Departure errors of all sources of a port.
     fn all_departures(&self, port: usize) -> Histogram {
         let mut all = self.departures(port);
         let others = self
@@ -142,8 +142,7 @@ impl Record<'_> {
         all
     }
 
-    /// Those of a port's streams: of those that have a histogram of their own, and of the others
-    /// together.
+    /// Departure errors of a port's streams, with or without a histogram of their own.
     pub(crate) fn departures(&self, port: usize) -> Histogram {
         let mut all = Histogram::default();
         if let Some(tx) = self.counted.sent.get(&(port, SourceId::STREAMS)) {
@@ -159,7 +158,7 @@ impl Record<'_> {
         all
     }
 
-    /// How a port kept to what was due of `sources`, its own.
+    /// How a port kept the schedule of `sources`, its own.
     fn pacing<'s>(
         &self,
         p: usize,

@@ -1,4 +1,4 @@
-//! What became of captures that were sent.
+//! The reports of replays.
 
 use squall_engine::Replayed;
 use squall_measure::{census::Share, flow};
@@ -13,19 +13,19 @@ use crate::Record;
 /// How far a replay came.
 pub struct ReplayEnd {
     pub replayed: Replayed,
-    /// Frames of each of its ports that never left, because they are due after the last instant of a
-    /// run; none where that is not known.
+    /// By port: frames that never left, because they are due after the last instant of a run; none
+    /// if unknown.
     unsent: Vec<u64>,
 }
 
 impl ReplayEnd {
-    /// One that was ended, or failed.
+    /// A replay that was ended or failed.
     pub fn of(replayed: Replayed) -> Self {
         Self { replayed, unsent: Vec::new() }
     }
 
-    /// One that came to the end of the run by itself. What is left of its captures is read: if some
-    /// of it is due after that, the replay has not come to its own end.
+    /// A replay that came to the end of the run. Reads the rest of its captures: if frames in it
+    /// are due after the last instant of a run, the replay is incomplete.
     pub fn read_on(mut replayed: Replayed) -> Self {
         let unsent = match replayed.source.unsent() {
             Ok(unsent) => unsent.unwrap_or_default(),
@@ -42,15 +42,14 @@ impl ReplayEnd {
         Self { replayed, unsent }
     }
 
-    /// Frames that `port` never sent.
+    /// Number of frames that `port` never sent.
     pub(crate) fn unsent_by(&self, plan: &Plan, port: usize) -> u64 {
         let mut ports = plan.replays[self.replayed.number as usize].ports.iter();
         let at = ports.position(|of| *of == port);
         at.and_then(|at| self.unsent.get(at)).copied().unwrap_or(0)
     }
 
-    /// For how long before the end a capture that came too late kept frames back, where a rate says
-    /// that there were some.
+    /// How long before the end a slow capture kept frames back, if a rate required some.
     pub(crate) fn unread_s(&self, plan: &Plan) -> f64 {
         let has_rate = match plan.replays[self.replayed.number as usize].replay.timing {
             Timing::Paced { gap, .. } => !matches!(gap, Gap::Zero),
@@ -60,7 +59,7 @@ impl ReplayEnd {
         if has_rate { self.replayed.dry.as_secs_f64() } else { 0.0 }
     }
 
-    /// What it could not be read for.
+    /// Why it could not be read.
     pub(crate) fn fault(&self) -> Option<String> {
         self.replayed.error.as_ref().map(ToString::to_string)
     }

@@ -8,13 +8,13 @@ use squall_units::{L1_OVERHEAD, Nanos};
 
 use crate::Record;
 
-/// Of each stream its delays and how it departed, so far.
+/// By stream: its delays and departure errors so far.
 type StreamHistograms = HashMap<u32, (Histogram, Histogram)>;
 
 /// The state at the last sample.
 pub struct Last {
     at: Instant,
-    /// Of the run.
+    /// Time since the start of the run.
     elapsed: Nanos,
     ports: Vec<[u64; 4]>,
     /// By number.
@@ -25,7 +25,7 @@ pub struct Last {
 }
 
 impl Last {
-    /// Nothing was counted before.
+    /// The state before anything was counted.
     pub fn at(at: Instant) -> Self {
         Self {
             at,
@@ -39,11 +39,12 @@ impl Last {
 }
 
 impl Record<'_> {
-    /// Rates and percentiles since the last sample; `report` is the one of this record, of `now`.
+    /// Rates and percentiles since the last sample; `report` is this record's at `now`.
     pub fn sample(&self, last: &mut Last, report: &Report, now: Instant) -> Sample {
         let (counted, elapsed) = (&self.counted, self.duration);
-        // By the run's time, of which samples say theirs: a run may begin long after it is made, and
-        // rates times intervals are what was counted. In virtual time there is only the machine's.
+        // Uses the time of the run, which samples contain, so that rates times intervals equal the
+        // counters: a run may begin long after it is made. On virtual time only the machine's clock
+        // can show progress.
         let dt = match elapsed.saturating_sub(last.elapsed) {
             Nanos::ZERO => now.duration_since(last.at).as_secs_f64().max(1e-9),
             since => since.as_secs_f64(),
@@ -95,7 +96,7 @@ impl Record<'_> {
                 let delta = now.delta_since(then);
                 (!delta.is_empty()).then(|| delta.quantile(q))
             };
-            // As the report has it.
+            // Under the same condition as in the report.
             let one_clock = s.rx.as_ref().is_some_and(|rx| rx.latency_ns.is_some());
             sample.streams.push(StreamSample {
                 name: s.name.clone(),
@@ -121,18 +122,18 @@ impl Record<'_> {
     }
 }
 
-/// What a report remembers of a run as it went. A run of days must not fill the memory: when there
-/// are too many rows, every second point goes, and from then on half as many come.
+/// The course of a run for its report. A run of days must not fill the memory: when there are too
+/// many rows, every second point is dropped, and from then on half as many are added.
 #[derive(Default)]
 pub struct Series {
     pub points: Vec<Sample>,
     rows: usize,
-    /// Of so many samples one is a point: 2 to the power of this.
+    /// One sample in 2 to the power of this becomes a point.
     thinned: u32,
     samples: u64,
 }
 
-/// Ports, streams and templates of all points together: some tens of megabytes.
+/// Most rows (ports, streams and templates) of all points together: some tens of megabytes.
 const ROWS: usize = 200_000;
 
 impl Series {
@@ -144,7 +145,7 @@ impl Series {
         self.rows += Self::rows(&sample);
         self.points.push(sample);
         if self.rows > ROWS {
-            // The newest stays.
+            // The newest point remains.
             let mut nth = self.points.len();
             self.points.retain(|_| {
                 nth -= 1;

@@ -1,4 +1,4 @@
-//! What the verdict reads of each source: how it kept to what was asked of it.
+//! The sources as the verdict evaluates them: how each kept its schedule.
 
 use std::collections::BTreeMap;
 
@@ -23,15 +23,15 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// On all ports that carry flows.
+    /// The sum over all ports with flows.
     pub fn of(workers: &[Snapshot]) -> Self {
         let mut kept = Self::default();
         for worker in workers.iter().filter(|worker| !worker.flows.is_empty()) {
             worker.flows.iter().for_each(|flows| kept.pacing.merge(flows.statistics.pacing));
             let ports = || worker.flows.iter().map(|flows| flows.port);
-            let theirs =
+            let of_flows =
                 |tx: &&PortTx| tx.source == SourceId::FLOWS && ports().any(|port| port == tx.port);
-            for tx in worker.tx.iter().filter(theirs) {
+            for tx in worker.tx.iter().filter(of_flows) {
                 kept.stalls = kept.stalls.or(tx.stalls);
                 kept.blocked = kept.blocked.max(tx.blocked);
             }
@@ -41,7 +41,7 @@ impl Kept {
 }
 
 impl Record<'_> {
-    /// Port by port those of streams and of captures, then those of flows.
+    /// By port the sources of streams and captures, then those of flows.
     pub(crate) fn sources(&self) -> Vec<SourceRecord> {
         let replays = || (0u32..).zip(&self.plan.replays);
         let all = (0..self.counted.facts.len()).flat_map(|p| {
@@ -60,12 +60,13 @@ impl Record<'_> {
         sources
     }
 
-    /// Of a source that came to the end of the run; empty while that goes on.
+    /// The reason for the end of a source that ran to the end of the run; empty for a run in
+    /// progress.
     fn ended_by(&self) -> String {
         self.end.as_ref().map_or_else(String::new, |end| end.by.to_string())
     }
 
-    /// The record of what port `p` sends of streams or of captures; `None` where it is to send none.
+    /// The record of the streams or captures that port `p` sends; `None`: it sends none.
     fn source(&self, p: usize, source: SourceId) -> Option<SourceRecord> {
         let (plan, seconds) = (self.plan, self.duration.as_secs_f64());
         if plan.ports[p].elsewhere {
@@ -86,7 +87,7 @@ impl Record<'_> {
         let nothing = PortTx::default();
         let t = self.counted.sent.get(&(p, source)).unwrap_or(&nothing);
         let replayed = replay.and_then(|number| self.replay_end(number));
-        // Of a capture that came to the end of the run by itself, frames may be due after that.
+        // A replay that ended with the run may have frames due after it.
         let after = replayed.map_or(0, |replayed| replayed.unsent_by(plan, p));
         let mut not_sent: BTreeMap<_, _> =
             t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect();
@@ -101,7 +102,7 @@ impl Record<'_> {
             false => (None, distribution(&t.departure_error)),
         };
         let name = &plan.ports[p].name;
-        // A port's name is enough where it has one source.
+        // The port's name suffices if it has one source.
         let alone = plan.sources_of(p) == 1;
         Some(SourceRecord {
             name: if alone { name.clone() } else { format!("{what} by {name}") },
@@ -137,8 +138,8 @@ impl Record<'_> {
     }
 }
 
-/// Of flows the records, one for each template that begins some. Of templates from number `attacks`
-/// on, which are attacks, nobody expects that all of them succeed.
+/// The records of flows, one for each template that begins some. Templates from number `attacks` on
+/// are attacks, whose flows are allowed to fail.
 fn flows(load: &FlowsReport, kept: &Kept, attacks: usize) -> Vec<SourceRecord> {
     let Kept { pacing, stalls, blocked } = *kept;
     let excess = excess(pacing);

@@ -1,4 +1,4 @@
-//! What became of each stream.
+//! The reports of streams.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use squall_units::Nanos;
 
 use crate::Record;
 
-/// Clocks of which one frame says that they are no further apart may be one.
+/// Clocks that a frame shows to differ by less than this may be one.
 const ONE_CLOCK_NS: u64 = 2_000_000_000;
 
 impl Record<'_> {
@@ -35,7 +35,7 @@ impl Record<'_> {
             group: planned.and_then(|s| s.group.clone()),
             tx_packets: t.packets,
             tx_octets: t.octets,
-            // n frames span n-1 gaps.
+            // n frames span n - 1 gaps.
             tx_pps: match seconds {
                 0.0 => 0.0,
                 _ => t.packets.saturating_sub(segments) as f64 / seconds,
@@ -47,8 +47,8 @@ impl Record<'_> {
         }
     }
 
-    /// Whether anything can be said here of how a stream arrives: where other nodes have ports, one
-    /// that is sent here may arrive at theirs.
+    /// Whether this node knows a stream's arrivals: where other nodes have ports, a stream sent
+    /// here may arrive there.
     fn is_known(&self, i: usize) -> bool {
         let plan = self.plan;
         let from_here = |s: &PlanStream| s.division != StreamDivision::Elsewhere;
@@ -66,12 +66,12 @@ impl Record<'_> {
         rx.known_by = if marked { KnownBy::Mark } else { KnownBy::Signature };
         let (mut delay, mut ipdv, mut gap) =
             (Histogram::default(), Histogram::default(), Histogram::default());
-        // A frame that a switch floods to two ports is no less lost on a third: the port that saw
-        // most counts.
+        // A switch may flood a frame to two ports, which must not hide its loss on a third: the
+        // port that saw most counts.
         let (mut best, mut missing, mut came) = (0, 0, 0);
         let (mut jitter, mut patterns) = (0.0f64, squall_stats::Patterns::default());
         let ports: BTreeSet<usize> = seen.iter().map(|s| s.0).collect();
-        // Of each port, with its unique frames.
+        // By port, with its unique frames.
         let mut receivers = Vec::new();
         for port in ports {
             let mut delay_here = Histogram::default();
@@ -106,23 +106,23 @@ impl Record<'_> {
             let receiver = ReceiverRx { port, packets, lost: 0, duplicates, latency_ns };
             receivers.push((receiver, unique));
         }
-        // The sender is elsewhere when this run sends nothing, and what is missing may have arrived
-        // elsewhere if others have ports of it: then the sequence numbers must tell.
-        // While running, what is on its way is not lost: a gap in the sequence is, but for what was
-        // never sent.
+        // Without sent frames the sender is another run, and with other nodes missing frames may
+        // have arrived there: use the sequence numbers. During the run, frames in flight are not
+        // lost, but a gap in the sequence is, unless its frames were never sent.
         let sent = match plan.streams.is_empty() || plan.has_other_nodes() {
             true => best + missing,
             false if counted.running => (best + missing).min(sent.max(best)),
             false => sent,
         };
         rx.lost = sent.saturating_sub(best);
-        // A queue tells its own copies; those that came by different queues show when there are
-        // more than were sent.
+        // A queue counts its own copies; copies in different queues show as more frames than were
+        // sent.
         rx.duplicates += best.saturating_sub(sent);
         rx.loss_ratio = if sent > 0 { rx.lost as f64 / sent as f64 } else { 0.0 };
-        // A sender elsewhere, or a file's, has another clock: what is between the two is no delay.
+        // A sender on another node or in a file has another clock, so that the difference is not a
+        // delay.
         let away = plan.streams.get(i).is_some_and(|s| s.division == StreamDivision::Elsewhere);
-        // Unless the two have one in common, each within its bound of it.
+        // Unless they share a clock, each within its bound.
         if let (true, Some(clock)) = (away, clock) {
             let negative = || seen.iter().map(|(_, s)| s.delay.most_negative_ns().unsigned_abs());
             rx.early_packets = seen.iter().map(|(_, s)| s.delay.negative()).sum();

@@ -5,19 +5,17 @@ use std::time::Instant;
 use squall_engine::{Busy, Counters};
 use squall_measure::StreamCounters;
 
-/// What a run has counted by an instant. Octets are L2, FCS included.
+/// The counters of a run at one instant. Octets are those of layer 2 with FCS.
 #[derive(Clone, Debug)]
 pub struct Totals {
     pub taken: Instant,
-    /// What is to be added to instants of arrival to have nanoseconds since 1970; 0 on virtual
-    /// time.
+    /// Offset from times of arrival to nanoseconds since 1970; 0 on virtual time.
     pub wall_offset_ns: i64,
     /// In the profile's order.
     pub ports: Vec<PortTotals>,
-    /// By number: those that the run began with, then those that were added; removed ones keep
-    /// their place.
+    /// By number: the streams of the start, then those added. Removed ones keep their place.
     pub streams: Vec<StreamTotals>,
-    /// Of each thread that sends or receives; none on virtual time.
+    /// By thread that sends or receives; none on virtual time.
     pub threads: Vec<Busy>,
 }
 
@@ -27,12 +25,11 @@ pub struct PortTotals {
     pub tx_octets: u64,
     pub rx_packets: u64,
     pub rx_octets: u64,
-    /// Of the received frames, those without a signature of ours.
+    /// Received frames without a Squall signature.
     pub rx_unsigned: u64,
-    /// Of the received frames, those with a signature of another run or of a stream that there is
-    /// not.
+    /// Received frames with the signature of another run or of an unknown stream.
     pub rx_unknown: u64,
-    /// Of the received frames, those whose value at the session's places found no room.
+    /// Received frames whose value at the session's places found no room.
     pub beyond: u64,
 }
 
@@ -41,14 +38,14 @@ pub struct StreamTotals {
     pub name: String,
     pub tx_packets: u64,
     pub tx_octets: u64,
-    /// Queue by queue of those that saw it: (port, what was seen).
+    /// By queue that saw the stream: (port, counters).
     pub rx: Vec<(usize, StreamCounters)>,
-    /// Of these, by what stood at the session's places: (port, place, value, what was seen).
+    /// By value at the session's places: (port, place, value, counters).
     pub tracked: Vec<(usize, u16, u128, StreamCounters)>,
 }
 
 impl Totals {
-    /// Before anything was counted.
+    /// All counters at 0.
     pub fn nothing(taken: Instant) -> Self {
         Self {
             taken,
@@ -97,7 +94,7 @@ impl Totals {
             port.rx_unsigned += rx.unsigned;
             port.rx_unknown += rx.foreign;
             for (number, seen) in rx.streams {
-                // A signature of another sender, with a number that we do not have, is foreign.
+                // The signature of another sender, with a number that this run does not have.
                 match self.streams.get_mut(usize::from(number)) {
                     Some(stream) => stream.rx.push((rx.port, seen)),
                     None => port.rx_unknown += seen.packets,

@@ -1,4 +1,4 @@
-//! What a session captures into files, and how it came out.
+//! The capture of a session into files, and its results.
 
 use std::{fmt::Display, path::PathBuf, str::FromStr, sync::Arc, time::SystemTime};
 
@@ -18,22 +18,23 @@ use squall_record::Captured;
 
 use crate::Error;
 
-/// What a run writes of the frames that it receives.
+/// The capture that a run writes of its received frames.
 #[derive(Clone)]
 pub(crate) struct Capture {
-    /// Interfaces, the clock and the trigger's filter are filled in when the ports are open.
+    /// Interfaces, clock and trigger filter are filled in when the ports are open.
     pub options: Options,
     trigger: Option<String>,
-    /// What is captured is measured, too; else it is counted only, which leaves the receiver more
-    /// time.
-    pub beside: bool,
+    /// Whether captured frames are also measured. Otherwise they are only counted, which leaves the
+    /// receiver more time.
+    pub measured: bool,
 }
 
 impl Capture {
-    /// What is asked for beside a run of `profile`; if that sends nothing, nothing else is measured.
+    /// The capture for a run of `profile`. If the profile sends nothing, captured frames are not
+    /// measured.
     ///
     /// # Errors
-    /// Values that no capture can have.
+    /// Invalid values.
     pub fn of(asked: &CaptureOptions, profile: &Profile) -> Result<Self, Error> {
         let mut options = options(asked)?;
         if options.print.is_none() {
@@ -43,14 +44,14 @@ impl Capture {
             && profile.replays.is_empty()
             && profile.flows.is_none()
             && profile.attacks.is_empty());
-        Ok(Self { options, trigger: asked.trigger.clone(), beside: sends })
+        Ok(Self { options, trigger: asked.trigger.clone(), measured: sends })
     }
 }
 
-/// What `asked` says; all else is at its default.
+/// The options in `asked`; others have their defaults.
 ///
 /// # Errors
-/// Values that no capture can have.
+/// Invalid values.
 pub fn options(asked: &CaptureOptions) -> Result<Options, Error> {
     let wrong = |what: String| Error::Usage(format!("capture: {what}"));
     let time = |time: Time| match time > Time::default() {
@@ -85,7 +86,7 @@ pub fn options(asked: &CaptureOptions) -> Result<Options, Error> {
         format,
         snaplen: match asked.snaplen {
             Some(0) => return Err(wrong("snaplen = 0: expected 1 to 262144".into())),
-            said => said.unwrap_or(SNAPLEN).min(SNAPLEN),
+            length => length.unwrap_or(SNAPLEN).min(SNAPLEN),
         },
         rotate: Rotate {
             octets: asked.rotate_octets.map(size),
@@ -127,15 +128,15 @@ fn parsed<T: FromStr<Err: Display>>(name: &str, text: Option<&String>) -> Result
     text.map(one).transpose()
 }
 
-/// `capture-20261122-101500123.pcapng`: of a capture that was given no name.
+/// The default file name, such as `capture-20261122-101500123.pcapng`.
 pub fn new_name() -> PathBuf {
     let now = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
     let time = now.replace([':', '-'], "").replace('T', "-");
     format!("capture-{}.pcapng", time.trim_end_matches('Z')).into()
 }
 
-/// The filter of a port with `facts`: `expression`, and no more octets than are kept; `None` if all
-/// is wanted whole.
+/// The filter of a port with `facts`: `expression`, with frames cut to the captured length; `None`:
+/// all frames in full.
 ///
 /// # Errors
 /// As [`filter::compile_port`].
@@ -148,12 +149,12 @@ pub(crate) fn filter_of(
     match expression.filter(|text| !text.trim().is_empty()) {
         Some(text) => Ok(Some(filter::compile_port(text, facts, snaplen)?)),
         None if snaplen >= filter::SNAPLEN => Ok(None),
-        // No library is needed to say that all is wanted.
+        // Does not need libpcap.
         None => Ok(Some(Arc::new(Filter::all(snaplen)))),
     }
 }
 
-/// A capture that a run has.
+/// The capture of a run.
 pub(crate) struct Capturing {
     running: Running,
     format: Format,
@@ -162,7 +163,7 @@ pub(crate) struct Capturing {
 }
 
 impl Capturing {
-    /// Opens the first file. `ports` are those of the session, with the filter that each has.
+    /// Opens the first file. `ports` are those of the session, with their filters.
     pub fn start(
         capture: &Capture,
         ports: &[Box<dyn Port>],
@@ -175,7 +176,7 @@ impl Capturing {
             options.permit = Permit::FORCE;
         }
         if virtual_time && options.on_full == OnFull::default() {
-            // A file waits until there is room.
+            // Virtual time can wait for the file without loss.
             options.on_full = OnFull::Wait;
         }
         options.directed = ports.iter().any(|port| captures_sent(port.facts()));
@@ -197,20 +198,20 @@ impl Capturing {
         Ok(Self { running, format, snaplen, buffer_kept })
     }
 
-    /// What captures the frames of the queues of `port`.
+    /// Makes the sinks that capture the frames of `port`'s queues.
     pub fn sinks(&self, port: usize) -> MakeSink {
         let make = self.running.taps(port);
         Arc::new(move |_queue| Box::new(Capturer(make())))
     }
 
-    /// What the ports have counted so far goes into the statistics of files that end from now on.
+    /// Passes the ports' counters on, for the statistics of files that end from now on.
     pub fn tell(&self, interfaces: &[Option<InterfaceCounters>], workers: &[Snapshot]) {
         for (port, interface) in interfaces.iter().enumerate() {
             let queues = workers.iter().flat_map(|w| &w.rx).filter(|q| q.port == port);
             let counts = InterfaceCounts {
                 received: interface.map(|i| i.rx_packets),
                 dropped_by_system: queues.map(dropped).sum(),
-                // Some drivers count a frame in both.
+                // Some drivers count a frame in both counters.
                 dropped_by_interface: interface.map(|i| i.rx_missed.max(i.rx_fifo)),
             };
             self.running.tell(port, counts);
@@ -225,27 +226,27 @@ impl Capturing {
         self.running.trigger();
     }
 
-    /// As it is now.
+    /// The state of the capture.
     pub fn so_far(&self) -> Captured {
         let outcome = Outcome { counters: self.running.counters(), ..Outcome::default() };
         Captured { format: self.format, snaplen: self.snaplen, buffer: self.buffer_kept, outcome }
     }
 
-    /// Waits until all is written.
+    /// Waits until everything is written.
     pub fn finish(self) -> Captured {
         let Self { running, format, snaplen, buffer_kept } = self;
         Captured { format, snaplen, buffer: buffer_kept, outcome: running.finish() }
     }
 }
 
-/// Whether the port also receives frames that this host sends: each packet then shows its direction.
+/// Whether the port also receives frames sent by this host: packets then carry a direction.
 fn captures_sent(facts: &PortFacts) -> bool {
     let address = facts.address.parse::<Address>().ok();
     let direction = address.and_then(|mut a| a.take::<String>("direction", "").ok()?);
     direction.is_some_and(|direction| direction != "in")
 }
 
-/// Its counters are those of the capture, which knows them without a worker.
+/// A sink for a tap. It reports no counters, because the capture itself has them.
 struct Capturer(Tap);
 
 impl Sink for Capturer {
@@ -267,7 +268,7 @@ fn dropped(queue: &PortRx) -> u64 {
     queue.drops.iter().map(|(_, n)| n).sum()
 }
 
-/// As a file describes it.
+/// The description of an interface in the file.
 fn interface(port: &dyn Port, expression: Option<&str>) -> InterfaceFormat {
     let facts = port.facts();
     let name = facts

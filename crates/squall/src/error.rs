@@ -1,4 +1,4 @@
-//! What can go wrong, and whose turn it is: the user's (exit status 2) or the machine's (3).
+//! Errors of a run, by cause: the user (exit status 2) or the machine (3).
 
 use squall_engine::EngineError;
 use squall_port_linux::filter::FilterError;
@@ -9,10 +9,10 @@ use crate::attacking;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A profile, a command line or an address is wrong.
+    /// A wrong profile, command line or address.
     #[error("{0}")]
     Input(#[from] Diagnostics),
-    /// As [`Error::Input`], where there is no place to name.
+    /// As [`Error::Input`], without a place.
     #[error("{0}")]
     Usage(String),
     /// Permission, interface, driver.
@@ -64,7 +64,7 @@ impl From<FilterError> for Error {
 }
 
 impl Error {
-    /// Exit status of the command line contract.
+    /// Exit status according to the command line contract.
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::Input(_)

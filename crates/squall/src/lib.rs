@@ -1,7 +1,7 @@
 //! The facade: load a [`Profile`], plan it, start it, watch it, report it ([`Session`]).
 //!
-//! The only door for the command line, the daemon and Python. It chooses backends by address, and
-//! does nothing per frame.
+//! The only entry point for the command line, the daemon and Python. It chooses backends by
+//! address, and does nothing per frame.
 //!
 //! ```
 //! let profile = squall::Profile::parse(

@@ -1,5 +1,5 @@
-//! Stands in for `squall-attacking` in a build without the feature `attacks`: a profile that has
-//! some is refused, and there is nothing else to be done for them.
+//! Replaces `squall-attacking` in a build without the feature `attacks`: refuses profiles with
+//! attacks, and does nothing else.
 
 use std::{convert::Infallible, path::Path};
 
@@ -10,7 +10,7 @@ use squall_profile::{Attack, Diagnostics, Mistakes, Port, Profile};
 use squall_report::report::attack::AttackReport;
 use squall_units::{Division, Nanos};
 
-/// As that of `squall-attacking`.
+/// As in `squall-attacking`.
 #[derive(Debug)]
 pub enum Error {
     Input(Diagnostics),
@@ -18,20 +18,22 @@ pub enum Error {
     Environment(String),
 }
 
-/// Attacks that are ready to leave: there are none.
+/// Prepared attacks; none can exist.
 #[derive(Clone, Debug)]
 pub enum Prepared {}
 
-/// What arrives of them.
+/// Received attacks; none can exist.
 pub enum Heard {}
 
-/// A file for labels.
+/// A label file; none can exist.
 pub enum LabelFile {}
 
 const WHY: &str = "this build does not include attacks";
 const HINT: &str =
     "try a build with the feature: cargo build --release -p squall-cli --features attacks";
 
+/// Checks that there are no attacks.
+///
 /// # Errors
 /// [`Error::Input`] with the place of each attack of `profile`.
 pub fn prepare(
@@ -46,8 +48,10 @@ pub fn prepare(
     mistakes.check().map(|()| None).map_err(Error::Input)
 }
 
+/// Fails.
+///
 /// # Errors
-/// Always: there is nothing to write to it.
+/// Always: there are no labels to write.
 pub fn create(labels: &Path) -> Result<LabelFile, Error> {
     Err(Error::Usage(format!("cannot write labels to {}: {WHY}\n  {HINT}", labels.display())))
 }

@@ -48,7 +48,7 @@ use crate::{
     settings,
 };
 
-/// A profile and how it is run.
+/// A profile with the options of its run.
 ///
 /// ```
 /// # let profile = squall::Profile::default();
@@ -59,49 +59,49 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Session {
     pub profile: Profile,
-    /// Options that a profile has keys for (its end, its seed) move to `profile` when the session
-    /// is opened.
+    /// Options that have a key in the profile (end, seed) move to `profile` when the session is
+    /// opened.
     pub options: RunOptions,
     pub caller: Caller,
 }
 
-/// Settings of the program that starts a run, which no profile or option has.
+/// Settings made by the program that starts a run, which no profile or option has.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
-    /// For the report: the command line, and the name of this node where several share the run.
+    /// For the report: the command line, and the name of this node if several share the run.
     pub command: String,
     pub node: Option<String>,
-    /// The clock that nodes have in common, on real time; `None`: this machine's own.
+    /// The clock that the nodes share, on real time; `None`: this machine's own.
     pub clock: Option<NodeClock>,
-    /// The key of the run's signatures, which nodes have in common; `None`: what the seed gives, or
-    /// a new one (docs/adr/0002).
+    /// The key of the run's signatures, which the nodes share; `None`: derived from the seed, or a
+    /// new one (docs/adr/0002).
     pub key: Option<u16>,
-    /// Received frames of a stream are counted by the bits at these places:
+    /// Places in received frames by whose bits each stream is counted:
     /// [`crate::totals::StreamTotals::tracked`].
     pub places: Arc<[Place]>,
 }
 
-/// A session whose options are read and whose attacks are solved: ready to be planned or opened.
+/// A session with options merged and attacks solved: ready to be planned or opened.
 #[derive(Clone)]
 pub struct Resolved {
     profile: Profile,
     options: RunOptions,
     caller: Caller,
-    /// Names and addresses of the ports, as the user wrote them: those of `profile` have options of
-    /// their own added (`virtual`).
+    /// Names and addresses of the ports as the user wrote them. `profile` may have further options
+    /// in its addresses (`virtual`).
     named: Vec<(String, String)>,
-    /// `abort_if`.
+    /// Criteria of `abort_if`.
     criteria: Vec<FailIf>,
     capture: Option<Capture>,
     flows: Option<FlowSettings>,
-    /// Addresses of hosts, as they were looked up.
+    /// Resolved addresses of hosts.
     names: Names,
     attacks: Option<Arc<Prepared>>,
-    /// The captures that `attacks` are sent as.
+    /// The replays that send `attacks`.
     replays: Vec<PlanReplay>,
 }
 
-/// Ports opened, plan compiled: ready to start.
+/// A session with open ports and a compiled plan: ready to start.
 pub struct Opened {
     session: Resolved,
     ports: Vec<Box<dyn Port>>,
@@ -114,11 +114,11 @@ pub struct Opened {
     labels: Option<attacking::LabelFile>,
 }
 
-/// A port that nothing is sent to is there to receive: if it cannot, the run would show nothing,
-/// and seem well. A sink (`null`, a capture to write) may stand in for one.
+/// Checks that a port without streams can receive: otherwise the run would measure nothing and
+/// still look valid. A sink (`null`, a capture file) may replace one.
 ///
 /// # Errors
-/// Why it does not.
+/// Why it cannot.
 fn receives(address: &str, port: &dyn Port) -> Result<(), Error> {
     let facts = port.facts();
     if facts.rx_queues > 0 || matches!(facts.kind, "null" | "pcap" | squall_port::elsewhere::KIND) {
@@ -140,21 +140,21 @@ fn receives(address: &str, port: &dyn Port) -> Result<(), Error> {
     }
 }
 
-/// What would be sent; nothing is open.
+/// The plan of a run whose ports are not kept open.
 pub struct Planned {
     pub plan: Plan,
-    /// Port by port; `None` where one could not be opened, and the plan's notes say why.
+    /// By port; `None`: it could not be opened, and the plan's notes give the reason.
     pub ports: Vec<Option<PortFacts>>,
     pub limits: Vec<PortLimits>,
     pub virtual_time: bool,
-    /// Of flows.
+    /// The planned load of flows.
     pub load: Option<PlannedLoad>,
-    /// What attacks come to, in words; empty where there are none.
+    /// A summary of the attacks; empty without any.
     pub attacks: String,
 }
 
 impl Planned {
-    /// What `squall plan` prints of it: ports, workers, streams, flows, and `frames` decoded, with
+    /// The output of `squall plan`: ports, workers, streams, flows, and `frames` decoded, with
     /// their octets if `hex`.
     pub fn text(&self, profile: &Profile, frames: &[Preview], hex: bool) -> String {
         let port = |i: usize| ShownPort {
@@ -173,49 +173,49 @@ impl Planned {
     }
 }
 
-/// A run on its way.
+/// A run in progress.
 pub struct Run {
     session: Resolved,
     running: Running,
-    /// What the session's profile is compiled to, without what was added and removed while running.
+    /// The compiled profile, without streams added and removed during the run.
     planned: Plan,
-    /// The replays of the profile that the run was opened with.
+    /// The profile's replays when the run was opened.
     opened: Arc<[squall_profile::Replay]>,
     limits: Vec<PortLimits>,
     virtual_time: bool,
     context: Context,
-    /// The start that was agreed upon, by the session's clock.
+    /// The agreed start, by the session's clock.
     agreed: Option<Nanos>,
     series: Series,
     last: Last,
     last_load: LastLoad,
     capturing: Option<Capturing>,
-    heard: Option<attacking::Heard>,
+    passage: Option<attacking::Heard>,
     labels: Option<attacking::LabelFile>,
-    /// Who stopped it, if somebody did.
+    /// Why the run was stopped, if it was.
     stopped_by: OnceLock<EndedBy>,
-    /// When `abort_if` was last looked at, and what of it held.
-    looked: Instant,
+    /// When `abort_if` was last evaluated, and the criteria that held.
+    evaluated: Instant,
     failed: Vec<String>,
-    /// All that this node sends is sent.
+    /// Whether this node has sent everything.
     sent_all: bool,
     expected: Asked,
-    /// Until the workers are gone.
+    /// Holds the claimed CPUs until the workers have ended.
     _claim: Claim,
 }
 
-/// How long receiving goes on when everything is sent, unless the options say so.
+/// How long receiving goes on after everything is sent, unless the options set it.
 const LINGER: Duration = Duration::from_millis(200);
 
-/// How often `abort_if` is looked at. A look costs a snapshot of each worker, so it is as seldom as
-/// a live view's.
+/// Interval of `abort_if`. Each evaluation costs a snapshot of every worker, so the interval is
+/// that of a live view.
 const WATCH_EVERY: Duration = Duration::from_millis(250);
 
-/// How often a node that has sent all looks whether the run is over.
+/// Interval in which a node that has sent everything checks whether the run is over.
 const OTHERS_EVERY: Duration = Duration::from_millis(20);
 
-/// Streams and templates up to here have histograms in the live view; with more, watching would
-/// disturb what is watched.
+/// Up to this number, streams and templates have histograms in the live view: with more, the copies
+/// would disturb the run.
 const WATCHED: usize = 64;
 
 impl Session {
@@ -223,29 +223,29 @@ impl Session {
         Self { options: profile.run.clone(), profile, caller: Caller::default() }
     }
 
-    /// The same, run as `options` say, and where they say nothing as the profile does.
+    /// Sets the options of the run; the profile's keys fill the gaps.
     ///
     /// # Errors
-    /// Values that no run can have.
+    /// Invalid values.
     pub fn with(mut self, options: RunOptions) -> Result<Self, Error> {
         self.options = options.over(&self.profile.run);
         let Resolved { profile, options, caller, .. } = Resolved::unsolved(self)?;
         Ok(Self { profile, options, caller })
     }
 
-    /// The same, with the command that the report shows.
+    /// Sets the command that the report shows.
     #[must_use]
     pub fn command(mut self, command: impl Into<String>) -> Self {
         self.caller.command = command.into();
         self
     }
 
-    /// Reads the options and solves the profile's attacks, as [`Session::open`] does first.
-    /// `progress` gets the number of rules that are solved, and of all; if it returns `false`, this
+    /// Merges the options and solves the profile's attacks, the first step of [`Session::open`].
+    /// `progress` gets the number of solved rules and the total; if it returns `false`, the call
     /// ends with an error.
     ///
     /// # Errors
-    /// Mistakes in the profile, files that cannot be read, and where `progress` has ended it.
+    /// Errors in the profile, unreadable files, or the end by `progress`.
     pub fn resolve(
         self,
         progress: &(dyn Fn(usize, usize) -> bool + Sync),
@@ -264,24 +264,24 @@ impl Session {
     }
 
     /// Compiles the plan and sends nothing. A port that cannot be opened (no permission, no such
-    /// interface) is planned with what is known of it.
+    /// interface) is planned from the facts known about it.
     ///
     /// # Errors
-    /// Mistakes in addresses and profile.
+    /// Errors in addresses or profile.
     pub fn plan_only(&self) -> Result<Planned, Error> {
         self.clone().resolve(&|_, _| true)?.planned()
     }
 
-    /// As [`Session::plan_only`], but no port is opened, and attacks are not solved: each port is
-    /// planned with what is known of its interface.
+    /// As [`Session::plan_only`], but opens no port and solves no attacks: each port is planned
+    /// from the facts known about its interface.
     ///
     /// # Errors
-    /// Mistakes in addresses and profile.
+    /// Errors in addresses or profile.
     pub fn check_only(&self) -> Result<Planned, Error> {
         self.check_unless(&|| false)
     }
 
-    /// As [`Session::check_only`]; ends soon, with an error, when nobody waits for the plan any more.
+    /// As [`Session::check_only`]; ends early with an error when `abandoned` returns true.
     ///
     /// # Errors
     /// As [`Session::check_only`].
@@ -292,14 +292,14 @@ impl Session {
     /// Opens the ports and compiles the plan.
     ///
     /// # Errors
-    /// Mistakes in addresses and profile, ports that do not open.
+    /// Errors in addresses or profile, ports that cannot be opened.
     pub fn open(self) -> Result<Opened, Error> {
         self.resolve(&|_, _| true)?.open()
     }
 }
 
 impl Resolved {
-    /// Without attacks.
+    /// Merges the options without solving attacks.
     fn unsolved(session: Session) -> Result<Self, Error> {
         let Session { mut profile, mut options, caller } = session;
         options.check().map_err(Error::Usage)?;
@@ -332,7 +332,7 @@ impl Resolved {
         })
     }
 
-    /// The profile's attacks; `None` without any.
+    /// The profile's attacks; `None`: it has none.
     pub fn attacks(&self) -> Option<&Prepared> {
         self.attacks.as_deref()
     }
@@ -342,7 +342,7 @@ impl Resolved {
         self.options.receive.unwrap_or(true)
     }
 
-    /// Whether files may be overwritten and disks filled.
+    /// Whether existing files may be overwritten and disks filled up.
     fn forces(&self) -> bool {
         self.options.force.unwrap_or(false)
     }
@@ -351,7 +351,7 @@ impl Resolved {
         self.options.cpus.as_ref().map(|cpus| &*cpus.0)
     }
 
-    /// [`Session::check_unless`].
+    /// As [`Session::check_unless`].
     fn checked(&self, abandoned: &dyn Fn() -> bool) -> Result<Planned, Error> {
         let (mut limits, notes) =
             self.each_port(|port, _| Ok((ports::known(&port.address)?, Vec::new())))?;
@@ -395,7 +395,7 @@ impl Resolved {
         Ok(Planned { plan, ports, limits, virtual_time, load, attacks })
     }
 
-    /// Limits of all ports, and what the user should know of them.
+    /// The limits of all ports, and notes for the user.
     fn each_port(
         &self,
         mut look: impl FnMut(&squall_profile::Port, Wanted) -> Result<(PortLimits, Vec<String>), Error>,
@@ -405,33 +405,35 @@ impl Resolved {
             let (limit, note) =
                 look(port, self.wanted(i)).map_err(|error| self.at_port(error, port))?;
             limits.push(limit);
-            // What is true of several ports is said once.
+            // A note on several ports appears once.
             notes.extend(note.into_iter().filter(|note| !notes.contains(note)).collect::<Vec<_>>());
         }
         Ok((limits, notes))
     }
 
-    /// Which part of the whole is sent.
+    /// The part of the profile that this process sends.
     fn part(&self) -> Division {
         self.options.part.unwrap_or_default().0
     }
 
-    /// The attack that is spoken by TCP and UDP of our own, for its networks.
-    fn spoken(&self) -> Option<&squall_profile::Attack> {
+    /// The attack that runs on Squall's own TCP/UDP stack, for its networks.
+    fn live_attack(&self) -> Option<&squall_profile::Attack> {
         self.attacks.as_ref()?.speaker(&self.profile)
     }
 
     /// Whether captures are replayed on `port`.
     fn replays_on(&self, port: usize) -> bool {
-        let mut said = self.profile.replays.iter();
+        let mut replays = self.profile.replays.iter();
         self.replays.iter().any(|replay| replay.ports.contains(&port))
-            || said.any(|said| said.port == port || said.port2 == Some(port))
+            || replays.any(|replay| replay.port == port || replay.port2 == Some(port))
     }
 
-    /// What port `i` of the profile is wanted for.
+    /// The use of port `i` of the profile.
     fn wanted(&self, i: usize) -> Wanted {
-        let speaks =
-            |port| self.spoken().is_some_and(|said| said.port == port || said.port2 == Some(port));
+        let speaks = |port| {
+            self.live_attack()
+                .is_some_and(|attack| attack.port == port || attack.port2 == Some(port))
+        };
         let flows =
             |port| self.profile.flows.as_ref().is_some_and(|flows| flows.ports().contains(&port));
         let plays = |port| flows(port) || speaks(port);
@@ -445,18 +447,19 @@ impl Resolved {
         let sending = (0..self.profile.ports.len()).filter(|&port| sends(port)).count().max(1);
         let cuts = self.profile.streams.iter().any(|s| s.port == i && s.segment.is_some());
         let workers = self.options.cores.map_or(1, |cores| cores.div_ceil(sending) as u32);
-        // A port that several sources share has one worker.
+        // A port shared by several sources has one worker.
         let alone = plays(i) && !self.replays_on(i) && !streams(i);
         Wanted { to, cuts, answers: plays(i), workers, players: if alone { workers } else { 1 } }
     }
 
-    /// What the session says about time and receiving; whether time is virtual.
+    /// Applies the session's settings of time and receiving to `limits`. Returns whether time is
+    /// virtual.
     fn settle(&self, limits: &mut [PortLimits]) -> bool {
         let addresses = self.profile.ports.iter().map(|port| port.address.as_str());
-        let said = addresses.zip(limits.iter().map(|limit| limit.virtual_time));
+        let requested = addresses.zip(limits.iter().map(|limit| limit.virtual_time));
         let virtual_time = match self.options.clock {
             Some(clock) => clock == Clock::Virtual,
-            None => ports::on_virtual_time(said),
+            None => ports::on_virtual_time(requested),
         };
         for (i, limit) in limits.iter_mut().enumerate() {
             limit.virtual_time = virtual_time;
@@ -467,10 +470,10 @@ impl Resolved {
         virtual_time
     }
 
-    /// [`Session::open`].
+    /// As [`Session::open`].
     ///
     /// # Errors
-    /// As that.
+    /// As [`Session::open`].
     pub fn open(mut self) -> Result<Opened, Error> {
         let (mut ports, mut take, mut marks) = (Vec::new(), Vec::new(), Vec::new());
         let (mut limits, notes) = self.each_port(|port, wanted| {
@@ -551,14 +554,15 @@ impl Resolved {
         })
     }
 
-    /// Whether its frames must differ from those of each run before: on real time, unless a seed says
-    /// which octets they have, or other processes send a share of the same streams.
+    /// Whether signatures need a new key, which no earlier run had: on real time, unless a seed
+    /// fixes the octets or other processes send a share of the same streams.
     fn is_new_run(&self, limits: &[PortLimits], virtual_time: bool) -> bool {
         let alone = self.part().is_whole() && !limits.iter().any(|limit| limit.elsewhere);
         !virtual_time && self.profile.seed.is_none() && alone
     }
 
-    /// The plan, and its CPUs held: one that another run took meanwhile is looked at no more.
+    /// The plan, with its CPUs claimed. Retries without CPUs that another run has claimed
+    /// meanwhile.
     fn claim(&self, limits: &[PortLimits], virtual_time: bool) -> Result<(Plan, Claim), Error> {
         loop {
             let plan = self.compile(limits, virtual_time)?;
@@ -576,8 +580,8 @@ impl Resolved {
         self.compile_for(limits, pin, None, true, &|| false)
     }
 
-    /// `opened`: the replays of the profile that a run began with; `look_up`: names of hosts have to
-    /// have addresses.
+    /// `opened`: the profile's replays when the run began; `look_up`: whether host names must be
+    /// resolved.
     fn compile_for(
         &self,
         limits: &[PortLimits],
@@ -609,7 +613,7 @@ impl Resolved {
         Ok(plan)
     }
 
-    /// An address error, with the place of the port in the profile.
+    /// Adds the port's place in the profile to an address error.
     fn at_port(&self, error: Error, port: &squall_profile::Port) -> Error {
         match error {
             Error::Usage(text) if port.at.line > 0 => {
@@ -621,7 +625,7 @@ impl Resolved {
                 diagnostic.origin.clone_from(&self.profile.origin);
                 Error::Input(squall_profile::Diagnostics(vec![diagnostic]))
             }
-            // Who is called as his address has been named.
+            // Not if the message already begins with the port's name, which equals its address.
             Error::Usage(text) if !text.starts_with(&port.name) => {
                 Error::Usage(format!("port {}: {text}", port.name))
             }
@@ -633,19 +637,19 @@ impl Resolved {
     }
 }
 
-/// A key by chance, other than that of files and of runs with the usual seed.
+/// A random key, different from that of files and of runs with the default seed.
 fn new_key() -> u16 {
-    // Its keys are the system's random numbers.
+    // `RandomState` gets its keys from the system's random numbers.
     let random = RandomState::new().build_hasher().finish();
     (random % 0xffff) as u16 + 1
 }
 
-/// Names and addresses of its ports.
+/// Names and addresses of the profile's ports.
 fn named(profile: &Profile) -> Vec<(String, String)> {
     profile.ports.iter().map(|port| (port.name.clone(), port.address.clone())).collect()
 }
 
-/// What reads the captures, replay by replay.
+/// The readers of the captures, by replay.
 fn readers(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Reader>, Error> {
     let reader = |replay: &PlanReplay| {
         let longest = replay.ports.iter().map(|&port| limits[port].max_frame).collect();
@@ -654,15 +658,15 @@ fn readers(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Reader>, Error> {
     plan.replays.iter().filter(|replay| replay.is_here()).map(reader).collect()
 }
 
-/// Whether streams start each other in a circle without end.
+/// Whether streams start each other in an endless circle.
 fn goes_round(plan: &Plan) -> bool {
     let follow = |i: usize| plan.streams[i].next.filter(|n| n.times.is_none()).map(|n| n.stream);
-    // Who can take as many arrows as there are streams has come back to one.
+    // A chain as long as the number of streams must contain a stream twice.
     (0..plan.streams.len())
         .any(|first| (0..plan.streams.len()).try_fold(first, |i, _| follow(i)).is_some())
 }
 
-/// Files, and the folder of the profile.
+/// The file system, relative to the folder of the profile.
 struct Disk<'a>(&'a Path);
 
 impl Assets for Disk<'_> {
@@ -714,16 +718,16 @@ impl Opened {
         self.virtual_time
     }
 
-    /// Ports in the profile's order.
+    /// The ports' facts, in the profile's order.
     pub fn facts(&self) -> impl Iterator<Item = &squall_port::PortFacts> {
         self.ports.iter().map(|p| p.facts())
     }
 
-    /// Whether the run has what a criterion asks for by name. Whoever only receives, or tells
-    /// received flows apart, learns the names on the way.
+    /// Checks that the run has the stream or template named by a criterion. A run that only
+    /// receives, or that measures received flows, learns names later.
     ///
     /// # Errors
-    /// No stream or template has that name; with the nearest.
+    /// No stream or template has that name; suggests the nearest.
     pub fn find_names(&self, criterion: &FailIf) -> Result<(), Error> {
         if self.plan.only_receives() || self.session.flows.is_some() {
             return Ok(());
@@ -737,7 +741,7 @@ impl Opened {
     /// Starts the workers; the first frame is due some 20 ms later.
     ///
     /// # Errors
-    /// A queue that does not open.
+    /// A queue cannot be opened.
     pub fn start(self) -> Result<Run, Error> {
         Ok(self.hold()?.go(None))
     }
@@ -745,7 +749,7 @@ impl Opened {
     /// Opens the queues; nothing is sent before [`Held::go`].
     ///
     /// # Errors
-    /// A queue that does not open.
+    /// A queue cannot be opened.
     pub fn hold(mut self) -> Result<Held, Error> {
         self.check_stamps()?;
         self.session.criteria.iter().try_for_each(|criterion| self.find_names(criterion))?;
@@ -769,7 +773,7 @@ impl Opened {
         let receives = |port: usize| {
             limits[port].rx_queues > 0 && !matches!(ports[port].facts().kind, "null" | "pcap")
         };
-        let heard = self
+        let passage = self
             .session
             .attacks
             .as_ref()
@@ -785,13 +789,13 @@ impl Opened {
             measure: Measure {
                 count_only: capturing.is_some()
                     && flows.is_none()
-                    && !self.session.capture.as_ref().is_some_and(|c| c.beside),
+                    && !self.session.capture.as_ref().is_some_and(|c| c.measured),
                 fingerprint,
                 gap_bins: options.gap_bins.map(|gaps| EqualBins::new(gaps.bins, gaps.width.0.0)),
                 flows: flows.clone(),
                 places: self.session.caller.places.clone(),
                 trex: Some(Arc::default()),
-                // The engine knows the plan's.
+                // The engine sets the plan's key.
                 key: None,
             },
             take: self.take,
@@ -835,13 +839,14 @@ impl Opened {
             virtual_time: self.virtual_time,
             context,
             capturing,
-            heard,
+            passage,
             labels: self.labels,
             claim: self.claim,
         })
     }
 
-    /// Frames that a port makes itself have its own time in them.
+    /// Refuses a shared clock on ports that generate their frames, because those stamp the
+    /// machine's own time.
     fn check_stamps(&self) -> Result<(), Error> {
         let makes = |stream: &squall_plan::PlanStream| {
             stream.program.signature().is_some() && self.ports[stream.port].generates()
@@ -857,12 +862,12 @@ impl Opened {
     }
 }
 
-/// The engine's clock as a common one.
+/// The engine's form of a shared clock.
 fn common(clock: NodeClock) -> CommonClock {
     CommonClock { shift_ns: clock.shift_ns, drift_ppb: clock.drift_ppb, at: Nanos(clock.at_ns) }
 }
 
-/// Everything is open, and nothing is sent before it is told.
+/// A run with open queues that waits for its start.
 pub struct Held {
     session: Resolved,
     ready: squall_engine::Ready,
@@ -871,26 +876,26 @@ pub struct Held {
     virtual_time: bool,
     context: Context,
     capturing: Option<Capturing>,
-    heard: Option<attacking::Heard>,
+    passage: Option<attacking::Heard>,
     labels: Option<attacking::LabelFile>,
     claim: Claim,
 }
 
 impl Held {
-    /// Begins: the first frame is due when it is `at` by the session's clock; `None`: some 20 ms
-    /// from now. What is past is caught up with.
+    /// Starts the run: the first frame is due at `at` by the session's clock; `None`: some 20 ms
+    /// from now. If `at` is past, overdue frames are caught up.
     pub fn go(self, at: Option<Nanos>) -> Run {
         let local = at.map(|at| self.local(at));
         self.begin(local, at)
     }
 
-    /// A run that is to be stopped before anything is due.
+    /// Starts the run so late that it can be stopped before anything is due.
     pub fn give_up(self) -> Run {
         const LONG: Nanos = Nanos(3_600_000_000_000);
         self.begin(Some(squall_port::monotonic() + LONG), None)
     }
 
-    /// `local`: on the engine's clock.
+    /// `local`: the start on the engine's clock.
     fn begin(self, local: Option<Nanos>, agreed: Option<Nanos>) -> Run {
         let context = Context { started: SystemTime::now(), usage: usage(), ..self.context };
         Run {
@@ -906,10 +911,10 @@ impl Held {
             last: Last::at(Instant::now()),
             last_load: LastLoad::at(Instant::now()),
             capturing: self.capturing,
-            heard: self.heard,
+            passage: self.passage,
             labels: self.labels,
             stopped_by: OnceLock::new(),
-            looked: Instant::now(),
+            evaluated: Instant::now(),
             failed: Vec::new(),
             sent_all: false,
             expected: Asked::default(),
@@ -917,7 +922,7 @@ impl Held {
         }
     }
 
-    /// When it is `at` by the session's clock, by the engine's.
+    /// Converts `at` from the session's clock to the engine's.
     pub fn local(&self, at: Nanos) -> Nanos {
         self.session.caller.clock.map(common).unwrap_or_default().local(at)
     }
@@ -934,7 +939,7 @@ impl Run {
         self.running.plan()
     }
 
-    /// As it is now.
+    /// The current profile, with changes made during the run.
     pub fn profile(&self) -> &Profile {
         &self.session.profile
     }
@@ -948,9 +953,9 @@ impl Run {
         self.running.elapsed().as_secs_f64()
     }
 
-    /// Waits at most `timeout` for all frames to be sent; whether they are. Where other nodes send
-    /// what may arrive here, that is at the end of the run's duration; of a run without one, when it
-    /// is stopped.
+    /// Waits at most `timeout` until all frames are sent. Returns whether they are. If other nodes
+    /// send frames that may arrive here, that is at the end of the run's duration; without a
+    /// duration, when the run is stopped.
     pub fn wait(&mut self, timeout: Duration) -> bool {
         let mut left = timeout;
         loop {
@@ -969,12 +974,12 @@ impl Run {
         }
     }
 
-    /// Whether this node has sent all that it sends.
+    /// Whether this node has sent all of its frames.
     pub fn sent_all(&self) -> bool {
         self.sent_all
     }
 
-    /// Whether other nodes may still send what is to be received here.
+    /// Whether other nodes may still send frames that arrive here.
     fn expects_others(&self) -> bool {
         let plan = self.running.plan();
         let receives = plan.workers.iter().any(|worker| !worker.rx.is_empty());
@@ -986,14 +991,14 @@ impl Run {
             && plan.stop.duration.is_none_or(time)
     }
 
-    /// Stops the run if a criterion of `abort_if` holds. Workers only lend the snapshot that a live
-    /// view gets, too.
+    /// Stops the run if a criterion of `abort_if` holds. Costs the workers a snapshot, as a live
+    /// view does.
     fn watch(&mut self) {
         let over = self.stopped_by.get().is_some();
-        if over || self.session.criteria.is_empty() || self.looked.elapsed() < WATCH_EVERY {
+        if over || self.session.criteria.is_empty() || self.evaluated.elapsed() < WATCH_EVERY {
             return;
         }
-        self.looked = Instant::now();
+        self.evaluated = Instant::now();
         let full = self.session.criteria.iter().any(FailIf::needs_histograms);
         let report = self.record_so_far(self.running.snapshot(full)).report(Vec::new());
         self.failed
@@ -1003,7 +1008,7 @@ impl Run {
         }
     }
 
-    /// Whether a criterion of `abort_if` ended it.
+    /// Whether a criterion of `abort_if` ended the run.
     pub fn aborted(&self) -> bool {
         self.stopped_by.get() == Some(&EndedBy::Criterion)
     }
@@ -1017,20 +1022,19 @@ impl Run {
         snapshots.iter().flat_map(|s| &s.rx).map(|rx| rx.seen.packets).sum()
     }
 
-    /// Whether there is no port left that could receive anything: all are lost, and the report says
-    /// why.
+    /// Whether all receiving ports are lost; the report gives the reasons.
     pub fn is_deaf(&self) -> bool {
         let snapshots = self.running.snapshot(false);
         let mut queues = snapshots.iter().flat_map(|s| &s.rx).peekable();
         queues.peek().is_some() && queues.all(|queue| queue.error.is_some())
     }
 
-    /// Whether the capture has ended by itself, or cannot go on; never without one.
+    /// Whether the capture has ended or failed; false without a capture.
     pub fn captured(&self) -> bool {
         self.capturing.as_ref().is_some_and(Capturing::is_over)
     }
 
-    /// What the capture waits for is now.
+    /// Triggers the capture now.
     pub fn trigger(&self) {
         self.capturing.iter().for_each(Capturing::trigger);
     }
@@ -1040,7 +1044,7 @@ impl Run {
         self.running.plan().only_receives()
     }
 
-    /// Rates since the last call, and the report so far. Each call is a point of the report's
+    /// Rates since the last call, and the report so far. Each call adds a point to the report's
     /// series.
     pub fn sample(&mut self) -> (Sample, Report) {
         self.watch();
@@ -1057,7 +1061,7 @@ impl Run {
         let mut sample = record.sample(&mut last, &report, now);
         self.last = last;
         sample.flows = loading.unwrap_or_default();
-        // Thousands of streams an instant would say nothing to anybody.
+        // With thousands of streams, a series of each would be unreadable and large.
         let streams = if full { sample.streams.clone() } else { Vec::new() };
         let mut load = sample.flows.clone();
         if load.len() > WATCHED {
@@ -1107,8 +1111,8 @@ impl Run {
         &self.series.points
     }
 
-    /// Pauses a stream by name, the streams of a group, a template, a replay, or all; what would have been
-    /// due meanwhile is due later. Of a template no more flows begin; those that are open go on.
+    /// Pauses a stream, the streams of a group, a template, a replay, or all; frames due meanwhile
+    /// are due later. A template begins no flows; open ones go on.
     ///
     /// # Errors
     /// An unknown name.
@@ -1116,23 +1120,25 @@ impl Run {
         Ok(self.running.pause(stream)?)
     }
 
+    /// Resumes what [`Run::pause`] paused.
+    ///
     /// # Errors
     /// An unknown name.
     pub fn resume(&self, stream: Option<&str>) -> Result<(), Error> {
         Ok(self.running.resume(stream)?)
     }
 
-    /// Makes the run that of another profile: streams of the same name and frames go on, at their
-    /// new rate; others are added and removed. Its duration, packets and octets count from the
-    /// run's beginning. Ports must be the same, and frames no longer than those that the run was
-    /// started with. Of templates the rates may differ (`cps`, `weight`, `users`, `active_limit`
-    /// and what `[flows]` aims at), and `drain`. Templates are told apart by name: those that are
-    /// new begin, their own `start` later; of those that are missing the open flows are aborted, and
-    /// what they have counted stays in the report. So it is for loads without a total, a limit of
-    /// flows or a capture, and for servers that no other template shares.
+    /// Changes the run to another profile. Streams with the same name and frames go on at their new
+    /// rate; others are added and removed. Duration, packets and octets count from the start of the
+    /// run. Ports must be the same, and frames no longer than at the start of the run. Rates of
+    /// templates may differ (`cps`, `weight`, `users`, `active_limit` and the target of `[flows]`),
+    /// and `drain`. Templates are matched by name: new ones begin after their own `start`; open
+    /// flows of missing ones are aborted, and their counters stay in the report. This is possible
+    /// for loads without a total, a limit of flows or a capture, and for servers that no other
+    /// template shares.
     ///
     /// # Errors
-    /// Mistakes in the profile; nothing is changed then.
+    /// Errors in the profile; nothing is changed then.
     pub fn change(&mut self, mut profile: Profile) -> Result<(), Error> {
         if named(&profile) != self.session.named {
             return Err(Error::Usage("ports cannot change during a run\n  try a new run".into()));
@@ -1141,10 +1147,10 @@ impl Run {
         self.become_profile(profile)
     }
 
-    /// All rates are those of the profile times this; of flows a factor only.
+    /// Sets all rates to those of the profile times `by`; flows accept only a factor.
     ///
     /// # Errors
-    /// As [`Run::change`]; a run that is all attacks, which go on as they began.
+    /// As [`Run::change`]; a run with only attacks cannot change.
     pub fn multiply(&mut self, by: Multiplier) -> Result<(), Error> {
         let profile = &self.session.profile;
         let replays = self.planned.replays.iter().any(|replay| !replay.fixed);
@@ -1158,12 +1164,12 @@ impl Run {
         self.become_session(session)
     }
 
-    /// What all rates are multiplied with; `None`: nothing.
+    /// The factor on all rates; `None`: none.
     pub fn multiplier(&self) -> Option<Multiplier> {
         self.session.options.mult
     }
 
-    /// All rates are those of now times `num / den`; of flows, as [`Run::multiply`].
+    /// Multiplies all current rates by `num / den`; flows as in [`Run::multiply`].
     ///
     /// # Errors
     /// As [`Run::change`].
@@ -1174,8 +1180,8 @@ impl Run {
         self.multiply(by)
     }
 
-    /// Begins flows as often as `amount` says: those of `template`, or (`None`) of all that have a
-    /// weight together. It has to be of the kind that the profile has.
+    /// Sets how often flows of `template` begin, or with `None` those of all templates with a
+    /// weight. The amount must be of the kind that the profile has.
     ///
     /// # Errors
     /// An unknown template, another kind of amount.
@@ -1193,7 +1199,7 @@ impl Run {
             Some(template) => {
                 let before = template.arrival;
                 amount.put(name, &mut template.arrival)?;
-                // Stages are levels of it.
+                // Stages are relative to the amount.
                 let by = template.arrival.amount() / before.amount();
                 template.stages.iter_mut().for_each(|stage| stage.to *= by);
             }
@@ -1226,7 +1232,7 @@ impl Run {
         self.planned
             .can_become(&new)
             .map_err(|what| Error::Engine(squall_engine::EngineError::FixedLoad(what)))?;
-        // Queues were opened with slots for the frames that there were.
+        // The queues were opened with slots for the frames of that time.
         let mut ports = new.ports.iter().zip(&self.running.plan().ports);
         let longer = |now: &PlanPort, opened: &PlanPort| {
             now.max_frame > opened.max_frame || now.cut_frame > opened.cut_frame
@@ -1250,10 +1256,10 @@ impl Run {
         Ok(())
     }
 
-    /// The replays of attacks whose rates differ in a changed profile are as much faster.
+    /// Changes the speed of replayed attacks whose rates differ in the changed profile.
     ///
     /// # Errors
-    /// Something else of the attacks differs, or it is spoken live, at instants of its own.
+    /// Attacks differ in anything else, or run live, with instants of their own.
     fn attacks_at_other_rates(&self, session: &mut Resolved) -> Result<(), Error> {
         let written = |session: &Resolved| {
             let mut value = session.profile.to_value()["attack"].take();
@@ -1276,7 +1282,7 @@ impl Run {
             else {
                 return refused("the share of attacks cannot change during a run");
             };
-            // Of a template the default is none of a rate.
+            // The default rate of a template is unknown here.
             let of_rules = matches!(old.what, AttackOf::Rules(_));
             let known = |attack: &Attack| of_rules || attack.pace != AttackPace::DEFAULT;
             if old.live || !known(old) || !known(new) {
@@ -1285,7 +1291,7 @@ impl Run {
                     new.name
                 ));
             }
-            // As exact as rates are written.
+            // Profiles write rates with six digits after the point.
             let whole = |rate: f64| (rate * 1e6).round() as u128;
             let replays = session.replays.iter_mut();
             for replay in replays.filter(|one| one.fixed && one.name == new.name) {
@@ -1298,8 +1304,7 @@ impl Run {
         Ok(())
     }
 
-    /// The clock that nodes have in common is this one from now on. The report has the last, and the
-    /// widest bound of all.
+    /// Sets the clock that nodes share. The report shows the last one, and the widest bound of all.
     pub fn set_clock(&mut self, clock: NodeClock) {
         self.running.set_common_clock(common(clock));
         let before = self.context.clock.map_or(0, |clock| clock.bound_ns);
@@ -1308,18 +1313,18 @@ impl Run {
         self.session.caller.clock = Some(clock);
     }
 
-    /// Lets so many more frames of a held replay leave.
+    /// Lets `frames` more frames of a held replay leave.
     pub fn step(&self, frames: u64) {
         self.running.step(frames);
     }
 
-    /// Nothing more is sent.
+    /// Stops sending.
     pub fn stop(&self) {
         self.stop_because(EndedBy::Stopped);
     }
 
-    /// As [`Run::stop`]; the report says why. A run that is over is so already, whoever stops it
-    /// then.
+    /// As [`Run::stop`], with the reason for the report. Has no effect on a run that is already
+    /// over.
     pub fn stop_because(&self, why: EndedBy) {
         let over = self.sent_all && !self.expects_others() && !self.listening();
         if !over {
@@ -1328,13 +1333,13 @@ impl Run {
         self.running.stop();
     }
 
-    /// A run that only receives ends by whoever watches it: at this end, which the report tells as
-    /// asked for.
+    /// Sets the end that the report shows as requested, for a run that only receives, which its
+    /// caller ends.
     pub fn expect(&mut self, asked: Asked) {
         self.expected = asked;
     }
 
-    /// Whether the run comes to an end by itself.
+    /// Whether the run ends by itself.
     fn would_end(&self) -> bool {
         let profile = &self.session.profile;
         let stop = profile.stop;
@@ -1356,13 +1361,13 @@ impl Run {
             || (!self.listening() && streams && replays && flows)
     }
 
-    /// When its first departure was due: nanoseconds since 1970-01-01 UTC.
+    /// When the first departure was due, in nanoseconds since 1970-01-01 UTC.
     pub fn started_ns(&self) -> u64 {
         self.running.start().0.saturating_add_signed(squall_machine::wall_offset())
     }
 
-    /// Totals so far, without histograms: thousands of streams cost the workers a fraction of what
-    /// [`Run::sample`] does. No point of the report's series.
+    /// Totals so far, without histograms: with thousands of streams, a fraction of the cost of
+    /// [`Run::sample`]. Adds no point to the report's series.
     pub fn totals(&self) -> Totals {
         let ports = self.running.plan().ports.len();
         let wall_offset_ns = if self.virtual_time { 0 } else { squall_machine::wall_offset() };
@@ -1371,38 +1376,38 @@ impl Run {
         Totals::of(taken, names, ports, wall_offset_ns, self.running.counters())
     }
 
-    /// What each received flow has counted so far: of each receive queue at most `most` flows, those
-    /// that came first. `None` where flows are not told apart. No point of the report's series.
+    /// The counters of each received flow so far, at most the first `most` flows of each receive
+    /// queue. `None`: flows are not measured. Adds no point to the report's series.
     pub fn received_flows(&self, most: usize) -> Option<Flows> {
         let settings = self.context.flows.as_ref()?;
         let seen = self.running.received_flows(most)?;
         Some(received::so_far(settings, self.running.plan(), &seen))
     }
 
-    /// The open flows of TCP that this run plays, each with its port; more than `most` if there are
-    /// more, not all of them then.
+    /// The open TCP flows of this run, each with its port. More than `most` may be returned, and
+    /// then not all.
     pub fn open_flows(&self, most: usize) -> Vec<(usize, OpenFlow)> {
         squall_engine::open_flows(&self.running, most)
     }
 
-    /// From now on no flow takes frames of these senders, and nobody answers them.
+    /// Makes all flows ignore frames from these senders, so that they get no answer.
     pub fn ignore(&self, senders: Ignored) {
         self.running.ignore(senders);
     }
 
-    /// Waits for the end that the profile sets, then reports. Without such an end call
-    /// [`Run::stop`] first, or this waits for ever.
+    /// Waits for the end set by the profile, then reports. Without such an end call [`Run::stop`]
+    /// first, or this never returns.
     ///
     /// # Errors
-    /// A worker that failed.
+    /// A worker failed.
     pub fn finish(self) -> Result<Report, Error> {
         self.finish_with_totals().map(|(report, _)| report)
     }
 
-    /// As [`Run::finish`], and the last totals.
+    /// As [`Run::finish`], with the last totals.
     ///
     /// # Errors
-    /// A worker that failed.
+    /// A worker failed.
     pub fn finish_with_totals(mut self) -> Result<(Report, Totals), Error> {
         while !self.wait(Duration::from_secs(1)) {}
         let (plan, names, facts) = (self.running.plan().clone(), self.stream_names(), self.facts());
@@ -1413,7 +1418,7 @@ impl Run {
         };
         let (start, would_end) = (self.running.start(), self.would_end());
         let mut outcome = self.running.finish()?;
-        self.heard.iter_mut().for_each(|heard| heard.collect(&mut outcome));
+        self.passage.iter_mut().for_each(|passage| passage.collect(&mut outcome));
         let mut replayed: Vec<Replayed> = outcome.take();
         replayed.sort_by_key(|replayed| replayed.number);
         let totals = {
@@ -1429,8 +1434,8 @@ impl Run {
             (attacks, load::ended(outcome.workers.iter().flat_map(|worker| &worker.flows)))
         });
         let counted = Counted::new(&plan, names, facts, false, outcome.workers);
-        // Who sends nothing has no last departure: the run was as long as it was listened, or as
-        // the file is.
+        // A run without sending has no last departure: its duration is the time of listening, or
+        // that of the file.
         let duration = match listening || (plan.others_send() && counted.sends_nothing()) {
             true if elapsed == Nanos::ZERO => counted.arrivals(),
             true => elapsed,
@@ -1451,9 +1456,9 @@ impl Run {
             attacks = prepared.reports(
                 plan.flows.as_deref(),
                 (&failed, &served),
-                self.heard.as_ref(),
+                self.passage.as_ref(),
                 duration,
-                // What became of conversations only both ends together know.
+                // With other nodes, the fate of conversations is known only from both reports.
                 !self.planned.has_other_nodes(),
             );
             if let Some(labels) = self.labels {
@@ -1470,7 +1475,7 @@ impl Run {
         };
         let end = End {
             by,
-            // A node that waited for others had nothing more to do.
+            // A node that waited for others had nothing left to do.
             open: would_end && !(self.sent_all && plan.others_send()),
             agreed: self.agreed,
             expected: self.expected,
@@ -1498,7 +1503,7 @@ impl Run {
     }
 }
 
-/// What the machine has counted so far.
+/// The machine's counters so far.
 fn usage() -> Usage {
     Usage {
         cpu: squall_machine::cpu(),
@@ -1511,7 +1516,7 @@ fn usage() -> Usage {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
     Cps(f64),
-    /// Open at once.
+    /// Flows open at once.
     Active(u64),
     Bandwidth(squall_units::Rate),
     Users(u32),

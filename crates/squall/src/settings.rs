@@ -8,11 +8,11 @@ use squall_units::Nanos;
 
 use crate::Error;
 
-/// Settings that measure something, and that this machine has the memory for; `None`: flows are not
+/// The settings, if they measure flows and this machine has the memory; `None`: flows are not
 /// measured.
 ///
 /// # Errors
-/// [`Error::Usage`] for others.
+/// [`Error::Usage`]: invalid settings.
 pub(crate) fn of(asked: Option<&ReceivedFlows>) -> Result<Option<FlowSettings>, Error> {
     let asked = match asked {
         None | Some(ReceivedFlows::Measured(false)) => return Ok(None),
@@ -50,7 +50,7 @@ fn check(settings: &FlowSettings) -> Result<(), Error> {
     if settings.by == By::None {
         return Ok(());
     }
-    // Without histograms, and the place in the index.
+    // Without histograms, with the entry in the index.
     let each = size_of::<Flow<FlowRx>>() + 2 * size_of::<u64>();
     let memory = squall_capture::machine_memory().unwrap_or(u64::MAX);
     let most = (memory / each as u64).min(1 << 31);

@@ -1,6 +1,6 @@
 //! The counter matrix of captures: over ports, formats, rotation, compression, policies, filters
-//! and snaplens, what was sent is written, or lost by a counter that has a name; and the files hold
-//! what the report says. Not the full product: each value of each meets several of the others.
+//! and snaplens, every sent frame is written or counted as lost under a reason, and the files match
+//! the report. Not the full product: each value of each dimension meets several of the others.
 
 mod harness;
 
@@ -30,11 +30,11 @@ const TESTS: &[(&str, Test)] = &[
     ("what_a_full_ring_loses_is_told_by_name", a_full_ring),
     ("gso_frames_are_written_as_what_they_become", gso_frames),
     ("ports_of_different_links_are_each_read_as_what_they_are", different_links),
-    ("what_another_run_sends_unseen_is_not_captured_as_if_it_were_nothing", beside_a_sender),
+    ("unseen_frames_of_another_run_are_refused", with_a_local_sender),
     ("each_sample_says_what_is_written_and_lost", samples),
 ];
 
-/// A way to a port that is captured from.
+/// A link that the test captures from.
 #[derive(Clone, Copy)]
 struct Link {
     sender: &'static str,
@@ -56,24 +56,24 @@ const AF_XDP: Link = Link {
     bpf: true,
 };
 
-/// Frames of each of the four streams, three of which the filter takes.
+/// Frames of each of the four streams; the filter accepts three of them.
 const EACH: u64 = 1500;
 /// Octets of a frame, without FCS.
 const LEN: u64 = 196;
 const FILTER: &str = "udp port 9";
 
-/// How it is captured.
+/// Options of the capture.
 #[derive(Clone, Copy, Default)]
 struct Way {
     suffix: &'static str,
     compress: Option<Method>,
     rotate: Rotate,
     on_full: Option<&'static str>,
-    /// Octets of the buffer; 0: as many as by default.
+    /// Octets of the buffer; 0: the default.
     buffer: u64,
     filter: bool,
     snaplen: u32,
-    /// Of the receiver: (faults, frames that vanish, frames that come twice).
+    /// Faults of the receiver: (faults, frames lost, frames duplicated).
     faults: Option<(&'static str, u64, u64)>,
 }
 
@@ -101,7 +101,7 @@ fn ways() -> Vec<Way> {
             ..way("pcapng", Some(Method::Gzip))
         },
         Way { on_full: Some("wait"), snaplen: 60, ..way("pcapng", Some(Method::Lz4)) },
-        // Little memory, and a writer that is slow.
+        // Little memory and a slow writer.
         Way { buffer: 1, filter: true, ..way("pcapng", Some(Method::Gzip)) },
         Way {
             buffer: 1,
@@ -118,7 +118,7 @@ fn ways() -> Vec<Way> {
     ]
 }
 
-/// A folder that goes with the test.
+/// A folder that is removed after the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -186,7 +186,7 @@ fn parse(text: &str) -> Result<Profile, Box<dyn Error>> {
 fn capture(folder: &Folder, way: Way) -> CaptureOptions {
     let compressed = way.compress.map_or(String::new(), |method| format!(".{}", method.suffix()));
     let file = folder.0.join(format!("out.{}{compressed}", way.suffix));
-    // Of another capture of the same test.
+    // Left by another capture of the same test.
     let _ = std::fs::remove_file(&file);
     CaptureOptions {
         file: Some(file),
@@ -202,7 +202,7 @@ fn capture(folder: &Folder, way: Way) -> CaptureOptions {
     }
 }
 
-/// As `session`, but it captures.
+/// `session` with a capture.
 fn capturing(mut session: Session, capture: CaptureOptions) -> Session {
     session.options.capture = Some(capture);
     session
@@ -240,7 +240,7 @@ fn of_a_link(link: Link, folder: &Folder, way: Way) -> Result<Report, Box<dyn Er
     })
 }
 
-/// The sender's streams, with what is captured of the file that it wrote.
+/// The sender's streams, with the capture of the file that it wrote.
 fn of_a_file(folder: &Folder, way: Way) -> Result<Report, Box<dyn Error>> {
     let file = folder.0.join("in.pcap");
     let _ = std::fs::remove_file(&file);
@@ -281,7 +281,7 @@ fn check(name: &str, report: &Report, way: Way) -> Outcome {
     Ok(())
 }
 
-/// The counters with each other, and with the files.
+/// Compares the counters with each other and with the files.
 fn agrees(name: &str, capture: &CaptureReport) -> Outcome {
     let sum = |reasons: &std::collections::BTreeMap<String, u64>| reasons.values().sum::<u64>();
     let lost = sum(&capture.dropped) + sum(&capture.dropped_by_kernel);
@@ -302,7 +302,7 @@ fn agrees(name: &str, capture: &CaptureReport) -> Outcome {
         same(&file.name, "packets", reader.packets(), file.packets)?;
         same_by_capinfos(file)?;
     }
-    // Those of the last file are of the end.
+    // The last file has the final counters.
     if let Some(last) = capture.files.last().filter(|_| capture.format == "pcapng") {
         let mut reader = CaptureReader::open(&last.name)?;
         while reader.next()?.is_some() {}
@@ -327,20 +327,21 @@ fn agrees(name: &str, capture: &CaptureReport) -> Outcome {
     Ok(())
 }
 
-/// Where Wireshark's tools are installed and read such files.
+/// If Wireshark's tools are installed and can read such files.
 fn same_by_capinfos(file: &squall::report::CaptureFile) -> Outcome {
-    let told =
+    let reported =
         std::process::Command::new("capinfos").args(["-c", "-M", "-T", "-r", &file.name]).output();
-    let told = told.ok().filter(|told| told.status.success() && !file.name.ends_with("lz4"));
+    let reported =
+        reported.ok().filter(|reported| reported.status.success() && !file.name.ends_with("lz4"));
     let count =
         |text: &str| text.trim().rsplit('\t').next().and_then(|count| count.parse::<u64>().ok());
-    match told.and_then(|told| count(&String::from_utf8_lossy(&told.stdout))) {
+    match reported.and_then(|reported| count(&String::from_utf8_lossy(&reported.stdout))) {
         Some(packets) => same(&file.name, "packets by capinfos", packets, file.packets),
         None => Ok(()),
     }
 }
 
-/// Nobody reads while the one worker sends.
+/// The only worker sends, so that the ring is not read meanwhile.
 fn a_full_ring() -> Outcome {
     enter(AF_PACKET)?;
     let folder = Folder::new()?;
@@ -382,8 +383,8 @@ fn gso_frames() -> Outcome {
     Ok(())
 }
 
-/// A sender past the queueing discipline is refused by name; one through it is captured.
-fn beside_a_sender() -> Outcome {
+/// A sender that bypasses the queueing discipline is refused by name; one that uses it is captured.
+fn with_a_local_sender() -> Outcome {
     enter(AF_PACKET)?;
     let folder = Folder::new()?;
     let listen = |direction: &str| -> Result<Session, Box<dyn Error>> {
@@ -425,12 +426,12 @@ fn beside_a_sender() -> Outcome {
     listen("in")?.open()?;
     run.stop();
     run.finish()?;
-    // Nobody sends any more.
+    // The sender is gone.
     listen("both")?.open()?;
     Ok(())
 }
 
-/// Frames of one port begin with Ethernet, those of the other with what Linux knows.
+/// Frames of one port begin with Ethernet, those of the other with a Linux cooked header.
 fn different_links() -> Outcome {
     enter(AF_PACKET)?;
     let with_any = || -> Result<Session, Box<dyn Error>> {
@@ -461,7 +462,7 @@ fn different_links() -> Outcome {
     of_both.trigger = Some("udp dst port 10".into());
     of_both.pre_trigger = Some(Time::from_secs(60));
     let mut session = capturing(with_any()?, of_both);
-    // That of all interfaces alone sees the trigger.
+    // Only the port of all interfaces sees the trigger.
     session.profile.ports.remove(1);
     let report = run(session)?;
     let capture = report.capture.as_ref().ok_or("nothing was captured")?;
@@ -481,7 +482,7 @@ fn samples() -> Outcome {
     .open()?
     .start()?;
     while !run.wait(Duration::from_millis(20)) {}
-    // What was received last goes to the file within 100 ms.
+    // The last frames are written within 100 ms.
     let deadline = Instant::now() + Duration::from_secs(60);
     let (mut rates, mut written) = (0, 0);
     while written < 4 * EACH && Instant::now() < deadline {

@@ -1,9 +1,10 @@
-//! The counter matrix: every kind of port, every mode, several rates. What was sent is what the
-//! interface counted and what was received; where something is lost, a counter says how much and
-//! why. And the golden profiles: the frames of tests/golden arrive over every kind of port, in real
-//! time, as they do on paper.
+//! The counter matrix: every kind of port, every mode, several rates. Sent frames equal those
+//! counted by the interface and those received; if frames are lost, a counter has their number and
+//! reason. Also the golden profiles: the frames of tests/golden arrive over every kind of port on
+//! real time as on virtual time.
 //!
-//! Each test is a process of its own, so that it has one thread when it enters a private network.
+//! Each test runs in its own process, because a process may only enter a private network while it
+//! has one thread.
 
 mod harness;
 
@@ -51,14 +52,14 @@ const TESTS: &[(&str, Test)] = &[
     ("two_ports_share_a_count_in_the_order_of_time", two_ports_share_a_count_in_the_order_of_time),
 ];
 
-/// A way from a sender to a receiver: a row of the matrix.
+/// A row of the matrix: a sender with a receiver.
 struct Link {
     sender: &'static str,
     to: To,
-    /// Between the two interfaces of a private lab.
+    /// Whether it connects the two interfaces of a private lab.
     lab: bool,
     needs: Needs,
-    /// Some profiles do not fit the sender, which then says so.
+    /// Whether some profiles do not fit the sender, which then reports that.
     partly: bool,
 }
 
@@ -67,7 +68,7 @@ enum To {
     Nowhere,
     /// Into a file, whose name completes the address.
     File,
-    /// What the port sends, it receives.
+    /// The port receives its own frames.
     Itself,
     Port(&'static str),
 }
@@ -75,7 +76,7 @@ enum To {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Needs {
     Nothing,
-    /// The right to load programs into the kernel.
+    /// Permission to load BPF programs.
     Bpf,
     /// The shim, and DPDK.
     Dpdk,
@@ -106,7 +107,7 @@ const AF_PACKET: Link = Link {
     needs: Needs::Nothing,
     partly: false,
 };
-/// Without `take`, frames to no station stay with the host.
+/// Without `take`, frames to other addresses stay with the host.
 const AF_XDP: Link = Link {
     sender: "af_xdp:veth-a",
     to: To::Port("af_xdp:veth-b,take=all,ring=32768"),
@@ -114,8 +115,8 @@ const AF_XDP: Link = Link {
     needs: Needs::Bpf,
     partly: false,
 };
-/// The receiver's program makes the peer poll. Nothing holds the sender back, so it is not asked
-/// for all it can here.
+/// The receiver's XDP program makes the peer poll. Nothing limits the sender, so it is not tested
+/// at its full rate.
 const XDP_LIVE: Link = Link {
     sender: "xdp_live:veth-a",
     to: To::Port("af_xdp:veth-b,take=all,ring=32768"),
@@ -130,7 +131,7 @@ const DPDK_RING: Link = Link {
     needs: Needs::Dpdk,
     partly: false,
 };
-/// Of no more than 1522 octets.
+/// Frames of at most 1522 octets.
 const DPDK_TAP: Link = Link {
     sender: "dpdk:vdev=net_tap0;iface=sqtap0",
     to: To::Port("af_packet:sqtap0"),
@@ -140,7 +141,7 @@ const DPDK_TAP: Link = Link {
 };
 
 impl Link {
-    /// Enters the lab, where there is one, and gives the sender's address.
+    /// Enters the lab, if the link has one. Returns the sender's address.
     fn enter(&self) -> Result<String, Box<dyn Error>> {
         if self.lab {
             squall_port_linux::lab::enter_private(&squall_port_linux::lab::LabOptions::default())?;
@@ -164,7 +165,7 @@ impl Link {
         self.to == To::File
     }
 
-    /// The second port, where there is one.
+    /// The second port, if there is one.
     fn receiver(&self) -> Option<&'static str> {
         if let To::Port(address) = self.to { Some(address) } else { None }
     }
@@ -174,7 +175,7 @@ impl Link {
     }
 }
 
-/// What is in the file that was written at `address`, which is then removed.
+/// Reads the file written at `address`, then removes it.
 fn read_back(address: &str) -> Result<Report, Box<dyn Error>> {
     let listened = Session::new(Profile::listening([("A", format!("{address},read"))]));
     let read = run_session(Session {
@@ -189,8 +190,7 @@ fn read_back(address: &str) -> Result<Report, Box<dyn Error>> {
     Ok(read)
 }
 
-/// (name, what stands in the stream, frames at 100 pps, 10 kpps and max); 0: as many as the time
-/// allows.
+/// (name, keys of the stream, frames at 100 pps, 10 kpps and max); 0: as many as fit into the time.
 const MODES: [(&str, [u64; 3]); 4] = [
     ("continuous", [20, 3000, 0]),
     ("burst", [20, 3000, 50_000]),
@@ -231,9 +231,9 @@ fn matrix(link: &Link) -> Outcome {
     Ok(())
 }
 
-/// The frames of each golden profile, received at the end of the link, are those that it sends into
-/// nothing on virtual time. Signatures hold the instant, which is another each time: without them
-/// the frames must be the same, with them what is received must be what was sent.
+/// The frames of each golden profile, received at the end of the link, equal those sent to a null
+/// port on virtual time. Signatures contain the departure time, which differs each time: for
+/// streams with signatures, received frames must equal sent ones instead.
 fn golden(link: &Link) -> Outcome {
     let sender = link.enter()?;
     let folder =
@@ -280,7 +280,7 @@ fn one_line(error: &dyn Error) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The sending port's report, with what was received at the other end.
+/// The sending port's report, with the received frames of the other end.
 fn run_golden(link: &Link, sender: &str, profile: &Profile) -> Result<Report, Box<dyn Error>> {
     let mut profile = profile.clone();
     profile.ports[0].address = sender.to_owned();
@@ -290,7 +290,7 @@ fn run_golden(link: &Link, sender: &str, profile: &Profile) -> Result<Report, Bo
         profile.ports.push(other);
     }
     let mut report = run_session(Session::new(profile.clone()))?;
-    // A machine that stands still as the run ends leaves frames unsent, and says so.
+    // A machine that is preempted at the end of the run leaves frames unsent and reports that.
     for _ in 0..3 {
         let late = report.ports[0].tx.not_sent.contains_key("late");
         if !late || !report.verdict.reasons.iter().any(|reason| is_bound(reason.code)) {
@@ -379,12 +379,12 @@ fn run_session(session: Session) -> Result<Report, Box<dyn Error>> {
     Ok(run.finish()?)
 }
 
-/// Everything that was due was sent, counted by the interface and received.
+/// Asserts that everything due was sent, counted by the interface, and received.
 fn check(report: &Report, name: &str, count: u64, received: bool) -> Outcome {
     let tx = &report.ports[0].tx;
     let not_sent: u64 = tx.not_sent.values().sum();
     if count > 0 {
-        // A machine that is busy elsewhere may end a timed run late; then that is counted.
+        // A busy machine may end a timed run late, and counts those frames.
         same(name, "sent and not sent", tx.packets + not_sent, count)?;
     } else if tx.packets == 0 {
         return Err(format!("{name}: nothing was sent").into());
@@ -421,12 +421,12 @@ fn check(report: &Report, name: &str, count: u64, received: bool) -> Outcome {
     for port in &report.ports {
         if let Some(interface) = &port.interface {
             same(name, "the interface's surplus", port.interface_surplus(), Some((0, 0)))?;
-            // Without FCS. Where a program takes the frames, veth counts them behind the Ethernet
-            // header, and a ring of DPDK counts no octets.
+            // Without FCS. Where an XDP program takes the frames, veth counts octets after the
+            // Ethernet header, and a DPDK ring counts none.
             let octets = port.tx.octets - 4 * port.tx.packets;
-            let behind = octets - 14 * port.tx.packets;
+            let after_header = octets - 14 * port.tx.packets;
             let counted = match interface.tx_octets {
-                of_packets if name.contains("xdp") && of_packets == behind => octets,
+                of_packets if name.contains("xdp") && of_packets == after_header => octets,
                 0 if name.contains("net_ring") => octets,
                 counted => counted,
             };
@@ -436,8 +436,8 @@ fn check(report: &Report, name: &str, count: u64, received: bool) -> Outcome {
     Ok(())
 }
 
-/// What was received is what was sent, where that is known: what the kernel makes itself nobody
-/// hashes.
+/// Asserts that received and sent frames have the same hash. Frames generated by the kernel are not
+/// hashed.
 fn same_hash(name: &str, report: &Report) -> Outcome {
     let (tx, rx) = (
         &report.ports[0].tx.fingerprint,
@@ -449,7 +449,7 @@ fn same_hash(name: &str, report: &Report) -> Outcome {
     same(name, "fingerprint", rx, tx)
 }
 
-/// A machine that is busy elsewhere may be late.
+/// Whether only a busy machine causes this reason.
 fn is_bound(code: ReasonCode) -> bool {
     matches!(
         code,
@@ -460,13 +460,13 @@ fn is_bound(code: ReasonCode) -> bool {
     )
 }
 
-/// Over every kind of port: the frames on the wire are counted, at the rate that was asked for, and
-/// with the octets that each has; a veth, which hands GSO frames on whole, counts those.
+/// Over every kind of port: the wire frames are counted at the requested rate, each with its
+/// octets. A veth hands GSO frames on whole and counts those.
 fn gso_frames() -> Outcome {
     squall_port_linux::lab::enter_private(&squall_port_linux::lab::LabOptions::default())?;
     const TCP: &str = "eth/ipv4/tcp(flags=PA)/payload(random)";
-    // (packet, what stands in the stream, GSO frames, frames of each, octets of each GSO frame
-    // on the wire)
+    // (packet, keys of the stream, GSO frames, segments of each, octets of each GSO frame on the
+    // wire)
     let cases = [
         (
             TCP,
@@ -489,7 +489,7 @@ fn gso_frames() -> Outcome {
             64,
             1217 + 63 * 66,
         ),
-        // Left out, the size is that of as many segments as fit.
+        // By default the frame has as many segments as fit.
         (
             "eth/vlan(id=3)/ipv4/tcp",
             "segment = 1000\nmode = { burst = 20 }\nrate = \"1 Gbps\"",
@@ -562,8 +562,8 @@ fn live_at_full_speed() -> Outcome {
     let streams = stream("64", "rate = \"max\"")
         + &stream("[64, 594, 1518]", "rate = \"20 kpps\"")
         + &stream("1518", "rate = \"max\"\nmode = { burst = 1000 }");
-    // Long enough for a worker whose CPU is taken for some tenths of a second: a burst without gaps
-    // that has not left when time is up is in no counter.
+    // Long enough to survive a preemption of some tenths of a second: a burst without gaps that has
+    // not left when time is up is in no counter.
     for cores in [1, 2] {
         let sink = squall_port_linux::sink::Sink::attach("veth-b", false)?;
         let report = run(
@@ -595,7 +595,7 @@ fn live_at_full_speed() -> Outcome {
     Ok(())
 }
 
-/// Frames that have a mark and no signature; two workers share the first stream.
+/// Frames with a mark and without a signature; two workers share the first stream.
 fn marked(link: &Link) -> Outcome {
     let sender = link.enter()?;
     let stream = |name: &str, packet: &str, rate: &str, group: u32| {
@@ -623,7 +623,7 @@ fn marked(link: &Link) -> Outcome {
     same(&sender, "of no stream", report.ports[1].rx.unsigned_packets, 200)
 }
 
-/// All of them would seem lost.
+/// All of the frames would seem lost.
 fn marked_and_unseen() -> Outcome {
     AF_XDP.enter()?;
     let text = "duration = \"10 ms\"\n[ports]\nA = \"af_packet:veth-a\"\nB = \"af_xdp:veth-b\"\n[[stream]]\n\
@@ -651,7 +651,7 @@ fn live_control() -> Outcome {
     let wait = || std::thread::sleep(Duration::from_millis(120));
     wait();
     run.pause(Some("one"))?;
-    // A worker that only looks after a generator reads its letters every 10 ms.
+    // A worker that supervises a generator reads its mailbox every 10 ms.
     wait();
     let (_, paused) = run.sample();
     wait();
@@ -689,15 +689,14 @@ fn live_shared_rate() -> Outcome {
     let refused = run
         .change(parsed(&text.replace("2 kpps", "2 Mbps"))?)
         .map_err(|e| (e.exit_status(), e.to_string()));
-    let told = matches!(&refused, Err((2, text)) if text.contains("frames per second"));
-    same("two workers", "told what to try", told, true)?;
+    let is_named = matches!(&refused, Err((2, text)) if text.contains("frames per second"));
+    same("two workers", "told what to try", is_named, true)?;
     run.change(parsed(&text.replace("2 kpps", "1 kpps"))?)?;
     std::thread::sleep(Duration::from_millis(300));
     run.stop();
     let report = run.finish()?;
     same("two workers", "rate at the end", report.streams[0].asked_pps, Some(1000.0))?;
-    // 300 ms, of which some 50 pass before the kernel makes frames; a machine that is stopped makes
-    // up for it.
+    // 300 ms, of which some 50 pass before the kernel makes frames; a preempted machine catches up.
     let most = report.duration_s * 2_000.0 + 2.0;
     same("two workers", "no more than asked", report.streams[0].tx_packets as f64 <= most, true)
 }
@@ -714,7 +713,7 @@ fn live_without_napi() -> Outcome {
         true,
     )?;
     same("without polling", "advice", reasons.contains("gro on"), true)?;
-    // What does not fit is told before anything runs.
+    // Unfit streams are refused before anything runs.
     let text = "[ports]\nA = \"xdp_live:veth-a\"\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \
                 \"1 kpps\"\ndepartures = \"poisson\"\n";
     let planned =
@@ -729,9 +728,9 @@ fn live_without_napi() -> Outcome {
     )
 }
 
-/// Some 10,000 frames over a loop to itself with one fault: what the counters say of it.
+/// Some 10,000 frames over a loop to itself with one fault, and the resulting counters.
 fn faults() -> Outcome {
-    // The last one is no tenth: held back for the one behind it, it would wait for ever.
+    // The last frame is not a tenth one: held back until the next frame, it would never arrive.
     const FRAMES: u64 = 10_005;
     // (fault, sent, refused, received by the port, lost, duplicates, reordered)
     let cases = [
@@ -761,10 +760,10 @@ fn faults() -> Outcome {
             same(&address, "not sent of the stream", &stream.not_sent, &reasons)?;
             same(&address, "received", port.rx.packets, received)?;
             if fault.starts_with("corrupt") {
-                // Where a flipped bit hits the signature, the frame is nobody's; elsewhere it is
-                // still the stream's.
+                // A flipped bit in the signature leaves the frame unsigned; in other octets it does
+                // not.
                 same(&address, "unsigned are lost", port.rx.unsigned_packets, seen.lost)?;
-                // 16 of 60 octets.
+                // The signature is 16 of 60 octets.
                 if !(200..=330).contains(&seen.lost) {
                     return Err(
                         format!("{address}: {} of 1000 signatures were hit", seen.lost).into()
@@ -781,8 +780,8 @@ fn faults() -> Outcome {
                 )?;
                 same(&address, "loss ratio", (seen.loss_ratio * sent as f64).round() as u64, lost)?;
             }
-            // What the generator did not do is for its verdict to say, what the network did is not.
-            // A machine that is busy elsewhere may be late.
+            // Faults of the network must not affect the generator's verdict. A busy machine may
+            // still be late.
             let mut reasons = report.verdict.reasons.clone();
             reasons.retain(|reason| !is_bound(reason.code));
             same(&address, "reasons", reasons.is_empty(), refused == 0)?;
@@ -799,12 +798,11 @@ fn faults() -> Outcome {
             }
         }
     }
-    gso_frames_refused_in_their_midst()
+    partly_refused_gso_frames()
 }
 
-/// What left of a GSO frame before one of its segments was refused is counted, and nothing else
-/// is.
-fn gso_frames_refused_in_their_midst() -> Outcome {
+/// Counts exactly the segments of a GSO frame that left before one was refused.
+fn partly_refused_gso_frames() -> Outcome {
     for faults in ["refuse=1/90", "refuse=1/90,full=1/7"] {
         for clock in ["", ",virtual"] {
             let address = format!("loop:refusing,ring=64,{faults}{clock}");
@@ -836,7 +834,7 @@ fn gso_frames_refused_in_their_midst() -> Outcome {
     Ok(())
 }
 
-/// What the kernel counted, and faults took away or added, is no fault of the receiver's.
+/// Frames that the kernel counted and faults removed or added are no fault of the receiver.
 fn faults_on_an_interface() -> Outcome {
     squall_port_linux::lab::enter_private(&squall_port_linux::lab::LabOptions::default())?;
     for fault in ["drop=1/10", "dup=1/10", "drain=1kpps,buffer=8"] {
@@ -852,11 +850,10 @@ fn faults_on_an_interface() -> Outcome {
     Ok(())
 }
 
-/// A ring that is too small for a burst while nobody reads: the kernel's count of drops is the
-/// difference.
+/// A ring too small for a burst that is not read: the kernel's drop counter is the difference.
 fn a_full_receiver_over_af_packet_is_named() -> Outcome {
     squall_port_linux::lab::enter_private(&squall_port_linux::lab::LabOptions::default())?;
-    // On one worker that sends without a pause the receiver comes too late for some.
+    // With one worker that sends without pause, the receiver is too late for some frames.
     let text = profile(
         "burst",
         "max",
@@ -891,7 +888,7 @@ fn a_full_receiver_over_af_packet_is_named() -> Outcome {
     Ok(())
 }
 
-/// In real time too, as a number, not about.
+/// Exact counts on real time too.
 fn stops() -> Outcome {
     let stream =
         "[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"50 kpps\"\nsize = [64, 100, 300]\n";
@@ -905,14 +902,14 @@ fn stops() -> Outcome {
         // 215 times 464 octets, then 64, 100: the frame that reaches the count is the last.
         let report = run("octets = 99_900", stream)?;
         same(address, "octets", report.ports[0].tx.octets, 215 * 464 + 64 + 100)?;
-        // Of two streams together.
+        // Two streams share the count.
         let report = run("packets = 1001", &(stream.to_owned() + stream))?;
         same(address, "packets of two", report.ports[0].tx.packets, 1001)?;
-        // Frames due from 0 to 99.99 ms; what is due at the end itself is not of the run.
+        // Frames due from 0 to 99.99 ms; a frame due exactly at the end is excluded.
         let report = run("duration = \"100 ms\"", &stream.replace("50 kpps", "9990 pps"))?;
         let tx = &report.ports[0].tx;
         same(address, "duration", tx.packets + tx.not_sent.values().sum::<u64>(), 999)?;
-        // The first that is reached.
+        // The first limit reached ends the run.
         let report = run("duration = \"100 ms\"\npackets = 10", stream)?;
         same(address, "packets before the duration", report.ports[0].tx.packets, 10)?;
     }

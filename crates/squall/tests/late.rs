@@ -1,4 +1,4 @@
-//! Runs that cannot keep to their schedule.
+//! Runs that cannot keep their schedule.
 
 mod calibration;
 
@@ -15,8 +15,8 @@ fn run(profile: &str) -> Report {
 }
 
 #[test]
-fn who_falls_behind_still_sends_what_was_due_in_time_and_nothing_that_was_not() {
-    // More than any machine fills, in two streams, which then take turns.
+fn a_late_sender_still_sends_exactly_the_frames_that_were_due() {
+    // More than any machine can send, in two streams that take turns.
     let profile = r#"
         duration = "5 ms"
         ports = { A = "null:" }
@@ -28,14 +28,14 @@ fn who_falls_behind_still_sends_what_was_due_in_time_and_nothing_that_was_not() 
         rate = "100 Mpps"
     "#;
     let report = run(profile);
-    // A machine that is too busy to send them within 100 ms of overtime says so.
+    // A machine too busy to send them within 100 ms of overtime reports that.
     let sent = |s: &squall::report::StreamReport| {
         s.tx_packets + s.not_sent.get("late").copied().unwrap_or(0)
     };
     assert_eq!(report.streams.iter().map(sent).collect::<Vec<_>>(), [500_000, 500_000]);
 }
 
-/// What is asked for is more than any machine sends in ten times the time.
+/// The requested load takes any machine more than ten times the duration.
 #[test]
 fn a_run_that_cannot_keep_its_rate_is_not_longer_and_accounts_for_what_is_missing() {
     let text = "duration = \"200 ms\"\nports = { A = \"null:\" }\n[[stream]]\npacket = \
@@ -47,12 +47,12 @@ fn a_run_that_cannot_keep_its_rate_is_not_longer_and_accounts_for_what_is_missin
         let tx = &report.ports[0].tx;
         assert_eq!(tx.packets + tx.not_sent["late"], 1_000_000_000);
         if !report.verdict.has(ReasonCode::GeneratorBound) {
-            // It had no CPU.
+            // The process had no CPU.
             assert!(report.verdict.has(ReasonCode::Starved), "{:?}", report.verdict);
             return Err(String::from("starved"));
         }
         let (most, duration_s) = (calibration::time_to_count(1_000_000_000), report.duration_s);
-        // 20 ms ahead, 100 ms behind.
+        // 20 ms before the start, 100 ms after the end.
         if took < most && duration_s < 0.5 {
             Ok(())
         } else {
@@ -61,7 +61,7 @@ fn a_run_that_cannot_keep_its_rate_is_not_longer_and_accounts_for_what_is_missin
     });
 }
 
-/// What is due is known from a run on virtual time, which sends all of it.
+/// A run on virtual time sends everything that is due, and so gives the expected number.
 #[test]
 fn frames_of_several_lengths_that_are_missing_are_those_that_the_rate_asked_for() {
     let tx = |port: &str, cores: usize| {
@@ -92,7 +92,7 @@ fn a_run_as_fast_as_the_port_goes_ends_on_time_too() {
     calibration::measure(|| {
         let report = run("duration = \"200 ms\"\nports = { A = \"null:\" }\n[[stream]]\npacket = \
                           \"eth/ipv4/udp\"\nrate = \"max\"\n");
-        // Nothing can be wrong with it but the machine that it runs on.
+        // Only the machine can make it invalid.
         let starved = |reason: &squall::report::Reason| reason.code == ReasonCode::Starved;
         assert!(report.verdict.reasons.iter().all(starved), "{:?}", report.verdict);
         let duration_s = report.duration_s;
@@ -102,8 +102,8 @@ fn a_run_as_fast_as_the_port_goes_ends_on_time_too() {
 
 #[test]
 fn a_port_that_takes_no_more_is_named_as_the_limit() {
-    // The second port of the link receives nothing until its ring of a frame is read, which every
-    // other call refuses. A run that had no CPU says nothing about the port: there is another.
+    // The second port of the link receives nothing until its ring of one frame is read, which every
+    // other call refuses. A run without CPU says nothing about the port: repeat it.
     let profile = "duration = \"200 ms\"\n[ports]\nA = \
                       \"loop:full-port,full=0.99,ring=1\"\n[[stream]]\npacket = \
                       \"eth/ipv4/udp\"\nrate = \"5 Gpps\"\n";
@@ -120,7 +120,7 @@ fn a_port_that_takes_no_more_is_named_as_the_limit() {
 }
 
 #[test]
-fn a_stream_that_never_started_is_told() {
+fn a_stream_that_never_started_is_reported() {
     let stream = |name: &str, more: &str| {
         format!(
             "[[stream]]\nname = \"{name}\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n{more}\n"

@@ -1,8 +1,9 @@
-//! A link that goes down in a run and comes up again: on every kind of port that has one sending
-//! waits and goes on, what was due meanwhile is counted as such, and the report says when. And one
-//! that does not come up again.
+//! A link that goes down during a run and comes up again: on every kind of port with a link,
+//! sending waits and goes on, frames due meanwhile are counted as such, and the report has the
+//! times. Also a link that stays down.
 //!
-//! Each test is a process of its own, so that it has one thread when it enters a private network.
+//! Each test runs in its own process, because a process may only enter a private network while it
+//! has one thread.
 
 mod harness;
 
@@ -77,7 +78,7 @@ fn stream(from: &str, to: &str, more: &str) -> String {
     )
 }
 
-/// Waits until `now` says so; what was asked for last.
+/// Waits until `now` returns true, and fails with the last report.
 fn until(
     what: &str,
     run: &mut Run,
@@ -109,12 +110,12 @@ fn changes(report: &Report) -> Vec<bool> {
     report.ports[0].link_events.iter().map(|event| event.up).collect()
 }
 
-/// For how long the link was down in all, seconds.
+/// Total time that the link was down, in seconds.
 fn down_s(events: &[LinkEvent]) -> f64 {
     events.chunks_exact(2).map(|pair| pair[1].t_s - pair[0].t_s).sum()
 }
 
-/// Takes `end` down while `run` sends and up again.
+/// Takes `end` down and up again while `run` sends.
 fn flap(run: &mut Run, end: &str) -> Outcome {
     let before = changes(&run.sample().1).len();
     lab::set_down(end)?;
@@ -146,7 +147,7 @@ fn streams(from: &str, to: &str) -> Outcome {
     let (a, b, s) = (&report.ports[0], &report.ports[1], &report.streams[0]);
     same(from, "changes of the link", changes(&report), vec![false, true, false, true])?;
     same(from, "of the receiver's", b.link_events.len(), 4)?;
-    // Who is busy tells of a change late, not twice; what was due is what the rate says.
+    // A busy worker notices a change late, but not twice; the rate gives the number of due frames.
     let expected = down_s(&a.link_events) * PPS as f64;
     let missing = link_down(&report) as f64;
     let slack = 0.3 * expected + 0.05 * PPS as f64;
@@ -163,7 +164,7 @@ fn streams(from: &str, to: &str) -> Outcome {
         a.tx.not_sent.get("link_down"),
     )?;
     let rx = s.rx.as_ref().ok_or("nothing was measured")?;
-    // Frames that the kernel had taken when its end went down may be lost, and are.
+    // Frames that the kernel had accepted when its end went down may be lost.
     same(from, &format!("{} lost", rx.lost), rx.lost < PPS / 20, true)?;
     same(from, "named", report.verdict.has(ReasonCode::LinkDown), true)?;
     for code in [ReasonCode::PortLost, ReasonCode::PortRefused] {
@@ -213,7 +214,7 @@ fn captures(from: &str) -> Outcome {
         files: vec![path.to_str().ok_or("a path")?.into()],
         ..Replay::default()
     };
-    // A veth takes frames of XDP's only when its peer polls.
+    // A veth accepts XDP frames only if its peer uses NAPI.
     squall_port_linux::set_gro("veth-b", true)?;
     let mut run = session(replay, from).open()?.start()?;
     let ended = captures_flap(&mut run);
@@ -271,7 +272,7 @@ fn flows() -> Outcome {
     same("flows", "no port is lost", report.verdict.has(ReasonCode::PortLost), false)
 }
 
-/// The link goes down, or the interface away; the run ends by itself.
+/// The link goes down, or the interface is deleted; the run ends by itself.
 fn ends(from: &str, delete: bool) -> Outcome {
     enter(from)?;
     if from.starts_with("xdp_live") {
@@ -315,8 +316,8 @@ fn too_long_for_the_peer() -> Outcome {
     same("too long", "named", report.verdict.has(ReasonCode::PortRefused), true)
 }
 
-/// Behind a bridge, so that the sender does not see what happens to the receiver: frames that are
-/// lost there look like those that a device has lost.
+/// The receiver is connected through a bridge, so that the sender does not see events at the
+/// receiver: frames lost there look like losses of a device.
 fn receiver(interface: &str, fault: &[&str], mended: &[&str], code: ReasonCode) -> Outcome {
     enter("af_packet")?;
     let ip = |arguments: &[&str]| -> Outcome {
@@ -341,7 +342,7 @@ fn receiver(interface: &str, fault: &[&str], mended: &[&str], code: ReasonCode) 
     let mut run =
         start(&stream("af_packet:veth-a", "af_packet:veth-d", "size = 1000\nname = \"s\""))?;
     let arrived = |report: &Report| report.ports[1].rx.packets;
-    // A bridge takes a moment to forward.
+    // A bridge takes a moment until it forwards.
     until("frames arrive", &mut run, |report| arrived(report) > 100)?;
     set(fault)?;
     let noticed =

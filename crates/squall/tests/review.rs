@@ -1,5 +1,5 @@
-//! What goes wrong only now and then: streams that come back, rates that change where several
-//! workers share, schedules that no machine keeps, gaps beyond the end of time.
+//! Rare errors: removed streams that come back, rate changes with several workers, schedules that
+//! no machine can keep, gaps beyond the end of time.
 
 mod calibration;
 
@@ -50,7 +50,7 @@ fn a_stream_that_was_removed_does_not_come_back() {
     run.change(with("")).unwrap();
     let (_, then) = run.sample();
     run.resume(None).unwrap();
-    // Nor does the run wait for it to be resumed.
+    // The run does not wait for it to be resumed either.
     let report = run.finish().unwrap();
     assert_eq!(of(&report, "stays").tx_packets, 300);
     assert_eq!(of(&report, "gone").tx_packets, of(&then, "gone").tx_packets);
@@ -66,7 +66,7 @@ fn a_stream_that_starts_again_keeps_the_rate_it_was_changed_to() {
     run.change(at("10 kpps")).unwrap();
     let sent = |run: &mut Run| of(&run.sample().1, "one").tx_packets;
     while sent(&mut run) < 2000 {
-        // At its first rate it takes 20 s.
+        // At its first rate it would take 20 s.
         assert!(changed.elapsed() < Duration::from_secs(10), "{} frames", sent(&mut run));
         sleep(Duration::from_millis(20));
     }
@@ -89,8 +89,8 @@ fn workers_that_share_a_stream_keep_its_rate_when_it_becomes_one_in_bits() {
     sleep(Duration::from_millis(60));
     // 128 octets on average: as many frames as before.
     run.change(at("20.48 Mbps")).unwrap();
-    // However late they leave, so many frames are due in the time. A share that is not halved, or
-    // halved twice, would be half of them again, or less by a quarter.
+    // The number of frames due in this time does not depend on lateness. A share that was not
+    // halved, or halved twice, would differ by a quarter or more.
     let report = run.finish().unwrap();
     let one = of(&report, "one");
     let due = one.tx_packets + one.not_sent.values().sum::<u64>();
@@ -158,8 +158,8 @@ fn frames_that_took_another_queue_are_not_lost() {
         ..Session::new(profile("loop:two-queues", &text))
     };
     let mut run = session.open().unwrap().start().unwrap();
-    // The two queues are read one after the other; where one of the workers had no CPU meanwhile,
-    // the next sample has what it had not read.
+    // The two queues are read one after the other. If a worker had no CPU meanwhile, the next
+    // sample has its frames.
     let mut lost = Vec::new();
     while lost.last().is_none_or(|lost| *lost >= 500) {
         assert!(lost.len() < 40, "lost at each sample: {lost:?}");
@@ -174,7 +174,7 @@ fn frames_that_took_another_queue_are_not_lost() {
 
 #[test]
 fn a_forgotten_run_sends_no_more() {
-    // No other run of these tests has so many workers.
+    // No other run of these tests has this many workers.
     let session = Session {
         options: squall::RunOptions { cores: Some(6), ..Default::default() },
         ..Session::new(profile("null:", &stream("one", "1 kpps", "")))
@@ -266,7 +266,7 @@ fn a_multiplied_bit_rate_of_mixed_sizes_is_that_rate() {
     assert!((bps / 123.456789012345e6 - 1.0).abs() < 1e-3, "{bps}");
 }
 
-/// All that a profile can say goes through plan, preview and run, or is refused.
+/// Every combination of profile keys passes plan, preview and run, or is refused.
 #[test]
 fn no_profile_makes_a_panic() {
     let packets = [
@@ -311,7 +311,7 @@ fn no_profile_makes_a_panic() {
     ];
     let (mut asked, mut ran) = (0, 0);
     let mut one = |packet: &str, more: &str, rate: &str| {
-        // Not each with each: a few of all, each time the same.
+        // A fixed sample of all combinations.
         asked += 1;
         if asked % 5 != 0 {
             return;
@@ -344,7 +344,7 @@ fn no_profile_makes_a_panic() {
     assert!(ran > 300, "{ran}");
 }
 
-/// A load of templates, each with its port and what else it says.
+/// A load of templates, each with its port and further keys.
 fn load(templates: &[(&str, u16, &str)]) -> Profile {
     let mut text =
         "[ports]\nA = \"loop:join\"\nB = \"loop:join\"\n[flows]\ndrain = \"2 s\"\n".to_owned();
@@ -366,7 +366,7 @@ fn templates_join_a_load_and_leave_it() {
     let same_port = run.change(load(&[web, ("more", 80, "cps = 10")])).map_err(|e| e.to_string());
     assert!(same_port.is_err_and(|text| text.contains("port 80")));
     run.change(load(&[web, ("more", 81, "cps = 200\nlimit = 40")])).unwrap();
-    // Until all that was to begin has ended: then others begin.
+    // Wait until all flows have ended, then begin others.
     while !run.wait(Duration::from_millis(100)) {}
     run.change(load(&[("last", 81, "cps = 1000\nlimit = 25")])).unwrap();
     assert!(!run.wait(Duration::ZERO));
@@ -374,8 +374,8 @@ fn templates_join_a_load_and_leave_it() {
     assert_eq!(completed(&report), [("web", 150), ("more", 40), ("last", 25)]);
 }
 
-/// Of each template, with those that a busy machine would have begun too late; both ends say the
-/// same, and nothing failed.
+/// Flows of each template, including those that a busy machine would have begun too late. Asserts
+/// that both ends agree and nothing failed.
 fn completed(report: &Report) -> Vec<(&str, u64)> {
     let flows = report.flows.as_ref().expect("flows were played");
     let of = |template: &TemplateReport| {

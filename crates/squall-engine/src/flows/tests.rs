@@ -22,7 +22,7 @@ fn pool(range: &str) -> Pool {
     }
 }
 
-/// HTTP-like: 100 octets there, `answer` back.
+/// HTTP-like: 100 octets in the request, `answer` in the response.
 fn load(arrival: Arrival, answer: usize) -> Load {
     let body = "x".repeat(answer);
     let template = Template {
@@ -143,8 +143,8 @@ fn both_on_one() -> Vec<PlanWorker> {
     vec![PlanWorker { tx: vec![(0, 0), (1, 0)], rx: vec![(0, 0), (1, 0)], cpu: None }]
 }
 
-/// Of all workers; every flow is explained, and every frame that was sent was received, unless the
-/// port lost some.
+/// The sum of all workers. Asserts that every flow is accounted for, and that every sent frame was
+/// received unless the port lost some.
 fn total(outcome: &Outcome) -> Statistics {
     let mut all = Statistics::default();
     outcome.workers.iter().flat_map(|w| &w.flows).for_each(|flows| all.merge(&flows.statistics));
@@ -167,13 +167,13 @@ fn open(cps: u64) -> Arrival {
 #[test]
 fn ten_thousand_connections_on_a_loop_complete_and_none_leaks() {
     let limits = Limits { flows: Some(10_000), ..Limits::default() };
-    let apart = vec![
+    let one_each = vec![
         PlanWorker { tx: vec![(0, 0)], rx: vec![(0, 0)], cpu: None },
         PlanWorker { tx: vec![(1, 0)], rx: vec![(1, 0)], cpu: None },
     ];
     for (name, workers, cps) in [
         ("one", both_on_one(), 20_000),
-        ("apart", apart, 10_000),
+        ("apart", one_each, 10_000),
         ("virtual,virtual", both_on_one(), 1000),
     ] {
         let of = Load { limits, patience: Nanos(60_000 * MS), ..load(open(cps), 100) };
@@ -226,7 +226,7 @@ fn faults_of_the_port_lose_no_octet_and_leave_no_flow() {
     }
 }
 
-/// Each has a queue of both ends.
+/// Each worker has a queue of both ends.
 fn side_by_side(workers: u32) -> Vec<PlanWorker> {
     let worker = |queue| PlanWorker {
         tx: vec![(0, queue), (1, queue)],
@@ -258,7 +258,7 @@ impl Port for Crossed {
 }
 
 #[test]
-fn what_comes_to_another_worker_is_handed_to_the_one_that_has_the_flow() {
+fn frames_at_another_worker_are_handed_to_the_one_that_has_the_flow() {
     for workers in [2, 3] {
         let address = format!("loop:crossed{workers}").parse().expect("an address");
         let open_one = || {
@@ -267,17 +267,17 @@ fn what_comes_to_another_worker_is_handed_to_the_one_that_has_the_flow() {
             Box::new(Crossed { inner, facts, workers }) as Box<dyn Port>
         };
         let limits = Limits { flows: Some(3000), ..Limits::default() };
-        // Next hops are asked for: answers come to other workers, too.
+        // Next hops are resolved, so that answers arrive at other workers too.
         let of = Load { limits, patience: Nanos(60_000 * MS), ..load(open(20_000), 100) };
         let ports = (0..2).map(|_| open_one()).collect();
         let players = side_by_side(workers);
-        // The last words have a longer way.
+        // The relay delays the last frames.
         let settings = Settings { linger: Duration::from_millis(200), ..Settings::default() };
         let outcome = run_on(flows_of(of), ports, players, Stop::default(), settings);
         let all = total(&outcome);
         let of = all.total();
         assert_eq!((of.client.completed, of.server.completed), (3000, 3000), "{of:?}");
-        // But what is said of neighbours, all came to the wrong one.
+        // Everything except ARP arrived at the wrong worker.
         let received: u64 = outcome.workers.iter().flat_map(|w| &w.rx).map(|rx| rx.given).sum();
         let link = all.link;
         assert!(link.relayed > 15_000 && link.relayed <= received, "{link:?}, {received}");
@@ -324,14 +324,14 @@ fn a_run_ends_with_its_time_and_says_what_did_not() {
     of.limits.duration = stop.duration;
     let outcome = run(flows_of(of), "mute", both_on_one(), "", stop);
     let client = total(&outcome).total().client;
-    // A machine that is busy elsewhere begins fewer, and says so.
+    // A busy machine begins fewer flows and reports that.
     let due = client.attempted + client.not_begun.late();
     assert!((due, client.due()) == (200, 200) && client.attempted > 0, "{client:?}");
     assert_eq!(client.failed.iter().collect::<Vec<_>>(), [("stopped", client.attempted)]);
 }
 
 #[test]
-fn open_flows_are_told_while_they_are_open_and_so_is_how_busy_the_workers_are() {
+fn open_flows_and_busy_workers_are_reported_during_the_run() {
     let mut of = load(open(1000), 100);
     of.templates[0].server = Program::server("mute").recv(101).build().unwrap();
     (of.limits.flows, of.patience) = (Some(5000), Nanos(60_000 * MS));
@@ -340,7 +340,7 @@ fn open_flows_are_told_while_they_are_open_and_so_is_how_busy_the_workers_are() 
     let ports = (0..2).map(|_| squall_port::open(&address).unwrap().expect("a loop")).collect();
     let running = begin(flows_of(of), ports, both_on_one(), stop, Settings::default());
     let until = std::time::Instant::now() + Duration::from_secs(60);
-    // More than a worker tells in one answer.
+    // More than one answer holds.
     let open = loop {
         let open = open_flows(&running, usize::MAX);
         if open.len() > 8500 || std::time::Instant::now() > until {
@@ -356,7 +356,7 @@ fn open_flows_are_told_while_they_are_open_and_so_is_how_busy_the_workers_are() 
     let threads: Vec<_> = running.counters().into_iter().flat_map(|of| of.threads).collect();
     let [of] = &threads[..] else { panic!("one worker: {threads:?}") };
     assert_eq!((&of.tx[..], &of.rx[..]), (&[0, 1][..], &[0, 1][..]));
-    // A thousand flows a second leave much time.
+    // A thousand flows per second leave the worker mostly idle.
     assert!(Nanos::ZERO < of.busy && of.busy.0 < of.lived.0 / 4 * 3, "{of:?}");
     running.stop();
     running.finish().expect("nobody panics");
@@ -377,13 +377,13 @@ fn frames_gather_only_where_many_come_to_many_flows() {
         pace.moved |= moved;
         pace.gathers(Nanos(at_us * 1000), || flows)
     };
-    // One in 200 us for 10 ms, then one in 20 us.
+    // One wake-up per 200 us for 10 ms, then one per 20 us.
     assert!((0..50).all(|i| !wake(i * 200, true, 1000)));
     let eager = (500..1000).filter(|i| wake(i * 20, true, 1000)).count();
     assert!(eager > 250, "{eager}");
     assert!(!wake(20_001, false, 1000), "nothing came: the port is to wake it");
     assert!(!wake(20_002, true, MANY - 1) && wake(20_003, true, MANY));
-    // Behind a pause it is awake at once again.
+    // After a pause the worker wakes at once again.
     assert!(!wake(90_000, true, 1000) || !wake(90_200, true, 1000));
     assert!((0..50).all(|i| !wake(100_000 + i * 200, true, 1000)));
 }

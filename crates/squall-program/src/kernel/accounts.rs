@@ -1,4 +1,4 @@
-//! What became of the frames: the accounts that [`squall_bpf::tracepoints`] keeps of each stream.
+//! Accounting of frames: the counters that [`squall_bpf::tracepoints`] keeps for each stream.
 
 use squall_bpf::{
     Alu, Asm, Cond, Object,
@@ -27,8 +27,8 @@ pub(super) fn all(
     vec![(tracepoints::DRIVER, driver.finish()), (tracepoints::REDIRECT, redirect.finish())]
 }
 
-/// Of frame R2 of the ring: R5 becomes the address of its stream's account (less the words before),
-/// R4 its length, R3 its stream, R2 its due instant.
+/// For frame R2 of the ring: sets R5 to the address of its stream's account (less the words
+/// before), R4 to its length, R3 to its stream, R2 to its due instant.
 fn account(a: &mut Asm, layout: &Layout, out: squall_bpf::Label) {
     a.and(R2, RING_FRAMES as i32 - 1).shift_left(R2, 4).mov(R1, R8).add(R1, R2);
     a.load(U64, R4, R1, word(RING))
@@ -50,7 +50,7 @@ fn count(a: &mut Asm, index: usize, n: impl Into<squall_bpf::Source>) {
     );
 }
 
-/// For frame R2, the R6-th of those handed over.
+/// Counts frame R2, the R6-th of those handed over.
 fn credit(a: &mut Asm, maps: Maps, layout: &Layout) {
     let (out, dropped, not_first, no_least) = (a.label(), a.label(), a.label(), a.label());
     let (no_most, early) = (a.label(), a.label());
@@ -66,9 +66,9 @@ fn credit(a: &mut Asm, maps: Maps, layout: &Layout) {
         word(ACCOUNTS + A_LAST),
         R0,
     );
-    // Never was due, left as soon as it could.
+    // No due instant: it left as soon as it could.
     a.jump_if(Cond::Eq, R2, -1, out);
-    // R0 becomes the lateness in nanoseconds.
+    // R0: the lateness in nanoseconds.
     a.load(U64, R1, R8, word(START)).alu(Alu::Sub, R0, R1).mul(R0, 1000);
     a.jump_if(Cond::Ge, R0, R2, early).mov(R0, R2).bind(early).alu(Alu::Sub, R0, R2).alu(
         Alu::Div,
@@ -96,16 +96,17 @@ fn credit(a: &mut Asm, maps: Maps, layout: &Layout) {
     a.bind(out).mov(R0, 0);
 }
 
-/// R0, a lateness, becomes its bin: the octave is the place of the highest bit, 128 bins are in
-/// each. Uses R1, R2, R4.
+/// Replaces a lateness in R0 by its bin: the octave is the position of the highest bit, and each
+/// has 128 bins. Uses R1, R2, R4.
 fn bin(a: &mut Asm) {
     let (small, in_range) = (a.label(), a.label());
     a.mov64(R1, u32::MAX.into()).jump_if(Cond::Le, R0, R1, in_range).mov(R0, R1).bind(in_range);
     a.jump_if(Cond::Lt, R0, 128, small);
-    // R1: the highest bit's place, by halves and without a branch; R2 what is left.
+    // R1: the position of the highest bit, by binary search without branches, which the kernel's
+    // verifier would have to follow; R2: the rest.
     a.mov(R2, R0).mov(R1, 0);
     for bits in [16, 8, 4, 2, 1] {
-        // 1 if R2 is 2^bits and more.
+        // 1 if R2 is at least 2^bits.
         a.mov64(R4, (1 << bits) - 1).alu(Alu::Sub, R4, R2).shift_right(R4, 63).mul(R4, bits);
         a.add(R1, R4).alu(Alu::Rsh, R2, R4);
     }

@@ -1,7 +1,7 @@
-//! One frame of one stream, as [`Program::fill`](crate::Program::fill) makes it.
+//! One frame of one stream, equal to that of [`Program::fill`](crate::Program::fill).
 //!
-//! Registers: R6 the context, R7 the frame, R8 the stream's words, R9 is kept. Checksums are 64-bit
-//! sums on the stack.
+//! Registers: R6 the context, R7 the frame, R8 the stream's words, R9 is preserved. Checksums are
+//! 64-bit sums on the stack.
 
 use squall_bpf::{
     Alu, Asm, Cond, Reg,
@@ -42,12 +42,13 @@ pub(super) fn fits(s: &Stream<'_>) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// What of the stack's 512 octets is left for checksums.
+/// The number of checksums that fit into the rest of the 512 octets of stack, the limit of the
+/// kernel's verifier.
 const fn most_sums() -> usize {
     (512 + SUMS as isize) as usize / 8
 }
 
-/// `page`: octets that each frame has at first; `shared`: other streams use the same frames.
+/// `page`: initial octets of each frame; `shared`: whether other streams use the same frames.
 pub(super) fn write(
     a: &mut Asm,
     maps: Maps,
@@ -98,13 +99,13 @@ pub(super) fn write(
     }
 }
 
-/// The frame to R7, and a proof that it has `len` octets.
+/// Sets R7 to the frame, and proves to the verifier that it has `len` octets.
 fn find(a: &mut Asm, ends: Ends, len: u32) {
     a.load(U32, R7, R6, xdp_md::DATA).load(U32, R2, R6, xdp_md::DATA_END);
     a.mov(R1, R7).add(R1, len as i32).jump_if(Cond::Gt, R1, R2, ends.broken);
 }
 
-/// The template, or its head.
+/// Restores the template or its head.
 fn restore(a: &mut Asm, maps: Maps, ends: Ends, template: &[u8], whole: bool, tables: &mut Tables) {
     if whole && template.len() > HEAD {
         let at = tables.add(template);
@@ -128,7 +129,7 @@ fn restore(a: &mut Asm, maps: Maps, ends: Ends, template: &[u8], whole: bool, ta
     }
 }
 
-/// This frame's length to [`LEN`].
+/// Sets [`LEN`] to the frame's length.
 fn length(a: &mut Asm, maps: Maps, ends: Ends, s: &Stream<'_>, tables: &mut Tables) {
     let index = (S_NEXT * 8) as i16;
     match &s.program.sizes().0 {
@@ -158,7 +159,7 @@ fn length(a: &mut Asm, maps: Maps, ends: Ends, s: &Stream<'_>, tables: &mut Tabl
     }
 }
 
-/// R1, an index, becomes the address of entry R1 of a table of `count` entries of `octets`. Uses
+/// Replaces index R1 by the address of that entry in a table of `count` entries of `octets`. Uses
 /// R2, R3.
 fn look_up(a: &mut Asm, maps: Maps, ends: Ends, table: u32, count: u64, octets: i32) {
     a.mov64(R2, count).jump_if(Cond::Ge, R1, R2, ends.broken);
@@ -192,7 +193,7 @@ fn sum_at(i: usize) -> i16 {
     SUMS - 8 * i as i16
 }
 
-/// The variable's value to R1; of a wide one the upper half to R1, the lower to R2.
+/// Sets R1 to the variable's value; for wide ones R1 to the upper half and R2 to the lower.
 fn value(a: &mut Asm, maps: Maps, ends: Ends, var: &Var, at: i16, tables: &mut Tables) {
     let wide = matches!(var.place, Place::Wide { .. });
     a.load(U64, R1, R8, at);
@@ -248,15 +249,15 @@ fn value(a: &mut Asm, maps: Maps, ends: Ends, var: &Var, at: i16, tables: &mut T
     }
 }
 
-/// Adds to the 128 bits of R1 and R2.
+/// Adds to the 128 bits in R1 and R2.
 fn add_wide(a: &mut Asm, number: u128) {
     let no_carry = a.label();
     a.mov64(R3, number as u64).add(R2, R3).mov64(R4, (number >> 64) as u64).add(R1, R4);
     a.jump_if(Cond::Ge, R2, R3, no_carry).add(R1, 1).bind(no_carry);
 }
 
-/// The law's place goes on, at `at`, and beside it what a variable counts that advances once in
-/// several frames.
+/// Advances the law's position at `at`, and next to it the counter of a variable that advances once
+/// in several frames.
 fn step(a: &mut Asm, var: &Var, at: i16, by: u64) {
     let period = match &var.law {
         Law::Step { count: 0, .. } | Law::Weighted { .. } => 0,
@@ -279,7 +280,7 @@ fn step(a: &mut Asm, var: &Var, at: i16, by: u64) {
     a.bind(same).store(U64, R8, at + 8, R4).store(U64, R8, at, R1);
 }
 
-/// R1, below `count`, becomes `(R1 + by) mod count`; `count` 0 stands for 2^64. Uses R2, R3.
+/// Replaces R1, below `count`, by `(R1 + by) mod count`; `count` 0 means 2^64. Uses R2, R3.
 fn wrap(a: &mut Asm, by: u64, count: u64) {
     if count == 0 {
         a.mov64(R2, by).add(R1, R2);
@@ -294,7 +295,7 @@ fn wrap(a: &mut Asm, by: u64, count: u64) {
     a.jump_if(Cond::Lt, R1, R3, done).bind(over).alu(Alu::Sub, R1, R3).bind(done);
 }
 
-/// R1, an index, becomes a random number: [`squall_units::mix`]. Uses R2.
+/// Replaces index R1 by a random number: [`squall_units::mix`]. Uses R2.
 fn mix(a: &mut Asm, seed: u64) {
     a.add(R1, 1).mov64(R2, 0x9e37_79b9_7f4a_7c15).mul(R1, R2).mov64(R2, seed).add(R1, R2);
     for (shift, factor) in [(30, 0xbf58_476d_1ce4_e5b9), (27, 0x94d0_49bb_1331_11eb)] {
@@ -303,7 +304,7 @@ fn mix(a: &mut Asm, seed: u64) {
     a.mov(R2, R1).shift_right(R2, 31).xor(R1, R2);
 }
 
-/// R1, an index, becomes a random number: `rng::draw`. Uses R0, R2 to R5.
+/// Replaces index R1 by a random number: `rng::draw`. Uses R0, R2 to R5.
 fn draw(a: &mut Asm, seed: u64) {
     a.mov64(R2, 0xa076_1d64_78bd_642f).mul(R1, R2).mov64(R2, seed).add(R1, R2);
     a.mov64(R3, 0xe703_7ed1_a0b4_28db).mov(R2, R1).xor(R2, R3);
@@ -312,7 +313,7 @@ fn draw(a: &mut Asm, seed: u64) {
     a.load(U64, R2, R10, SCRATCH).xor(R1, R2);
 }
 
-/// R1, random, becomes a number below `count`: [`squall_units::below`]. Uses R0, R2 to R5.
+/// Replaces random R1 by a number below `count`: [`squall_units::below`]. Uses R0, R2 to R5.
 fn below(a: &mut Asm, count: u64) {
     if count == 0 {
         return;
@@ -330,7 +331,8 @@ fn below(a: &mut Asm, count: u64) {
         .shift_right(R1, 32);
 }
 
-/// R1 becomes the upper half of R1 times R2. Uses R0, R3 to R5.
+/// Sets R1 to the upper half of R1 times R2. Uses R0, R3 to R5. In 32-bit parts, because eBPF has
+/// no such instruction.
 fn multiply_high(a: &mut Asm) {
     low_half(a, R3, R1);
     low_half(a, R4, R2);
@@ -350,7 +352,7 @@ fn low_half(a: &mut Asm, dst: Reg, src: Reg) {
     a.alu32(Alu::Mov, dst, src);
 }
 
-/// R1, random, becomes one of `values`, as [`crate::rng::Alias::draw`] chooses it.
+/// Replaces random R1 by one of `values`, chosen as by [`crate::rng::Alias::draw`].
 fn draw_cell(
     a: &mut Asm,
     maps: Maps,
@@ -360,7 +362,7 @@ fn draw_cell(
     tables: &mut Tables,
 ) {
     let cell = |(i, &(stay, other)): (usize, &(u32, u32))| {
-        // A chance of 2^32 - 1 stands for certainty: everything is below 2^32.
+        // A probability of 2^32 - 1 means certainty, and every draw is below 2^32.
         let stay = if stay == u32::MAX { 1 << 32 } else { u64::from(stay) };
         [stay, values[i], values[other as usize]]
     };
@@ -389,7 +391,7 @@ fn add_value(a: &mut Asm, var: &Var) {
     var.adds.iter().for_each(|add| add_sum(a, *add));
 }
 
-/// The four 32-bit words of R1 and R2, added up, to R3. Uses R4.
+/// Sets R3 to the sum of the four 32-bit words of R1 and R2. Uses R4.
 fn halves(a: &mut Asm) {
     low_half(a, R3, R1);
     a.mov(R4, R1).shift_right(R4, 32).add(R3, R4);
@@ -397,7 +399,7 @@ fn halves(a: &mut Asm) {
     a.add(R3, R4).mov(R4, R2).shift_right(R4, 32).add(R3, R4);
 }
 
-/// The same of a signature's octets but the last `uncovered`, 1 to 15. Uses R5, too.
+/// The same for a signature without its last `uncovered` octets, 1 to 15. Uses R5 too.
 fn covered_halves(a: &mut Asm, uncovered: usize) {
     let cut = |a: &mut Asm, octets: usize| match octets * 8 {
         0 => {}
@@ -413,7 +415,7 @@ fn covered_halves(a: &mut Asm, uncovered: usize) {
     a.add(R3, R4).shift_right(R5, 32).add(R3, R5);
 }
 
-/// R3, of at most 34 bits, to a checksum. Uses R4, R5.
+/// Adds R3, of at most 34 bits, to a checksum. Uses R4, R5.
 fn add_sum(a: &mut Asm, Add { sum, shift }: Add) {
     a.load(U64, R4, R10, sum_at(sum)).mov(R5, R3);
     if shift > 0 {
@@ -467,9 +469,9 @@ fn whole(a: &mut Asm, offset: usize, size: Size, bits: i32) {
     a.to_big_endian(R1, bits).store(size, R7, offset as i16, R1);
 }
 
-/// The mark at the frame's end: [`signature::Signature::halves`].
+/// Writes the signature at the frame's end: [`signature::Signature::halves`].
 fn sign(a: &mut Asm, ends: Ends, s: &Stream<'_>, stream: u16) {
-    // R1 the upper half, R2 the lower.
+    // R1: the upper half; R2: the lower.
     a.load(U64, R3, R8, (S_NEXT * 8) as i16);
     low_half(a, R1, R3);
     a.shift_right(R1, 16).mov(R4, i32::from(stream)).shift_left(R4, 16).alu(Alu::Or, R1, R4);
@@ -481,7 +483,7 @@ fn sign(a: &mut Asm, ends: Ends, s: &Stream<'_>, stream: u16) {
     let key = i32::from(s.program.key);
     a.shift_right(R3, 32).xor(R3, key).shift_left(R3, 32).alu(Alu::Or, R1, R3);
     halves(a);
-    // Those that leave a part of it out come last: R3 is another one for them.
+    // Sums that cover only a part come last, because they need another R3.
     let covering = |all: bool| {
         s.program
             .sums

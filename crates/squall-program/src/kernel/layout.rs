@@ -1,5 +1,5 @@
-//! The memory that a program in the kernel shares with whoever drives it: 64-bit words, each
-//! written by one side while the program runs.
+//! The memory that a program in the kernel shares with its driver: 64-bit words, each written by
+//! one side only while the program runs, so that no locks are needed.
 
 use squall_bpf::tracepoints;
 use squall_units::{Nanos, Picos};
@@ -7,46 +7,45 @@ use squall_units::{Nanos, Picos};
 use super::{MOST_STREAMS, Stream};
 use crate::{Gap, GapLaw, Pattern, Standing, Timeline};
 
-/// The words, as either side sees them.
+/// The words, as seen by either side.
 pub trait Memory {
     fn get(&self, word: usize) -> u64;
     fn set(&self, word: usize, value: u64);
 }
 
 // Words of the whole program.
-/// Not 0: make nothing, return at once, and say so in `SEEN`.
+/// If not 0: make no frames, return at once, and acknowledge in `SEEN`.
 pub(super) const ATTENTION: usize = 0;
-/// Of the run, nanoseconds on the clock.
+/// The start of the run, in nanoseconds on the clock.
 pub(super) const START: usize = 1;
-/// Picoseconds: nothing that is due from here on is made, and nothing at all from `LAST` on.
+/// Picoseconds: frames due at or after `END` are not made; from `LAST` on none are.
 pub(super) const END: usize = 2;
 pub(super) const LAST: usize = 3;
-/// Budgets; `u64::MAX`: without end.
+/// Budgets; `u64::MAX`: no limit.
 pub(super) const PACKETS: usize = 4;
 pub(super) const OCTETS: usize = 5;
-/// Where the program has put frames on the way that no witness has seen; they are there until
-/// interrupts are let in again, so whatever goes through a device map on this CPU meanwhile is
-/// ours.
+/// The CPU on which the program has frames in flight that no witness has seen. They stay there
+/// until interrupts are enabled again, so that anything that passes a device map on this CPU
+/// meanwhile belongs to the program.
 pub(super) const CPU: usize = 6;
 pub(super) const PENDING: usize = 7;
-/// Frames pushed to the ring of frames under way, and taken from it.
+/// Frames pushed to the ring of frames in flight, and taken from it.
 pub(super) const GENERATED: usize = 8;
 pub(super) const TAKEN: usize = 9;
-/// Where the schedule was at the last reading of the clock, picoseconds since the start.
+/// The schedule at the last reading of the clock, in picoseconds since the start.
 pub(super) const NOW: usize = 10;
-/// The error of the last hand-over that failed; of the last redirect that did.
+/// The error of the last failed hand-over, and of the last failed redirect.
 pub(super) const DRIVER_ERROR: usize = 11;
 pub(super) const REDIRECT_ERROR: usize = 12;
-/// Nanoseconds on the clock.
+/// When the last frame left, in nanoseconds on the clock.
 pub(super) const LAST_LEFT: usize = 13;
-/// A table or a frame was not as it was left: a defect.
+/// A table or frame has an impossible state: a defect.
 pub(super) const BROKEN: usize = 14;
-/// The device map is empty: the interface is gone.
+/// The device map is empty, because the interface is gone.
 pub(super) const GONE: usize = 15;
 pub(super) const SEEN: usize = 16;
-/// How the schedule is kept ([`crate::clock`]), picoseconds: what may follow at once (`u64::MAX`:
-/// all), by how much the schedule is behind the clock, when that was right, and all that it was
-/// moved by.
+/// The traffic clock ([`crate::clock`]), in picoseconds: the allowed burst (`u64::MAX`: no limit),
+/// the lag, when the lag was computed, and its sum so far.
 pub(super) const ALLOWED: usize = 17;
 pub(super) const LAG: usize = 18;
 pub(super) const READ: usize = 19;
@@ -62,12 +61,12 @@ pub(super) const UNDER_WAY: tracepoints::Words = tracepoints::Words {
     last_left: LAST_LEFT,
 };
 
-/// Frames under way: stream and length, due instant. A power of two, and more than a batch.
+/// Frames in flight: stream and length, due instant. A power of two above the kernel's batch.
 pub(super) const RING: usize = GLOBALS;
 pub(super) const RING_FRAMES: usize = 256;
-/// Of each stream the instant at which its next frame is due; `u64::MAX`: none is.
+/// By stream: when its next frame is due; `u64::MAX`: never.
 pub(super) const KEYS: usize = RING + 2 * RING_FRAMES;
-/// Of each stream, what the witnesses have counted.
+/// By stream: the counters of the witnesses.
 pub(super) const ACCOUNTS: usize = KEYS + MOST_STREAMS;
 pub(super) const ACCOUNT: usize = 16;
 pub(super) const A_TAKEN: usize = 0;
@@ -78,7 +77,7 @@ pub(super) const A_FIRST: usize = 4;
 pub(super) const A_LAST: usize = 5;
 pub(super) const A_LATE_SUM: usize = 6;
 pub(super) const A_LATE_MAX: usize = 7;
-/// Smallest lateness, as `u64::MAX` minus it, so that 0 is none yet.
+/// Smallest lateness as `u64::MAX` minus it, so that 0 means none yet.
 pub(super) const A_LATE_MIN: usize = 8;
 
 // Words of a stream.
@@ -86,72 +85,72 @@ pub(super) const S_DUE: usize = 0;
 pub(super) const S_FRACTION: usize = 1;
 pub(super) const S_LEFT: usize = 2;
 pub(super) const S_BURSTS: usize = 3;
-/// The gap: whole picoseconds and a rest of `S_DEN`; with several lengths, what is the same for all
-/// and what each octet adds, over `S_DEN`.
+/// The gap: whole picoseconds, and a rest over `S_DEN`; with several frame lengths, a fixed part
+/// and the part per octet, both over `S_DEN`.
 pub(super) const S_WHOLE: usize = 4;
 pub(super) const S_REST: usize = 5;
 pub(super) const S_DEN: usize = 6;
 pub(super) const S_UNPACED: usize = 7;
 /// Index of the next frame.
 pub(super) const S_NEXT: usize = 8;
-/// Of a list of lengths.
+/// Index in a list of lengths.
 pub(super) const S_SIZE: usize = 9;
-/// The instant of a pause plus 1; 0: none.
+/// The instant of a pause plus 1; 0: not paused.
 pub(super) const S_PAUSED: usize = 10;
-/// How often the stream has started another.
+/// How often the stream has started its successor.
 pub(super) const S_ARROWS: usize = 11;
-/// For good: nothing starts it again.
+/// Whether the stream was removed, so that nothing starts it again.
 pub(super) const S_REMOVED: usize = 12;
 pub(super) const S_VARS: usize = 13;
-/// Of a variable: its law's place, frames since that advanced.
+/// Per variable: its law's position, and the frames since it advanced.
 pub(super) const VAR: usize = 2;
 
-/// Bins of lateness are those of `squall_stats::Histogram`: 128 in each octave, up to 2^32 ns.
+/// Bins of lateness, as in `squall_stats::Histogram`: 128 per octave, up to 2^32 ns.
 pub(super) const BINS: usize = 27 * 128;
 
-/// Where everything is.
+/// The addresses of all words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// First word of each stream.
     streams: Vec<usize>,
     shares: Vec<(u64, u64)>,
-    /// The only length that a stream's frames have.
+    /// By stream: the length of its frames, if all have the same.
     only: Vec<Option<u32>>,
     histograms: usize,
     words: usize,
 }
 
-/// What became of a stream's frames. Octets with FCS.
+/// Counters of a stream's frames. Octets with FCS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {
     pub generated: u64,
-    /// By the driver, for good.
+    /// Frames that the driver sent.
     pub taken: u64,
     pub octets: u64,
-    /// Handed to the driver, which took no more.
+    /// Frames that the driver dropped after the hand-over.
     pub dropped: u64,
-    /// Not handed over: the interface takes no such frames, or none at all.
+    /// Frames not handed over, because the interface takes no such frames, or none at all.
     pub refused: u64,
-    /// On the clock; `None`: none was taken.
+    /// The first departure on the clock; `None`: none.
     pub first: Option<Nanos>,
     pub last: Nanos,
-    /// Of the lateness, nanoseconds.
+    /// Statistics of the lateness, in nanoseconds.
     pub late_sum: u64,
     pub late_min: u64,
     pub late_max: u64,
 }
 
-/// The run, on the clock that the kernel has too (`CLOCK_MONOTONIC`).
+/// The run, on `CLOCK_MONOTONIC`, which the kernel's program reads too.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     pub start: Nanos,
     pub end: Picos,
-    /// From here on even frames that were due in time do not leave.
+    /// From here on even overdue frames do not leave.
     pub last: Picos,
     pub packets: u64,
     pub octets: u64,
-    /// How much schedule may follow at once after a stall ([`crate::clock::Allowance`]), the rest
-    /// being regained slowly; `None`: all.
+    /// The allowed burst after a stall ([`crate::clock::Allowance`]), the rest being regained
+    /// slowly; `None`: no limit.
     pub allowance: Option<Nanos>,
 }
 
@@ -173,12 +172,12 @@ impl Layout {
         }
     }
 
-    /// 64-bit words of memory.
+    /// Size in 64-bit words.
     pub fn words(&self) -> usize {
         self.words
     }
 
-    /// How many streams there are.
+    /// Number of streams.
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
@@ -218,7 +217,7 @@ impl Layout {
         words.0.into_inner()
     }
 
-    /// The run begins: to be set before the program runs.
+    /// Sets the run's clock. Call before the program runs.
     pub fn set_clock(&self, m: &dyn Memory, clock: &Clock) {
         m.set(START, clock.start.0);
         m.set(END, clock.end.0);
@@ -228,22 +227,22 @@ impl Layout {
         self.set_allowance(m, clock.allowance);
     }
 
-    /// As [`Clock::allowance`].
+    /// Sets the allowed burst, as [`Clock::allowance`].
     pub fn set_allowance(&self, m: &dyn Memory, allowance: Option<Nanos>) {
         m.set(ALLOWED, allowance.map_or(u64::MAX, |allowance| Picos::from(allowance).0));
     }
 
-    /// By how much the schedule is behind, and all that it was moved by.
+    /// The lag of the schedule, and the sum of all lag.
     pub fn lag(&self, m: &dyn Memory) -> (Nanos, Nanos) {
         (Picos(m.get(LAG)).as_nanos(), Picos(m.get(MOVED)).as_nanos())
     }
 
-    /// The program is to make nothing until it is let go; `ticket` is new each time, and not 0.
+    /// Asks the program to stop making frames; `ticket` is new each time, and not 0.
     pub fn hold(&self, m: &dyn Memory, ticket: u64) {
         m.set(ATTENTION, ticket);
     }
 
-    /// Whether the program, if it runs at all, has seen that, and touches nothing any more.
+    /// Whether the program has acknowledged that and no longer writes to memory.
     pub fn is_held(&self, m: &dyn Memory, ticket: u64) -> bool {
         m.get(SEEN) == ticket
     }
@@ -252,18 +251,18 @@ impl Layout {
         m.set(ATTENTION, 0);
     }
 
-    /// Budgets that are used up.
+    /// Whether a budget is used up.
     pub fn is_spent(&self, m: &dyn Memory) -> bool {
         m.get(PACKETS) == 0 || m.get(OCTETS) == 0
     }
 
-    /// The end of the run, earlier than it was.
+    /// Moves the end of the run; it can only become earlier.
     pub fn set_end(&self, m: &dyn Memory, end: Picos) {
         m.set(END, m.get(END).min(end.0));
         m.set(PACKETS, 0);
     }
 
-    /// When the next frame of any stream is due; `None`: none will be, unless a stream is resumed.
+    /// When the next frame of any stream is due; `None`: never, unless a stream is resumed.
     pub fn next_due(&self, m: &dyn Memory) -> Option<Picos> {
         (0..self.streams.len()).map(|i| m.get(KEYS + i)).min().filter(|&k| k != u64::MAX).map(Picos)
     }
@@ -282,8 +281,8 @@ impl Layout {
         m.get(self.streams[i] + S_UNPACED) != 0
     }
 
-    /// This and what follows is only to be called while the program is held, as several words
-    /// change.
+    /// Pauses stream `i`. Call this and the functions below only while the program is held, because
+    /// they change several words.
     pub fn pause(&self, m: &dyn Memory, i: usize, now: Picos) {
         if !self.is_paused(m, i) {
             m.set(self.streams[i] + S_PAUSED, now.0 + 1);
@@ -300,7 +299,7 @@ impl Layout {
         }
     }
 
-    /// Stream `i` sends no more.
+    /// Ends stream `i`.
     pub fn remove(&self, m: &dyn Memory, i: usize) {
         m.set(self.streams[i] + S_LEFT, 0);
         m.set(self.streams[i] + S_PAUSED, 0);
@@ -308,7 +307,7 @@ impl Layout {
         self.set_key(m, i);
     }
 
-    /// From the next gap on; a stream that had no gaps gets its first at `now`.
+    /// Changes the rate from the next gap on; a stream without gaps gets its first gap at `now`.
     pub fn set_rate(&self, m: &dyn Memory, i: usize, gap: Gap, now: Picos) {
         let at = self.streams[i];
         let was_unpaced = self.is_unpaced(m, i);
@@ -347,7 +346,7 @@ impl Layout {
         m.set(at + S_UNPACED, u64::from(gap == Gap::Zero));
     }
 
-    /// The departures that stream `i` still has, by the gap that it has now.
+    /// The remaining departures of stream `i`, by its current gap.
     pub fn timeline(&self, m: &dyn Memory, i: usize, gap: Gap, pattern: Pattern) -> Timeline {
         let by = self.shares[i].1;
         let gap = self.only[i].map_or(gap, |len| gap.fixed(len)).times(by);
@@ -356,7 +355,7 @@ impl Layout {
         timeline
     }
 
-    /// Where the departures of stream `i` stand.
+    /// The state of the departures of stream `i`.
     pub fn standing(&self, m: &dyn Memory, i: usize) -> Standing {
         let at = self.streams[i];
         Standing {
@@ -387,8 +386,7 @@ impl Layout {
         m.get(self.streams[i] + S_NEXT)
     }
 
-    /// What became of the frames of stream `i`. Read while the program runs, parts may be a frame
-    /// apart.
+    /// The counters of stream `i`. While the program runs, they may be a frame apart.
     pub fn accounts(&self, m: &dyn Memory, i: usize) -> Accounts {
         let at = ACCOUNTS + ACCOUNT * i;
         let ((first, by), next) = (self.shares[i], self.next_frame(m, i));
@@ -407,8 +405,8 @@ impl Layout {
         }
     }
 
-    /// How late the frames of stream `i` left: (bin, count) of those that are not empty. Bin 128·k +
-    /// j is the j-th of octave k in `squall_stats::Histogram`.
+    /// The lateness histogram of stream `i`: (bin, count) of bins that are not empty. Bin 128·k + j
+    /// is bin j of octave k in `squall_stats::Histogram`.
     pub fn lateness<'m>(
         &self,
         m: &'m dyn Memory,
@@ -423,25 +421,24 @@ impl Layout {
         Nanos(m.get(LAST_LEFT))
     }
 
-    /// The kernel's error numbers: of the last hand-over to the driver that failed, of the last
-    /// redirect; 0: none.
+    /// The kernel's error numbers of the last failed hand-over and redirect; 0: none.
     pub fn errors(&self, m: &dyn Memory) -> (i32, i32) {
         ((m.get(DRIVER_ERROR) as i32).abs(), (m.get(REDIRECT_ERROR) as i32).abs())
     }
 
-    /// What they were is no longer so. An error that comes meanwhile may be forgotten, too, if it
-    /// does not come again.
+    /// Clears the errors after their cause has ended. An error that occurs meanwhile may be cleared
+    /// too, unless it repeats.
     pub fn forget_errors(&self, m: &dyn Memory) {
         m.set(DRIVER_ERROR, 0);
         m.set(REDIRECT_ERROR, 0);
     }
 
-    /// The interface is gone.
+    /// Whether the interface is gone.
     pub fn is_gone(&self, m: &dyn Memory) -> bool {
         m.get(GONE) != 0
     }
 
-    /// The program found what cannot be: a defect.
+    /// Whether the program found an impossible state: a defect.
     pub fn is_broken(&self, m: &dyn Memory) -> bool {
         m.get(BROKEN) != 0
     }

@@ -1,14 +1,15 @@
-//! The second executor of a [`Program`], beside `fill.rs`: streams become one eBPF program that
-//! makes their frames inside the kernel, one frame a run, at the instants of their [`Timeline`]s.
+//! The second executor of a [`Program`], besides `fill.rs`: compiles streams into one eBPF program
+//! that makes their frames inside the kernel, one frame per run, at the instants of their
+//! [`Timeline`]s.
 //!
-//! In go [`Stream`]s, out comes an [`Image`]: instructions, tables, and the [`Layout`] of the
-//! memory that the program shares with whoever drives it. The octets of frame k are those that
-//! [`Program::fill`] writes, the departures those of the timeline, in the same integers. What
-//! cannot be done there is [`Unfit`], with the port that can.
+//! Input: [`Stream`]s. Output: an [`Image`]: instructions, tables, and the [`Layout`] of the memory
+//! that the program shares with its driver. The octets of frame k equal those of [`Program::fill`],
+//! the departures those of the timeline, in the same integers. Streams that need more are
+//! [`Unfit`], which names a port that can send them.
 //!
-//! The program is to be run over live frames ([`frame`](Image::frame) is what they hold at first),
-//! and redirects what it made to entry 0 of the device map. Whether a frame really left is told by
-//! the [witnesses](Image::witnesses).
+//! The program runs over live frames ([`frame`](Image::frame) is their initial content) and
+//! redirects the frame that it made to entry 0 of the device map. The [witnesses](Image::witnesses)
+//! report whether a frame really left, because the redirect itself cannot.
 
 mod accounts;
 mod frame;
@@ -24,15 +25,15 @@ use crate::{Gap, GapLaw, Pattern, Program, Timeline};
 
 pub use layout::{Accounts, Clock, Layout, Memory};
 
-/// Streams in one program: each departure looks at all of them.
+/// Most streams in one program, because each departure compares all of them.
 pub const MOST_STREAMS: usize = 64;
-/// Octets without FCS: a page less its headroom, what the kernel keeps beside a live frame, and its
-/// tail.
+/// Longest frame in octets without FCS: a page less its headroom, the kernel's metadata of a live
+/// frame, and its tail.
 pub const MOST_OCTETS: u32 = 3328;
-/// Octets that are written anew in each frame of a stream that has the frames for itself: whoever
-/// had the page before may have changed its headers.
+/// Octets rewritten in each frame of a stream that owns its frames: the receiver that had the page
+/// before may have changed its headers.
 const HEAD: usize = 128;
-/// Instructions that jumps can cross.
+/// Most instructions: the range of an eBPF jump, a signed 16-bit offset.
 const MOST_INSTRUCTIONS: usize = 30_000;
 
 /// A stream, or a worker's share of it.
@@ -43,41 +44,40 @@ pub struct Stream<'a> {
     pub gap: Gap,
     pub law: &'a GapLaw,
     pub pattern: Pattern,
-    /// After the start of the run.
+    /// Delay from the start of the run.
     pub start: Picos,
-    /// First frame, and the distance to the one after.
+    /// The first frame, and the distance to the next.
     pub share: (u64, u64),
-    /// Whether the stream starts by itself; else another's `next` starts it.
+    /// Whether the stream starts by itself; otherwise another's `next` starts it.
     pub self_start: bool,
-    /// The stream (by place in the program) that starts when this one has ended, and how often;
-    /// `None`: for ever.
+    /// The stream (by index in the program) that starts when this one has ended, and how often;
+    /// `None`: without limit.
     pub next: Option<(usize, Option<u64>)>,
 }
 
-/// A program for the kernel, and all that belongs to it.
+/// A program for the kernel with everything it needs.
 #[derive(Clone, Debug)]
 pub struct Image {
     pub object: Object,
-    /// Raw tracepoints and the programs for them: they count what the driver took. Their maps are
-    /// those of `object`.
+    /// Raw tracepoints with their programs, which count what the driver took. They share the maps
+    /// of `object`.
     pub witnesses: Vec<(&'static str, Object)>,
-    /// The map (its number in `object`) that is shared memory, and what is there at first, word by
-    /// word.
+    /// The map (its number in `object`) that is the shared memory, and its initial words.
     pub memory: usize,
     pub words: Vec<u64>,
-    /// The device map: entry 0 is the interface.
+    /// The device map; entry 0 is the interface.
     pub exit: usize,
-    /// A map, and what its one value holds.
+    /// The map of tables, and its only value.
     pub tables: (usize, Vec<u8>),
-    /// What live frames hold at first.
+    /// The initial content of live frames.
     pub frame: Vec<u8>,
     pub layout: Layout,
 }
 
-/// What the kernel's executor cannot do, and who can.
+/// A feature that the kernel's executor lacks, and the ports that have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {
-    /// `None`: all streams together.
+    /// `None`: the streams as a whole.
     pub stream: Option<String>,
     pub why: String,
 }
@@ -103,7 +103,7 @@ impl fmt::Display for Unfit {
 
 impl std::error::Error for Unfit {}
 
-/// Number of a map in an [`Object`].
+/// Numbers of the maps in an [`Object`].
 const MEMORY: usize = 0;
 const EXIT: usize = 1;
 const TABLES: usize = 2;
@@ -115,10 +115,10 @@ struct Maps {
     tables: MapId,
 }
 
-/// Makes one program of `streams`, of which there is at least one.
+/// Compiles `streams`, at least one, into one program.
 ///
 /// # Errors
-/// [`Unfit`], by the first stream that is.
+/// [`Unfit`], for the first stream that is.
 pub fn compile(streams: &[Stream<'_>]) -> Result<Image, Unfit> {
     if streams.len() > MOST_STREAMS {
         let why = format!("{} streams on one worker, more than {MOST_STREAMS},", streams.len());
@@ -128,7 +128,8 @@ pub fn compile(streams: &[Stream<'_>]) -> Result<Image, Unfit> {
     streams.iter().try_for_each(fits)?;
     let layout = Layout::new(streams);
     let mut tables = Tables::default();
-    // Twice: only when the instructions are written is it known how large the tables are.
+    // In two passes, because the size of the tables is known only after the instructions are
+    // generated.
     let (object, ..) = assemble(streams, &layout, &mut tables)?;
     let mut object = object;
     object.maps[TABLES].value_octets = tables.0.len().max(8) as u32;
@@ -203,7 +204,7 @@ fn timeline(s: &Stream<'_>) -> Result<Timeline, Unfit> {
         return Ok(whole);
     }
     match gap {
-        // All are due at once: what is left is all that differs.
+        // All frames are due at once, so that shares differ only in their number.
         Gap::Zero if s.pattern.bursts == 1 => {
             let mut share = whole;
             share.set_left(s.pattern.packets.saturating_sub(first).div_ceil(by));
@@ -236,12 +237,12 @@ fn fits(s: &Stream<'_>) -> Result<(), Unfit> {
     frame::fits(s)
 }
 
-/// Octets that the program reads: values, cells, lengths, templates.
+/// Constants that the program reads: values, cells, lengths, templates.
 #[derive(Debug, Default)]
 struct Tables(Vec<u8>);
 
 impl Tables {
-    /// Where `octets` begin, at a multiple of 8.
+    /// Appends `octets` at a multiple of 8 and returns their offset.
     fn add(&mut self, octets: &[u8]) -> u32 {
         let at = self.0.len();
         self.0.extend(octets);

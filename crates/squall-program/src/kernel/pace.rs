@@ -1,5 +1,5 @@
-//! The program's frame: which stream is next, waiting until it is due, and the account of what was
-//! made.
+//! The frame of the program: selects the next stream, waits until it is due, and accounts for the
+//! frame.
 //!
 //! Registers: R6 the context, R7 the chosen stream and then the frame, R8 shared memory, R9 the due
 //! instant.
@@ -10,40 +10,42 @@ use squall_units::FCS_LEN;
 use super::{Maps, Stream, Tables, frame, layout::*};
 use crate::clock::REGAIN;
 
-/// Stack of the program. The first two are the callback's: what time it is, and what it waits for.
+/// Stack of the program. The callback uses the first two words: the current time, and the time that
+/// it waits for.
 const WAITED: i16 = -8;
 const TARGET: i16 = -16;
 /// Nanoseconds on the clock, and picoseconds since the start.
 pub(super) const NOW_NS: i16 = -24;
 const NOW_PS: i16 = -32;
-/// Of the frame at hand.
+/// Length of the current frame, and a scratch word.
 pub(super) const LEN: i16 = -40;
 pub(super) const SCRATCH: i16 = -48;
-/// Below are the checksums.
+/// The checksums are below.
 pub(super) const SUMS: i16 = -56;
 
-/// Nanoseconds. A wait that is longer is cut into parts, so that signals are seen and other work of
-/// this CPU is done; the last part begins at least so far ahead that the way through the kernel and
-/// back does not make the frame late.
+/// Nanoseconds. Longer waits are split, so that signals and other work of the CPU get their turn.
+/// The last part begins this long before the frame is due, so that the return to the kernel and
+/// back does not make it late.
 const NEAR: i32 = 60_000;
 const PART: i32 = 30_000;
-/// Nanoseconds. No wait is longer while frames are under way: they leave when the kernel has run
-/// the program as often as it hands frames over at once.
+/// Nanoseconds. The longest wait while frames are in flight, because they leave only when the
+/// kernel has run the program once for each frame of its batch.
 const HELD: i32 = 5_000;
-/// Looks at the clock in one wait, at most: far more than a part takes.
+/// Most clock readings per wait: far more than a part takes. The kernel's `bpf_loop` takes a bound.
 const LOOKS: i32 = 20_000;
-/// Frames without gaps that are made between two looks at the clock, less one.
+/// Frames without gaps between two readings of the clock, less one, because most frames need not
+/// pay for a reading. A mask of [`GENERATED`].
 const STALE: i32 = 15;
 
-/// Picoseconds; turns that streams without gaps can take until the clock is read again.
+/// Picoseconds; turns that streams without gaps can take until the next reading of the clock.
 const TURNS: i32 = 1000;
 
-/// Where the program goes when it makes no frame.
+/// Exits of the program when it makes no frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ends {
     /// Nothing is due.
     idle: Label,
-    /// What cannot be.
+    /// An impossible state.
     pub broken: Label,
 }
 
@@ -85,7 +87,7 @@ pub(super) fn write(
     a.bind(ends.broken).load_map_value(R1, maps.memory, 0).store(U64, R1, word(BROKEN), 1);
     a.bind(ends.idle).mov(R0, xdp_action::DROP).exit();
 
-    // Until the instant is there: 1 ends the loop.
+    // Loops until the instant is reached: 1 ends the loop.
     let again = a.label();
     a.function("until", callback).mov(R6, R2).call(helper::KTIME_GET_NS);
     a.store(U64, R6, WAITED - TARGET, R0).load(U64, R1, R6, 0).jump_if(Cond::Lt, R0, R1, again);
@@ -97,7 +99,8 @@ fn load(a: &mut Asm, to: squall_bpf::Reg, index: usize) -> &mut Asm {
     a.load(U64, to, R8, word(index))
 }
 
-/// The least due instant to R9, whose it is to R7: of equal ones the first, as the wheel has it.
+/// Sets R9 to the earliest due instant and R7 to its stream: the first of equal ones, like the
+/// wheel.
 fn choose(a: &mut Asm, streams: usize) {
     a.mov(R7, 0);
     load(a, R9, KEYS);
@@ -108,11 +111,11 @@ fn choose(a: &mut Asm, streams: usize) {
     }
 }
 
-/// Goes on when R9 is there, with the time in R2 and [`NOW_NS`].
+/// Continues when R9 is reached, with the time in R2 and [`NOW_NS`].
 fn wait(a: &mut Asm, ends: Ends, callback: Label, signed: bool) {
     let (read, ahead, alone, near, ready) = (a.label(), a.label(), a.label(), a.label(), a.label());
     if !signed {
-        // What was due when the clock was read last is due now.
+        // A frame that was due at the last reading of the clock is due now.
         load(a, R1, GENERATED).and(R1, STALE).jump_if(Cond::Eq, R1, 0, read);
         load(a, R2, NOW).jump_if(Cond::Le, R9, R2, ready);
     }
@@ -134,9 +137,9 @@ fn wait(a: &mut Asm, ends: Ends, callback: Label, signed: bool) {
     a.jump_if(Cond::Gt, R9, R2, ends.idle).bind(ready);
 }
 
-/// From the clock in R0 to where the schedule is, picoseconds in R2 and in memory; before the
-/// start, `early`. The schedule lags behind the clock, as [`crate::clock::PortClock`] has it, when the
-/// frame that is due at R9 is late by more than is allowed.
+/// Converts the clock in R0 to the schedule's instant, in picoseconds in R2 and in memory; jumps to
+/// `early` before the start. As in [`crate::clock::PortClock`], the schedule lags when the frame
+/// due at R9 is later than allowed.
 fn since_start(a: &mut Asm, early: Label) {
     let (regained, on_time, kept) = (a.label(), a.label(), a.label());
     a.store(U64, R10, NOW_NS, R0);
@@ -154,7 +157,7 @@ fn since_start(a: &mut Asm, early: Label) {
     a.store(U64, R8, word(NOW), R2);
 }
 
-/// Goes to the body of stream R7.
+/// Jumps to the code of stream R7.
 fn dispatch(a: &mut Asm, bodies: &[Label], first: usize) {
     match bodies {
         [only] => {
@@ -171,7 +174,7 @@ fn dispatch(a: &mut Asm, bodies: &[Label], first: usize) {
     }
 }
 
-/// The stream goes on to its next frame: [`crate::Timeline::advance`].
+/// Advances the stream to its next frame: [`crate::Timeline::advance`].
 fn advance(a: &mut Asm, maps: Maps, streams: &[Stream<'_>], i: usize, layout: &Layout) {
     let stream = &streams[i];
     let at = |index: usize| (index * 8) as i16;
@@ -184,10 +187,10 @@ fn advance(a: &mut Asm, maps: Maps, streams: &[Stream<'_>], i: usize, layout: &L
         R1,
     );
 
-    // R2 becomes the next due instant; R9 stays this one's, or none.
+    // R2: the next due instant; R9 keeps that of this frame, or none.
     a.mov(R2, R9).load(U64, R1, R8, at(S_UNPACED)).jump_if(Cond::Eq, R1, 0, paced);
-    // Streams without gaps take turns: each frame is due a picosecond after its stream's last, from
-    // a nanosecond ago.
+    // Streams without gaps take turns: each frame is due a picosecond after the last one of its
+    // stream, counted from a nanosecond ago.
     let (turn, late) = (a.label(), a.label());
     a.load(U64, R1, R10, NOW_PS)
         .jump_if(Cond::Lt, R1, TURNS, turn)
@@ -229,13 +232,13 @@ fn advance(a: &mut Asm, maps: Maps, streams: &[Stream<'_>], i: usize, layout: &L
     key(a, maps, i).store(U64, R1, 0, R2).bind(done);
 }
 
-/// The address of stream `i`'s key to R1.
+/// Sets R1 to the address of stream `i`'s key.
 fn key(a: &mut Asm, maps: Maps, i: usize) -> &mut Asm {
     a.load_map_value(R1, maps.memory, 8 * (KEYS + i) as u32)
 }
 
-/// The stream has ended at R2 (or now, without gaps), and starts another, unless that is on its way
-/// or removed.
+/// The stream ended at R2 (or now, without gaps): starts its successor, unless that is active or
+/// removed.
 fn start_next(
     a: &mut Asm,
     maps: Maps,
@@ -254,7 +257,7 @@ fn start_next(
     a.load_map_value(R3, maps.memory, 8 * layout.stream(j) as u32);
     a.load(U64, R1, R3, at(S_LEFT)).jump_if(Cond::Ne, R1, 0, done);
     a.load(U64, R1, R3, at(S_REMOVED)).jump_if(Cond::Ne, R1, 0, done);
-    // R4: the instant of its first frame.
+    // R4: when its first frame is due.
     a.mov(R4, R2)
         .mov64(R1, next.start.0)
         .add(R4, R1)
@@ -270,7 +273,7 @@ fn start_next(
     key(a, maps, j).store(U64, R1, 0, R4);
 }
 
-/// The frame goes to the ring of those under way, and to the interface.
+/// Pushes the frame to the ring of frames in flight and redirects it to the interface.
 fn push(a: &mut Asm, maps: Maps, ends: Ends, stream: &Stream<'_>, i: usize) {
     let (endless, spent, kept, unlimited) = (a.label(), a.label(), a.label(), a.label());
     a.load_map_value(R8, maps.memory, 0);

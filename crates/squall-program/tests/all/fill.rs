@@ -30,8 +30,8 @@ fn random(count: u64) -> Law {
     Law::Random { min: 1, count, limit: None, seed: 99 }
 }
 
-/// The frame as the specification says: values into their bits, lengths by subtraction, checksums
-/// over everything.
+/// The reference frame, built naively: values into their bits, lengths by subtraction, checksums
+/// over all octets.
 fn slow(spec: &Spec, trex: Option<TrexMark>, k: u64, now: Nanos) -> Vec<u8> {
     let len = spec.sizes.at(k) as usize;
     let mut octets = spec.frame.bytes[..len].to_vec();
@@ -80,8 +80,7 @@ fn value_of(c: &ChecksumField, octets: &[u8], trailer: usize) -> u16 {
     }
 }
 
-/// Fills batches of all sizes from one worker and from three, into slots that keep what was in
-/// them.
+/// Fills batches of all sizes from one worker and from three, into slots with old content.
 fn fast_equals_slow(spec: &Spec) {
     let program = Program::build(spec.clone()).unwrap();
     equals_slow(spec, &program);
@@ -90,7 +89,7 @@ fn fast_equals_slow(spec: &Spec) {
     }
 }
 
-/// Of the signatures of all these programs: its highest bit is set, which sign extension would show.
+/// The key of all signatures. Its highest bit is set, so that sign extension would show.
 const KEY: u16 = 0x9234;
 
 fn equals_slow(spec: &Spec, program: &Program) {
@@ -149,9 +148,9 @@ fn equals_slow(spec: &Spec, program: &Program) {
     kernel_equals_slow(spec, program);
 }
 
-/// The other executor: frames made in the kernel, by an interpreter of what is loaded there. A page
-/// comes back as the frame before left it, but for what its receiver has done to the headers; with
-/// several streams, to all of it.
+/// The other executor: frames made by an interpreter of the kernel's program. Pages come back as
+/// the last frame left them, except for changes by the receiver: to the headers, or to all octets
+/// if there are several streams.
 fn kernel_equals_slow(spec: &Spec, program: &Program) {
     if !spec.frame.crcs.is_empty() {
         return;
@@ -176,10 +175,10 @@ fn kernel_equals_slow(spec: &Spec, program: &Program) {
         let image = kernel::compile(&vec![stream; streams]).unwrap();
         let mut machine = Machine::new(&image.object);
         let mut words = image.words.clone();
-        // Nobody asks for attention, the run has begun at 0 and has no end, of any kind.
+        // No attention requested; the run began at 0 and has no end or budget.
         (words[0], words[2], words[3], words[4], words[5]) =
             (0, u64::MAX - 1, u64::MAX, u64::MAX, u64::MAX);
-        // What is late follows at once.
+        // Overdue frames may leave at once.
         words[17] = u64::MAX;
         machine.maps[image.memory] = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
         machine.maps[image.tables.0].copy_from_slice(&image.tables.1);
@@ -198,7 +197,7 @@ fn kernel_equals_slow(spec: &Spec, program: &Program) {
                 spec.frame.summary()
             );
             page[..frame.len()].copy_from_slice(&frame);
-            // Two that are due at once leave one after the other.
+            // Two frames that are due at once leave one after the other.
             k += if n % streams == streams - 1 { by } else { 0 };
         }
     }
@@ -370,7 +369,7 @@ fn crcs_that_cannot_be_kept_right_are_refused() {
     let covered = frame("eth/ipv4/udp(checksum=auto)/bth/inc", 200);
     let refused = Program::build(spec(&covered, "bth.psn", None));
     assert_eq!(refused, Err(ProgramError::CoveredCrc { at: 40 }));
-    // What does not change it may do so.
+    // A variable outside the CRC's coverage is allowed.
     Program::build(spec(&covered, "eth.src", None)).unwrap();
 }
 
@@ -449,7 +448,7 @@ fn a_udp_checksum_of_zero_is_sent_as_ffff() {
 }
 
 #[test]
-fn a_field_of_our_own_choice_is_found_by_offset() {
+fn a_field_may_be_given_by_offset() {
     let f = frame("eth/ipv4/udp/inc", 100);
     let vars = vec![
         VarSpec {
@@ -481,7 +480,7 @@ fn a_field_of_our_own_choice_is_found_by_offset() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_programs_are_refused() {
     let f = frame("eth/ipv4/udp", 60);
     let spec =
         |vars, signature| Spec { frame: f.clone(), sizes: Sizes::fixed(60), vars, signature };

@@ -1,5 +1,4 @@
-//! What the kernel's executor makes, by an interpreter: octets are compared in `fill.rs`, here
-//! departures and counts.
+//! The kernel's executor in an interpreter: departures and counters. `fill.rs` compares the octets.
 
 use std::cell::RefCell;
 
@@ -11,7 +10,7 @@ use squall_program::{
 use squall_units::{Nanos, Picos};
 use squall_wire::Packet;
 
-/// The memory that a machine has, as words.
+/// The memory of a machine as words.
 struct Words<'a, 'o>(RefCell<&'a mut Machine<'o>>, usize);
 
 impl Memory for Words<'_, '_> {
@@ -74,7 +73,7 @@ fn stream<'a>(program: &'a Program, gap: Gap, pattern: Pattern) -> Stream<'a> {
     }
 }
 
-/// Runs until a frame is made; its length and the clock then.
+/// Runs until a frame is made. Returns its length and the clock at that time.
 fn next_frame(machine: &mut Machine<'_>, image: &Image) -> Option<(usize, u64)> {
     for _ in 0..100_000 {
         let mut frame = image.frame.clone();
@@ -86,7 +85,7 @@ fn next_frame(machine: &mut Machine<'_>, image: &Image) -> Option<(usize, u64)> 
     None
 }
 
-/// The witness says what became of `sent + drops` frames.
+/// Runs a witness, which reports the fate of `sent + drops` frames.
 fn witness(machine: &mut Machine<'_>, image: &Image, which: usize, arguments: &[u64]) {
     let mut other = Machine::new(&image.witnesses[which].1);
     std::mem::swap(&mut other.maps, &mut machine.maps);
@@ -169,7 +168,7 @@ fn streams_start_each_other_as_often_as_they_may() {
     let made: Vec<(usize, u64)> = std::iter::from_fn(|| next_frame(&mut machine, &image))
         .map(|(len, at)| (len, at / 1000))
         .collect();
-    // 20 us of the first, 5 us of silence, two of the second at once.
+    // 20 us of the first stream, 5 us of silence, two frames of the second at once.
     let round = |at| [(60, at), (60, at + 10), (64, at + 25), (64, at + 25)];
     assert_eq!(made, [round(0), round(25), round(50)].concat());
 }
@@ -195,7 +194,7 @@ fn budgets_and_the_end_are_kept_to_the_frame() {
 }
 
 #[test]
-fn what_the_driver_refuses_is_counted_by_stream() {
+fn frames_refused_by_the_driver_are_counted_by_stream() {
     let p = [program(60), program(64)];
     let streams =
         p.each_ref().map(|p| stream(p, Gap::PerFrame { num: 1_000, den: 1 }, Pattern::CONTINUOUS));
@@ -209,7 +208,7 @@ fn what_the_driver_refuses_is_counted_by_stream() {
     }
     let lost = -28i64 as u64;
     witness(&mut machine, &image, 0, &[0, 0, 13, 3, lost]);
-    // Not ours: nothing of ours is under way, or it is another CPU.
+    // Frames of other senders: none of the program's is in flight, or the CPU differs.
     witness(&mut machine, &image, 0, &[0, 0, 5, 0, 0]);
     next_frame(&mut machine, &image).unwrap();
     machine.cpu = 1;
@@ -221,7 +220,7 @@ fn what_the_driver_refuses_is_counted_by_stream() {
     assert_eq!(counts.map(|c| c.generated), [9, 8]);
     assert_eq!(counts.map(|c| c.taken), [7, 6]);
     assert_eq!(counts.map(|c| c.octets), [7 * 64, 6 * 68]);
-    // Of the last three of the sixteen, the second was of stream 0.
+    // The second of the last three frames belongs to stream 0.
     assert_eq!(counts.map(|c| c.dropped), [1, 2]);
     assert_eq!(counts.map(|c| c.refused), [1, 0]);
     assert_eq!(image.layout.errors(&words), (28, 95));
@@ -263,7 +262,7 @@ fn a_stream_is_paused_resumed_and_changed_while_the_program_rests() {
     image.layout.pause(&on(&mut machine, &image), 0, Picos(500_000));
     machine.now = START + 10_000;
     assert_eq!(next_frame(&mut machine, &image), None);
-    // Due half a microsecond after it goes on.
+    // Due half a microsecond after the resume.
     let at = machine.now - START;
     image.layout.resume(&on(&mut machine, &image), 0, Picos(at * 1000));
     let (_, left) = next_frame(&mut machine, &image).unwrap();
@@ -289,8 +288,7 @@ fn no_frame_waits_for_the_next_burst_to_be_handed_over() {
     let mut machine = machine(&image);
     begin(&mut machine, &image, ENDLESS);
     (machine.now, machine.tick) = (START, 10);
-    // What the kernel hands over at once, of which three make frames: the others are not to take
-    // time.
+    // The kernel's batch, of which three runs make frames: the others must not take time.
     let made = (0..64).filter(|_| {
         machine.run_xdp(&mut image.frame.clone()).unwrap() == xdp_action::REDIRECT as u64
     });
@@ -344,7 +342,7 @@ fn frames_that_find_no_interface_are_counted_by_stream() {
 }
 
 #[test]
-fn what_does_not_fit_names_stream_reason_and_who_can() {
+fn unfit_streams_name_the_reason_and_a_port_that_fits() {
     let p = program(60);
     let uniform = GapLaw::Uniform { spread: 0.5 };
     let s = Stream { law: &uniform, ..stream(&p, Gap::Zero, Pattern::CONTINUOUS) };

@@ -1,4 +1,4 @@
-//! One binary for all of these, as each more is linked with all that it needs.
+//! One binary for all of these tests, because each further one links all dependencies again.
 
 mod fill;
 mod kernel;

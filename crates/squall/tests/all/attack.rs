@@ -1,4 +1,4 @@
-//! Attacks of a profile: what is in the capture, and what the labels say of it.
+//! Attacks of a profile: the content of the capture and of the labels.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -112,7 +112,7 @@ fn each_rule_has_an_attack_of_its_own_hosts_and_a_label_that_says_when() {
             .collect();
         assert_eq!(of.len().to_string(), row["frames"], "{row:?}");
         assert_eq!((nanos(&row["begin"]), nanos(&row["end"])), (of[0].0, of[of.len() - 1].0));
-        // One each tenth of a second.
+        // One per tenth of a second.
         assert_eq!(of[0].0, 1_700_000_000_000_000_000 + 100_000_000 * number as u64);
     }
 }
@@ -147,7 +147,7 @@ fn near_misses_follow_their_attacks_and_owe_nothing() {
 }
 
 #[test]
-fn what_is_chosen_is_played_on_the_hosts_that_are_named() {
+fn chosen_rules_are_played_on_the_named_hosts() {
     let folder = Folder::new("hosts");
     let more =
         "msg = \"(?i)WORD\"\ninside = \"10.9.8.7\"\noutside = \"203.0.113.0/24\"\nrepeat = 5\n";
@@ -192,7 +192,7 @@ fn a_background_goes_on_until_the_attacks_end_and_its_flows_are_benign() {
     let sent = frames(&folder.file("mixed.pcap"));
     assert!(sent.windows(2).all(|pair| pair[0].0 <= pair[1].0), "in the order of time");
     let clean = sent.iter().filter(|(_, from, _)| from.to_string() == "10.5.0.1").count() as u64;
-    // Four rules ten times, ten a second: four seconds, the last of which is not full.
+    // Four rules ten times at ten per second: four seconds, the last of which is partial.
     assert!((3_800..=4_100).contains(&clean), "{clean}");
     assert_eq!(report.ports[0].tx.packets, one.frames + clean);
     let benign: Vec<_> = rows.iter().filter(|row| row["kind"] == "benign").collect();
@@ -229,7 +229,7 @@ fn a_run_that_ends_early_owes_no_alerts_of_what_it_cut_short() {
     assert_eq!(owed, [("1", "1"), ("2", "0")]);
 }
 
-/// Attacks that go from one port to the other, past what `device` says of the second.
+/// Attacks from one port to the other, with the options `device` on the second.
 fn through(
     folder: &Folder,
     name: &str,
@@ -279,16 +279,16 @@ fn octets_that_arrive_decide_whether_an_attack_passed() {
         open.blocked.is_empty()
             && open.rules.iter().all(|rule| (rule.attacks, rule.passed) == (3, 3))
     );
-    // Nothing comes through to the servers; what they say arrives.
+    // Nothing reaches the servers; their frames arrive.
     let closed = passage("closed", ",drop=1", "live = false\nrepeat = 3\n");
     assert_eq!((closed.conversations, closed.passed), (12, 0), "{closed:?}");
     assert_eq!(closed.blocked.values().sum::<u64>(), 12, "{closed:?}");
     assert!(closed.blocked["not_received"] >= 6, "{closed:?}");
     assert!(closed.rules.iter().all(|rule| (rule.passed, rule.blocked) == (0, 3)), "{closed:?}");
-    // A bit of each frame is another.
+    // One bit of each frame is flipped.
     let corrupt = passage("corrupt", ",corrupt=1", "live = false\nsid = 1\nrepeat = 9\n");
     assert!(corrupt.passed < 9 || corrupt.altered > 0, "{corrupt:?}");
-    // What both ends speak, and beside it what is no conversation.
+    // A conversation of both ends, with frames outside of conversations.
     let live = passage("live", "", "sid = \"1-2\"\nrepeat = 2\n");
     assert_eq!((live.conversations, live.as_frames, live.passed), (4, 0, 4), "{live:?}");
 }
@@ -319,10 +319,10 @@ alert udp $EXTERNAL_NET any -> $HOME_NET 7000 (msg:"T datagram"; content:"kookab
         ["1", "2", "3"].map(String::from).into_iter().zip(alerts.map(String::from)).collect()
     };
     assert_eq!(owed(""), (0, all(["1", "1", "1"])));
-    // What is looked for in single packets is in none of them; a stream is put together.
+    // A pattern in single packets matches none of them; streams are reassembled.
     assert_eq!(owed("evasion = \"segments=8\"\n"), (1, all(["1", "0", "1"])));
-    // 8 octets of a header, and 40: of the last fragment nothing is its own, and it is never known
-    // that it was the last.
+    // Headers of 8 octets, and 40: the last fragment is fully overlapped, so that its end is never
+    // known.
     assert_eq!(owed("evasion = \"fragments-overlap=40\"\nsid = 3\n").0, 1);
     assert_eq!(owed("evasion = \"fragments=40\"\nsid = 3\n").0, 0);
     assert_eq!(owed("evasion = \"fragments-overlap=40\"\nsid = 3\nengine = \"snort2\"\n").0, 0);
@@ -384,13 +384,13 @@ fn templates_have_labels_of_no_rule() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_places() {
+fn errors_have_their_places() {
     let folder = Folder::new("mistakes");
-    let told = |more: &str| match run(&folder, "m.pcap", more) {
+    let error_of = |more: &str| match run(&folder, "m.pcap", more) {
         Err(error) => error.to_string(),
         Ok(_) => panic!("{more} was taken"),
     };
-    for (more, says) in [
+    for (more, expected) in [
         ("sid = \"x\"\n", "\"x\" is not a sid"),
         ("sid = 99\n", "none of 5 rules is selected"),
         ("msg = \"(\"\n", "msg:"),
@@ -400,8 +400,8 @@ fn mistakes_are_told_with_their_places() {
         ("wrap = \"mpls 3\"\n", "expected \"vlan 7\""),
         ("background = \"nowhere.pcap\"\n", "nowhere.pcap"),
     ] {
-        let text = told(more);
-        assert!(text.contains(says) && text.contains("test:"), "{more} gives {text}");
+        let text = error_of(more);
+        assert!(text.contains(expected) && text.contains("test:"), "{more} gives {text}");
     }
     let twice = "[ports]\nA = \"af_packet:eth7\"\nB = \"af_packet:eth7\"\n[[attack]]\nrules = \
                  RULES\nport = \"A\"\nport2 = \"B\"\n";

@@ -1,4 +1,4 @@
-//! Runs that would go on for ever, and replays that are longer than a run can be.
+//! Runs that would never end, and replays longer than a run can be.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ impl Folder {
         Self(path)
     }
 
-    /// A capture of 60 octets at each of these times, nanoseconds.
+    /// A capture of 60 octets at each of these times, in nanoseconds.
     fn capture(&self, times: &[u64]) -> PathBuf {
         let path = self.0.join("in.pcap");
         let mut writer = PcapWriter::create(&path, PcapFormat::default()).unwrap();
@@ -32,7 +32,7 @@ impl Folder {
         path
     }
 
-    /// A replay of that, into a file, with these keys.
+    /// A replay of that capture into a file, with these keys.
     fn replay(&self, keys: &str, options: &str) -> Result<Report, Error> {
         let text = format!(
             "[ports]\nA = \"pcap:{}\"\n[[replay]]\nname = \"r\"\nfiles = {:?}\n{keys}\n",
@@ -78,7 +78,7 @@ fn options_hold_however_a_session_is_made() {
 }
 
 #[test]
-fn what_is_due_after_the_last_instant_of_a_run_is_refused_before_anything_is_sent() {
+fn frames_due_after_the_last_instant_of_a_run_are_refused_before_anything_is_sent() {
     let folder = Folder::new("late");
     let start = 1_700_000_000_000_000_000;
     // 34 packets, a gap, and 143 more.
@@ -104,7 +104,7 @@ fn what_is_due_after_the_last_instant_of_a_run_is_refused_before_anything_is_sen
     let text = refused("", "{}");
     assert!(text.contains("packet 35 of 177 is due 123.0 days after the start"), "{text}");
     assert!(text.contains("--maxsleep"), "{text}");
-    // Where less is asked for, or all of it is due earlier.
+    // Accepted if less is requested, or all of it is due earlier.
     all("longest_gap = \"1 s\"", "{}", 177);
     all("multiplier = 2", "{}", 177);
     all("rate = \"1 kpps\"", "{}", 177);
@@ -112,11 +112,11 @@ fn what_is_due_after_the_last_instant_of_a_run_is_refused_before_anything_is_sen
     all("include = \"1-30\"", "{}", 30);
     all("", r#"{ "packets": 34 }"#, 34);
     all("", r#"{ "duration": "10 s" }"#, 34);
-    // A time stamp of 0 is 53 years earlier than the next.
+    // A time stamp of 0 is 53 years before the next.
     folder.capture(&[0, start, start + 1]);
     let text = refused("", "{}");
     assert!(text.contains("packet 2 of 3 is due more than 213 days after the start"), "{text}");
-    // Loops that add up, and delays between them.
+    // Loops and the delays between them add up.
     with_gap(40 * DAY);
     all("loops = 2", "{}", 354);
     let text = refused("loops = 3", "{}");
@@ -151,14 +151,14 @@ fn a_capture_too_large_to_be_read_twice_is_not_valid_if_its_end_is_never_due() {
     assert!(!report.verdict.valid && report.verdict.has(ReasonCode::NotDone));
     let fault = report.replays[0].fault.as_ref().expect("it is the exit status");
     assert!(fault.contains("100 of 17508 packets are due more than 106 days"), "{fault}");
-    // The second loop would begin after that.
+    // The second loop would begin after the limit.
     let report = folder.replay("loops = 4", "{}").unwrap();
     assert_eq!(report.sources[0].asked, 4 * (LAST + 100));
 }
 
 #[test]
 fn a_program_that_sends_until_a_time_has_passed_ends_on_virtual_time() {
-    // What the link carries in 50 ms, and its queue.
+    // The octets that the link carries in 50 ms, and its queue.
     for (speed, least, most) in
         [("", 58_000_000, 66_000_000), (",speed=1Gbps", 5_800_000, 6_600_000)]
     {

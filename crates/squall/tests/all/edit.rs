@@ -1,4 +1,4 @@
-//! Captures in, captures out: `squall_offline::edit`.
+//! Editing captures: `squall_offline::edit`.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use squall_pcap::{
 };
 use squall_replay::{Cache, Side};
 
-/// A folder of the test's own, gone with it.
+/// A temporary folder of the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -46,7 +46,7 @@ fn packet(number: u8) -> Vec<u8> {
     [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0][..], &ip.concat()].concat()
 }
 
-/// Packets `numbers`, each so many seconds after 2023 as it is called.
+/// Writes packets `numbers`, each that many seconds after the start of 2023.
 fn write(path: &Path, numbers: &[u8]) {
     let mut writer = PcapWriter::create(path, PcapFormat::default()).unwrap();
     for &number in numbers {
@@ -60,7 +60,7 @@ fn time(number: u8) -> u64 {
     1_700_000_000_000_000_001 + u64::from(number) * 1_000_000_000
 }
 
-/// Times, and source ports.
+/// Reads times and source ports.
 fn read(path: &Path) -> Vec<(u64, u8)> {
     let mut reader = CaptureReader::open(path).unwrap();
     let mut packets = Vec::new();
@@ -127,7 +127,8 @@ fn a_capture_is_split_by_count_time_and_conversation() {
         parts.into_iter().map(|(_, numbers)| numbers).collect::<Vec<_>>()
     };
     assert_eq!(parts(Split::Count(2)), [vec![1, 2], vec![3, 8], vec![2]]);
-    // Two seconds from 1 on: 1 and 2, 3 and 4, ... What comes too late stays where it comes.
+    // Intervals of two seconds from 1 on: 1 and 2, 3 and 4, ... A late packet stays in the current
+    // file.
     assert_eq!(parts(Split::Time(2_000_000_000)), [vec![1, 2], vec![3], vec![8, 2]]);
     assert_eq!(parts(Split::Flows), [vec![1], vec![2, 2], vec![3], vec![8]]);
 }
@@ -147,7 +148,7 @@ fn more_conversations_than_files_may_be_open_are_written_whole() {
 }
 
 #[test]
-fn what_was_read_before_a_fault_is_written_and_the_fault_told() {
+fn packets_before_a_fault_are_written_and_the_fault_is_reported() {
     let folder = Folder::new("fault");
     let (input, out) = (folder.path("in.pcap"), folder.path("out.pcap"));
     write(&input, &[1, 2, 3]);
@@ -176,7 +177,7 @@ fn a_file_is_not_written_over_what_is_read() {
         assert_eq!(error.exit_status(), 2);
         assert!(error.to_string().contains("would be lost"), "{error}");
     }
-    // Nor by a name that a split makes.
+    // The same with a name that a split would produce.
     let input = folder.path("out-00001.pcap");
     fs::write(&input, &before).unwrap();
     let settings = Settings { split: Some(Split::Count(1)), ..Settings::default() };
@@ -187,7 +188,7 @@ fn a_file_is_not_written_over_what_is_read() {
 }
 
 #[test]
-fn what_is_known_of_interfaces_and_packets_stays_in_a_pcapng() {
+fn metadata_of_interfaces_and_packets_stays_in_a_pcapng() {
     let folder = Folder::new("pcapng");
     let (input, out) = (folder.path("in.pcapng"), folder.path("out.pcapng"));
     let interface = |name: &str, link_type| InterfaceFormat {
@@ -223,7 +224,7 @@ fn what_is_known_of_interfaces_and_packets_stays_in_a_pcapng() {
     let names: Vec<_> =
         reader.interfaces().iter().map(|interface| interface.name.clone().unwrap()).collect();
     assert_eq!(names, ["tun0", "eth1"]);
-    // A pcap has one link type: refused with what to try, or made one.
+    // A pcap has one link type: refused with a hint, or converted to one.
     let pcap = folder.path("out.pcap");
     let error =
         edit(std::slice::from_ref(&input), &pcap, &settings, |_| true).unwrap_err().to_string();
@@ -277,7 +278,7 @@ fn a_cache_says_who_sends_and_what_stays_as_it_is() {
 }
 
 #[test]
-fn who_stops_has_all_that_was_read() {
+fn stopping_keeps_all_packets_read() {
     let folder = Folder::new("stop");
     let (input, out) = (folder.path("in.pcap"), folder.path("out.pcap"));
     write(&input, &[3; 10_000]);
@@ -287,7 +288,7 @@ fn who_stops_has_all_that_was_read() {
 }
 
 #[test]
-fn nothing_behind_the_last_packet_that_is_wanted_is_read() {
+fn nothing_after_the_last_wanted_packet_is_read() {
     let folder = Folder::new("slice");
     let (input, out) = (folder.path("in.pcap"), folder.path("out.pcap"));
     write(&input, &(0..100).collect::<Vec<_>>());
@@ -307,7 +308,7 @@ fn a_capture_without_packets_becomes_one() {
 }
 
 #[test]
-fn mistakes_are_told_before_a_file_is_made() {
+fn errors_are_reported_before_a_file_is_made() {
     let folder = Folder::new("mistakes");
     let (input, out) = (folder.path("in.pcap"), folder.path("out.pcap"));
     write(&input, &[1]);
@@ -323,7 +324,7 @@ fn mistakes_are_told_before_a_file_is_made() {
     assert!(!out.exists());
 }
 
-/// Block type 3 of pcapng: a length and the packet, no time.
+/// Block type 3 of pcapng: a length and the packet, without time.
 fn simple_block(octets: &[u8]) -> Vec<u8> {
     let padded = octets.len().next_multiple_of(4);
     let len = (16 + padded as u32).to_le_bytes();
@@ -360,14 +361,14 @@ fn a_packet_without_a_time_keeps_none_or_takes_that_of_the_packet_before() {
     run(&input, &out, &Settings::default());
     let kept = [(time(1), true, 1), (time(1), false, 2), (time(3), true, 3)];
     assert_eq!(timed(&out), kept);
-    // A pcap has a time for each, and so has a packet of which only a part was kept.
+    // In a pcap each packet has a time, including one whose octets are truncated.
     let taken = kept.map(|(time_ns, _, number)| (time_ns, true, number));
     run(&input, &folder.path("out.pcap"), &Settings::default());
     assert_eq!(timed(&folder.path("out.pcap")), taken);
     let edits = Edits { snaplen: Some(40), ..Edits::default() };
     run(&input, &out, &Settings { edits, ..Settings::default() });
     assert_eq!(timed(&out), taken);
-    // Where it is, it is wanted or not as the packet before.
+    // A packet without time is selected like the packet before it.
     let edits = Edits { to: Some(When::After(1)), ..Edits::default() };
     run(&input, &out, &Settings { edits, ..Settings::default() });
     assert_eq!(timed(&out), kept[..2]);
@@ -394,12 +395,12 @@ fn an_output_that_failed_is_not_left() {
         let result = edit(&inputs, &out, &settings, |_| true);
         match split {
             None => assert!(result.unwrap_err().to_string().contains("one link type")),
-            // Each has its own.
+            // Each link type has its own file.
             Some(_) => assert_eq!(result.unwrap().outputs.len(), 3),
         }
         assert!(!out.exists());
     }
-    // What stood there and is no file stays, and so does what was never begun.
+    // Existing files of other kinds remain, and so does a file that was never begun.
     let kept = folder.path("kept.pcap");
     write(&kept, &[1]);
     let edits = Edits { enet_mac_seed_keep_bytes: 9, ..Edits::default() };

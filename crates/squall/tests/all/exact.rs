@@ -1,4 +1,4 @@
-//! Rates and counts in virtual time, where nothing excuses a frame more or less: hours in seconds.
+//! Rates and counts on virtual time, where they must be exact to the frame: hours in seconds.
 
 use squall::{Format, Profile, Session, report::Report};
 
@@ -18,7 +18,7 @@ fn run(text: &str, cores: usize) -> Report {
     session.open().unwrap_or_else(|e| panic!("{e}")).start().unwrap().finish().unwrap()
 }
 
-/// The whole nanoseconds at which the last frame was due.
+/// When the last frame was due, in whole nanoseconds.
 fn last_due_ns(report: &Report) -> u128 {
     (report.duration_s * 1e9).round() as u128
 }
@@ -26,7 +26,7 @@ fn last_due_ns(report: &Report) -> u128 {
 #[test]
 fn two_hours_at_odd_rates_are_exact_to_the_frame_and_the_nanosecond() {
     const HOURS_PS: u128 = 2 * 3600 * 1_000_000_000_000;
-    // The rate as text, and as num / den frames a second.
+    // The rate as text, and as num / den frames per second.
     for (rate, num, den) in [
         ("3 pps", 3, 1),
         ("1000/7 pps", 1000, 7),
@@ -37,7 +37,7 @@ fn two_hours_at_odd_rates_are_exact_to_the_frame_and_the_nanosecond() {
         let text = format!("duration = \"2 h\"\n[ports]\nA = \"null:virtual\"\n{stream}");
         for cores in [1, 2] {
             let report = run(&text, cores);
-            // Frame k is due at k·den/num seconds, and the last one before the end counts.
+            // Frame k is due at k·den/num seconds, and frames due before the end count.
             let (num, den): (u128, u128) = (num, den);
             let frames = (7200 * num).div_ceil(den);
             assert_eq!(u128::from(report.ports[0].tx.packets), frames, "{rate} on {cores}");
@@ -78,8 +78,8 @@ fn two_hours_of_imix_at_a_bit_rate_are_exact_too() {
         );
         let report = run(&text, cores);
         let bps: u128 = if extra == 20 { 1_700_000 } else { 1_300_000 };
-        // Bits on the line before frame k, over the rate, are its due instant: it counts if that is
-        // before the end.
+        // A frame's due instant is the bits on the line before it, divided by the rate; it counts
+        // if that is before the end.
         let bits = |len: u64| u128::from(len + extra) * 8;
         let cycle: u128 = IMIX.iter().map(|len| bits(*len)).sum();
         let end = 7200 * bps;
@@ -99,7 +99,8 @@ fn two_hours_of_imix_at_a_bit_rate_are_exact_too() {
             (frames, octets),
             "{rate} on {cores}"
         );
-        // Gaps are fractions of picoseconds, so not even the last of millions is a nanosecond off.
+        // Gaps are fractions of picoseconds, so that even the last of millions of frames is exact
+        // to the nanosecond.
         assert_eq!(last_due_ns(&report), last * 1_000_000_000 / bps, "{rate} on {cores}");
     }
 }
@@ -154,7 +155,7 @@ fn ten_thousand_streams_of_mixed_rates_are_each_exact() {
     }
 }
 
-/// In real time: what does not get its turn is counted, stream by stream.
+/// On real time: frames of streams that do not get their turn are counted, stream by stream.
 #[test]
 fn ten_thousand_streams_in_real_time_miss_none_silently() {
     let mut text = "duration = \"300 ms\"\n[ports]\nA = \"null:\"\n".to_owned();
@@ -182,15 +183,15 @@ fn streams_without_a_rate_share_the_port_evenly() {
     let report = run(&text, 1);
     assert_eq!(report.ports[0].tx.packets, 100_000);
     let counts: Vec<u64> = report.streams.iter().map(|s| s.tx_packets).collect();
-    // A batch is the unit of turns.
+    // A turn lasts a batch.
     assert!(counts.iter().all(|count| count.abs_diff(2000) <= 64), "{counts:?}");
 }
 
-/// Also on a machine that is late all the time: the frames of a counted run are the first in the
-/// order of their instants.
+/// Even on a machine that is late all the time: the frames of a counted run are the first ones by
+/// due instant.
 #[test]
 fn a_counted_run_in_real_time_has_the_frames_that_it_has_in_virtual_time() {
-    // No machine keeps up with 4e9 frames a second, so all but the first are behind schedule.
+    // No machine sends 4e9 frames per second, so that all but the first are late.
     let mut streams = String::new();
     for i in 1..=20 {
         streams += &format!(
@@ -217,7 +218,7 @@ fn a_counted_run_in_real_time_has_the_frames_that_it_has_in_virtual_time() {
     assert_eq!(real.fingerprint, exact.fingerprint);
 }
 
-/// Pages of three parts, each of which is a flow of its own.
+/// Pages of three parts, each of which is a separate flow.
 #[test]
 fn flows_that_others_begin_are_counted_and_read_back_from_what_is_written() {
     let text = r#"

@@ -1,4 +1,4 @@
-//! The profiles that are handed out.
+//! The example profiles.
 
 use std::path::Path;
 

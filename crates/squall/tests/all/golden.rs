@@ -1,6 +1,6 @@
-//! Profiles in tests/golden against the captures beside them, octet for octet; `BLESS=1` rewrites
-//! those, and a person reads the difference. The same frames come from any number of workers and go
-//! to any port.
+//! Compares the frames of profiles in tests/golden with the captures next to them, octet for octet.
+//! `BLESS=1` rewrites the captures; review the difference. The same frames come from any number of
+//! workers and go to any port.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use squall::{Profile, Session, report::Report};
 use squall_offline::info::Settings;
 
 fn folder() -> PathBuf {
-    // Messages and `path` of a profile are relative: so are these.
+    // Messages contain relative paths, as does `path` in a profile.
     fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")).unwrap()
 }
 
@@ -29,7 +29,7 @@ fn load(path: &Path) -> Profile {
     Profile::load(path.to_str().unwrap()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Runs a profile with its one port at `address`.
+/// Runs a profile with its only port at `address`.
 fn run(mut profile: Profile, address: &str, cores: Option<usize>) -> Report {
     profile.ports[0].address = address.into();
     let session = Session {
@@ -57,7 +57,7 @@ fn each_profile_sends_the_frames_that_a_person_has_read() {
     let temporary = std::env::temp_dir().join(format!("squall-golden-{}", std::process::id()));
     fs::create_dir_all(&temporary).unwrap();
     let mut wrong = Vec::new();
-    // Some take a frame out of another's capture, which comes first in the order of what they need.
+    // Some profiles use a frame of another's capture, so sort them by dependency.
     let mut profiles = profiles();
     profiles.sort_by_key(|path| fs::read_to_string(path).unwrap().contains("\npcap "));
     for path in profiles {
@@ -121,7 +121,7 @@ fn any_number_of_workers_sends_the_same_frames_to_any_port() {
     }
 }
 
-/// And only there: a profile without chance is the same with every seed.
+/// Only there: a profile without random parts is the same with every seed.
 #[test]
 fn another_seed_gives_other_frames_where_something_is_random() {
     for path in profiles() {
@@ -129,7 +129,7 @@ fn another_seed_gives_other_frames_where_something_is_random() {
         let before = run(profile.clone(), "null:virtual", Some(1));
         profile.seed = Some(profile.effective_seed() + 1);
         let after = run(profile, "null:virtual", Some(1));
-        // Random gaps are not in the frames.
+        // Random gaps do not change the frames.
         let random = ["random", "weighted", "weights", "uniform = \"", "normal = {"]
             .iter()
             .any(|word| text.contains(word));
@@ -137,10 +137,10 @@ fn another_seed_gives_other_frames_where_something_is_random() {
     }
 }
 
-/// Captures that hold something of everything: protocols, tunnels, lengths, time, what is wrong on
-/// purpose, and one that is cut off.
+/// Captures with examples of everything: protocols, tunnels, lengths, times, deliberate errors, and
+/// one that is truncated.
 #[test]
-fn what_is_told_of_a_capture_is_what_a_person_has_read() {
+fn the_analysis_of_a_capture_equals_the_reviewed_one() {
     let (blessing, folder) = (std::env::var_os("BLESS").is_some(), folder());
     let settings =
         Settings { checksums: true, duplicates: 5, hash: true, top: 3, ..Settings::default() };
@@ -160,7 +160,7 @@ fn what_is_told_of_a_capture_is_what_a_person_has_read() {
         let mut info =
             squall_offline::info::read(std::slice::from_ref(path), &settings, |_| true).unwrap();
         assert_eq!(info.is_complete(), name != "cut-off", "{name}: {:?}", info.files[0].fault);
-        // What differs from machine to machine.
+        // Values that depend on the machine.
         (info.command, info.squall_version, info.elapsed_s) = Default::default();
         (info.cpu, info.memory) = Default::default();
         let file = &mut info.files[0];
@@ -169,10 +169,10 @@ fn what_is_told_of_a_capture_is_what_a_person_has_read() {
         }
         file.path = name.into();
         let golden = folder.join("info").join(name).with_extension("json");
-        let told = info.to_json() + "\n";
+        let json = info.to_json() + "\n";
         if blessing {
-            fs::write(&golden, told).unwrap();
-        } else if fs::read_to_string(&golden).ok() != Some(told) {
+            fs::write(&golden, json).unwrap();
+        } else if fs::read_to_string(&golden).ok() != Some(json) {
             wrong.push(golden);
         }
         if name == "cut-off" {

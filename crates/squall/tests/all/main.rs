@@ -1,5 +1,5 @@
-//! One binary for these, as each that is linked carries the whole tool. What is measured on real time
-//! is in `timed`; what looks at its own process, or keeps the machine busy, is by itself.
+//! One binary for these tests, because each binary links the whole tool. Tests on real time are in
+//! `timed`; tests that inspect their process or keep the machine busy are separate.
 
 mod attack;
 mod bounds;

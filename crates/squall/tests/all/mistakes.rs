@@ -1,5 +1,5 @@
-//! Mistakes that only show when packets, ports and streams meet: each says where, what was found,
-//! and what to try.
+//! Errors that show only when packets, ports and streams are combined: each names the place, the
+//! value found, and a fix.
 
 use squall::{Error, Format, Profile, Session};
 
@@ -23,7 +23,7 @@ fn stream(more: &str) -> String {
 }
 
 #[track_caller]
-fn says(message: &str, parts: &[&str]) {
+fn has(message: &str, parts: &[&str]) {
     for part in parts {
         assert!(message.contains(part), "{part:?} is not in:\n{message}");
     }
@@ -46,7 +46,7 @@ fn a_frame_that_receivers_drop_is_noted_once_for_all_its_streams() {
     };
     let bad = "packet = \"eth/ipv4(ttl=64)/igmp\"";
     let good = "packet = \"eth/ipv4/igmp\"";
-    says(
+    has(
         &notes(&[good, bad, bad]),
         &["stream \"1\" and 1 more: IGMP with a TTL of 64", "try ttl=1"],
     );
@@ -62,13 +62,13 @@ fn a_frame_that_receivers_drop_is_noted_once_for_all_its_streams() {
 fn a_rate_above_the_port_says_what_the_port_can_carry() {
     let message =
         mistake("A = \"loop:ten,speed=10Gbps\"", &stream("size = 64\nrate = \"12 Gbps\""));
-    says(
+    has(
         &message,
         &["load.toml:8:8", "12 Gbps", "10 Gb/s link: at most 14.8810 Mpps", "try rate = \"100 %\""],
     );
     let message = mistake("A = \"loop:0\"", &stream("rate = \"10 %\""));
-    says(&message, &["load.toml:7:8", "port A has none", "speed=10Gbps"]);
-    // What the hint says is right.
+    has(&message, &["load.toml:7:8", "port A has none", "speed=10Gbps"]);
+    // The hint is correct.
     let taken = Profile::parse(
         &format!(
             "packets = 1\n[ports]\nA = \"loop:ten,speed=10Gbps\"\n{}",
@@ -83,29 +83,29 @@ fn a_rate_above_the_port_says_what_the_port_can_carry() {
 #[test]
 fn sizes_and_fields_are_checked_against_the_packet() {
     let one = |more: &str| mistake("A = \"loop:of-sizes\"", &stream(more));
-    says(&one("size = 40"), &["load.toml:8:8", "size = 40", "46 octets", "truncate(36)"]);
-    says(
+    has(&one("size = 40"), &["load.toml:8:8", "size = 40", "46 octets", "truncate(36)"]);
+    has(
         &one("size = 60\nlatency = true"),
         &["latency = true needs 16 octets", "at least 2 larger"],
     );
     let vary = |field: &str, more: &str| {
         one(&format!("[[stream.vary]]\nfield = \"{field}\"\nop = \"increment\"\n{more}"))
     };
-    says(&vary("ipv4.scr", "max = 1"), &["load.toml:8:1", "ipv4.scr", "did you mean ipv4.src?"]);
-    says(
+    has(&vary("ipv4.scr", "max = 1"), &["load.toml:8:1", "ipv4.scr", "did you mean ipv4.src?"]);
+    has(
         &vary("tcp.sport", "max = 1"),
         &["no field \"tcp.sport\" in eth/ipv4/udp", "the frame has no tcp"],
     );
-    says(&vary("vlan[1].id", "max = 1"), &["the frame has no vlan"]);
-    says(&vary("ipv4.ttl", "max = 256"), &["value 256", "8 bits", "the largest value is 255"]);
-    says(&vary("payload[100:4]", "max = 1"), &["payload[100:4]"]);
+    has(&vary("vlan[1].id", "max = 1"), &["the frame has no vlan"]);
+    has(&vary("ipv4.ttl", "max = 256"), &["value 256", "8 bits", "the largest value is 255"]);
+    has(&vary("payload[100:4]", "max = 1"), &["payload[100:4]"]);
     let wide = "min = \"::\"\nmax = \"ffff::\"\ninit = \"fffe:ffff:ffff:ffff:ffff:ffff:ffff:fff0\"";
     let message = mistake(
         "A = \"loop:of-sizes\"",
         &stream(&format!("[[stream.vary]]\nfield = \"ipv6.src\"\nop = \"increment\"\n{wide}"))
             .replace("ipv4", "ipv6"),
     );
-    says(&message, &["load.toml:8:1", "more than 2^64 values", "try an init further from the end"]);
+    has(&message, &["load.toml:8:1", "more than 2^64 values", "try an init further from the end"]);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_chain_stays_on_its_port() {
         &(stream("mode = { burst = 1 }\nnext = \"two\"")
             + &stream("self_start = false").replace("one", "two").replace("\"A\"", "\"B\"")),
     );
-    says(
+    has(
         &message,
         &[
             "load.toml:4:1",
@@ -126,15 +126,15 @@ fn a_chain_stays_on_its_port() {
 }
 
 #[test]
-fn what_never_ends_is_refused_on_virtual_time_and_what_ends_is_not() {
+fn endless_profiles_are_refused_on_virtual_time_and_others_are_not() {
     let two = |first: &str, second: &str| {
         stream(&format!("mode = {{ burst = 2 }}\nnext = {first}"))
             + &stream(&format!("mode = {{ burst = 2 }}\nself_start = false\n{second}"))
                 .replace("\"one\"", "\"two\"")
     };
     let endless = "never ends\n  try duration";
-    says(&mistake("A = \"null:virtual\"", &stream("")), &[endless]);
-    says(&mistake("A = \"null:virtual\"", &two("\"two\"", "next = \"two\"")), &[endless]);
+    has(&mistake("A = \"null:virtual\"", &stream("")), &[endless]);
+    has(&mistake("A = \"null:virtual\"", &two("\"two\"", "next = \"two\"")), &[endless]);
     for second in ["", "next = { stream = \"two\", times = 3 }"] {
         let text = format!("[ports]\nA = \"null:virtual\"\n{}", two("\"two\"", second));
         let report =
@@ -145,32 +145,32 @@ fn what_never_ends_is_refused_on_virtual_time_and_what_ends_is_not() {
 }
 
 #[test]
-fn an_address_is_told_with_its_line() {
-    says(
+fn an_address_error_has_its_line() {
+    has(
         &mistake("A = \"af_paket:eth0\"", &stream("")),
         &["load.toml:2:1", "unknown kind \"af_paket\"", "af_packet:IFACE"],
     );
-    says(
+    has(
         &mistake("A = \"loop:0,drpo=1\"", &stream("")),
         &["load.toml:2:1", "unknown option drpo", "drop"],
     );
-    says(&mistake("A = \"null:foo\"", &stream("")), &["load.toml:2:1", "null:virtual"]);
-    says(
+    has(&mistake("A = \"null:foo\"", &stream("")), &["load.toml:2:1", "null:virtual"]);
+    has(
         &mistake("A = \"pcap:/no/such/x.pcap\"", &stream("")),
         &["load.toml:2:1", "no directory /no/such"],
     );
 }
 
 #[test]
-fn what_cannot_be_cut_says_why() {
+fn uncuttable_frames_are_refused_with_the_reason() {
     let tcp = |more: &str| {
         mistake("A = \"loop:cut\"", &stream(more).replace("eth/ipv4/udp", "eth/ipv4/tcp"))
     };
-    says(&tcp("segment = 1460\nlatency = true"), &["load.toml:8:11", "cannot have the signature"]);
-    says(&tcp("segment = 1460\nsize = \"imix\""), &["load.toml:9:8", "must have one size"]);
-    says(&tcp("segment = 1460\nsize = 65554"), &["65535"]);
+    has(&tcp("segment = 1460\nlatency = true"), &["load.toml:8:11", "cannot have the signature"]);
+    has(&tcp("segment = 1460\nsize = \"imix\""), &["load.toml:9:8", "must have one size"]);
+    has(&tcp("segment = 1460\nsize = 65554"), &["65535"]);
     let vary = "segment = 100\nsize = 1000\n[[stream.vary]]\nop = \"random\"\nmax = 9\nfield = ";
-    says(
+    has(
         &tcp(&format!("{vary}\"tcp.checksum\"")),
         &["load.toml:10:1", "cannot change from frame to frame"],
     );
@@ -180,19 +180,19 @@ fn what_cannot_be_cut_says_why() {
             &stream("segment = 100\nsize = 1000").replace("eth/ipv4/udp", packet),
         )
     };
-    says(&other("eth/ipv4/icmp"), &["load.toml:8:11", "eth/ipv4/icmp cannot be cut", "tcp or udp"]);
-    says(&other("eth/ipv4/udp/vxlan/eth/ipv4/udp"), &["cannot be cut"]);
-    says(&other("eth/ipv4/tcp(checksum=7)"), &["load.toml:6:10", "but the packet has its own"]);
-    says(&other("eth/ipv4(length=99)/udp"), &["but the packet has its own"]);
+    has(&other("eth/ipv4/icmp"), &["load.toml:8:11", "eth/ipv4/icmp cannot be cut", "tcp or udp"]);
+    has(&other("eth/ipv4/udp/vxlan/eth/ipv4/udp"), &["cannot be cut"]);
+    has(&other("eth/ipv4/tcp(checksum=7)"), &["load.toml:6:10", "but the packet has its own"]);
+    has(&other("eth/ipv4(length=99)/udp"), &["but the packet has its own"]);
     let narrow =
         mistake("A = \"loop:narrow,max_frame=1514\"", &stream("segment = 1473\nsize = 9000"));
-    says(
+    has(
         &narrow,
         &["load.toml:8:11", "1519 octets are longer than port A takes", "try segment = 1472"],
     );
 }
 
-/// Of flows between two ends of a loop; `[flows]` says `shared`.
+/// Flows between two ends of a loop; `shared` is the content of `[flows]`.
 fn flows(shared: &str, templates: &str) -> String {
     let ports = "C = \"loop:flow-mistakes\"\nS = \"loop:flow-mistakes\"\n[flows]\nclients = \
                  \"C\"\nservers = \"S\"";
@@ -206,7 +206,7 @@ fn template(name: &str, more: &str) -> String {
 }
 
 #[test]
-fn what_has_no_effect_on_flows_is_a_mistake() {
+fn keys_without_effect_on_flows_are_refused() {
     for (more, parts) in [
         (
             "app = \"mix\"\nlisten = 8080",
@@ -235,24 +235,24 @@ fn what_has_no_effect_on_flows_is_a_mistake() {
             &["options.think has no effect", "try requests = 2"],
         ),
     ] {
-        says(&flows("", &template("web", more)), parts);
+        has(&flows("", &template("web", more)), parts);
     }
     let shared = "active = 10";
     let more = "app = \"http\"\nweight = 1\nspacing = \"poisson\"";
-    says(&flows(shared, &template("web", more)), &["spacing = \"poisson\" has no effect"]);
+    has(&flows(shared, &template("web", more)), &["spacing = \"poisson\" has no effect"]);
     let one_port = "A = \"loop:0\"\n[flows]\nclients = \"A\"\nservers = \"A\"\nserver_network = { \
                     wrap = \"vlan 7\" }";
     let message = mistake(one_port, &template("web", "app = \"http\""));
-    says(&message, &["load.toml:6:", "server_network has no effect", "client_network"]);
+    has(&message, &["load.toml:6:", "server_network has no effect", "client_network"]);
 }
 
 #[test]
-fn templates_that_servers_cannot_tell_apart_are_named_with_their_place() {
+fn templates_that_servers_cannot_distinguish_are_named_with_their_place() {
     let pool = "[[pool]]\nname = \"one\"\naddresses = \"16.0.0.1\"\nports = \"5000-5001\"\n";
     let three = |app: &str| template(app, &format!("app = \"{app}\"\nclients = \"one\""));
     let message =
         flows("", &(pool.to_owned() + &three("http") + &three("http-get") + &three("http-post")));
-    says(
+    has(
         &message,
         &[
             "load.toml:18:1",
@@ -262,5 +262,5 @@ fn templates_that_servers_cannot_tell_apart_are_named_with_their_place() {
         ],
     );
     let mix = pool.to_owned() + &template("office", "app = \"mix\"\nclients = \"one\"");
-    says(&flows("", &mix), &["load.toml:12:1", "template \"office http-get\""]);
+    has(&flows("", &mix), &["load.toml:12:1", "template \"office http-get\""]);
 }

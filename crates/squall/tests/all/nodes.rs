@@ -1,12 +1,12 @@
-//! Nodes that have different ports of one run, each those of the others as `elsewhere:`: together
-//! they send the frames of one node, and their reports are its report.
+//! Nodes with different ports of one run, where each has the ports of the others as `elsewhere:`:
+//! together they send the frames of one node, and their reports merge into its report.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
 use squall::{Format, Profile, Session, report::Report, report::VerdictStatus};
 use squall_pcap::{LinkType, PcapFormat, PcapWriter};
 
-/// A node: of each port its address, and its part.
+/// A node: the address of each port, and its part.
 type Node<'a> = (&'a [&'a str], Option<&'a str>);
 
 fn session(text: &str, (addresses, part): Node<'_>) -> Session {
@@ -28,7 +28,7 @@ fn run(text: &str, node: Node<'_>) -> Report {
     session(text, node).open().unwrap_or_else(|e| panic!("{e}")).start().unwrap().finish().unwrap()
 }
 
-/// Of each port that is open: frames, octets and their fingerprint, of all reports together.
+/// By open port: frames, octets and their fingerprint, summed over the reports.
 fn sent<'a>(reports: impl IntoIterator<Item = &'a Report>) -> BTreeMap<String, (u64, u64, u128)> {
     let mut all = BTreeMap::<_, (u64, u64, u128)>::new();
     let ports = reports.into_iter().flat_map(|report| &report.ports);
@@ -57,9 +57,9 @@ fn union(text: &str, one: &[&str], nodes: &[Node<'_>]) -> (Report, Report) {
 
 const HERE: &str = "null:virtual,speed=10Gbps";
 const THERE: &str = "elsewhere:node";
-/// Each port on a node of its own.
-const APART: [Node<'static>; 2] = [(&[HERE, THERE], None), (&[THERE, HERE], None)];
-/// The first on two nodes that share it, the second on a third.
+/// Each port on its own node.
+const ONE_PORT_EACH: [Node<'static>; 2] = [(&[HERE, THERE], None), (&[THERE, HERE], None)];
+/// The first port on two nodes that share it, the second on a third.
 const SHARED: [Node<'static>; 3] =
     [(&[HERE, THERE], Some("1/2")), (&[HERE, THERE], Some("2/2")), (&[THERE, HERE], None)];
 /// Each port on two nodes that share it.
@@ -116,7 +116,7 @@ mode = { burst = 30 }
 
 #[test]
 fn streams_of_nodes_are_those_of_one() {
-    for nodes in [&APART[..], &SHARED[..], &SHARED_BOTH[..]] {
+    for nodes in [&ONE_PORT_EACH[..], &SHARED[..], &SHARED_BOTH[..]] {
         let (alone, whole) = union(STREAMS, &[HERE, HERE], nodes);
         let counts = |report: &Report| -> Vec<_> {
             report.streams.iter().map(|s| (s.name.clone(), s.tx_packets, s.tx_octets)).collect()
@@ -129,7 +129,7 @@ fn streams_of_nodes_are_those_of_one() {
     }
 }
 
-/// What a stream's frames have arrived as, whoever received them.
+/// The received frames of a stream, whichever node received them.
 #[test]
 fn loss_is_that_between_the_node_that_sends_and_the_one_that_receives() {
     let text = "packets = 1000\nports = { A = \"null:\", B = \"null:\" }\n[[stream]]\nname = \"s\"\nport = \
@@ -138,7 +138,7 @@ fn loss_is_that_between_the_node_that_sends_and_the_one_that_receives() {
     let (to, from) = (format!("pcap:{}", file.display()), format!("pcap:{},read", file.display()));
     let sender = run(text, (&[&to, "elsewhere:b"], None));
     assert_eq!(sender.streams[0].rx, None, "nobody here knows what arrived");
-    // Every tenth is lost, the last one too: no gap shows that.
+    // Every tenth frame is lost, including the last, which leaves no gap.
     let lossy = format!("{from},drop=1/10");
     let receiver = run(text, (&["elsewhere:a", &lossy], None));
     std::fs::remove_file(file).unwrap();
@@ -165,7 +165,7 @@ fn file(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("squall-nodes-{}-{name}", std::process::id()))
 }
 
-/// Conversations over UDP, three packets each.
+/// UDP conversations of three packets each.
 fn capture() -> PathBuf {
     let path = file("in.pcap");
     let format =
@@ -195,7 +195,7 @@ fn replays_of_nodes_are_those_of_one() {
             "ports = {{ A = \"null:\", B = \"null:\" }}\n[[replay]]\nname = \"r\"\nfiles = {path:?}\nport = \
              \"A\"\nport2 = \"B\"\n{more}\n"
         );
-        for nodes in [&APART[..], &SHARED_BOTH[..]] {
+        for nodes in [&ONE_PORT_EACH[..], &SHARED_BOTH[..]] {
             let (alone, whole) = union(&text, &[HERE, HERE], nodes);
             assert_eq!(whole.replays[0].packets, alone.replays[0].packets);
         }
@@ -217,7 +217,7 @@ fn attacks_of_nodes_are_those_of_one() {
         "ports = {{ A = \"null:\", B = \"null:\" }}\n[[attack]]\nrules = {rules:?}\nport = \"A\"\nport2 = \
          \"B\"\nlive = false\nrate = 100\n"
     );
-    for nodes in [&APART[..], &SHARED_BOTH[..]] {
+    for nodes in [&ONE_PORT_EACH[..], &SHARED_BOTH[..]] {
         let (alone, whole) = union(&text, &[HERE, HERE], nodes);
         let count = |report: &Report| (report.attacks[0].attacks, report.attacks[0].frames);
         assert_eq!(count(&whole), count(&alone));
@@ -226,11 +226,11 @@ fn attacks_of_nodes_are_those_of_one() {
 }
 
 #[test]
-fn what_one_node_cannot_know_is_refused() {
+fn criteria_that_one_node_cannot_know_are_refused() {
     let after = STREAMS.replace("rate = \"30 %\"", "rate = \"30 %\"\nafter = \"first\"");
     let counted = STREAMS.replace("duration = \"20 ms\"", "packets = 1000");
     for (text, why) in [(after, "after = "), (counted, "a node cannot count")] {
-        let opened = session(&text, APART[1]).open();
+        let opened = session(&text, ONE_PORT_EACH[1]).open();
         let error = opened.err().unwrap_or_else(|| panic!("it is opened: {text}")).to_string();
         assert!(error.contains(why), "{error}");
     }

@@ -1,5 +1,5 @@
-//! Captures that are sent again: what arrives, when, and what is counted. On virtual time, into
-//! captures.
+//! Replays of captures: the frames that arrive, their times, and the counters. On virtual time,
+//! into captures.
 
 use std::{
     io::Write,
@@ -14,7 +14,7 @@ use squall_profile::{Replay, Said, SpeedOf, TooLong};
 use squall_replay::Gap;
 use squall_units::Nanos;
 
-/// A folder that goes when the test ends.
+/// A folder that is removed after the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -61,7 +61,7 @@ fn read(path: &Path) -> Vec<(u64, Vec<u8>)> {
     packets
 }
 
-/// Frames of different lengths that tell their number.
+/// Frames of different lengths that contain their number.
 fn frames(count: usize, gap: u64) -> Vec<(u64, Vec<u8>)> {
     (0..count)
         .map(|i| {
@@ -81,7 +81,7 @@ fn speed(of: SpeedOf, text: &str) -> Option<(SpeedOf, Said)> {
     Some((of, text.into()))
 }
 
-/// Sends captures again on ports (name, address), and receives nothing.
+/// Replays captures on ports (name, address), without receiving.
 fn session<A: Into<String>>(
     replay: Replay,
     ports: impl IntoIterator<Item = (&'static str, A)>,
@@ -96,12 +96,12 @@ fn session<A: Into<String>>(
 fn run(replay: Replay, ports: &[&str]) -> Report {
     let names = ["A", "B"].into_iter().zip(ports.iter().copied());
     let mut session = session(replay, names);
-    // The same file again and again.
+    // The file is overwritten by each run.
     session.options.force = Some(true);
     session.open().unwrap().start().unwrap().finish().unwrap()
 }
 
-/// What `replay` writes into a capture, and its report.
+/// The frames that `replay` writes into a capture, and its report.
 fn sent(folder: &Folder, replay: Replay) -> (Vec<(u64, Vec<u8>)>, Report) {
     let out = folder.path("out.pcap");
     let report = run(replay, &[&format!("pcap:{}", out.display())]);
@@ -147,7 +147,7 @@ fn loops_follow_each_other_with_their_delay_and_a_limit_ends_in_their_midst() {
         let (out, report) = sent(&folder, Replay { preload, ..replay.clone() });
         let all: Vec<&[u8]> = octets(&packets).into_iter().cycle().take(25).collect();
         assert_eq!(octets(&out), all);
-        // The first of a loop follows the last of the one before by the delay.
+        // The first frame of a loop follows the last of the loop before by the delay.
         let due: Vec<u64> = (0..25).map(|i| i / 10 * (9000 + 500) + i % 10 * 1000).collect();
         assert_eq!(times(&out), due);
         assert_eq!(report.replays[0].clone().loops, 2, "preload: {preload}");
@@ -162,7 +162,7 @@ fn loops_at_top_speed_keep_their_delay() {
     for (of, text, preload) in [
         (SpeedOf::Rate, "max", false),
         (SpeedOf::Rate, "max", true),
-        // A picosecond from frame to frame.
+        // A picosecond between frames.
         (SpeedOf::Rate, "1000000 Mpps", true),
     ] {
         let replay = Replay {
@@ -179,7 +179,7 @@ fn loops_at_top_speed_keep_their_delay() {
             "{of:?} {text}, {preload}"
         );
         assert_eq!(report.replays[0].clone().loops, 3);
-        // An end within a delay is an end.
+        // A run may end within a delay.
         let mut session = session(replay, vec![("A", "null:virtual")]);
         session.profile.stop.duration = Some(Nanos(700_000));
         let report = session.open().unwrap().start().unwrap().finish().unwrap();
@@ -208,29 +208,29 @@ fn any_rate_is_kept_to_the_frame_in_every_way_of_reading() {
             let replay = Replay { speed, together, preload, loops: 3, ..plain(&[&capture]) };
             let (out, _) = sent(&folder, replay);
             assert_eq!(out.len(), 2100);
-            let mut behind = 0.0;
+            let mut lag = 0.0;
             for (i, (time, octets)) in out.iter().enumerate() {
                 if i % together as usize == 0 {
-                    let error = (time - out[0].0) as f64 - behind;
+                    let error = (time - out[0].0) as f64 - lag;
                     assert!(
                         error.abs() <= 1.0,
                         "{gap:?}, {together} at once, frame {i}: {error} ns off"
                     );
                 }
-                behind += gap.seconds(octets.len() as f64) * 1e9;
+                lag += gap.seconds(octets.len() as f64) * 1e9;
             }
         }
     }
 }
 
 #[test]
-fn captures_that_are_not_read_in_time_are_told_where_a_rate_asks_for_their_frames() {
+fn captures_read_too_late_are_reported_if_a_rate_requires_their_frames() {
     let folder = Folder::new("dry");
     let octets = std::fs::read(folder.capture("in.pcap", &frames(3_000, 1_000))).unwrap();
     let pipe = folder.path("pipe.pcap");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     for speed in [speed(SpeedOf::Rate, "50 kpps"), None] {
-        // It gives what it has, and is not at its end for a while yet.
+        // The pipe delivers these octets and stays open for a while.
         let (pipe, octets) = (pipe.clone(), octets.clone());
         let replay = Replay { speed, ..plain(&[&pipe]) };
         let asks_for_a_rate = replay.speed.is_some();
@@ -246,13 +246,13 @@ fn captures_that_are_not_read_in_time_are_told_where_a_rate_asks_for_their_frame
         assert!(replay.packets < 5_000, "{}", replay.packets);
         assert!(replay.starved_s > 0.0, "{asks_for_a_rate}");
         writer.join().unwrap();
-        let told = report
+        let read_too_late = report
             .verdict
             .reasons
             .iter()
             .any(|reason| reason.text.contains("captures were not read in time"));
-        assert_eq!(told, asks_for_a_rate, "{:?}", report.verdict);
-        assert!(!told || !report.verdict.valid);
+        assert_eq!(read_too_late, asks_for_a_rate, "{:?}", report.verdict);
+        assert!(!read_too_late || !report.verdict.valid);
     }
 }
 
@@ -284,12 +284,12 @@ fn several_files_go_one_after_the_other_or_by_their_times() {
     let (out, _) = sent(&folder, plain(&[&odd, &even]));
     let one_by_one: Vec<_> = part(1).into_iter().chain(part(0)).collect();
     assert_eq!(octets(&out), octets(&one_by_one));
-    // The second begins where the first has ended.
+    // The second begins at the end of the first.
     assert_eq!(times(&out)[199..202], [398_000, 398_000, 400_000]);
 }
 
 #[test]
-fn what_is_before_the_damage_is_sent_and_the_damage_is_told() {
+fn packets_before_the_damage_are_sent_and_the_damage_is_reported() {
     let folder = Folder::new("damaged");
     let packets = frames(50, 1000);
     let capture = folder.capture("in.pcap", &packets);
@@ -344,7 +344,7 @@ fn only_wanted_packets_are_sent() {
 }
 
 #[test]
-fn what_has_no_ethernet_header_gets_one() {
+fn packets_without_an_ethernet_header_get_one() {
     let folder = Folder::new("raw");
     let packet: Vec<u8> = [&[0x45, 0, 0, 28][..], &[0; 24]].concat();
     let capture = folder.capture_of("in.pcap", LinkType(101), &[(0, packet.clone())]);
@@ -371,7 +371,7 @@ fn a_replay_that_cannot_be_says_why() {
     assert!(once.contains("can only be read once") && once.contains("--preload"), "{once}");
 }
 
-/// UDP packets of flows that go both ways: client 10.1.0.k, port 1000 + k, to server 10.2.0.1, port 53.
+/// UDP packets of bidirectional flows: client 10.1.0.k, port 1000 + k, to server 10.2.0.1, port 53.
 fn conversations(count: usize) -> Vec<(u64, Vec<u8>)> {
     (0..count)
         .map(|i| {
@@ -430,12 +430,12 @@ fn each_loop_has_its_own_flows_with_unique_addresses_and_the_same_without() {
     let flows_of = |unique: Option<u64>, preload: bool| {
         let (out, report) =
             sent(&folder, Replay { unique, preload, loops: 6, ..plain(&[&capture]) });
-        let told = report.replays[0].clone().flows.unwrap();
+        let flows = report.replays[0].clone().flows.unwrap();
         let tuples: std::collections::HashSet<Vec<u8>> =
             out.iter().map(|p| p.1[26..38].to_vec()).collect();
-        assert_eq!(told.flow_packets, 240);
-        assert_eq!(told.flows, tuples.len() as u64, "{unique:?}");
-        told.flows
+        assert_eq!(flows.flow_packets, 240);
+        assert_eq!(flows.flows, tuples.len() as u64, "{unique:?}");
+        flows.flows
     };
     for preload in [false, true] {
         assert_eq!(
@@ -446,14 +446,14 @@ fn each_loop_has_its_own_flows_with_unique_addresses_and_the_same_without() {
 }
 
 #[test]
-fn what_was_not_sent_is_in_no_flow() {
+fn unsent_packets_are_in_no_flow() {
     let folder = Folder::new("partly");
     let capture = folder.capture("in.pcap", &conversations(400));
     let (_, report) = sent(&folder, Replay { limit: Some(6), ..plain(&[&capture]) });
     let flows = report.replays[0].clone().flows.unwrap();
     assert_eq!((flows.flows, flows.flow_packets), (4, 6));
-    // The reader is many loops ahead when time is up. A loop takes 399 us: its first frame leaves
-    // with the last of the one before, and so 4 frames of the next loop leave within 4 us more.
+    // The reader is many loops ahead when time is up. A loop takes 399 us. Its first frame leaves
+    // with the last of the loop before, so that 4 frames of the next loop leave within 4 us more.
     for loops in [0, 20] {
         let port = format!("pcap:{}", folder.path(&format!("stopped-{loops}.pcap")).display());
         let mut session = session(Replay { loops: 0, ..plain(&[&capture]) }, [("A", port)]);
@@ -465,7 +465,7 @@ fn what_was_not_sent_is_in_no_flow() {
 }
 
 #[test]
-fn what_is_too_long_leaves_in_fragments_where_that_is_asked_for() {
+fn long_packets_leave_in_fragments_if_requested() {
     let folder = Folder::new("fragments");
     let mut packet = conversations(1)[0].1.clone();
     packet.resize(1014, 7);
@@ -481,7 +481,7 @@ fn what_is_too_long_leaves_in_fragments_where_that_is_asked_for() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Chunks end anywhere, loops begin anywhere in them.
+    /// Chunks end anywhere, and loops begin anywhere in them.
     #[test]
     fn reading_ahead_and_from_memory_send_the_same(
         lens in prop::collection::vec(14..1500usize, 1..400), loops in 1..6u64, limit in prop::option::of(1..1500u64),

@@ -1,4 +1,4 @@
-//! Streams with TRex's header or mark in the place of a signature.
+//! Streams with TRex's header or mark instead of a signature.
 
 use squall::{
     Format, Profile, Session,
@@ -54,7 +54,7 @@ fn an_hw_id_that_is_used_twice_or_too_large_is_refused() {
     assert!(text.contains("needs latency = true"), "{text}");
 }
 
-/// Frames of 64 octets and the FCS among them, 1,000 a second.
+/// Frames of 64 octets including the FCS, 1,000 per second.
 fn marked(name: &str, port: &str, packet: &str, more: &str) -> String {
     format!(
         "[[stream]]\nname = \"{name}\"\nport = \"{port}\"\npacket = \"{packet}\"\n\
@@ -153,7 +153,7 @@ fn streams_that_are_added_and_removed_while_running_are_counted_by_their_marks()
         }
     };
     assert_eq!(wait(&mut run, "first"), (200, 200));
-    // The mark of a stream that is gone is free for another.
+    // The mark of a removed stream is free for another.
     run.change(parsed(&(keeps + &second))).expect("it can change");
     assert_eq!(wait(&mut run, "second"), (200, 200));
     let report = run.finish().expect("a report");

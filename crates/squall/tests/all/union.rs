@@ -1,5 +1,5 @@
-//! The workers together are one: on 1, 2, 3 and 8 of them the frames of a profile are the same,
-//! each stream's fields come in the same sequence, and what receivers count adds up to the same.
+//! Workers are interchangeable: on 1, 2, 3 and 8 of them a profile has the same frames, each
+//! stream's fields the same sequence, and receive counters the same sums.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -10,7 +10,7 @@ use squall_units::TxMeta;
 
 const WORKERS: [usize; 4] = [1, 2, 3, 8];
 
-/// Every golden profile as it is, and each of its streams alone, which all workers then share.
+/// Every golden profile, and each of its streams alone, which all workers then share.
 fn profiles() -> Vec<(String, Profile)> {
     let folder =
         fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")).unwrap();
@@ -108,7 +108,7 @@ fn the_frames_of_any_number_of_workers_are_those_of_one() {
     }
 }
 
-/// Parts on machines of their own, each with workers of its own number.
+/// Parts on separate machines with different numbers of workers.
 #[test]
 fn the_parts_of_a_profile_together_send_the_frames_of_the_whole() {
     let print = |report: &Report| {
@@ -149,8 +149,7 @@ fn the_parts_of_a_profile_together_send_the_frames_of_the_whole() {
     assert!(divided > 10 * refused && divided > 200, "{divided} divided, {refused} refused");
 }
 
-/// (index, due instant, octets) of a stream's frames as worker `worker` makes them, up to index
-/// `end`.
+/// (index, due instant, octets) of a stream's frames as made by worker `worker`, up to index `end`.
 fn frames(plan: &Plan, stream: usize, worker: usize, end: u64) -> Vec<(u64, u64, Vec<u8>)> {
     let Some((first, by)) = plan.share(stream, worker) else { return Vec::new() };
     let s = &plan.streams[stream];
@@ -210,8 +209,8 @@ fn each_stream_has_the_sequence_and_the_instants_that_it_has_on_one_worker() {
     assert!(shared > 100, "only {shared} streams were shared");
 }
 
-/// Each queue of a loop loses every tenth of its own frames, or doubles it: the same share of the
-/// whole, if the whole divides by the tenth part of each number of queues.
+/// Each queue of a loop loses or duplicates every tenth of its own frames. That is the same share
+/// of the whole if the total is a multiple of ten times each number of queues.
 #[test]
 fn loss_and_duplicates_add_up_over_the_workers_that_receive() {
     const FRAMES: u64 = 240 * 50;
@@ -265,7 +264,7 @@ fn the_total_of_one_stream_is_divided_among_workers_and_exact() {
         ("packets = 1001", "size = 64", 1001, 8),
         ("packets = 1001", "size = \"imix\"", 1001, 8),
         ("packets = 1001", "size = 64\nmode = { burst = 7 }", 7, 7),
-        // 64_001 octets are reached in the middle of a frame, which is the last.
+        // 64_001 octets are reached within a frame, which is the last.
         ("octets = 64_001", "size = 64", 1001, 8),
         ("octets = 64_001\npackets = 999", "size = 64", 999, 8),
         ("octets = 64_001", "size = \"imix\"", 176, 1),
@@ -287,7 +286,7 @@ fn the_total_of_one_stream_is_divided_among_workers_and_exact() {
     }
 }
 
-/// In real time, where workers go each at their own speed.
+/// On real time, where each worker runs at its own speed.
 #[test]
 fn workers_that_share_a_stream_without_a_rate_send_the_frames_of_one() {
     let text = "packets = 10_007\nports = { A = \"null:\" }\n[[stream]]\npacket = \

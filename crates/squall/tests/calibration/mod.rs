@@ -1,11 +1,11 @@
-//! How fast the machine is now, as the unit of what a test may take.
+//! The current speed of the machine, as a unit for time limits of tests.
 
 use std::{
     hint::black_box,
     time::{Duration, Instant},
 };
 
-/// The time in which this machine counts to `n`, from a hundredth of it.
+/// The time in which this machine counts to `n`, estimated from a hundredth of it.
 pub fn time_to_count(n: u32) -> Duration {
     let begun = Instant::now();
     let mut i = 0;
@@ -15,10 +15,10 @@ pub fn time_to_count(n: u32) -> Duration {
     begun.elapsed() * 100
 }
 
-/// Measures until the result is right: a machine that was stopped elsewhere meanwhile says nothing.
+/// Repeats a measurement until it succeeds, because a preempted machine proves nothing.
 ///
 /// # Panics
-/// With all errors after 20 times.
+/// After 20 failures, with all errors.
 pub fn measure(mut once: impl FnMut() -> Result<(), String>) {
     let mut wrong = Vec::new();
     while let Err(error) = once() {

@@ -1,4 +1,5 @@
-//! Tests that are a process each, so that they have one thread when they enter a private network.
+//! Tests that each run in their own process, because a process may only enter a private network
+//! while it has one thread.
 
 use std::{
     error::Error,
@@ -27,7 +28,7 @@ pub fn same<T: PartialEq + std::fmt::Debug>(
     }
 }
 
-/// Runs all `tests` that the command line names, each in a process of its own.
+/// Runs the `tests` named on the command line, each in its own process.
 pub fn main(tests: &[(&str, Test)]) -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     if let ["--run", name] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -48,7 +49,7 @@ pub fn main(tests: &[(&str, Test)]) -> ExitCode {
                 println!("test {name} ... ok");
                 passed += 1;
             }
-            // 77: automake's sign that a test could not run.
+            // 77: automake's exit status of a skipped test.
             Ok(Some(77)) => skipped += 1,
             other => {
                 println!("test {name} ... FAILED ({other:?})");
@@ -56,7 +57,7 @@ pub fn main(tests: &[(&str, Test)]) -> ExitCode {
             }
         }
     }
-    // As libtest has it, for whoever adds the results up.
+    // In libtest's format, for tools that sum up results.
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     println!("\ntest result: {verdict}. {passed} passed; {failed} failed; {skipped} ignored");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -1,5 +1,5 @@
-//! A run under way is changed: nothing restarts, nothing is lost. In real time on a loop, so bounds
-//! on time are generous; bounds on frames are exact.
+//! Changes to a run in progress: nothing restarts, nothing is lost. On real time over a loop, so
+//! that bounds on time are generous; bounds on frames are exact.
 
 use std::{
     thread::sleep,
@@ -37,7 +37,7 @@ fn sent(run: &mut Run, name: &str) -> u64 {
         .tx_packets
 }
 
-/// Waits until `name` has sent more than `than`.
+/// Waits until stream `name` has sent more than `than` frames.
 fn wait_for_more(run: &mut Run, name: &str, than: u64) -> u64 {
     let begun = Instant::now();
     loop {
@@ -50,8 +50,8 @@ fn wait_for_more(run: &mut Run, name: &str, than: u64) -> u64 {
     }
 }
 
-/// Waits until "one" is sent at a rate in `expected`, frames per second: a busy machine measures
-/// again.
+/// Waits until "one" is sent at a rate in `expected`, in frames per second; measures again if the
+/// machine was busy.
 fn wait_for_rate(run: &mut Run, expected: std::ops::Range<f64>) {
     let mut measured = Vec::new();
     while !measured.last().is_some_and(|pps| expected.contains(pps)) {
@@ -63,7 +63,7 @@ fn wait_for_rate(run: &mut Run, expected: std::ops::Range<f64>) {
     }
 }
 
-/// Each frame once, in order, from the first to the last.
+/// Asserts that each frame arrived once, in order, from the first to the last.
 fn complete(stream: &StreamReport) {
     let rx = stream.rx.as_ref().unwrap_or_else(|| panic!("{} was not seen", stream.name));
     let found = (rx.packets, rx.lost, rx.duplicates, rx.reordered);
@@ -84,7 +84,7 @@ fn a_pause_loses_nothing_and_ends_where_it_began() {
     let report = run.finish().unwrap();
     assert_eq!(report.streams[0].tx_packets, 3000);
     complete(&report.streams[0]);
-    // 300 ms of frames and the pause: what was due meanwhile was not sent in one go.
+    // 300 ms of frames and the pause: frames due meanwhile did not leave in a burst.
     assert!(report.duration_s > 0.45, "{}", report.duration_s);
     let late = report.streams[0].not_sent.values().sum::<u64>();
     assert_eq!(late, 0);
@@ -100,7 +100,7 @@ fn pausing_one_stream_leaves_the_other_alone() {
     let (one, two) = (sent(&mut run, "one"), sent(&mut run, "two"));
     wait_for_more(&mut run, "two", two + 500);
     assert_eq!(sent(&mut run, "one"), one);
-    // Twice is once.
+    // A second pause or resume has no effect.
     run.pause(Some("one")).unwrap();
     run.resume(Some("one")).unwrap();
     run.resume(Some("one")).unwrap();
@@ -228,12 +228,12 @@ fn the_total_of_several_workers_stays() {
     run.finish().unwrap();
 }
 
-/// Flows between two ends of a loop; `shared` goes into `[flows]`, `arrival` into the template.
+/// Flows between two ends of a loop; `shared` is added to `[flows]`, `arrival` to the template.
 fn flows(link: &str, shared: &str, arrival: &str, more: &str) -> Profile {
     flows_that_wait("0 ms", link, shared, arrival, more)
 }
 
-/// As [`flows`], whose clients wait before they close.
+/// As [`flows`], with clients that wait before they close.
 fn flows_that_wait(time: &str, link: &str, shared: &str, arrival: &str, more: &str) -> Profile {
     let text = format!(
         "[ports]\nC = \"loop:{link}\"\nS = \"loop:{link}\"\nA = \"loop:{link}-streams\"\nB = \
@@ -262,7 +262,7 @@ fn wait_for_flows(run: &mut Run, than: u64) -> u64 {
     }
 }
 
-/// Every flow that began was completed.
+/// Asserts that every flow that began was completed.
 fn all_completed(run: Run) -> RoleReport {
     run.stop();
     let client =
@@ -279,7 +279,7 @@ fn all_completed(run: Run) -> RoleReport {
 fn the_rate_of_a_load_changes_while_it_runs() {
     let mut run = start(flows("load-rate", "", "cps = 0.01", ""));
     wait_for_flows(&mut run, 0);
-    // The second flow would have been due in a hundred seconds.
+    // At the old rate, the second flow would be due in a hundred seconds.
     run.set_load(Some("web"), Amount::Cps(1000.0)).unwrap();
     wait_for_flows(&mut run, 300);
     assert_eq!(clients(&mut run).asked_cps, Some(1000.0));
@@ -294,14 +294,14 @@ fn the_rate_of_a_load_changes_while_it_runs() {
 
 #[test]
 fn a_paused_load_lets_open_flows_end_and_goes_on() {
-    // The pauses are of 400 flows and more. A machine that is stopped elsewhere misses some, too;
-    // others show it.
+    // The pauses cover 400 flows or more. A preempted machine misses some too, so try several
+    // times.
     let missed: Vec<u64> =
         std::iter::repeat_with(pauses).take(5).take_while(|missed| *missed >= 200).collect();
     assert!(missed.len() < 5, "what was due meanwhile is not late: {missed:?}");
 }
 
-/// A load that is paused and goes on twice: how many flows it missed.
+/// Pauses and resumes a load twice. Returns the number of flows that it missed.
 fn pauses() -> u64 {
     let mut run = start(flows("load-pause", "", "cps = 1000", ""));
     wait_for_flows(&mut run, 200);
@@ -348,9 +348,9 @@ fn targets_and_users_change_while_a_load_runs() {
 fn a_change_of_a_load_that_is_refused_changes_nothing() {
     let mut run = start(flows("load-refused", "", "cps = 1000", ""));
     wait_for_flows(&mut run, 10);
-    let refused = |error: squall::Error, says: &str| {
+    let refused = |error: squall::Error, expected: &str| {
         let error = error.to_string();
-        assert!(error.contains(says), "{error}");
+        assert!(error.contains(expected), "{error}");
     };
     refused(run.set_load(Some("wbe"), Amount::Cps(1.0)).unwrap_err(), "did you mean \"web\"?");
     refused(run.set_load(Some("web"), Amount::Users(1)).unwrap_err(), "has cps");
@@ -370,7 +370,7 @@ fn a_change_of_a_load_that_is_refused_changes_nothing() {
 }
 
 #[test]
-fn streams_run_beside_flows() {
+fn streams_run_with_flows() {
     let burst = stream("one", "20 kpps", "mode = { burst = 4000 }");
     for cores in [None, Some(1), Some(4)] {
         let profile =
@@ -438,7 +438,7 @@ fn a_criterion_that_holds_ends_a_run_that_would_go_on() {
     let mut run = start(profile("abort", &text));
     let begun = Instant::now();
     while !run.wait(Duration::from_millis(100)) {
-        // Nothing else would end it.
+        // Only `abort_if` can end it.
         assert!(begun.elapsed() < Duration::from_secs(60), "nobody ended it");
     }
     assert!(run.aborted());
@@ -446,7 +446,7 @@ fn a_criterion_that_holds_ends_a_run_that_would_go_on() {
     assert_eq!(report.verdict.ended_by, EndedBy::Criterion);
     let [criterion] = &report.verdict.failed[..] else { panic!("{:?}", report.verdict.failed) };
     assert!(criterion.starts_with("stream \"web\": tx = "), "{criterion}");
-    // It stops cleanly: what has left is received.
+    // The run stops cleanly: frames that have left are received.
     assert!(report.streams[0].tx_packets > 20);
     complete(&report.streams[0]);
 }

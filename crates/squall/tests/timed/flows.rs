@@ -26,7 +26,7 @@ fn template(name: &str, more: &str) -> String {
     )
 }
 
-/// Client and server of a template, all of whose flows were completed.
+/// Client and server of a template; asserts that all of its flows were completed.
 fn completed(report: &Report, name: &str, flows: u64) -> RolesReport {
     let load = report.flows.as_ref().unwrap();
     let roles = load.templates.iter().find(|template| template.name == name).unwrap().roles.clone();
@@ -53,7 +53,7 @@ fn two_templates_of_http_on_one_server_have_each_their_own_answer() {
     }
 }
 
-/// What a mix has at port 80.
+/// The applications of a mix that share port 80.
 #[test]
 fn applications_at_one_port_are_served_as_they_are_by_themselves() {
     let all = ["http", "http-get", "http-post"];
@@ -63,7 +63,7 @@ fn applications_at_one_port_are_served_as_they_are_by_themselves() {
         let octets = |report: &Report| completed(report, name, 3).client.unwrap().received_octets;
         let (here, alone) =
             (octets(&together), octets(&run(&format!("apps-{name}"), "", &of(name))));
-        // Bodies may be of chance.
+        // Bodies may have random lengths.
         assert!(here.abs_diff(alone) * 20 < alone, "{name}: {here} octets, by itself {alone}");
     }
 }
@@ -78,7 +78,7 @@ fn begun_a_second_are_those_of_the_time_in_which_flows_were_due() {
         let load = report.flows.as_ref().unwrap();
         let RolesReport { client, server } = load.total.clone();
         let (client, server) = (client.unwrap(), server.unwrap());
-        // On a busy machine fewer begin, and are late.
+        // On a busy machine fewer flows begin; the others count as late.
         assert_eq!(
             (client.asked, client.attempted + client.missed()),
             (Some(200), 200),
@@ -95,15 +95,15 @@ fn begun_a_second_are_those_of_the_time_in_which_flows_were_due() {
 
 #[test]
 fn both_ends_of_calls_over_udp_count_the_same() {
-    // The servers speak on when their clients have ended.
+    // The servers go on sending after their clients have ended.
     let rtp = "app = \"rtp\"\ncps = 100\nlimit = 20\noptions = { packets = 8 }";
     let report = run("rtp", "", &template("rtp", rtp));
     let roles = completed(&report, "rtp", 20);
     let (client, server) = (roles.client.unwrap(), roles.server.unwrap());
-    // Headers of RTP and 160 octets of speech each.
+    // RTP headers with 160 octets of voice each.
     let octets = 20 * 8 * 172;
     assert_eq!((client.sent_octets, server.received_octets), (octets, octets), "{client:?}");
-    // What a server says behind the end of its client is heard by nobody.
+    // Frames that a server sends after the end of its client are not received.
     assert_eq!((client.requests, server.sent_octets), (None, octets));
 }
 

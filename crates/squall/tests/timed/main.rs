@@ -1,4 +1,4 @@
-//! Runs on real time, which would be late beside those of `all`.
+//! Tests on real time, which would run late next to those of `all`.
 
 mod control;
 mod flows;

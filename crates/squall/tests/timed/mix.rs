@@ -1,5 +1,5 @@
-//! Streams, captures, flows and attacks by the same ports, in one run: each has its own figures, and together
-//! they are what the ports counted.
+//! Streams, captures, flows and attacks on the same ports in one run: each has its own figures, and
+//! their sums equal the port counters.
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ fn ports(link: &str) -> String {
     format!("[ports]\nA = \"loop:{link}\"\nB = \"loop:{link}\"\n")
 }
 
-/// To addresses that are the flows' as well: a signature says whose a frame is.
+/// Sent to addresses that flows use too: the signature attributes frames to the stream.
 fn stream(name: &str, port: &str, more: &str) -> String {
     format!(
         "[[stream]]\nname = \"{name}\"\nport = \"{port}\"\npacket = \"eth/ipv4(src=16.0.0.9, \
@@ -65,7 +65,7 @@ fn attacks(folder: &Folder) -> String {
     )
 }
 
-/// A capture of `count` frames, 1 ms apart, from `src` and to nobody's host.
+/// A capture of `count` frames, 1 ms apart, from `src` to an address of no host.
 fn capture(folder: &Folder, name: &str, count: u64, src: u8) -> PathBuf {
     let path = folder.0.join(name);
     let packet = format!("eth/ipv4(src=10.0.0.{src}, dst=10.1.0.1)/udp(dport=9)/zeros(40)");
@@ -81,7 +81,7 @@ fn replay(name: &str, port: &str, file: &Path, more: &str) -> String {
     format!("[[replay]]\nname = \"{name}\"\nport = \"{port}\"\nfiles = {file:?}\n{more}\n")
 }
 
-/// What every mix comes to: nothing is lost between the ends of a link in memory.
+/// Asserts the figures of any mix: a link in memory loses nothing.
 fn adds_up(report: &Report) {
     let [a, b] = &report.ports[..] else { panic!("two ports") };
     assert_eq!((a.tx.packets, b.tx.packets), (b.rx.packets, a.rx.packets));
@@ -133,7 +133,7 @@ fn attacks_leave_among_streams_and_flows() {
     assert!(made.frames > 0 && made.attacks == 40, "{made:?}");
     let sent: u64 = of(&report, SourceKind::Attacks).iter().map(|source| source.2).sum();
     assert_eq!(sent, made.frames);
-    // What is neither a stream's nor a flow's.
+    // Frames of neither streams nor flows.
     let unsigned: u64 = report.ports.iter().map(|port| port.rx.unsigned_packets).sum();
     assert_eq!(unsigned, made.frames);
 }
@@ -155,10 +155,13 @@ fn a_capture_is_replayed_in_the_midst_of_streams_flows_and_attacks() {
     adds_up(&report);
     completed(&report);
     let made = &report.attacks[0];
-    let told = |name: &str| report.replays.iter().find(|replay| replay.name == name).unwrap();
-    assert_eq!((told("first").packets, told("first").loops), (400, 2));
-    assert_eq!((told("second").ports[0].successful, told("second").ports[1].successful), (0, 200));
-    assert_eq!(told("attack 1").packets, made.frames);
+    let replay = |name: &str| report.replays.iter().find(|replay| replay.name == name).unwrap();
+    assert_eq!((replay("first").packets, replay("first").loops), (400, 2));
+    assert_eq!(
+        (replay("second").ports[0].successful, replay("second").ports[1].successful),
+        (0, 200)
+    );
+    assert_eq!(replay("attack 1").packets, made.frames);
     assert_eq!(
         of(&report, SourceKind::Replay),
         [("first by A", 400, 400), ("second by A", 0, 0), ("second by B", 200, 200)]
@@ -193,7 +196,7 @@ fn attacks_are_spoken_live_between_the_hosts_of_flows_among_all_else() {
     assert_eq!(of(&report, SourceKind::Attacks), [("TCP 7000", 20, 20), ("UDP 9000", 20, 20)]);
     let passage = report.attacks[0].passage.as_ref().unwrap();
     assert_eq!((passage.conversations, passage.passed), (40, 40), "{passage:?}");
-    // What is neither a stream's nor for a host: the capture.
+    // Frames of neither streams nor hosts: the capture.
     let unsigned: u64 = report.ports.iter().map(|port| port.rx.unsigned_packets).sum();
     assert_eq!(unsigned, 400);
 }
@@ -219,7 +222,7 @@ fn a_replay_begins_and_ends_when_its_profile_says_and_at_its_multiple() {
         while let Some(packet) = reader.next().unwrap() {
             times.push(packet.time_ns / 1000);
         }
-        // The first is the stream's.
+        // The first frame is the stream's.
         let begin = times.remove(0);
         times.iter().map(|time| time - begin).collect::<Vec<_>>()
     };
@@ -234,7 +237,7 @@ fn a_replay_begins_and_ends_when_its_profile_says_and_at_its_multiple() {
 }
 
 #[test]
-fn a_replay_is_paused_and_hastened_by_its_name_beside_what_goes_on() {
+fn a_replay_is_paused_and_hastened_by_its_name_while_others_go_on() {
     let folder = Folder::new("live");
     let file = capture(&folder, "c.pcap", 100, 1);
     let with = |more: &str| {
@@ -248,7 +251,7 @@ fn a_replay_is_paused_and_hastened_by_its_name_beside_what_goes_on() {
         let (_, report) = run.sample();
         (report.streams[0].tx_packets, report.ports[0].tx.packets - report.streams[0].tx_packets)
     };
-    // What is sent in windows until one is as it should be: the machine may be busy with others.
+    // Sends in windows until one is right, because the machine may be busy.
     let until = |run: &mut squall::Run, right: &dyn Fn(u64, u64) -> bool| {
         let all: Vec<_> = (0..20)
             .map(|_| {
@@ -290,7 +293,7 @@ fn a_replay_is_paused_and_hastened_by_its_name_beside_what_goes_on() {
 }
 
 #[test]
-fn what_is_due_while_a_replay_is_paused_is_not_late() {
+fn frames_due_while_a_replay_is_paused_are_not_late() {
     let folder = Folder::new("paused");
     let file = capture(&folder, "c.pcap", 100, 1);
     let begun = std::time::Instant::now();
@@ -303,7 +306,7 @@ fn what_is_due_while_a_replay_is_paused_is_not_late() {
     run.resume(Some("again")).unwrap();
     run.stop();
     let report = run.finish().unwrap();
-    // However busy the machine is: no more than the rest of the time asks for.
+    // However busy the machine is, only frames of the remaining time can be late.
     let asked = (begun.elapsed() - paused).as_millis() as u64;
     let late = report.sources[0].not_sent.get("late").copied().unwrap_or(0);
     assert!(late <= asked, "{late} of {asked}");
@@ -311,7 +314,7 @@ fn what_is_due_while_a_replay_is_paused_is_not_late() {
 }
 
 #[test]
-fn attacks_that_cannot_be_beside_flows_or_change_are_refused() {
+fn attacks_that_cannot_run_with_flows_or_change_are_refused() {
     let folder = Folder::new("refused");
     let live = attacks(&folder).replace("live = false\n", "");
     let back = live.replace("port = \"A\"\nport2 = \"B\"", "port = \"B\"\nport2 = \"A\"");
@@ -332,7 +335,7 @@ fn attacks_that_cannot_be_beside_flows_or_change_are_refused() {
     run.finish().unwrap();
 }
 
-/// First frames of conversations in a file: both addresses and ports, and the instant, nanoseconds.
+/// First frames of conversations in a file: both addresses and ports, and the time in nanoseconds.
 fn conversations(file: &Path) -> std::collections::HashMap<[u8; 12], u64> {
     let mut reader = squall_pcap::CaptureReader::open(file).unwrap();
     let mut first = std::collections::HashMap::new();
@@ -389,7 +392,7 @@ fn attacks_are_paused_and_hastened_by_name_and_labels_say_when_they_left() {
         key[10..].copy_from_slice(&port(dport));
         begins.push((begin.parse::<f64>().unwrap(), sent[&key] as f64 / 1e9));
     }
-    // The file has instants of the machine's clock, labels those of the wall's.
+    // The file has times of the machine's clock, labels those of the wall clock.
     let first =
         begins.iter().copied().fold((f64::MAX, f64::MAX), |a, b| (a.0.min(b.0), a.1.min(b.1)));
     for (begin, left) in &begins {
@@ -397,7 +400,7 @@ fn attacks_are_paused_and_hastened_by_name_and_labels_say_when_they_left() {
         assert!((left - begin).abs() < 0.4, "label {begin}, left at {left}");
     }
     assert_eq!(begins.len(), 220);
-    // Who was paused for a second and then twice as fast.
+    // They were paused for a second, then twice as fast.
     let last = begins.iter().map(|at| at.0).fold(0.0, f64::max);
     let took = last - first.0;
     let longest = 2.0 + paused;
@@ -466,7 +469,7 @@ fn on_virtual_time_a_mix_has_the_same_frames_however_many_workers_are_asked_for(
 }
 
 /// Two streams that stay whole (signed, chained), one that is divided, conversations of captures,
-/// attacks of rules and a scan.
+/// attacks of rules, and a scan.
 #[test]
 fn the_parts_of_a_mix_together_have_the_frames_and_labels_of_the_whole() {
     let folder = Folder::new("parts");
@@ -515,7 +518,7 @@ fn the_parts_of_a_mix_together_have_the_frames_and_labels_of_the_whole() {
 }
 
 #[test]
-fn what_cannot_be_divided_is_refused_with_a_way_out() {
+fn indivisible_profiles_are_refused_with_a_hint() {
     let refused = |head: &str, text: &str| {
         let text = format!("{head}\nports = {{ A = \"null:\" }}\n{text}");
         let mut session = Session::new(parsed(&text));
@@ -576,7 +579,7 @@ fn a_count_ends_all_of_a_mix() {
     adds_up(&report);
 }
 
-/// A run under way.
+/// Starts a run.
 fn start(text: &str) -> squall::Run {
     Session::new(parsed(text)).open().unwrap().start().unwrap()
 }
@@ -601,7 +604,7 @@ fn streams_are_added_to_ports_of_flows_where_they_are_measured() {
     run.finish().unwrap();
 }
 
-/// Frames of a capture: nanoseconds from the first, and source port of UDP.
+/// Frames of a capture: nanoseconds since the first, and UDP source port.
 fn frames(path: &Path) -> Vec<(u64, u16)> {
     let mut reader = squall_pcap::CaptureReader::open(path).unwrap();
     let mut all = Vec::new();
@@ -623,14 +626,14 @@ fn burst(name: &str, sport: u16, count: u64, more: &str) -> String {
 }
 
 #[test]
-fn what_comes_after_another_begins_with_its_end_and_delay_whatever_kinds_they_are() {
+fn parts_of_any_kind_begin_with_the_end_of_another_and_a_delay() {
     let folder = Folder::new("after");
     let file = capture(&folder, "c.pcap", 3, 1);
     let to = |name: &str| folder.0.join(name);
     let profile = |to: &Path| {
         format!("[ports]\nA = \"pcap:{}\"\n", to.display())
             + &burst("first", 1, 4, "")
-            // All the time: what begins later is put between its frames.
+            // Active all the time: later streams send between its frames.
             + &burst("beside", 2, 60, "start_delay = \"100 us\"")
             + &replay("second", "A", &file, "after = \"first\"\nstart = \"5 ms\"")
             + &burst("third", 3, 2, "after = \"second\"")
@@ -656,18 +659,18 @@ fn what_comes_after_another_begins_with_its_end_and_delay_whatever_kinds_they_ar
         all.iter().filter(|frame| frame.1 == sport).map(|frame| frame.0 / 1000).collect()
     };
     assert_eq!(of(1), [0, 1000, 2000, 3000]);
-    let beside: Vec<u64> = (0..60).map(|i| 100 + i * 1000).collect();
-    assert_eq!(of(2), beside);
-    // What is neither: of the capture (without a port of its own), and of attacks.
+    let background: Vec<u64> = (0..60).map(|i| 100 + i * 1000).collect();
+    assert_eq!(of(2), background);
+    // Other frames belong to the capture (without a port of its own) and to attacks.
     let others: Vec<u64> =
         all.iter().filter(|frame| ![1, 2, 3, 5].contains(&frame.1)).map(|f| f.0 / 1000).collect();
     assert_eq!(others[..3], [9000, 10_000, 11_000], "4 ms of the first, and 5 ms");
     assert_eq!(of(3), [11_000, 12_000], "a capture ends with its last frame");
     assert_eq!(others[3..], [14_000, 15_000], "a stream ends with its last gap");
     assert_eq!(of(5), [17_000]);
-    let told = std::fs::read_to_string(&labels).unwrap();
-    let column = told.lines().next().unwrap().split(',').position(|name| name == "begin").unwrap();
-    let begins = told.lines().skip(1).map(|line| line.split(',').nth(column).unwrap().to_owned());
+    let csv = std::fs::read_to_string(&labels).unwrap();
+    let column = csv.lines().next().unwrap().split(',').position(|name| name == "begin").unwrap();
+    let begins = csv.lines().skip(1).map(|line| line.split(',').nth(column).unwrap().to_owned());
     let begins: Vec<f64> = begins.map(|begin| begin.parse::<f64>().unwrap()).collect();
     assert_eq!(begins.len(), 2);
     assert!((begins[0].fract() - 0.014).abs() < 1e-6, "labels say when they left: {begins:?}");
@@ -677,7 +680,7 @@ fn what_comes_after_another_begins_with_its_end_and_delay_whatever_kinds_they_ar
 }
 
 #[test]
-fn a_stream_ends_so_long_after_its_start_and_is_waited_for() {
+fn a_stream_ends_after_its_duration_and_is_waited_for() {
     let folder = Folder::new("lasts");
     let file = folder.0.join("lasts.pcap");
     let continuous = |name: &str, sport, more: &str| {
@@ -693,7 +696,7 @@ fn a_stream_ends_so_long_after_its_start_and_is_waited_for() {
     let first = [(0, 1), (1000, 1), (2000, 1), (3000, 1), (4000, 1)];
     assert_eq!(all[..5], first, "the next would be behind the end");
     assert_eq!(all[5..], [(4500, 2), (5500, 2), (6500, 3), (7500, 3)]);
-    // As fast as the port goes, on the real clock.
+    // As fast as the port accepts frames, on the real clock.
     let text = "[ports]\nA = \"null:\"\n".to_owned()
         + &continuous("first", 1, "duration = \"30 ms\"").replace("1 kpps", "max")
         + &burst("second", 2, 20, "after = \"first\"");
@@ -746,7 +749,7 @@ fn flows_and_streams_wait_for_each_other_on_ports_and_workers_of_their_own() {
         assert_eq!(began, [("first", 30, 30), ("third", 300, 300), ("fourth", 25, 25)]);
         let sent: Vec<_> = report.streams.iter().map(|s| (s.name.as_str(), s.tx_packets)).collect();
         assert_eq!(sent, [("second", 20), ("fifth", 10)]);
-        // 29 ms, 20 ms, 10 ms, 48 ms and 9 ms at least.
+        // At least 29 ms, 20 ms, 10 ms, 48 ms and 9 ms.
         assert!(report.duration_s > 0.115, "{}", report.duration_s);
         assert!(
             report.duration_s < 0.2 || !(asked || virtual_time == ",virtual"),
@@ -757,7 +760,7 @@ fn flows_and_streams_wait_for_each_other_on_ports_and_workers_of_their_own() {
 }
 
 #[test]
-fn what_would_never_begin_is_refused_with_its_place() {
+fn parts_that_would_never_begin_are_refused_with_their_place() {
     let refused = |text: &str| {
         let text = format!("[ports]\nA = \"null:\"\n{text}");
         Profile::parse(&text, "after.toml", Format::Toml).unwrap_err().to_string()
@@ -787,7 +790,7 @@ fn what_would_never_begin_is_refused_with_its_place() {
 }
 
 #[test]
-fn what_waits_for_an_end_that_does_not_come_is_told() {
+fn parts_whose_predecessors_never_end_are_reported() {
     let text = ports("after-never")
         + &stream("long", "A", "rate = \"1 kpps\"\nmode = { burst = 5000 }")
         + &stream("late", "B", "rate = \"1 kpps\"\nmode = { burst = 5 }\nafter = \"long\"");
@@ -797,7 +800,7 @@ fn what_waits_for_an_end_that_does_not_come_is_told() {
     assert!(report.notes.iter().any(|note| note == never), "{:?}", report.notes);
 }
 
-/// A capture of `count` signed frames of a run before, with this seed.
+/// A capture of `count` signed frames of an earlier run with this seed.
 fn earlier(folder: &Folder, seed: u64, count: u64) -> PathBuf {
     let path = folder.0.join(format!("{seed}.pcap"));
     let stream = stream("before", "A", &format!("rate = \"1 kpps\"\nmode = {{ burst = {count} }}"));
@@ -805,7 +808,7 @@ fn earlier(folder: &Folder, seed: u64, count: u64) -> PathBuf {
     path
 }
 
-/// By their keys; if they have the same, as the seed is the same, by their times.
+/// Recognized by their keys; with the same key, as the seed is the same, by their times.
 #[test]
 fn frames_of_an_earlier_run_are_in_no_stream() {
     let folder = Folder::new("earlier");
@@ -825,7 +828,7 @@ fn frames_of_an_earlier_run_are_in_no_stream() {
 }
 
 #[test]
-fn who_only_receives_has_the_streams_of_each_run() {
+fn receive_only_runs_have_the_streams_of_each_sender() {
     let folder = Folder::new("runs");
     let [one, two] = [7, 8].map(|seed| earlier(&folder, seed, 500 + seed));
     let both = replay("one", "A", &one, "rate = \"5 kpps\"")
@@ -844,7 +847,7 @@ fn who_only_receives_has_the_streams_of_each_run() {
     assert_eq!(report.ports[1].rx.unsigned_packets, 0);
 }
 
-/// The check is the part of the octets that differs, and a stated seed says what they are.
+/// The signature's check differs between runs, but a given seed fixes all octets.
 #[test]
 fn runs_without_a_stated_seed_have_keys_of_their_own() {
     let plan = |text: &str| Session::new(parsed(text)).open().unwrap().plan().key;

@@ -1,5 +1,5 @@
-//! Flows whose clients are on one node and whose servers are on another: each has the other's port
-//! as `elsewhere:`, and together they are what one node with both ports is.
+//! Flows with clients on one node and servers on another: each node has the other's port as
+//! `elsewhere:`, and their results together equal those of one node with both ports.
 
 use std::thread;
 
@@ -45,7 +45,7 @@ fn session(ports: [&str; 2], stop: &str) -> Session {
 fn clients_and_servers_of_different_nodes_play_the_flows_of_one() {
     let alone = session(["loop:nodes-one", "loop:nodes-one"], "");
     let alone = alone.open().unwrap().start().unwrap().finish().unwrap();
-    // Both are there before either begins.
+    // Open both before either begins.
     let servers = session(["elsewhere:a", "loop:nodes-two"], "").open().unwrap();
     let clients = session(["loop:nodes-two", "elsewhere:b"], "").open().unwrap();
     let servers = servers.start().unwrap();
@@ -80,8 +80,8 @@ latency = true
 rate = "5 kpps"
 "#;
 
-/// A stream from a node with one clock to a node with another, over a link in memory: of the whole
-/// its receiving side, and whether it is valid or its clocks are said to differ.
+/// A stream from a node with one clock to a node with another, over a link in memory. Returns the
+/// receiving side of the joint report, and that report.
 fn between(link: &str, clocks: [NodeClock; 2]) -> (StreamRx, Report) {
     let link = format!("loop:{link}");
     let mut profile = Profile::parse(SIGNED, "nodes", Format::Toml).unwrap();
@@ -91,11 +91,11 @@ fn between(link: &str, clocks: [NodeClock; 2]) -> (StreamRx, Report) {
         session.caller.clock = Some(clock);
         session.open().unwrap()
     };
-    // Both ends of the link, before either is used.
+    // Open both ends of the link before either is used.
     let receiver = node(["elsewhere:a", &link], clocks[1]);
     let sender = node([&link, "elsewhere:b"], clocks[0]);
     let (receiver, sender) = (receiver.hold().unwrap(), sender.hold().unwrap());
-    // One instant, as each node's clock has it.
+    // One instant, by each node's clock.
     let at = squall_port::monotonic() + Nanos(50_000_000);
     let common = |clock: NodeClock| {
         let NodeClock { shift_ns, drift_ppb, at_ns, .. } = clock;
@@ -122,25 +122,24 @@ fn clock(shift_ns: i64, drift_ppb: f64, at: Nanos, bound_ns: u64) -> NodeClock {
 
 const MS: i64 = 1_000_000;
 
-/// Two clocks that say the same in different words, of one that is far away and fast: delays are
-/// those of one clock.
+/// Two descriptions of one distant, fast clock: delays are those of one clock.
 #[test]
 fn delays_between_nodes_are_those_of_the_clock_that_they_have_in_common() {
     let at = squall_port::monotonic();
     let later = at + Nanos(1_000_000_000);
-    // 500 ppm: a second later it is 500 us more.
+    // 500 ppm: after a second it is 500 us ahead.
     let sender = clock(86_400_000 * MS, 500_000.0, at, 700);
     let receiver = clock(86_400_000 * MS + 500_000, 500_000.0, later, 800);
     let (rx, whole) = between("nodes-common", [sender, receiver]);
     let latency = rx.latency_ns.unwrap();
     assert_eq!((rx.packets, rx.lost, rx.early_packets), (1000, 0, 0));
-    // One clock that were off would show at least 300 us, in all or below 0.
+    // A wrong clock would show at least 300 us, in all delays or as negative ones.
     assert!(latency.min < 300_000, "{latency:?}");
     assert_eq!(rx.latency_bound_ns, Some(1500));
     assert!(whole.notes.iter().any(|note| note.contains("1500 ns")), "{:?}", whole.notes);
 }
 
-/// A clock that is off shows as so much delay, and its bound has to say so.
+/// A wrong clock adds to the delay, and its bound must cover that.
 #[test]
 fn a_clock_that_is_off_is_within_its_bound_or_found_out() {
     let at = squall_port::monotonic();
@@ -149,7 +148,7 @@ fn a_clock_that_is_off_is_within_its_bound_or_found_out() {
     let latency = rx.latency_ns.unwrap();
     let (bound, off) = (rx.latency_bound_ns.unwrap(), 20 * MS as u64);
     assert!(latency.min >= off && latency.min - bound < off, "{latency:?}");
-    // Ahead: frames arrive before they were sent, and how long they took is within the bound of 0.
+    // Ahead: frames arrive before they were sent, and delays are within the bound of 0.
     let (rx, whole) = between("nodes-ahead", [right, clock(-1000 * MS, 0.0, at, 1000 * MS as u64)]);
     assert_eq!((rx.early_packets, rx.latency_ns.unwrap().max), (1000, 0));
     let codes = |whole: &Report| -> Vec<_> {
@@ -168,7 +167,7 @@ fn a_run_that_is_stopped_before_its_start_ends_at_once_and_has_sent_nothing() {
         let an_hour = squall_port::monotonic() + Nanos(3_600_000_000_000);
         let run = session.open().unwrap().hold().unwrap().go(Some(an_hour));
         run.stop();
-        // It would be there in an hour.
+        // It would begin in an hour.
         let report = run.finish().unwrap();
         let begun = report.sources.iter().map(|source| source.sent).sum::<u64>();
         assert_eq!(begun, 0, "{:?}", report.sources);

@@ -1,5 +1,5 @@
-//! Conversations of a capture that are played over TCP and UDP of our own, between two ends of a
-//! link in memory.
+//! Conversations of a capture, played on Squall's own TCP/UDP stack between two ends of a link in
+//! memory.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ fn segment(client: u8, there: bool, seq: u32, ack: u32, flags: u8, octets: &[u8]
     frame
 }
 
-/// Six conversations, of which the third has no beginning and the fifth a hole.
+/// Six conversations; the third lacks its start, the fifth has a gap.
 fn capture(name: &str, both_directions: bool) -> PathBuf {
     let path =
         std::env::temp_dir().join(format!("squall-stateful-{name}-{}.pcap", std::process::id()));
@@ -82,26 +82,26 @@ fn played_from(path: PathBuf, name: &str, mut replay: serde_json::Value) -> Repo
 }
 
 #[test]
-fn a_capture_of_one_direction_is_told() {
+fn a_capture_of_one_direction_is_refused() {
     let both = played("both", json!({})).flows.unwrap().conversations.unwrap();
     assert_eq!(both.one_sided, 0);
     let one =
         played_from(capture("one", false), "one", json!({})).flows.unwrap().conversations.unwrap();
     assert_eq!((one.found, one.one_sided), (6, 6), "{one:?}");
-    let said = squall_report::render::conversations(&one);
+    let text = squall_report::render::conversations(&one);
     let line = "one-sided: the capture has only one direction of 6 conversations";
-    assert!(said.iter().any(|said| said.starts_with(line)), "{said:?}");
+    assert!(text.iter().any(|text| text.starts_with(line)), "{text:?}");
 }
 
 #[test]
-fn whole_conversations_are_played_and_the_others_are_told() {
+fn whole_conversations_are_played_and_the_others_reported() {
     let load = played("whole", json!({})).flows.unwrap();
-    let told = load.conversations.unwrap();
-    assert_eq!((told.found, told.playable), (6, 4));
-    let why = told.not_played.iter().map(|(why, n)| (why.as_str(), *n)).collect::<Vec<_>>();
+    let report = load.conversations.unwrap();
+    assert_eq!((report.found, report.playable), (6, 4));
+    let why = report.not_played.iter().map(|(why, n)| (why.as_str(), *n)).collect::<Vec<_>>();
     assert_eq!(why, [("holes", 1), ("mid_stream", 1)]);
-    assert_eq!(told.not_played_first.iter().map(|note| note.number).collect::<Vec<_>>(), [3, 5]);
-    assert_eq!((told.octets_as_captured, told.failed_first.len()), (Some(true), 0));
+    assert_eq!(report.not_played_first.iter().map(|note| note.number).collect::<Vec<_>>(), [3, 5]);
+    assert_eq!((report.octets_as_captured, report.failed_first.len()), (Some(true), 0));
     let (client, server) = (load.total.client.unwrap(), load.total.server.unwrap());
     assert_eq!((client.completed, server.completed), (4, 4));
     assert_eq!((client.received_octets, server.received_octets), (300 * (1 + 2 + 4 + 6), 16));
@@ -114,19 +114,22 @@ fn clients_and_a_server_stand_for_the_captured_ones_in_each_loop() {
         "incomplete": "zeros", "tcp": { "time_wait": "0 s" },
     });
     let load = played("mapped", replay).flows.unwrap();
-    let told = load.conversations.unwrap();
+    let report = load.conversations.unwrap();
     assert_eq!(
-        (told.found, told.playable, told.octets_as_captured),
+        (report.found, report.playable, report.octets_as_captured),
         (6, 6, Some(true)),
-        "{told:?}"
+        "{report:?}"
     );
-    assert_eq!(told.kinds.iter().map(|kind| kind.name.as_str()).collect::<Vec<_>>(), ["TCP 8080"]);
+    assert_eq!(
+        report.kinds.iter().map(|kind| kind.name.as_str()).collect::<Vec<_>>(),
+        ["TCP 8080"]
+    );
     assert_eq!(load.total.client.unwrap().received_octets, 2 * 300 * (1 + 2 + 3 + 4 + 5 + 6));
 }
 
-/// Attacks speak with the server of the capture, at a port that the capture has, too.
+/// The attacks use the server of the capture, at a port that the capture uses too.
 #[test]
-fn attacks_are_spoken_live_beside_the_conversations_of_a_capture() {
+fn live_attacks_run_with_the_conversations_of_a_capture() {
     let file = capture("attacked", true);
     let rules = file.with_extension("rules");
     let rule = "alert tcp any any -> any 80 (msg:\"word\"; flow:established,to_server; \
@@ -160,7 +163,7 @@ fn attacks_are_spoken_live_beside_the_conversations_of_a_capture() {
     let expected = [("TCP 80", SourceKind::Flows), ("TCP 80 of attacks", SourceKind::Attacks)];
     assert_eq!(kinds, expected);
 
-    // What is scripted stays the same while other things change.
+    // Scripted flows stay the same while other parts change.
     let mut changed = run(&profile);
     profile.streams[0].rate = "200pps".parse().unwrap();
     changed.change(profile.clone()).unwrap();
