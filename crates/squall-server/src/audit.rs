@@ -1,5 +1,5 @@
-//! Who did what, from where and when: each request that changes something, and what the daemon does
-//! by itself. It is kept in the history, and told to the log at once.
+//! The audit: each request that changes something, each refusal, and the daemon's own actions, with
+//! client and time. Entries go to the history and to the log.
 
 use std::{
     collections::HashMap,
@@ -26,10 +26,10 @@ use crate::{
     threads::blocking,
 };
 
-/// Between two refusals of an address that are kept: who tries tokens does not push out what others
-/// did.
+/// Minimum time between two recorded refusals of a client. Otherwise a client that guesses tokens
+/// would push all other entries out of the audit.
 const BETWEEN: Duration = Duration::from_secs(10);
-/// Addresses whose refusals are counted.
+/// Clients whose refusals are counted, so that a scan from many addresses cannot fill the memory.
 const ADDRESSES: usize = 1024;
 
 /// An action that was done or refused.
@@ -80,16 +80,17 @@ async fn list(
     .await
 }
 
-/// Whose refusals are counted together: an address, and its user where that is known. Users of one
-/// machine have one address, and one of them must not hide another.
+/// The key by which refusals are counted: address and, if known, user. Users of one machine share
+/// an address, and one of them must not hide another's refusals.
 type Whose = (IpAddr, Option<u32>);
 
-/// Refusals: when the last was kept, and how many were not since.
+/// Refusals by client: the time of the last recorded one, and the number not recorded since.
 #[derive(Default)]
 pub struct Refused(Mutex<HashMap<Whose, (Instant, u64)>>);
 
 impl Refused {
-    /// How many before this one were not kept; `None`: nor is this.
+    /// The number of refusals not recorded before this one; `None`: this one is not recorded
+    /// either.
     fn another(&self, from: Whose, now: Instant) -> Option<u64> {
         let mut known = lock(&self.0);
         if known.len() >= ADDRESSES && !known.contains_key(&from) {
@@ -108,8 +109,9 @@ impl Refused {
     }
 }
 
-/// Whether a request of that method and path only looks.
+/// Whether a request only reads. Some POSTs do, because their question is in the body.
 fn looks(method: &Method, path: &str) -> bool {
+    // Renewals count as reads, otherwise clients that keep a lease would fill the audit.
     const LOOKS: [&str; 6] = ["packets/", "profiles/", "plan", "attacks/", "import", "logout"];
     if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return true;
@@ -124,7 +126,7 @@ fn looks(method: &Method, path: &str) -> bool {
 }
 
 impl Service {
-    /// A request was answered.
+    /// Records an answered request.
     pub fn audit_request(
         &self,
         author: &Author,
@@ -133,6 +135,7 @@ impl Service {
         path: &str,
         status: StatusCode,
     ) {
+        // Clients choose the path, so cut it: the audit keeps it for long.
         let path: String = path.chars().take(200).collect();
         let action = format!("{method} {path}");
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
@@ -142,7 +145,7 @@ impl Service {
         }
     }
 
-    /// A client was not let in.
+    /// Records a client that was refused.
     pub fn audit_refusal(&self, author: &Author, peer: &Peer, action: &str, status: StatusCode) {
         let from = (peer.ip(), peer.user);
         let Some(missed) = self.refused.another(from, Instant::now()) else { return };

@@ -1,5 +1,5 @@
-//! Who asks: known on whatever thread works for a request, for the log, the audit, and those whom
-//! it concerns.
+//! Identity of the client, available on each thread that works for a request: for the log, the
+//! audit and the holders of ports.
 
 use std::{
     fmt,
@@ -12,14 +12,14 @@ tokio::task_local! {
     static AUTHOR: Author;
 }
 
-/// Who sent a request, and from where.
+/// The sender of a request and its address.
 #[derive(Clone, Debug)]
 pub struct Author {
-    /// What is known of them: what they showed, or how they call themselves.
+    /// Credentials of the client, or the name that it gave.
     pub who: String,
-    /// Address and port.
+    /// Address and TCP port.
     pub source: String,
-    /// What the request did, for the audit.
+    /// Actions of the request, for the audit.
     done: Arc<Mutex<Vec<String>>>,
 }
 
@@ -28,27 +28,27 @@ impl Author {
         Self { who: who.into(), source: source.into(), done: Arc::default() }
     }
 
-    /// The same for a further request: what it does is noted apart.
+    /// The same client for a further request, whose actions are noted separately.
     pub fn again(self) -> Self {
         Self { done: Arc::default(), ..self }
     }
 
-    /// Nobody asks: the daemon does it by itself.
+    /// The daemon itself, without a request.
     pub fn daemon() -> Self {
         Self::new("daemon", "")
     }
 
-    /// Does `work` for them.
+    /// Runs `work` for this client.
     pub async fn during<F: Future>(self, work: F) -> F::Output {
         AUTHOR.scope(self, work).await
     }
 
-    /// Does `work` for them on this thread.
+    /// Runs `work` for this client on this thread.
     pub fn with<T>(self, work: impl FnOnce() -> T) -> T {
         AUTHOR.sync_scope(self, work)
     }
 
-    /// What was noted of the request.
+    /// Actions noted for the request.
     pub fn notes(&self) -> String {
         lock(&self.done).join("; ")
     }
@@ -63,12 +63,12 @@ impl fmt::Display for Author {
     }
 }
 
-/// For whom this thread or task works.
+/// The client for which this thread or task works.
 pub fn author() -> Author {
     AUTHOR.try_with(Clone::clone).unwrap_or_else(|_| Author::daemon())
 }
 
-/// Notes what the request has done: the audit has it beside the request itself.
+/// Notes an action of the request, for the request's entry in the audit.
 pub fn note(what: impl Into<String>) {
     _ = AUTHOR.try_with(|author| lock(&author.done).push(what.into()));
 }

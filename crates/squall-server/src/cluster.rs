@@ -1,8 +1,8 @@
-//! Runs over several machines: the controller (`squall run --nodes`) as a child process. Its live
-//! view becomes the row of the run, and its report the run's.
+//! Runs over several machines: the controller (`squall run --nodes`) runs as a child process. Its
+//! live view fills the run's row, and its report becomes the run's.
 //!
-//! The child's standard input is a pipe that nothing is written to. It ends when the daemon ends,
-//! also by SIGKILL, and the controller with it.
+//! The child's standard input is a pipe that the daemon never writes to. It closes when the daemon
+//! ends, even by SIGKILL, so the controller ends too.
 
 use std::{
     collections::VecDeque,
@@ -35,23 +35,23 @@ use crate::{
     service::Service,
 };
 
-/// Lines of the controller that an error quotes.
+/// Lines of the controller's output that an error quotes.
 const LAST_WORDS: usize = 12;
-/// Octets of a line; the live view of a thousand nodes has a fifth of that.
+/// Octets of a line. The live view of a thousand nodes has a fifth of that.
 const LONGEST: u64 = 1 << 20;
-/// Lines that wait to be read.
+/// Lines in the queue. The reader blocks when it is full, so a fast writer cannot use up memory.
 const WAITING: usize = 64;
-/// Between two looks at whether it is to stop, or has ended.
+/// Interval for checking whether to stop the controller and whether it has ended.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How the controller of runs over several machines is started, and for how long it is waited for.
+/// How the controller of runs over several machines is started, and its time limits.
 #[derive(Clone, Debug)]
 pub struct Controller {
     /// Takes the arguments of `squall`.
     pub program: PathBuf,
-    /// It is killed when it prints nothing for so long. Each of its steps has a shorter limit.
+    /// Time without output after which it is killed. Each of its steps has a shorter limit.
     pub silent: Duration,
-    /// It is killed when it has not reported so long after a stop.
+    /// Time after a stop without a report after which it is killed.
     pub stopping: Duration,
 }
 
@@ -65,7 +65,7 @@ impl Default for Controller {
     }
 }
 
-/// What is done when a node is lost.
+/// Action when a node is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnLoss {
@@ -100,7 +100,7 @@ pub struct ClusterProgress {
 }
 
 impl ClusterProgress {
-    /// Its counts stay, and nothing is sent any more.
+    /// Ends the progress: counts stay, and rates become 0.
     pub fn over(&mut self) {
         let nodes = self.nodes.iter_mut().map(|node| &mut node.figures);
         for figures in nodes.chain([&mut self.all]) {
@@ -124,11 +124,11 @@ pub struct Totals {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeRow {
     pub name: String,
-    /// Of its own run: `ready`, `running`, `done` ...; or `lost`.
+    /// State of its own run: `ready`, `running`, `done` ...; or `lost`.
     pub state: String,
     /// Why it is lost; `null`: it is not.
     pub why: Option<String>,
-    /// Largest error of what is known of its clock; `null` before it was measured.
+    /// Maximum error of the estimate of its clock; `null` before it was measured.
     pub clock_bound_ns: Option<u64>,
     #[serde(flatten)]
     pub figures: Totals,
@@ -142,13 +142,13 @@ struct Told {
     nodes: Vec<NodeRow>,
 }
 
-/// On which nodes a run goes.
+/// The nodes of a run.
 pub struct Over {
     pub inventory: Inventory,
     pub on_loss: OnLoss,
 }
 
-/// A run over several machines that goes on.
+/// A live run over several machines.
 pub struct Cluster {
     progress: Mutex<ClusterProgress>,
     thread: Thread,
@@ -164,7 +164,7 @@ impl Job for Cluster {
         Err(unchangeable())
     }
 
-    /// The nodes report when they have stopped.
+    /// Stops the nodes, which report when they have stopped.
     fn stop(&self) {
         self.thread.stop();
     }
@@ -199,7 +199,7 @@ fn unchangeable() -> Refusal {
 impl Work for Over {
     type Job = Cluster;
 
-    /// Those of the nodes, and not those of the profile.
+    /// The ports of the nodes, not those of the profile.
     fn ports(&self, _: &Service, session: &mut Session) -> Result<Ports, Refusal> {
         let places = self.inventory.places(&session.profile)?;
         Ok(Ports {
@@ -249,7 +249,7 @@ impl Cluster {
     }
 }
 
-/// What the controller gets, in a folder that goes with it.
+/// The controller's input files, in a folder that is removed with this value.
 struct ControllerFiles {
     folder: PathBuf,
     arguments: Vec<PathBuf>,
@@ -262,7 +262,7 @@ impl ControllerFiles {
         let mut files = Self { folder, arguments: Vec::new() };
         let mut profile = session.profile.clone();
         profile.run = session.options.clone();
-        // They are in the profile itself.
+        // The profile has these settings already, so the options must not repeat them.
         let run = &mut profile.run;
         (run.duration, run.packets, run.octets, run.seed) = (None, None, None, None);
         let file = files.folder.join("profile.toml");
@@ -279,10 +279,14 @@ impl ControllerFiles {
         self.folder.join("report.json")
     }
 
-    /// The controller from its start to its end; what it printed last.
+    /// Runs the controller to its end. Returns the last lines that it printed.
     fn run(&self, how: &Controller, cluster: &Cluster, told: impl FnMut(Told)) -> Vec<String> {
         let mut command = Command::new(&how.program);
+        // In its own process group, so that a SIGINT of the terminal does not reach it, and that
+        // `kill` reaches its children.
         command.args(&self.arguments).process_group(0);
+        // The live view is on standard error, and the report goes to a file instead of standard
+        // output.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         match command.spawn() {
             Ok(child) => Attended::new(child).until_end(how, cluster, told),
@@ -290,7 +294,7 @@ impl ControllerFiles {
         }
     }
 
-    /// The report, or why there is none.
+    /// The report, or the reason for its absence.
     fn came(&self, words: Vec<String>) -> Result<Report, Error> {
         match read(&self.report()) {
             Ok(Some(report)) => Ok(report),
@@ -308,7 +312,7 @@ impl Drop for ControllerFiles {
 
 fn read(file: &Path) -> Result<Option<Report>, String> {
     match fs::read_to_string(file) {
-        // It was killed before it wrote.
+        // The controller was killed before it wrote the report.
         Ok(text) if text.is_empty() => Ok(None),
         Ok(text) => serde_json::from_str(&text).map(Some).map_err(|error| error.to_string()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -316,7 +320,7 @@ fn read(file: &Path) -> Result<Option<Report>, String> {
     }
 }
 
-/// The controller's process, and what it prints.
+/// The controller's process and its output.
 struct Attended {
     child: Child,
     pid: Option<Pid>,
@@ -330,7 +334,7 @@ impl Attended {
     fn new(mut child: Child) -> Self {
         let (tell, lines) = mpsc::sync_channel(WAITING);
         if let Some(printed) = child.stderr.take() {
-            // It ends with the child's last process that can print.
+            // The thread ends when the last process that holds the pipe ends.
             thread::spawn(move || {
                 let mut printed = BufReader::new(printed);
                 while let Some(line) = next_line(&mut printed) {
@@ -345,7 +349,7 @@ impl Attended {
         Self { child, pid, lines, heard, stopped, words }
     }
 
-    /// Why it has no report, if it has none.
+    /// Waits for the end. Returns the reason if the controller leaves no report.
     fn until_end(
         mut self,
         how: &Controller,
@@ -363,6 +367,7 @@ impl Attended {
                 return vec![why];
             }
         }
+        // Kill the group even after the controller's end, because its children may still run.
         let status = self.kill();
         if self.words.is_empty() && self.stopped.is_some() {
             self.words.push_back("it was stopped before the nodes could report".into());
@@ -373,14 +378,15 @@ impl Attended {
         self.words.into()
     }
 
-    /// All lines that have come; waits for one.
+    /// Reads all lines that have arrived; waits for the first.
     fn hear(&mut self, told: &mut impl FnMut(Told)) {
         let mut wait = LOOK;
         loop {
             match self.lines.recv_timeout(wait) {
                 Ok(line) => self.line(line, told),
                 Err(RecvTimeoutError::Timeout) => return,
-                // It has closed its standard error, and goes on.
+                // The child has closed its standard error and still runs. Sleep, otherwise the loop
+                // would spin.
                 Err(RecvTimeoutError::Disconnected) => return thread::sleep(wait),
             }
             wait = Duration::ZERO;
@@ -392,7 +398,7 @@ impl Attended {
         if let Ok(now) = serde_json::from_str(&line) {
             return told(now);
         }
-        // An error of Squall's own is all that is quoted, without the warnings before it.
+        // An error of Squall itself replaces the lines before it, which are warnings.
         let own = line.strip_prefix("squall: ").map(ToOwned::to_owned);
         if own.is_some() {
             self.words.clear();
@@ -403,11 +409,13 @@ impl Attended {
         self.words.push_back(own.unwrap_or(line));
     }
 
-    /// Asks it to stop, once, when that is wanted; why it is to be killed.
+    /// Sends the stop signal once, when a stop is requested. Returns the reason if the child is
+    /// overdue.
     fn overdue(&mut self, how: &Controller, cluster: &Cluster) -> Option<String> {
         if cluster.thread.is_stopped() && self.stopped.is_none() {
             self.stopped = Some(Instant::now());
-            // To itself and not to its group: a report that is being merged is not ended.
+            // Signal the process and not its group, so that a report that is being merged is
+            // completed.
             _ = self.pid.map(|pid| kill_process(pid, Signal::INT));
         }
         let (limit, what) = match self.stopped {
@@ -424,20 +432,21 @@ impl Attended {
         ))
     }
 
-    /// With all that it has started.
+    /// Kills the child and all processes that it has started.
     fn kill(&mut self) -> std::io::Result<ExitStatus> {
         _ = self.pid.map(|pid| kill_process_group(pid, Signal::KILL));
         self.child.wait()
     }
 
-    /// It stays a zombie, whose number no other process can have.
+    /// Checks with NOWAIT, so the child stays a zombie and the kernel cannot reuse its process
+    /// number before [`Self::kill`].
     fn has_ended(&self) -> bool {
         let how = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         self.pid.is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), how), Ok(None)))
     }
 }
 
-/// The next line, of which only the beginning is kept if it is too long; `None` at the end.
+/// The next line, cut to [`LONGEST`] octets; `None` at the end.
 fn next_line(printed: &mut impl BufRead) -> Option<String> {
     let mut line = Vec::new();
     printed.by_ref().take(LONGEST).read_until(b'\n', &mut line).ok()?;
@@ -445,7 +454,7 @@ fn next_line(printed: &mut impl BufRead) -> Option<String> {
         return None;
     }
     if !line.ends_with(b"\n") {
-        // By pieces, as nothing says that it ends soon.
+        // Read in pieces, because a line without end must not fill the memory.
         let mut rest = Vec::new();
         while printed.by_ref().take(LONGEST).read_until(b'\n', &mut rest).ok()? > 0 {
             if rest.ends_with(b"\n") {

@@ -1,8 +1,9 @@
 //! The daemon: runs for many users at once.
 //!
-//! In come requests over HTTP and gRPC; out go reports, statistics and captures. Who holds which
-//! port is decided here ([`leases`]); what a run does, below. [`Client`] is the other end, for the
-//! command line. Does not know how frames are made, and gives no way to a file outside its folder.
+//! Takes requests over HTTP and gRPC; gives reports, statistics and captures. Assigns ports to
+//! owners ([`leases`]); the crates below run the traffic. [`Client`] is the other end, for the
+//! command line. Does not know how frames are made, and opens no file outside its folder for a
+//! request.
 #![forbid(unsafe_code)]
 
 mod api;

@@ -1,8 +1,8 @@
-//! What is left of a request's body when its reply is there.
+//! Drains the unread rest of a request's body once the reply is ready.
 //!
-//! A reply over HTTP/2 that comes before the body was read is followed by a reset of the stream,
-//! and clients take that for an error in place of the reply: what they send is read before they
-//! hear of it, as long as it is not much.
+//! After an HTTP/2 reply that precedes the end of the body, the server resets the stream, and
+//! clients report the reset instead of the reply. So the body is drained before the reply is sent,
+//! up to a limit.
 
 use std::{
     pin::Pin,
@@ -16,20 +16,22 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::{sync::oneshot, time::timeout};
 
-/// Octets that are read of a refused request. They cost nothing but their transfer.
+/// Octets to drain of a refused request. They are discarded, so they cost only their transfer.
 pub const OF_REFUSED: u64 = 8 << 20;
-/// Octets that are read of a request that was let in.
+/// Octets to drain of an admitted request: the largest body of any route but uploads
+/// (`server::BODY`).
 pub const OF_ADMITTED: u64 = 64 << 20;
-/// One that waits for its reply before it ends its body gets it then.
+/// Limit for draining. A client that waits for the reply before it ends its body would otherwise
+/// deadlock.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A body that comes back when whoever reads it lets it go before its end.
+/// A body that returns to its lender when the reader drops it before its end.
 pub struct Lent<B> {
     body: Option<B>,
     back: Option<oneshot::Sender<B>>,
 }
 
-/// Where it comes back to.
+/// The lender's end: receives the unread body.
 pub struct Rest<B>(oneshot::Receiver<B>);
 
 pub fn lend<B>(body: B) -> (Lent<B>, Rest<B>) {
@@ -38,8 +40,10 @@ pub fn lend<B>(body: B) -> (Lent<B>, Rest<B>) {
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Rest<B> {
-    /// As [`read`], of what is left.
+    /// As [`read`], for the unread part.
     pub async fn read(mut self, most: u64) -> Option<B> {
+        // Do not wait: the handler has returned, so it has dropped the body, unless a task of it
+        // still reads.
         match self.0.try_recv() {
             Ok(body) => read(body, most).await,
             Err(_) => None,
@@ -47,16 +51,16 @@ impl<B: Body<Data = Bytes> + Unpin> Rest<B> {
     }
 }
 
-/// Reads up to `most` octets, and discards them. A body that has more comes back, for
-/// [`after_reply`].
+/// Reads and discards up to `most` octets. Returns a body that has more, for [`after_reply`].
 pub async fn read<B: Body<Data = Bytes> + Unpin>(mut body: B, most: u64) -> Option<B> {
+    // Draining a part would only delay the reply, because the stream must be reset anyway.
     if body.size_hint().lower() > most {
         return Some(body);
     }
     let all = async {
         let mut octets = 0;
         while let Some(frame) = body.frame().await {
-            // One that has gone away has nothing more to say.
+            // A connection that has failed delivers nothing more.
             let Ok(frame) = frame else { return true };
             octets += frame.data_ref().map_or(0, |data| data.len() as u64);
             if octets > most {
@@ -69,10 +73,10 @@ pub async fn read<B: Body<Data = Bytes> + Unpin>(mut body: B, most: u64) -> Opti
     (!all).then_some(body)
 }
 
-/// A reply that is followed by the reset of its stream, as a `rest` of the request was not read.
-/// That stays until the reply has left: h2 then resets with NO_ERROR (RFC 9113 section 8.1), after
-/// which clients keep the reply; a body that is dropped before is reset with CANCEL, and clients
-/// report an error in place of the reply.
+/// A reply on a stream whose request body, `rest`, was not read to its end. The body is kept until
+/// the reply is sent: h2 then resets with NO_ERROR (RFC 9113 section 8.1), after which clients keep
+/// the reply. Dropped earlier, it causes a reset with CANCEL, and clients report an error instead
+/// of the reply.
 pub struct Followed<R, B> {
     reply: R,
     _rest: B,
@@ -105,7 +109,7 @@ impl<R: Body + Unpin, B: Unpin> Body for Followed<R, B> {
 impl<B> Drop for Lent<B> {
     fn drop(&mut self) {
         if let (Some(body), Some(back)) = (self.body.take(), self.back.take()) {
-            // Nobody waits for it where the connection has ended.
+            // The receiver is gone if the connection has ended.
             _ = back.send(body);
         }
     }

@@ -1,4 +1,4 @@
-//! The daemon from its start to its end: listeners, connections, signals.
+//! The daemon from start to end: listeners, connections, signals.
 
 use std::{
     io,
@@ -44,22 +44,24 @@ use crate::{
     trex, unprivileged,
 };
 
-/// Connections at once, if so many files may be open.
+/// Connections at once, unless the limit of open files is below twice that.
 const CONNECTIONS: usize = 1024;
-/// Octets of a body, unless a route says otherwise.
+/// Octets of a body, unless a route has another limit.
 const BODY: usize = 64 << 20;
 /// Octets of a request's header.
 const HEADER: usize = 64 << 10;
-/// Between two looks at leases, at most.
+/// Maximum interval for checking leases.
 const LOOKS: Duration = Duration::from_millis(200);
-/// Between two looks at the certificate.
+/// Interval for checking the certificate.
 const CERTIFICATE: Duration = Duration::from_secs(3600);
-/// To the first octet, which clients send with the connection or soon after.
+/// Time to the first octet, which clients send right after they connect. A silent connection would
+/// otherwise hold a place.
 const FIRST: Duration = Duration::from_secs(3);
+/// Time for a TLS handshake, so that a client that stops in it loses its place.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Lets the process open as many files as it may; how many these are. What services and shells
-/// start with (1,024) is less.
+/// Raises the process's soft limit of open files to the hard limit. Returns the limit. Services and
+/// shells start with a soft limit of 1,024, which is too low for [`CONNECTIONS`].
 fn open_files() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
@@ -68,30 +70,31 @@ fn open_files() -> usize {
     current.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX)
 }
 
-/// Serves until SIGTERM or SIGINT. `ready` hears where, when it does.
+/// Serves until SIGTERM or SIGINT. Calls `ready` once it listens.
 ///
 /// # Errors
-/// An address that is taken, a data folder that cannot be used, a certificate that is none.
+/// An address that is taken, a data folder that cannot be used, an invalid certificate.
 pub fn serve(settings: Settings, ready: impl FnOnce(&Bound)) -> Result<(), Error> {
-    // Before there are threads, which have rights and memory of their own.
+    // Before any thread starts, because threads have their own privileges and memory arenas.
     squall_port_linux::keep_memory_together();
     unprivileged::become_user(&settings)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).on_thread_start(giving_way()).enable_all().build();
     let runtime =
         runtime.map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
-    // From now on, not from when all is open: who is answered may say at once that it shall end.
+    // Register before the daemon replies to anything: a client may send the signal as soon as it
+    // has a reply.
     let end = {
         let _entered = runtime.enter();
         signals().map_err(|error| Error::Environment(format!("cannot await signals: {error}")))?
     };
     let done = runtime.block_on(serve_until(settings, ready, end));
-    // What still reads a file or solves a rule is not waited for.
+    // Do not wait for threads that still read a file or solve a rule.
     runtime.shutdown_timeout(Duration::from_millis(100));
     done
 }
 
-/// Ends at the first of them that comes from now on; within a runtime.
+/// Resolves at the first signal from now on. Call it within a runtime.
 fn signals() -> io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -103,7 +106,7 @@ fn signals() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// As [`serve`], until `end`; for who has a runtime of tokio.
+/// As [`serve`], until `end`. For callers with their own tokio runtime.
 ///
 /// # Errors
 /// As [`serve`].
@@ -122,7 +125,7 @@ pub async fn serve_until(
     let service = Arc::new(Service::open(settings)?);
     service.otg.hosted_by(Box::new(OtgHost(Arc::downgrade(&service))));
     let settings = &service.settings;
-    // After the folder was looked at, in which the key is.
+    // After the folder has been checked, because it contains the key.
     let certificate = match settings.plain {
         true => None,
         false => Some(Certificate::open(settings, SystemTime::now())?),
@@ -135,7 +138,8 @@ pub async fn serve_until(
     };
     let grpc_at = grpc.as_ref().map(|(_, at)| *at);
     _ = service.bound.set((at, grpc_at));
-    // Half of the files at most: runs need some, too, and strangers hold connections.
+    // Half of the open files at most, because runs need some too and strangers can open
+    // connections.
     let places = Places::new(CONNECTIONS.min(open_files() / 2));
     let mut trex = match &settings.trex {
         Some(trex) => Some(trex::Serving::start(trex, &service)?),
@@ -222,8 +226,10 @@ pub async fn serve_until(
         async move {
             let mut storing = tokio::task::spawn_blocking(|| {});
             loop {
-                // No traffic outlives its lease by more than it takes to stop.
+                // Check at the next expiry, so that traffic does not outlive its lease by more than
+                // the time to stop.
                 let next = service.next_expiry().unwrap_or(LOOKS).min(LOOKS);
+                // At least 1 ms, otherwise a lease that is due now would spin the loop.
                 sleep(next.max(Duration::from_millis(1))).await;
                 service.expire();
                 if storing.is_finished() {
@@ -239,8 +245,9 @@ pub async fn serve_until(
         () = end => {}
         () = expiring => {}
     }
+    // Close the listeners first, so that no run starts while the others end.
     listeners.shutdown().await;
-    // Its traffic ends first, as its client would have it.
+    // TRex's traffic ends first, because its server stops it as its client would.
     if let Some(mut trex) = trex.take() {
         _ = tokio::task::spawn_blocking(move || trex.end()).await;
     }
@@ -252,11 +259,10 @@ pub async fn serve_until(
     Ok(())
 }
 
-/// What is to be done now and then: reports of runs that go on are stored, memory that nobody uses
-/// is given back, the certificate is made anew.
+/// Periodic work: stores reports of live runs, returns unused memory, renews the certificate.
 fn keep_up(service: &Service, certificate: Option<&Certificate>) {
     service.checkpoint();
-    // Those whose time is over go, also when nobody asks.
+    // Drops results past their time, even if no client asks for them.
     drop(service.runs.lately(Instant::now()));
     service.memory.give_back();
     if let Some(certificate) = certificate {
@@ -290,10 +296,10 @@ async fn bind(address: SocketAddr, said: &str) -> Result<(TcpListener, SocketAdd
     Ok((listener, at))
 }
 
-/// In the data folder, which nobody else can enter. `None`: it takes none, as its path is too long,
-/// say.
+/// Binds a socket in the data folder, which only the owner can enter. `None`: the file system
+/// refuses it, for example because the path is longer than a socket address (unix(7): 108 octets).
 fn bind_unix(path: &Path) -> Option<(UnixListener, PathBuf)> {
-    // Left by a daemon that was killed: this one has the folder's lock.
+    // A leftover of a killed daemon, because this one holds the folder's lock.
     _ = std::fs::remove_file(path);
     let listener = UnixListener::bind(path).ok()?;
     Some((listener, path.to_owned()))
@@ -327,7 +333,7 @@ async fn not_so(method: axum::http::Method, uri: axum::http::Uri) -> Response {
         .into_response()
 }
 
-/// What a listener needs: the same for all protocols, so that none has another way in.
+/// Access checks of a listener. All protocols share them, so that none bypasses another.
 #[derive(Clone)]
 struct Entrance {
     door: Door,
@@ -336,8 +342,8 @@ struct Entrance {
 }
 
 impl Entrance {
-    /// Users whom the daemon knows cannot be pushed out by strangers, not even before their first
-    /// request.
+    /// Takes a place. Users that the kernel identifies get a kept one at once, so that strangers
+    /// cannot push them out before their first request.
     fn place(&self, peer: &Peer) -> Arc<Place> {
         let place = Arc::new(self.places.take(peer));
         if self.door.knows(peer.user) {
@@ -358,13 +364,16 @@ async fn accept<F>(
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(_) => {
-                // Out of descriptors, most likely: some will be closed.
+                // Most likely out of descriptors. Wait until some are closed, otherwise the loop
+                // would spin.
                 sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
+        // Nagle's algorithm (RFC 896) would delay a small message until the previous one is
+        // acknowledged.
         _ = stream.set_nodelay(true);
-        // A host that is gone without a word is found after half a minute: its leases end then.
+        // Detects a host that has vanished within 30 s, so that its leases can expire.
         let keepalive = TcpKeepalive::new()
             .with_time(Duration::from_secs(10))
             .with_interval(Duration::from_secs(5))
@@ -445,22 +454,28 @@ where
     builder
         .http1()
         .timer(TokioTimer::new())
+        // [`Connection::is_tired`] has this limit instead.
         .header_read_timeout(None)
         .max_buf_size(HEADER)
+        // A client that closes its half has left, so its work must be abandoned.
         .half_close(false);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_header_list_size(HEADER as u32)
         .max_concurrent_streams(128)
+        // Pings detect a vanished client even if a proxy answers the TCP keepalive instead of the
+        // client.
         .keep_alive_interval(Duration::from_secs(20))
         .keep_alive_timeout(Duration::from_secs(20))
+        // Otherwise a client could queue work without limit by opening and resetting streams
+        // (CVE-2023-44487).
         .max_pending_accept_reset_streams(32);
     let app = app.layer(Extension(connection.clone()));
     let service = TowerToHyperService::new(app);
     let talking = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::select! {
-        // What a client does wrong ends its connection, and is its own affair.
+        // An error of a client ends only its connection.
         _ = talking => {}
         () = until_tired(&connection) => {}
     }

@@ -1,7 +1,7 @@
-//! Two kinds of threads. Those that serve give way to those that make traffic: what many clients
-//! ask must not slow what they measure. A thread starts as willing to give way as the one that made
-//! it, and cannot be less so later without privileges, so whatever starts traffic is done on
-//! threads that never served.
+//! Two kinds of threads: serving threads have a lower priority than those that generate traffic, so
+//! that many clients cannot slow the traffic they measure. Linux gives a new thread the nice value
+//! of its creator, and lowering it again needs a privilege (setpriority(2)). So all work that
+//! starts traffic runs on threads whose ancestors never served.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -13,18 +13,18 @@ use tokio::sync::oneshot;
 
 use crate::{author::author, error::Refusal, service::Service, work};
 
-/// How much those that serve give way: with the CPUs full of traffic they have a tenth of one each,
-/// which answers still.
+/// Nice value added to serving threads: with CPUs full of traffic they get a tenth of one each,
+/// which still suffices to reply.
 const WAY: i32 = 10;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Does what starts traffic.
+/// Runs work that starts or changes traffic.
 #[derive(Clone)]
 pub struct Acting(mpsc::Sender<Job>);
 
 impl Acting {
-    /// As willing to give way as the thread that calls this.
+    /// Starts the thread that creates workers. They inherit the caller's priority.
     ///
     /// # Errors
     /// No thread can be started.
@@ -32,8 +32,8 @@ impl Acting {
         let (send, jobs) = mpsc::channel::<Job>();
         let each = move || {
             for job in jobs {
-                // What cannot have a thread is dropped, and with it the sender that its client
-                // waits for.
+                // If no thread can be started, the job is dropped and with it the sender, so its
+                // client gets an error.
                 _ = thread::Builder::new().name("squall-act".into()).spawn(job);
             }
         };
@@ -44,8 +44,8 @@ impl Acting {
         Ok(Self(send))
     }
 
-    /// Does `work` on a thread where it may take its time, and start others that make traffic;
-    /// `None`: it panicked.
+    /// Runs `work` on a thread that may block and may start threads that generate traffic; `None`:
+    /// it panicked.
     pub async fn act<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -53,10 +53,11 @@ impl Acting {
         let (tell, told) = oneshot::channel();
         let (author, of) = (author(), work::current());
         let job = move || {
-            // Held for its memory: what was begun here ends whether or not its client waits.
+            // Keeps the memory accounting until the end. The work itself continues even if its
+            // client leaves, so it is not set as the current work.
             let _of = of;
             if let Ok(done) = catch_unwind(AssertUnwindSafe(|| author.with(work))) {
-                // Who has gone away misses what was done.
+                // The client may have left.
                 _ = tell.send(done);
             }
         };
@@ -65,10 +66,10 @@ impl Acting {
     }
 }
 
-/// Does `work`, which starts traffic or changes it, on a thread where it may take its time.
+/// Runs `work`, which starts or changes traffic, on a thread that may block.
 ///
 /// # Errors
-/// Those of `work`; a panic in it.
+/// Errors of `work`; a panic in it.
 pub async fn acting<T: Send + 'static>(
     service: Arc<Service>,
     work: impl FnOnce(&Arc<Service>) -> Result<T, Refusal> + Send + 'static,
@@ -77,10 +78,10 @@ pub async fn acting<T: Send + 'static>(
     acting.act(move || work(&service)).await.unwrap_or_else(|| Err(Refusal::defect()))
 }
 
-/// Does `work`, which starts no traffic, on a thread where it may take its time.
+/// Runs `work`, which starts no traffic, on a thread that may block.
 ///
 /// # Errors
-/// Those of `work`; a panic in it.
+/// Errors of `work`; a panic in it.
 pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
@@ -99,12 +100,12 @@ pub async fn looking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
     .ok()
 }
 
-/// What a thread does first to give way to those that make traffic, which give way as much as the
-/// one that calls this.
+/// A thread-start hook that lowers a thread's priority relative to the caller's.
 pub fn giving_way() -> impl Fn() + Send + Sync + 'static {
+    // 19 is Linux's lowest priority.
     let way = rustix::process::getpriority_process(None).map(|own| (own + WAY).min(19));
     move || {
-        // Where this is refused it is a thread as the others.
+        // If the kernel refuses, the thread keeps its priority.
         _ = way.and_then(|way| rustix::process::setpriority_process(None, way));
     }
 }

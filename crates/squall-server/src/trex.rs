@@ -1,8 +1,8 @@
-//! TRex's clients: their messages over ZeroMQ, answered one after the other.
+//! TRex's clients: serves their messages over ZeroMQ, one at a time.
 //!
-//! A thread has the server ([`Server`]); connections hand it their requests, and hear from it that
-//! events wait. Who may use it is decided for each connection, as for all other doors of the
-//! daemon ([`crate::auth`]); what the ports are used for, by leases.
+//! One thread owns the server ([`Server`]). Connections send it their requests, and it notifies
+//! them of events. Access is decided per connection, as for all listeners of the daemon
+//! ([`crate::auth`]); the use of ports, by leases.
 
 use std::{
     net::SocketAddr,
@@ -38,45 +38,48 @@ use crate::{
     zmtp::{Incoming, Role, Zmtp},
 };
 
-/// Who holds the ports; no user may have this name.
+/// Owner of the ports. Users cannot choose this name.
 pub const OWNER: &str = "trex";
-/// Octets of a message, before it is unpacked.
+/// Octets of a message before decompression.
 const LARGEST: usize = 64 << 20;
-/// Octets of a message of a client that is refused.
+/// Octets of a message of a refused client: less, because the message is only parsed for its method
+/// names.
 const OF_REFUSED: usize = 64 << 10;
-/// Between two looks whether traffic has ended.
+/// Interval for checking whether traffic has ended.
 const EVERY: Duration = Duration::from_millis(20);
-/// Of ports that do not tell theirs, as TRex has it: clients divide by it.
+/// Speed of ports that do not report theirs. Not 0, because clients divide by it; TRex reports the
+/// same.
 const UNKNOWN_SPEED: f64 = 10e9;
-/// On the bell there is nothing to read.
+/// Message of the event socket. It only wakes subscribers, so it has no content.
 const BELL: &[u8] = b"{}";
-/// For a handshake, for a peer that does not read its answer, and for a client that is refused,
-/// which reads the reason and tries again.
+/// Time for a handshake, for a peer to read a reply, and for a refused client, which reads the
+/// reason and may try again.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What TRex's clients are served.
+/// Settings of the TRex server.
 #[derive(Clone, Debug)]
 pub struct Trex {
     /// Addresses of ports 0, 1, ...
     pub ports: Vec<String>,
-    /// Flows, too (TRex's ASTF mode).
+    /// Whether to serve flows, too (TRex's ASTF mode).
     pub flows: bool,
-    /// Streams with latency have TRex's header in the place of Squall's signature.
+    /// Whether streams with latency carry TRex's header in place of Squall's signature.
     pub headers: bool,
     pub sync: SocketAddr,
     pub asynchronous: SocketAddr,
-    /// Everybody who can reach these addresses may use the ports. TRex's clients have no token.
+    /// Whether every client that can reach these addresses may use the ports. TRex's clients have no
+    /// token.
     pub allow_anyone: bool,
 }
 
-/// The thread; it ends with this.
+/// The server's thread, which ends when this is dropped.
 pub struct Serving {
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     pub clients: Arc<Clients>,
 }
 
-/// What connections need.
+/// Shared state of the connections.
 pub struct Clients {
     asks: mpsc::Sender<Ask>,
     rings: watch::Sender<()>,
@@ -84,7 +87,7 @@ pub struct Clients {
     service: Weak<Service>,
 }
 
-/// A message, and who waits for its answer.
+/// A message and the channel for its reply.
 struct Ask {
     message: Vec<u8>,
     author: Author,
@@ -92,11 +95,14 @@ struct Ask {
 }
 
 impl Serving {
+    /// Starts the server.
+    ///
     /// # Errors
-    /// Ports that are not there or may not be used.
+    ///
+    /// Ports that do not exist or are not allowed.
     pub fn start(trex: &Trex, service: &Arc<Service>) -> Result<Self, Error> {
         let ports = infos(&trex.ports, service)?;
-        // As long as the server is there, its ports are held.
+        // Counts as a connection, so that the server's leases do not expire.
         lock(&service.leases).connect(OWNER);
         let kind = if trex.flows { Kind::Flows } else { Kind::Streams };
         let start = ManagedStart::new(Arc::downgrade(service), OWNER.into(), kind);
@@ -117,7 +123,7 @@ impl Serving {
         Ok(Self { ends, thread: Some(thread), clients })
     }
 
-    /// Blocks until its traffic has ended.
+    /// Ends the server. Blocks until its traffic has ended.
     pub fn end(&mut self) {
         self.ends.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
@@ -139,7 +145,7 @@ fn left(service: &Weak<Service>) {
 }
 
 impl Clients {
-    /// Serves a connection of requests until it ends. That is an error for nobody else.
+    /// Serves a connection of requests until it ends. Errors end only this connection.
     pub async fn requests<S>(self: Arc<Self>, stream: S, peer: Peer, place: Arc<Place>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -166,7 +172,8 @@ impl Clients {
             place.is_known();
             _ = self.ring(zmtp).await;
         } else {
-            // It hears nothing, and the reason where it asks.
+            // A subscriber cannot be sent a reason, so it gets nothing; its request socket gets the
+            // reason.
             _ = timeout(PATIENCE, async { while zmtp.next().await.is_ok() {} }).await;
         }
     }
@@ -187,8 +194,8 @@ impl Clients {
             if self.asks.send(ask).is_err() {
                 return Ok(());
             }
-            // Heartbeats are answered meanwhile, and the end of the connection is seen. A further
-            // request (REQ sends none before the answer, DEALER may) waits.
+            // Meanwhile, answer heartbeats and detect the end of the connection. A DEALER may send
+            // another request before the reply (a REQ may not); it waits.
             let answer = loop {
                 tokio::select! {
                     answer = &mut answered => break answer,
@@ -241,7 +248,8 @@ impl Clients {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let mut rings = self.rings.subscribe();
-        // Topics that it wants, a beginning of the bell's message each.
+        // Number of subscriptions that match the event message: a topic matches as a prefix (RFC
+        // 29).
         let mut wanted = 0_u32;
         loop {
             tokio::select! {
@@ -283,7 +291,7 @@ where
     opened
 }
 
-/// The next message; heartbeats are answered.
+/// The next message; answers heartbeats.
 async fn message<S>(zmtp: &mut Zmtp<S>) -> std::io::Result<Vec<Bytes>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -296,8 +304,8 @@ where
     }
 }
 
-/// The frames of a message. A command is `None`, and answered if it is a heartbeat: not within a
-/// `select!`, which could leave half of the answer unsent.
+/// The frames of a message. `None` for a command; answers a heartbeat. Do not call it within a
+/// `select!`, which could cancel it and leave half of the reply unsent.
 async fn listened<S>(zmtp: &mut Zmtp<S>, incoming: Incoming) -> std::io::Result<Option<Vec<Bytes>>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -320,15 +328,15 @@ where
     timeout(PATIENCE, zmtp.send(&frames)).await.map_err(std::io::Error::other)?
 }
 
-/// The frames that go in front of the answer (RFC 28: all up to the first empty one), and the
-/// request. `None`: there is no empty one.
+/// The frames to put before the reply (ZeroMQ RFC 28: all up to the first empty one), and the request.
+/// `None`: no empty frame.
 fn unwrapped(frames: &[Bytes]) -> Option<(&[Bytes], Vec<u8>)> {
     let end = frames.iter().position(|frame| frame.is_empty())? + 1;
     Some((&frames[..end], frames[end..].concat()))
 }
 
-/// Whether something subscribes (`true`) or unsubscribes, and its topic: a command since ZMTP 3.1,
-/// a message before.
+/// Whether a peer subscribes (`true`) or unsubscribes, and its topic. A command since ZMTP 3.1, a
+/// message in earlier versions.
 fn subscription(incoming: &Incoming) -> Option<(bool, &[u8])> {
     match incoming {
         Incoming::Command { name, data } if name == &b"SUBSCRIBE"[..] => Some((true, data)),
@@ -372,7 +380,8 @@ fn serve(
                 _ = answer.send(answered.octets);
                 ring(answered.rings);
             }
-            // Looks go on; the end is by `ends`.
+            // On a timeout, only check the traffic. `ends` stops the loop, so a disconnected
+            // channel must not spin it.
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(EVERY),
         }
@@ -385,7 +394,7 @@ fn serve(
     ring(true);
 }
 
-/// A message is one entry, as a request over HTTP is.
+/// Adds one audit entry per message, as for a request over HTTP.
 fn audit(service: &Service, author: &Author, changes: &[Change]) {
     if changes.is_empty() {
         return;
@@ -410,10 +419,10 @@ fn audit(service: &Service, author: &Author, changes: &[Change]) {
     service.audit(author, action, Some(status.as_u16()), detail.join("; "));
 }
 
-/// A request whose answer is a defect of ours.
+/// The reply to a request that caused a panic.
 const DEFECT: &[u8] = br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"Internal error","specific_err":"this is a bug in Squall, please report it with the output of the daemon"}}"#;
 
-/// What there is to know of ports before they are open.
+/// Properties of the ports before they are opened.
 fn infos(addresses: &[String], service: &Service) -> Result<Vec<PortInfo>, Error> {
     let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
     let mut infos = Vec::new();
@@ -429,6 +438,8 @@ fn infos(addresses: &[String], service: &Service) -> Result<Vec<PortInfo>, Error
         infos.push(PortInfo {
             address: address.clone(),
             description: name.unwrap_or_else(|| address.clone()),
+            // Locally administered, because a port without an interface has no address; clients expect
+            // one.
             mac: interface.and_then(|interface| interface.mac).unwrap_or(MacAddr([
                 2,
                 0,

@@ -1,7 +1,7 @@
-//! `/squall/v1/watch`: a WebSocket that tells what changes in runs, leases and the request log.
+//! `/squall/v1/watch`: a WebSocket that sends changes of runs, leases and the request log.
 //!
-//! Nothing is queued for a reader: at each of its ticks it is told what differs from what it was
-//! told before. Who reads slowly misses samples, and costs no memory.
+//! Nothing is queued: at each tick, the client gets the differences from the last state that was
+//! sent to it. A slow client misses samples, but costs no memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,11 +32,12 @@ use crate::{
     threads::blocking,
 };
 
-/// A reader that takes nothing for so long is gone.
+/// Time after which a client that reads nothing is disconnected.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What is spoken; a browser that shows its token by a protocol ends a socket that takes none.
+/// Protocol of the WebSocket. The server must select one, because a browser that offers its token
+/// as a protocol otherwise closes the socket.
 pub const PROTOCOL: &str = "squall.v1";
-/// Sockets at once.
+/// Sockets at once: a limit, because each keeps the last state of its runs.
 const MOST: usize = 256;
 
 pub fn routes() -> Routes {
@@ -79,7 +80,7 @@ async fn watch(
     let upgrade =
         upgrade.map_err(|error| Refusal::bad_request("bad_request", error.body_text()))?;
     let every = Duration::from_millis(query.every_ms.unwrap_or(500).clamp(100, 60_000));
-    // It would be closed as soon as another client needs its place.
+    // Refuse now, because the connection would be closed as soon as another client needs its place.
     if let Some(most) = connection.is_not_kept() {
         return Err(too_many(format!(
             "{most} connections are open, which is the limit (512, or a quarter of the files that \
@@ -98,6 +99,7 @@ async fn watch(
         Some(list) => Some(list.split(',').map(|id| id.trim().to_owned()).collect()),
     };
     let log = query.log.unwrap_or(0) > 0;
+    // Clients send only short commands, so 64 KiB replace tungstenite's default of 64 MiB.
     let upgrade = upgrade.protocols([PROTOCOL]).max_message_size(64 << 10).max_frame_size(64 << 10);
     Ok(upgrade.on_upgrade(move |socket| async move {
         let watcher = Watcher {
@@ -121,11 +123,11 @@ pub fn places() -> Arc<tokio::sync::Semaphore> {
     Arc::new(tokio::sync::Semaphore::new(MOST))
 }
 
-/// What a reader is told, as far as [`crate::Client`] listens.
+/// A message to a client, with the fields that [`crate::Client`] reads.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum News {
-    /// Those that go on.
+    /// Live runs.
     Hello {
         runs: Vec<RunRow>,
     },
@@ -135,13 +137,13 @@ pub enum News {
     Ended {
         id: String,
     },
-    /// What the numbers of rows stand for.
+    /// Names for the indices in rows.
     Names {
         run: String,
         ports: Vec<String>,
         streams: Vec<String>,
     },
-    /// Only rows that have changed.
+    /// Contains only rows that have changed.
     Sample {
         run: String,
         t_s: f64,
@@ -154,10 +156,10 @@ pub enum News {
     Other,
 }
 
-/// Index; tx_pps, tx_bps_l1, rx_pps, rx_bps_l1; frames sent, received, and dropped so far.
+/// Index; tx_pps, tx_bps_l1, rx_pps, rx_bps_l1; frames sent, received and dropped so far.
 pub type PortNews = (usize, f64, f64, f64, f64, u64, u64, u64);
-/// Index; tx_pps, rx_pps; frames sent, received and lost so far; delay: p50, p99 of late and the
-/// largest so far, in nanoseconds; how late frames left, p99.
+/// Index; tx_pps, rx_pps; frames sent, received and lost so far; latency in nanoseconds: p50 and
+/// p99 of the last period, and the maximum so far; p99 of the departure error.
 pub type StreamNews = (
     usize,
     f64,
@@ -171,8 +173,8 @@ pub type StreamNews = (
     Option<u64>,
 );
 
-/// Name; unit of the counts; number due and number sent so far; time by which it is late; whether
-/// that is more than the verdict allows. Sources that send as fast as they can have none.
+/// Name; unit of the counts; number due and number sent so far; lag in seconds; whether the lag
+/// exceeds the verdict's limit. Sources that send as fast as possible have no row.
 pub type SourceNews = (String, String, u64, u64, f64, bool);
 
 struct Watcher {
@@ -181,13 +183,13 @@ struct Watcher {
     runs: Option<BTreeSet<String>>,
     told: BTreeMap<String, Told>,
     leases: Vec<LeaseRow>,
-    /// Leases that were renewed here: they are kept as long as the socket is open.
+    /// Leases that this client has renewed. They are renewed as long as the socket is open.
     kept: BTreeSet<String>,
-    /// Number of the last request that was told.
+    /// Number of the last request that was sent.
     last_log: Option<u64>,
 }
 
-/// What a reader knows of a run.
+/// The state of a run as the client knows it.
 struct Told {
     row: RunRow,
     names: Value,
@@ -199,6 +201,8 @@ struct Told {
 impl Watcher {
     async fn run(mut self, mut socket: WebSocket, every: Duration) {
         let mut ticks = interval(every);
+        // The default, Burst, would send a slow client all missed ticks at once, which costs it
+        // even more time.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut changes, mut ending) =
             (self.service.runs.changes(), self.service.ending.subscribe());
@@ -215,7 +219,8 @@ impl Watcher {
             tokio::select! {
                 _ = ticks.tick() => news = self.news(true).await,
                 _ = changes.changed() => news = self.news(false).await,
-                // What it gives is a guard, which cannot wait.
+                // Drop the guard that `wait_for` returns: it is not Send, so it must not live
+                // across an await.
                 () = async { _ = ending.wait_for(|ending| *ending).await } => return,
                 said = socket.recv() => match said {
                     Some(Ok(Message::Text(text))) => news.extend(self.hear(&text)),
@@ -256,7 +261,7 @@ impl Watcher {
         self.service.runs.all().into_iter().filter(wanted).collect()
     }
 
-    /// What is other than it was told; of samples at ticks only.
+    /// The changes since the last call. Samples only at ticks.
     async fn news(&mut self, tick: bool) -> Vec<Value> {
         let mut news = Vec::new();
         let live = self.live();
@@ -280,6 +285,7 @@ impl Watcher {
                     streams: vec![],
                 }
             });
+            // Ignore the elapsed time, otherwise each tick would be a change.
             if (RunRow { elapsed_s: 0.0, ..told.row.clone() })
                 != (RunRow { elapsed_s: 0.0, ..row.clone() })
             {
@@ -308,6 +314,7 @@ impl Watcher {
         let timeless = |rows: &[LeaseRow]| {
             rows.iter().map(|row| LeaseRow { expires_s: None, ..row.clone() }).collect::<Vec<_>>()
         };
+        // Ignore the remaining time, because it differs at each tick.
         if timeless(&leases) != timeless(&self.leases) {
             news.push(json!({ "type": "leases", "leases": leases }));
             self.leases = leases;
@@ -325,7 +332,7 @@ impl Watcher {
 }
 
 impl Told {
-    /// The rows that differ from those told before, with the names that they have once.
+    /// Adds the rows that differ from those sent before, and the names if they have changed.
     fn sample(&mut self, latest: Arc<LiveReport>, news: &mut Vec<Value>) {
         if self.latest.as_ref().is_some_and(|old| Arc::ptr_eq(old, &latest)) {
             return;
@@ -403,7 +410,7 @@ impl Told {
     }
 }
 
-/// A rate to a tenth: who draws it sees no more, and it is half as long.
+/// Rounds a rate to a tenth: charts have no finer resolution, and the text is half as long.
 fn short(rate: f64) -> f64 {
     (rate * 10.0).round() / 10.0
 }

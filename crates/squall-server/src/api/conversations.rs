@@ -128,7 +128,7 @@ fn question<C>(
     })
 }
 
-/// Of a run that goes on, or of the report of one that is over.
+/// The flows of a live run so far, or those of a finished run's report.
 fn flows(service: &Service, id: &str) -> Result<Arc<Flows>, Refusal> {
     let none = || {
         Refusal::new(
@@ -144,7 +144,7 @@ fn flows(service: &Service, id: &str) -> Result<Arc<Flows>, Refusal> {
         service.heard_of(&live);
         return live.received_flows()?.ok_or_else(none);
     }
-    // A run that was deleted has no conversations any more.
+    // Ask the history even for a cached run, because a deleted run must not show conversations.
     if !known(id, service.history.run(id)?)?.kind.has_report() {
         return Err(none());
     }

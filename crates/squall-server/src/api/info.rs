@@ -1,4 +1,4 @@
-//! What the daemon is, and who may ask it.
+//! The daemon's version and settings, and login.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{Body, Operation, Routes};
 use crate::{Refusal, connection::Connection, service::Service};
 
-/// Octets of a login.
+/// Octets of a login request.
 const LOGIN: usize = 4 << 10;
 
 pub fn routes() -> Routes {
@@ -27,7 +27,7 @@ pub fn routes() -> Routes {
             says("Read the clock by which runs send and measure").gives::<Clock>(),
         )
         .get("/squall/v1/info", info, says("Describe the daemon; needs no token").gives::<Info>())
-        // Who has not shown the token yet may not send much.
+        // A small limit, because these clients have not shown the token yet.
         .post(
             "/squall/v1/login",
             login.layer(DefaultBodyLimit::max(LOGIN)),
@@ -60,7 +60,7 @@ struct Info {
     peers: Vec<String>,
 }
 
-/// Both as late as possible before the answer.
+/// Both are read as late as possible before the reply, so that the client sees little delay.
 #[derive(Serialize, JsonSchema)]
 struct Clock {
     /// CLOCK_MONOTONIC.

@@ -106,8 +106,11 @@ struct Release {
     owner: Option<String>,
 }
 
+/// The requested time to live of a lease, or the default.
+///
 /// # Errors
-/// A time that is none, or too short or long.
+///
+/// A number that is not a time, or one that is out of range.
 pub fn ttl(service: &Service, said: Option<f64>) -> Result<Duration, Refusal> {
     match said {
         None => Ok(service.settings.lease),
@@ -121,14 +124,18 @@ pub fn ttl(service: &Service, said: Option<f64>) -> Result<Duration, Refusal> {
     }
 }
 
+/// The requested owner, or the default.
+///
 /// # Errors
-/// A name that is no name.
+///
+/// An invalid name.
 pub fn owner(said: Option<String>) -> Result<String, Refusal> {
     let owner = said.unwrap_or_else(|| "somebody".into());
     if owner.is_empty() || owner.chars().count() > 100 || owner.chars().any(char::is_control) {
         return Err(Refusal::bad_request("bad_request", "owner: expected 1 to 100 characters"));
     }
-    // A lease of that name that ends would take along what the session sends.
+    // The name of an OTG session is reserved: the end of a lease with that owner would stop the
+    // session's traffic.
     if otg_session(&owner).is_some() {
         return Err(Refusal::bad_request(
             "bad_request",
@@ -264,14 +271,14 @@ async fn give_back(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Waits for the ports to be free, a few seconds at most.
+/// Waits for the ports to become free, a few seconds at most.
 async fn release(
     State(service): State<Arc<Service>>,
     Body(of): Body<Release>,
 ) -> Result<Json<LeaseList>, Refusal> {
     let by = of.owner.map(|name| owner(Some(name))).transpose()?;
     let author = author();
-    // The name is theirs to choose; the address is not.
+    // The client may give any name, so the message includes its address too.
     let by = by.map_or_else(|| author.to_string(), |name| format!("{name} at {}", author.source));
     let because = Because::interrupted(format!("its ports were taken away by {by}"));
     let resources: Vec<_> = {

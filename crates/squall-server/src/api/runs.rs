@@ -1,4 +1,4 @@
-//! Runs: begun, changed while they go on, looked at, and looked up.
+//! Runs: start, change, watch and look up.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -194,7 +194,7 @@ impl Language {
 }
 
 impl Written {
-    /// The text, and its language.
+    /// The text and its language.
     pub fn text(self, language: Language) -> (String, Language) {
         match self {
             Self::Text(text) => (text, language),
@@ -240,7 +240,7 @@ struct NewRun {
     /// Run on the nodes of this inventory of the daemon (`GET /inventories`): the ports are those
     /// that it names.
     nodes: Option<String>,
-    /// What is done when a node is lost; absent: `end`.
+    /// Action when a node is lost; absent: `end`.
     on_loss: Option<OnLoss>,
 }
 
@@ -259,7 +259,7 @@ enum NumberOrText {
 }
 
 #[derive(Deserialize, JsonSchema)]
-// What is unknown is an error of the options of the capture.
+// The options of the capture refuse unknown keys, because `flatten` excludes serde's own check.
 #[schemars(deny_unknown_fields)]
 struct NewCapture {
     /// Addresses.
@@ -302,7 +302,7 @@ struct RunList {
 
 #[derive(Deserialize, JsonSchema)]
 struct Query {
-    /// State of runs; `live`: all that are not over.
+    /// State of runs; `live`: every run that is not over.
     state: Option<String>,
     kind: Option<String>,
     /// Text to find in name, note, owner or ports.
@@ -395,7 +395,8 @@ impl NumberOrText {
 }
 
 impl NumberOrText {
-    /// Of a run that goes on: a percentage is of what it was, not of what its ports could carry.
+    /// For a live run: a percentage refers to the profile's rates, not to the capacity of the
+    /// ports.
     fn of_profile(&self, what: &str) -> Result<Multiplier, Refusal> {
         let text = self.text();
         let Some(percent) = text.trim().strip_suffix('%') else { return self.multiplier(what) };
@@ -411,14 +412,14 @@ impl NumberOrText {
 }
 
 fn seconds(what: &str, said: f64) -> Result<Nanos, Refusal> {
-    // As long as nanoseconds fit, and longer than nothing.
+    // The range of nanoseconds in a `u64`, without zero.
     if (1e-9..1e9).contains(&said) {
         return Ok(Nanos((said * 1e9).round() as u64));
     }
     Err(bad(format!("{what} = {said}: expected seconds above 0")))
 }
 
-/// A file of that name among the daemon's.
+/// Resolves the file in the daemon's folder.
 fn below(service: &Service, file: &mut Option<PathBuf>) -> Result<(), Refusal> {
     if let Some(path) = file {
         *path = service.new_file(&path.to_string_lossy())?;
@@ -426,7 +427,7 @@ fn below(service: &Service, file: &mut Option<PathBuf>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// `capture`, to one of the daemon's files.
+/// Writes `capture` to a file in the daemon's folder.
 fn kept(service: &Service, capture: &mut CaptureOptions) -> Result<(), Refusal> {
     if capture.print.is_some() {
         return Err(bad("capture: print: the daemon shows no packets\n  try the file"));
@@ -455,7 +456,7 @@ async fn start(
             possible(clock)?;
         }
         let over = over_nodes(service, &new, &options)?;
-        // Those of nodes are looked at by their daemons.
+        // Options of nodes are checked by their own daemons, which know their CPUs.
         if over.is_none() {
             fit(&options)?;
             below(service, &mut options.labels)?;
@@ -496,7 +497,7 @@ fn started(live: &Live) -> (StatusCode, Json<Started>) {
     (StatusCode::CREATED, Json(Started { run: live.row() }))
 }
 
-/// On which nodes a new run goes; `None`: on ports of this machine.
+/// The nodes of a new run; `None`: it uses ports of this machine.
 fn over_nodes(
     service: &Service,
     new: &NewRun,
@@ -524,10 +525,10 @@ fn over_nodes(
     Ok(Some(Over { inventory, on_loss: new.on_loss.unwrap_or_default() }))
 }
 
-/// A clock that differs by so much is another thing.
+/// Maximum drift of a cluster clock: 1,000 ppm, many times that of any quartz oscillator.
 const MOST_DRIFT_PPB: f64 = 1e6;
 
-/// A clock as clocks are: not of any rate.
+/// Checks that the clock's drift is plausible.
 fn possible(clock: &NodeClock) -> Result<(), Refusal> {
     match clock.drift_ppb {
         drift if drift.abs() <= MOST_DRIFT_PPB => Ok(()),
@@ -555,7 +556,7 @@ async fn clock(
     .await
 }
 
-/// More workers than CPUs take the time of other runs.
+/// Refuses more workers than CPUs, because they would take time from other runs.
 ///
 /// # Errors
 /// Options that ask for more.
@@ -570,7 +571,7 @@ pub fn fit(options: &RunOptions) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Why a run cannot have this name; `None`: it can.
+/// The reason why a run cannot have this name; `None`: it can.
 pub fn wrong_name(name: &str) -> Option<&'static str> {
     (name.chars().count() > 200).then_some("expected at most 200 characters")
 }
@@ -588,7 +589,7 @@ fn has_end(session: &Session) -> bool {
     profile.stop != Default::default() || (sends && streams && replays && profile.flows.is_none())
 }
 
-/// How a run is called, and who holds its ports.
+/// The name, owner and lease of a new run.
 struct Wish {
     name: Option<String>,
     owner: Option<String>,
@@ -689,7 +690,8 @@ async fn list(
         let live: Vec<_> = service.runs.all().iter().map(|live| live.row()).collect();
         let only_live = query.state.as_deref() == Some("live");
         let over = |state: &str| matches!(state, "done" | "failed" | "interrupted");
-        // Of those that go on the history knows how they began only.
+        // The history has the rows of live runs as of their start or last checkpoint, so states of
+        // live runs are filtered below.
         let wants = Wants {
             state: query.state.clone().filter(|state| over(state)),
             kind: query.kind,
@@ -717,7 +719,7 @@ pub fn known(id: &str, row: Option<RunRow>) -> Result<RunRow, Refusal> {
     row.ok_or_else(|| Refusal::not_found(format!("there is no run {id:?}")))
 }
 
-/// A run that goes on, whose own lease is kept by this.
+/// A live run. Renews the run's own lease.
 fn live(service: &Service, id: &str) -> Result<Arc<Live>, Refusal> {
     match service.runs.get(id) {
         Some(live) => {
@@ -832,7 +834,7 @@ pub fn read(text: &str) -> Result<Report, Refusal> {
         .map_err(|error| Refusal::internal(format!("the history is damaged: {error}")))
 }
 
-/// Of a run that is over, or so far.
+/// The report of a finished run, or that of a live run so far.
 pub fn report_of(service: &Service, id: &str) -> Result<String, Refusal> {
     if let Some(live) = service.runs.get(id) {
         service.heard_of(&live);
@@ -857,7 +859,8 @@ async fn html(
     Named(id): Named<String>,
 ) -> Result<Response, Refusal> {
     let page = blocking(move || super::trials::page(&report_of(&service, &id)?)).await?;
-    // It has scripts of its own: they may do nothing but draw.
+    // The page has inline scripts and styles, so the policy allows them to draw and denies them
+    // everything else: the report's names come from users.
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                   img-src data:; sandbox allow-scripts allow-downloads";
     let headers = [
@@ -900,7 +903,7 @@ async fn stop(
     Optional(_): Optional<Value>,
 ) -> Result<Json<RunRow>, Refusal> {
     blocking(move || {
-        // Who stops twice has what was wanted.
+        // Stopping a stopped run succeeds, so that clients may repeat the request.
         if let Some(live) = service.runs.get(&id) {
             service.heard_of(&live);
             live.stop(None);
@@ -911,7 +914,7 @@ async fn stop(
     .await
 }
 
-/// Does something to a run that goes on, and says how the run is then.
+/// Runs `what` on a live run. Returns the run's row afterward.
 async fn with(
     service: Arc<Service>,
     id: String,

@@ -1,4 +1,4 @@
-//! Standard tests: methods, estimates, starts, and outcomes in other forms.
+//! Standard tests: methods, estimates, starts, and results in other formats.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -92,8 +92,8 @@ struct NewTest {
     /// Traffic between the ports, without a profile.
     #[serde(default)]
     between: Between,
-    /// The most that each port sends, on the line: "1 Gbps", "100 kpps"; absent: what its link
-    /// carries.
+    /// Maximum rate of each port, on the line: "1 Gbps", "100 kpps"; absent: the speed of its
+    /// link.
     max_rate: Option<String>,
     /// Use short trials and few repetitions.
     #[serde(default)]
@@ -125,7 +125,7 @@ async fn methods() -> Json<Methods> {
     Json(Methods { methods: Method::all().into_iter().map(without_commands).collect(), between })
 }
 
-/// Settings with commands are refused, so a form need not have them.
+/// Removes settings that run commands from a form, because the daemon refuses them.
 fn without_commands(mut about: About) -> About {
     let properties = about.settings.get_mut("properties").and_then(Value::as_object_mut);
     for table in properties.into_iter().chain(about.defaults.as_object_mut()) {
@@ -239,18 +239,18 @@ impl NewTest {
     }
 }
 
-/// Those that a trial can have: a method says when trials end and what is measured, and files are
-/// the daemon's.
+/// The options that apply to trials. The others do not, because the method defines the end and the
+/// measurements of a trial, and files are the daemon's.
 fn of_trials(all: RunOptions) -> Result<RunOptions, Refusal> {
     fit(&all)?;
     let RunOptions { cores, cpus, seed, clock, linger, filter, .. } = all;
     Ok(RunOptions { cores, cpus, seed, clock, linger, filter, ..RunOptions::default() })
 }
 
-/// What starts the same test again, in a shell.
+/// A shell command that starts the same test again.
 fn command(service: &Service, body: &Map<String, Value>) -> String {
     let mut body = body.clone();
-    // Of this run alone.
+    // These belong to this run only.
     for name in ["lease", "ttl_s", "journal"] {
         body.remove(name);
     }
@@ -267,17 +267,17 @@ fn command(service: &Service, body: &Map<String, Value>) -> String {
     )
 }
 
-/// A method by its name, with `settings` in place of its defaults.
+/// A method by name, with `settings` over its defaults.
 fn method(name: &str, settings: &Map<String, Value>) -> Result<Method, Refusal> {
     let read = |settings: Value| serde_json::from_value::<Method>(json!({ name: settings }));
     read(json!({})).map_err(|error| wrong("method", &error.to_string()))?;
     for (key, value) in settings {
         let path = format!("settings.{key}");
-        // The right to send traffic does not include running commands on this machine.
+        // Permission to send traffic does not include running commands on this machine.
         if runs_command(key) && !value.is_null() {
             return Err(wrong(&path, "the daemon runs no commands\n  try squall test"));
         }
-        // One at a time: an error of serde does not have the name of the field.
+        // Read each setting alone first, because serde's error does not name the field.
         read(json!({ key: value })).map_err(|error| wrong(&path, &error.to_string()))?;
     }
     read(Value::Object(settings.clone())).map_err(|error| wrong("settings", &error.to_string()))
@@ -288,13 +288,13 @@ fn wrong(path: &str, message: &str) -> Refusal {
     Refusal::bad_request("bad_request", format!("{path}: {message}")).with(vec![detail])
 }
 
-/// The outcome that a report is, if it is that of a standard test.
+/// The outcome of a standard test, if `text` is one.
 fn outcome(text: &str) -> Option<Outcome> {
     let outcome: Outcome = serde_json::from_str(text).ok()?;
     outcome.schema.starts_with("squall.test/").then_some(outcome)
 }
 
-/// A report, or an outcome, as an HTML page.
+/// Renders a report or an outcome as an HTML page.
 ///
 /// # Errors
 /// Text that is neither.
@@ -414,7 +414,7 @@ mod tests {
         for (estimate, trial_s) in [(&short, 1.0), (&long, 10.0)] {
             let trials = estimate["trials"].as_f64().expect("a number");
             let each = estimate["seconds"].as_f64().expect("s") / trials;
-            // And the time to open ports and wait for the last frame.
+            // Plus the time to open ports and wait for the last frame.
             assert!(trials > 2.0 && each >= trial_s && each < trial_s + 1.0, "{estimate}");
         }
     }

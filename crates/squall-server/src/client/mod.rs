@@ -1,5 +1,5 @@
-//! The other end: requests to a daemon, and what it tells of its runs as they go. Address, token
-//! and certificate are those of `squall.connect` in Python.
+//! The client: sends requests to a daemon and follows its runs. Address, token and certificate
+//! follow the same rules as `squall.connect` in Python.
 
 mod trust;
 
@@ -25,25 +25,26 @@ use crate::watch::News;
 use trust::Trust;
 
 const PORT: u16 = 8443;
-/// For connecting, and for each answer.
+/// Time limit for connecting, and for each reply.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two tries to find a daemon again.
+/// First and longest interval between attempts to reconnect. Short at first, so that a restarted
+/// daemon is found soon, then longer, so that an absent one costs little.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
-/// Octets of an answer.
+/// Octets of a reply: a limit, because the server may not be a daemon.
 const LARGEST: usize = 64 << 20;
 
-/// How a daemon's certificate is checked.
+/// How to check a daemon's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verify {
-    /// By that in the folder of a daemon on this machine, by the system's authorities, else it is
-    /// trusted when first seen and has to be the same from then on
-    /// (`~/.config/squall/known_daemons`).
+    /// Against the certificate in the folder of a daemon on this machine, then by the system's
+    /// authorities, otherwise trust on first use: the certificate is remembered and must stay the
+    /// same (`~/.config/squall/known_daemons`).
     Known,
-    /// SHA-256.
+    /// By its SHA-256.
     Fingerprint([u8; 32]),
-    /// By the certificates in this file (PEM).
+    /// Against the certificates in this file (PEM).
     File(PathBuf),
-    /// By the system's authorities alone.
+    /// By the system's authorities only.
     Authorities,
     Nothing,
 }
@@ -51,7 +52,7 @@ pub enum Verify {
 impl FromStr for Verify {
     type Err = String;
 
-    /// `sha256:AB:CD...`, `true` (authorities), `false` (nothing), or a file.
+    /// `sha256:AB:CD...`, `true` (authorities), `false` (no check), or a file.
     fn from_str(text: &str) -> Result<Self, String> {
         match (text, trust::fingerprint(text)) {
             (_, Some(fingerprint)) => Ok(Self::Fingerprint(fingerprint)),
@@ -67,29 +68,29 @@ impl FromStr for Verify {
     }
 }
 
-/// A daemon. Requests are done on a thread of its own, which ends with it.
+/// A connection to a daemon. Requests run on its own thread, which ends when this is dropped.
 pub struct Client {
     to: Arc<To>,
     runtime: Option<tokio::runtime::Runtime>,
 }
 
-/// What comes of watching.
+/// An event of [`Client::watch`].
 #[derive(Clone, Debug)]
 pub enum Heard {
-    /// It is there (again); what it tells begins anew.
+    /// Connected, perhaps again. Events start from the beginning.
     Connected,
     News(News),
-    /// It is gone, because of this; it is looked for.
+    /// Disconnected, with the reason. The client tries to reconnect.
     Lost(String),
-    /// It will not be found again: another certificate, another token.
+    /// Refused permanently: another certificate, another token.
     Refused(String),
 }
 
-/// Where, and how it is asked.
+/// Address and credentials of a daemon.
 struct To {
     /// `https://127.0.0.1:8443`, `unix:/var/lib/squall/socket`
     url: String,
-    /// Instead of host and port.
+    /// Unix socket in place of host and port.
     socket: Option<PathBuf>,
     /// `127.0.0.1:8443`
     authority: String,
@@ -105,11 +106,11 @@ struct Tls {
     name: ServerName<'static>,
 }
 
-/// Why nothing came of a request.
+/// Failure of a request.
 enum Failure {
-    /// It may be there again in a while.
+    /// Temporary: another attempt may succeed.
     Away(String),
-    /// Another try would end the same.
+    /// Permanent: another attempt would fail, too.
     Refused(String),
 }
 
@@ -118,12 +119,12 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Client {
-    /// Nothing is asked yet. `url` is `https://HOST[:PORT]` or `http://...`; without a scheme it is
-    /// https, without a port 8443; or `unix:PATH`, the socket of a daemon on this machine. Without
-    /// `token` that of a daemon on this machine is taken, where its file can be read.
+    /// Creates a client without connecting. `url` is `https://HOST[:PORT]` or `http://...`
+    /// (default: https, port 8443), or `unix:PATH`, the socket of a daemon on this machine. Without
+    /// `token`, uses that of a daemon on this machine if its file can be read.
     ///
     /// # Errors
-    /// A URL that is none, a file of certificates that cannot be read.
+    /// An invalid URL, a file of certificates that cannot be read.
     pub fn new(url: &str, token: Option<String>, verify: &Verify) -> Result<Self, Error> {
         let wrong = |why: &str| Error::Usage(format!("URL {url:?}: {why}"));
         if token
@@ -197,13 +198,16 @@ impl Client {
         &self.to.url
     }
 
+    /// Sends a GET and waits for the reply.
+    ///
     /// # Errors
-    /// Nobody is there, it is somebody else, or refuses.
+    ///
+    /// The daemon is unreachable, is another server, or refuses.
     pub fn get(&self, path: &str) -> Result<Value, Error> {
         self.runtime().block_on(self.to.ask(Method::GET, path, None)).map_err(Failure::told)
     }
 
-    /// `then` hears what came of it, or why nothing did, on the client's thread.
+    /// Sends a POST. Calls `then` with the reply or the error, on the client's thread.
     pub fn post(
         &self,
         path: String,
@@ -220,7 +224,7 @@ impl Client {
         });
     }
 
-    /// As [`Client::post`].
+    /// As [`Client::post`], with GET.
     pub fn get_then(
         &self,
         path: String,
@@ -236,8 +240,7 @@ impl Client {
         });
     }
 
-    /// Watches all runs, and keeps none of them: as long as the daemon is there, and again when it
-    /// comes back.
+    /// Follows all runs without renewing their leases. Reconnects when the daemon is away.
     pub fn watch(&self, every: Duration, mut heard: impl FnMut(Heard) + Send + 'static) {
         let to = self.to.clone();
         self.runtime().spawn(async move {
@@ -268,7 +271,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // What is still asked is not waited for.
+        // Do not wait for requests in progress.
         self.runtime.take().into_iter().for_each(tokio::runtime::Runtime::shutdown_background);
     }
 }
@@ -304,7 +307,7 @@ impl To {
             Err(_) => return Err(away(&"no answer")),
         };
         _ = stream.set_nodelay(true);
-        // A machine that is gone without a word is found out in half a minute.
+        // Detects a machine that has vanished within 30 s.
         let keepalive = TcpKeepalive::new()
             .with_time(Duration::from_secs(10))
             .with_interval(Duration::from_secs(5))
@@ -325,16 +328,18 @@ impl To {
         }
     }
 
-    /// What was given, else what stands beside the certificate that was shown.
+    /// The given token, else the one next to the certificate that the daemon presented.
     fn bearer(&self) -> Option<HeaderValue> {
         let found = || self.tls.as_ref().and_then(|tls| tls.trust.token());
         let token = self.token.clone().or_else(found)?;
         let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
+        // Prevents the token from appearing in debug output.
         value.set_sensitive(true);
         Some(value)
     }
 
     async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value, Failure> {
+        // Twice, because the request includes connecting, which has its own limit.
         match timeout(PATIENCE * 2, self.asked(method, path, body)).await {
             Ok(answer) => answer,
             Err(_) => Err(Failure::Away(format!("{}: no answer", self.url))),
@@ -448,7 +453,8 @@ impl To {
         }
         let said: Option<Value> = serde_json::from_slice(octets).ok();
         match said.as_ref().and_then(|said| said["error"]["message"].as_str()) {
-            // One that ends is soon there again, or is found to be away.
+            // A daemon that is ending may come back soon; otherwise the next attempt fails to
+            // connect.
             Some(message) if status == StatusCode::CONFLICT || status.is_server_error() => {
                 Failure::Away(message.to_owned())
             }
@@ -465,7 +471,7 @@ impl To {
     }
 }
 
-/// What answers a client's hello with something else speaks plainly, most likely.
+/// Whether the server replied to the TLS hello with other data: most likely it speaks plain HTTP.
 fn is_no_tls(error: &io::Error) -> bool {
     let inner = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
     matches!(inner, Some(rustls::Error::InvalidMessage(_)))

@@ -1,4 +1,4 @@
-//! Rules solved as a job, and scores.
+//! Attack rules, solved as jobs, and scores of detectors.
 
 use std::{
     collections::BTreeMap,
@@ -54,20 +54,20 @@ pub fn routes() -> Routes {
         )
 }
 
-/// Jobs, running ones and the last that were done.
+/// Running jobs and the latest finished ones.
 #[derive(Default)]
 pub struct Solving {
     jobs: Mutex<BTreeMap<u64, Arc<Job>>>,
     next: AtomicUsize,
 }
 
-/// Jobs that run at once: each uses all CPUs.
+/// Jobs to run at once: a limit, because each uses all CPUs.
 const RUNNING: usize = 2;
-/// Jobs that are kept.
+/// Jobs to keep, so that results of forgotten jobs do not fill the memory.
 const KEPT: usize = 8;
-/// Octets of rules that come with a request.
+/// Octets of rules in a request.
 const MOST_RULES: usize = 32 << 20;
-/// What may be said of rules.
+/// Options of `[[attack]]` that a request may set. The others name files, or concern the run.
 const OPTIONS: [&str; 12] = [
     "sid",
     "classtype",
@@ -88,13 +88,13 @@ struct Job {
     done: AtomicUsize,
     total: AtomicUsize,
     stop: AtomicBool,
-    /// `None`: it runs.
+    /// `None`: the job is running.
     ended: Mutex<Option<Result<Solved, Refusal>>>,
 }
 
 struct Solved {
     rules: Vec<RuleOutcome>,
-    /// Lines that gave no rule, and the first of them.
+    /// Number of lines that are not a valid rule, by reason, and the first such lines.
     problems: BTreeMap<String, u64>,
     problems_first: Vec<String>,
 }
@@ -104,7 +104,7 @@ impl Solving {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a job, if there is one.
+    /// Adds a job, unless too many are running.
     fn begin(&self) -> Result<(u64, Arc<Job>), Refusal> {
         let mut jobs = self.jobs();
         if jobs.values().filter(|job| job.ended().is_none()).count() >= RUNNING {
@@ -168,7 +168,7 @@ async fn solve(
     Ok((StatusCode::ACCEPTED, Json(Begun { job: format!("j-{id}") })))
 }
 
-/// Rules that came with a request are in a file until they are read.
+/// Rules from a request are stored in this temporary file, because the reader takes only files.
 struct Unfinished(Option<PathBuf>);
 
 impl Drop for Unfinished {
@@ -259,7 +259,8 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
     Ok(id)
 }
 
-/// Words without the name of a file that nobody gave.
+/// `text` without the daemon's folder and without the temporary file's name, which the client never
+/// chose.
 fn said(service: &Service, text: &str, unfinished: &Unfinished) -> String {
     let text = service.files.without_root(text);
     match &unfinished.0 {
@@ -369,7 +370,8 @@ async fn score(
 ) -> Result<Json<Value>, Refusal> {
     blocking(move || {
         let labels = service.files.there(&asked.labels)?;
-        // What has several lines, or is no name, is the alerts themselves.
+        // Text with several lines or with a brace cannot be a file name, so it is the alerts
+        // themselves.
         let is_text = asked.alerts.contains(['\n', '{']);
         let (alerts, unfinished) = if is_text {
             let path = service.files.unfinished();

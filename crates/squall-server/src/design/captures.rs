@@ -1,4 +1,4 @@
-//! Captures shown, and what others write as profiles.
+//! Captures for display, and imports of other formats as profiles.
 
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ enum ImportKind {
     Otg,
 }
 
-/// Octets of text that is imported.
+/// Octets of text to import: the same limit as for a profile ([`crate::budget::PROFILE`]).
 const MOST_TEXT: u64 = 8 << 20;
 
 async fn import(

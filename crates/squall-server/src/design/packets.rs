@@ -1,4 +1,4 @@
-//! Headers, packets, and what varies in them.
+//! Headers, packets and their varying fields.
 
 use std::{io, sync::Arc};
 
@@ -79,10 +79,11 @@ async fn parse(
     .await
 }
 
-/// A file that packet text names.
+/// Reads a file that the text of a packet names.
 fn payload(service: &Service, path: &str) -> io::Result<Vec<u8>> {
     let path = service.files.there(path).map_err(|refusal| io::Error::other(refusal.message))?;
-    // No payload is longer than this; one octet more is told as too long.
+    // No payload is longer than 64 KiB. One more octet is read, so that a longer file is refused as
+    // too long.
     let mut octets = Vec::new();
     io::Read::read_to_end(
         &mut io::Read::take(std::fs::File::open(path)?, (1 << 16) + 1),
@@ -91,7 +92,7 @@ fn payload(service: &Service, path: &str) -> io::Result<Vec<u8>> {
     Ok(octets)
 }
 
-/// Entries of `vary` that are looked at: more than a packet has fields.
+/// Entries of `vary` to accept: more than a packet has fields.
 const MOST_VARIED: usize = 1000;
 
 #[derive(Deserialize, JsonSchema)]

@@ -1,4 +1,4 @@
-//! Profiles: checked, converted, planned.
+//! Profiles: checks, conversions and plans.
 
 use std::{path::Path, sync::Arc};
 
@@ -51,12 +51,15 @@ pub fn routes() -> Routes {
     routes
 }
 
-/// Does `work` for a profile in its turn: few at once, and the others wait. What waits ends with its
-/// client, and what has begun soon after.
+/// Runs `work` when its turn comes: only [`crate::budget::PLANNING`] run at once, because each may
+/// take the memory of a large profile. `work` is dropped while it waits, or stops soon after it
+/// starts, if its client leaves.
 async fn in_turn<T: Send + 'static>(
     service: &Service,
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
+    // The thread owns the permit, otherwise a client that leaves would free it while its work still
+    // runs.
     let turn = service.planning.clone().acquire_owned().await;
     blocking(move || {
         let done = work();
@@ -128,7 +131,7 @@ impl Asked {
     }
 }
 
-/// Whether something may be done, or why not.
+/// Whether an action is allowed, or the reason why not.
 type Leave<T, E> = Box<dyn Fn(&T) -> Result<(), E> + Sync>;
 
 /// The daemon's files, for profiles that name some.
@@ -172,7 +175,7 @@ impl ProfileFiles {
     }
 }
 
-/// Names of files as the user knows them.
+/// Replaces paths of the daemon by the names that users know.
 fn unsaid(service: &Service, problems: &mut [Problem]) {
     for problem in problems {
         problem.message = service.files.without_root(&problem.message);

@@ -1,8 +1,8 @@
-//! The gRPC form: service `otg.Openapi`, plaintext or TLS as its listener has it.
+//! gRPC: the service `otg.Openapi`, with or without TLS as its listener has it.
 //!
-//! Every message of the service wraps one other in its first field, so what is wrapped goes as
-//! octets: no type is generated. The calls whose names begin with `stream` carry the inner message
-//! in pieces.
+//! Every message of the service wraps one other message in its first field. The wrapped message is
+//! passed on as octets, so that no type has to be generated. Calls with the prefix `stream` carry
+//! it in chunks.
 
 use std::sync::Arc;
 
@@ -25,18 +25,17 @@ use tonic::{
 use super::{Form, LARGEST, OPERATIONS, Operation, json, refusal};
 use crate::service::Service;
 
-/// The pieces in which a reply goes that is asked for in pieces: clients take messages of 4 MiB at
-/// most.
+/// Octets of a chunk of a reply. gRPC clients accept messages of at most 4 MiB by default.
 const PIECE: usize = 1 << 20;
 
-/// What a status may have: clients refuse headers of more than 8 KiB, and most signs of JSON are
-/// three octets there.
+/// Octets of a status' text. Clients refuse headers of more than 8 KiB, and most punctuation of
+/// JSON takes three octets there, because gRPC percent-encodes it.
 const TOLD: usize = 2_500;
 
-/// The metadata that names a session.
+/// Metadata key that names a session.
 const SESSION: &str = "squall-session";
 
-/// The calls of OTG.
+/// The routes of OTG's calls.
 pub fn routes() -> Router<Arc<Service>> {
     let unknown = || async { unimplemented("no such service: try otg.Openapi") };
     calls().fallback(unknown)
@@ -53,12 +52,12 @@ fn unimplemented(why: &str) -> Response {
 /// A request or a reply: a message in the first field of another.
 #[derive(Clone, PartialEq, Message)]
 struct Wrapped {
-    /// Optional, as an empty message is there all the same.
+    /// Optional, otherwise an empty message would be omitted.
     #[prost(bytes = "bytes", optional, tag = "1")]
     inner: Option<Bytes>,
 }
 
-/// A part of a message.
+/// A chunk of a message.
 #[derive(Clone, PartialEq, Message)]
 struct Data {
     #[prost(uint64, tag = "1")]
@@ -81,8 +80,8 @@ async fn answer(
         return unimplemented(&format!("otg.Openapi has no {method}"));
     };
     let call = Call { service, operation };
-    // Replies go as they are: to compress one takes longer than to send it, and it would be done
-    // for each client anew.
+    // Replies are not compressed, because compression takes longer than sending, and each client
+    // would need its own.
     let mut grpc = Grpc::new(Octets)
         .accept_compressed(CompressionEncoding::Gzip)
         .max_decoding_message_size(LARGEST);
@@ -104,7 +103,7 @@ async fn answer(
     reply.into_response()
 }
 
-/// Those that carry much: the schema has no streams of the others.
+/// Whether the schema has a streaming form of the call; only calls with large messages have one.
 fn streams(operation: &Operation) -> bool {
     !matches!(operation.name, "GetVersion" | "UpdateConfig" | "AppendConfig" | "DeleteConfig")
 }
@@ -122,7 +121,7 @@ impl Call {
         Ok(tonic::Response::new(Wrapped { inner: Some(inner) }.encode_to_vec().into()))
     }
 
-    /// The request comes in pieces.
+    /// Performs a call whose request arrives in chunks.
     async fn in_pieces(
         self,
         request: tonic::Request<tonic::Streaming<Bytes>>,
@@ -142,7 +141,7 @@ impl Call {
         Ok(tonic::Response::new(Wrapped { inner: Some(inner) }.encode_to_vec().into()))
     }
 
-    /// The reply goes in pieces.
+    /// Performs a call whose reply is sent in chunks.
     async fn by_pieces(
         self,
         request: tonic::Request<Bytes>,
@@ -188,7 +187,7 @@ fn unreadable(error: prost::DecodeError) -> Status {
     status(refusal(format!("the request is not a protobuf message of its type: {error}")))
 }
 
-/// The schema wants the error as JSON in the status' text.
+/// OTG's schema requires the error as JSON in the text of the status.
 fn status(mut refusal: Refusal) -> Status {
     let code = if refusal.code < 500 { Code::InvalidArgument } else { Code::Internal };
     let all = refusal.errors.len();
@@ -210,7 +209,7 @@ fn status(mut refusal: Refusal) -> Status {
     Status::new(code, json(&refusal))
 }
 
-/// Messages as they are.
+/// Passes messages through without decoding.
 #[derive(Clone, Copy, Default)]
 struct Octets;
 

@@ -1,5 +1,4 @@
-//! The HTTP form: the paths of the schema, at the root and below `/otg/NAME` for sessions of their
-//! own.
+//! HTTP: the paths of the schema at the root, and under `/otg/NAME` for a session of that name.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use squall_otg::Refusal;
 use super::{Answer, Form, LARGEST, OPERATIONS, Operation, json, refusal};
 use crate::{coding::takes_gzip, service::Service};
 
-/// The paths of OTG.
+/// The routes of OTG.
 pub fn routes() -> Router<Arc<Service>> {
     let mut router = Router::new();
     for operation in OPERATIONS {
@@ -86,6 +85,7 @@ async fn answer(
 }
 
 async fn octets(headers: &HeaderMap, body: Body) -> Result<bytes::Bytes, Refusal> {
+    // Check the declared length first, so that the client gets the hint before it sends the body.
     let told = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());

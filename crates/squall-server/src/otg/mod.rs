@@ -1,7 +1,8 @@
 //! Open Traffic Generator over HTTP and gRPC.
 //!
-//! One path for both: [`http`] and [`grpc`] only carry octets; [`schema`] makes values of them, an
-//! [`Operation`] asks the session's [`Controller`], and the schema makes octets of what it says.
+//! HTTP and gRPC share one path: [`http`] and [`grpc`] only carry octets. [`schema`] converts them
+//! to values, an [`Operation`] calls the session's [`Controller`], and the schema encodes its
+//! reply.
 
 mod grpc;
 mod http;
@@ -26,43 +27,42 @@ use crate::{
     threads::{Acting, looking},
 };
 
-/// What a request may have in octets, unpacked: several times what 4,096 flows with long headers
-/// need.
+/// Octets of a request after decompression: several times the size of 4,096 flows with long
+/// headers.
 const LARGEST: usize = 64 << 20;
 
-/// How many sessions may be named: each keeps its config until the daemon ends.
+/// Number of sessions: a limit, because each keeps its config until the daemon ends.
 const SESSIONS: usize = 256;
 
-/// Octets of a reply that are worth compressing. The metrics of 4,096 flows are two megabytes, or a
+/// Octets from which a reply is compressed. The metrics of 4,096 flows take 2 MB, compressed a
 /// tenth of that.
 const WORTH: usize = 64 << 10;
 
-/// What sessions need from the daemon.
+/// Services of the daemon that sessions need.
 pub trait Host: Send + Sync {
     /// How the runs of `session` start. The session without a name is "".
     fn start(&self, session: &str) -> Box<dyn Start>;
 
-    /// A request for `session` has come; `by` is what its connection put into it.
+    /// Called for each request for `session`; `by` are the extensions that its connection added.
     fn used(&self, session: &str, by: &Extensions);
 }
 
-/// HTTP, beside the native API.
+/// HTTP, with the native API.
 pub fn router() -> Router<Arc<Service>> {
     http::routes()
 }
 
-/// gRPC, on a listener of its own (HTTP/2 without TLS): the same server, guard and log as for HTTP.
+/// gRPC, on its own listener: the same server, middleware and log as for HTTP.
 pub fn grpc() -> Router<Arc<Service>> {
     grpc::routes()
 }
 
-/// gRPC beside all that HTTP has.
+/// gRPC on the listener of HTTP, with its other routes.
 pub fn grpc_calls() -> Router<Arc<Service>> {
     grpc::calls()
 }
 
-/// Everybody who drives the daemon by this API, by name: each has a config, traffic and captures of
-/// his own.
+/// The sessions of this API, by name. Each has its own config, traffic and captures.
 pub struct Sessions {
     acting: Acting,
     host: OnceLock<Box<dyn Host>>,
@@ -71,50 +71,50 @@ pub struct Sessions {
 
 struct Session {
     controller: Mutex<Controller>,
-    /// The last reply that many may ask for, in each form.
+    /// The last reply that several clients may ask for, in each form.
     printed: Mutex<Vec<Printed>>,
 }
 
-/// The same value was printed before: 50 clients who poll 4,096 flows would else cost a core.
+/// Cache of an encoded value: 50 clients that poll 4,096 flows would otherwise cost a core.
 struct Printed {
     value: Weak<Value>,
     form: Form,
     answer: Answer,
 }
 
-/// How a request came and how the reply goes.
+/// Encoding of a request and its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Json,
-    /// Asked in JSON; the reply is compressed where that is worth it.
+    /// A JSON request; the reply is compressed if it is large enough.
     Gzip,
     Protobuf,
 }
 
-/// What goes back.
+/// An encoded reply.
 #[derive(Clone)]
 struct Answer {
     octets: Bytes,
-    /// They are compressed JSON.
+    /// Whether `octets` are compressed JSON.
     gzip: bool,
 }
 
-/// What is answered.
+/// The result of an operation.
 enum Reply {
     Value(Arc<Value>),
     Octets(Vec<u8>),
 }
 
-/// What a client can ask for.
+/// An operation of OTG.
 pub(crate) struct Operation {
-    /// As gRPC calls it.
+    /// Name in gRPC.
     name: &'static str,
-    /// As HTTP calls it: method and path.
+    /// Method and path in HTTP.
     method: &'static str,
     path: &'static str,
-    /// The message it takes; "": none.
+    /// Message type of the request; "": none.
     takes: &'static str,
-    /// The message it gives; "": octets.
+    /// Message type of the reply; "": octets.
     gives: &'static str,
     does: fn(&mut Controller, &Value) -> Result<Reply, Refusal>,
 }
@@ -215,7 +215,7 @@ fn value(value: Value) -> Reply {
 }
 
 impl Operation {
-    /// Starts no traffic, and changes none.
+    /// Whether it only reads: it neither starts nor changes traffic.
     fn looks(&self) -> bool {
         self.name.starts_with("Get")
     }
@@ -226,13 +226,13 @@ impl Sessions {
         Self { acting, host: OnceLock::new(), open: Mutex::default() }
     }
 
-    /// Before the first request; without, runs start as they do in process.
+    /// Sets the host. Call before the first request; without a host, runs start as in process.
     pub fn hosted_by(&self, host: Box<dyn Host>) {
-        // A second host would not know what the first has started.
+        // A second host would not know the runs that the first has started.
         assert!(self.host.set(host).is_ok(), "sessions have one host");
     }
 
-    /// Nobody holds the session's ports any more: its traffic and captures stop, its config stays.
+    /// Ends the traffic and captures of a session that has lost its ports; keeps its config.
     /// Blocks.
     pub fn expire(&self, name: &str, why: &str) {
         let session = lock(&self.open).get(name).cloned();
@@ -241,8 +241,8 @@ impl Sessions {
         }
     }
 
-    /// Does `operation` for the session of that name, which is made when it is asked first, and
-    /// answers in the form in which it was asked.
+    /// Performs `operation` for the session `name`, which is created on its first request, and
+    /// encodes the reply in the form of the request.
     async fn perform(
         &self,
         operation: &'static Operation,
@@ -255,7 +255,8 @@ impl Sessions {
         if let Some(host) = self.host.get() {
             host.used(name, by);
         }
-        // Reading ten megabytes takes its time, and so does opening ports.
+        // Decoding ten megabytes and opening ports both block, so neither may run on a serving
+        // thread.
         let work = move || session.perform(operation, form, &request);
         let done = match operation.looks() {
             true => looking(work).await,
@@ -335,7 +336,8 @@ impl Session {
                 Answer { octets: octets.map_err(Refusal::internal)?.into(), gzip: false }
             }
         };
-        // The controller keeps what it may give again.
+        // The controller keeps a reference to a value that it may return again; only such values
+        // are worth caching.
         if Arc::strong_count(&value) > 1 {
             printed.push(Printed { value: Arc::downgrade(&value), form, answer: answer.clone() });
         }
@@ -343,7 +345,7 @@ impl Session {
     }
 }
 
-/// What the client did wrong.
+/// An error of the client.
 fn refusal(what: String) -> Refusal {
     Refusal { code: 400, kind: "validation".into(), errors: vec![what] }
 }
