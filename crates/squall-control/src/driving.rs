@@ -23,7 +23,7 @@ use squall::{
 };
 
 /// Interval for checking whether the run is over.
-const PATIENCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Reports without a new frame after which a file counts as read to its end.
 const QUIET: u32 = 3;
 
@@ -117,9 +117,9 @@ impl Driven {
     pub fn start(
         session: Session,
         every: Duration,
-        told: impl Fn(Option<&Arc<LiveReport>>) + Send + 'static,
+        on_report: impl Fn(Option<&Arc<LiveReport>>) + Send + 'static,
     ) -> Result<Arc<Self>, Error> {
-        let driven = Self::hold(session, every, told)?;
+        let driven = Self::hold(session, every, on_report)?;
         driven.go(None);
         Ok(driven)
     }
@@ -131,7 +131,7 @@ impl Driven {
     pub fn hold(
         session: Session,
         every: Duration,
-        told: impl Fn(Option<&Arc<LiveReport>>) + Send + 'static,
+        on_report: impl Fn(Option<&Arc<LiveReport>>) + Send + 'static,
     ) -> Result<Arc<Self>, Error> {
         let held = session.open()?.hold()?;
         let driven = Arc::new(Self {
@@ -146,10 +146,10 @@ impl Driven {
             thread: OnceLock::new(),
             started: Instant::now(),
         });
-        let itself = driven.clone();
+        let this = driven.clone();
         let thread = std::thread::Builder::new()
             .name("squall-run".into())
-            .spawn(move || itself.drive_to_an_end(every, &told))
+            .spawn(move || this.drive_to_end(every, &on_report))
             .map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
         _ = driven.thread.set(thread.thread().clone());
         Ok(driven)
@@ -218,36 +218,38 @@ impl Driven {
 
     /// A panic on this thread ends the run with an error, otherwise callers would wait for the
     /// outcome forever.
-    fn drive_to_an_end(&self, every: Duration, told: &dyn Fn(Option<&Arc<LiveReport>>)) {
-        let driven = catch_unwind(AssertUnwindSafe(|| self.drive(every, told)));
+    fn drive_to_end(&self, every: Duration, on_report: &dyn Fn(Option<&Arc<LiveReport>>)) {
+        let driven = catch_unwind(AssertUnwindSafe(|| self.drive(every, on_report)));
         if let Err(panic) = driven {
             // Close the ports before callers learn of the end.
             let run = lock(&self.run).take();
             _ = catch_unwind(AssertUnwindSafe(|| drop(run)));
             let error = Error::Environment(format!(
                 "this is a defect in Squall, please report it: {}",
-                said(&*panic)
+                panic_message(&*panic)
             ));
             lock(&self.outcome).get_or_insert(Err(Arc::new(error)));
         }
         self.over.notify_all();
-        told(None);
+        on_report(None);
     }
 
-    fn drive(&self, every: Duration, told: &dyn Fn(Option<&Arc<LiveReport>>)) {
+    fn drive(&self, every: Duration, on_report: &dyn Fn(Option<&Arc<LiveReport>>)) {
         while self.is_held() {
-            std::thread::park_timeout(PATIENCE);
+            std::thread::park_timeout(POLL_INTERVAL);
         }
         let mut due = Instant::now() + every;
         let mut reading = Reading::default();
         let run = loop {
-            std::thread::park_timeout(PATIENCE.min(due.saturating_duration_since(Instant::now())));
+            std::thread::park_timeout(
+                POLL_INTERVAL.min(due.saturating_duration_since(Instant::now())),
+            );
             let mut run = lock(&self.run);
             // The engine reports a run without sources as done at once, so a listening run has
             // other criteria.
             let done = run.as_mut().is_none_or(|run| match run.listening() {
                 true => {
-                    self.stopped.load(Ordering::Acquire) || has_heard(run) || reading.is_over(run)
+                    self.stopped.load(Ordering::Acquire) || is_complete(run) || reading.is_over(run)
                 }
                 false => run.wait(Duration::ZERO),
             });
@@ -261,7 +263,7 @@ impl Driven {
                 drop(run);
                 latest.iter().for_each(|latest| reading.look(&latest.report));
                 *lock(&self.latest) = latest.clone();
-                told(latest.as_ref());
+                on_report(latest.as_ref());
                 if lock(&self.recent).newest.is_some() {
                     // Rates are being read: take totals now, so that the next query gets the rates
                     // since this report and not since its own last query.
@@ -310,9 +312,9 @@ impl Driven {
     }
 
     /// Waits for the outcome, at most `limit`.
-    pub fn wait(&self, patience: Duration) -> Option<Result<Arc<Report>, Arc<Error>>> {
+    pub fn wait(&self, limit: Duration) -> Option<Result<Arc<Report>, Arc<Error>>> {
         let outcome = lock(&self.outcome);
-        let waited = self.over.wait_timeout_while(outcome, patience, |outcome| outcome.is_none());
+        let waited = self.over.wait_timeout_while(outcome, limit, |outcome| outcome.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
@@ -349,7 +351,7 @@ impl Driven {
 }
 
 /// Whether a run that only receives is complete: it has no last frame of its own to wait for.
-fn has_heard(run: &Run) -> bool {
+fn is_complete(run: &Run) -> bool {
     let lasts = run.profile().stop.duration;
     let over = lasts.is_some_and(|lasts| run.elapsed_s() >= lasts.as_secs_f64());
     if over {
@@ -414,7 +416,7 @@ fn live_report(run: &mut Run) -> Arc<LiveReport> {
 }
 
 /// The message of a panic.
-fn said(panic: &(dyn Any + Send)) -> &str {
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason given")
 }
@@ -440,13 +442,13 @@ mod tests {
 
     #[test]
     fn a_run_without_end_goes_on_until_it_is_stopped_and_reports_meanwhile() {
-        let (heard, hears) = std::sync::mpsc::channel();
-        let told = move |latest: Option<&Arc<LiveReport>>| {
-            heard.send(latest.is_some()).expect("somebody listens")
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let on_report = move |latest: Option<&Arc<LiveReport>>| {
+            sender.send(latest.is_some()).expect("somebody listens")
         };
         let driven =
-            Driven::start(session(""), Duration::from_millis(20), told).expect("it starts");
-        assert!(hears.recv().expect("a live report"));
+            Driven::start(session(""), Duration::from_millis(20), on_report).expect("it starts");
+        assert!(receiver.recv().expect("a live report"));
         assert!(driven.latest().is_some() && driven.outcome().is_none());
         driven.with(|run| run.pause(Some("web"))).expect("it is there");
         driven.with(|run| run.pause(Some("wed"))).expect_err("no such stream");
@@ -488,12 +490,13 @@ mod tests {
     #[test]
     fn a_run_that_only_listens_goes_on_until_it_is_stopped() {
         let session = Session::new(Profile::listening([("A", "loop:4711")]));
-        let (heard, hears) = std::sync::mpsc::channel();
-        let told = move |latest: Option<&Arc<LiveReport>>| _ = heard.send(latest.is_some());
-        let driven = Driven::start(session, Duration::from_millis(20), told).expect("it starts");
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let on_report = move |latest: Option<&Arc<LiveReport>>| _ = sender.send(latest.is_some());
+        let driven =
+            Driven::start(session, Duration::from_millis(20), on_report).expect("it starts");
         // The thread checks several times for the end in this time.
         for _ in 0..10 {
-            assert!(hears.recv().expect("a live report"));
+            assert!(receiver.recv().expect("a live report"));
         }
         assert!(driven.outcome().is_none());
         driven.stop();
@@ -502,17 +505,17 @@ mod tests {
 
     #[test]
     fn a_defect_on_the_thread_of_a_run_is_its_outcome_and_not_a_run_without_end() {
-        let (heard, hears) = std::sync::mpsc::channel();
-        let told = move |latest: Option<&Arc<LiveReport>>| match latest {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let on_report = move |latest: Option<&Arc<LiveReport>>| match latest {
             Some(_) => panic!("a defect on purpose: {}", 7),
-            None => heard.send(()).expect("somebody listens"),
+            None => sender.send(()).expect("somebody listens"),
         };
         let driven =
-            Driven::start(session(""), Duration::from_millis(20), told).expect("it starts");
+            Driven::start(session(""), Duration::from_millis(20), on_report).expect("it starts");
         let error =
             driven.wait(Duration::from_secs(20)).expect("it ends").expect_err("it ends badly");
         assert!(error.to_string().contains("a defect on purpose: 7"), "{error}");
-        hears.recv_timeout(Duration::from_secs(20)).expect("it is told");
+        receiver.recv_timeout(Duration::from_secs(20)).expect("it is told");
         driven.with(|run| run.pause(None)).expect_err("it is over");
     }
 

@@ -36,7 +36,7 @@ pub use carry::frames;
 pub use seen::{Seen, Span};
 
 /// Time for a run to end: frames in flight are received, files are written.
-const PATIENCE: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The counters that a member derives from its streams.
 pub trait Counts: Clone + Default {
@@ -194,7 +194,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         let Some(run) = &self.run else { return Ok(None) };
         match run.driven.with(what) {
             Err(_) if run.driven.is_over() => {
-                run.driven.wait(PATIENCE);
+                run.driven.wait(END_TIMEOUT);
                 Ok(None)
             }
             done => done.map(Some),
@@ -241,7 +241,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
 
     fn finish(&mut self) -> Option<Outcome> {
         self.stop();
-        let outcome = self.run.as_ref()?.driven.wait(PATIENCE);
+        let outcome = self.run.as_ref()?.driven.wait(END_TIMEOUT);
         self.fold();
         outcome
     }
@@ -339,8 +339,8 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         let before = names.iter().filter_map(|name| self.carried.get(*name)).sum::<u64>();
         let now = self.run.as_ref().map(|run| run.driven.totals(age).0);
         let streams = now.iter().flat_map(|now| &now.streams);
-        let theirs = streams.filter(|stream| names.contains(stream.name.as_str()));
-        before + theirs.map(|stream| stream.tx_packets).sum::<u64>()
+        let counted = streams.filter(|stream| names.contains(stream.name.as_str()));
+        before + counted.map(|stream| stream.tx_packets).sum::<u64>()
     }
 
     // Counters

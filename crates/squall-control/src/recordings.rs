@@ -19,7 +19,7 @@ use squall_options::{CaptureOptions, Time};
 use crate::driving::{Driven, Start};
 
 /// Time for a recording to end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// Prefix of the folders' names.
 const NAMED: &str = "squall-recordings";
 const LOCK: &str = "lock";
@@ -86,7 +86,7 @@ impl Recording {
     /// Ends the recording. The frames received before are written when this returns.
     pub fn end(&self) {
         self.driven.stop();
-        self.driven.wait(PATIENCE);
+        self.driven.wait(END_TIMEOUT);
     }
 
     /// The packets so far, as [`each`].
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_swept_away_is_ours_and_nothing_there_is_waited_for() {
+    fn folders_of_this_user_are_removed_unless_they_are_locked() {
         let tmp = shared::own_folder(&std::env::temp_dir(), "squall-sweep").unwrap();
         let at = |name: &str| tmp.join(format!("{NAMED}-{name}"));
         for name in ["left", "held", "fifo", "open"] {
