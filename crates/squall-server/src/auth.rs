@@ -199,7 +199,7 @@ impl Auth {
     }
 
     /// The kind of credentials that a request has.
-    pub fn who(&self, headers: &HeaderMap) -> &'static str {
+    pub fn credentials(&self, headers: &HeaderMap) -> &'static str {
         match () {
             () if self.is_bearer(headers) => "token",
             () if self.session(headers).is_some() => "web page",

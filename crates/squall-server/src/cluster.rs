@@ -30,19 +30,19 @@ use squall_report::conversations::Flows;
 use crate::{
     Refusal,
     inventory::Inventory,
-    job::{Action, Came, Ended, Job, Ports, Thread, Work, spawn},
+    job::{Action, Ended, Job, Ports, RunResult, Thread, Work, spawn},
     runs::{Live, RunRow, State, lock},
     service::Service,
 };
 
 /// Lines of the controller's output that an error quotes.
-const LAST_WORDS: usize = 12;
+const QUOTED_LINES: usize = 12;
 /// Octets of a line. The live view of a thousand nodes has a fifth of that.
-const LONGEST: u64 = 1 << 20;
+const MAX_LINE: u64 = 1 << 20;
 /// Lines in the queue. The reader blocks when it is full, so a fast writer cannot use up memory.
-const WAITING: usize = 64;
+const QUEUED_LINES: usize = 64;
 /// Interval for checking whether to stop the controller and whether it has ended.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How the controller of runs over several machines is started, and its time limits.
 #[derive(Clone, Debug)]
@@ -136,14 +136,14 @@ pub struct NodeRow {
 
 /// A line of the controller's live view.
 #[derive(Deserialize)]
-struct Told {
+struct ViewLine {
     t_s: f64,
     all: Totals,
     nodes: Vec<NodeRow>,
 }
 
 /// The nodes of a run.
-pub struct Over {
+pub struct ClusterSpec {
     pub inventory: Inventory,
     pub on_loss: OnLoss,
 }
@@ -156,7 +156,7 @@ pub struct Cluster {
 
 impl Job for Cluster {
     /// The nodes report at the end.
-    fn so_far(&self) -> Option<Came> {
+    fn result_so_far(&self) -> Option<RunResult> {
         None
     }
 
@@ -196,7 +196,7 @@ fn unchangeable() -> Refusal {
     )
 }
 
-impl Work for Over {
+impl Work for ClusterSpec {
     type Job = Cluster;
 
     /// The ports of the nodes, not those of the profile.
@@ -240,12 +240,12 @@ impl Work for Over {
 impl Cluster {
     /// Waits for the controller.
     fn run(&self, service: &Service, live: &Live, files: &ControllerFiles) -> Ended {
-        let words = files.run(&service.settings.controller, self, |told| {
+        let words = files.run(&service.settings.controller, self, |line| {
             live.set_state(&[State::Starting], State::Running);
             let mut progress = lock(&self.progress);
-            (progress.t_s, progress.all, progress.nodes) = (told.t_s, told.all, told.nodes);
+            (progress.t_s, progress.all, progress.nodes) = (line.t_s, line.all, line.nodes);
         });
-        files.came(words).map(|report| Came::Report(Arc::new(report))).map_err(Arc::new)
+        files.came(words).map(|report| RunResult::Report(Arc::new(report))).map_err(Arc::new)
     }
 }
 
@@ -256,7 +256,7 @@ struct ControllerFiles {
 }
 
 impl ControllerFiles {
-    fn new(service: &Service, session: &Session, over: &Over) -> std::io::Result<Self> {
+    fn new(service: &Service, session: &Session, over: &ClusterSpec) -> std::io::Result<Self> {
         let folder = service.files.unfinished();
         fs::create_dir(&folder)?;
         let mut files = Self { folder, arguments: Vec::new() };
@@ -280,7 +280,12 @@ impl ControllerFiles {
     }
 
     /// Runs the controller to its end. Returns the last lines that it printed.
-    fn run(&self, how: &Controller, cluster: &Cluster, told: impl FnMut(Told)) -> Vec<String> {
+    fn run(
+        &self,
+        how: &Controller,
+        cluster: &Cluster,
+        on_line: impl FnMut(ViewLine),
+    ) -> Vec<String> {
         let mut command = Command::new(&how.program);
         // In its own process group, so that a SIGINT of the terminal does not reach it, and that
         // `kill` reaches its children.
@@ -289,7 +294,7 @@ impl ControllerFiles {
         // output.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         match command.spawn() {
-            Ok(child) => Attended::new(child).until_end(how, cluster, told),
+            Ok(child) => ControllerProcess::new(child).until_end(how, cluster, on_line),
             Err(error) => vec![format!("cannot run {}: {error}", how.program.display())],
         }
     }
@@ -321,18 +326,18 @@ fn read(file: &Path) -> Result<Option<Report>, String> {
 }
 
 /// The controller's process and its output.
-struct Attended {
+struct ControllerProcess {
     child: Child,
     pid: Option<Pid>,
     lines: mpsc::Receiver<String>,
-    heard: Instant,
+    last_output: Instant,
     stopped: Option<Instant>,
     words: VecDeque<String>,
 }
 
-impl Attended {
+impl ControllerProcess {
     fn new(mut child: Child) -> Self {
-        let (tell, lines) = mpsc::sync_channel(WAITING);
+        let (tell, lines) = mpsc::sync_channel(QUEUED_LINES);
         if let Some(printed) = child.stderr.take() {
             // The thread ends when the last process that holds the pipe ends.
             thread::spawn(move || {
@@ -345,8 +350,8 @@ impl Attended {
             });
         }
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let (heard, stopped, words) = (Instant::now(), None, VecDeque::new());
-        Self { child, pid, lines, heard, stopped, words }
+        let (last_output, stopped, words) = (Instant::now(), None, VecDeque::new());
+        Self { child, pid, lines, last_output, stopped, words }
     }
 
     /// Waits for the end. Returns the reason if the controller leaves no report.
@@ -354,11 +359,12 @@ impl Attended {
         mut self,
         how: &Controller,
         cluster: &Cluster,
-        mut told: impl FnMut(Told),
+        mut on_line: impl FnMut(ViewLine),
     ) -> Vec<String> {
         loop {
+            // Check for the end before reading, so that the last lines are read too.
             let ended = self.has_ended();
-            self.hear(&mut told);
+            self.read_lines(&mut on_line);
             if ended {
                 break;
             }
@@ -379,11 +385,11 @@ impl Attended {
     }
 
     /// Reads all lines that have arrived; waits for the first.
-    fn hear(&mut self, told: &mut impl FnMut(Told)) {
-        let mut wait = LOOK;
+    fn read_lines(&mut self, on_line: &mut impl FnMut(ViewLine)) {
+        let mut wait = POLL_INTERVAL;
         loop {
             match self.lines.recv_timeout(wait) {
-                Ok(line) => self.line(line, told),
+                Ok(line) => self.line(line, on_line),
                 Err(RecvTimeoutError::Timeout) => return,
                 // The child has closed its standard error and still runs. Sleep, otherwise the loop
                 // would spin.
@@ -393,17 +399,17 @@ impl Attended {
         }
     }
 
-    fn line(&mut self, line: String, told: &mut impl FnMut(Told)) {
-        self.heard = Instant::now();
+    fn line(&mut self, line: String, on_line: &mut impl FnMut(ViewLine)) {
+        self.last_output = Instant::now();
         if let Ok(now) = serde_json::from_str(&line) {
-            return told(now);
+            return on_line(now);
         }
         // An error of Squall itself replaces the lines before it, which are warnings.
         let own = line.strip_prefix("squall: ").map(ToOwned::to_owned);
         if own.is_some() {
             self.words.clear();
         }
-        if self.words.len() == LAST_WORDS {
+        if self.words.len() == QUOTED_LINES {
             self.words.pop_front();
         }
         self.words.push_back(own.unwrap_or(line));
@@ -422,7 +428,7 @@ impl Attended {
             Some(at) if at.elapsed() >= how.stopping => {
                 (how.stopping, "did not report after a stop")
             }
-            None if self.heard.elapsed() >= how.silent => (how.silent, "printed nothing"),
+            None if self.last_output.elapsed() >= how.silent => (how.silent, "printed nothing"),
             _ => return None,
         };
         Some(format!(
@@ -446,17 +452,17 @@ impl Attended {
     }
 }
 
-/// The next line, cut to [`LONGEST`] octets; `None` at the end.
+/// The next line, cut to [`MAX_LINE`] octets; `None` at the end.
 fn next_line(printed: &mut impl BufRead) -> Option<String> {
     let mut line = Vec::new();
-    printed.by_ref().take(LONGEST).read_until(b'\n', &mut line).ok()?;
+    printed.by_ref().take(MAX_LINE).read_until(b'\n', &mut line).ok()?;
     if line.is_empty() {
         return None;
     }
     if !line.ends_with(b"\n") {
         // Read in pieces, because a line without end must not fill the memory.
         let mut rest = Vec::new();
-        while printed.by_ref().take(LONGEST).read_until(b'\n', &mut rest).ok()? > 0 {
+        while printed.by_ref().take(MAX_LINE).read_until(b'\n', &mut rest).ok()? > 0 {
             if rest.ends_with(b"\n") {
                 break;
             }
@@ -472,11 +478,11 @@ mod tests {
 
     #[test]
     fn a_line_that_is_too_long_is_cut_and_the_next_one_is_whole() {
-        let long = "x".repeat(3 * LONGEST as usize + 5);
+        let long = "x".repeat(3 * MAX_LINE as usize + 5);
         let text = format!("first\n{long}\nlast\n");
         let mut printed = text.as_bytes();
         let lines: Vec<_> = std::iter::from_fn(|| next_line(&mut printed)).collect();
         let lengths: Vec<_> = lines.iter().map(String::len).collect();
-        assert_eq!((lengths, &*lines[2]), (vec![5, LONGEST as usize, 4], "last"));
+        assert_eq!((lengths, &*lines[2]), (vec![5, MAX_LINE as usize, 4], "last"));
     }
 }

@@ -118,7 +118,7 @@ impl Connection {
     }
 
     /// Whether the client has taken too long: for the rest of a header, or for another request.
-    pub(crate) fn is_tired(&self) -> bool {
+    pub(crate) fn is_overdue(&self) -> bool {
         if self.requests.load(Ordering::Relaxed) > 0 {
             return false;
         }
@@ -145,6 +145,7 @@ impl Connection {
             self.http2.store(if whole { known + same } else { OTHER }, Ordering::Relaxed);
         }
         if self.requests.load(Ordering::Relaxed) == 0 {
+            // Keep the time of the first octet, because the limit applies to the whole header.
             _ = self.first.compare_exchange(0, self.now(), Ordering::Relaxed, Ordering::Relaxed);
         }
     }
@@ -171,19 +172,19 @@ impl Drop for UnderWay {
 }
 
 /// A socket that reports reads and its close to its [`Connection`].
-pub(crate) struct Watched<S> {
+pub(crate) struct TrackedSocket<S> {
     stream: S,
     connection: Arc<Connection>,
     _place: Arc<Place>,
 }
 
-impl<S> Watched<S> {
+impl<S> TrackedSocket<S> {
     pub fn new(stream: S, connection: Arc<Connection>, place: Arc<Place>) -> Self {
         Self { stream, connection, _place: place }
     }
 }
 
-impl<S> Drop for Watched<S> {
+impl<S> Drop for TrackedSocket<S> {
     fn drop(&mut self) {
         let list = std::mem::take(
             &mut *self.connection.at_end.lock().unwrap_or_else(PoisonError::into_inner),
@@ -192,7 +193,7 @@ impl<S> Drop for Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TrackedSocket<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -208,7 +209,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedSocket<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -267,6 +268,6 @@ mod tests {
         connection.read(b"body");
         assert_eq!(connection.first.load(Ordering::Relaxed), 0);
         drop(request);
-        assert!(!connection.is_tired());
+        assert!(!connection.is_overdue());
     }
 }

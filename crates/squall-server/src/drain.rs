@@ -17,13 +17,13 @@ use http_body_util::BodyExt;
 use tokio::{sync::oneshot, time::timeout};
 
 /// Octets to drain of a refused request. They are discarded, so they cost only their transfer.
-pub const OF_REFUSED: u64 = 8 << 20;
+pub const MAX_REFUSED: u64 = 8 << 20;
 /// Octets to drain of an admitted request: the largest body of any route but uploads
 /// (`server::BODY`).
-pub const OF_ADMITTED: u64 = 64 << 20;
+pub const MAX_ADMITTED: u64 = 64 << 20;
 /// Limit for draining. A client that waits for the reply before it ends its body would otherwise
 /// deadlock.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A body that returns to its lender when the reader drops it before its end.
 pub struct Lent<B> {
@@ -32,27 +32,27 @@ pub struct Lent<B> {
 }
 
 /// The lender's end: receives the unread body.
-pub struct Rest<B>(oneshot::Receiver<B>);
+pub struct Unread<B>(oneshot::Receiver<B>);
 
-pub fn lend<B>(body: B) -> (Lent<B>, Rest<B>) {
+pub fn lend<B>(body: B) -> (Lent<B>, Unread<B>) {
     let (back, rest) = oneshot::channel();
-    (Lent { body: Some(body), back: Some(back) }, Rest(rest))
+    (Lent { body: Some(body), back: Some(back) }, Unread(rest))
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Rest<B> {
-    /// As [`read`], for the unread part.
-    pub async fn read(mut self, most: u64) -> Option<B> {
+impl<B: Body<Data = Bytes> + Unpin> Unread<B> {
+    /// As [`drain`], for the unread part.
+    pub async fn drain(mut self, most: u64) -> Option<B> {
         // Do not wait: the handler has returned, so it has dropped the body, unless a task of it
         // still reads.
         match self.0.try_recv() {
-            Ok(body) => read(body, most).await,
+            Ok(body) => drain(body, most).await,
             Err(_) => None,
         }
     }
 }
 
 /// Reads and discards up to `most` octets. Returns a body that has more, for [`after_reply`].
-pub async fn read<B: Body<Data = Bytes> + Unpin>(mut body: B, most: u64) -> Option<B> {
+pub async fn drain<B: Body<Data = Bytes> + Unpin>(mut body: B, most: u64) -> Option<B> {
     // Draining a part would only delay the reply, because the stream must be reset anyway.
     if body.size_hint().lower() > most {
         return Some(body);
@@ -69,7 +69,7 @@ pub async fn read<B: Body<Data = Bytes> + Unpin>(mut body: B, most: u64) -> Opti
         }
         true
     };
-    let all = timeout(PATIENCE, all).await.unwrap_or(false);
+    let all = timeout(TIMEOUT, all).await.unwrap_or(false);
     (!all).then_some(body)
 }
 
@@ -77,16 +77,16 @@ pub async fn read<B: Body<Data = Bytes> + Unpin>(mut body: B, most: u64) -> Opti
 /// the reply is sent: h2 then resets with NO_ERROR (RFC 9113 section 8.1), after which clients keep
 /// the reply. Dropped earlier, it causes a reset with CANCEL, and clients report an error instead
 /// of the reply.
-pub struct Followed<R, B> {
+pub struct ReplyThenReset<R, B> {
     reply: R,
     _rest: B,
 }
 
-pub fn after_reply<R, B>(reply: R, rest: B) -> Followed<R, B> {
-    Followed { reply, _rest: rest }
+pub fn after_reply<R, B>(reply: R, rest: B) -> ReplyThenReset<R, B> {
+    ReplyThenReset { reply, _rest: rest }
 }
 
-impl<R: Body + Unpin, B: Unpin> Body for Followed<R, B> {
+impl<R: Body + Unpin, B: Unpin> Body for ReplyThenReset<R, B> {
     type Data = R::Data;
     type Error = R::Error;
 

@@ -101,17 +101,17 @@ impl Files {
 
     /// Resolves an absolute or relative path, and refuses one that leads outside, symbolic links
     /// included.
-    fn inside(&self, path: &Path, said: &str) -> Result<PathBuf, Refusal> {
-        let said = self.without_root(said);
+    fn inside(&self, path: &Path, shown: &str) -> Result<PathBuf, Refusal> {
+        let shown = self.without_root(shown);
         let outside = |why: &str| {
             let message = format!(
-                "{said:?}: {why}\n  expected the name of a file that was sent to the daemon (PUT \
+                "{shown:?}: {why}\n  expected the name of a file that was sent to the daemon (PUT \
                  /squall/v1/files/NAME)"
             );
             Refusal::bad_request("bad_path", message)
         };
         let relative = path.strip_prefix(&self.root).unwrap_or(path);
-        if relative.as_os_str().is_empty() || said.contains('\0') || said.len() > 512 {
+        if relative.as_os_str().is_empty() || shown.contains('\0') || shown.len() > 512 {
             return Err(outside("is not a file name"));
         }
         if !relative.components().all(|part| matches!(part, Component::Normal(_))) {
@@ -144,7 +144,8 @@ impl Files {
             fs::read_to_string(path)
         };
         let parsed = Profile::parse_with(text, &self.origin(name), format, &read);
-        let profile = parsed.map_err(|mistakes| self.unsaid(Error::Input(mistakes).into()))?;
+        let profile =
+            parsed.map_err(|mistakes| self.without_paths(Error::Input(mistakes).into()))?;
         budget::check(&profile)?;
         self.check(&profile)?;
         Ok(profile)
@@ -233,7 +234,7 @@ impl Files {
     }
 
     /// The refusal without the path of the daemon's folder.
-    pub fn unsaid(&self, mut refusal: Refusal) -> Refusal {
+    pub fn without_paths(&self, mut refusal: Refusal) -> Refusal {
         refusal.message = self.without_root(&refusal.message);
         for detail in &mut refusal.details {
             detail.message = self.without_root(&detail.message);
@@ -242,7 +243,7 @@ impl Files {
     }
 
     /// The report with names that users know instead of the daemon's paths.
-    pub fn told(&self, mut report: Report) -> Report {
+    pub fn with_user_names(&self, mut report: Report) -> Report {
         for port in &mut report.ports {
             port.address = self.without_root(&port.address);
         }

@@ -45,12 +45,12 @@ fn policy(peers: &[Origin]) -> HeaderValue {
 }
 
 /// Octets from which a file is compressed.
-const WORTH: usize = 1 << 10;
+const MIN_COMPRESSED: usize = 1 << 10;
 
 /// Compressed files by tag, because every browser asks for them and they never change.
 static GZIPPED: LazyLock<Mutex<HashMap<String, Bytes>>> = LazyLock::new(Mutex::default);
 /// Limit on that map: a debug build reads files that change.
-const MOST_GZIPPED: usize = 256;
+const MAX_GZIPPED: usize = 256;
 
 const UNBUILT: &str = include_str!("gui/unbuilt.html");
 
@@ -102,8 +102,9 @@ fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap, policy: &HeaderVal
     let hash = to_hex(&found.metadata.sha256_hash()[..12]);
     let media = media_type(path);
     // Images and compressed fonts would gain nothing.
-    let gzip =
-        found.data.len() >= WORTH && media != "application/octet-stream" && takes_gzip(asked);
+    let gzip = found.data.len() >= MIN_COMPRESSED
+        && media != "application/octet-stream"
+        && takes_gzip(asked);
     // A compressed file is another representation, so it needs its own tag (RFC 9110 section
     // 8.8.3.3).
     let tag = if gzip { format!("\"{hash}-gzip\"") } else { format!("\"{hash}\"") };
@@ -116,11 +117,14 @@ fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap, policy: &HeaderVal
     };
     let mut headers: Vec<(HeaderName, HeaderValue)> = vec![
         (header::CONTENT_TYPE, HeaderValue::from_static(media)),
+        // Caches must not give a compressed reply to a client that cannot decode it (RFC 9110
+        // section 12.5.5).
         (header::VARY, HeaderValue::from_static("accept-encoding")),
         (header::CACHE_CONTROL, HeaderValue::from_static(cache)),
         (header::CONTENT_SECURITY_POLICY, policy.clone()),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
         (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        // For browsers that do not know frame-ancestors, which supersedes it; otherwise redundant.
         (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
     ];
     headers.extend(HeaderValue::from_str(&tag).ok().map(|tag| (header::ETAG, tag)));
@@ -136,7 +140,7 @@ fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap, policy: &HeaderVal
     } else if gzip {
         // Compress at the best level, since each file is compressed once per process.
         let mut known = lock(&GZIPPED);
-        if known.len() >= MOST_GZIPPED {
+        if known.len() >= MAX_GZIPPED {
             known.clear();
         }
         let packed = || Bytes::from(gzipped(&found.data, Compression::best()));
@@ -183,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_changed_is_not_sent_again() {
+    fn an_unchanged_file_is_not_sent_again() {
         let found = || EmbeddedFile { data: Cow::Borrowed(b"abc"), metadata: meta() };
         let first = answer("assets/a.js", found(), &HeaderMap::new(), &policy(&[]));
         assert!(

@@ -22,14 +22,14 @@ use crate::{
 };
 
 /// Number of runs to keep. The oldest are deleted, so that the size of the database is bounded.
-const KEPT: i64 = 5000;
+const MAX_RUNS: i64 = 5000;
 /// Number of audit entries to keep. The oldest are deleted, so that the size is bounded.
-const AUDITED: i64 = 50_000;
+const MAX_AUDIT: i64 = 50_000;
 /// Number of audit entries to keep in memory while the disk is full, in order to bound the memory.
-const UNAUDITED: usize = 1000;
+const MAX_UNAUDITED: usize = 1000;
 /// Run numbers to reserve at once. A number must never be assigned twice, even if runs start on a
 /// full disk and the daemon is killed: at most this many numbers are skipped instead.
-const RESERVED: u64 = 16;
+const RESERVED_NUMBERS: u64 = 16;
 /// Version of the schema: the number of steps that lead to it. An older database runs the steps
 /// that it lacks.
 const VERSION: i64 = STEPS.len() as i64;
@@ -115,7 +115,7 @@ impl Packed {
 
 /// Updates to keep in memory. Each may have some hundred kilobytes, so this bounds them to tens of
 /// megabytes.
-const MOST_UNWRITTEN: usize = 256;
+const MAX_UNWRITTEN: usize = 256;
 
 /// A query for runs.
 #[derive(Clone, Debug, Default)]
@@ -174,6 +174,7 @@ impl History {
             .into());
         };
         if !missing.is_empty() {
+            // One transaction, so that a crash cannot leave a schema between two versions.
             let steps = missing.concat();
             connection.execute_batch(&format!(
                 "BEGIN; {steps} PRAGMA user_version = {VERSION}; COMMIT;"
@@ -253,7 +254,7 @@ impl History {
         let written = self.write(&pending);
         // The row of a live run is written again when it ends, so it need not be kept.
         if written.is_err() && (row.state.is_over() || pending.new.is_some()) {
-            if unwritten.len() >= MOST_UNWRITTEN {
+            if unwritten.len() >= MAX_UNWRITTEN {
                 let oldest = unwritten
                     .iter()
                     .find(|(_, one)| one.row.state.is_over())
@@ -287,7 +288,7 @@ impl History {
                 )?;
                 let last = connection.last_insert_rowid();
                 let sql = format!("DELETE FROM runs WHERE n <= ?1 AND state IN {OVER}");
-                connection.execute(&sql, params![last - KEPT])?;
+                connection.execute(&sql, params![last - MAX_RUNS])?;
             }
             None => {
                 connection.execute(
@@ -429,10 +430,10 @@ impl History {
         Ok(last.and_then(|number| u64::try_from(number).ok()).unwrap_or(0))
     }
 
-    /// Reserves `number` and the [`RESERVED`] - 1 numbers after it, so that they are not assigned
+    /// Reserves `number` and the [`RESERVED_NUMBERS`] - 1 numbers after it, so that they are not assigned
     /// again if the daemon is killed. Returns the last reserved number; `None`: the disk is full.
     pub fn reserve(&self, day: &str, number: u64) -> Option<u64> {
-        let upto = number + RESERVED - 1;
+        let upto = number + RESERVED_NUMBERS - 1;
         self.reserved(day, upto).then_some(upto)
     }
 
@@ -455,7 +456,7 @@ impl History {
             }
             waiting.pop_front();
         }
-        if waiting.len() > UNAUDITED {
+        if waiting.len() > MAX_UNAUDITED {
             waiting.pop_front();
         }
     }
@@ -468,7 +469,7 @@ impl History {
             params![row.t, row.who, row.source, row.action, row.status, row.detail],
         )?;
         let last = connection.last_insert_rowid();
-        connection.execute("DELETE FROM audit WHERE n <= ?1", [last - AUDITED])?;
+        connection.execute("DELETE FROM audit WHERE n <= ?1", [last - MAX_AUDIT])?;
         Ok(())
     }
 

@@ -9,27 +9,27 @@ use std::{
 use crate::runs::lock;
 
 tokio::task_local! {
-    static AUTHOR: Author;
+    static IDENTITY: Identity;
 }
 
 /// The sender of a request and its address.
 #[derive(Clone, Debug)]
-pub struct Author {
+pub struct Identity {
     /// Credentials of the client, or the name that it gave.
-    pub who: String,
+    pub name: String,
     /// Address and TCP port.
     pub source: String,
     /// Actions of the request, for the audit.
     done: Arc<Mutex<Vec<String>>>,
 }
 
-impl Author {
-    pub fn new(who: impl Into<String>, source: impl Into<String>) -> Self {
-        Self { who: who.into(), source: source.into(), done: Arc::default() }
+impl Identity {
+    pub fn new(name: impl Into<String>, source: impl Into<String>) -> Self {
+        Self { name: name.into(), source: source.into(), done: Arc::default() }
     }
 
     /// The same client for a further request, whose actions are noted separately.
-    pub fn again(self) -> Self {
+    pub fn for_next_request(self) -> Self {
         Self { done: Arc::default(), ..self }
     }
 
@@ -40,12 +40,12 @@ impl Author {
 
     /// Runs `work` for this client.
     pub async fn during<F: Future>(self, work: F) -> F::Output {
-        AUTHOR.scope(self, work).await
+        IDENTITY.scope(self, work).await
     }
 
     /// Runs `work` for this client on this thread.
     pub fn with<T>(self, work: impl FnOnce() -> T) -> T {
-        AUTHOR.sync_scope(self, work)
+        IDENTITY.sync_scope(self, work)
     }
 
     /// Actions noted for the request.
@@ -54,21 +54,21 @@ impl Author {
     }
 }
 
-impl fmt::Display for Author {
+impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.source.as_str() {
-            "" => f.write_str(&self.who),
-            source => write!(f, "{} at {source}", self.who),
+            "" => f.write_str(&self.name),
+            source => write!(f, "{} at {source}", self.name),
         }
     }
 }
 
 /// The client for which this thread or task works.
-pub fn author() -> Author {
-    AUTHOR.try_with(Clone::clone).unwrap_or_else(|_| Author::daemon())
+pub fn identity() -> Identity {
+    IDENTITY.try_with(Clone::clone).unwrap_or_else(|_| Identity::daemon())
 }
 
 /// Notes an action of the request, for the request's entry in the audit.
 pub fn note(what: impl Into<String>) {
-    _ = AUTHOR.try_with(|author| lock(&author.done).push(what.into()));
+    _ = IDENTITY.try_with(|identity| lock(&identity.done).push(what.into()));
 }

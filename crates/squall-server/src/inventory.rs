@@ -186,14 +186,14 @@ mod tests {
         };
         let lab = write("lab.toml", "[node.one]\naddress = \"10.0.0.1\"\n[ports]\nA = \"one/x\"\n");
         let same = write("other.toml", "[cluster]\nname = \"lab\"\n[node.two]\n");
-        for (files, told) in [
+        for (files, expected) in [
             (vec![folder.join("none.toml")], "none.toml: No such file"),
             (vec![write("text.toml", "nodes\n")], "text.toml: "),
             (vec![write("empty.toml", "")], "missing field `node`"),
             (vec![lab.clone(), same], "other.toml: another inventory is called \"lab\""),
         ] {
-            let error = Inventory::load_all(&files).expect_err(told).to_string();
-            assert!(error.contains(told) && error.contains("\n  try "), "{error}");
+            let error = Inventory::load_all(&files).expect_err(expected).to_string();
+            assert!(error.contains(expected) && error.contains("\n  try "), "{error}");
         }
         let found = Inventory::load_all(&[lab]).expect("an inventory");
         fs::remove_dir_all(folder).expect("removed");

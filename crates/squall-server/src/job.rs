@@ -24,7 +24,7 @@ use crate::{
     Refusal,
     history::Packed,
     metrics::Figures,
-    runs::{Because, Live, RunPort, RunRow, RunVerdict, State, lock, over},
+    runs::{Live, RunPort, RunRow, RunVerdict, State, StopReason, lock, over},
     service::Service,
     testing::settle,
 };
@@ -48,7 +48,7 @@ pub trait Job: Send + Sync {
     }
 
     /// The result so far.
-    fn so_far(&self) -> Option<Came>;
+    fn result_so_far(&self) -> Option<RunResult>;
 
     /// Applies an action to the live run.
     ///
@@ -132,7 +132,7 @@ pub enum Action {
 }
 
 /// The result of a job, or the reason for its failure.
-pub type Ended = Result<Came, Arc<Error>>;
+pub type Ended = Result<RunResult, Arc<Error>>;
 
 /// The thread of a job: its stop flag and its outcome.
 #[derive(Default)]
@@ -185,18 +185,20 @@ pub fn spawn<J: Job + 'static>(
 
 /// The result of a run.
 #[derive(Clone)]
-pub enum Came {
+pub enum RunResult {
     /// The report of any run but a standard test.
     Report(Arc<Report>),
     /// The outcome of a standard test.
     Outcome(Arc<Outcome>),
 }
 
-impl Came {
+impl RunResult {
     /// The result as the history stores it.
     pub fn packed(&self, service: &Service) -> Option<Packed> {
         match self {
-            Self::Report(report) => Packed::of(&service.files.told(Report::clone(report))),
+            Self::Report(report) => {
+                Packed::of(&service.files.with_user_names(Report::clone(report)))
+            }
             Self::Outcome(outcome) => Packed::of(&**outcome),
         }
     }
@@ -205,7 +207,7 @@ impl Came {
     pub fn text(&self, service: &Service) -> Result<String, Refusal> {
         let text = match self {
             Self::Report(report) => {
-                serde_json::to_string(&service.files.told(Report::clone(report)))
+                serde_json::to_string(&service.files.with_user_names(Report::clone(report)))
             }
             Self::Outcome(outcome) => serde_json::to_string(&**outcome),
         };
@@ -241,7 +243,7 @@ impl Came {
 
 /// Criteria for a report.
 pub struct Judged<'a> {
-    pub because: Option<&'a Because>,
+    pub because: Option<&'a StopReason>,
     pub fail_if: &'a [FailIf],
     /// Whether the options have criteria, too.
     pub aborts: bool,
@@ -266,7 +268,7 @@ impl Judged<'_> {
         let lost = verdict.reasons.iter().filter(|reason| reason.code == ReasonCode::PortLost);
         let lost: Vec<_> = lost.map(|reason| reason.text.as_str()).collect();
         row.state = match self.because {
-            Some(Because::Interrupted(_)) => State::Interrupted,
+            Some(StopReason::Interrupted(_)) => State::Interrupted,
             _ if !lost.is_empty() => {
                 // Each reason names the port, the loss that it caused, and why it failed.
                 row.error.get_or_insert_with(|| lost.join("; "));
@@ -308,7 +310,7 @@ impl Work for OnPorts {
         session: Session,
     ) -> Result<Arc<Here>, Error> {
         let mult = session.options.mult.map_or(Some(1.0), Multiplier::factor);
-        let told = {
+        let with_user_names = {
             let (service, live) = (Arc::downgrade(service), live.clone());
             move |latest: Option<&Arc<LiveReport>>| {
                 #[cfg(test)]
@@ -322,8 +324,8 @@ impl Work for OnPorts {
             }
         };
         let driven = match self.hold {
-            true => Driven::hold(session, EVERY, told)?,
-            false => Driven::start(session, EVERY, told)?,
+            true => Driven::hold(session, EVERY, with_user_names)?,
+            false => Driven::start(session, EVERY, with_user_names)?,
         };
         let here = Arc::new(Here {
             driven,
@@ -409,12 +411,12 @@ impl Job for Here {
     }
 
     /// Adds the series, which live reports lack.
-    fn so_far(&self) -> Option<Came> {
+    fn result_so_far(&self) -> Option<RunResult> {
         let mut report = self.latest()?.report.clone();
         if let Ok(series) = self.driven.with(|run| Ok(run.series().to_vec())) {
             report.series = series;
         }
-        Some(Came::Report(Arc::new(report)))
+        Some(RunResult::Report(Arc::new(report)))
     }
 
     fn apply(&self, action: Action) -> Result<(), Refusal> {
@@ -450,7 +452,7 @@ impl Job for Here {
     }
 
     fn outcome(&self) -> Option<Ended> {
-        self.driven.outcome().map(|outcome| outcome.map(Came::Report))
+        self.driven.outcome().map(|outcome| outcome.map(RunResult::Report))
     }
 
     fn abandoned(&self) -> Ended {

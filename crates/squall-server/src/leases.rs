@@ -111,6 +111,7 @@ impl Leases {
     fn held(&self, now: Duration, address: &str, what: Option<&String>) -> Option<Held> {
         let what = what?;
         let lease = self.holder(what)?;
+        // No time remains to show, because a run or a connection keeps the lease.
         let stays = lease.keep == Keep::Run || self.is_connected(&lease.owner);
         Some(Held {
             address: address.to_owned(),
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_held_by_one_and_the_other_is_told_by_whom_and_how_long() {
+    fn a_refusal_names_the_holder_of_a_port_and_the_remaining_time() {
         let mut leases = Leases::default();
         leases.acquire(s(0), "alice", ports(&["a", "b"]), TTL, Keep::Renewed).expect("free");
         let held =
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_shared_is_held_by_many() {
+    fn shareable_ports_have_many_holders() {
         let mut leases = Leases::default();
         let null = || vec![("null:".to_owned(), None)];
         leases.acquire(s(0), "alice", null(), TTL, Keep::Renewed).expect("free");
@@ -327,7 +328,7 @@ mod tests {
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
             (0..3u8, proptest::collection::vec(0..4u8, 1..3), any::<bool>())
-                .prop_map(|(who, ports, run)| Step::Acquire(who, ports, run)),
+                .prop_map(|(client, ports, run)| Step::Acquire(client, ports, run)),
             (0..8u8).prop_map(Step::Renew),
             (0..8u8).prop_map(Step::Release),
             (0..8u8).prop_map(Step::Ended),
@@ -342,22 +343,22 @@ mod tests {
         #[test]
         fn no_port_is_ever_held_twice_and_none_for_ever_by_who_is_gone(steps in steps()) {
             let (mut leases, mut now) = (Leases::default(), Duration::ZERO);
-            let owner = |who: u8| format!("user {who}");
+            let owner = |client: u8| format!("user {client}");
             for step in steps {
                 match step {
-                    Step::Acquire(who, on, run) => {
+                    Step::Acquire(client, on, run) => {
                         let names: Vec<_> = on.iter().map(u8::to_string).collect();
                         let wanted = ports(&names.iter().map(String::as_str).collect::<Vec<_>>());
                         let free = wanted.iter().all(|(_, what)| leases.holder(what.as_ref().unwrap()).is_none());
                         let keep = if run { Keep::Run } else { Keep::Renewed };
-                        let got = leases.acquire(now, &owner(who), wanted, TTL, keep);
+                        let got = leases.acquire(now, &owner(client), wanted, TTL, keep);
                         prop_assert_eq!(got.is_ok(), free);
                     }
                     Step::Renew(id) => _ = leases.renew(now, &format!("l-{id}")),
                     Step::Release(id) => _ = leases.release(&format!("l-{id}")),
                     Step::Ended(id) => leases.ended(&format!("l-{id}")),
-                    Step::Connect(who) => leases.connect(&owner(who)),
-                    Step::Disconnect(who) => leases.disconnect(now, &owner(who)),
+                    Step::Connect(client) => leases.connect(&owner(client)),
+                    Step::Disconnect(client) => leases.disconnect(now, &owner(client)),
                     Step::Wait(seconds) => now += s(seconds.into()),
                 }
                 leases.expire(now);
@@ -378,9 +379,9 @@ mod tests {
                 }
             }
             // All connections close, so only the leases of runs remain.
-            for who in 0..3 {
-                while leases.is_connected(&owner(who)) {
-                    leases.disconnect(now, &owner(who));
+            for client in 0..3 {
+                while leases.is_connected(&owner(client)) {
+                    leases.disconnect(now, &owner(client));
                 }
             }
             leases.expire(now + TTL);

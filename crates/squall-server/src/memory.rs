@@ -7,13 +7,13 @@ use std::{
 
 /// Octets of a body from which memory is returned: its parsed values take ten to thirty times as
 /// much.
-const LARGE: u64 = 256 << 10;
+const MIN_BODY: u64 = 256 << 10;
 /// Time after the last large request. Returning memory earlier would slow a series of requests,
 /// because the kernel must supply each freed page again on its next use.
-const CALM: Duration = Duration::from_secs(2);
+const IDLE_TIME: Duration = Duration::from_secs(2);
 /// Maximum time after the first large request, so that a steady series cannot postpone the return
 /// forever.
-const LATEST: Duration = Duration::from_secs(6);
+const MAX_DELAY: Duration = Duration::from_secs(6);
 
 /// Large requests since the last return. The allocator keeps freed memory below memory in use,
 /// which would be gigabytes after a large configuration, for as long as the daemon runs.
@@ -29,7 +29,7 @@ struct Used {
 impl Memory {
     /// Notes the end of a request with a body of `octets`; `None`: no declared length.
     pub fn used(&self, octets: Option<u64>) {
-        if octets.is_none_or(|octets| octets >= LARGE) {
+        if octets.is_none_or(|octets| octets >= MIN_BODY) {
             let now = Instant::now();
             let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             used.get_or_insert(Used { first: now, last: now }).last = now;
@@ -39,7 +39,8 @@ impl Memory {
     /// Returns memory to the system, if that is due.
     pub fn give_back(&self) {
         let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = |used: Used| used.last.elapsed() >= CALM || used.first.elapsed() >= LATEST;
+        let due =
+            |used: Used| used.last.elapsed() >= IDLE_TIME || used.first.elapsed() >= MAX_DELAY;
         if used.is_some_and(due) {
             *used = None;
             drop(used);

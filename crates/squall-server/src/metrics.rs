@@ -66,8 +66,8 @@ impl Figures {
 }
 
 pub fn routes() -> Routes {
-    let says = Operation::new("daemon", "Get counters of runs and of the daemon, for Prometheus");
-    Routes::new().get("/metrics", metrics, says.gives_octets("text/plain"))
+    let doc = Operation::new("daemon", "Get counters of runs and of the daemon, for Prometheus");
+    Routes::new().get("/metrics", metrics, doc.gives_octets("text/plain"))
 }
 
 async fn metrics(
@@ -100,7 +100,7 @@ fn plain(open: &str) -> String {
         let mut words = line.splitn(4, ' ');
         match (words.next(), words.next(), words.next(), words.next()) {
             // HELP precedes TYPE, which determines the name.
-            (Some("#"), Some("HELP"), Some(_), told) => help = told,
+            (Some("#"), Some("HELP"), Some(_), text_of_help) => help = text_of_help,
             (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
                 let (suffix, kind) = match kind {
                     "counter" => ("_total", "counter"),

@@ -20,13 +20,13 @@ use http_body::Body as _;
 
 use crate::{
     Needs, Refusal,
-    author::Author,
     connection::{Connection, Peer},
+    drain::{self, after_reply, lend},
+    identity::Identity,
     log::Entry,
-    pace::Paced,
     peers,
-    rest::{self, after_reply, lend},
     service::Service,
+    slow_body::SlowBody,
     work::Work,
 };
 
@@ -54,7 +54,7 @@ pub async fn guard(
     // HTTP/1 needs no drain here: hyper closes the connection after the reply if a body is left.
     let reset = request.version() == Version::HTTP_2;
     let octets_in = request.body().size_hint().exact();
-    let author = Author::new(service.auth.who(&headers), connection.peer.to_string());
+    let identity = Identity::new(service.auth.credentials(&headers), connection.peer.to_string());
     let preflight = page.as_ref().and_then(|_| peers::preflight(&method, &headers));
     let work = Work::of(octets_in, &service.memory);
     // Dropped with this future when the client leaves, so that abandoned work can stop.
@@ -66,16 +66,16 @@ pub async fn guard(
                 connection.is_known();
             }
             let (parts, body) = request.into_parts();
-            let (lent, rest) = lend(Paced::new(body));
+            let (lent, unread) = lend(SlowBody::new(body));
             let answer = next.run(Request::from_parts(parts, Body::new(lent)));
-            let answer = author.clone().during(unless_it_panics(answer));
+            let answer = identity.clone().during(unless_it_panics(answer));
             let response = work.during(answer).await;
-            let left = if reset { rest.read(rest::OF_ADMITTED).await } else { None };
+            let left = if reset { unread.drain(drain::MAX_ADMITTED).await } else { None };
             (response, left)
         }
         Err(refusal) => {
-            let body = Paced::new(request.into_body());
-            let left = if reset { rest::read(body, rest::OF_REFUSED).await } else { None };
+            let body = SlowBody::new(request.into_body());
+            let left = if reset { drain::drain(body, drain::MAX_REFUSED).await } else { None };
             (refuse(&headers, refusal), left)
         }
     };
@@ -86,8 +86,8 @@ pub async fn guard(
         peers::allow(&mut response, page);
     }
     let status = outcome(&response);
-    tracing::debug!(%method, path = uri.path(), status = status.as_u16(), source = author.source, "request");
-    service.audit_request(&author, &connection.peer, &method, uri.path(), status);
+    tracing::debug!(%method, path = uri.path(), status = status.as_u16(), source = identity.source, "request");
+    service.audit_request(&identity, &connection.peer, &method, uri.path(), status);
     service.log.add(Entry {
         n: 0,
         t: humantime::format_rfc3339_millis(came).to_string(),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grpc_refuses_is_refused_in_the_audit_as_well() {
+    fn a_refusal_over_grpc_is_a_refusal_in_the_audit() {
         let headers = HeaderMap::from_iter([(
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/grpc"),

@@ -66,6 +66,7 @@ impl Source {
 
 impl Places {
     pub fn new(most: usize) -> Arc<Self> {
+        // At least 4, otherwise a quarter would be no place at all.
         Arc::new(Self { most: most.max(4), taken: Mutex::default() })
     }
 
@@ -101,11 +102,11 @@ impl Places {
 
 impl Taken {
     /// Logs a connection closed in favor of another. The client sees only the close, so the log
-    /// names the limit. At most one line per [`LOGGED`], otherwise a flood of connections would
+    /// names the limit. At most one line per [`LOG_INTERVAL`], otherwise a flood of connections would
     /// flood the log.
     fn log(&mut self, most: usize) {
         self.closed += 1;
-        if self.logged.is_none_or(|last| last.elapsed() >= LOGGED) {
+        if self.logged.is_none_or(|last| last.elapsed() >= LOG_INTERVAL) {
             tracing::warn!(
                 closed = self.closed,
                 "closed connections that had not authenticated: at most {} of them, {} of one \
@@ -118,7 +119,7 @@ impl Taken {
     }
 }
 
-const LOGGED: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 fn largest(strangers: &VecDeque<Stranger>) -> Option<Source> {
     let mut sizes: BTreeMap<Source, usize> = BTreeMap::new();
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_known_stays() {
+    fn authenticated_connections_stay() {
         let places = Places::new(8);
         let known: Vec<_> = (0..5)
             .map(|_| {
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gives_way_is_told() {
+    async fn a_closed_connection_is_notified() {
         let places = Places::new(4);
         let first = places.take(&from("192.0.2.1"));
         let _second = places.take(&from("192.0.2.1"));

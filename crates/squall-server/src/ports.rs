@@ -28,12 +28,12 @@ pub struct Ports {
 
 /// How a pattern allows an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Named {
+enum Match {
     /// By its full name.
     Exactly,
     /// By a pattern with `*` that matches.
-    Loosely,
-    Not,
+    Pattern,
+    No,
 }
 
 const NOT_NAMED: &str =
@@ -102,7 +102,7 @@ impl Ports {
                 if parsed.has("eal") {
                     return Err(wrong(format!("{address}: eal= is not accepted from requests")));
                 }
-                if (name.starts_with("vdev") || parsed.has("vdev")) && named == Named::Not {
+                if (name.starts_with("vdev") || parsed.has("vdev")) && named == Match::No {
                     return Err(wrong(format!(
                         "{address}: virtual devices are only accepted if the daemon was started \
                          with --allow 'dpdk:vdev*'"
@@ -124,26 +124,26 @@ impl Ports {
     fn allowed(
         &self,
         kind: &str,
-        named: Named,
+        named: Match,
         interface: impl FnOnce() -> Option<InterfaceInfo>,
     ) -> Result<(), &'static str> {
-        if named == Named::Exactly || HARMLESS.contains(&kind) {
+        if named == Match::Exactly || HARMLESS.contains(&kind) {
             return Ok(());
         }
         if !on_interface(kind) {
-            return if named == Named::Loosely { Ok(()) } else { Err(NOT_NAMED) };
+            return if named == Match::Pattern { Ok(()) } else { Err(NOT_NAMED) };
         }
         // A missing interface is refused when it is opened.
         match interface() {
             Some(interface) if interface.default_route => Err(DEFAULT_ROUTE),
-            Some(interface) if !interface.of_lab && named == Named::Not => Err(NOT_NAMED),
-            None if named == Named::Not => Err(NOT_NAMED),
+            Some(interface) if !interface.of_lab && named == Match::No => Err(NOT_NAMED),
+            None if named == Match::No => Err(NOT_NAMED),
             _ => Ok(()),
         }
     }
 
     /// Whether a pattern names the port, and how.
-    fn names(&self, kind: &str, name: &str) -> Named {
+    fn names(&self, kind: &str, name: &str) -> Match {
         let whole = if kind.is_empty() { name.to_owned() } else { format!("{kind}:{name}") };
         // A pattern without a kind matches the interface with any kind.
         let bare = on_interface(kind).then_some(name);
@@ -153,11 +153,11 @@ impl Ports {
             })
         };
         if any(&|pattern, text| pattern == text) {
-            Named::Exactly
+            Match::Exactly
         } else if any(&like) {
-            Named::Loosely
+            Match::Pattern
         } else {
-            Named::Not
+            Match::No
         }
     }
 
@@ -331,12 +331,12 @@ mod tests {
         let like_lo = found.iter().find(|interface| interface.name == "lo").expect("lo");
         let of = |of_lab, default_route| InterfaceInfo { of_lab, default_route, ..like_lo.clone() };
         for (interface, named, allowed) in [
-            (of(true, false), Named::Not, true),
-            (of(false, false), Named::Not, false),
-            (of(false, false), Named::Loosely, true),
-            (of(false, true), Named::Loosely, false),
-            (of(true, true), Named::Not, false),
-            (of(false, true), Named::Exactly, true),
+            (of(true, false), Match::No, true),
+            (of(false, false), Match::No, false),
+            (of(false, false), Match::Pattern, true),
+            (of(false, true), Match::Pattern, false),
+            (of(true, true), Match::No, false),
+            (of(false, true), Match::Exactly, true),
         ] {
             let found = Ports::new(vec![]).allowed("af_packet", named, || Some(interface.clone()));
             assert_eq!(
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_allowed_is_refused_and_two_addresses_of_an_interface_are_one_port() {
+    fn ports_that_are_not_allowed_are_refused_and_two_addresses_of_an_interface_are_one_port() {
         let data = std::env::temp_dir().join(format!("squall-ports-{}", std::process::id()));
         std::fs::create_dir_all(&data).expect("a folder");
         let files = Files::open(&data).expect("it opens");

@@ -23,12 +23,12 @@ use squall_report::conversations::Flows;
 
 use crate::{
     Refusal,
-    author::{Author, note},
     cluster::ClusterProgress,
     connection::Connection,
     error::Detail,
     history,
-    job::{Action, Came, DEFECT, Ended, Job, Judged, OnPorts, Ports, Work},
+    identity::{Identity, note},
+    job::{Action, DEFECT, Ended, Job, Judged, OnPorts, Ports, RunResult, Work},
     leases::{Held, Keep, Lease},
     metrics::{self, Figures},
     service::Service,
@@ -41,9 +41,9 @@ const CHECKPOINT: Duration = Duration::from_secs(5);
 /// The first checkpoint after the start, so that short runs have one too.
 const FIRST_CHECKPOINT: Duration = Duration::from_secs(1);
 /// Ended leases whose reason is kept, for the error message to their former holders.
-const LEASES_ENDED: usize = 1000;
+const MAX_ENDED_LEASES: usize = 1000;
 /// Runs at once: a limit, because each has its own threads, buffers and counters.
-const MOST: usize = 64;
+const MAX_RUNS: usize = 64;
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -238,7 +238,7 @@ pub struct Live {
     /// Whether the run made its lease itself, and releases it at its end.
     own_lease: bool,
     /// Why the run is being stopped, for its result.
-    because: Mutex<Option<Because>>,
+    because: Mutex<Option<StopReason>>,
     finished: AtomicBool,
     /// Whether the history has the result. The lock orders writers, otherwise a late checkpoint
     /// could overwrite the result.
@@ -251,7 +251,7 @@ pub struct Live {
 
 /// Why a run ends early.
 #[derive(Clone)]
-pub enum Because {
+pub enum StopReason {
     /// A request of the holder of its ports.
     Asked(&'static str),
     /// Another client, or an expired lease.
@@ -277,7 +277,7 @@ struct Numbers {
     reserved: u64,
 }
 
-impl Because {
+impl StopReason {
     pub fn interrupted(why: impl Into<String>) -> Self {
         Self::Interrupted(why.into())
     }
@@ -323,8 +323,8 @@ impl Live {
     }
 
     /// The result so far.
-    pub fn so_far(&self) -> Option<Came> {
-        self.job.get()?.so_far()
+    pub fn result_so_far(&self) -> Option<RunResult> {
+        self.job.get()?.result_so_far()
     }
 
     /// # Errors
@@ -384,7 +384,7 @@ impl Live {
     }
 
     /// Stops sending. `because` becomes part of the result.
-    pub fn stop(&self, because: Option<&Because>) {
+    pub fn stop(&self, because: Option<&StopReason>) {
         let mut row = lock(&self.row);
         if row.state.is_over() {
             return;
@@ -449,7 +449,7 @@ impl Runs {
         lately.iter().map(|(_, row, figures)| (row.clone(), figures.clone())).collect()
     }
 
-    fn ended(&self, row: &RunRow, came: &Came) {
+    fn ended(&self, row: &RunRow, came: &RunResult) {
         let mut lately = lock(&self.lately);
         while lately.len() >= metrics::STAYING {
             lately.pop_front();
@@ -516,7 +516,7 @@ impl Service {
             Ok(Ok(job)) => Ok((live, job)),
             Ok(Err(error)) => {
                 self.take_back(&live, &error);
-                Err(self.files.unsaid(error.into()))
+                Err(self.files.without_paths(error.into()))
             }
             Err(_) => {
                 self.fail(&live, DEFECT);
@@ -526,10 +526,10 @@ impl Service {
     }
 
     fn has_room(&self) -> Result<(), Refusal> {
-        if lock(&self.runs.live).len() >= MOST {
+        if lock(&self.runs.live).len() >= MAX_RUNS {
             return Err(Refusal::conflict(
                 "too_many_runs",
-                format!("{MOST} runs are running\n  try to stop one"),
+                format!("{MAX_RUNS} runs are running\n  try to stop one"),
             ));
         }
         if *self.ending.borrow() {
@@ -652,8 +652,8 @@ impl Service {
             }
             // Before the first measurement, and for nodes, which report only at the end, only the
             // row is stored.
-            let so_far = live.so_far().filter(|came| !came.is_empty());
-            let report = so_far.and_then(|came| came.packed(self));
+            let result_so_far = live.result_so_far().filter(|came| !came.is_empty());
+            let report = result_so_far.and_then(|came| came.packed(self));
             let written = lock(&live.written);
             if !*written {
                 // A full disk is reported when the run ends.
@@ -757,7 +757,8 @@ impl Service {
         match own {
             // Other runs may have been started on this lease.
             Some(lease) => {
-                let because = Because::interrupted("the run that had leased its ports has ended");
+                let because =
+                    StopReason::interrupted("the run that had leased its ports has ended");
                 self.stop_on(&lease, &because);
             }
             None if self.runs.on_lease(id).is_empty() => lock(&self.leases).ended(id),
@@ -825,10 +826,10 @@ impl Service {
         let over = lock(&self.leases).expire(self.now());
         for lease in &over {
             let because =
-                Because::interrupted("its lease has expired: its client sent no requests");
+                StopReason::interrupted("its lease has expired: its client sent no requests");
             let ports: Vec<_> = lease.ports.iter().map(|(address, _)| address.as_str()).collect();
             let detail = format!("{} of {}: {}", lease.id, lease.owner, ports.join(", "));
-            self.audit(&Author::daemon(), "lease expired", None, detail);
+            self.audit(&Identity::daemon(), "lease expired", None, detail);
             self.end_lease(lease, &because);
         }
         if !over.is_empty() {
@@ -837,9 +838,9 @@ impl Service {
     }
 
     /// Stops the runs on the ports of a lease that has ended.
-    pub fn end_lease(self: &Arc<Self>, lease: &Lease, because: &Because) {
+    pub fn end_lease(self: &Arc<Self>, lease: &Lease, because: &StopReason) {
         let mut ended = lock(&self.ended);
-        if ended.len() == LEASES_ENDED {
+        if ended.len() == MAX_ENDED_LEASES {
             ended.pop_front();
         }
         ended.push_back((lease.id.clone(), because.text().to_owned()));
@@ -854,7 +855,7 @@ impl Service {
         self.stop_on(lease, because);
     }
 
-    fn stop_on(&self, lease: &Lease, because: &Because) {
+    fn stop_on(&self, lease: &Lease, because: &StopReason) {
         let runs = self.runs.on_lease(&lease.id);
         runs.iter().for_each(|live| live.stop(Some(because)));
         if runs.is_empty() {
@@ -864,7 +865,7 @@ impl Service {
     }
 
     /// Renews the run's own lease, because a request has named the run.
-    pub fn heard_of(&self, live: &Live) {
+    pub fn renew_own_lease(&self, live: &Live) {
         let lease = live.own_lease.then(|| lock(&live.row).lease.clone()).flatten();
         if let Some(lease) = lease {
             _ = lock(&self.leases).renew(self.now(), &lease);
@@ -876,10 +877,10 @@ impl Service {
         self.history.catch_up();
         let runs = self.runs.all();
         for live in &runs {
-            live.stop(Some(&Because::interrupted("the daemon ended")));
+            live.stop(Some(&StopReason::interrupted("the daemon ended")));
         }
-        let patience = Instant::now() + Duration::from_millis(1500);
-        while !lock(&self.runs.live).is_empty() && Instant::now() < patience {
+        let deadline = Instant::now() + Duration::from_millis(1500);
+        while !lock(&self.runs.live).is_empty() && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         for live in self.runs.all() {
@@ -918,11 +919,11 @@ fn in_use(held: &[Held]) -> Refusal {
     let mut details: Vec<_> = held.iter().map(detail).collect();
     // The two ends of a link have the same address.
     details.dedup();
-    let told: Vec<_> =
+    let lines: Vec<_> =
         details.iter().map(|detail| format!("{}: {}", detail.path, detail.message)).collect();
     let message = format!(
         "{}\n  try to wait, or POST /squall/v1/leases/release to take it away",
-        told.join("\n")
+        lines.join("\n")
     );
     Refusal::conflict("port_in_use", message).with(details)
 }
@@ -995,8 +996,8 @@ impl ManagedStart {
                 .and_then(|what| leases.holder(what))
                 .is_some_and(|l| l.ending && l.owner == self.owner)
         };
-        let patience = Instant::now() + Duration::from_secs(3);
-        while ports.iter().any(ending) && Instant::now() < patience {
+        let deadline = Instant::now() + Duration::from_secs(3);
+        while ports.iter().any(ending) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -1010,7 +1011,7 @@ impl ManagedStart {
         if ports.is_empty() {
             let lease = self.lease.take().and_then(|id| lock(&service.leases).release(&id));
             if let Some(lease) = lease {
-                service.stop_on(&lease, &Because::Asked("its ports were returned"));
+                service.stop_on(&lease, &StopReason::Asked("its ports were returned"));
             }
             return Ok(());
         }
@@ -1128,7 +1129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_defect_in_a_run_is_told_as_its_failure_and_its_ports_are_free() {
+    fn a_panic_in_a_run_is_reported_as_its_failure_and_its_ports_are_free() {
         let data = std::env::temp_dir().join(format!("squall-defect-{}", std::process::id()));
         let service = Arc::new(Service::open(Settings::of_test(data.clone())).expect("it opens"));
         let text = "[ports]\nA = \"loop:defect\"\nB = \"loop:defect\"\n[[stream]]\nport = \
@@ -1148,9 +1149,9 @@ mod tests {
         let start = |text: &str| service.start(wanted(text), OnPorts { hold: false });
         let (defect, _) = start(&format!("{text}# a defect on purpose")).expect("it starts");
         let id = defect.row().id;
-        let patience = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(20);
         while service.runs.get(&id).is_some() {
-            assert!(Instant::now() < patience, "it goes on");
+            assert!(Instant::now() < deadline, "it goes on");
             std::thread::sleep(Duration::from_millis(5));
         }
         let row = service.history.run(&id).expect("it can be read").expect("it is there");
@@ -1162,7 +1163,7 @@ mod tests {
         let (again, _) = start(text).expect("the ports are free");
         again.stop(None);
         while service.runs.get(&again.row().id).is_some() {
-            assert!(Instant::now() < patience, "it goes on");
+            assert!(Instant::now() < deadline, "it goes on");
             std::thread::sleep(Duration::from_millis(5));
         }
         drop(service);

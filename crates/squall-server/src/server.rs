@@ -33,9 +33,10 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     Bound, BoundTrex, Refusal, Settings, api,
     auth::Door,
-    author::Author,
-    connection::{Connection, Peer, Watched},
-    guard, gui, otg,
+    connection::{Connection, Peer, TrackedSocket},
+    gui,
+    identity::Identity,
+    otg,
     places::{Place, Places},
     runs::{OtgHost, lock},
     service::Service,
@@ -51,12 +52,12 @@ const BODY: usize = 64 << 20;
 /// Octets of a request's header.
 const HEADER: usize = 64 << 10;
 /// Maximum interval for checking leases.
-const LOOKS: Duration = Duration::from_millis(200);
+const LEASE_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval for checking the certificate.
-const CERTIFICATE: Duration = Duration::from_secs(3600);
+const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(3600);
 /// Time to the first octet, which clients send right after they connect. A silent connection would
 /// otherwise hold a place.
-const FIRST: Duration = Duration::from_secs(3);
+const FIRST_OCTET: Duration = Duration::from_secs(3);
 /// Time for a TLS handshake, so that a client that stops in it loses its place.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
@@ -149,7 +150,7 @@ pub async fn serve_until(
     let tls = tls.map(TlsAcceptor::from);
     let mut listeners = tokio::task::JoinSet::new();
     let of_grpc = tls.clone().filter(|_| settings.grpc_has_tls());
-    let http = Entrance { door: service.auth.http, places, service: service.clone() };
+    let http = AccessChecks { door: service.auth.http, places, service: service.clone() };
     let talks = |app: Router, tls: Option<TlsAcceptor>| {
         move |stream, peer, place| connection(stream, peer, app.clone(), tls.clone(), place)
     };
@@ -172,7 +173,7 @@ pub async fn serve_until(
     }
     let mut trex_at = None;
     if let (Some(trex), Some(wanted)) = (&trex, &settings.trex) {
-        let entrance = Entrance { door: service.auth.trex, ..http };
+        let entrance = AccessChecks { door: service.auth.trex, ..http };
         let (sync, sync_at) = bind(wanted.sync, "--trex-sync").await?;
         let (asynchronous, asynchronous_at) = bind(wanted.asynchronous, "--trex-async").await?;
         let clients = || trex.clients.clone();
@@ -205,7 +206,7 @@ pub async fn serve_until(
     }
     tracing::info!(%at, grpc = ?grpc_at, version = env!("CARGO_PKG_VERSION"), "serving");
     service.audit(
-        &Author::daemon(),
+        &Identity::daemon(),
         "start",
         None,
         format!("version {} at {at}", env!("CARGO_PKG_VERSION")),
@@ -228,7 +229,7 @@ pub async fn serve_until(
             loop {
                 // Check at the next expiry, so that traffic does not outlive its lease by more than
                 // the time to stop.
-                let next = service.next_expiry().unwrap_or(LOOKS).min(LOOKS);
+                let next = service.next_expiry().unwrap_or(LEASE_INTERVAL).min(LEASE_INTERVAL);
                 // At least 1 ms, otherwise a lease that is due now would spin the loop.
                 sleep(next.max(Duration::from_millis(1))).await;
                 service.expire();
@@ -254,7 +255,7 @@ pub async fn serve_until(
     sockets.into_iter().for_each(|path| _ = std::fs::remove_file(path));
     service.ending.send_replace(true);
     service.end().await;
-    service.audit(&Author::daemon(), "end", None, "");
+    service.audit(&Identity::daemon(), "end", None, "");
     tracing::info!("ended");
     Ok(())
 }
@@ -268,28 +269,28 @@ fn keep_up(service: &Service, certificate: Option<&Certificate>) {
     if let Some(certificate) = certificate {
         let mut next = lock(&service.certificate_due);
         if *next <= Instant::now() {
-            *next = Instant::now() + CERTIFICATE;
+            *next = Instant::now() + CERTIFICATE_INTERVAL;
             match certificate.renew(SystemTime::now()) {
                 Ok(true) => tracing::info!("new connections get a new certificate"),
                 Ok(false) => {}
                 Err(error) => tracing::error!(%error, "cannot renew the certificate"),
             }
-            if let Some(end) = certificate.ends_soon(SystemTime::now()) {
+            if let Some(end) = certificate.expiry_warning(SystemTime::now()) {
                 tracing::warn!("the certificate {end}");
             }
         }
     }
 }
 
-async fn bind(address: SocketAddr, said: &str) -> Result<(TcpListener, SocketAddr), Error> {
+async fn bind(address: SocketAddr, option: &str) -> Result<(TcpListener, SocketAddr), Error> {
     let wrong = |error: io::Error| {
         let hint = match error.kind() {
             io::ErrorKind::AddrInUse => {
-                format!("\n  try another port: {said} {}:0 uses any free port", address.ip())
+                format!("\n  try another port: {option} {}:0 uses any free port", address.ip())
             }
             _ => String::new(),
         };
-        Error::Environment(format!("{said} {address}: {error}{hint}"))
+        Error::Environment(format!("{option} {address}: {error}{hint}"))
     };
     let listener = TcpListener::bind(address).await.map_err(wrong)?;
     let at = listener.local_addr().map_err(wrong)?;
@@ -317,7 +318,7 @@ fn app_of_grpc(service: &Arc<Service>) -> Router {
 fn guarded(service: &Arc<Service>, routes: Router<Arc<Service>>) -> Router {
     routes
         .layer(DefaultBodyLimit::max(BODY))
-        .layer(middleware::from_fn_with_state(service.clone(), guard::guard))
+        .layer(middleware::from_fn_with_state(service.clone(), crate::middleware::guard))
         .with_state(service.clone())
 }
 
@@ -335,13 +336,13 @@ async fn not_so(method: axum::http::Method, uri: axum::http::Uri) -> Response {
 
 /// Access checks of a listener. All protocols share them, so that none bypasses another.
 #[derive(Clone)]
-struct Entrance {
+struct AccessChecks {
     door: Door,
     places: Arc<Places>,
     service: Arc<Service>,
 }
 
-impl Entrance {
+impl AccessChecks {
     /// Takes a place. Users that the kernel identifies get a kept one at once, so that strangers
     /// cannot push them out before their first request.
     fn place(&self, peer: &Peer) -> Arc<Place> {
@@ -355,7 +356,7 @@ impl Entrance {
 
 async fn accept<F>(
     listener: TcpListener,
-    entrance: Entrance,
+    entrance: AccessChecks,
     talk: impl Fn(TcpStream, Peer, Arc<Place>) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
@@ -387,7 +388,7 @@ async fn accept<F>(
 
 async fn accept_unix<F>(
     listener: UnixListener,
-    entrance: Entrance,
+    entrance: AccessChecks,
     talk: impl Fn(UnixStream, Peer, Arc<Place>) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
@@ -426,27 +427,28 @@ async fn connection(
     place: Arc<Place>,
 ) {
     let connection = Connection::new(peer, &place);
-    if !matches!(timeout(FIRST, stream.readable()).await, Ok(Ok(()))) {
+    if !matches!(timeout(FIRST_OCTET, stream.readable()).await, Ok(Ok(()))) {
         return;
     }
     match tls {
-        None => talk(Watched::new(stream, connection.clone(), place), app, connection).await,
+        None => talk(TrackedSocket::new(stream, connection.clone(), place), app, connection).await,
         Some(tls) => {
             if let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await {
-                talk(Watched::new(stream, connection.clone(), place), app, connection).await;
+                talk(TrackedSocket::new(stream, connection.clone(), place), app, connection).await;
             }
         }
     }
 }
 
+/// Without TLS, because the data stays within the kernel, which also identifies the peer's user.
 async fn connection_unix(stream: UnixStream, peer: Peer, app: Router, place: Arc<Place>) {
     let connection = Connection::new(peer, &place);
-    if matches!(timeout(FIRST, stream.readable()).await, Ok(Ok(()))) {
-        talk(Watched::new(stream, connection.clone(), place), app, connection).await;
+    if matches!(timeout(FIRST_OCTET, stream.readable()).await, Ok(Ok(()))) {
+        talk(TrackedSocket::new(stream, connection.clone(), place), app, connection).await;
     }
 }
 
-async fn talk<S>(stream: Watched<S>, app: Router, connection: Arc<Connection>)
+async fn talk<S>(stream: TrackedSocket<S>, app: Router, connection: Arc<Connection>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -454,7 +456,7 @@ where
     builder
         .http1()
         .timer(TokioTimer::new())
-        // [`Connection::is_tired`] has this limit instead.
+        // [`Connection::is_overdue`] has this limit instead.
         .header_read_timeout(None)
         .max_buf_size(HEADER)
         // A client that closes its half has left, so its work must be abandoned.
@@ -477,12 +479,12 @@ where
     tokio::select! {
         // An error of a client ends only its connection.
         _ = talking => {}
-        () = until_tired(&connection) => {}
+        () = until_overdue(&connection) => {}
     }
 }
 
-async fn until_tired(connection: &Connection) {
-    while !connection.is_tired() {
+async fn until_overdue(connection: &Connection) {
+    while !connection.is_overdue() {
         sleep(Duration::from_millis(500)).await;
     }
 }

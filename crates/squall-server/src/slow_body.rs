@@ -15,28 +15,28 @@ use tokio::time::{Instant, Sleep};
 /// Time until the first piece, and between two pieces.
 const GRACE: Duration = Duration::from_secs(10);
 /// Minimum octets per second.
-const SLOW: u64 = 10_000;
+const MIN_RATE: u64 = 10_000;
 
 /// A body that fails when it arrives too slowly.
-pub struct Paced<B> {
+pub struct SlowBody<B> {
     body: B,
     started: Instant,
     octets: u64,
-    patience: Pin<Box<Sleep>>,
+    deadline: Pin<Box<Sleep>>,
 }
 
-impl<B> Paced<B> {
+impl<B> SlowBody<B> {
     pub fn new(body: B) -> Self {
         Self {
             body,
             started: Instant::now(),
             octets: 0,
-            patience: Box::pin(tokio::time::sleep(GRACE)),
+            deadline: Box::pin(tokio::time::sleep(GRACE)),
         }
     }
 }
 
-impl<B: Body<Data = Bytes, Error = axum::Error> + Unpin> Body for Paced<B> {
+impl<B: Body<Data = Bytes, Error = axum::Error> + Unpin> Body for SlowBody<B> {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -53,12 +53,13 @@ impl<B: Body<Data = Bytes, Error = axum::Error> + Unpin> Body for Paced<B> {
                 .sum::<u64>();
             self.octets += octets;
             // The mean rate counts too: one octet every nine seconds satisfies the gap limit alone.
-            let due = self.started + GRACE * 2 + Duration::from_millis(self.octets * 1000 / SLOW);
+            let due =
+                self.started + GRACE * 2 + Duration::from_millis(self.octets * 1000 / MIN_RATE);
             let next = (Instant::now() + GRACE).min(due);
-            self.patience.as_mut().reset(next);
+            self.deadline.as_mut().reset(next);
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
-        ready!(self.patience.as_mut().poll(context));
+        ready!(self.deadline.as_mut().poll(context));
         Poll::Ready(Some(Err("the body arrives too slowly".into())))
     }
 

@@ -16,14 +16,14 @@ use squall_trials::{Began, Test};
 use crate::{
     Refusal,
     history::Packed,
-    job::{Action, Came, Ended, Job, Thread, Work, spawn},
-    runs::{Because, Live, RunRow, RunVerdict, State, lock},
+    job::{Action, Ended, Job, RunResult, Thread, Work, spawn},
+    runs::{Live, RunRow, RunVerdict, State, StopReason, lock},
     service::Service,
 };
 
 /// Trials in a row, which must be short because each change sends it to every watcher. The outcome
 /// has all trials.
-const LATEST: usize = 20;
+const MAX_LATEST: usize = 20;
 
 /// How far a standard test is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -115,8 +115,8 @@ impl Testing {
 
     /// Runs all trials.
     fn run(&self, service: &Service, live: &Live) -> Ended {
-        match self.test.run(&mut Told(self), &|| self.thread.is_stopped()) {
-            Ok(outcome) => Ok(Came::Outcome(Arc::new(outcome))),
+        match self.test.run(&mut ProgressWatch(self), &|| self.thread.is_stopped()) {
+            Ok(outcome) => Ok(RunResult::Outcome(Arc::new(outcome))),
             Err(error) => {
                 // The error ends the run, so store the trials before it here.
                 _ = service.history.update(&live.row(), Packed::of(&self.now()));
@@ -127,8 +127,8 @@ impl Testing {
 }
 
 impl Job for Testing {
-    fn so_far(&self) -> Option<Came> {
-        Some(Came::Outcome(Arc::new(self.now())))
+    fn result_so_far(&self) -> Option<RunResult> {
+        Some(RunResult::Outcome(Arc::new(self.now())))
     }
 
     fn apply(&self, _: Action) -> Result<(), Refusal> {
@@ -146,7 +146,7 @@ impl Job for Testing {
 
     /// The completed trials. The current one is discarded.
     fn abandoned(&self) -> Ended {
-        Ok(Came::Outcome(Arc::new(self.now())))
+        Ok(RunResult::Outcome(Arc::new(self.now())))
     }
 
     fn describe(&self, row: &mut RunRow) {
@@ -166,9 +166,9 @@ fn unchangeable() -> Refusal {
 }
 
 /// Writes progress to the test, from which rows are filled.
-struct Told<'a>(&'a Testing);
+struct ProgressWatch<'a>(&'a Testing);
 
-impl Watch for Told<'_> {
+impl Watch for ProgressWatch<'_> {
     fn known(&mut self, recorded: &Recorded) {
         let trial = self.0.add(recorded);
         lock(&self.0.progress).trial = trial;
@@ -186,7 +186,7 @@ impl Watch for Told<'_> {
     fn ended(&mut self, recorded: &Recorded) -> bool {
         let row = TrialRow::of(self.0.add(recorded), recorded);
         let mut progress = lock(&self.0.progress);
-        if progress.latest.len() == LATEST {
+        if progress.latest.len() == MAX_LATEST {
             progress.latest.remove(0);
         }
         progress.latest.push(row);
@@ -195,7 +195,7 @@ impl Watch for Told<'_> {
 }
 
 /// Fills the row from the outcome.
-pub fn settle(row: &mut RunRow, outcome: &Outcome, because: Option<&Because>) {
+pub fn settle(row: &mut RunRow, outcome: &Outcome, because: Option<&StopReason>) {
     let found = outcome.verdict.status;
     let (status, ended_by) = match found {
         Status::Stopped => (VerdictStatus::Interrupted, EndedBy::Stopped),
@@ -211,7 +211,7 @@ pub fn settle(row: &mut RunRow, outcome: &Outcome, because: Option<&Because>) {
     };
     row.elapsed_s = outcome.duration_s;
     row.state = match because {
-        Some(Because::Interrupted(_)) => State::Interrupted,
+        Some(StopReason::Interrupted(_)) => State::Interrupted,
         _ => State::Done,
     };
     if let Some(progress) = &mut row.test {

@@ -11,11 +11,11 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use crate::{author::author, error::Refusal, service::Service, work};
+use crate::{error::Refusal, identity::identity, service::Service, work};
 
 /// Nice value added to serving threads: with CPUs full of traffic they get a tenth of one each,
 /// which still suffices to reply.
-const WAY: i32 = 10;
+const NICE: i32 = 10;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -50,19 +50,19 @@ impl Acting {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        let (tell, told) = oneshot::channel();
-        let (author, of) = (author(), work::current());
+        let (send, result) = oneshot::channel();
+        let (identity, of) = (identity(), work::current());
         let job = move || {
             // Keeps the memory accounting until the end. The work itself continues even if its
             // client leaves, so it is not set as the current work.
             let _of = of;
-            if let Ok(done) = catch_unwind(AssertUnwindSafe(|| author.with(work))) {
+            if let Ok(done) = catch_unwind(AssertUnwindSafe(|| identity.with(work))) {
                 // The client may have left.
-                _ = tell.send(done);
+                _ = send.send(done);
             }
         };
         self.0.send(Box::new(job)).ok()?;
-        told.await.ok()
+        result.await.ok()
     }
 }
 
@@ -90,8 +90,8 @@ pub async fn blocking<T: Send + 'static>(
 
 /// As [`blocking`]; `None`: it panicked.
 pub async fn looking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let (author, of) = (author(), work::current());
-    let work = move || author.with(work);
+    let (identity, of) = (identity(), work::current());
+    let work = move || identity.with(work);
     tokio::task::spawn_blocking(move || match of {
         Some(of) => of.with(work),
         None => work(),
@@ -103,10 +103,10 @@ pub async fn looking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
 /// A thread-start hook that lowers a thread's priority relative to the caller's.
 pub fn giving_way() -> impl Fn() + Send + Sync + 'static {
     // 19 is Linux's lowest priority.
-    let way = rustix::process::getpriority_process(None).map(|own| (own + WAY).min(19));
+    let nice = rustix::process::getpriority_process(None).map(|own| (own + NICE).min(19));
     move || {
         // If the kernel refuses, the thread keeps its priority.
-        _ = way.and_then(|way| rustix::process::setpriority_process(None, way));
+        _ = nice.and_then(|nice| rustix::process::setpriority_process(None, nice));
     }
 }
 
@@ -116,8 +116,8 @@ mod tests {
 
     #[test]
     fn those_that_serve_give_way_and_those_that_act_do_not() {
-        let way = || rustix::process::getpriority_process(None).expect("of this thread");
-        let before = way();
+        let nice = || rustix::process::getpriority_process(None).expect("of this thread");
+        let before = nice();
         let acting = Acting::new().expect("a thread");
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -125,13 +125,13 @@ mod tests {
             .build();
         let served = runtime.expect("threads").block_on(async {
             tokio::spawn(async move {
-                let looked = blocking(move || Ok(way())).await.expect("it does not fail");
+                let looked = blocking(move || Ok(nice())).await.expect("it does not fail");
                 let panicked = acting.act(|| panic!("on purpose")).await.map(|(): ()| 0);
-                (way(), looked, acting.act(way).await, panicked)
+                (nice(), looked, acting.act(nice).await, panicked)
             })
             .await
         });
-        let gives = (before + WAY).min(19);
+        let gives = (before + NICE).min(19);
         assert_eq!(served.expect("it ends"), (gives, gives, Some(before), None));
     }
 }

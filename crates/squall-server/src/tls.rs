@@ -25,9 +25,9 @@ use crate::{Settings, auth::write_secret, runs::lock};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Validity of the daemon's own certificate: two years.
-const GOOD: Duration = Duration::from_secs(730 * 24 * 3600);
+const VALIDITY: Duration = Duration::from_secs(730 * 24 * 3600);
 /// Time before the end at which to renew it.
-const BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
+const RENEW_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The certificate for new connections.
 pub struct Certificate {
@@ -56,7 +56,8 @@ impl Certificate {
                 Some(names(settings)),
             ),
         };
-        if let Some(names) = own.as_ref().filter(|names| !is_good(&certificate, &key, names, now)) {
+        if let Some(names) = own.as_ref().filter(|names| !is_usable(&certificate, &key, names, now))
+        {
             make(names, &certificate, &key, now)?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -87,7 +88,7 @@ impl Certificate {
     /// get the previous one.
     pub fn renew(&self, now: SystemTime) -> Result<bool, Error> {
         if let Some(names) =
-            self.own.as_ref().filter(|names| !is_good(&self.certificate, &self.key, names, now))
+            self.own.as_ref().filter(|names| !is_usable(&self.certificate, &self.key, names, now))
         {
             make(names, &self.certificate, &self.key, now)?;
         }
@@ -103,11 +104,11 @@ impl Certificate {
         Ok(true)
     }
 
-    /// A warning if a certificate given by the user expires within [`BEFORE`].
-    pub fn ends_soon(&self, now: SystemTime) -> Option<String> {
+    /// A warning if a certificate given by the user expires within [`RENEW_BEFORE`].
+    pub fn expiry_warning(&self, now: SystemTime) -> Option<String> {
         let end = times(&fs::read(&self.certificate).ok()?)?.1;
-        let soon = self.own.is_none() && end < now + BEFORE;
-        soon.then(|| format!("{} expires on {}", self.certificate.display(), day(end)))
+        let ends = self.own.is_none() && end < now + RENEW_BEFORE;
+        ends.then(|| format!("{} expires on {}", self.certificate.display(), day(end)))
     }
 }
 
@@ -139,6 +140,8 @@ fn read_pair(
     let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, &error))?;
     let pair = CertifiedKey::from_der(chain, secret, provider)
         .map_err(|error| wrong(certificate, &error))?;
+    // Only a mismatch is an error, because rustls reports `Unknown` for keys whose public key it
+    // cannot derive.
     match pair.keys_match() {
         Err(error @ rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
             Err(wrong(certificate, &error))
@@ -163,13 +166,13 @@ fn names(settings: &Settings) -> Vec<String> {
 }
 
 /// Whether the daemon's own certificate covers all of `names` and does not end soon.
-fn is_good(certificate: &Path, key: &Path, names: &[String], now: SystemTime) -> bool {
+fn is_usable(certificate: &Path, key: &Path, names: &[String], now: SystemTime) -> bool {
     let Ok(pem) = fs::read(certificate) else { return false };
     // Keep a file that is not a certificate: the user may have put it there, so the load reports
     // it.
     let Some((_, end)) = times(&pem) else { return key.exists() };
     key.exists()
-        && end > now + BEFORE
+        && end > now + RENEW_BEFORE
         && names.iter().all(|name| is_for(&pem, name).unwrap_or(true))
 }
 
@@ -216,7 +219,7 @@ fn make(names: &[String], certificate: &Path, key: &Path, now: SystemTime) -> Re
     params.distinguished_name.push(DnType::CommonName, subject);
     // Start a day earlier, because clocks of clients may be late.
     params.not_before = (now - DAY).into();
-    params.not_after = (now + GOOD).into();
+    params.not_after = (now + VALIDITY).into();
     // An ECDSA key only signs, so the certificate permits no other use (RFC 5280 section 4.2.1.3).
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -261,8 +264,8 @@ mod tests {
         let file = settings.data.join("cert.pem");
         let first = fs::read(&file).expect("it is there");
         let (from, to) = times(&first).expect("a certificate");
-        assert!(from <= now && to.duration_since(from).expect("later") < GOOD + 2 * DAY);
-        assert!(to > now + GOOD - DAY);
+        assert!(from <= now && to.duration_since(from).expect("later") < VALIDITY + 2 * DAY);
+        assert!(to > now + VALIDITY - DAY);
         let der = CertificateDer::from_pem_slice(&first).expect("PEM");
         let (_, parsed) = X509Certificate::from_der(&der).expect("a certificate");
         let subject = parsed.subject().to_string();
@@ -272,14 +275,14 @@ mod tests {
             "{subject}"
         );
         assert!(
-            !certificate.renew(now + GOOD - 31 * DAY).expect("it can"),
+            !certificate.renew(now + VALIDITY - 31 * DAY).expect("it can"),
             "it is good for a while"
         );
         assert_eq!(fs::read(&file).expect("there"), first);
         // Wait longer than the resolution of the file system's times, so that the change is
         // visible.
         std::thread::sleep(Duration::from_millis(20));
-        assert!(certificate.renew(now + GOOD - 29 * DAY).expect("it can"));
+        assert!(certificate.renew(now + VALIDITY - 29 * DAY).expect("it can"));
         let second = fs::read(&file).expect("there");
         assert!(times(&second).expect("a certificate").1 > to + 600 * DAY);
         let shown = certificate.shown.read().expect("whole").cert[0].clone();
@@ -321,12 +324,12 @@ mod tests {
         settings.certificate = Some((given.clone(), key.clone()));
         settings.names.push("other.example".into());
         let certificate = Certificate::open(&settings, now).expect("it is taken");
-        assert!(!certificate.renew(now + GOOD).expect("as it is"));
-        assert_eq!(certificate.ends_soon(now), None);
+        assert!(!certificate.renew(now + VALIDITY).expect("as it is"));
+        assert_eq!(certificate.expiry_warning(now), None);
         assert!(
             certificate
-                .ends_soon(now + GOOD - 10 * DAY)
-                .is_some_and(|told| told.contains("expires on 2"))
+                .expiry_warning(now + VALIDITY - 10 * DAY)
+                .is_some_and(|warning| warning.contains("expires on 2"))
         );
         assert_eq!(fs::read(&given).expect("there"), second);
         // A key that does not match is reported, and the previous certificate stays.

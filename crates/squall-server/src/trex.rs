@@ -30,8 +30,8 @@ use tokio::{
 use crate::{
     Needs,
     auth::Door,
-    author::Author,
     connection::Peer,
+    identity::Identity,
     places::Place,
     runs::{Kind, ManagedStart, lock},
     service::Service,
@@ -44,17 +44,17 @@ pub const OWNER: &str = "trex";
 const LARGEST: usize = 64 << 20;
 /// Octets of a message of a refused client: less, because the message is only parsed for its method
 /// names.
-const OF_REFUSED: usize = 64 << 10;
+const MAX_REFUSED: usize = 64 << 10;
 /// Interval for checking whether traffic has ended.
-const EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Speed of ports that do not report theirs. Not 0, because clients divide by it; TRex reports the
 /// same.
 const UNKNOWN_SPEED: f64 = 10e9;
 /// Message of the event socket. It only wakes subscribers, so it has no content.
-const BELL: &[u8] = b"{}";
+const EVENT: &[u8] = b"{}";
 /// Time for a handshake, for a peer to read a reply, and for a refused client, which reads the
 /// reason and may try again.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Settings of the TRex server.
 #[derive(Clone, Debug)]
@@ -90,7 +90,7 @@ pub struct Clients {
 /// A message and the channel for its reply.
 struct Ask {
     message: Vec<u8>,
-    author: Author,
+    identity: Identity,
     answer: oneshot::Sender<Vec<u8>>,
 }
 
@@ -153,11 +153,11 @@ impl Clients {
         if self.door.admits(peer.user) {
             place.is_known();
             if let Ok(zmtp) = opened(stream, Role::Rep, LARGEST).await {
-                let author = Author::new("TRex client", peer.to_string());
-                _ = self.answer(zmtp, author).await;
+                let identity = Identity::new("TRex client", peer.to_string());
+                _ = self.answer(zmtp, identity).await;
             }
-        } else if let Ok(zmtp) = opened(stream, Role::Rep, OF_REFUSED).await {
-            _ = timeout(PATIENCE, self.refuse(zmtp, &peer)).await;
+        } else if let Ok(zmtp) = opened(stream, Role::Rep, MAX_REFUSED).await {
+            _ = timeout(TIMEOUT, self.refuse(zmtp, &peer)).await;
         }
     }
 
@@ -167,18 +167,18 @@ impl Clients {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let admitted = self.door.admits(peer.user);
-        let Ok(mut zmtp) = opened(stream, Role::Pub, OF_REFUSED).await else { return };
+        let Ok(mut zmtp) = opened(stream, Role::Pub, MAX_REFUSED).await else { return };
         if admitted {
             place.is_known();
             _ = self.ring(zmtp).await;
         } else {
             // A subscriber cannot be sent a reason, so it gets nothing; its request socket gets the
             // reason.
-            _ = timeout(PATIENCE, async { while zmtp.next().await.is_ok() {} }).await;
+            _ = timeout(TIMEOUT, async { while zmtp.next().await.is_ok() {} }).await;
         }
     }
 
-    async fn answer<S>(&self, mut zmtp: Zmtp<S>, author: Author) -> std::io::Result<()>
+    async fn answer<S>(&self, mut zmtp: Zmtp<S>, identity: Identity) -> std::io::Result<()>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -190,7 +190,8 @@ impl Clients {
             };
             let Some((route, message)) = unwrapped(&frames) else { continue };
             let (to_here, mut answered) = oneshot::channel();
-            let ask = Ask { message, author: author.clone().again(), answer: to_here };
+            let ask =
+                Ask { message, identity: identity.clone().for_next_request(), answer: to_here };
             if self.asks.send(ask).is_err() {
                 return Ok(());
             }
@@ -219,16 +220,16 @@ impl Clients {
             let Some((route, message)) = unwrapped(&frames) else { continue };
             let (answer, methods) = squall_trex::refuse(&message, &why);
             if let Some(service) = self.service.upgrade() {
-                let author = Author::new("TRex client", peer.to_string());
+                let identity = Identity::new("TRex client", peer.to_string());
                 let action = format!("TRex {}", methods.join(", "));
-                service.audit_refusal(&author, peer, action.trim_end(), StatusCode::UNAUTHORIZED);
+                service.audit_refusal(&identity, peer, action.trim_end(), StatusCode::UNAUTHORIZED);
             }
             reply(&mut zmtp, route, &answer).await?;
         }
     }
 
     fn why_not(&self, peer: &Peer) -> String {
-        let whose = match (self.door.needs, peer.user) {
+        let reason = match (self.door.needs, peer.user) {
             (Needs::Others(own), Some(user)) => {
                 format!("it belongs to user {own}, and this is user {user}")
             }
@@ -238,7 +239,7 @@ impl Clients {
             _ => "it requires a token, which TRex's clients cannot send".to_owned(),
         };
         format!(
-            "this client is not allowed to use the daemon: {whose}; try as its user or root, or \
+            "this client is not allowed to use the daemon: {reason}; try as its user or root, or \
              start it with --trex-allow-anyone"
         )
     }
@@ -258,14 +259,14 @@ impl Clients {
                         return Ok(());
                     }
                     if wanted > 0 {
-                        let sent = timeout(PATIENCE, zmtp.send(&[BELL])).await;
+                        let sent = timeout(TIMEOUT, zmtp.send(&[EVENT])).await;
                         sent.map_err(std::io::Error::other)??;
                     }
                 }
                 incoming = zmtp.next() => {
                     let incoming = incoming?;
                     if let Some((subscribes, topic)) = subscription(&incoming)
-                        && BELL.starts_with(topic)
+                        && EVENT.starts_with(topic)
                     {
                         wanted = match subscribes {
                             true => wanted.saturating_add(1),
@@ -283,7 +284,7 @@ async fn opened<S>(stream: S, role: Role, most: usize) -> std::io::Result<Zmtp<S
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let opened = timeout(PATIENCE, Zmtp::open(stream, role, most)).await;
+    let opened = timeout(TIMEOUT, Zmtp::open(stream, role, most)).await;
     let opened = opened.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
     if let Err(error) = &opened {
         tracing::debug!(%error, "a connection to TRex's server ended in its handshake");
@@ -313,7 +314,7 @@ where
     match incoming {
         Incoming::Message(frames) => return Ok(Some(frames)),
         Incoming::Command { name, data } if name == b"PING"[..] => {
-            timeout(PATIENCE, zmtp.pong(&data)).await.map_err(std::io::Error::other)??;
+            timeout(TIMEOUT, zmtp.pong(&data)).await.map_err(std::io::Error::other)??;
         }
         Incoming::Command { .. } => {}
     }
@@ -325,7 +326,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let frames: Vec<&[u8]> = route.iter().map(|frame| &frame[..]).chain([answer]).collect();
-    timeout(PATIENCE, zmtp.send(&frames)).await.map_err(std::io::Error::other)?
+    timeout(TIMEOUT, zmtp.send(&frames)).await.map_err(std::io::Error::other)?
 }
 
 /// The frames to put before the reply (ZeroMQ RFC 28: all up to the first empty one), and the request.
@@ -364,16 +365,16 @@ fn serve(
     };
     let mut looked = Instant::now();
     while !ends.load(Ordering::Acquire) {
-        match asked.recv_timeout(EVERY) {
-            Ok(Ask { message, author, answer }) => {
-                let does = || author.clone().with(|| server.answer(&message));
-                let answered = catch_unwind(AssertUnwindSafe(does));
+        match asked.recv_timeout(POLL_INTERVAL) {
+            Ok(Ask { message, identity, answer }) => {
+                let run = || identity.clone().with(|| server.answer(&message));
+                let answered = catch_unwind(AssertUnwindSafe(run));
                 let answered = answered.unwrap_or_else(|_| Answered {
                     octets: DEFECT.to_vec(),
                     ..Answered::default()
                 });
                 if let Some(service) = service.upgrade() {
-                    audit(&service, &author, &answered.changes);
+                    audit(&service, &identity, &answered.changes);
                     service.memory.used(Some(message.len() as u64));
                 }
                 // The connection may have ended.
@@ -383,9 +384,9 @@ fn serve(
             // On a timeout, only check the traffic. `ends` stops the loop, so a disconnected
             // channel must not spin it.
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(EVERY),
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL_INTERVAL),
         }
-        if looked.elapsed() >= EVERY {
+        if looked.elapsed() >= POLL_INTERVAL {
             looked = Instant::now();
             ring(catch_unwind(AssertUnwindSafe(|| server.look())).unwrap_or(false));
         }
@@ -395,7 +396,7 @@ fn serve(
 }
 
 /// Adds one audit entry per message, as for a request over HTTP.
-fn audit(service: &Service, author: &Author, changes: &[Change]) {
+fn audit(service: &Service, identity: &Identity, changes: &[Change]) {
     if changes.is_empty() {
         return;
     }
@@ -412,11 +413,11 @@ fn audit(service: &Service, author: &Author, changes: &[Change]) {
     if !ports.is_empty() {
         detail.push(format!("ports {}", ports.join(", ")));
     }
-    detail.extend(Some(author.notes()).filter(|notes| !notes.is_empty()));
+    detail.extend(Some(identity.notes()).filter(|notes| !notes.is_empty()));
     detail.extend(refused.map(|why| why.chars().take(500).collect()));
     let status = if refused.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
     let action = format!("TRex {}", methods.join(", "));
-    service.audit(author, action, Some(status.as_u16()), detail.join("; "));
+    service.audit(identity, action, Some(status.as_u16()), detail.join("; "));
 }
 
 /// The reply to a request that caused a panic.

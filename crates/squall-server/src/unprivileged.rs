@@ -82,8 +82,8 @@ fn hand_over(data: &Path, user: &User) -> io::Result<()> {
     if about.uid() == user.uid {
         return Ok(());
     }
-    let is_ours = about.is_dir() && about.uid() == 0;
-    if is_ours && fs::read_dir(data)?.next().is_none() {
+    let is_root_owned = about.is_dir() && about.uid() == 0;
+    if is_root_owned && fs::read_dir(data)?.next().is_none() {
         return chown(data, Some(user.uid), Some(user.gid));
     }
     Err(io::Error::new(
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_what_the_allowed_kinds_need() {
+    fn kept_capabilities_are_those_of_the_allowed_kinds() {
         let of = |allow: &[&str], port: u16| {
             let mut settings = Settings::of_test("/nowhere".into());
             settings.allow = allow.iter().map(|&pattern| pattern.into()).collect();

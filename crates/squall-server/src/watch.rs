@@ -33,18 +33,17 @@ use crate::{
 };
 
 /// Time after which a client that reads nothing is disconnected.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Protocol of the WebSocket. The server must select one, because a browser that offers its token
 /// as a protocol otherwise closes the socket.
 pub const PROTOCOL: &str = "squall.v1";
 /// Sockets at once: a limit, because each keeps the last state of its runs.
-const MOST: usize = 256;
+const MAX_SOCKETS: usize = 256;
 
 pub fn routes() -> Routes {
-    let says =
-        Operation::new("runs", "Watch changes of runs, leases and requests over a WebSocket")
-            .query::<Query>();
-    Routes::new().get("/squall/v1/watch", watch, says.status(101))
+    let doc = Operation::new("runs", "Watch changes of runs, leases and requests over a WebSocket")
+        .query::<Query>();
+    Routes::new().get("/squall/v1/watch", watch, doc.status(101))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -59,7 +58,7 @@ struct Query {
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-enum Said {
+enum ClientMessage {
     Watch { runs: Runs },
     Renew { lease: String },
 }
@@ -91,7 +90,7 @@ async fn watch(
     let place = service.watchers.clone().try_acquire_owned();
     let Ok(place) = place else {
         return Err(too_many(format!(
-            "{MOST} WebSockets are open, which is the limit\n  try again later"
+            "{MAX_SOCKETS} WebSockets are open, which is the limit\n  try again later"
         )));
     };
     let runs = match query.runs.as_deref() {
@@ -106,7 +105,7 @@ async fn watch(
             last_log: log.then_some(0),
             service,
             runs,
-            told: BTreeMap::new(),
+            sent_state: BTreeMap::new(),
             leases: Vec::new(),
             kept: BTreeSet::new(),
         };
@@ -120,7 +119,7 @@ fn too_many(message: String) -> Refusal {
 }
 
 pub fn places() -> Arc<tokio::sync::Semaphore> {
-    Arc::new(tokio::sync::Semaphore::new(MOST))
+    Arc::new(tokio::sync::Semaphore::new(MAX_SOCKETS))
 }
 
 /// A message to a client, with the fields that [`crate::Client`] reads.
@@ -181,7 +180,7 @@ struct Watcher {
     service: Arc<Service>,
     /// `None`: all.
     runs: Option<BTreeSet<String>>,
-    told: BTreeMap<String, Told>,
+    sent_state: BTreeMap<String, SentState>,
     leases: Vec<LeaseRow>,
     /// Leases that this client has renewed. They are renewed as long as the socket is open.
     kept: BTreeSet<String>,
@@ -190,7 +189,7 @@ struct Watcher {
 }
 
 /// The state of a run as the client knows it.
-struct Told {
+struct SentState {
     row: RunRow,
     names: Value,
     latest: Option<Arc<LiveReport>>,
@@ -207,23 +206,24 @@ impl Watcher {
         let (mut changes, mut ending) =
             (self.service.runs.changes(), self.service.ending.subscribe());
         let hello: Vec<_> = self.live().iter().map(|live| live.row()).collect();
-        let mut news = vec![json!({ "type": "hello", "runs": hello })];
+        let mut messages = vec![json!({ "type": "hello", "runs": hello })];
         loop {
-            for message in news.drain(..) {
+            for message in messages.drain(..) {
                 let sent =
-                    timeout(PATIENCE, socket.send(Message::Text(message.to_string().into()))).await;
+                    timeout(SEND_TIMEOUT, socket.send(Message::Text(message.to_string().into())))
+                        .await;
                 if !matches!(sent, Ok(Ok(()))) {
                     return;
                 }
             }
             tokio::select! {
-                _ = ticks.tick() => news = self.news(true).await,
-                _ = changes.changed() => news = self.news(false).await,
+                _ = ticks.tick() => messages = self.messages(true).await,
+                _ = changes.changed() => messages = self.messages(false).await,
                 // Drop the guard that `wait_for` returns: it is not Send, so it must not live
                 // across an await.
                 () = async { _ = ending.wait_for(|ending| *ending).await } => return,
-                said = socket.recv() => match said {
-                    Some(Ok(Message::Text(text))) => news.extend(self.hear(&text)),
+                received = socket.recv() => match received {
+                    Some(Ok(Message::Text(text))) => messages.extend(self.receive(&text)),
                     Some(Ok(Message::Close(_)) | Err(_)) | None => return,
                     Some(Ok(_)) => {}
                 },
@@ -231,20 +231,20 @@ impl Watcher {
         }
     }
 
-    fn hear(&mut self, text: &str) -> Option<Value> {
+    fn receive(&mut self, text: &str) -> Option<Value> {
         let wrong = |message: String| {
             Some(
                 json!({ "type": "error", "error": { "status": 400, "code": "bad_request", "message": message, "details": [] } }),
             )
         };
         match serde_json::from_str(text) {
-            Ok(Said::Watch { runs: Runs::All(all) }) if all == "all" => self.runs = None,
-            Ok(Said::Watch { runs: Runs::All(one) }) => self.runs = Some([one].into()),
-            Ok(Said::Watch { runs: Runs::These(runs) }) if runs.len() <= 1000 => {
+            Ok(ClientMessage::Watch { runs: Runs::All(all) }) if all == "all" => self.runs = None,
+            Ok(ClientMessage::Watch { runs: Runs::All(one) }) => self.runs = Some([one].into()),
+            Ok(ClientMessage::Watch { runs: Runs::These(runs) }) if runs.len() <= 1000 => {
                 self.runs = Some(runs)
             }
-            Ok(Said::Watch { .. }) => return wrong("more than 1000 runs".into()),
-            Ok(Said::Renew { lease }) => {
+            Ok(ClientMessage::Watch { .. }) => return wrong("more than 1000 runs".into()),
+            Ok(ClientMessage::Renew { lease }) => {
                 if lock(&self.service.leases).renew(self.service.now(), &lease).is_none() {
                     return wrong(format!("there is no lease {lease:?}"));
                 }
@@ -262,12 +262,12 @@ impl Watcher {
     }
 
     /// The changes since the last call. Samples only at ticks.
-    async fn news(&mut self, tick: bool) -> Vec<Value> {
-        let mut news = Vec::new();
+    async fn messages(&mut self, tick: bool) -> Vec<Value> {
+        let mut messages = Vec::new();
         let live = self.live();
         if tick {
             if self.runs.is_some() {
-                live.iter().for_each(|live| self.service.heard_of(live));
+                live.iter().for_each(|live| self.service.renew_own_lease(live));
             }
             let now = self.service.now();
             let mut leases = lock(&self.service.leases);
@@ -275,9 +275,9 @@ impl Watcher {
         }
         for live in &live {
             let row = live.row();
-            let told = self.told.entry(row.id.clone()).or_insert_with(|| {
-                news.push(json!({ "type": "run", "run": row }));
-                Told {
+            let sent_state = self.sent_state.entry(row.id.clone()).or_insert_with(|| {
+                messages.push(json!({ "type": "run", "run": row }));
+                SentState {
                     row: row.clone(),
                     names: Value::Null,
                     latest: None,
@@ -286,29 +286,30 @@ impl Watcher {
                 }
             });
             // Ignore the elapsed time, otherwise each tick would be a change.
-            if (RunRow { elapsed_s: 0.0, ..told.row.clone() })
+            if (RunRow { elapsed_s: 0.0, ..sent_state.row.clone() })
                 != (RunRow { elapsed_s: 0.0, ..row.clone() })
             {
-                news.push(json!({ "type": "run", "run": row }));
-                told.row = row;
+                messages.push(json!({ "type": "run", "run": row }));
+                sent_state.row = row;
             }
             if let Some(latest) = live.latest().filter(|_| tick) {
-                told.sample(latest, &mut news);
+                sent_state.sample(latest, &mut messages);
             }
         }
         let gone: Vec<_> = self
-            .told
+            .sent_state
             .keys()
             .filter(|id| !live.iter().any(|live| live.row().id == **id))
             .cloned()
             .collect();
         for id in gone {
-            self.told.remove(&id);
+            self.sent_state.remove(&id);
+            // The history has the final row, because the run is no longer live.
             let (service, known) = (self.service.clone(), id.clone());
             if let Ok(Some(run)) = blocking(move || service.history.run(&known)).await {
-                news.push(json!({ "type": "run", "run": run }));
+                messages.push(json!({ "type": "run", "run": run }));
             }
-            news.push(json!({ "type": "ended", "id": id }));
+            messages.push(json!({ "type": "ended", "id": id }));
         }
         let leases = self.service.lease_rows();
         let timeless = |rows: &[LeaseRow]| {
@@ -316,7 +317,7 @@ impl Watcher {
         };
         // Ignore the remaining time, because it differs at each tick.
         if timeless(&leases) != timeless(&self.leases) {
-            news.push(json!({ "type": "leases", "leases": leases }));
+            messages.push(json!({ "type": "leases", "leases": leases }));
             self.leases = leases;
         }
         if let Some(last) = self.last_log.filter(|_| tick) {
@@ -324,16 +325,16 @@ impl Watcher {
             entries.reverse();
             if let Some(newest) = entries.last() {
                 self.last_log = Some(newest.n);
-                news.push(json!({ "type": "log", "entries": entries }));
+                messages.push(json!({ "type": "log", "entries": entries }));
             }
         }
-        news
+        messages
     }
 }
 
-impl Told {
+impl SentState {
     /// Adds the rows that differ from those sent before, and the names if they have changed.
-    fn sample(&mut self, latest: Arc<LiveReport>, news: &mut Vec<Value>) {
+    fn sample(&mut self, latest: Arc<LiveReport>, messages: &mut Vec<Value>) {
         if self.latest.as_ref().is_some_and(|old| Arc::ptr_eq(old, &latest)) {
             return;
         }
@@ -343,7 +344,7 @@ impl Told {
         let names =
             json!({ "type": "names", "run": self.row.id, "ports": ports, "streams": streams });
         if names != self.names {
-            news.push(names.clone());
+            messages.push(names.clone());
             (self.names, self.ports, self.streams) = (names, Vec::new(), Vec::new());
         }
         let ports = report.ports.iter().enumerate().map(|(i, port)| {
@@ -401,7 +402,7 @@ impl Told {
                 .map(|(_, row)| row.clone())
                 .collect()
         };
-        news.push(json!({
+        messages.push(json!({
             "type": "sample", "run": self.row.id, "t_s": sample.t_s,
             "ports": changed(&ports, &self.ports), "streams": changed(&streams, &self.streams),
             "sources": sources,

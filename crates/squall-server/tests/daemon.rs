@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use tungstenite::{Message, WebSocket};
 
 /// Time limit for state changes that are immediate on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const PROFILE: &str = "[ports]\nA = \"loop:NAME\"\nB = \"loop:NAME\"\n[[stream]]\nname = \
                        \"web\"\nport = \"A\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 \
                        kpps\"\nlatency = true\n";
@@ -74,7 +74,7 @@ impl Daemon {
 
     fn start(settings: Settings) -> Self {
         let data = settings.data.clone();
-        let ((end, ended), (tell, told)) = (oneshot::channel(), mpsc::channel());
+        let ((end, ended), (tell, received)) = (oneshot::channel(), mpsc::channel());
         let thread = std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -85,7 +85,7 @@ impl Daemon {
             );
             runtime.expect("a runtime").block_on(serving).expect("it serves");
         });
-        let bound = told.recv_timeout(PATIENCE).expect("it is ready");
+        let bound = received.recv_timeout(TIMEOUT).expect("it is ready");
         Self { bound, data, end: Some(end), thread: Some(thread) }
     }
 
@@ -105,7 +105,7 @@ impl Daemon {
         body: &[u8],
     ) -> (u16, Vec<(String, String)>, Vec<u8>) {
         let mut stream = TcpStream::connect(self.bound.https).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         talk(&mut stream, self.bound.https, method, path, headers, body)
     }
 
@@ -132,20 +132,20 @@ impl Daemon {
     }
 
     fn until(&self, path: &str, what: impl Fn(&Value) -> bool) -> Value {
-        let patience = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let found = self.get(path);
             if what(&found) {
                 return found;
             }
-            assert!(Instant::now() < patience, "{path}: {found}");
+            assert!(Instant::now() < deadline, "{path}: {found}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
     fn watch(&self, query: &str) -> WebSocket<TcpStream> {
         let stream = TcpStream::connect(self.bound.https).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         let url = format!("ws://{}/squall/v1/watch?{query}", self.bound.https);
         tungstenite::client(url, stream).expect("a WebSocket").0
     }
@@ -217,7 +217,7 @@ fn code(reply: &[u8]) -> String {
 }
 
 #[test]
-fn who_does_not_show_the_token_gets_nothing_but_what_the_daemon_is() {
+fn without_the_token_a_client_gets_only_the_daemon_s_description() {
     let daemon = Daemon::start(Settings { token: Token::Always, ..settings(&folder("token")) });
     let token = daemon.bound.new_token.clone().expect("it was made now");
     let mode = fs::metadata(&daemon.bound.token_file).expect("the file").permissions().mode();
@@ -270,7 +270,7 @@ fn curl(user: Option<u32>, arguments: &[&str]) -> Option<u16> {
     // Also drop the groups, otherwise the process could open files of this user.
     user.into_iter().for_each(|user| _ = command.uid(user).gid(user));
     match command.output() {
-        Ok(said) => Some(String::from_utf8_lossy(&said.stdout).parse().expect("a status")),
+        Ok(output) => Some(String::from_utf8_lossy(&output.stdout).parse().expect("a status")),
         Err(error) => {
             println!("SKIPPED: curl as user {user:?}: {error}");
             None
@@ -346,7 +346,7 @@ fn connections_that_say_nothing_keep_nobody_out() {
     let daemon = Daemon::start(Settings { token: Token::Always, ..settings(&folder("silent")) });
     let bearer = format!("Bearer {}", daemon.bound.new_token.as_ref().expect("it was made now"));
     let mut known = TcpStream::connect(daemon.bound.https).expect("it listens");
-    known.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    known.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     let ask = |stream: &mut TcpStream| {
         let head = format!(
             "GET /squall/v1/runs HTTP/1.1\r\nhost: localhost\r\nauthorization: {bearer}\r\n\r\n"
@@ -381,7 +381,7 @@ fn connections_that_say_nothing_keep_nobody_out() {
 }
 
 #[test]
-fn behind_a_proxy_everybody_needs_the_token() {
+fn through_a_proxy_all_clients_need_the_token() {
     let daemon = Daemon::start(Settings { token: Token::Auto, ..settings(&folder("proxy")) });
     assert_eq!(daemon.bound.needs, Needs::Everybody);
     assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[], b"").0, 401);
@@ -390,7 +390,7 @@ fn behind_a_proxy_everybody_needs_the_token() {
 }
 
 #[test]
-fn grpc_off_loopback_has_tls_or_is_said_to_have_none() {
+fn grpc_off_loopback_has_tls_unless_it_is_disabled() {
     let anywhere = Some(SocketAddr::from(([0, 0, 0, 0], 0)));
     let of =
         |name: &str| Settings { grpc: anywhere, token: Token::Auto, ..settings(&folder(name)) };
@@ -490,7 +490,7 @@ fn long_replies_are_compressed_for_who_takes_that() {
 }
 
 #[test]
-fn pages_of_others_and_names_that_were_made_to_point_here_are_refused() {
+fn pages_of_other_origins_and_rebound_names_are_refused() {
     let daemon = Daemon::of("guard");
     let host = daemon.bound.https.to_string();
     let own = format!("http://{host}");
@@ -577,7 +577,7 @@ fn a_page_of_a_peer_asks_with_the_token_and_never_by_a_cookie_or_a_known_user() 
     let watch = |protocols: &str| {
         let host = daemon.bound.https;
         let mut stream = TcpStream::connect(host).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         let head = format!(
             "GET /squall/v1/watch HTTP/1.1\r\nhost: {host}\r\norigin: {peer}\r\n\
              connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
@@ -608,7 +608,7 @@ fn a_page_of_a_peer_asks_with_the_token_and_never_by_a_cookie_or_a_known_user() 
 }
 
 #[test]
-fn who_is_refused_over_http2_may_say_what_it_has_to_say_first() {
+fn a_request_refused_over_http2_is_drained_before_the_reply() {
     use http_body_util::{BodyExt, Full, StreamBody};
     use std::sync::{
         Arc,
@@ -958,9 +958,9 @@ fn the_limit_of_websockets_is_named_where_it_refuses() {
         assert!(matches!(socket.read(), Ok(Message::Text(_))));
     }
     drop(open);
-    let patience = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     while !refused().starts_with("HTTP/1.1 101") {
-        assert!(Instant::now() < patience, "places become free");
+        assert!(Instant::now() < deadline, "places become free");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -979,8 +979,8 @@ fn a_port_has_one_holder_until_it_is_given_back_taken_away_or_forgotten() {
     assert_eq!(status, 201);
     let (status, refused) = lease("bob", "loop:x,ring=64", 60.0);
     assert_eq!((status, &refused["error"]["code"]), (409, &json!("port_in_use")));
-    let told = refused["error"]["details"][0]["message"].as_str().expect("told");
-    assert!(told.starts_with("held by alice for "), "{told}");
+    let received = refused["error"]["details"][0]["message"].as_str().expect("told");
+    assert!(received.starts_with("held by alice for "), "{received}");
     let (status, refused) =
         daemon.json("POST", "/squall/v1/runs", json!({ "profile": PROFILE.replace("NAME", "x") }));
     assert_eq!((status, &refused["error"]["code"]), (409, &json!("port_in_use")));
@@ -997,11 +997,12 @@ fn a_port_has_one_holder_until_it_is_given_back_taken_away_or_forgotten() {
     let why = ended["error"].as_str().expect("why");
     assert!(why.starts_with("its ports were taken away by dave at 127.0.0.1:"), "{why}");
     let id = of_alice["id"].as_str().unwrap();
-    let (status, told) = daemon.json("POST", &format!("/squall/v1/leases/{id}/renew"), Value::Null);
+    let (status, received) =
+        daemon.json("POST", &format!("/squall/v1/leases/{id}/renew"), Value::Null);
     assert_eq!(
-        (status, told["error"]["message"].as_str().is_some_and(|text| text.contains(why))),
+        (status, received["error"]["message"].as_str().is_some_and(|text| text.contains(why))),
         (404, true),
-        "{told}"
+        "{received}"
     );
     let (status, of_bob) = lease("bob", "loop:x", 1.0);
     assert_eq!(status, 201, "{of_bob}");
@@ -1014,7 +1015,7 @@ fn a_port_has_one_holder_until_it_is_given_back_taken_away_or_forgotten() {
 }
 
 #[test]
-fn who_did_what_is_known_also_when_the_daemon_comes_again() {
+fn the_audit_survives_a_restart() {
     let mut daemon = Daemon::start(Settings { token: Token::Always, ..settings(&folder("audit")) });
     let token = format!("Bearer {}", daemon.bound.new_token.clone().expect("it was made now"));
     let ask = |daemon: &Daemon, method: &str, path: &str, body: Value| {
@@ -1093,7 +1094,7 @@ fn traffic_of_a_client_that_is_gone_stops_with_its_lease() {
 }
 
 #[test]
-fn a_held_run_begins_at_the_instant_that_it_is_told_by_the_clock_of_the_cluster() {
+fn a_held_run_starts_at_the_given_instant_of_the_cluster_clock() {
     let daemon = Daemon::of("held");
     const SHIFT: u64 = 7_000_000_000_000;
     let clock = |bound: u64| json!({ "shift_ns": SHIFT, "bound_ns": bound });
@@ -1228,15 +1229,15 @@ fn a_start_that_is_refused_leaves_neither_a_run_nor_a_lease() {
 }
 
 #[test]
-fn who_hears_that_a_run_is_done_has_its_report_and_its_ports() {
+fn at_the_end_of_a_run_its_report_and_its_ports_are_available() {
     let daemon = Daemon::of("done");
     // Enough runs to expose a gap between the two.
     for i in 0..25 {
         let run = daemon.run("done", json!({ "options": { "packets": 20 + i, "linger": 0.0 } }));
         let path = format!("/squall/v1/runs/{run}");
-        let patience = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while daemon.get(&path)["state"] != "done" {
-            assert!(Instant::now() < patience, "run {i} goes on");
+            assert!(Instant::now() < deadline, "run {i} goes on");
         }
         let report = daemon.get(&format!("{path}/report"));
         assert_eq!(report["ports"][0]["tx"]["packets"], 20 + i, "run {i}");
@@ -1253,10 +1254,10 @@ fn a_note_that_comes_as_a_run_ends_does_not_bring_it_back_to_life() {
     for i in 0..10 {
         let run = daemon.run("noted", json!({ "options": { "packets": 20, "linger": 0.0 } }));
         let path = format!("/squall/v1/runs/{run}");
-        let patience = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let (mut n, mut over) = (0, 0);
         while over < 3 {
-            assert!(Instant::now() < patience, "run {i} goes on");
+            assert!(Instant::now() < deadline, "run {i} goes on");
             n += 1;
             let (status, row) = daemon.json("PATCH", &path, json!({ "note": format!("note {n}") }));
             assert_eq!(status, 200, "{row}");
@@ -1272,7 +1273,7 @@ fn a_note_that_comes_as_a_run_ends_does_not_bring_it_back_to_life() {
 }
 
 #[test]
-fn what_squall_run_has_a_run_of_the_daemon_has_too() {
+fn a_run_of_the_daemon_has_the_options_of_squall_run() {
     let daemon = Daemon::of("options");
     let started = |options: Value| {
         let body = json!({ "profile": PROFILE.replace("NAME", "options"), "options": options });
@@ -1311,7 +1312,7 @@ fn what_squall_run_has_a_run_of_the_daemon_has_too() {
     assert!(
         leapt["ports"][0]["tx"]["packets"] == 300_000 && since.elapsed() < Duration::from_secs(100)
     );
-    for (wrong, said) in [
+    for (wrong, output) in [
         (json!({ "clock": "late" }), "late"),
         (json!({ "cpus": [] }), "cpus"),
         (json!({ "linger": -1 }), "linger"),
@@ -1321,7 +1322,7 @@ fn what_squall_run_has_a_run_of_the_daemon_has_too() {
     ] {
         let (status, reply) = started(wrong.clone());
         assert_eq!(status, 400, "{wrong}: {reply}");
-        assert!(reply["error"]["message"].as_str().unwrap().contains(said), "{wrong}: {reply}");
+        assert!(reply["error"]["message"].as_str().unwrap().contains(output), "{wrong}: {reply}");
     }
 }
 
@@ -1389,9 +1390,9 @@ fn an_end_stops_traffic_and_writes_history_and_a_kill_leaves_reports_that_are_se
             });
         stored.unwrap_or(false)
     };
-    let patience = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !is_stored() {
-        assert!(Instant::now() < patience, "no report is stored while the run goes on");
+        assert!(Instant::now() < deadline, "no report is stored while the run goes on");
         std::thread::sleep(Duration::from_millis(50));
     }
     // A run that has just started has no report yet.
@@ -1407,7 +1408,7 @@ fn an_end_stops_traffic_and_writes_history_and_a_kill_leaves_reports_that_are_se
     let began = Instant::now();
     daemon.stop();
     // The daemon's stop must end its runs, because nothing else would.
-    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    assert!(began.elapsed() < TIMEOUT, "{:?}", began.elapsed());
     let again = Daemon::start(settings(&daemon.data));
     let row = again.get(&format!("/squall/v1/runs/{run}"));
     assert!(
@@ -1584,7 +1585,7 @@ fn a_second_daemon_in_the_same_folder_is_refused() {
 }
 
 #[test]
-fn who_watches_is_told_what_changes() {
+fn watchers_get_changes() {
     let daemon = Daemon::of("watch");
     let mut socket = daemon.watch("runs=all&every_ms=100&log=1");
     let mut next = move || loop {
@@ -1746,20 +1747,20 @@ const VIEW: &str = r#"{"t_s": 1.5, "all": {"tx_pps": 3e3, "rx_pps": 2, "tx_packe
 /// and `report` print the view and write the report of a run of this daemon.
 fn with_controller(name: &str, script: &str, change: impl FnOnce(&mut Controller)) -> Daemon {
     let mut settings = settings(&folder(name));
-    let beside = folder(&format!("{name}-lab"));
-    fs::create_dir_all(&beside).expect("a folder");
-    let lab = beside.join("lab.toml");
+    let lab_folder = folder(&format!("{name}-lab"));
+    fs::create_dir_all(&lab_folder).expect("a folder");
+    let lab = lab_folder.join("lab.toml");
     fs::write(&lab, LAB).expect("a file");
-    let program = beside.join("controller");
+    let program = lab_folder.join("controller");
     let head = format!(
         "#!/bin/sh\ncd '{}'; echo $$ >pid; echo \"$@\" >arguments; cp \"$2\" profile.toml\n\
          while [ $# -gt 0 ]; do [ \"$1\" = --json ] && json=$2; shift; done\n\
          view() {{ cat view >&2; }}\nreport() {{ cp report.json \"$json\"; }}\n",
-        beside.display()
+        lab_folder.display()
     );
     fs::write(&program, head + script).expect("a file");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a program");
-    fs::write(beside.join("view"), VIEW.replace('\n', "") + "\n").expect("a file");
+    fs::write(lab_folder.join("view"), VIEW.replace('\n', "") + "\n").expect("a file");
     settings.inventories.push(lab);
     settings.controller.program = program;
     change(&mut settings.controller);
@@ -1767,7 +1768,7 @@ fn with_controller(name: &str, script: &str, change: impl FnOnce(&mut Controller
     let run = daemon.run(name, json!({ "options": { "packets": 5 } }));
     daemon.until(&format!("/squall/v1/runs/{run}"), |row| row["state"] == "done");
     let report = daemon.get(&format!("/squall/v1/runs/{run}/report"));
-    fs::write(beside.join("report.json"), report.to_string()).expect("a file");
+    fs::write(lab_folder.join("report.json"), report.to_string()).expect("a file");
     daemon
 }
 
@@ -1779,13 +1780,13 @@ fn next(socket: &mut WebSocket<TcpStream>) -> Value {
     }
 }
 
-fn beside(name: &str, file: &str) -> String {
+fn lab_folder(name: &str, file: &str) -> String {
     fs::read_to_string(folder_of(&format!("{name}-lab")).join(file)).expect(file)
 }
 
 /// Whether the controller's process exists.
 fn goes_on(name: &str) -> bool {
-    Path::new(&format!("/proc/{}", beside(name, "pid").trim())).exists()
+    Path::new(&format!("/proc/{}", lab_folder(name, "pid").trim())).exists()
 }
 
 const SERVING: &str = "trap 'report; exit 130' INT\nwhile :; do view; sleep 0.05; done\n";
@@ -1822,12 +1823,12 @@ fn a_run_over_nodes_has_the_rows_that_its_controller_tells_and_its_report() {
         (&nodes["nodes"][1]["why"], &json!(7))
     );
     assert_eq!(row["cluster"]["on_loss"], "continue");
-    let told = |message: &Value| message["run"]["cluster"]["nodes"][0]["name"] == "one";
-    while !told(&next(&mut watching)) {}
+    let received = |message: &Value| message["run"]["cluster"]["nodes"][0]["name"] == "one";
+    while !received(&next(&mut watching)) {}
     // The controller's input: the profile with all options, and only files of the daemon.
-    let profile = beside("nodes", "profile.toml");
+    let profile = lab_folder("nodes", "profile.toml");
     assert!(profile.contains("duration = \"10 s\"") && profile.contains("there.pcap"), "{profile}");
-    let arguments = beside("nodes", "arguments");
+    let arguments = lab_folder("nodes", "arguments");
     let files = daemon.data.canonicalize().expect("a folder").join("files");
     assert!(arguments.contains("--on-loss continue --live json"), "{arguments}");
     assert!(arguments.contains(&format!("--for-daemon {}", files.display())), "{arguments}");
@@ -1859,7 +1860,7 @@ fn a_run_over_nodes_has_the_rows_that_its_controller_tells_and_its_report() {
     assert_eq!((&row["state"], &row["error"]), (&json!("done"), &Value::Null), "{row}");
     assert_eq!(row["cluster"]["all"]["tx_packets"], 4500);
     assert_eq!(row["cluster"]["all"]["tx_pps"], 0.0);
-    let wrote: Value = serde_json::from_str(&beside("nodes", "report.json")).expect("JSON");
+    let wrote: Value = serde_json::from_str(&lab_folder("nodes", "report.json")).expect("JSON");
     assert_eq!(daemon.get(&format!("{path}/report")), wrote);
     assert_eq!(daemon.ask("GET", &format!("{path}/report.html"), &[], b"").0, 200);
     assert!(daemon.get("/squall/v1/runs")["runs"].as_array().unwrap().contains(&row));
@@ -1871,21 +1872,22 @@ fn a_run_over_nodes_has_the_rows_that_its_controller_tells_and_its_report() {
 
 #[test]
 fn a_controller_that_dies_hangs_or_is_missing_is_a_failed_run_that_says_why() {
-    let soon = Duration::from_millis(400);
+    let limit = Duration::from_millis(400);
     let ray = "echo 'squall: warning' >&2; echo noise >&2; \
                echo \"squall: cannot import squall.cluster\n  try pip install\" >&2; exit 3\n";
     let hangs = "view; exec sleep 1000\n";
-    let deaf = "trap '' INT; while :; do view; sleep 0.05; done\n";
+    let ignores = "trap '' INT; while :; do view; sleep 0.05; done\n";
     let early = "trap 'exit 130' INT; while :; do view; sleep 0.05; done\n";
-    for (name, script, stop, told) in [
+    for (name, script, stop, received) in [
         ("early", early, true, "stopped before the nodes could report"),
         ("ray", ray, false, "cannot import squall.cluster\n  try pip install"),
         ("dies", "view; kill -9 $$\n", false, "the controller ended without a word: signal: 9"),
         ("hangs", hangs, false, "printed nothing for 0.4 s and was killed"),
-        ("deaf", deaf, true, "did not report after a stop for 0.4 s and was killed"),
+        ("deaf", ignores, true, "did not report after a stop for 0.4 s and was killed"),
         ("half", "view; echo '{\"schema\":' >\"$json\"\n", false, "the report of the nodes: EOF"),
     ] {
-        let daemon = with_controller(name, script, |how| (how.silent, how.stopping) = (soon, soon));
+        let daemon =
+            with_controller(name, script, |how| (how.silent, how.stopping) = (limit, limit));
         let run = daemon.run("nowhere", json!({ "nodes": "lab" }));
         let path = format!("/squall/v1/runs/{run}");
         if stop {
@@ -1894,7 +1896,7 @@ fn a_controller_that_dies_hangs_or_is_missing_is_a_failed_run_that_says_why() {
         }
         let row = daemon.until(&path, |row| row["ended"].is_string());
         let error = row["error"].as_str().unwrap_or_default();
-        assert!(row["state"] == "failed" && error.contains(told), "{name}: {row}");
+        assert!(row["state"] == "failed" && error.contains(received), "{name}: {row}");
         assert!(!error.contains("noise"), "{error}");
         assert!(!goes_on(name), "{name}");
         assert_eq!(daemon.json("GET", &format!("{path}/report"), Value::Null).0, 404);
@@ -1930,7 +1932,7 @@ fn a_run_over_nodes_ends_with_its_lease_and_reports() {
 fn a_run_over_nodes_that_cannot_be_is_refused() {
     let daemon = with_controller("nodes-refused", SERVING, |_| {});
     let other = PROFILE.replace("B = ", "C = ");
-    for (more, told) in [
+    for (more, received) in [
         (json!({ "nodes": "lap" }), "there is no inventory \"lap\"\n  try lab"),
         (json!({ "nodes": "lab", "profile": other }), "no port \"C\": it has A, B"),
         (json!({ "nodes": "lab", "lease": "l-1" }), "lease: not for a run with nodes"),
@@ -1942,7 +1944,7 @@ fn a_run_over_nodes_that_cannot_be_is_refused() {
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let (status, reply) = daemon.json("POST", "/squall/v1/runs", body);
         let message = reply["error"]["message"].as_str().unwrap_or_default();
-        assert!(status == 400 && message.contains(told), "{status} {reply}");
+        assert!(status == 400 && message.contains(received), "{status} {reply}");
     }
     let without = Daemon::of("nodes-none");
     let body = json!({ "profile": PROFILE, "nodes": "lab" });
@@ -1953,15 +1955,15 @@ fn a_run_over_nodes_that_cannot_be_is_refused() {
 /// Checks the text by `promtool check metrics`, if installed, and by some of its rules in any case.
 fn well_formed(text: &str) {
     let mut kinds = std::collections::BTreeMap::new();
-    let mut told = std::collections::BTreeSet::new();
+    let mut received = std::collections::BTreeSet::new();
     let mut samples = std::collections::BTreeSet::new();
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             let (name, help) = rest.split_once(' ').expect("a name and a text");
-            assert!(!help.is_empty() && told.insert(name.to_owned()), "{name} is told of once");
+            assert!(!help.is_empty() && received.insert(name.to_owned()), "{name} is told of once");
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').expect("a name and a kind");
-            assert!(told.contains(name), "no HELP of {name}");
+            assert!(received.contains(name), "no HELP of {name}");
             assert_eq!(name.ends_with("_total"), kind == "counter", "{name} is a {kind}");
             assert!(
                 !["_octets", "_ms", "_ns", "_packets_seconds"].iter().any(|end| name.contains(end)),
@@ -2000,9 +2002,9 @@ fn well_formed(text: &str) {
         );
     };
     tool.stdin.take().expect("piped").write_all(text.as_bytes()).expect("it reads");
-    let said = tool.wait_with_output().expect("it ends");
-    let words = String::from_utf8_lossy(&said.stderr);
-    assert!(said.status.success() && words.is_empty(), "{words}");
+    let output = tool.wait_with_output().expect("it ends");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && words.is_empty(), "{words}");
 }
 
 #[test]
@@ -2107,7 +2109,7 @@ fn a_capture_is_a_run_whose_file_can_be_fetched() {
 }
 
 #[test]
-fn what_a_port_received_is_told_by_conversation_and_host_and_written_to_no_file() {
+fn received_flows_are_reported_by_conversation_and_host_without_a_file() {
     let daemon = Daemon::of("conversations");
     let sent = format!(
         "packets = 5\n{}",
@@ -2159,7 +2161,7 @@ fn what_a_port_received_is_told_by_conversation_and_host_and_written_to_no_file(
 }
 
 #[test]
-fn what_is_described_is_there() {
+fn each_documented_route_exists() {
     let daemon = Daemon::of("openapi");
     let document = daemon.get("/squall/v1/openapi.json");
     let paths = document["paths"].as_object().expect("paths");

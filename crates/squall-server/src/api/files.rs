@@ -26,24 +26,24 @@ use crate::{
 };
 
 pub fn routes() -> Routes {
-    let says = |summary| Operation::new("files", summary);
+    let doc = |summary| Operation::new("files", summary);
     Routes::new()
-        .get("/squall/v1/files", list, says("List all files").gives::<FileList>())
+        .get("/squall/v1/files", list, doc("List all files").gives::<FileList>())
         .get(
             "/squall/v1/files/{*name}",
             download,
-            says("Download a file").gives_octets("application/octet-stream"),
+            doc("Download a file").gives_octets("application/octet-stream"),
         )
         .on(
             Method::PUT,
             "/squall/v1/files/{*name}",
             upload,
-            says("Store a file of at most 512 MiB; an existing one is replaced")
+            doc("Store a file of at most 512 MiB; an existing one is replaced")
                 .takes_octets()
                 .gives::<FileRow>()
                 .status(201),
         )
-        .on(Method::DELETE, "/squall/v1/files/{*name}", delete, says("Delete a file").status(204))
+        .on(Method::DELETE, "/squall/v1/files/{*name}", delete, doc("Delete a file").status(204))
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -77,6 +77,7 @@ async fn download(
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::CONTENT_LENGTH, length.to_string()),
+        // So that browsers save the file instead of displaying it.
         (header::CONTENT_DISPOSITION, "attachment".to_owned()),
         // Prevents browsers from treating an uploaded file as a page, whose scripts would have the
         // user's session.

@@ -19,21 +19,21 @@ use crate::{Refusal, connection::Connection, service::Service};
 const LOGIN: usize = 4 << 10;
 
 pub fn routes() -> Routes {
-    let says = |summary| Operation::new("daemon", summary);
+    let doc = |summary| Operation::new("daemon", summary);
     Routes::new()
         .get(
             "/squall/v1/clock",
             clock,
-            says("Read the clock by which runs send and measure").gives::<Clock>(),
+            doc("Read the clock by which runs send and measure").gives::<Clock>(),
         )
-        .get("/squall/v1/info", info, says("Describe the daemon; needs no token").gives::<Info>())
+        .get("/squall/v1/info", info, doc("Describe the daemon; needs no token").gives::<Info>())
         // A small limit, because these clients have not shown the token yet.
         .post(
             "/squall/v1/login",
             login.layer(DefaultBodyLimit::max(LOGIN)),
-            says("Exchange the token for a cookie").takes::<Login>().status(204),
+            doc("Exchange the token for a cookie").takes::<Login>().status(204),
         )
-        .post("/squall/v1/logout", logout, says("Delete the cookie").status(204))
+        .post("/squall/v1/logout", logout, doc("Delete the cookie").status(204))
 }
 
 #[derive(Serialize, JsonSchema)]

@@ -19,17 +19,17 @@ use super::{
 use crate::{error::Refused, log::Entry, service::Service};
 
 pub fn routes() -> Routes {
-    let says = |summary| Operation::new("daemon", summary);
+    let doc = |summary| Operation::new("daemon", summary);
     Routes::new()
         .get(
             "/squall/v1/requests",
             requests,
-            says("List the latest requests, newest first").query::<Query>().gives::<Requests>(),
+            doc("List the latest requests, newest first").query::<Query>().gives::<Requests>(),
         )
         .get(
             "/squall/v1/openapi.json",
             openapi,
-            says("Get this description").gives_octets("application/json"),
+            doc("Get this description").gives_octets("application/json"),
         )
 }
 

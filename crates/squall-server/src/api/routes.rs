@@ -101,18 +101,18 @@ impl Routes {
         self,
         path: &'static str,
         handler: H,
-        says: Operation,
+        doc: Operation,
     ) -> Self {
-        self.on(Method::GET, path, handler, says)
+        self.on(Method::GET, path, handler, doc)
     }
 
     pub fn post<H: Handler<T, Arc<Service>>, T: 'static>(
         self,
         path: &'static str,
         handler: H,
-        says: Operation,
+        doc: Operation,
     ) -> Self {
-        self.on(Method::POST, path, handler, says)
+        self.on(Method::POST, path, handler, doc)
     }
 
     /// Adds a route.
@@ -125,11 +125,11 @@ impl Routes {
         method: Method,
         path: &'static str,
         handler: H,
-        says: Operation,
+        doc: Operation,
     ) -> Self {
         let filter = MethodFilter::try_from(method.clone()).expect("a method of HTTP");
         self.router = self.router.route(path, on(filter, handler));
-        self.operations.push(Operation { method, path, ..says });
+        self.operations.push(Operation { method, path, ..doc });
         self
     }
 

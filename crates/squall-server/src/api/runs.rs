@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     Refusal, budget,
-    cluster::{OnLoss, Over},
+    cluster::{ClusterSpec, OnLoss},
     history::{Asked as Wants, unreadable},
     inventory::Inventory,
     job::{Action, OnPorts},
@@ -34,69 +34,69 @@ use crate::{
 };
 
 pub fn routes() -> Routes {
-    let says = |summary| Operation::new("runs", summary);
+    let doc = |summary| Operation::new("runs", summary);
     let mut routes = Routes::new()
         .get(
             "/squall/v1/runs",
             list,
-            says("List runs, newest first, live ones and history")
+            doc("List runs, newest first, live ones and history")
                 .query::<Query>()
                 .gives::<RunList>(),
         )
         .post(
             "/squall/v1/runs",
             start,
-            says("Start a run").takes::<NewRun>().gives::<Started>().status(201),
+            doc("Start a run").takes::<NewRun>().gives::<Started>().status(201),
         )
         .get(
             "/squall/v1/runs/{id}",
             one,
-            says("Get a run, and renew the lease that it made itself").gives::<RunRow>(),
+            doc("Get a run, and renew the lease that it made itself").gives::<RunRow>(),
         )
         .on(
             Method::PATCH,
             "/squall/v1/runs/{id}",
             patch,
-            says("Rename a run, or set its note").takes::<Patch>().gives::<RunRow>(),
+            doc("Rename a run, or set its note").takes::<Patch>().gives::<RunRow>(),
         )
         .on(
             Method::DELETE,
             "/squall/v1/runs/{id}",
             delete,
-            says("Delete a run from the history").status(204),
+            doc("Delete a run from the history").status(204),
         )
         .get(
             "/squall/v1/runs/{id}/stats",
             stats,
-            says("Get the latest sample and report of a run").gives::<Stats>(),
+            doc("Get the latest sample and report of a run").gives::<Stats>(),
         )
         .get(
             "/squall/v1/runs/{id}/report",
             report,
-            says("Get the report, final or so far; of a standard test, its outcome")
+            doc("Get the report, final or so far; of a standard test, its outcome")
                 .gives::<Report>(),
         )
         .get(
             "/squall/v1/runs/{id}/report.html",
             html,
-            says("Get the report as an HTML page").gives_octets("text/html"),
+            doc("Get the report as an HTML page").gives_octets("text/html"),
         )
         .get(
             "/squall/v1/runs/{id}/profile",
             profile,
-            says("Get the profile as it was started")
+            doc("Get the profile as it was started")
                 .query::<ProfileQuery>()
                 .gives_octets("text/plain"),
         )
         .post(
             "/squall/v1/runs/{id}/stop",
             stop,
-            says("Stop a run: nothing more is sent").gives::<RunRow>(),
+            doc("Stop a run: nothing more is sent").gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/go",
             go,
-            says("Begin a run that is held, at an instant of the cluster's clock")
+            doc("Begin a run that is held, at an instant of the cluster's clock")
                 .takes::<Go>()
                 .gives::<RunRow>(),
         )
@@ -104,51 +104,51 @@ pub fn routes() -> Routes {
             Method::PUT,
             "/squall/v1/runs/{id}/clock",
             clock,
-            says("Renew the cluster's clock of a run").takes::<NodeClock>().gives::<RunRow>(),
+            doc("Renew the cluster's clock of a run").takes::<NodeClock>().gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/pause",
             pause,
-            says("Pause a stream, a group, a template, a replay, or all")
+            doc("Pause a stream, a group, a template, a replay, or all")
                 .may_take::<Which>()
                 .gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/resume",
             resume,
-            says("Resume a stream, a group, a template, a replay, or all")
+            doc("Resume a stream, a group, a template, a replay, or all")
                 .may_take::<Which>()
                 .gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/trigger",
             trigger,
-            says("Trigger a capture that waits").gives::<RunRow>(),
+            doc("Trigger a capture that waits").gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/step",
             step,
-            says("Send frames of a held replay").takes::<Step>().gives::<RunRow>(),
+            doc("Send frames of a held replay").takes::<Step>().gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/rate",
             rate,
-            says("Change a rate").takes::<NewRate>().gives::<RunRow>(),
+            doc("Change a rate").takes::<NewRate>().gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/change",
             change,
-            says("Replace the profile of a run").takes::<NewProfile>().gives::<RunRow>(),
+            doc("Replace the profile of a run").takes::<NewProfile>().gives::<RunRow>(),
         )
         .get(
             "/squall/v1/inventories",
             inventories,
-            says("List the inventories on whose nodes a run can go").gives::<Inventories>(),
+            doc("List the inventories on whose nodes a run can go").gives::<Inventories>(),
         )
         .post(
             "/squall/v1/captures",
             capture,
-            says("Capture the frames that arrive on ports")
+            doc("Capture the frames that arrive on ports")
                 .takes::<NewCapture>()
                 .gives::<Started>()
                 .status(201),
@@ -411,16 +411,16 @@ impl NumberOrText {
     }
 }
 
-fn seconds(what: &str, said: f64) -> Result<Nanos, Refusal> {
+fn seconds(what: &str, value: f64) -> Result<Nanos, Refusal> {
     // The range of nanoseconds in a `u64`, without zero.
-    if (1e-9..1e9).contains(&said) {
-        return Ok(Nanos((said * 1e9).round() as u64));
+    if (1e-9..1e9).contains(&value) {
+        return Ok(Nanos((value * 1e9).round() as u64));
     }
-    Err(bad(format!("{what} = {said}: expected seconds above 0")))
+    Err(bad(format!("{what} = {value}: expected seconds above 0")))
 }
 
 /// Resolves the file in the daemon's folder.
-fn below(service: &Service, file: &mut Option<PathBuf>) -> Result<(), Refusal> {
+fn resolve_file(service: &Service, file: &mut Option<PathBuf>) -> Result<(), Refusal> {
     if let Some(path) = file {
         *path = service.new_file(&path.to_string_lossy())?;
     }
@@ -428,12 +428,12 @@ fn below(service: &Service, file: &mut Option<PathBuf>) -> Result<(), Refusal> {
 }
 
 /// Writes `capture` to a file in the daemon's folder.
-fn kept(service: &Service, capture: &mut CaptureOptions) -> Result<(), Refusal> {
+fn set_capture_file(service: &Service, capture: &mut CaptureOptions) -> Result<(), Refusal> {
     if capture.print.is_some() {
         return Err(bad("capture: print: the daemon shows no packets\n  try the file"));
     }
     capture.file.get_or_insert_with(squall::capture::new_name);
-    below(service, &mut capture.file)
+    resolve_file(service, &mut capture.file)
 }
 
 async fn start(
@@ -453,14 +453,17 @@ async fn start(
             options.part = Some(squall_options::PartOf(part));
         }
         if let Some(clock) = &new.clock {
-            possible(clock)?;
+            check_clock(clock)?;
         }
-        let over = over_nodes(service, &new, &options)?;
+        let over = nodes_of(service, &new, &options)?;
         // Options of nodes are checked by their own daemons, which know their CPUs.
         if over.is_none() {
-            fit(&options)?;
-            below(service, &mut options.labels)?;
-            options.capture.iter_mut().try_for_each(|capture| kept(service, capture))?;
+            check_cores(&options)?;
+            resolve_file(service, &mut options.labels)?;
+            options
+                .capture
+                .iter_mut()
+                .try_for_each(|capture| set_capture_file(service, capture))?;
         }
         let mut session = Session::new(profile).with(options)?;
         let key = new.key.filter(|_| session.profile.seed.is_none());
@@ -476,7 +479,7 @@ async fn start(
                 "a detached run needs an end\n  try options.duration, or a lease that is renewed",
             ));
         }
-        let asked = Wish {
+        let asked = Ownership {
             name: new.name,
             owner: new.owner,
             lease: new.lease,
@@ -498,11 +501,11 @@ fn started(live: &Live) -> (StatusCode, Json<Started>) {
 }
 
 /// The nodes of a new run; `None`: it uses ports of this machine.
-fn over_nodes(
+fn nodes_of(
     service: &Service,
     new: &NewRun,
     options: &RunOptions,
-) -> Result<Option<Over>, Refusal> {
+) -> Result<Option<ClusterSpec>, Refusal> {
     let Some(name) = &new.nodes else {
         return match new.on_loss {
             Some(_) => Err(bad("on_loss: the run has no nodes\n  try nodes, or no on_loss")),
@@ -522,16 +525,16 @@ fn over_nodes(
         }
     }
     let inventory = service.inventory(name)?;
-    Ok(Some(Over { inventory, on_loss: new.on_loss.unwrap_or_default() }))
+    Ok(Some(ClusterSpec { inventory, on_loss: new.on_loss.unwrap_or_default() }))
 }
 
 /// Maximum drift of a cluster clock: 1,000 ppm, many times that of any quartz oscillator.
-const MOST_DRIFT_PPB: f64 = 1e6;
+const MAX_DRIFT_PPB: f64 = 1e6;
 
 /// Checks that the clock's drift is plausible.
-fn possible(clock: &NodeClock) -> Result<(), Refusal> {
+fn check_clock(clock: &NodeClock) -> Result<(), Refusal> {
     match clock.drift_ppb {
-        drift if drift.abs() <= MOST_DRIFT_PPB => Ok(()),
+        drift if drift.abs() <= MAX_DRIFT_PPB => Ok(()),
         drift => Err(bad(format!("clock: drift_ppb = {drift}: expected -1000000 to 1000000"))),
     }
 }
@@ -550,7 +553,7 @@ async fn clock(
     Body(clock): Body<NodeClock>,
 ) -> Result<Json<RunRow>, Refusal> {
     with(service, id, move |_, live| {
-        possible(&clock)?;
+        check_clock(&clock)?;
         live.apply(Action::Clock(clock))
     })
     .await
@@ -560,7 +563,7 @@ async fn clock(
 ///
 /// # Errors
 /// Options that ask for more.
-pub fn fit(options: &RunOptions) -> Result<(), Refusal> {
+pub fn check_cores(options: &RunOptions) -> Result<(), Refusal> {
     let most = std::thread::available_parallelism().map_or(1, usize::from);
     if options.cores.is_some_and(|cores| cores > most) {
         return Err(bad(format!("cores: expected 1 to {most}, the CPUs of this machine")));
@@ -590,7 +593,7 @@ fn has_end(session: &Session) -> bool {
 }
 
 /// The name, owner and lease of a new run.
-struct Wish {
+struct Ownership {
     name: Option<String>,
     owner: Option<String>,
     lease: Option<String>,
@@ -598,7 +601,7 @@ struct Wish {
     detached: bool,
 }
 
-impl Wish {
+impl Ownership {
     fn wanted(
         self,
         service: &Service,
@@ -636,7 +639,7 @@ async fn capture(
         let mut capture = new.capture;
         let ends = capture.packets.is_some() || capture.octets.is_some();
         let capture = if new.write {
-            kept(service, &mut capture)?;
+            set_capture_file(service, &mut capture)?;
             Some(capture)
         } else if capture == CaptureOptions::default() {
             None
@@ -646,7 +649,7 @@ async fn capture(
                             write = true",
             ));
         };
-        let duration = new.duration_s.map(|said| seconds("duration_s", said)).transpose()?;
+        let duration = new.duration_s.map(|value| seconds("duration_s", value)).transpose()?;
         let options = RunOptions {
             duration: duration.map(Time),
             capture,
@@ -665,7 +668,7 @@ async fn capture(
                             lease that is renewed"));
         }
         let text = session.profile.to_toml();
-        let asked = Wish {
+        let asked = Ownership {
             name: new.name,
             owner: new.owner,
             lease: new.lease,
@@ -723,7 +726,7 @@ pub fn known(id: &str, row: Option<RunRow>) -> Result<RunRow, Refusal> {
 fn live(service: &Service, id: &str) -> Result<Arc<Live>, Refusal> {
     match service.runs.get(id) {
         Some(live) => {
-            service.heard_of(&live);
+            service.renew_own_lease(&live);
             Ok(live)
         }
         None => Err(match service.history.run(id)? {
@@ -736,7 +739,7 @@ fn live(service: &Service, id: &str) -> Result<Arc<Live>, Refusal> {
 fn row(service: &Service, id: &str) -> Result<RunRow, Refusal> {
     match service.runs.get(id) {
         Some(live) => {
-            service.heard_of(&live);
+            service.renew_own_lease(&live);
             Ok(live.row())
         }
         None => known(id, service.history.run(id)?),
@@ -804,20 +807,20 @@ async fn stats(
 ) -> Result<Json<Stats>, Refusal> {
     blocking(move || {
         if let Some(live) = service.runs.get(&id) {
-            service.heard_of(&live);
+            service.renew_own_lease(&live);
             let latest = live.latest();
-            let report = live.so_far().and_then(|came| came.report().cloned());
+            let report = live.result_so_far().and_then(|came| came.report().cloned());
             return Ok(Json(Stats {
                 run: live.row(),
                 t_s: latest.as_ref().map(|latest| latest.sample.t_s),
                 sample: latest.as_ref().map(|latest| latest.sample.clone()),
-                report: report.map(|report| service.files.told(Report::clone(&report))),
+                report: report.map(|report| service.files.with_user_names(Report::clone(&report))),
             }));
         }
         let run = known(&id, service.history.run(&id)?)?;
         let text = service.history.report(&id)?.filter(|_| run.kind.has_report());
         let report = text.map(|text| read(&text)).transpose()?;
-        let report = report.map(|report| service.files.told(report));
+        let report = report.map(|report| service.files.with_user_names(report));
         let sample = report.as_ref().and_then(|report| report.series.last().cloned());
         Ok(Json(Stats {
             run,
@@ -837,9 +840,9 @@ pub fn read(text: &str) -> Result<Report, Refusal> {
 /// The report of a finished run, or that of a live run so far.
 pub fn report_of(service: &Service, id: &str) -> Result<String, Refusal> {
     if let Some(live) = service.runs.get(id) {
-        service.heard_of(&live);
+        service.renew_own_lease(&live);
         let none = || Refusal::not_found("there is no report yet\n  try again in a moment");
-        return live.so_far().ok_or_else(none)?.text(service);
+        return live.result_so_far().ok_or_else(none)?.text(service);
     }
     known(id, service.history.run(id)?)?;
     let text = service.history.report(id)?.map(|text| service.files.without_root(&text));
@@ -905,7 +908,7 @@ async fn stop(
     blocking(move || {
         // Stopping a stopped run succeeds, so that clients may repeat the request.
         if let Some(live) = service.runs.get(&id) {
-            service.heard_of(&live);
+            service.renew_own_lease(&live);
             live.stop(None);
             service.runs.touch();
         }
@@ -924,7 +927,7 @@ async fn with(
         let live = live(service, &id)?;
         let done = what(service, &live);
         service.runs.touch();
-        done.map_err(|refusal| service.files.unsaid(refusal))?;
+        done.map_err(|refusal| service.files.without_paths(refusal))?;
         Ok(Json(live.row()))
     })
     .await

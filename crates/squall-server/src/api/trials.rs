@@ -18,7 +18,7 @@ use squall_trials::{Between, Test};
 use super::{
     Body, Named, Operation, Routes,
     ports::{owner, ttl},
-    runs::{Language, Started, Written, fit, read, report_of, wrong_name},
+    runs::{Language, Started, Written, check_cores, read, report_of, wrong_name},
 };
 use crate::{
     Refusal, Token, budget,
@@ -29,25 +29,25 @@ use crate::{
 };
 
 pub fn routes() -> Routes {
-    let says = |summary| Operation::new("tests", summary);
+    let doc = |summary| Operation::new("tests", summary);
     let mut routes = Routes::new()
         .get(
             "/squall/v1/tests/methods",
             methods,
-            says("List the methods of standard tests with the JSON schema of their settings")
+            doc("List the methods of standard tests with the JSON schema of their settings")
                 .gives::<Methods>(),
         )
         .post(
             "/squall/v1/tests/estimate",
             estimate,
-            says("Estimate the trials and the time of a standard test; send nothing")
+            doc("Estimate the trials and the time of a standard test; send nothing")
                 .takes::<NewTest>()
                 .gives::<Estimate>(),
         )
         .post(
             "/squall/v1/tests",
             start,
-            says("Start a standard test: a run of kind test, with an outcome as its report")
+            doc("Start a standard test: a run of kind test, with an outcome as its report")
                 .takes::<NewTest>()
                 .gives::<Started>()
                 .status(201),
@@ -55,12 +55,12 @@ pub fn routes() -> Routes {
         .get(
             "/squall/v1/runs/{id}/report.csv",
             csv,
-            says("Get the trials of a standard test as CSV").gives_octets("text/csv"),
+            doc("Get the trials of a standard test as CSV").gives_octets("text/csv"),
         )
         .get(
             "/squall/v1/runs/{id}/report.xml",
             junit,
-            says("Get the verdict of a standard test as JUnit XML").gives_octets("text/xml"),
+            doc("Get the verdict of a standard test as JUnit XML").gives_octets("text/xml"),
         );
     routes.router = budget::of_profiles(routes.router);
     routes
@@ -148,7 +148,7 @@ async fn estimate(
             port.address = service.ports.admit(&port.address, &service.files)?.address;
         }
         let estimate = test.estimate();
-        estimate.map(Json).map_err(|error| service.files.unsaid(error.into()))
+        estimate.map(Json).map_err(|error| service.files.without_paths(error.into()))
     })
     .await
 }
@@ -242,7 +242,7 @@ impl NewTest {
 /// The options that apply to trials. The others do not, because the method defines the end and the
 /// measurements of a trial, and files are the daemon's.
 fn of_trials(all: RunOptions) -> Result<RunOptions, Refusal> {
-    fit(&all)?;
+    check_cores(&all)?;
     let RunOptions { cores, cpus, seed, clock, linger, filter, .. } = all;
     Ok(RunOptions { cores, cpus, seed, clock, linger, filter, ..RunOptions::default() })
 }
@@ -260,6 +260,7 @@ fn command(service: &Service, body: &Map<String, Value>) -> String {
         Token::None => "",
         _ => " -H \"Authorization: Bearer $SQUALL_TOKEN\"",
     };
+    // Ends and restarts the quotes around each one, because a shell has no escape within them.
     let body = Value::Object(body).to_string().replace('\'', "'\\''");
     format!(
         "curl -k{token} -H 'content-type: application/json' {scheme}://{at}/squall/v1/tests -d \

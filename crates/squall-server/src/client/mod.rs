@@ -26,12 +26,12 @@ use trust::Trust;
 
 const PORT: u16 = 8443;
 /// Time limit for connecting, and for each reply.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// First and longest interval between attempts to reconnect. Short at first, so that a restarted
 /// daemon is found soon, then longer, so that an absent one costs little.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
+const RECONNECT: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
 /// Octets of a reply: a limit, because the server may not be a daemon.
-const LARGEST: usize = 64 << 20;
+const MAX_REPLY: usize = 64 << 20;
 
 /// How to check a daemon's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl FromStr for Verify {
 
 /// A connection to a daemon. Requests run on its own thread, which ends when this is dropped.
 pub struct Client {
-    to: Arc<To>,
+    to: Arc<Target>,
     runtime: Option<tokio::runtime::Runtime>,
 }
 
@@ -87,7 +87,7 @@ pub enum Heard {
 }
 
 /// Address and credentials of a daemon.
-struct To {
+struct Target {
     /// `https://127.0.0.1:8443`, `unix:/var/lib/squall/socket`
     url: String,
     /// Unix socket in place of host and port.
@@ -144,7 +144,7 @@ impl Client {
             }
             let (host, authority) = (String::new(), "localhost".to_owned());
             let (socket, tls) = (Some(path.into()), None);
-            return Ok(client(To {
+            return Ok(client(Target {
                 url: url.to_owned(),
                 socket,
                 authority,
@@ -190,7 +190,7 @@ impl Client {
             }
             _ => None,
         };
-        Ok(client(To { url, socket: None, authority, host, port, tls, token }))
+        Ok(client(Target { url, socket: None, authority, host, port, tls, token }))
     }
 
     /// `https://127.0.0.1:8443`
@@ -204,7 +204,7 @@ impl Client {
     ///
     /// The daemon is unreachable, is another server, or refuses.
     pub fn get(&self, path: &str) -> Result<Value, Error> {
-        self.runtime().block_on(self.to.ask(Method::GET, path, None)).map_err(Failure::told)
+        self.runtime().block_on(self.to.ask(Method::GET, path, None)).map_err(Failure::into_error)
     }
 
     /// Sends a POST. Calls `then` with the reply or the error, on the client's thread.
@@ -219,7 +219,7 @@ impl Client {
             then(
                 to.ask(Method::POST, &path, Some(body))
                     .await
-                    .map_err(|failure| failure.told().to_string()),
+                    .map_err(|failure| failure.into_error().to_string()),
             );
         });
     }
@@ -235,31 +235,31 @@ impl Client {
             then(
                 to.ask(Method::GET, &path, None)
                     .await
-                    .map_err(|failure| failure.told().to_string()),
+                    .map_err(|failure| failure.into_error().to_string()),
             );
         });
     }
 
     /// Follows all runs without renewing their leases. Reconnects when the daemon is away.
-    pub fn watch(&self, every: Duration, mut heard: impl FnMut(Heard) + Send + 'static) {
+    pub fn watch(&self, every: Duration, mut on_event: impl FnMut(Heard) + Send + 'static) {
         let to = self.to.clone();
         self.runtime().spawn(async move {
-            let mut wait = AGAIN.0;
+            let mut wait = RECONNECT.0;
             loop {
                 let ended = match to.watch(every).await {
                     Ok(mut socket) => {
-                        heard(Heard::Connected);
-                        wait = AGAIN.0;
-                        to.listen(&mut socket, &mut heard).await
+                        on_event(Heard::Connected);
+                        wait = RECONNECT.0;
+                        to.listen(&mut socket, &mut on_event).await
                     }
                     Err(failure) => failure,
                 };
                 match ended {
-                    Failure::Away(why) => heard(Heard::Lost(why)),
-                    Failure::Refused(why) => return heard(Heard::Refused(why)),
+                    Failure::Away(why) => on_event(Heard::Lost(why)),
+                    Failure::Refused(why) => return on_event(Heard::Refused(why)),
                 }
                 sleep(wait).await;
-                wait = (wait * 2).min(AGAIN.1);
+                wait = (wait * 2).min(RECONNECT.1);
             }
         });
     }
@@ -277,31 +277,31 @@ impl Drop for Client {
 }
 
 impl Failure {
-    fn told(self) -> Error {
+    fn into_error(self) -> Error {
         match self {
             Self::Away(why) | Self::Refused(why) => Error::Environment(why),
         }
     }
 }
 
-impl To {
+impl Target {
     async fn connect(&self) -> Result<Box<dyn Stream>, Failure> {
         let away = |why: &dyn std::fmt::Display| {
             Failure::Away(format!("{}: {why}\n  is `squall serve` running there?", self.url))
         };
         if let Some(path) = &self.socket {
-            return match timeout(PATIENCE, UnixStream::connect(path)).await {
+            return match timeout(TIMEOUT, UnixStream::connect(path)).await {
                 Ok(Ok(stream)) => Ok(Box::new(stream)),
                 Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    let who = "only root and the user who started the daemon can use it";
-                    Err(Failure::Refused(format!("{}: {error}\n  {who}", self.url)))
+                    let hint = "only root and the user who started the daemon can use it";
+                    Err(Failure::Refused(format!("{}: {error}\n  {hint}", self.url)))
                 }
                 Ok(Err(error)) => Err(away(&error)),
                 Err(_) => Err(away(&"no answer")),
             };
         }
         let connecting = TcpStream::connect((self.host.as_str(), self.port));
-        let stream = match timeout(PATIENCE, connecting).await {
+        let stream = match timeout(TIMEOUT, connecting).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(away(&error)),
             Err(_) => return Err(away(&"no answer")),
@@ -314,7 +314,7 @@ impl To {
             .with_retries(4);
         _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
         let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
-        match timeout(PATIENCE, tls.connector.connect(tls.name.clone(), stream)).await {
+        match timeout(TIMEOUT, tls.connector.connect(tls.name.clone(), stream)).await {
             Ok(Ok(stream)) => Ok(Box::new(stream)),
             Ok(Err(error)) => Err(match tls.trust.why_not() {
                 Some(why) => Failure::Refused(why),
@@ -340,7 +340,7 @@ impl To {
 
     async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value, Failure> {
         // Twice, because the request includes connecting, which has its own limit.
-        match timeout(PATIENCE * 2, self.asked(method, path, body)).await {
+        match timeout(TIMEOUT * 2, self.asked(method, path, body)).await {
             Ok(answer) => answer,
             Err(_) => Err(Failure::Away(format!("{}: no answer", self.url))),
         }
@@ -383,7 +383,7 @@ impl To {
                 false => away(&error),
             })?;
         let status = answer.status();
-        let octets = Limited::new(answer.into_body(), LARGEST)
+        let octets = Limited::new(answer.into_body(), MAX_REPLY)
             .collect()
             .await
             .map_err(|error| away(&error))?
@@ -409,7 +409,7 @@ impl To {
         if let Some(bearer) = self.bearer() {
             request.headers_mut().insert(header::AUTHORIZATION, bearer);
         }
-        match timeout(PATIENCE, tokio_tungstenite::client_async(request, stream)).await {
+        match timeout(TIMEOUT, tokio_tungstenite::client_async(request, stream)).await {
             Ok(Ok((socket, _))) => Ok(socket),
             Ok(Err(tungstenite::Error::Http(answer))) => {
                 Err(self.refused(answer.status(), answer.body().as_deref().unwrap_or_default()))
@@ -422,12 +422,12 @@ impl To {
     async fn listen(
         &self,
         socket: &mut WebSocketStream<Box<dyn Stream>>,
-        heard: &mut impl FnMut(Heard),
+        on_event: &mut impl FnMut(Heard),
     ) -> Failure {
         loop {
             match socket.next().await {
                 Some(Ok(tungstenite::Message::Text(text))) => match serde_json::from_str(&text) {
-                    Ok(news) => heard(Heard::News(news)),
+                    Ok(message) => on_event(Heard::News(message)),
                     Err(_) => return self.stranger(),
                 },
                 Some(Ok(tungstenite::Message::Close(_))) | None => {
@@ -451,8 +451,8 @@ impl To {
                 self.url
             ));
         }
-        let said: Option<Value> = serde_json::from_slice(octets).ok();
-        match said.as_ref().and_then(|said| said["error"]["message"].as_str()) {
+        let reply: Option<Value> = serde_json::from_slice(octets).ok();
+        match reply.as_ref().and_then(|reply| reply["error"]["message"].as_str()) {
             // A daemon that is ending may come back soon; otherwise the next attempt fails to
             // connect.
             Some(message) if status == StatusCode::CONFLICT || status.is_server_error() => {
@@ -483,7 +483,7 @@ mod tests {
 
     #[test]
     fn a_url_is_a_host_and_a_port() {
-        for (said, url) in [
+        for (reply, url) in [
             ("https://127.0.0.1:8443", "https://127.0.0.1:8443"),
             ("lab7.example", "https://lab7.example:8443"),
             ("http://[::1]:80/", "http://[::1]:80"),
@@ -491,14 +491,14 @@ mod tests {
             ("unix:/run/squall/socket", "unix:/run/squall/socket"),
         ] {
             assert_eq!(
-                Client::new(said, None, &Verify::Known)
+                Client::new(reply, None, &Verify::Known)
                     .map_err(|e| e.to_string())
-                    .expect(said)
+                    .expect(reply)
                     .url(),
                 url
             );
         }
-        for said in [
+        for reply in [
             "ftp://a",
             "https://",
             "https://a/b",
@@ -510,20 +510,20 @@ mod tests {
             "",
             "unix:",
         ] {
-            let error = Client::new(said, None, &Verify::Known).err().expect(said);
-            assert_eq!(error.exit_status(), 2, "{said}: {error}");
+            let error = Client::new(reply, None, &Verify::Known).err().expect(reply);
+            assert_eq!(error.exit_status(), 2, "{reply}: {error}");
         }
     }
 
     #[test]
     fn how_certificates_are_checked_is_read_as_in_python() {
         let digits = "ab".repeat(32);
-        for said in [
+        for reply in [
             format!("sha256:{digits}"),
             digits.clone(),
             format!("SHA256:{}", vec!["AB"; 32].join(":")),
         ] {
-            assert_eq!(said.parse(), Ok(Verify::Fingerprint([0xab; 32])));
+            assert_eq!(reply.parse(), Ok(Verify::Fingerprint([0xab; 32])));
         }
         assert_eq!("true".parse(), Ok(Verify::Authorities));
         assert_eq!("false".parse(), Ok(Verify::Nothing));

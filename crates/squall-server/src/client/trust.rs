@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_what_counts() {
+    fn an_explicit_check_replaces_the_default() {
         let folder = folder("asked");
         let (one, other) = (certificate(), certificate());
         let made = |verify| {

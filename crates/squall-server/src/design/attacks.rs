@@ -25,17 +25,17 @@ use crate::{
 };
 
 pub fn routes() -> Routes {
-    let says = |summary| Operation::new("attacks", summary);
+    let doc = |summary| Operation::new("attacks", summary);
     Routes::new()
         .post(
             "/squall/v1/attacks/solve",
             solve,
-            says("Start a job that solves rules").takes::<Solve>().gives::<Begun>().status(202),
+            doc("Start a job that solves rules").takes::<Solve>().gives::<Begun>().status(202),
         )
         .get(
             "/squall/v1/attacks/jobs/{id}",
             job,
-            says("Get the progress of a job, and a page of its rules when it is done")
+            doc("Get the progress of a job, and a page of its rules when it is done")
                 .query::<Page>()
                 .gives::<JobView>(),
         )
@@ -43,12 +43,12 @@ pub fn routes() -> Routes {
             axum::http::Method::DELETE,
             "/squall/v1/attacks/jobs/{id}",
             stop,
-            says("Stop a job and delete it").status(204),
+            doc("Stop a job and delete it").status(204),
         )
         .post(
             "/squall/v1/attacks/score",
             score,
-            says("Compare the alerts of an engine with the labels of sent traffic")
+            doc("Compare the alerts of an engine with the labels of sent traffic")
                 .takes::<NewScore>()
                 .gives::<Value>(),
         )
@@ -215,8 +215,9 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
     attack.insert("name".into(), json!("rules"));
     attack.insert("rules".into(), json!([path.to_string_lossy()]));
     let profile = json!({ "ports": { "A": "null:" }, "attack": [attack] });
-    let profile = Profile::from_value(&profile, "")
-        .map_err(|mistakes| service.files.unsaid(Refusal::from(squall::Error::Input(mistakes))))?;
+    let profile = Profile::from_value(&profile, "").map_err(|mistakes| {
+        service.files.without_paths(Refusal::from(squall::Error::Input(mistakes)))
+    })?;
     let (id, job) = service.solving.begin()?;
     let (here, service) = (service, service.clone());
     std::thread::Builder::new()
@@ -227,6 +228,8 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
                 job.total.store(total, Ordering::Relaxed);
                 !job.stop.load(Ordering::Relaxed) && !*service.ending.borrow()
             };
+            // A panic becomes the job's result, otherwise the job would stay one of the [`RUNNING`]
+            // forever.
             let work = std::panic::AssertUnwindSafe(|| {
                 squall_attacking::prepare(&profile, squall_units::Division::WHOLE, &progress)
             });
@@ -237,13 +240,14 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
                     let first =
                         report.map(|report| report.problems_first.clone()).unwrap_or_default();
                     let problems_first =
-                        first.iter().map(|text| said(&service, text, &unfinished)).collect();
+                        first.iter().map(|text| user_text(&service, text, &unfinished)).collect();
                     Ok(Solved { rules: prepared.rules(), problems, problems_first })
                 }
                 Ok(Ok(None)) => Err(Refusal::bad_request("bad_request", "there are no attacks")),
                 Ok(Err(error)) => {
-                    let mut refusal = service.files.unsaid(squall::Error::from(error).into());
-                    refusal.message = said(&service, &refusal.message, &unfinished);
+                    let mut refusal =
+                        service.files.without_paths(squall::Error::from(error).into());
+                    refusal.message = user_text(&service, &refusal.message, &unfinished);
                     Err(refusal)
                 }
                 Err(_) => Err(Refusal::internal(
@@ -261,7 +265,7 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
 
 /// `text` without the daemon's folder and without the temporary file's name, which the client never
 /// chose.
-fn said(service: &Service, text: &str, unfinished: &Unfinished) -> String {
+fn user_text(service: &Service, text: &str, unfinished: &Unfinished) -> String {
     let text = service.files.without_root(text);
     match &unfinished.0 {
         Some(path) => text.replace(&path.display().to_string(), "the request"),
@@ -382,10 +386,10 @@ async fn score(
             (service.files.there(&asked.alerts)?, Unfinished(None))
         };
         let scored = scoring::score(&labels, &[alerts], asked.shift_ns).map_err(|error| {
-            let refusal = service.files.unsaid(squall::Error::from(error).into());
-            Refusal { message: said(&service, &refusal.message, &unfinished), ..refusal }
+            let refusal = service.files.without_paths(squall::Error::from(error).into());
+            Refusal { message: user_text(&service, &refusal.message, &unfinished), ..refusal }
         })?;
-        let text = said(&service, &scored.to_json(), &unfinished);
+        let text = user_text(&service, &scored.to_json(), &unfinished);
         serde_json::from_str(&text).map(Json).map_err(|error| Refusal::internal(error.to_string()))
     })
     .await

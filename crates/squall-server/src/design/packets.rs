@@ -16,26 +16,24 @@ use crate::{
 };
 
 pub fn routes() -> Routes {
-    let says = |summary| Operation::new("design", summary);
+    let doc = |summary| Operation::new("design", summary);
     Routes::new()
         .get(
             "/squall/v1/headers",
             headers,
-            says("List the headers and payloads of packets, field by field").gives::<Headers>(),
+            doc("List the headers and payloads of packets, field by field").gives::<Headers>(),
         )
         .post(
             "/squall/v1/packets/parse",
             parse,
-            says(
-                "Describe a packet and its frame, field by field; the reply includes errors in it",
-            )
-            .takes::<Parse>()
-            .gives::<PacketView>(),
+            doc("Describe a packet and its frame, field by field; the reply includes errors in it")
+                .takes::<Parse>()
+                .gives::<PacketView>(),
         )
         .post(
             "/squall/v1/packets/variations",
             variations,
-            says("Get the first frames of a stream whose fields vary")
+            doc("Get the first frames of a stream whose fields vary")
                 .takes::<Vary>()
                 .gives::<VariationsView>(),
         )

@@ -19,33 +19,33 @@ use crate::{
 };
 
 pub fn routes() -> Routes {
-    let says = |summary| Operation::new("design", summary);
+    let doc = |summary| Operation::new("design", summary);
     let mut routes = Routes::new()
         .post(
             "/squall/v1/profiles/check",
             check,
-            says("Check a profile; the reply lists its errors, each with its position")
+            doc("Check a profile; the reply lists its errors, each with its position")
                 .takes::<Asked>()
                 .gives::<Checked>(),
         )
         .post(
             "/squall/v1/profiles/convert",
             convert,
-            says("Convert a profile to TOML, YAML, JSON or Python")
+            doc("Convert a profile to TOML, YAML, JSON or Python")
                 .takes::<Convert>()
                 .gives::<Text>(),
         )
         .post(
             "/squall/v1/plan",
             plan,
-            says("Describe the traffic of a profile without opening ports")
+            doc("Describe the traffic of a profile without opening ports")
                 .takes::<Asked>()
                 .gives::<Plan>(),
         )
         .get(
             "/squall/v1/applications",
             applications,
-            says("List the built-in applications of flows").gives::<Applications>(),
+            doc("List the built-in applications of flows").gives::<Applications>(),
         );
     routes.router = budget::of_profiles(routes.router);
     routes
@@ -176,7 +176,7 @@ impl ProfileFiles {
 }
 
 /// Replaces paths of the daemon by the names that users know.
-fn unsaid(service: &Service, problems: &mut [Problem]) {
+fn without_paths(service: &Service, problems: &mut [Problem]) {
     for problem in problems {
         problem.message = service.files.without_root(&problem.message);
         problem.details.iter_mut().for_each(|detail| *detail = service.files.without_root(detail));
@@ -189,7 +189,7 @@ async fn check(
 ) -> Result<Json<Checked>, Refusal> {
     in_turn(&service.clone(), move || {
         let mut checked = design::check(asked.written()?, files(&service).around());
-        unsaid(&service, &mut checked.problems);
+        without_paths(&service, &mut checked.problems);
         Ok(Json(checked))
     })
     .await
@@ -219,7 +219,7 @@ async fn convert(
         let asked = Asked { text, profile, format, frames: None };
         let converted = design::convert(asked.written()?, files(&service).around(), to);
         let text = converted.map_err(|mut problems| {
-            unsaid(&service, &mut problems);
+            without_paths(&service, &mut problems);
             refused("bad_profile", &problems)
         })?;
         Ok(Json(Text { text }))
@@ -243,7 +243,7 @@ async fn plan(
         let frames = asked.frames.unwrap_or(10).min(1000);
         let planned = design::plan_text(asked.written()?, files(&service).around(), frames);
         let (text, notes) = planned.map_err(|mut problems| {
-            unsaid(&service, &mut problems);
+            without_paths(&service, &mut problems);
             refused("bad_profile", &problems)
         })?;
         Ok(Json(Plan { text: service.files.without_root(&text), notes }))

@@ -22,15 +22,15 @@ use tonic::{
     server::Grpc,
 };
 
-use super::{Form, LARGEST, OPERATIONS, Operation, json, refusal};
+use super::{Form, MAX_REQUEST, OPERATIONS, Operation, json, refusal};
 use crate::service::Service;
 
 /// Octets of a chunk of a reply. gRPC clients accept messages of at most 4 MiB by default.
-const PIECE: usize = 1 << 20;
+const CHUNK: usize = 1 << 20;
 
 /// Octets of a status' text. Clients refuse headers of more than 8 KiB, and most punctuation of
 /// JSON takes three octets there, because gRPC percent-encodes it.
-const TOLD: usize = 2_500;
+const MAX_STATUS_TEXT: usize = 2_500;
 
 /// Metadata key that names a session.
 const SESSION: &str = "squall-session";
@@ -84,7 +84,7 @@ async fn answer(
     // would need its own.
     let mut grpc = Grpc::new(Octets)
         .accept_compressed(CompressionEncoding::Gzip)
-        .max_decoding_message_size(LARGEST);
+        .max_decoding_message_size(MAX_REQUEST);
     let reply = if !streamed {
         grpc.unary(tower::service_fn(move |request| call.clone().once(request)), request).await
     } else if operation.name.starts_with("Set") {
@@ -130,9 +130,9 @@ impl Call {
         let mut whole = BytesMut::new();
         while let Some(piece) = pieces.next().await {
             let piece = Data::decode(piece?).map_err(unreadable)?;
-            if whole.len() + piece.datum.len() > LARGEST {
+            if whole.len() + piece.datum.len() > MAX_REQUEST {
                 return Err(Status::out_of_range(format!(
-                    "the request has more than {LARGEST} octets"
+                    "the request has more than {MAX_REQUEST} octets"
                 )));
             }
             whole.extend_from_slice(&piece.datum);
@@ -152,7 +152,7 @@ impl Call {
         let (head, extensions, octets) = request.into_parts();
         let mut rest = self.perform(&head, &extensions, unwrapped(octets)?).await?;
         let pieces = std::iter::from_fn(move || {
-            let datum = (!rest.is_empty()).then(|| rest.split_to(rest.len().min(PIECE)))?;
+            let datum = (!rest.is_empty()).then(|| rest.split_to(rest.len().min(CHUNK)))?;
             Some(Ok(Data { chunk_size: datum.len() as u64, datum }.encode_to_vec().into()))
         });
         Ok(tonic::Response::new(tokio_stream::iter(pieces)))
@@ -191,7 +191,7 @@ fn unreadable(error: prost::DecodeError) -> Status {
 fn status(mut refusal: Refusal) -> Status {
     let code = if refusal.code < 500 { Code::InvalidArgument } else { Code::Internal };
     let all = refusal.errors.len();
-    let mut room = TOLD;
+    let mut room = MAX_STATUS_TEXT;
     let fitting = refusal.errors.iter().take_while(|error| {
         let fits = error.len() <= room;
         room = room.saturating_sub(error.len());
@@ -200,8 +200,11 @@ fn status(mut refusal: Refusal) -> Status {
     let fitting = fitting.count();
     if fitting < all {
         refusal.errors.truncate(fitting.max(1));
-        if let Some(first) = refusal.errors.first_mut().filter(|first| first.len() > TOLD) {
-            let end = (0..=TOLD).rev().find(|&at| first.is_char_boundary(at)).unwrap_or(0);
+        if let Some(first) =
+            refusal.errors.first_mut().filter(|first| first.len() > MAX_STATUS_TEXT)
+        {
+            let end =
+                (0..=MAX_STATUS_TEXT).rev().find(|&at| first.is_char_boundary(at)).unwrap_or(0);
             first.truncate(end);
         }
         refusal.errors.push(format!("and {} more", all - fitting.max(1)));

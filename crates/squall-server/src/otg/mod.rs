@@ -29,14 +29,14 @@ use crate::{
 
 /// Octets of a request after decompression: several times the size of 4,096 flows with long
 /// headers.
-const LARGEST: usize = 64 << 20;
+const MAX_REQUEST: usize = 64 << 20;
 
 /// Number of sessions: a limit, because each keeps its config until the daemon ends.
-const SESSIONS: usize = 256;
+const MAX_SESSIONS: usize = 256;
 
 /// Octets from which a reply is compressed. The metrics of 4,096 flows take 2 MB, compressed a
 /// tenth of that.
-const WORTH: usize = 64 << 10;
+const MIN_COMPRESSED: usize = 64 << 10;
 
 /// Services of the daemon that sessions need.
 pub trait Host: Send + Sync {
@@ -113,10 +113,10 @@ pub(crate) struct Operation {
     method: &'static str,
     path: &'static str,
     /// Message type of the request; "": none.
-    takes: &'static str,
+    request: &'static str,
     /// Message type of the reply; "": octets.
-    gives: &'static str,
-    does: fn(&mut Controller, &Value) -> Result<Reply, Refusal>,
+    reply: &'static str,
+    dispatch: fn(&mut Controller, &Value) -> Result<Reply, Refusal>,
 }
 
 pub(crate) const OPERATIONS: &[Operation] = &[
@@ -124,89 +124,89 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         name: "GetVersion",
         method: "GET",
         path: "/capabilities/version",
-        takes: "",
-        gives: "Version",
-        does: |_, _| Ok(value(Controller::version())),
+        request: "",
+        reply: "Version",
+        dispatch: |_, _| Ok(value(Controller::version())),
     },
     Operation {
         name: "SetConfig",
         method: "POST",
         path: "/config",
-        takes: "Config",
-        gives: "Warning",
-        does: |session, asked| session.set_config(asked).map(value),
+        request: "Config",
+        reply: "Warning",
+        dispatch: |session, asked| session.set_config(asked).map(value),
     },
     Operation {
         name: "GetConfig",
         method: "GET",
         path: "/config",
-        takes: "",
-        gives: "Config",
-        does: |session, _| Ok(value(session.config())),
+        request: "",
+        reply: "Config",
+        dispatch: |session, _| Ok(value(session.config())),
     },
     Operation {
         name: "UpdateConfig",
         method: "PATCH",
         path: "/config",
-        takes: "ConfigUpdate",
-        gives: "Warning",
-        does: |session, asked| session.update_config(asked).map(value),
+        request: "ConfigUpdate",
+        reply: "Warning",
+        dispatch: |session, asked| session.update_config(asked).map(value),
     },
     Operation {
         name: "AppendConfig",
         method: "PATCH",
         path: "/config/append",
-        takes: "ConfigAppend",
-        gives: "Warning",
-        does: |session, asked| session.append_config(asked).map(value),
+        request: "ConfigAppend",
+        reply: "Warning",
+        dispatch: |session, asked| session.append_config(asked).map(value),
     },
     Operation {
         name: "DeleteConfig",
         method: "PATCH",
         path: "/config/delete",
-        takes: "ConfigDelete",
-        gives: "Warning",
-        does: |session, asked| session.delete_config(asked).map(value),
+        request: "ConfigDelete",
+        reply: "Warning",
+        dispatch: |session, asked| session.delete_config(asked).map(value),
     },
     Operation {
         name: "SetControlState",
         method: "POST",
         path: "/control/state",
-        takes: "ControlState",
-        gives: "Warning",
-        does: |session, asked| session.control_state(asked).map(value),
+        request: "ControlState",
+        reply: "Warning",
+        dispatch: |session, asked| session.control_state(asked).map(value),
     },
     Operation {
         name: "SetControlAction",
         method: "POST",
         path: "/control/action",
-        takes: "ControlAction",
-        gives: "ControlActionResponse",
-        does: |session, asked| session.control_action(asked).map(value),
+        request: "ControlAction",
+        reply: "ControlActionResponse",
+        dispatch: |session, asked| session.control_action(asked).map(value),
     },
     Operation {
         name: "GetMetrics",
         method: "POST",
         path: "/monitor/metrics",
-        takes: "MetricsRequest",
-        gives: "MetricsResponse",
-        does: |session, asked| session.metrics(asked).map(Reply::Value),
+        request: "MetricsRequest",
+        reply: "MetricsResponse",
+        dispatch: |session, asked| session.metrics(asked).map(Reply::Value),
     },
     Operation {
         name: "GetStates",
         method: "POST",
         path: "/monitor/states",
-        takes: "StatesRequest",
-        gives: "StatesResponse",
-        does: |session, asked| session.states(asked).map(value),
+        request: "StatesRequest",
+        reply: "StatesResponse",
+        dispatch: |session, asked| session.states(asked).map(value),
     },
     Operation {
         name: "GetCapture",
         method: "POST",
         path: "/monitor/capture",
-        takes: "CaptureRequest",
-        gives: "",
-        does: |session, asked| session.capture(asked).map(Reply::Octets),
+        request: "CaptureRequest",
+        reply: "",
+        dispatch: |session, asked| session.capture(asked).map(Reply::Octets),
     },
 ];
 
@@ -216,7 +216,7 @@ fn value(value: Value) -> Reply {
 
 impl Operation {
     /// Whether it only reads: it neither starts nor changes traffic.
-    fn looks(&self) -> bool {
+    fn is_read_only(&self) -> bool {
         self.name.starts_with("Get")
     }
 }
@@ -258,7 +258,7 @@ impl Sessions {
         // Decoding ten megabytes and opening ports both block, so neither may run on a serving
         // thread.
         let work = move || session.perform(operation, form, &request);
-        let done = match operation.looks() {
+        let done = match operation.is_read_only() {
             true => looking(work).await,
             false => self.acting.act(work).await,
         };
@@ -270,6 +270,8 @@ impl Sessions {
     }
 
     fn session(&self, name: &str) -> Result<Arc<Session>, Refusal> {
+        // Names are parts of lease owners and paths, so restrict them in order to keep both
+        // unambiguous.
         let sound = name.len() <= 64
             && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
         if !sound {
@@ -280,9 +282,9 @@ impl Sessions {
         if let Some(session) = open.get(name) {
             return Ok(session.clone());
         }
-        if open.len() >= SESSIONS {
+        if open.len() >= MAX_SESSIONS {
             let what =
-                format!("there are {SESSIONS} sessions already\n  try the name of one of them");
+                format!("there are {MAX_SESSIONS} sessions already\n  try the name of one of them");
             return Err(refusal(what));
         }
         let controller = Mutex::new(Controller::new(
@@ -303,13 +305,13 @@ impl Session {
         form: Form,
         request: &[u8],
     ) -> Result<Answer, Refusal> {
-        let asked = match (operation.takes, form) {
+        let asked = match (operation.request, form) {
             ("", _) => Ok(Value::Null),
-            (takes, Form::Json | Form::Gzip) => schema::from_json(&schema::message(takes), request),
-            (takes, Form::Protobuf) => schema::from_protobuf(&schema::message(takes), request),
+            (kind, Form::Json | Form::Gzip) => schema::from_json(&schema::message(kind), request),
+            (kind, Form::Protobuf) => schema::from_protobuf(&schema::message(kind), request),
         };
         let asked = asked.map_err(|errors| Refusal { errors, ..refusal(String::new()) })?;
-        let reply = (operation.does)(&mut lock(&self.controller), &asked)?;
+        let reply = (operation.dispatch)(&mut lock(&self.controller), &asked)?;
         let value = match reply {
             Reply::Octets(octets) => return Ok(Answer { octets: octets.into(), gzip: false }),
             Reply::Value(value) => value,
@@ -322,17 +324,17 @@ impl Session {
         if let Some(printed) = printed.iter().find(same) {
             return Ok(printed.answer.clone());
         }
-        let gives = schema::message(operation.gives);
+        let reply = schema::message(operation.reply);
         let answer = match form {
             Form::Json | Form::Gzip => {
-                let text = schema::to_json(&gives, &value);
-                let gzip = form == Form::Gzip && text.len() >= WORTH;
+                let text = schema::to_json(&reply, &value);
+                let gzip = form == Form::Gzip && text.len() >= MIN_COMPRESSED;
                 let octets =
                     if gzip { gzipped(text.as_bytes(), Compression::fast()) } else { text.into() };
                 Answer { octets: octets.into(), gzip }
             }
             Form::Protobuf => {
-                let octets = schema::to_protobuf(&gives, &value);
+                let octets = schema::to_protobuf(&reply, &value);
                 Answer { octets: octets.map_err(Refusal::internal)?.into(), gzip: false }
             }
         };

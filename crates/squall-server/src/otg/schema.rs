@@ -17,17 +17,17 @@ use prost_reflect::{
 use serde_json::{Map, Number, Value};
 
 /// Errors to report at once.
-const TOLD: usize = 20;
+const MAX_ERRORS: usize = 20;
 
 /// Objects in one list. A signature has 16 bits for the stream's number, so there cannot be more
 /// flows, and no other list needs more.
-const LONGEST: usize = 65_536;
+const MAX_LIST: usize = 65_536;
 
-/// Values of a request, where an object or a list counts as [`OBJECT`]: 65,536 flows have a dozen
+/// Values of a request, where an object or a list counts as [`OBJECT_WEIGHT`]: 65,536 flows have a dozen
 /// or two objects each. Otherwise a request with two octets per object would take gigabytes once it
 /// is read.
-const HEAVIEST: usize = 8_000_000;
-const OBJECT: usize = 4;
+const MAX_VALUES: usize = 8_000_000;
+const OBJECT_WEIGHT: usize = 4;
 
 /// Descriptor set of PyPI's snappi 1.62.0: see otg.md.
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
@@ -125,7 +125,7 @@ struct Checker {
 
 impl Checker {
     fn wrong(&mut self, what: impl std::fmt::Display) {
-        if self.wrong.len() == TOLD {
+        if self.wrong.len() == MAX_ERRORS {
             self.more += 1;
         } else if self.path.is_empty() {
             self.wrong.push(what.to_string());
@@ -460,14 +460,14 @@ mod tests {
     }
 
     #[test]
-    fn all_that_does_not_fit_is_told_with_its_place() {
+    fn each_error_is_reported_with_its_path() {
         let wrong = config(json!({
             "prots": [], "flows": [{"name": 3, "rate": {"choice": "ppps", "pps": -1}, "packet": {}, "metrics": {"enable": "yes"}},
                 {"rate": {"percentage": "a lot", "gbps": 4294967296u64}}]
         }));
         let wrong = wrong.expect_err("much is wrong");
         let all = wrong.join("\n");
-        for told in [
+        for expected in [
             "prots: Config has no such field\n  try ports",
             "flows[0].name: expected a string, found 3",
             "flows[0].rate.choice: expected one of pps, bps, kbps, mbps, gbps, percentage, found \"ppps\"",
@@ -477,16 +477,16 @@ mod tests {
             "flows[1].rate.percentage: expected a number, found \"a lot\"",
             "flows[1].rate.gbps: expected a whole number of 0 to 4294967295, found 4294967296",
         ] {
-            assert!(all.contains(told), "{told}\nis not in\n{all}");
+            assert!(all.contains(expected), "{expected}\nis not in\n{all}");
         }
         assert_eq!(wrong.len(), 8);
         let many = json!({"flows": vec![json!({"nmae": 1}); 50]});
         let many = config(many).expect_err("fifty times");
-        assert_eq!((many.len(), many[TOLD].as_str()), (TOLD + 1, "and 30 more"));
+        assert_eq!((many.len(), many[MAX_ERRORS].as_str()), (MAX_ERRORS + 1, "and 30 more"));
     }
 
     #[test]
-    fn what_is_too_much_is_refused_before_anything_is_made_of_it() {
+    fn a_request_over_a_limit_is_refused_before_it_is_decoded() {
         let of = message("Config");
         let flows = |count: usize| format!("{{\"flows\": [{}{{}}]}}", "{},".repeat(count - 1));
         let since = std::time::Instant::now();
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_and_no_protobuf_is_told_as_such() {
+    fn malformed_json_and_protobuf_is_reported() {
         let of = message("Config");
         assert!(
             from_json(&of, b"{\"ports\": [").expect_err("cut off")[0].contains("line 1 column 11")
@@ -567,8 +567,9 @@ mod tests {
 
     #[test]
     fn the_schema_has_what_the_operations_need() {
-        for name in
-            super::super::OPERATIONS.iter().flat_map(|operation| [operation.takes, operation.gives])
+        for name in super::super::OPERATIONS
+            .iter()
+            .flat_map(|operation| [operation.request, operation.reply])
         {
             if !name.is_empty() {
                 message(name);

@@ -9,7 +9,7 @@ use prost_reflect::{
 };
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::{HEAVIEST, LONGEST, OBJECT, shortened};
+use super::{MAX_LIST, MAX_VALUES, OBJECT_WEIGHT, shortened};
 
 /// Checks JSON. Malformed JSON passes, because the parser that runs next reports it with its
 /// position.
@@ -45,7 +45,7 @@ impl Budget {
     /// `None`: too many values.
     fn value(&mut self, weight: usize) -> Option<()> {
         self.weight += weight;
-        if self.weight > HEAVIEST {
+        if self.weight > MAX_VALUES {
             let what = "the request has too many values\n  try several requests (append_config)";
             self.over.get_or_insert_with(|| what.into());
         }
@@ -54,12 +54,12 @@ impl Budget {
 
     /// An object or a list: element `place` of the field `name`. `None`: too many.
     fn object(&mut self, name: &str, place: usize) -> Option<()> {
-        if place > LONGEST {
+        if place > MAX_LIST {
             let what =
-                format!("{}: more than {LONGEST} in one list are not supported", shortened(name));
+                format!("{}: more than {MAX_LIST} in one list are not supported", shortened(name));
             self.over.get_or_insert(what);
         }
-        self.value(OBJECT)
+        self.value(OBJECT_WEIGHT)
     }
 
     /// `None`: too many values, or not a valid message.
