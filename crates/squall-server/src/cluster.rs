@@ -444,8 +444,8 @@ impl ControllerProcess {
         self.child.wait()
     }
 
-    /// Checks with NOWAIT, so the child stays a zombie and the kernel cannot reuse its process
-    /// number before [`Self::kill`].
+    /// Whether the child has ended. NOWAIT leaves it a zombie, so that the kernel cannot reuse its
+    /// process number before [`Self::kill`].
     fn has_ended(&self) -> bool {
         let how = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         self.pid.is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), how), Ok(None)))
