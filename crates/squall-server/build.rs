@@ -1,7 +1,7 @@
-//! The web page that is carried in the binary may be built after it: then it is to be built again.
+//! Rebuilds the crate when the web page, which is embedded in the binary, changes.
 
 fn main() {
-    // A path that is not there would have it built each time.
+    // A missing path would rebuild the crate each time.
     let page = std::path::Path::new("../../ui/dist");
     let watched = if page.exists() { page } else { std::path::Path::new("../../ui") };
     println!("cargo:rerun-if-changed={}", watched.display());

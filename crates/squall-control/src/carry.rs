@@ -1,14 +1,14 @@
-//! Streams that go on in another run, where they were in the one before.
+//! Streams that continue in another run at their position in the previous one.
 
 use std::collections::HashMap;
 
 use squall_profile::{Mode, Stream};
 use squall_units::Nanos;
 
-/// Steps along a chain of streams that are followed.
+/// Maximum number of steps along a chain of streams, so that a long history cannot block a restart.
 const FOLLOWED: usize = 1_000_000;
 
-/// Frames of a stream until its end; `None`: it has no end.
+/// Frames of a stream until its end; `None`: endless.
 pub fn frames(mode: Mode) -> Option<u64> {
     match mode {
         Mode::Continuous => None,
@@ -24,12 +24,12 @@ enum At {
     End,
 }
 
-/// Makes streams that have sent frames in former runs (`sent`, by name) go on from there: what has
-/// ended waits for ever, a burst has its rest, and of streams that follow each other that one begins
-/// which has its turn.
+/// Makes streams that have sent frames in former runs (`sent`, by name) continue from there. An
+/// ended stream does not start, a burst has its remaining frames, and in a chain the stream that
+/// was active starts.
 ///
-/// Of a series of bursts, or of a burst that a chain comes back to, the burst under way is sent
-/// anew: it has one length for all its turns.
+/// The current burst of a series, or of a chain that returns to it, is sent again in full, because
+/// a burst has one length for all its repetitions.
 pub(crate) fn carry_on(streams: &mut [Stream], sent: &HashMap<String, u64>) {
     let mut left: Vec<u64> =
         streams.iter().map(|stream| sent.get(&stream.name).copied().unwrap_or(0)).collect();
@@ -50,7 +50,7 @@ pub(crate) fn carry_on(streams: &mut [Stream], sent: &HashMap<String, u64>) {
     }
 }
 
-/// Takes the arrows that were taken, and their streams' frames from `left`.
+/// Follows the `next` links that were taken, and subtracts the frames of their streams from `left`.
 fn follow(streams: &mut [Stream], left: &mut [u64], first: usize) -> At {
     let mut at = first;
     for _ in 0..FOLLOWED {
@@ -70,7 +70,7 @@ fn follow(streams: &mut [Stream], left: &mut [u64], first: usize) -> At {
     At::Stream(at, 0)
 }
 
-/// Whether a chain comes back to the stream that it is at.
+/// Whether a chain returns to the stream `at`.
 fn returns(streams: &[Stream], at: usize) -> bool {
     let mut next = streams[at].next;
     for _ in 0..=streams.len() {
@@ -84,7 +84,7 @@ fn returns(streams: &[Stream], at: usize) -> bool {
     false
 }
 
-/// The remainder of a mode after its first `done` frames, fewer than it has.
+/// The rest of a mode after its first `done` frames; `done` is less than its total.
 fn rest(mode: Mode, done: u64) -> Mode {
     match mode {
         Mode::Continuous => Mode::Continuous,
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use squall_profile::{Format, Profile};
 
-    /// Streams with these modes, and (of which, to which, how often) arrows.
+    /// Streams with these modes, and links (from, to, repetitions).
     fn streams(modes: &[Mode], arrows: &[(usize, usize, Option<u64>)]) -> Vec<Stream> {
         let mut text = String::from("[ports]\nA = \"null:\"\n");
         for i in 0..modes.len() {

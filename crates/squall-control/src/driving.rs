@@ -1,6 +1,5 @@
-//! A run on a thread of its own, for callers that cannot wait for it. All runs above the facade that
-//! nobody waits for are driven here: those of a [`Control`](crate::Control), those of the daemon,
-//! and recordings.
+//! Runs on their own thread, for callers that cannot block. All such runs above the facade are
+//! driven here: runs of a [`Control`](crate::Control), of the daemon, and recordings.
 
 use std::{
     any::Any,
@@ -23,37 +22,40 @@ use squall::{
     totals::Totals,
 };
 
-/// How often the thread looks whether the run is over.
-const PATIENCE: Duration = Duration::from_millis(50);
-/// Reports without a new frame after which files have been read.
+/// Interval for checking whether the run is over.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Reports without a new frame after which a file counts as read to its end.
 const QUIET: u32 = 3;
 
-/// How runs come about where somebody else decides whether they may: who holds the ports, which
-/// files are read.
+/// Starts runs where another component grants permission to hold ports and to read files.
 pub trait Start: Send {
-    /// # Errors
-    /// What the session itself refuses, and what is not allowed.
-    fn start(&mut self, name: &str, session: Session) -> Result<Arc<Driven>, Error>;
-
-    /// From now on runs are on ports at these addresses, and on no others; none: the ports are free
-    /// again.
+    /// Starts a run.
     ///
     /// # Errors
-    /// Somebody else has one of them, or it is not allowed; what was held before is held still.
+    ///
+    /// Errors of the session, and a lack of permission.
+    fn start(&mut self, name: &str, session: Session) -> Result<Arc<Driven>, Error>;
+
+    /// Reserves the ports at these addresses for later runs, in place of those reserved before. An
+    /// empty list frees all.
+    ///
+    /// # Errors
+    /// Another owner holds a port, or an address is not allowed. The previous reservation then
+    /// stays.
     fn take(&mut self, _addresses: &[String]) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Where the file is that runs read under this name.
+    /// The path of the file that runs read by this name.
     ///
     /// # Errors
-    /// They may not read it.
+    /// A file that runs may not read.
     fn file(&self, name: &str) -> Result<PathBuf, Error> {
         Ok(name.into())
     }
 }
 
-/// Runs begin where they are asked for, on any port, and have a report this often.
+/// Starts runs at once, on any port, with a report at this interval.
 pub struct InProcess(pub Duration);
 
 impl Default for InProcess {
@@ -68,68 +70,68 @@ impl Start for InProcess {
     }
 }
 
-/// The report of a run that goes on, with the sample that was taken for it.
+/// The report of a live run, with the sample taken for it.
 #[derive(Clone, Debug)]
 pub struct LiveReport {
-    /// Rates since the one before.
+    /// Rates since the previous sample.
     pub sample: Sample,
-    /// So far.
+    /// The report so far.
     pub report: Report,
     pub taken: Instant,
 }
 
-/// Why a run that should begin does not.
+/// Why a run did not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotBegun {
-    /// It was not held.
+    /// The run was not held.
     NotReady,
-    /// The instant has passed, by so much.
+    /// The instant has passed, by this time.
     TooLate(Nanos),
 }
 
-/// A run that goes on by itself. Dropping it does not end it: [`Driven::stop`] does.
+/// A run that drives itself. Dropping it does not end it: call [`Driven::stop`].
 pub struct Driven {
-    /// Until it is told to begin.
+    /// The run until it starts.
     held: Mutex<Option<Held>>,
-    /// `None` before it has begun, when it is over, and while it is being ended.
+    /// `None` before the start, while the run is being finished, and after its end.
     run: Mutex<Option<Run>>,
-    /// All is sent; others may still send what is received here.
+    /// Whether all is sent. Other nodes may still send frames to be received here.
     sent_all: AtomicBool,
     latest: Mutex<Option<Arc<LiveReport>>>,
     recent: Mutex<Recent>,
-    /// What came of it. An error has its exit status beside it.
+    /// The result. An error has its exit status.
     outcome: Mutex<Option<Result<Arc<Report>, Arc<Error>>>>,
     over: Condvar,
     stopped: AtomicBool,
-    /// Woken when it is to stop: who waits for the end waits no nap longer.
+    /// Unparked on a stop, so that the end does not wait for the next check.
     thread: OnceLock<Thread>,
     started: Instant,
 }
 
 impl Driven {
-    /// Opens the session's ports and starts. `told` gets a live report every `every`, and `None`
-    /// when the outcome is there.
+    /// Opens the session's ports and starts. Calls `on_report` with a live report every `every`,
+    /// and with `None` once the outcome is available.
     ///
     /// # Errors
     /// As [`Session::open`] and [`squall::Opened::start`].
     pub fn start(
         session: Session,
         every: Duration,
-        told: impl Fn(Option<&Arc<LiveReport>>) + Send + 'static,
+        on_report: impl Fn(Option<&Arc<LiveReport>>) + Send + 'static,
     ) -> Result<Arc<Self>, Error> {
-        let driven = Self::hold(session, every, told)?;
+        let driven = Self::hold(session, every, on_report)?;
         driven.go(None);
         Ok(driven)
     }
 
-    /// As [`Driven::start`], but nothing is sent before [`Driven::go`].
+    /// As [`Driven::start`], but does not send before [`Driven::go`].
     ///
     /// # Errors
     /// As [`Driven::start`].
     pub fn hold(
         session: Session,
         every: Duration,
-        told: impl Fn(Option<&Arc<LiveReport>>) + Send + 'static,
+        on_report: impl Fn(Option<&Arc<LiveReport>>) + Send + 'static,
     ) -> Result<Arc<Self>, Error> {
         let held = session.open()?.hold()?;
         let driven = Arc::new(Self {
@@ -144,16 +146,16 @@ impl Driven {
             thread: OnceLock::new(),
             started: Instant::now(),
         });
-        let itself = driven.clone();
+        let this = driven.clone();
         let thread = std::thread::Builder::new()
             .name("squall-run".into())
-            .spawn(move || itself.drive_to_an_end(every, &told))
+            .spawn(move || this.drive_to_end(every, &on_report))
             .map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
         _ = driven.thread.set(thread.thread().clone());
         Ok(driven)
     }
 
-    /// Begins a run that is held: at this instant of its session's clock, or (`None`) at once;
+    /// Starts a held run, at this instant of its session's clock or (`None`) at once. Returns
     /// whether it was held.
     pub fn go(&self, at: Option<Nanos>) -> bool {
         self.begin(|held| held.go(at))
@@ -171,7 +173,7 @@ impl Driven {
     /// As [`Driven::go`], unless the instant has passed.
     ///
     /// # Errors
-    /// Why it does not begin.
+    /// The reason why the run does not start.
     pub fn go_at(&self, at: Nanos) -> Result<(), NotBegun> {
         let held = lock(&self.held);
         let Some(waiting) = &*held else { return Err(NotBegun::NotReady) };
@@ -183,17 +185,17 @@ impl Driven {
         if self.go(Some(at)) { Ok(()) } else { Err(NotBegun::NotReady) }
     }
 
-    /// Whether it waits to be told to begin.
+    /// Whether the run waits for [`Driven::go`].
     pub fn is_held(&self) -> bool {
         lock(&self.held).is_some()
     }
 
-    /// Whether all is sent; a node may go on to receive what others send.
+    /// Whether all is sent. A node may still receive frames of other nodes.
     pub fn sent_all(&self) -> bool {
         self.sent_all.load(Ordering::Acquire)
     }
 
-    /// The clock that nodes have in common is this one.
+    /// Sets the common clock of all nodes.
     ///
     /// # Errors
     /// A run that is over.
@@ -214,37 +216,40 @@ impl Driven {
         }
     }
 
-    /// A defect on this thread ends the run with an error: whoever waits for the outcome would wait
-    /// for ever.
-    fn drive_to_an_end(&self, every: Duration, told: &dyn Fn(Option<&Arc<LiveReport>>)) {
-        let driven = catch_unwind(AssertUnwindSafe(|| self.drive(every, told)));
+    /// A panic on this thread ends the run with an error, otherwise callers would wait for the
+    /// outcome forever.
+    fn drive_to_end(&self, every: Duration, on_report: &dyn Fn(Option<&Arc<LiveReport>>)) {
+        let driven = catch_unwind(AssertUnwindSafe(|| self.drive(every, on_report)));
         if let Err(panic) = driven {
-            // Its ports are closed before anybody hears of the end.
+            // Close the ports before callers learn of the end.
             let run = lock(&self.run).take();
             _ = catch_unwind(AssertUnwindSafe(|| drop(run)));
             let error = Error::Environment(format!(
                 "this is a defect in Squall, please report it: {}",
-                said(&*panic)
+                panic_message(&*panic)
             ));
             lock(&self.outcome).get_or_insert(Err(Arc::new(error)));
         }
         self.over.notify_all();
-        told(None);
+        on_report(None);
     }
 
-    fn drive(&self, every: Duration, told: &dyn Fn(Option<&Arc<LiveReport>>)) {
+    fn drive(&self, every: Duration, on_report: &dyn Fn(Option<&Arc<LiveReport>>)) {
         while self.is_held() {
-            std::thread::park_timeout(PATIENCE);
+            std::thread::park_timeout(POLL_INTERVAL);
         }
         let mut due = Instant::now() + every;
         let mut reading = Reading::default();
         let run = loop {
-            std::thread::park_timeout(PATIENCE.min(due.saturating_duration_since(Instant::now())));
+            std::thread::park_timeout(
+                POLL_INTERVAL.min(due.saturating_duration_since(Instant::now())),
+            );
             let mut run = lock(&self.run);
-            // To the engine, who sends nothing has sent all at once.
+            // The engine reports a run without sources as done at once, so a listening run has
+            // other criteria.
             let done = run.as_mut().is_none_or(|run| match run.listening() {
                 true => {
-                    self.stopped.load(Ordering::Acquire) || has_heard(run) || reading.is_over(run)
+                    self.stopped.load(Ordering::Acquire) || is_complete(run) || reading.is_over(run)
                 }
                 false => run.wait(Duration::ZERO),
             });
@@ -258,19 +263,19 @@ impl Driven {
                 drop(run);
                 latest.iter().for_each(|latest| reading.look(&latest.report));
                 *lock(&self.latest) = latest.clone();
-                told(latest.as_ref());
+                on_report(latest.as_ref());
                 if lock(&self.recent).newest.is_some() {
-                    // Somebody reads rates: the next who asks gets them since now, not since the
-                    // last time.
+                    // Rates are being read: take totals now, so that the next query gets the rates
+                    // since this report and not since its own last query.
                     self.totals(every / 2);
                 }
                 due = Instant::now() + every;
             }
         };
         if let Some(mut run) = run {
-            // What is left of the last period is a sample, too.
+            // The rest of the last period is a sample, too.
             *lock(&self.latest) = Some(live_report(&mut run));
-            // Whoever asks until the end is there finds these.
+            // Queries until the outcome is set return these totals.
             lock(&self.recent).put(Arc::new(run.totals()));
             run.stop();
             let outcome = run.finish_with_totals().map(|(report, totals)| {
@@ -286,9 +291,9 @@ impl Driven {
         lock(&self.latest).clone()
     }
 
-    /// The totals, not older than `age` while the run goes on, and those of about a second before
-    /// that, for rates. Whoever asks within `age` of another gets the same: the workers are asked
-    /// once.
+    /// Totals at most `age` old while the run is live, and those of about a second earlier, for
+    /// rates. Callers within `age` of each other get the same totals, so that the workers are
+    /// interrupted once.
     pub fn totals(&self, age: Duration) -> (Arc<Totals>, Arc<Totals>) {
         let mut recent = lock(&self.recent);
         if recent.newest.as_ref().is_none_or(|totals| totals.taken.elapsed() >= age)
@@ -301,22 +306,22 @@ impl Driven {
         (newest, recent.earlier.front().cloned().unwrap_or_else(nothing))
     }
 
-    /// What came of it, when it is over.
+    /// The outcome; `None` before the end.
     pub fn outcome(&self) -> Option<Result<Arc<Report>, Arc<Error>>> {
         lock(&self.outcome).clone()
     }
 
-    /// Waits for the outcome as long as `patience` says.
-    pub fn wait(&self, patience: Duration) -> Option<Result<Arc<Report>, Arc<Error>>> {
+    /// Waits for the outcome, at most `limit`.
+    pub fn wait(&self, limit: Duration) -> Option<Result<Arc<Report>, Arc<Error>>> {
         let outcome = lock(&self.outcome);
-        let waited = self.over.wait_timeout_while(outcome, patience, |outcome| outcome.is_none());
+        let waited = self.over.wait_timeout_while(outcome, limit, |outcome| outcome.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    /// Nothing more is sent; the outcome comes when what is under way has been received.
+    /// Stops sending. The outcome follows once frames in flight have been received.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-        // One that has not begun has a report, too: of nothing.
+        // A run that has not started yields an empty report.
         self.begin(Held::give_up);
         if let Some(run) = lock(&self.run).as_ref() {
             run.stop();
@@ -324,15 +329,16 @@ impl Driven {
         self.wake();
     }
 
-    /// Whether it takes no more changes: all has been sent, and the outcome is there or comes soon.
+    /// Whether changes are no longer possible: all is sent, and the outcome is available or
+    /// follows soon.
     pub fn is_over(&self) -> bool {
         !self.is_held() && lock(&self.run).is_none()
     }
 
-    /// Does something to the run while it goes on.
+    /// Calls `what` with the live run.
     ///
     /// # Errors
-    /// What `what` says; a run that is over.
+    /// Errors of `what`; a run that is over.
     pub fn with<T>(&self, what: impl FnOnce(&mut Run) -> Result<T, Error>) -> Result<T, Error> {
         match lock(&self.run).as_mut() {
             Some(run) => what(run),
@@ -344,8 +350,8 @@ impl Driven {
     }
 }
 
-/// Whether what a run that only receives waits for has come: it has no last frame to send.
-fn has_heard(run: &Run) -> bool {
+/// Whether a run that only receives is complete: it has no last frame of its own to wait for.
+fn is_complete(run: &Run) -> bool {
     let lasts = run.profile().stop.duration;
     let over = lasts.is_some_and(|lasts| run.elapsed_s() >= lasts.as_secs_f64());
     if over {
@@ -354,11 +360,11 @@ fn has_heard(run: &Run) -> bool {
     over || run.captured() || run.is_deaf() || run.aborted()
 }
 
-/// Files that a run only reads: they end when nothing comes from them any more.
+/// Detects the end of files that a run only reads: no port receives any more.
 #[derive(Default)]
 struct Reading {
     received: u64,
-    /// Reports since then.
+    /// Number of reports since the last received frame.
     quiet: u32,
 }
 
@@ -378,14 +384,14 @@ impl Reading {
     }
 }
 
-/// Rates are over about so long.
+/// Minimum period of rates.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// The latest totals, and those since which rates are.
+/// The latest totals, and earlier ones for rates.
 #[derive(Default)]
 struct Recent {
     newest: Option<Arc<Totals>>,
-    /// The first is a little more than [`WINDOW`] older than the newest, if there is one as old.
+    /// The first is at least [`WINDOW`] older than the newest, if one that old exists.
     earlier: VecDeque<Arc<Totals>>,
 }
 
@@ -409,13 +415,14 @@ fn live_report(run: &mut Run) -> Arc<LiveReport> {
     Arc::new(LiveReport { sample, report, taken: Instant::now() })
 }
 
-/// What a panic said.
-fn said(panic: &(dyn Any + Send)) -> &str {
+/// The message of a panic.
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason given")
 }
 
-/// What a thread that panicked left is whole: each change under these locks is a single assignment.
+/// Ignores poisoning: each change under these locks is a single assignment, so a panic leaves no
+/// partial state.
 pub fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -435,13 +442,13 @@ mod tests {
 
     #[test]
     fn a_run_without_end_goes_on_until_it_is_stopped_and_reports_meanwhile() {
-        let (heard, hears) = std::sync::mpsc::channel();
-        let told = move |latest: Option<&Arc<LiveReport>>| {
-            heard.send(latest.is_some()).expect("somebody listens")
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let on_report = move |latest: Option<&Arc<LiveReport>>| {
+            sender.send(latest.is_some()).expect("somebody listens")
         };
         let driven =
-            Driven::start(session(""), Duration::from_millis(20), told).expect("it starts");
-        assert!(hears.recv().expect("a live report"));
+            Driven::start(session(""), Duration::from_millis(20), on_report).expect("it starts");
+        assert!(receiver.recv().expect("a live report"));
         assert!(driven.latest().is_some() && driven.outcome().is_none());
         driven.with(|run| run.pause(Some("web"))).expect("it is there");
         driven.with(|run| run.pause(Some("wed"))).expect_err("no such stream");
@@ -483,12 +490,13 @@ mod tests {
     #[test]
     fn a_run_that_only_listens_goes_on_until_it_is_stopped() {
         let session = Session::new(Profile::listening([("A", "loop:4711")]));
-        let (heard, hears) = std::sync::mpsc::channel();
-        let told = move |latest: Option<&Arc<LiveReport>>| _ = heard.send(latest.is_some());
-        let driven = Driven::start(session, Duration::from_millis(20), told).expect("it starts");
-        // Several looks whether it is over have passed by then.
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let on_report = move |latest: Option<&Arc<LiveReport>>| _ = sender.send(latest.is_some());
+        let driven =
+            Driven::start(session, Duration::from_millis(20), on_report).expect("it starts");
+        // The thread checks several times for the end in this time.
         for _ in 0..10 {
-            assert!(hears.recv().expect("a live report"));
+            assert!(receiver.recv().expect("a live report"));
         }
         assert!(driven.outcome().is_none());
         driven.stop();
@@ -497,17 +505,17 @@ mod tests {
 
     #[test]
     fn a_defect_on_the_thread_of_a_run_is_its_outcome_and_not_a_run_without_end() {
-        let (heard, hears) = std::sync::mpsc::channel();
-        let told = move |latest: Option<&Arc<LiveReport>>| match latest {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let on_report = move |latest: Option<&Arc<LiveReport>>| match latest {
             Some(_) => panic!("a defect on purpose: {}", 7),
-            None => heard.send(()).expect("somebody listens"),
+            None => sender.send(()).expect("somebody listens"),
         };
         let driven =
-            Driven::start(session(""), Duration::from_millis(20), told).expect("it starts");
+            Driven::start(session(""), Duration::from_millis(20), on_report).expect("it starts");
         let error =
             driven.wait(Duration::from_secs(20)).expect("it ends").expect_err("it ends badly");
         assert!(error.to_string().contains("a defect on purpose: 7"), "{error}");
-        hears.recv_timeout(Duration::from_secs(20)).expect("it is told");
+        receiver.recv_timeout(Duration::from_secs(20)).expect("it is told");
         driven.with(|run| run.pause(None)).expect_err("it is over");
     }
 
@@ -524,7 +532,7 @@ mod tests {
         driven.with(|run| run.multiply("3".parse().expect("a factor"))).expect("it can");
         driven.with(|run| run.scale(11, 10)).expect("it can");
         assert!((asked() - 3300.0).abs() < 1e-6, "{}", asked());
-        // More steps than the exact fraction has room for.
+        // More steps than the exact fraction can represent.
         for _ in 0..40 {
             driven.with(|run| run.scale(11, 10)).expect("it can");
         }

@@ -1,16 +1,16 @@
 //! A run whose members join and leave, and counters that survive its restarts.
 //!
-//! In go profiles and the names under which streams are counted; out come counters of each member
-//! and each port since they were first used, whatever number of runs that took. A [`Control`] has
-//! at most one run. Where the next profile fits, the run changes to it; where it does not, or where
-//! the run is over, another one takes over, and its streams go on where they were.
+//! Takes profiles and the names under which streams are counted; gives counters of each member and
+//! each port since their first use, across any number of runs. A [`Control`] has at most one run.
+//! If the next profile permits, the run changes to it; otherwise, or if the run is over, another
+//! run takes over and its streams continue at their positions.
 //!
-//! Does not know whose protocol asks: what a member is (a flow of OTG, a packet group of TRex) and
-//! what of its streams is counted is up to the [`Counts`] of the caller. Knows no messages and no
-//! leases: runs come about by a [`Start`]. So do [`recordings`], of what interfaces carry meanwhile.
+//! Does not know the protocol: the caller's [`Counts`] define what a member is (a flow of OTG, a
+//! packet group of TRex) and which counters of its streams it has. Knows no messages and no leases,
+//! because runs are created by a [`Start`]; so are [`recordings`] of interfaces.
 //!
-//! Each of these runs has a thread of its own: [`Driven`]. The daemon's runs without members are
-//! driven in the same way.
+//! Each of these runs has its own thread: [`Driven`]. The daemon drives its other runs in the same
+//! way.
 #![forbid(unsafe_code)]
 
 mod carry;
@@ -35,15 +35,15 @@ use driving::{Driven, Start};
 pub use carry::frames;
 pub use seen::{Seen, Span};
 
-/// How long a run has to end: frames under way are received, files are written.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for a run to end: frames in flight are received, files are written.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What of its streams a member counts.
+/// The counters that a member derives from its streams.
 pub trait Counts: Clone + Default {
-    /// Adds what a run has counted of one stream.
+    /// Adds the counters of one stream of a run.
     fn add(&mut self, stream: &Counted<'_>);
 
-    /// Zero, of the same member.
+    /// Zero counters of the same member.
     fn zero(&self) -> Self {
         Self::default()
     }
@@ -51,12 +51,12 @@ pub trait Counts: Clone + Default {
 
 /// Counters of one stream of a run.
 pub struct Counted<'a> {
-    /// The port that sends it.
+    /// The port that sends the stream.
     pub port: usize,
     pub stream: &'a StreamTotals,
-    /// `None`: rates are computed, or there is no report yet.
+    /// `None`: rates are being computed, or no report exists yet.
     pub report: Option<&'a StreamReport>,
-    /// What is to be added to instants of arrival to have nanoseconds since 1970.
+    /// Add to arrival times to get nanoseconds since 1970.
     pub wall_offset_ns: i64,
 }
 
@@ -66,23 +66,23 @@ pub type Outcome = Result<Arc<Report>, Arc<Error>>;
 /// A run, and the counters of the runs before it. `K` identifies a member.
 pub struct Control<K, C> {
     run: Option<Running>,
-    /// Members by the names of their streams, with the ports that send these.
+    /// Members by the names of their streams, with the streams' ports.
     streams: HashMap<String, Joined<K>>,
-    /// Of members, by former runs.
+    /// Counters of members in former runs.
     before: BTreeMap<K, C>,
-    /// Of ports, by former runs.
+    /// Counters of ports in former runs.
     ports: Vec<PortCounts>,
-    /// Frames that streams that go on have sent in former runs.
+    /// Frames that continuing streams have sent in former runs.
     carried: HashMap<String, u64>,
-    /// Streams that are paused.
+    /// Paused streams.
     paused: HashSet<String>,
-    /// Names of all streams that the run had so far.
+    /// Names of all streams that the run has had.
     used: HashSet<String>,
 }
 
 struct Running {
     driven: Arc<Driven>,
-    /// As it runs now, without what was carried.
+    /// As it runs now, without the carried positions.
     profile: Profile,
 }
 
@@ -96,11 +96,11 @@ struct Joined<K> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PortCounts {
     pub totals: PortTotals,
-    /// Frames that came to the interface and were lost before the run had them.
+    /// Frames that the interface received and the run did not get.
     pub missed: u64,
     /// Frames that the port refused.
     pub tx_errors: u64,
-    /// Frames that were due and did not leave, for whatever reason.
+    /// Frames that were due and did not leave, for any reason.
     pub not_sent: u64,
 }
 
@@ -117,11 +117,11 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         }
     }
 
-    /// A new run, with streams of its own: none of them goes on from a run before. What these
-    /// counted is kept. Streams are counted once [`Control::count`] has named them.
+    /// Starts a new run. Its streams start from the beginning; former counters are kept. Streams
+    /// are counted once [`Control::count`] has named them.
     ///
     /// # Errors
-    /// What the run refuses; nothing is sent then.
+    /// Errors of the run. Nothing is sent then.
     pub fn begin(
         &mut self,
         start: &mut dyn Start,
@@ -132,11 +132,11 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         self.run(start, name, session)
     }
 
-    /// Another run takes over: streams of the same name go on where they were, and are counted as
-    /// they were. A burst that has ended is not sent again.
+    /// Replaces the run. Streams of the same name continue at their position and are counted as
+    /// before. An ended burst is not sent again.
     ///
     /// # Errors
-    /// What the run refuses; nothing is sent then.
+    /// Errors of the run. Nothing is sent then.
     pub fn restart(
         &mut self,
         start: &mut dyn Start,
@@ -167,11 +167,11 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         Ok(())
     }
 
-    /// The run changes to this profile: streams join, leave, or get another rate. False if there is
-    /// no run, or if it has come to its end by itself.
+    /// Changes the run to this profile: streams join, leave, or change their rate. Returns false
+    /// without a run, or if it has ended by itself.
     ///
     /// # Errors
-    /// What the run refuses; it goes on as before then.
+    /// Errors of the run, which then continues unchanged.
     pub fn change(&mut self, profile: Profile) -> Result<bool, Error> {
         let mut carried = profile.clone();
         carry::carry_on(&mut carried.streams, &self.carried);
@@ -183,10 +183,10 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         Ok(changed)
     }
 
-    /// Does something to the run. `None`: there is none, or it has come to its end by itself.
+    /// Calls `what` with the run. `None`: no run, or it has ended by itself.
     ///
     /// # Errors
-    /// What the run refuses.
+    /// Errors of the run.
     pub fn with<T>(
         &self,
         what: impl FnOnce(&mut Run) -> Result<T, Error>,
@@ -194,15 +194,15 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         let Some(run) = &self.run else { return Ok(None) };
         match run.driven.with(what) {
             Err(_) if run.driven.is_over() => {
-                run.driven.wait(PATIENCE);
+                run.driven.wait(END_TIMEOUT);
                 Ok(None)
             }
             done => done.map(Some),
         }
     }
 
-    /// These streams send nothing until they are resumed, in this run and in those that take over.
-    /// False if there is no run, or if it has come to its end by itself.
+    /// Pauses these streams, in this run and in those that replace it. Returns false without a run,
+    /// or if it has ended by itself.
     ///
     /// # Errors
     /// Unknown names.
@@ -212,7 +212,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         Ok(done.is_some())
     }
 
-    /// They go on where they were. False as of [`Control::pause`].
+    /// Resumes these streams at their position. Returns false as [`Control::pause`] does.
     ///
     /// # Errors
     /// Unknown names.
@@ -222,15 +222,15 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         Ok(done.is_some())
     }
 
-    /// Nothing more begins; the outcome comes when what is under way has ended.
+    /// Stops sending. The outcome follows once work in progress has ended.
     pub fn stop(&self) {
         if let Some(run) = &self.run {
             run.driven.stop();
         }
     }
 
-    /// Nothing is sent any more, and the ports are closed. Streams that start after that have not
-    /// sent anything, whatever they are called.
+    /// Ends the run and closes the ports. Streams of a later run start from the beginning, whatever
+    /// their names.
     pub fn end(&mut self) -> Option<Outcome> {
         let outcome = self.finish();
         self.streams.clear();
@@ -241,20 +241,19 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
 
     fn finish(&mut self) -> Option<Outcome> {
         self.stop();
-        let outcome = self.run.as_ref()?.driven.wait(PATIENCE);
+        let outcome = self.run.as_ref()?.driven.wait(END_TIMEOUT);
         self.fold();
         outcome
     }
 
-    /// How the run has ended, once: what it has counted is what former runs have counted from then
-    /// on.
+    /// Returns the run's outcome once, and adds its counters to those of former runs.
     pub fn ended(&mut self) -> Option<Outcome> {
         let outcome = self.outcome()?;
         self.fold();
         Some(outcome)
     }
 
-    /// What the run has counted is kept.
+    /// Adds the run's counters to those of former runs.
     fn fold(&mut self) {
         let Some(seen) = self.see_all(Duration::ZERO) else { return };
         self.before = self.members(Some(&seen));
@@ -268,28 +267,28 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
 
     // Members
 
-    /// From now on, the stream of this name is one of the member's.
+    /// Counts the stream of this name for the member.
     pub fn count(&mut self, stream: &str, port: usize, member: K) {
         self.streams.insert(stream.to_owned(), Joined { member, port });
     }
 
-    /// Members are used anew: they have counted nothing.
+    /// Resets members: removes their counters and streams.
     pub fn forget(&mut self, which: impl Fn(K) -> bool) {
         self.before.retain(|member, _| !which(*member));
         self.streams.retain(|_, joined| !which(joined.member));
     }
 
-    /// What former runs have counted of a member.
+    /// Counters of a member in former runs.
     pub fn before(&mut self, member: K) -> &mut C {
         self.before.entry(member).or_default()
     }
 
-    /// No port has counted anything.
+    /// Resets the counters of all ports.
     pub fn forget_ports(&mut self) {
         self.ports.fill(PortCounts::default());
     }
 
-    /// `plain` with the lowest number that makes it the name of no stream of the run so far.
+    /// `plain`, with the lowest number that no stream of the run has used with it.
     pub fn fresh_name(&mut self, plain: &str) -> String {
         let mut numbered = (2..).map(|n| format!("{plain} ({n})"));
         let fresh = numbered.find(|name| !self.used.contains(name));
@@ -300,7 +299,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
 
     // The run
 
-    /// As it runs now.
+    /// The profile as it runs now.
     pub fn profile(&self) -> Option<&Profile> {
         self.run.as_ref().map(|run| &run.profile)
     }
@@ -310,7 +309,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         self.run.as_ref().is_some_and(|run| run.driven.outcome().is_none())
     }
 
-    /// Whether the run takes no more changes. False without a run.
+    /// Whether the run no longer accepts changes. False without a run.
     pub fn is_over(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.driven.is_over())
     }
@@ -320,7 +319,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         self.run.as_ref()?.driven.outcome()
     }
 
-    /// The report of the run: so far, or the last one.
+    /// The report of the run: so far, or the final one.
     pub fn report(&self) -> Option<Arc<Report>> {
         let run = self.run.as_ref()?;
         match run.driven.outcome() {
@@ -334,14 +333,14 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         self.run.as_ref()?.driven.latest().map(|latest| latest.taken)
     }
 
-    /// Frames that streams have sent, in this run and in those that they go on from.
+    /// Frames that streams have sent, in this run and in those that they continue from.
     pub fn sent<'a>(&self, age: Duration, names: impl Iterator<Item = &'a str>) -> u64 {
         let names: HashSet<&str> = names.collect();
         let before = names.iter().filter_map(|name| self.carried.get(*name)).sum::<u64>();
         let now = self.run.as_ref().map(|run| run.driven.totals(age).0);
         let streams = now.iter().flat_map(|now| &now.streams);
-        let theirs = streams.filter(|stream| names.contains(stream.name.as_str()));
-        before + theirs.map(|stream| stream.tx_packets).sum::<u64>()
+        let counted = streams.filter(|stream| names.contains(stream.name.as_str()));
+        before + counted.map(|stream| stream.tx_packets).sum::<u64>()
     }
 
     // Counters
@@ -363,7 +362,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         }))
     }
 
-    /// What was counted of a member.
+    /// Counters of a member.
     pub fn member(&self, member: K, seen: Option<&Seen<K>>) -> C {
         let mut counts = self.before.get(&member).cloned().unwrap_or_default();
         if let Some(seen) = seen {
@@ -372,7 +371,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         counts
     }
 
-    /// What was counted of all members.
+    /// Counters of all members.
     pub fn members(&self, seen: Option<&Seen<K>>) -> BTreeMap<K, C> {
         let mut all = self.before.clone();
         for (seen, member) in seen.into_iter().flat_map(|s| s.members().map(move |m| (s, m))) {
@@ -381,8 +380,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         all
     }
 
-    /// What the run has counted of a member by two instants, the seconds between which are
-    /// `span`'s.
+    /// The run's counters of a member at two instants: the end and the start of `span`.
     pub fn between(&self, member: K, seen: &Seen<K>, span: &Span<'_>) -> (C, C) {
         let zero = || self.before.get(&member).map(C::zero).unwrap_or_default();
         (seen.at(zero(), member, seen.now()), seen.at(zero(), member, span.then))
@@ -393,7 +391,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         (0..self.ports.len()).map(move |port| self.port(port, seen))
     }
 
-    /// What was counted of a port. Faults are known with a report only.
+    /// Counters of a port. Errors are known only with a report.
     pub fn port(&self, port: usize, seen: Option<&Seen<K>>) -> PortCounts {
         let mut counts = self.ports.get(port).copied().unwrap_or_default();
         let Some(seen) = seen else { return counts };

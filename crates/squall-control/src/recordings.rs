@@ -1,4 +1,4 @@
-//! What interfaces carry, recorded into files that nobody else reads, whatever else is run on them.
+//! Recordings of interfaces in private files, independent of other runs on them.
 
 use std::{
     fs,
@@ -18,34 +18,33 @@ use squall_options::{CaptureOptions, Time};
 
 use crate::driving::{Driven, Start};
 
-/// A recording ends within that time.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// What the folders' names begin with.
+/// Time for a recording to end.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// Prefix of the folders' names.
 const NAMED: &str = "squall-recordings";
 const LOCK: &str = "lock";
 
-/// The files of recordings, removed with it.
+/// The files of recordings, removed when this is dropped.
 #[derive(Default)]
 pub struct Recordings {
     folder: Option<Folder>,
 }
 
-/// What is recorded, or has been.
+/// A live or finished recording.
 pub struct Recording {
     driven: Arc<Driven>,
     file: PathBuf,
 }
 
-/// Files that nobody else reads, for as long as the captures are there. The lock says that somebody
-/// is.
+/// A private folder of captures. The lock shows other processes that it is in use.
 struct Folder(PathBuf, #[expect(dead_code, reason = "held, not read")] fs::File);
 
 impl Recordings {
-    /// Opens ports (names and addresses) a second time, and records what matches the filter until
-    /// [`Recording::end`].
+    /// Opens ports (names and addresses) a second time, and records the frames that match the
+    /// filter until [`Recording::end`].
     ///
     /// # Errors
-    /// What the session refuses.
+    /// Errors of the session.
     pub fn start(
         &mut self,
         start: &mut dyn Start,
@@ -58,8 +57,8 @@ impl Recordings {
         let options = RunOptions {
             capture: Some(into(file.clone(), asked)),
             filter,
-            // What has come is taken from the kernel's ring at the end, and nothing of this
-            // session's is on its way.
+            // No linger: the end drains the kernel's ring, and this session has sent no frames that
+            // could still arrive.
             linger: Some(Time::default()),
             ..RunOptions::default()
         };
@@ -68,10 +67,10 @@ impl Recordings {
         Ok(Recording { driven, file })
     }
 
-    /// A new name in the folder.
+    /// A new file name in the folder.
     ///
     /// # Errors
-    /// There is no folder for it.
+    /// The folder cannot be created.
     pub fn file(&mut self) -> Result<PathBuf, Error> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -84,10 +83,10 @@ impl Recordings {
 }
 
 impl Recording {
-    /// Nothing more is recorded; what came before is written when this returns.
+    /// Ends the recording. The frames received before are written when this returns.
     pub fn end(&self) {
         self.driven.stop();
-        self.driven.wait(PATIENCE);
+        self.driven.wait(END_TIMEOUT);
     }
 
     /// The packets so far, as [`each`].
@@ -99,7 +98,7 @@ impl Recording {
     }
 }
 
-/// The packets of these files, as long as `of` says that it wants more.
+/// Calls `of` with each packet of these files until it returns false.
 ///
 /// # Errors
 /// The first of `of`.
@@ -109,7 +108,7 @@ pub fn each<E>(
 ) -> Result<(), E> {
     for file in files {
         let Ok(mut reader) = CaptureReader::open(file) else { continue };
-        // One that is still written ends where it ends.
+        // A file that is being written may end within a packet.
         while let Ok(Some(packet)) = reader.next() {
             if !of(&packet)? {
                 return Ok(());
@@ -119,7 +118,8 @@ pub fn each<E>(
     Ok(())
 }
 
-/// A capture into this file, which shows packets as they arrive to a reader.
+/// Options for a capture into this file. Packets are flushed as they arrive, so that a concurrent
+/// reader sees them.
 pub fn into(file: PathBuf, asked: CaptureOptions) -> CaptureOptions {
     CaptureOptions { file: Some(file), flush: Some(true), ..asked }
 }
@@ -142,13 +142,12 @@ impl Folder {
     }
 }
 
-/// Removes what processes have left that were killed: nobody holds the lock of it.
+/// Removes the folders of killed processes: the kernel has released their locks.
 pub fn sweep() {
     sweep_in(&std::env::temp_dir());
 }
 
-/// Only folders of this user: in those of others the lock may be anything, and the rest is not ours
-/// to remove.
+/// Removes only folders of this user, because another user controls the lock in their folder.
 fn sweep_in(folder: &Path) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(NAMED)) {
@@ -159,7 +158,7 @@ fn sweep_in(folder: &Path) {
         }
         let left = match shared::own_file_if_any(&path.join(LOCK)) {
             Ok(file) => file.try_lock().is_ok(),
-            // One that is being made has none yet.
+            // A folder that is being created has no lock yet, so only old ones are removed.
             Err(_) => about
                 .modified()
                 .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > Duration::from_secs(60))),
@@ -176,7 +175,7 @@ impl Drop for Folder {
     }
 }
 
-/// The files of a ring, in their order; the file itself where there is none.
+/// The files of a ring in order, or the file itself.
 fn parts(file: &Path) -> Vec<PathBuf> {
     if file.exists() {
         return vec![file.to_owned()];
@@ -198,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_swept_away_is_ours_and_nothing_there_is_waited_for() {
+    fn folders_of_this_user_are_removed_unless_they_are_locked() {
         let tmp = shared::own_folder(&std::env::temp_dir(), "squall-sweep").unwrap();
         let at = |name: &str| tmp.join(format!("{NAMED}-{name}"));
         for name in ["left", "held", "fifo", "open"] {
@@ -210,7 +209,7 @@ mod tests {
         let lock = |name: &str| fs::File::create(at(name).join(LOCK)).unwrap();
         drop(lock("left"));
         drop(lock("open"));
-        // Others can change what is in it, so it is not known to be ours alone.
+        // Other users can write to it, so it may not belong to a recording.
         fs::set_permissions(at("open"), std::os::unix::fs::PermissionsExt::from_mode(0o777))
             .unwrap();
         let held = lock("held");

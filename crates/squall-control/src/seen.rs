@@ -1,4 +1,4 @@
-//! Counters of a run at an instant, and about a second before, by member.
+//! Counters of a run now and about a second ago, by member.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,13 +17,13 @@ pub struct Seen<K> {
     now: Arc<Totals>,
     then: Arc<Totals>,
     report: Option<Arc<Report>>,
-    /// Of the report's streams, by name.
+    /// Indices of the report's streams by name.
     reports: HashMap<String, usize>,
-    /// Streams of members, by number, ascending: (number, port).
+    /// Streams of members: (number, port), by ascending number.
     numbers: BTreeMap<K, Vec<(usize, usize)>>,
 }
 
-/// The earlier of two instants between which a rate is measured.
+/// The start of the period over which a rate is measured.
 #[derive(Clone, Copy)]
 pub struct Span<'a> {
     pub then: &'a Totals,
@@ -57,31 +57,31 @@ impl<K: Copy + Ord> Seen<K> {
         self.report.as_ref()
     }
 
-    /// What rates are taken from: the counters of about a second before, or those since which
-    /// nothing is sent.
+    /// The start of the period for rates: about a second ago, or `quiet`, the instant since which
+    /// nothing is sent, if that is later.
     pub fn span<'a>(&'a self, quiet: Option<&'a Arc<Totals>>) -> Span<'a> {
         let quiet = quiet.filter(|quiet| quiet.taken > self.then.taken);
         let then = quiet.unwrap_or(&self.then);
-        // A frame that comes a moment after the end is no great rate.
+        // A longer minimum after the end, otherwise one late frame would appear as a high rate.
         let least = if quiet.is_some() { 0.1 } else { 1e-3 };
         let seconds = self.now.taken.saturating_duration_since(then.taken).as_secs_f64();
         Span { then, seconds: seconds.max(least) }
     }
 
-    /// Frames that the newest stream of a member has sent, which has this name. None in counters
-    /// from before that joined.
+    /// Frames sent by the newest stream of a member, if it has this name. 0 in counters taken
+    /// before it joined.
     pub fn sent_last(&self, member: K, name: &str) -> u64 {
         let newest = self.numbers.get(&member).and_then(|numbers| numbers.last());
         let newest = newest.and_then(|(number, _)| self.now.streams.get(*number));
         newest.filter(|stream| stream.name == name).map_or(0, |stream| stream.tx_packets)
     }
 
-    /// Those that have streams in the run.
+    /// Members that have streams in the run.
     pub fn members(&self) -> impl Iterator<Item = K> + '_ {
         self.numbers.keys().copied()
     }
 
-    /// What the run has counted by now, as its report says.
+    /// Adds the run's counters up to now, with its report.
     pub(crate) fn add_to<C: Counts>(&self, counts: &mut C, member: K) {
         for (stream, port) in self.streams(member, &self.now) {
             counts.add(&Counted {
@@ -93,7 +93,7 @@ impl<K: Copy + Ord> Seen<K> {
         }
     }
 
-    /// What the run had counted by that instant.
+    /// Adds the run's counters up to that instant.
     pub(crate) fn at<C: Counts>(&self, mut counts: C, member: K, totals: &Totals) -> C {
         let wall_offset_ns = totals.wall_offset_ns;
         for (stream, port) in self.streams(member, totals) {

@@ -1,4 +1,4 @@
-//! A capture from its start to its report.
+//! A capture from start to report.
 
 use std::{
     thread,
@@ -10,13 +10,13 @@ use squall::{RunOptions, Session};
 
 use crate::{error::to_py, report::Report};
 
-/// How often to look whether a capture is over.
+/// Interval for checking whether the capture is over.
 const NAP: Duration = Duration::from_millis(20);
-/// A file that gives nothing for so long has no more.
+/// Time without a packet after which a file counts as read to its end.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// Captures from `ports` by `options`, those of a run as JSON, until as many packets came as they
-/// say, `duration_s`, or a signal.
+/// Captures from `ports`. `options` are the options of a run as JSON. Ends after the number of
+/// packets in the options, after `duration_s`, or on a signal.
 #[pyfunction]
 pub fn capture(
     py: Python<'_>,

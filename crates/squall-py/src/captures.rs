@@ -1,4 +1,4 @@
-//! What is in captures.
+//! Contents of captures.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,9 +14,9 @@ use squall_report::render;
 
 use crate::error::to_py;
 
-/// How often to look for signals.
+/// Interval for checking for signals.
 const NAP: Duration = Duration::from_millis(20);
-/// Of Linux.
+/// Value on Linux (asm-generic/errno-base.h).
 const EISDIR: i32 = 21;
 
 #[pyclass(frozen, module = "squall._native")]
@@ -52,7 +52,8 @@ impl Info {
     }
 }
 
-/// As Python's own, which shows the file's name in quotes and steers no terminal by it.
+/// An OSError as Python raises it. It shows the file name in quotes, so that control characters do
+/// not reach the terminal.
 fn os_error(error: &std::io::Error, file: &Path) -> PyErr {
     match error.raw_os_error() {
         Some(number) => {
@@ -64,7 +65,7 @@ fn os_error(error: &std::io::Error, file: &Path) -> PyErr {
     }
 }
 
-/// Reads captures; a signal's exception ends the reading.
+/// Reads captures. A signal's exception ends the reading.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 #[pyo3(signature = (files, *, filter, bins, flow_expiry_s, max_flows, top, checksums, duplicates, hash))]
@@ -89,7 +90,7 @@ pub fn info(
             1u32 << 30
         )));
     }
-    // What cannot be opened is an error of the system's here, as of `open`.
+    // A file that cannot be opened raises the same error as `open`.
     for file in &files {
         match std::fs::metadata(file) {
             Ok(found) if found.is_dir() => {
@@ -113,7 +114,7 @@ pub fn info(
     Ok(Info(facade::Info { command: "python".into(), ..read }))
 }
 
-/// Long `work` that asks now and then whether to go on: until a signal raises an exception.
+/// Runs long `work` that asks periodically whether to continue, until a signal raises an exception.
 pub fn interruptible<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(&mut (dyn FnMut() -> bool + Send)) -> Result<T, squall::Error> + Send,

@@ -1,4 +1,4 @@
-//! Captures to captures.
+//! Edits of captures.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use squall_units::Nanos;
 
 use crate::{captures::interruptible, error::to_py};
 
-/// Names and texts as the options of `squall edit`.
+/// Edits from names and values of the options of `squall edit`.
 pub fn edits_of(asked: &[(String, String)]) -> PyResult<Edits> {
     let mut edits = Edits::default();
     let done = asked.iter().try_for_each(|(name, text)| set(&mut edits, name, text));
@@ -17,7 +17,7 @@ pub fn edits_of(asked: &[(String, String)]) -> PyResult<Edits> {
     Ok(edits)
 }
 
-/// What was done, as JSON; a signal's exception ends it.
+/// Edits captures. Returns the result as JSON; a signal's exception ends it.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 #[pyo3(signature = (inputs, out, *, edits, merge, split_count, split_time_ns, split_flows, cache, force))]

@@ -35,7 +35,7 @@ pub fn profile_error(diagnostics: Diagnostics) -> PyErr {
     ProfileError::new_err((text, list))
 }
 
-/// A message of the facade, whose first line says what is wrong and the rest what to try.
+/// A message of the facade: the first line is the error, the rest a hint.
 fn unplaced(text: &str) -> Diagnostic {
     let mut lines = text.lines();
     Diagnostic {

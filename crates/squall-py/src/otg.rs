@@ -49,7 +49,7 @@ impl Otg {
     }
 
     fn get_metrics(&self, py: Python<'_>, message: &str) -> PyResult<String> {
-        // Another thread may be told the same reply.
+        // The controller may give the same reply to another thread.
         self.ask(py, message, |controller, message| {
             controller.metrics(message).map(|reply| (*reply).clone())
         })

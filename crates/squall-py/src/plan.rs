@@ -1,4 +1,4 @@
-//! What would be sent.
+//! Plans: the frames that a profile would send.
 
 use pyo3::{prelude::*, types::PyBytes};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ type Frame<'py> = (usize, u64, u64, Bound<'py, PyBytes>, String);
 
 #[pymethods]
 impl Plan {
-    /// The fields of Python's `Plan` but the frames.
+    /// The fields of Python's `Plan`, without the frames.
     fn to_json(&self) -> String {
         let p = &self.planned.plan;
         let queues = |queues: &[(usize, u32)]| -> Value {
@@ -52,7 +52,7 @@ impl Plan {
         .to_string()
     }
 
-    /// As `squall plan` prints it.
+    /// The text that `squall plan` prints.
     fn summary(&self, py: Python<'_>, frames: usize, hex: bool) -> String {
         py.detach(|| {
             let frames = explain::preview(&self.planned.plan, frames);

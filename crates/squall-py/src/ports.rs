@@ -1,4 +1,4 @@
-//! What there is to send on.
+//! Ports of this machine.
 
 use pyo3::prelude::*;
 use squall_machine::listing::Listing;

@@ -1,4 +1,4 @@
-//! Which packet of a capture leaves by which of two ports.
+//! Division of a capture over two ports (tcpprep).
 
 use std::path::PathBuf;
 
@@ -11,10 +11,10 @@ use squall_offline::prep::{
 
 use crate::error::to_py;
 
-/// (packets of the primary side, of the secondary, of none, why the capture ended early)
+/// (packets of the primary side, of the secondary, of neither, why the capture ended early)
 type Prepared = (u64, u64, u64, Option<String>);
 
-/// Writes a cache of tcpprep's.
+/// Writes a cache file in tcpprep's format.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 #[pyo3(signature = (file, cache, *, split, reverse, non_ip, include, exclude, comment))]

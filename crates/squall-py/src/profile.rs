@@ -1,4 +1,4 @@
-//! Profiles that were checked.
+//! Checked profiles.
 
 use std::path::PathBuf;
 
@@ -33,8 +33,7 @@ impl Profile {
         squall::Profile::parse(text, origin, format).map(Self).map_err(profile_error)
     }
 
-    /// From the table that the schema describes, which never was a user's text: mistakes name the
-    /// key.
+    /// Parses the table that the schema describes. It has no source text, so errors name the key.
     #[staticmethod]
     fn from_json(table: &str, origin: &str) -> PyResult<Self> {
         let value =

@@ -1,4 +1,4 @@
-//! Reports, with what is long as octets for numpy.
+//! Reports. Long parts cross as octets for numpy.
 
 use std::{collections::HashMap, mem};
 
@@ -22,9 +22,9 @@ impl Report {
         py.detach(|| self.0.to_json())
     }
 
-    /// The report as JSON without its series, and all histograms' bins as uint64[n, 3] (lower,
-    /// upper, count): where the JSON has bins it says `[[first, last + 1, 0]]`, the rows that are
-    /// this histogram's.
+    /// The report as JSON without its series, and the bins of all histograms as uint64[n, 3]
+    /// (lower, upper, count). In the JSON, bins are replaced by `[[first, last + 1, 0]]`, the rows
+    /// of this histogram.
     fn parts<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyBytes>)> {
         let (text, bins) = py.detach(|| {
             let mut rest = report::Report { series: Vec::new(), ..self.0.clone() };
@@ -40,9 +40,9 @@ impl Report {
         Ok((text.map_err(|e| PyValueError::new_err(e.to_string()))?, PyBytes::new(py, &bins)))
     }
 
-    /// Instants in seconds, and for each name and quantity of ports, of streams, of a capture,
-    /// which has no name, and of templates, whose names say which end, a column; each float64[n],
-    /// NaN where there is nothing.
+    /// Instants in seconds, and a column for each name and quantity of ports, streams, captures
+    /// (which have no name) and templates (whose names include the side). Each is float64[n], with
+    /// NaN for missing values.
     #[allow(clippy::type_complexity)]
     fn series<'py>(
         &self,
@@ -79,7 +79,7 @@ impl Report {
     }
 }
 
-/// The report of the whole, of the named reports of its parts and nodes.
+/// Merges the reports of parts and nodes, by name.
 #[pyfunction]
 pub fn whole(py: Python<'_>, reports: Vec<(String, Py<Report>)>) -> PyResult<Report> {
     let parts = reports.into_iter().map(|(name, report)| (name, report.get().0.clone())).collect();
@@ -92,7 +92,7 @@ pub fn whole(py: Python<'_>, reports: Vec<(String, Py<Report>)>) -> PyResult<Rep
 type Table = Vec<(String, String, Vec<f64>)>;
 type Columns<'py> = Vec<(String, String, Bound<'py, PyBytes>)>;
 
-/// A sample of one port or stream: its name, and its quantities as the report calls them.
+/// A sample of one port or stream: its name, and its quantities with the report's names.
 fn fields(sample: &impl serde::Serialize) -> (String, Vec<(String, f64)>) {
     let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(sample) else {
         return Default::default();
@@ -102,8 +102,8 @@ fn fields(sample: &impl serde::Serialize) -> (String, Vec<(String, f64)>) {
     (name, numbers.map(|(field, value)| (field, value.as_f64().unwrap_or(f64::NAN))).collect())
 }
 
-/// One column for each name and quantity, with a place for each row: a stream may come and go, and
-/// of two of one name the later counts.
+/// One column for each name and quantity, with a value for each row, because a stream may exist in
+/// some rows only. If a row has a name twice, the later one counts.
 fn columns<I: Iterator<Item = (String, Vec<(String, f64)>)>>(
     rows: impl ExactSizeIterator<Item = I>,
 ) -> Table {

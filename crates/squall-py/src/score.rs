@@ -1,4 +1,4 @@
-//! What an engine found of attacks, for Python.
+//! Scores of detection engines, for Python.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use squall_offline::scoring;
 
 use crate::error::to_py;
 
-/// The score as JSON, as text, as a page.
+/// The score as JSON, as text and as an HTML page.
 #[pyfunction]
 pub fn score(
     py: Python<'_>,

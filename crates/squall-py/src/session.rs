@@ -1,4 +1,4 @@
-//! Runs, under the control of Python's threads.
+//! Runs, controlled by Python threads.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -27,14 +27,14 @@ pub struct Session(squall::Session);
 #[pyclass(frozen, module = "squall._native")]
 pub struct Run(Mutex<Option<State>>);
 
-/// A run and the names of the streams and templates that it has now.
+/// A run and the names of its current streams and templates.
 struct State {
     run: squall::Run,
     streams: Vec<String>,
 }
 
-/// How often to look whether a run is over: often for runs on virtual time that take a millisecond,
-/// and for others seldom enough to cost nothing.
+/// First and longest interval for checking whether a run is over. The first is short, because a run
+/// in virtual time may take a millisecond; the interval grows, so that long runs cost no CPU time.
 const NAPS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
 
 #[pymethods]
@@ -45,7 +45,7 @@ impl Session {
         run_by(squall::Session::new(profile.0.clone()), options)
     }
 
-    /// Receives on ports, by their addresses, and sends nothing.
+    /// Receives on ports, given by address, and sends nothing.
     #[staticmethod]
     fn listen(ports: Vec<String>, options: &str) -> PyResult<Self> {
         let listening =
@@ -60,7 +60,7 @@ impl Session {
 
     fn start(&self, py: Python<'_>) -> PyResult<Run> {
         let run = interruptible(py, |go_on| {
-            // Solving takes its time, on threads of its own that take turns in asking.
+            // Solving rules takes long. Its threads check for signals in turn.
             let go_on = Mutex::new(go_on);
             let asked = |_, _| go_on.lock().is_ok_and(|mut go_on| go_on());
             self.0.clone().resolve(&asked)?.open()?.start()
@@ -156,10 +156,10 @@ impl Run {
         self.with(py, |s| s.run.stop())
     }
 
-    /// Whether everything is sent, after at most `timeout` seconds. Lets signals and other threads
-    /// in.
+    /// Waits at most `timeout` seconds. Returns whether all is sent. Lets signals and other threads
+    /// run.
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        // Beyond what an instant can say is as good as for ever.
+        // A time that no `Instant` can represent means no limit.
         let until = timeout.map(seconds).transpose()?.and_then(|t| Instant::now().checked_add(t));
         let (mut nap, longest) = NAPS;
         loop {
@@ -211,8 +211,8 @@ impl Run {
 }
 
 impl Drop for Run {
-    /// A run that nobody can reach any more ends. Not here, as it takes as long as frames are on
-    /// their way.
+    /// Ends a run that Python can no longer reach. On another thread, because the end waits for
+    /// frames in flight.
     fn drop(&mut self) {
         if let Some(state) = self.take() {
             thread::spawn(move || {
@@ -223,7 +223,7 @@ impl Drop for Run {
     }
 }
 
-/// An option that there is not is an argument too many, as Python has it.
+/// An unknown option raises TypeError, as an unknown argument does in Python.
 fn run_by(session: squall::Session, options: &str) -> PyResult<Session> {
     let options = RunOptions::from_json(options).map_err(|mistake| match mistake {
         Mistake::Unknown { .. } => PyTypeError::new_err(mistake.to_string()),
@@ -243,7 +243,7 @@ fn names(profile: &squall::Profile) -> Vec<String> {
     profile.streams.iter().map(|s| s.name.clone()).chain(templates).collect()
 }
 
-/// Which names there are tells the exception.
+/// Adds the known names to the exception for an unknown one.
 fn named(error: squall::Error, name: Option<&str>, names: Vec<String>) -> PyErr {
     match (error, name) {
         (squall::Error::Engine(squall::EngineError::UnknownStream { .. }), Some(name)) => {

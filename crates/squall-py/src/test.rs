@@ -1,4 +1,4 @@
-//! The standard tests.
+//! Standard tests.
 
 use std::{path::PathBuf, process::Command, sync::Mutex};
 
@@ -8,7 +8,7 @@ use squall_trials::{Comparison, Nodes, Place, Test};
 
 use crate::{captures::interruptible, error::to_py, profile::Profile};
 
-/// Hands each trial to a function of Python's.
+/// Calls a Python function for each trial.
 struct Told(Option<Py<PyAny>>, Option<PyErr>);
 
 impl Watch for Told {
@@ -21,7 +21,7 @@ impl Watch for Told {
     }
 }
 
-/// The nodes whose controller is this command; `None`: this machine.
+/// Nodes that this controller command runs; `None`: this machine.
 fn nodes(
     controller: Option<Vec<String>>,
     stop: &dyn Fn() -> bool,
@@ -37,8 +37,8 @@ fn place(nodes: &mut Option<Nodes>) -> Place<'_> {
     nodes.as_mut().map_or(Place::Here, Place::Nodes)
 }
 
-/// `method` and `options` as JSON; `controller`: the command that runs trials on nodes. The outcome
-/// as JSON. A signal's exception ends it.
+/// Runs a standard test. `method` and `options` are JSON; `controller` is the command that runs
+/// trials on nodes. Returns the outcome as JSON. A signal's exception ends it.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 #[pyo3(signature = (method, profile, *, options, max_rate, quick, repeats, rest_s, journal, progress, controller))]
@@ -72,7 +72,8 @@ pub fn run_test(
     })
 }
 
-/// Two profiles compared by trials in turns: `settings` and `options` as JSON; the outcome as JSON.
+/// Compares two profiles by alternating trials. `settings` and `options` are JSON. Returns the
+/// outcome as JSON.
 #[pyfunction]
 #[pyo3(signature = (a, b, *, settings, options, repeats, progress, controller))]
 #[allow(clippy::too_many_arguments)]
@@ -104,7 +105,7 @@ fn usage(text: String) -> PyErr {
     to_py(squall::Error::Usage(text))
 }
 
-/// What `work` comes to, as JSON; an exception of `progress`, and that of a signal, ends it.
+/// The result of `work` as JSON. An exception of `progress`, or of a signal, ends it.
 fn watched(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,
@@ -121,7 +122,7 @@ fn watched(
     }
 }
 
-/// An outcome as `html`, `csv`, `junit` or `text`; `against`: an earlier one.
+/// An outcome as `html`, `csv`, `junit` or `text`; `against`: an earlier outcome.
 #[pyfunction]
 #[pyo3(signature = (outcome, kind, *, against, tolerance))]
 pub fn render_test(

@@ -1,4 +1,4 @@
-//! Streams of `squall.trex`: messages are JSON texts, as TRex's clients send them.
+//! Streams of `squall.trex`. Messages are JSON texts, as TRex's clients send them.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ fn read(streams: &str) -> PyResult<BTreeMap<u32, Stream>> {
     squall_trex::numbered(values.iter().map(|(number, value)| (*number, value))).map_err(wrong)
 }
 
-/// What `value` of `unit` in all is as a factor of the streams' own rates.
+/// The factor on the streams' own rates that gives a total of `value` in `unit`.
 #[pyfunction]
 pub fn trex_factor(
     py: Python<'_>,
@@ -29,8 +29,8 @@ pub fn trex_factor(
     py.detach(|| squall_trex::factor(Load::Total(unit, value), &streams, speed)).map_err(wrong)
 }
 
-/// Streams by number as a list of `[[stream]]` of the schema, on the port of this name. `groups`:
-/// numbers of the packet groups of streams with statistics.
+/// Converts streams, by number, to a list of `[[stream]]` of the schema on the port of this name.
+/// `groups`: packet group numbers of streams with statistics.
 #[pyfunction]
 pub fn trex_streams(
     py: Python<'_>,

@@ -1,5 +1,5 @@
-//! Who did what, from where and when: each request that changes something, and what the daemon does
-//! by itself. It is kept in the history, and told to the log at once.
+//! The audit: each request that changes something, each refusal, and the daemon's own actions, with
+//! client and time. Entries go to the history and to the log.
 
 use std::{
     collections::HashMap,
@@ -19,18 +19,18 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Refusal,
     api::{Asked, Operation, Routes},
-    author::Author,
     connection::Peer,
+    identity::Identity,
     runs::lock,
     service::Service,
     threads::blocking,
 };
 
-/// Between two refusals of an address that are kept: who tries tokens does not push out what others
-/// did.
-const BETWEEN: Duration = Duration::from_secs(10);
-/// Addresses whose refusals are counted.
-const ADDRESSES: usize = 1024;
+/// Minimum time between two recorded refusals of a client. Otherwise a client that guesses tokens
+/// would push all other entries out of the audit.
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(10);
+/// Clients whose refusals are counted, so that a scan from many addresses cannot fill the memory.
+const MAX_CLIENTS: usize = 1024;
 
 /// An action that was done or refused.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -52,8 +52,8 @@ pub struct AuditRow {
 }
 
 pub fn routes() -> Routes {
-    let says = Operation::new("daemon", "List the actions of clients, newest first");
-    Routes::new().get("/squall/v1/audit", list, says.query::<Query>().gives::<AuditList>())
+    let doc = Operation::new("daemon", "List the actions of clients, newest first");
+    Routes::new().get("/squall/v1/audit", list, doc.query::<Query>().gives::<AuditList>())
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -80,26 +80,27 @@ async fn list(
     .await
 }
 
-/// Whose refusals are counted together: an address, and its user where that is known. Users of one
-/// machine have one address, and one of them must not hide another.
-type Whose = (IpAddr, Option<u32>);
+/// The key by which refusals are counted: address and, if known, user. Users of one machine share
+/// an address, and one of them must not hide another's refusals.
+type RefusalKey = (IpAddr, Option<u32>);
 
-/// Refusals: when the last was kept, and how many were not since.
+/// Refusals by client: the time of the last recorded one, and the number not recorded since.
 #[derive(Default)]
-pub struct Refused(Mutex<HashMap<Whose, (Instant, u64)>>);
+pub struct Refused(Mutex<HashMap<RefusalKey, (Instant, u64)>>);
 
 impl Refused {
-    /// How many before this one were not kept; `None`: nor is this.
-    fn another(&self, from: Whose, now: Instant) -> Option<u64> {
+    /// The number of refusals not recorded before this one; `None`: this one is not recorded
+    /// either.
+    fn another(&self, from: RefusalKey, now: Instant) -> Option<u64> {
         let mut known = lock(&self.0);
-        if known.len() >= ADDRESSES && !known.contains_key(&from) {
-            known.retain(|_, (last, _)| now.duration_since(*last) < BETWEEN);
+        if known.len() >= MAX_CLIENTS && !known.contains_key(&from) {
+            known.retain(|_, (last, _)| now.duration_since(*last) < REFUSAL_INTERVAL);
         }
-        if known.len() >= ADDRESSES && !known.contains_key(&from) {
+        if known.len() >= MAX_CLIENTS && !known.contains_key(&from) {
             return None;
         }
         match known.get_mut(&from) {
-            Some((last, missed)) if now.duration_since(*last) < BETWEEN => {
+            Some((last, missed)) if now.duration_since(*last) < REFUSAL_INTERVAL => {
                 *missed += 1;
                 None
             }
@@ -108,14 +109,16 @@ impl Refused {
     }
 }
 
-/// Whether a request of that method and path only looks.
-fn looks(method: &Method, path: &str) -> bool {
-    const LOOKS: [&str; 6] = ["packets/", "profiles/", "plan", "attacks/", "import", "logout"];
+/// Whether a request only reads. Some POSTs do, because their question is in the body.
+fn is_read_only(method: &Method, path: &str) -> bool {
+    // Renewals count as reads, otherwise clients that keep a lease would fill the audit.
+    const READ_ONLY: [&str; 6] = ["packets/", "profiles/", "plan", "attacks/", "import", "logout"];
     if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return true;
     }
     if let Some(native) = path.strip_prefix("/squall/v1/") {
-        return LOOKS.iter().any(|looks| native.starts_with(looks)) || native.ends_with("/renew");
+        return READ_ONLY.iter().any(|is_read_only| native.starts_with(is_read_only))
+            || native.ends_with("/renew");
     }
     match path.strip_prefix("/otg.Openapi/") {
         Some(call) => call.trim_start_matches("stream").starts_with("Get"),
@@ -124,39 +127,46 @@ fn looks(method: &Method, path: &str) -> bool {
 }
 
 impl Service {
-    /// A request was answered.
+    /// Records an answered request.
     pub fn audit_request(
         &self,
-        author: &Author,
+        identity: &Identity,
         peer: &Peer,
         method: &Method,
         path: &str,
         status: StatusCode,
     ) {
+        // Clients choose the path, so cut it: the audit keeps it for long.
         let path: String = path.chars().take(200).collect();
         let action = format!("{method} {path}");
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-            self.audit_refusal(author, peer, &action, status);
-        } else if !looks(method, &path) {
-            self.audit(author, action, Some(status.as_u16()), author.notes());
+            self.audit_refusal(identity, peer, &action, status);
+        } else if !is_read_only(method, &path) {
+            self.audit(identity, action, Some(status.as_u16()), identity.notes());
         }
     }
 
-    /// A client was not let in.
-    pub fn audit_refusal(&self, author: &Author, peer: &Peer, action: &str, status: StatusCode) {
+    /// Records a client that was refused.
+    pub fn audit_refusal(
+        &self,
+        identity: &Identity,
+        peer: &Peer,
+        action: &str,
+        status: StatusCode,
+    ) {
         let from = (peer.ip(), peer.user);
         let Some(missed) = self.refused.another(from, Instant::now()) else { return };
         let detail = match missed {
-            0 => author.notes(),
+            0 => identity.notes(),
             _ => format!("and {missed} earlier refusals of this address"),
         };
-        tracing::warn!(source = author.source, action, status = status.as_u16(), "refused");
-        self.audit(author, action, Some(status.as_u16()), detail);
+        tracing::warn!(source = identity.source, action, status = status.as_u16(), "refused");
+        self.audit(identity, action, Some(status.as_u16()), detail);
     }
 
     pub fn audit(
         &self,
-        author: &Author,
+        identity: &Identity,
         action: impl Into<String>,
         status: Option<u16>,
         detail: impl Into<String>,
@@ -164,8 +174,8 @@ impl Service {
         let row = AuditRow {
             n: 0,
             t: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
-            who: author.who.clone(),
-            source: author.source.clone(),
+            who: identity.name.clone(),
+            source: identity.source.clone(),
             action: action.into(),
             status,
             detail: detail.into(),
@@ -180,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_something_is_told_from_what_looks() {
+    fn requests_that_change_something_are_distinguished_from_reads() {
         for (method, path, expected) in [
             ("POST", "/squall/v1/runs", false),
             ("POST", "/squall/v1/leases/release", false),
@@ -197,7 +207,7 @@ mod tests {
             ("POST", "/otg.Openapi/streamGetMetrics", true),
         ] {
             assert_eq!(
-                looks(&method.parse().expect("a method"), path),
+                is_read_only(&method.parse().expect("a method"), path),
                 expected,
                 "{method} {path}"
             );
@@ -205,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn who_tries_tokens_leaves_an_entry_each_ten_seconds() {
+    fn guessing_tokens_leaves_one_entry_in_ten_seconds() {
         let refused = Refused::default();
         let of = |address: [u8; 4]| (IpAddr::from(address), None);
         let (eve, bob) = (of([192, 0, 2, 66]), of([192, 0, 2, 7]));
@@ -217,7 +227,7 @@ mod tests {
         for n in 0..5000u32 {
             refused.another(of(n.to_be_bytes()), at(24));
         }
-        assert!(lock(&refused.0).len() <= ADDRESSES);
+        assert!(lock(&refused.0).len() <= MAX_CLIENTS);
         assert_eq!(
             refused.another(of([198, 51, 100, 1]), at(60)),
             Some(0),

@@ -1,4 +1,5 @@
-//! Who may: a token that is made once, and cookies for who has shown it.
+//! Authentication: one token, made on the first start, and session cookies for browsers that have
+//! shown it.
 
 use std::{
     collections::VecDeque,
@@ -18,39 +19,41 @@ use squall_wire::to_hex;
 
 use crate::{Needs, Settings, Token, connection::Peer, peers::PAGE, trex::Trex};
 
-/// Cookies that are known at once; the oldest is forgotten.
+/// Sessions to keep; the oldest is dropped, so that logins cannot fill the memory.
 const SESSIONS: usize = 256;
 
 pub struct Auth {
     token: String,
     pub file: PathBuf,
-    /// Only when it was made now.
+    /// The token, if this start made it.
     pub new_token: Option<String>,
     /// HTTP and gRPC.
     pub http: Door,
-    /// TRex's clients, who cannot show a token.
+    /// TRex. Its clients cannot send a token.
     pub trex: Door,
     sessions: Mutex<VecDeque<String>>,
 }
 
-/// A kind of listeners: who is let in there without a token.
+/// Rules of one kind of listeners: which clients need no token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Door {
     pub needs: Needs,
-    /// Whether the users of TCP connections are looked up. Behind a proxy all of them are the
-    /// proxy's.
+    /// Whether to look up the users of TCP connections. Not when a proxy or tunnel may connect,
+    /// because all of its clients would have the proxy's user.
     tcp_users: bool,
 }
 
 impl Door {
-    /// Of the process at the other end of a connection over loopback.
+    /// The user of the process at the other end of a loopback connection. Uses the canonical
+    /// address, because gRPC's core, Java, Go and .NET connect to 127.0.0.1 from IPv6 sockets
+    /// (`::ffff:127.0.0.1`).
     pub fn user_of(&self, stream: &tokio::net::TcpStream, peer: SocketAddr) -> Option<u32> {
         let local = stream.local_addr().ok()?;
         (self.tcp_users && peer.ip().to_canonical().is_loopback())
             .then(|| squall_port_linux::tcp_user(peer, local).ok().flatten())?
     }
 
-    /// Whether a process of this user, if it is known, is let in without a token.
+    /// Whether a process of `user` (`None`: unknown) needs no token.
     pub fn admits(&self, user: Option<u32>) -> bool {
         match self.needs {
             Needs::Everybody => false,
@@ -59,14 +62,15 @@ impl Door {
         }
     }
 
-    /// Whether this user is one that the daemon knows, and not everybody is let in.
+    /// Whether `user` is identified and admitted as such. False if everyone is admitted, because
+    /// then the user proves nothing.
     pub fn knows(&self, user: Option<u32>) -> bool {
         matches!(self.needs, Needs::Others(_)) && self.admits(user)
     }
 }
 
-/// All users but `own` and root need the token. In a user namespace, all users without a number
-/// there have the same one, root too, and nobody is known by it.
+/// All users but `own` and root need the token. In a user namespace the kernel shows all unmapped
+/// users, root among them, as the overflow user, so a daemon of that user cannot identify anyone.
 fn except(own: u32, user_namespace: bool) -> Needs {
     match own {
         OVERFLOW_UID if user_namespace => Needs::Everybody,
@@ -75,17 +79,17 @@ fn except(own: u32, user_namespace: bool) -> Needs {
     }
 }
 
-/// linux/highuid.h
+/// DEFAULT_OVERFLOWUID of the kernel (linux/highuid.h).
 const OVERFLOW_UID: u32 = 65_534;
 
-/// Who TRex's clients may be: they show no token, so those who would have to show it elsewhere are
-/// not let in.
+/// The rules for TRex's clients. They cannot send a token, so clients that would need one are
+/// refused.
 ///
 /// # Errors
-/// Where nobody could come in, or everybody would, and the settings do not say so.
+/// Settings that admit no client, or that admit everyone without `--trex-allow-anyone`.
 fn of_trex(trex: &Trex, token: &Token, known: impl Fn() -> Needs) -> Result<Door, Error> {
     if trex.allow_anyone {
-        // The users are of interest for the audit alone.
+        // The users serve only the audit.
         return Ok(Door { needs: Needs::Nobody, tcp_users: true });
     }
     for (option, at) in [("--trex-sync", trex.sync), ("--trex-async", trex.asynchronous)] {
@@ -138,11 +142,13 @@ impl Auth {
         };
         let needs = match settings.token {
             Token::None => Needs::Nobody,
+            // With --plain, TLS is usually left to a proxy, and the kernel would report the proxy's
+            // user for all of its clients.
             Token::Auto if !settings.plain => known(),
             Token::Auto | Token::Always | Token::File(_) => Needs::Everybody,
         };
-        // Who listens for others is asked through tunnels and forwarded ports as well, whose ends
-        // are local.
+        // A listener off loopback is also reached through tunnels and port forwarding, whose ends
+        // are local: their user is not the client's.
         let tcp_users = !remote && matches!(needs, Needs::Others(_));
         let http = Door { needs, tcp_users };
         let trex = match &settings.trex {
@@ -165,23 +171,24 @@ impl Auth {
         Ok(Self { token, file, new_token, http, trex, sessions: Mutex::default() })
     }
 
-    /// Whether this is the token. Takes as long for any text of its length.
+    /// Whether `text` is the token. The comparison takes constant time for texts of the token's
+    /// length, otherwise its duration would reveal the token octet by octet.
     pub fn is_token(&self, text: &str) -> bool {
         text.as_bytes().ct_eq(self.token.as_bytes()).into()
     }
 
-    /// Whether the request may: it shows the token or a cookie, or none is needed.
+    /// Whether the request is authorized: it has the token or a cookie, or needs none.
     pub fn allows(&self, headers: &HeaderMap, peer: &Peer) -> bool {
         !self.needs_token(headers, peer)
             || self.is_bearer(headers)
             || self.session(headers).is_some()
     }
 
-    /// Whether the token has to be shown for a request from there.
+    /// Whether the request needs the token.
     pub fn needs_token(&self, headers: &HeaderMap, peer: &Peer) -> bool {
-        // A proxy asks for somebody else, and says so.
+        // A proxy acts for another client, so the user of its process proves nothing.
         let forwarded = FORWARDED.iter().any(|name| headers.contains_key(*name));
-        // A page of another daemon shows the token of this one, whoever looks at it.
+        // A page of another daemon runs in any browser, so its user proves nothing.
         if headers.contains_key(PAGE) {
             return true;
         }
@@ -191,8 +198,8 @@ impl Auth {
         }
     }
 
-    /// What a request shows of who sent it.
-    pub fn who(&self, headers: &HeaderMap) -> &'static str {
+    /// The kind of credentials that a request has.
+    pub fn credentials(&self, headers: &HeaderMap) -> &'static str {
         match () {
             () if self.is_bearer(headers) => "token",
             () if self.session(headers).is_some() => "web page",
@@ -202,7 +209,8 @@ impl Auth {
 
     fn is_bearer(&self, headers: &HeaderMap) -> bool {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        // Browsers let pages set no other header of a WebSocket.
+        // Browsers let pages set no other header of a WebSocket, so the token travels as a
+        // protocol.
         let protocols = text(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or_default().split(',');
         let mut shown = protocols.filter_map(|one| one.trim().strip_prefix(TOKEN_PROTOCOL));
         if shown.any(|token| self.is_token(token)) {
@@ -214,7 +222,7 @@ impl Auth {
         given.filter(|text| scheme(text)).is_some_and(|text| self.is_token(text[7..].trim()))
     }
 
-    /// The cookie of the request, if it is one of ours.
+    /// The cookie of the request, if it belongs to a session.
     fn session(&self, headers: &HeaderMap) -> Option<String> {
         if headers.contains_key(PAGE) {
             return None;
@@ -233,17 +241,19 @@ impl Auth {
         values.find(|value| bool::from(known(value))).map(str::to_owned)
     }
 
-    /// A `Set-Cookie` for who has shown the token.
+    /// Opens a session. Returns its `Set-Cookie`.
     pub fn login(&self, secure: bool) -> String {
         let value = random();
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.truncate(SESSIONS - 1);
         sessions.push_front(value.clone());
         let secure = if secure { "; Secure" } else { "" };
+        // SameSite=Strict, so that pages of other sites cannot use the session; HttpOnly prevents
+        // scripts from reading the cookie.
         format!("{COOKIE}{value}; HttpOnly; SameSite=Strict; Path=/; Max-Age=2592000{secure}")
     }
 
-    /// A `Set-Cookie` that takes it back.
+    /// Closes the session. Returns a `Set-Cookie` that clears the cookie.
     pub fn logout(&self, headers: &HeaderMap) -> String {
         if let Some(value) = self.session(headers) {
             self.sessions
@@ -257,14 +267,17 @@ impl Auth {
 
 const COOKIE: &str = "squall=";
 
-/// Of a WebSocket: `squall.token.TOKEN`, beside [`crate::watch::PROTOCOL`].
+/// Protocol of a WebSocket that carries the token: `squall.token.TOKEN`, next to
+/// [`crate::watch::PROTOCOL`].
 const TOKEN_PROTOCOL: &str = "squall.token.";
 
+/// Needs no token, because root can read the token's file anyway.
 const ROOT: u32 = 0;
 
+/// Headers that proxies add: RFC 7239, its predecessors, and Via of RFC 9110 section 7.6.3.
 const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
 
-/// 256 bits of the system's chance, as hex.
+/// 256 random bits of the system, in hexadecimal.
 pub fn random() -> String {
     let mut octets = [0; 32];
     rustls::crypto::ring::default_provider()
@@ -274,7 +287,8 @@ pub fn random() -> String {
     to_hex(&octets)
 }
 
-/// A file that only its owner reads, whole or not at all.
+/// Writes a file that only its owner can read. Renames a complete file into place, so that a crash
+/// leaves the old file or the new one.
 pub fn write_secret(path: &Path, data: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     _ = fs::remove_file(&new);

@@ -1,5 +1,5 @@
-//! How much a request may ask for: what fits is known before it is read, so that no request takes
-//! the daemon's time and memory from others.
+//! Limits on requests, checked before a request is parsed, so that no request takes time and memory
+//! from others.
 
 use std::sync::Arc;
 
@@ -15,22 +15,22 @@ use squall::Profile;
 
 use crate::{Refusal, service::Service};
 
-/// Octets of a request with a profile: twice what 65,536 short streams have. Read, they take twenty
-/// times as much, and a second or two.
+/// Octets of a request with a profile: twice the size of 65,536 short streams. Parsed, it takes
+/// twenty times the memory, and a second or two.
 pub const PROFILE: usize = 8 << 20;
-/// Profiles that are checked, converted or planned at once.
+/// Profiles to check, convert or plan at once. Few, because each may take twenty times [`PROFILE`].
 pub const PLANNING: usize = 2;
-/// As many as receivers can tell apart by their signatures.
+/// A signature has 16 bits for the stream's number, so receivers cannot distinguish more.
 const STREAMS: usize = 1 << 16;
-/// More than a machine has; what ports cost grows with the streams.
+/// More than a machine has. The cost of a port grows with the streams, so the number is limited.
 const PORTS: usize = 1 << 10;
 
-/// Routes whose bodies are profiles.
+/// Adds the limit to routes whose bodies are profiles.
 pub fn of_profiles(routes: Router<Arc<Service>>) -> Router<Arc<Service>> {
     routes.layer(DefaultBodyLimit::max(PROFILE)).layer(middleware::from_fn(declared))
 }
 
-/// A body that declares too much is refused before its first octet.
+/// Refuses a body by its declared length, before its first octet is read.
 async fn declared(request: Request, next: Next) -> Response {
     if request.body().size_hint().lower() > PROFILE as u64 {
         return too_long().into_response();
@@ -38,17 +38,17 @@ async fn declared(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// A body is longer than its request may have.
+/// The refusal of a body that is too long.
 pub fn too_long() -> Refusal {
     let message = "the body is too long for this request\n  expected at most 8 MiB of a profile, 4 \
                    KiB of a login, 64 MiB of others";
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
 }
 
-/// Refuses a profile that has more than a request may ask for.
+/// Refuses a profile that exceeds a limit.
 ///
 /// # Errors
-/// What it has too many of.
+/// The limit that the profile exceeds.
 pub fn check(profile: &Profile) -> Result<(), Refusal> {
     let [streams, ports] = [profile.streams.len(), profile.ports.len()];
     for (what, count, most, hint) in [

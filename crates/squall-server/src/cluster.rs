@@ -1,8 +1,8 @@
-//! Runs over several machines: the controller (`squall run --nodes`) as a child process. Its live
-//! view becomes the row of the run, and its report the run's.
+//! Runs over several machines: the controller (`squall run --nodes`) runs as a child process. Its
+//! live view fills the run's row, and its report becomes the run's.
 //!
-//! The child's standard input is a pipe that nothing is written to. It ends when the daemon ends,
-//! also by SIGKILL, and the controller with it.
+//! The child's standard input is a pipe that the daemon never writes to. It closes when the daemon
+//! ends, even by SIGKILL, so the controller ends too.
 
 use std::{
     collections::VecDeque,
@@ -30,28 +30,28 @@ use squall_report::conversations::Flows;
 use crate::{
     Refusal,
     inventory::Inventory,
-    job::{Action, Came, Ended, Job, Ports, Thread, Work, spawn},
+    job::{Action, Ended, Job, Ports, RunResult, Thread, Work, spawn},
     runs::{Live, RunRow, State, lock},
     service::Service,
 };
 
-/// Lines of the controller that an error quotes.
-const LAST_WORDS: usize = 12;
-/// Octets of a line; the live view of a thousand nodes has a fifth of that.
-const LONGEST: u64 = 1 << 20;
-/// Lines that wait to be read.
-const WAITING: usize = 64;
-/// Between two looks at whether it is to stop, or has ended.
-const LOOK: Duration = Duration::from_millis(50);
+/// Lines of the controller's output that an error quotes.
+const QUOTED_LINES: usize = 12;
+/// Octets of a line. The live view of a thousand nodes has a fifth of that.
+const MAX_LINE: u64 = 1 << 20;
+/// Lines in the queue. The reader blocks when it is full, so a fast writer cannot use up memory.
+const QUEUED_LINES: usize = 64;
+/// Interval for checking whether to stop the controller and whether it has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How the controller of runs over several machines is started, and for how long it is waited for.
+/// How the controller of runs over several machines is started, and its time limits.
 #[derive(Clone, Debug)]
 pub struct Controller {
     /// Takes the arguments of `squall`.
     pub program: PathBuf,
-    /// It is killed when it prints nothing for so long. Each of its steps has a shorter limit.
+    /// Time without output after which it is killed. Each of its steps has a shorter limit.
     pub silent: Duration,
-    /// It is killed when it has not reported so long after a stop.
+    /// Time after a stop without a report after which it is killed.
     pub stopping: Duration,
 }
 
@@ -65,7 +65,7 @@ impl Default for Controller {
     }
 }
 
-/// What is done when a node is lost.
+/// Action when a node is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnLoss {
@@ -100,7 +100,7 @@ pub struct ClusterProgress {
 }
 
 impl ClusterProgress {
-    /// Its counts stay, and nothing is sent any more.
+    /// Ends the progress: counts stay, and rates become 0.
     pub fn over(&mut self) {
         let nodes = self.nodes.iter_mut().map(|node| &mut node.figures);
         for figures in nodes.chain([&mut self.all]) {
@@ -124,11 +124,11 @@ pub struct Totals {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeRow {
     pub name: String,
-    /// Of its own run: `ready`, `running`, `done` ...; or `lost`.
+    /// State of its own run: `ready`, `running`, `done` ...; or `lost`.
     pub state: String,
     /// Why it is lost; `null`: it is not.
     pub why: Option<String>,
-    /// Largest error of what is known of its clock; `null` before it was measured.
+    /// Maximum error of the estimate of its clock; `null` before it was measured.
     pub clock_bound_ns: Option<u64>,
     #[serde(flatten)]
     pub figures: Totals,
@@ -136,19 +136,19 @@ pub struct NodeRow {
 
 /// A line of the controller's live view.
 #[derive(Deserialize)]
-struct Told {
+struct ViewLine {
     t_s: f64,
     all: Totals,
     nodes: Vec<NodeRow>,
 }
 
-/// On which nodes a run goes.
-pub struct Over {
+/// The nodes of a run.
+pub struct ClusterSpec {
     pub inventory: Inventory,
     pub on_loss: OnLoss,
 }
 
-/// A run over several machines that goes on.
+/// A live run over several machines.
 pub struct Cluster {
     progress: Mutex<ClusterProgress>,
     thread: Thread,
@@ -156,7 +156,7 @@ pub struct Cluster {
 
 impl Job for Cluster {
     /// The nodes report at the end.
-    fn so_far(&self) -> Option<Came> {
+    fn result_so_far(&self) -> Option<RunResult> {
         None
     }
 
@@ -164,7 +164,7 @@ impl Job for Cluster {
         Err(unchangeable())
     }
 
-    /// The nodes report when they have stopped.
+    /// Stops the nodes, which report when they have stopped.
     fn stop(&self) {
         self.thread.stop();
     }
@@ -196,10 +196,10 @@ fn unchangeable() -> Refusal {
     )
 }
 
-impl Work for Over {
+impl Work for ClusterSpec {
     type Job = Cluster;
 
-    /// Those of the nodes, and not those of the profile.
+    /// The ports of the nodes, not those of the profile.
     fn ports(&self, _: &Service, session: &mut Session) -> Result<Ports, Refusal> {
         let places = self.inventory.places(&session.profile)?;
         Ok(Ports {
@@ -240,29 +240,29 @@ impl Work for Over {
 impl Cluster {
     /// Waits for the controller.
     fn run(&self, service: &Service, live: &Live, files: &ControllerFiles) -> Ended {
-        let words = files.run(&service.settings.controller, self, |told| {
+        let words = files.run(&service.settings.controller, self, |line| {
             live.set_state(&[State::Starting], State::Running);
             let mut progress = lock(&self.progress);
-            (progress.t_s, progress.all, progress.nodes) = (told.t_s, told.all, told.nodes);
+            (progress.t_s, progress.all, progress.nodes) = (line.t_s, line.all, line.nodes);
         });
-        files.came(words).map(|report| Came::Report(Arc::new(report))).map_err(Arc::new)
+        files.came(words).map(|report| RunResult::Report(Arc::new(report))).map_err(Arc::new)
     }
 }
 
-/// What the controller gets, in a folder that goes with it.
+/// The controller's input files, in a folder that is removed with this value.
 struct ControllerFiles {
     folder: PathBuf,
     arguments: Vec<PathBuf>,
 }
 
 impl ControllerFiles {
-    fn new(service: &Service, session: &Session, over: &Over) -> std::io::Result<Self> {
+    fn new(service: &Service, session: &Session, over: &ClusterSpec) -> std::io::Result<Self> {
         let folder = service.files.unfinished();
         fs::create_dir(&folder)?;
         let mut files = Self { folder, arguments: Vec::new() };
         let mut profile = session.profile.clone();
         profile.run = session.options.clone();
-        // They are in the profile itself.
+        // The profile has these settings already, so the options must not repeat them.
         let run = &mut profile.run;
         (run.duration, run.packets, run.octets, run.seed) = (None, None, None, None);
         let file = files.folder.join("profile.toml");
@@ -279,18 +279,27 @@ impl ControllerFiles {
         self.folder.join("report.json")
     }
 
-    /// The controller from its start to its end; what it printed last.
-    fn run(&self, how: &Controller, cluster: &Cluster, told: impl FnMut(Told)) -> Vec<String> {
+    /// Runs the controller to its end. Returns the last lines that it printed.
+    fn run(
+        &self,
+        how: &Controller,
+        cluster: &Cluster,
+        on_line: impl FnMut(ViewLine),
+    ) -> Vec<String> {
         let mut command = Command::new(&how.program);
+        // In its own process group, so that a SIGINT of the terminal does not reach it, and that
+        // `kill` reaches its children.
         command.args(&self.arguments).process_group(0);
+        // The live view is on standard error, and the report goes to a file instead of standard
+        // output.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         match command.spawn() {
-            Ok(child) => Attended::new(child).until_end(how, cluster, told),
+            Ok(child) => ControllerProcess::new(child).until_end(how, cluster, on_line),
             Err(error) => vec![format!("cannot run {}: {error}", how.program.display())],
         }
     }
 
-    /// The report, or why there is none.
+    /// The report, or the reason for its absence.
     fn came(&self, words: Vec<String>) -> Result<Report, Error> {
         match read(&self.report()) {
             Ok(Some(report)) => Ok(report),
@@ -308,7 +317,7 @@ impl Drop for ControllerFiles {
 
 fn read(file: &Path) -> Result<Option<Report>, String> {
     match fs::read_to_string(file) {
-        // It was killed before it wrote.
+        // The controller was killed before it wrote the report.
         Ok(text) if text.is_empty() => Ok(None),
         Ok(text) => serde_json::from_str(&text).map(Some).map_err(|error| error.to_string()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -316,21 +325,21 @@ fn read(file: &Path) -> Result<Option<Report>, String> {
     }
 }
 
-/// The controller's process, and what it prints.
-struct Attended {
+/// The controller's process and its output.
+struct ControllerProcess {
     child: Child,
     pid: Option<Pid>,
     lines: mpsc::Receiver<String>,
-    heard: Instant,
+    last_output: Instant,
     stopped: Option<Instant>,
     words: VecDeque<String>,
 }
 
-impl Attended {
+impl ControllerProcess {
     fn new(mut child: Child) -> Self {
-        let (tell, lines) = mpsc::sync_channel(WAITING);
+        let (tell, lines) = mpsc::sync_channel(QUEUED_LINES);
         if let Some(printed) = child.stderr.take() {
-            // It ends with the child's last process that can print.
+            // The thread ends when the last process that holds the pipe ends.
             thread::spawn(move || {
                 let mut printed = BufReader::new(printed);
                 while let Some(line) = next_line(&mut printed) {
@@ -341,20 +350,21 @@ impl Attended {
             });
         }
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let (heard, stopped, words) = (Instant::now(), None, VecDeque::new());
-        Self { child, pid, lines, heard, stopped, words }
+        let (last_output, stopped, words) = (Instant::now(), None, VecDeque::new());
+        Self { child, pid, lines, last_output, stopped, words }
     }
 
-    /// Why it has no report, if it has none.
+    /// Waits for the end. Returns the reason if the controller leaves no report.
     fn until_end(
         mut self,
         how: &Controller,
         cluster: &Cluster,
-        mut told: impl FnMut(Told),
+        mut on_line: impl FnMut(ViewLine),
     ) -> Vec<String> {
         loop {
+            // Check for the end before reading, so that the last lines are read too.
             let ended = self.has_ended();
-            self.hear(&mut told);
+            self.read_lines(&mut on_line);
             if ended {
                 break;
             }
@@ -363,6 +373,7 @@ impl Attended {
                 return vec![why];
             }
         }
+        // Kill the group even after the controller's end, because its children may still run.
         let status = self.kill();
         if self.words.is_empty() && self.stopped.is_some() {
             self.words.push_back("it was stopped before the nodes could report".into());
@@ -373,48 +384,51 @@ impl Attended {
         self.words.into()
     }
 
-    /// All lines that have come; waits for one.
-    fn hear(&mut self, told: &mut impl FnMut(Told)) {
-        let mut wait = LOOK;
+    /// Reads all lines that have arrived; waits for the first.
+    fn read_lines(&mut self, on_line: &mut impl FnMut(ViewLine)) {
+        let mut wait = POLL_INTERVAL;
         loop {
             match self.lines.recv_timeout(wait) {
-                Ok(line) => self.line(line, told),
+                Ok(line) => self.line(line, on_line),
                 Err(RecvTimeoutError::Timeout) => return,
-                // It has closed its standard error, and goes on.
+                // The child has closed its standard error and still runs. Sleep, otherwise the loop
+                // would spin.
                 Err(RecvTimeoutError::Disconnected) => return thread::sleep(wait),
             }
             wait = Duration::ZERO;
         }
     }
 
-    fn line(&mut self, line: String, told: &mut impl FnMut(Told)) {
-        self.heard = Instant::now();
+    fn line(&mut self, line: String, on_line: &mut impl FnMut(ViewLine)) {
+        self.last_output = Instant::now();
         if let Ok(now) = serde_json::from_str(&line) {
-            return told(now);
+            return on_line(now);
         }
-        // An error of Squall's own is all that is quoted, without the warnings before it.
+        // An error of Squall itself replaces the lines before it, which are warnings.
         let own = line.strip_prefix("squall: ").map(ToOwned::to_owned);
         if own.is_some() {
             self.words.clear();
         }
-        if self.words.len() == LAST_WORDS {
+        if self.words.len() == QUOTED_LINES {
             self.words.pop_front();
         }
         self.words.push_back(own.unwrap_or(line));
     }
 
-    /// Asks it to stop, once, when that is wanted; why it is to be killed.
+    /// Sends the stop signal once, when a stop is requested. Returns the reason if the child is
+    /// overdue.
     fn overdue(&mut self, how: &Controller, cluster: &Cluster) -> Option<String> {
         if cluster.thread.is_stopped() && self.stopped.is_none() {
             self.stopped = Some(Instant::now());
-            // To itself and not to its group: a report that is being merged is not ended.
+            // Signal the process and not its group, so that a report that is being merged is
+            // completed.
             _ = self.pid.map(|pid| kill_process(pid, Signal::INT));
         }
         let (limit, what) = match self.stopped {
             Some(at) if at.elapsed() >= how.stopping => {
                 (how.stopping, "did not report after a stop")
             }
-            None if self.heard.elapsed() >= how.silent => (how.silent, "printed nothing"),
+            None if self.last_output.elapsed() >= how.silent => (how.silent, "printed nothing"),
             _ => return None,
         };
         Some(format!(
@@ -424,30 +438,31 @@ impl Attended {
         ))
     }
 
-    /// With all that it has started.
+    /// Kills the child and all processes that it has started.
     fn kill(&mut self) -> std::io::Result<ExitStatus> {
         _ = self.pid.map(|pid| kill_process_group(pid, Signal::KILL));
         self.child.wait()
     }
 
-    /// It stays a zombie, whose number no other process can have.
+    /// Whether the child has ended. NOWAIT leaves it a zombie, so that the kernel cannot reuse its
+    /// process number before [`Self::kill`].
     fn has_ended(&self) -> bool {
         let how = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         self.pid.is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), how), Ok(None)))
     }
 }
 
-/// The next line, of which only the beginning is kept if it is too long; `None` at the end.
+/// The next line, cut to [`MAX_LINE`] octets; `None` at the end.
 fn next_line(printed: &mut impl BufRead) -> Option<String> {
     let mut line = Vec::new();
-    printed.by_ref().take(LONGEST).read_until(b'\n', &mut line).ok()?;
+    printed.by_ref().take(MAX_LINE).read_until(b'\n', &mut line).ok()?;
     if line.is_empty() {
         return None;
     }
     if !line.ends_with(b"\n") {
-        // By pieces, as nothing says that it ends soon.
+        // Read in pieces, because a line without end must not fill the memory.
         let mut rest = Vec::new();
-        while printed.by_ref().take(LONGEST).read_until(b'\n', &mut rest).ok()? > 0 {
+        while printed.by_ref().take(MAX_LINE).read_until(b'\n', &mut rest).ok()? > 0 {
             if rest.ends_with(b"\n") {
                 break;
             }
@@ -463,11 +478,11 @@ mod tests {
 
     #[test]
     fn a_line_that_is_too_long_is_cut_and_the_next_one_is_whole() {
-        let long = "x".repeat(3 * LONGEST as usize + 5);
+        let long = "x".repeat(3 * MAX_LINE as usize + 5);
         let text = format!("first\n{long}\nlast\n");
         let mut printed = text.as_bytes();
         let lines: Vec<_> = std::iter::from_fn(|| next_line(&mut printed)).collect();
         let lengths: Vec<_> = lines.iter().map(String::len).collect();
-        assert_eq!((lengths, &*lines[2]), (vec![5, LONGEST as usize, 4], "last"));
+        assert_eq!((lengths, &*lines[2]), (vec![5, MAX_LINE as usize, 4], "last"));
     }
 }

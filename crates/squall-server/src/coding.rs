@@ -1,12 +1,12 @@
-//! Replies that are compressed for who takes that.
+//! Compression of replies for clients that accept it.
 
 use std::io::Write as _;
 
 use axum::http::{HeaderMap, header};
 use flate2::{Compression, write::GzEncoder};
 
-/// RFC 9110, 12.5.3: it is named, and not with a weight of zero. That of "*" is not taken: a client
-/// that means gzip says so.
+/// Whether the client names gzip with a weight above zero (RFC 9110 section 12.5.3). `*` does not
+/// count: clients that can decode gzip name it.
 pub fn takes_gzip(headers: &HeaderMap) -> bool {
     let codings =
         headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());

@@ -1,5 +1,4 @@
-//! A TCP connection: what its requests leave behind until it closes, and how long it may say
-//! nothing.
+//! State of a TCP connection: actions at its close, and time limits for idle clients.
 
 use std::{
     collections::BTreeSet,
@@ -17,23 +16,24 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::places::Place;
 
-/// From the first octet of a request to the last of its header; and from the beginning to a request
-/// of somebody who may.
+/// From the first octet of a request to the end of its header, and from the start to the first
+/// authorized request.
 const HEADER: Duration = Duration::from_secs(10);
-/// Between two requests: clients keep connections for later ones, and hold leases by them.
+/// Between two requests. Long, because clients keep connections for later requests, and leases
+/// depend on them.
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// The other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// `None`: of a unix socket.
+    /// `None`: a unix socket.
     pub address: Option<SocketAddr>,
-    /// Of the process there, if it is on this machine and can be found.
+    /// The user of the process there, if the kernel knows it.
     pub user: Option<u32>,
 }
 
 impl Peer {
-    /// Of a unix socket that of this machine.
+    /// The address. For a unix socket, that of this machine.
     pub fn ip(&self) -> IpAddr {
         self.address.map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip())
     }
@@ -50,22 +50,22 @@ impl std::fmt::Display for Peer {
     }
 }
 
-/// In the extensions of every request.
+/// Available in the extensions of every request.
 pub struct Connection {
     pub peer: Peer,
-    /// What is done when the connection closes.
+    /// Actions for the close of the connection.
     at_end: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
-    /// Whose requests have come over it.
+    /// Owners whose requests have used the connection.
     owners: Mutex<BTreeSet<String>>,
     opened: Instant,
     requests: AtomicUsize,
-    /// Milliseconds after `opened`, of the first octet since the last request ended; 0: none came.
+    /// Time of the first octet after the last request, in milliseconds after `opened`; 0: none.
     first: AtomicU64,
     idle_since: AtomicU64,
     http2: AtomicUsize,
-    /// Whether somebody has asked over it who may.
+    /// Whether an authorized request has used it.
     known: AtomicBool,
-    /// Held by its socket.
+    /// Owned by the socket.
     place: Weak<Place>,
 }
 
@@ -85,18 +85,18 @@ impl Connection {
         })
     }
 
-    /// `what` is done when the connection closes, however it does.
+    /// Adds an action that runs when the connection closes, for whatever reason.
     pub fn at_end(&self, what: impl FnOnce() + Send + 'static) {
         self.at_end.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(what));
     }
 
-    /// Whether no request of `owner` has come over it before; it is remembered.
+    /// Whether this is the first request of `owner` on the connection; remembers the owner.
     pub fn is_first_of(&self, owner: &str) -> bool {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         !owners.contains(owner) && owners.insert(owner.to_owned())
     }
 
-    /// Somebody has asked over it who may: it is kept for the next request.
+    /// Notes an authorized request: the connection keeps its place.
     pub(crate) fn is_known(&self) {
         self.known.store(true, Ordering::Relaxed);
         if let Some(place) = self.place.upgrade() {
@@ -104,33 +104,34 @@ impl Connection {
         }
     }
 
-    /// Whether another client may get its place, as there are as many as are kept; these are that
-    /// many.
+    /// `None`: the place is kept. Otherwise the number of places that are, because all of them are
+    /// taken and another client may get this one.
     pub(crate) fn is_not_kept(&self) -> Option<usize> {
         self.place.upgrade().and_then(|place| place.is_not_kept())
     }
 
-    /// A request is under way until the guard is dropped.
+    /// Marks a request as in progress until the guard is dropped.
     pub(crate) fn request(self: &Arc<Self>) -> UnderWay {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.first.store(0, Ordering::Relaxed);
         UnderWay(self.clone())
     }
 
-    /// Whether it has been waited for too long: for the rest of a header, or for another request.
-    pub(crate) fn is_tired(&self) -> bool {
+    /// Whether the client has taken too long: for the rest of a header, or for another request.
+    pub(crate) fn is_overdue(&self) -> bool {
         if self.requests.load(Ordering::Relaxed) > 0 {
             return false;
         }
         let now = self.now();
-        // There are so many places: who says nothing, or nothing but what is refused, has none of
-        // them for long.
+        // Places are limited, so a client that stays silent or whose requests are all refused loses
+        // its place soon.
         if !self.known.load(Ordering::Relaxed) && Duration::from_millis(now) > HEADER {
             return true;
         }
         let since =
             |at: &AtomicU64| Duration::from_millis(now.saturating_sub(at.load(Ordering::Relaxed)));
-        // HTTP/2 has frames between requests, and limits of its own for headers.
+        // An HTTP/2 connection sends frames between requests, so an octet does not start a header;
+        // h2 has its own limits.
         let header =
             self.http2.load(Ordering::Relaxed) != HTTP2 && self.first.load(Ordering::Relaxed) != 0;
         (header && since(&self.first) > HEADER) || since(&self.idle_since) > IDLE
@@ -144,17 +145,19 @@ impl Connection {
             self.http2.store(if whole { known + same } else { OTHER }, Ordering::Relaxed);
         }
         if self.requests.load(Ordering::Relaxed) == 0 {
+            // Keep the time of the first octet, because the limit applies to the whole header.
             _ = self.first.compare_exchange(0, self.now(), Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// Never 0.
+    /// Never 0, because that means none.
     fn now(&self) -> u64 {
         u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
     }
 }
 
-/// So much of it has been seen; `HTTP2`: all of it, `OTHER`: the connection begins otherwise.
+/// The HTTP/2 connection preface (RFC 9113 section 3.4), up to its first line end. `http2` counts
+/// its matching octets; `HTTP2`: all, `OTHER`: another protocol.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0";
 const HTTP2: usize = PREFACE.len();
 const OTHER: usize = usize::MAX;
@@ -168,20 +171,20 @@ impl Drop for UnderWay {
     }
 }
 
-/// A socket whose [`Connection`] knows when it is read, and when it is closed.
-pub(crate) struct Watched<S> {
+/// A socket that reports reads and its close to its [`Connection`].
+pub(crate) struct TrackedSocket<S> {
     stream: S,
     connection: Arc<Connection>,
     _place: Arc<Place>,
 }
 
-impl<S> Watched<S> {
+impl<S> TrackedSocket<S> {
     pub fn new(stream: S, connection: Arc<Connection>, place: Arc<Place>) -> Self {
         Self { stream, connection, _place: place }
     }
 }
 
-impl<S> Drop for Watched<S> {
+impl<S> Drop for TrackedSocket<S> {
     fn drop(&mut self) {
         let list = std::mem::take(
             &mut *self.connection.at_end.lock().unwrap_or_else(PoisonError::into_inner),
@@ -190,7 +193,7 @@ impl<S> Drop for Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TrackedSocket<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -206,7 +209,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedSocket<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -265,6 +268,6 @@ mod tests {
         connection.read(b"body");
         assert_eq!(connection.first.load(Ordering::Relaxed), 0);
         drop(request);
-        assert!(!connection.is_tired());
+        assert!(!connection.is_overdue());
     }
 }

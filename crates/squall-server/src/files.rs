@@ -1,5 +1,4 @@
-//! Files that requests may name: those below one folder. Nothing else of the disk is read or
-//! written for a request.
+//! Files that requests may name: those below one folder. A request reads or writes nothing else.
 
 use std::{
     fs,
@@ -14,17 +13,17 @@ use squall::{Error, Profile, report::Report};
 
 use crate::{Refusal, budget, error::Detail};
 
-/// Octets of a file that is sent to the daemon.
+/// Octets of an upload.
 pub const MOST: u64 = 512 << 20;
-/// Of rules that are looked through for what they include.
+/// Octets of a file of rules that is scanned for includes.
 const MOST_RULES: u64 = 64 << 20;
 
 /// Names inside the data folder only.
 #[derive(Clone, Debug)]
 pub struct Files {
-    /// Without links, so that what is below it can be compared with it.
+    /// Without symbolic links, so that it can be compared with resolved paths.
     root: PathBuf,
-    /// Where uploads are until they are whole; emptied at the start.
+    /// Uploads until they are complete; emptied at the start.
     unfinished: PathBuf,
 }
 
@@ -40,16 +39,16 @@ pub struct FileRow {
 }
 
 impl Files {
-    /// Makes the folders `files` and `unfinished` in `data`.
+    /// Creates the folders `files` and `unfinished` in `data`.
     ///
     /// # Errors
-    /// A folder that cannot be made; a path that no port address can have.
+    /// A folder that cannot be created; a path that no port address can have.
     pub fn open(data: &Path) -> Result<Self, Error> {
         let (root, unfinished) = (data.join("files"), data.join("unfinished"));
         let wrong = |path: &Path, error: std::io::Error| {
             Error::Environment(format!("{}: {error}", path.display()))
         };
-        // Left by a daemon that was killed.
+        // Left by a killed daemon.
         _ = fs::remove_dir_all(&unfinished);
         for folder in [&root, &unfinished] {
             fs::create_dir_all(folder).map_err(|error| wrong(folder, error))?;
@@ -65,30 +64,31 @@ impl Files {
         Ok(Self { root, unfinished })
     }
 
-    /// Below which all of them are.
+    /// The folder of all files.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// What profiles are said to be, so that files beside them are ours.
+    /// The path given to a profile's reader, so that relative names in it resolve to the daemon's
+    /// files.
     pub fn origin(&self, name: &str) -> String {
         self.root.join(name).to_string_lossy().into_owned()
     }
 
-    /// Where an upload goes until it is whole.
+    /// A path for an upload that is not complete.
     pub fn unfinished(&self) -> PathBuf {
         self.unfinished.join(crate::auth::random())
     }
 
-    /// The file called `name`, which need not be there.
+    /// The path of the file `name`, which need not exist.
     ///
     /// # Errors
-    /// A name that leads elsewhere.
+    /// A name that leads outside the folder.
     pub fn path(&self, name: &str) -> Result<PathBuf, Refusal> {
         self.inside(Path::new(name), name)
     }
 
-    /// The name as [`Files::list`] tells it: without what says nothing in it.
+    /// The name as [`Files::list`] shows it, without `.` and empty components.
     ///
     /// # Errors
     /// As [`Files::path`].
@@ -99,25 +99,26 @@ impl Files {
         Ok(relative.to_string_lossy().into_owned())
     }
 
-    /// A path, of ours or relative to ours, that leads nowhere else, links included.
-    fn inside(&self, path: &Path, said: &str) -> Result<PathBuf, Refusal> {
-        let said = self.without_root(said);
+    /// Resolves an absolute or relative path, and refuses one that leads outside, symbolic links
+    /// included.
+    fn inside(&self, path: &Path, shown: &str) -> Result<PathBuf, Refusal> {
+        let shown = self.without_root(shown);
         let outside = |why: &str| {
             let message = format!(
-                "{said:?}: {why}\n  expected the name of a file that was sent to the daemon (PUT \
+                "{shown:?}: {why}\n  expected the name of a file that was sent to the daemon (PUT \
                  /squall/v1/files/NAME)"
             );
             Refusal::bad_request("bad_path", message)
         };
         let relative = path.strip_prefix(&self.root).unwrap_or(path);
-        if relative.as_os_str().is_empty() || said.contains('\0') || said.len() > 512 {
+        if relative.as_os_str().is_empty() || shown.contains('\0') || shown.len() > 512 {
             return Err(outside("is not a file name"));
         }
         if !relative.components().all(|part| matches!(part, Component::Normal(_))) {
             return Err(outside("is outside the daemon's folder"));
         }
         let whole = self.root.join(relative);
-        // The deepest part that is there says where links lead.
+        // The deepest existing part shows where links lead, because the rest has none.
         let there = whole.ancestors().find_map(|part| fs::canonicalize(part).ok());
         match there {
             Some(there) if there.starts_with(&self.root) => {}
@@ -131,10 +132,10 @@ impl Files {
         Ok(whole)
     }
 
-    /// Reads a profile; what it names is read from here.
+    /// Parses a profile. The files that it names are read from the daemon's folder.
     ///
     /// # Errors
-    /// Its mistakes; a file elsewhere.
+    /// Errors of the profile; a file outside the folder.
     pub fn profile(&self, text: &str, format: squall::Format) -> Result<Profile, Refusal> {
         let name = "profile";
         let read = |path: &Path| {
@@ -143,14 +144,15 @@ impl Files {
             fs::read_to_string(path)
         };
         let parsed = Profile::parse_with(text, &self.origin(name), format, &read);
-        let profile = parsed.map_err(|mistakes| self.unsaid(Error::Input(mistakes).into()))?;
+        let profile =
+            parsed.map_err(|mistakes| self.without_paths(Error::Input(mistakes).into()))?;
         budget::check(&profile)?;
         self.check(&profile)?;
         Ok(profile)
     }
 
-    /// Refuses a profile that names a file elsewhere. Ports are looked at where their addresses
-    /// are.
+    /// Refuses a profile that names a file outside. Ports with files are checked with their
+    /// addresses.
     ///
     /// # Errors
     /// The first such file.
@@ -176,7 +178,7 @@ impl Files {
         Ok(())
     }
 
-    /// Rules may include other files by name, which would be a way out.
+    /// Refuses rules that include other files, because these could be outside the folder.
     pub fn includes_nothing(&self, path: &Path) -> Result<(), Refusal> {
         let refuse =
             |message: String| Err(Refusal::bad_request("bad_path", self.without_root(&message)));
@@ -186,13 +188,13 @@ impl Files {
                 path.display()
             ));
         }
-        // What cannot be read is told by who reads it.
+        // The reader reports a file that cannot be read.
         let Ok(about) = fs::metadata(path) else { return Ok(()) };
         if about.len() > MOST_RULES {
             return refuse(format!("{}: more than 64 MiB of rules", path.display()));
         }
         let Ok(octets) = fs::read(path) else { return Ok(()) };
-        // UTF-16 has zeros between its letters.
+        // Skip zeros, so that an include in UTF-16 is found too.
         let text: String =
             octets.iter().filter(|octet| **octet != 0).map(|octet| char::from(*octet)).collect();
         let asks = |line: &str| {
@@ -208,13 +210,13 @@ impl Files {
         }
     }
 
-    /// All files, by name.
+    /// All files, sorted by name.
     pub fn list(&self) -> Vec<FileRow> {
         let mut rows = Vec::new();
         let mut folders = vec![self.root.clone()];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-                // Of a link, the link: it is not followed.
+                // Metadata of a link itself, because links are not followed.
                 let Ok(about) = entry.metadata() else { continue };
                 let path = entry.path();
                 if about.is_dir() {
@@ -231,8 +233,8 @@ impl Files {
         rows
     }
 
-    /// The words of a refusal, without where the folder is.
-    pub fn unsaid(&self, mut refusal: Refusal) -> Refusal {
+    /// The refusal without the path of the daemon's folder.
+    pub fn without_paths(&self, mut refusal: Refusal) -> Refusal {
         refusal.message = self.without_root(&refusal.message);
         for detail in &mut refusal.details {
             detail.message = self.without_root(&detail.message);
@@ -240,14 +242,14 @@ impl Files {
         refusal
     }
 
-    /// A report with the names that the user knows, instead of where the daemon keeps what they
-    /// name.
-    pub fn told(&self, mut report: Report) -> Report {
+    /// The report with names that users know instead of the daemon's paths.
+    pub fn with_user_names(&self, mut report: Report) -> Report {
         for port in &mut report.ports {
             port.address = self.without_root(&port.address);
         }
         for file in report.capture.iter_mut().flat_map(|capture| &mut capture.files) {
-            // What stands elsewhere (captures of Open Traffic Generator) is the daemon's alone.
+            // Other paths (captures of Open Traffic Generator) are temporary files of the daemon,
+            // so only the last component is shown.
             let name = self.without_root(&file.name);
             file.name = if name.starts_with('/') {
                 name.rsplit('/').next().unwrap_or_default().to_owned()
@@ -262,7 +264,10 @@ impl Files {
         text.replace(&format!("{}/", self.root.display()), "")
     }
 
+    /// The path of an existing file.
+    ///
     /// # Errors
+    ///
     /// No such file.
     pub fn there(&self, name: &str) -> Result<PathBuf, Refusal> {
         let path = self.path(name)?;

@@ -1,5 +1,5 @@
-//! The web page: what Vite made of `ui/`, carried in the binary. Knows nothing of runs; the page
-//! asks the API itself.
+//! The web page: the output of Vite for `ui/`, embedded in the binary. Knows nothing of runs,
+//! because the page uses the API.
 
 use std::{
     borrow::Cow,
@@ -26,14 +26,14 @@ use crate::{
     runs::lock,
 };
 
-/// A debug build reads the folder when it is asked, if there was one when it was built.
+/// A debug build reads the folder at run time, if it existed at build time.
 #[derive(Embed)]
 #[folder = "../../ui/dist"]
 #[allow_missing = true]
 struct Page;
 
-/// Nothing but the daemon's own files, no inline script or style, and no connection but to it and
-/// its peers: what a run or a capture is named cannot become code.
+/// Permits only the daemon's own files, no inline scripts or styles, and connections only to the
+/// daemon and its peers, so that the name of a run or capture cannot become code.
 fn policy(peers: &[Origin]) -> HeaderValue {
     let text = format!(
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
@@ -44,17 +44,17 @@ fn policy(peers: &[Origin]) -> HeaderValue {
     HeaderValue::from_str(&text).expect("origins have no other letters than headers may have")
 }
 
-/// Octets of a file that are worth compressing.
-const WORTH: usize = 1 << 10;
+/// Octets from which a file is compressed.
+const MIN_COMPRESSED: usize = 1 << 10;
 
-/// Compressed files by their tags: each is asked for again by every browser, and does not change.
+/// Compressed files by tag, because every browser asks for them and they never change.
 static GZIPPED: LazyLock<Mutex<HashMap<String, Bytes>>> = LazyLock::new(Mutex::default);
-/// Of these; a debug build reads files that change.
-const MOST_GZIPPED: usize = 256;
+/// Limit on that map: a debug build reads files that change.
+const MAX_GZIPPED: usize = 256;
 
 const UNBUILT: &str = include_str!("gui/unbuilt.html");
 
-/// Who has not logged in gets it, too: there are no secrets in it, and it asks for the token.
+/// The page needs no token, because it has no secrets and asks for the token itself.
 pub fn router<S: Clone + Send + Sync + 'static>(peers: &[Origin]) -> Router<S> {
     let policy = policy(peers);
     let at = |path: &'static str| {
@@ -78,7 +78,7 @@ fn index(headers: &HeaderMap, policy: &HeaderValue) -> Response {
         Some(found) => answer("index.html", found, headers, policy),
         None => {
             let html = (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-            // Its style is its own only; it has no script.
+            // The page has only an inline style and no script.
             let policy = (
                 header::CONTENT_SECURITY_POLICY,
                 HeaderValue::from_static(
@@ -101,13 +101,15 @@ fn file(path: &str, headers: &HeaderMap, policy: &HeaderValue) -> Response {
 fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap, policy: &HeaderValue) -> Response {
     let hash = to_hex(&found.metadata.sha256_hash()[..12]);
     let media = media_type(path);
-    // Of an image or a font that is compressed already nothing would be gained.
-    let gzip =
-        found.data.len() >= WORTH && media != "application/octet-stream" && takes_gzip(asked);
-    // RFC 9110, 8.8.3.3: what is coded is another representation, with a tag of its own.
+    // Images and compressed fonts would gain nothing.
+    let gzip = found.data.len() >= MIN_COMPRESSED
+        && media != "application/octet-stream"
+        && takes_gzip(asked);
+    // A compressed file is another representation, so it needs its own tag (RFC 9110 section
+    // 8.8.3.3).
     let tag = if gzip { format!("\"{hash}-gzip\"") } else { format!("\"{hash}\"") };
-    // Names under assets/ change with what is in them; a daemon that was renewed serves a new index
-    // at once.
+    // Names under assets/ contain a hash of the contents, so they can be cached forever. The index
+    // cannot, otherwise an upgraded daemon would serve an old page.
     let cache = if path.starts_with("assets/") {
         "public, max-age=31536000, immutable"
     } else {
@@ -115,11 +117,14 @@ fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap, policy: &HeaderVal
     };
     let mut headers: Vec<(HeaderName, HeaderValue)> = vec![
         (header::CONTENT_TYPE, HeaderValue::from_static(media)),
+        // Caches must not give a compressed reply to a client that cannot decode it (RFC 9110
+        // section 12.5.5).
         (header::VARY, HeaderValue::from_static("accept-encoding")),
         (header::CACHE_CONTROL, HeaderValue::from_static(cache)),
         (header::CONTENT_SECURITY_POLICY, policy.clone()),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
         (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        // For browsers that do not know frame-ancestors, which supersedes it; otherwise redundant.
         (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
     ];
     headers.extend(HeaderValue::from_str(&tag).ok().map(|tag| (header::ETAG, tag)));
@@ -133,8 +138,9 @@ fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap, policy: &HeaderVal
     let mut response = if same {
         StatusCode::NOT_MODIFIED.into_response()
     } else if gzip {
+        // Compress at the best level, since each file is compressed once per process.
         let mut known = lock(&GZIPPED);
-        if known.len() >= MOST_GZIPPED {
+        if known.len() >= MAX_GZIPPED {
             known.clear();
         }
         let packed = || Bytes::from(gzipped(&found.data, Compression::best()));
@@ -181,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_changed_is_not_sent_again() {
+    fn an_unchanged_file_is_not_sent_again() {
         let found = || EmbeddedFile { data: Cow::Borrowed(b"abc"), metadata: meta() };
         let first = answer("assets/a.js", found(), &HeaderMap::new(), &policy(&[]));
         assert!(

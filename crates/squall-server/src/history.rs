@@ -1,4 +1,4 @@
-//! What was run, and what came of it: SQLite in the data folder.
+//! The history of runs and their results: SQLite in the data folder.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -21,16 +21,17 @@ use crate::{
     runs::{RunRow, RunVerdict, State},
 };
 
-/// Runs that are kept: the oldest go.
-const KEPT: i64 = 5000;
-/// Entries of the audit that are kept: the oldest go.
-const AUDITED: i64 = 50_000;
-/// Of those that a full disk does not take.
-const UNAUDITED: usize = 1000;
-/// Numbers of runs that are reserved at once: so many runs have one that is never given again, even
-/// if the disk is full when they begin and the daemon is killed while it is.
-const RESERVED: u64 = 16;
-/// Of the schema: as many steps lead to it, and an older database takes those that it has not.
+/// Number of runs to keep. The oldest are deleted, so that the size of the database is bounded.
+const MAX_RUNS: i64 = 5000;
+/// Number of audit entries to keep. The oldest are deleted, so that the size is bounded.
+const MAX_AUDIT: i64 = 50_000;
+/// Number of audit entries to keep in memory while the disk is full, in order to bound the memory.
+const MAX_UNAUDITED: usize = 1000;
+/// Run numbers to reserve at once. A number must never be assigned twice, even if runs start on a
+/// full disk and the daemon is killed: at most this many numbers are skipped instead.
+const RESERVED_NUMBERS: u64 = 16;
+/// Version of the schema: the number of steps that lead to it. An older database runs the steps
+/// that it lacks.
 const VERSION: i64 = STEPS.len() as i64;
 const STEPS: [&str; 2] = [
     "
@@ -70,36 +71,36 @@ const STEPS: [&str; 2] = [
 ",
 ];
 
-/// In SQL, the states of runs that are over.
+/// States of runs that are over, in SQL.
 const OVER: &str = "('done', 'failed', 'interrupted')";
 
 pub struct History {
     connection: Mutex<Connection>,
-    /// What has become of runs, and could not be written: the disk was full. It is told all the
-    /// same, and written later.
+    /// Updates of runs that a full disk did not take. Queries include them, and they are written
+    /// later.
     unwritten: Mutex<Unwritten>,
-    /// Entries of the audit that could not be written either, the oldest first.
+    /// Audit entries that could not be written, oldest first.
     unaudited: Mutex<VecDeque<AuditRow>>,
 }
 
-/// By the runs' names.
+/// By run id.
 type Unwritten = BTreeMap<String, Pending>;
 
-/// What the database does not have of a run.
+/// The part of a run that the database lacks.
 #[derive(Clone)]
 struct Pending {
     row: RunRow,
-    /// Profile and its format, of a run that is not there at all.
+    /// Profile and format, if the database lacks the whole run.
     new: Option<(String, String)>,
     report: Option<Packed>,
 }
 
-/// A report as it is stored: JSON, compressed.
+/// A report in its stored form: compressed JSON.
 #[derive(Clone)]
 pub struct Packed(Vec<u8>);
 
 impl Packed {
-    /// `None`: it cannot be written as JSON.
+    /// `None`: the value cannot be written as JSON.
     pub fn of(report: &impl Serialize) -> Option<Self> {
         let text = serde_json::to_vec(report).ok()?;
         zstd::bulk::compress(&text, 3).ok().map(Self)
@@ -112,10 +113,11 @@ impl Packed {
     }
 }
 
-/// Runs that wait to be written; each may have some hundred kilobytes.
-const MOST_UNWRITTEN: usize = 256;
+/// Updates to keep in memory. Each may have some hundred kilobytes, so this bounds them to tens of
+/// megabytes.
+const MAX_UNWRITTEN: usize = 256;
 
-/// Which runs are asked for.
+/// A query for runs.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     pub state: Option<String>,
@@ -126,7 +128,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Whether a run that the database does not have is among them.
+    /// Whether the query selects a run that the database lacks.
     fn means(&self, pending: &Pending) -> bool {
         let row = &pending.row;
         pending.new.is_some()
@@ -137,11 +139,10 @@ impl Asked {
 }
 
 impl History {
-    /// Opens the database; runs that a daemon left behind when it was killed are interrupted ones
-    /// now.
+    /// Opens the database. Runs that a killed daemon left unfinished are marked as interrupted.
     ///
     /// # Errors
-    /// A file that is none, or of a later version.
+    /// A file that is not a database, or one of a later version.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let wrong = |error: &dyn std::fmt::Display| {
             Error::Environment(format!("{}: {error}", path.display()))
@@ -159,6 +160,8 @@ impl History {
     fn prepare(&self) -> Result<(), Box<dyn std::error::Error>> {
         let connection = self.lock();
         connection.pragma_update(None, "journal_mode", "WAL")?;
+        // In WAL mode, NORMAL avoids a sync per commit. A power failure may lose the last commits,
+        // but leaves the file consistent (sqlite.org/pragma.html).
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         let version =
             connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))?;
@@ -171,6 +174,7 @@ impl History {
             .into());
         };
         if !missing.is_empty() {
+            // One transaction, so that a crash cannot leave a schema between two versions.
             let steps = missing.concat();
             connection.execute_batch(&format!(
                 "BEGIN; {steps} PRAGMA user_version = {VERSION}; COMMIT;"
@@ -204,7 +208,7 @@ impl History {
             if let Some(test) = &mut row.test {
                 test.over();
             }
-            // When it was last heard of.
+            // The last time that the run was known to be alive.
             let started = humantime::parse_rfc3339(&row.started).ok();
             let ended =
                 started.map(|at| at + Duration::from_secs_f64(row.elapsed_s.clamp(0.0, 1e9)));
@@ -214,11 +218,11 @@ impl History {
         Ok(())
     }
 
-    /// A run that begins. What a full disk does not take is told all the same, and written later:
-    /// nobody needs this disk to send.
+    /// Inserts a new run. On a full disk the run is kept in memory and written later, because
+    /// traffic does not need this disk.
     ///
     /// # Errors
-    /// What is wrong with the database but for room.
+    /// Errors of the database other than a full disk.
     pub fn insert(&self, row: &RunRow, profile: &str, format: &str) -> Result<(), rusqlite::Error> {
         match self.store(row, Some((profile.to_owned(), format.to_owned())), None) {
             Err(error) if has_no_room(&error) => Ok(()),
@@ -226,10 +230,10 @@ impl History {
         }
     }
 
-    /// What has become of a run; its report, when there is one.
+    /// Stores the state of a run, and its report when there is one.
     ///
     /// # Errors
-    /// A disk that is full.
+    /// A full disk.
     pub fn update(&self, row: &RunRow, report: Option<Packed>) -> Result<(), rusqlite::Error> {
         self.store(row, None, report)
     }
@@ -240,16 +244,17 @@ impl History {
         new: Option<(String, String)>,
         report: Option<Packed>,
     ) -> Result<(), rusqlite::Error> {
-        // Held until it is written, so that what waits is not written over what is newer.
+        // Hold the lock until the row is written, otherwise an older pending row could overwrite a
+        // newer one.
         let mut unwritten = self.unwritten();
         unwritten.retain(|id, pending| *id == row.id || self.write(pending).is_err());
         let (waiting, before) =
             unwritten.remove(&row.id).map_or((None, None), |old| (old.new, old.report));
         let pending = Pending { row: row.clone(), new: new.or(waiting), report: report.or(before) };
         let written = self.write(&pending);
-        // That of a run that goes on is written again when it ends.
+        // The row of a live run is written again when it ends, so it need not be kept.
         if written.is_err() && (row.state.is_over() || pending.new.is_some()) {
-            if unwritten.len() >= MOST_UNWRITTEN {
+            if unwritten.len() >= MAX_UNWRITTEN {
                 let oldest = unwritten
                     .iter()
                     .find(|(_, one)| one.row.state.is_over())
@@ -283,7 +288,7 @@ impl History {
                 )?;
                 let last = connection.last_insert_rowid();
                 let sql = format!("DELETE FROM runs WHERE n <= ?1 AND state IN {OVER}");
-                connection.execute(&sql, params![last - KEPT])?;
+                connection.execute(&sql, params![last - MAX_RUNS])?;
             }
             None => {
                 connection.execute(
@@ -296,7 +301,7 @@ impl History {
         Ok(())
     }
 
-    /// Writes what could not be written before.
+    /// Writes the pending updates.
     pub fn catch_up(&self) {
         self.unwritten().retain(|_, pending| self.write(pending).is_err());
     }
@@ -317,7 +322,7 @@ impl History {
         found.optional().map_err(unreadable)?.map(|text| parse(&text)).transpose()
     }
 
-    /// The newest first.
+    /// Runs that match the query, newest first.
     ///
     /// # Errors
     /// A database that cannot be read.
@@ -328,7 +333,7 @@ impl History {
             format!("%{plain}%")
         });
         let unwritten = self.unwritten();
-        // To the database, all are older than those that it does not have.
+        // The database lacks the pending runs, so to it all of its own runs are older.
         let is_new = |id: &&String| unwritten.get(*id).is_some_and(|pending| pending.new.is_some());
         let before = asked.before.as_ref().filter(|id| !is_new(id));
         let connection = self.lock();
@@ -355,7 +360,7 @@ impl History {
         };
         let written =
             rows.iter().map(|text| parse(text).map(now)).collect::<Result<Vec<_>, _>>()?;
-        // Those that are not there at all began when the disk was full: they are the newest.
+        // Runs that the database lacks started while the disk was full, so they are the newest.
         let mut all: Vec<_> =
             unwritten.values().rev().filter(|pending| asked.means(pending)).cloned().collect();
         drop(unwritten);
@@ -369,7 +374,7 @@ impl History {
         Ok(newest.chain(written).take(asked.limit).collect())
     }
 
-    /// The report's JSON; `None`: there is none, or no such run.
+    /// The report's JSON; `None`: no report, or no such run.
     ///
     /// # Errors
     /// A database that cannot be read.
@@ -399,7 +404,7 @@ impl History {
         found.optional().map_err(unreadable)
     }
 
-    /// Whether it was there.
+    /// Deletes a run. Returns whether it existed.
     ///
     /// # Errors
     /// A database that cannot be written.
@@ -410,7 +415,7 @@ impl History {
         Ok(waited || deleted > 0)
     }
 
-    /// The highest number that a run of that day (`20261122`) may have.
+    /// The highest number that a run of `day` (`20261122`) may have.
     ///
     /// # Errors
     /// A database that cannot be read.
@@ -425,32 +430,33 @@ impl History {
         Ok(last.and_then(|number| u64::try_from(number).ok()).unwrap_or(0))
     }
 
-    /// `number` is about to be given to a run of that day: it is not given again, nor are some
-    /// after it if the daemon is killed. The number up to which that is so; `None`: the disk is
-    /// full.
+    /// Reserves `number` and the [`RESERVED_NUMBERS`] - 1 numbers after it, so that they are not assigned
+    /// again if the daemon is killed. Returns the last reserved number; `None`: the disk is full.
     pub fn reserve(&self, day: &str, number: u64) -> Option<u64> {
-        let upto = number + RESERVED - 1;
+        let upto = number + RESERVED_NUMBERS - 1;
         self.reserved(day, upto).then_some(upto)
     }
 
-    /// No number above `last` was given on that day, as the daemon ends.
+    /// Records `last` as the last number of that day when the daemon ends, so that an orderly end
+    /// leaves no gap.
     pub fn reserved(&self, day: &str, last: u64) -> bool {
         let sql = "INSERT INTO numbers VALUES (?1, ?2) ON CONFLICT (day) DO UPDATE SET last = \
                    excluded.last";
         i64::try_from(last).is_ok_and(|last| self.lock().execute(sql, params![day, last]).is_ok())
     }
 
-    /// Its number is given here.
+    /// Adds an entry; the database assigns its number.
     pub fn add_audit(&self, row: AuditRow) {
         let mut waiting = self.unaudited.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.push_back(row);
+        // Oldest first, because the database numbers entries in the order of insertion.
         while let Some(row) = waiting.front() {
             if self.write_audit(row).is_err() {
                 break;
             }
             waiting.pop_front();
         }
-        if waiting.len() > UNAUDITED {
+        if waiting.len() > MAX_UNAUDITED {
             waiting.pop_front();
         }
     }
@@ -463,11 +469,11 @@ impl History {
             params![row.t, row.who, row.source, row.action, row.status, row.detail],
         )?;
         let last = connection.last_insert_rowid();
-        connection.execute("DELETE FROM audit WHERE n <= ?1", [last - AUDITED])?;
+        connection.execute("DELETE FROM audit WHERE n <= ?1", [last - MAX_AUDIT])?;
         Ok(())
     }
 
-    /// The newest first.
+    /// Entries of the audit, newest first.
     ///
     /// # Errors
     /// A database that cannot be read.
@@ -514,7 +520,7 @@ fn words(row: &RunRow) -> String {
     words.map(|word| word.to_lowercase()).collect::<Vec<_>>().join(" ")
 }
 
-/// A disk that is full or read-only is no defect.
+/// A full or read-only disk is not a bug.
 fn has_no_room(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode::{CannotOpen, DiskFull, PermissionDenied, ReadOnly, SystemIoFailure};
     matches!(
@@ -576,7 +582,7 @@ mod tests {
         (path, history)
     }
 
-    /// So many pages, and no more: what a full disk is to SQLite.
+    /// Limits the number of pages, which has the effect of a full disk on SQLite.
     fn pages(history: &History, most: i64) {
         let connection = history.lock();
         connection

@@ -1,8 +1,8 @@
 //! Inventories: the nodes and ports of runs over several machines.
 //!
-//! Only those that the daemon's operator has named are usable: an inventory has commands by which
-//! nodes are reached. The controller reads all of a file; here are the names that clients choose
-//! from.
+//! Only the inventories named by the daemon's operator are usable, because an inventory contains
+//! the commands that reach its nodes. The controller reads the whole file; this module reads only
+//! the names that clients choose from.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use crate::{Refusal, error::Detail, runs::RunPort, service::Service};
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Inventory {
-    /// What `nodes` of a new run says.
+    /// Name that `nodes` of a new run refers to.
     pub name: String,
     pub nodes: Vec<String>,
     pub ports: Vec<InventoryPort>,
@@ -35,7 +35,7 @@ pub struct InventoryPort {
     pub places: Vec<String>,
 }
 
-/// As far as it is read here.
+/// The part of the file that the daemon reads.
 #[derive(Deserialize)]
 struct Written {
     #[serde(default)]
@@ -58,10 +58,10 @@ enum Places {
 }
 
 impl Inventory {
-    /// All of them, in the order of `files`.
+    /// Loads all inventories, in the order of `files`.
     ///
     /// # Errors
-    /// A file that cannot be read, or is no inventory; two of one name.
+    /// A file that cannot be read or is not an inventory; two inventories with one name.
     pub fn load_all(files: &[PathBuf]) -> Result<Vec<Self>, Error> {
         let all = files.iter().map(|file| Self::load(file)).collect::<Result<Vec<_>, _>>()?;
         let mut names = BTreeSet::new();
@@ -98,10 +98,10 @@ impl Inventory {
         })
     }
 
-    /// Where the ports of a profile are.
+    /// The places of the ports of a profile.
     ///
     /// # Errors
-    /// A port that it has not.
+    /// A port that the inventory does not have.
     pub fn places(&self, profile: &Profile) -> Result<Vec<&InventoryPort>, Refusal> {
         let place = |name: &String| {
             let known = self.ports.iter().find(|port| port.name == *name);
@@ -125,12 +125,13 @@ impl Inventory {
 }
 
 impl InventoryPort {
-    /// As a run shows it.
+    /// The port as a run shows it.
     pub fn shown(&self) -> RunPort {
         RunPort { name: self.name.clone(), address: self.places.join(", ") }
     }
 
-    /// Its places with what a lease holds of each: one run at a time uses an interface of a node.
+    /// The port's places, each with the resource that a lease holds: an interface of a node serves
+    /// one run at a time. A `null:` port has no device, so any number of runs may share it.
     pub fn leased(&self, inventory: &str) -> impl Iterator<Item = (String, Option<String>)> {
         self.places.iter().map(move |place| {
             let many = place.split_once('/').is_some_and(|(_, address)| address == "null:");
@@ -140,7 +141,8 @@ impl InventoryPort {
 }
 
 impl Service {
-    /// Those that a run can name, as their files are now.
+    /// The inventories that a run can name. The files are read again, so that an edit needs no
+    /// restart.
     ///
     /// # Errors
     /// A file that has become unreadable.
@@ -184,14 +186,14 @@ mod tests {
         };
         let lab = write("lab.toml", "[node.one]\naddress = \"10.0.0.1\"\n[ports]\nA = \"one/x\"\n");
         let same = write("other.toml", "[cluster]\nname = \"lab\"\n[node.two]\n");
-        for (files, told) in [
+        for (files, expected) in [
             (vec![folder.join("none.toml")], "none.toml: No such file"),
             (vec![write("text.toml", "nodes\n")], "text.toml: "),
             (vec![write("empty.toml", "")], "missing field `node`"),
             (vec![lab.clone(), same], "other.toml: another inventory is called \"lab\""),
         ] {
-            let error = Inventory::load_all(&files).expect_err(told).to_string();
-            assert!(error.contains(told) && error.contains("\n  try "), "{error}");
+            let error = Inventory::load_all(&files).expect_err(expected).to_string();
+            assert!(error.contains(expected) && error.contains("\n  try "), "{error}");
         }
         let found = Inventory::load_all(&[lab]).expect("an inventory");
         fs::remove_dir_all(folder).expect("removed");

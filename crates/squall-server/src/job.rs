@@ -1,5 +1,5 @@
-//! What goes on as a run. The daemon knows a [`Job`] only; of which kind it is, is known where it is
-//! made, as [`Work`].
+//! The job of a run. The daemon handles every run as a [`Job`]; only the code that creates one, a
+//! [`Work`], knows its kind.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -24,62 +24,63 @@ use crate::{
     Refusal,
     history::Packed,
     metrics::Figures,
-    runs::{Because, Live, RunPort, RunRow, RunVerdict, State, lock, over},
+    runs::{Live, RunPort, RunRow, RunVerdict, State, StopReason, lock, over},
     service::Service,
     testing::settle,
 };
 
-/// Why a run ends that a defect has ended.
+/// The error of a run that a panic has ended.
 pub const DEFECT: &str = "a bug in Squall: see the output of the daemon";
-/// Between two samples of a run.
+/// Interval of samples.
 const EVERY: Duration = Duration::from_millis(500);
-/// Flows of each receive queue that a run that goes on tells: some 12 MB of counters.
+/// Flows per receive queue that a live run reports: some 12 MB of counters.
 const FLOWS: usize = 100_000;
-/// Those are not asked for again before this time: several pages may look at one run.
+/// Maximum age of these, because several pages may ask for the same run, and each query interrupts
+/// the workers.
 const FLOWS_FRESH: Duration = Duration::from_millis(500);
 
-/// What goes on as a run.
+/// The work of a live run.
 pub trait Job: Send + Sync {
-    /// The latest sample and report; `None` before the first, and where there is none but at the
+    /// The latest sample and report; `None` before the first, and for jobs that report only at the
     /// end.
     fn latest(&self) -> Option<Arc<LiveReport>> {
         None
     }
 
-    /// What it has come to so far.
-    fn so_far(&self) -> Option<Came>;
+    /// The result so far.
+    fn result_so_far(&self) -> Option<RunResult>;
 
-    /// Does something to it while it goes on.
+    /// Applies an action to the live run.
     ///
     /// # Errors
-    /// What it cannot do, and what it refuses.
+    /// An action that the job cannot perform or refuses.
     fn apply(&self, action: Action) -> Result<(), Refusal>;
 
-    /// Nothing more is sent; the outcome comes when what is under way has ended.
+    /// Stops sending. The outcome follows once frames in flight have arrived.
     fn stop(&self);
 
-    /// What it came to; `None` while it goes on.
+    /// The outcome; `None` while the job runs.
     fn outcome(&self) -> Option<Ended>;
 
-    /// What it comes to where nobody waits for its end.
+    /// The outcome if the daemon does not wait for the job's end.
     fn abandoned(&self) -> Ended;
 
-    /// Writes how it is to its row.
+    /// Writes the job's state to its row.
     fn describe(&self, row: &mut RunRow);
 
-    /// Flows that it has received so far; `None` where they are not told apart.
+    /// Flows received so far; `None`: received traffic is not counted by flow.
     ///
     /// # Errors
-    /// It receives nothing itself, or is over.
+    /// A job that receives nothing itself, or is over.
     fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal>;
 }
 
-/// What is to become a job.
+/// A job before it starts.
 pub trait Work {
     type Job: Job + 'static;
 
-    /// The ports that it takes, as leases know them. Those of the session get the addresses at
-    /// which they are opened.
+    /// The ports of the job, as leases name them. Replaces the addresses in the session by those to
+    /// open.
     ///
     /// # Errors
     /// Ports that are not allowed.
@@ -87,10 +88,10 @@ pub trait Work {
         service.admit(session)
     }
 
-    /// Starts it, as [`Live::is`].
+    /// Starts the job and sets it by [`Live::is`].
     ///
     /// # Errors
-    /// What it refuses.
+    /// The reason for a refusal.
     fn begin(
         self,
         service: &Arc<Service>,
@@ -102,38 +103,38 @@ pub trait Work {
 /// The ports of a run.
 #[derive(Default)]
 pub struct Ports {
-    /// Addresses, and what a lease holds of each.
+    /// Addresses, with the resource that a lease holds of each.
     pub leased: Vec<(String, Option<String>)>,
     pub shown: Vec<RunPort>,
 }
 
-/// What is done to a run that goes on.
+/// An action on a live run.
 pub enum Action {
     /// A stream, a group, a template, a replay; `None`: all.
     Pause(Option<String>),
     Resume(Option<String>),
-    /// What a capture waits for is now.
+    /// Trigger the capture.
     Trigger,
-    /// So many frames of a replay that is held.
+    /// Send this many frames of a held replay.
     Step(u64),
-    /// A run that is held begins at this instant of the cluster's clock.
+    /// Start a held run at this instant of the cluster's clock.
     Go(Nanos),
     Clock(NodeClock),
-    /// All rates, of those of the profile.
+    /// Multiply all rates of the profile.
     Multiply(Multiplier),
-    /// The rate of a stream, or of all: now times a factor (numerator, denominator).
+    /// Multiply the current rate of a stream, or of all, by numerator / denominator.
     Scale(Option<String>, (u64, u64)),
-    /// The rate of a stream.
+    /// Set the rate of a stream.
     Rate(String, Rate),
-    /// The load of a template, or of all.
+    /// Set the load of a template, or of all.
     Load(Option<String>, Amount),
     Become(Box<Profile>),
 }
 
-/// What a job came to, or why it failed.
-pub type Ended = Result<Came, Arc<Error>>;
+/// The result of a job, or the reason for its failure.
+pub type Ended = Result<RunResult, Arc<Error>>;
 
-/// The thread of a job: whether it is to stop, and how it ended.
+/// The thread of a job: its stop flag and its outcome.
 #[derive(Default)]
 pub struct Thread {
     stop: AtomicBool,
@@ -149,16 +150,16 @@ impl Thread {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// `None` while it goes on.
+    /// `None` while it runs.
     pub fn outcome(&self) -> Option<Ended> {
         self.ended.get().cloned()
     }
 }
 
-/// Starts `job`, in `state`, on a thread of its own, which does `run` and has its end in `thread`.
+/// Starts `job` in `state` on its own thread. The thread stores its outcome in `thread`.
 ///
 /// # Errors
-/// [`Error::Environment`]: there is no room for a thread.
+/// [`Error::Environment`]: no thread can be started.
 pub fn spawn<J: Job + 'static>(
     (service, live): (&Arc<Service>, &Arc<Live>),
     job: &Arc<J>,
@@ -166,10 +167,12 @@ pub fn spawn<J: Job + 'static>(
     thread: fn(&J) -> &Thread,
     run: impl FnOnce(&J, &Service, &Arc<Live>) -> Ended + Send + 'static,
 ) -> Result<(), Error> {
+    // Before the thread starts, because its end looks up the job.
     live.is(job.clone(), state);
     _ = service.note(live, &live.row());
     let (service, live, job) = (service.clone(), live.clone(), job.clone());
     let to_end = move || {
+        // A panic becomes the outcome, otherwise the run would never end.
         let ended = catch_unwind(AssertUnwindSafe(|| run(&job, &service, &live)));
         let ended = ended.unwrap_or_else(|_| Err(Arc::new(Error::Environment(DEFECT.into()))));
         _ = thread(&job).ended.set(ended);
@@ -180,28 +183,31 @@ pub fn spawn<J: Job + 'static>(
     Ok(())
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone)]
-pub enum Came {
+pub enum RunResult {
+    /// The report of any run but a standard test.
     Report(Arc<Report>),
-    /// Of a standard test.
+    /// The outcome of a standard test.
     Outcome(Arc<Outcome>),
 }
 
-impl Came {
-    /// As the history stores it.
+impl RunResult {
+    /// The result as the history stores it.
     pub fn packed(&self, service: &Service) -> Option<Packed> {
         match self {
-            Self::Report(report) => Packed::of(&service.files.told(Report::clone(report))),
+            Self::Report(report) => {
+                Packed::of(&service.files.with_user_names(Report::clone(report)))
+            }
             Self::Outcome(outcome) => Packed::of(&**outcome),
         }
     }
 
-    /// As clients get it.
+    /// The result as clients get it.
     pub fn text(&self, service: &Service) -> Result<String, Refusal> {
         let text = match self {
             Self::Report(report) => {
-                serde_json::to_string(&service.files.told(Report::clone(report)))
+                serde_json::to_string(&service.files.with_user_names(Report::clone(report)))
             }
             Self::Outcome(outcome) => serde_json::to_string(&**outcome),
         };
@@ -221,12 +227,12 @@ impl Came {
         self.report().map(|report| Figures::of(report)).unwrap_or_default()
     }
 
-    /// Nothing has been measured yet.
+    /// Whether nothing has been measured yet.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Outcome(outcome) if outcome.trials.is_empty())
     }
 
-    /// How it ended, in its row.
+    /// Fills the row with the result.
     pub fn settle(&self, row: &mut RunRow, how: &Judged<'_>) {
         match self {
             Self::Report(report) => how.settle(row, report),
@@ -235,13 +241,13 @@ impl Came {
     }
 }
 
-/// By what a report is judged.
+/// Criteria for a report.
 pub struct Judged<'a> {
-    pub because: Option<&'a Because>,
+    pub because: Option<&'a StopReason>,
     pub fail_if: &'a [FailIf],
-    /// Its options have criteria, too.
+    /// Whether the options have criteria, too.
     pub aborts: bool,
-    /// It only receives.
+    /// Whether the run only receives.
     pub listens: bool,
 }
 
@@ -262,13 +268,13 @@ impl Judged<'_> {
         let lost = verdict.reasons.iter().filter(|reason| reason.code == ReasonCode::PortLost);
         let lost: Vec<_> = lost.map(|reason| reason.text.as_str()).collect();
         row.state = match self.because {
-            Some(Because::Interrupted(_)) => State::Interrupted,
+            Some(StopReason::Interrupted(_)) => State::Interrupted,
             _ if !lost.is_empty() => {
-                // What was not sent for it, and why the port is of no use.
+                // Each reason names the port, the loss that it caused, and why it failed.
                 row.error.get_or_insert_with(|| lost.join("; "));
                 State::Failed
             }
-            // A node whose ports only receive has no source.
+            // A node whose ports only receive has no source, so sending nothing is correct there.
             _ if !self.listens && !sent && !report.sources.is_empty() => {
                 row.error.get_or_insert_with(|| "nothing was sent".into());
                 State::Failed
@@ -282,15 +288,15 @@ impl Judged<'_> {
 pub struct Here {
     pub driven: Arc<Driven>,
     id: String,
-    /// Factor on the rates of the profile; `None`: a total was asked for.
+    /// Factor on the rates of the profile; `None`: a total rate was requested.
     mult: Mutex<Option<f64>>,
-    /// Flows that it received, as they were told last.
+    /// Received flows as of the last query.
     flows: Mutex<Option<(Instant, Arc<Flows>)>>,
 }
 
-/// What becomes a run on ports of this machine.
+/// Starts a run on ports of this machine.
 pub struct OnPorts {
-    /// Nothing is sent before it is told.
+    /// Wait for `go` before sending.
     pub hold: bool,
 }
 
@@ -304,7 +310,7 @@ impl Work for OnPorts {
         session: Session,
     ) -> Result<Arc<Here>, Error> {
         let mult = session.options.mult.map_or(Some(1.0), Multiplier::factor);
-        let told = {
+        let with_user_names = {
             let (service, live) = (Arc::downgrade(service), live.clone());
             move |latest: Option<&Arc<LiveReport>>| {
                 #[cfg(test)]
@@ -318,8 +324,8 @@ impl Work for OnPorts {
             }
         };
         let driven = match self.hold {
-            true => Driven::hold(session, EVERY, told)?,
-            false => Driven::start(session, EVERY, told)?,
+            true => Driven::hold(session, EVERY, with_user_names)?,
+            false => Driven::start(session, EVERY, with_user_names)?,
         };
         let here = Arc::new(Here {
             driven,
@@ -329,7 +335,7 @@ impl Work for OnPorts {
         });
         live.is(here.clone(), if self.hold { State::Ready } else { State::Running });
         _ = service.note(live, &RunRow { elapsed_s: 0.0, ..live.row() });
-        // It may have ended before it was known here.
+        // The run may have ended before its job was set, so its end was not noticed.
         if here.driven.outcome().is_some() {
             service.finish(live);
         }
@@ -338,20 +344,20 @@ impl Work for OnPorts {
 }
 
 impl Here {
-    /// Changes what all rates are multiplied with.
+    /// Changes the factor on all rates.
     fn multiply(&self, how: impl FnOnce(&mut Run) -> Result<(), Error>) -> Result<(), Refusal> {
         let now = self.driven.with(|run| how(run).map(|()| run.multiplier()))?;
         *lock(&self.mult) = now.map_or(Some(1.0), Multiplier::factor);
         Ok(())
     }
 
-    /// A stream has another rate: that which `new` says of its rate now.
+    /// Sets the rate of a stream to `new` of its current rate.
     fn change_stream(
         &self,
         name: &str,
         new: impl FnOnce(Rate) -> Result<Rate, Refusal>,
     ) -> Result<(), Refusal> {
-        // At one go: of two changes at once both are made.
+        // Read and write under one lock, so that of two concurrent changes none is lost.
         self.driven.with(|run| {
             let mut profile = run.profile().clone();
             let Some(stream) = profile.streams.iter_mut().find(|stream| stream.name == name) else {
@@ -404,13 +410,13 @@ impl Job for Here {
         self.driven.latest()
     }
 
-    /// With the series, which live reports have not.
-    fn so_far(&self) -> Option<Came> {
+    /// Adds the series, which live reports lack.
+    fn result_so_far(&self) -> Option<RunResult> {
         let mut report = self.latest()?.report.clone();
         if let Ok(series) = self.driven.with(|run| Ok(run.series().to_vec())) {
             report.series = series;
         }
-        Some(Came::Report(Arc::new(report)))
+        Some(RunResult::Report(Arc::new(report)))
     }
 
     fn apply(&self, action: Action) -> Result<(), Refusal> {
@@ -446,7 +452,7 @@ impl Job for Here {
     }
 
     fn outcome(&self) -> Option<Ended> {
-        self.driven.outcome().map(|outcome| outcome.map(Came::Report))
+        self.driven.outcome().map(|outcome| outcome.map(RunResult::Report))
     }
 
     fn abandoned(&self) -> Ended {
@@ -460,7 +466,8 @@ impl Job for Here {
     }
 
     fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal> {
-        // Whoever else asks waits for the same answer: the workers are asked once.
+        // Hold the lock, so that concurrent queries wait for one answer and interrupt the workers
+        // once.
         let mut last = lock(&self.flows);
         if let Some((taken, flows)) = &*last
             && taken.elapsed() < FLOWS_FRESH
@@ -468,7 +475,7 @@ impl Job for Here {
             return Ok(Some(flows.clone()));
         }
         let flows = self.driven.with(|run| Ok(run.received_flows(FLOWS)));
-        // Nothing else is refused here: it has ended since.
+        // The only possible error: the run has ended meanwhile.
         let flows = flows.map_err(|_| over(&self.id))?.map(Arc::new);
         *last = flows.as_ref().map(|flows| (Instant::now(), flows.clone()));
         Ok(flows)

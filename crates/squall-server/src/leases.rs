@@ -1,43 +1,44 @@
-//! Who holds which port, and until when: a state machine that is told the time.
+//! Leases of ports to owners, for a limited time. A state machine without a clock; the caller passes
+//! the time.
 //!
-//! A lease begins when nobody else holds one of its ports. It is over when its holder says so, when
-//! somebody forces it, or when nothing has been heard of its holder for so long; then it is
-//! *ending* until what runs on its ports has ended, and only then the ports are free: never are two
-//! runs on one port.
+//! A lease starts when no other lease holds one of its ports. It ends when its holder releases it,
+//! when another client takes its ports by force, or when its holder has sent nothing for the time
+//! to live. It is then *ending* until the runs on its ports have ended, and only then the ports are
+//! free, so that no two runs use a port at once.
 
 use std::{
     collections::{BTreeMap, HashMap},
     time::Duration,
 };
 
-/// What cannot be held twice, as `ports::resource` names it: an interface, a link in memory, a
-/// file. `None`: it can.
+/// A resource that only one lease may hold, as `ports::resource` names it: an interface, a link in
+/// memory, a file. `None`: any number may hold it.
 pub type Resource = Option<String>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     pub id: String,
     pub owner: String,
-    /// Address and what it stands on.
+    /// Address and resource.
     pub ports: Vec<(String, Resource)>,
     pub ttl: Duration,
     pub keep: Keep,
-    /// It ends by itself then, unless it is renewed.
+    /// When it expires, unless it is renewed.
     pub expires: Duration,
-    /// Over, and its ports are not free yet.
+    /// The lease has ended, but its ports are not free yet.
     pub ending: bool,
 }
 
-/// What keeps a lease.
+/// How long a lease lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// Renewals, and connections of its owner that are open.
+    /// While it is renewed, or its owner has an open connection.
     Renewed,
-    /// Nothing has to: it lasts until it is released, with its run.
+    /// Until it is released, with its run.
     Run,
 }
 
-/// A port that somebody else holds.
+/// A port that another owner holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     pub address: String,
@@ -52,12 +53,13 @@ pub struct Held {
 pub struct Leases {
     leases: BTreeMap<u64, Lease>,
     made: u64,
-    /// Open connections of owners.
+    /// Number of open connections by owner.
     connections: HashMap<String, usize>,
 }
 
 impl Leases {
-    /// Leases `ports` to `owner`. An address that is there twice, or two of one interface, is one.
+    /// Leases `ports` to `owner`. Duplicate addresses, and two addresses of one interface, count as
+    /// one port.
     ///
     /// # Errors
     /// All ports that others hold.
@@ -84,10 +86,10 @@ impl Leases {
         Ok(lease)
     }
 
-    /// A lease holds other ports from now on. `None`: it is over.
+    /// Exchanges the ports of a lease. `None`: the lease has ended.
     ///
     /// # Errors
-    /// All ports that others hold; it holds what it held then.
+    /// All ports that others hold. The lease then keeps its ports.
     pub fn exchange(
         &mut self,
         now: Duration,
@@ -109,6 +111,7 @@ impl Leases {
     fn held(&self, now: Duration, address: &str, what: Option<&String>) -> Option<Held> {
         let what = what?;
         let lease = self.holder(what)?;
+        // No time remains to show, because a run or a connection keeps the lease.
         let stays = lease.keep == Keep::Run || self.is_connected(&lease.owner);
         Some(Held {
             address: address.to_owned(),
@@ -119,17 +122,17 @@ impl Leases {
         })
     }
 
-    /// Whose it is.
+    /// The lease that holds `resource`.
     pub fn holder(&self, resource: &str) -> Option<&Lease> {
         self.leases
             .values()
             .find(|lease| lease.ports.iter().any(|(_, what)| what.as_deref() == Some(resource)))
     }
 
-    /// The holder was heard of. `None`: there is no such lease (any more).
+    /// Renews a lease. `None`: no such lease, or it has ended.
     pub fn renew(&mut self, now: Duration, id: &str) -> Option<&Lease> {
         let lease = self.leases.values_mut().find(|lease| lease.id == id && !lease.ending)?;
-        // One that is over at this instant is over, whether `expire` has seen it or not.
+        // Check the time too, because `expire` may not have run since the lease expired.
         if expires(lease, &self.connections) && lease.expires <= now {
             return None;
         }
@@ -137,7 +140,7 @@ impl Leases {
         Some(lease)
     }
 
-    /// Leases that are over now: their runs have to be stopped. Each is told once.
+    /// Ends leases that have expired. Returns each once, so that the caller stops its runs.
     pub fn expire(&mut self, now: Duration) -> Vec<Lease> {
         let connections = &self.connections;
         let over = self
@@ -151,31 +154,30 @@ impl Leases {
         .collect()
     }
 
-    /// The time until the next lease is over, unless it is renewed; `None`: none will be.
+    /// The time until the next lease expires, unless it is renewed; `None`: none will.
     pub fn next_expiry(&self, now: Duration) -> Option<Duration> {
         let leases = self.leases.values().filter(|lease| expires(lease, &self.connections));
         leases.map(|lease| lease.expires.saturating_sub(now)).min()
     }
 
-    /// The lease is over; `None` if there is none, or it is already.
+    /// Ends a lease. `None`: no such lease, or it has ended.
     pub fn release(&mut self, id: &str) -> Option<Lease> {
         let lease = self.leases.values_mut().find(|lease| lease.id == id && !lease.ending)?;
         lease.ending = true;
         Some(lease.clone())
     }
 
-    /// Nothing runs on the ports of a lease that is over: they are free.
+    /// Frees the ports of an ended lease, because nothing runs on them any longer.
     pub fn ended(&mut self, id: &str) {
         self.leases.retain(|_, lease| lease.id != id || !lease.ending);
     }
 
-    /// A connection of `owner` has opened: as long as there is one, none of its leases ends by
-    /// itself.
+    /// Counts a connection of `owner`. While one is open, the owner's leases do not expire.
     pub fn connect(&mut self, owner: &str) {
         *self.connections.entry(owner.to_owned()).or_default() += 1;
     }
 
-    /// One has closed; the last begins the time after which leases end.
+    /// Counts down. After the last connection, the leases' time to live starts.
     pub fn disconnect(&mut self, now: Duration, owner: &str) {
         let Some(open) = self.connections.get_mut(owner) else { return };
         *open -= 1;
@@ -195,13 +197,13 @@ impl Leases {
         self.leases.values().find(|lease| lease.id == id)
     }
 
-    /// In the order in which they were made.
+    /// In the order of creation.
     pub fn all(&self) -> impl Iterator<Item = &Lease> {
         self.leases.values()
     }
 }
 
-/// Whether it is over once it is not renewed.
+/// Whether the lease expires without renewal.
 fn expires(lease: &Lease, connections: &HashMap<String, usize>) -> bool {
     !lease.ending && lease.keep == Keep::Renewed && !connections.contains_key(&lease.owner)
 }
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_held_by_one_and_the_other_is_told_by_whom_and_how_long() {
+    fn a_refusal_names_the_holder_of_a_port_and_the_remaining_time() {
         let mut leases = Leases::default();
         leases.acquire(s(0), "alice", ports(&["a", "b"]), TTL, Keep::Renewed).expect("free");
         let held =
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_shared_is_held_by_many() {
+    fn shareable_ports_have_many_holders() {
         let mut leases = Leases::default();
         let null = || vec![("null:".to_owned(), None)];
         leases.acquire(s(0), "alice", null(), TTL, Keep::Renewed).expect("free");
@@ -326,7 +328,7 @@ mod tests {
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
             (0..3u8, proptest::collection::vec(0..4u8, 1..3), any::<bool>())
-                .prop_map(|(who, ports, run)| Step::Acquire(who, ports, run)),
+                .prop_map(|(client, ports, run)| Step::Acquire(client, ports, run)),
             (0..8u8).prop_map(Step::Renew),
             (0..8u8).prop_map(Step::Release),
             (0..8u8).prop_map(Step::Ended),
@@ -341,22 +343,22 @@ mod tests {
         #[test]
         fn no_port_is_ever_held_twice_and_none_for_ever_by_who_is_gone(steps in steps()) {
             let (mut leases, mut now) = (Leases::default(), Duration::ZERO);
-            let owner = |who: u8| format!("user {who}");
+            let owner = |client: u8| format!("user {client}");
             for step in steps {
                 match step {
-                    Step::Acquire(who, on, run) => {
+                    Step::Acquire(client, on, run) => {
                         let names: Vec<_> = on.iter().map(u8::to_string).collect();
                         let wanted = ports(&names.iter().map(String::as_str).collect::<Vec<_>>());
                         let free = wanted.iter().all(|(_, what)| leases.holder(what.as_ref().unwrap()).is_none());
                         let keep = if run { Keep::Run } else { Keep::Renewed };
-                        let got = leases.acquire(now, &owner(who), wanted, TTL, keep);
+                        let got = leases.acquire(now, &owner(client), wanted, TTL, keep);
                         prop_assert_eq!(got.is_ok(), free);
                     }
                     Step::Renew(id) => _ = leases.renew(now, &format!("l-{id}")),
                     Step::Release(id) => _ = leases.release(&format!("l-{id}")),
                     Step::Ended(id) => leases.ended(&format!("l-{id}")),
-                    Step::Connect(who) => leases.connect(&owner(who)),
-                    Step::Disconnect(who) => leases.disconnect(now, &owner(who)),
+                    Step::Connect(client) => leases.connect(&owner(client)),
+                    Step::Disconnect(client) => leases.disconnect(now, &owner(client)),
                     Step::Wait(seconds) => now += s(seconds.into()),
                 }
                 leases.expire(now);
@@ -376,10 +378,10 @@ mod tests {
                     prop_assert!(lease.expires <= now + TTL);
                 }
             }
-            // Everybody goes: nothing is left but what has a run.
-            for who in 0..3 {
-                while leases.is_connected(&owner(who)) {
-                    leases.disconnect(now, &owner(who));
+            // All connections close, so only the leases of runs remain.
+            for client in 0..3 {
+                while leases.is_connected(&owner(client)) {
+                    leases.disconnect(now, &owner(client));
                 }
             }
             leases.expire(now + TTL);

@@ -1,41 +1,42 @@
 //! The daemon: runs for many users at once.
 //!
-//! In come requests over HTTP and gRPC; out go reports, statistics and captures. Who holds which
-//! port is decided here ([`leases`]); what a run does, below. [`Client`] is the other end, for the
-//! command line. Does not know how frames are made, and gives no way to a file outside its folder.
+//! Takes requests over HTTP and gRPC; gives reports, statistics and captures. Assigns ports to
+//! owners ([`leases`]); the crates below run the traffic. [`Client`] is the other end, for the
+//! command line. Does not know how frames are made, and opens no file outside its folder for a
+//! request.
 #![forbid(unsafe_code)]
 
 mod api;
 mod audit;
 mod auth;
-mod author;
 mod budget;
 mod client;
 mod cluster;
 mod coding;
 mod connection;
 mod design;
+mod drain;
 mod error;
 mod files;
-mod guard;
 mod gui;
 mod history;
+mod identity;
 mod inventory;
 mod job;
 mod leases;
 mod log;
 mod memory;
 mod metrics;
+mod middleware;
 mod otg;
-mod pace;
 mod peers;
 mod places;
 mod ports;
-mod rest;
 mod runs;
 mod server;
 mod service;
 mod settings;
+mod slow_body;
 mod testing;
 mod threads;
 mod tls;

@@ -1,4 +1,4 @@
-//! The latest requests, for who looks for what a client did.
+//! The latest requests, for debugging clients.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -8,7 +8,7 @@ use std::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Requests that are kept.
+/// Requests to keep in memory. The oldest are dropped, so that the log is bounded.
 const KEPT: usize = 1000;
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -54,7 +54,7 @@ impl RequestLog {
         inner.entries.push_back(entry);
     }
 
-    /// At most `limit` of those after number `after`, the newest first.
+    /// At most `limit` of the requests after number `after`, newest first.
     pub fn latest(&self, limit: usize, after: u64) -> Vec<Entry> {
         let inner = self.lock();
         inner
@@ -67,7 +67,7 @@ impl RequestLog {
             .collect()
     }
 
-    /// Replies by status.
+    /// Number of replies by status.
     pub fn counts(&self) -> Vec<(u16, u64)> {
         self.lock().by_status.iter().map(|(status, count)| (*status, *count)).collect()
     }

@@ -1,20 +1,22 @@
-//! Memory that a large request needed, and nobody needs any more.
+//! Returns memory to the system after large requests.
 
 use std::{
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-/// Octets of a body that leave much behind: its values take ten to thirty times as much.
-const LARGE: u64 = 256 << 10;
-/// After the last such request. Others may follow, and who reads a page of freed memory again has
-/// to wait for it.
-const CALM: Duration = Duration::from_secs(2);
-/// After the first of them, however many follow.
-const LATEST: Duration = Duration::from_secs(6);
+/// Octets of a body from which memory is returned: its parsed values take ten to thirty times as
+/// much.
+const MIN_BODY: u64 = 256 << 10;
+/// Time after the last large request. Returning memory earlier would slow a series of requests,
+/// because the kernel must supply each freed page again on its next use.
+const IDLE_TIME: Duration = Duration::from_secs(2);
+/// Maximum time after the first large request, so that a steady series cannot postpone the return
+/// forever.
+const MAX_DELAY: Duration = Duration::from_secs(6);
 
-/// Whether there is such. An allocator keeps what was freed below what is still used: after a large
-/// configuration that is gigabytes, for as long as the daemon runs.
+/// Large requests since the last return. The allocator keeps freed memory below memory in use,
+/// which would be gigabytes after a large configuration, for as long as the daemon runs.
 #[derive(Default)]
 pub struct Memory(Mutex<Option<Used>>);
 
@@ -25,19 +27,20 @@ struct Used {
 }
 
 impl Memory {
-    /// The work for a request of that many octets has ended; `None`: it did not declare them.
+    /// Notes the end of a request with a body of `octets`; `None`: no declared length.
     pub fn used(&self, octets: Option<u64>) {
-        if octets.is_none_or(|octets| octets >= LARGE) {
+        if octets.is_none_or(|octets| octets >= MIN_BODY) {
             let now = Instant::now();
             let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             used.get_or_insert(Used { first: now, last: now }).last = now;
         }
     }
 
-    /// Gives it back to the system, when that is due.
+    /// Returns memory to the system, if that is due.
     pub fn give_back(&self) {
         let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = |used: Used| used.last.elapsed() >= CALM || used.first.elapsed() >= LATEST;
+        let due =
+            |used: Used| used.last.elapsed() >= IDLE_TIME || used.first.elapsed() >= MAX_DELAY;
         if used.is_some_and(due) {
             *used = None;
             drop(used);

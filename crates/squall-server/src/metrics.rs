@@ -1,4 +1,4 @@
-//! `/metrics`, for Prometheus: in its text format, or as OpenMetrics for who asks for that.
+//! `/metrics` for Prometheus: its text format, or OpenMetrics if the client accepts that.
 
 use std::{
     fmt::{self, Write as _},
@@ -28,15 +28,16 @@ use crate::{
     threads::blocking,
 };
 
-/// Streams of a run that are told; with more, their sums alone.
+/// Maximum number of streams to export. Runs with more export only sums, because each stream adds
+/// many series.
 const STREAMS: usize = 1000;
-/// Series of a run stay so long after its end: several scrapes see its last figures.
+/// How long the series of a run stay after its end, so that several scrapes see its last values.
 pub const STAY: Duration = Duration::from_secs(300);
-/// Runs whose series stay.
+/// Maximum number of ended runs whose series stay, because one run may have thousands of series.
 pub const STAYING: usize = 16;
 
-/// What is told of a run that has ended. Its report may have tens of thousands of streams with all
-/// their bins.
+/// The exported part of an ended run. Kept instead of its report, which may have tens of thousands
+/// of streams with all their bins.
 #[derive(Default)]
 pub struct Figures {
     ports: Vec<PortReport>,
@@ -65,8 +66,8 @@ impl Figures {
 }
 
 pub fn routes() -> Routes {
-    let says = Operation::new("daemon", "Get counters of runs and of the daemon, for Prometheus");
-    Routes::new().get("/metrics", metrics, says.gives_octets("text/plain"))
+    let doc = Operation::new("daemon", "Get counters of runs and of the daemon, for Prometheus");
+    Routes::new().get("/metrics", metrics, doc.gives_octets("text/plain"))
 }
 
 async fn metrics(
@@ -91,15 +92,15 @@ async fn metrics(
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-/// OpenMetrics as Prometheus' own format: there a counter's family is called as its samples, and
-/// there are neither units nor a mark of the end.
+/// Converts OpenMetrics to Prometheus' text format, where a counter's family has the name of its
+/// samples, and which has neither units nor an end mark.
 fn plain(open: &str) -> String {
     let (mut text, mut help) = (String::with_capacity(open.len()), None);
     for line in open.lines() {
         let mut words = line.splitn(4, ' ');
         match (words.next(), words.next(), words.next(), words.next()) {
-            // It comes before the type, by which its name is known.
-            (Some("#"), Some("HELP"), Some(_), told) => help = told,
+            // HELP precedes TYPE, which determines the name.
+            (Some("#"), Some("HELP"), Some(_), text_of_help) => help = text_of_help,
             (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
                 let (suffix, kind) = match kind {
                     "counter" => ("_total", "counter"),
@@ -119,7 +120,7 @@ fn plain(open: &str) -> String {
     text
 }
 
-/// Everything, as it is at this moment.
+/// All metric families at one moment.
 #[derive(Debug, Default)]
 struct Families(Vec<Family>);
 
@@ -138,9 +139,9 @@ type Label<'a> = (&'static str, &'a str);
 enum Value {
     Count(u64),
     Number(f64),
-    /// 1, with labels that tell something.
+    /// 1, with informative labels.
     Info,
-    /// Sum, count, and the counts up to each bound.
+    /// Sum, count, and cumulative counts by bound.
     Histogram(f64, u64, Vec<(f64, u64)>),
 }
 
@@ -163,7 +164,7 @@ impl Families {
         self.0[at].samples.push((labels.clone(), value));
     }
 
-    /// Its samples' names end with `_total`.
+    /// A counter. OpenMetrics requires the suffix `_total` on its samples.
     fn count(&mut self, name: &'static str, help: &'static str, labels: &Labels, value: u64) {
         self.add(name, help, MetricType::Counter, labels, Value::Count(value));
     }
@@ -181,7 +182,7 @@ impl Collector for Families {
             for (labels, value) in &family.samples {
                 match value {
                     Value::Info => encoder.encode_info(labels)?,
-                    // An empty set of labels would be written, too.
+                    // The encoder would write an empty set of labels as `{}`.
                     value if labels.is_empty() => value.encode(family.kind, &mut encoder)?,
                     value => value.encode(family.kind, &mut encoder.encode_family(labels)?)?,
                 }
@@ -304,7 +305,7 @@ fn run(all: &mut Families, row: &RunRow, figures: Option<(&[PortReport], &[Strea
             count("squall_stream_duplicate_packets", "Duplicate frames (RFC 5560)", rx.duplicates);
             count("squall_stream_reordered_packets", "Reordered frames (RFC 4737)", rx.reordered);
         }
-        // It may shrink: what is on its way counts as lost until it comes.
+        // A gauge, because the value can fall: frames in flight count as lost until they arrive.
         all.gauge(
             "squall_stream_lost_packets",
             "Gaps in the sequence so far",
@@ -324,7 +325,7 @@ fn run(all: &mut Families, row: &RunRow, figures: Option<(&[PortReport], &[Strea
     }
 }
 
-/// A run over several machines: the whole, and each node.
+/// A run over several machines: totals and each node.
 fn nodes(all: &mut Families, cluster: &ClusterProgress, of: impl Fn(&[Label<'_>]) -> Labels) {
     let (sent, received) = ("Frames sent", "Frames received");
     let lost = "Gaps in the sequences so far";
@@ -353,8 +354,8 @@ fn nodes(all: &mut Families, cluster: &ClusterProgress, of: impl Fn(&[Label<'_>]
     }
 }
 
-/// One microsecond to ten seconds, three a decade: as small as delays in a machine are, and as
-/// large as those over the world.
+/// One microsecond to ten seconds, three bounds per decade: from delays within a machine to those
+/// across the world.
 const BOUNDS_NS: [u64; 22] = [
     1_000,
     2_500,
@@ -380,7 +381,8 @@ const BOUNDS_NS: [u64; 22] = [
     10_000_000_000,
 ];
 
-/// With one bin for each bucket of [`seconds`].
+/// Merges bins so that each bucket of [`seconds`] has one, because reports of ended runs would
+/// otherwise take much memory.
 fn in_buckets(of: &Distribution) -> Distribution {
     let mut bins: Vec<(u64, u64, u64)> = Vec::new();
     for &(lower, upper, count) in &of.bins {
@@ -394,7 +396,7 @@ fn in_buckets(of: &Distribution) -> Distribution {
     Distribution { bins, count: of.count, mean: of.mean, ..Distribution::default() }
 }
 
-/// A bin of which a part is above a bound is above it: as exact as the bins are narrow.
+/// A bin that straddles a bound counts above it, so the error is at most the width of a bin.
 fn seconds(of: &Distribution) -> Value {
     let mut buckets: Vec<(f64, u64)> = BOUNDS_NS.iter().map(|&ns| (ns as f64 / 1e9, 0)).collect();
     buckets.push((f64::INFINITY, 0));
@@ -406,13 +408,14 @@ fn seconds(of: &Distribution) -> Value {
     Value::Histogram(of.mean * count as f64 / 1e9, count, buckets)
 }
 
-/// What Prometheus' own libraries tell of every process.
+/// The metrics that Prometheus' client libraries export for every process.
 fn process(all: &mut Families, started: SystemTime) {
-    // As the kernel tells times to processes, on all machines that Squall runs on.
+    // USER_HZ of Linux: 100 on all architectures that Squall supports.
     const TICKS: f64 = 100.0;
     let none = Labels::new();
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Behind the name, which may have anything in it: field 3 and those after it (proc(5)).
+    // Skip the name, because it may contain spaces and parentheses. Field 3 and later follow it
+    // (proc(5)).
     let fields: Vec<&str> =
         stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
     let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse::<f64>().ok());
@@ -432,8 +435,9 @@ fn process(all: &mut Families, started: SystemTime) {
     if let Some(kib) = status.lines().find_map(resident) {
         all.gauge("process_resident_memory_bytes", "Resident memory", &none, kib * 1024.0);
     }
+    // The kernel lists each open descriptor here as a link (proc(5)).
     if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
-        // But the one that this reads.
+        // Without the descriptor of this directory read.
         all.gauge(
             "process_open_fds",
             "Open file descriptors",
@@ -493,7 +497,7 @@ mod tests {
         assert!((sum - 12e-6).abs() < 1e-12);
         assert_eq!(buckets.last(), Some(&(f64::INFINITY, 3)));
         assert!(BOUNDS_NS.is_sorted());
-        // What stays of a run tells the same.
+        // The retained form of an ended run gives the same buckets.
         let kept = in_buckets(&of);
         assert_eq!(kept.bins.len(), 3);
         let many: Vec<_> = (0..2_000).map(|i| (i * 997, (i + 1) * 997, i)).collect();

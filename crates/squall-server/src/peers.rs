@@ -1,6 +1,6 @@
-//! Other daemons whose pages may ask this one, and which its own page may ask: by their origins,
-//! one by one. Whoever asks from such a page shows the token; cookies, and being a known user of
-//! this machine, do not count there.
+//! Other daemons whose pages may access this one, and which its own page may access: a list of
+//! origins. A request from such a page needs the token: cookies, and the identity of a local user,
+//! do not count, because the page's reader may not have meant to send it.
 
 use std::{fmt, str::FromStr};
 
@@ -9,12 +9,13 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-/// `https://lab2.example:8443`, as browsers write it: lower case, without the scheme's own port.
+/// `https://lab2.example:8443`, as browsers write it: lower case, without the scheme's default
+/// port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin(String);
 
-/// Set on a request of another daemon's page. It only raises what is asked of the request, so that
-/// it does no harm where a client sets it.
+/// Set on a request of another daemon's page. It only adds requirements, so a client that sets it
+/// gains nothing.
 pub const PAGE: HeaderName = HeaderName::from_static("squall-page");
 
 impl FromStr for Origin {
@@ -33,7 +34,8 @@ impl FromStr for Origin {
             "http" => 80,
             _ => return Err(wrong()),
         };
-        // What is written into a policy must not end the word that it is in.
+        // Restrict the host's characters, because the origin is written into a policy header and
+        // must not end its source expression.
         let host = authority.host();
         let plain = |c: char| c.is_ascii_alphanumeric() || "-.:[]".contains(c);
         let path = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
@@ -54,28 +56,27 @@ impl fmt::Display for Origin {
 }
 
 impl Origin {
-    /// For WebSockets: `wss://...`.
+    /// The origin for WebSockets: `wss://...`.
     fn socket(&self) -> String {
         format!("ws{}", &self.0["http".len()..])
     }
 }
 
-/// What the page may connect to besides its own daemon, for `connect-src`.
+/// Sources for `connect-src`, so that the page can connect to its daemon's peers.
 pub fn sources(peers: &[Origin]) -> String {
     peers.iter().map(|peer| format!(" {peer} {}", peer.socket())).collect()
 }
 
-/// The origin of the request, where it is one of these and asks for what a page may ask.
+/// The origin of the request, if it is a peer and the path is one that pages may access.
 pub fn page<'a>(peers: &'a [Origin], uri: &Uri, headers: &HeaderMap) -> Option<&'a Origin> {
     let origin = headers.get(header::ORIGIN)?.to_str().ok()?;
     let api = uri.path().starts_with("/squall/v1/");
-    // What gives cookies is not for pages of others.
+    // Login and logout set cookies, which pages of other origins must not get.
     let cookies = matches!(uri.path(), "/squall/v1/login" | "/squall/v1/logout");
     peers.iter().find(|peer| api && !cookies && peer.0.eq_ignore_ascii_case(origin))
 }
 
-/// The answer to a browser that asks whether it may ask (Fetch standard, CORS-preflight); it shows
-/// no token yet.
+/// The reply to a CORS preflight (Fetch standard), which browsers send without the token.
 pub fn preflight(method: &Method, headers: &HeaderMap) -> Option<Response> {
     let asks =
         *method == Method::OPTIONS && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
@@ -87,7 +88,7 @@ pub fn preflight(method: &Method, headers: &HeaderMap) -> Option<Response> {
     asks.then(|| (StatusCode::NO_CONTENT, answer).into_response())
 }
 
-/// Lets that page, and no other, read the answer; never with cookies.
+/// Permits this page only to read the reply; never with cookies.
 pub fn allow(response: &mut Response, page: &Origin) {
     let headers = response.headers_mut();
     if let Ok(origin) = HeaderValue::from_str(&page.0) {

@@ -1,9 +1,8 @@
-//! Places of connections: so many at once, of which strangers have half at most.
+//! Places for connections: a limit on open connections, half of it for strangers.
 //!
-//! Who has not shown yet that they may is a stranger, and costs nothing but a place. When there are
-//! none left for strangers, the one that has waited longest gives way, of the source that has most:
-//! so whoever comes gets in, and stays if they show soon that they may, however many others say
-//! nothing.
+//! A stranger is a client that has not authenticated yet. When the strangers' half is full, the
+//! oldest connection of the source with the most connections is closed. So a new client always gets
+//! in, and stays if it authenticates soon, regardless of how many idle connections others hold.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -28,10 +27,10 @@ pub struct Places {
 struct Taken {
     /// Oldest first.
     strangers: VecDeque<Stranger>,
-    /// How many have shown that they may.
+    /// Number of authenticated connections.
     known: usize,
     last: u64,
-    /// When it was last logged that connections were closed, and how many were closed since.
+    /// When closed connections were last logged, and how many were closed since.
     logged: Option<Instant>,
     closed: u64,
 }
@@ -42,11 +41,12 @@ struct Stranger {
     gives_way: Arc<Notify>,
 }
 
-/// Who is one and the same, as far as can be told.
+/// The origin of a connection, as far as it can be identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     User(u32),
-    /// Of IPv6 the first 64 bits: the rest is whatever its host likes.
+    /// The first 64 bits of an IPv6 address, because a host chooses the other 64 itself (RFC 4291
+    /// section 2.5.1).
     Network(IpAddr),
     Unix,
 }
@@ -66,10 +66,11 @@ impl Source {
 
 impl Places {
     pub fn new(most: usize) -> Arc<Self> {
+        // At least 4, otherwise a quarter would be no place at all.
         Arc::new(Self { most: most.max(4), taken: Mutex::default() })
     }
 
-    /// A place for a stranger. Another's, if it must be.
+    /// Takes a place for a stranger, from another stranger if the half is full.
     pub fn take(self: &Arc<Self>, peer: &Peer) -> Place {
         let (from, gives_way) = (Source::of(peer), Arc::new(Notify::new()));
         let mut taken = self.taken();
@@ -77,6 +78,7 @@ impl Places {
         let number = taken.last;
         let strangers = &mut taken.strangers;
         let of_the_source = strangers.iter().filter(|one| one.from == from).count();
+        // A quarter per source, so that one source cannot fill the strangers' half.
         let crowd = if of_the_source >= self.most / 4 {
             Some(from)
         } else if strangers.len() >= self.most / 2 {
@@ -99,11 +101,12 @@ impl Places {
 }
 
 impl Taken {
-    /// A connection was closed for another one. Its client sees no more than that, so the log has
-    /// the limit; at most one line every ten seconds.
+    /// Logs a connection closed in favor of another. The client sees only the close, so the log
+    /// names the limit. At most one line per [`LOG_INTERVAL`], otherwise a flood of connections would
+    /// flood the log.
     fn log(&mut self, most: usize) {
         self.closed += 1;
-        if self.logged.is_none_or(|last| last.elapsed() >= LOGGED) {
+        if self.logged.is_none_or(|last| last.elapsed() >= LOG_INTERVAL) {
             tracing::warn!(
                 closed = self.closed,
                 "closed connections that had not authenticated: at most {} of them, {} of one \
@@ -116,7 +119,7 @@ impl Taken {
     }
 }
 
-const LOGGED: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 fn largest(strangers: &VecDeque<Stranger>) -> Option<Source> {
     let mut sizes: BTreeMap<Source, usize> = BTreeMap::new();
@@ -124,17 +127,17 @@ fn largest(strangers: &VecDeque<Stranger>) -> Option<Source> {
     sizes.into_iter().max_by_key(|(_, size)| *size).map(|(source, _)| source)
 }
 
-/// Free again when dropped.
+/// A place, free again when dropped.
 pub struct Place {
     places: Arc<Places>,
     number: u64,
-    /// Changed while `taken` is locked.
+    /// Written only while `taken` is locked.
     known: AtomicBool,
     gives_way: Arc<Notify>,
 }
 
 impl Place {
-    /// Somebody has shown over it that they may: it is theirs, if that half is not full as well.
+    /// The client has authenticated: moves the place to the known half, unless that is full.
     pub fn is_known(&self) {
         if self.known.load(Ordering::Relaxed) {
             return;
@@ -143,7 +146,7 @@ impl Place {
         if taken.known >= self.places.most / 2 {
             return;
         }
-        // One that has just been given away is not there any more.
+        // The place may just have been given to another connection.
         if let Some(at) = taken.strangers.iter().position(|one| one.number == self.number) {
             taken.strangers.remove(at);
             taken.known += 1;
@@ -151,12 +154,12 @@ impl Place {
         }
     }
 
-    /// How many are kept, if it is none of them: another may get it.
+    /// `None`: the place is kept. Otherwise the number of places that are, for the message.
     pub fn is_not_kept(&self) -> Option<usize> {
         (!self.known.load(Ordering::Relaxed)).then_some(self.places.most / 2)
     }
 
-    /// Ends when another needs it.
+    /// Resolves when another connection needs the place.
     pub fn given_away(&self) -> impl Future<Output = ()> + Send + use<> {
         let gives_way = self.gives_way.clone();
         async move { gives_way.notified().await }
@@ -190,7 +193,7 @@ mod tests {
     fn the_oldest_of_a_crowd_gives_way_and_nobody_else() {
         let places = Places::new(16);
         let few = places.take(&from("192.0.2.1"));
-        // One source has no more than a quarter, and one network of IPv6 is one source.
+        // One source has at most a quarter, and one IPv6 network is one source.
         let crowd: Vec<_> = (0..6).map(|n| places.take(&from(&format!("2001:db8::{n}")))).collect();
         assert_eq!(
             crowd.iter().map(gone).collect::<Vec<_>>(),
@@ -207,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_known_stays() {
+    fn authenticated_connections_stay() {
         let places = Places::new(8);
         let known: Vec<_> = (0..5)
             .map(|_| {
@@ -228,12 +231,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gives_way_is_told() {
+    async fn a_closed_connection_is_notified() {
         let places = Places::new(4);
         let first = places.take(&from("192.0.2.1"));
         let _second = places.take(&from("192.0.2.1"));
         first.given_away().await;
-        // Too late.
+        // The place is already given away.
         first.is_known();
         assert_eq!(places.taken().known, 0);
     }

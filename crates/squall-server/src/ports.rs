@@ -1,4 +1,4 @@
-//! Which ports there are, which of them may be used, and what two addresses cannot both be.
+//! Ports: which exist, which may be used, and which two addresses conflict.
 
 use axum::http::StatusCode;
 use schemars::JsonSchema;
@@ -9,40 +9,43 @@ use squall_port_linux::{InterfaceInfo, InterfaceState, Permissions, list_interfa
 
 use crate::{Refusal, files::Files, leases::Resource};
 
-/// Kinds that stand on an interface of the kernel's.
+/// Kinds of ports on a kernel interface.
 fn on_interface(kind: &str) -> bool {
     kind.is_empty()
         || kinds::KINDS.iter().any(|known| known.name == kind && known.interface.is_some())
 }
 
-/// Kinds that reach no further than this process and the daemon's folder.
+/// Kinds that reach only this process and the daemon's folder, so they need no permission.
 const HARMLESS: [&str; 4] = ["loop", "null", "pcap", ELSEWHERE];
 
-/// Which addresses may be used: those of harmless kinds and of labs, and what is named.
+/// The addresses that may be used: harmless kinds, interfaces of labs, and addresses that match a
+/// pattern.
 #[derive(Clone, Debug)]
 pub struct Ports {
-    /// Patterns.
+    /// Patterns of addresses, with `*`.
     allow: Vec<String>,
 }
 
-/// How an address comes to be allowed.
+/// How a pattern allows an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Named {
-    /// By all of its name.
+enum Match {
+    /// By its full name.
     Exactly,
-    /// By a pattern that fits.
-    Loosely,
-    Not,
+    /// By a pattern with `*` that matches.
+    Pattern,
+    No,
 }
 
 const NOT_NAMED: &str =
     "by default, only ports in memory, files and interfaces of labs are allowed";
+/// A default route usually carries the operator's own access, so a pattern must not include it by
+/// accident: traffic there could cut the machine off.
 const DEFAULT_ROUTE: &str = "it has a default route, so it must be named in full, without *";
 
 /// A port that may be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// With files where they are.
+    /// With paths of files resolved.
     pub address: String,
     pub resource: Resource,
 }
@@ -52,10 +55,10 @@ impl Ports {
         Self { allow }
     }
 
-    /// The address as it is opened for a request, and what it stands on.
+    /// Resolves an address for a request: the address to open and the resource that it occupies.
     ///
     /// # Errors
-    /// An address that says nothing, one that is not allowed, a file elsewhere.
+    /// An address that is empty, not allowed, or a file outside the daemon's folder.
     pub fn admit(&self, address: &str, files: &Files) -> Result<Admitted, Refusal> {
         let wrong = |message: String| Refusal::bad_request("bad_port", message);
         let mut parsed: Address =
@@ -78,6 +81,8 @@ impl Ports {
                     .take_flag("read")
                     .map_err(|error| wrong(error.to_string()))?
                     .unwrap_or(false);
+                // Any number of runs may read a file, but one writer at a time, otherwise their
+                // frames would mix.
                 let path = files.path(&name)?;
                 if reads {
                     files.there(&name)?;
@@ -93,11 +98,11 @@ impl Ports {
                 });
             }
             "dpdk" => {
-                // Both lead to drivers, devices and files of any name.
+                // Both name drivers, devices and files freely, so requests may not use them.
                 if parsed.has("eal") {
                     return Err(wrong(format!("{address}: eal= is not accepted from requests")));
                 }
-                if (name.starts_with("vdev") || parsed.has("vdev")) && named == Named::Not {
+                if (name.starts_with("vdev") || parsed.has("vdev")) && named == Match::No {
                     return Err(wrong(format!(
                         "{address}: virtual devices are only accepted if the daemon was started \
                          with --allow 'dpdk:vdev*'"
@@ -111,35 +116,36 @@ impl Ports {
         Ok(Admitted { address: address.to_owned(), resource })
     }
 
-    /// `interface` is asked only where it matters.
+    /// `interface` is called only where the answer depends on it, because a lookup lists all
+    /// interfaces.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for a refusal.
     fn allowed(
         &self,
         kind: &str,
-        named: Named,
+        named: Match,
         interface: impl FnOnce() -> Option<InterfaceInfo>,
     ) -> Result<(), &'static str> {
-        if named == Named::Exactly || HARMLESS.contains(&kind) {
+        if named == Match::Exactly || HARMLESS.contains(&kind) {
             return Ok(());
         }
         if !on_interface(kind) {
-            return if named == Named::Loosely { Ok(()) } else { Err(NOT_NAMED) };
+            return if named == Match::Pattern { Ok(()) } else { Err(NOT_NAMED) };
         }
-        // One that is not there is refused when it is opened.
+        // A missing interface is refused when it is opened.
         match interface() {
             Some(interface) if interface.default_route => Err(DEFAULT_ROUTE),
-            Some(interface) if !interface.of_lab && named == Named::Not => Err(NOT_NAMED),
-            None if named == Named::Not => Err(NOT_NAMED),
+            Some(interface) if !interface.of_lab && named == Match::No => Err(NOT_NAMED),
+            None if named == Match::No => Err(NOT_NAMED),
             _ => Ok(()),
         }
     }
 
-    /// Whether, and how, a pattern names it.
-    fn names(&self, kind: &str, name: &str) -> Named {
+    /// Whether a pattern names the port, and how.
+    fn names(&self, kind: &str, name: &str) -> Match {
         let whole = if kind.is_empty() { name.to_owned() } else { format!("{kind}:{name}") };
-        // A pattern without a kind is an interface by any.
+        // A pattern without a kind matches the interface with any kind.
         let bare = on_interface(kind).then_some(name);
         let any = |fits: &dyn Fn(&str, &str) -> bool| {
             self.allow.iter().any(|pattern| {
@@ -147,15 +153,15 @@ impl Ports {
             })
         };
         if any(&|pattern, text| pattern == text) {
-            Named::Exactly
+            Match::Exactly
         } else if any(&like) {
-            Named::Loosely
+            Match::Pattern
         } else {
-            Named::Not
+            Match::No
         }
     }
 
-    /// Interfaces on which nothing is allowed, and why.
+    /// Interfaces that no request may use, with the reason.
     pub fn withheld(&self) -> Vec<(String, &'static str)> {
         let why = |interface: InterfaceInfo| {
             let name = interface.name.clone();
@@ -174,7 +180,7 @@ impl Ports {
             .collect()
     }
 
-    /// The interfaces that may be used.
+    /// The interfaces that requests may use.
     ///
     /// # Errors
     /// Interfaces that cannot be listed.
@@ -198,7 +204,8 @@ impl Ports {
             let works = |(kind, works): &(&kinds::Kind, Result<String, String>)| {
                 works.is_ok().then_some(kind.name)
             };
-            // Fastest first in the table; the last works most widely, and disturbs nobody.
+            // The list is fastest first; the last kind works on most drivers and does not take the
+            // interface from the kernel.
             let backends: Vec<_> =
                 kinds.iter().rev().filter_map(works).map(str::to_owned).collect();
             let kind =
@@ -284,7 +291,7 @@ pub struct PortLease {
     pub expires_s: Option<f64>,
 }
 
-/// Whether `text` is as `pattern` says, in which `*` stands for anything.
+/// Whether `text` matches `pattern`, in which `*` matches any text.
 pub fn like(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -324,12 +331,12 @@ mod tests {
         let like_lo = found.iter().find(|interface| interface.name == "lo").expect("lo");
         let of = |of_lab, default_route| InterfaceInfo { of_lab, default_route, ..like_lo.clone() };
         for (interface, named, allowed) in [
-            (of(true, false), Named::Not, true),
-            (of(false, false), Named::Not, false),
-            (of(false, false), Named::Loosely, true),
-            (of(false, true), Named::Loosely, false),
-            (of(true, true), Named::Not, false),
-            (of(false, true), Named::Exactly, true),
+            (of(true, false), Match::No, true),
+            (of(false, false), Match::No, false),
+            (of(false, false), Match::Pattern, true),
+            (of(false, true), Match::Pattern, false),
+            (of(true, true), Match::No, false),
+            (of(false, true), Match::Exactly, true),
         ] {
             let found = Ports::new(vec![]).allowed("af_packet", named, || Some(interface.clone()));
             assert_eq!(
@@ -343,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_allowed_is_refused_and_two_addresses_of_an_interface_are_one_port() {
+    fn ports_that_are_not_allowed_are_refused_and_two_addresses_of_an_interface_are_one_port() {
         let data = std::env::temp_dir().join(format!("squall-ports-{}", std::process::id()));
         std::fs::create_dir_all(&data).expect("a folder");
         let files = Files::open(&data).expect("it opens");

@@ -1,4 +1,4 @@
-//! Runs that go on: from a session that may begin to what came of it in the history.
+//! Live runs: from a session that may start to its result in the history.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -23,27 +23,27 @@ use squall_report::conversations::Flows;
 
 use crate::{
     Refusal,
-    author::{Author, note},
     cluster::ClusterProgress,
     connection::Connection,
     error::Detail,
     history,
-    job::{Action, Came, DEFECT, Ended, Job, Judged, OnPorts, Ports, Work},
+    identity::{Identity, note},
+    job::{Action, DEFECT, Ended, Job, Judged, OnPorts, Ports, RunResult, Work},
     leases::{Held, Keep, Lease},
     metrics::{self, Figures},
     service::Service,
     testing::TestProgress,
 };
 
-/// Between two reports of a run that are stored while it goes on: what a daemon that is killed
-/// loses. Twice that is promised, as a busy machine takes its time.
+/// Interval for storing the report of a live run, which bounds the loss if the daemon is killed.
+/// The documentation promises twice that, because a busy machine may be late.
 const CHECKPOINT: Duration = Duration::from_secs(5);
-/// The first of these, after the start.
+/// The first checkpoint after the start, so that short runs have one too.
 const FIRST_CHECKPOINT: Duration = Duration::from_secs(1);
-/// Leases that are over, of which it is known why.
-const LEASES_ENDED: usize = 1000;
-/// Runs at once.
-const MOST: usize = 64;
+/// Ended leases whose reason is kept, for the error message to their former holders.
+const MAX_ENDED_LEASES: usize = 1000;
+/// Runs at once: a limit, because each has its own threads, buffers and counters.
+const MAX_RUNS: usize = 64;
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -138,7 +138,7 @@ pub enum State {
 }
 
 impl RunRow {
-    /// It goes on no more.
+    /// Ends the progress in the row.
     fn over(&mut self) {
         if let Some(progress) = &mut self.test {
             progress.over();
@@ -171,7 +171,7 @@ impl Kind {
         }
     }
 
-    /// What a session sends.
+    /// The kinds of traffic that a session sends.
     fn parts(session: &Session) -> Vec<Self> {
         let profile = &session.profile;
         let parts = [
@@ -183,7 +183,7 @@ impl Kind {
         parts.into_iter().filter(|(_, has)| *has).map(|(kind, _)| kind).collect()
     }
 
-    /// Whether runs of this kind have a report, and no outcome of a standard test in its place.
+    /// Whether runs of this kind have a report. A standard test has an outcome instead.
     pub fn has_report(self) -> bool {
         self != Self::Test
     }
@@ -208,52 +208,53 @@ impl State {
     }
 }
 
-/// What is to be run, and for whom.
+/// A run to start, and its owner.
 pub struct Wanted {
     pub session: Session,
     pub kind: Kind,
     pub name: String,
     pub owner: String,
-    /// What holds the ports; `None`: a lease of the run's own is made.
+    /// The lease of its ports; `None`: the run makes its own.
     pub lease: Option<String>,
     pub ttl: Duration,
     /// The run's own lease lasts as long as the run.
     pub detached: bool,
-    /// As it was written, for the history.
+    /// The profile as the user wrote it, for the history.
     pub text: String,
     pub format: &'static str,
     pub fail_if: Vec<FailIf>,
 }
 
-/// A run that goes on.
+/// A live run.
 pub struct Live {
     row: Mutex<RunRow>,
-    /// Not there while it starts.
+    /// Empty while the run starts.
     job: OnceLock<Arc<dyn Job>>,
     pub text: String,
     fail_if: Vec<FailIf>,
-    /// Its options have criteria, too.
+    /// Whether its options have criteria, too.
     aborts: bool,
     since: Instant,
-    /// It made its lease itself, and takes it along.
+    /// Whether the run made its lease itself, and releases it at its end.
     own_lease: bool,
-    /// It is to stop because of this, which is told at the end.
-    because: Mutex<Option<Because>>,
+    /// Why the run is being stopped, for its result.
+    because: Mutex<Option<StopReason>>,
     finished: AtomicBool,
-    /// The history has what came of it: nobody may write there any more what it was before.
+    /// Whether the history has the result. The lock orders writers, otherwise a late checkpoint
+    /// could overwrite the result.
     written: Mutex<bool>,
-    /// When its report so far is stored next.
+    /// When to store the next report.
     checkpoint: Mutex<Instant>,
-    /// It only receives.
+    /// Whether it only receives.
     listens: bool,
 }
 
-/// Why a run ends before its time.
+/// Why a run ends early.
 #[derive(Clone)]
-pub enum Because {
-    /// Whoever holds its ports wants it so.
+pub enum StopReason {
+    /// A request of the holder of its ports.
     Asked(&'static str),
-    /// Somebody else, or nobody.
+    /// Another client, or an expired lease.
     Interrupted(String),
 }
 
@@ -261,14 +262,14 @@ pub enum Because {
 pub struct Runs {
     live: Mutex<BTreeMap<String, Arc<Live>>>,
     last: Mutex<Numbers>,
-    /// What came of those that have ended lately, the latest last.
+    /// Results of the latest ended runs, the last one last.
     lately: Mutex<VecDeque<(Instant, RunRow, Arc<Figures>)>>,
-    /// Counts changes of runs and leases, so that who watches looks again.
+    /// Counts changes of runs and leases. Watchers wait for it.
     changed: tokio::sync::watch::Sender<u64>,
     pub started: std::sync::atomic::AtomicU64,
 }
 
-/// The day, the last number on it, and the number up to which none is given again.
+/// The day, the last number assigned on it, and the last reserved number.
 #[derive(Default)]
 struct Numbers {
     day: String,
@@ -276,7 +277,7 @@ struct Numbers {
     reserved: u64,
 }
 
-impl Because {
+impl StopReason {
     pub fn interrupted(why: impl Into<String>) -> Self {
         Self::Interrupted(why.into())
     }
@@ -301,7 +302,7 @@ impl Live {
         row
     }
 
-    /// It is this from now on, and in this state, unless it was stopped meanwhile.
+    /// Sets the job and the state, unless the run was stopped meanwhile.
     pub fn is(&self, job: Arc<dyn Job>, state: State) {
         let job = self.job.get_or_init(|| job);
         self.set_state(&[State::Starting], state);
@@ -310,24 +311,24 @@ impl Live {
         }
     }
 
-    /// Whether it is known what it is: [`Live::is`].
+    /// Whether the job is set: [`Live::is`].
     pub fn has_job(&self) -> bool {
         self.job.get().is_some()
     }
 
-    /// The latest sample and report; `None` before the first, and where there is none but at the
+    /// The latest sample and report; `None` before the first, and for runs that report only at the
     /// end.
     pub fn latest(&self) -> Option<Arc<LiveReport>> {
         self.job.get()?.latest()
     }
 
-    /// What it has come to so far.
-    pub fn so_far(&self) -> Option<Came> {
-        self.job.get()?.so_far()
+    /// The result so far.
+    pub fn result_so_far(&self) -> Option<RunResult> {
+        self.job.get()?.result_so_far()
     }
 
     /// # Errors
-    /// A run that has not begun, or is over.
+    /// A run that has not started, or is over.
     fn job(&self) -> Result<&dyn Job, Refusal> {
         match self.job.get() {
             Some(_) if self.is_over() => Err(over(&self.row().id)),
@@ -339,10 +340,10 @@ impl Live {
         }
     }
 
-    /// Does something to it, and notes the state that it is in then.
+    /// Applies an action, and updates the state.
     ///
     /// # Errors
-    /// A run that has not begun, is over, or refuses.
+    /// A run that has not started, is over, or refuses the action.
     pub fn apply(&self, action: Action) -> Result<(), Refusal> {
         let job = self.job()?;
         let state = match &action {
@@ -359,7 +360,7 @@ impl Live {
     }
 
     fn go(&self, job: &dyn Job, action: Action) -> Result<(), Refusal> {
-        // A stop that comes meanwhile is told to a run that has begun.
+        // Hold the lock until the run has started, so that a concurrent stop reaches a running run.
         let mut row = lock(&self.row);
         if row.state != State::Ready {
             let message = format!("the run is {}, not ready\n  try hold = true", row.state.word());
@@ -370,10 +371,10 @@ impl Live {
         Ok(())
     }
 
-    /// Flows that it has received so far; `None` where they are not told apart.
+    /// Flows received so far; `None`: received traffic is not counted by flow.
     ///
     /// # Errors
-    /// A run that has not begun, is over, or receives nothing itself.
+    /// A run that has not started, is over, or receives nothing itself.
     pub fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal> {
         self.job()?.received_flows()
     }
@@ -382,8 +383,8 @@ impl Live {
         self.finished.load(Ordering::Acquire)
     }
 
-    /// Nothing more is sent; `because` is told with what came of it.
-    pub fn stop(&self, because: Option<&Because>) {
+    /// Stops sending. `because` becomes part of the result.
+    pub fn stop(&self, because: Option<&StopReason>) {
         let mut row = lock(&self.row);
         if row.state.is_over() {
             return;
@@ -405,7 +406,7 @@ impl Live {
         }
     }
 
-    /// It is called or noted otherwise.
+    /// Changes the name, the note, or both.
     pub fn rename(&self, name: Option<String>, note: Option<String>) -> RunRow {
         let mut row = lock(&self.row);
         row.name = name.unwrap_or(std::mem::take(&mut row.name));
@@ -424,7 +425,7 @@ impl Runs {
         lock(&self.live).get(id).cloned()
     }
 
-    /// Those that go on, the oldest first.
+    /// Live runs, oldest first.
     pub fn all(&self) -> Vec<Arc<Live>> {
         lock(&self.live).values().cloned().collect()
     }
@@ -436,19 +437,19 @@ impl Runs {
             .collect()
     }
 
-    /// Those that have its ports open still.
+    /// Runs of the lease that still have its ports open.
     fn on_lease(&self, lease: &str) -> Vec<Arc<Live>> {
         self.of_lease(lease).into_iter().filter(|live| !live.is_over()).collect()
     }
 
-    /// What came of those that have ended lately.
+    /// Results of the runs that ended within the last [`metrics::STAY`].
     pub fn lately(&self, now: Instant) -> Vec<(RunRow, Arc<Figures>)> {
         let mut lately = lock(&self.lately);
         lately.retain(|(ended, ..)| now.duration_since(*ended) < metrics::STAY);
         lately.iter().map(|(_, row, figures)| (row.clone(), figures.clone())).collect()
     }
 
-    fn ended(&self, row: &RunRow, came: &Came) {
+    fn ended(&self, row: &RunRow, came: &RunResult) {
         let mut lately = lock(&self.lately);
         while lately.len() >= metrics::STAYING {
             lately.pop_front();
@@ -474,14 +475,14 @@ impl Runs {
         }
         numbers.last += 1;
         if numbers.last > numbers.reserved {
-            // On a full disk it is tried again with the next.
+            // On a full disk, the next run tries again.
             numbers.reserved =
                 service.history.reserve(&numbers.day, numbers.last).unwrap_or(numbers.reserved);
         }
         Ok(format!("r-{}-{:04}", numbers.day, numbers.last))
     }
 
-    /// No number comes any more.
+    /// Records the last number, so that an orderly end leaves no gap.
     fn end_numbers(&self, service: &Service) {
         let numbers = lock(&self.last);
         if !numbers.day.is_empty() {
@@ -491,12 +492,12 @@ impl Runs {
 }
 
 impl Service {
-    /// Leases the ports, if that has not been done, and starts. Takes as long as opening ports and
-    /// solving rules does.
+    /// Leases the ports, unless a lease is given, and starts the run. Blocks while ports open and
+    /// rules are solved.
     ///
     /// # Errors
-    /// Ports that others hold or that are not allowed, files elsewhere, and what the session
-    /// refuses.
+    /// Ports that others hold or that are not allowed, files outside the daemon's folder, and
+    /// errors of the session.
     pub fn start<W: Work>(
         self: &Arc<Self>,
         mut wanted: Wanted,
@@ -506,6 +507,7 @@ impl Service {
         self.files.check(&wanted.session.profile)?;
         let ports = work.ports(self, &mut wanted.session)?;
         let (live, session) = self.enter(wanted, ports)?;
+        // Catch a panic, otherwise it would leave the ports leased.
         let begun = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             work.begin(self, &live, session)
         }));
@@ -514,7 +516,7 @@ impl Service {
             Ok(Ok(job)) => Ok((live, job)),
             Ok(Err(error)) => {
                 self.take_back(&live, &error);
-                Err(self.files.unsaid(error.into()))
+                Err(self.files.without_paths(error.into()))
             }
             Err(_) => {
                 self.fail(&live, DEFECT);
@@ -524,10 +526,10 @@ impl Service {
     }
 
     fn has_room(&self) -> Result<(), Refusal> {
-        if lock(&self.runs.live).len() >= MOST {
+        if lock(&self.runs.live).len() >= MAX_RUNS {
             return Err(Refusal::conflict(
                 "too_many_runs",
-                format!("{MOST} runs are running\n  try to stop one"),
+                format!("{MAX_RUNS} runs are running\n  try to stop one"),
             ));
         }
         if *self.ending.borrow() {
@@ -536,7 +538,7 @@ impl Service {
         Ok(())
     }
 
-    /// The ports of a session, which get the addresses at which they are opened.
+    /// The ports of a session. Replaces their addresses by those to open.
     ///
     /// # Errors
     /// Ports that are not allowed.
@@ -551,7 +553,7 @@ impl Service {
         Ok(ports)
     }
 
-    /// Leases the ports of a run, and enters it into the history and among those that go on.
+    /// Leases the ports of a run, and adds it to the history and to the live runs.
     fn enter(
         self: &Arc<Self>,
         wanted: Wanted,
@@ -629,10 +631,10 @@ impl Service {
         Ok((live, session))
     }
 
-    /// How a run is that goes on, for the history; whether it does.
+    /// Stores the row of a live run in the history. Returns whether the run is live.
     ///
     /// # Errors
-    /// A disk that is full.
+    /// A full disk.
     pub fn note(&self, live: &Live, row: &RunRow) -> Result<bool, rusqlite::Error> {
         let written = lock(&live.written);
         if !*written {
@@ -641,19 +643,20 @@ impl Service {
         Ok(!*written)
     }
 
-    /// Stores reports of runs that go on, if it is time. Takes as long as packing and writing them
-    /// does.
+    /// Stores reports of live runs whose checkpoint is due. Blocks while it compresses and writes
+    /// them.
     pub fn checkpoint(&self) {
         for live in self.runs.all() {
             if *lock(&live.checkpoint) > Instant::now() {
                 continue;
             }
-            // Where nothing is measured yet, and of nodes, which report at the end, it is the row.
-            let so_far = live.so_far().filter(|came| !came.is_empty());
-            let report = so_far.and_then(|came| came.packed(self));
+            // Before the first measurement, and for nodes, which report only at the end, only the
+            // row is stored.
+            let result_so_far = live.result_so_far().filter(|came| !came.is_empty());
+            let report = result_so_far.and_then(|came| came.packed(self));
             let written = lock(&live.written);
             if !*written {
-                // A disk that is full is told when the run ends.
+                // A full disk is reported when the run ends.
                 _ = self.history.update(&live.row(), report);
             }
             drop(written);
@@ -661,7 +664,7 @@ impl Service {
         }
     }
 
-    /// It did not begin, and who asked is told why: there is nothing to keep of it.
+    /// Removes a run that did not start. The client gets the reason, so there is nothing to keep.
     fn take_back(&self, live: &Arc<Live>, why: &Error) {
         if live.finished.swap(true, Ordering::AcqRel) {
             return;
@@ -669,7 +672,8 @@ impl Service {
         let row = live.row();
         *lock(&live.written) = true;
         if let Err(error) = self.history.delete(&row.id) {
-            // A disk that is full now, perhaps: the next start of the daemon finds it broken off.
+            // The disk may have become full. The next start of the daemon then marks the run as
+            // interrupted.
             tracing::error!(
                 run = row.id,
                 ?error,
@@ -681,12 +685,12 @@ impl Service {
         }
         lock(&self.runs.live).remove(&row.id);
         tracing::info!(run = row.id, error = %why, "run did not start");
-        // Its streams were made, perhaps.
+        // Streams may have been allocated already.
         self.memory.used(None);
         self.runs.touch();
     }
 
-    /// Its job has an outcome, which goes to the history.
+    /// Stores the outcome of the run's job.
     pub fn finish(&self, live: &Arc<Live>) {
         match live.job.get().and_then(|job| job.outcome()) {
             Some(ended) => self.finish_as(live, ended),
@@ -694,13 +698,13 @@ impl Service {
         }
     }
 
-    /// It has come to nothing.
+    /// Ends the run as failed.
     pub fn fail(&self, live: &Arc<Live>, why: &str) {
         self.finish_as(live, Err(Arc::new(Error::Environment(why.into()))));
     }
 
-    /// Once: what came of it goes to the history, then its ports are free, and only then is it told
-    /// as over: who waited for that has the report, and the ports for the next run.
+    /// Stores the result, frees the ports and then marks the run as over, in this order and once.
+    /// Clients that wait for the end thus find the report, and can use the ports for the next run.
     fn finish_as(&self, live: &Arc<Live>, ended: Ended) {
         if live.finished.swap(true, Ordering::AcqRel) {
             return;
@@ -742,18 +746,19 @@ impl Service {
             self.give_back(live, lease);
         }
         lock(&self.runs.live).remove(&row.id);
-        // Streams, counters, and frames.
+        // Streams, counters and frames have been freed.
         self.memory.used(None);
         self.runs.touch();
     }
 
-    /// The ports of a lease that was the run's own, or that waits for its last run to end.
+    /// Frees the ports of the run's own lease, or of an ending lease whose last run this was.
     fn give_back(&self, live: &Live, id: &str) {
         let own = if live.own_lease { lock(&self.leases).release(id) } else { None };
         match own {
-            // Others may have been started on it.
+            // Other runs may have been started on this lease.
             Some(lease) => {
-                let because = Because::interrupted("the run that had leased its ports has ended");
+                let because =
+                    StopReason::interrupted("the run that had leased its ports has ended");
                 self.stop_on(&lease, &because);
             }
             None if self.runs.on_lease(id).is_empty() => lock(&self.leases).ended(id),
@@ -761,12 +766,15 @@ impl Service {
         }
     }
 
-    /// Now, as leases know it.
+    /// The time on the clock of leases.
     pub fn now(&self) -> Duration {
         self.since.elapsed()
     }
 
+    /// Leases ports.
+    ///
     /// # Errors
+    ///
     /// All ports that others hold.
     pub fn lease(
         self: &Arc<Self>,
@@ -783,7 +791,7 @@ impl Service {
         leased
     }
 
-    /// A lease that holds all these ports, renewed.
+    /// Renews a lease and checks that it holds all these ports.
     fn covers(
         self: &Arc<Self>,
         id: &str,
@@ -808,20 +816,20 @@ impl Service {
         }
     }
 
-    /// The time until the next lease is over, unless it is renewed.
+    /// The time until the next lease expires, unless it is renewed.
     pub fn next_expiry(&self) -> Option<Duration> {
         lock(&self.leases).next_expiry(self.now())
     }
 
-    /// Leases that are over take their runs along.
+    /// Ends expired leases and stops their runs.
     pub fn expire(self: &Arc<Self>) {
         let over = lock(&self.leases).expire(self.now());
         for lease in &over {
             let because =
-                Because::interrupted("its lease has expired: its client sent no requests");
+                StopReason::interrupted("its lease has expired: its client sent no requests");
             let ports: Vec<_> = lease.ports.iter().map(|(address, _)| address.as_str()).collect();
             let detail = format!("{} of {}: {}", lease.id, lease.owner, ports.join(", "));
-            self.audit(&Author::daemon(), "lease expired", None, detail);
+            self.audit(&Identity::daemon(), "lease expired", None, detail);
             self.end_lease(lease, &because);
         }
         if !over.is_empty() {
@@ -829,15 +837,16 @@ impl Service {
         }
     }
 
-    /// Stops what runs on the ports of a lease that is over.
-    pub fn end_lease(self: &Arc<Self>, lease: &Lease, because: &Because) {
+    /// Stops the runs on the ports of a lease that has ended.
+    pub fn end_lease(self: &Arc<Self>, lease: &Lease, because: &StopReason) {
         let mut ended = lock(&self.ended);
-        if ended.len() == LEASES_ENDED {
+        if ended.len() == MAX_ENDED_LEASES {
             ended.pop_front();
         }
         ended.push_back((lease.id.clone(), because.text().to_owned()));
         drop(ended);
-        // Its session has to know that its ports are gone, or it would go on from what it believes.
+        // Notify the OTG session, otherwise it would continue as if it still had its ports. On its
+        // own thread, because the session may be busy and ending a run takes time.
         if let Some(session) = otg_session(&lease.owner) {
             let (service, session, why) =
                 (self.clone(), session.to_owned(), because.text().to_owned());
@@ -846,7 +855,7 @@ impl Service {
         self.stop_on(lease, because);
     }
 
-    fn stop_on(&self, lease: &Lease, because: &Because) {
+    fn stop_on(&self, lease: &Lease, because: &StopReason) {
         let runs = self.runs.on_lease(&lease.id);
         runs.iter().for_each(|live| live.stop(Some(because)));
         if runs.is_empty() {
@@ -855,23 +864,23 @@ impl Service {
         self.runs.touch();
     }
 
-    /// A request has named the run: its own lease is kept.
-    pub fn heard_of(&self, live: &Live) {
+    /// Renews the run's own lease, because a request has named the run.
+    pub fn renew_own_lease(&self, live: &Live) {
         let lease = live.own_lease.then(|| lock(&live.row).lease.clone()).flatten();
         if let Some(lease) = lease {
             _ = lock(&self.leases).renew(self.now(), &lease);
         }
     }
 
-    /// All runs end; those that do not in time are failed ones.
+    /// Ends all runs. A run that does not end in time gets the result so far.
     pub async fn end(&self) {
         self.history.catch_up();
         let runs = self.runs.all();
         for live in &runs {
-            live.stop(Some(&Because::interrupted("the daemon ended")));
+            live.stop(Some(&StopReason::interrupted("the daemon ended")));
         }
-        let patience = Instant::now() + Duration::from_millis(1500);
-        while !lock(&self.runs.live).is_empty() && Instant::now() < patience {
+        let deadline = Instant::now() + Duration::from_millis(1500);
+        while !lock(&self.runs.live).is_empty() && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         for live in self.runs.all() {
@@ -885,7 +894,8 @@ impl Service {
 }
 
 impl Service {
-    /// A lease that is over, and why: who held it hears who took it away.
+    /// The refusal for a lease that does not exist. Includes why it ended, so that its former
+    /// holder learns the reason.
     pub fn no_lease(&self, id: &str) -> Refusal {
         let ended = lock(&self.ended);
         let known = ended.iter().rev().find(|(known, _)| known == id).map(|(_, why)| why.as_str());
@@ -907,13 +917,13 @@ fn in_use(held: &[Held]) -> Refusal {
         ..Detail::default()
     };
     let mut details: Vec<_> = held.iter().map(detail).collect();
-    // The two ends of a link have one address.
+    // The two ends of a link have the same address.
     details.dedup();
-    let told: Vec<_> =
+    let lines: Vec<_> =
         details.iter().map(|detail| format!("{}: {}", detail.path, detail.message)).collect();
     let message = format!(
         "{}\n  try to wait, or POST /squall/v1/leases/release to take it away",
-        told.join("\n")
+        lines.join("\n")
     );
     Refusal::conflict("port_in_use", message).with(details)
 }
@@ -931,8 +941,8 @@ fn addresses(ports: &[RunPort]) -> String {
     ports.iter().map(|port| port.address.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Runs of Open Traffic Generator and of TRex: ports and files as for all, a lease that is kept by
-/// the connections of its owner.
+/// Starts runs of Open Traffic Generator and of TRex. Ports and files are checked as for all runs;
+/// the owner's connections keep the lease.
 pub struct ManagedStart {
     service: Weak<Service>,
     /// `otg/alice`
@@ -977,7 +987,8 @@ impl ManagedStart {
         Ok(here.driven.clone())
     }
 
-    /// What this session held before may still be ending: that is nobody else.
+    /// Waits for the session's previous run to release its ports. Otherwise a session that restarts
+    /// its own traffic would be refused its own ports.
     fn wait_for_own(&self, service: &Service, ports: &[(String, Option<String>)]) {
         let ending = |(_, what): &(String, Option<String>)| {
             let leases = lock(&service.leases);
@@ -985,8 +996,8 @@ impl ManagedStart {
                 .and_then(|what| leases.holder(what))
                 .is_some_and(|l| l.ending && l.owner == self.owner)
         };
-        let patience = Instant::now() + Duration::from_secs(3);
-        while ports.iter().any(ending) && Instant::now() < patience {
+        let deadline = Instant::now() + Duration::from_secs(3);
+        while ports.iter().any(ending) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -1000,7 +1011,7 @@ impl ManagedStart {
         if ports.is_empty() {
             let lease = self.lease.take().and_then(|id| lock(&service.leases).release(&id));
             if let Some(lease) = lease {
-                service.stop_on(&lease, &Because::Asked("its ports were returned"));
+                service.stop_on(&lease, &StopReason::Asked("its ports were returned"));
             }
             return Ok(());
         }
@@ -1011,7 +1022,7 @@ impl ManagedStart {
         match exchanged {
             Some(Some(Ok(()))) => {}
             Some(Some(Err(held))) => return Err(in_use(&held)),
-            // There is none, or it has expired.
+            // There is no lease, or it has expired.
             Some(None) | None => {
                 self.wait_for_own(&service, &ports);
                 self.lease = Some(
@@ -1039,7 +1050,7 @@ impl Start for ManagedStart {
     }
 }
 
-/// What sessions of Open Traffic Generator need of the daemon.
+/// Services of the daemon for sessions of Open Traffic Generator.
 pub struct OtgHost(pub Weak<Service>);
 
 impl crate::otg::Host for OtgHost {
@@ -1054,19 +1065,19 @@ impl crate::otg::Host for OtgHost {
     }
 }
 
-/// The session whose ports that owner holds; no user may call himself so (`api::ports::owner`).
+/// The session that holds ports as this owner. Users cannot choose such a name
+/// (`api::ports::owner`).
 pub fn otg_session(owner: &str) -> Option<&str> {
     if owner == "otg" { Some("") } else { owner.strip_prefix("otg/") }
 }
 
-/// Who holds the ports of a session of Open Traffic Generator.
+/// The owner name for the ports of a session of Open Traffic Generator.
 pub fn otg_owner(session: &str) -> String {
     if session.is_empty() { "otg".into() } else { format!("otg/{session}") }
 }
 
 impl Service {
-    /// A request of `owner` has come over the connection: as long as that is open, its leases are
-    /// kept.
+    /// Notes a request of `owner` on the connection. An open connection keeps the owner's leases.
     pub fn used_by(self: &Arc<Self>, owner: &str, connection: &Connection) {
         if connection.is_first_of(owner) {
             lock(&self.leases).connect(owner);
@@ -1079,10 +1090,10 @@ impl Service {
         }
     }
 
-    /// The file that a capture writes.
+    /// The path of a file that a capture writes.
     ///
     /// # Errors
-    /// A name that leads elsewhere; a folder that cannot be made.
+    /// A name that leads outside the folder; a folder that cannot be created.
     pub fn new_file(&self, name: &str) -> Result<PathBuf, Refusal> {
         let path = self.files.path(name)?;
         if let Some(folder) = path.parent() {
@@ -1118,7 +1129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_defect_in_a_run_is_told_as_its_failure_and_its_ports_are_free() {
+    fn a_panic_in_a_run_is_reported_as_its_failure_and_its_ports_are_free() {
         let data = std::env::temp_dir().join(format!("squall-defect-{}", std::process::id()));
         let service = Arc::new(Service::open(Settings::of_test(data.clone())).expect("it opens"));
         let text = "[ports]\nA = \"loop:defect\"\nB = \"loop:defect\"\n[[stream]]\nport = \
@@ -1138,9 +1149,9 @@ mod tests {
         let start = |text: &str| service.start(wanted(text), OnPorts { hold: false });
         let (defect, _) = start(&format!("{text}# a defect on purpose")).expect("it starts");
         let id = defect.row().id;
-        let patience = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(20);
         while service.runs.get(&id).is_some() {
-            assert!(Instant::now() < patience, "it goes on");
+            assert!(Instant::now() < deadline, "it goes on");
             std::thread::sleep(Duration::from_millis(5));
         }
         let row = service.history.run(&id).expect("it can be read").expect("it is there");
@@ -1152,7 +1163,7 @@ mod tests {
         let (again, _) = start(text).expect("the ports are free");
         again.stop(None);
         while service.runs.get(&again.row().id).is_some() {
-            assert!(Instant::now() < patience, "it goes on");
+            assert!(Instant::now() < deadline, "it goes on");
             std::thread::sleep(Duration::from_millis(5));
         }
         drop(service);

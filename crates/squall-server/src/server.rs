@@ -1,4 +1,4 @@
-//! The daemon from its start to its end: listeners, connections, signals.
+//! The daemon from start to end: listeners, connections, signals.
 
 use std::{
     io,
@@ -33,9 +33,10 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     Bound, BoundTrex, Refusal, Settings, api,
     auth::Door,
-    author::Author,
-    connection::{Connection, Peer, Watched},
-    guard, gui, otg,
+    connection::{Connection, Peer, TrackedSocket},
+    gui,
+    identity::Identity,
+    otg,
     places::{Place, Places},
     runs::{OtgHost, lock},
     service::Service,
@@ -44,22 +45,24 @@ use crate::{
     trex, unprivileged,
 };
 
-/// Connections at once, if so many files may be open.
+/// Connections at once, unless the limit of open files is below twice that.
 const CONNECTIONS: usize = 1024;
-/// Octets of a body, unless a route says otherwise.
+/// Octets of a body, unless a route has another limit.
 const BODY: usize = 64 << 20;
 /// Octets of a request's header.
 const HEADER: usize = 64 << 10;
-/// Between two looks at leases, at most.
-const LOOKS: Duration = Duration::from_millis(200);
-/// Between two looks at the certificate.
-const CERTIFICATE: Duration = Duration::from_secs(3600);
-/// To the first octet, which clients send with the connection or soon after.
-const FIRST: Duration = Duration::from_secs(3);
+/// Maximum interval for checking leases.
+const LEASE_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval for checking the certificate.
+const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(3600);
+/// Time to the first octet, which clients send right after they connect. A silent connection would
+/// otherwise hold a place.
+const FIRST_OCTET: Duration = Duration::from_secs(3);
+/// Time for a TLS handshake, so that a client that stops in it loses its place.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Lets the process open as many files as it may; how many these are. What services and shells
-/// start with (1,024) is less.
+/// Raises the process's soft limit of open files to the hard limit. Returns the limit. Services and
+/// shells start with a soft limit of 1,024, which is too low for [`CONNECTIONS`].
 fn open_files() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
@@ -68,30 +71,31 @@ fn open_files() -> usize {
     current.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX)
 }
 
-/// Serves until SIGTERM or SIGINT. `ready` hears where, when it does.
+/// Serves until SIGTERM or SIGINT. Calls `ready` once it listens.
 ///
 /// # Errors
-/// An address that is taken, a data folder that cannot be used, a certificate that is none.
+/// An address that is taken, a data folder that cannot be used, an invalid certificate.
 pub fn serve(settings: Settings, ready: impl FnOnce(&Bound)) -> Result<(), Error> {
-    // Before there are threads, which have rights and memory of their own.
+    // Before any thread starts, because threads have their own privileges and memory arenas.
     squall_port_linux::keep_memory_together();
     unprivileged::become_user(&settings)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).on_thread_start(giving_way()).enable_all().build();
     let runtime =
         runtime.map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
-    // From now on, not from when all is open: who is answered may say at once that it shall end.
+    // Register before the daemon replies to anything: a client may send the signal as soon as it
+    // has a reply.
     let end = {
         let _entered = runtime.enter();
         signals().map_err(|error| Error::Environment(format!("cannot await signals: {error}")))?
     };
     let done = runtime.block_on(serve_until(settings, ready, end));
-    // What still reads a file or solves a rule is not waited for.
+    // Do not wait for threads that still read a file or solve a rule.
     runtime.shutdown_timeout(Duration::from_millis(100));
     done
 }
 
-/// Ends at the first of them that comes from now on; within a runtime.
+/// Resolves at the first signal from now on. Call it within a runtime.
 fn signals() -> io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -103,7 +107,7 @@ fn signals() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// As [`serve`], until `end`; for who has a runtime of tokio.
+/// As [`serve`], until `end`. For callers with their own tokio runtime.
 ///
 /// # Errors
 /// As [`serve`].
@@ -122,7 +126,7 @@ pub async fn serve_until(
     let service = Arc::new(Service::open(settings)?);
     service.otg.hosted_by(Box::new(OtgHost(Arc::downgrade(&service))));
     let settings = &service.settings;
-    // After the folder was looked at, in which the key is.
+    // After the folder has been checked, because it contains the key.
     let certificate = match settings.plain {
         true => None,
         false => Some(Certificate::open(settings, SystemTime::now())?),
@@ -135,7 +139,8 @@ pub async fn serve_until(
     };
     let grpc_at = grpc.as_ref().map(|(_, at)| *at);
     _ = service.bound.set((at, grpc_at));
-    // Half of the files at most: runs need some, too, and strangers hold connections.
+    // Half of the open files at most, because runs need some too and strangers can open
+    // connections.
     let places = Places::new(CONNECTIONS.min(open_files() / 2));
     let mut trex = match &settings.trex {
         Some(trex) => Some(trex::Serving::start(trex, &service)?),
@@ -145,7 +150,7 @@ pub async fn serve_until(
     let tls = tls.map(TlsAcceptor::from);
     let mut listeners = tokio::task::JoinSet::new();
     let of_grpc = tls.clone().filter(|_| settings.grpc_has_tls());
-    let http = Entrance { door: service.auth.http, places, service: service.clone() };
+    let http = AccessChecks { door: service.auth.http, places, service: service.clone() };
     let talks = |app: Router, tls: Option<TlsAcceptor>| {
         move |stream, peer, place| connection(stream, peer, app.clone(), tls.clone(), place)
     };
@@ -168,7 +173,7 @@ pub async fn serve_until(
     }
     let mut trex_at = None;
     if let (Some(trex), Some(wanted)) = (&trex, &settings.trex) {
-        let entrance = Entrance { door: service.auth.trex, ..http };
+        let entrance = AccessChecks { door: service.auth.trex, ..http };
         let (sync, sync_at) = bind(wanted.sync, "--trex-sync").await?;
         let (asynchronous, asynchronous_at) = bind(wanted.asynchronous, "--trex-async").await?;
         let clients = || trex.clients.clone();
@@ -201,7 +206,7 @@ pub async fn serve_until(
     }
     tracing::info!(%at, grpc = ?grpc_at, version = env!("CARGO_PKG_VERSION"), "serving");
     service.audit(
-        &Author::daemon(),
+        &Identity::daemon(),
         "start",
         None,
         format!("version {} at {at}", env!("CARGO_PKG_VERSION")),
@@ -222,8 +227,10 @@ pub async fn serve_until(
         async move {
             let mut storing = tokio::task::spawn_blocking(|| {});
             loop {
-                // No traffic outlives its lease by more than it takes to stop.
-                let next = service.next_expiry().unwrap_or(LOOKS).min(LOOKS);
+                // Check at the next expiry, so that traffic does not outlive its lease by more than
+                // the time to stop.
+                let next = service.next_expiry().unwrap_or(LEASE_INTERVAL).min(LEASE_INTERVAL);
+                // At least 1 ms, otherwise a lease that is due now would spin the loop.
                 sleep(next.max(Duration::from_millis(1))).await;
                 service.expire();
                 if storing.is_finished() {
@@ -239,61 +246,61 @@ pub async fn serve_until(
         () = end => {}
         () = expiring => {}
     }
+    // Close the listeners first, so that no run starts while the others end.
     listeners.shutdown().await;
-    // Its traffic ends first, as its client would have it.
+    // TRex's traffic ends first, because its server stops it as its client would.
     if let Some(mut trex) = trex.take() {
         _ = tokio::task::spawn_blocking(move || trex.end()).await;
     }
     sockets.into_iter().for_each(|path| _ = std::fs::remove_file(path));
     service.ending.send_replace(true);
     service.end().await;
-    service.audit(&Author::daemon(), "end", None, "");
+    service.audit(&Identity::daemon(), "end", None, "");
     tracing::info!("ended");
     Ok(())
 }
 
-/// What is to be done now and then: reports of runs that go on are stored, memory that nobody uses
-/// is given back, the certificate is made anew.
+/// Periodic work: stores reports of live runs, returns unused memory, renews the certificate.
 fn keep_up(service: &Service, certificate: Option<&Certificate>) {
     service.checkpoint();
-    // Those whose time is over go, also when nobody asks.
+    // Drops results past their time, even if no client asks for them.
     drop(service.runs.lately(Instant::now()));
     service.memory.give_back();
     if let Some(certificate) = certificate {
         let mut next = lock(&service.certificate_due);
         if *next <= Instant::now() {
-            *next = Instant::now() + CERTIFICATE;
+            *next = Instant::now() + CERTIFICATE_INTERVAL;
             match certificate.renew(SystemTime::now()) {
                 Ok(true) => tracing::info!("new connections get a new certificate"),
                 Ok(false) => {}
                 Err(error) => tracing::error!(%error, "cannot renew the certificate"),
             }
-            if let Some(end) = certificate.ends_soon(SystemTime::now()) {
+            if let Some(end) = certificate.expiry_warning(SystemTime::now()) {
                 tracing::warn!("the certificate {end}");
             }
         }
     }
 }
 
-async fn bind(address: SocketAddr, said: &str) -> Result<(TcpListener, SocketAddr), Error> {
+async fn bind(address: SocketAddr, option: &str) -> Result<(TcpListener, SocketAddr), Error> {
     let wrong = |error: io::Error| {
         let hint = match error.kind() {
             io::ErrorKind::AddrInUse => {
-                format!("\n  try another port: {said} {}:0 uses any free port", address.ip())
+                format!("\n  try another port: {option} {}:0 uses any free port", address.ip())
             }
             _ => String::new(),
         };
-        Error::Environment(format!("{said} {address}: {error}{hint}"))
+        Error::Environment(format!("{option} {address}: {error}{hint}"))
     };
     let listener = TcpListener::bind(address).await.map_err(wrong)?;
     let at = listener.local_addr().map_err(wrong)?;
     Ok((listener, at))
 }
 
-/// In the data folder, which nobody else can enter. `None`: it takes none, as its path is too long,
-/// say.
+/// Binds a socket in the data folder, which only the owner can enter. `None`: the file system
+/// refuses it, for example because the path is longer than a socket address (unix(7): 108 octets).
 fn bind_unix(path: &Path) -> Option<(UnixListener, PathBuf)> {
-    // Left by a daemon that was killed: this one has the folder's lock.
+    // A leftover of a killed daemon, because this one holds the folder's lock.
     _ = std::fs::remove_file(path);
     let listener = UnixListener::bind(path).ok()?;
     Some((listener, path.to_owned()))
@@ -311,7 +318,7 @@ fn app_of_grpc(service: &Arc<Service>) -> Router {
 fn guarded(service: &Arc<Service>, routes: Router<Arc<Service>>) -> Router {
     routes
         .layer(DefaultBodyLimit::max(BODY))
-        .layer(middleware::from_fn_with_state(service.clone(), guard::guard))
+        .layer(middleware::from_fn_with_state(service.clone(), crate::middleware::guard))
         .with_state(service.clone())
 }
 
@@ -327,17 +334,17 @@ async fn not_so(method: axum::http::Method, uri: axum::http::Uri) -> Response {
         .into_response()
 }
 
-/// What a listener needs: the same for all protocols, so that none has another way in.
+/// Access checks of a listener. All protocols share them, so that none bypasses another.
 #[derive(Clone)]
-struct Entrance {
+struct AccessChecks {
     door: Door,
     places: Arc<Places>,
     service: Arc<Service>,
 }
 
-impl Entrance {
-    /// Users whom the daemon knows cannot be pushed out by strangers, not even before their first
-    /// request.
+impl AccessChecks {
+    /// Takes a place. Users that the kernel identifies get a kept one at once, so that strangers
+    /// cannot push them out before their first request.
     fn place(&self, peer: &Peer) -> Arc<Place> {
         let place = Arc::new(self.places.take(peer));
         if self.door.knows(peer.user) {
@@ -349,7 +356,7 @@ impl Entrance {
 
 async fn accept<F>(
     listener: TcpListener,
-    entrance: Entrance,
+    entrance: AccessChecks,
     talk: impl Fn(TcpStream, Peer, Arc<Place>) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
@@ -358,13 +365,16 @@ async fn accept<F>(
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(_) => {
-                // Out of descriptors, most likely: some will be closed.
+                // Most likely out of descriptors. Wait until some are closed, otherwise the loop
+                // would spin.
                 sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
+        // Nagle's algorithm (RFC 896) would delay a small message until the previous one is
+        // acknowledged.
         _ = stream.set_nodelay(true);
-        // A host that is gone without a word is found after half a minute: its leases end then.
+        // Detects a host that has vanished within 30 s, so that its leases can expire.
         let keepalive = TcpKeepalive::new()
             .with_time(Duration::from_secs(10))
             .with_interval(Duration::from_secs(5))
@@ -378,7 +388,7 @@ async fn accept<F>(
 
 async fn accept_unix<F>(
     listener: UnixListener,
-    entrance: Entrance,
+    entrance: AccessChecks,
     talk: impl Fn(UnixStream, Peer, Arc<Place>) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
@@ -417,27 +427,28 @@ async fn connection(
     place: Arc<Place>,
 ) {
     let connection = Connection::new(peer, &place);
-    if !matches!(timeout(FIRST, stream.readable()).await, Ok(Ok(()))) {
+    if !matches!(timeout(FIRST_OCTET, stream.readable()).await, Ok(Ok(()))) {
         return;
     }
     match tls {
-        None => talk(Watched::new(stream, connection.clone(), place), app, connection).await,
+        None => talk(TrackedSocket::new(stream, connection.clone(), place), app, connection).await,
         Some(tls) => {
             if let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await {
-                talk(Watched::new(stream, connection.clone(), place), app, connection).await;
+                talk(TrackedSocket::new(stream, connection.clone(), place), app, connection).await;
             }
         }
     }
 }
 
+/// Without TLS, because the data stays within the kernel, which also identifies the peer's user.
 async fn connection_unix(stream: UnixStream, peer: Peer, app: Router, place: Arc<Place>) {
     let connection = Connection::new(peer, &place);
-    if matches!(timeout(FIRST, stream.readable()).await, Ok(Ok(()))) {
-        talk(Watched::new(stream, connection.clone(), place), app, connection).await;
+    if matches!(timeout(FIRST_OCTET, stream.readable()).await, Ok(Ok(()))) {
+        talk(TrackedSocket::new(stream, connection.clone(), place), app, connection).await;
     }
 }
 
-async fn talk<S>(stream: Watched<S>, app: Router, connection: Arc<Connection>)
+async fn talk<S>(stream: TrackedSocket<S>, app: Router, connection: Arc<Connection>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -445,29 +456,35 @@ where
     builder
         .http1()
         .timer(TokioTimer::new())
+        // [`Connection::is_overdue`] has this limit instead.
         .header_read_timeout(None)
         .max_buf_size(HEADER)
+        // A client that closes its half has left, so its work must be abandoned.
         .half_close(false);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_header_list_size(HEADER as u32)
         .max_concurrent_streams(128)
+        // Pings detect a vanished client even if a proxy answers the TCP keepalive instead of the
+        // client.
         .keep_alive_interval(Duration::from_secs(20))
         .keep_alive_timeout(Duration::from_secs(20))
+        // Otherwise a client could queue work without limit by opening and resetting streams
+        // (CVE-2023-44487).
         .max_pending_accept_reset_streams(32);
     let app = app.layer(Extension(connection.clone()));
     let service = TowerToHyperService::new(app);
     let talking = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::select! {
-        // What a client does wrong ends its connection, and is its own affair.
+        // An error of a client ends only its connection.
         _ = talking => {}
-        () = until_tired(&connection) => {}
+        () = until_overdue(&connection) => {}
     }
 }
 
-async fn until_tired(connection: &Connection) {
-    while !connection.is_tired() {
+async fn until_overdue(connection: &Connection) {
+    while !connection.is_overdue() {
         sleep(Duration::from_millis(500)).await;
     }
 }

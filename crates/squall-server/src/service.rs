@@ -1,4 +1,4 @@
-//! What all requests share.
+//! State shared by all requests.
 
 use std::{
     collections::VecDeque,
@@ -31,36 +31,36 @@ pub struct Service {
     pub log: RequestLog,
     pub otg: otg::Sessions,
     pub acting: Acting,
-    /// Captures that were looked at.
+    /// Captures opened for viewing.
     pub captures: squall_editor::Captures,
-    /// Flows of the run in the history that was looked at last, and its id: a report of a million
-    /// flows takes seconds to read, and whoever sorts them asks again and again.
+    /// Flows of the last viewed run of the history, with its id. Kept, because reading a report of
+    /// a million flows takes seconds, and each change of the sort order is a new request.
     pub flows: Mutex<Option<(String, Arc<squall_report::conversations::Flows>)>>,
-    /// Rules that are solved, or were.
+    /// Jobs that solve rules.
     #[cfg_attr(not(feature = "attacks"), expect(dead_code))]
     pub solving: design::Solving,
-    /// Where it listens; set before the first request.
+    /// Addresses of the listeners; set before the first request.
     pub bound: OnceLock<(SocketAddr, Option<SocketAddr>)>,
     /// `true` when the daemon ends.
     pub ending: Sender<bool>,
-    /// Turns of those who have profiles checked or planned.
+    /// Permits to check or plan a profile.
     pub planning: Arc<Semaphore>,
-    /// Of those who watch.
+    /// Permits to watch.
     pub watchers: Arc<Semaphore>,
-    /// Who was refused lately.
+    /// Recently refused clients.
     pub refused: Refused,
-    /// Why leases are over, the latest last: told to whoever held them.
+    /// Reasons why leases ended, the latest last, for their former holders.
     pub ended: Mutex<VecDeque<(String, String)>>,
     pub memory: Arc<Memory>,
-    /// When it is looked whether the certificate ends.
+    /// When to check the certificate next.
     pub certificate_due: Mutex<Instant>,
-    /// Held, so that no other daemon has the same folder.
+    /// Held, so that no other daemon can use the folder.
     _lock: File,
 }
 
 impl Service {
-    /// Makes the data folder, and reads what is kept there. What is started for it later gives way
-    /// as little as the thread that calls this.
+    /// Creates the data folder and loads its contents. Threads that generate traffic inherit the
+    /// caller's priority, so do not call it from a serving thread.
     ///
     /// # Errors
     /// A folder or a file that cannot be used; another daemon in the same folder.
@@ -78,7 +78,7 @@ impl Service {
                 about.uid()
             )));
         }
-        // Profiles, reports and captures are nobody else's affair.
+        // Profiles, reports and captures must not be readable by other users.
         fs::set_permissions(data, fs::Permissions::from_mode(0o700)).map_err(wrong)?;
         let lock = File::create(data.join("lock")).map_err(wrong)?;
         match lock.try_lock() {
@@ -92,8 +92,9 @@ impl Service {
             }
             Err(TryLockError::Error(error)) => return Err(wrong(error)),
         }
-        // A mistake in one is told now, and not to the first user.
+        // Report an invalid inventory now, and not to the first user.
         Inventory::load_all(&settings.inventories)?;
+        // Recordings of killed processes would otherwise fill the disk.
         squall_control::recordings::sweep();
         let acting = Acting::new()?;
         Ok(Self {

@@ -1,44 +1,45 @@
-//! What the daemon is told when it starts.
+//! Settings of the daemon.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use crate::{Origin, cluster::Controller, trex::Trex};
 
-/// How the daemon serves.
+/// Settings of the daemon.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// HTTPS; port 0: any that is free.
+    /// Address of HTTPS; port 0: any free port.
     pub listen: SocketAddr,
-    /// gRPC of OTG; `None`: off. Off loopback it has TLS.
+    /// Address of OTG's gRPC; `None`: off. It has TLS unless the address is loopback.
     pub grpc: Option<SocketAddr>,
-    /// gRPC has no TLS off loopback either.
+    /// Whether gRPC has no TLS even off loopback.
     pub grpc_plain: bool,
-    /// HTTP instead of HTTPS.
+    /// Whether to serve HTTP instead of HTTPS.
     pub plain: bool,
-    /// Where token, certificate, history and files are.
+    /// Folder of token, certificate, history and files.
     pub data: PathBuf,
     pub token: Token,
-    /// How long a dead client keeps a port.
+    /// Time after which a port of an unreachable client is free.
     pub lease: Duration,
-    /// Addresses that may be used besides those in memory, files and labs; with `*`.
+    /// Patterns of further addresses that requests may use, with `*`. Addresses in memory, files
+    /// and labs need none.
     pub allow: Vec<String>,
-    /// Certificate and key (PEM); `None`: one of its own.
+    /// Certificate and key (PEM); `None`: the daemon makes its own.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Names, besides localhost and addresses, under which it may be asked.
+    /// Further host names of the daemon. Requests with other names are refused.
     pub names: Vec<String>,
-    /// Other daemons, whose pages may ask this one with its token, and which its page may ask.
+    /// Other daemons. Their pages may access this one with its token, and its page may access them.
     pub peers: Vec<Origin>,
-    /// Started as root, it becomes this user.
+    /// User to become after a start as root.
     pub user: Option<String>,
     /// `None`: TRex's clients are not served.
     pub trex: Option<Trex>,
-    /// Files of the nodes on which runs can go.
+    /// Inventory files of the nodes that runs can use.
     pub inventories: Vec<PathBuf>,
     pub controller: Controller,
 }
 
 impl Settings {
-    /// Patterns of the ports that may be used. A port that `--trex` names is named by that.
+    /// Patterns of the ports that requests may use. A port in `--trex` needs no `--allow`.
     pub(crate) fn allowed(&self) -> Vec<String> {
         let of_trex = self.trex.iter().flat_map(|trex| &trex.ports);
         let of_trex = of_trex.filter_map(|address| address.parse::<squall_port::Address>().ok());
@@ -49,7 +50,8 @@ impl Settings {
         self.allow.iter().cloned().chain(whole).collect()
     }
 
-    /// Stock clients of OTG know no TLS of gRPC, and on loopback there is nobody to keep it from.
+    /// Whether gRPC has TLS. Not on loopback, because stock clients of OTG cannot use TLS for gRPC,
+    /// and the traffic does not leave the machine.
     pub(crate) fn grpc_has_tls(&self) -> bool {
         self.grpc.is_some_and(|address| !address.ip().is_loopback()) && !self.grpc_plain
     }
@@ -57,7 +59,7 @@ impl Settings {
 
 #[cfg(test)]
 impl Settings {
-    /// On loopback without TLS, for tests.
+    /// Settings for tests: loopback without TLS.
     pub fn of_test(data: PathBuf) -> Self {
         Self {
             listen: ([127, 0, 0, 1], 0).into(),
@@ -79,54 +81,55 @@ impl Settings {
     }
 }
 
-/// Who has to know the token.
+/// Which clients need the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token {
-    /// Everybody but the daemon's own user and root, who are known on a unix socket and, where only
-    /// loopback is listened on, on TCP. Everybody if its user has no number in this user namespace.
+    /// All but the daemon's own user and root, whom the kernel identifies on a unix socket and, if
+    /// the daemon listens only on loopback, on TCP. All clients if the daemon's user has no number
+    /// in this user namespace.
     Auto,
-    /// Everybody.
+    /// All clients.
     Always,
-    /// As `Always`; it is in this file.
+    /// As `Always`, with the token in this file.
     File(PathBuf),
-    /// Nobody; refused for other addresses than loopback.
+    /// None; refused for addresses off loopback.
     None,
 }
 
-/// Who has to show the token, as it turned out.
+/// Which clients need the token, as determined at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     Everybody,
-    /// All but this user and root, on this machine.
+    /// All but this user and root of this machine.
     Others(u32),
     Nobody,
 }
 
-/// Where TRex's clients are served.
+/// Addresses of the TRex server.
 #[derive(Clone, Debug)]
 pub struct BoundTrex {
-    /// Requests, and events.
+    /// Addresses for requests and events.
     pub sync: SocketAddr,
     pub asynchronous: SocketAddr,
-    /// The same over unix sockets.
+    /// The same as unix sockets.
     pub sockets: Option<(PathBuf, PathBuf)>,
-    /// Who is not let in.
+    /// Which clients are refused.
     pub needs: Needs,
 }
 
-/// Where it listens, when it does.
+/// Addresses of the running daemon.
 #[derive(Clone, Debug)]
 pub struct Bound {
     pub https: SocketAddr,
     pub grpc: Option<SocketAddr>,
     pub grpc_tls: bool,
     pub trex: Option<BoundTrex>,
-    /// A unix socket for all of it, without TLS.
+    /// A unix socket with all APIs, without TLS.
     pub socket: Option<PathBuf>,
     pub token_file: PathBuf,
     pub needs: Needs,
-    /// Interfaces that requests may not use, and why.
+    /// Interfaces that requests may not use, with the reason.
     pub withheld: Vec<(String, &'static str)>,
-    /// Only when it was made now.
+    /// The token, if this start made it.
     pub new_token: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! Standard tests that go on: trials on a thread of their own, progress in the run's row, and an
-//! outcome in place of a report.
+//! Live standard tests: trials on their own thread, progress in the run's row, and an outcome
+//! instead of a report.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,24 +16,25 @@ use squall_trials::{Began, Test};
 use crate::{
     Refusal,
     history::Packed,
-    job::{Action, Came, Ended, Job, Thread, Work, spawn},
-    runs::{Because, Live, RunRow, RunVerdict, State, lock},
+    job::{Action, Ended, Job, RunResult, Thread, Work, spawn},
+    runs::{Live, RunRow, RunVerdict, State, StopReason, lock},
     service::Service,
 };
 
-/// Trials that a row shows; the outcome has all.
-const LATEST: usize = 20;
+/// Trials in a row, which must be short because each change sends it to every watcher. The outcome
+/// has all trials.
+const MAX_LATEST: usize = 20;
 
 /// How far a standard test is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TestProgress {
     /// `rfc2544`, as `squall test` calls it.
     pub method: String,
-    /// What the whole test takes, if the device carries half of the highest rate.
+    /// Estimate for the whole test, if the device carries half of the maximum rate.
     pub estimate: Estimate,
     /// Number of the current trial, from 1; at the end, that of the last one.
     pub trial: usize,
-    /// What the current trial measures: `throughput, 64 octets, 50 %`.
+    /// Measurement of the current trial: `throughput, 64 octets, 50 %`.
     pub label: String,
     /// Bounds of the current search, as parts of the highest load; `null`: no search.
     pub bounds: Option<Bounds>,
@@ -53,9 +54,9 @@ pub struct TrialRow {
     /// From 1; trials that the generator did not keep to are repeated.
     pub attempt: u32,
     pub duration_s: f64,
-    /// Frames; of a trial with flows: connections that were attempted.
+    /// Frames; in a trial with flows: connections that were attempted.
     pub sent: u64,
-    /// Frames; of a trial with flows: connections that failed.
+    /// Frames; in a trial with flows: connections that failed.
     pub lost: u64,
     pub mean_latency_ns: Option<f64>,
     /// Why the trial does not count; `null`: it counts.
@@ -63,7 +64,7 @@ pub struct TrialRow {
 }
 
 impl TestProgress {
-    /// The outcome has the trials; a list of runs need not.
+    /// Removes the latest trials, which the outcome has, so that lists of runs stay short.
     pub fn over(&mut self) {
         self.label.clear();
         self.latest.clear();
@@ -91,7 +92,7 @@ impl TrialRow {
     }
 }
 
-/// A standard test that goes on.
+/// A live standard test.
 pub struct Testing {
     test: Test,
     began: Began,
@@ -112,12 +113,12 @@ impl Testing {
         trials.len()
     }
 
-    /// Runs its trials to the end.
+    /// Runs all trials.
     fn run(&self, service: &Service, live: &Live) -> Ended {
-        match self.test.run(&mut Told(self), &|| self.thread.is_stopped()) {
-            Ok(outcome) => Ok(Came::Outcome(Arc::new(outcome))),
+        match self.test.run(&mut ProgressWatch(self), &|| self.thread.is_stopped()) {
+            Ok(outcome) => Ok(RunResult::Outcome(Arc::new(outcome))),
             Err(error) => {
-                // Why it failed is its end; the trials before that are kept with it.
+                // The error ends the run, so store the trials before it here.
                 _ = service.history.update(&live.row(), Packed::of(&self.now()));
                 Err(Arc::new(error))
             }
@@ -126,15 +127,15 @@ impl Testing {
 }
 
 impl Job for Testing {
-    fn so_far(&self) -> Option<Came> {
-        Some(Came::Outcome(Arc::new(self.now())))
+    fn result_so_far(&self) -> Option<RunResult> {
+        Some(RunResult::Outcome(Arc::new(self.now())))
     }
 
     fn apply(&self, _: Action) -> Result<(), Refusal> {
         Err(unchangeable())
     }
 
-    /// The current trial ends within a fraction of a second, and no other begins.
+    /// Ends the current trial within a fraction of a second, and starts no other.
     fn stop(&self) {
         self.thread.stop();
     }
@@ -143,9 +144,9 @@ impl Job for Testing {
         self.thread.outcome()
     }
 
-    /// Its trials are known; what the current one came to does not count.
+    /// The completed trials. The current one is discarded.
     fn abandoned(&self) -> Ended {
-        Ok(Came::Outcome(Arc::new(self.now())))
+        Ok(RunResult::Outcome(Arc::new(self.now())))
     }
 
     fn describe(&self, row: &mut RunRow) {
@@ -164,10 +165,10 @@ fn unchangeable() -> Refusal {
     )
 }
 
-/// Writes what happens to the progress of the test, where all who watch find it.
-struct Told<'a>(&'a Testing);
+/// Writes progress to the test, from which rows are filled.
+struct ProgressWatch<'a>(&'a Testing);
 
-impl Watch for Told<'_> {
+impl Watch for ProgressWatch<'_> {
     fn known(&mut self, recorded: &Recorded) {
         let trial = self.0.add(recorded);
         lock(&self.0.progress).trial = trial;
@@ -185,7 +186,7 @@ impl Watch for Told<'_> {
     fn ended(&mut self, recorded: &Recorded) -> bool {
         let row = TrialRow::of(self.0.add(recorded), recorded);
         let mut progress = lock(&self.0.progress);
-        if progress.latest.len() == LATEST {
+        if progress.latest.len() == MAX_LATEST {
             progress.latest.remove(0);
         }
         progress.latest.push(row);
@@ -193,8 +194,8 @@ impl Watch for Told<'_> {
     }
 }
 
-/// How a test ended, in its row.
-pub fn settle(row: &mut RunRow, outcome: &Outcome, because: Option<&Because>) {
+/// Fills the row from the outcome.
+pub fn settle(row: &mut RunRow, outcome: &Outcome, because: Option<&StopReason>) {
     let found = outcome.verdict.status;
     let (status, ended_by) = match found {
         Status::Stopped => (VerdictStatus::Interrupted, EndedBy::Stopped),
@@ -210,7 +211,7 @@ pub fn settle(row: &mut RunRow, outcome: &Outcome, because: Option<&Because>) {
     };
     row.elapsed_s = outcome.duration_s;
     row.state = match because {
-        Some(Because::Interrupted(_)) => State::Interrupted,
+        Some(StopReason::Interrupted(_)) => State::Interrupted,
         _ => State::Done,
     };
     if let Some(progress) = &mut row.test {
@@ -222,7 +223,7 @@ pub fn settle(row: &mut RunRow, outcome: &Outcome, because: Option<&Because>) {
 impl Work for Test {
     type Job = Testing;
 
-    /// Starts the trials on a thread of their own.
+    /// Starts the trials on their own thread.
     fn begin(
         mut self,
         service: &Arc<Service>,
@@ -258,7 +259,7 @@ impl Work for Test {
 }
 
 impl Service {
-    /// The name of the file where the trials go; `test` has its path.
+    /// The name of the journal; sets its path in `test`.
     fn journal_of(&self, live: &Live, test: &mut Test) -> Result<String, Refusal> {
         let id = live.row().id;
         let name = match &test.journal {

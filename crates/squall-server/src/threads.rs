@@ -1,7 +1,7 @@
-//! Two kinds of threads. Those that serve give way to those that make traffic: what many clients
-//! ask must not slow what they measure. A thread starts as willing to give way as the one that made
-//! it, and cannot be less so later without privileges, so whatever starts traffic is done on
-//! threads that never served.
+//! Two kinds of threads: serving threads have a lower priority than those that generate traffic, so
+//! that many clients cannot slow the traffic they measure. Linux gives a new thread the nice value
+//! of its creator, and lowering it again needs a privilege (setpriority(2)). So all work that
+//! starts traffic runs on threads whose ancestors never served.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -11,20 +11,20 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use crate::{author::author, error::Refusal, service::Service, work};
+use crate::{error::Refusal, identity::identity, service::Service, work};
 
-/// How much those that serve give way: with the CPUs full of traffic they have a tenth of one each,
-/// which answers still.
-const WAY: i32 = 10;
+/// Nice value added to serving threads: with CPUs full of traffic they get a tenth of one each,
+/// which still suffices to reply.
+const NICE: i32 = 10;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Does what starts traffic.
+/// Runs work that starts or changes traffic.
 #[derive(Clone)]
 pub struct Acting(mpsc::Sender<Job>);
 
 impl Acting {
-    /// As willing to give way as the thread that calls this.
+    /// Starts the thread that creates workers. They inherit the caller's priority.
     ///
     /// # Errors
     /// No thread can be started.
@@ -32,8 +32,8 @@ impl Acting {
         let (send, jobs) = mpsc::channel::<Job>();
         let each = move || {
             for job in jobs {
-                // What cannot have a thread is dropped, and with it the sender that its client
-                // waits for.
+                // If no thread can be started, the job is dropped and with it the sender, so its
+                // client gets an error.
                 _ = thread::Builder::new().name("squall-act".into()).spawn(job);
             }
         };
@@ -44,31 +44,32 @@ impl Acting {
         Ok(Self(send))
     }
 
-    /// Does `work` on a thread where it may take its time, and start others that make traffic;
-    /// `None`: it panicked.
+    /// Runs `work` on a thread that may block and may start threads that generate traffic; `None`:
+    /// it panicked.
     pub async fn act<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        let (tell, told) = oneshot::channel();
-        let (author, of) = (author(), work::current());
+        let (send, result) = oneshot::channel();
+        let (identity, of) = (identity(), work::current());
         let job = move || {
-            // Held for its memory: what was begun here ends whether or not its client waits.
+            // Keeps the memory accounting until the end. The work itself continues even if its
+            // client leaves, so it is not set as the current work.
             let _of = of;
-            if let Ok(done) = catch_unwind(AssertUnwindSafe(|| author.with(work))) {
-                // Who has gone away misses what was done.
-                _ = tell.send(done);
+            if let Ok(done) = catch_unwind(AssertUnwindSafe(|| identity.with(work))) {
+                // The client may have left.
+                _ = send.send(done);
             }
         };
         self.0.send(Box::new(job)).ok()?;
-        told.await.ok()
+        result.await.ok()
     }
 }
 
-/// Does `work`, which starts traffic or changes it, on a thread where it may take its time.
+/// Runs `work`, which starts or changes traffic, on a thread that may block.
 ///
 /// # Errors
-/// Those of `work`; a panic in it.
+/// Errors of `work`; a panic in it.
 pub async fn acting<T: Send + 'static>(
     service: Arc<Service>,
     work: impl FnOnce(&Arc<Service>) -> Result<T, Refusal> + Send + 'static,
@@ -77,10 +78,10 @@ pub async fn acting<T: Send + 'static>(
     acting.act(move || work(&service)).await.unwrap_or_else(|| Err(Refusal::defect()))
 }
 
-/// Does `work`, which starts no traffic, on a thread where it may take its time.
+/// Runs `work`, which starts no traffic, on a thread that may block.
 ///
 /// # Errors
-/// Those of `work`; a panic in it.
+/// Errors of `work`; a panic in it.
 pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
@@ -89,8 +90,8 @@ pub async fn blocking<T: Send + 'static>(
 
 /// As [`blocking`]; `None`: it panicked.
 pub async fn looking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let (author, of) = (author(), work::current());
-    let work = move || author.with(work);
+    let (identity, of) = (identity(), work::current());
+    let work = move || identity.with(work);
     tokio::task::spawn_blocking(move || match of {
         Some(of) => of.with(work),
         None => work(),
@@ -99,13 +100,13 @@ pub async fn looking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
     .ok()
 }
 
-/// What a thread does first to give way to those that make traffic, which give way as much as the
-/// one that calls this.
+/// A thread-start hook that lowers a thread's priority relative to the caller's.
 pub fn giving_way() -> impl Fn() + Send + Sync + 'static {
-    let way = rustix::process::getpriority_process(None).map(|own| (own + WAY).min(19));
+    // 19 is Linux's lowest priority.
+    let nice = rustix::process::getpriority_process(None).map(|own| (own + NICE).min(19));
     move || {
-        // Where this is refused it is a thread as the others.
-        _ = way.and_then(|way| rustix::process::setpriority_process(None, way));
+        // If the kernel refuses, the thread keeps its priority.
+        _ = nice.and_then(|nice| rustix::process::setpriority_process(None, nice));
     }
 }
 
@@ -115,8 +116,8 @@ mod tests {
 
     #[test]
     fn those_that_serve_give_way_and_those_that_act_do_not() {
-        let way = || rustix::process::getpriority_process(None).expect("of this thread");
-        let before = way();
+        let nice = || rustix::process::getpriority_process(None).expect("of this thread");
+        let before = nice();
         let acting = Acting::new().expect("a thread");
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -124,13 +125,13 @@ mod tests {
             .build();
         let served = runtime.expect("threads").block_on(async {
             tokio::spawn(async move {
-                let looked = blocking(move || Ok(way())).await.expect("it does not fail");
+                let looked = blocking(move || Ok(nice())).await.expect("it does not fail");
                 let panicked = acting.act(|| panic!("on purpose")).await.map(|(): ()| 0);
-                (way(), looked, acting.act(way).await, panicked)
+                (nice(), looked, acting.act(nice).await, panicked)
             })
             .await
         });
-        let gives = (before + WAY).min(19);
+        let gives = (before + NICE).min(19);
         assert_eq!(served.expect("it ends"), (gives, gives, Some(before), None));
     }
 }

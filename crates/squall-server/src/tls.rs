@@ -1,5 +1,5 @@
-//! The certificate: given, or made on the first start and anew before it ends; a daemon that goes
-//! on for months takes up what is new.
+//! The TLS certificate: given, or made on the first start and renewed before it expires. A running
+//! daemon loads changed files, so a renewal needs no restart.
 
 use std::{
     fs, io,
@@ -24,26 +24,29 @@ use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 use crate::{Settings, auth::write_secret, runs::lock};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// How long one of our own is good: two years.
-const GOOD: Duration = Duration::from_secs(730 * 24 * 3600);
-/// Another is made so long before it ends.
-const BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Validity of the daemon's own certificate: two years.
+const VALIDITY: Duration = Duration::from_secs(730 * 24 * 3600);
+/// Time before the end at which to renew it.
+const RENEW_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// The certificate that new connections are shown.
+/// The certificate for new connections.
 pub struct Certificate {
     certificate: PathBuf,
     key: PathBuf,
-    /// It is one of our own: who it is for.
+    /// Names in the daemon's own certificate; `None`: the user gave one.
     own: Option<Vec<String>>,
     provider: Arc<CryptoProvider>,
     shown: RwLock<Arc<CertifiedKey>>,
-    /// When the files were changed that it was read from.
+    /// Modification times of the files as of the last read.
     read: Mutex<[Option<SystemTime>; 2]>,
 }
 
 impl Certificate {
+    /// Loads or makes the certificate.
+    ///
     /// # Errors
-    /// Files that cannot be read or written, or hold no certificate and its key.
+    ///
+    /// Files that cannot be read or written, or that hold no certificate with its key.
     pub fn open(settings: &Settings, now: SystemTime) -> Result<Arc<Self>, Error> {
         let (certificate, key, own) = match &settings.certificate {
             Some((certificate, key)) => (certificate.clone(), key.clone(), None),
@@ -53,7 +56,8 @@ impl Certificate {
                 Some(names(settings)),
             ),
         };
-        if let Some(names) = own.as_ref().filter(|names| !is_good(&certificate, &key, names, now)) {
+        if let Some(names) = own.as_ref().filter(|names| !is_usable(&certificate, &key, names, now))
+        {
             make(names, &certificate, &key, now)?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -62,8 +66,11 @@ impl Certificate {
         Ok(Arc::new(Self { certificate, key, own, provider, shown, read }))
     }
 
+    /// The TLS configuration.
+    ///
     /// # Errors
-    /// A provider without what TLS needs.
+    ///
+    /// A provider that lacks algorithms of TLS.
     pub fn config(self: &Arc<Self>) -> Result<Arc<ServerConfig>, Error> {
         let config = ServerConfig::builder_with_provider(self.provider.clone())
             .with_safe_default_protocol_versions();
@@ -73,15 +80,15 @@ impl Certificate {
         Ok(Arc::new(config))
     }
 
-    /// Makes another if it is our own and ends soon, and takes up files that have changed. Whether
-    /// new connections see another one now.
+    /// Renews the daemon's own certificate if it ends soon, and loads changed files. Returns
+    /// whether new connections get another certificate.
     ///
     /// # Errors
-    /// Files that cannot be written, or hold no certificate and its key: what was shown is shown
-    /// still.
+    /// Files that cannot be written, or that hold no certificate with its key. New connections then
+    /// get the previous one.
     pub fn renew(&self, now: SystemTime) -> Result<bool, Error> {
         if let Some(names) =
-            self.own.as_ref().filter(|names| !is_good(&self.certificate, &self.key, names, now))
+            self.own.as_ref().filter(|names| !is_usable(&self.certificate, &self.key, names, now))
         {
             make(names, &self.certificate, &self.key, now)?;
         }
@@ -90,18 +97,18 @@ impl Certificate {
         if *read == changed {
             return Ok(false);
         }
-        // Whatever comes of it: what is wrong is told once.
+        // Before the attempt, so that an invalid file is reported once and not at each check.
         *read = changed;
         let pair = Arc::new(read_pair(&self.certificate, &self.key, &self.provider)?);
         *self.shown.write().unwrap_or_else(std::sync::PoisonError::into_inner) = pair;
         Ok(true)
     }
 
-    /// When it ends, in time to be told: one that was given ends within a month.
-    pub fn ends_soon(&self, now: SystemTime) -> Option<String> {
+    /// A warning if a certificate given by the user expires within [`RENEW_BEFORE`].
+    pub fn expiry_warning(&self, now: SystemTime) -> Option<String> {
         let end = times(&fs::read(&self.certificate).ok()?)?.1;
-        let soon = self.own.is_none() && end < now + BEFORE;
-        soon.then(|| format!("{} expires on {}", self.certificate.display(), day(end)))
+        let ends = self.own.is_none() && end < now + RENEW_BEFORE;
+        ends.then(|| format!("{} expires on {}", self.certificate.display(), day(end)))
     }
 }
 
@@ -133,6 +140,8 @@ fn read_pair(
     let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, &error))?;
     let pair = CertifiedKey::from_der(chain, secret, provider)
         .map_err(|error| wrong(certificate, &error))?;
+    // Only a mismatch is an error, because rustls reports `Unknown` for keys whose public key it
+    // cannot derive.
     match pair.keys_match() {
         Err(error @ rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
             Err(wrong(certificate, &error))
@@ -145,7 +154,7 @@ fn changed(certificate: &Path, key: &Path) -> [Option<SystemTime>; 2] {
     [certificate, key].map(|path| fs::metadata(path).and_then(|about| about.modified()).ok())
 }
 
-/// Who a certificate of our own is for.
+/// Names for the daemon's own certificate.
 fn names(settings: &Settings) -> Vec<String> {
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     names.extend(settings.names.iter().cloned());
@@ -156,17 +165,18 @@ fn names(settings: &Settings) -> Vec<String> {
     names
 }
 
-/// Whether there is one of our own for all of `names` that does not end soon.
-fn is_good(certificate: &Path, key: &Path, names: &[String], now: SystemTime) -> bool {
+/// Whether the daemon's own certificate covers all of `names` and does not end soon.
+fn is_usable(certificate: &Path, key: &Path, names: &[String], now: SystemTime) -> bool {
     let Ok(pem) = fs::read(certificate) else { return false };
-    // One that nobody can read is told, not replaced: somebody may have put it there.
+    // Keep a file that is not a certificate: the user may have put it there, so the load reports
+    // it.
     let Some((_, end)) = times(&pem) else { return key.exists() };
     key.exists()
-        && end > now + BEFORE
+        && end > now + RENEW_BEFORE
         && names.iter().all(|name| is_for(&pem, name).unwrap_or(true))
 }
 
-/// From when until when; `None`: it is none.
+/// Start and end of the validity; `None`: not a certificate.
 fn times(pem: &[u8]) -> Option<(SystemTime, SystemTime)> {
     let der = CertificateDer::from_pem_slice(pem).ok()?;
     let (_, parsed) = X509Certificate::from_der(&der).ok()?;
@@ -198,23 +208,25 @@ fn is_for(pem: &[u8], name: &str) -> Option<bool> {
 fn make(names: &[String], certificate: &Path, key: &Path, now: SystemTime) -> Result<(), Error> {
     let wrong = |error: rcgen::Error| Error::Usage(format!("cannot make a certificate: {error}"));
     let mut params = CertificateParams::new(names).map_err(wrong)?;
-    // As it is known to others, or as the machine calls itself: what browsers and `openssl x509`
-    // show.
+    // Use the host's public name, or else its own, because browsers and `openssl x509` show it.
     let host = host_name();
     let known =
         names.iter().find(|name| *name != "localhost" && name.parse::<std::net::IpAddr>().is_err());
-    // At most 64 letters (X.520).
+    // X.520 limits a common name to 64 characters.
     let subject: String = known.unwrap_or(&host).chars().take(64).collect();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, "Squall");
     params.distinguished_name.push(DnType::CommonName, subject);
-    // Clocks differ a little.
+    // Start a day earlier, because clocks of clients may be late.
     params.not_before = (now - DAY).into();
-    params.not_after = (now + GOOD).into();
+    params.not_after = (now + VALIDITY).into();
+    // An ECDSA key only signs, so the certificate permits no other use (RFC 5280 section 4.2.1.3).
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let pair = KeyPair::generate().map_err(wrong)?;
     let made = params.self_signed(&pair).map_err(wrong)?;
+    // The key first, otherwise a crash between the two could leave a valid certificate with the old
+    // key.
     let written = write_secret(key, pair.serialize_pem().as_bytes())
         .and_then(|()| fs::write(certificate, made.pem()));
     written.map_err(|error: io::Error| {
@@ -222,7 +234,7 @@ fn make(names: &[String], certificate: &Path, key: &Path, now: SystemTime) -> Re
     })
 }
 
-/// `localhost`, where the machine has no name.
+/// `localhost` if the machine has no name.
 fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
@@ -252,8 +264,8 @@ mod tests {
         let file = settings.data.join("cert.pem");
         let first = fs::read(&file).expect("it is there");
         let (from, to) = times(&first).expect("a certificate");
-        assert!(from <= now && to.duration_since(from).expect("later") < GOOD + 2 * DAY);
-        assert!(to > now + GOOD - DAY);
+        assert!(from <= now && to.duration_since(from).expect("later") < VALIDITY + 2 * DAY);
+        assert!(to > now + VALIDITY - DAY);
         let der = CertificateDer::from_pem_slice(&first).expect("PEM");
         let (_, parsed) = X509Certificate::from_der(&der).expect("a certificate");
         let subject = parsed.subject().to_string();
@@ -263,13 +275,14 @@ mod tests {
             "{subject}"
         );
         assert!(
-            !certificate.renew(now + GOOD - 31 * DAY).expect("it can"),
+            !certificate.renew(now + VALIDITY - 31 * DAY).expect("it can"),
             "it is good for a while"
         );
         assert_eq!(fs::read(&file).expect("there"), first);
-        // Times of files are as exact as the file system has them.
+        // Wait longer than the resolution of the file system's times, so that the change is
+        // visible.
         std::thread::sleep(Duration::from_millis(20));
-        assert!(certificate.renew(now + GOOD - 29 * DAY).expect("it can"));
+        assert!(certificate.renew(now + VALIDITY - 29 * DAY).expect("it can"));
         let second = fs::read(&file).expect("there");
         assert!(times(&second).expect("a certificate").1 > to + 600 * DAY);
         let shown = certificate.shown.read().expect("whole").cert[0].clone();
@@ -311,15 +324,15 @@ mod tests {
         settings.certificate = Some((given.clone(), key.clone()));
         settings.names.push("other.example".into());
         let certificate = Certificate::open(&settings, now).expect("it is taken");
-        assert!(!certificate.renew(now + GOOD).expect("as it is"));
-        assert_eq!(certificate.ends_soon(now), None);
+        assert!(!certificate.renew(now + VALIDITY).expect("as it is"));
+        assert_eq!(certificate.expiry_warning(now), None);
         assert!(
             certificate
-                .ends_soon(now + GOOD - 10 * DAY)
-                .is_some_and(|told| told.contains("expires on 2"))
+                .expiry_warning(now + VALIDITY - 10 * DAY)
+                .is_some_and(|warning| warning.contains("expires on 2"))
         );
         assert_eq!(fs::read(&given).expect("there"), second);
-        // Files that do not belong together are told, and what was shown is shown still.
+        // A key that does not match is reported, and the previous certificate stays.
         let shown = certificate.shown.read().expect("whole").clone();
         std::thread::sleep(Duration::from_millis(20));
         fs::write(&given, &first).expect("written");

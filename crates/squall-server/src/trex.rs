@@ -1,8 +1,8 @@
-//! TRex's clients: their messages over ZeroMQ, answered one after the other.
+//! TRex's clients: serves their messages over ZeroMQ, one at a time.
 //!
-//! A thread has the server ([`Server`]); connections hand it their requests, and hear from it that
-//! events wait. Who may use it is decided for each connection, as for all other doors of the
-//! daemon ([`crate::auth`]); what the ports are used for, by leases.
+//! One thread owns the server ([`Server`]). Connections send it their requests, and it notifies
+//! them of events. Access is decided per connection, as for all listeners of the daemon
+//! ([`crate::auth`]); the use of ports, by leases.
 
 use std::{
     net::SocketAddr,
@@ -30,53 +30,56 @@ use tokio::{
 use crate::{
     Needs,
     auth::Door,
-    author::Author,
     connection::Peer,
+    identity::Identity,
     places::Place,
     runs::{Kind, ManagedStart, lock},
     service::Service,
     zmtp::{Incoming, Role, Zmtp},
 };
 
-/// Who holds the ports; no user may have this name.
+/// Owner of the ports. Users cannot choose this name.
 pub const OWNER: &str = "trex";
-/// Octets of a message, before it is unpacked.
+/// Octets of a message before decompression.
 const LARGEST: usize = 64 << 20;
-/// Octets of a message of a client that is refused.
-const OF_REFUSED: usize = 64 << 10;
-/// Between two looks whether traffic has ended.
-const EVERY: Duration = Duration::from_millis(20);
-/// Of ports that do not tell theirs, as TRex has it: clients divide by it.
+/// Octets of a message of a refused client: less, because the message is only parsed for its method
+/// names.
+const MAX_REFUSED: usize = 64 << 10;
+/// Interval for checking whether traffic has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Speed of ports that do not report theirs. Not 0, because clients divide by it; TRex reports the
+/// same.
 const UNKNOWN_SPEED: f64 = 10e9;
-/// On the bell there is nothing to read.
-const BELL: &[u8] = b"{}";
-/// For a handshake, for a peer that does not read its answer, and for a client that is refused,
-/// which reads the reason and tries again.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Message of the event socket. It only wakes subscribers, so it has no content.
+const EVENT: &[u8] = b"{}";
+/// Time for a handshake, for a peer to read a reply, and for a refused client, which reads the
+/// reason and may try again.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What TRex's clients are served.
+/// Settings of the TRex server.
 #[derive(Clone, Debug)]
 pub struct Trex {
     /// Addresses of ports 0, 1, ...
     pub ports: Vec<String>,
-    /// Flows, too (TRex's ASTF mode).
+    /// Whether to serve flows, too (TRex's ASTF mode).
     pub flows: bool,
-    /// Streams with latency have TRex's header in the place of Squall's signature.
+    /// Whether streams with latency carry TRex's header in place of Squall's signature.
     pub headers: bool,
     pub sync: SocketAddr,
     pub asynchronous: SocketAddr,
-    /// Everybody who can reach these addresses may use the ports. TRex's clients have no token.
+    /// Whether every client that can reach these addresses may use the ports. TRex's clients have no
+    /// token.
     pub allow_anyone: bool,
 }
 
-/// The thread; it ends with this.
+/// The server's thread, which ends when this is dropped.
 pub struct Serving {
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     pub clients: Arc<Clients>,
 }
 
-/// What connections need.
+/// Shared state of the connections.
 pub struct Clients {
     asks: mpsc::Sender<Ask>,
     rings: watch::Sender<()>,
@@ -84,19 +87,22 @@ pub struct Clients {
     service: Weak<Service>,
 }
 
-/// A message, and who waits for its answer.
+/// A message and the channel for its reply.
 struct Ask {
     message: Vec<u8>,
-    author: Author,
+    identity: Identity,
     answer: oneshot::Sender<Vec<u8>>,
 }
 
 impl Serving {
+    /// Starts the server.
+    ///
     /// # Errors
-    /// Ports that are not there or may not be used.
+    ///
+    /// Ports that do not exist or are not allowed.
     pub fn start(trex: &Trex, service: &Arc<Service>) -> Result<Self, Error> {
         let ports = infos(&trex.ports, service)?;
-        // As long as the server is there, its ports are held.
+        // Counts as a connection, so that the server's leases do not expire.
         lock(&service.leases).connect(OWNER);
         let kind = if trex.flows { Kind::Flows } else { Kind::Streams };
         let start = ManagedStart::new(Arc::downgrade(service), OWNER.into(), kind);
@@ -117,7 +123,7 @@ impl Serving {
         Ok(Self { ends, thread: Some(thread), clients })
     }
 
-    /// Blocks until its traffic has ended.
+    /// Ends the server. Blocks until its traffic has ended.
     pub fn end(&mut self) {
         self.ends.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
@@ -139,7 +145,7 @@ fn left(service: &Weak<Service>) {
 }
 
 impl Clients {
-    /// Serves a connection of requests until it ends. That is an error for nobody else.
+    /// Serves a connection of requests until it ends. Errors end only this connection.
     pub async fn requests<S>(self: Arc<Self>, stream: S, peer: Peer, place: Arc<Place>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -147,11 +153,11 @@ impl Clients {
         if self.door.admits(peer.user) {
             place.is_known();
             if let Ok(zmtp) = opened(stream, Role::Rep, LARGEST).await {
-                let author = Author::new("TRex client", peer.to_string());
-                _ = self.answer(zmtp, author).await;
+                let identity = Identity::new("TRex client", peer.to_string());
+                _ = self.answer(zmtp, identity).await;
             }
-        } else if let Ok(zmtp) = opened(stream, Role::Rep, OF_REFUSED).await {
-            _ = timeout(PATIENCE, self.refuse(zmtp, &peer)).await;
+        } else if let Ok(zmtp) = opened(stream, Role::Rep, MAX_REFUSED).await {
+            _ = timeout(TIMEOUT, self.refuse(zmtp, &peer)).await;
         }
     }
 
@@ -161,17 +167,18 @@ impl Clients {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let admitted = self.door.admits(peer.user);
-        let Ok(mut zmtp) = opened(stream, Role::Pub, OF_REFUSED).await else { return };
+        let Ok(mut zmtp) = opened(stream, Role::Pub, MAX_REFUSED).await else { return };
         if admitted {
             place.is_known();
             _ = self.ring(zmtp).await;
         } else {
-            // It hears nothing, and the reason where it asks.
-            _ = timeout(PATIENCE, async { while zmtp.next().await.is_ok() {} }).await;
+            // A subscriber cannot be sent a reason, so it gets nothing; its request socket gets the
+            // reason.
+            _ = timeout(TIMEOUT, async { while zmtp.next().await.is_ok() {} }).await;
         }
     }
 
-    async fn answer<S>(&self, mut zmtp: Zmtp<S>, author: Author) -> std::io::Result<()>
+    async fn answer<S>(&self, mut zmtp: Zmtp<S>, identity: Identity) -> std::io::Result<()>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -183,12 +190,13 @@ impl Clients {
             };
             let Some((route, message)) = unwrapped(&frames) else { continue };
             let (to_here, mut answered) = oneshot::channel();
-            let ask = Ask { message, author: author.clone().again(), answer: to_here };
+            let ask =
+                Ask { message, identity: identity.clone().for_next_request(), answer: to_here };
             if self.asks.send(ask).is_err() {
                 return Ok(());
             }
-            // Heartbeats are answered meanwhile, and the end of the connection is seen. A further
-            // request (REQ sends none before the answer, DEALER may) waits.
+            // Meanwhile, answer heartbeats and detect the end of the connection. A DEALER may send
+            // another request before the reply (a REQ may not); it waits.
             let answer = loop {
                 tokio::select! {
                     answer = &mut answered => break answer,
@@ -212,16 +220,16 @@ impl Clients {
             let Some((route, message)) = unwrapped(&frames) else { continue };
             let (answer, methods) = squall_trex::refuse(&message, &why);
             if let Some(service) = self.service.upgrade() {
-                let author = Author::new("TRex client", peer.to_string());
+                let identity = Identity::new("TRex client", peer.to_string());
                 let action = format!("TRex {}", methods.join(", "));
-                service.audit_refusal(&author, peer, action.trim_end(), StatusCode::UNAUTHORIZED);
+                service.audit_refusal(&identity, peer, action.trim_end(), StatusCode::UNAUTHORIZED);
             }
             reply(&mut zmtp, route, &answer).await?;
         }
     }
 
     fn why_not(&self, peer: &Peer) -> String {
-        let whose = match (self.door.needs, peer.user) {
+        let reason = match (self.door.needs, peer.user) {
             (Needs::Others(own), Some(user)) => {
                 format!("it belongs to user {own}, and this is user {user}")
             }
@@ -231,7 +239,7 @@ impl Clients {
             _ => "it requires a token, which TRex's clients cannot send".to_owned(),
         };
         format!(
-            "this client is not allowed to use the daemon: {whose}; try as its user or root, or \
+            "this client is not allowed to use the daemon: {reason}; try as its user or root, or \
              start it with --trex-allow-anyone"
         )
     }
@@ -241,7 +249,8 @@ impl Clients {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let mut rings = self.rings.subscribe();
-        // Topics that it wants, a beginning of the bell's message each.
+        // Number of subscriptions that match the event message: a topic matches as a prefix (RFC
+        // 29).
         let mut wanted = 0_u32;
         loop {
             tokio::select! {
@@ -250,14 +259,14 @@ impl Clients {
                         return Ok(());
                     }
                     if wanted > 0 {
-                        let sent = timeout(PATIENCE, zmtp.send(&[BELL])).await;
+                        let sent = timeout(TIMEOUT, zmtp.send(&[EVENT])).await;
                         sent.map_err(std::io::Error::other)??;
                     }
                 }
                 incoming = zmtp.next() => {
                     let incoming = incoming?;
                     if let Some((subscribes, topic)) = subscription(&incoming)
-                        && BELL.starts_with(topic)
+                        && EVENT.starts_with(topic)
                     {
                         wanted = match subscribes {
                             true => wanted.saturating_add(1),
@@ -275,7 +284,7 @@ async fn opened<S>(stream: S, role: Role, most: usize) -> std::io::Result<Zmtp<S
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let opened = timeout(PATIENCE, Zmtp::open(stream, role, most)).await;
+    let opened = timeout(TIMEOUT, Zmtp::open(stream, role, most)).await;
     let opened = opened.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
     if let Err(error) = &opened {
         tracing::debug!(%error, "a connection to TRex's server ended in its handshake");
@@ -283,7 +292,7 @@ where
     opened
 }
 
-/// The next message; heartbeats are answered.
+/// The next message; answers heartbeats.
 async fn message<S>(zmtp: &mut Zmtp<S>) -> std::io::Result<Vec<Bytes>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -296,8 +305,8 @@ where
     }
 }
 
-/// The frames of a message. A command is `None`, and answered if it is a heartbeat: not within a
-/// `select!`, which could leave half of the answer unsent.
+/// The frames of a message. `None` for a command; answers a heartbeat. Do not call it within a
+/// `select!`, which could cancel it and leave half of the reply unsent.
 async fn listened<S>(zmtp: &mut Zmtp<S>, incoming: Incoming) -> std::io::Result<Option<Vec<Bytes>>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -305,7 +314,7 @@ where
     match incoming {
         Incoming::Message(frames) => return Ok(Some(frames)),
         Incoming::Command { name, data } if name == b"PING"[..] => {
-            timeout(PATIENCE, zmtp.pong(&data)).await.map_err(std::io::Error::other)??;
+            timeout(TIMEOUT, zmtp.pong(&data)).await.map_err(std::io::Error::other)??;
         }
         Incoming::Command { .. } => {}
     }
@@ -317,18 +326,18 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let frames: Vec<&[u8]> = route.iter().map(|frame| &frame[..]).chain([answer]).collect();
-    timeout(PATIENCE, zmtp.send(&frames)).await.map_err(std::io::Error::other)?
+    timeout(TIMEOUT, zmtp.send(&frames)).await.map_err(std::io::Error::other)?
 }
 
-/// The frames that go in front of the answer (RFC 28: all up to the first empty one), and the
-/// request. `None`: there is no empty one.
+/// The frames to put before the reply (ZeroMQ RFC 28: all up to the first empty one), and the request.
+/// `None`: no empty frame.
 fn unwrapped(frames: &[Bytes]) -> Option<(&[Bytes], Vec<u8>)> {
     let end = frames.iter().position(|frame| frame.is_empty())? + 1;
     Some((&frames[..end], frames[end..].concat()))
 }
 
-/// Whether something subscribes (`true`) or unsubscribes, and its topic: a command since ZMTP 3.1,
-/// a message before.
+/// Whether a peer subscribes (`true`) or unsubscribes, and its topic. A command since ZMTP 3.1, a
+/// message in earlier versions.
 fn subscription(incoming: &Incoming) -> Option<(bool, &[u8])> {
     match incoming {
         Incoming::Command { name, data } if name == &b"SUBSCRIBE"[..] => Some((true, data)),
@@ -356,27 +365,28 @@ fn serve(
     };
     let mut looked = Instant::now();
     while !ends.load(Ordering::Acquire) {
-        match asked.recv_timeout(EVERY) {
-            Ok(Ask { message, author, answer }) => {
-                let does = || author.clone().with(|| server.answer(&message));
-                let answered = catch_unwind(AssertUnwindSafe(does));
+        match asked.recv_timeout(POLL_INTERVAL) {
+            Ok(Ask { message, identity, answer }) => {
+                let run = || identity.clone().with(|| server.answer(&message));
+                let answered = catch_unwind(AssertUnwindSafe(run));
                 let answered = answered.unwrap_or_else(|_| Answered {
                     octets: DEFECT.to_vec(),
                     ..Answered::default()
                 });
                 if let Some(service) = service.upgrade() {
-                    audit(&service, &author, &answered.changes);
+                    audit(&service, &identity, &answered.changes);
                     service.memory.used(Some(message.len() as u64));
                 }
                 // The connection may have ended.
                 _ = answer.send(answered.octets);
                 ring(answered.rings);
             }
-            // Looks go on; the end is by `ends`.
+            // On a timeout, only check the traffic. `ends` stops the loop, so a disconnected
+            // channel must not spin it.
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(EVERY),
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL_INTERVAL),
         }
-        if looked.elapsed() >= EVERY {
+        if looked.elapsed() >= POLL_INTERVAL {
             looked = Instant::now();
             ring(catch_unwind(AssertUnwindSafe(|| server.look())).unwrap_or(false));
         }
@@ -385,8 +395,8 @@ fn serve(
     ring(true);
 }
 
-/// A message is one entry, as a request over HTTP is.
-fn audit(service: &Service, author: &Author, changes: &[Change]) {
+/// Adds one audit entry per message, as for a request over HTTP.
+fn audit(service: &Service, identity: &Identity, changes: &[Change]) {
     if changes.is_empty() {
         return;
     }
@@ -403,17 +413,17 @@ fn audit(service: &Service, author: &Author, changes: &[Change]) {
     if !ports.is_empty() {
         detail.push(format!("ports {}", ports.join(", ")));
     }
-    detail.extend(Some(author.notes()).filter(|notes| !notes.is_empty()));
+    detail.extend(Some(identity.notes()).filter(|notes| !notes.is_empty()));
     detail.extend(refused.map(|why| why.chars().take(500).collect()));
     let status = if refused.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
     let action = format!("TRex {}", methods.join(", "));
-    service.audit(author, action, Some(status.as_u16()), detail.join("; "));
+    service.audit(identity, action, Some(status.as_u16()), detail.join("; "));
 }
 
-/// A request whose answer is a defect of ours.
+/// The reply to a request that caused a panic.
 const DEFECT: &[u8] = br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"Internal error","specific_err":"this is a bug in Squall, please report it with the output of the daemon"}}"#;
 
-/// What there is to know of ports before they are open.
+/// Properties of the ports before they are opened.
 fn infos(addresses: &[String], service: &Service) -> Result<Vec<PortInfo>, Error> {
     let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
     let mut infos = Vec::new();
@@ -429,6 +439,8 @@ fn infos(addresses: &[String], service: &Service) -> Result<Vec<PortInfo>, Error
         infos.push(PortInfo {
             address: address.clone(),
             description: name.unwrap_or_else(|| address.clone()),
+            // Locally administered, because a port without an interface has no address; clients expect
+            // one.
             mac: interface.and_then(|interface| interface.mac).unwrap_or(MacAddr([
                 2,
                 0,

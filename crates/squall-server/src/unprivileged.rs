@@ -1,4 +1,4 @@
-//! A daemon that is started as root and does not stay so.
+//! A daemon that is started as root and drops its privileges.
 
 use std::{
     collections::BTreeSet,
@@ -13,11 +13,11 @@ use squall_port_linux::user::{NET_BIND_SERVICE, User, capabilities_of};
 
 use crate::{Settings, ports::like};
 
-/// Becomes `settings.user`, if there is one. The data folder is made for them.
+/// Becomes `settings.user`, if set. Creates the data folder for that user.
 ///
 /// # Errors
-/// No such user, a process that is not root's, a folder of somebody else, kinds of ports that need
-/// root.
+/// No such user, a process that does not run as root, a folder of another user, kinds of ports that
+/// need root.
 pub fn become_user(settings: &Settings) -> Result<(), Error> {
     let Some(name) = &settings.user else { return Ok(()) };
     if rustix::process::geteuid().as_raw() != 0 {
@@ -34,14 +34,15 @@ pub fn become_user(settings: &Settings) -> Result<(), Error> {
         .map_err(|error| Error::Environment(format!("--user {name}: {error}")))
 }
 
-/// Of the kinds that patterns allow. Interfaces of a lab are used by any.
+/// Capabilities for the kinds that patterns allow. Interfaces of a lab count for any kind, because
+/// they need no pattern.
 fn needed(settings: &Settings) -> Result<BTreeSet<u8>, Error> {
     let mut keep = BTreeSet::new();
     let any = settings.allow.is_empty().then(|| "*".to_owned());
     for pattern in settings.allowed().into_iter().chain(any) {
         let of_kind = pattern.split_once(':').map(|(kind, _)| kind);
         for kind in kinds::KINDS {
-            // A pattern without a kind is an interface by any.
+            // A pattern without a kind matches the interface with any kind.
             let meant =
                 of_kind.map_or(kind.interface.is_some(), |of_kind| like(of_kind, kind.name));
             match capabilities_of(kind.name) {
@@ -57,6 +58,7 @@ fn needed(settings: &Settings) -> Result<BTreeSet<u8>, Error> {
             }
         }
     }
+    // Linux restricts ports below 1,024 to CAP_NET_BIND_SERVICE (capabilities(7)).
     let low = |port: u16| (1..1024).contains(&port);
     if low(settings.listen.port()) || settings.grpc.is_some_and(|grpc| low(grpc.port())) {
         keep.insert(NET_BIND_SERVICE);
@@ -64,8 +66,8 @@ fn needed(settings: &Settings) -> Result<BTreeSet<u8>, Error> {
     Ok(keep)
 }
 
-/// The folder is the user's: made now, or empty, or theirs already. What root's daemon left there
-/// is not given away.
+/// Creates the data folder for the user. Takes over an empty folder of root; refuses one with
+/// files, because root's token and certificate must not pass to the user.
 fn hand_over(data: &Path, user: &User) -> io::Result<()> {
     if let Some(above) = data.parent() {
         fs::create_dir_all(above)?;
@@ -75,12 +77,13 @@ fn hand_over(data: &Path, user: &User) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
     }
+    // Do not follow a link, otherwise root would give away its target.
     let about = fs::symlink_metadata(data)?;
     if about.uid() == user.uid {
         return Ok(());
     }
-    let is_ours = about.is_dir() && about.uid() == 0;
-    if is_ours && fs::read_dir(data)?.next().is_none() {
+    let is_root_owned = about.is_dir() && about.uid() == 0;
+    if is_root_owned && fs::read_dir(data)?.next().is_none() {
         return chown(data, Some(user.uid), Some(user.gid));
     }
     Err(io::Error::new(
@@ -100,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_what_the_allowed_kinds_need() {
+    fn kept_capabilities_are_those_of_the_allowed_kinds() {
         let of = |allow: &[&str], port: u16| {
             let mut settings = Settings::of_test("/nowhere".into());
             settings.allow = allow.iter().map(|&pattern| pattern.into()).collect();

@@ -1,7 +1,7 @@
-//! `/squall/v1/watch`: a WebSocket that tells what changes in runs, leases and the request log.
+//! `/squall/v1/watch`: a WebSocket that sends changes of runs, leases and the request log.
 //!
-//! Nothing is queued for a reader: at each of its ticks it is told what differs from what it was
-//! told before. Who reads slowly misses samples, and costs no memory.
+//! Nothing is queued: at each tick, the client gets the differences from the last state that was
+//! sent to it. A slow client misses samples, but costs no memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,18 +32,18 @@ use crate::{
     threads::blocking,
 };
 
-/// A reader that takes nothing for so long is gone.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// What is spoken; a browser that shows its token by a protocol ends a socket that takes none.
+/// Time after which a client that reads nothing is disconnected.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// Protocol of the WebSocket. The server must select one, because a browser that offers its token
+/// as a protocol otherwise closes the socket.
 pub const PROTOCOL: &str = "squall.v1";
-/// Sockets at once.
-const MOST: usize = 256;
+/// Sockets at once: a limit, because each keeps the last state of its runs.
+const MAX_SOCKETS: usize = 256;
 
 pub fn routes() -> Routes {
-    let says =
-        Operation::new("runs", "Watch changes of runs, leases and requests over a WebSocket")
-            .query::<Query>();
-    Routes::new().get("/squall/v1/watch", watch, says.status(101))
+    let doc = Operation::new("runs", "Watch changes of runs, leases and requests over a WebSocket")
+        .query::<Query>();
+    Routes::new().get("/squall/v1/watch", watch, doc.status(101))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -58,7 +58,7 @@ struct Query {
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-enum Said {
+enum ClientMessage {
     Watch { runs: Runs },
     Renew { lease: String },
 }
@@ -79,7 +79,7 @@ async fn watch(
     let upgrade =
         upgrade.map_err(|error| Refusal::bad_request("bad_request", error.body_text()))?;
     let every = Duration::from_millis(query.every_ms.unwrap_or(500).clamp(100, 60_000));
-    // It would be closed as soon as another client needs its place.
+    // Refuse now, because the connection would be closed as soon as another client needs its place.
     if let Some(most) = connection.is_not_kept() {
         return Err(too_many(format!(
             "{most} connections are open, which is the limit (512, or a quarter of the files that \
@@ -90,7 +90,7 @@ async fn watch(
     let place = service.watchers.clone().try_acquire_owned();
     let Ok(place) = place else {
         return Err(too_many(format!(
-            "{MOST} WebSockets are open, which is the limit\n  try again later"
+            "{MAX_SOCKETS} WebSockets are open, which is the limit\n  try again later"
         )));
     };
     let runs = match query.runs.as_deref() {
@@ -98,13 +98,14 @@ async fn watch(
         Some(list) => Some(list.split(',').map(|id| id.trim().to_owned()).collect()),
     };
     let log = query.log.unwrap_or(0) > 0;
+    // Clients send only short commands, so 64 KiB replace tungstenite's default of 64 MiB.
     let upgrade = upgrade.protocols([PROTOCOL]).max_message_size(64 << 10).max_frame_size(64 << 10);
     Ok(upgrade.on_upgrade(move |socket| async move {
         let watcher = Watcher {
             last_log: log.then_some(0),
             service,
             runs,
-            told: BTreeMap::new(),
+            sent_state: BTreeMap::new(),
             leases: Vec::new(),
             kept: BTreeSet::new(),
         };
@@ -118,14 +119,14 @@ fn too_many(message: String) -> Refusal {
 }
 
 pub fn places() -> Arc<tokio::sync::Semaphore> {
-    Arc::new(tokio::sync::Semaphore::new(MOST))
+    Arc::new(tokio::sync::Semaphore::new(MAX_SOCKETS))
 }
 
-/// What a reader is told, as far as [`crate::Client`] listens.
+/// A message to a client, with the fields that [`crate::Client`] reads.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum News {
-    /// Those that go on.
+    /// Live runs.
     Hello {
         runs: Vec<RunRow>,
     },
@@ -135,13 +136,13 @@ pub enum News {
     Ended {
         id: String,
     },
-    /// What the numbers of rows stand for.
+    /// Names for the indices in rows.
     Names {
         run: String,
         ports: Vec<String>,
         streams: Vec<String>,
     },
-    /// Only rows that have changed.
+    /// Contains only rows that have changed.
     Sample {
         run: String,
         t_s: f64,
@@ -154,10 +155,10 @@ pub enum News {
     Other,
 }
 
-/// Index; tx_pps, tx_bps_l1, rx_pps, rx_bps_l1; frames sent, received, and dropped so far.
+/// Index; tx_pps, tx_bps_l1, rx_pps, rx_bps_l1; frames sent, received and dropped so far.
 pub type PortNews = (usize, f64, f64, f64, f64, u64, u64, u64);
-/// Index; tx_pps, rx_pps; frames sent, received and lost so far; delay: p50, p99 of late and the
-/// largest so far, in nanoseconds; how late frames left, p99.
+/// Index; tx_pps, rx_pps; frames sent, received and lost so far; latency in nanoseconds: p50 and
+/// p99 of the last period, and the maximum so far; p99 of the departure error.
 pub type StreamNews = (
     usize,
     f64,
@@ -171,24 +172,24 @@ pub type StreamNews = (
     Option<u64>,
 );
 
-/// Name; unit of the counts; number due and number sent so far; time by which it is late; whether
-/// that is more than the verdict allows. Sources that send as fast as they can have none.
+/// Name; unit of the counts; number due and number sent so far; lag in seconds; whether the lag
+/// exceeds the verdict's limit. Sources that send as fast as possible have no row.
 pub type SourceNews = (String, String, u64, u64, f64, bool);
 
 struct Watcher {
     service: Arc<Service>,
     /// `None`: all.
     runs: Option<BTreeSet<String>>,
-    told: BTreeMap<String, Told>,
+    sent_state: BTreeMap<String, SentState>,
     leases: Vec<LeaseRow>,
-    /// Leases that were renewed here: they are kept as long as the socket is open.
+    /// Leases that this client has renewed. They are renewed as long as the socket is open.
     kept: BTreeSet<String>,
-    /// Number of the last request that was told.
+    /// Number of the last request that was sent.
     last_log: Option<u64>,
 }
 
-/// What a reader knows of a run.
-struct Told {
+/// The state of a run as the client knows it.
+struct SentState {
     row: RunRow,
     names: Value,
     latest: Option<Arc<LiveReport>>,
@@ -199,26 +200,30 @@ struct Told {
 impl Watcher {
     async fn run(mut self, mut socket: WebSocket, every: Duration) {
         let mut ticks = interval(every);
+        // The default, Burst, would send a slow client all missed ticks at once, which costs it
+        // even more time.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut changes, mut ending) =
             (self.service.runs.changes(), self.service.ending.subscribe());
         let hello: Vec<_> = self.live().iter().map(|live| live.row()).collect();
-        let mut news = vec![json!({ "type": "hello", "runs": hello })];
+        let mut messages = vec![json!({ "type": "hello", "runs": hello })];
         loop {
-            for message in news.drain(..) {
+            for message in messages.drain(..) {
                 let sent =
-                    timeout(PATIENCE, socket.send(Message::Text(message.to_string().into()))).await;
+                    timeout(SEND_TIMEOUT, socket.send(Message::Text(message.to_string().into())))
+                        .await;
                 if !matches!(sent, Ok(Ok(()))) {
                     return;
                 }
             }
             tokio::select! {
-                _ = ticks.tick() => news = self.news(true).await,
-                _ = changes.changed() => news = self.news(false).await,
-                // What it gives is a guard, which cannot wait.
+                _ = ticks.tick() => messages = self.messages(true).await,
+                _ = changes.changed() => messages = self.messages(false).await,
+                // Drop the guard that `wait_for` returns: it is not Send, so it must not live
+                // across an await.
                 () = async { _ = ending.wait_for(|ending| *ending).await } => return,
-                said = socket.recv() => match said {
-                    Some(Ok(Message::Text(text))) => news.extend(self.hear(&text)),
+                received = socket.recv() => match received {
+                    Some(Ok(Message::Text(text))) => messages.extend(self.receive(&text)),
                     Some(Ok(Message::Close(_)) | Err(_)) | None => return,
                     Some(Ok(_)) => {}
                 },
@@ -226,20 +231,20 @@ impl Watcher {
         }
     }
 
-    fn hear(&mut self, text: &str) -> Option<Value> {
+    fn receive(&mut self, text: &str) -> Option<Value> {
         let wrong = |message: String| {
             Some(
                 json!({ "type": "error", "error": { "status": 400, "code": "bad_request", "message": message, "details": [] } }),
             )
         };
         match serde_json::from_str(text) {
-            Ok(Said::Watch { runs: Runs::All(all) }) if all == "all" => self.runs = None,
-            Ok(Said::Watch { runs: Runs::All(one) }) => self.runs = Some([one].into()),
-            Ok(Said::Watch { runs: Runs::These(runs) }) if runs.len() <= 1000 => {
+            Ok(ClientMessage::Watch { runs: Runs::All(all) }) if all == "all" => self.runs = None,
+            Ok(ClientMessage::Watch { runs: Runs::All(one) }) => self.runs = Some([one].into()),
+            Ok(ClientMessage::Watch { runs: Runs::These(runs) }) if runs.len() <= 1000 => {
                 self.runs = Some(runs)
             }
-            Ok(Said::Watch { .. }) => return wrong("more than 1000 runs".into()),
-            Ok(Said::Renew { lease }) => {
+            Ok(ClientMessage::Watch { .. }) => return wrong("more than 1000 runs".into()),
+            Ok(ClientMessage::Renew { lease }) => {
                 if lock(&self.service.leases).renew(self.service.now(), &lease).is_none() {
                     return wrong(format!("there is no lease {lease:?}"));
                 }
@@ -256,13 +261,13 @@ impl Watcher {
         self.service.runs.all().into_iter().filter(wanted).collect()
     }
 
-    /// What is other than it was told; of samples at ticks only.
-    async fn news(&mut self, tick: bool) -> Vec<Value> {
-        let mut news = Vec::new();
+    /// The changes since the last call. Samples only at ticks.
+    async fn messages(&mut self, tick: bool) -> Vec<Value> {
+        let mut messages = Vec::new();
         let live = self.live();
         if tick {
             if self.runs.is_some() {
-                live.iter().for_each(|live| self.service.heard_of(live));
+                live.iter().for_each(|live| self.service.renew_own_lease(live));
             }
             let now = self.service.now();
             let mut leases = lock(&self.service.leases);
@@ -270,9 +275,9 @@ impl Watcher {
         }
         for live in &live {
             let row = live.row();
-            let told = self.told.entry(row.id.clone()).or_insert_with(|| {
-                news.push(json!({ "type": "run", "run": row }));
-                Told {
+            let sent_state = self.sent_state.entry(row.id.clone()).or_insert_with(|| {
+                messages.push(json!({ "type": "run", "run": row }));
+                SentState {
                     row: row.clone(),
                     names: Value::Null,
                     latest: None,
@@ -280,36 +285,39 @@ impl Watcher {
                     streams: vec![],
                 }
             });
-            if (RunRow { elapsed_s: 0.0, ..told.row.clone() })
+            // Ignore the elapsed time, otherwise each tick would be a change.
+            if (RunRow { elapsed_s: 0.0, ..sent_state.row.clone() })
                 != (RunRow { elapsed_s: 0.0, ..row.clone() })
             {
-                news.push(json!({ "type": "run", "run": row }));
-                told.row = row;
+                messages.push(json!({ "type": "run", "run": row }));
+                sent_state.row = row;
             }
             if let Some(latest) = live.latest().filter(|_| tick) {
-                told.sample(latest, &mut news);
+                sent_state.sample(latest, &mut messages);
             }
         }
         let gone: Vec<_> = self
-            .told
+            .sent_state
             .keys()
             .filter(|id| !live.iter().any(|live| live.row().id == **id))
             .cloned()
             .collect();
         for id in gone {
-            self.told.remove(&id);
+            self.sent_state.remove(&id);
+            // The history has the final row, because the run is no longer live.
             let (service, known) = (self.service.clone(), id.clone());
             if let Ok(Some(run)) = blocking(move || service.history.run(&known)).await {
-                news.push(json!({ "type": "run", "run": run }));
+                messages.push(json!({ "type": "run", "run": run }));
             }
-            news.push(json!({ "type": "ended", "id": id }));
+            messages.push(json!({ "type": "ended", "id": id }));
         }
         let leases = self.service.lease_rows();
         let timeless = |rows: &[LeaseRow]| {
             rows.iter().map(|row| LeaseRow { expires_s: None, ..row.clone() }).collect::<Vec<_>>()
         };
+        // Ignore the remaining time, because it differs at each tick.
         if timeless(&leases) != timeless(&self.leases) {
-            news.push(json!({ "type": "leases", "leases": leases }));
+            messages.push(json!({ "type": "leases", "leases": leases }));
             self.leases = leases;
         }
         if let Some(last) = self.last_log.filter(|_| tick) {
@@ -317,16 +325,16 @@ impl Watcher {
             entries.reverse();
             if let Some(newest) = entries.last() {
                 self.last_log = Some(newest.n);
-                news.push(json!({ "type": "log", "entries": entries }));
+                messages.push(json!({ "type": "log", "entries": entries }));
             }
         }
-        news
+        messages
     }
 }
 
-impl Told {
-    /// The rows that differ from those told before, with the names that they have once.
-    fn sample(&mut self, latest: Arc<LiveReport>, news: &mut Vec<Value>) {
+impl SentState {
+    /// Adds the rows that differ from those sent before, and the names if they have changed.
+    fn sample(&mut self, latest: Arc<LiveReport>, messages: &mut Vec<Value>) {
         if self.latest.as_ref().is_some_and(|old| Arc::ptr_eq(old, &latest)) {
             return;
         }
@@ -336,7 +344,7 @@ impl Told {
         let names =
             json!({ "type": "names", "run": self.row.id, "ports": ports, "streams": streams });
         if names != self.names {
-            news.push(names.clone());
+            messages.push(names.clone());
             (self.names, self.ports, self.streams) = (names, Vec::new(), Vec::new());
         }
         let ports = report.ports.iter().enumerate().map(|(i, port)| {
@@ -394,7 +402,7 @@ impl Told {
                 .map(|(_, row)| row.clone())
                 .collect()
         };
-        news.push(json!({
+        messages.push(json!({
             "type": "sample", "run": self.row.id, "t_s": sample.t_s,
             "ports": changed(&ports, &self.ports), "streams": changed(&streams, &self.streams),
             "sources": sources,
@@ -403,7 +411,7 @@ impl Told {
     }
 }
 
-/// A rate to a tenth: who draws it sees no more, and it is half as long.
+/// Rounds a rate to a tenth: charts have no finer resolution, and the text is half as long.
 fn short(rate: f64) -> f64 {
     (rate * 10.0).round() / 10.0
 }

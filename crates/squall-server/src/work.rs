@@ -1,4 +1,5 @@
-//! The work of a request: it ends with its client, and its memory goes back to the system.
+//! The work of a request: it is abandoned when its client leaves, and its memory returns to the
+//! system.
 
 use std::sync::{
     Arc,
@@ -11,15 +12,15 @@ tokio::task_local! {
     static WORK: Work;
 }
 
-/// Shared by all threads that work for one request. When the last of them has let it go, the
-/// memory that it needed can be given back.
+/// Shared by all threads that work for one request. The last one to drop it reports the request's
+/// memory as free.
 #[derive(Clone)]
 pub struct Work(Arc<State>);
 
 struct State {
-    /// Nobody waits for the reply.
+    /// The client has left.
     gone: AtomicBool,
-    /// Octets of the request's body, if it has declared them.
+    /// Octets of the request's body, if declared.
     octets: Option<u64>,
     memory: Arc<Memory>,
 }
@@ -30,7 +31,8 @@ impl Drop for State {
     }
 }
 
-/// The client waits. hyper drops the handler, and this with it, when the client has left.
+/// Held while the client waits. hyper drops the handler, and this guard with it, when the client
+/// disconnects.
 pub struct Waiting(Work);
 
 impl Drop for Waiting {
@@ -40,7 +42,7 @@ impl Drop for Waiting {
 }
 
 impl Work {
-    /// Work for a request with a body of that many octets; `None`: unknown.
+    /// Work for a request with a body of `octets`; `None`: unknown.
     pub fn of(octets: Option<u64>, memory: &Arc<Memory>) -> Self {
         Self(Arc::new(State { gone: AtomicBool::new(false), octets, memory: memory.clone() }))
     }
@@ -58,13 +60,14 @@ impl Work {
     }
 }
 
-/// The work that this thread or task does; `None`: the daemon's own.
+/// The work of this thread or task; `None`: the daemon's own.
 pub fn current() -> Option<Work> {
     WORK.try_with(Clone::clone).ok()
 }
 
-/// Whether nobody waits for the result of this work any more. Only work that changes nothing stops
-/// there: a run whose client has left starts all the same, and its lease ends it.
+/// Whether the client of this work has left. Only work without side effects checks this: a run
+/// whose client has left must start anyway, because other requests may already show it; its lease
+/// ends it.
 pub fn is_abandoned() -> bool {
     WORK.try_with(|work| work.0.gone.load(Ordering::Relaxed)).unwrap_or(false)
 }

@@ -1,32 +1,33 @@
-//! ZMTP 3, the protocol of ZeroMQ (rfc.zeromq.org/spec/37), as far as a server of requests and of
-//! events needs it: the mechanism NULL, the sockets REP and PUB, heartbeats.
+//! ZMTP 3, the protocol of ZeroMQ (rfc.zeromq.org/spec/37), reduced to a server of requests and
+//! events: the mechanism NULL, the sockets REP and PUB, heartbeats.
 //!
-//! A connection is read and written here, and nowhere else, so that each is known by its peer: who
-//! may use the daemon is decided for a connection, and a library's socket mixes all of them.
+//! Squall reads and writes connections itself, because access is decided by the peer of each
+//! connection, and the sockets of ZeroMQ libraries merge all peers.
 
 use bytes::{Buf, Bytes, BytesMut};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Signature, version, mechanism, as-server, filler.
+/// Octets of a greeting: signature, version, mechanism, as-server, filler.
 const GREETING: usize = 64;
 const VERSION: [u8; 2] = [3, 1];
+/// NULL, because access is decided by the peer's user, which the kernel knows.
 const MECHANISM: &[u8; 20] = b"NULL\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
-// Flags of a frame; all others are 0.
+// Flags of a frame (ZeroMQ RFC 37); the other bits must be 0.
 const MORE: u8 = 1;
 const LONG: u8 = 2;
 const COMMAND: u8 = 4;
 
-/// Frames of a message: a client's own, and one of each router on its way.
+/// Frames of a message: one for the client, and one for each router on the path.
 const FRAMES: usize = 64;
-/// Octets of a command: those of a handshake, of a heartbeat, of a subscription.
+/// Octets of a command: enough for a handshake, a heartbeat or a subscription.
 const COMMAND_OCTETS: usize = 4 << 10;
 
-/// What this end is.
+/// The socket type of this end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Answers requests.
+    /// Replies to requests.
     Rep,
     /// Sends events to subscribers.
     Pub,
@@ -48,7 +49,7 @@ impl Role {
     }
 }
 
-/// What has arrived.
+/// A received message or command.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Incoming {
     /// All frames of a message.
@@ -69,9 +70,9 @@ struct Frame {
 pub struct Zmtp<S> {
     stream: S,
     read: BytesMut,
-    /// Frames of a message that is not complete.
+    /// Frames of an incomplete message.
     frames: Vec<Bytes>,
-    /// Octets of a message.
+    /// Maximum octets of a message.
     most: usize,
 }
 
@@ -80,10 +81,10 @@ fn wrong(what: impl Into<String>) -> io::Error {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Zmtp<S> {
-    /// Performs the handshake. A message may then have up to `most` octets.
+    /// Performs the handshake. Later messages may have up to `most` octets.
     ///
     /// # Errors
-    /// Another protocol, version or mechanism; a peer of another kind than the role serves.
+    /// Another protocol, version or mechanism; a peer whose socket type does not fit the role.
     pub async fn open(stream: S, role: Role, most: usize) -> io::Result<Self> {
         let mut zmtp = Self { stream, read: BytesMut::new(), frames: Vec::new(), most };
         zmtp.stream.write_all(&greeting()).await?;
@@ -109,10 +110,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Zmtp<S> {
         }
     }
 
-    /// The next message or command. Nothing that has arrived is lost where this is dropped.
+    /// The next message or command. Safe to cancel: received data stays in the buffer.
     ///
     /// # Errors
-    /// The end of the connection, what is no ZMTP, a message that is too long.
+    /// The end of the connection, data that is not ZMTP, a message that is too long.
     pub async fn next(&mut self) -> io::Result<Incoming> {
         loop {
             let held = self.frames.iter().map(Bytes::len).sum::<usize>();
@@ -136,7 +137,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Zmtp<S> {
     /// Sends a message.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// Errors of the connection.
     pub async fn send(&mut self, frames: &[&[u8]]) -> io::Result<()> {
         let last = frames.len().saturating_sub(1);
         let frames: Vec<_> = frames
@@ -147,10 +148,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Zmtp<S> {
         self.write(&frames).await
     }
 
-    /// Answers `PING`, whose `data` are a time to live and what is to come back.
+    /// Replies to `PING`, whose `data` are a time to live and a context to return.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// Errors of the connection.
     pub async fn pong(&mut self, data: &[u8]) -> io::Result<()> {
         let context = data.get(2..).unwrap_or_default();
         self.write(&[(COMMAND, &[b"\x04PONG", context].concat())]).await
@@ -182,13 +183,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Zmtp<S> {
 
 fn greeting() -> [u8; GREETING] {
     let mut greeting = [0; GREETING];
+    // The signature, by which peers reject other protocols (ZeroMQ RFC 37).
     (greeting[0], greeting[9]) = (0xff, 0x7f);
     greeting[10..12].copy_from_slice(&VERSION);
     greeting[12..32].copy_from_slice(MECHANISM);
     greeting
 }
 
-/// As far as it has arrived: a peer of another protocol may send no more.
+/// Checks the part of a greeting that has arrived, because a peer of another protocol may wait
+/// without sending the rest.
 fn check_greeting(octets: &[u8]) -> io::Result<()> {
     let at = |i: usize| octets.get(i).copied();
     if at(0).is_some_and(|first| first != 0xff) || at(9).is_some_and(|last| last & 1 == 0) {
@@ -208,7 +211,7 @@ fn property(name: &[u8], value: &[u8]) -> Vec<u8> {
     [&[name.len() as u8], name, &length, value].concat()
 }
 
-/// The value of a property of a handshake; names are compared without regard to case.
+/// The value of a property of a handshake. ZeroMQ RFC 37 compares names without regard to case.
 fn value_of<'a>(mut properties: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
     loop {
         let (&length, rest) = properties.split_first()?;
@@ -232,7 +235,7 @@ fn command(mut body: Bytes) -> io::Result<Incoming> {
     Ok(Incoming::Command { name, data: body })
 }
 
-/// The first frame, if it is complete; its body has at most `most` octets.
+/// The first frame, if it is complete. Its body may have at most `most` octets.
 fn split(octets: &mut BytesMut, most: usize) -> io::Result<Option<Frame>> {
     let Some(&flags) = octets.first() else { return Ok(None) };
     if flags & !(MORE | LONG | COMMAND) != 0 || flags & (MORE | COMMAND) == MORE | COMMAND {
@@ -252,7 +255,7 @@ fn split(octets: &mut BytesMut, most: usize) -> io::Result<Option<Frame>> {
     let length = usize::try_from(length).ok().filter(|length| *length <= most);
     let length = length.ok_or_else(|| wrong(format!("a frame of more than {most} octets")))?;
     if octets.len() < header + length {
-        // Read in few pieces, and no more than has been announced.
+        // Reserve at most 1 MiB at a time, so that an announced length alone takes no memory.
         octets.reserve((header + length - octets.len()).min(1 << 20));
         return Ok(None);
     }
@@ -265,7 +268,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A client's end: what it sends at first, and the server's answer to it.
+    /// A client's end. Returns the server's result and the octets that it sent.
     async fn handshake(kind: &[u8]) -> (io::Result<Zmtp<tokio::io::DuplexStream>>, Vec<u8>) {
         let (mut client, server) = tokio::io::duplex(1 << 16);
         let ready = [b"\x05READY", &property(b"Socket-Type", kind)[..]].concat();
@@ -275,7 +278,7 @@ mod tests {
         let mut octets = vec![0; 1 << 16];
         let length = client.read(&mut octets).await.expect("an answer");
         octets.truncate(length);
-        // The test goes on with the server's end alone.
+        // Keep the client's end open, because the test continues with the server's end.
         std::mem::forget(client);
         (opened, octets)
     }
@@ -284,7 +287,7 @@ mod tests {
     async fn a_request_socket_is_let_in_and_another_hears_why_it_is_not() {
         let (opened, answer) = handshake(b"REQ").await;
         assert!(opened.is_ok());
-        // RFC 37: signature, version 3.1, NULL, then READY as a command.
+        // ZeroMQ RFC 37: signature, version 3.1, NULL, then READY as a command.
         assert_eq!(&answer[..12], b"\xff\0\0\0\0\0\0\0\0\x7f\x03\x01");
         assert_eq!(&answer[12..16], b"NULL");
         assert_eq!(&answer[64..], b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\x03REP");

@@ -1,5 +1,5 @@
-//! The daemon as its clients see it: started in this process, on ports of loopback that are free,
-//! with ports of traffic that are in memory.
+//! Tests of the daemon as its clients see it: started in this process, on free TCP ports of
+//! loopback, with traffic ports in memory.
 
 use std::{
     fs,
@@ -22,8 +22,8 @@ use squall_server::{Bound, Controller, Needs, Settings, Token, Trex, serve_until
 use tokio::sync::oneshot;
 use tungstenite::{Message, WebSocket};
 
-/// For states that come at once on a machine at rest.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for state changes that are immediate on an idle machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 const PROFILE: &str = "[ports]\nA = \"loop:NAME\"\nB = \"loop:NAME\"\n[[stream]]\nname = \
                        \"web\"\nport = \"A\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 \
                        kpps\"\nlatency = true\n";
@@ -39,7 +39,7 @@ fn folder_of(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("squall-daemon-{name}-{}", std::process::id()))
 }
 
-/// One that is not there yet.
+/// A path where nothing exists yet.
 fn folder(name: &str) -> PathBuf {
     let data = folder_of(name);
     _ = fs::remove_dir_all(&data);
@@ -74,7 +74,7 @@ impl Daemon {
 
     fn start(settings: Settings) -> Self {
         let data = settings.data.clone();
-        let ((end, ended), (tell, told)) = (oneshot::channel(), mpsc::channel());
+        let ((end, ended), (tell, received)) = (oneshot::channel(), mpsc::channel());
         let thread = std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -85,7 +85,7 @@ impl Daemon {
             );
             runtime.expect("a runtime").block_on(serving).expect("it serves");
         });
-        let bound = told.recv_timeout(PATIENCE).expect("it is ready");
+        let bound = received.recv_timeout(TIMEOUT).expect("it is ready");
         Self { bound, data, end: Some(end), thread: Some(thread) }
     }
 
@@ -96,7 +96,7 @@ impl Daemon {
         }
     }
 
-    /// Status and body. What stands in `headers` is sent, too.
+    /// Sends a request with these headers. Returns status, headers and body.
     fn ask(
         &self,
         method: &str,
@@ -105,7 +105,7 @@ impl Daemon {
         body: &[u8],
     ) -> (u16, Vec<(String, String)>, Vec<u8>) {
         let mut stream = TcpStream::connect(self.bound.https).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         talk(&mut stream, self.bound.https, method, path, headers, body)
     }
 
@@ -122,7 +122,7 @@ impl Daemon {
         reply
     }
 
-    /// The run's name.
+    /// Starts a run. Returns its id.
     fn run(&self, link: &str, more: Value) -> String {
         let mut body = json!({ "profile": PROFILE.replace("NAME", link) });
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -132,20 +132,20 @@ impl Daemon {
     }
 
     fn until(&self, path: &str, what: impl Fn(&Value) -> bool) -> Value {
-        let patience = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let found = self.get(path);
             if what(&found) {
                 return found;
             }
-            assert!(Instant::now() < patience, "{path}: {found}");
+            assert!(Instant::now() < deadline, "{path}: {found}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
     fn watch(&self, query: &str) -> WebSocket<TcpStream> {
         let stream = TcpStream::connect(self.bound.https).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         let url = format!("ws://{}/squall/v1/watch?{query}", self.bound.https);
         tungstenite::client(url, stream).expect("a WebSocket").0
     }
@@ -177,7 +177,7 @@ fn talk(
         head += &format!("content-length: {}\r\n", body.len());
     }
     stream.write_all((head + "\r\n").as_bytes()).expect("it takes the request");
-    // One that refuses early does not read on.
+    // A server that refuses early stops reading, so writing may fail.
     _ = stream.write_all(body);
     let mut reply = Vec::new();
     _ = stream.read_to_end(&mut reply);
@@ -217,7 +217,7 @@ fn code(reply: &[u8]) -> String {
 }
 
 #[test]
-fn who_does_not_show_the_token_gets_nothing_but_what_the_daemon_is() {
+fn without_the_token_a_client_gets_only_the_daemon_s_description() {
     let daemon = Daemon::start(Settings { token: Token::Always, ..settings(&folder("token")) });
     let token = daemon.bound.new_token.clone().expect("it was made now");
     let mode = fs::metadata(&daemon.bound.token_file).expect("the file").permissions().mode();
@@ -260,17 +260,17 @@ fn who_does_not_show_the_token_gets_nothing_but_what_the_daemon_is() {
     assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[cookie], b"").0, 401);
 }
 
-/// What curl gets as another user of this machine, or as this one: the status, 0 without an answer.
+/// The status that curl gets as `user`, or as the current one; 0 without a reply.
 fn curl(user: Option<u32>, arguments: &[&str]) -> Option<u16> {
     let mut command = Command::new("curl");
     command
         .args(["-sk", "-m", "20", "-o", "/dev/null", "-w", "%{http_code}"])
         .args(arguments)
         .current_dir("/");
-    // What has this user's groups is not another user.
+    // Also drop the groups, otherwise the process could open files of this user.
     user.into_iter().for_each(|user| _ = command.uid(user).gid(user));
     match command.output() {
-        Ok(said) => Some(String::from_utf8_lossy(&said.stdout).parse().expect("a status")),
+        Ok(output) => Some(String::from_utf8_lossy(&output.stdout).parse().expect("a status")),
         Err(error) => {
             println!("SKIPPED: curl as user {user:?}: {error}");
             None
@@ -295,9 +295,9 @@ fn another_user_of_this_machine_needs_the_token() {
         (200, Some(201)),
         "the daemon's own user"
     );
-    // gRPC tells in headers what was wrong with a call.
+    // The status of gRPC is in a header.
     assert_eq!(curl(None, &grpc), Some(200), "the daemon's own user");
-    // A proxy asks for others.
+    // A proxy acts for other clients.
     for header in ["x-forwarded-for: 192.0.2.1", "via: 1.1 proxy", "forwarded: for=192.0.2.1"] {
         assert_eq!(curl(None, &[&runs, "-H", header]), Some(401), "{header}");
     }
@@ -329,7 +329,7 @@ fn a_unix_socket_knows_its_user_and_carries_everything() {
     assert_eq!(fs::metadata(&daemon.data).expect("a folder").permissions().mode() & 0o777, 0o700);
     daemon.stop();
     assert!(!socket.exists(), "it goes with the daemon");
-    // What a killed one left is no obstacle.
+    // A socket file that a killed daemon left must not prevent the start.
     drop(UnixListener::bind(&socket).expect("bound"));
     let again = Daemon::start(Settings { token: Token::Always, ..settings(&daemon.data) });
     let mut stream =
@@ -346,7 +346,7 @@ fn connections_that_say_nothing_keep_nobody_out() {
     let daemon = Daemon::start(Settings { token: Token::Always, ..settings(&folder("silent")) });
     let bearer = format!("Bearer {}", daemon.bound.new_token.as_ref().expect("it was made now"));
     let mut known = TcpStream::connect(daemon.bound.https).expect("it listens");
-    known.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    known.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     let ask = |stream: &mut TcpStream| {
         let head = format!(
             "GET /squall/v1/runs HTTP/1.1\r\nhost: localhost\r\nauthorization: {bearer}\r\n\r\n"
@@ -357,7 +357,7 @@ fn connections_that_say_nothing_keep_nobody_out() {
         String::from_utf8_lossy(&octets).into_owned()
     };
     assert_eq!(ask(&mut known), "HTTP/1.1 200");
-    // Each round is more than there are places for strangers. Some have said a little.
+    // Each round has more connections than strangers have places. Some have sent a few octets.
     for round in 0..3 {
         let silent: Vec<_> = (0..700)
             .map_while(|number| {
@@ -381,7 +381,7 @@ fn connections_that_say_nothing_keep_nobody_out() {
 }
 
 #[test]
-fn behind_a_proxy_everybody_needs_the_token() {
+fn through_a_proxy_all_clients_need_the_token() {
     let daemon = Daemon::start(Settings { token: Token::Auto, ..settings(&folder("proxy")) });
     assert_eq!(daemon.bound.needs, Needs::Everybody);
     assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[], b"").0, 401);
@@ -390,7 +390,7 @@ fn behind_a_proxy_everybody_needs_the_token() {
 }
 
 #[test]
-fn grpc_off_loopback_has_tls_or_is_said_to_have_none() {
+fn grpc_off_loopback_has_tls_unless_it_is_disabled() {
     let anywhere = Some(SocketAddr::from(([0, 0, 0, 0], 0)));
     let of =
         |name: &str| Settings { grpc: anywhere, token: Token::Auto, ..settings(&folder(name)) };
@@ -490,7 +490,7 @@ fn long_replies_are_compressed_for_who_takes_that() {
 }
 
 #[test]
-fn pages_of_others_and_names_that_were_made_to_point_here_are_refused() {
+fn pages_of_other_origins_and_rebound_names_are_refused() {
     let daemon = Daemon::of("guard");
     let host = daemon.bound.https.to_string();
     let own = format!("http://{host}");
@@ -529,7 +529,7 @@ fn pages_of_others_and_names_that_were_made_to_point_here_are_refused() {
 fn a_page_of_a_peer_asks_with_the_token_and_never_by_a_cookie_or_a_known_user() {
     let folder = folder("peers");
     let peer = "https://lab2.example:8443";
-    // Nobody needs a token but pages of others.
+    // Only pages of other daemons need the token.
     let settings = Settings { peers: vec![peer.parse().expect("an origin")], ..settings(&folder) };
     let daemon = Daemon::start(settings);
     let token = std::fs::read_to_string(folder.join("token")).expect("a token");
@@ -564,7 +564,7 @@ fn a_page_of_a_peer_asks_with_the_token_and_never_by_a_cookie_or_a_known_user() 
         assert_eq!(allowed(&headers), (status < 403).then(|| peer.to_owned()), "{path} {all:?}");
         assert!(!headers.iter().any(|(name, _)| name == "access-control-allow-credentials"));
     }
-    // The browser asks first, without a token; and what it asks for is not done.
+    // A preflight has no token, and its method is not executed.
     let asks = |origin| {
         let headers = [("origin", origin), ("access-control-request-method", "DELETE")];
         daemon.ask("OPTIONS", runs, &headers, b"")
@@ -573,11 +573,11 @@ fn a_page_of_a_peer_asks_with_the_token_and_never_by_a_cookie_or_a_known_user() 
     assert_eq!((status, allowed(&headers)), (204, Some(peer.to_owned())));
     let (status, headers, _) = asks("https://evil.example");
     assert_eq!((status, allowed(&headers)), (403, None));
-    // A WebSocket shows it by a protocol, the only header that a page may set there.
+    // A WebSocket carries the token as a protocol, because pages can set no other header.
     let watch = |protocols: &str| {
         let host = daemon.bound.https;
         let mut stream = TcpStream::connect(host).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         let head = format!(
             "GET /squall/v1/watch HTTP/1.1\r\nhost: {host}\r\norigin: {peer}\r\n\
              connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
@@ -598,7 +598,7 @@ fn a_page_of_a_peer_asks_with_the_token_and_never_by_a_cookie_or_a_known_user() 
     let shown = format!("squall.v1, squall.token.{}", token.trim());
     assert_eq!(watch(&shown), (101, true));
     assert_eq!(watch("squall.v1, squall.token.0123456789abcdef"), (401, false));
-    // Its own page may connect there, and to nobody else.
+    // The daemon's own page may connect to this peer only.
     let (_, headers, _) = daemon.ask("GET", "/", &[], b"");
     let policy = headers.iter().find(|(name, _)| name == "content-security-policy");
     let policy = &policy.expect("a policy").1;
@@ -608,7 +608,7 @@ fn a_page_of_a_peer_asks_with_the_token_and_never_by_a_cookie_or_a_known_user() 
 }
 
 #[test]
-fn who_is_refused_over_http2_may_say_what_it_has_to_say_first() {
+fn a_request_refused_over_http2_is_drained_before_the_reply() {
     use http_body_util::{BodyExt, Full, StreamBody};
     use std::sync::{
         Arc,
@@ -630,7 +630,7 @@ fn who_is_refused_over_http2_may_say_what_it_has_to_say_first() {
             async move {
                 let left = Arc::new(AtomicUsize::new(octets));
                 let rest = left.clone();
-                // Piece by piece, as a file is read.
+                // In chunks, as a client reads a file.
                 let pieces = tokio_stream::iter((0..octets.div_ceil(10_000)).map(move |_| {
                     let length = rest.load(Ordering::Relaxed).min(10_000);
                     rest.fetch_sub(length, Ordering::Relaxed);
@@ -662,7 +662,7 @@ fn who_is_refused_over_http2_may_say_what_it_has_to_say_first() {
                 assert_eq!(ask(path, kind, octets).await, (expected, 0), "{path}");
             }
         }
-        // One that sends without end is not read to its end, and has its answer all the same.
+        // A body without end is not drained to its end, and the client still gets its reply.
         let (status, left) = ask("/squall/v1/leases", "text/plain", 200_000_000).await;
         assert!(status == 415 && left > 100_000_000, "{status}, {left} octets left");
     });
@@ -696,11 +696,11 @@ fn a_wrong_token_is_the_answer_over_http2_however_long_the_body() {
     _ = fs::remove_file(file);
 }
 
-/// A connection of ZeroMQ as TRex's clients make it (rfc.zeromq.org/spec/37), after its handshake.
+/// A ZeroMQ connection as TRex's clients make it (rfc.zeromq.org/spec/37), after its handshake.
 struct Zmq<S>(S);
 
 impl<S: Read + Write> Zmq<S> {
-    /// What a client sends up to its first message.
+    /// The octets that a client sends before its first message.
     fn hello(kind: &str) -> Vec<u8> {
         let mut octets = vec![0; 64];
         (octets[0], octets[9], octets[10]) = (0xff, 0x7f, 3);
@@ -747,7 +747,7 @@ impl<S: Read + Write> Zmq<S> {
         serde_json::from_slice(&self.frame()).expect("JSON")
     }
 
-    /// As TRex's client: its handle, then port 0.
+    /// Performs the API handshake as TRex's client does, then acquires port 0.
     fn acquire(&mut self) -> Value {
         let hello = json!({ "name": "STL", "major": 5, "minor": 1 });
         let handle = self.ask("api_sync_v2", hello)["result"]["api_h"].clone();
@@ -760,7 +760,7 @@ impl<S: Read + Write> Zmq<S> {
 
 fn with_trex(name: &str) -> Daemon {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    // An interface that needs --allow elsewhere: to name it here is enough.
+    // An interface that would need --allow: naming it in --trex is sufficient.
     let ports = vec![format!("loop:{name}"), format!("loop:{name}"), "af_packet:lo".into()];
     let trex = Trex {
         ports,
@@ -778,7 +778,7 @@ fn with_trex(name: &str) -> Daemon {
     })
 }
 
-/// The first row of the audit whose action begins like this.
+/// The newest entry of the audit whose action starts with `action`.
 fn audited(daemon: &Daemon, action: &str) -> Value {
     let socket = daemon.bound.socket.clone().expect("a socket");
     let mut stream = UnixStream::connect(socket).expect("it listens");
@@ -800,11 +800,12 @@ fn trex_clients_of_the_daemons_user_are_served_and_audited() {
     assert_eq!((&row["status"], &row["detail"]), (&json!(200), &json!("ports 0")));
     let user = format!("(user {})", own_user());
     assert!(row["source"].as_str().expect("a source").ends_with(&user), "{row}");
-    // The same over unix sockets; a bell rings for subscribers.
+    // The same over unix sockets. Subscribers get an event.
     let events = UnixStream::connect(asynchronous).expect("it listens");
     events.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
     let mut events = Zmq::open(events, "SUB");
-    // All topics; and a heartbeat, whose answer shows that they are known.
+    // Subscribe to all topics, then send a heartbeat: its reply shows that the subscription is
+    // active.
     events.0.write_all(b"\0\x01\x01\x04\x08\x04PING\0\0x").expect("it reads");
     assert_eq!(events.frame(), b"\x04PONGx");
     let mut requests = Zmq::open(UnixStream::connect(sync).expect("it listens"), "REQ");
@@ -848,13 +849,13 @@ fn another_user_of_this_machine_gets_a_reason_from_trex_and_no_port() {
     let row = audited(&daemon, "TRex acquire");
     assert_eq!((&row["status"], &row["detail"]), (&json!(401), &json!("")));
     assert!(row["source"].as_str().expect("a source").ends_with("(user 4242)"), "{row}");
-    // The port is free for its own user.
+    // The daemon's own user can use the port.
     let mut own = Zmq::open(TcpStream::connect(trex.sync).expect("it listens"), "REQ");
     assert!(own.acquire()["result"].is_string());
 }
 
-/// gRPC's core, Java, Go and .NET open IPv6 sockets where there are any, and reach 127.0.0.1 by its
-/// IPv6 form.
+/// gRPC's core, Java, Go and .NET open IPv6 sockets where available, and reach 127.0.0.1 by its
+/// IPv4-mapped address.
 #[test]
 fn a_socket_for_both_families_has_its_user_at_every_door() {
     let daemon = with_trex("both-families");
@@ -883,17 +884,17 @@ fn a_socket_for_both_families_has_its_user_at_every_door() {
     let trex = daemon.bound.trex.as_ref().expect("it is served").sync;
     let stream = TcpStream::connect(mapped(trex)).expect("it listens");
     assert!(Zmq::open(stream, "REQ").acquire()["result"].is_string());
-    // Of refusals within ten seconds the audit has the first.
+    // The audit keeps the first refusal within ten seconds.
     let Some(refused) = status_of_grpc(Some(4242), &grpc) else { return };
     assert_eq!(refused, "16", "UNAUTHENTICATED");
     assert_eq!(curl(Some(4242), &[&runs]), Some(401));
-    // Its status over HTTP is 200; in the audit it is what it was.
+    // Over HTTP its status is 200; the audit has the status of the outcome.
     let row = audited(&daemon, "POST /otg.Openapi/SetConfig");
     assert_eq!(row["status"], 401, "{row}");
     assert!(row["source"].as_str().expect("a source").ends_with("(user 4242)"), "{row}");
 }
 
-/// The status in the headers of a call that has no other answer.
+/// The gRPC status in the headers of a reply without messages.
 fn status_of_grpc(user: Option<u32>, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new("curl");
     command.args(["-sk", "-m", "20", "-o", "/dev/null"]).args(arguments).current_dir("/");
@@ -908,13 +909,14 @@ fn profiles_are_bounded_before_they_are_read_and_so_are_their_errors() {
     let daemon = Daemon::of("budget");
     let json = ("content-type", "application/json");
     for path in ["/squall/v1/plan", "/squall/v1/profiles/check", "/squall/v1/runs"] {
-        // None of it is sent: what is declared is enough.
+        // No body is sent, because the declared length is sufficient.
         let (status, _, reply) =
             daemon.ask("POST", path, &[json, ("content-length", "9000000")], b"");
         let reply = String::from_utf8_lossy(&reply).into_owned();
         assert!(status == 413 && reply.contains("8 MiB"), "{path}: {status} {reply}");
     }
-    // In one line of JSON, as programs write it: no place of it is counted from the beginning.
+    // One line of JSON, as programs write it: positions in it must not be counted from its start
+    // each time.
     let stream = json!({ "packet": "eth/ipv4/udp", "rate": "1 kps", "next": "nowhere" });
     let streams = vec![stream; 20_000];
     let text = json!({ "ports": { "A": "null:" }, "stream": streams }).to_string();
@@ -951,14 +953,14 @@ fn the_limit_of_websockets_is_named_where_it_refuses() {
     };
     let reply = refused();
     assert!(reply.starts_with("HTTP/1.1 503") && reply.contains("256 WebSockets"), "{reply}");
-    // Each of them stayed, and hears what all hear.
+    // Each of them stays connected and gets all messages.
     for socket in &mut open {
         assert!(matches!(socket.read(), Ok(Message::Text(_))));
     }
     drop(open);
-    let patience = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     while !refused().starts_with("HTTP/1.1 101") {
-        assert!(Instant::now() < patience, "places become free");
+        assert!(Instant::now() < deadline, "places become free");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -977,12 +979,12 @@ fn a_port_has_one_holder_until_it_is_given_back_taken_away_or_forgotten() {
     assert_eq!(status, 201);
     let (status, refused) = lease("bob", "loop:x,ring=64", 60.0);
     assert_eq!((status, &refused["error"]["code"]), (409, &json!("port_in_use")));
-    let told = refused["error"]["details"][0]["message"].as_str().expect("told");
-    assert!(told.starts_with("held by alice for "), "{told}");
+    let received = refused["error"]["details"][0]["message"].as_str().expect("told");
+    assert!(received.starts_with("held by alice for "), "{received}");
     let (status, refused) =
         daemon.json("POST", "/squall/v1/runs", json!({ "profile": PROFILE.replace("NAME", "x") }));
     assert_eq!((status, &refused["error"]["code"]), (409, &json!("port_in_use")));
-    // Alice's own run is on her lease; the force of another stops it.
+    // Alice's run uses Alice's lease; Bob's force stops it.
     let run = daemon.run("x", json!({ "lease": of_alice["id"] }));
     let (status, _) = daemon.json(
         "POST",
@@ -995,15 +997,16 @@ fn a_port_has_one_holder_until_it_is_given_back_taken_away_or_forgotten() {
     let why = ended["error"].as_str().expect("why");
     assert!(why.starts_with("its ports were taken away by dave at 127.0.0.1:"), "{why}");
     let id = of_alice["id"].as_str().unwrap();
-    let (status, told) = daemon.json("POST", &format!("/squall/v1/leases/{id}/renew"), Value::Null);
+    let (status, received) =
+        daemon.json("POST", &format!("/squall/v1/leases/{id}/renew"), Value::Null);
     assert_eq!(
-        (status, told["error"]["message"].as_str().is_some_and(|text| text.contains(why))),
+        (status, received["error"]["message"].as_str().is_some_and(|text| text.contains(why))),
         (404, true),
-        "{told}"
+        "{received}"
     );
     let (status, of_bob) = lease("bob", "loop:x", 1.0);
     assert_eq!(status, 201, "{of_bob}");
-    // Bob is gone without a word.
+    // Bob has sent nothing for the time to live.
     daemon.until("/squall/v1/leases", |leases| leases["leases"] == json!([]));
     let (_, of_carol) = lease("carol", "loop:x", 60.0);
     let path = format!("/squall/v1/leases/{}", of_carol["id"].as_str().expect("free again"));
@@ -1012,7 +1015,7 @@ fn a_port_has_one_holder_until_it_is_given_back_taken_away_or_forgotten() {
 }
 
 #[test]
-fn who_did_what_is_known_also_when_the_daemon_comes_again() {
+fn the_audit_survives_a_restart() {
     let mut daemon = Daemon::start(Settings { token: Token::Always, ..settings(&folder("audit")) });
     let token = format!("Bearer {}", daemon.bound.new_token.clone().expect("it was made now"));
     let ask = |daemon: &Daemon, method: &str, path: &str, body: Value| {
@@ -1028,7 +1031,7 @@ fn who_did_what_is_known_also_when_the_daemon_comes_again() {
     let run = run["run"]["id"].as_str().expect("a run").to_owned();
     let force = json!({ "ports": ["loop:audit", "loop:audited"], "owner": "bob" });
     assert_eq!(ask(&daemon, "POST", "/squall/v1/leases/release", force).0, 200);
-    // The session of Open Traffic Generator that had a port hears of it, once.
+    // The OTG session that lost a port gets a warning once.
     let (status, warned) = ask(&daemon, "POST", "/config", config.clone());
     let warnings = warned["warnings"][0].as_str().unwrap_or_default().to_owned();
     assert!(status == 200 && warnings.contains("taken away by bob at 127.0.0.1:"), "{warned}");
@@ -1082,7 +1085,7 @@ fn who_did_what_is_known_also_when_the_daemon_comes_again() {
 fn traffic_of_a_client_that_is_gone_stops_with_its_lease() {
     let daemon = Daemon::of("gone");
     let run = daemon.run("gone", json!({ "ttl_s": 1.0 }));
-    // A list names no run, and keeps none.
+    // A list of runs renews no lease.
     let over = |list: &Value| list["runs"][0]["state"] == "interrupted";
     let list = daemon.until("/squall/v1/runs", over);
     assert_eq!(list["runs"][0]["id"], json!(run));
@@ -1091,7 +1094,7 @@ fn traffic_of_a_client_that_is_gone_stops_with_its_lease() {
 }
 
 #[test]
-fn a_held_run_begins_at_the_instant_that_it_is_told_by_the_clock_of_the_cluster() {
+fn a_held_run_starts_at_the_given_instant_of_the_cluster_clock() {
     let daemon = Daemon::of("held");
     const SHIFT: u64 = 7_000_000_000_000;
     let clock = |bound: u64| json!({ "shift_ns": SHIFT, "bound_ns": bound });
@@ -1109,7 +1112,7 @@ fn a_held_run_begins_at_the_instant_that_it_is_told_by_the_clock_of_the_cluster(
     assert_eq!(renewed(json!({ "shift_ns": 0, "drift_ppb": 1e9, "bound_ns": 1 })).0, 400);
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(daemon.get(&format!("{path}/stats"))["report"], Value::Null, "nothing was sent");
-    // A time that has passed before a busy machine reads it is refused as such.
+    // A busy machine may read the time too late and refuse it, so try later times.
     let (at, status, row) = (0..6)
         .map(|again| {
             let at = now() + (300_000_000_u64 << again);
@@ -1189,7 +1192,7 @@ fn a_run_is_begun_changed_watched_and_stopped_and_its_report_stays() {
     );
     let (_, _, text) = daemon.ask("GET", &format!("{path}/profile"), &[], b"");
     assert_eq!(String::from_utf8_lossy(&text), PROFILE.replace("NAME", "runs"));
-    // It is there when the daemon comes again.
+    // The daemon still has it after a restart.
     daemon.stop();
     let again = Daemon::start(settings(&daemon.data));
     assert_eq!(again.bound.new_token, None, "the token stays");
@@ -1226,15 +1229,15 @@ fn a_start_that_is_refused_leaves_neither_a_run_nor_a_lease() {
 }
 
 #[test]
-fn who_hears_that_a_run_is_done_has_its_report_and_its_ports() {
+fn at_the_end_of_a_run_its_report_and_its_ports_are_available() {
     let daemon = Daemon::of("done");
-    // So many that a gap between the two would show.
+    // Enough runs to expose a gap between the two.
     for i in 0..25 {
         let run = daemon.run("done", json!({ "options": { "packets": 20 + i, "linger": 0.0 } }));
         let path = format!("/squall/v1/runs/{run}");
-        let patience = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while daemon.get(&path)["state"] != "done" {
-            assert!(Instant::now() < patience, "run {i} goes on");
+            assert!(Instant::now() < deadline, "run {i} goes on");
         }
         let report = daemon.get(&format!("{path}/report"));
         assert_eq!(report["ports"][0]["tx"]["packets"], 20 + i, "run {i}");
@@ -1251,10 +1254,10 @@ fn a_note_that_comes_as_a_run_ends_does_not_bring_it_back_to_life() {
     for i in 0..10 {
         let run = daemon.run("noted", json!({ "options": { "packets": 20, "linger": 0.0 } }));
         let path = format!("/squall/v1/runs/{run}");
-        let patience = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let (mut n, mut over) = (0, 0);
         while over < 3 {
-            assert!(Instant::now() < patience, "run {i} goes on");
+            assert!(Instant::now() < deadline, "run {i} goes on");
             n += 1;
             let (status, row) = daemon.json("PATCH", &path, json!({ "note": format!("note {n}") }));
             assert_eq!(status, 200, "{row}");
@@ -1270,7 +1273,7 @@ fn a_note_that_comes_as_a_run_ends_does_not_bring_it_back_to_life() {
 }
 
 #[test]
-fn what_squall_run_has_a_run_of_the_daemon_has_too() {
+fn a_run_of_the_daemon_has_the_options_of_squall_run() {
     let daemon = Daemon::of("options");
     let started = |options: Value| {
         let body = json!({ "profile": PROFILE.replace("NAME", "options"), "options": options });
@@ -1291,7 +1294,7 @@ fn what_squall_run_has_a_run_of_the_daemon_has_too() {
         (&counted["width_ns"], counted["counts"].as_array().map(Vec::len)),
         (&json!(100_000), Some(50))
     );
-    // 19 gaps between 20 frames.
+    // 20 frames have 19 gaps.
     let all =
         counted["counts"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum::<u64>();
     assert_eq!(all + counted["beyond"].as_u64().unwrap(), 19);
@@ -1303,13 +1306,13 @@ fn what_squall_run_has_a_run_of_the_daemon_has_too() {
     let since = Instant::now();
     report(json!({ "packets": 20, "linger": 1.5 }));
     assert!(since.elapsed() > Duration::from_millis(1500), "{:?}", since.elapsed());
-    // Five minutes at 1 kpps leap by.
+    // Five minutes at 1 kpps take almost no time in virtual time.
     let since = Instant::now();
     let leapt = report(json!({ "packets": 300_000, "clock": "virtual" }));
     assert!(
         leapt["ports"][0]["tx"]["packets"] == 300_000 && since.elapsed() < Duration::from_secs(100)
     );
-    for (wrong, said) in [
+    for (wrong, output) in [
         (json!({ "clock": "late" }), "late"),
         (json!({ "cpus": [] }), "cpus"),
         (json!({ "linger": -1 }), "linger"),
@@ -1319,7 +1322,7 @@ fn what_squall_run_has_a_run_of_the_daemon_has_too() {
     ] {
         let (status, reply) = started(wrong.clone());
         assert_eq!(status, 400, "{wrong}: {reply}");
-        assert!(reply["error"]["message"].as_str().unwrap().contains(said), "{wrong}: {reply}");
+        assert!(reply["error"]["message"].as_str().unwrap().contains(output), "{wrong}: {reply}");
     }
 }
 
@@ -1346,8 +1349,8 @@ fn a_rate_is_changed_by_a_part_of_what_it_is() {
     let (status, row) = post(json!({ "by": 3 }));
     assert_eq!((status, &row["mult"]), (200, &json!(6.0)));
     asked(3300.0);
-    // A percentage is of what the profile says (where `web` has 550 by now), not of what a link
-    // could carry.
+    // A percentage refers to the profile's rates (`web` now has 550), not to the capacity of a
+    // link.
     let (status, row) = post(json!({ "mult": "50%" }));
     assert_eq!((status, &row["mult"]), (200, &json!(0.5)), "{row}");
     asked(275.0);
@@ -1365,7 +1368,7 @@ fn a_rate_is_changed_by_a_part_of_what_it_is() {
     ] {
         assert_eq!(post(wrong.clone()).0, status, "{wrong}");
     }
-    // Twice what `max` is there is not; `loop` has no other limit.
+    // `max` cannot be doubled; `loop` has no other limit.
     assert_eq!(post(json!({ "stream": "web", "rate": "max" })).0, 200);
     let (status, reply) = post(json!({ "stream": "web", "by": 2 }));
     assert!(
@@ -1387,14 +1390,14 @@ fn an_end_stops_traffic_and_writes_history_and_a_kill_leaves_reports_that_are_se
             });
         stored.unwrap_or(false)
     };
-    let patience = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !is_stored() {
-        assert!(Instant::now() < patience, "no report is stored while the run goes on");
+        assert!(Instant::now() < deadline, "no report is stored while the run goes on");
         std::thread::sleep(Duration::from_millis(50));
     }
-    // One that has just begun has no report yet.
+    // A run that has just started has no report yet.
     let young = daemon.run("young", json!({}));
-    // What a daemon that is killed now would leave.
+    // A copy of the files that a daemon killed now would leave.
     let killed = folder("killed");
     fs::create_dir_all(&killed).expect("a folder");
     for name in ["history.sqlite", "history.sqlite-wal"] {
@@ -1404,8 +1407,8 @@ fn an_end_stops_traffic_and_writes_history_and_a_kill_leaves_reports_that_are_se
     fs::write(killed.join("unfinished/half"), "half").expect("a file");
     let began = Instant::now();
     daemon.stop();
-    // Nothing else would end its runs.
-    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    // The daemon's stop must end its runs, because nothing else would.
+    assert!(began.elapsed() < TIMEOUT, "{:?}", began.elapsed());
     let again = Daemon::start(settings(&daemon.data));
     let row = again.get(&format!("/squall/v1/runs/{run}"));
     assert!(
@@ -1434,7 +1437,7 @@ fn an_end_stops_traffic_and_writes_history_and_a_kill_leaves_reports_that_are_se
     assert!(!killed.join("unfinished/half").exists());
 }
 
-/// A device that carries 10,000 frames/s, in virtual time: found in a moment.
+/// A device that carries 10,000 frames/s, in virtual time, so that the test takes a moment.
 fn throughput(link: &str) -> Value {
     json!({
         "method": "rfc2544", "max_rate": "100kpps", "rest_s": 0,
@@ -1443,7 +1446,7 @@ fn throughput(link: &str) -> Value {
     })
 }
 
-/// Trials of a third of a second for an hour.
+/// An hour of trials of a third of a second.
 fn soak(link: &str) -> Value {
     json!({
         "method": "soak", "max_rate": "1kpps", "rest_s": 0, "options": { "linger": "10ms" },
@@ -1492,17 +1495,17 @@ fn a_standard_test_is_a_run_whose_report_is_its_outcome() {
     assert!(text("/metrics").contains(&format!("squall_test_trials{{run=\"{run}\"")));
     let list = daemon.get("/squall/v1/runs?kind=test&state=done");
     assert_eq!(list["runs"].as_array().map(Vec::len), Some(1));
-    // The same again, as its command says.
+    // Start the test again with the command from its report.
     let command = report["command"].as_str().expect("text");
     let (begin, body) = command.split_once(" -d '").expect("a body");
     assert!(begin.ends_with(&format!("http://{}/squall/v1/tests", daemon.bound.https)), "{begin}");
     let body = serde_json::from_str(body.trim_end_matches('\'')).expect("JSON");
     let again = found(&start_test(&daemon, body));
-    // All but the CPU time of the trials.
+    // Everything but the CPU time of the trials.
     assert_eq!(again["tables"], report["tables"]);
     assert_eq!(again["figures"], report["figures"]);
     assert_eq!(trials(&again).len(), trials(&report).len());
-    // Another run has neither.
+    // Other runs have neither.
     let other = daemon.run("other", json!({}));
     daemon.json("POST", &format!("/squall/v1/runs/{other}/stop"), Value::Null);
     daemon.until(&format!("/squall/v1/runs/{other}"), |row| row["ended"].is_string());
@@ -1582,7 +1585,7 @@ fn a_second_daemon_in_the_same_folder_is_refused() {
 }
 
 #[test]
-fn who_watches_is_told_what_changes() {
+fn watchers_get_changes() {
     let daemon = Daemon::of("watch");
     let mut socket = daemon.watch("runs=all&every_ms=100&log=1");
     let mut next = move || loop {
@@ -1612,7 +1615,7 @@ fn who_watches_is_told_what_changes() {
     );
     daemon.json("POST", &format!("/squall/v1/runs/{run}/pause"), json!({}));
     while until("run")["run"]["state"] != "paused" {}
-    // What stands still is not told again.
+    // Unchanged rows are not sent again.
     while until("sample")["streams"] != json!([]) {}
     daemon.get("/squall/v1/info");
     assert!(until("log")["entries"][0]["method"].is_string());
@@ -1663,7 +1666,8 @@ fn the_name_of_a_run_does_not_come_again() {
     for run in [&first, &second] {
         assert_eq!(daemon.json("DELETE", &format!("/squall/v1/runs/{run}"), Value::Null).0, 204);
     }
-    // As if it was killed: what it wrote is there, and what it does at its end is not done.
+    // A copy of the files as a killed daemon would leave them: written, but without the work at the
+    // end.
     let killed = folder("names-killed");
     fs::create_dir_all(&killed).expect("a folder");
     for name in ["history.sqlite", "history.sqlite-wal"] {
@@ -1709,7 +1713,7 @@ fn prometheus_reads_what_runs_count() {
         assert!(now.contains(&line), "{line}\n{now}");
     }
     well_formed(&now);
-    // The last figures stay for who scrapes each minute.
+    // The last values stay for clients that scrape once a minute.
     daemon.json("POST", &format!("/squall/v1/runs/{run}/stop"), Value::Null);
     daemon.until(&format!("/squall/v1/runs/{run}"), |run| !run["ended"].is_null());
     let sent =
@@ -1731,7 +1735,7 @@ const LAB: &str = "[cluster]\nray = \"10.0.0.1:6379\"\n[node.one]\naddress = \"1
                    [node.two]\naddress = \"10.0.0.12\"\n[ports]\nA = [\"one/eth1\", \
                    \"two/eth1\"]\nB = \"two/eth2\"\n";
 
-/// What a controller prints each second.
+/// One line of a controller's live view.
 const VIEW: &str = r#"{"t_s": 1.5, "all": {"tx_pps": 3e3, "rx_pps": 2, "tx_packets": 4500,
  "rx_packets": 4400, "lost": 7}, "nodes": [
  {"name": "one", "state": "running", "why": null, "clock_bound_ns": 120000, "tx_pps": 3e3,
@@ -1739,24 +1743,24 @@ const VIEW: &str = r#"{"t_s": 1.5, "all": {"tx_pps": 3e3, "rx_pps": 2, "tx_packe
  {"name": "two", "state": "lost", "why": "silent for 2 s", "clock_bound_ns": null, "tx_pps": 0,
  "rx_pps": 2.0, "tx_packets": 0, "rx_packets": 4400, "lost": 7}]}"#;
 
-/// A daemon with the inventory `lab`, whose controller is this script of sh; `view` and `report`
-/// print the view and write a report that a run of this daemon came to.
+/// A daemon with the inventory `lab`, whose controller is this shell script. The functions `view`
+/// and `report` print the view and write the report of a run of this daemon.
 fn with_controller(name: &str, script: &str, change: impl FnOnce(&mut Controller)) -> Daemon {
     let mut settings = settings(&folder(name));
-    let beside = folder(&format!("{name}-lab"));
-    fs::create_dir_all(&beside).expect("a folder");
-    let lab = beside.join("lab.toml");
+    let lab_folder = folder(&format!("{name}-lab"));
+    fs::create_dir_all(&lab_folder).expect("a folder");
+    let lab = lab_folder.join("lab.toml");
     fs::write(&lab, LAB).expect("a file");
-    let program = beside.join("controller");
+    let program = lab_folder.join("controller");
     let head = format!(
         "#!/bin/sh\ncd '{}'; echo $$ >pid; echo \"$@\" >arguments; cp \"$2\" profile.toml\n\
          while [ $# -gt 0 ]; do [ \"$1\" = --json ] && json=$2; shift; done\n\
          view() {{ cat view >&2; }}\nreport() {{ cp report.json \"$json\"; }}\n",
-        beside.display()
+        lab_folder.display()
     );
     fs::write(&program, head + script).expect("a file");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a program");
-    fs::write(beside.join("view"), VIEW.replace('\n', "") + "\n").expect("a file");
+    fs::write(lab_folder.join("view"), VIEW.replace('\n', "") + "\n").expect("a file");
     settings.inventories.push(lab);
     settings.controller.program = program;
     change(&mut settings.controller);
@@ -1764,7 +1768,7 @@ fn with_controller(name: &str, script: &str, change: impl FnOnce(&mut Controller
     let run = daemon.run(name, json!({ "options": { "packets": 5 } }));
     daemon.until(&format!("/squall/v1/runs/{run}"), |row| row["state"] == "done");
     let report = daemon.get(&format!("/squall/v1/runs/{run}/report"));
-    fs::write(beside.join("report.json"), report.to_string()).expect("a file");
+    fs::write(lab_folder.join("report.json"), report.to_string()).expect("a file");
     daemon
 }
 
@@ -1776,20 +1780,20 @@ fn next(socket: &mut WebSocket<TcpStream>) -> Value {
     }
 }
 
-fn beside(name: &str, file: &str) -> String {
+fn lab_folder(name: &str, file: &str) -> String {
     fs::read_to_string(folder_of(&format!("{name}-lab")).join(file)).expect(file)
 }
 
-/// Whether the controller's process is there.
+/// Whether the controller's process exists.
 fn goes_on(name: &str) -> bool {
-    Path::new(&format!("/proc/{}", beside(name, "pid").trim())).exists()
+    Path::new(&format!("/proc/{}", lab_folder(name, "pid").trim())).exists()
 }
 
 const SERVING: &str = "trap 'report; exit 130' INT\nwhile :; do view; sleep 0.05; done\n";
 
 #[test]
 fn a_run_over_nodes_has_the_rows_that_its_controller_tells_and_its_report() {
-    // Among lines that are none of its view.
+    // Mixed with lines that are not part of the view.
     let noise = "printf 'half of \\377 a line'; echo '{\"t_s\": []}'; \
                  echo 7; head -c 3000000 /dev/zero | tr '\\0' x; echo) >&2\n";
     let daemon = with_controller("nodes", &format!("({noise}{SERVING}"), |_| {});
@@ -1819,16 +1823,16 @@ fn a_run_over_nodes_has_the_rows_that_its_controller_tells_and_its_report() {
         (&nodes["nodes"][1]["why"], &json!(7))
     );
     assert_eq!(row["cluster"]["on_loss"], "continue");
-    let told = |message: &Value| message["run"]["cluster"]["nodes"][0]["name"] == "one";
-    while !told(&next(&mut watching)) {}
-    // What the controller got: the profile with all options, and files of the daemon alone.
-    let profile = beside("nodes", "profile.toml");
+    let received = |message: &Value| message["run"]["cluster"]["nodes"][0]["name"] == "one";
+    while !received(&next(&mut watching)) {}
+    // The controller's input: the profile with all options, and only files of the daemon.
+    let profile = lab_folder("nodes", "profile.toml");
     assert!(profile.contains("duration = \"10 s\"") && profile.contains("there.pcap"), "{profile}");
-    let arguments = beside("nodes", "arguments");
+    let arguments = lab_folder("nodes", "arguments");
     let files = daemon.data.canonicalize().expect("a folder").join("files");
     assert!(arguments.contains("--on-loss continue --live json"), "{arguments}");
     assert!(arguments.contains(&format!("--for-daemon {}", files.display())), "{arguments}");
-    // A second run cannot have these ports, and nothing is changed.
+    // A second run cannot use these ports, and nothing changes.
     let mut second = json!({ "profile": PROFILE });
     second.as_object_mut().unwrap().extend(asked.as_object().unwrap().clone());
     let (status, reply) = daemon.json("POST", "/squall/v1/runs", second);
@@ -1848,7 +1852,7 @@ fn a_run_over_nodes_has_the_rows_that_its_controller_tells_and_its_report() {
     ] {
         assert!(text.contains(&line), "{line}\n{text}");
     }
-    // Stopped twice, it is asked once: a second signal would end it without a report.
+    // Two stops send one signal, because a second one would end the controller without a report.
     for _ in 0..2 {
         daemon.json("POST", &format!("{path}/stop"), Value::Null);
     }
@@ -1856,33 +1860,34 @@ fn a_run_over_nodes_has_the_rows_that_its_controller_tells_and_its_report() {
     assert_eq!((&row["state"], &row["error"]), (&json!("done"), &Value::Null), "{row}");
     assert_eq!(row["cluster"]["all"]["tx_packets"], 4500);
     assert_eq!(row["cluster"]["all"]["tx_pps"], 0.0);
-    let wrote: Value = serde_json::from_str(&beside("nodes", "report.json")).expect("JSON");
+    let wrote: Value = serde_json::from_str(&lab_folder("nodes", "report.json")).expect("JSON");
     assert_eq!(daemon.get(&format!("{path}/report")), wrote);
     assert_eq!(daemon.ask("GET", &format!("{path}/report.html"), &[], b"").0, 200);
     assert!(daemon.get("/squall/v1/runs")["runs"].as_array().unwrap().contains(&row));
     assert!(!goes_on("nodes"));
-    // The ports are free, and the folder with what the controller got is gone.
+    // The ports are free, and the controller's folder is removed.
     let left = fs::read_dir(daemon.data.join("unfinished")).expect("a folder").count();
     assert_eq!((daemon.get("/squall/v1/leases")["leases"].clone(), left), (json!([]), 0));
 }
 
 #[test]
 fn a_controller_that_dies_hangs_or_is_missing_is_a_failed_run_that_says_why() {
-    let soon = Duration::from_millis(400);
+    let limit = Duration::from_millis(400);
     let ray = "echo 'squall: warning' >&2; echo noise >&2; \
                echo \"squall: cannot import squall.cluster\n  try pip install\" >&2; exit 3\n";
     let hangs = "view; exec sleep 1000\n";
-    let deaf = "trap '' INT; while :; do view; sleep 0.05; done\n";
+    let ignores = "trap '' INT; while :; do view; sleep 0.05; done\n";
     let early = "trap 'exit 130' INT; while :; do view; sleep 0.05; done\n";
-    for (name, script, stop, told) in [
+    for (name, script, stop, received) in [
         ("early", early, true, "stopped before the nodes could report"),
         ("ray", ray, false, "cannot import squall.cluster\n  try pip install"),
         ("dies", "view; kill -9 $$\n", false, "the controller ended without a word: signal: 9"),
         ("hangs", hangs, false, "printed nothing for 0.4 s and was killed"),
-        ("deaf", deaf, true, "did not report after a stop for 0.4 s and was killed"),
+        ("deaf", ignores, true, "did not report after a stop for 0.4 s and was killed"),
         ("half", "view; echo '{\"schema\":' >\"$json\"\n", false, "the report of the nodes: EOF"),
     ] {
-        let daemon = with_controller(name, script, |how| (how.silent, how.stopping) = (soon, soon));
+        let daemon =
+            with_controller(name, script, |how| (how.silent, how.stopping) = (limit, limit));
         let run = daemon.run("nowhere", json!({ "nodes": "lab" }));
         let path = format!("/squall/v1/runs/{run}");
         if stop {
@@ -1891,7 +1896,7 @@ fn a_controller_that_dies_hangs_or_is_missing_is_a_failed_run_that_says_why() {
         }
         let row = daemon.until(&path, |row| row["ended"].is_string());
         let error = row["error"].as_str().unwrap_or_default();
-        assert!(row["state"] == "failed" && error.contains(told), "{name}: {row}");
+        assert!(row["state"] == "failed" && error.contains(received), "{name}: {row}");
         assert!(!error.contains("noise"), "{error}");
         assert!(!goes_on(name), "{name}");
         assert_eq!(daemon.json("GET", &format!("{path}/report"), Value::Null).0, 404);
@@ -1913,7 +1918,7 @@ fn a_controller_that_dies_hangs_or_is_missing_is_a_failed_run_that_says_why() {
 fn a_run_over_nodes_ends_with_its_lease_and_reports() {
     let daemon = with_controller("nodes-lease", SERVING, |_| {});
     let run = daemon.run("nowhere", json!({ "nodes": "lab", "ttl_s": 1.0 }));
-    // Nobody asks for it by name, which would renew its lease.
+    // Do not request the run by id, because that would renew its lease.
     let listed = daemon.until("/squall/v1/runs?state=interrupted", |listed| {
         listed["runs"].as_array().is_some_and(|runs| !runs.is_empty())
     });
@@ -1927,7 +1932,7 @@ fn a_run_over_nodes_ends_with_its_lease_and_reports() {
 fn a_run_over_nodes_that_cannot_be_is_refused() {
     let daemon = with_controller("nodes-refused", SERVING, |_| {});
     let other = PROFILE.replace("B = ", "C = ");
-    for (more, told) in [
+    for (more, received) in [
         (json!({ "nodes": "lap" }), "there is no inventory \"lap\"\n  try lab"),
         (json!({ "nodes": "lab", "profile": other }), "no port \"C\": it has A, B"),
         (json!({ "nodes": "lab", "lease": "l-1" }), "lease: not for a run with nodes"),
@@ -1939,7 +1944,7 @@ fn a_run_over_nodes_that_cannot_be_is_refused() {
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let (status, reply) = daemon.json("POST", "/squall/v1/runs", body);
         let message = reply["error"]["message"].as_str().unwrap_or_default();
-        assert!(status == 400 && message.contains(told), "{status} {reply}");
+        assert!(status == 400 && message.contains(received), "{status} {reply}");
     }
     let without = Daemon::of("nodes-none");
     let body = json!({ "profile": PROFILE, "nodes": "lab" });
@@ -1947,19 +1952,18 @@ fn a_run_over_nodes_that_cannot_be_is_refused() {
     assert!(status == 400 && reply.to_string().contains("squall serve --inventory"), "{reply}");
 }
 
-/// What `promtool check metrics` asks of the text, where there is one, and some of its rules in any
-/// case.
+/// Checks the text by `promtool check metrics`, if installed, and by some of its rules in any case.
 fn well_formed(text: &str) {
     let mut kinds = std::collections::BTreeMap::new();
-    let mut told = std::collections::BTreeSet::new();
+    let mut received = std::collections::BTreeSet::new();
     let mut samples = std::collections::BTreeSet::new();
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             let (name, help) = rest.split_once(' ').expect("a name and a text");
-            assert!(!help.is_empty() && told.insert(name.to_owned()), "{name} is told of once");
+            assert!(!help.is_empty() && received.insert(name.to_owned()), "{name} is told of once");
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').expect("a name and a kind");
-            assert!(told.contains(name), "no HELP of {name}");
+            assert!(received.contains(name), "no HELP of {name}");
             assert_eq!(name.ends_with("_total"), kind == "counter", "{name} is a {kind}");
             assert!(
                 !["_octets", "_ms", "_ns", "_packets_seconds"].iter().any(|end| name.contains(end)),
@@ -1992,15 +1996,15 @@ fn well_formed(text: &str) {
         .stderr(Stdio::piped())
         .spawn();
     let Ok(mut tool) = tool else {
-        // What is essential has been asked above.
+        // The essential rules have been checked above.
         return eprintln!(
             "promtool (of Debian's prometheus) is not here, and was not asked as well"
         );
     };
     tool.stdin.take().expect("piped").write_all(text.as_bytes()).expect("it reads");
-    let said = tool.wait_with_output().expect("it ends");
-    let words = String::from_utf8_lossy(&said.stderr);
-    assert!(said.status.success() && words.is_empty(), "{words}");
+    let output = tool.wait_with_output().expect("it ends");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && words.is_empty(), "{words}");
 }
 
 #[test]
@@ -2095,7 +2099,7 @@ fn a_capture_is_a_run_whose_file_can_be_fetched() {
     daemon.until(&path, |run| run["state"] == "done");
     let (_, _, file) = daemon.ask("GET", "/squall/v1/files/d", &[], b"");
     assert!(file.starts_with(&[0x4d, 0x3c, 0xb2, 0xa1]), "a pcap with nanoseconds");
-    // One of what never ends does so with its time.
+    // A source without end stops at its duration.
     let body = json!({ "ports": ["loop:heard"], "duration_s": 0.2 });
     let (status, reply) = daemon.json("POST", "/squall/v1/captures", body);
     assert_eq!((status, &reply["run"]["duration_s"]), (201, &json!(0.2)), "{reply}");
@@ -2105,7 +2109,7 @@ fn a_capture_is_a_run_whose_file_can_be_fetched() {
 }
 
 #[test]
-fn what_a_port_received_is_told_by_conversation_and_host_and_written_to_no_file() {
+fn received_flows_are_reported_by_conversation_and_host_without_a_file() {
     let daemon = Daemon::of("conversations");
     let sent = format!(
         "packets = 5\n{}",
@@ -2151,13 +2155,13 @@ fn what_a_port_received_is_told_by_conversation_and_host_and_written_to_no_file(
     };
     assert_eq!(code(&format!("{run}/endpoints?filter=port+x")), (400, "bad_filter".into()));
     assert_eq!(code(&format!("{sender}/conversations")), (404, "no_received_flows".into()));
-    // Its flows are still in memory: they go with it.
+    // Its flows are still in memory, and must be deleted with it.
     assert_eq!(daemon.json("DELETE", &run, Value::Null).0, 204);
     assert_eq!(code(&format!("{run}/conversations")).0, 404);
 }
 
 #[test]
-fn what_is_described_is_there() {
+fn each_documented_route_exists() {
     let daemon = Daemon::of("openapi");
     let document = daemon.get("/squall/v1/openapi.json");
     let paths = document["paths"].as_object().expect("paths");

@@ -28,7 +28,7 @@ export interface Detail {
   message: string;
 }
 
-/** Both as late as possible before the answer. */
+/** Both are read as late as possible before the reply, so that the client sees little delay. */
 export interface Clock {
   /** CLOCK_MONOTONIC. */
   monotonic_ns: number;
@@ -233,11 +233,11 @@ export interface RunPort {
 export interface TestProgress {
   /** `rfc2544`, as `squall test` calls it. */
   method: string;
-  /** What the whole test takes, if the device carries half of the highest rate. */
+  /** Estimate for the whole test, if the device carries half of the maximum rate. */
   estimate: Estimate;
   /** Number of the current trial, from 1; at the end, that of the last one. */
   trial: number;
-  /** What the current trial measures: `throughput, 64 octets, 50 %`. */
+  /** Measurement of the current trial: `throughput, 64 octets, 50 %`. */
   label: string;
   /** Bounds of the current search, as parts of the highest load; `null`: no search. */
   bounds: Bounds | null;
@@ -272,9 +272,9 @@ export interface TrialRow {
   /** From 1; trials that the generator did not keep to are repeated. */
   attempt: number;
   duration_s: number;
-  /** Frames; of a trial with flows: connections that were attempted. */
+  /** Frames; in a trial with flows: connections that were attempted. */
   sent: number;
-  /** Frames; of a trial with flows: connections that failed. */
+  /** Frames; in a trial with flows: connections that failed. */
   lost: number;
   mean_latency_ns: number | null;
   /** Why the trial does not count; `null`: it counts. */
@@ -296,7 +296,7 @@ export interface ClusterProgress {
   nodes: NodeRow[];
 }
 
-/** What is done when a node is lost. */
+/** Action when a node is lost. */
 export type OnLoss = "end" | "continue";
 
 /** Rates, and frames so far. */
@@ -312,11 +312,11 @@ export interface Totals {
 /** A node in a run; the figures of one that is lost are the last ones known. */
 export interface NodeRow {
   name: string;
-  /** Of its own run: `ready`, `running`, `done` ...; or `lost`. */
+  /** State of its own run: `ready`, `running`, `done` ...; or `lost`. */
   state: string;
   /** Why it is lost; `null`: it is not. */
   why: string | null;
-  /** Largest error of what is known of its clock; `null` before it was measured. */
+  /** Maximum error of the estimate of its clock; `null` before it was measured. */
   clock_bound_ns: number | null;
   tx_pps: number;
   rx_pps: number;
@@ -1692,7 +1692,7 @@ export interface Inventories {
 }
 
 export interface Inventory {
-  /** What `nodes` of a new run says. */
+  /** Name that `nodes` of a new run refers to. */
   name: string;
   nodes: string[];
   ports: InventoryPort[];

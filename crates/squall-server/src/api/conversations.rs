@@ -18,19 +18,19 @@ use super::{
 use crate::{Refusal, error::Detail, service::Service, threads::blocking};
 
 pub fn routes() -> Routes {
-    let says = |summary| Operation::new("runs", summary);
+    let doc = |summary| Operation::new("runs", summary);
     Routes::new()
         .get(
             "/squall/v1/runs/{id}/conversations",
             conversations,
-            says("List the conversations that a run received, live or from its report")
+            doc("List the conversations that a run received, live or from its report")
                 .query::<ConversationQuery>()
                 .gives::<Page<Conversation>>(),
         )
         .get(
             "/squall/v1/runs/{id}/endpoints",
             endpoints,
-            says("List what each address of a run sent and received, live or from its report")
+            doc("List what each address of a run sent and received, live or from its report")
                 .query::<EndpointQuery>()
                 .gives::<Page<Endpoint>>(),
         )
@@ -128,7 +128,7 @@ fn question<C>(
     })
 }
 
-/// Of a run that goes on, or of the report of one that is over.
+/// The flows of a live run so far, or those of a finished run's report.
 fn flows(service: &Service, id: &str) -> Result<Arc<Flows>, Refusal> {
     let none = || {
         Refusal::new(
@@ -141,10 +141,10 @@ fn flows(service: &Service, id: &str) -> Result<Arc<Flows>, Refusal> {
         )
     };
     if let Some(live) = service.runs.get(id) {
-        service.heard_of(&live);
+        service.renew_own_lease(&live);
         return live.received_flows()?.ok_or_else(none);
     }
-    // A run that was deleted has no conversations any more.
+    // Ask the history even for a cached run, because a deleted run must not show conversations.
     if !known(id, service.history.run(id)?)?.kind.has_report() {
         return Err(none());
     }

@@ -1,5 +1,5 @@
-//! What handlers take and how they work: mistakes are told in our words, and long work leaves the
-//! threads that answer.
+//! Extractors of requests. They replace axum's own, so that errors have this API's form and
+//! wording.
 
 use std::{fmt, marker::PhantomData};
 
@@ -15,7 +15,7 @@ use serde::{
 
 use crate::{Refusal, budget};
 
-/// A body of JSON.
+/// A JSON body.
 pub struct Body<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
@@ -38,14 +38,15 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
                     "content_type",
                     "expected JSON\n  try -H 'content-type: application/json'",
                 ),
-                // Where it is comes with it: `streams[0].rate: invalid type ...`.
+                // The error includes the path: `streams[0].rate: invalid type ...`.
                 _ => Refusal::bad_request("bad_request", error.body_text()),
             }),
         }
     }
 }
 
-/// What is an object: members by their names. Serde would take a list of their values, too.
+/// A JSON object. Serde would also accept an array of the values for a struct, so arrays are
+/// refused here.
 struct Object<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -68,7 +69,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// A body of JSON; an empty one is the default.
+/// A JSON body; an empty one is the default.
 pub struct Optional<T>(pub T);
 
 impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for Optional<T> {
@@ -82,7 +83,7 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for Optional<
     }
 }
 
-/// What a path names.
+/// Parameters of the path.
 pub struct Named<T>(pub T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T> {
@@ -96,7 +97,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T
     }
 }
 
-/// What stands behind the `?`.
+/// Parameters of the query.
 pub struct Asked<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {

@@ -26,24 +26,24 @@ use crate::{
 };
 
 pub fn routes() -> Routes {
-    let says = |summary| Operation::new("files", summary);
+    let doc = |summary| Operation::new("files", summary);
     Routes::new()
-        .get("/squall/v1/files", list, says("List all files").gives::<FileList>())
+        .get("/squall/v1/files", list, doc("List all files").gives::<FileList>())
         .get(
             "/squall/v1/files/{*name}",
             download,
-            says("Download a file").gives_octets("application/octet-stream"),
+            doc("Download a file").gives_octets("application/octet-stream"),
         )
         .on(
             Method::PUT,
             "/squall/v1/files/{*name}",
             upload,
-            says("Store a file of at most 512 MiB; an existing one is replaced")
+            doc("Store a file of at most 512 MiB; an existing one is replaced")
                 .takes_octets()
                 .gives::<FileRow>()
                 .status(201),
         )
-        .on(Method::DELETE, "/squall/v1/files/{*name}", delete, says("Delete a file").status(204))
+        .on(Method::DELETE, "/squall/v1/files/{*name}", delete, doc("Delete a file").status(204))
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -71,19 +71,22 @@ async fn download(
     let file =
         File::open(&path).await.map_err(|error| Refusal::not_found(format!("{name}: {error}")))?;
     let length = file.metadata().await.map_err(failed)?.len();
-    // As long as it is now: one that is being written grows.
+    // Send only the current length, because a file that is being written grows after the header is
+    // sent.
     let pieces = Pieces { file: file.take(length), buffer: vec![0; 64 << 10] };
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::CONTENT_LENGTH, length.to_string()),
+        // So that browsers save the file instead of displaying it.
         (header::CONTENT_DISPOSITION, "attachment".to_owned()),
-        // Whatever it looks like, it is no page.
+        // Prevents browsers from treating an uploaded file as a page, whose scripts would have the
+        // user's session.
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
     ];
     Ok((headers, Body::new(pieces)).into_response())
 }
 
-/// A file as a body, piece by piece.
+/// A file as a body, in chunks, so that its size does not matter for memory.
 struct Pieces {
     file: tokio::io::Take<File>,
     buffer: Vec<u8>,
@@ -117,9 +120,9 @@ async fn upload(
     Named(name): Named<String>,
     body: Body,
 ) -> Result<(StatusCode, Json<FileRow>), Refusal> {
-    // As it is listed: `a//b` is `a/b`.
+    // The name as the list shows it: `a//b` is `a/b`.
     let name = service.files.plain(&name)?;
-    // Before the body is read, which may be long.
+    // Check before reading the body, so that a refusal does not wait for an upload.
     service.files.path(&name)?;
     let part = service.files.unfinished();
     let kept = keep(body, &part).await;

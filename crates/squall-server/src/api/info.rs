@@ -1,4 +1,4 @@
-//! What the daemon is, and who may ask it.
+//! The daemon's version and settings, and login.
 
 use std::sync::Arc;
 
@@ -15,25 +15,25 @@ use serde::{Deserialize, Serialize};
 use super::{Body, Operation, Routes};
 use crate::{Refusal, connection::Connection, service::Service};
 
-/// Octets of a login.
+/// Octets of a login request.
 const LOGIN: usize = 4 << 10;
 
 pub fn routes() -> Routes {
-    let says = |summary| Operation::new("daemon", summary);
+    let doc = |summary| Operation::new("daemon", summary);
     Routes::new()
         .get(
             "/squall/v1/clock",
             clock,
-            says("Read the clock by which runs send and measure").gives::<Clock>(),
+            doc("Read the clock by which runs send and measure").gives::<Clock>(),
         )
-        .get("/squall/v1/info", info, says("Describe the daemon; needs no token").gives::<Info>())
-        // Who has not shown the token yet may not send much.
+        .get("/squall/v1/info", info, doc("Describe the daemon; needs no token").gives::<Info>())
+        // A small limit, because these clients have not shown the token yet.
         .post(
             "/squall/v1/login",
             login.layer(DefaultBodyLimit::max(LOGIN)),
-            says("Exchange the token for a cookie").takes::<Login>().status(204),
+            doc("Exchange the token for a cookie").takes::<Login>().status(204),
         )
-        .post("/squall/v1/logout", logout, says("Delete the cookie").status(204))
+        .post("/squall/v1/logout", logout, doc("Delete the cookie").status(204))
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -60,7 +60,7 @@ struct Info {
     peers: Vec<String>,
 }
 
-/// Both as late as possible before the answer.
+/// Both are read as late as possible before the reply, so that the client sees little delay.
 #[derive(Serialize, JsonSchema)]
 struct Clock {
     /// CLOCK_MONOTONIC.

@@ -21,7 +21,7 @@ use axum::Router;
 
 use crate::{audit, design, metrics, service::Service, watch};
 
-/// All operations: what is routed is what is documented.
+/// All operations. Routes and documentation come from the same table.
 pub fn routes() -> Routes {
     Routes::new()
         .and(info::routes())
@@ -41,7 +41,7 @@ pub fn router() -> Router<Arc<Service>> {
     routes().router
 }
 
-/// A script that runs the profile (TOML) in Python.
+/// A Python script that runs the profile (TOML).
 pub fn python(toml: &str) -> String {
     let quoted = toml.replace('\\', "\\\\").replace("\"\"\"", "\\\"\\\"\\\"");
     format!(

@@ -1,4 +1,4 @@
-//! openapi.json: written from the table of routes and from the types that they take and give.
+//! openapi.json, generated from the table of routes and from the types of bodies.
 
 use std::sync::Arc;
 
@@ -19,17 +19,17 @@ use super::{
 use crate::{error::Refused, log::Entry, service::Service};
 
 pub fn routes() -> Routes {
-    let says = |summary| Operation::new("daemon", summary);
+    let doc = |summary| Operation::new("daemon", summary);
     Routes::new()
         .get(
             "/squall/v1/requests",
             requests,
-            says("List the latest requests, newest first").query::<Query>().gives::<Requests>(),
+            doc("List the latest requests, newest first").query::<Query>().gives::<Requests>(),
         )
         .get(
             "/squall/v1/openapi.json",
             openapi,
-            says("Get this description").gives_octets("application/json"),
+            doc("Get this description").gives_octets("application/json"),
         )
 }
 
@@ -68,7 +68,7 @@ pub fn document() -> String {
     let mut paths: Map<String, Value> = Map::new();
     for operation in super::routes().operations {
         let method = operation.method.as_str().to_ascii_lowercase();
-        // OpenAPI has no name for the rest of a path.
+        // OpenAPI cannot describe a parameter that spans the rest of a path.
         let path = operation.path.replace("{*", "{");
         let described = describe(&operation, &path, &mut generator);
         paths.entry(path).or_insert_with(|| json!({}))[method] = described;

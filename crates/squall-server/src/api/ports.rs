@@ -13,28 +13,28 @@ use serde::{Deserialize, Serialize};
 use super::{Body, Named, Operation, Optional, Routes};
 use crate::{
     Refusal,
-    author::{author, note},
+    identity::{identity, note},
     leases::{Keep, Lease},
     ports::{PortLease, PortRow},
-    runs::{Because, lock, otg_session},
+    runs::{StopReason, lock, otg_session},
     service::Service,
     threads::blocking,
 };
 
 pub fn routes() -> Routes {
     let of_ports = |summary| Operation::new("ports", summary);
-    let says = |summary| Operation::new("leases", summary);
+    let doc = |summary| Operation::new("leases", summary);
     Routes::new()
         .get(
             "/squall/v1/ports",
             ports,
             of_ports("List the allowed ports with their users").gives::<PortList>(),
         )
-        .get("/squall/v1/leases", leases, says("List all leases").gives::<LeaseList>())
+        .get("/squall/v1/leases", leases, doc("List all leases").gives::<LeaseList>())
         .post(
             "/squall/v1/leases",
             lease,
-            says("Lease ports; the error 409 names their holders")
+            doc("Lease ports; the error 409 names their holders")
                 .takes::<NewLease>()
                 .gives::<LeaseRow>()
                 .status(201),
@@ -42,21 +42,21 @@ pub fn routes() -> Routes {
         .post(
             "/squall/v1/leases/release",
             release,
-            says("Take ports away from their holders, and stop the runs there")
+            doc("Take ports away from their holders, and stop the runs there")
                 .takes::<Release>()
                 .gives::<LeaseList>(),
         )
-        .get("/squall/v1/leases/{id}", one, says("Get a lease").gives::<LeaseRow>())
+        .get("/squall/v1/leases/{id}", one, doc("Get a lease").gives::<LeaseRow>())
         .post(
             "/squall/v1/leases/{id}/renew",
             renew,
-            says("Renew a lease for its ttl_s from now").gives::<LeaseRow>(),
+            doc("Renew a lease for its ttl_s from now").gives::<LeaseRow>(),
         )
         .on(
             Method::DELETE,
             "/squall/v1/leases/{id}",
             give_back,
-            says("Return a lease, and stop its runs").status(204),
+            doc("Return a lease, and stop its runs").status(204),
         )
 }
 
@@ -106,10 +106,13 @@ struct Release {
     owner: Option<String>,
 }
 
+/// The requested time to live of a lease, or the default.
+///
 /// # Errors
-/// A time that is none, or too short or long.
-pub fn ttl(service: &Service, said: Option<f64>) -> Result<Duration, Refusal> {
-    match said {
+///
+/// A number that is not a time, or one that is out of range.
+pub fn ttl(service: &Service, requested: Option<f64>) -> Result<Duration, Refusal> {
+    match requested {
         None => Ok(service.settings.lease),
         Some(seconds) if (1.0..=86_400.0).contains(&seconds) => {
             Ok(Duration::from_secs_f64(seconds))
@@ -121,14 +124,18 @@ pub fn ttl(service: &Service, said: Option<f64>) -> Result<Duration, Refusal> {
     }
 }
 
+/// The requested owner, or the default.
+///
 /// # Errors
-/// A name that is no name.
-pub fn owner(said: Option<String>) -> Result<String, Refusal> {
-    let owner = said.unwrap_or_else(|| "somebody".into());
+///
+/// An invalid name.
+pub fn owner(requested: Option<String>) -> Result<String, Refusal> {
+    let owner = requested.unwrap_or_else(|| "somebody".into());
     if owner.is_empty() || owner.chars().count() > 100 || owner.chars().any(char::is_control) {
         return Err(Refusal::bad_request("bad_request", "owner: expected 1 to 100 characters"));
     }
-    // A lease of that name that ends would take along what the session sends.
+    // The name of an OTG session is reserved: the end of a lease with that owner would stop the
+    // session's traffic.
     if otg_session(&owner).is_some() {
         return Err(Refusal::bad_request(
             "bad_request",
@@ -258,22 +265,23 @@ async fn give_back(
 ) -> Result<StatusCode, Refusal> {
     let lease = lock(&service.leases).release(&id);
     match lease {
-        Some(lease) => service.end_lease(&lease, &Because::Asked("its lease was returned")),
+        Some(lease) => service.end_lease(&lease, &StopReason::Asked("its lease was returned")),
         None => _ = find(&service, &id)?,
     }
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Waits for the ports to be free, a few seconds at most.
+/// Waits for the ports to become free, a few seconds at most.
 async fn release(
     State(service): State<Arc<Service>>,
     Body(of): Body<Release>,
 ) -> Result<Json<LeaseList>, Refusal> {
     let by = of.owner.map(|name| owner(Some(name))).transpose()?;
-    let author = author();
-    // The name is theirs to choose; the address is not.
-    let by = by.map_or_else(|| author.to_string(), |name| format!("{name} at {}", author.source));
-    let because = Because::interrupted(format!("its ports were taken away by {by}"));
+    let identity = identity();
+    // The client may give any name, so the message includes its address too.
+    let by =
+        by.map_or_else(|| identity.to_string(), |name| format!("{name} at {}", identity.source));
+    let because = StopReason::interrupted(format!("its ports were taken away by {by}"));
     let resources: Vec<_> = {
         let admit = |address: &String| Ok(service.ports.admit(address, &service.files)?.resource);
         of.ports

@@ -1,4 +1,4 @@
-//! Routes and what openapi.json says of them, in one place so that they cannot part.
+//! Routes together with their descriptions in openapi.json, so that the two cannot differ.
 
 use std::sync::Arc;
 
@@ -14,40 +14,40 @@ use crate::service::Service;
 
 pub type MakeSchema = fn(&mut SchemaGenerator) -> Schema;
 
-/// Routes, each with its description.
+/// Routes and their descriptions.
 #[derive(Default)]
 pub struct Routes {
     pub router: Router<Arc<Service>>,
     pub operations: Vec<Operation>,
 }
 
-/// What openapi.json says of a route.
+/// The description of a route in openapi.json.
 pub struct Operation {
     pub method: Method,
     /// `/squall/v1/runs/{id}`
     pub path: &'static str,
     pub summary: &'static str,
     pub tag: &'static str,
-    /// An object whose properties are those of the query.
+    /// A type whose properties are the query parameters.
     pub query: Option<MakeSchema>,
     pub body: Option<Content>,
-    /// A body may be left out.
+    /// Whether the body may be absent.
     pub may_be_empty: bool,
     pub status: u16,
     pub reply: Content,
 }
 
-/// What a body is.
+/// The content of a body.
 #[derive(Clone, Copy)]
 pub enum Content {
     Json(MakeSchema),
-    /// Of that media type.
+    /// Octets of this media type.
     Octets(&'static str),
     Nothing,
 }
 
 impl Operation {
-    /// Answers 200 with nothing that is described, until it is told otherwise.
+    /// An operation that replies 200 without content. The methods below change that.
     pub fn new(tag: &'static str, summary: &'static str) -> Self {
         Self {
             method: Method::GET,
@@ -70,7 +70,7 @@ impl Operation {
         Self { body: Some(Content::Json(|generator| generator.subschema_for::<T>())), ..self }
     }
 
-    /// As [`Operation::takes`]; nothing is the default.
+    /// As [`Operation::takes`], with an optional body.
     pub fn may_take<T: JsonSchema>(self) -> Self {
         Self { may_be_empty: true, ..self.takes::<T>() }
     }
@@ -101,32 +101,35 @@ impl Routes {
         self,
         path: &'static str,
         handler: H,
-        says: Operation,
+        doc: Operation,
     ) -> Self {
-        self.on(Method::GET, path, handler, says)
+        self.on(Method::GET, path, handler, doc)
     }
 
     pub fn post<H: Handler<T, Arc<Service>>, T: 'static>(
         self,
         path: &'static str,
         handler: H,
-        says: Operation,
+        doc: Operation,
     ) -> Self {
-        self.on(Method::POST, path, handler, says)
+        self.on(Method::POST, path, handler, doc)
     }
 
+    /// Adds a route.
+    ///
     /// # Panics
-    /// On a path and method that are there already.
+    ///
+    /// If the path and method already exist.
     pub fn on<H: Handler<T, Arc<Service>>, T: 'static>(
         mut self,
         method: Method,
         path: &'static str,
         handler: H,
-        says: Operation,
+        doc: Operation,
     ) -> Self {
         let filter = MethodFilter::try_from(method.clone()).expect("a method of HTTP");
         self.router = self.router.route(path, on(filter, handler));
-        self.operations.push(Operation { method, path, ..says });
+        self.operations.push(Operation { method, path, ..doc });
         self
     }
 

@@ -1,4 +1,4 @@
-//! Runs: begun, changed while they go on, looked at, and looked up.
+//! Runs: start, change, watch and look up.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     Refusal, budget,
-    cluster::{OnLoss, Over},
+    cluster::{ClusterSpec, OnLoss},
     history::{Asked as Wants, unreadable},
     inventory::Inventory,
     job::{Action, OnPorts},
@@ -34,69 +34,69 @@ use crate::{
 };
 
 pub fn routes() -> Routes {
-    let says = |summary| Operation::new("runs", summary);
+    let doc = |summary| Operation::new("runs", summary);
     let mut routes = Routes::new()
         .get(
             "/squall/v1/runs",
             list,
-            says("List runs, newest first, live ones and history")
+            doc("List runs, newest first, live ones and history")
                 .query::<Query>()
                 .gives::<RunList>(),
         )
         .post(
             "/squall/v1/runs",
             start,
-            says("Start a run").takes::<NewRun>().gives::<Started>().status(201),
+            doc("Start a run").takes::<NewRun>().gives::<Started>().status(201),
         )
         .get(
             "/squall/v1/runs/{id}",
             one,
-            says("Get a run, and renew the lease that it made itself").gives::<RunRow>(),
+            doc("Get a run, and renew the lease that it made itself").gives::<RunRow>(),
         )
         .on(
             Method::PATCH,
             "/squall/v1/runs/{id}",
             patch,
-            says("Rename a run, or set its note").takes::<Patch>().gives::<RunRow>(),
+            doc("Rename a run, or set its note").takes::<Patch>().gives::<RunRow>(),
         )
         .on(
             Method::DELETE,
             "/squall/v1/runs/{id}",
             delete,
-            says("Delete a run from the history").status(204),
+            doc("Delete a run from the history").status(204),
         )
         .get(
             "/squall/v1/runs/{id}/stats",
             stats,
-            says("Get the latest sample and report of a run").gives::<Stats>(),
+            doc("Get the latest sample and report of a run").gives::<Stats>(),
         )
         .get(
             "/squall/v1/runs/{id}/report",
             report,
-            says("Get the report, final or so far; of a standard test, its outcome")
+            doc("Get the report, final or so far; of a standard test, its outcome")
                 .gives::<Report>(),
         )
         .get(
             "/squall/v1/runs/{id}/report.html",
             html,
-            says("Get the report as an HTML page").gives_octets("text/html"),
+            doc("Get the report as an HTML page").gives_octets("text/html"),
         )
         .get(
             "/squall/v1/runs/{id}/profile",
             profile,
-            says("Get the profile as it was started")
+            doc("Get the profile as it was started")
                 .query::<ProfileQuery>()
                 .gives_octets("text/plain"),
         )
         .post(
             "/squall/v1/runs/{id}/stop",
             stop,
-            says("Stop a run: nothing more is sent").gives::<RunRow>(),
+            doc("Stop a run: nothing more is sent").gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/go",
             go,
-            says("Begin a run that is held, at an instant of the cluster's clock")
+            doc("Begin a run that is held, at an instant of the cluster's clock")
                 .takes::<Go>()
                 .gives::<RunRow>(),
         )
@@ -104,51 +104,51 @@ pub fn routes() -> Routes {
             Method::PUT,
             "/squall/v1/runs/{id}/clock",
             clock,
-            says("Renew the cluster's clock of a run").takes::<NodeClock>().gives::<RunRow>(),
+            doc("Renew the cluster's clock of a run").takes::<NodeClock>().gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/pause",
             pause,
-            says("Pause a stream, a group, a template, a replay, or all")
+            doc("Pause a stream, a group, a template, a replay, or all")
                 .may_take::<Which>()
                 .gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/resume",
             resume,
-            says("Resume a stream, a group, a template, a replay, or all")
+            doc("Resume a stream, a group, a template, a replay, or all")
                 .may_take::<Which>()
                 .gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/trigger",
             trigger,
-            says("Trigger a capture that waits").gives::<RunRow>(),
+            doc("Trigger a capture that waits").gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/step",
             step,
-            says("Send frames of a held replay").takes::<Step>().gives::<RunRow>(),
+            doc("Send frames of a held replay").takes::<Step>().gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/rate",
             rate,
-            says("Change a rate").takes::<NewRate>().gives::<RunRow>(),
+            doc("Change a rate").takes::<NewRate>().gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/change",
             change,
-            says("Replace the profile of a run").takes::<NewProfile>().gives::<RunRow>(),
+            doc("Replace the profile of a run").takes::<NewProfile>().gives::<RunRow>(),
         )
         .get(
             "/squall/v1/inventories",
             inventories,
-            says("List the inventories on whose nodes a run can go").gives::<Inventories>(),
+            doc("List the inventories on whose nodes a run can go").gives::<Inventories>(),
         )
         .post(
             "/squall/v1/captures",
             capture,
-            says("Capture the frames that arrive on ports")
+            doc("Capture the frames that arrive on ports")
                 .takes::<NewCapture>()
                 .gives::<Started>()
                 .status(201),
@@ -194,7 +194,7 @@ impl Language {
 }
 
 impl Written {
-    /// The text, and its language.
+    /// The text and its language.
     pub fn text(self, language: Language) -> (String, Language) {
         match self {
             Self::Text(text) => (text, language),
@@ -240,7 +240,7 @@ struct NewRun {
     /// Run on the nodes of this inventory of the daemon (`GET /inventories`): the ports are those
     /// that it names.
     nodes: Option<String>,
-    /// What is done when a node is lost; absent: `end`.
+    /// Action when a node is lost; absent: `end`.
     on_loss: Option<OnLoss>,
 }
 
@@ -259,7 +259,7 @@ enum NumberOrText {
 }
 
 #[derive(Deserialize, JsonSchema)]
-// What is unknown is an error of the options of the capture.
+// The options of the capture refuse unknown keys, because `flatten` excludes serde's own check.
 #[schemars(deny_unknown_fields)]
 struct NewCapture {
     /// Addresses.
@@ -302,7 +302,7 @@ struct RunList {
 
 #[derive(Deserialize, JsonSchema)]
 struct Query {
-    /// State of runs; `live`: all that are not over.
+    /// State of runs; `live`: every run that is not over.
     state: Option<String>,
     kind: Option<String>,
     /// Text to find in name, note, owner or ports.
@@ -395,7 +395,8 @@ impl NumberOrText {
 }
 
 impl NumberOrText {
-    /// Of a run that goes on: a percentage is of what it was, not of what its ports could carry.
+    /// For a live run: a percentage refers to the profile's rates, not to the capacity of the
+    /// ports.
     fn of_profile(&self, what: &str) -> Result<Multiplier, Refusal> {
         let text = self.text();
         let Some(percent) = text.trim().strip_suffix('%') else { return self.multiplier(what) };
@@ -410,29 +411,29 @@ impl NumberOrText {
     }
 }
 
-fn seconds(what: &str, said: f64) -> Result<Nanos, Refusal> {
-    // As long as nanoseconds fit, and longer than nothing.
-    if (1e-9..1e9).contains(&said) {
-        return Ok(Nanos((said * 1e9).round() as u64));
+fn seconds(what: &str, value: f64) -> Result<Nanos, Refusal> {
+    // The range of nanoseconds in a `u64`, without zero.
+    if (1e-9..1e9).contains(&value) {
+        return Ok(Nanos((value * 1e9).round() as u64));
     }
-    Err(bad(format!("{what} = {said}: expected seconds above 0")))
+    Err(bad(format!("{what} = {value}: expected seconds above 0")))
 }
 
-/// A file of that name among the daemon's.
-fn below(service: &Service, file: &mut Option<PathBuf>) -> Result<(), Refusal> {
+/// Resolves the file in the daemon's folder.
+fn resolve_file(service: &Service, file: &mut Option<PathBuf>) -> Result<(), Refusal> {
     if let Some(path) = file {
         *path = service.new_file(&path.to_string_lossy())?;
     }
     Ok(())
 }
 
-/// `capture`, to one of the daemon's files.
-fn kept(service: &Service, capture: &mut CaptureOptions) -> Result<(), Refusal> {
+/// Writes `capture` to a file in the daemon's folder.
+fn set_capture_file(service: &Service, capture: &mut CaptureOptions) -> Result<(), Refusal> {
     if capture.print.is_some() {
         return Err(bad("capture: print: the daemon shows no packets\n  try the file"));
     }
     capture.file.get_or_insert_with(squall::capture::new_name);
-    below(service, &mut capture.file)
+    resolve_file(service, &mut capture.file)
 }
 
 async fn start(
@@ -452,14 +453,17 @@ async fn start(
             options.part = Some(squall_options::PartOf(part));
         }
         if let Some(clock) = &new.clock {
-            possible(clock)?;
+            check_clock(clock)?;
         }
-        let over = over_nodes(service, &new, &options)?;
-        // Those of nodes are looked at by their daemons.
+        let over = nodes_of(service, &new, &options)?;
+        // Options of nodes are checked by their own daemons, which know their CPUs.
         if over.is_none() {
-            fit(&options)?;
-            below(service, &mut options.labels)?;
-            options.capture.iter_mut().try_for_each(|capture| kept(service, capture))?;
+            check_cores(&options)?;
+            resolve_file(service, &mut options.labels)?;
+            options
+                .capture
+                .iter_mut()
+                .try_for_each(|capture| set_capture_file(service, capture))?;
         }
         let mut session = Session::new(profile).with(options)?;
         let key = new.key.filter(|_| session.profile.seed.is_none());
@@ -475,7 +479,7 @@ async fn start(
                 "a detached run needs an end\n  try options.duration, or a lease that is renewed",
             ));
         }
-        let asked = Wish {
+        let asked = Ownership {
             name: new.name,
             owner: new.owner,
             lease: new.lease,
@@ -496,12 +500,12 @@ fn started(live: &Live) -> (StatusCode, Json<Started>) {
     (StatusCode::CREATED, Json(Started { run: live.row() }))
 }
 
-/// On which nodes a new run goes; `None`: on ports of this machine.
-fn over_nodes(
+/// The nodes of a new run; `None`: it uses ports of this machine.
+fn nodes_of(
     service: &Service,
     new: &NewRun,
     options: &RunOptions,
-) -> Result<Option<Over>, Refusal> {
+) -> Result<Option<ClusterSpec>, Refusal> {
     let Some(name) = &new.nodes else {
         return match new.on_loss {
             Some(_) => Err(bad("on_loss: the run has no nodes\n  try nodes, or no on_loss")),
@@ -521,16 +525,16 @@ fn over_nodes(
         }
     }
     let inventory = service.inventory(name)?;
-    Ok(Some(Over { inventory, on_loss: new.on_loss.unwrap_or_default() }))
+    Ok(Some(ClusterSpec { inventory, on_loss: new.on_loss.unwrap_or_default() }))
 }
 
-/// A clock that differs by so much is another thing.
-const MOST_DRIFT_PPB: f64 = 1e6;
+/// Maximum drift of a cluster clock: 1,000 ppm, many times that of any quartz oscillator.
+const MAX_DRIFT_PPB: f64 = 1e6;
 
-/// A clock as clocks are: not of any rate.
-fn possible(clock: &NodeClock) -> Result<(), Refusal> {
+/// Checks that the clock's drift is plausible.
+fn check_clock(clock: &NodeClock) -> Result<(), Refusal> {
     match clock.drift_ppb {
-        drift if drift.abs() <= MOST_DRIFT_PPB => Ok(()),
+        drift if drift.abs() <= MAX_DRIFT_PPB => Ok(()),
         drift => Err(bad(format!("clock: drift_ppb = {drift}: expected -1000000 to 1000000"))),
     }
 }
@@ -549,17 +553,17 @@ async fn clock(
     Body(clock): Body<NodeClock>,
 ) -> Result<Json<RunRow>, Refusal> {
     with(service, id, move |_, live| {
-        possible(&clock)?;
+        check_clock(&clock)?;
         live.apply(Action::Clock(clock))
     })
     .await
 }
 
-/// More workers than CPUs take the time of other runs.
+/// Refuses more workers than CPUs, because they would take time from other runs.
 ///
 /// # Errors
 /// Options that ask for more.
-pub fn fit(options: &RunOptions) -> Result<(), Refusal> {
+pub fn check_cores(options: &RunOptions) -> Result<(), Refusal> {
     let most = std::thread::available_parallelism().map_or(1, usize::from);
     if options.cores.is_some_and(|cores| cores > most) {
         return Err(bad(format!("cores: expected 1 to {most}, the CPUs of this machine")));
@@ -570,7 +574,7 @@ pub fn fit(options: &RunOptions) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Why a run cannot have this name; `None`: it can.
+/// The reason why a run cannot have this name; `None`: it can.
 pub fn wrong_name(name: &str) -> Option<&'static str> {
     (name.chars().count() > 200).then_some("expected at most 200 characters")
 }
@@ -588,8 +592,8 @@ fn has_end(session: &Session) -> bool {
     profile.stop != Default::default() || (sends && streams && replays && profile.flows.is_none())
 }
 
-/// How a run is called, and who holds its ports.
-struct Wish {
+/// The name, owner and lease of a new run.
+struct Ownership {
     name: Option<String>,
     owner: Option<String>,
     lease: Option<String>,
@@ -597,7 +601,7 @@ struct Wish {
     detached: bool,
 }
 
-impl Wish {
+impl Ownership {
     fn wanted(
         self,
         service: &Service,
@@ -635,7 +639,7 @@ async fn capture(
         let mut capture = new.capture;
         let ends = capture.packets.is_some() || capture.octets.is_some();
         let capture = if new.write {
-            kept(service, &mut capture)?;
+            set_capture_file(service, &mut capture)?;
             Some(capture)
         } else if capture == CaptureOptions::default() {
             None
@@ -645,7 +649,7 @@ async fn capture(
                             write = true",
             ));
         };
-        let duration = new.duration_s.map(|said| seconds("duration_s", said)).transpose()?;
+        let duration = new.duration_s.map(|value| seconds("duration_s", value)).transpose()?;
         let options = RunOptions {
             duration: duration.map(Time),
             capture,
@@ -664,7 +668,7 @@ async fn capture(
                             lease that is renewed"));
         }
         let text = session.profile.to_toml();
-        let asked = Wish {
+        let asked = Ownership {
             name: new.name,
             owner: new.owner,
             lease: new.lease,
@@ -689,7 +693,8 @@ async fn list(
         let live: Vec<_> = service.runs.all().iter().map(|live| live.row()).collect();
         let only_live = query.state.as_deref() == Some("live");
         let over = |state: &str| matches!(state, "done" | "failed" | "interrupted");
-        // Of those that go on the history knows how they began only.
+        // The history has the rows of live runs as of their start or last checkpoint, so states of
+        // live runs are filtered below.
         let wants = Wants {
             state: query.state.clone().filter(|state| over(state)),
             kind: query.kind,
@@ -717,11 +722,11 @@ pub fn known(id: &str, row: Option<RunRow>) -> Result<RunRow, Refusal> {
     row.ok_or_else(|| Refusal::not_found(format!("there is no run {id:?}")))
 }
 
-/// A run that goes on, whose own lease is kept by this.
+/// A live run. Renews the run's own lease.
 fn live(service: &Service, id: &str) -> Result<Arc<Live>, Refusal> {
     match service.runs.get(id) {
         Some(live) => {
-            service.heard_of(&live);
+            service.renew_own_lease(&live);
             Ok(live)
         }
         None => Err(match service.history.run(id)? {
@@ -734,7 +739,7 @@ fn live(service: &Service, id: &str) -> Result<Arc<Live>, Refusal> {
 fn row(service: &Service, id: &str) -> Result<RunRow, Refusal> {
     match service.runs.get(id) {
         Some(live) => {
-            service.heard_of(&live);
+            service.renew_own_lease(&live);
             Ok(live.row())
         }
         None => known(id, service.history.run(id)?),
@@ -802,20 +807,20 @@ async fn stats(
 ) -> Result<Json<Stats>, Refusal> {
     blocking(move || {
         if let Some(live) = service.runs.get(&id) {
-            service.heard_of(&live);
+            service.renew_own_lease(&live);
             let latest = live.latest();
-            let report = live.so_far().and_then(|came| came.report().cloned());
+            let report = live.result_so_far().and_then(|came| came.report().cloned());
             return Ok(Json(Stats {
                 run: live.row(),
                 t_s: latest.as_ref().map(|latest| latest.sample.t_s),
                 sample: latest.as_ref().map(|latest| latest.sample.clone()),
-                report: report.map(|report| service.files.told(Report::clone(&report))),
+                report: report.map(|report| service.files.with_user_names(Report::clone(&report))),
             }));
         }
         let run = known(&id, service.history.run(&id)?)?;
         let text = service.history.report(&id)?.filter(|_| run.kind.has_report());
         let report = text.map(|text| read(&text)).transpose()?;
-        let report = report.map(|report| service.files.told(report));
+        let report = report.map(|report| service.files.with_user_names(report));
         let sample = report.as_ref().and_then(|report| report.series.last().cloned());
         Ok(Json(Stats {
             run,
@@ -832,12 +837,12 @@ pub fn read(text: &str) -> Result<Report, Refusal> {
         .map_err(|error| Refusal::internal(format!("the history is damaged: {error}")))
 }
 
-/// Of a run that is over, or so far.
+/// The report of a finished run, or that of a live run so far.
 pub fn report_of(service: &Service, id: &str) -> Result<String, Refusal> {
     if let Some(live) = service.runs.get(id) {
-        service.heard_of(&live);
+        service.renew_own_lease(&live);
         let none = || Refusal::not_found("there is no report yet\n  try again in a moment");
-        return live.so_far().ok_or_else(none)?.text(service);
+        return live.result_so_far().ok_or_else(none)?.text(service);
     }
     known(id, service.history.run(id)?)?;
     let text = service.history.report(id)?.map(|text| service.files.without_root(&text));
@@ -857,7 +862,8 @@ async fn html(
     Named(id): Named<String>,
 ) -> Result<Response, Refusal> {
     let page = blocking(move || super::trials::page(&report_of(&service, &id)?)).await?;
-    // It has scripts of its own: they may do nothing but draw.
+    // The page has inline scripts and styles, so the policy allows them to draw and denies them
+    // everything else: the report's names come from users.
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                   img-src data:; sandbox allow-scripts allow-downloads";
     let headers = [
@@ -900,9 +906,9 @@ async fn stop(
     Optional(_): Optional<Value>,
 ) -> Result<Json<RunRow>, Refusal> {
     blocking(move || {
-        // Who stops twice has what was wanted.
+        // Stopping a stopped run succeeds, so that clients may repeat the request.
         if let Some(live) = service.runs.get(&id) {
-            service.heard_of(&live);
+            service.renew_own_lease(&live);
             live.stop(None);
             service.runs.touch();
         }
@@ -911,7 +917,7 @@ async fn stop(
     .await
 }
 
-/// Does something to a run that goes on, and says how the run is then.
+/// Runs `what` on a live run. Returns the run's row afterward.
 async fn with(
     service: Arc<Service>,
     id: String,
@@ -921,7 +927,7 @@ async fn with(
         let live = live(service, &id)?;
         let done = what(service, &live);
         service.runs.touch();
-        done.map_err(|refusal| service.files.unsaid(refusal))?;
+        done.map_err(|refusal| service.files.without_paths(refusal))?;
         Ok(Json(live.row()))
     })
     .await

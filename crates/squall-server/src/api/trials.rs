@@ -1,4 +1,4 @@
-//! Standard tests: methods, estimates, starts, and outcomes in other forms.
+//! Standard tests: methods, estimates, starts, and results in other formats.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -18,7 +18,7 @@ use squall_trials::{Between, Test};
 use super::{
     Body, Named, Operation, Routes,
     ports::{owner, ttl},
-    runs::{Language, Started, Written, fit, read, report_of, wrong_name},
+    runs::{Language, Started, Written, check_cores, read, report_of, wrong_name},
 };
 use crate::{
     Refusal, Token, budget,
@@ -29,25 +29,25 @@ use crate::{
 };
 
 pub fn routes() -> Routes {
-    let says = |summary| Operation::new("tests", summary);
+    let doc = |summary| Operation::new("tests", summary);
     let mut routes = Routes::new()
         .get(
             "/squall/v1/tests/methods",
             methods,
-            says("List the methods of standard tests with the JSON schema of their settings")
+            doc("List the methods of standard tests with the JSON schema of their settings")
                 .gives::<Methods>(),
         )
         .post(
             "/squall/v1/tests/estimate",
             estimate,
-            says("Estimate the trials and the time of a standard test; send nothing")
+            doc("Estimate the trials and the time of a standard test; send nothing")
                 .takes::<NewTest>()
                 .gives::<Estimate>(),
         )
         .post(
             "/squall/v1/tests",
             start,
-            says("Start a standard test: a run of kind test, with an outcome as its report")
+            doc("Start a standard test: a run of kind test, with an outcome as its report")
                 .takes::<NewTest>()
                 .gives::<Started>()
                 .status(201),
@@ -55,12 +55,12 @@ pub fn routes() -> Routes {
         .get(
             "/squall/v1/runs/{id}/report.csv",
             csv,
-            says("Get the trials of a standard test as CSV").gives_octets("text/csv"),
+            doc("Get the trials of a standard test as CSV").gives_octets("text/csv"),
         )
         .get(
             "/squall/v1/runs/{id}/report.xml",
             junit,
-            says("Get the verdict of a standard test as JUnit XML").gives_octets("text/xml"),
+            doc("Get the verdict of a standard test as JUnit XML").gives_octets("text/xml"),
         );
     routes.router = budget::of_profiles(routes.router);
     routes
@@ -92,8 +92,8 @@ struct NewTest {
     /// Traffic between the ports, without a profile.
     #[serde(default)]
     between: Between,
-    /// The most that each port sends, on the line: "1 Gbps", "100 kpps"; absent: what its link
-    /// carries.
+    /// Maximum rate of each port, on the line: "1 Gbps", "100 kpps"; absent: the speed of its
+    /// link.
     max_rate: Option<String>,
     /// Use short trials and few repetitions.
     #[serde(default)]
@@ -125,7 +125,7 @@ async fn methods() -> Json<Methods> {
     Json(Methods { methods: Method::all().into_iter().map(without_commands).collect(), between })
 }
 
-/// Settings with commands are refused, so a form need not have them.
+/// Removes settings that run commands from a form, because the daemon refuses them.
 fn without_commands(mut about: About) -> About {
     let properties = about.settings.get_mut("properties").and_then(Value::as_object_mut);
     for table in properties.into_iter().chain(about.defaults.as_object_mut()) {
@@ -148,7 +148,7 @@ async fn estimate(
             port.address = service.ports.admit(&port.address, &service.files)?.address;
         }
         let estimate = test.estimate();
-        estimate.map(Json).map_err(|error| service.files.unsaid(error.into()))
+        estimate.map(Json).map_err(|error| service.files.without_paths(error.into()))
     })
     .await
 }
@@ -239,18 +239,18 @@ impl NewTest {
     }
 }
 
-/// Those that a trial can have: a method says when trials end and what is measured, and files are
-/// the daemon's.
+/// The options that apply to trials. The others do not, because the method defines the end and the
+/// measurements of a trial, and files are the daemon's.
 fn of_trials(all: RunOptions) -> Result<RunOptions, Refusal> {
-    fit(&all)?;
+    check_cores(&all)?;
     let RunOptions { cores, cpus, seed, clock, linger, filter, .. } = all;
     Ok(RunOptions { cores, cpus, seed, clock, linger, filter, ..RunOptions::default() })
 }
 
-/// What starts the same test again, in a shell.
+/// A shell command that starts the same test again.
 fn command(service: &Service, body: &Map<String, Value>) -> String {
     let mut body = body.clone();
-    // Of this run alone.
+    // These belong to this run only.
     for name in ["lease", "ttl_s", "journal"] {
         body.remove(name);
     }
@@ -260,6 +260,7 @@ fn command(service: &Service, body: &Map<String, Value>) -> String {
         Token::None => "",
         _ => " -H \"Authorization: Bearer $SQUALL_TOKEN\"",
     };
+    // Ends and restarts the quotes around each one, because a shell has no escape within them.
     let body = Value::Object(body).to_string().replace('\'', "'\\''");
     format!(
         "curl -k{token} -H 'content-type: application/json' {scheme}://{at}/squall/v1/tests -d \
@@ -267,17 +268,17 @@ fn command(service: &Service, body: &Map<String, Value>) -> String {
     )
 }
 
-/// A method by its name, with `settings` in place of its defaults.
+/// A method by name, with `settings` over its defaults.
 fn method(name: &str, settings: &Map<String, Value>) -> Result<Method, Refusal> {
     let read = |settings: Value| serde_json::from_value::<Method>(json!({ name: settings }));
     read(json!({})).map_err(|error| wrong("method", &error.to_string()))?;
     for (key, value) in settings {
         let path = format!("settings.{key}");
-        // The right to send traffic does not include running commands on this machine.
+        // Permission to send traffic does not include running commands on this machine.
         if runs_command(key) && !value.is_null() {
             return Err(wrong(&path, "the daemon runs no commands\n  try squall test"));
         }
-        // One at a time: an error of serde does not have the name of the field.
+        // Read each setting alone first, because serde's error does not name the field.
         read(json!({ key: value })).map_err(|error| wrong(&path, &error.to_string()))?;
     }
     read(Value::Object(settings.clone())).map_err(|error| wrong("settings", &error.to_string()))
@@ -288,13 +289,13 @@ fn wrong(path: &str, message: &str) -> Refusal {
     Refusal::bad_request("bad_request", format!("{path}: {message}")).with(vec![detail])
 }
 
-/// The outcome that a report is, if it is that of a standard test.
+/// The outcome of a standard test, if `text` is one.
 fn outcome(text: &str) -> Option<Outcome> {
     let outcome: Outcome = serde_json::from_str(text).ok()?;
     outcome.schema.starts_with("squall.test/").then_some(outcome)
 }
 
-/// A report, or an outcome, as an HTML page.
+/// Renders a report or an outcome as an HTML page.
 ///
 /// # Errors
 /// Text that is neither.
@@ -414,7 +415,7 @@ mod tests {
         for (estimate, trial_s) in [(&short, 1.0), (&long, 10.0)] {
             let trials = estimate["trials"].as_f64().expect("a number");
             let each = estimate["seconds"].as_f64().expect("s") / trials;
-            // And the time to open ports and wait for the last frame.
+            // Plus the time to open ports and wait for the last frame.
             assert!(trials > 2.0 && each >= trial_s && each < trial_s + 1.0, "{estimate}");
         }
     }

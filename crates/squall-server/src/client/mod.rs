@@ -1,5 +1,5 @@
-//! The other end: requests to a daemon, and what it tells of its runs as they go. Address, token
-//! and certificate are those of `squall.connect` in Python.
+//! The client: sends requests to a daemon and follows its runs. Address, token and certificate
+//! follow the same rules as `squall.connect` in Python.
 
 mod trust;
 
@@ -25,25 +25,26 @@ use crate::watch::News;
 use trust::Trust;
 
 const PORT: u16 = 8443;
-/// For connecting, and for each answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two tries to find a daemon again.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
-/// Octets of an answer.
-const LARGEST: usize = 64 << 20;
+/// Time limit for connecting, and for each reply.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// First and longest interval between attempts to reconnect. Short at first, so that a restarted
+/// daemon is found soon, then longer, so that an absent one costs little.
+const RECONNECT: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
+/// Octets of a reply: a limit, because the server may not be a daemon.
+const MAX_REPLY: usize = 64 << 20;
 
-/// How a daemon's certificate is checked.
+/// How to check a daemon's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verify {
-    /// By that in the folder of a daemon on this machine, by the system's authorities, else it is
-    /// trusted when first seen and has to be the same from then on
-    /// (`~/.config/squall/known_daemons`).
+    /// Against the certificate in the folder of a daemon on this machine, then by the system's
+    /// authorities, otherwise trust on first use: the certificate is remembered and must stay the
+    /// same (`~/.config/squall/known_daemons`).
     Known,
-    /// SHA-256.
+    /// By its SHA-256.
     Fingerprint([u8; 32]),
-    /// By the certificates in this file (PEM).
+    /// Against the certificates in this file (PEM).
     File(PathBuf),
-    /// By the system's authorities alone.
+    /// By the system's authorities only.
     Authorities,
     Nothing,
 }
@@ -51,7 +52,7 @@ pub enum Verify {
 impl FromStr for Verify {
     type Err = String;
 
-    /// `sha256:AB:CD...`, `true` (authorities), `false` (nothing), or a file.
+    /// `sha256:AB:CD...`, `true` (authorities), `false` (no check), or a file.
     fn from_str(text: &str) -> Result<Self, String> {
         match (text, trust::fingerprint(text)) {
             (_, Some(fingerprint)) => Ok(Self::Fingerprint(fingerprint)),
@@ -67,29 +68,29 @@ impl FromStr for Verify {
     }
 }
 
-/// A daemon. Requests are done on a thread of its own, which ends with it.
+/// A connection to a daemon. Requests run on its own thread, which ends when this is dropped.
 pub struct Client {
-    to: Arc<To>,
+    to: Arc<Target>,
     runtime: Option<tokio::runtime::Runtime>,
 }
 
-/// What comes of watching.
+/// An event of [`Client::watch`].
 #[derive(Clone, Debug)]
 pub enum Heard {
-    /// It is there (again); what it tells begins anew.
+    /// Connected, perhaps again. Events start from the beginning.
     Connected,
     News(News),
-    /// It is gone, because of this; it is looked for.
+    /// Disconnected, with the reason. The client tries to reconnect.
     Lost(String),
-    /// It will not be found again: another certificate, another token.
+    /// Refused permanently: another certificate, another token.
     Refused(String),
 }
 
-/// Where, and how it is asked.
-struct To {
+/// Address and credentials of a daemon.
+struct Target {
     /// `https://127.0.0.1:8443`, `unix:/var/lib/squall/socket`
     url: String,
-    /// Instead of host and port.
+    /// Unix socket in place of host and port.
     socket: Option<PathBuf>,
     /// `127.0.0.1:8443`
     authority: String,
@@ -105,11 +106,11 @@ struct Tls {
     name: ServerName<'static>,
 }
 
-/// Why nothing came of a request.
+/// Failure of a request.
 enum Failure {
-    /// It may be there again in a while.
+    /// Temporary: another attempt may succeed.
     Away(String),
-    /// Another try would end the same.
+    /// Permanent: another attempt would fail, too.
     Refused(String),
 }
 
@@ -118,12 +119,12 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Client {
-    /// Nothing is asked yet. `url` is `https://HOST[:PORT]` or `http://...`; without a scheme it is
-    /// https, without a port 8443; or `unix:PATH`, the socket of a daemon on this machine. Without
-    /// `token` that of a daemon on this machine is taken, where its file can be read.
+    /// Creates a client without connecting. `url` is `https://HOST[:PORT]` or `http://...`
+    /// (default: https, port 8443), or `unix:PATH`, the socket of a daemon on this machine. Without
+    /// `token`, uses that of a daemon on this machine if its file can be read.
     ///
     /// # Errors
-    /// A URL that is none, a file of certificates that cannot be read.
+    /// An invalid URL, a file of certificates that cannot be read.
     pub fn new(url: &str, token: Option<String>, verify: &Verify) -> Result<Self, Error> {
         let wrong = |why: &str| Error::Usage(format!("URL {url:?}: {why}"));
         if token
@@ -143,7 +144,7 @@ impl Client {
             }
             let (host, authority) = (String::new(), "localhost".to_owned());
             let (socket, tls) = (Some(path.into()), None);
-            return Ok(client(To {
+            return Ok(client(Target {
                 url: url.to_owned(),
                 socket,
                 authority,
@@ -189,7 +190,7 @@ impl Client {
             }
             _ => None,
         };
-        Ok(client(To { url, socket: None, authority, host, port, tls, token }))
+        Ok(client(Target { url, socket: None, authority, host, port, tls, token }))
     }
 
     /// `https://127.0.0.1:8443`
@@ -197,13 +198,16 @@ impl Client {
         &self.to.url
     }
 
+    /// Sends a GET and waits for the reply.
+    ///
     /// # Errors
-    /// Nobody is there, it is somebody else, or refuses.
+    ///
+    /// The daemon is unreachable, is another server, or refuses.
     pub fn get(&self, path: &str) -> Result<Value, Error> {
-        self.runtime().block_on(self.to.ask(Method::GET, path, None)).map_err(Failure::told)
+        self.runtime().block_on(self.to.ask(Method::GET, path, None)).map_err(Failure::into_error)
     }
 
-    /// `then` hears what came of it, or why nothing did, on the client's thread.
+    /// Sends a POST. Calls `then` with the reply or the error, on the client's thread.
     pub fn post(
         &self,
         path: String,
@@ -215,12 +219,12 @@ impl Client {
             then(
                 to.ask(Method::POST, &path, Some(body))
                     .await
-                    .map_err(|failure| failure.told().to_string()),
+                    .map_err(|failure| failure.into_error().to_string()),
             );
         });
     }
 
-    /// As [`Client::post`].
+    /// As [`Client::post`], with GET.
     pub fn get_then(
         &self,
         path: String,
@@ -231,32 +235,31 @@ impl Client {
             then(
                 to.ask(Method::GET, &path, None)
                     .await
-                    .map_err(|failure| failure.told().to_string()),
+                    .map_err(|failure| failure.into_error().to_string()),
             );
         });
     }
 
-    /// Watches all runs, and keeps none of them: as long as the daemon is there, and again when it
-    /// comes back.
-    pub fn watch(&self, every: Duration, mut heard: impl FnMut(Heard) + Send + 'static) {
+    /// Follows all runs without renewing their leases. Reconnects when the daemon is away.
+    pub fn watch(&self, every: Duration, mut on_event: impl FnMut(Heard) + Send + 'static) {
         let to = self.to.clone();
         self.runtime().spawn(async move {
-            let mut wait = AGAIN.0;
+            let mut wait = RECONNECT.0;
             loop {
                 let ended = match to.watch(every).await {
                     Ok(mut socket) => {
-                        heard(Heard::Connected);
-                        wait = AGAIN.0;
-                        to.listen(&mut socket, &mut heard).await
+                        on_event(Heard::Connected);
+                        wait = RECONNECT.0;
+                        to.listen(&mut socket, &mut on_event).await
                     }
                     Err(failure) => failure,
                 };
                 match ended {
-                    Failure::Away(why) => heard(Heard::Lost(why)),
-                    Failure::Refused(why) => return heard(Heard::Refused(why)),
+                    Failure::Away(why) => on_event(Heard::Lost(why)),
+                    Failure::Refused(why) => return on_event(Heard::Refused(why)),
                 }
                 sleep(wait).await;
-                wait = (wait * 2).min(AGAIN.1);
+                wait = (wait * 2).min(RECONNECT.1);
             }
         });
     }
@@ -268,50 +271,50 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // What is still asked is not waited for.
+        // Do not wait for requests in progress.
         self.runtime.take().into_iter().for_each(tokio::runtime::Runtime::shutdown_background);
     }
 }
 
 impl Failure {
-    fn told(self) -> Error {
+    fn into_error(self) -> Error {
         match self {
             Self::Away(why) | Self::Refused(why) => Error::Environment(why),
         }
     }
 }
 
-impl To {
+impl Target {
     async fn connect(&self) -> Result<Box<dyn Stream>, Failure> {
         let away = |why: &dyn std::fmt::Display| {
             Failure::Away(format!("{}: {why}\n  is `squall serve` running there?", self.url))
         };
         if let Some(path) = &self.socket {
-            return match timeout(PATIENCE, UnixStream::connect(path)).await {
+            return match timeout(TIMEOUT, UnixStream::connect(path)).await {
                 Ok(Ok(stream)) => Ok(Box::new(stream)),
                 Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    let who = "only root and the user who started the daemon can use it";
-                    Err(Failure::Refused(format!("{}: {error}\n  {who}", self.url)))
+                    let hint = "only root and the user who started the daemon can use it";
+                    Err(Failure::Refused(format!("{}: {error}\n  {hint}", self.url)))
                 }
                 Ok(Err(error)) => Err(away(&error)),
                 Err(_) => Err(away(&"no answer")),
             };
         }
         let connecting = TcpStream::connect((self.host.as_str(), self.port));
-        let stream = match timeout(PATIENCE, connecting).await {
+        let stream = match timeout(TIMEOUT, connecting).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(away(&error)),
             Err(_) => return Err(away(&"no answer")),
         };
         _ = stream.set_nodelay(true);
-        // A machine that is gone without a word is found out in half a minute.
+        // Detects a machine that has vanished within 30 s.
         let keepalive = TcpKeepalive::new()
             .with_time(Duration::from_secs(10))
             .with_interval(Duration::from_secs(5))
             .with_retries(4);
         _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
         let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
-        match timeout(PATIENCE, tls.connector.connect(tls.name.clone(), stream)).await {
+        match timeout(TIMEOUT, tls.connector.connect(tls.name.clone(), stream)).await {
             Ok(Ok(stream)) => Ok(Box::new(stream)),
             Ok(Err(error)) => Err(match tls.trust.why_not() {
                 Some(why) => Failure::Refused(why),
@@ -325,17 +328,19 @@ impl To {
         }
     }
 
-    /// What was given, else what stands beside the certificate that was shown.
+    /// The given token, else the one next to the certificate that the daemon presented.
     fn bearer(&self) -> Option<HeaderValue> {
         let found = || self.tls.as_ref().and_then(|tls| tls.trust.token());
         let token = self.token.clone().or_else(found)?;
         let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
+        // Prevents the token from appearing in debug output.
         value.set_sensitive(true);
         Some(value)
     }
 
     async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value, Failure> {
-        match timeout(PATIENCE * 2, self.asked(method, path, body)).await {
+        // Twice, because the request includes connecting, which has its own limit.
+        match timeout(TIMEOUT * 2, self.asked(method, path, body)).await {
             Ok(answer) => answer,
             Err(_) => Err(Failure::Away(format!("{}: no answer", self.url))),
         }
@@ -378,7 +383,7 @@ impl To {
                 false => away(&error),
             })?;
         let status = answer.status();
-        let octets = Limited::new(answer.into_body(), LARGEST)
+        let octets = Limited::new(answer.into_body(), MAX_REPLY)
             .collect()
             .await
             .map_err(|error| away(&error))?
@@ -404,7 +409,7 @@ impl To {
         if let Some(bearer) = self.bearer() {
             request.headers_mut().insert(header::AUTHORIZATION, bearer);
         }
-        match timeout(PATIENCE, tokio_tungstenite::client_async(request, stream)).await {
+        match timeout(TIMEOUT, tokio_tungstenite::client_async(request, stream)).await {
             Ok(Ok((socket, _))) => Ok(socket),
             Ok(Err(tungstenite::Error::Http(answer))) => {
                 Err(self.refused(answer.status(), answer.body().as_deref().unwrap_or_default()))
@@ -417,12 +422,12 @@ impl To {
     async fn listen(
         &self,
         socket: &mut WebSocketStream<Box<dyn Stream>>,
-        heard: &mut impl FnMut(Heard),
+        on_event: &mut impl FnMut(Heard),
     ) -> Failure {
         loop {
             match socket.next().await {
                 Some(Ok(tungstenite::Message::Text(text))) => match serde_json::from_str(&text) {
-                    Ok(news) => heard(Heard::News(news)),
+                    Ok(message) => on_event(Heard::News(message)),
                     Err(_) => return self.stranger(),
                 },
                 Some(Ok(tungstenite::Message::Close(_))) | None => {
@@ -446,9 +451,10 @@ impl To {
                 self.url
             ));
         }
-        let said: Option<Value> = serde_json::from_slice(octets).ok();
-        match said.as_ref().and_then(|said| said["error"]["message"].as_str()) {
-            // One that ends is soon there again, or is found to be away.
+        let reply: Option<Value> = serde_json::from_slice(octets).ok();
+        match reply.as_ref().and_then(|reply| reply["error"]["message"].as_str()) {
+            // A daemon that is ending may come back soon; otherwise the next attempt fails to
+            // connect.
             Some(message) if status == StatusCode::CONFLICT || status.is_server_error() => {
                 Failure::Away(message.to_owned())
             }
@@ -465,7 +471,7 @@ impl To {
     }
 }
 
-/// What answers a client's hello with something else speaks plainly, most likely.
+/// Whether the server replied to the TLS hello with other data: most likely it speaks plain HTTP.
 fn is_no_tls(error: &io::Error) -> bool {
     let inner = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
     matches!(inner, Some(rustls::Error::InvalidMessage(_)))
@@ -477,7 +483,7 @@ mod tests {
 
     #[test]
     fn a_url_is_a_host_and_a_port() {
-        for (said, url) in [
+        for (reply, url) in [
             ("https://127.0.0.1:8443", "https://127.0.0.1:8443"),
             ("lab7.example", "https://lab7.example:8443"),
             ("http://[::1]:80/", "http://[::1]:80"),
@@ -485,14 +491,14 @@ mod tests {
             ("unix:/run/squall/socket", "unix:/run/squall/socket"),
         ] {
             assert_eq!(
-                Client::new(said, None, &Verify::Known)
+                Client::new(reply, None, &Verify::Known)
                     .map_err(|e| e.to_string())
-                    .expect(said)
+                    .expect(reply)
                     .url(),
                 url
             );
         }
-        for said in [
+        for reply in [
             "ftp://a",
             "https://",
             "https://a/b",
@@ -504,20 +510,20 @@ mod tests {
             "",
             "unix:",
         ] {
-            let error = Client::new(said, None, &Verify::Known).err().expect(said);
-            assert_eq!(error.exit_status(), 2, "{said}: {error}");
+            let error = Client::new(reply, None, &Verify::Known).err().expect(reply);
+            assert_eq!(error.exit_status(), 2, "{reply}: {error}");
         }
     }
 
     #[test]
     fn how_certificates_are_checked_is_read_as_in_python() {
         let digits = "ab".repeat(32);
-        for said in [
+        for reply in [
             format!("sha256:{digits}"),
             digits.clone(),
             format!("SHA256:{}", vec!["AB"; 32].join(":")),
         ] {
-            assert_eq!(said.parse(), Ok(Verify::Fingerprint([0xab; 32])));
+            assert_eq!(reply.parse(), Ok(Verify::Fingerprint([0xab; 32])));
         }
         assert_eq!("true".parse(), Ok(Verify::Authorities));
         assert_eq!("false".parse(), Ok(Verify::Nothing));

@@ -1,4 +1,4 @@
-//! Which certificate a daemon may have, and whose token goes with it.
+//! Checks a daemon's certificate, and finds the token that belongs to it.
 
 use std::{
     fs,
@@ -24,17 +24,17 @@ use squall_wire::to_hex;
 use super::Verify;
 use crate::runs::lock;
 
-/// Checks the certificate of one daemon.
+/// Verifier of the certificate of one daemon.
 #[derive(Debug)]
 pub struct Trust {
     provider: Arc<CryptoProvider>,
     url: String,
-    /// `host:port`, as it is remembered.
+    /// `host:port`, the key in the file of known daemons.
     place: String,
     verify: How,
-    /// Where a daemon of this machine keeps its files, if it is one of this machine.
+    /// Data folders of daemons on this machine, if the daemon is on this machine.
     folders: Vec<PathBuf>,
-    /// Where fingerprints are kept.
+    /// File of known daemons and their fingerprints.
     known: Option<PathBuf>,
     seen: Mutex<Seen>,
 }
@@ -43,7 +43,7 @@ pub struct Trust {
 enum How {
     Known,
     Fingerprint([u8; 32]),
-    /// These, and what they vouch for.
+    /// These certificates, and those that they have signed.
     These(Vec<CertificateDer<'static>>, Arc<WebPkiServerVerifier>),
     Authorities,
     Nothing,
@@ -55,7 +55,7 @@ struct Seen {
     token: Option<String>,
 }
 
-/// Of a client that trusts so.
+/// TLS configuration with this verifier.
 ///
 /// # Errors
 /// None that a user can cause.
@@ -65,12 +65,16 @@ pub fn config(trust: &Arc<Trust>) -> Result<Arc<ClientConfig>, Error> {
         .map_err(|error| Error::Environment(error.to_string()))?;
     let mut config =
         config.dangerous().with_custom_certificate_verifier(trust.clone()).with_no_client_auth();
+    // No h2, because the client's WebSockets use the upgrade of HTTP/1.1 (RFC 6455).
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 
 impl Trust {
+    /// Creates a verifier.
+    ///
     /// # Errors
+    ///
     /// A file without certificates.
     pub fn new(url: &str, host: &str, port: u16, verify: &Verify) -> Result<Self, Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -103,6 +107,7 @@ impl Trust {
         };
         let home = variable("HOME");
         let own = variable("XDG_STATE_HOME").or_else(|| Some(home.as_ref()?.join(".local/state")));
+        // Loopback only, so that the token of this machine's daemon is never sent to another host.
         let folders = match is_loopback(host) {
             true => [Some("/var/lib/squall".into()), own.map(|state| state.join("squall"))]
                 .into_iter()
@@ -122,12 +127,12 @@ impl Trust {
         })
     }
 
-    /// Why the last certificate was not the right one.
+    /// The reason why the last certificate was refused.
     pub fn why_not(&self) -> Option<String> {
         lock(&self.seen).why_not.clone()
     }
 
-    /// That of a daemon of this machine, which has shown the certificate beside it.
+    /// The token next to the certificate, if a daemon on this machine presented it.
     pub fn token(&self) -> Option<String> {
         lock(&self.seen).token.clone()
     }
@@ -169,7 +174,7 @@ impl Trust {
                 for folder in &self.folders {
                     let own = CertificateDer::from_pem_file(folder.join("cert.pem"));
                     if own.is_ok_and(|own| own == *certificate) {
-                        // Others may read the certificate, and not the token.
+                        // Others may be able to read the certificate but not the token.
                         let token = fs::read_to_string(folder.join("token")).unwrap_or_default();
                         return Ok(Some(token.trim().to_owned()).filter(|token| !token.is_empty()));
                     }
@@ -179,7 +184,7 @@ impl Trust {
                 }
                 match &self.known {
                     Some(known) => remember(known, &self.place, &found).map(|()| None),
-                    // Where nothing can be kept each use is the first.
+                    // Without a file of known daemons, every use is the first.
                     None => Ok(None),
                 }
             }
@@ -261,10 +266,10 @@ impl ServerCertVerifier for Trust {
     }
 }
 
-/// Trusts on first use: writes down the fingerprint of `place`, or compares it with what is there.
+/// Trust on first use: stores the fingerprint of `place`, or compares it with the stored one.
 ///
 /// # Errors
-/// It is another than it was.
+/// A fingerprint that differs from the stored one.
 fn remember(known: &Path, place: &str, found: &[u8; 32]) -> Result<(), String> {
     let text = fs::read_to_string(known).unwrap_or_default();
     for (number, line) in text.lines().enumerate() {
@@ -284,7 +289,7 @@ fn remember(known: &Path, place: &str, found: &[u8; 32]) -> Result<(), String> {
             known.display()
         ));
     }
-    // Where nothing can be kept each use is the first.
+    // If the file cannot be written, every use is the first.
     if let Some(folder) = known.parent() {
         _ = fs::create_dir_all(folder);
     }
@@ -295,7 +300,7 @@ fn remember(known: &Path, place: &str, found: &[u8; 32]) -> Result<(), String> {
     Ok(())
 }
 
-/// 64 hexadecimal digits, of `sha256:AB:CD...`.
+/// The digest in `sha256:AB:CD...`: 64 hexadecimal digits.
 pub fn fingerprint(text: &str) -> Option<[u8; 32]> {
     let digits = text.to_ascii_lowercase().trim_start_matches("sha256:").replace(':', "");
     if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -360,7 +365,7 @@ mod tests {
         );
         let why = decided(&trust, &other).expect_err("another");
         assert!(why.contains("remove line 1 of") && why.contains("known_daemons"), "{why}");
-        // What is in a daemon's own folder needs no memory.
+        // A certificate in the daemon's own folder is not remembered.
         let own =
             rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
         fs::write(folder.join("cert.pem"), own.cert.pem()).expect("written");
@@ -371,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_what_counts() {
+    fn an_explicit_check_replaces_the_default() {
         let folder = folder("asked");
         let (one, other) = (certificate(), certificate());
         let made = |verify| {

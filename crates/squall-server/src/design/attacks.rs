@@ -1,4 +1,4 @@
-//! Rules solved as a job, and scores.
+//! Attack rules, solved as jobs, and scores of detectors.
 
 use std::{
     collections::BTreeMap,
@@ -25,17 +25,17 @@ use crate::{
 };
 
 pub fn routes() -> Routes {
-    let says = |summary| Operation::new("attacks", summary);
+    let doc = |summary| Operation::new("attacks", summary);
     Routes::new()
         .post(
             "/squall/v1/attacks/solve",
             solve,
-            says("Start a job that solves rules").takes::<Solve>().gives::<Begun>().status(202),
+            doc("Start a job that solves rules").takes::<Solve>().gives::<Begun>().status(202),
         )
         .get(
             "/squall/v1/attacks/jobs/{id}",
             job,
-            says("Get the progress of a job, and a page of its rules when it is done")
+            doc("Get the progress of a job, and a page of its rules when it is done")
                 .query::<Page>()
                 .gives::<JobView>(),
         )
@@ -43,31 +43,31 @@ pub fn routes() -> Routes {
             axum::http::Method::DELETE,
             "/squall/v1/attacks/jobs/{id}",
             stop,
-            says("Stop a job and delete it").status(204),
+            doc("Stop a job and delete it").status(204),
         )
         .post(
             "/squall/v1/attacks/score",
             score,
-            says("Compare the alerts of an engine with the labels of sent traffic")
+            doc("Compare the alerts of an engine with the labels of sent traffic")
                 .takes::<NewScore>()
                 .gives::<Value>(),
         )
 }
 
-/// Jobs, running ones and the last that were done.
+/// Running jobs and the latest finished ones.
 #[derive(Default)]
 pub struct Solving {
     jobs: Mutex<BTreeMap<u64, Arc<Job>>>,
     next: AtomicUsize,
 }
 
-/// Jobs that run at once: each uses all CPUs.
+/// Jobs to run at once: a limit, because each uses all CPUs.
 const RUNNING: usize = 2;
-/// Jobs that are kept.
+/// Jobs to keep, so that results of forgotten jobs do not fill the memory.
 const KEPT: usize = 8;
-/// Octets of rules that come with a request.
+/// Octets of rules in a request.
 const MOST_RULES: usize = 32 << 20;
-/// What may be said of rules.
+/// Options of `[[attack]]` that a request may set. The others name files, or concern the run.
 const OPTIONS: [&str; 12] = [
     "sid",
     "classtype",
@@ -88,13 +88,13 @@ struct Job {
     done: AtomicUsize,
     total: AtomicUsize,
     stop: AtomicBool,
-    /// `None`: it runs.
+    /// `None`: the job is running.
     ended: Mutex<Option<Result<Solved, Refusal>>>,
 }
 
 struct Solved {
     rules: Vec<RuleOutcome>,
-    /// Lines that gave no rule, and the first of them.
+    /// Number of lines that are not a valid rule, by reason, and the first such lines.
     problems: BTreeMap<String, u64>,
     problems_first: Vec<String>,
 }
@@ -104,7 +104,7 @@ impl Solving {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a job, if there is one.
+    /// Adds a job, unless too many are running.
     fn begin(&self) -> Result<(u64, Arc<Job>), Refusal> {
         let mut jobs = self.jobs();
         if jobs.values().filter(|job| job.ended().is_none()).count() >= RUNNING {
@@ -168,7 +168,7 @@ async fn solve(
     Ok((StatusCode::ACCEPTED, Json(Begun { job: format!("j-{id}") })))
 }
 
-/// Rules that came with a request are in a file until they are read.
+/// Rules from a request are stored in this temporary file, because the reader takes only files.
 struct Unfinished(Option<PathBuf>);
 
 impl Drop for Unfinished {
@@ -215,8 +215,9 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
     attack.insert("name".into(), json!("rules"));
     attack.insert("rules".into(), json!([path.to_string_lossy()]));
     let profile = json!({ "ports": { "A": "null:" }, "attack": [attack] });
-    let profile = Profile::from_value(&profile, "")
-        .map_err(|mistakes| service.files.unsaid(Refusal::from(squall::Error::Input(mistakes))))?;
+    let profile = Profile::from_value(&profile, "").map_err(|mistakes| {
+        service.files.without_paths(Refusal::from(squall::Error::Input(mistakes)))
+    })?;
     let (id, job) = service.solving.begin()?;
     let (here, service) = (service, service.clone());
     std::thread::Builder::new()
@@ -227,6 +228,8 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
                 job.total.store(total, Ordering::Relaxed);
                 !job.stop.load(Ordering::Relaxed) && !*service.ending.borrow()
             };
+            // A panic becomes the job's result, otherwise the job would stay one of the [`RUNNING`]
+            // forever.
             let work = std::panic::AssertUnwindSafe(|| {
                 squall_attacking::prepare(&profile, squall_units::Division::WHOLE, &progress)
             });
@@ -237,13 +240,14 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
                     let first =
                         report.map(|report| report.problems_first.clone()).unwrap_or_default();
                     let problems_first =
-                        first.iter().map(|text| said(&service, text, &unfinished)).collect();
+                        first.iter().map(|text| user_text(&service, text, &unfinished)).collect();
                     Ok(Solved { rules: prepared.rules(), problems, problems_first })
                 }
                 Ok(Ok(None)) => Err(Refusal::bad_request("bad_request", "there are no attacks")),
                 Ok(Err(error)) => {
-                    let mut refusal = service.files.unsaid(squall::Error::from(error).into());
-                    refusal.message = said(&service, &refusal.message, &unfinished);
+                    let mut refusal =
+                        service.files.without_paths(squall::Error::from(error).into());
+                    refusal.message = user_text(&service, &refusal.message, &unfinished);
                     Err(refusal)
                 }
                 Err(_) => Err(Refusal::internal(
@@ -259,8 +263,9 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
     Ok(id)
 }
 
-/// Words without the name of a file that nobody gave.
-fn said(service: &Service, text: &str, unfinished: &Unfinished) -> String {
+/// `text` without the daemon's folder and without the temporary file's name, which the client never
+/// chose.
+fn user_text(service: &Service, text: &str, unfinished: &Unfinished) -> String {
     let text = service.files.without_root(text);
     match &unfinished.0 {
         Some(path) => text.replace(&path.display().to_string(), "the request"),
@@ -369,7 +374,8 @@ async fn score(
 ) -> Result<Json<Value>, Refusal> {
     blocking(move || {
         let labels = service.files.there(&asked.labels)?;
-        // What has several lines, or is no name, is the alerts themselves.
+        // Text with several lines or with a brace cannot be a file name, so it is the alerts
+        // themselves.
         let is_text = asked.alerts.contains(['\n', '{']);
         let (alerts, unfinished) = if is_text {
             let path = service.files.unfinished();
@@ -380,10 +386,10 @@ async fn score(
             (service.files.there(&asked.alerts)?, Unfinished(None))
         };
         let scored = scoring::score(&labels, &[alerts], asked.shift_ns).map_err(|error| {
-            let refusal = service.files.unsaid(squall::Error::from(error).into());
-            Refusal { message: said(&service, &refusal.message, &unfinished), ..refusal }
+            let refusal = service.files.without_paths(squall::Error::from(error).into());
+            Refusal { message: user_text(&service, &refusal.message, &unfinished), ..refusal }
         })?;
-        let text = said(&service, &scored.to_json(), &unfinished);
+        let text = user_text(&service, &scored.to_json(), &unfinished);
         serde_json::from_str(&text).map(Json).map_err(|error| Refusal::internal(error.to_string()))
     })
     .await

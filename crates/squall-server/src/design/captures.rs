@@ -1,4 +1,4 @@
-//! Captures shown, and what others write as profiles.
+//! Captures for display, and imports of other formats as profiles.
 
 use std::sync::Arc;
 
@@ -16,24 +16,22 @@ use crate::{
 };
 
 pub fn routes() -> Routes {
-    let says = |summary| Operation::new("design", summary);
+    let doc = |summary| Operation::new("design", summary);
     Routes::new()
         .get(
             "/squall/v1/captures/{file}/packets",
             packets,
-            says("List the packets of a capture, a line each")
-                .query::<Page>()
-                .gives::<PacketPage>(),
+            doc("List the packets of a capture, a line each").query::<Page>().gives::<PacketPage>(),
         )
         .get(
             "/squall/v1/captures/{file}/packets/{n}",
             packet,
-            says("Get a packet of a capture, field by field").gives::<OnePacket>(),
+            doc("Get a packet of a capture, field by field").gives::<OnePacket>(),
         )
         .post(
             "/squall/v1/import",
             import,
-            says("Make a profile from a capture, octets, scapy text or an OTG configuration")
+            doc("Make a profile from a capture, octets, scapy text or an OTG configuration")
                 .takes::<NewImport>()
                 .gives::<Imported>(),
         )
@@ -60,7 +58,7 @@ async fn packets(
         let path = service.files.there(&file)?;
         let count = page.count.unwrap_or(100).min(1000);
         let found = service.captures.page(&path, &page.filter, page.from, count);
-        let mut found = found.map_err(|error| service.files.unsaid(error.into()))?;
+        let mut found = found.map_err(|error| service.files.without_paths(error.into()))?;
         found.fault = found.fault.map(|fault| service.files.without_root(&fault));
         Ok(Json(found))
     })
@@ -77,7 +75,7 @@ async fn packet(
             Refusal::bad_request("bad_request", format!("{n:?} is not a packet number"))
         })?;
         let found = service.captures.packet(&path, number);
-        Ok(Json(found.map_err(|error| service.files.unsaid(error.into()))?))
+        Ok(Json(found.map_err(|error| service.files.without_paths(error.into()))?))
     })
     .await
 }
@@ -109,7 +107,7 @@ enum ImportKind {
     Otg,
 }
 
-/// Octets of text that is imported.
+/// Octets of text to import: the same limit as for a profile ([`crate::budget::PROFILE`]).
 const MOST_TEXT: u64 = 8 << 20;
 
 async fn import(
@@ -153,8 +151,8 @@ async fn import(
             }
         };
         let found = design::import(from, asked.port.as_deref().unwrap_or("loop:0"), limit);
-        let found =
-            found.map_err(|problems| service.files.unsaid(refused("bad_import", &problems)))?;
+        let found = found
+            .map_err(|problems| service.files.without_paths(refused("bad_import", &problems)))?;
         Ok(Json(found))
     })
     .await

@@ -1,4 +1,4 @@
-//! What a user interface needs besides runs: headers, packets, profiles, captures, rules.
+//! Services for a user interface: headers, packets, profiles, captures, rules.
 
 #[cfg(feature = "attacks")]
 mod attacks;
@@ -23,7 +23,7 @@ pub fn routes() -> Routes {
         .and(attacks::routes())
 }
 
-/// What is wrong with what somebody wrote.
+/// A refusal with the problems of a user's text.
 fn refused(code: &'static str, problems: &[Problem]) -> Refusal {
     let line = |problem: &Problem| {
         let at = match (problem.line, problem.path.is_empty()) {
@@ -43,7 +43,7 @@ fn refused(code: &'static str, problems: &[Problem]) -> Refusal {
     Refusal::bad_request(code, message).with(problems.iter().map(detail).collect())
 }
 
-/// A mistake in a request that has exactly one of some keys.
+/// The refusal for a request that needs exactly one of some keys.
 fn one_of(keys: &str) -> Refusal {
     Refusal::bad_request("bad_request", format!("expected exactly one of {keys}"))
 }
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// With `SQUALL_EXAMPLES=FOLDER`, answers are kept for who looks at them.
+    /// With `SQUALL_EXAMPLES=FOLDER`, stores the reply, so that it can be inspected.
     fn keep(name: &str, value: &Value) {
         if let Some(folder) = std::env::var_os("SQUALL_EXAMPLES") {
             let path = PathBuf::from(folder).join(format!("{name}.json"));

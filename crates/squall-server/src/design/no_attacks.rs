@@ -1,4 +1,4 @@
-//! Stands in for `attacks` in a build without that feature: nothing is asked of it.
+//! Replaces `attacks` in a build without that feature.
 
 use crate::api::Routes;
 

@@ -1,4 +1,4 @@
-//! Headers, packets, and what varies in them.
+//! Headers, packets and their varying fields.
 
 use std::{io, sync::Arc};
 
@@ -16,26 +16,24 @@ use crate::{
 };
 
 pub fn routes() -> Routes {
-    let says = |summary| Operation::new("design", summary);
+    let doc = |summary| Operation::new("design", summary);
     Routes::new()
         .get(
             "/squall/v1/headers",
             headers,
-            says("List the headers and payloads of packets, field by field").gives::<Headers>(),
+            doc("List the headers and payloads of packets, field by field").gives::<Headers>(),
         )
         .post(
             "/squall/v1/packets/parse",
             parse,
-            says(
-                "Describe a packet and its frame, field by field; the reply includes errors in it",
-            )
-            .takes::<Parse>()
-            .gives::<PacketView>(),
+            doc("Describe a packet and its frame, field by field; the reply includes errors in it")
+                .takes::<Parse>()
+                .gives::<PacketView>(),
         )
         .post(
             "/squall/v1/packets/variations",
             variations,
-            says("Get the first frames of a stream whose fields vary")
+            doc("Get the first frames of a stream whose fields vary")
                 .takes::<Vary>()
                 .gives::<VariationsView>(),
         )
@@ -79,10 +77,11 @@ async fn parse(
     .await
 }
 
-/// A file that packet text names.
+/// Reads a file that the text of a packet names.
 fn payload(service: &Service, path: &str) -> io::Result<Vec<u8>> {
     let path = service.files.there(path).map_err(|refusal| io::Error::other(refusal.message))?;
-    // No payload is longer than this; one octet more is told as too long.
+    // No payload is longer than 64 KiB. One more octet is read, so that a longer file is refused as
+    // too long.
     let mut octets = Vec::new();
     io::Read::read_to_end(
         &mut io::Read::take(std::fs::File::open(path)?, (1 << 16) + 1),
@@ -91,7 +90,7 @@ fn payload(service: &Service, path: &str) -> io::Result<Vec<u8>> {
     Ok(octets)
 }
 
-/// Entries of `vary` that are looked at: more than a packet has fields.
+/// Entries of `vary` to accept: more than a packet has fields.
 const MOST_VARIED: usize = 1000;
 
 #[derive(Deserialize, JsonSchema)]

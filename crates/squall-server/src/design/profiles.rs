@@ -1,4 +1,4 @@
-//! Profiles: checked, converted, planned.
+//! Profiles: checks, conversions and plans.
 
 use std::{path::Path, sync::Arc};
 
@@ -19,44 +19,47 @@ use crate::{
 };
 
 pub fn routes() -> Routes {
-    let says = |summary| Operation::new("design", summary);
+    let doc = |summary| Operation::new("design", summary);
     let mut routes = Routes::new()
         .post(
             "/squall/v1/profiles/check",
             check,
-            says("Check a profile; the reply lists its errors, each with its position")
+            doc("Check a profile; the reply lists its errors, each with its position")
                 .takes::<Asked>()
                 .gives::<Checked>(),
         )
         .post(
             "/squall/v1/profiles/convert",
             convert,
-            says("Convert a profile to TOML, YAML, JSON or Python")
+            doc("Convert a profile to TOML, YAML, JSON or Python")
                 .takes::<Convert>()
                 .gives::<Text>(),
         )
         .post(
             "/squall/v1/plan",
             plan,
-            says("Describe the traffic of a profile without opening ports")
+            doc("Describe the traffic of a profile without opening ports")
                 .takes::<Asked>()
                 .gives::<Plan>(),
         )
         .get(
             "/squall/v1/applications",
             applications,
-            says("List the built-in applications of flows").gives::<Applications>(),
+            doc("List the built-in applications of flows").gives::<Applications>(),
         );
     routes.router = budget::of_profiles(routes.router);
     routes
 }
 
-/// Does `work` for a profile in its turn: few at once, and the others wait. What waits ends with its
-/// client, and what has begun soon after.
+/// Runs `work` when its turn comes: only [`crate::budget::PLANNING`] run at once, because each may
+/// take the memory of a large profile. `work` is dropped while it waits, or stops soon after it
+/// starts, if its client leaves.
 async fn in_turn<T: Send + 'static>(
     service: &Service,
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
+    // The thread owns the permit, otherwise a client that leaves would free it while its work still
+    // runs.
     let turn = service.planning.clone().acquire_owned().await;
     blocking(move || {
         let done = work();
@@ -128,7 +131,7 @@ impl Asked {
     }
 }
 
-/// Whether something may be done, or why not.
+/// Whether an action is allowed, or the reason why not.
 type Leave<T, E> = Box<dyn Fn(&T) -> Result<(), E> + Sync>;
 
 /// The daemon's files, for profiles that name some.
@@ -172,8 +175,8 @@ impl ProfileFiles {
     }
 }
 
-/// Names of files as the user knows them.
-fn unsaid(service: &Service, problems: &mut [Problem]) {
+/// Replaces paths of the daemon by the names that users know.
+fn without_paths(service: &Service, problems: &mut [Problem]) {
     for problem in problems {
         problem.message = service.files.without_root(&problem.message);
         problem.details.iter_mut().for_each(|detail| *detail = service.files.without_root(detail));
@@ -186,7 +189,7 @@ async fn check(
 ) -> Result<Json<Checked>, Refusal> {
     in_turn(&service.clone(), move || {
         let mut checked = design::check(asked.written()?, files(&service).around());
-        unsaid(&service, &mut checked.problems);
+        without_paths(&service, &mut checked.problems);
         Ok(Json(checked))
     })
     .await
@@ -216,7 +219,7 @@ async fn convert(
         let asked = Asked { text, profile, format, frames: None };
         let converted = design::convert(asked.written()?, files(&service).around(), to);
         let text = converted.map_err(|mut problems| {
-            unsaid(&service, &mut problems);
+            without_paths(&service, &mut problems);
             refused("bad_profile", &problems)
         })?;
         Ok(Json(Text { text }))
@@ -240,7 +243,7 @@ async fn plan(
         let frames = asked.frames.unwrap_or(10).min(1000);
         let planned = design::plan_text(asked.written()?, files(&service).around(), frames);
         let (text, notes) = planned.map_err(|mut problems| {
-            unsaid(&service, &mut problems);
+            without_paths(&service, &mut problems);
             refused("bad_profile", &problems)
         })?;
         Ok(Json(Plan { text: service.files.without_root(&text), notes }))

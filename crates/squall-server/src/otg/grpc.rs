@@ -1,8 +1,8 @@
-//! The gRPC form: service `otg.Openapi`, plaintext or TLS as its listener has it.
+//! gRPC: the service `otg.Openapi`, with or without TLS as its listener has it.
 //!
-//! Every message of the service wraps one other in its first field, so what is wrapped goes as
-//! octets: no type is generated. The calls whose names begin with `stream` carry the inner message
-//! in pieces.
+//! Every message of the service wraps one other message in its first field. The wrapped message is
+//! passed on as octets, so that no type has to be generated. Calls with the prefix `stream` carry
+//! it in chunks.
 
 use std::sync::Arc;
 
@@ -22,21 +22,20 @@ use tonic::{
     server::Grpc,
 };
 
-use super::{Form, LARGEST, OPERATIONS, Operation, json, refusal};
+use super::{Form, MAX_REQUEST, OPERATIONS, Operation, json, refusal};
 use crate::service::Service;
 
-/// The pieces in which a reply goes that is asked for in pieces: clients take messages of 4 MiB at
-/// most.
-const PIECE: usize = 1 << 20;
+/// Octets of a chunk of a reply. gRPC clients accept messages of at most 4 MiB by default.
+const CHUNK: usize = 1 << 20;
 
-/// What a status may have: clients refuse headers of more than 8 KiB, and most signs of JSON are
-/// three octets there.
-const TOLD: usize = 2_500;
+/// Octets of a status' text. Clients refuse headers of more than 8 KiB, and most punctuation of
+/// JSON takes three octets there, because gRPC percent-encodes it.
+const MAX_STATUS_TEXT: usize = 2_500;
 
-/// The metadata that names a session.
+/// Metadata key that names a session.
 const SESSION: &str = "squall-session";
 
-/// The calls of OTG.
+/// The routes of OTG's calls.
 pub fn routes() -> Router<Arc<Service>> {
     let unknown = || async { unimplemented("no such service: try otg.Openapi") };
     calls().fallback(unknown)
@@ -53,12 +52,12 @@ fn unimplemented(why: &str) -> Response {
 /// A request or a reply: a message in the first field of another.
 #[derive(Clone, PartialEq, Message)]
 struct Wrapped {
-    /// Optional, as an empty message is there all the same.
+    /// Optional, otherwise an empty message would be omitted.
     #[prost(bytes = "bytes", optional, tag = "1")]
     inner: Option<Bytes>,
 }
 
-/// A part of a message.
+/// A chunk of a message.
 #[derive(Clone, PartialEq, Message)]
 struct Data {
     #[prost(uint64, tag = "1")]
@@ -81,11 +80,11 @@ async fn answer(
         return unimplemented(&format!("otg.Openapi has no {method}"));
     };
     let call = Call { service, operation };
-    // Replies go as they are: to compress one takes longer than to send it, and it would be done
-    // for each client anew.
+    // Replies are not compressed, because compression takes longer than sending, and each client
+    // would need its own.
     let mut grpc = Grpc::new(Octets)
         .accept_compressed(CompressionEncoding::Gzip)
-        .max_decoding_message_size(LARGEST);
+        .max_decoding_message_size(MAX_REQUEST);
     let reply = if !streamed {
         grpc.unary(tower::service_fn(move |request| call.clone().once(request)), request).await
     } else if operation.name.starts_with("Set") {
@@ -104,7 +103,7 @@ async fn answer(
     reply.into_response()
 }
 
-/// Those that carry much: the schema has no streams of the others.
+/// Whether the schema has a streaming form of the call; only calls with large messages have one.
 fn streams(operation: &Operation) -> bool {
     !matches!(operation.name, "GetVersion" | "UpdateConfig" | "AppendConfig" | "DeleteConfig")
 }
@@ -122,7 +121,7 @@ impl Call {
         Ok(tonic::Response::new(Wrapped { inner: Some(inner) }.encode_to_vec().into()))
     }
 
-    /// The request comes in pieces.
+    /// Performs a call whose request arrives in chunks.
     async fn in_pieces(
         self,
         request: tonic::Request<tonic::Streaming<Bytes>>,
@@ -131,9 +130,9 @@ impl Call {
         let mut whole = BytesMut::new();
         while let Some(piece) = pieces.next().await {
             let piece = Data::decode(piece?).map_err(unreadable)?;
-            if whole.len() + piece.datum.len() > LARGEST {
+            if whole.len() + piece.datum.len() > MAX_REQUEST {
                 return Err(Status::out_of_range(format!(
-                    "the request has more than {LARGEST} octets"
+                    "the request has more than {MAX_REQUEST} octets"
                 )));
             }
             whole.extend_from_slice(&piece.datum);
@@ -142,7 +141,7 @@ impl Call {
         Ok(tonic::Response::new(Wrapped { inner: Some(inner) }.encode_to_vec().into()))
     }
 
-    /// The reply goes in pieces.
+    /// Performs a call whose reply is sent in chunks.
     async fn by_pieces(
         self,
         request: tonic::Request<Bytes>,
@@ -153,7 +152,7 @@ impl Call {
         let (head, extensions, octets) = request.into_parts();
         let mut rest = self.perform(&head, &extensions, unwrapped(octets)?).await?;
         let pieces = std::iter::from_fn(move || {
-            let datum = (!rest.is_empty()).then(|| rest.split_to(rest.len().min(PIECE)))?;
+            let datum = (!rest.is_empty()).then(|| rest.split_to(rest.len().min(CHUNK)))?;
             Some(Ok(Data { chunk_size: datum.len() as u64, datum }.encode_to_vec().into()))
         });
         Ok(tonic::Response::new(tokio_stream::iter(pieces)))
@@ -188,11 +187,11 @@ fn unreadable(error: prost::DecodeError) -> Status {
     status(refusal(format!("the request is not a protobuf message of its type: {error}")))
 }
 
-/// The schema wants the error as JSON in the status' text.
+/// OTG's schema requires the error as JSON in the text of the status.
 fn status(mut refusal: Refusal) -> Status {
     let code = if refusal.code < 500 { Code::InvalidArgument } else { Code::Internal };
     let all = refusal.errors.len();
-    let mut room = TOLD;
+    let mut room = MAX_STATUS_TEXT;
     let fitting = refusal.errors.iter().take_while(|error| {
         let fits = error.len() <= room;
         room = room.saturating_sub(error.len());
@@ -201,8 +200,11 @@ fn status(mut refusal: Refusal) -> Status {
     let fitting = fitting.count();
     if fitting < all {
         refusal.errors.truncate(fitting.max(1));
-        if let Some(first) = refusal.errors.first_mut().filter(|first| first.len() > TOLD) {
-            let end = (0..=TOLD).rev().find(|&at| first.is_char_boundary(at)).unwrap_or(0);
+        if let Some(first) =
+            refusal.errors.first_mut().filter(|first| first.len() > MAX_STATUS_TEXT)
+        {
+            let end =
+                (0..=MAX_STATUS_TEXT).rev().find(|&at| first.is_char_boundary(at)).unwrap_or(0);
             first.truncate(end);
         }
         refusal.errors.push(format!("and {} more", all - fitting.max(1)));
@@ -210,7 +212,7 @@ fn status(mut refusal: Refusal) -> Status {
     Status::new(code, json(&refusal))
 }
 
-/// Messages as they are.
+/// Passes messages through without decoding.
 #[derive(Clone, Copy, Default)]
 struct Octets;
 

@@ -1,5 +1,4 @@
-//! The HTTP form: the paths of the schema, at the root and below `/otg/NAME` for sessions of their
-//! own.
+//! HTTP: the paths of the schema at the root, and under `/otg/NAME` for a session of that name.
 
 use std::sync::Arc;
 
@@ -13,10 +12,10 @@ use axum::{
 };
 use squall_otg::Refusal;
 
-use super::{Answer, Form, LARGEST, OPERATIONS, Operation, json, refusal};
+use super::{Answer, Form, MAX_REQUEST, OPERATIONS, Operation, json, refusal};
 use crate::{coding::takes_gzip, service::Service};
 
-/// The paths of OTG.
+/// The routes of OTG.
 pub fn routes() -> Router<Arc<Service>> {
     let mut router = Router::new();
     for operation in OPERATIONS {
@@ -64,7 +63,7 @@ async fn answer(
         Err(refusal) => Err(refusal),
     };
     let kind =
-        if operation.gives.is_empty() { "application/octet-stream" } else { "application/json" };
+        if operation.reply.is_empty() { "application/octet-stream" } else { "application/json" };
     match performed {
         Ok(Answer { octets, gzip }) => {
             let gzip = gzip.then(|| [(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
@@ -86,19 +85,20 @@ async fn answer(
 }
 
 async fn octets(headers: &HeaderMap, body: Body) -> Result<bytes::Bytes, Refusal> {
-    let told = headers
+    // Check the declared length first, so that the client gets the hint before it sends the body.
+    let declared = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     let large = || {
         let what = format!(
-            "the request has more than {LARGEST} octets\n  try several of them (append_config)"
+            "the request has more than {MAX_REQUEST} octets\n  try several of them (append_config)"
         );
         Refusal { code: 413, ..refusal(what) }
     };
-    if told.is_some_and(|told| told > LARGEST) {
+    if declared.is_some_and(|declared| declared > MAX_REQUEST) {
         return Err(large());
     }
-    to_bytes(body, LARGEST).await.map_err(|error| {
+    to_bytes(body, MAX_REQUEST).await.map_err(|error| {
         let source = std::error::Error::source(&error);
         if source.is_some_and(|source| source.is::<http_body_util::LengthLimitError>()) {
             large()

@@ -1,7 +1,8 @@
 //! Open Traffic Generator over HTTP and gRPC.
 //!
-//! One path for both: [`http`] and [`grpc`] only carry octets; [`schema`] makes values of them, an
-//! [`Operation`] asks the session's [`Controller`], and the schema makes octets of what it says.
+//! HTTP and gRPC share one path: [`http`] and [`grpc`] only carry octets. [`schema`] converts them
+//! to values, an [`Operation`] calls the session's [`Controller`], and the schema encodes its
+//! reply.
 
 mod grpc;
 mod http;
@@ -26,43 +27,42 @@ use crate::{
     threads::{Acting, looking},
 };
 
-/// What a request may have in octets, unpacked: several times what 4,096 flows with long headers
-/// need.
-const LARGEST: usize = 64 << 20;
+/// Octets of a request after decompression: several times the size of 4,096 flows with long
+/// headers.
+const MAX_REQUEST: usize = 64 << 20;
 
-/// How many sessions may be named: each keeps its config until the daemon ends.
-const SESSIONS: usize = 256;
+/// Number of sessions: a limit, because each keeps its config until the daemon ends.
+const MAX_SESSIONS: usize = 256;
 
-/// Octets of a reply that are worth compressing. The metrics of 4,096 flows are two megabytes, or a
+/// Octets from which a reply is compressed. The metrics of 4,096 flows take 2 MB, compressed a
 /// tenth of that.
-const WORTH: usize = 64 << 10;
+const MIN_COMPRESSED: usize = 64 << 10;
 
-/// What sessions need from the daemon.
+/// Services of the daemon that sessions need.
 pub trait Host: Send + Sync {
     /// How the runs of `session` start. The session without a name is "".
     fn start(&self, session: &str) -> Box<dyn Start>;
 
-    /// A request for `session` has come; `by` is what its connection put into it.
+    /// Called for each request for `session`; `by` are the extensions that its connection added.
     fn used(&self, session: &str, by: &Extensions);
 }
 
-/// HTTP, beside the native API.
+/// HTTP, with the native API.
 pub fn router() -> Router<Arc<Service>> {
     http::routes()
 }
 
-/// gRPC, on a listener of its own (HTTP/2 without TLS): the same server, guard and log as for HTTP.
+/// gRPC, on its own listener: the same server, middleware and log as for HTTP.
 pub fn grpc() -> Router<Arc<Service>> {
     grpc::routes()
 }
 
-/// gRPC beside all that HTTP has.
+/// gRPC on the listener of HTTP, with its other routes.
 pub fn grpc_calls() -> Router<Arc<Service>> {
     grpc::calls()
 }
 
-/// Everybody who drives the daemon by this API, by name: each has a config, traffic and captures of
-/// his own.
+/// The sessions of this API, by name. Each has its own config, traffic and captures.
 pub struct Sessions {
     acting: Acting,
     host: OnceLock<Box<dyn Host>>,
@@ -71,52 +71,52 @@ pub struct Sessions {
 
 struct Session {
     controller: Mutex<Controller>,
-    /// The last reply that many may ask for, in each form.
+    /// The last reply that several clients may ask for, in each form.
     printed: Mutex<Vec<Printed>>,
 }
 
-/// The same value was printed before: 50 clients who poll 4,096 flows would else cost a core.
+/// Cache of an encoded value: 50 clients that poll 4,096 flows would otherwise cost a core.
 struct Printed {
     value: Weak<Value>,
     form: Form,
     answer: Answer,
 }
 
-/// How a request came and how the reply goes.
+/// Encoding of a request and its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Json,
-    /// Asked in JSON; the reply is compressed where that is worth it.
+    /// A JSON request; the reply is compressed if it is large enough.
     Gzip,
     Protobuf,
 }
 
-/// What goes back.
+/// An encoded reply.
 #[derive(Clone)]
 struct Answer {
     octets: Bytes,
-    /// They are compressed JSON.
+    /// Whether `octets` are compressed JSON.
     gzip: bool,
 }
 
-/// What is answered.
+/// The result of an operation.
 enum Reply {
     Value(Arc<Value>),
     Octets(Vec<u8>),
 }
 
-/// What a client can ask for.
+/// An operation of OTG.
 pub(crate) struct Operation {
-    /// As gRPC calls it.
+    /// Name in gRPC.
     name: &'static str,
-    /// As HTTP calls it: method and path.
+    /// Method and path in HTTP.
     method: &'static str,
     path: &'static str,
-    /// The message it takes; "": none.
-    takes: &'static str,
-    /// The message it gives; "": octets.
-    gives: &'static str,
-    does: fn(&mut Controller, &Value) -> Result<Reply, Refusal>,
+    /// Message type of the request; "": none.
+    request: &'static str,
+    /// Message type of the reply; "": octets.
+    reply: &'static str,
+    dispatch: fn(&mut Controller, &Value) -> Result<Reply, Refusal>,
 }
 
 pub(crate) const OPERATIONS: &[Operation] = &[
@@ -124,89 +124,89 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         name: "GetVersion",
         method: "GET",
         path: "/capabilities/version",
-        takes: "",
-        gives: "Version",
-        does: |_, _| Ok(value(Controller::version())),
+        request: "",
+        reply: "Version",
+        dispatch: |_, _| Ok(value(Controller::version())),
     },
     Operation {
         name: "SetConfig",
         method: "POST",
         path: "/config",
-        takes: "Config",
-        gives: "Warning",
-        does: |session, asked| session.set_config(asked).map(value),
+        request: "Config",
+        reply: "Warning",
+        dispatch: |session, asked| session.set_config(asked).map(value),
     },
     Operation {
         name: "GetConfig",
         method: "GET",
         path: "/config",
-        takes: "",
-        gives: "Config",
-        does: |session, _| Ok(value(session.config())),
+        request: "",
+        reply: "Config",
+        dispatch: |session, _| Ok(value(session.config())),
     },
     Operation {
         name: "UpdateConfig",
         method: "PATCH",
         path: "/config",
-        takes: "ConfigUpdate",
-        gives: "Warning",
-        does: |session, asked| session.update_config(asked).map(value),
+        request: "ConfigUpdate",
+        reply: "Warning",
+        dispatch: |session, asked| session.update_config(asked).map(value),
     },
     Operation {
         name: "AppendConfig",
         method: "PATCH",
         path: "/config/append",
-        takes: "ConfigAppend",
-        gives: "Warning",
-        does: |session, asked| session.append_config(asked).map(value),
+        request: "ConfigAppend",
+        reply: "Warning",
+        dispatch: |session, asked| session.append_config(asked).map(value),
     },
     Operation {
         name: "DeleteConfig",
         method: "PATCH",
         path: "/config/delete",
-        takes: "ConfigDelete",
-        gives: "Warning",
-        does: |session, asked| session.delete_config(asked).map(value),
+        request: "ConfigDelete",
+        reply: "Warning",
+        dispatch: |session, asked| session.delete_config(asked).map(value),
     },
     Operation {
         name: "SetControlState",
         method: "POST",
         path: "/control/state",
-        takes: "ControlState",
-        gives: "Warning",
-        does: |session, asked| session.control_state(asked).map(value),
+        request: "ControlState",
+        reply: "Warning",
+        dispatch: |session, asked| session.control_state(asked).map(value),
     },
     Operation {
         name: "SetControlAction",
         method: "POST",
         path: "/control/action",
-        takes: "ControlAction",
-        gives: "ControlActionResponse",
-        does: |session, asked| session.control_action(asked).map(value),
+        request: "ControlAction",
+        reply: "ControlActionResponse",
+        dispatch: |session, asked| session.control_action(asked).map(value),
     },
     Operation {
         name: "GetMetrics",
         method: "POST",
         path: "/monitor/metrics",
-        takes: "MetricsRequest",
-        gives: "MetricsResponse",
-        does: |session, asked| session.metrics(asked).map(Reply::Value),
+        request: "MetricsRequest",
+        reply: "MetricsResponse",
+        dispatch: |session, asked| session.metrics(asked).map(Reply::Value),
     },
     Operation {
         name: "GetStates",
         method: "POST",
         path: "/monitor/states",
-        takes: "StatesRequest",
-        gives: "StatesResponse",
-        does: |session, asked| session.states(asked).map(value),
+        request: "StatesRequest",
+        reply: "StatesResponse",
+        dispatch: |session, asked| session.states(asked).map(value),
     },
     Operation {
         name: "GetCapture",
         method: "POST",
         path: "/monitor/capture",
-        takes: "CaptureRequest",
-        gives: "",
-        does: |session, asked| session.capture(asked).map(Reply::Octets),
+        request: "CaptureRequest",
+        reply: "",
+        dispatch: |session, asked| session.capture(asked).map(Reply::Octets),
     },
 ];
 
@@ -215,8 +215,8 @@ fn value(value: Value) -> Reply {
 }
 
 impl Operation {
-    /// Starts no traffic, and changes none.
-    fn looks(&self) -> bool {
+    /// Whether it only reads: it neither starts nor changes traffic.
+    fn is_read_only(&self) -> bool {
         self.name.starts_with("Get")
     }
 }
@@ -226,13 +226,13 @@ impl Sessions {
         Self { acting, host: OnceLock::new(), open: Mutex::default() }
     }
 
-    /// Before the first request; without, runs start as they do in process.
+    /// Sets the host. Call before the first request; without a host, runs start as in process.
     pub fn hosted_by(&self, host: Box<dyn Host>) {
-        // A second host would not know what the first has started.
+        // A second host would not know the runs that the first has started.
         assert!(self.host.set(host).is_ok(), "sessions have one host");
     }
 
-    /// Nobody holds the session's ports any more: its traffic and captures stop, its config stays.
+    /// Ends the traffic and captures of a session that has lost its ports; keeps its config.
     /// Blocks.
     pub fn expire(&self, name: &str, why: &str) {
         let session = lock(&self.open).get(name).cloned();
@@ -241,8 +241,8 @@ impl Sessions {
         }
     }
 
-    /// Does `operation` for the session of that name, which is made when it is asked first, and
-    /// answers in the form in which it was asked.
+    /// Performs `operation` for the session `name`, which is created on its first request, and
+    /// encodes the reply in the form of the request.
     async fn perform(
         &self,
         operation: &'static Operation,
@@ -255,9 +255,10 @@ impl Sessions {
         if let Some(host) = self.host.get() {
             host.used(name, by);
         }
-        // Reading ten megabytes takes its time, and so does opening ports.
+        // Decoding ten megabytes and opening ports both block, so neither may run on a serving
+        // thread.
         let work = move || session.perform(operation, form, &request);
-        let done = match operation.looks() {
+        let done = match operation.is_read_only() {
             true => looking(work).await,
             false => self.acting.act(work).await,
         };
@@ -269,6 +270,8 @@ impl Sessions {
     }
 
     fn session(&self, name: &str) -> Result<Arc<Session>, Refusal> {
+        // Names are parts of lease owners and paths, so restrict them in order to keep both
+        // unambiguous.
         let sound = name.len() <= 64
             && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
         if !sound {
@@ -279,9 +282,9 @@ impl Sessions {
         if let Some(session) = open.get(name) {
             return Ok(session.clone());
         }
-        if open.len() >= SESSIONS {
+        if open.len() >= MAX_SESSIONS {
             let what =
-                format!("there are {SESSIONS} sessions already\n  try the name of one of them");
+                format!("there are {MAX_SESSIONS} sessions already\n  try the name of one of them");
             return Err(refusal(what));
         }
         let controller = Mutex::new(Controller::new(
@@ -302,13 +305,13 @@ impl Session {
         form: Form,
         request: &[u8],
     ) -> Result<Answer, Refusal> {
-        let asked = match (operation.takes, form) {
+        let asked = match (operation.request, form) {
             ("", _) => Ok(Value::Null),
-            (takes, Form::Json | Form::Gzip) => schema::from_json(&schema::message(takes), request),
-            (takes, Form::Protobuf) => schema::from_protobuf(&schema::message(takes), request),
+            (kind, Form::Json | Form::Gzip) => schema::from_json(&schema::message(kind), request),
+            (kind, Form::Protobuf) => schema::from_protobuf(&schema::message(kind), request),
         };
         let asked = asked.map_err(|errors| Refusal { errors, ..refusal(String::new()) })?;
-        let reply = (operation.does)(&mut lock(&self.controller), &asked)?;
+        let reply = (operation.dispatch)(&mut lock(&self.controller), &asked)?;
         let value = match reply {
             Reply::Octets(octets) => return Ok(Answer { octets: octets.into(), gzip: false }),
             Reply::Value(value) => value,
@@ -321,21 +324,22 @@ impl Session {
         if let Some(printed) = printed.iter().find(same) {
             return Ok(printed.answer.clone());
         }
-        let gives = schema::message(operation.gives);
+        let reply = schema::message(operation.reply);
         let answer = match form {
             Form::Json | Form::Gzip => {
-                let text = schema::to_json(&gives, &value);
-                let gzip = form == Form::Gzip && text.len() >= WORTH;
+                let text = schema::to_json(&reply, &value);
+                let gzip = form == Form::Gzip && text.len() >= MIN_COMPRESSED;
                 let octets =
                     if gzip { gzipped(text.as_bytes(), Compression::fast()) } else { text.into() };
                 Answer { octets: octets.into(), gzip }
             }
             Form::Protobuf => {
-                let octets = schema::to_protobuf(&gives, &value);
+                let octets = schema::to_protobuf(&reply, &value);
                 Answer { octets: octets.map_err(Refusal::internal)?.into(), gzip: false }
             }
         };
-        // The controller keeps what it may give again.
+        // The controller keeps a reference to a value that it may return again; only such values
+        // are worth caching.
         if Arc::strong_count(&value) > 1 {
             printed.push(Printed { value: Arc::downgrade(&value), form, answer: answer.clone() });
         }
@@ -343,7 +347,7 @@ impl Session {
     }
 }
 
-/// What the client did wrong.
+/// An error of the client.
 fn refusal(what: String) -> Refusal {
     Refusal { code: 400, kind: "validation".into(), errors: vec![what] }
 }

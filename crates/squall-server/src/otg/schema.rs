@@ -1,9 +1,9 @@
 //! The schema of Open Traffic Generator: JSON and protobuf to checked values, and values to both.
 //!
-//! A value here is as the schema's JSON mapping has it, with the schema's own names (`tx_rx`),
-//! enumerations as words and every number as a number. What a client wrote in another of the ways
-//! that protobuf's JSON allows (`txRx`, `"12"`, `null`) is brought into this form, so that what
-//! reads it needs to know one. Knows nothing of what fields mean.
+//! Values have the form of protobuf's JSON mapping with the schema's own names (`tx_rx`),
+//! enumerations as words and each number as a number. The mapping allows variants (`txRx`, `"12"`,
+//! `null`); they are normalized here, so that readers handle one form. Does not know the meaning of
+//! fields.
 
 #[path = "schema/budget.rs"]
 mod budget;
@@ -16,32 +16,32 @@ use prost_reflect::{
 };
 use serde_json::{Map, Number, Value};
 
-/// How many mistakes are told at once.
-const TOLD: usize = 20;
+/// Errors to report at once.
+const MAX_ERRORS: usize = 20;
 
-/// Objects in one list: there are no more flows than streams have numbers, and no more of anything
-/// else.
-const LONGEST: usize = 65_536;
+/// Objects in one list. A signature has 16 bits for the stream's number, so there cannot be more
+/// flows, and no other list needs more.
+const MAX_LIST: usize = 65_536;
 
-/// What a request may have in values, of which an object or a list counts for [`OBJECT`]: so many
-/// flows have a dozen or two objects each. A request of two octets an object would be one of
-/// gigabytes when it is read.
-const HEAVIEST: usize = 8_000_000;
-const OBJECT: usize = 4;
+/// Values of a request, where an object or a list counts as [`OBJECT_WEIGHT`]: 65,536 flows have a dozen
+/// or two objects each. Otherwise a request with two octets per object would take gigabytes once it
+/// is read.
+const MAX_VALUES: usize = 8_000_000;
+const OBJECT_WEIGHT: usize = 4;
 
-/// From PyPI's snappi 1.62.0: see otg.md.
+/// Descriptor set of PyPI's snappi 1.62.0: see otg.md.
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    // The global one has what OTG imports (descriptor.proto, empty.proto).
+    // The global pool has the imports of OTG (descriptor.proto, empty.proto).
     let mut pool = DescriptorPool::global();
     pool.decode_file_descriptor_proto(include_bytes!("../../otg.pb").as_slice())
         .expect("the descriptor that is built in");
     pool
 });
 
-/// A message of the schema: `Config`, `MetricsRequest`.
+/// The descriptor of a message of the schema: `Config`, `MetricsRequest`.
 ///
 /// # Panics
-/// If the schema has none of that name.
+/// If the schema has no message of that name.
 pub fn message(name: &str) -> MessageDescriptor {
     POOL.get_message_by_name(&format!("otg.{name}"))
         .unwrap_or_else(|| panic!("the schema has no {name}"))
@@ -50,7 +50,7 @@ pub fn message(name: &str) -> MessageDescriptor {
 /// Reads JSON as `of`.
 ///
 /// # Errors
-/// What is no JSON, with line and column; else all that does not fit, each with its path:
+/// Malformed JSON, with line and column; otherwise each value that does not fit, with its path:
 /// "flows\[3\].rate.pps: ...".
 pub fn from_json(of: &MessageDescriptor, octets: &[u8]) -> Result<Value, Vec<String>> {
     budget::of_json(octets)?;
@@ -63,7 +63,8 @@ pub fn from_json(of: &MessageDescriptor, octets: &[u8]) -> Result<Value, Vec<Str
     }
 }
 
-/// Reads protobuf as `of`; fields that a newer schema has are ignored, as protobuf means it.
+/// Reads protobuf as `of`. Unknown fields are ignored, because in protobuf they come from a newer
+/// schema.
 ///
 /// # Errors
 /// As [`from_json`].
@@ -82,10 +83,10 @@ pub fn from_protobuf(of: &MessageDescriptor, octets: &[u8]) -> Result<Value, Vec
     }
 }
 
-/// `value`, which has the form of `of`, as protobuf.
+/// Encodes `value` of type `of` as protobuf.
 ///
 /// # Errors
-/// It has not that form; says where.
+/// The path of a value that does not fit the type.
 pub fn to_protobuf(of: &MessageDescriptor, value: &Value) -> Result<Vec<u8>, String> {
     let message = DynamicMessage::deserialize(of.clone(), value);
     message
@@ -93,17 +94,20 @@ pub fn to_protobuf(of: &MessageDescriptor, value: &Value) -> Result<Vec<u8>, Str
         .map_err(|error| format!("a reply is no {}: {error}", of.name()))
 }
 
-/// `value`, which has the form of `of`, as the JSON that every client reads: 64-bit integers are
-/// strings, as protobuf's mapping has them, and no number has an exponent, as Python clients read
-/// YAML, to which 1e-7 and 1.7e18 are words.
+/// Prints `value` of type `of` as JSON that every client can read. 64-bit integers are strings, as
+/// protobuf's mapping defines. No number has an exponent, because Python clients parse the reply as
+/// YAML, where 1e-7 and 1.7e18 are strings.
 pub fn to_json(of: &MessageDescriptor, value: &Value) -> String {
     let mut out = String::new();
     print_message(of, value, &mut out);
     out
 }
 
+/// Checks and normalizes `value`.
+///
 /// # Errors
-/// All that does not fit, with paths.
+///
+/// Each value that does not fit, with its path.
 fn checked(of: &MessageDescriptor, mut value: Value) -> Result<Value, Vec<String>> {
     let mut checker = Checker { path: String::new(), wrong: vec![], more: 0 };
     checker.message(of, &mut value);
@@ -121,7 +125,7 @@ struct Checker {
 
 impl Checker {
     fn wrong(&mut self, what: impl std::fmt::Display) {
-        if self.wrong.len() == TOLD {
+        if self.wrong.len() == MAX_ERRORS {
             self.more += 1;
         } else if self.path.is_empty() {
             self.wrong.push(what.to_string());
@@ -130,7 +134,7 @@ impl Checker {
         }
     }
 
-    /// Does `what` with the path longer by `step`.
+    /// Runs `what` with `step` appended to the path.
     fn at(&mut self, step: std::fmt::Arguments<'_>, what: impl FnOnce(&mut Self)) {
         let before = self.path.len();
         self.path.write_fmt(step).expect("a string takes everything");
@@ -157,7 +161,7 @@ impl Checker {
                 });
                 continue;
             };
-            // To protobuf's JSON, null is what is not there.
+            // In protobuf's JSON mapping, null means absent.
             if value.is_null() {
                 continue;
             }
@@ -172,7 +176,7 @@ impl Checker {
         *object = kept;
     }
 
-    /// False: it is as if it were not there.
+    /// Returns false if the field has the same meaning when absent.
     fn field(&mut self, field: &FieldDescriptor, value: &mut Value) -> bool {
         if !field.is_list() {
             return self.single(&field.kind(), value);
@@ -189,7 +193,7 @@ impl Checker {
                 }
             });
         }
-        // Protobuf does not know an empty list from none.
+        // Protobuf does not distinguish an empty list from an absent one.
         !items.is_empty()
     }
 
@@ -218,7 +222,7 @@ impl Checker {
                     return true;
                 };
                 *value = Value::String(known.name().into());
-                // Zero is protobuf's way to say nothing.
+                // Zero means unspecified, so it is the same as absent.
                 return known.number() != 0;
             }
             Kind::Bool if value.is_boolean() => {}
@@ -232,7 +236,8 @@ impl Checker {
                 self.wrong(format_args!("expected octets in base64, found {}", found(value)))
             }
             Kind::Float | Kind::Double => match real(value) {
-                // As short as it says the same in 32 bits: 0.1 is 0.1 over both transports.
+                // Use the shortest digits with the same 32-bit value, so that 0.1 is 0.1 over both
+                // transports.
                 Some(number) if *kind == Kind::Float => *value = short(number as f32),
                 Some(number) => {
                     *value = Number::from_f64(number).map_or(Value::Null, Value::Number)
@@ -254,8 +259,7 @@ impl Checker {
     fn whole(&mut self, value: &mut Value, least: i128, most: i128) {
         let number = match &*value {
             Value::Number(number) => number.as_i128().or_else(|| {
-                // 1e3 and 5.0 are whole; a float that is too big for its precision is refused
-                // below.
+                // 1e3 and 5.0 are integers; a float too large for its precision is refused below.
                 number.as_f64().filter(|number| number.fract() == 0.0).map(|number| number as i128)
             }),
             Value::String(text) => text.parse().ok(),
@@ -283,12 +287,12 @@ fn real(value: &Value) -> Option<f64> {
     number.filter(|number| number.is_finite() && (*number as f32).is_finite())
 }
 
-/// The double whose digits are the fewest that `number` needs.
+/// The double with the fewest digits that identify `number`.
 fn short(number: f32) -> Value {
     number.to_string().parse().ok().and_then(Number::from_f64).map_or(Value::Null, Value::Number)
 }
 
-/// What is there, in at most a line.
+/// Describes a value in at most one line.
 fn found(value: &Value) -> String {
     match value {
         Value::Null => "null".into(),
@@ -307,7 +311,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// The fields whose names are nearest to `name`; all, where none is near.
+/// The fields with names similar to `name`; all fields if none is similar.
 fn advice(of: &MessageDescriptor, name: &str) -> String {
     let names: Vec<String> = of.fields().map(|field| field.name().to_string()).collect();
     let near: Vec<&String> = names.iter().filter(|known| near(known, name)).collect();
@@ -318,7 +322,7 @@ fn advice(of: &MessageDescriptor, name: &str) -> String {
     }
 }
 
-/// One has the other in it, or they differ by a letter or two.
+/// Whether one contains the other, or they differ by one or two letters.
 fn near(known: &str, name: &str) -> bool {
     if name.len() >= 3 && (known.contains(name) || name.contains(known)) {
         return true;
@@ -345,7 +349,7 @@ fn print_message(of: &MessageDescriptor, value: &Value, out: &mut String) {
     out.push('{');
     let mut first = true;
     for (name, value) in object {
-        // Some clients refuse a reply with a field that their schema has not.
+        // Some clients refuse a reply with a field unknown to their schema.
         let Some(field) = of.get_field_by_name(name).filter(|_| !value.is_null()) else {
             debug_assert!(value.is_null(), "{} has no {name}", of.name());
             continue;
@@ -402,7 +406,7 @@ fn print_as_is(value: &Value, out: &mut String) {
     }
 }
 
-/// YAML refuses control characters and a byte order mark that stand for themselves; JSON does not.
+/// Escapes control characters and the byte order mark, because YAML does not allow them unescaped.
 fn print_text(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {
@@ -456,14 +460,14 @@ mod tests {
     }
 
     #[test]
-    fn all_that_does_not_fit_is_told_with_its_place() {
+    fn each_error_is_reported_with_its_path() {
         let wrong = config(json!({
             "prots": [], "flows": [{"name": 3, "rate": {"choice": "ppps", "pps": -1}, "packet": {}, "metrics": {"enable": "yes"}},
                 {"rate": {"percentage": "a lot", "gbps": 4294967296u64}}]
         }));
         let wrong = wrong.expect_err("much is wrong");
         let all = wrong.join("\n");
-        for told in [
+        for expected in [
             "prots: Config has no such field\n  try ports",
             "flows[0].name: expected a string, found 3",
             "flows[0].rate.choice: expected one of pps, bps, kbps, mbps, gbps, percentage, found \"ppps\"",
@@ -473,16 +477,16 @@ mod tests {
             "flows[1].rate.percentage: expected a number, found \"a lot\"",
             "flows[1].rate.gbps: expected a whole number of 0 to 4294967295, found 4294967296",
         ] {
-            assert!(all.contains(told), "{told}\nis not in\n{all}");
+            assert!(all.contains(expected), "{expected}\nis not in\n{all}");
         }
         assert_eq!(wrong.len(), 8);
         let many = json!({"flows": vec![json!({"nmae": 1}); 50]});
         let many = config(many).expect_err("fifty times");
-        assert_eq!((many.len(), many[TOLD].as_str()), (TOLD + 1, "and 30 more"));
+        assert_eq!((many.len(), many[MAX_ERRORS].as_str()), (MAX_ERRORS + 1, "and 30 more"));
     }
 
     #[test]
-    fn what_is_too_much_is_refused_before_anything_is_made_of_it() {
+    fn a_request_over_a_limit_is_refused_before_it_is_decoded() {
         let of = message("Config");
         let flows = |count: usize| format!("{{\"flows\": [{}{{}}]}}", "{},".repeat(count - 1));
         let since = std::time::Instant::now();
@@ -508,7 +512,7 @@ mod tests {
         assert!(
             protobuf(&[flows << 3 | 2, 4, 0x0a, 0, 0x0a, 0], 9_000_000)[0].contains("more than")
         );
-        // Each of them takes minutes and gigabytes otherwise.
+        // Each of them would take minutes and gigabytes without the limit.
         assert!(since.elapsed() < std::time::Duration::from_secs(60), "{:?}", since.elapsed());
         assert!(from_json(&of, flows_of(4096).as_bytes()).is_ok());
     }
@@ -519,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_and_no_protobuf_is_told_as_such() {
+    fn malformed_json_and_protobuf_is_reported() {
         let of = message("Config");
         assert!(
             from_json(&of, b"{\"ports\": [").expect_err("cut off")[0].contains("line 1 column 11")
@@ -563,8 +567,9 @@ mod tests {
 
     #[test]
     fn the_schema_has_what_the_operations_need() {
-        for name in
-            super::super::OPERATIONS.iter().flat_map(|operation| [operation.takes, operation.gives])
+        for name in super::super::OPERATIONS
+            .iter()
+            .flat_map(|operation| [operation.request, operation.reply])
         {
             if !name.is_empty() {
                 message(name);

@@ -1,5 +1,5 @@
-//! What is in a request is counted before anything is made of it: it is refused at the first that
-//! is too much. Reading it would take minutes and gigabytes.
+//! Counts the values of a request before it is deserialized, and stops at the limit. Otherwise
+//! reading one small request with millions of empty objects would take minutes and gigabytes.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -9,10 +9,14 @@ use prost_reflect::{
 };
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::{HEAVIEST, LONGEST, OBJECT, shortened};
+use super::{MAX_LIST, MAX_VALUES, OBJECT_WEIGHT, shortened};
 
+/// Checks JSON. Malformed JSON passes, because the parser that runs next reports it with its
+/// position.
+///
 /// # Errors
-/// What is too much. What is no JSON is told by who reads it next.
+///
+/// The limit that the request exceeds.
 pub fn of_json(octets: &[u8]) -> Result<(), Vec<String>> {
     let mut budget = Budget::default();
     let mut from = serde_json::Deserializer::from_slice(octets);
@@ -20,7 +24,7 @@ pub fn of_json(octets: &[u8]) -> Result<(), Vec<String>> {
     budget.over.map_or(Ok(()), |over| Err(vec![over]))
 }
 
-/// As [`of_json`], of a message of type `of` as protobuf writes it.
+/// As [`of_json`], for a message of type `of` in protobuf's encoding.
 ///
 /// # Errors
 /// As [`of_json`].
@@ -33,34 +37,34 @@ pub fn of_protobuf(of: &MessageDescriptor, octets: &[u8]) -> Result<(), Vec<Stri
 #[derive(Default)]
 struct Budget {
     weight: usize,
-    /// What is too much.
+    /// The limit that the request exceeds.
     over: Option<String>,
 }
 
 impl Budget {
-    /// `None`: it is too much.
+    /// `None`: too many values.
     fn value(&mut self, weight: usize) -> Option<()> {
         self.weight += weight;
-        if self.weight > HEAVIEST {
+        if self.weight > MAX_VALUES {
             let what = "the request has too many values\n  try several requests (append_config)";
             self.over.get_or_insert_with(|| what.into());
         }
         self.over.is_none().then_some(())
     }
 
-    /// An object or a list, the `place`th of what is called so. `None`: it is too much.
+    /// An object or a list: element `place` of the field `name`. `None`: too many.
     fn object(&mut self, name: &str, place: usize) -> Option<()> {
-        if place > LONGEST {
+        if place > MAX_LIST {
             let what =
-                format!("{}: more than {LONGEST} in one list are not supported", shortened(name));
+                format!("{}: more than {MAX_LIST} in one list are not supported", shortened(name));
             self.over.get_or_insert(what);
         }
-        self.value(OBJECT)
+        self.value(OBJECT_WEIGHT)
     }
 
-    /// `None`: it is too much, or no such message.
+    /// `None`: too many values, or not a valid message.
     fn fields(&mut self, of: &MessageDescriptor, mut octets: &[u8], depth: usize) -> Option<()> {
-        // Deeper is an error to prost, too.
+        // prost limits the depth to 100, too.
         if depth > 100 {
             return None;
         }
@@ -82,7 +86,8 @@ impl Budget {
                     self.object(field.name(), *place)?;
                     self.fields(&of, inner, depth + 1)?;
                 }
-                // Numbers of a list may come as one field, an octet or more each.
+                // A packed repeated field holds its numbers in one field, at least an octet each,
+                // so its octets bound their count.
                 Some((Kind::String | Kind::Bytes, _)) | None => self.value(1)?,
                 Some(_) => self.value(inner.len().max(1))?,
             }
@@ -91,12 +96,12 @@ impl Budget {
     }
 }
 
-/// A value of JSON that is counted and not kept.
+/// Counts a JSON value without keeping it.
 struct Counted<'a> {
     budget: &'a mut Budget,
-    /// Of the field that it stands in.
+    /// Name of the field that holds the value.
     name: &'a str,
-    /// How many objects came before it in its list.
+    /// Number of objects before it in its list.
     place: &'a mut usize,
 }
 
@@ -174,7 +179,8 @@ impl<'de> Visitor<'de> for Counted<'_> {
     }
 }
 
-/// The name of a member, as it stands in the request: one with escapes is no field's.
+/// The name of a member, as written. A name with escapes matches no field, so it need not be
+/// decoded.
 struct Name;
 
 impl<'de> DeserializeSeed<'de> for Name {

@@ -1,5 +1,4 @@
-//! What every request passes before it is answered: whose page sent it, who it is, what it carries;
-//! and the log behind it.
+//! Middleware of every request: checks origin, credentials and content type, and logs the outcome.
 
 use std::{
     net::IpAddr,
@@ -21,18 +20,18 @@ use http_body::Body as _;
 
 use crate::{
     Needs, Refusal,
-    author::Author,
     connection::{Connection, Peer},
+    drain::{self, after_reply, lend},
+    identity::Identity,
     log::Entry,
-    pace::Paced,
     peers,
-    rest::{self, after_reply, lend},
     service::Service,
+    slow_body::SlowBody,
     work::Work,
 };
 
-/// Asked without a token: whether one is needed, how to show it, and the page, which has no secrets
-/// and asks for it.
+/// Paths that need no token: whether one is needed, the login, and the page, which has no secrets
+/// and asks for the token.
 fn is_open(path: &str) -> bool {
     matches!(path, "/squall/v1/info" | "/squall/v1/login" | "/" | "/squall.svg" | "/favicon.ico")
         || path.starts_with("/assets/")
@@ -52,12 +51,13 @@ pub async fn guard(
         (request.method().clone(), request.uri().clone(), request.headers().clone());
     let _under_way = connection.request();
     let (came, since) = (SystemTime::now(), Instant::now());
-    // HTTP/1 ends the connection where a body is left, after the reply.
+    // HTTP/1 needs no drain here: hyper closes the connection after the reply if a body is left.
     let reset = request.version() == Version::HTTP_2;
     let octets_in = request.body().size_hint().exact();
-    let author = Author::new(service.auth.who(&headers), connection.peer.to_string());
+    let identity = Identity::new(service.auth.credentials(&headers), connection.peer.to_string());
     let preflight = page.as_ref().and_then(|_| peers::preflight(&method, &headers));
     let work = Work::of(octets_in, &service.memory);
+    // Dropped with this future when the client leaves, so that abandoned work can stop.
     let _waiting = work.waiting();
     let (mut response, left) = match admit(&service, &connection.peer, &request, page.is_some()) {
         Ok(()) if preflight.is_some() => (preflight.unwrap_or_default(), None),
@@ -66,16 +66,16 @@ pub async fn guard(
                 connection.is_known();
             }
             let (parts, body) = request.into_parts();
-            let (lent, rest) = lend(Paced::new(body));
+            let (lent, unread) = lend(SlowBody::new(body));
             let answer = next.run(Request::from_parts(parts, Body::new(lent)));
-            let answer = author.clone().during(unless_it_panics(answer));
+            let answer = identity.clone().during(unless_it_panics(answer));
             let response = work.during(answer).await;
-            let left = if reset { rest.read(rest::OF_ADMITTED).await } else { None };
+            let left = if reset { unread.drain(drain::MAX_ADMITTED).await } else { None };
             (response, left)
         }
         Err(refusal) => {
-            let body = Paced::new(request.into_body());
-            let left = if reset { rest::read(body, rest::OF_REFUSED).await } else { None };
+            let body = SlowBody::new(request.into_body());
+            let left = if reset { drain::drain(body, drain::MAX_REFUSED).await } else { None };
             (refuse(&headers, refusal), left)
         }
     };
@@ -86,11 +86,12 @@ pub async fn guard(
         peers::allow(&mut response, page);
     }
     let status = outcome(&response);
-    tracing::debug!(%method, path = uri.path(), status = status.as_u16(), source = author.source, "request");
-    service.audit_request(&author, &connection.peer, &method, uri.path(), status);
+    tracing::debug!(%method, path = uri.path(), status = status.as_u16(), source = identity.source, "request");
+    service.audit_request(&identity, &connection.peer, &method, uri.path(), status);
     service.log.add(Entry {
         n: 0,
         t: humantime::format_rfc3339_millis(came).to_string(),
+        // Clients choose these texts, so cut them: the log keeps the last 1,000 requests.
         method: method.as_str().chars().take(20).collect(),
         path: uri.path().chars().take(500).collect(),
         status: status.as_u16(),
@@ -106,7 +107,7 @@ pub async fn guard(
 fn admit(service: &Service, peer: &Peer, request: &Request, of_peer: bool) -> Result<(), Refusal> {
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
     same_site(uri, headers, &service.settings.names, of_peer)?;
-    // A browser asks first without the token.
+    // A browser sends the preflight without the token (Fetch standard, CORS-preflight fetch).
     if of_peer && peers::preflight(method, headers).is_some() {
         return Ok(());
     }
@@ -136,8 +137,9 @@ fn admit(service: &Service, peer: &Peer, request: &Request, of_peer: bool) -> Re
     Ok(())
 }
 
-/// A page of another origin may not ask through its reader's browser, nor may a name that was made
-/// to point here.
+/// Refuses requests that a page of another origin makes through its reader's browser, and host
+/// names that were pointed at this daemon (DNS rebinding). The kernel would identify such a request
+/// as the reader's own, because their browser sends it.
 fn same_site(
     uri: &Uri,
     headers: &HeaderMap,
@@ -168,7 +170,8 @@ fn same_site(
             )));
         }
     }
-    // What older browsers do not send, newer ones do not forget.
+    // Browsers omit Origin from a GET without CORS (Fetch standard), so this checks Sec-Fetch-Site
+    // too, which older browsers lack.
     if text(headers, "sec-fetch-site") == "cross-site"
         && text(headers, "sec-fetch-mode") != "navigate"
     {
@@ -180,7 +183,7 @@ fn same_site(
 /// `localhost:8443` -> `localhost`, `[::1]:8443` -> `::1`
 fn host_name(host: &str) -> &str {
     if let Some(rest) = host.strip_prefix('[') {
-        // `[::1].example` is no address, whoever resolves it.
+        // `[::1].example` is not an address, but a resolver may still answer for it.
         return match rest.split_once(']') {
             Some((name, port)) if port.is_empty() || port.starts_with(':') => name,
             _ => "",
@@ -189,11 +192,12 @@ fn host_name(host: &str) -> &str {
     host.split(':').next().unwrap_or_default()
 }
 
-/// What a form of another page cannot send without being asked first.
+/// Refuses content types that an HTML form can send, because browsers send forms across origins
+/// without a preflight.
 fn known_content(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
     let given = text(headers, header::CONTENT_TYPE);
     let kind = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    // No form makes a PUT, and curl -T says no type.
+    // No form makes a PUT, and `curl -T` sends no content type.
     let known = kind == "application/json"
         || kind.ends_with("+json")
         || kind == "application/octet-stream"
@@ -217,9 +221,9 @@ fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> &str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// The status of a reply, for the audit and the log. That of gRPC is 200 whatever the outcome,
-/// which is a header of its own where nothing else is replied; HTTP has a status for each (as
-/// google/rpc/code.proto maps them).
+/// The status of a reply, for the audit and the log. A gRPC reply has status 200 and its outcome in
+/// the header `grpc-status` (in a reply without messages); google/rpc/code.proto maps each code to
+/// an HTTP status.
 fn outcome(response: &Response) -> StatusCode {
     let Some(code) = tonic::Status::from_header_map(response.headers()) else {
         return response.status();
@@ -244,7 +248,7 @@ fn outcome(response: &Response) -> StatusCode {
     }
 }
 
-/// gRPC tells its errors in headers of a reply that is well.
+/// A gRPC client expects status 200 with the error in headers.
 fn refuse(headers: &HeaderMap, refusal: Refusal) -> Response {
     if !text(headers, header::CONTENT_TYPE).starts_with("application/grpc") {
         return refusal.into_response();
@@ -257,7 +261,7 @@ fn refuse(headers: &HeaderMap, refusal: Refusal) -> Response {
     tonic::Status::new(code, refusal.message).into_http()
 }
 
-/// A defect ends one request, not the daemon.
+/// Catches a panic, so that it ends one request and not the daemon.
 async fn unless_it_panics(answer: impl Future<Output = Response>) -> Response {
     let mut answer = pin!(answer);
     let poll = std::future::poll_fn(|context| {
@@ -287,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grpc_refuses_is_refused_in_the_audit_as_well() {
+    fn a_refusal_over_grpc_is_a_refusal_in_the_audit() {
         let headers = HeaderMap::from_iter([(
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/grpc"),

@@ -1,5 +1,5 @@
-//! Bodies of requests that have to come at some pace: who sends an octet a second would hold memory
-//! for ever.
+//! Request bodies with a minimum rate: a client that sends an octet per second would otherwise hold
+//! memory indefinitely.
 
 use std::{
     pin::Pin,
@@ -12,31 +12,31 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-/// Time for a body to come at all, and that between two pieces of it.
+/// Time until the first piece, and between two pieces.
 const GRACE: Duration = Duration::from_secs(10);
-/// Octets a second that are slow enough.
-const SLOW: u64 = 10_000;
+/// Minimum octets per second.
+const MIN_RATE: u64 = 10_000;
 
-/// A body that ends with an error when it comes too slowly.
-pub struct Paced<B> {
+/// A body that fails when it arrives too slowly.
+pub struct SlowBody<B> {
     body: B,
     started: Instant,
     octets: u64,
-    patience: Pin<Box<Sleep>>,
+    deadline: Pin<Box<Sleep>>,
 }
 
-impl<B> Paced<B> {
+impl<B> SlowBody<B> {
     pub fn new(body: B) -> Self {
         Self {
             body,
             started: Instant::now(),
             octets: 0,
-            patience: Box::pin(tokio::time::sleep(GRACE)),
+            deadline: Box::pin(tokio::time::sleep(GRACE)),
         }
     }
 }
 
-impl<B: Body<Data = Bytes, Error = axum::Error> + Unpin> Body for Paced<B> {
+impl<B: Body<Data = Bytes, Error = axum::Error> + Unpin> Body for SlowBody<B> {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -52,13 +52,14 @@ impl<B: Body<Data = Bytes, Error = axum::Error> + Unpin> Body for Paced<B> {
                 .map(|data| data.len() as u64)
                 .sum::<u64>();
             self.octets += octets;
-            // The whole counts, too: an octet every nine seconds is not a pace.
-            let due = self.started + GRACE * 2 + Duration::from_millis(self.octets * 1000 / SLOW);
+            // The mean rate counts too: one octet every nine seconds satisfies the gap limit alone.
+            let due =
+                self.started + GRACE * 2 + Duration::from_millis(self.octets * 1000 / MIN_RATE);
             let next = (Instant::now() + GRACE).min(due);
-            self.patience.as_mut().reset(next);
+            self.deadline.as_mut().reset(next);
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
-        ready!(self.patience.as_mut().poll(context));
+        ready!(self.deadline.as_mut().poll(context));
         Poll::Ready(Some(Err("the body arrives too slowly".into())))
     }
 
