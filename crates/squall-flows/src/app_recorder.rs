@@ -234,9 +234,9 @@ impl Application for AppRecorder {
             || self.apps.on_listens(flow)
     }
 
-    /// Whether no reset may answer the packet. A server over UDP may send for a while after its
-    /// client has ended, as with RTP. An ICMP "port unreachable" would end the server's flow as
-    /// refused, although it did nothing wrong.
+    /// Whether a datagram without a flow belongs to one that a client here has ended. A server over
+    /// UDP may send for a while after its client, as with RTP. A "port unreachable" would end the
+    /// server's flow as refused, although it did nothing wrong.
     fn ended(&self, flow: &Tuple) -> bool {
         let mut pools = self.clients.iter();
         self.stopping

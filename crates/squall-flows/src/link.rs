@@ -247,8 +247,7 @@ impl Link {
         source.is_some_and(|source| senders.ips.contains(&source)) || senders.services.has(packet)
     }
 
-    /// Whether a GSO frame can be cut by code that knows only Ethernet, IP and TCP: the kernel and
-    /// NICs do not segment inside of tags, labels and tunnels.
+    /// Whether code that knows only Ethernet, IP and TCP, such as a port's GSO, can cut a frame.
     pub fn is_plain(&self) -> bool {
         self.network.wraps.is_empty()
     }
@@ -308,13 +307,13 @@ impl Link {
         if workers == 1 {
             return Whose::Ours;
         }
+        // Sums of addresses and ports instead of the whole tuple: both directions have the same
+        // sums, and a classic BPF program can compute them (see `squall_bpf::owner`).
         let owner = match self.plain.and_then(|_| ends_of_usual(frame)) {
             Some((to, ..)) if self.index_of(to).is_none() => return Whose::Ours,
             Some((_, addresses, ports)) => owner::from_sums(addresses, ports, workers),
             None => match self.owner_of_any(frame, workers) {
                 Ok(owner) => owner,
-                // Sums of addresses and ports instead of the whole tuple: both directions have the
-                // same sums, and a classic BPF program can compute them (see `squall_bpf::owner`).
                 Err(other) => return other,
             },
         };
@@ -1070,7 +1069,7 @@ impl Prefix {
         let ip = out.len();
         match (local, remote) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                // Don't fragment: the peer would have to reassemble before the tunnel.
+                // Don't fragment: otherwise the other end would have to reassemble the outer packets.
                 out.extend([0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0]);
                 out.extend(local.octets());
                 out.extend(remote.octets());

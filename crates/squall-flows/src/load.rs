@@ -406,8 +406,8 @@ impl Load {
             let with_seed =
                 |(i, pool): (u64, &Pool)| Tuples::new(pool, squall_units::mix(self.seed ^ salt, i));
             (0..).zip(pools).map(with_seed).collect()
-            // Different salts: equal pools of clients and servers would otherwise have the same order.
         };
+        // Different salts: equal pools of clients and servers would otherwise have the same order.
         Ok((ready(&self.clients, 0)?, ready(&self.servers, 1 << 32)?))
     }
 

@@ -249,7 +249,7 @@ pub struct LinkStatistics {
     /// Received frames from addresses that are [ignored](crate::Ignored).
     pub ignored: u64,
     pub frames_sent: u64,
-    /// Packets not sent because no reply for their next hop has arrived yet. TCP retransmits them.
+    /// Packets not sent because no reply for their next hop has arrived yet. The stack sends them again.
     pub unresolved: u64,
     /// Packets longer than the port's frames.
     pub too_long: u64,

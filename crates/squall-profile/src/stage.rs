@@ -13,7 +13,7 @@ pub struct Stage<T> {
     pub to: T,
 }
 
-/// The longest rise or fall: a longer one would overflow `squall_program::Shape`.
+/// The longest rise or fall that `squall_program::Shape` accepts.
 pub(crate) const LONGEST: Nanos = Nanos(24 * 3600 * 1_000_000_000);
 
 /// The stages as a profile has them; `None` without stages.
