@@ -1,4 +1,4 @@
-//! What ports capture while a client wants it, and the octets of it.
+//! Captures of ports, from start to download.
 
 use std::{collections::HashMap, path::PathBuf};
 
@@ -14,28 +14,28 @@ use squall_port_linux::filter;
 use super::{Refusal, unknown};
 use crate::{CaptureInfo, Translated};
 
-/// What is kept of a port's frames, in octets.
+/// Limit of the frames kept of a port, octets.
 const MOST: u64 = 256 << 20;
 
 /// Captures by the port's name.
 #[derive(Default)]
 pub struct Captures {
     of: HashMap<String, Recorded>,
-    /// Files of runs that captured themselves, of all ports.
+    /// Capture files of runs, for all ports.
     shared: Vec<PathBuf>,
     recordings: Recordings,
 }
 
-/// What one port captures, or has captured.
+/// Capture of one port, active or stopped.
 struct Recorded {
     on: bool,
     by: By,
 }
 
 enum By {
-    /// A second opening of its interface.
+    /// A second socket on the port's interface.
     Itself(Recording),
-    /// The run, which has the port: files from this one of [`Captures::shared`] to before that one.
+    /// The run, which owns the port: a range of [`Captures::shared`].
     Run { from: usize, to: Option<usize> },
 }
 
@@ -44,11 +44,10 @@ impl Captures {
         self.of.get(port).is_some_and(|recording| recording.on)
     }
 
-    /// `ports`: names; all that a capture is configured for without any. `busy`: a run has ports
-    /// open.
+    /// `ports`: names; empty for all configured captures. `busy`: a run has ports open.
     ///
     /// # Errors
-    /// Ports without a configuration; ports that only a run can have, while it has them.
+    /// A port without a capture configuration, or one that only the current run could capture.
     pub fn start(
         &mut self,
         start: &mut dyn Start,
@@ -87,7 +86,7 @@ impl Captures {
         };
         let snaplen = info.packet_size.filter(|&size| size > 0);
         let asked = CaptureOptions { snaplen, ..CaptureOptions::default() };
-        // A ring keeps its last file and the one that is written.
+        // A ring keeps the previous file and the current one.
         let asked = match info.overwrite {
             true => {
                 CaptureOptions { rotate_octets: Some(Octets(MOST / 2)), ring: Some(2), ..asked }
@@ -119,7 +118,7 @@ impl Captures {
         self.of.values_mut().for_each(Recorded::end);
     }
 
-    /// What a run that begins now is to capture for ports that only it can have.
+    /// Capture options for a new run, if it must capture ports itself.
     pub fn wanted_of_run(&mut self, _translated: &Translated) -> Option<CaptureOptions> {
         let waits = |recording: &Recorded| recording.on && matches!(recording.by, By::Run { .. });
         if !self.of.values().any(waits) {
@@ -131,17 +130,18 @@ impl Captures {
         Some(recordings::into(file, most))
     }
 
-    /// Whether the run has begun that was to capture.
+    /// Drops the file of a capturing run that did not start.
     pub fn recorded(&mut self, begun: bool) {
         if !begun {
             self.shared.retain(|file| file.exists());
         }
     }
 
-    /// As a file; `initial`: so many frames only. Each has its FCS, as far as it is there whole.
+    /// Converts a capture to a file; `initial`: the first frames only. Complete frames get their
+    /// FCS.
     ///
     /// # Errors
-    /// Nothing was captured on the port; the files cannot be read.
+    /// The port has no capture, or its files cannot be read.
     pub fn fetch(
         &self,
         translated: &Translated,
@@ -200,8 +200,7 @@ impl Drop for Captures {
     }
 }
 
-/// Names of the ports that are asked for, with what is configured for each; the last configuration
-/// counts.
+/// The requested ports, with their capture configuration; the last one counts.
 fn configured<'a>(
     translated: &'a Translated,
     ports: &[String],
@@ -225,7 +224,7 @@ fn address<'a>(translated: &'a Translated, port: &str) -> &'a str {
     translated.ports.iter().find(|p| p.name == port).map_or("", |p| p.address.as_str())
 }
 
-/// What is told of a capture.
+/// A capture file under construction.
 struct Out {
     octets: Vec<u8>,
     pcapng: bool,
@@ -247,7 +246,7 @@ impl Out {
         Ok(Self { octets, pcapng, left, snaplen: u32::MAX, frame: Vec::new() })
     }
 
-    /// Whether there is room for more.
+    /// Appends a packet; returns whether more fit.
     fn copy(&mut self, packet: &Packet<'_>) -> Result<bool, Error> {
         if self.left == 0 {
             return Ok(false);
@@ -277,7 +276,7 @@ impl Out {
 }
 
 fn pcap() -> PcapFormat {
-    // Microseconds: what the clients' readers have known for longest.
+    // Microseconds, because all readers of clients support them.
     PcapFormat { nanoseconds: false, ..PcapFormat::default() }
 }
 
@@ -285,8 +284,8 @@ fn interface(name: Option<String>) -> InterfaceFormat {
     InterfaceFormat { name, ..InterfaceFormat::default() }
 }
 
-/// The frame check sequence (IEEE 802.3 §3.2.9), as the number whose octets follow the frame,
-/// lowest first.
+/// The frame check sequence (IEEE 802.3 §3.2.9), as a number whose octets follow the frame, lowest
+/// first.
 fn fcs(frame: &[u8]) -> u32 {
     const TABLE: [u32; 256] = table();
     !frame.iter().fold(u32::MAX, |crc, octet| TABLE[usize::from(crc as u8 ^ octet)] ^ (crc >> 8))
