@@ -1,4 +1,4 @@
-//! A trial on this machine.
+//! Runs a trial in this process.
 
 use std::{
     collections::BTreeMap,
@@ -7,10 +7,10 @@ use std::{
 
 use squall_method::{Action, Second};
 
-use crate::{Job, PATIENCE, Ran};
+use crate::{Job, POLL_INTERVAL, Ran};
 use squall::{Error, Run, Session};
 
-/// As [`crate::Place::run`].
+/// See [`crate::Place::run`].
 pub(crate) fn run(job: Job<'_>, stop: &dyn Fn() -> bool) -> Result<Option<Ran>, Error> {
     let mut run = Session::new(job.profile).with(job.options)?.open()?.start()?;
     let mut acting = Acting::of(job.action);
@@ -25,14 +25,14 @@ pub(crate) fn run(job: Job<'_>, stop: &dyn Fn() -> bool) -> Result<Option<Ran>, 
     }))
 }
 
-/// To the end of the run; `false`: it was stopped.
+/// Waits for the end of the run; returns false if it was stopped.
 fn watch(
     run: &mut Run,
     acting: &mut Acting<'_>,
     seconds: &mut Seconds,
     stop: &dyn Fn() -> bool,
 ) -> bool {
-    while !run.wait(PATIENCE) {
+    while !run.wait(POLL_INTERVAL) {
         acting.look(run.elapsed_s());
         seconds.look(run);
         if stop() {
@@ -43,10 +43,10 @@ fn watch(
     true
 }
 
-/// What streams sent and received in each second of a trial.
+/// Frames that streams sent and received in each second of a trial.
 #[derive(Default)]
 struct Seconds {
-    /// When the second ends that runs now; none ends after the last.
+    /// End of the current second; no second ends after `last_s`.
     next_s: f64,
     last_s: f64,
     so_far: BTreeMap<String, [u64; 2]>,
@@ -54,7 +54,8 @@ struct Seconds {
 }
 
 impl Seconds {
-    /// All that end until `end_s`, and half a second later for the last one; 0: none.
+    /// Counts the seconds that end by `end_s`, with a tolerance of half a second for the last; 0:
+    /// none.
     fn until(end_s: f64) -> Self {
         let last_s = if end_s > 0.0 { end_s + 0.5 } else { 0.0 };
         Self { next_s: 1.0, last_s, ..Self::default() }
@@ -93,11 +94,11 @@ impl<'a> Acting<'a> {
         let Some(action) = self.waiting.take_if(|action| elapsed_s >= action.at_s) else { return };
         let mut command = Command::new("sh");
         command.args(["-c", &action.command]).stdin(Stdio::null()).stdout(Stdio::null());
-        // A shell that does not start changes nothing in what is measured, and no reset is seen.
+        // A failure to start the shell does not affect the measurement; the method finds no reset.
         self.running = command.spawn().ok();
     }
 
-    /// Not waited for without end: a command that hangs is ended.
+    /// Kills the command if it still runs: it could hang.
     pub(crate) fn end(self) {
         if let Some(mut child) = self.running
             && !matches!(child.try_wait(), Ok(Some(_)))
