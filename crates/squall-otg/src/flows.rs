@@ -144,7 +144,7 @@ impl<'a> Flows<'a> {
                     info.tag_names.push("rx_name".to_owned());
                 }
             }
-            let turn = Turn { first: i as u64, every: count };
+            let turn = Interleave { first: i as u64, every: count };
             self.part(node, part, built, turn, &timing, &size, by_port, &mut info, notes);
         }
         if info.egress.is_some()
@@ -166,7 +166,7 @@ impl<'a> Flows<'a> {
         node: &Node<'_>,
         part: &Part,
         built: Built,
-        turn: Turn,
+        turn: Interleave,
         timing: &Timing,
         size: &Size,
         by_port: bool,
@@ -185,7 +185,8 @@ impl<'a> Flows<'a> {
             );
         }
         for class in 0..classes {
-            let turn = Turn { first: turn.first + class * turn.every, every: turn.every * classes };
+            let turn =
+                Interleave { first: turn.first + class * turn.every, every: turn.every * classes };
             let mut octets = built.octets.clone();
             let mut vary = Vec::new();
             let mut variations = Vec::new();
@@ -259,7 +260,7 @@ impl<'a> Flows<'a> {
     }
 
     /// A unique stream name; the flow's own name if it has one stream.
-    fn unique(&mut self, flow: &str, turn: Turn) -> String {
+    fn unique(&mut self, flow: &str, turn: Interleave) -> String {
         let mut name =
             if turn.every == 1 { flow.to_owned() } else { format!("{flow} #{}", turn.first + 1) };
         while !self.names.insert(name.clone()) {
@@ -275,7 +276,7 @@ impl<'a> Flows<'a> {
         notes: &mut Notes,
     ) -> Option<Vec<Part>> {
         node.known(&["choice", "port", "device"], notes);
-        if !node.is_there() {
+        if !node.is_present() {
             notes.problem(&node.path, "missing: expected the port that sends");
             return None;
         }
@@ -619,7 +620,7 @@ fn read_rate(node: &Node<'_>, notes: &mut Notes) -> Option<Rate> {
         _ => (1, 1_000_000_000),
     };
     let number =
-        if inner.is_there() { node.uint(choice, u64::MAX / factor, notes)? } else { default };
+        if inner.is_present() { node.uint(choice, u64::MAX / factor, notes)? } else { default };
     if number == 0 {
         return zero(notes);
     }
@@ -629,7 +630,7 @@ fn read_rate(node: &Node<'_>, notes: &mut Notes) -> Option<Rate> {
 
 /// Every n-th frame of a flow, beginning with `first`.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct Interleave {
     first: u64,
     every: u64,
 }
@@ -654,7 +655,7 @@ impl Timing {
     }
 
     /// The rate and mode of one part; `None`: no frame is left for it.
-    fn share(&self, turn: Turn) -> Option<(Rate, Mode)> {
+    fn share(&self, turn: Interleave) -> Option<(Rate, Mode)> {
         let rate = self.rate.scaled(1, turn.every)?;
         let share =
             |packets: u64| (packets + turn.every - 1).saturating_sub(turn.first) / turn.every;
@@ -668,7 +669,7 @@ impl Timing {
         (!matches!(mode, Mode::Burst(0) | Mode::Bursts { packets: 0, .. })).then_some((rate, mode))
     }
 
-    fn start(&self, turn: Turn) -> Nanos {
+    fn start(&self, turn: Interleave) -> Nanos {
         self.delay + Nanos((self.gap_ns.unwrap_or(0.0) * turn.first as f64) as u64)
     }
 }

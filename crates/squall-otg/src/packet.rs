@@ -271,13 +271,13 @@ impl Headers {
         for sum in sums.iter().rev() {
             sum.fill(&mut built.octets);
         }
-        self.judge(&mut built, &sums, shortest, notes);
+        self.check(&mut built, &sums, shortest, notes);
         built
     }
 
     /// Checks that the engine can update the checksums of a varying frame, and that a signature
     /// fits.
-    fn judge(&self, built: &mut Built, sums: &[Sum], shortest: usize, notes: &mut Notes) {
+    fn check(&self, built: &mut Built, sums: &[Sum], shortest: usize, notes: &mut Notes) {
         let frame = Frame::dissect(built.octets.clone());
         let used = built.varying.iter().map(|v| (v.bit + v.bits).div_ceil(8)).max().unwrap_or(0);
         built.room = frame.trailer == 0

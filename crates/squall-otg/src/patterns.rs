@@ -56,7 +56,7 @@ pub(crate) const LONGEST_LIST: u64 = 65_536;
 impl Setting {
     /// Reads the pattern of `field` from `node`.
     pub fn read(node: &Node<'_>, field: &Field, notes: &mut Notes) -> Self {
-        if !node.is_there() {
+        if !node.is_present() {
             return Self::default();
         }
         if field.form == Form::Checksum {
@@ -82,7 +82,7 @@ impl Setting {
         let what = match choice {
             "auto" => automatic(&inner, field, notes),
             "value" => {
-                if inner.is_there() {
+                if inner.is_present() {
                     number(&inner, field, notes).map(What::Value)
                 } else {
                     Some(What::Nothing)

@@ -55,7 +55,7 @@ impl<'a> Node<'a> {
         Self { value, path: String::new() }
     }
 
-    pub fn is_there(&self) -> bool {
+    pub fn is_present(&self) -> bool {
         !self.value.is_null()
     }
 
@@ -212,7 +212,7 @@ impl<'a> Node<'a> {
     /// A whole number up to `max`; 64-bit ones may be text.
     pub fn uint(&self, key: &str, max: u64, notes: &mut Notes) -> Option<u64> {
         let node = self.at(key);
-        if !node.is_there() {
+        if !node.is_present() {
             return None;
         }
         node.own_uint(max, notes)

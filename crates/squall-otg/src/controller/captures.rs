@@ -29,12 +29,12 @@ pub struct Captures {
 /// Capture of one port, active or stopped.
 struct Recorded {
     on: bool,
-    by: By,
+    source: Source,
 }
 
-enum By {
+enum Source {
     /// A second socket on the port's interface.
-    Itself(Recording),
+    Interface(Recording),
     /// The run, which owns the port: a range of [`Captures::shared`].
     Run { from: usize, to: Option<usize> },
 }
@@ -59,8 +59,8 @@ impl Captures {
             if let Some(mut before) = self.of.remove(port) {
                 before.end();
             }
-            let by = self.begin(start, translated, port, info, busy)?;
-            self.of.insert(port.to_owned(), Recorded { on: true, by });
+            let source = self.begin(start, translated, port, info, busy)?;
+            self.of.insert(port.to_owned(), Recorded { on: true, source });
         }
         Ok(())
     }
@@ -72,7 +72,7 @@ impl Captures {
         port: &str,
         info: &CaptureInfo,
         busy: bool,
-    ) -> Result<By, Refusal> {
+    ) -> Result<Source, Refusal> {
         let address = address(translated, port);
         let Some(interface) = squall_machine::ports::interface_of(address) else {
             if busy {
@@ -82,7 +82,7 @@ impl Captures {
                 );
                 return Err(Error::Usage(text).into());
             }
-            return Ok(By::Run { from: self.shared.len(), to: None });
+            return Ok(Source::Run { from: self.shared.len(), to: None });
         };
         let snaplen = info.packet_size.filter(|&size| size > 0);
         let asked = CaptureOptions { snaplen, ..CaptureOptions::default() };
@@ -96,7 +96,7 @@ impl Captures {
         let ports = vec![(port.to_owned(), format!("af_packet:{interface}"))];
         let name = format!("otg capture {port}");
         let filter = info.filter.clone();
-        Ok(By::Itself(self.recordings.start(start, (&name, "otg"), ports, filter, asked)?))
+        Ok(Source::Interface(self.recordings.start(start, (&name, "otg"), ports, filter, asked)?))
     }
 
     /// # Errors
@@ -106,7 +106,7 @@ impl Captures {
             let files = self.shared.len();
             if let Some(recording) = self.of.get_mut(port) {
                 recording.end();
-                if let By::Run { to: to @ None, .. } = &mut recording.by {
+                if let Source::Run { to: to @ None, .. } = &mut recording.source {
                     *to = Some(files);
                 }
             }
@@ -119,8 +119,9 @@ impl Captures {
     }
 
     /// Capture options for a new run, if it must capture ports itself.
-    pub fn wanted_of_run(&mut self, _translated: &Translated) -> Option<CaptureOptions> {
-        let waits = |recording: &Recorded| recording.on && matches!(recording.by, By::Run { .. });
+    pub fn run_options(&mut self, _translated: &Translated) -> Option<CaptureOptions> {
+        let waits =
+            |recording: &Recorded| recording.on && matches!(recording.source, Source::Run { .. });
         if !self.of.values().any(waits) {
             return None;
         }
@@ -131,7 +132,7 @@ impl Captures {
     }
 
     /// Drops the file of a capturing run that did not start.
-    pub fn recorded(&mut self, begun: bool) {
+    pub fn run_started(&mut self, begun: bool) {
         if !begun {
             self.shared.retain(|file| file.exists());
         }
@@ -157,10 +158,10 @@ impl Captures {
         let info =
             translated.captures.iter().find(|info| info.port_names.iter().any(|name| name == port));
         let pcapng = info.is_some_and(|info| info.pcapng);
-        let mut out = Out::new(pcapng, port, initial.unwrap_or(u64::MAX))?;
-        match &recording.by {
-            By::Itself(recording) => recording.each(|packet| out.copy(packet))?,
-            By::Run { from, to } => {
+        let mut out = CaptureWriter::new(pcapng, port, initial.unwrap_or(u64::MAX))?;
+        match &recording.source {
+            Source::Interface(recording) => recording.each(|packet| out.copy(packet))?,
+            Source::Run { from, to } => {
                 let number =
                     translated.ports.iter().position(|p| p.name == port).unwrap_or(0) as u32;
                 let expression = info.and_then(|info| info.filter.as_deref());
@@ -188,7 +189,7 @@ impl Captures {
 impl Recorded {
     fn end(&mut self) {
         self.on = false;
-        if let By::Itself(recording) = &self.by {
+        if let Source::Interface(recording) = &self.source {
             recording.end();
         }
     }
@@ -225,7 +226,7 @@ fn address<'a>(translated: &'a Translated, port: &str) -> &'a str {
 }
 
 /// A capture file under construction.
-struct Out {
+struct CaptureWriter {
     octets: Vec<u8>,
     pcapng: bool,
     left: u64,
@@ -233,7 +234,7 @@ struct Out {
     frame: Vec<u8>,
 }
 
-impl Out {
+impl CaptureWriter {
     fn new(pcapng: bool, port: &str, left: u64) -> Result<Self, Error> {
         let mut octets = Vec::new();
         let written = match pcapng {

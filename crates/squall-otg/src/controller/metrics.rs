@@ -134,7 +134,7 @@ struct Sum {
     tx_octets: u64,
     seen: StreamCounters,
     /// Whether frames arrive that may belong to other flows.
-    blind: bool,
+    ambiguous: bool,
 }
 
 impl Sum {
@@ -173,7 +173,7 @@ impl Sum {
         self.tx_packets += other.tx_packets;
         self.tx_octets += other.tx_octets;
         self.see(&other.seen);
-        self.blind |= other.blind;
+        self.ambiguous |= other.ambiguous;
     }
 }
 
@@ -291,7 +291,8 @@ impl Teller<'_> {
                     }))
         };
         if others.into_iter().any(|other| alike(&other)) {
-            (figures.all.blind, figures.now.blind, figures.then.blind) = (true, true, true);
+            (figures.all.ambiguous, figures.now.ambiguous, figures.then.ambiguous) =
+                (true, true, true);
             return;
         }
         let size = u64::from(info.size.unwrap_or(0));
@@ -444,7 +445,7 @@ fn counts(info: &FlowInfo, state: Transmit, figures: &Figures, wanted: Columns<'
     let (tx_pps, tx_octets) = (tx(|s| s.tx_packets), tx(|s| s.tx_octets));
     let (rx_pps, rx_octets) = (figures.rate(|s| s.seen.packets), figures.rate(|s| s.seen.octets));
     let l1 = |pps: f64, octets: f64| (octets + pps * f64::from(L1_OVERHEAD)) * 8.0;
-    let known = !all.blind;
+    let known = !all.ambiguous;
     let count = |name, value: u64| wanted.get(name, || Count(value));
     let rate = |name, value: f64| wanted.get(name, || Decimal(value));
     FlowCounts {

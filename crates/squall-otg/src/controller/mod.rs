@@ -121,7 +121,7 @@ impl Controller {
     /// previous configuration stays.
     pub fn set_config(&mut self, config: &Value) -> Result<Value, Refusal> {
         let config = Config::from_json(config).map_err(|problems| invalid(&problems))?;
-        self.become_config(config)
+        self.apply_config(config)
     }
 
     /// The configuration with all changes.
@@ -163,19 +163,19 @@ impl Controller {
         let mut warnings = Vec::new();
         match ControlState::from_json(state).map_err(|problems| invalid(&problems))? {
             ControlState::Traffic { flows, state } => {
-                self.hold()?;
+                self.ensure_ports()?;
                 if matches!(state, TransmitState::Start | TransmitState::Resume) {
-                    self.know_gateways()?;
+                    self.resolve_gateways()?;
                 }
-                let recording = self.captures.wanted_of_run(&self.translated);
+                let recording = self.captures.run_options(&self.translated);
                 let start = self.start.as_mut();
                 let recorded =
                     self.traffic.transmit(start, &self.translated, &flows, state, recording)?;
-                self.captures.recorded(recorded);
+                self.captures.run_started(recorded);
                 warnings = self.traffic.warnings();
             }
             ControlState::Capture { ports, start: true } => {
-                self.hold()?;
+                self.ensure_ports()?;
                 let busy = self.traffic.is_on();
                 self.captures.start(self.start.as_mut(), &self.translated, &ports, busy)?;
             }
@@ -184,13 +184,13 @@ impl Controller {
             }
             ControlState::Link { ports, up } => self.link(&ports, up)?,
             ControlState::Protocols { start: true } => {
-                self.hold()?;
+                self.ensure_ports()?;
                 self.hosts = Hosts::start(&self.translated)?;
                 self.resolve()?;
             }
             ControlState::Protocols { start: false } => self.hosts = Hosts::default(),
         }
-        self.warned(warnings)
+        self.with_warnings(warnings)
     }
 
     /// Sends pings from devices; starts the devices if needed. A missing answer is not an error.
@@ -204,7 +204,7 @@ impl Controller {
         let pings = sources
             .collect::<Result<Vec<_>, _>>()
             .map_err(|problem| invalid(&Problems(vec![problem])))?;
-        self.hold()?;
+        self.ensure_ports()?;
         if !self.hosts.are_on() && !pings.is_empty() {
             self.hosts = Hosts::start(&self.translated)?;
         }
@@ -325,12 +325,12 @@ impl Controller {
     }
 
     /// Adds the loss of the ports, if not reported yet.
-    fn warned(&mut self, mut warnings: Vec<String>) -> Result<Value, Refusal> {
+    fn with_warnings(&mut self, mut warnings: Vec<String>) -> Result<Value, Refusal> {
         warnings.extend(self.lost.take());
         reply(&Warning { warnings })
     }
 
-    fn become_config(&mut self, config: Config) -> Result<Value, Refusal> {
+    fn apply_config(&mut self, config: Config) -> Result<Value, Refusal> {
         let translated = translate(&config).map_err(|problems| invalid(&problems))?;
         for (i, port) in translated.ports.iter().enumerate() {
             squall_machine::ports::is_there(&port.address).map_err(|error| {
@@ -351,20 +351,20 @@ impl Controller {
         self.links = interfaces
             .filter_map(|name| Some((name.clone(), LinkWatch::open(&name).ok()?)))
             .collect();
-        self.warned(self.translated.warnings.clone())
+        self.with_warnings(self.translated.warnings.clone())
     }
 
     /// Applies a configuration with the same ports; unchanged flows continue.
     fn change_config(&mut self, config: Config) -> Result<Value, Refusal> {
         let translated = translate(&config).map_err(|problems| invalid(&problems))?;
         self.cache.forget();
-        self.traffic.become_flows(&self.translated, &translated)?;
+        self.traffic.apply_flows(&self.translated, &translated)?;
         (self.config, self.translated) = (config, translated);
-        self.warned(self.translated.warnings.clone())
+        self.with_warnings(self.translated.warnings.clone())
     }
 
     /// Resolves the gateways of packets that have not been asked yet.
-    fn know_gateways(&mut self) -> Result<(), Refusal> {
+    fn resolve_gateways(&mut self) -> Result<(), Refusal> {
         if self.translated.unresolved.is_empty() {
             return Ok(());
         }
@@ -402,7 +402,7 @@ impl Controller {
     }
 
     /// Takes the configuration's ports for this session.
-    fn hold(&mut self) -> Result<(), Refusal> {
+    fn ensure_ports(&mut self) -> Result<(), Refusal> {
         if self.held { Ok(()) } else { self.take(&self.translated.clone()) }
     }
 

@@ -140,7 +140,7 @@ impl Traffic {
             TransmitState::Pause => {
                 let started = |f: &usize| self.flows[*f].state == Transmit::Started;
                 let started: Vec<_> = chosen.into_iter().filter(started).collect();
-                self.hold(&started, Transmit::Paused)?;
+                self.set_idle(&started, Transmit::Paused)?;
                 Ok(false)
             }
             TransmitState::Stop => {
@@ -254,7 +254,7 @@ impl Traffic {
     ///
     /// # Errors
     /// The run refuses the change; then nothing changes.
-    pub fn become_flows(&mut self, old: &Translated, new: &Translated) -> Result<(), Refusal> {
+    pub fn apply_flows(&mut self, old: &Translated, new: &Translated) -> Result<(), Refusal> {
         self.see();
         let places: HashMap<&str, usize> =
             old.flows.iter().enumerate().map(|(i, f)| (f.name.as_str(), i)).collect();
@@ -425,11 +425,11 @@ impl Traffic {
             return Ok(());
         }
         let stopping: Vec<_> = going.into_iter().filter(|f| among.contains(f)).collect();
-        self.hold(&stopping, Transmit::Stopped)
+        self.set_idle(&stopping, Transmit::Stopped)
     }
 
     /// Pauses or stops the chosen flows.
-    fn hold(&mut self, chosen: &[usize], state: Transmit) -> Result<(), Refusal> {
+    fn set_idle(&mut self, chosen: &[usize], state: Transmit) -> Result<(), Refusal> {
         if chosen.is_empty() {
             return Ok(());
         }
