@@ -7,34 +7,34 @@ use std::{
 
 use squall_method::{Action, Second};
 
-use crate::{Job, POLL_INTERVAL, Ran};
+use crate::{Job, POLL_INTERVAL, RunResult};
 use squall::{Error, Run, Session};
 
 /// See [`crate::Place::run`].
-pub(crate) fn run(job: Job<'_>, stop: &dyn Fn() -> bool) -> Result<Option<Ran>, Error> {
+pub(crate) fn run(job: Job<'_>, stop: &dyn Fn() -> bool) -> Result<Option<RunResult>, Error> {
     let mut run = Session::new(job.profile).with(job.options)?.open()?.start()?;
-    let mut acting = Acting::of(job.action);
+    let mut acting = ActionRunner::of(job.action);
     let mut seconds = Seconds::until(job.seconds_s);
     let done = watch(&mut run, &mut acting, &mut seconds, stop);
     acting.end();
     let report = run.finish()?;
-    Ok(done.then(|| Ran {
+    Ok(done.then(|| RunResult {
         reports: vec![(String::new(), report)],
         seconds: seconds.streams,
-        ..Ran::default()
+        ..RunResult::default()
     }))
 }
 
 /// Waits for the end of the run; returns false if it was stopped.
 fn watch(
     run: &mut Run,
-    acting: &mut Acting<'_>,
+    acting: &mut ActionRunner<'_>,
     seconds: &mut Seconds,
     stop: &dyn Fn() -> bool,
 ) -> bool {
     while !run.wait(POLL_INTERVAL) {
-        acting.look(run.elapsed_s());
-        seconds.look(run);
+        acting.poll(run.elapsed_s());
+        seconds.poll(run);
         if stop() {
             run.stop();
             return false;
@@ -61,7 +61,7 @@ impl Seconds {
         Self { next_s: 1.0, last_s, ..Self::default() }
     }
 
-    fn look(&mut self, run: &mut Run) {
+    fn poll(&mut self, run: &mut Run) {
         let elapsed_s = run.elapsed_s();
         if elapsed_s < self.next_s || elapsed_s > self.last_s {
             return;
@@ -80,17 +80,17 @@ impl Seconds {
 }
 
 /// The action of a trial, before and while it runs.
-pub(crate) struct Acting<'a> {
+pub(crate) struct ActionRunner<'a> {
     waiting: Option<&'a Action>,
     running: Option<Child>,
 }
 
-impl<'a> Acting<'a> {
+impl<'a> ActionRunner<'a> {
     pub(crate) fn of(action: Option<&'a Action>) -> Self {
         Self { waiting: action, running: None }
     }
 
-    pub(crate) fn look(&mut self, elapsed_s: f64) {
+    pub(crate) fn poll(&mut self, elapsed_s: f64) {
         let Some(action) = self.waiting.take_if(|action| elapsed_s >= action.at_s) else { return };
         let mut command = Command::new("sh");
         command.args(["-c", &action.command]).stdin(Stdio::null()).stdout(Stdio::null());

@@ -69,7 +69,7 @@ struct Job<'a> {
 
 /// Result of a completed run.
 #[derive(Default)]
-struct Ran {
+struct RunResult {
     /// Reports by node name; the name of this machine is empty.
     reports: Vec<(String, Report)>,
     /// Nodes with a missing or incomplete report, and the reason.
@@ -80,7 +80,7 @@ struct Ran {
 
 impl Place<'_> {
     /// Runs a trial; `None`: it was stopped.
-    fn run(&mut self, job: Job<'_>, stop: &dyn Fn() -> bool) -> Result<Option<Ran>, Error> {
+    fn run(&mut self, job: Job<'_>, stop: &dyn Fn() -> bool) -> Result<Option<RunResult>, Error> {
         match self {
             Self::Here => here::run(job, stop),
             Self::Nodes(nodes) => nodes.run(job, stop),

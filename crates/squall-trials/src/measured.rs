@@ -6,7 +6,7 @@ use squall_method::{
     Delay, FlowsMeasured, Lane, LaneMeasured, Measured, PortMeasured, ReceiverMeasured, Trial,
 };
 
-use crate::Ran;
+use crate::RunResult;
 use squall::{
     Error,
     report::{
@@ -22,7 +22,7 @@ const LATE_NS: f64 = 10e6;
 
 /// # Errors
 /// Reports that do not belong to one run.
-pub(crate) fn measured(trial: &Trial, mut ran: Ran) -> Result<Measured, Error> {
+pub(crate) fn measured(trial: &Trial, mut ran: RunResult) -> Result<Measured, Error> {
     let whole = ran.whole()?;
     let mut lane = |lane: &Lane| {
         let stream = whole.streams.iter().find(|stream| stream.name == lane.name);
@@ -40,7 +40,7 @@ pub(crate) fn measured(trial: &Trial, mut ran: Ran) -> Result<Measured, Error> {
 ///
 /// # Errors
 /// Reports that do not belong to one run.
-pub(crate) fn measured_whole(ran: &Ran) -> Result<Measured, Error> {
+pub(crate) fn measured_whole(ran: &RunResult) -> Result<Measured, Error> {
     let whole = ran.whole()?;
     let lane = |stream: &StreamReport| ran.lane(stream.asked_pps.unwrap_or(stream.tx_pps), stream);
     let signed = whole.streams.iter().filter(|stream| stream.rx.is_some());
@@ -49,7 +49,7 @@ pub(crate) fn measured_whole(ran: &Ran) -> Result<Measured, Error> {
     Ok(measured)
 }
 
-impl Ran {
+impl RunResult {
     /// Merges the reports of all nodes.
     fn whole(&self) -> Result<Report, Error> {
         match &self.reports[..] {

@@ -22,7 +22,7 @@ use squall_method::Second;
 use squall_options::RunOptions;
 use squall_profile::Profile;
 
-use crate::{Job, POLL_INTERVAL, Ran, here::Acting};
+use crate::{Job, POLL_INTERVAL, RunResult, here::ActionRunner};
 use squall::{Error, report::Report};
 use squall_port::Address;
 
@@ -50,7 +50,7 @@ const LIMITS: Limits = Limits {
 };
 
 /// Lines of the controller's standard error to keep.
-const WORDS: usize = 20;
+const ERROR_LINES: usize = 20;
 
 /// A port on a node.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -65,7 +65,7 @@ type Places = Vec<(String, Vec<NodePort>)>;
 
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Ask<'a> {
+enum Request<'a> {
     Trial {
         label: &'a str,
         profile: Value,
@@ -101,9 +101,9 @@ enum Answer {
 /// The nodes of a cluster. Dropping it ends the nodes that were started for it.
 pub struct Nodes {
     controller: Child,
-    asks: Option<ChildStdin>,
+    requests: Option<ChildStdin>,
     answers: Receiver<String>,
-    words: Arc<Mutex<VecDeque<String>>>,
+    stderr_lines: Arc<Mutex<VecDeque<String>>>,
     places: Places,
     limits: Limits,
 }
@@ -132,10 +132,10 @@ impl Nodes {
                  SQUALL_PYTHON=/path/to/python"
             ))
         })?;
-        let (asks, words) = (controller.stdin.take(), Arc::default());
-        let answers = listen(&mut controller, &words);
+        let (requests, stderr_lines) = (controller.stdin.take(), Arc::default());
+        let answers = listen(&mut controller, &stderr_lines);
         let places = Places::new();
-        let mut nodes = Self { controller, asks, answers, words, places, limits };
+        let mut nodes = Self { controller, requests, answers, stderr_lines, places, limits };
         nodes.wait_ready(stop)?;
         Ok(nodes)
     }
@@ -153,7 +153,7 @@ impl Nodes {
                 _ => {}
             }
         }
-        Err(self.hangs("until the nodes are up", self.limits.ready))
+        Err(self.timed_out("until the nodes are up", self.limits.ready))
     }
 
     /// Ports of the inventory, in its order.
@@ -213,33 +213,33 @@ impl Nodes {
         &mut self,
         job: Job<'_>,
         stop: &dyn Fn() -> bool,
-    ) -> Result<Option<Ran>, Error> {
+    ) -> Result<Option<RunResult>, Error> {
         let origin = Path::new(&job.profile.origin);
         let folder = origin.parent().filter(|folder| !folder.as_os_str().is_empty());
         let linger = job.options.linger.map_or(Duration::ZERO, Duration::from);
-        self.ask(&Ask::Trial {
+        self.send(&Request::Trial {
             label: job.label,
             profile: job.profile.to_value(),
             folder: folder.unwrap_or(Path::new(".")),
             options: &job.options,
             linger_s: linger.as_secs_f64(),
         })?;
-        let mut acting = Acting::of(job.action);
+        let mut acting = ActionRunner::of(job.action);
         let lasts = job.lasts_s.map(|seconds| Duration::from_secs_f64(seconds) + linger);
-        let done = self.attend(lasts, &mut acting, stop);
+        let done = self.wait_trial(lasts, &mut acting, stop);
         acting.end();
         let Some((reports, lost)) = done? else { return Ok(None) };
         let seconds = seconds(reports.values(), job.seconds_s);
-        Ok(Some(Ran { reports: reports.into_iter().collect(), lost, seconds }))
+        Ok(Some(RunResult { reports: reports.into_iter().collect(), lost, seconds }))
     }
 
     /// Waits for the end of a trial with the duration `lasts`, if known; `None`: it was stopped.
-    fn attend(
+    fn wait_trial(
         &mut self,
         lasts: Option<Duration>,
-        acting: &mut Acting<'_>,
+        acting: &mut ActionRunner<'_>,
         stop: &dyn Fn() -> bool,
-    ) -> Result<Option<Of>, Error> {
+    ) -> Result<Option<NodeReports>, Error> {
         let began = Instant::now();
         let (mut last_answer, mut started, mut stopped) = (began, false, false);
         let longest_s = lasts.map(|lasts| (lasts + self.limits.more).as_secs_f64());
@@ -252,33 +252,33 @@ impl Nodes {
                 Some(Answer::Elapsed(Some(elapsed_s))) if elapsed_s >= 0.0 => {
                     if let Some(limit_s) = longest_s.filter(|limit_s| elapsed_s > *limit_s) {
                         let limit = Duration::from_secs_f64(limit_s);
-                        return Err(self.hangs("until a trial ended", limit));
+                        return Err(self.timed_out("until a trial ended", limit));
                     }
                     started = true;
-                    acting.look(elapsed_s);
+                    acting.poll(elapsed_s);
                 }
                 Some(Answer::Done { .. } | Answer::Refused { .. }) if stopped => return Ok(None),
                 Some(Answer::Done { reports, lost }) => return Ok(Some((reports, lost))),
                 Some(Answer::Refused { text, usage }) => return Err(refused(text, usage)),
                 None if last_answer.elapsed() > self.limits.silent => {
-                    return Err(self.hangs("while a trial ran", self.limits.silent));
+                    return Err(self.timed_out("while a trial ran", self.limits.silent));
                 }
                 Some(Answer::Elapsed(_) | Answer::Ready { .. }) | None => {}
             }
             if !started && began.elapsed() > self.limits.begin {
-                return Err(self.hangs("until a trial began", self.limits.begin));
+                return Err(self.timed_out("until a trial began", self.limits.begin));
             }
             if stop() && !stopped {
-                self.ask(&Ask::Stop {})?;
+                self.send(&Request::Stop {})?;
                 stopped = true;
             }
         }
     }
 
-    fn ask(&mut self, ask: &Ask<'_>) -> Result<(), Error> {
-        let text = serde_json::to_string(ask)
+    fn send(&mut self, request: &Request<'_>) -> Result<(), Error> {
+        let text = serde_json::to_string(request)
             .map_err(|error| Error::Usage(format!("cannot write the trial: {error}")))?;
-        let written = self.asks.as_mut().map(|asks| writeln!(asks, "{text}"));
+        let written = self.requests.as_mut().map(|requests| writeln!(requests, "{text}"));
         match written {
             Some(Ok(())) => Ok(()),
             _ => Err(self.ended()),
@@ -300,7 +300,7 @@ impl Nodes {
         }
     }
 
-    fn hangs(&mut self, what: &str, limit: Duration) -> Error {
+    fn timed_out(&mut self, what: &str, limit: Duration) -> Error {
         self.fault(&format!("did not answer {what}, within {:.0} s", limit.as_secs_f64()))
     }
 
@@ -330,18 +330,18 @@ impl Nodes {
     }
 
     fn error_lines(&self) -> String {
-        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        words.iter().map(|line| format!("\n{line}")).collect()
+        let stderr_lines = self.stderr_lines.lock().unwrap_or_else(PoisonError::into_inner);
+        stderr_lines.iter().map(|line| format!("\n{line}")).collect()
     }
 }
 
 /// Reports by node, and lost nodes with the reason.
-type Of = (BTreeMap<String, Report>, BTreeMap<String, String>);
+type NodeReports = (BTreeMap<String, Report>, BTreeMap<String, String>);
 
 impl Drop for Nodes {
     fn drop(&mut self) {
         // On end of input the controller stops the run, ends the nodes that it started, and exits.
-        self.asks = None;
+        self.requests = None;
         if wait(&mut self.controller, self.limits.end).is_none() {
             let _ = self.controller.kill();
             let _ = self.controller.wait();
@@ -377,19 +377,19 @@ fn refused(text: String, usage: bool) -> Error {
     if usage { Error::Usage(text) } else { Error::Environment(text) }
 }
 
-/// Sends lines of the controller's output to the receiver; keeps its standard error in `words`.
-fn listen(controller: &mut Child, words: &Arc<Mutex<VecDeque<String>>>) -> Receiver<String> {
+/// Sends lines of the controller's output to the receiver; keeps its standard error in `stderr_lines`.
+fn listen(controller: &mut Child, stderr_lines: &Arc<Mutex<VecDeque<String>>>) -> Receiver<String> {
     let (sender, answers) = channel();
     let (output, errors) = (controller.stdout.take(), controller.stderr.take());
-    let words = words.clone();
+    let stderr_lines = stderr_lines.clone();
     let errors = thread::spawn(move || {
         let lines = errors.map(BufReader::new).into_iter().flat_map(BufRead::lines);
         for line in lines.map_while(Result::ok) {
-            let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
-            if words.len() == WORDS {
-                words.pop_front();
+            let mut stderr_lines = stderr_lines.lock().unwrap_or_else(PoisonError::into_inner);
+            if stderr_lines.len() == ERROR_LINES {
+                stderr_lines.pop_front();
             }
-            words.push_back(line);
+            stderr_lines.push_back(line);
         }
     });
     thread::spawn(move || {

@@ -300,7 +300,7 @@ fn a_stop_reaches_the_nodes_and_the_controller_ends_with_the_test() -> Checked {
     assert_eq!(run(&mut fake, &|| asked().contains("trial")), Err(Halt::Stopped));
     assert!(asked().ends_with("{\"stop\":{}}\n"), "{}", asked());
     let pid = fake.nodes.controller.id();
-    fake.nodes.asks = None;
+    fake.nodes.requests = None;
     assert!(wait(&mut fake.nodes.controller, SHORT.end).is_some(), "{pid} goes on");
     assert!(asked().ends_with("gone\n"), "at the end of its input: {}", asked());
     Ok(())
