@@ -39,7 +39,7 @@ use threads::Threads;
 use crate::{
     Load, Macs, Setting, Statistics, Stream, Unit,
     rpc::{self, Params, Refusal},
-    traffic::{Asker, Place, PortCounts, Sent, Traffic},
+    traffic::{DelaySource, Place, PortCounts, Sent, Traffic},
     translate::{self, GroupNumbers},
     vm,
 };
@@ -107,7 +107,7 @@ pub struct Server {
     /// State of flows (TRex's ASTF mode); `None`: streams alone.
     flows: Option<FlowServer>,
     /// Whether to notify subscribers of pending events.
-    rings: bool,
+    events_pending: bool,
 }
 
 /// The answer to a message.
@@ -181,11 +181,11 @@ struct Active {
     packets: Option<u64>,
     ends: Option<Instant>,
     /// Set until the traffic begins.
-    waiting: Option<Waiting>,
+    waiting: Option<PendingStart>,
 }
 
 /// Actions at the start of traffic.
-struct Waiting {
+struct PendingStart {
     at: Instant,
     /// Packet groups of streams by name.
     groups: HashMap<String, (usize, u32)>,
@@ -257,7 +257,7 @@ impl Server {
             versions: HashMap::new(),
             holds: false,
             flows: flows.then(FlowServer::default),
-            rings: false,
+            events_pending: false,
         };
         server.handle = server.secret();
         server
@@ -268,17 +268,17 @@ impl Server {
         let mut changes: Vec<Change> = Vec::new();
         let octets = rpc::answer(message, |method, params| {
             let answer = self.dispatch(method, params);
-            if !only_looks(method, params) {
+            if !is_read_only(method, params) {
                 note(&mut changes, method, params, answer.as_ref().err());
             }
             answer
         });
-        Answered { octets, rings: std::mem::take(&mut self.rings), changes }
+        Answered { octets, rings: std::mem::take(&mut self.events_pending), changes }
     }
 
     /// Updates the state of traffic; returns whether to notify subscribers of pending events.
     pub fn look(&mut self) -> bool {
-        self.look_at_flows();
+        self.poll_flows();
         let mut ended = false;
         match self.traffic.ended() {
             Some(Ok(())) => {
@@ -292,8 +292,8 @@ impl Server {
             None => {}
         }
         let now = Instant::now();
-        self.look_at_threads(now);
-        if let Err(error) = self.begin_those_due(now) {
+        self.sample_threads(now);
+        if let Err(error) = self.begin_due(now) {
             self.lost(&error.text);
         }
         let mut over = Vec::new();
@@ -340,12 +340,12 @@ impl Server {
         let owned = self.ports.iter().any(|port| port.owner.is_some());
         if self.holds && !owned && !sending {
             self.holds = false;
-            self.fall_silent();
+            self.stop_hosts();
             // No other client needs the ports.
             _ = self.start.take(&[]);
         }
         self.sessions.retain(|_, session| session.last_seen + SILENT > now);
-        std::mem::take(&mut self.rings)
+        std::mem::take(&mut self.events_pending)
     }
 
     /// Stops all traffic, as the server ends.
@@ -400,7 +400,7 @@ impl Server {
                 session.next += 1;
             }
         }
-        self.rings = true;
+        self.events_pending = true;
     }
 }
 
@@ -440,7 +440,7 @@ const METHODS: &[(&str, Method)] = &[
     // TRex requires no handler here either.
     ("push_pkts", |s, port, p| s.push_packets(port, p)),
     ("publish_now", |s, _, _| {
-        s.rings = true;
+        s.events_pending = true;
         Ok(json!({}))
     }),
     ("set_global_cfg", |_, _, _| Ok(json!({}))),
@@ -501,8 +501,8 @@ fn note(changes: &mut Vec<Change>, method: &str, params: &Params<'_>, refusal: O
 }
 
 /// Whether requests of a method change nothing. Unknown methods may change something.
-fn only_looks(method: &str, params: &Params<'_>) -> bool {
-    const LOOKS: [&str; 14] = [
+fn is_read_only(method: &str, params: &Params<'_>) -> bool {
+    const READ_ONLY: [&str; 14] = [
         "api_sync",
         "api_sync_v2",
         "cancel_async_task",
@@ -523,7 +523,7 @@ fn only_looks(method: &str, params: &Params<'_>) -> bool {
         let command = params.get("command").and_then(Value::as_str);
         matches!(command, Some("status" | "fetch"))
     };
-    method.starts_with("get_") || LOOKS.contains(&method) || (method == "capture" && fetches())
+    method.starts_with("get_") || READ_ONLY.contains(&method) || (method == "capture" && fetches())
 }
 
 /// TRex methods that are not implemented, with the reason.
@@ -707,7 +707,7 @@ impl Server {
             self.start.take(&addresses)?;
             self.holds = true;
             for port in 0..self.ports.len() {
-                self.speak(port)?;
+                self.update_host(port)?;
             }
         }
         Ok(())
@@ -922,7 +922,8 @@ impl Server {
                     .iter()
                     .map(|(class, n)| (class.to_string(), json!(n)))
                     .collect();
-                let recent = self.traffic.recent_max(Asker::Group(id), delays.max, &delays.bins);
+                let recent =
+                    self.traffic.recent_max(DelaySource::Group(id), delays.max, &delays.bins);
                 let lower = counts.duplicates + counts.reordered;
                 latencies.insert(
                     id.to_string(),
@@ -1103,7 +1104,7 @@ impl Server {
             one.stream.late = Late::CatchUp;
         }
         let paused = sent.iter().filter(|one| profile.streams[&one.number].start_paused);
-        let waiting = Waiting {
+        let waiting = PendingStart {
             at: instant_of(params.get("start_at_ts").and_then(Value::as_f64).unwrap_or(0.0)),
             groups: groups_of(&sent, &profile.streams, port),
             paused: paused.map(|one| one.stream.name.clone()).collect(),
@@ -1119,7 +1120,7 @@ impl Server {
             ends: None,
             waiting: Some(waiting),
         });
-        self.begin_those_due(Instant::now())?;
+        self.begin_due(Instant::now())?;
         self.event(10, json!({ "port_id": port, "profile_id": id }));
         self.event(0, json!({ "port_id": port }));
         Ok(json!({ "multiplier": factor, "ts": now() }))
@@ -1163,7 +1164,7 @@ impl Server {
     }
 
     /// Starts all waiting traffic that is due, at one instant.
-    fn begin_those_due(&mut self, now: Instant) -> Result<(), Refusal> {
+    fn begin_due(&mut self, now: Instant) -> Result<(), Refusal> {
         let (mut due, mut groups, mut paused) = (Vec::new(), HashMap::new(), Vec::new());
         for (number, port) in self.ports.iter_mut().enumerate() {
             for (id, profile) in &mut port.profiles {
@@ -1386,7 +1387,7 @@ impl Server {
         })?;
         self.ports[port].destination = mac;
         self.ports[port].l3 = None;
-        self.speak(port)?;
+        self.update_host(port)?;
         Ok(json!({}))
     }
 
@@ -1406,7 +1407,7 @@ impl Server {
             self.ports[port].destination = text.parse().map_err(wrong)?;
         }
         self.ports[port].l3 = Some(L3 { source, destination, resolved: mac.is_some() });
-        self.speak(port)?;
+        self.update_host(port)?;
         Ok(json!({}))
     }
 
@@ -1416,7 +1417,7 @@ impl Server {
             return Err(Refusal::parameters("vlan: expected at most two tags of 0 to 4095"));
         }
         self.ports[port].vlan = tags;
-        self.speak(port)?;
+        self.update_host(port)?;
         Ok(json!({}))
     }
 }

@@ -154,7 +154,7 @@ pub struct Traffic {
     control: Control<u32, GroupCounts>,
     open: Open,
     /// Delays at the time of the last request.
-    delays_before: HashMap<Asker, Delays>,
+    delays_before: HashMap<DelaySource, Delays>,
 }
 
 /// The configuration with which the current or last run opened the ports.
@@ -166,7 +166,7 @@ struct Open {
 
 /// Source of the delays in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Asker {
+pub enum DelaySource {
     Group(u32),
     /// Latency streams that arrive at a port during flows.
     Probe(usize),
@@ -330,7 +330,7 @@ impl Traffic {
     /// Resets a packet group, which is reused.
     pub fn forget(&mut self, group: u32) {
         self.control.forget(|other| other == group);
-        self.delays_before.remove(&Asker::Group(group));
+        self.delays_before.remove(&DelaySource::Group(group));
     }
 
     /// Stops sending and closes the ports.
@@ -400,7 +400,7 @@ impl Traffic {
     /// The longest delay since the last request, microseconds; 0: no packet since. If it is not the
     /// maximum of the run, it is the upper edge of its class. `bins`: edges in nanoseconds, and
     /// packets.
-    pub fn recent_max(&mut self, of: Asker, max: f64, bins: &[(u64, u64, u64)]) -> f64 {
+    pub fn recent_max(&mut self, of: DelaySource, max: f64, bins: &[(u64, u64, u64)]) -> f64 {
         let before = self.delays_before.entry(of).or_default();
         let grown = |(lower, _, n): &&(u64, u64, u64)| before.bins.get(lower) != Some(n);
         let class = bins.iter().filter(grown).map(|(_, upper, _)| *upper as f64 / 1e3);
@@ -465,7 +465,7 @@ fn profile(places: &[Place], longest: &[u32], sent: &[&Sent]) -> Profile {
                 size: SizeLaw::Fixed(*longest),
                 mode: Mode::Burst(1),
                 next: Some(Next { stream: first + 1 - i, times: None }),
-                ..still(port, format!("port {port} waits {i}"))
+                ..idle_stream(port, format!("port {port} waits {i}"))
             });
         }
     }
@@ -523,7 +523,7 @@ fn nothing(places: &[Place]) -> Profile {
 }
 
 /// A stream of one frame of zeros per second.
-pub fn still(port: usize, name: String) -> ProfileStream {
+pub fn idle_stream(port: usize, name: String) -> ProfileStream {
     ProfileStream {
         name,
         port,
@@ -558,8 +558,9 @@ mod tests {
     #[test]
     fn the_longest_delay_of_late_is_that_of_what_came_since() {
         let mut traffic = Traffic::new(Vec::new());
-        let mut asked =
-            |max: f64, bins: &[(u64, u64, u64)]| traffic.recent_max(Asker::Group(1), max, bins);
+        let mut asked = |max: f64, bins: &[(u64, u64, u64)]| {
+            traffic.recent_max(DelaySource::Group(1), max, bins)
+        };
         assert_eq!(asked(0.0, &[]), 0.0);
         assert_eq!(asked(25.0, &[(10_000, 20_000, 3), (20_000, 30_000, 1)]), 25.0);
         assert_eq!(asked(25.0, &[(10_000, 20_000, 3), (20_000, 30_000, 1)]), 0.0);

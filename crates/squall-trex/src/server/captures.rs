@@ -343,7 +343,7 @@ impl Server {
     }
 
     /// Ends captures and queues of a port that leaves service mode.
-    pub(super) fn leaves_service(&mut self, port: usize) {
+    pub(super) fn end_service(&mut self, port: usize) {
         if let Some(mut queue) = self.captures.queues.remove(&port) {
             queue.end();
         }
@@ -398,7 +398,7 @@ impl Server {
             if is("use_port_src_mac") {
                 octets[6..12].copy_from_slice(&self.ports[port].info.mac.0);
             }
-            let mut stream = traffic::still(0, format!("packet {number}"));
+            let mut stream = traffic::idle_stream(0, format!("packet {number}"));
             stream.packet = PacketSource::Octets(octets.into());
             stream.recompute = Recompute::Only(Vec::new());
             stream.mode = Mode::Burst(1);

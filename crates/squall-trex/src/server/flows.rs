@@ -19,13 +19,13 @@ use super::{
     Answer, DEFAULT, Method, Owner, Refusal, Server, counters,
     counters::{Rates, Side},
     id_of,
-    open::Looks,
+    open::FlowSnapshots,
     playing::Playing,
 };
 use crate::{
     Astf, FlowSetting,
     rpc::Params,
-    traffic::{Asker, still},
+    traffic::{DelaySource, idle_stream},
 };
 
 /// Highest API version that clients may ask for.
@@ -102,7 +102,7 @@ pub struct Loaded {
     /// Earlier figures, for rates.
     before: Option<Seen>,
     now: Option<Seen>,
-    pub looks: Looks,
+    pub snapshots: FlowSnapshots,
     /// Last start, and the time from it to the last packet.
     pub began: Option<Instant>,
     lasted: Duration,
@@ -121,7 +121,7 @@ impl Default for Loaded {
             last: None,
             before: None,
             now: None,
-            looks: Looks::default(),
+            snapshots: FlowSnapshots::default(),
             began: None,
             lasted: Duration::ZERO,
         }
@@ -141,7 +141,7 @@ impl Loaded {
         (self.epoch, self.mark, self.last) = (epoch, mark, None);
         (self.before, self.now) = (None, None);
         (self.began, self.lasted) = (None, Duration::ZERO);
-        self.looks.begin(dump);
+        self.snapshots.begin(dump);
     }
 
     /// Keeps the final report of the profile.
@@ -394,7 +394,7 @@ impl Server {
     }
 
     /// Sets a profile's state and sends the event.
-    pub(super) fn goes_to(&mut self, id: &str, state: State, error: Option<&str>) {
+    pub(super) fn set_state(&mut self, id: &str, state: State, error: Option<&str>) {
         let Ok(profile) = self.loaded(id) else { return };
         profile.state = state;
         let epoch = self.flows.as_ref().map_or(0, |flows| flows.epoch);
@@ -450,7 +450,7 @@ impl Server {
         // Report commands that cannot be translated now rather than at the start.
         astf.flows(&FlowSetting::default())?;
         profile.astf = Some(astf);
-        self.goes_to(&id, State::Loaded, None);
+        self.set_state(&id, State::Loaded, None);
         Ok(json!({}))
     }
 
@@ -463,13 +463,13 @@ impl Server {
         profile.astf = None;
         profile.md5 = None;
         profile.gone = Some(Instant::now() + NOTICED);
-        self.goes_to(&id, State::Delete, None);
+        self.set_state(&id, State::Delete, None);
         Ok(json!({}))
     }
 
     /// Removes a profile.
     fn cleared(&mut self, id: &str) {
-        self.goes_to(id, State::Idle, None);
+        self.set_state(id, State::Idle, None);
         let epoch = self.flow_epoch(id);
         if let Some(flows) = &mut self.flows {
             flows.profiles.remove(id);
@@ -480,7 +480,7 @@ impl Server {
         }
     }
 
-    pub(super) fn clear_those_due(&mut self) {
+    pub(super) fn clear_due(&mut self) {
         let now = Instant::now();
         let profiles = self.flows.iter().flat_map(|flows| &flows.profiles);
         let due: Vec<String> = profiles
@@ -499,7 +499,7 @@ impl Server {
 
     /// The latest report of a profile's flows.
     fn flow_report(&self, id: &str) -> Option<Arc<Report>> {
-        match self.flows_of_are_open(id) {
+        match self.has_open_flows(id) {
             true => self.traffic.latest_report(),
             false => self.profile(id)?.last.clone(),
         }
@@ -530,7 +530,7 @@ impl Server {
 
     fn flow_rates(&self, id: &str, chosen: impl Fn(&str) -> bool) -> [Rates; 2] {
         let Some(profile) = self.profile(id) else { return Default::default() };
-        let open = self.flows_of_are_open(id);
+        let open = self.has_open_flows(id);
         let rates = if open { profile.rates(chosen) } else { Default::default() };
         rates.map(|rates| rates.lasting(profile.lasted))
     }
@@ -769,7 +769,7 @@ impl Server {
             packet: PacketSource::Octets(octets.into()),
             rate: Rate { num: (latency.pps * 1e3).round() as u64, den: 1000, unit: RateUnit::Pps },
             latency: true,
-            ..still(port, probe_name(port))
+            ..idle_stream(port, probe_name(port))
         }
     }
 
@@ -834,7 +834,7 @@ impl Server {
         let Some(delay) = stream.and_then(|stream| stream.rx.as_ref()?.latency_ns.as_ref()) else {
             return 0.0;
         };
-        self.traffic.recent_max(Asker::Probe(port), delay.max as f64 / 1e3, &delay.bins)
+        self.traffic.recent_max(DelaySource::Probe(port), delay.max as f64 / 1e3, &delay.bins)
     }
 }
 

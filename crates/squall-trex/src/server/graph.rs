@@ -157,7 +157,7 @@ mod tests {
     use squall_profile::Next;
 
     use super::*;
-    use crate::{Translated, traffic::still};
+    use crate::{Translated, traffic::idle_stream};
 
     /// Mode, delay in microseconds, whether it starts by itself, and its follower with the number
     /// of runs.
@@ -165,7 +165,7 @@ mod tests {
 
     fn sent(streams: &[Given]) -> Sent {
         let one = |(number, (mode, delay, self_start, next)): (usize, &Given)| {
-            let mut stream = still(0, number.to_string());
+            let mut stream = idle_stream(0, number.to_string());
             (stream.mode, stream.start_delay, stream.self_start) =
                 (*mode, Nanos(delay * 1000), *self_start);
             stream.next = next.map(|(stream, times)| Next { stream, times });

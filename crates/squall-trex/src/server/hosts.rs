@@ -41,13 +41,13 @@ impl Server {
             })?),
         };
         self.ports[port].ipv6 = params.flag("enabled").then_some(Ipv6 { source });
-        self.speak(port)?;
+        self.update_host(port)?;
         Ok(json!({}))
     }
 
     /// Answers for the port's current addresses as long as its owner holds it. A port without an
     /// interface has no neighbors to answer.
-    pub(super) fn speak(&mut self, number: usize) -> Result<(), Refusal> {
+    pub(super) fn update_host(&mut self, number: usize) -> Result<(), Refusal> {
         let port = &mut self.ports[number];
         let host = host_of(port);
         port.speaking = None;
@@ -60,7 +60,7 @@ impl Server {
     }
 
     /// Stops answering on all ports when they have no owner.
-    pub(super) fn fall_silent(&mut self) {
+    pub(super) fn stop_hosts(&mut self) {
         for port in &mut self.ports {
             port.speaking = None;
         }

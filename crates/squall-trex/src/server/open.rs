@@ -27,21 +27,21 @@ const SHORTEST: f64 = 0.1;
 
 /// Snapshots of a profile's open flows.
 #[derive(Default)]
-pub struct Looks {
+pub struct FlowSnapshots {
     /// Interval that the start asked for; `None`: only on request.
     every: Option<Duration>,
     due: Option<Instant>,
-    kept: VecDeque<Look>,
+    kept: VecDeque<Snapshot>,
     /// Number of the next snapshot.
     number: u64,
 }
 
-struct Look {
+struct Snapshot {
     number: u64,
     flows: Vec<(usize, OpenFlow)>,
 }
 
-impl Looks {
+impl FlowSnapshots {
     /// Resets the snapshots at a start.
     pub fn begin(&mut self, seconds: f64) {
         let asked = seconds.is_finite() && seconds > 0.0;
@@ -57,16 +57,18 @@ impl Looks {
     /// Keeps a snapshot; `None`: too many flows, so that its number is skipped.
     fn keep(&mut self, flows: Option<Vec<(usize, OpenFlow)>>) {
         self.due = self.every.map(|every| Instant::now() + every);
-        self.kept.extend(flows.map(|flows| Look { number: self.number, flows }));
+        self.kept.extend(flows.map(|flows| Snapshot { number: self.number, flows }));
         self.number += 1;
-        let all = |kept: &VecDeque<Look>| kept.iter().map(|look| look.flows.len()).sum::<usize>();
+        let all = |kept: &VecDeque<Snapshot>| {
+            kept.iter().map(|snapshot| snapshot.flows.len()).sum::<usize>()
+        };
         while self.kept.len() > 1 && all(&self.kept) > KEPT {
             self.kept.pop_front();
         }
     }
 }
 
-impl Look {
+impl Snapshot {
     /// One object for each end, as a flow has the same name at both.
     fn to_json(&self) -> Vec<Value> {
         let of = |server: bool| {
@@ -141,17 +143,17 @@ impl Server {
     pub(super) fn flow_info(&mut self, params: &Params<'_>) -> Answer {
         let id = id_of(params).to_owned();
         let from = params.get("index").and_then(Value::as_u64).unwrap_or(0);
-        let asks = self.loaded(&id)?.looks.every.is_none();
-        if asks && self.flows_of_are_open(&id) {
+        let asks = self.loaded(&id)?.snapshots.every.is_none();
+        if asks && self.has_open_flows(&id) {
             let flows = self.open_flows(&id)?;
-            let looks = &mut self.loaded(&id)?.looks;
-            let look = Look { number: looks.number, flows };
-            looks.number += 1;
-            return Ok(json!(look.to_json()));
+            let snapshots = &mut self.loaded(&id)?.snapshots;
+            let snapshot = Snapshot { number: snapshots.number, flows };
+            snapshots.number += 1;
+            return Ok(json!(snapshot.to_json()));
         }
-        let kept = self.loaded(&id)?.looks.kept.iter();
-        let wanted = kept.filter(|look| look.number >= from);
-        Ok(json!(wanted.flat_map(Look::to_json).collect::<Vec<_>>()))
+        let kept = self.loaded(&id)?.snapshots.kept.iter();
+        let wanted = kept.filter(|snapshot| snapshot.number >= from);
+        Ok(json!(wanted.flat_map(Snapshot::to_json).collect::<Vec<_>>()))
     }
 
     /// Open flows of one profile, selected by its servers: no two profiles share a server.
@@ -180,11 +182,11 @@ impl Server {
     }
 
     /// Takes a snapshot of a profile's flows when one is due.
-    pub(super) fn look_at_open(&mut self, id: &str) {
-        if self.loaded(id).is_ok_and(|profile| profile.looks.is_due(Instant::now())) {
+    pub(super) fn snapshot_if_due(&mut self, id: &str) {
+        if self.loaded(id).is_ok_and(|profile| profile.snapshots.is_due(Instant::now())) {
             let flows = self.open_flows(id);
             if let Ok(profile) = self.loaded(id) {
-                profile.looks.keep(flows.ok());
+                profile.snapshots.keep(flows.ok());
             }
         }
     }

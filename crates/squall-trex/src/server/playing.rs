@@ -86,7 +86,7 @@ impl Playing {
     }
 
     /// The port of servers that overlap with those of `others`.
-    fn meets(&self, others: &Flows) -> Option<u16> {
+    fn shared_server_port(&self, others: &Flows) -> Option<u16> {
         let meet = |one: &Template, other: &Template| {
             let overlap = |(first, last): (IpAddr, IpAddr)| {
                 servers(others, other).any(|(from, to)| first <= to && from <= last)
@@ -134,7 +134,7 @@ impl Server {
         let mut flows = astf.flows(&setting)?;
         let lasts = (duration > 0.0 && duration < 1e9).then_some(Nanos((duration * 1e9) as u64));
         if let Some((other, port)) =
-            self.playing().find_map(|(id, of)| Some((id, of.meets(&flows)?)))
+            self.playing().find_map(|(id, of)| Some((id, of.shared_server_port(&flows)?)))
         {
             return Err(Refusal::failed(format!(
                 "profile {other} is active, and has the same servers at port {port}: give one of \
@@ -148,11 +148,11 @@ impl Server {
         if let Some(server) = &mut self.flows {
             server.playing.insert(id.clone(), active);
         }
-        self.goes_to(&id, State::Parse, None);
-        self.goes_to(&id, State::Build, None);
+        self.set_state(&id, State::Parse, None);
+        self.set_state(&id, State::Build, None);
         let begun = self.begin_flows(&id);
         if begun.is_err() {
-            self.goes_to(&id, State::Loaded, None);
+            self.set_state(&id, State::Loaded, None);
         }
         begun.map(|()| json!({}))
     }
@@ -204,7 +204,7 @@ impl Server {
     /// Adds a profile to the current run, or begins one. Waits if the current run is about to end.
     fn begin_flows(&mut self, id: &str) -> Result<(), Refusal> {
         let goes_on = self.playing().any(|(_, active)| active.began.is_some());
-        if goes_on && self.run_ends() {
+        if goes_on && self.is_run_ending() {
             return Ok(());
         }
         let now = Some(Instant::now());
@@ -215,17 +215,17 @@ impl Server {
             return Ok(());
         }
         if let Err(error) = begun {
-            self.no_more_plays(id);
+            self.remove_playing(id);
             return Err(error);
         }
         self.with_playing(id, |active| active.began = Some(Instant::now()));
         self.loaded(id)?.began = Some(Instant::now());
-        self.goes_to(id, State::Tx, None);
+        self.set_state(id, State::Tx, None);
         Ok(())
     }
 
     /// Removes a profile from the active ones.
-    fn no_more_plays(&mut self, id: &str) {
+    fn remove_playing(&mut self, id: &str) {
         let Some(server) = &mut self.flows else { return };
         server.playing.remove(id);
         if server.playing.is_empty() {
@@ -283,8 +283,8 @@ impl Server {
             State::Tx => self.end_profile(&id)?,
             // The profile waits for the end of the previous run.
             State::Build => {
-                self.no_more_plays(&id);
-                self.goes_to(&id, State::Loaded, None);
+                self.remove_playing(&id);
+                self.set_state(&id, State::Loaded, None);
             }
             _ => {}
         }
@@ -298,8 +298,8 @@ impl Server {
             let names = active.flows.templates.iter().map(|template| template.name.clone());
             names.collect::<Vec<_>>()
         });
-        self.goes_to(id, State::Cleanup, None);
-        if !self.end_run_of_one() {
+        self.set_state(id, State::Cleanup, None);
+        if !self.end_run_if_last() {
             for name in names.unwrap_or_default() {
                 self.traffic.pause(&name)?;
             }
@@ -309,7 +309,7 @@ impl Server {
 
     /// Stops the run if it has a single profile left that begins no further flows. The run ends as
     /// soon as these flows have.
-    fn end_run_of_one(&mut self) -> bool {
+    fn end_run_if_last(&mut self) -> bool {
         let left: Vec<&Playing> = self.in_run().collect();
         let ends = matches!(left[..], [last] if last.ends.is_some());
         if ends && let Some(server) = &mut self.flows {
@@ -320,7 +320,7 @@ impl Server {
     }
 
     /// Whether the run is ending and accepts no profiles.
-    fn run_ends(&self) -> bool {
+    fn is_run_ending(&self) -> bool {
         self.flows.as_ref().is_some_and(|server| server.ending)
     }
 
@@ -344,28 +344,28 @@ impl Server {
     }
 
     /// Updates the state of flows; `None`: not in ASTF mode.
-    pub(super) fn look_at_flows(&mut self) -> Option<()> {
+    pub(super) fn poll_flows(&mut self) -> Option<()> {
         self.flows.as_ref()?;
-        self.clear_those_due();
+        self.clear_due();
         let active: Vec<String> = self.playing().map(|(id, _)| id.clone()).collect();
         if active.is_empty() {
             return Some(());
         }
         for id in &active {
             self.remember(id);
-            self.look_at_open(id);
+            self.snapshot_if_due(id);
         }
         if let Some(outcome) = self.traffic.outcome() {
             self.run_is_over(outcome);
-        } else if !self.run_ends() {
-            active.iter().for_each(|id| self.look_at_profile(id));
+        } else if !self.is_run_ending() {
+            active.iter().for_each(|id| self.poll_profile(id));
         }
         Some(())
     }
 
     /// Ends a profile in a continuing run when its time is over, and removes it after its last
     /// flow.
-    fn look_at_profile(&mut self, id: &str) {
+    fn poll_profile(&mut self, id: &str) {
         let Some((_, active)) = self.playing().find(|(own, _)| *own == id) else { return };
         let Some(began) = active.began else { return };
         let now = Instant::now();
@@ -388,7 +388,7 @@ impl Server {
             }
             (None, None) if done() => {
                 self.with_playing(id, |active| active.ends = Some(now));
-                self.goes_to(id, State::Cleanup, None);
+                self.set_state(id, State::Cleanup, None);
                 self.leave_run(id);
             }
             (None, _) => {}
@@ -399,22 +399,22 @@ impl Server {
     fn leave_run(&mut self, id: &str) {
         self.with_playing(id, |active| active.gone = Some(Instant::now()));
         if self.change_flows().is_ok() {
-            self.end_run_of_one();
+            self.end_run_if_last();
         }
     }
 
     fn profile_is_over(&mut self, id: &str, error: Option<&str>) {
         if self.loaded(id).is_ok_and(|profile| profile.state == State::Tx) {
-            self.goes_to(id, State::Cleanup, None);
+            self.set_state(id, State::Cleanup, None);
         }
         let report = self.traffic.latest_report();
         if let (Some(report), Ok(profile)) = (report, self.loaded(id)) {
             profile.ended(report);
         }
-        self.no_more_plays(id);
-        self.goes_to(id, State::Loaded, error);
+        self.remove_playing(id);
+        self.set_state(id, State::Loaded, error);
         // A profile that ended earlier may have waited for this one only.
-        self.end_run_of_one();
+        self.end_run_if_last();
     }
 
     fn run_is_over(&mut self, outcome: Result<Arc<Report>, Arc<squall::Error>>) {
@@ -429,7 +429,7 @@ impl Server {
         let waiting: Vec<String> = self.playing().map(|(id, _)| id.clone()).collect();
         for id in &waiting {
             if let Err(error) = self.begin_flows(id) {
-                self.goes_to(id, State::Loaded, Some(&error.text));
+                self.set_state(id, State::Loaded, Some(&error.text));
             }
         }
         // Continue latency streams without flows.
@@ -459,7 +459,7 @@ impl Server {
     }
 
     /// Whether flows of a profile may be open.
-    pub(super) fn flows_of_are_open(&self, id: &str) -> bool {
+    pub(super) fn has_open_flows(&self, id: &str) -> bool {
         self.playing().any(|(own, active)| own == id && active.began.is_some())
     }
 }

@@ -96,7 +96,7 @@ impl Server {
         let on = service != Service::Off;
         self.traffic.set_seen(port, on);
         if !on {
-            self.leaves_service(port);
+            self.end_service(port);
         }
     }
 }

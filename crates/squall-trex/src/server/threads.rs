@@ -134,7 +134,7 @@ fn mean(of: impl ExactSizeIterator<Item = f64>) -> f64 {
 
 impl Server {
     /// Takes a sample of the threads when one is due.
-    pub(super) fn look_at_threads(&mut self, now: Instant) {
+    pub(super) fn sample_threads(&mut self, now: Instant) {
         if self.threads.is_due(now) {
             self.threads.take(now, self.traffic.threads());
         }
