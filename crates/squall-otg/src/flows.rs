@@ -502,7 +502,7 @@ fn read_size(node: &Node<'_>, notes: &mut Notes) -> Option<Size> {
                 notes.problem(&inner.path, "end is less than start");
                 return None;
             }
-            // The last size is the last that steps reach.
+            // The largest size that steps reach.
             let max = end - (end - min) % step;
             let law =
                 if max == min { SizeLaw::Fixed(min) } else { SizeLaw::Range { min, max, step } };

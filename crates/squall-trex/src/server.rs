@@ -1785,7 +1785,7 @@ pub(crate) mod tests {
         other["flow_stats"]["stream_id"] = json!(8);
         add(&mut client, "b", 1, &other);
         start(&mut client, "a");
-        // Without a poll, the profile counts as active still.
+        // The profile stays active until the next poll.
         until(&mut client, "the run", |client| client.server.traffic.is_over());
         start(&mut client, "b");
         until(&mut client, "both", |client| {

@@ -65,7 +65,7 @@ pub const FIRST_FLOW_SEQ: u8 = 2;
 pub struct Translated {
     /// The number that TRex's client gave it.
     pub number: u32,
-    /// It is named `name(number)`; its `next` is an index into the list it is in.
+    /// Named `name(number)`; `next` is an index into the same list.
     pub stream: ProfileStream,
     /// The packet group's number, if the stream's mark contains it.
     pub group: Option<u16>,

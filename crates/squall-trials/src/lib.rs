@@ -170,7 +170,7 @@ impl Test {
         Ok(Estimate { seconds, ..estimate })
     }
 
-    /// Runs it; `stop` is asked several times a second.
+    /// Runs the test; polls `stop` several times per second.
     ///
     /// ```
     /// use squall::{Format, Profile, RunOptions};
