@@ -2022,7 +2022,7 @@ pub(crate) mod tests {
         let start = json!({ "profile_id": "_", "mult": 2.0, "duration": 1.0, "nc": false });
         client.ask("start", start).expect("it starts");
         until_it_is_over(&mut client);
-        // The first datagrams are empty, so that no server accepts them.
+        // Flows of the first template send nothing, so that no server accepts them.
         let [clients, servers] = counters(&mut client);
         let parts = servers["udps_accepts"].as_u64().expect("a number");
         assert_eq!(clients["udps_connects"], json!(2 * parts), "{clients:?} {servers:?}");
