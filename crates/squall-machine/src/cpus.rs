@@ -170,7 +170,7 @@ mod tests {
         assert!(free());
     }
 
-    /// Otherwise any user who can write to the folder could block all runs.
+    /// Otherwise any user with write access to the folder could block all runs.
     #[test]
     fn files_of_other_users_block_nothing() {
         let own = Permissions::of_this_process().uid;

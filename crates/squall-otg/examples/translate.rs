@@ -1,4 +1,4 @@
-//! How long a configuration of many flows takes:
+//! Measures the translation time of a configuration with many flows:
 //! `cargo run --release -p squall-otg --example translate [FLOWS | FILE]`.
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Captures of ports, and their filters as expressions of tcpdump.
+//! Captures of ports, with their filters translated to tcpdump expressions.
 
 use crate::{
     packet::hex,
@@ -6,14 +6,14 @@ use crate::{
     translate::{CaptureInfo, PortInfo},
 };
 
-/// Where filters find a field: bits from the start of the frame.
+/// Name, first bit in the frame, and number of bits of a filter's field.
 type Place = (&'static str, usize, usize);
 
 const ETHERNET: &[Place] = &[("src", 48, 48), ("dst", 0, 48), ("ether_type", 96, 16)];
-/// Of the first tag.
+/// The first tag.
 const VLAN: &[Place] =
     &[("priority", 112, 3), ("cfi", 115, 1), ("id", 116, 12), ("protocol", 128, 16)];
-/// Behind Ethernet without a tag.
+/// After Ethernet without a tag.
 const IPV4: &[Place] = &[
     ("version", 112, 4),
     ("header_length", 116, 4),
@@ -81,7 +81,7 @@ pub(crate) fn read(root: &Node<'_>, ports: &[PortInfo], notes: &mut Notes) -> Ve
     captures
 }
 
-/// `None`: lets everything pass.
+/// `None`: no filter.
 fn filter(node: &Node<'_>, notes: &mut Notes) -> Option<String> {
     let choices = ["custom", "ethernet", "vlan", "ipv4", "ipv6"];
     node.known(&[choices.as_slice(), &["choice"]].concat(), notes);
@@ -118,7 +118,7 @@ fn custom(node: &Node<'_>, notes: &mut Notes) -> Option<String> {
     term(node, offset * 8, bits, notes).map(|term| format!("({term})"))
 }
 
-/// One field. A mask of nothing but zeros, which is the schema's default, compares all bits.
+/// Filter of one field. An all-zero mask, which is the schema's default, compares all bits.
 fn term(node: &Node<'_>, bit: usize, bits: usize, notes: &mut Notes) -> Option<String> {
     let mut octets = |key: &str| {
         let text = node.text(key, notes).unwrap_or("00");

@@ -1,4 +1,4 @@
-//! A configuration as it was set: kept as it came, so that it can be given back.
+//! A configuration as received, kept unchanged so that clients can read it back.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,8 @@ use crate::{
     read::{Node, Notes},
 };
 
-/// What `set_config` said, and what `append`, `update` and `delete` made of it. An object, or
-/// nothing else is known of it until [`crate::translate`] has read it.
+/// The result of `set_config` and later `append`, `update` and `delete`. Always an object; not
+/// validated further until [`crate::translate`] reads it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config(pub(crate) Value);
 
@@ -20,7 +20,7 @@ impl Default for Config {
 
 impl Config {
     /// # Errors
-    /// If it is no object.
+    /// The value is not an object.
     pub fn from_json(value: &Value) -> Result<Self, Problems> {
         match value {
             Value::Object(_) => Ok(Self(value.clone())),
@@ -30,16 +30,16 @@ impl Config {
         }
     }
 
-    /// As it was set.
+    /// The configuration as set.
     pub fn to_json(&self) -> Value {
         self.0.clone()
     }
 
-    /// `ConfigAppend`: `{"config_append_list": [{"choice": "flows", "flows": [...]}]}`. Names must
-    /// be new, which [`crate::translate`] sees.
+    /// `ConfigAppend`: `{"config_append_list": [{"choice": "flows", "flows": [...]}]}`.
+    /// [`crate::translate`] checks that names are new.
     ///
     /// # Errors
-    /// What is wrong with it; the configuration stays as it was.
+    /// An invalid message; the configuration stays unchanged.
     pub fn append(&self, append: &Value) -> Result<Self, Problems> {
         let mut notes = Notes::default();
         let mut config = self.clone();
@@ -54,11 +54,11 @@ impl Config {
         notes.end(Some(config))
     }
 
-    /// `ConfigUpdate`:
-    /// `{"choice": "flows", "flows": {"property_names": ["rate"], "flows": [{"name": ...}]}}`.
+    /// `ConfigUpdate`: `{"choice": "flows", "flows": {"property_names": ["rate"], "flows":
+    /// [{"name": ...}]}}`.
     ///
     /// # Errors
-    /// As [`Config::append`].
+    /// The same as of [`Config::append`].
     pub fn update(&self, update: &Value) -> Result<Self, Problems> {
         let mut notes = Notes::default();
         let mut config = self.clone();
@@ -101,7 +101,7 @@ impl Config {
     /// `ConfigDelete`: `{"config_delete_list": [{"choice": "flows", "flows": ["name"]}]}`.
     ///
     /// # Errors
-    /// As [`Config::append`].
+    /// The same as of [`Config::append`].
     pub fn delete(&self, delete: &Value) -> Result<Self, Problems> {
         let mut notes = Notes::default();
         let mut config = self.clone();
@@ -125,7 +125,7 @@ impl Config {
         notes.end(Some(config))
     }
 
-    /// The list of flows, made if it is not there; what is no list is replaced.
+    /// The list of flows; creates it if it is missing or not a list.
     fn flows(&mut self) -> &mut Vec<Value> {
         let flows = &mut self.0["flows"];
         if !flows.is_array() {

@@ -1,5 +1,4 @@
-//! Emulated devices: interfaces that answer for their addresses, and what flows between them put
-//! into packets.
+//! Emulated devices: their interfaces, and the addresses that flows between them put into packets.
 
 use std::{
     collections::HashMap,
@@ -14,11 +13,11 @@ use crate::{
     translate::{DeviceInfo, IpInfo, PortInfo, Resolved, Unresolved, VlanInfo},
 };
 
-/// Interfaces, and what flows call them.
+/// Interfaces, and the names by which flows refer to them.
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
     pub list: Vec<DeviceInfo>,
-    /// Names of devices, interfaces and addresses.
+    /// Interfaces by the names of devices, interfaces and addresses.
     names: HashMap<String, Vec<Endpoint>>,
     macs: HashMap<IpAddr, MacAddr>,
 }
@@ -117,8 +116,7 @@ impl Devices {
             }
             known
         });
-        // Without one of its own, an interface has a MAC address by its number, locally
-        // administered.
+        // An interface without a MAC address gets a locally administered one, made of its number.
         let number = self.list.len() as u32;
         let [_, a, b, c] = number.to_be_bytes();
         let mac = address(node, "mac", "a MAC address", notes)
@@ -154,7 +152,7 @@ impl Devices {
         self.list.push(DeviceInfo { device, ethernet: name, port, mac, mtu, vlans, ipv4, ipv6 });
     }
 
-    /// What flows call so.
+    /// The endpoints that flows refer to by `name`.
     pub fn find(&self, name: &str) -> Option<&[Endpoint]> {
         self.names.get(name).map(Vec::as_slice)
     }
@@ -163,8 +161,7 @@ impl Devices {
         &self.list[endpoint.interface].port
     }
 
-    /// What packets from one to the other have. A gateway that is nobody's is noted in
-    /// `unresolved`.
+    /// Addresses of packets between the two. Adds an unknown gateway to `unresolved`.
     pub fn ends(
         &self,
         from: Endpoint,
@@ -176,7 +173,7 @@ impl Devices {
         let (tx, rx) = (&self.list[from.interface], &self.list[to.interface]);
         let v4 = (tx.ipv4.get(from.ipv4.unwrap_or(0)), rx.ipv4.get(to.ipv4.unwrap_or(0)));
         let v6_ends = (tx.ipv6.get(from.ipv6.unwrap_or(0)), rx.ipv6.get(to.ipv6.unwrap_or(0)));
-        // By the version that packets have; without IP by what the interface has.
+        // The gateway of the packets' IP version; without IP, that of the interface.
         let gateway = match (v6, v4.0, v6_ends.0) {
             (Some(true), _, Some(own)) => Some((IpAddr::V6(own.gateway), own.gateway_mac)),
             (None | Some(false), Some(own), _) => Some((IpAddr::V4(own.gateway), own.gateway_mac)),
@@ -184,7 +181,7 @@ impl Devices {
             _ => None,
         };
         let dst_mac = match gateway {
-            // Packets of another version, or without: to the other itself.
+            // Packets of another version, or without IP, go to the peer itself.
             None => Some(rx.mac),
             Some((address, given)) => given
                 .or_else(|| self.macs.get(&address).copied())
@@ -238,7 +235,7 @@ fn read_ip<A: std::str::FromStr>(
 struct Version {
     expected: &'static str,
     bits: u64,
-    /// Where none is given.
+    /// The default prefix length.
     prefix: u8,
 }
 

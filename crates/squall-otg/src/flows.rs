@@ -1,4 +1,4 @@
-//! Flows as streams.
+//! Translates flows to streams.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,14 +17,14 @@ use crate::{
     },
 };
 
-/// Values of tags that frames of a flow are told apart by, at most.
+/// Limit of tag values that distinguish the frames of a flow.
 const MOST_TAGGED: u64 = 4096;
-/// As signatures number them.
+/// Limit given by the stream number in signatures.
 const MOST_STREAMS: usize = 65_536;
 const SMALLEST: u32 = 64;
 const LARGEST: u32 = 65_535;
 
-/// What flows are read with, and what comes of them.
+/// Input and output of the translation of flows.
 pub(crate) struct Flows<'a> {
     pub ports: &'a [PortInfo],
     pub devices: &'a Devices,
@@ -144,7 +144,7 @@ impl<'a> Flows<'a> {
                     info.tag_names.push("rx_name".to_owned());
                 }
             }
-            let turn = Turn { first: i as u64, every: count };
+            let turn = Interleave { first: i as u64, every: count };
             self.part(node, part, built, turn, &timing, &size, by_port, &mut info, notes);
         }
         if info.egress.is_some()
@@ -159,14 +159,14 @@ impl<'a> Flows<'a> {
         self.infos.push(info);
     }
 
-    /// The streams of a part: one, or one for each combination of what tags hold.
+    /// Adds the streams of a part: one, or one for each combination of tag values.
     #[allow(clippy::too_many_arguments)]
     fn part(
         &mut self,
         node: &Node<'_>,
         part: &Part,
         built: Built,
-        turn: Turn,
+        turn: Interleave,
         timing: &Timing,
         size: &Size,
         by_port: bool,
@@ -185,12 +185,13 @@ impl<'a> Flows<'a> {
             );
         }
         for class in 0..classes {
-            let turn = Turn { first: turn.first + class * turn.every, every: turn.every * classes };
+            let turn =
+                Interleave { first: turn.first + class * turn.every, every: turn.every * classes };
             let mut octets = built.octets.clone();
             let mut vary = Vec::new();
             let mut variations = Vec::new();
             for varying in &built.varying {
-                // Parts of a mesh each have all values; classes share them.
+                // Each part of a mesh has all values; classes share them.
                 let Some(what) = varying.law.each(class, classes) else {
                     notes.problem(
                         &varying.path,
@@ -201,7 +202,7 @@ impl<'a> Flows<'a> {
                 match what {
                     What::Value(value) => put(&mut octets, varying.bit, varying.bits, value),
                     What::Varying(law) => {
-                        // What is drawn stands as it was built.
+                        // Random values keep the initial value.
                         if let Some(first) = law.at(0) {
                             put(&mut octets, varying.bit, varying.bits, first);
                         }
@@ -210,7 +211,7 @@ impl<'a> Flows<'a> {
                     What::Nothing | What::Auto | What::BadChecksum => {}
                 }
             }
-            // What differs by class stands under checksums, too.
+            // Values that differ by class affect checksums, too.
             let octets = if classes > 1 { refreshed(&built.octets, octets) } else { octets };
             if !variations.is_empty() {
                 let frame = Frame::dissect(octets.clone());
@@ -258,8 +259,8 @@ impl<'a> Flows<'a> {
         }
     }
 
-    /// The flow's own name where it is one stream.
-    fn unique(&mut self, flow: &str, turn: Turn) -> String {
+    /// A unique stream name; the flow's own name if it has one stream.
+    fn unique(&mut self, flow: &str, turn: Interleave) -> String {
         let mut name =
             if turn.every == 1 { flow.to_owned() } else { format!("{flow} #{}", turn.first + 1) };
         while !self.names.insert(name.clone()) {
@@ -275,7 +276,7 @@ impl<'a> Flows<'a> {
         notes: &mut Notes,
     ) -> Option<Vec<Part>> {
         node.known(&["choice", "port", "device"], notes);
-        if !node.is_there() {
+        if !node.is_present() {
             notes.problem(&node.path, "missing: expected the port that sends");
             return None;
         }
@@ -371,7 +372,7 @@ impl<'a> Flows<'a> {
         let mut ignored = Vec::new();
         let unresolved = if headers.wants_gateway() { &mut self.unresolved } else { &mut ignored };
         let mut parts: Vec<Part> = Vec::new();
-        // Where packets say all by themselves, pairs are alike.
+        // Pairs with the same packets share a part.
         let mut alike: HashMap<(usize, Ends), usize> = HashMap::new();
         for (from, to) in pairs {
             let Some(&tx) = self.port_index.get(self.devices.port(from)) else { continue };
@@ -388,8 +389,8 @@ impl<'a> Flows<'a> {
         (!parts.is_empty()).then_some(parts)
     }
 
-    /// Also how many copies arrive of each frame (`None`: one a receiving port), and whether
-    /// receivers are told apart.
+    /// Also returns the number of copies that arrive of each frame (`None`: one per receiving
+    /// port), and whether receivers are distinguished.
     fn metrics(&self, node: &Node<'_>, notes: &mut Notes) -> (MetricsInfo, Option<f64>, bool) {
         node.known(
             &["enable", "loss", "rx_tx_ratio", "timestamps", "latency", "predefined_metric_tags"],
@@ -418,7 +419,7 @@ impl<'a> Flows<'a> {
     }
 }
 
-/// Combinations of what tags hold, as a number of frames after which they come again.
+/// Number of combinations of tag values: the frames after which they repeat.
 fn classes(built: &Built, notes: &mut Notes) -> Option<u64> {
     let mut classes = 1;
     for tag in &built.tags {
@@ -442,7 +443,7 @@ fn classes(built: &Built, notes: &mut Notes) -> Option<u64> {
     Some(classes)
 }
 
-/// `octets` with the checksums right that are right in `before`.
+/// Updates in `octets` the checksums that are correct in `before`.
 fn refreshed(before: &[u8], octets: Vec<u8>) -> Vec<u8> {
     let mut frame = Frame::dissect(before.to_vec());
     frame.bytes = octets;
@@ -450,7 +451,7 @@ fn refreshed(before: &[u8], octets: Vec<u8>) -> Vec<u8> {
     frame.bytes
 }
 
-/// Tags of frames as they are received: where these stand, in headers as these are then.
+/// Tags of received frames: their place among the headers as received.
 fn egress(node: &Node<'_>, notes: &mut Notes) -> Option<EgressInfo> {
     let list = node.list("egress_packet", notes);
     let node = &node.at("egress_packet");
@@ -501,7 +502,7 @@ fn read_size(node: &Node<'_>, notes: &mut Notes) -> Option<Size> {
                 notes.problem(&inner.path, "end is less than start");
                 return None;
             }
-            // The last size is the last that steps come to.
+            // The largest size that steps reach.
             let max = end - (end - min) % step;
             let law =
                 if max == min { SizeLaw::Fixed(min) } else { SizeLaw::Range { min, max, step } };
@@ -556,7 +557,7 @@ fn weight_pairs(
         let weight = pair.float("weight", notes).unwrap_or(1.0);
         pairs.push((size, weight));
     }
-    // Weights are whole numbers here: thousandths, unless they are large.
+    // Weights are whole numbers: thousandths, unless they are large.
     let sum: f64 = pairs.iter().map(|pair| pair.1).sum();
     if sum <= 0.0 {
         notes.problem(&node.at("custom").path, "expected sizes and weights above 0");
@@ -582,8 +583,7 @@ fn weighted(pairs: &[(u32, u32)]) -> Size {
     Size { law, min, max, mean }
 }
 
-/// Bits a second are those of the link, with preamble and gap: the schema's least, 672, is one
-/// frame of 64 octets.
+/// Bit rates include preamble and gap, since the schema's minimum, 672, is one frame of 64 octets.
 fn read_rate(node: &Node<'_>, notes: &mut Notes) -> Option<Rate> {
     let choices = ["pps", "bps", "kbps", "mbps", "gbps", "percentage"];
     node.known(&[choices.as_slice(), &["choice"]].concat(), notes);
@@ -599,7 +599,7 @@ fn read_rate(node: &Node<'_>, notes: &mut Notes) -> Option<Rate> {
             notes.problem(&inner.path, format!("found {percent}, expected at most 100"));
             return None;
         }
-        // As it was written: a float of 32 bits becomes one of 64 on its way.
+        // Print the number as written: a 32-bit float changes its digits in 64 bits.
         let short = percent as f32;
         let text =
             if f64::from(short) == percent { format!("{short} %") } else { format!("{percent} %") };
@@ -620,7 +620,7 @@ fn read_rate(node: &Node<'_>, notes: &mut Notes) -> Option<Rate> {
         _ => (1, 1_000_000_000),
     };
     let number =
-        if inner.is_there() { node.uint(choice, u64::MAX / factor, notes)? } else { default };
+        if inner.is_present() { node.uint(choice, u64::MAX / factor, notes)? } else { default };
     if number == 0 {
         return zero(notes);
     }
@@ -628,19 +628,19 @@ fn read_rate(node: &Node<'_>, notes: &mut Notes) -> Option<Rate> {
     Some(Rate { num: number * factor, den: 1, unit })
 }
 
-/// Every so-manieth frame of a flow, from one on.
+/// Every n-th frame of a flow, beginning with `first`.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct Interleave {
     first: u64,
     every: u64,
 }
 
-/// When a flow's frames leave.
+/// Departure of a flow's frames.
 struct Timing {
     rate: Rate,
     mode: Mode,
     delay: Nanos,
-    /// Nanoseconds from frame to frame, where it is known.
+    /// Nanoseconds between frames, if known.
     gap_ns: Option<f64>,
 }
 
@@ -654,8 +654,8 @@ impl Timing {
         }
     }
 
-    /// What a part of the flow does; `None`: nothing is left for it.
-    fn share(&self, turn: Turn) -> Option<(Rate, Mode)> {
+    /// The rate and mode of one part; `None`: no frame is left for it.
+    fn share(&self, turn: Interleave) -> Option<(Rate, Mode)> {
         let rate = self.rate.scaled(1, turn.every)?;
         let share =
             |packets: u64| (packets + turn.every - 1).saturating_sub(turn.first) / turn.every;
@@ -669,7 +669,7 @@ impl Timing {
         (!matches!(mode, Mode::Burst(0) | Mode::Bursts { packets: 0, .. })).then_some((rate, mode))
     }
 
-    fn start(&self, turn: Turn) -> Nanos {
+    fn start(&self, turn: Interleave) -> Nanos {
         self.delay + Nanos((self.gap_ns.unwrap_or(0.0) * turn.first as f64) as u64)
     }
 }
@@ -685,7 +685,7 @@ fn read_duration(
     node.known(&[choices.as_slice(), &["choice"]].concat(), notes);
     let (choice, inner) = node.member(&choices, Some("continuous"), notes)?;
     let speed = (port.speed_bps > 0).then_some(port.speed_bps);
-    // A share is of the speed that layer1 says, whatever the port says: many have none.
+    // A percentage refers to the speed in layer1, because many ports do not know their speed.
     let rate = match (rate.unit, speed.and_then(|speed| rate.scaled(speed, 100))) {
         (RateUnit::Percent, Some(of_speed)) => Rate { unit: RateUnit::BpsL1, ..of_speed },
         _ => rate,
@@ -719,7 +719,7 @@ fn read_duration(
         "burst" => {
             let packets = at_least_one(&inner, "packets", notes)?;
             let pause = wait(&inner.at("inter_burst_gap"), 12.0, speed, notes)?;
-            // Ours comes on top of a frame's own gap.
+            // The pause between bursts includes the normal gap, which Squall adds to `gap`.
             let gap = pause.saturating_sub(Nanos(gap_ns.unwrap_or(0.0) as u64));
             let bursts = match inner.uint("bursts", u64::from(u32::MAX), notes).unwrap_or(0) {
                 0 => u64::MAX,
@@ -741,7 +741,7 @@ fn at_least_one(node: &Node<'_>, key: &str, notes: &mut Notes) -> Option<u64> {
     Some(number)
 }
 
-/// A time in octets of the link, nanoseconds or microseconds.
+/// Reads a time in octets of the link, nanoseconds or microseconds.
 fn wait(node: &Node<'_>, octets: f64, speed: Option<u64>, notes: &mut Notes) -> Option<Nanos> {
     node.known(&["choice", "bytes", "nanoseconds", "microseconds"], notes);
     let limit = |ns: f64| Nanos(ns.clamp(0.0, 1e16) as u64);
@@ -761,7 +761,7 @@ fn wait(node: &Node<'_>, octets: f64, speed: Option<u64>, notes: &mut Notes) -> 
         _ => {
             let octets = node.float("bytes", notes).unwrap_or(octets);
             match speed {
-                // A link's own gap between frames.
+                // At most the link's own gap between frames.
                 _ if octets <= f64::from(L1_OVERHEAD) => Some(Nanos::ZERO),
                 Some(speed) => Some(limit(octets * 8e9 / speed as f64)),
                 None => {

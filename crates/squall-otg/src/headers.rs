@@ -1,23 +1,22 @@
-//! The table of headers: every field that a packet of the schema has, where its bits are, and what
-//! it is unless set.
+//! The table of headers: the fields of each packet of the schema, with their place and default.
 
 /// One header of `packet`.
 #[derive(Debug)]
 pub(crate) struct Header {
-    /// As `choice` names it.
+    /// Value of `choice`.
     pub name: &'static str,
     pub title: &'static str,
     pub octets: usize,
     pub fields: &'static [Field],
-    /// Where fields are alternatives.
+    /// Set if fields are alternatives.
     pub choice: Option<Choice>,
     pub role: Role,
 }
 
-/// A `choice` of fields: those of other choices are not read.
+/// Alternatives by a `choice`; fields of other choices are not read.
 #[derive(Debug)]
 pub(crate) struct Choice {
-    /// Member of the header that has it; empty: the header itself.
+    /// Member of the header that contains it; empty: the header itself.
     pub at: &'static str,
     pub of: &'static [&'static str],
     pub default: &'static str,
@@ -28,16 +27,16 @@ pub(crate) struct Field {
     pub name: &'static str,
     /// The choice that it belongs to, if any.
     pub within: Option<&'static str>,
-    /// From the start of the header.
+    /// Offset from the start of the header.
     pub bit: usize,
     pub bits: usize,
     pub form: Form,
     pub default: u128,
-    /// What it is when nothing is said, or `auto`.
+    /// Value if unset, or for `auto`.
     pub fill: Fill,
-    /// The pattern `auto` is there.
+    /// Supports the pattern `auto`.
     pub auto: bool,
-    /// The pattern `random` is there.
+    /// Supports the pattern `random`.
     pub random: bool,
 }
 
@@ -51,7 +50,7 @@ pub(crate) enum Form {
     Checksum,
 }
 
-/// Values that follow from elsewhere.
+/// Computed values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fill {
     /// The default.
@@ -61,25 +60,25 @@ pub(crate) enum Fill {
     GatewayMac,
     DeviceAddress,
     PeerAddress,
-    /// The number of the next header, by Ethernet's numbers.
+    /// EtherType of the next header.
     EtherType,
-    /// By IP's numbers.
+    /// IP protocol of the next header.
     Protocol,
-    /// By PPP's.
+    /// PPP protocol of the next header.
     PppProtocol,
     /// Octets of this header / 4.
     Words,
-    /// Octets of this header and what is behind it.
+    /// Octets of this header and the following data.
     Length,
-    /// Octets behind the first so many.
-    Behind(usize),
-    /// Ports of what UDP carries.
+    /// Octets after the given number.
+    After(usize),
+    /// UDP port of the protocol in the payload.
     UdpPort,
     /// 1, unless a further label follows.
     Bottom,
 }
 
-/// What code matches on, where the table does not say enough.
+/// Headers that need code in addition to the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Ethernet,
@@ -101,7 +100,7 @@ pub(crate) enum Role {
     Pause,
 }
 
-/// Headers of the schema that are not made.
+/// Headers of the schema that are not supported.
 pub(crate) const UNSUPPORTED: &[(&str, &str)] = &[
     ("snmpv2c", "try the octets of the message as custom"),
     ("rsvp", "try the octets of the message as custom"),
@@ -171,13 +170,13 @@ const fn checksum(name: &'static str, bit: usize) -> Field {
 }
 
 impl Field {
-    /// Filled when nothing is said; there is no `auto` in the schema.
+    /// Computes the value if unset; the schema has no `auto`.
     const fn filled(mut self, fill: Fill) -> Self {
         self.fill = fill;
         self
     }
 
-    /// Filled when nothing is said, and for `auto`.
+    /// Computes the value if unset, and for `auto`.
     const fn auto(mut self, fill: Fill) -> Self {
         self.fill = fill;
         self.auto = true;
@@ -218,7 +217,7 @@ static VLAN: Header = Header {
         number("priority", 0, 3, 0),
         number("cfi", 3, 1, 0),
         number("id", 4, 12, 0),
-        // 65535 stands for "as the next header says".
+        // 65535 is a placeholder for the EtherType of the next header.
         number("tpid", 16, 16, 0xffff).filled(Fill::EtherType),
     ],
     choice: None,
@@ -279,7 +278,7 @@ static IPV6: Header = Header {
         number("version", 0, 4, 6),
         number("traffic_class", 4, 8, 0),
         number("flow_label", 12, 20, 0).random(),
-        number("payload_length", 32, 16, 0).auto(Fill::Behind(40)),
+        number("payload_length", 32, 16, 0).auto(Fill::After(40)),
         number("next_header", 48, 8, 59).auto(Fill::Protocol),
         number("hop_limit", 56, 8, 64),
         ipv6("src", 64).auto(Fill::DeviceAddress),
@@ -435,7 +434,7 @@ static GTPV1: Header = Header {
         number("s_flag", 6, 1, 0),
         number("pn_flag", 7, 1, 0),
         number("message_type", 8, 8, 0),
-        number("message_length", 16, 16, 0).filled(Fill::Behind(8)),
+        number("message_length", 16, 16, 0).filled(Fill::After(8)),
         number("teid", 32, 32, 0),
         number("squence_number", 64, 16, 0),
         number("n_pdu_number", 80, 8, 0),
@@ -455,7 +454,7 @@ static GTPV2: Header = Header {
         number("teid_flag", 4, 1, 0),
         number("spare1", 5, 3, 0),
         number("message_type", 8, 8, 0),
-        number("message_length", 16, 16, 0).filled(Fill::Behind(4)),
+        number("message_length", 16, 16, 0).filled(Fill::After(4)),
         number("teid", 32, 32, 0),
         number("sequence_number", 64, 24, 0),
         number("spare2", 88, 8, 0),
@@ -519,7 +518,7 @@ static ETHERNETPAUSE: Header = Header {
 mod tests {
     use super::*;
 
-    /// Fields are alternatives when they are within different choices.
+    /// Fields of different choices are alternatives and may overlap.
     #[test]
     fn fields_of_a_header_do_not_overlap_and_defaults_fit() {
         for header in HEADERS {
@@ -527,8 +526,8 @@ mod tests {
                 assert!(a.bits == 128 || a.default >> a.bits == 0, "{}.{}", header.name, a.name);
                 for b in &header.fields[..i] {
                     let together = a.within == b.within || a.within.is_none() || b.within.is_none();
-                    let apart = a.bit + a.bits <= b.bit || b.bit + b.bits <= a.bit;
-                    assert!(!together || apart, "{}: {} and {}", header.name, a.name, b.name);
+                    let disjoint = a.bit + a.bits <= b.bit || b.bit + b.bits <= a.bit;
+                    assert!(!together || disjoint, "{}: {} and {}", header.name, a.name, b.name);
                 }
             }
         }

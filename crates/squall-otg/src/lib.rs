@@ -1,11 +1,11 @@
-//! Open Traffic Generator: what its clients say, as values of ours.
+//! Open Traffic Generator (OTG): translates configurations and implements a session.
 //!
-//! In goes a configuration as JSON ([`Config`]); out comes a [`squall_profile::Profile`] with what
-//! OTG calls its parts ([`translate`]), or each thing that is wrong or not supported, with its path
-//! ([`Problems`]). [`replies`] are the other messages. All that is pure, and opens no port.
+//! [`translate`] converts a JSON configuration ([`Config`]) to a [`squall_profile::Profile`] with
+//! the names of its parts in OTG, or lists every invalid or unsupported part with its path
+//! ([`Problems`]). [`replies`] has the other messages. All of these are pure and open no port.
 //!
-//! A [`Controller`] runs what was configured, with flows that start and stop, captures and devices.
-//! Does not know what carries messages here.
+//! A [`Controller`] runs a configuration, with flows that start and stop, captures and devices. It
+//! is independent of the transport.
 //!
 //! ```
 //! use serde_json::json;

@@ -1,4 +1,4 @@
-//! From the headers of a flow to octets, and to the bits of them that vary.
+//! Builds a flow's frames: octets from headers, and the bits that vary.
 
 use squall_profile::{FieldRef, Vary};
 use squall_units::{FCS_LEN, MacAddr};
@@ -6,17 +6,17 @@ use squall_wire::{Frame, LayerAt, checksum};
 
 use crate::{
     headers::{Field, Fill, Form, HEADERS, Header, Role, UNSUPPORTED},
-    patterns::{Law, Said, What},
+    patterns::{Law, Setting, What},
     read::{Node, Notes, brief},
 };
 
 const FCS: usize = FCS_LEN as usize;
-/// Octets of a measured stream's mark, at the frame's end.
+/// Length of a signature at the end of a measured frame.
 pub(crate) const SIGNATURE: usize = 16;
-/// TPIDs of tags (802.1Q, 802.1ad, and what came before it).
+/// TPIDs of tags: 802.1Q, 802.1ad and older ones.
 const TPIDS: [u128; 5] = [0x8100, 0x88a8, 0x9100, 0x9200, 0x9300];
 
-/// The headers of a flow as they were said.
+/// The headers of a flow, as configured.
 #[derive(Debug, Default)]
 pub(crate) struct Headers(Vec<Layer>);
 
@@ -31,8 +31,8 @@ enum Kind {
     Header {
         header: &'static Header,
         /// One for each field of the table.
-        said: Vec<Said>,
-        /// Octets behind the fixed part: options, extension headers.
+        settings: Vec<Setting>,
+        /// Octets after the fixed part: options, extension headers.
         more: Vec<u8>,
     },
     Custom {
@@ -41,7 +41,7 @@ enum Kind {
     },
 }
 
-/// What a device's flow puts where nothing is said.
+/// Addresses of a device's flow, for fields that are unset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Ends {
     pub src_mac: MacAddr48,
@@ -52,21 +52,21 @@ pub(crate) struct Ends {
     pub dst_ipv6: u128,
 }
 
-/// As a number.
+/// A MAC address as a number.
 pub(crate) type MacAddr48 = u128;
 
 pub(crate) fn mac_number(mac: MacAddr) -> MacAddr48 {
     mac.0.iter().fold(0, |value, octet| value << 8 | u128::from(*octet))
 }
 
-/// A frame at its longest, and what varies in it.
+/// A frame of maximum length, and its varying fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Built {
     /// Without FCS.
     pub octets: Vec<u8>,
     pub varying: Vec<Varying>,
     pub tags: Vec<Tag>,
-    /// A mark fits behind the headers of the shortest frame.
+    /// Whether a signature fits after the headers of the shortest frame.
     pub room: bool,
 }
 
@@ -78,23 +78,23 @@ pub(crate) struct Varying {
     pub path: String,
 }
 
-/// Bits by which frames of a flow are told apart.
+/// Bits that distinguish frames of a flow.
 #[derive(Clone, Debug)]
 pub(crate) struct Tag {
     pub name: String,
     pub path: String,
     pub bit: usize,
     pub bits: usize,
-    /// Index into [`Built::varying`] of what makes them differ.
+    /// Index into [`Built::varying`] of the field that varies them.
     pub varying: Option<usize>,
 }
 
-/// What is behind the headers.
+/// The octets after the headers.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
-    /// Over and over, or once and then zeros.
+    /// Repeated, or once and then zeros.
     Fixed { pattern: Vec<u8>, repeat: bool },
-    /// From 0 up or 255 down, an octet or two at a time.
+    /// Counts from 0 up or from 255 down, one or two octets at a time.
     Count { down: bool, words: bool },
 }
 
@@ -153,8 +153,7 @@ impl Payload {
 }
 
 impl Headers {
-    /// Of a flow at `path`.
-    /// `path`: of the list.
+    /// Reads the headers in `list`, which is at `path`.
     pub fn read(list: &[Node<'_>], path: &str, notes: &mut Notes) -> Self {
         let mut layers: Vec<Layer> = Vec::new();
         for node in list {
@@ -162,10 +161,10 @@ impl Headers {
                 layers.push(Layer { path: node.path.clone(), kind });
             }
         }
-        // As the schema has it: without headers a frame is Ethernet's.
+        // Without headers, the schema's default is Ethernet.
         if list.is_empty() {
-            let said = HEADERS[0].fields.iter().map(|_| Said::default()).collect();
-            let kind = Kind::Header { header: HEADERS[0], said, more: Vec::new() };
+            let settings = HEADERS[0].fields.iter().map(|_| Setting::default()).collect();
+            let kind = Kind::Header { header: HEADERS[0], settings, more: Vec::new() };
             layers.push(Layer { path: format!("{path}[0]"), kind });
         }
         Self(layers)
@@ -176,7 +175,7 @@ impl Headers {
         self.0.iter().map(|layer| layer.kind.octets()).sum()
     }
 
-    /// Whether the first IP header is one of version 6; `None`: there is none.
+    /// Whether the first IP header is IPv6; `None`: no IP header.
     pub fn is_ipv6(&self) -> Option<bool> {
         self.0.iter().find_map(|layer| match layer.kind.role() {
             Some(Role::Ipv4) => Some(false),
@@ -185,15 +184,15 @@ impl Headers {
         })
     }
 
-    /// What of `ends` stands in the frame; the rest is 0.
+    /// The part of `ends` that the frame uses; the rest is 0.
     pub fn used(&self, ends: &Ends) -> Ends {
         let mut used = Ends::default();
         let mut first_ip = true;
         for (i, layer) in self.0.iter().enumerate() {
-            let Kind::Header { header, said, .. } = &layer.kind else { continue };
+            let Kind::Header { header, settings, .. } = &layer.kind else { continue };
             let v6 = header.role == Role::Ipv6;
             for (field, _) in
-                header.fields.iter().zip(said).filter(|(_, said)| said.first().is_none())
+                header.fields.iter().zip(settings).filter(|(_, setting)| setting.first().is_none())
             {
                 match field.fill {
                     Fill::DeviceMac if i == 0 => used.src_mac = ends.src_mac,
@@ -210,18 +209,18 @@ impl Headers {
         used
     }
 
-    /// Whether the destination of the first Ethernet header follows from elsewhere.
+    /// Whether the destination of the first Ethernet header is computed.
     pub fn wants_gateway(&self) -> bool {
         match self.0.first().map(|layer| &layer.kind) {
-            Some(Kind::Header { header, said, .. }) if header.role == Role::Ethernet => {
-                said[0].first().is_none()
+            Some(Kind::Header { header, settings, .. }) if header.role == Role::Ethernet => {
+                settings[0].first().is_none()
             }
             _ => false,
         }
     }
 
-    /// The frame at `longest` octets without FCS; `shortest` may be less, and then lengths and
-    /// checksums have to be such that they follow.
+    /// Builds the frame with `longest` octets without FCS. If `shortest` is less, the engine must
+    /// be able to update lengths and checksums.
     pub fn build(
         &self,
         shortest: usize,
@@ -231,8 +230,8 @@ impl Headers {
         notes: &mut Notes,
     ) -> Built {
         let mut octets = vec![0; longest];
-        let behind = self.octets();
-        payload.fill(&mut octets[behind..]);
+        let headers_len = self.octets();
+        payload.fill(&mut octets[headers_len..]);
         let fixed = shortest == longest;
         let mut built = Built { octets, varying: Vec::new(), tags: Vec::new(), room: false };
         let mut sums = Vec::new();
@@ -241,10 +240,9 @@ impl Headers {
         let mut starts = Vec::new();
         for (i, layer) in self.0.iter().enumerate() {
             starts.push(at);
-            // An Ethernet frame inside of another has its own FCS, which nothing inside of it
-            // counts.
+            // An inner Ethernet frame has its own FCS, which the lengths of headers in it exclude.
             if i > 0 && fixed && layer.kind.role() == Some(Role::Ethernet) {
-                end = end.saturating_sub(FCS).max(behind);
+                end = end.saturating_sub(FCS).max(headers_len);
             }
             match &layer.kind {
                 Kind::Custom { octets, tags } => {
@@ -260,10 +258,10 @@ impl Headers {
                         });
                     }
                 }
-                Kind::Header { header, said, more } => {
+                Kind::Header { header, settings, more } => {
                     let place = Place { layers: &self.0, index: i, at, end, ends };
-                    place.write(header, said, more, &mut built);
-                    if let Some(sum) = place.sum(header, said, &starts) {
+                    place.write(header, settings, more, &mut built);
+                    if let Some(sum) = place.sum(header, settings, &starts) {
                         sums.push(sum);
                     }
                 }
@@ -273,12 +271,13 @@ impl Headers {
         for sum in sums.iter().rev() {
             sum.fill(&mut built.octets);
         }
-        self.judge(&mut built, &sums, shortest, notes);
+        self.check(&mut built, &sums, shortest, notes);
         built
     }
 
-    /// What the engine will keep right of a frame that varies, and whether a mark fits.
-    fn judge(&self, built: &mut Built, sums: &[Sum], shortest: usize, notes: &mut Notes) {
+    /// Checks that the engine can update the checksums of a varying frame, and that a signature
+    /// fits.
+    fn check(&self, built: &mut Built, sums: &[Sum], shortest: usize, notes: &mut Notes) {
         let frame = Frame::dissect(built.octets.clone());
         let used = built.varying.iter().map(|v| (v.bit + v.bits).div_ceil(8)).max().unwrap_or(0);
         built.room = frame.trailer == 0
@@ -304,7 +303,7 @@ impl Headers {
                     "not supported: a checksum over varying sizes, after other headers",
                 );
             } else if built.room && sum.covers(built.octets.len() - SIGNATURE, built.octets.len()) {
-                // The mark would make it wrong.
+                // The signature would invalidate this checksum.
                 built.room = false;
             }
         }
@@ -367,20 +366,20 @@ impl Kind {
             at.choice(choice.of, Some(choice.default), notes).unwrap_or(choice.default)
         });
         header.check_names(node, chosen, notes);
-        let said = header.fields.iter().map(|field| {
+        let settings = header.fields.iter().map(|field| {
             if field.within.is_some() && field.within != chosen {
-                return Said::default();
+                return Setting::default();
             }
-            // Most are not there: their paths need not be made.
+            // Most fields are unset; skip building their paths.
             if field.name.split('.').try_fold(node.value, |value, part| value.get(part)).is_none() {
-                return Said::default();
+                return Setting::default();
             }
             let at = field.name.split('.').fold(node.clone(), |node, part| node.at(part));
-            Said::read(&at, field, notes)
+            Setting::read(&at, field, notes)
         });
-        let said = said.collect();
+        let settings = settings.collect();
         let more = header.more(node, notes);
-        Self::Header { header, said, more }
+        Self::Header { header, settings, more }
     }
 
     fn role(&self) -> Option<Role> {
@@ -392,14 +391,14 @@ impl Kind {
 
     fn octets(&self) -> usize {
         match self {
-            Self::Header { header, said, more } => header.fixed(said) + more.len(),
+            Self::Header { header, settings, more } => header.fixed(settings) + more.len(),
             Self::Custom { octets, .. } => octets.len(),
         }
     }
 }
 
 impl Header {
-    /// Members that the schema has not, and those that are not supported.
+    /// Reports members that are not in the schema, and unsupported ones.
     fn check_names(&self, node: &Node<'_>, chosen: Option<&str>, notes: &mut Notes) {
         let (base, own) =
             match chosen.filter(|_| self.choice.as_ref().is_some_and(|c| c.at.is_empty())) {
@@ -419,7 +418,7 @@ impl Header {
             _ => {}
         }
         base.known(&names, notes);
-        // Inside of priority.tos and priority.dscp.
+        // Members of priority.tos and priority.dscp.
         if let Some(chosen) = chosen.filter(|_| !own) {
             let inner = self
                 .choice
@@ -435,7 +434,7 @@ impl Header {
         }
     }
 
-    /// Octets behind the fixed part.
+    /// Octets after the fixed part.
     fn more(&self, node: &Node<'_>, notes: &mut Notes) -> Vec<u8> {
         match self.role {
             Role::Ethernet => {
@@ -458,14 +457,14 @@ impl Header {
                         .known(&["extension_length", "contents", "next_extension_header"], notes);
                     let mut one = |name: &'static str, bits: usize| {
                         let field = plain(name, bits);
-                        let said = Said::read(&extension.at(name), &field, notes);
-                        if matches!(said.what, What::Varying(_)) || !said.tags.is_empty() {
+                        let setting = Setting::read(&extension.at(name), &field, notes);
+                        if matches!(setting.what, What::Varying(_)) || !setting.tags.is_empty() {
                             notes.unsupported(
                                 &extension.at(name),
                                 "varying values in an extension header; try one value",
                             );
                         }
-                        let value = said.first().unwrap_or(0);
+                        let value = setting.first().unwrap_or(0);
                         octets.extend_from_slice(&value.to_be_bytes()[16 - bits / 8..]);
                     };
                     one("extension_length", 8);
@@ -479,10 +478,10 @@ impl Header {
     }
 
     /// Octets of the fixed part and of optional fields.
-    fn fixed(&self, said: &[Said]) -> usize {
+    fn fixed(&self, settings: &[Setting]) -> usize {
         let set = |name: &str| {
             let index = self.fields.iter().position(|field| field.name == name);
-            index.is_some_and(|i| said[i].first().unwrap_or(self.fields[i].default) != 0)
+            index.is_some_and(|i| settings[i].first().unwrap_or(self.fields[i].default) != 0)
         };
         match self.role {
             Role::Gre if set("checksum_present") => 8,
@@ -493,7 +492,7 @@ impl Header {
     }
 }
 
-/// A number that is in no table.
+/// A number without an entry in the table.
 fn plain(name: &'static str, bits: usize) -> Field {
     Field {
         name,
@@ -524,14 +523,14 @@ fn ipv4_options(node: &Node<'_>, notes: &mut Notes) -> Vec<u8> {
                 let kind = inner.at("type");
                 kind.known(&["copied_flag", "option_class", "option_number"], notes);
                 let mut part = |name: &'static str, bits: usize| {
-                    let said = Said::read(&kind.at(name), &plain(name, bits), notes);
-                    if matches!(said.what, What::Varying(_)) {
+                    let setting = Setting::read(&kind.at(name), &plain(name, bits), notes);
+                    if matches!(setting.what, What::Varying(_)) {
                         notes.unsupported(
                             &kind.at(name),
                             "varying values in an option; try one value",
                         );
                     }
-                    said.first().unwrap_or(0) as u8
+                    setting.first().unwrap_or(0) as u8
                 };
                 let kind = part("copied_flag", 1) << 7
                     | part("option_class", 2) << 5
@@ -544,11 +543,11 @@ fn ipv4_options(node: &Node<'_>, notes: &mut Notes) -> Vec<u8> {
                 };
                 let length = inner.at("length");
                 length.known(&["choice", "auto", "value"], notes);
-                let said = match length.choice(&["auto", "value"], Some("auto"), notes) {
+                let given = match length.choice(&["auto", "value"], Some("auto"), notes) {
                     Some("value") => length.uint("value", 255, notes).map(|length| length as u8),
                     _ => None,
                 };
-                octets.extend_from_slice(&[kind, said.unwrap_or(value.len() as u8 + 2)]);
+                octets.extend_from_slice(&[kind, given.unwrap_or(value.len() as u8 + 2)]);
                 octets.extend_from_slice(&value);
             }
             _ => notes.unsupported(&inner, "try the octets of the option as custom"),
@@ -570,29 +569,30 @@ struct Place<'a> {
     layers: &'a [Layer],
     index: usize,
     at: usize,
-    /// Where what this header counts ends.
+    /// End of the octets that this header's length covers.
     end: usize,
     ends: &'a Ends,
 }
 
 impl Place<'_> {
-    fn write(&self, header: &'static Header, said: &[Said], more: &[u8], built: &mut Built) {
-        let fixed = header.fixed(said);
-        // A later field stands for an earlier one's bits where a header is short of some: see
-        // `bit_of`.
-        for (field, said) in header.fields.iter().zip(said) {
+    fn write(&self, header: &'static Header, settings: &[Setting], more: &[u8], built: &mut Built) {
+        let fixed = header.fixed(settings);
+        // If a header omits optional fields, a later field overwrites the bits of an earlier one:
+        // see `bit_of`.
+        for (field, setting) in header.fields.iter().zip(settings) {
             let Some(bit) = self.bit_of(header, field, fixed) else { continue };
             if field.form == Form::Checksum {
-                if let What::Value(value) = said.what {
+                if let What::Value(value) = setting.what {
                     put(&mut built.octets, bit, field.bits, value);
                 }
                 continue;
             }
-            let unset = field.within.is_some() && said.what == What::Nothing && field.default == 0;
-            let front = self.front_tpid(header, field, said);
-            let (bit, value) = match (front, said.first()) {
-                // The type in front of the tag has been written; the one behind it follows from
-                // what comes.
+            let unset =
+                field.within.is_some() && setting.what == What::Nothing && field.default == 0;
+            let front = self.front_tpid(header, field, setting);
+            let (bit, value) = match (front, setting.first()) {
+                // The TPID before the tag is already written; the one after it depends on the next
+                // header.
                 (true, _) | (false, None) if !unset => {
                     (bit, self.filled(header, field, fixed + more.len()))
                 }
@@ -600,7 +600,7 @@ impl Place<'_> {
                 _ => continue,
             };
             put(&mut built.octets, bit, field.bits, value);
-            let varying = match &said.what {
+            let varying = match &setting.what {
                 What::Varying(law) if !front => {
                     let path =
                         format!("{}.{}.{}", self.layers[self.index].path, header.name, field.name);
@@ -609,7 +609,7 @@ impl Place<'_> {
                 }
                 _ => None,
             };
-            for tag in &said.tags {
+            for tag in &setting.tags {
                 let path = format!(
                     "{}.{}.{}.metric_tags",
                     self.layers[self.index].path, header.name, field.name
@@ -621,10 +621,10 @@ impl Place<'_> {
         built.octets[self.at + fixed..self.at + fixed + more.len()].copy_from_slice(more);
     }
 
-    /// `None` where the header has no such field.
+    /// `None` if the header omits the field.
     fn bit_of(&self, header: &Header, field: &Field, fixed: usize) -> Option<usize> {
         let bit = match (header.role, field.name) {
-            // Without its TEID the rest stands where that would.
+            // Without a TEID, the following fields move to its place.
             (Role::Gtpv2, "teid") if fixed == 8 => return None,
             (Role::Gtpv2, "sequence_number" | "spare2") if fixed == 8 => field.bit - 32,
             _ => field.bit,
@@ -632,20 +632,20 @@ impl Place<'_> {
         (bit + field.bits <= fixed * 8).then_some(self.at * 8 + bit)
     }
 
-    /// Whether `tpid` of a tag says what stands in front of it.
-    fn front_tpid(&self, header: &Header, field: &Field, said: &Said) -> bool {
+    /// Whether `tpid` of a tag sets the type field before the tag.
+    fn front_tpid(&self, header: &Header, field: &Field, setting: &Setting) -> bool {
         header.role == Role::Vlan
             && field.name == "tpid"
-            && matches!(said.what, What::Value(v) if TPIDS.contains(&v) || v == 0xffff)
+            && matches!(setting.what, What::Value(v) if TPIDS.contains(&v) || v == 0xffff)
     }
 
     fn next(&self) -> Option<Role> {
         self.layers.get(self.index + 1).and_then(|layer| layer.kind.role())
     }
 
-    /// What a field holds that is not said.
+    /// The value of a field that is unset.
     fn filled(&self, header: &Header, field: &Field, octets: usize) -> u128 {
-        let from_here = |behind: usize| (self.end - self.at).saturating_sub(behind) as u128;
+        let from_here = |skip: usize| (self.end - self.at).saturating_sub(skip) as u128;
         let outermost = self.index == 0;
         let first_ip = || {
             let ip = |layer: &Layer| matches!(layer.kind.role(), Some(Role::Ipv4 | Role::Ipv6));
@@ -696,7 +696,7 @@ impl Place<'_> {
             },
             Fill::Words => (octets / 4) as u128,
             Fill::Length => from_here(0),
-            Fill::Behind(behind) => from_here(behind),
+            Fill::After(skip) => from_here(skip),
             Fill::UdpPort => match self.next() {
                 Some(Role::Vxlan) => 4789,
                 Some(Role::Gtpv1) => 2152,
@@ -708,11 +708,11 @@ impl Place<'_> {
     }
 
     fn next_type(&self) -> Option<u128> {
-        let Kind::Header { header, said, .. } = &self.layers.get(self.index + 1)?.kind else {
+        let Kind::Header { header, settings, .. } = &self.layers.get(self.index + 1)?.kind else {
             return None;
         };
         Some(match header.role {
-            Role::Vlan => match said.last()?.what {
+            Role::Vlan => match settings.last()?.what {
                 What::Value(tpid) if TPIDS.contains(&tpid) => tpid,
                 _ => 0x8100,
             },
@@ -725,13 +725,13 @@ impl Place<'_> {
         })
     }
 
-    /// The checksum that this header is to have.
-    fn sum(&self, header: &Header, said: &[Said], starts: &[usize]) -> Option<Sum> {
+    /// The checksum of this header.
+    fn sum(&self, header: &Header, settings: &[Setting], starts: &[usize]) -> Option<Sum> {
         let index = header.fields.iter().position(|field| field.form == Form::Checksum)?;
         let field = &header.fields[index];
-        let fixed = header.fixed(said);
+        let fixed = header.fixed(settings);
         let bit = self.bit_of(header, field, fixed)?;
-        if matches!(said[index].what, What::Value(_)) {
+        if matches!(settings[index].what, What::Value(_)) {
             return None;
         }
         let own = self.layers[self.index].kind.octets();
@@ -751,12 +751,12 @@ impl Place<'_> {
                     Role::Ipv6 => Some((at + 8, at + 40)),
                     _ => None,
                 });
-                // Without addresses there is nothing to compute it over.
+                // Without addresses there is no pseudo header to include.
                 Some((range.into_iter().next()?, protocol))
             }
         };
         let path = format!("{}.{}", self.layers[self.index].path, header.name);
-        let right = said[index].what != What::BadChecksum;
+        let right = settings[index].what != What::BadChecksum;
         Some(Sum {
             at: bit / 8,
             from: self.at,
@@ -769,7 +769,7 @@ impl Place<'_> {
     }
 }
 
-/// A checksum of the Internet's kind.
+/// An Internet checksum (RFC 1071).
 struct Sum {
     at: usize,
     from: usize,
@@ -791,7 +791,7 @@ impl Sum {
             0 if self.udp => 0xffff,
             right => right,
         };
-        // Any other value is wrong; 0 would say that there is none.
+        // Any other value is wrong; 0 would mean no checksum.
         let value = if self.right { right } else { right.wrapping_add(1).max(1) };
         octets[self.at..self.at + 2].copy_from_slice(&value.to_be_bytes());
     }
@@ -806,8 +806,8 @@ impl Sum {
 }
 
 impl Varying {
-    /// As the profile says it: by its name if the field is one of the table of the engine, else by
-    /// its place. `None`: no such variable can be made.
+    /// The field as the profile identifies it: by name if the engine knows it, otherwise by its
+    /// place. `None`: not supported as a variable.
     pub fn vary(&self, law: &Law, frame: &Frame) -> Option<Vary> {
         let named = |frame: &Frame| {
             let holds = |layer: &&LayerAt| {
@@ -847,7 +847,7 @@ impl Varying {
     }
 }
 
-/// `0x`, spaces and colons may stand between; an odd digit is none.
+/// Parses hex digits; allows `0x`, spaces and colons. `None` for an odd number of digits.
 pub(crate) fn hex(text: &str) -> Option<Vec<u8>> {
     let text = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
     let digits: Vec<u8> = text

@@ -1,4 +1,4 @@
-//! What is said of a field: one decoder for all patterns of the schema.
+//! Decoder for the patterns of a field: one for all of the schema.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -13,14 +13,14 @@ use crate::{
 
 /// A pattern and its tags.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct Setting {
     pub what: What,
     pub tags: Vec<TagDef>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum What {
-    /// Nothing: the default, or what follows from elsewhere.
+    /// Unset: the default, or a computed value.
     #[default]
     Nothing,
     Auto,
@@ -37,11 +37,11 @@ pub(crate) enum Law {
     List(Vec<u128>),
     /// `count` values, 2 or more; wraps within `bits` of the field.
     Step { start: u128, step: u128, count: u64, down: bool },
-    /// `count` draws, over and over.
+    /// `count` draws, repeated.
     Random { min: u128, max: u128, seed: u64, count: u64 },
 }
 
-/// Bits of a field by which frames are told apart.
+/// Bits of a field that distinguish frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TagDef {
     pub name: String,
@@ -50,13 +50,13 @@ pub(crate) struct TagDef {
     pub length: usize,
 }
 
-/// Lists are made of steps that wrap, and of what is told apart, up to here.
+/// Limit of lists made of wrapping steps and of tagged values.
 pub(crate) const LONGEST_LIST: u64 = 65_536;
 
-impl Said {
-    /// What `node` says of `field`.
+impl Setting {
+    /// Reads the pattern of `field` from `node`.
     pub fn read(node: &Node<'_>, field: &Field, notes: &mut Notes) -> Self {
-        if !node.is_there() {
+        if !node.is_present() {
             return Self::default();
         }
         if field.form == Form::Checksum {
@@ -82,7 +82,7 @@ impl Said {
         let what = match choice {
             "auto" => automatic(&inner, field, notes),
             "value" => {
-                if inner.is_there() {
+                if inner.is_present() {
                     number(&inner, field, notes).map(What::Value)
                 } else {
                     Some(What::Nothing)
@@ -95,7 +95,7 @@ impl Said {
         Self { what: what.unwrap_or_default(), tags: tags(node, field, notes) }
     }
 
-    /// The value of the first frame; `None` if it follows from elsewhere.
+    /// The value of the first frame; `None`: computed.
     pub fn first(&self) -> Option<u128> {
         match &self.what {
             What::Value(value) => Some(*value),
@@ -126,7 +126,7 @@ fn automatic(node: &Node<'_>, field: &Field, notes: &mut Notes) -> Option<What> 
         notes.unsupported(node, "addresses from DHCP; try the address as value");
         return None;
     }
-    // What stands there is what a client believes to come of it.
+    // Ignore the value next to `auto`: it is the client's estimate.
     Some(What::Auto)
 }
 
@@ -151,7 +151,7 @@ fn steps(node: &Node<'_>, field: &Field, down: bool, notes: &mut Notes) -> Optio
         return Some(What::Value(start));
     }
     let most = field.most();
-    // Within the field there is nothing to wrap.
+    // Values within the field need no wrap.
     let reach = step.checked_mul(u128::from(count - 1));
     let inside = match down {
         false => reach.and_then(|reach| start.checked_add(reach)).is_some_and(|last| last <= most),
@@ -234,7 +234,7 @@ fn member(
     }
 }
 
-/// A value in the field's own form.
+/// Reads a value in the field's own form.
 pub(crate) fn number(node: &Node<'_>, field: &Field, notes: &mut Notes) -> Option<u128> {
     let text = match node.value {
         Value::String(text) => text.as_str(),
@@ -266,15 +266,14 @@ impl Field {
         if self.bits >= 128 { u128::MAX } else { (1 << self.bits) - 1 }
     }
 
-    /// Where counters begin unless they say so; the schema's defaults are those of the field's
-    /// value.
+    /// The default start of counters: the schema uses that of the field's value.
     fn counter_default(&self) -> u128 {
         self.default
     }
 }
 
 impl Law {
-    /// After so many frames the same values come again.
+    /// Frames after which the values repeat.
     pub fn period(&self) -> u64 {
         match self {
             Self::List(values) => values.len() as u64,
@@ -282,7 +281,7 @@ impl Law {
         }
     }
 
-    /// The value of frame `index`; `None` where it is drawn.
+    /// The value of frame `index`; `None` if random.
     pub fn at(&self, index: u64) -> Option<u128> {
         match self {
             Self::List(values) => Some(values[(index % values.len() as u64) as usize]),
@@ -294,7 +293,7 @@ impl Law {
         }
     }
 
-    /// What frames `first`, `first + every`, `first + 2 * every` ... have; `None`: more different
+    /// Values of frames `first`, `first + every`, `first + 2 * every` ...; `None`: more distinct
     /// values than a list may have.
     pub fn each(&self, first: u64, every: u64) -> Option<What> {
         if every == 1 {
@@ -302,7 +301,7 @@ impl Law {
         }
         let period = self.period();
         if let Self::Random { min, max, seed, count } = self {
-            // Draws of each part are its own; together there are as many.
+            // Each part draws its own values; in total as many.
             let count = count.div_ceil(every);
             return Some(What::Varying(Self::Random {
                 min: *min,
@@ -333,7 +332,7 @@ impl Law {
         values.collect::<Option<_>>().map(|values| What::Varying(Self::List(values)))
     }
 
-    /// As the profile says it.
+    /// The operation in a profile.
     pub fn op(&self) -> Op {
         match self {
             Self::List(values) => Op::List { values: values.clone(), init: 0 },

@@ -1,13 +1,13 @@
-//! What is wrong with a message, all of it at once.
+//! Errors in a message, all reported at once.
 
 use std::fmt;
 
-/// One thing that is wrong or not supported.
+/// One invalid or unsupported part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// `flows[3].packet[2].udp.src_port`; empty: the whole message.
     pub path: String,
-    /// `not supported: ...`, or what was found and what was expected.
+    /// `not supported: ...`, or the found and the expected value.
     pub message: String,
 }
 
@@ -20,7 +20,7 @@ impl Problems {
         Self(vec![Problem { path: path.into(), message: message.into() }])
     }
 
-    /// The texts that an OTG error carries.
+    /// The texts of an OTG error.
     pub fn texts(&self) -> Vec<String> {
         self.0.iter().map(ToString::to_string).collect()
     }

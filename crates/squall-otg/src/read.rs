@@ -1,14 +1,13 @@
-//! Reading JSON whose every mistake is to be told with its path.
+//! Reads JSON and reports every error with its path.
 
 use serde_json::Value;
 
 use crate::{Problem, Problems};
 
-/// Problems are told up to here: a message with a million mistakes is as wrong as one with a
-/// thousand.
+/// Limit of reported problems, to bound the reply to an invalid message.
 const MOST: usize = 1000;
 
-/// What was noticed while reading.
+/// Problems and warnings found while reading.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     pub problems: Vec<Problem>,
@@ -22,7 +21,7 @@ impl Notes {
         }
     }
 
-    /// `why` says what is there instead.
+    /// `why` gives the alternative.
     pub fn unsupported(&mut self, node: &Node<'_>, why: &str) {
         self.problem(&node.path, format!("not supported: {why}"));
     }
@@ -33,7 +32,7 @@ impl Notes {
         }
     }
 
-    /// `None` only with a problem.
+    /// Returns the value, or the problems if there are any.
     pub fn end<T>(self, value: Option<T>) -> Result<T, Problems> {
         match value {
             Some(value) if self.problems.is_empty() => Ok(value),
@@ -42,7 +41,7 @@ impl Notes {
     }
 }
 
-/// A value and where it stands. What is missing is a node of `null`: all of it has its defaults.
+/// A value and its path. A missing value is a node of `null`, which has all defaults.
 #[derive(Clone, Debug)]
 pub(crate) struct Node<'a> {
     pub value: &'a Value,
@@ -56,23 +55,23 @@ impl<'a> Node<'a> {
         Self { value, path: String::new() }
     }
 
-    pub fn is_there(&self) -> bool {
+    pub fn is_present(&self) -> bool {
         !self.value.is_null()
     }
 
-    /// The member, `null` if there is none.
+    /// The member; `null` if missing.
     pub fn at(&self, key: &str) -> Self {
         let path =
             if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
         Self { value: self.value.get(key).unwrap_or(&NOTHING), path }
     }
 
-    /// The member, if there is one.
+    /// The member, if present.
     pub fn get(&self, key: &str) -> Option<Self> {
         self.value.get(key).filter(|value| !value.is_null()).map(|_| self.at(key))
     }
 
-    /// Notes what is no object, and members that the schema has not.
+    /// Reports a value that is not an object, and members that are not in the schema.
     pub fn known(&self, keys: &[&str], notes: &mut Notes) {
         match self.value {
             Value::Null => {}
@@ -87,8 +86,8 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Which of `choices` is chosen: as `choice` says, or else the one that is there, or else
-    /// `default`.
+    /// Which of `choices` is chosen: by `choice`, otherwise by the member that is present,
+    /// otherwise `default`.
     pub fn choice(
         &self,
         choices: &[&'static str],
@@ -145,7 +144,7 @@ impl<'a> Node<'a> {
         Some((choice, self.at(choice)))
     }
 
-    /// One of some words.
+    /// One of several words.
     pub fn word(
         &self,
         key: &str,
@@ -213,17 +212,17 @@ impl<'a> Node<'a> {
     /// A whole number up to `max`; 64-bit ones may be text.
     pub fn uint(&self, key: &str, max: u64, notes: &mut Notes) -> Option<u64> {
         let node = self.at(key);
-        if !node.is_there() {
+        if !node.is_present() {
             return None;
         }
         node.own_uint(max, notes)
     }
 
-    /// Of the node itself.
+    /// Reads the node itself.
     pub fn own_uint(&self, max: u64, notes: &mut Notes) -> Option<u64> {
         let number = match self.value {
             Value::Number(number) => number.as_u64().or_else(|| {
-                // Some clients' numbers are all of one kind.
+                // Some clients send all numbers as floats.
                 number
                     .as_f64()
                     .filter(|n| n.fract() == 0.0 && (0.0..1.8e19).contains(n))
@@ -260,7 +259,7 @@ impl<'a> Node<'a> {
         number
     }
 
-    /// The members of a list; none if it is not there.
+    /// The members of a list; empty if missing.
     pub fn list(&self, key: &str, notes: &mut Notes) -> Vec<Self> {
         let node = self.at(key);
         match node.value {
@@ -290,7 +289,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// A value in a message, cut.
+/// A value for a message, truncated.
 pub(crate) fn brief(value: &Value) -> String {
     const LONGEST: usize = 40;
     match value {

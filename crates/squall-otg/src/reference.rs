@@ -1,10 +1,10 @@
-//! The reference, out of the table.
+//! Generates the reference page from the table of headers.
 
 use std::fmt::Write;
 
 use crate::headers::{Field, Fill, Form, HEADERS, Header, UNSUPPORTED};
 
-/// Markdown: what of the schema is supported, and every field.
+/// Markdown of the supported parts of the schema, and every field.
 pub fn reference() -> String {
     let mut out = String::from(INTRODUCTION);
     for header in HEADERS {
@@ -70,7 +70,7 @@ fn default(field: &Field) -> String {
         }
         Fill::Words => "octets of the header / 4".into(),
         Fill::Length => "octets of the header and everything after it".into(),
-        Fill::Behind(behind) => format!("octets after the first {behind}"),
+        Fill::After(skip) => format!("octets after the first {skip}"),
         Fill::Bottom => "1, or 0 before another label".into(),
     }
 }

@@ -1,8 +1,8 @@
-//! The other messages: requests that come beside a configuration, and replies.
+//! The messages other than a configuration: requests and replies.
 //!
-//! Replies hold nothing that the schema has not, since some clients refuse what they do not know.
-//! 64-bit counts travel as text, as protobuf's JSON has them; other numbers never in scientific
-//! notation, which Python's client reads as text.
+//! Replies contain only members of the schema, since some clients refuse unknown ones. 64-bit
+//! counts are text, as in protobuf's JSON; other numbers never use scientific notation, which the
+//! Python client reads as text.
 
 use std::net::IpAddr;
 
@@ -14,14 +14,14 @@ use crate::{
     read::{Node, Notes},
 };
 
-/// What `set_control_state` asks for.
+/// A request of `set_control_state`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlState {
-    /// Names of flows; none: all.
+    /// Names of flows; empty: all.
     Traffic { flows: Vec<String>, state: TransmitState },
-    /// Names of ports; none: all.
+    /// Names of ports; empty: all.
     Link { ports: Vec<String>, up: bool },
-    /// Names of ports; none: all that a capture names.
+    /// Names of ports; empty: all ports of captures.
     Capture { ports: Vec<String>, start: bool },
     /// All protocols of devices.
     Protocols { start: bool },
@@ -35,7 +35,7 @@ pub enum TransmitState {
     Resume,
 }
 
-/// What `get_metrics` asks for. No names: all; no columns: all.
+/// A request of `get_metrics`. Empty names or columns: all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetricsRequest {
     Ports { names: Vec<String>, columns: Vec<String> },
@@ -45,48 +45,48 @@ pub enum MetricsRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaggedRequest {
     pub include: bool,
-    /// Combinations of values of which nothing was sent or received, too.
+    /// Include combinations of values without any frame.
     pub include_empty: bool,
     pub columns: Vec<String>,
-    /// Name of a tag, and the values wanted: hex digits, as they are told.
+    /// Name of a tag, and the values to select, as hex digits.
     pub filters: Vec<(String, Vec<String>)>,
 }
 
-/// What `get_capture` asks for.
+/// A request of `get_capture`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaptureRequest {
     pub port: String,
-    /// The first frames only: number and count.
+    /// Number of the first frames to return.
     pub initial: Option<u64>,
 }
 
-/// What `get_states` asks for. No names: all interfaces.
+/// A request of `get_states`. Empty names: all interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatesRequest {
     Ipv4Neighbors { ethernets: Vec<String> },
     Ipv6Neighbors { ethernets: Vec<String> },
 }
 
-/// What `set_control_action` asks for.
+/// A request of `set_control_action`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlAction {
-    /// All of them are sent at once. `v6`: of both addresses of each.
+    /// Pings, all sent at once. `v6`: to IPv6 addresses.
     Ping { v6: bool, requests: Vec<PingRequest> },
 }
 
-/// An echo request that a device is to send.
+/// An echo request of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PingRequest {
     /// Name of an address of a device.
     pub source: String,
     pub target: IpAddr,
-    /// Where it stands in the message.
+    /// Path in the message.
     pub path: String,
 }
 
 impl ControlState {
     /// # Errors
-    /// What is wrong with it or not supported.
+    /// Invalid or unsupported parts.
     pub fn from_json(value: &Value) -> Result<Self, Problems> {
         let mut notes = Notes::default();
         let state = Self::read(&Node::root(value), &mut notes);
@@ -144,7 +144,7 @@ impl ControlState {
 
 impl MetricsRequest {
     /// # Errors
-    /// What is wrong with it or not supported.
+    /// Invalid or unsupported parts.
     pub fn from_json(value: &Value) -> Result<Self, Problems> {
         const OTHERS: [&str; 21] = [
             "bgpv4",
@@ -224,7 +224,7 @@ impl TaggedRequest {
 
 impl CaptureRequest {
     /// # Errors
-    /// What is wrong with it or not supported.
+    /// Invalid or unsupported parts.
     pub fn from_json(value: &Value) -> Result<Self, Problems> {
         let mut notes = Notes::default();
         let node = Node::root(value);
@@ -243,7 +243,7 @@ impl CaptureRequest {
 
 impl StatesRequest {
     /// # Errors
-    /// What is wrong with it or not supported.
+    /// Invalid or unsupported parts.
     pub fn from_json(value: &Value) -> Result<Self, Problems> {
         const OTHERS: [&str; 12] = [
             "bgp_prefixes",
@@ -285,7 +285,7 @@ impl StatesRequest {
 
 impl ControlAction {
     /// # Errors
-    /// What is wrong with it or not supported.
+    /// Invalid or unsupported parts.
     pub fn from_json(value: &Value) -> Result<Self, Problems> {
         let mut notes = Notes::default();
         let action = Self::read(&Node::root(value), &mut notes);
@@ -331,7 +331,7 @@ impl ControlAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PingReply {
     pub v6: bool,
-    /// In the order of the requests; whether an answer came.
+    /// Whether an answer arrived, in the order of the requests.
     pub results: Vec<(PingRequest, bool)>,
     pub warnings: Vec<String>,
 }
@@ -360,7 +360,7 @@ impl Serialize for Count {
     }
 }
 
-/// A number that is printed as a plain decimal, of at most four places; what is no number is 0.
+/// A number printed as a plain decimal of at most four places; 0 if not finite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct Decimal(pub f64);
 
@@ -372,7 +372,7 @@ impl Serialize for Decimal {
 
 /// A JSON number without exponent (`1e-7` and `1.7e18` would be text to Python's YAML reader).
 fn plain(value: f64) -> Number {
-    // Whole numbers of 64 bits are printed digit by digit; beyond, nothing here counts.
+    // The range of 64-bit integers prints digit by digit; no figure exceeds it.
     let value = if value.is_finite() { value.clamp(-9e18, 9e18) } else { 0.0 };
     let rounded = if value.abs() < 1e11 { (value * 1e4).round() / 1e4 } else { value.round() };
     match Number::from_f64(rounded) {
@@ -389,7 +389,7 @@ pub enum MetricsResponse {
     FlowMetrics { flow_metrics: Vec<FlowMetric> },
 }
 
-/// What was not asked for is `None`.
+/// Fields that were not requested are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PortMetric {
     pub name: String,
@@ -429,7 +429,7 @@ pub struct PortMetric {
 }
 
 impl FlowCounts {
-    /// Without what is said of frames sent, or of those among them that did not come.
+    /// Removes the counters of sent frames and of loss.
     #[must_use]
     pub fn of_received(self) -> Self {
         Self {
@@ -447,7 +447,7 @@ impl FlowCounts {
     }
 }
 
-/// What is counted of a flow, or of its frames with certain tags.
+/// Counters of a flow, or of its frames with certain tags.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FlowCounts {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -462,7 +462,7 @@ pub struct FlowCounts {
     pub frames_tx_rate: Option<Decimal>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frames_rx_rate: Option<Decimal>,
-    /// Per cent.
+    /// Percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<Decimal>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -548,7 +548,7 @@ pub enum StatesResponse {
     Ipv6Neighbors { ipv6_neighbors: Vec<Ipv6Neighbor> },
 }
 
-/// Without an answer there is no MAC address.
+/// The MAC address is absent without an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ipv4Neighbor {
     pub ethernet_name: String,
@@ -574,10 +574,10 @@ pub struct Version {
 }
 
 impl Version {
-    /// Clients read the version of the API as a constraint for their own.
+    /// Clients read the API version as a constraint for their own.
     pub const API_SPEC: &'static str = "^1.0.0";
 
-    /// Of an application of this version.
+    /// The reply of an application with this version.
     pub fn of(app_version: &str) -> Self {
         Self {
             api_spec_version: Self::API_SPEC.into(),
@@ -587,16 +587,16 @@ impl Version {
     }
 }
 
-/// The reply of what changes something.
+/// The reply of requests that change something.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Warning {
     pub warnings: Vec<String>,
 }
 
-/// What is said instead of a reply.
+/// An error reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Error {
-    /// As HTTP has them: 400, 500.
+    /// HTTP status: 400, 500.
     pub code: i32,
     /// `validation` or `internal`.
     pub kind: String,

@@ -1,4 +1,4 @@
-//! A configuration as a profile.
+//! Translates a configuration to a profile.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,60 +16,59 @@ use crate::{
     read::{Node, Notes},
 };
 
-/// What became of a configuration.
+/// The result of a translation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Translated {
-    /// Its ports are named as OTG names them. Without flows it has no streams.
+    /// Ports have the names of the configuration. No streams without flows.
     pub profile: Profile,
     pub ports: Vec<PortInfo>,
     /// In the configuration's order.
     pub flows: Vec<FlowInfo>,
     pub captures: Vec<CaptureInfo>,
     pub devices: Vec<DeviceInfo>,
-    /// Gateways whose MAC address packets need: whoever runs this asks for them (ARP, neighbour
-    /// discovery) and calls [`translate_with`] with the answers. Until then the packets hold
+    /// Gateways whose MAC addresses packets need. The caller resolves them (ARP, neighbor
+    /// discovery) and calls [`translate_with`] with the answers. Until then the packets contain
     /// 00:00:00:00:00:00.
     pub unresolved: Vec<Unresolved>,
-    /// What has no effect: for the reply of `set_config`.
+    /// Settings without effect, for the reply of `set_config`.
     pub warnings: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortInfo {
     pub name: String,
-    /// As the configuration says it; may be empty.
+    /// The location in the configuration; may be empty.
     pub location: String,
-    /// The address that the profile has: `af_packet:veth-a` for the location `veth-a`.
+    /// The address in the profile: `af_packet:veth-a` for the location `veth-a`.
     pub address: String,
-    /// Of layer1: bits a second, 0 for none.
+    /// Speed in layer1, bits per second; 0: unset.
     pub speed_bps: u64,
     pub mtu: Option<u32>,
     pub promiscuous: bool,
 }
 
-/// One flow, and the streams that make it.
+/// One flow, and its streams.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowInfo {
     pub name: String,
-    /// Name of the port, of the first sending device's for flows between devices.
+    /// Name of the port; for flows between devices, of the first sending device's.
     pub tx_port: String,
-    /// Empty: wherever it arrives.
+    /// Empty: any port.
     pub rx_ports: Vec<String>,
-    /// Indices into `profile.streams`. More than one where devices send to several, or where tags
-    /// tell frames apart.
+    /// Indices into `profile.streams`. More than one if devices send to several others, or tags
+    /// distinguish frames.
     pub streams: Vec<StreamInfo>,
     pub metrics: MetricsInfo,
-    /// Frames that it sends in all; `None`: no end, or one in time.
+    /// Frames that it sends in all; `None`: unlimited, or limited by time.
     pub packets: Option<u64>,
-    /// Frame length with FCS, if all have the same.
+    /// Frame length with FCS, if the same for all.
     pub size: Option<u32>,
-    /// The names of its tags, in order: `tagged_metrics` are of the streams with the same
+    /// The names of its tags, in order; `tagged_metrics` sum streams with the same
     /// [`StreamInfo::tags`].
     pub tag_names: Vec<String>,
-    /// Tags of its frames as they are received.
+    /// Tags of received frames.
     pub egress: Option<EgressInfo>,
-    /// So many frames are to be received for each that is sent (`rx_tx_ratio`): 1 unless said, or
-    /// one a receiving port.
+    /// Frames expected per sent frame (`rx_tx_ratio`): 1 by default, or one per receiving port.
     pub rx_copies: f64,
 }
 
@@ -84,48 +83,48 @@ pub struct StreamInfo {
     pub tags: Vec<TagValue>,
 }
 
-/// `tagged_metrics` are told apart by what stands there when frames arrive, too.
+/// `tagged_metrics` also distinguish these values in received frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EgressInfo {
-    /// At least one; together of 128 bits at most.
+    /// At least one; 128 bits at most in total.
     pub tags: Vec<EgressTag>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EgressTag {
     pub name: String,
-    /// Counted from the first of the frame.
+    /// Offset from the start of the frame.
     pub bit: usize,
     pub bits: usize,
 }
 
-/// How its frames are known where they arrive.
+/// How the receiver identifies its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counting {
-    /// They carry a signature: counts, loss, delay of the stream.
+    /// By a signature: counts, loss and delay of the stream.
     Signature,
-    /// They have no room for one, or metrics are off: they are among the frames without a signature
-    /// of the ports that they go to.
+    /// No room for a signature, or metrics are off: counted among the frames without a signature on
+    /// the receiving ports.
     Unsigned,
 }
 
-/// `name` is that of [`FlowInfo::tag_names`] at the same place.
+/// Belongs to the entry of [`FlowInfo::tag_names`] with the same index.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TagValue {
     /// Digits without 0x, as many as the tag's bits need.
     Hex(String),
-    /// `rx_name` of predefined tags: the port where it arrives.
+    /// `rx_name` of predefined tags: the receiving port.
     RxName,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetricsInfo {
-    /// Flows without are not listed.
+    /// Whether to list the flow.
     pub enable: bool,
     pub loss: bool,
     pub timestamps: bool,
     pub latency: bool,
-    /// `cut_through`: first bit in to first bit out; else store and forward.
+    /// `cut_through`: first bit in to first bit out; otherwise store and forward.
     pub cut_through: bool,
 }
 
@@ -133,18 +132,18 @@ pub struct MetricsInfo {
 pub struct CaptureInfo {
     pub name: String,
     pub port_names: Vec<String>,
-    /// pcapng, not pcap.
+    /// pcapng rather than pcap.
     pub pcapng: bool,
-    /// The oldest frames make room for the newest; else the capture ends when it is full.
+    /// Overwrite the oldest frames; otherwise the capture ends when it is full.
     pub overwrite: bool,
     /// Octets kept of each frame.
     pub packet_size: Option<u32>,
-    /// In the language of tcpdump; `None`: every frame.
+    /// A tcpdump expression; `None`: every frame.
     pub filter: Option<String>,
 }
 
-/// An Ethernet interface of an emulated device: it answers ARP, neighbour discovery and echo for
-/// its addresses.
+/// An Ethernet interface of an emulated device: it answers ARP, neighbor discovery and echo for its
+/// addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     pub device: String,
@@ -171,32 +170,32 @@ pub struct IpInfo<A> {
     pub address: A,
     pub gateway: A,
     pub prefix: u8,
-    /// Given, so that nobody need ask.
+    /// Configured, so that no request is needed.
     pub gateway_mac: Option<MacAddr>,
 }
 
-/// A gateway whose MAC address is not known.
+/// A gateway whose MAC address is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Unresolved {
-    /// Of the interface that asks: [`DeviceInfo::ethernet`].
+    /// Interface that resolves it: [`DeviceInfo::ethernet`].
     pub ethernet: String,
     pub port: String,
     pub gateway: IpAddr,
 }
 
-/// MAC addresses of gateways, by the name of the interface that asked.
+/// MAC addresses of gateways, by the name of the resolving interface.
 pub type Resolved = HashMap<(String, IpAddr), MacAddr>;
 
 /// # Errors
-/// Everything that is wrong or not supported.
+/// Every invalid or unsupported part.
 pub fn translate(config: &Config) -> Result<Translated, Problems> {
     translate_with(config, &Resolved::new())
 }
 
-/// As [`translate`], with the MAC addresses of gateways that were asked for.
+/// Like [`translate`], with the MAC addresses of resolved gateways.
 ///
 /// # Errors
-/// As [`translate`].
+/// The same as of [`translate`].
 pub fn translate_with(config: &Config, resolved: &Resolved) -> Result<Translated, Problems> {
     const KEYS: [&str; 11] = [
         "ports",
@@ -300,7 +299,7 @@ fn layer1(root: &Node<'_>, ports: &mut [PortInfo], notes: &mut Notes) {
         ("speed_400_gbps", 400_000),
         ("speed_800_gbps", 800_000),
     ];
-    // The link is as its driver made it.
+    // The driver configures the link.
     const NO_EFFECT: [&str; 5] =
         ["media", "ieee_media_defaults", "auto_negotiate", "auto_negotiation", "flow_control"];
     for node in root.list("layer1", notes) {
@@ -336,7 +335,7 @@ fn layer1(root: &Node<'_>, ports: &mut [PortInfo], notes: &mut Notes) {
     }
 }
 
-/// What has no effect, and what is not supported.
+/// Reports settings without effect, and unsupported ones.
 fn others(root: &Node<'_>, notes: &mut Notes) {
     const UNSUPPORTED: [(&str, &str); 4] = [
         ("lags", "flows and devices need single ports"),

@@ -1,4 +1,4 @@
-//! Open Traffic Generator's state machine on links in memory.
+//! Tests the OTG state machine on links in memory.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use squall_control::driving::InProcess;
 use squall_otg::Controller;
 
-/// Two ports that are each other's ends, and flows from the first to the second.
+/// Two connected ports, and flows from the first to the second.
 fn config(link: &str, flows: &[Value]) -> Value {
     json!({
         "ports": [
@@ -78,9 +78,9 @@ impl Client {
     }
 
     fn wait(&mut self, what: &str, mut until: impl FnMut(&mut Self) -> bool) {
-        let patience = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while !until(self) {
-            assert!(Instant::now() < patience, "{what}: {:?}", self.metrics("flow"));
+            assert!(Instant::now() < deadline, "{what}: {:?}", self.metrics("flow"));
             std::thread::sleep(Duration::from_millis(30));
         }
     }
@@ -98,7 +98,7 @@ impl Client {
         self.wait("all flows end", |client| {
             client.metrics("flow").iter().all(|flow| flow["transmit"] == "stopped")
         });
-        // What is under way has come when the run is over.
+        // Frames in flight have arrived when the run is over.
         self.wait("all frames come", |client| {
             client.metrics("flow").iter().all(|flow| flow["frames_rx"] == flow["frames_tx"])
         });
@@ -174,7 +174,7 @@ fn flows_start_and_stop_each_by_itself_in_one_run() {
     client.wait("f2 ends", |client| {
         client.flow("f2")["transmit"] == "stopped" && count(&client.flow("f2"), "frames_rx") == 50
     });
-    // Once more while f1 goes on: from zero, and to the same end.
+    // Again while f1 continues: from zero, and to the same end.
     client.traffic("start", &["f2"]);
     client.wait("f2 ends again", |client| {
         client.flow("f2")["transmit"] == "stopped" && count(&client.flow("f2"), "frames_rx") == 50
@@ -281,7 +281,7 @@ fn a_capture_has_every_frame_of_its_port_with_its_fcs() {
 }
 
 #[test]
-fn what_is_wrong_is_refused_with_its_place_and_what_was_set_stays() {
+fn invalid_requests_are_refused_with_their_place_and_change_nothing() {
     let mut client = Client::with(&config("wrong", &[flow("f1", 1_000, packets(10))]));
     let mut other = config("wrong", &[flow("f1", 1_000, packets(10))]);
     other["flows"][0]["tx_rx"]["port"]["tx_name"] = json!("p9");

@@ -1,4 +1,4 @@
-//! A profile of flows as TRex's clients send it, and as flows of ours.
+//! A TRex profile of flows (ASTF) as its clients send it, and its translation to Squall's flows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use squall_units::{MacAddr, Nanos};
 
 use crate::Problem;
 
-/// Flows by templates: programs of both sides, addresses, and how often they begin.
+/// A profile of flows: templates with the programs of both sides, address ranges and rates.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Astf {
     #[serde(default)]
@@ -26,19 +26,19 @@ pub struct Astf {
     ip_gen_dist_list: Vec<Distribution>,
     program_list: Vec<Program>,
     templates: Vec<AstfTemplate>,
-    /// Names of groups 1, 2, ... of templates.
+    /// Names of template groups 1, 2, ...
     #[serde(default)]
     pub tg_names: Vec<String>,
     #[serde(default)]
     c_glob_info: Map<String, Value>,
     #[serde(default)]
     s_glob_info: Map<String, Value>,
-    /// By group: what its programs add to.
+    /// Counters that the programs of each group add to.
     #[serde(skip)]
     counters: BTreeMap<usize, BTreeSet<String>>,
 }
 
-/// Octets in base 64, or those and what follows them up to a size.
+/// Octets in base 64, optionally filled up to a size.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 enum Buffer {
@@ -57,18 +57,18 @@ struct Distribution {
 #[derive(Clone, Debug, Deserialize)]
 struct Program {
     commands: Vec<Value>,
-    /// TCP; else UDP.
+    /// TCP if set, otherwise UDP.
     #[serde(default = "yes")]
     stream: bool,
     addon: Option<String>,
 }
 
 impl Program {
-    /// Milliseconds without a packet after which its flows end, if it says so.
+    /// Longest silence in milliseconds before a flow ends, if a `keepalive` command sets one.
     fn longest_silence(&self) -> Option<u64> {
         let is_one = |command: &&Value| command["name"] == "keepalive";
-        let said = self.commands.iter().filter(is_one).filter_map(|of| of["msec"].as_f64());
-        said.map(|msec| (msec as u64).clamp(1, LONGEST_IDLE * 1000)).max()
+        let silences = self.commands.iter().filter(is_one).filter_map(|of| of["msec"].as_f64());
+        silences.map(|msec| (msec as u64).clamp(1, LONGEST_IDLE * 1000)).max()
     }
 }
 
@@ -91,7 +91,7 @@ struct ClientTemplate {
     port: u16,
     cps: Option<f64>,
     limit: Option<u64>,
-    /// Flows that end are followed by others, up to the limit.
+    /// Start a new flow for each that ends, up to `limit`.
     #[serde(default, deserialize_with = "truth")]
     cont: bool,
     #[serde(default)]
@@ -124,7 +124,7 @@ fn truth<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     })
 }
 
-/// A command of a program.
+/// A program command.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "name", rename_all = "snake_case")]
 enum Command {
@@ -157,9 +157,9 @@ enum Command {
     },
     Connect,
     Reset,
-    /// The peer closes first.
+    /// Let the peer close first.
     Nc,
-    /// Whether what is sent is waited for.
+    /// Whether a send waits until its octets are acknowledged.
     TxMode {
         #[serde(default)]
         flags: u64,
@@ -203,7 +203,7 @@ enum Command {
         #[serde(default)]
         cmp_val: u64,
     },
-    /// The group of templates of which the next flow begins.
+    /// Select the template group of the next flow to begin.
     SetTemplate {
         tg_id: usize,
     },
@@ -211,7 +211,7 @@ enum Command {
 }
 
 impl Command {
-    /// Whether the program waits there.
+    /// Whether the program waits at this command.
     fn waits(&self, tcp: bool) -> bool {
         match self {
             Self::Rx { .. }
@@ -225,16 +225,16 @@ impl Command {
     }
 }
 
-/// What a start says beside the profile.
+/// Parameters of a start, in addition to the profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSetting {
-    /// Times the flows a second of each template.
+    /// Multiplies the flow rate of each template.
     pub mult: f64,
-    /// Packets are of IPv6, whatever the profile says.
+    /// Use IPv6, regardless of the profile.
     pub ipv6: bool,
-    /// Clients' and servers' own MAC addresses.
+    /// MAC addresses of clients and servers.
     pub macs: Option<[MacAddr; 2]>,
-    /// What their packets go to.
+    /// Destination MAC addresses of clients and servers.
     pub next_hops: Option<[MacAddr; 2]>,
 }
 
@@ -244,7 +244,7 @@ impl Default for FlowSetting {
     }
 }
 
-/// What TRex does where nothing is said; of both sides.
+/// TRex's defaults, for both sides.
 const DEFAULTS: &[(&str, &str)] = &[
     ("window", "32768"),
     ("wscale", "0"),
@@ -261,18 +261,18 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("congestion", "newreno"),
     ("ttl", "127"),
 ];
-/// Seconds of silence, and between probes, at most.
+/// Upper limit of idle time and probe interval, seconds.
 const LONGEST_IDLE: u64 = 3600;
-/// More octets than there are without an acknowledgment.
+/// Exceeds any amount of unacknowledged data, so that only the timer sends acknowledgments.
 const TIMER_ONLY: &str = "1 GiB";
 /// Octets of a segment's payload and options.
 const MSS: u64 = 1460;
-/// Hops of IPv6.
+/// IPv6 hop limit.
 const HOPS: &str = "64";
 
 impl Astf {
     /// # Errors
-    /// What is no profile.
+    /// The value is not a profile.
     pub fn read(value: &Value) -> Result<Self, Problem> {
         let mut read = Self::deserialize(value).map_err(|error| Problem::new(error.to_string()))?;
         for template in &read.templates {
@@ -282,19 +282,19 @@ impl Astf {
             let numbers = programs
                 .flat_map(|program| &program.commands)
                 .filter_map(|command| u32::try_from(command.get("stats_id")?.as_u64()?).ok());
-            // One that has no name is refused where its command is.
+            // A counter without a name is refused where its command is translated.
             let named = numbers.filter_map(|id| counter_of(id).ok());
             read.counters.entry(template.tg_id).or_default().extend(named);
         }
         Ok(read)
     }
 
-    /// Whether it is one, and not streams.
+    /// Whether the value is a profile of flows rather than streams.
     pub fn is_one(value: &Value) -> bool {
         value.get("templates").is_some() && value.get("program_list").is_some()
     }
 
-    /// Groups of templates, by their numbers in the profile; 0: none.
+    /// Name, group number (0: none) and whether it uses UDP, of each template.
     pub fn groups(&self) -> impl Iterator<Item = (String, usize, bool)> {
         self.templates.iter().enumerate().map(|(number, template)| {
             let program = self.program_list.get(template.client_template.program_index);
@@ -303,13 +303,13 @@ impl Astf {
         })
     }
 
-    /// Counters that programs of a group's templates add to.
+    /// Counters that the programs of a group's templates add to.
     pub fn counters_of(&self, group: usize) -> impl ExactSizeIterator<Item = String> {
         static NONE: BTreeSet<String> = BTreeSet::new();
         self.counters.get(&group).unwrap_or(&NONE).iter().cloned()
     }
 
-    /// The settings of the profile and of its templates, and what becomes of them.
+    /// The settings of the profile and its templates, and their effect in Squall.
     pub(crate) fn tunables(&self) -> Vec<Tunable> {
         let mut found = Vec::new();
         let mut add = |scope: &str, info: &Map<String, Value>| {
@@ -334,7 +334,7 @@ impl Astf {
     /// Clients on the first port, servers on the second.
     ///
     /// # Errors
-    /// Commands that there are no instructions for, and what does not fit.
+    /// A command without an equivalent instruction, or an inconsistent profile.
     pub fn flows(&self, setting: &FlowSetting) -> Result<Flows, Problem> {
         if self.templates.is_empty() {
             return Err(Problem::new("the profile has no templates"));
@@ -391,7 +391,7 @@ impl Astf {
             return Err(Problem::new(format!("cps = {cps}: expected more than 0")));
         }
         let arrival = match (cps, client.limit) {
-            // Only other flows begin those of a template without cps.
+            // A template without `cps` begins flows only when another program starts them.
             (None, _) => Arrival::Called,
             (Some(_), Some(limit)) if client.cont => {
                 let users = word("limit", limit)?;
@@ -421,7 +421,7 @@ impl Astf {
         })
     }
 
-    /// The pool of a distribution; it is added where it is not there.
+    /// The pool of a distribution, added on first use.
     fn pool(
         &self,
         index: usize,
@@ -486,14 +486,14 @@ impl Astf {
         Ok(Ramp { up, ..Ramp::default() })
     }
 
-    /// Lines of a program; messages that it sends are added by name.
+    /// Translates a program; adds its messages by name.
     fn program(
         &self,
         program: &Program,
         client: bool,
         messages: &mut BTreeMap<String, Said>,
     ) -> Result<Vec<Said>, Problem> {
-        // What the add-on for latency measures, reports have for all flows.
+        // The `latency` add-on needs no translation: reports have delays of all flows.
         match program.addon.as_deref() {
             None | Some("latency") => {}
             Some(other) => {
@@ -526,7 +526,7 @@ impl Astf {
                 to.ok_or_else(|| Problem::new("a jump out of the program"))
             })
             .collect::<Result<_, _>>()?;
-        // Octets that were waited for, as TRex counts them: from the last time they were cleared.
+        // Octets received so far, as TRex counts them: since the last clear.
         let mut have = 0;
         for (at, command) in commands.iter().enumerate() {
             if targets.contains(&at) {
@@ -541,7 +541,7 @@ impl Astf {
         }
         let ends = matches!(commands.last(), Some(Command::Reset | Command::Nc));
         if program.stream && !ends {
-            // What still comes is passed over, as TRex does.
+            // Discard further data from the peer, as TRex does.
             lines.push(Instruction::Close);
             lines.push(Instruction::WaitPeerClose);
         }
@@ -549,7 +549,7 @@ impl Astf {
     }
 }
 
-/// Upper parts of addresses; `None`: of IPv4.
+/// Upper parts of addresses; `None`: IPv4.
 struct Family {
     client: Option<Ipv6Addr>,
     server: Option<Ipv6Addr>,
@@ -559,7 +559,7 @@ fn name_of(number: usize) -> String {
     format!("template {number}")
 }
 
-/// `A`, `B` ... as profiles say it.
+/// Name of a counter in profiles: `A`, `B` ...
 fn counter_of(id: u32) -> Result<String, Problem> {
     match u8::try_from(id).ok().filter(|id| *id < 26) {
         Some(id) => Ok(char::from(b'A' + id).to_string()),
@@ -581,15 +581,15 @@ fn object<'a>(of: &'a Map<String, Value>, key: &str) -> Result<&'a Map<String, V
 }
 
 fn network(setting: &FlowSetting, side: usize) -> Network {
-    let said = |mac: [MacAddr; 2]| Said::from(mac[side].to_string().as_str());
+    let text = |mac: [MacAddr; 2]| Said::from(mac[side].to_string().as_str());
     Network {
-        mac: setting.macs.map(said),
-        next_hop: setting.next_hops.map(said),
+        mac: setting.macs.map(text),
+        next_hop: setting.next_hops.map(text),
         ..Network::default()
     }
 }
 
-/// Where a command may jump to.
+/// Jump target of a command.
 fn target(at: usize, command: &Command) -> Option<i64> {
     match command {
         Command::JmpNz { offset, .. }
@@ -605,7 +605,7 @@ struct Lines<'a> {
     templates: &'a [AstfTemplate],
     commands: &'a [Command],
     messages: &'a mut BTreeMap<String, Said>,
-    /// What is sent is not waited for.
+    /// Sends do not wait for acknowledgments.
     goes_on: bool,
     all: Vec<Said>,
 }
@@ -620,7 +620,7 @@ impl Lines<'_> {
             let to = target(at, command).unwrap_or(0);
             Instruction::Jump { label: format!("at{to}"), condition }
         };
-        // Time passes in a loop that waits for nothing else.
+        // A loop that waits for nothing else must still take time.
         if let Command::JmpDp { .. } | Command::JmpCmp { .. } = command
             && let Some(to) = target(at, command).and_then(|to| usize::try_from(to).ok())
             && to < at
@@ -672,7 +672,7 @@ impl Lines<'_> {
             Command::Reset => self.push(Instruction::Reset),
             Command::Nc => {
                 self.push(Instruction::WaitPeerClose);
-                // The peer's FIN is acknowledged before the own is sent.
+                // Delay the own FIN until the peer's is acknowledged.
                 self.push(Instruction::Delay(Delay::Fixed(Nanos(1_000))));
             }
             Command::TxMode { flags } => self.goes_on = flags & 1 != 0,
@@ -754,7 +754,7 @@ impl Lines<'_> {
         Ok(())
     }
 
-    /// The name of a buffer's message.
+    /// The name of a buffer's message; adds the message on first use.
     fn message(&mut self, index: usize) -> Result<String, Problem> {
         let name = format!("b{index}");
         if self.messages.contains_key(&name) {
@@ -774,7 +774,7 @@ impl Lines<'_> {
             Buffer::Filled { base, size, fill } => {
                 let base = decoded(base)?;
                 let rest = size.saturating_sub(base.len() as u32);
-                // Without a filling, the base is repeated; where there is none either, zeros.
+                // Without `fill`, repeat the base; without a base, use zeros.
                 let mut pattern = match fill {
                     Some(fill) => decoded(fill)?,
                     None => base.clone(),
@@ -793,13 +793,13 @@ impl Lines<'_> {
     }
 }
 
-/// A number of 32 bits.
+/// Checks that a value fits into 32 bits.
 fn word(name: &str, value: u64) -> Result<u32, Problem> {
     u32::try_from(value)
         .map_err(|_| Problem::new(format!("{name} = {value}: expected less than 2^32")))
 }
 
-/// So many of a unit of `nanos`.
+/// `amount` of a unit of `nanos`.
 fn time(amount: f64, nanos: f64) -> Result<Nanos, Problem> {
     let time = amount * nanos;
     match time.is_finite() && (0.0..=86_400e9).contains(&time) {
@@ -808,7 +808,7 @@ fn time(amount: f64, nanos: f64) -> Result<Nanos, Problem> {
     }
 }
 
-/// Tunables of a side: TRex's own, those of the profile, those of the template.
+/// TCP settings of one side: TRex's defaults, then those of the profile, then of the template.
 fn tcp(
     program: &Program,
     family: &Family,
@@ -835,14 +835,15 @@ fn tcp(
             }?;
         }
     }
-    // TRex's is the same over IPv6, ours by as much less as the header is longer.
+    // TRex uses the same MSS over IPv6. Squall's shrinks with the longer header, so add the
+    // difference.
     if family.client.is_some() {
         let mss = all.get("mss").map_or(Ok(MSS), |text| text.parse());
         all.insert("mss", mss.map_or(MSS, |mss: u64| mss.saturating_add(20)).to_string());
     }
     if !program.stream {
         all.retain(|name, _| matches!(*name, "ttl" | "tos"));
-        // A silence that the program says is none that ends the flow.
+        // A `keepalive` command overrides the idle time after which a flow ends.
         if let Some(longest) = program.longest_silence() {
             all.insert("udp_idle", format!("{longest} ms"));
         }
@@ -854,14 +855,14 @@ fn tcp(
 /// A setting of TRex's TCP, addresses or scheduler.
 #[derive(Clone, Debug)]
 pub(crate) struct Tunable {
-    /// Whose it is.
+    /// The part of the profile that sets it.
     pub scope: String,
     pub name: String,
     pub value: Value,
     pub effect: String,
 }
 
-/// What becomes of a setting.
+/// The effect of a setting in Squall.
 fn effect(section: &str, name: &str, value: &Value) -> String {
     let capped = |most: u64, unit: &str| match value.as_u64() {
         Some(number) if number > most => format!("differs: at most {most} {unit}"),
@@ -871,7 +872,7 @@ fn effect(section: &str, name: &str, value: &Value) -> String {
     let done = match (section, name) {
         ("tcp", "keepidle" | "keepintvl") => return capped(LONGEST_IDLE, "s"),
         ("tcp", "delay_ack_msec") => return capped(500, "ms"),
-        // What they do not change is as TRex has it.
+        // TRex's behavior, where these settings translate to nothing.
         ("tcp", "do_rfc1323" | "no_delay_counter") => return "taken".to_owned(),
         ("ipv6", _) | ("scheduler", "rampup_sec") => return "taken".to_owned(),
         ("tcp", name) => of_tcp(name, value, &mut all),
@@ -921,7 +922,7 @@ fn of_tcp<'a>(
         "no_delay_counter" => {}
         "txbufsize" => _ = all.insert("send_buffer", number.to_string()),
         "no_delay" => _ = all.insert("no_delay", truth(number & 1 != 0)),
-        // Of the timers that are there, none is set by these.
+        // Squall's timers and limits do not depend on these.
         "do_rfc1323" | "rexmtthresh" | "keepinit" | "blackhole" | "reass_maxqlen" => {}
         other => return Err(Problem::new(format!("tcp.{other}: not known"))),
     }

@@ -1,8 +1,8 @@
-//! What TRex sends of a profile, and what Squall does with it.
+//! Compares the traffic of a profile in TRex and in Squall.
 //!
-//! Streams are stepped by [`crate::reference`] and run into a file; packets are compared one by one.
-//! A capture of TRex is compared with the same packets. Flows are listed, and compared with a
-//! capture by what each side sends.
+//! [`crate::reference`] steps the streams as TRex does; Squall runs them into a file; packets are
+//! compared one by one. A TRex capture is compared with the same packets. Flows are listed, and
+//! compared with a capture by the data that each side sends.
 
 mod flows;
 mod frames;
@@ -26,16 +26,16 @@ use crate::{
 pub use flows::Template;
 use frames::{Found, Rules};
 
-/// How far is compared, and with which captures.
+/// Limits and captures of a comparison.
 #[derive(Clone, Debug)]
 pub struct CompareSetting<'a> {
-    /// Packets of each port.
+    /// Packets to compare on each port.
     pub packets: usize,
     /// TRex's own capture of the profile.
     pub golden: Option<&'a Path>,
 }
 
-/// Of one profile.
+/// Result for one profile.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     pub profile: String,
@@ -45,10 +45,10 @@ pub struct Comparison {
     pub streams: Vec<Row>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<Template>,
-    /// What Squall ignores or treats otherwise, and what is not compared.
+    /// Settings that Squall ignores or treats differently, and limits of the comparison.
     pub notes: Vec<String>,
     pub differences: Vec<String>,
-    /// TRex's capture, if there was one.
+    /// Result against TRex's capture, if there is one.
     pub golden: Option<Golden>,
 }
 
@@ -56,24 +56,24 @@ pub struct Comparison {
 pub struct Golden {
     pub file: String,
     pub packets: usize,
-    /// Between the capture and Squall.
+    /// Differences between the capture and Squall.
     pub differences: Vec<String>,
 }
 
-/// A stream.
+/// Result for one stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub port: usize,
     pub name: String,
-    /// Packets that TRex sends, within those compared.
+    /// Packets that TRex sends, within the limit.
     pub trex: usize,
-    /// Those of them that Squall sends with the same octets at the same time.
+    /// Packets that Squall sends with the same octets at the same time.
     pub same: usize,
-    /// Numbers that nothing determines are compared by their ranges.
+    /// Random numbers without a seed are compared by their ranges.
     pub by_range: bool,
 }
 
-/// Differences that are listed of each kind.
+/// Maximum differences listed of each kind.
 const LISTED: usize = 8;
 
 impl Comparison {
@@ -83,7 +83,7 @@ impl Comparison {
     }
 }
 
-/// A folder that goes away with its files.
+/// A temporary folder, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -106,8 +106,7 @@ impl Drop for Scratch {
 }
 
 impl File<'_> {
-    /// Compares what TRex sends for each of the ports with what Squall sends; the addresses of the
-    /// ports are not used.
+    /// Compares the packets that TRex and Squall send on each port; ignores the ports' addresses.
     ///
     /// # Errors
     /// A profile that cannot be loaded, or that TRex would refuse; a capture that cannot be read.
@@ -145,7 +144,7 @@ impl File<'_> {
             comparison.notes.extend(notes(values, nodes));
             let sent = match self.run(loaded, port, count + MARGIN, &scratch) {
                 Ok(sent) => sent,
-                // What it refuses is a difference.
+                // A refusal counts as a difference.
                 Err(Error::Usage(text)) => {
                     comparison.differences.push(format!("Squall does not send it: {text}"));
                     continue;
@@ -163,7 +162,7 @@ impl File<'_> {
         Ok(comparison)
     }
 
-    /// What Squall sends for a port.
+    /// Runs a port's streams in Squall; returns the packets sent.
     fn run(
         &self,
         loaded: &Loaded,
@@ -179,11 +178,12 @@ impl File<'_> {
     }
 }
 
-/// Packets beyond those compared that Squall sends: some are due at the instant of the last one.
+/// Packets that Squall sends in addition to those compared, because several can be due at the last
+/// instant.
 const MARGIN: usize = 256;
 
 fn run(profile: Profile, options: RunOptions) -> Result<(), Error> {
-    // Into a folder of its own.
+    // Overwriting is safe: the folder is temporary.
     let options = RunOptions { force: Some(true), ..options };
     Session::new(profile).with(options)?.open()?.start()?.finish().map(drop)
 }
@@ -195,13 +195,13 @@ fn packets_of(path: &Path) -> Result<Vec<Found>, Error> {
     while let Some(packet) = reader.next().map_err(wrong)? {
         packets.push(Found { at_ns: packet.time_ns, octets: packet.data.to_vec() });
     }
-    // Several writers leave them out of order.
+    // Several workers write the file, so packets can be out of order.
     packets.sort_by_key(|packet| packet.at_ns);
     Ok(packets)
 }
 
-/// Squall's packets against TRex's capture: both against the packets that TRex's rules give, so that
-/// random numbers are compared by their ranges.
+/// Compares both Squall's packets and TRex's capture with the reference packets, so that random
+/// numbers are compared by their ranges.
 fn against(
     path: &Path,
     packets: &[Found],
@@ -216,15 +216,15 @@ fn against(
         let (all, some) = (packets.len(), expected.len());
         differences.push(format!("the capture has {all} packets, TRex's rules give {some}"));
     }
-    let theirs = frames::matched(nodes, expected, packets, rules);
-    let ours = frames::matched(nodes, expected, sent, Rules { ended: false, ..rules });
+    let trex = frames::matched(nodes, expected, packets, rules);
+    let squall = frames::matched(nodes, expected, sent, Rules { ended: false, ..rules });
     let texts = |found: frames::Matched, what: &str| {
         let lines: Vec<String> =
             found.differences.into_iter().map(|text| format!("{what}: {text}")).collect();
         lines
     };
-    differences.extend(texts(theirs, "capture"));
-    differences.extend(texts(ours, "Squall"));
+    differences.extend(texts(trex, "capture"));
+    differences.extend(texts(squall, "Squall"));
     Golden { file: path.display().to_string(), packets: packets.len(), differences }
 }
 
@@ -260,7 +260,7 @@ impl Comparison {
         self.differences.extend(matched.differences.iter().cloned());
     }
 
-    /// As lines of text.
+    /// Formats the result as text.
     pub fn text(&self) -> String {
         let verdict = if self.differs() { "differs" } else { "same" };
         let mut text = format!("{}: {verdict}\n", self.profile);
@@ -286,7 +286,7 @@ impl Comparison {
     }
 }
 
-/// What Squall treats otherwise, and what is compared by ranges or not at all.
+/// Settings that Squall treats differently, and fields that are compared by range or not at all.
 fn notes(streams: &[Value], nodes: &[Node]) -> Vec<String> {
     let any = |is: &dyn Fn(&Value) -> bool| streams.iter().any(is);
     let instruction = |is: &dyn Fn(&Value) -> bool| {
@@ -329,7 +329,7 @@ mod tests {
 
     use super::*;
 
-    /// An IPv4/UDP packet of 100 octets with checksums that are right.
+    /// An IPv4/UDP packet of 100 octets with valid checksums.
     fn packet() -> Vec<u8> {
         let mut packet = vec![0u8; 100];
         packet[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
@@ -451,8 +451,8 @@ mod tests {
     }
 
     #[test]
-    fn what_squall_does_otherwise_is_a_difference_of_its_stream() {
-        // TRex begins a limited random variable that waits for another one with 0.
+    fn a_deviation_of_squall_is_a_difference_of_its_stream() {
+        // TRex starts a limited random variable that waits for another one at 0.
         let waits = stream(
             json!({ "type": "continuous", "rate": { "type": "pps", "value": 1000.0 } }),
             json!({ "name": "waits", "vm": { "instructions": [

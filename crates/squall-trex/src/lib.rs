@@ -1,7 +1,7 @@
-//! TRex: what its clients and profiles say, as values of ours.
+//! TRex compatibility: translates TRex's profiles and implements its server.
 //!
-//! [`Stream`] is a stream as TRex's clients send it; [`translate`] makes the streams of a profile of
-//! those of a port, octet for octet what TRex sends. That is pure, and opens no port.
+//! [`Stream`] is a stream as TRex's clients send it. [`translate`] converts the streams of a port
+//! to streams of a profile that send the same octets as TRex; it is pure and opens no port.
 #![forbid(unsafe_code)]
 
 mod astf;

@@ -1,6 +1,6 @@
-"""Loads a profile with the library of TRex's client, and prints what it compiles to.
+"""Loads a profile with TRex's client library and prints the compiled streams or flows.
 
-Without the library, modules that stand in for it load the profile.
+Without the library, replacement modules load the profile.
 """
 
 import importlib
@@ -15,7 +15,7 @@ def main():
     directions, tunables = int(directions), json.loads(tunables)
     if library:
         sys.path.insert(0, library)
-    # What a profile prints is not for us.
+    # Keep stdout for the result: a profile may print.
     out, sys.stdout = sys.stdout, sys.stderr
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()
@@ -65,7 +65,7 @@ def of_streams(api, path, port, tunables):
         raise ValueError(f"it does not take these tunables: {tunables}")
     streams = [stream.to_json() for stream in profile.get_streams()]
     for stream in streams:
-        # Older clients number a stream that is named only.
+        # Older clients number a stream that has only a name.
         stream.setdefault("name", None)
     return streams
 

@@ -1,4 +1,4 @@
-//! A profile of TRex, a program in Python, as a profile of ours.
+//! Loads TRex profiles, which are Python programs, and translates them to Squall profiles.
 
 use std::{
     collections::BTreeMap,
@@ -19,27 +19,27 @@ use crate::{
     translate::{FIRST_FLOW_SEQ, with_headers},
 };
 
-/// Reads a profile with the client's library in the Python that runs there.
+/// Loads a profile with the client library of the Python that runs it.
 const LOADER: &str = include_str!("load.py");
 
-/// In place of that library: modules for profiles of streams, and of flows. The second needs the
-/// first.
+/// Replacement modules for that library: for profiles of streams, and of flows. The second imports
+/// the first.
 const STAND_INS: [(&str, &str); 2] = [
     ("_stl", include_str!("../../../python/squall/_stl.py")),
     ("_astf", include_str!("../../../python/squall/_astf.py")),
 ];
 
-/// A profile of TRex in a file.
+/// A TRex profile in a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct File<'a> {
     pub path: &'a Path,
-    /// The folder that has the package `trex` of the client; `None`: as Python finds it.
+    /// The folder with the client's package `trex`; `None`: Python's default search path.
     pub library: Option<&'a Path>,
-    /// What the profile's `get_streams` is called with.
+    /// Arguments of the profile's `get_streams`.
     pub tunables: &'a BTreeMap<String, Value>,
     /// Addresses of ports 0, 1, ...
     pub ports: &'a [String],
-    /// Packets of streams with latency have TRex's header in the place of Squall's signature.
+    /// Packets of streams with latency carry TRex's header instead of Squall's signature.
     pub headers: bool,
 }
 
@@ -47,13 +47,13 @@ pub struct File<'a> {
 pub(crate) struct Loaded {
     #[serde(default)]
     pub ports: Vec<Vec<Value>>,
-    /// A profile of flows, in place of streams.
+    /// A profile of flows, instead of streams.
     pub flows: Option<Value>,
     pub library: Option<String>,
     pub error: Option<Vec<String>>,
 }
 
-/// The MAC addresses that TRex's simulator gives.
+/// The MAC addresses that TRex's simulator uses.
 pub const MACS: Macs = Macs {
     source: squall_units::MacAddr([0x18; 6]),
     destination: squall_units::MacAddr([0x10; 6]),
@@ -61,8 +61,8 @@ pub const MACS: Macs = Macs {
 
 impl File<'_> {
     /// # Errors
-    /// No Python, no library, what the profile itself says, and streams that cannot be sent as they
-    /// are.
+    /// No Python, no library, an error that the profile raises, or streams that cannot be
+    /// translated.
     pub fn load(&self) -> Result<Profile, Error> {
         let loaded = self.loaded()?;
         match &loaded.flows {
@@ -74,7 +74,7 @@ impl File<'_> {
         }
     }
 
-    /// The JSON that the profile comes to.
+    /// Evaluates the profile to JSON.
     pub(crate) fn loaded(&self) -> Result<Loaded, Error> {
         let shown = self.path.display();
         if let Some(format) = self.plain() {
@@ -96,7 +96,7 @@ impl File<'_> {
         }
     }
 
-    /// The format of a profile that is written, not made by a program.
+    /// The data format of the profile, unless it is a program.
     fn plain(&self) -> Option<Format> {
         match self.path.extension()?.to_str()? {
             "yaml" | "yml" => Some(Format::Yaml),
@@ -105,7 +105,7 @@ impl File<'_> {
         }
     }
 
-    /// A profile of flows, or a list of streams, the same for each port.
+    /// Reads a profile of flows, or a list of streams that each port sends.
     fn written(&self, format: Format) -> Result<Loaded, Error> {
         let wrong =
             |what: String| Error::Usage(format!("cannot load {}: {what}", self.path.display()));
@@ -121,7 +121,7 @@ impl File<'_> {
             return Err(wrong(expected.into()));
         };
         for stream in &mut streams {
-            // TRex's console exports the stream within a table that names it.
+            // TRex's console nests an exported stream in a named table.
             if let Some(Value::Object(inner)) = stream.get_mut("stream").map(Value::take) {
                 for (key, value) in inner {
                     stream[key] = value;
@@ -131,7 +131,7 @@ impl File<'_> {
         Ok(Loaded { ports: vec![streams; self.ports.len()], ..Loaded::default() })
     }
 
-    /// Streams of TRex's ports of these numbers, one address for each.
+    /// Translates the streams of the given TRex ports, one address for each.
     pub(crate) fn of_streams(
         &self,
         ports: &[(usize, &Vec<Value>)],
@@ -139,7 +139,8 @@ impl File<'_> {
     ) -> Result<Profile, Error> {
         let wrong =
             |problem: crate::Problem| Error::Usage(format!("{}: {problem}", self.path.display()));
-        // Files have the speed of the simulator's, and nobody who reads our signature.
+        // A file port gets the speed of TRex's simulator, and no signature: no Squall port receives
+        // its frames.
         let file = |address: &String| address.starts_with("pcap:");
         let addresses: Vec<String> = addresses
             .iter()
@@ -239,31 +240,31 @@ impl File<'_> {
             })?;
         let last = done.stdout.split(|octet| *octet == b'\n').rfind(|line| !line.is_empty());
         last.and_then(|line| serde_json::from_slice(line).ok()).ok_or_else(|| {
-            let said = String::from_utf8_lossy(&done.stderr);
-            let tail: Vec<&str> = said.lines().rev().take(3).collect();
+            let stderr = String::from_utf8_lossy(&done.stderr);
+            let tail: Vec<&str> = stderr.lines().rev().take(3).collect();
             let tail: Vec<&str> = tail.into_iter().rev().collect();
             Error::Usage(format!("cannot load {}: {}", self.path.display(), tail.join("\n  ")))
         })
     }
 }
 
-/// What an address gives as the port's speed, in bits per second.
+/// The `speed` parameter of an address, bits per second.
 fn speed_of(address: &str) -> Option<f64> {
     let text = address.split(",speed=").nth(1)?.split(',').next()?;
     let rate: squall_units::Rate = text.parse().ok()?;
     Some(rate.num as f64 / rate.den as f64)
 }
 
-/// Streams on one port of this name, to be shown as they are in a profile.
+/// A profile of one named port, to show its streams.
 pub fn of_port(name: &str, streams: Vec<squall_profile::Stream>) -> Profile {
     let port = Port { name: name.to_owned(), address: "null:".into(), at: Default::default() };
     Profile { ports: vec![port], streams, ..Profile::default() }
 }
 
-/// Streams by number, with the numbers of those that they name.
+/// Reads streams by number, and resolves the names of following streams to numbers.
 ///
 /// # Errors
-/// A stream that is none, or that names one that is not there.
+/// An invalid stream, or one that names an unknown stream.
 pub fn numbered<'a>(
     values: impl IntoIterator<Item = (u32, &'a Value)>,
 ) -> Result<BTreeMap<u32, Stream>, crate::Problem> {
@@ -271,7 +272,7 @@ pub fn numbered<'a>(
     for (number, value) in values {
         let of = |problem: crate::Problem| problem.of(format!("stream {number}"));
         let mut stream = Stream::read(value).map_err(of)?;
-        // Nobody resumes it here: it takes its time.
+        // No client resumes the stream here, so that it only delays those that follow.
         if stream.start_paused {
             stream.flags |= NULL;
         }
@@ -300,7 +301,7 @@ mod tests {
     use crate::server::tests::datagrams;
 
     #[test]
-    fn flows_in_json_are_a_profile_and_what_is_neither_they_nor_streams_is_refused() {
+    fn flows_in_json_are_a_profile_and_other_json_is_refused() {
         let path =
             std::env::temp_dir().join(format!("squall-trex-load-{}.json", std::process::id()));
         let ports = ["loop:json,virtual".to_owned()];

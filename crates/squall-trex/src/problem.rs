@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Why a stream cannot be sent as it is.
+/// Why a stream cannot be translated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem(String);
 

@@ -1,19 +1,20 @@
-//! TRex's random numbers: a linear congruence with 32 bits of state, of which 15 are given out.
+//! TRex's random numbers: a linear congruential generator with 32 bits of state, of which 15 are
+//! used.
 
-/// Packets after which our copy of an endless random sequence repeats; TRex's own does after 2^31
-/// draws.
+/// Packets after which Squall's copy of an endless random sequence repeats; TRex's own repeats
+/// after 2^31 draws.
 pub(crate) const REPEATS: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Congruence(u32);
 
 impl Congruence {
-    /// As seeded for a variable of its own.
+    /// Seeded for a variable with its own seed.
     pub fn new(seed: u64) -> Self {
         Self(seed as u32)
     }
 
-    /// As seeded for the random variables of a stream on TRex's first core.
+    /// Seeded for the random variables of a stream on TRex's first core.
     pub fn of_stream(seed: u32) -> Self {
         Self(seed.wrapping_mul(514_229))
     }
@@ -28,7 +29,7 @@ impl Congruence {
         ((high << 16) + self.draw15()) & 0xffff_ffff
     }
 
-    /// Within `min..=max`, as a variable of `octets` is drawn.
+    /// Draws a number within `min..=max` for a variable of `octets`.
     pub fn within(&mut self, octets: u8, min: u64, max: u64) -> u64 {
         let count = (max - min).wrapping_add(1);
         let drawn = match octets {
@@ -42,7 +43,7 @@ impl Congruence {
         min.wrapping_add(if count == 0 { drawn } else { drawn % count })
     }
 
-    /// Below `count`, as a place in a list is drawn.
+    /// Draws an index below `count`.
     pub fn below(&mut self, count: usize) -> usize {
         self.draw15() as usize % count
     }
@@ -54,7 +55,7 @@ mod tests {
 
     #[test]
     fn draws_are_those_of_the_congruence() {
-        // 214013 * 1 + 2531011 = 2745024, of which bits 16 to 30 are 41.
+        // 214013 * 1 + 2531011 = 2745024; bits 16 to 30 are 41.
         assert_eq!(Congruence::new(1).draw15(), 41);
         let mut one = Congruence::new(4661);
         let values: Vec<u64> = (0..1000).map(|_| one.within(4, 10, 20)).collect();

@@ -1,9 +1,9 @@
-//! What TRex's data plane sends for the streams of a port, packet by packet.
+//! Reference model of TRex's data plane: the packets that the streams of a port produce.
 //!
-//! It keeps the state that TRex keeps (variables, bursts, a queue of departures) and steps it for
-//! each packet, where [`crate::translate`] computes any packet from its index. It reads the JSON of
-//! the streams by itself and shares no code with the translation, so that a mistake in one shows as
-//! a difference between the two. The rules are those of v3.08 on one core.
+//! The model keeps the same state as TRex (variables, bursts, a queue of departures) and steps it
+//! packet by packet, while [`crate::translate`] computes any packet from its index. It parses the
+//! JSON of the streams independently and shares no code with the translation, so that an error in
+//! one shows as a difference between the two. The rules are those of v3.08 on one core.
 
 mod program;
 
@@ -18,7 +18,7 @@ use squall_units::get_be16;
 
 use crate::Problem;
 
-/// Addresses and speed of the port that sends.
+/// Addresses and speed of the sending port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wire {
     pub source: [u8; 6],
@@ -27,7 +27,7 @@ pub(crate) struct Wire {
     pub speed: f64,
 }
 
-/// A packet and when it leaves, in seconds from the start of the traffic.
+/// A packet and its departure, in seconds from the start of the traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Departure {
     pub at: f64,
@@ -36,13 +36,13 @@ pub(crate) struct Departure {
     pub octets: Vec<u8>,
 }
 
-/// A stream and where it stands.
+/// A stream and its state.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub name: String,
     packet: Vec<u8>,
     pub program: Program,
-    /// Packets that repeat, where the stream asks for a cache of them.
+    /// Packets to repeat, if the stream asks for a cache.
     cached: Option<(Vec<Vec<u8>>, usize)>,
     /// Seconds between packets, between bursts, and before the first packet.
     gap: f64,
@@ -53,7 +53,7 @@ pub(crate) struct Node {
     endless: bool,
     left: u32,
     bursts_left: u32,
-    /// Sends nothing, and takes its time.
+    /// Sends nothing, but takes the time of its packets.
     silent: bool,
     starts: bool,
     active: bool,
@@ -63,10 +63,10 @@ pub(crate) struct Node {
     pub clocked: bool,
 }
 
-/// Octets of the header that packets with latency end with.
+/// Length of the header at the end of packets with latency.
 pub(crate) const CLOCK_LEN: usize = 16;
 
-/// Streams of one port, in the order of their start.
+/// Streams of one port, in order of their start.
 #[derive(Debug)]
 pub(crate) struct Reference {
     pub nodes: Vec<Node>,
@@ -74,7 +74,7 @@ pub(crate) struct Reference {
     pushed: u64,
 }
 
-/// The earliest first; of those at one instant, the one that was queued first.
+/// Orders the earliest first; at the same instant, the first queued.
 #[derive(Debug, PartialEq)]
 struct Due {
     at: f64,
@@ -98,7 +98,7 @@ impl PartialOrd for Due {
 
 impl Reference {
     /// # Errors
-    /// A stream that TRex would refuse, or that is not understood.
+    /// A stream that TRex would refuse, or an unknown one.
     pub fn read(streams: &[Value], wire: &Wire) -> Result<Self, Problem> {
         let enabled: Vec<(usize, &Value)> = streams
             .iter()
@@ -134,8 +134,8 @@ impl Reference {
         self.queue.push(Due { at, order: self.pushed, node });
     }
 
-    /// A stream has sent its last packet at `at`: the one that it names begins, if it is not active
-    /// and the count of actions allows it.
+    /// Ends a stream at `at`, after its last packet. Starts the stream that it names, unless that
+    /// is active or its action count is used up.
     fn finish(&mut self, at: f64, node: usize) {
         self.nodes[node].active = false;
         let Some(next) = self.nodes[node].next else { return };
@@ -156,7 +156,7 @@ impl Reference {
         self.push(at, next);
     }
 
-    /// The instants of nodes that only take time count too, so that a loop of them ends.
+    /// Counts the instants of silent nodes too, so that a loop of them ends.
     fn step(&mut self) -> Option<Option<Departure>> {
         let Due { at, node: index, .. } = self.queue.pop()?;
         let node = &mut self.nodes[index];
@@ -184,7 +184,7 @@ impl Reference {
     }
 }
 
-/// Steps without a packet after which nothing more is expected.
+/// Steps without a packet after which no further packet is expected.
 const SILENCE: usize = 10_000_000;
 
 impl Iterator for Reference {
@@ -232,7 +232,7 @@ impl Node {
         if !endless && burst == 0 {
             return Err(Problem::new("a burst cannot have 0 packets"));
         }
-        // Not where a header with the clock is written into each of them.
+        // A cache cannot hold packets with a clock: each has its own header.
         let cache = whole(&stream["vm"], "cache", Some(0))? as usize;
         let cached = (cache > 0 && !clocked && program.has_instructions())
             .then(|| ((0..cache).map(|_| program.run(&packet)).collect(), 0));
@@ -258,7 +258,7 @@ impl Node {
         })
     }
 
-    /// As it is before the field engine runs.
+    /// The packet before the field engine runs.
     pub fn packet(&self) -> &[u8] {
         &self.packet
     }
@@ -271,7 +271,7 @@ impl Node {
     }
 }
 
-/// Packets a second.
+/// Rate in packets per second.
 fn pps(rate: &Value, mean_len: f64, speed: f64) -> Result<f64, Problem> {
     let value = rate["value"].as_f64().ok_or_else(|| Problem::new("rate: expected a number"))?;
     let l2_bits = (mean_len + 4.0) * 8.0;
@@ -303,7 +303,7 @@ fn group_of(stream: &Value) -> Option<u64> {
     stream["flow_stats"]["stream_id"].as_u64()
 }
 
-/// Packet groups that are counted by a mark, in the order in which they are first used.
+/// Packet groups counted by a mark, in order of first use.
 fn groups<'a>(streams: impl Iterator<Item = &'a Value>) -> Vec<u64> {
     let mut groups = Vec::new();
     for stream in streams {
@@ -316,8 +316,8 @@ fn groups<'a>(streams: impl Iterator<Item = &'a Value>) -> Vec<u64> {
     groups
 }
 
-/// How TRex knows packets that are counted: by the lowest bit of the traffic class, and by the IPv4
-/// identification or the IPv6 flow label, 0xff00 and the group's place or 0xffff with latency.
+/// Writes TRex's mark of counted packets: the lowest bit of the traffic class, and in the IPv4
+/// identification or the IPv6 flow label 0xff00 plus the group's index, or 0xffff with latency.
 fn mark(packet: &mut [u8], group: Option<usize>) {
     let id = group.map_or(0xffff, |group| 0xff00 + group as u16).to_be_bytes();
     let Some(at) = network_header(packet) else { return };
@@ -335,7 +335,7 @@ fn mark(packet: &mut [u8], group: Option<usize>) {
     }
 }
 
-/// After Ethernet, VLAN tags and MPLS labels.
+/// Offset after Ethernet, VLAN tags and MPLS labels.
 fn network_header(packet: &[u8]) -> Option<usize> {
     let word = |at: usize| get_be16(packet, at);
     let mut at = 12;
@@ -367,7 +367,7 @@ fn truth(value: &Value, key: &str, default: bool) -> bool {
     value[key].as_bool().unwrap_or(default)
 }
 
-/// A whole number; `default` where it is not given.
+/// Reads a whole number; `default` if absent.
 pub(crate) fn whole(value: &Value, key: &str, default: Option<u64>) -> Result<u64, Problem> {
     match (&value[key], default) {
         (Value::Null, Some(default)) => Ok(default),

@@ -1,24 +1,24 @@
-//! JSON-RPC 2 as TRex's clients speak it: compressed frames, batches, error codes.
+//! JSON-RPC 2 as TRex's clients use it: compressed frames, batches, error codes.
 
 use std::io::Read;
 
 use flate2::{Compression, read::ZlibDecoder, write::ZlibEncoder};
 use serde_json::{Map, Value, json};
 
-/// In front of a compressed message, then its length in four octets.
+/// Precedes a compressed message; followed by its length in four octets.
 const MAGIC: [u8; 4] = [0xab, 0xe8, 0x5c, 0xea];
-/// Octets of a request, unpacked: 10,000 streams of long packets, with room.
+/// Limit of an unpacked request, octets: 10,000 streams of long packets, with a margin.
 const LARGEST: u64 = 256 << 20;
-/// Requests in one message.
+/// Limit of requests in one message.
 const MOST: usize = 100_000;
-/// Answers from this length on are compressed.
+/// Minimum length of answers to compress.
 const WORTH: usize = 8 << 10;
 
-/// Why a request is refused.
+/// The error of a refused request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
     pub code: i32,
-    /// What the user is shown.
+    /// Text shown to the user.
     pub text: String,
 }
 
@@ -48,7 +48,7 @@ impl Refusal {
     }
 }
 
-/// A request's parameters.
+/// Parameters of a request.
 pub struct Params<'a>(pub &'a Map<String, Value>);
 
 impl Params<'_> {
@@ -89,16 +89,16 @@ impl Params<'_> {
         self.need(name, "a list", Value::as_array)
     }
 
-    /// `false` where it is not there.
+    /// A Boolean; `false` if absent.
     pub fn flag(&self, name: &str) -> bool {
         self.get(name).and_then(Value::as_bool).unwrap_or(false)
     }
 }
 
-/// Answers a message; every one has an answer, whatever it is.
+/// Answers a message. Every message gets an answer, valid or not.
 pub fn answer(
     message: &[u8],
-    mut does: impl FnMut(&str, &Params<'_>) -> Result<Value, Refusal>,
+    mut dispatch: impl FnMut(&str, &Params<'_>) -> Result<Value, Refusal>,
 ) -> Vec<u8> {
     let answer = match unpacked(message)
         .and_then(|text| serde_json::from_slice::<Value>(&text).map_err(|error| error.to_string()))
@@ -108,17 +108,17 @@ pub fn answer(
             refused(&Value::Null, &Refusal { code: -32600, text })
         }
         Ok(Value::Array(requests)) => {
-            Value::Array(requests.iter().map(|request| one(request, &mut does)).collect())
+            Value::Array(requests.iter().map(|request| one(request, &mut dispatch)).collect())
         }
-        Ok(request) => one(&request, &mut does),
+        Ok(request) => one(&request, &mut dispatch),
         Err(text) => refused(&Value::Null, &Refusal { code: -32700, text }),
     };
     packed(answer.to_string().into_bytes())
 }
 
-/// The answer to a message of a client that is not allowed in: each request in it gets `why` as its
-/// error. Also the methods that were asked for. A compressed message is not unpacked, which could
-/// take much memory; it has one error.
+/// Refuses a message from a client without access: each request in it gets `why` as its error.
+/// Returns the answer and the methods asked for. A compressed message is not unpacked, because that
+/// could take much memory; it gets a single error.
 pub fn refuse(message: &[u8], why: &str) -> (Vec<u8>, Vec<String>) {
     if message.starts_with(&MAGIC) {
         let refusal = refused(&Value::Null, &Refusal::failed(why));
@@ -134,13 +134,13 @@ pub fn refuse(message: &[u8], why: &str) -> (Vec<u8>, Vec<String>) {
     (answer, methods)
 }
 
-/// Methods of a refused message that are shown, and characters of each.
+/// Methods of a refused message to show, and characters of each.
 const SHOWN: usize = 10;
 const LONGEST: usize = 40;
 
 fn one(
     request: &Value,
-    does: &mut dyn FnMut(&str, &Params<'_>) -> Result<Value, Refusal>,
+    dispatch: &mut dyn FnMut(&str, &Params<'_>) -> Result<Value, Refusal>,
 ) -> Value {
     let id = &request["id"];
     let none = Map::new();
@@ -156,7 +156,7 @@ fn one(
         let text = "expected jsonrpc \"2.0\" and a method".into();
         return refused(id, &Refusal { code: -32600, text });
     };
-    match does(method, &Params(params)) {
+    match dispatch(method, &Params(params)) {
         Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
         Err(refusal) => refused(id, &refusal),
     }
@@ -194,7 +194,7 @@ fn packed(text: Vec<u8>) -> Vec<u8> {
     let mut to = MAGIC.to_vec();
     to.extend((text.len() as u32).to_be_bytes());
     let mut encoder = ZlibEncoder::new(to, Compression::fast());
-    // Into memory, nothing fails.
+    // Writing into memory cannot fail.
     match std::io::Write::write_all(&mut encoder, &text).and_then(|()| encoder.finish()) {
         Ok(packed) => packed,
         Err(_) => text,

@@ -1,8 +1,8 @@
-//! TRex's server: ports, who has them, streams and traffic, by TRex's methods; those of flows are in
-//! [`flows`].
+//! TRex's server: ports, ownership, streams and traffic, by TRex's methods. [`flows`] implements
+//! the methods for flows.
 //!
-//! [`Server::answer`] takes a message and gives its answer; [`Server::look`] is to be called now and then,
-//! so that traffic that has ended is noticed. Knows nothing of what carries messages.
+//! [`Server::answer`] answers a message. Call [`Server::look`] regularly, so that the server
+//! notices the end of traffic. The transport of messages is up to the caller.
 
 mod captures;
 mod counters;
@@ -39,51 +39,50 @@ use threads::Threads;
 use crate::{
     Load, Macs, Setting, Statistics, Stream, Unit,
     rpc::{self, Params, Refusal},
-    traffic::{Asker, Place, PortCounts, Sent, Traffic},
+    traffic::{DelaySource, Place, PortCounts, Sent, Traffic},
     translate::{self, GroupNumbers},
     vm,
 };
 
-/// What this server says that it is; clients ask for its major number and at most its minor.
+/// Version reported to clients, which require the same major number and at least their minor.
 const API: (u64, u64) = (5, 1);
 const VERSION: &str = "v3.08";
-/// A profile of a port where none is named.
+/// The profile of a port if a request names none.
 const DEFAULT: &str = "_";
-/// Packet groups that can be counted, and that have latency, as TRex has them.
+/// Packet groups that can be counted, and that have latency, as in TRex.
 const GROUPS: u64 = 1023;
-/// Groups in one question.
+/// Maximum groups in one request.
 const MOST_GROUPS: usize = 1152;
-/// Whoever is not heard of for so long is told no events any more.
+/// A session without requests for this long gets no further events.
 const SILENT: Duration = Duration::from_secs(10);
-/// Whoever holds ports and is not heard of for so long loses them, unless they send.
+/// An owner without requests for this long loses their ports, unless these send.
 const GONE: Duration = Duration::from_secs(60);
-/// Events that wait for a session at most.
+/// Maximum events queued for a session.
 const WAITING: usize = 10_000;
-/// Traffic begins no later than this after its start was asked for.
+/// Latest start of traffic after the request.
 const FARTHEST: Duration = Duration::from_secs(3600);
-/// How long after its duration a port ends at the latest whose streams end by themselves.
+/// Grace time after the duration, for a port whose streams end by themselves.
 const LATE: Duration = Duration::from_millis(100);
-/// Runs of streams of a chain that are followed to know how many packets it has.
+/// Limit of steps through a chain of streams when counting its packets.
 const FOLLOWED: usize = 100_000;
 
 /// A port of the server.
 #[derive(Clone, Debug)]
 pub struct PortInfo {
     pub address: String,
-    /// As shown to users: the name of the interface.
+    /// Description shown to users: the name of the interface.
     pub description: String,
     pub mac: MacAddr,
     pub speed_bps: Option<f64>,
     /// Longest frame with FCS.
     pub longest: u32,
-    /// Of the hardware; `None`: there is none, or a single node.
+    /// NUMA node of the hardware; `None`: no hardware, or a single node.
     pub numa: Option<u32>,
-    /// The driver of the interface, and where the hardware is; empty: unknown, or none.
+    /// Driver and bus address of the interface; empty: unknown, or none.
     pub driver: String,
     pub bus: String,
 }
 
-/// The server.
 pub struct Server {
     start: Box<dyn Start>,
     handle: String,
@@ -97,27 +96,27 @@ pub struct Server {
     captures: Captures,
     /// The port that sends a capture.
     replaying: Option<usize>,
-    /// Starts of traffic so far: part of the names of streams.
+    /// Starts of traffic so far: part of stream names.
     starts: u64,
     sessions: HashMap<u64, Session>,
-    /// Streams with latency have TRex's header: the flow_seq that each hw_id had last.
+    /// Last flow_seq of each hw_id, if streams with latency carry TRex's header.
     headers: Option<[u8; TREX_HW_IDS as usize]>,
-    /// How often each packet group was used anew.
+    /// How often each packet group was reused.
     versions: HashMap<u32, u64>,
     holds: bool,
-    /// Flows are played too (TRex's ASTF mode); `None`: streams alone.
+    /// State of flows (TRex's ASTF mode); `None`: streams alone.
     flows: Option<FlowServer>,
-    /// A bell is to be rung: events wait.
-    rings: bool,
+    /// Whether to notify subscribers of pending events.
+    events_pending: bool,
 }
 
 /// The answer to a message.
 #[derive(Clone, Debug, Default)]
 pub struct Answered {
     pub octets: Vec<u8>,
-    /// Events wait for subscribers.
+    /// Whether events wait for subscribers.
     pub rings: bool,
-    /// What the message changed or was to change, each method once.
+    /// Changes that the message made or attempted, one entry per method.
     pub changes: Vec<Change>,
 }
 
@@ -129,7 +128,7 @@ pub struct Change {
     pub times: usize,
     /// The ports that they name.
     pub ports: BTreeSet<u64>,
-    /// Why one of them was refused; the first.
+    /// Error of the first refused request.
     pub refused: Option<String>,
 }
 
@@ -140,21 +139,21 @@ struct Port {
     destination: MacAddr,
     l3: Option<L3>,
     ipv6: Option<Ipv6>,
-    /// Answers for its addresses.
+    /// Answers ARP and NDP for the port's addresses.
     speaking: Option<Speaking>,
     promiscuous: bool,
     multicast: bool,
-    /// UDP ports behind which TRex looks for the packets of groups.
+    /// UDP ports after which TRex parses the packets of groups.
     vxlan: Vec<u16>,
     vlan: Vec<u64>,
     service: Service,
 }
 
-/// Addresses of a port, and of what it sends to.
+/// Addresses of a port and of its destination.
 struct L3 {
     source: String,
     destination: String,
-    /// The MAC address of that is known.
+    /// Whether the destination's MAC address is known.
     resolved: bool,
 }
 
@@ -162,13 +161,13 @@ struct Owner {
     user: String,
     session: u64,
     handler: String,
-    heard: Instant,
+    last_seen: Instant,
 }
 
 #[derive(Default)]
 struct Profile {
     streams: BTreeMap<u32, Stream>,
-    /// As they came, for whoever asks.
+    /// The streams as received, for clients that ask for them.
     texts: BTreeMap<u32, Value>,
     active: Option<Active>,
 }
@@ -178,19 +177,19 @@ struct Active {
     sent: Sent,
     paused: bool,
     load: f64,
-    /// Packets after which it is over; `None`: it has no such end.
+    /// Packets after which the traffic is over; `None`: no such limit.
     packets: Option<u64>,
     ends: Option<Instant>,
-    /// It has not begun yet.
-    waiting: Option<Waiting>,
+    /// Set until the traffic begins.
+    waiting: Option<PendingStart>,
 }
 
-/// What is to be done when traffic begins.
-struct Waiting {
+/// Actions at the start of traffic.
+struct PendingStart {
     at: Instant,
     /// Packet groups of streams by name.
     groups: HashMap<String, (usize, u32)>,
-    /// Streams that are paused at first.
+    /// Streams that begin paused.
     paused: Vec<String>,
     lasts: Option<Duration>,
 }
@@ -198,7 +197,7 @@ struct Waiting {
 struct Session {
     events: VecDeque<Value>,
     next: u64,
-    heard: Instant,
+    last_seen: Instant,
 }
 
 type Answer = Result<Value, Refusal>;
@@ -216,8 +215,8 @@ impl From<crate::Problem> for Refusal {
 }
 
 impl Server {
-    /// `flows`: in TRex's ASTF mode; `headers`: packets of streams with latency have TRex's header
-    /// in the place of Squall's signature.
+    /// `flows`: TRex's ASTF mode. `headers`: packets of streams with latency carry TRex's header
+    /// instead of Squall's signature.
     pub fn new(ports: Vec<PortInfo>, start: Box<dyn Start>, flows: bool, headers: bool) -> Self {
         let places = ports
             .iter()
@@ -258,7 +257,7 @@ impl Server {
             versions: HashMap::new(),
             holds: false,
             flows: flows.then(FlowServer::default),
-            rings: false,
+            events_pending: false,
         };
         server.handle = server.secret();
         server
@@ -268,18 +267,18 @@ impl Server {
     pub fn answer(&mut self, message: &[u8]) -> Answered {
         let mut changes: Vec<Change> = Vec::new();
         let octets = rpc::answer(message, |method, params| {
-            let answer = self.does(method, params);
-            if !only_looks(method, params) {
+            let answer = self.dispatch(method, params);
+            if !is_read_only(method, params) {
                 note(&mut changes, method, params, answer.as_ref().err());
             }
             answer
         });
-        Answered { octets, rings: std::mem::take(&mut self.rings), changes }
+        Answered { octets, rings: std::mem::take(&mut self.events_pending), changes }
     }
 
-    /// Notices what has ended meanwhile; whether subscribers are to be told that events wait.
+    /// Updates the state of traffic; returns whether to notify subscribers of pending events.
     pub fn look(&mut self) -> bool {
-        self.look_at_flows();
+        self.poll_flows();
         let mut ended = false;
         match self.traffic.ended() {
             Some(Ok(())) => {
@@ -293,8 +292,8 @@ impl Server {
             None => {}
         }
         let now = Instant::now();
-        self.look_at_threads(now);
-        if let Err(error) = self.begin_those_due(now) {
+        self.sample_threads(now);
+        if let Err(error) = self.begin_due(now) {
             self.lost(&error.text);
         }
         let mut over = Vec::new();
@@ -317,7 +316,8 @@ impl Server {
                 profile.active = None;
             }
         }
-        // Whoever hears of the end finds all counted that has arrived.
+        // Update the counters first, so that clients find complete figures when they receive the
+        // event.
         if !over.is_empty()
             && let Err(error) = self.renew(HashMap::new())
         {
@@ -332,7 +332,7 @@ impl Server {
         let sending = (0..self.ports.len()).any(|port| self.sends(port)) || self.flows_play();
         for port in 0..self.ports.len() {
             let gone =
-                self.ports[port].owner.as_ref().is_some_and(|owner| owner.heard + GONE < now);
+                self.ports[port].owner.as_ref().is_some_and(|owner| owner.last_seen + GONE < now);
             if gone && !self.sends(port) {
                 self.released(port);
             }
@@ -340,21 +340,21 @@ impl Server {
         let owned = self.ports.iter().any(|port| port.owner.is_some());
         if self.holds && !owned && !sending {
             self.holds = false;
-            self.fall_silent();
-            // Nobody else waits for them.
+            self.stop_hosts();
+            // No other client needs the ports.
             _ = self.start.take(&[]);
         }
-        self.sessions.retain(|_, session| session.heard + SILENT > now);
-        std::mem::take(&mut self.rings)
+        self.sessions.retain(|_, session| session.last_seen + SILENT > now);
+        std::mem::take(&mut self.events_pending)
     }
 
-    /// All traffic stops: the server ends.
+    /// Stops all traffic, as the server ends.
     pub fn end(&mut self) {
         self.traffic.end();
         self.event(100, json!({ "cause": "the server has stopped" }));
     }
 
-    /// The run was ended by somebody else, or by a fault.
+    /// Handles a run that failed, or that another user ended.
     fn lost(&mut self, why: &str) {
         for port in 0..self.ports.len() {
             let active: Vec<String> = self.ports[port]
@@ -366,7 +366,7 @@ impl Server {
                 continue;
             }
             self.event(7, json!({ "port_id": port, "error": why }));
-            // Its owner waits for the end.
+            // The owner waits for these events.
             for id in &active {
                 self.event(14, json!({ "port_id": port, "profile_id": id }));
             }
@@ -400,11 +400,11 @@ impl Server {
                 session.next += 1;
             }
         }
-        self.rings = true;
+        self.events_pending = true;
     }
 }
 
-/// Methods by name, those that need the port's handler, and what each does.
+/// A method by name: whether it needs the port's handler, and its function.
 type Method = fn(&mut Server, usize, &Params<'_>) -> Answer;
 
 const METHODS: &[(&str, Method)] = &[
@@ -437,10 +437,10 @@ const METHODS: &[(&str, Method)] = &[
     ("get_utilization", |s, _, _| s.utilization()),
     ("get_version", |s, _, _| Ok(s.version())),
     ("ping", |_, _, _| Ok(json!({ "ts": now() }))),
-    // Without a handler in TRex, too.
+    // TRex requires no handler here either.
     ("push_pkts", |s, port, p| s.push_packets(port, p)),
     ("publish_now", |s, _, _| {
-        s.rings = true;
+        s.events_pending = true;
         Ok(json!({}))
     }),
     ("set_global_cfg", |_, _, _| Ok(json!({}))),
@@ -476,10 +476,11 @@ const OWNED: &[(&str, Method)] = &[
     ("validate", |s, port, p| s.validate(port, p)),
 ];
 
-/// Methods of one message that are noted; its own clients ask for two or three.
+/// Maximum methods noted of one message; TRex's own clients send two or three.
 const NOTED: usize = 20;
 
-/// Notes a request among the changes of its message: a batch of a thousand streams is one.
+/// Adds a request to the changes of its message, so that a batch of a thousand streams is one
+/// entry.
 fn note(changes: &mut Vec<Change>, method: &str, params: &Params<'_>, refusal: Option<&Refusal>) {
     let method: String = method.chars().take(40).collect();
     let at = changes.iter().position(|change| change.method == method).unwrap_or(changes.len());
@@ -499,9 +500,9 @@ fn note(changes: &mut Vec<Change>, method: &str, params: &Params<'_>, refusal: O
     }
 }
 
-/// Whether a request of that method changes nothing. Unknown ones may.
-fn only_looks(method: &str, params: &Params<'_>) -> bool {
-    const LOOKS: [&str; 14] = [
+/// Whether requests of a method change nothing. Unknown methods may change something.
+fn is_read_only(method: &str, params: &Params<'_>) -> bool {
+    const READ_ONLY: [&str; 14] = [
         "api_sync",
         "api_sync_v2",
         "cancel_async_task",
@@ -513,7 +514,7 @@ fn only_looks(method: &str, params: &Params<'_>) -> bool {
         "topo_get",
         "tunnel_topo_get",
         "validate",
-        // Sent again and again, or in hundreds: what they prepare shows when traffic starts.
+        // Sent repeatedly or in hundreds; the start of traffic shows their effect.
         "profile_fragment",
         "topo_fragment",
         "tunnel_topo_fragment",
@@ -522,10 +523,10 @@ fn only_looks(method: &str, params: &Params<'_>) -> bool {
         let command = params.get("command").and_then(Value::as_str);
         matches!(command, Some("status" | "fetch"))
     };
-    method.starts_with("get_") || LOOKS.contains(&method) || (method == "capture" && fetches())
+    method.starts_with("get_") || READ_ONLY.contains(&method) || (method == "capture" && fetches())
 }
 
-/// Those of TRex that are not here, and why.
+/// TRex methods that are not implemented, with the reason.
 const REFUSED: &[(&str, &str)] = &[
     ("conf_ns_batch", "name spaces are not emulated: a port is one host, of set_l3 and conf_ipv6"),
     ("disable_tpg", "tagged packet groups are not supported"),
@@ -565,11 +566,11 @@ impl Server {
         })
     }
 
-    fn does(&mut self, method: &str, params: &Params<'_>) -> Answer {
+    fn dispatch(&mut self, method: &str, params: &Params<'_>) -> Answer {
         let find = |table: &[(&str, Method)]| {
-            table.iter().find(|(name, _)| *name == method).map(|(_, does)| *does)
+            table.iter().find(|(name, _)| *name == method).map(|(_, call)| *call)
         };
-        // Methods of all ports name none.
+        // Requests to methods of all ports name no port.
         let of_all = self.flows.is_some()
             && (params.get("port_id").is_none() || find(OWNED).or(find(METHODS)).is_none());
         let of_flows = |table| of_all.then(|| find(table)).flatten();
@@ -577,14 +578,14 @@ impl Server {
             self.known(params)?;
             return self.flow_acquire(params);
         }
-        if let Some(does) = of_flows(flows::OWNED) {
+        if let Some(call) = of_flows(flows::OWNED) {
             self.known(params)?;
             self.flow_owned(params)?;
-            return does(self, 0, params);
+            return call(self, 0, params);
         }
-        let (does, owned) = match (of_flows(flows::METHODS).or(find(METHODS)), find(OWNED)) {
-            (Some(does), _) => (does, false),
-            (None, Some(does)) => (does, true),
+        let (call, owned) = match (of_flows(flows::METHODS).or(find(METHODS)), find(OWNED)) {
+            (Some(call), _) => (call, false),
+            (None, Some(call)) => (call, true),
             (None, None) => {
                 let flows = self.flows.iter().flat_map(|_| flows::REFUSED);
                 let mut refused = REFUSED.iter().chain(flows);
@@ -610,7 +611,7 @@ impl Server {
         if owned {
             let handler = params.text("handler")?;
             match &mut self.ports[port].owner {
-                Some(owner) if owner.handler == handler => owner.heard = Instant::now(),
+                Some(owner) if owner.handler == handler => owner.last_seen = Instant::now(),
                 Some(owner) => {
                     let text = format!("port is owned by another user: {}", owner.user);
                     return Err(Refusal::failed(text));
@@ -618,10 +619,10 @@ impl Server {
                 None => return Err(Refusal::failed("port is not acquired by any user")),
             }
         }
-        does(self, port, params)
+        call(self, port, params)
     }
 
-    /// Whether a request is of a client that has asked for this server's interface.
+    /// Whether a client has synchronized its API version with this server.
     fn known(&self, params: &Params<'_>) -> Result<(), Refusal> {
         match params.get("api_h").and_then(Value::as_str) == Some(&self.handle) {
             true => Ok(()),
@@ -662,15 +663,15 @@ impl Server {
         let now = Instant::now();
         for owner in self.ports.iter_mut().filter_map(|port| port.owner.as_mut()) {
             if owner.session == id {
-                owner.heard = now;
+                owner.last_seen = now;
             }
         }
         let session = self.sessions.entry(id).or_insert_with(|| Session {
             events: VecDeque::new(),
             next: 0,
-            heard: now,
+            last_seen: now,
         });
-        session.heard = now;
+        session.last_seen = now;
         Ok(json!({ "data": session.events.drain(..).collect::<Vec<_>>() }))
     }
 
@@ -692,7 +693,7 @@ impl Server {
             user: user.clone(),
             session,
             handler: handler.clone(),
-            heard: Instant::now(),
+            last_seen: Instant::now(),
         });
         let data = json!({ "port_id": number, "who": user, "session_id": session, "force": force });
         self.event(5, data);
@@ -706,7 +707,7 @@ impl Server {
             self.start.take(&addresses)?;
             self.holds = true;
             for port in 0..self.ports.len() {
-                self.speak(port)?;
+                self.update_host(port)?;
             }
         }
         Ok(())
@@ -835,7 +836,7 @@ impl Server {
         let flows = self.flow_global();
         let senders = self.threads.senders();
         let (rx_util, receiving) = self.threads.receivers();
-        // As TRex counts it: what is sent is received, too, by the same share of the cores.
+        // TRex's formula: the cores that send receive as much, too.
         let used = senders.mean * senders.count as f64;
         let per_core = if used > 0.01 { 2.0 * tx / 1e9 * 100.0 / used } else { 0.0 };
         json!({
@@ -845,7 +846,8 @@ impl Server {
             "m_platform_factor": 1.0,
             "m_tx_bps": tx, "m_rx_bps": rx, "m_tx_pps": sum(|p| p.tx_pps), "m_rx_pps": sum(|p| p.rx_pps),
             "m_tx_cps": flows.cps, "m_tx_expected_cps": flows.expected_cps,
-            // What finds no room in time is not sent later: it is both.
+            // A frame that the queue has no room for in time is dropped, so both counters are the
+            // same.
             "m_total_queue_full": not_sent, "m_total_queue_drop": not_sent,
             "m_rx_drop_bps": (tx - rx).max(0.0),
             "m_active_flows": flows.active, "m_open_flows": flows.begun,
@@ -914,18 +916,22 @@ impl Server {
             });
             flows.insert(id.to_string(), flow);
             if *latency {
-                let told = counts.latency.unwrap_or_default();
-                let histogram: Map<String, Value> =
-                    told.histogram.iter().map(|(class, n)| (class.to_string(), json!(n))).collect();
-                let recent = self.traffic.recent_max(Asker::Group(id), told.max, &told.bins);
+                let delays = counts.latency.unwrap_or_default();
+                let histogram: Map<String, Value> = delays
+                    .histogram
+                    .iter()
+                    .map(|(class, n)| (class.to_string(), json!(n)))
+                    .collect();
+                let recent =
+                    self.traffic.recent_max(DelaySource::Group(id), delays.max, &delays.bins);
                 let lower = counts.duplicates + counts.reordered;
                 latencies.insert(
                     id.to_string(),
                     json!({
                         "lat": {
-                            "average": told.mean(), "total_max": told.max, "total_min": told.min,
-                            "last_max": recent, "jit": told.jitter, "histogram": histogram,
-                            "hdrh": hdr::encoded(told.bins.iter()),
+                            "average": delays.mean(), "total_max": delays.max, "total_min": delays.min,
+                            "last_max": recent, "jit": delays.jitter, "histogram": histogram,
+                            "hdrh": hdr::encoded(delays.bins.iter()),
                         },
                         "er": {
                             "drp": counts.lost, "ooo": counts.reordered, "dup": counts.duplicates,
@@ -982,10 +988,10 @@ impl Server {
         let text = Value::Object(params.object("stream")?.clone());
         let stream =
             Stream::read(&text).map_err(|problem| Refusal::parameters(problem.to_string()))?;
-        // What is wrong with it is told now, not when it is to start.
+        // Report errors of the stream now rather than at its start.
         vm::make(&stream, stream.packet.binary.clone(), stream.flow_stats.enabled)?;
         let group = stream.flow_stats.enabled.then_some(stream.flow_stats.stream_id);
-        let anew = group.filter(|group| !self.grouped_has(*group));
+        let new_group = group.filter(|group| !self.grouped_has(*group));
         let profile = self.ports[port].profiles.entry(id_of(params).to_owned()).or_default();
         if profile.active.is_some() {
             return Err(Refusal::failed("streams cannot be added while the port sends"));
@@ -995,7 +1001,7 @@ impl Server {
         }
         profile.streams.insert(id, stream);
         profile.texts.insert(id, text);
-        if let Some(group) = anew {
+        if let Some(group) = new_group {
             *self.versions.entry(group).or_insert(0) += 1;
             self.traffic.forget(group);
         }
@@ -1038,7 +1044,7 @@ impl Server {
         }
     }
 
-    /// The profiles that a request is for.
+    /// The profiles that a request names.
     fn named(&self, port: usize, params: &Params<'_>) -> Vec<String> {
         match id_of(params) {
             "*" => self.ports[port].profiles.keys().cloned().collect(),
@@ -1094,11 +1100,11 @@ impl Server {
         let lasts = (duration > 0.0 && duration < 1e9).then(|| Duration::from_secs_f64(duration));
         for one in &mut sent {
             one.stream.duration = lasts.map(|lasts| Nanos(lasts.as_nanos() as u64));
-            // Clients count on all packets that the rate and the duration give.
+            // Clients expect all packets that the rate and the duration give.
             one.stream.late = Late::CatchUp;
         }
         let paused = sent.iter().filter(|one| profile.streams[&one.number].start_paused);
-        let waiting = Waiting {
+        let waiting = PendingStart {
             at: instant_of(params.get("start_at_ts").and_then(Value::as_f64).unwrap_or(0.0)),
             groups: groups_of(&sent, &profile.streams, port),
             paused: paused.map(|one| one.stream.name.clone()).collect(),
@@ -1114,13 +1120,13 @@ impl Server {
             ends: None,
             waiting: Some(waiting),
         });
-        self.begin_those_due(Instant::now())?;
+        self.begin_due(Instant::now())?;
         self.event(10, json!({ "port_id": port, "profile_id": id }));
         self.event(0, json!({ "port_id": port }));
         Ok(json!({ "multiplier": factor, "ts": now() }))
     }
 
-    /// Numbers of packet groups that are in marks of what is sent.
+    /// Numbers of packet groups used in marks.
     fn groups_in_use(&self) -> GroupNumbers {
         let mut groups = GroupNumbers::default();
         for profile in self.ports.iter().flat_map(|port| port.profiles.values()) {
@@ -1136,7 +1142,7 @@ impl Server {
         groups
     }
 
-    /// TRex's header for streams that start now, where they are to have one.
+    /// Unused TRex headers for streams that start now, if headers are enabled.
     fn free_marks(&self) -> Option<Vec<TrexMark>> {
         let profiles = self.ports.iter().flat_map(|port| port.profiles.values());
         let active = profiles.filter_map(|profile| profile.active.as_ref());
@@ -1157,8 +1163,8 @@ impl Server {
         }
     }
 
-    /// Begins what waits and is due: all of it at one instant.
-    fn begin_those_due(&mut self, now: Instant) -> Result<(), Refusal> {
+    /// Starts all waiting traffic that is due, at one instant.
+    fn begin_due(&mut self, now: Instant) -> Result<(), Refusal> {
         let (mut due, mut groups, mut paused) = (Vec::new(), HashMap::new(), Vec::new());
         for (number, port) in self.ports.iter_mut().enumerate() {
             for (id, profile) in &mut port.profiles {
@@ -1183,7 +1189,8 @@ impl Server {
         let now = Instant::now();
         for (port, id, lasts) in due {
             let Some(active) = self.active(port, &id) else { continue };
-            // Those that follow others begin later and end with them; the others end by themselves.
+            // The end of a chain comes later than its first stream's; single streams end by
+            // themselves.
             let follows = active.sent.iter().any(|one| one.stream.next.is_some());
             let grace = if follows { Duration::ZERO } else { LATE };
             active.ends = lasts.map(|lasts| now + lasts + grace);
@@ -1195,7 +1202,7 @@ impl Server {
         self.ports[port].profiles.get_mut(id)?.active.as_mut()
     }
 
-    /// The run sends what is active now.
+    /// Updates the run to send the active streams.
     fn renew(&mut self, groups: HashMap<String, (usize, u32)>) -> Result<(), Error> {
         let active = self.ports.iter().flat_map(|port| port.profiles.values());
         let sent: Vec<&Sent> = active
@@ -1271,7 +1278,7 @@ impl Server {
 
     fn update_traffic(&mut self, port: usize, params: &Params<'_>) -> Answer {
         let (load, op) = load_of(params)?;
-        let mut told = 1.0;
+        let mut multiplier = 1.0;
         for id in self.named(port, params) {
             let setting = self.setting(port, Load::Factor(1.0));
             let profile =
@@ -1304,13 +1311,13 @@ impl Server {
                 }
                 active.load = to;
             }
-            told = to;
+            multiplier = to;
             self.renew(HashMap::new())?;
         }
-        Ok(json!({ "multiplier": told }))
+        Ok(json!({ "multiplier": multiplier }))
     }
 
-    /// As [`Self::update_traffic`], of single streams, each by itself.
+    /// Like [`Self::update_traffic`], for individual streams.
     fn update_streams(&mut self, port: usize, params: &Params<'_>) -> Answer {
         let (load, op) = load_of(params)?;
         if op != Op::Set {
@@ -1380,7 +1387,7 @@ impl Server {
         })?;
         self.ports[port].destination = mac;
         self.ports[port].l3 = None;
-        self.speak(port)?;
+        self.update_host(port)?;
         Ok(json!({}))
     }
 
@@ -1400,7 +1407,7 @@ impl Server {
             self.ports[port].destination = text.parse().map_err(wrong)?;
         }
         self.ports[port].l3 = Some(L3 { source, destination, resolved: mac.is_some() });
-        self.speak(port)?;
+        self.update_host(port)?;
         Ok(json!({}))
     }
 
@@ -1410,23 +1417,23 @@ impl Server {
             return Err(Refusal::parameters("vlan: expected at most two tags of 0 to 4095"));
         }
         self.ports[port].vlan = tags;
-        self.speak(port)?;
+        self.update_host(port)?;
         Ok(json!({}))
     }
 }
 
-/// Which links are up: clients ask often, and to ask the kernel takes a while.
+/// Link states. Cached, because clients ask often and a query of the kernel is slow.
 #[derive(Default)]
 struct Links {
     taken: Option<Instant>,
     down: HashSet<String>,
 }
 
-/// As old as this, they are asked for again.
+/// Maximum age of cached link states.
 const LINKS: Duration = Duration::from_millis(500);
 
 impl Links {
-    /// Of a port that is no interface: it has no link that could be down.
+    /// Link state of a port; a port without an interface is always up.
     fn is_up(&mut self, address: &str) -> bool {
         let Some(name) = squall_machine::ports::interface_of(address) else { return true };
         if self.taken.is_none_or(|taken| taken.elapsed() >= LINKS) {
@@ -1447,7 +1454,7 @@ fn place(info: &PortInfo) -> &str {
     if info.bus.is_empty() { &info.address } else { &info.bus }
 }
 
-/// Whether a method is of one port.
+/// Whether a method addresses one port.
 fn of_port(method: &str) -> bool {
     matches!(
         method,
@@ -1513,7 +1520,7 @@ fn load_of(params: &Params<'_>) -> Result<(Load, Op), Refusal> {
     Ok((load, op))
 }
 
-/// When a moment on the clock that `ping` tells is there; now, if it is over or far away.
+/// Converts a time of the clock of `ping` to an instant; now, if it is past or too far away.
 fn instant_of(seconds: f64) -> Instant {
     let left = Duration::try_from_secs_f64(seconds - now()).unwrap_or_default();
     Instant::now() + left.min(FARTHEST)
@@ -1592,13 +1599,13 @@ pub(crate) mod tests {
                 headers,
             );
             let mut client = Self { server, handle: Value::Null, owned: Value::Null };
-            let said = if flows {
+            let version = if flows {
                 json!({ "name": "ASTF", "major": 2, "minor": 3 })
             } else {
                 json!({ "name": "STL", "major": 5, "minor": 1 })
             };
             client.handle =
-                client.ask("api_sync_v2", said).expect("the same version")["api_h"].clone();
+                client.ask("api_sync_v2", version).expect("the same version")["api_h"].clone();
             client
         }
 
@@ -1608,7 +1615,7 @@ pub(crate) mod tests {
                 params["handler"] = self.owned.clone();
             }
             let params = params.as_object().expect("an object").clone();
-            self.server.does(method, &Params(&params))
+            self.server.dispatch(method, &Params(&params))
         }
 
         fn acquire(&mut self, user: &str, session: u64, force: bool) -> Result<Value, Refusal> {
@@ -1619,8 +1626,8 @@ pub(crate) mod tests {
 
         fn events(&mut self) -> Vec<u64> {
             let asked = json!({ "session_id": 1, "user": "sub" });
-            let told = self.ask("get_async_events", asked).expect("events");
-            let events = told["data"].as_array().expect("a list").clone();
+            let reply = self.ask("get_async_events", asked).expect("events");
+            let events = reply["data"].as_array().expect("a list").clone();
             events.iter().filter_map(|event| event["type"].as_u64()).collect()
         }
     }
@@ -1633,12 +1640,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_burst_is_sent_counted_and_its_end_is_told() {
+    fn a_burst_is_sent_and_counted_and_its_end_is_an_event() {
         a_burst_counts(Client::new("trex-burst", false));
     }
 
     #[test]
-    fn so_is_one_with_trexs_header() {
+    fn a_burst_with_trexs_header_is_sent_and_counted() {
         let client = a_burst_counts(Client::with("trex-header", false, true));
         let last = client.server.headers.expect("with headers");
         assert_eq!(last[..2], [2, 1], "one start, of the first hw_id");
@@ -1646,14 +1653,14 @@ pub(crate) mod tests {
         assert_eq!((marks.len(), marks[0]), (128, TrexMark { hw_id: 0, flow_seq: 3 }));
     }
 
-    /// A TCP packet of so many octets.
+    /// A TCP packet of `octets`.
     fn tcp(octets: usize) -> Value {
         let packet = squall_wire::Packet::parse("eth/ipv4/tcp").expect("a packet");
         let build = packet.build(Some(octets), &|_| unreachable!(), 0).expect("room for headers");
         json!(STANDARD.encode(&build.bytes))
     }
 
-    /// Starts these streams of port 0 and waits for their end; the counters of these groups.
+    /// Starts the streams on port 0 and waits for their end; returns the counters of `groups`.
     fn counted(client: &mut Client, streams: &[Value], groups: &[u32]) -> Value {
         client.ask("remove_all_streams", json!({ "port_id": 0 })).expect("none");
         for (number, stream) in streams.iter().enumerate() {
@@ -1704,7 +1711,7 @@ pub(crate) mod tests {
             }
             let groups = client.server.traffic.groups();
             assert!(groups.values().all(|of| (of.lost, of.duplicates) == (0, 0)), "{groups:?}");
-            // The number that one had is another's now.
+            // Another stream now has the group's number.
             let again = counted(&mut client, &[of(60, 8, 20)], &[7, 8]);
             assert_eq!((&again["7"], &again["8"]["rp"]["1"]), (&Value::Null, &json!(20)));
             let mut late = of(60, 8, 20);
@@ -1728,7 +1735,7 @@ pub(crate) mod tests {
         client.ask("start_traffic", asked).expect("it starts");
     }
 
-    /// Waits until the server, which looks at its traffic, is as it should be.
+    /// Polls the server until the condition holds.
     fn until(client: &mut Client, what: &str, is: impl Fn(&mut Client) -> bool) {
         let late = Instant::now() + Duration::from_secs(60);
         while !is(client) {
@@ -1756,7 +1763,7 @@ pub(crate) mod tests {
         start(&mut client, "a");
         until(&mut client, "the burst", |client| packets(client, 7) == (200, 200));
         let before = packets(&client, 8).0;
-        // Longer than what the run has opened its ports for.
+        // Longer than the frames for which the run has opened its ports.
         let mut long = burst(10);
         long["packet"]["binary"] = tcp(3000);
         long["flow_stats"]["stream_id"] = json!(9);
@@ -1778,7 +1785,7 @@ pub(crate) mod tests {
         other["flow_stats"]["stream_id"] = json!(8);
         add(&mut client, "b", 1, &other);
         start(&mut client, "a");
-        // Nobody looks, so that the profile counts as active still.
+        // The profile stays active until the next poll.
         until(&mut client, "the run", |client| client.server.traffic.is_over());
         start(&mut client, "b");
         until(&mut client, "both", |client| {
@@ -1794,7 +1801,8 @@ pub(crate) mod tests {
         let mut take =
             |group, counted| numbers.take(translate::Asked { stream: 0, group, counted });
         assert_eq!([take(7, false), take(9, true), take(7, false)], [0, 1, 0].map(Some));
-        // Only one that is counted by it can have a group's number; others of it have their own.
+        // Only one counted stream can use a group's own number; others of the group get separate
+        // numbers.
         assert_eq!([take(7, true), take(7, true), take(9, true)], [0, 2, 3].map(Some));
         assert!((4..1023).all(|number| take(100 + number, false) == Some(number as u16)));
         assert_eq!((take(5000, false), take(7, true), take(7, false)), (None, None, Some(0)));
@@ -1837,7 +1845,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn ports_are_their_owners_and_what_is_wrong_is_refused_with_the_reason() {
+    fn ports_belong_to_their_owners_and_errors_name_the_reason() {
         let mut client = Client::new("trex-owners", false);
         let mine = client.acquire("ann", 1, false).expect("free");
         assert!(client.acquire("bob", 2, false).expect_err("taken").text.contains("ann"));
@@ -1884,7 +1892,7 @@ pub(crate) mod tests {
         assert!(client.ask("api_sync_v2", old).is_err());
     }
 
-    /// Clients that ask with 4 octets and are answered with 6, ten times a second.
+    /// Clients that send 4 octets and receive 6, ten times a second.
     pub(crate) fn datagrams(ask: &Value) -> Value {
         let programs = json!([
             { "stream": false, "commands": [ask, { "name": "rx_msg", "min_pkts": 1 },
@@ -1917,7 +1925,7 @@ pub(crate) mod tests {
         client.ask("profile_fragment", last)
     }
 
-    /// Whoever has all ports of a server of flows.
+    /// A client that owns all ports of a server in ASTF mode.
     fn of_flows(name: &str) -> Client {
         let mut client = Client::new(name, true);
         let asked = json!({ "user": "ann", "session_id": 1, "force": false });
@@ -1925,7 +1933,7 @@ pub(crate) mod tests {
         client
     }
 
-    /// The profile has been played, or it takes too long.
+    /// Waits until the profile has been played; fails after a time limit.
     fn until_it_is_over(client: &mut Client) {
         let until = Instant::now() + Duration::from_secs(60);
         let plays = |client: &mut Client| {
@@ -1938,7 +1946,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Of clients and servers, by their names.
+    /// Counters of clients and servers, by name.
     fn counters(client: &mut Client) -> [Map<String, Value>; 2] {
         let profile = json!({ "profile_id": "_" });
         let described = client.ask("get_counter_desc", profile.clone()).expect("known");
@@ -1965,7 +1973,7 @@ pub(crate) mod tests {
         assert!(client.ask("start", start.clone()).is_err(), "it is active");
         until_it_is_over(&mut client);
         let [clients, servers] = counters(&mut client);
-        // A busy machine gives arrivals up.
+        // A busy machine gives up arrivals.
         let begun = clients["udps_connects"].as_u64().expect("a number");
         assert!((1..=20).contains(&begun), "{clients:?}");
         for (one, other) in [
@@ -1990,8 +1998,8 @@ pub(crate) mod tests {
     fn flows_that_flows_begin_are_those_of_their_group() {
         let mut client = of_flows("trex-called");
         let mut profile = datagrams(&json!({ "name": "tx_msg", "buf_index": 0 }));
-        // Another group, which only the program of the first template begins flows of, in a loop
-        // that waits for nothing else.
+        // Another group; only the program of the first template begins its flows, in a loop that
+        // waits for nothing else.
         profile["program_list"].as_array_mut().expect("a list").push(json!({
             "stream": false, "commands": [
                 { "name": "set_template", "tg_id": 1 },
@@ -2014,7 +2022,7 @@ pub(crate) mod tests {
         let start = json!({ "profile_id": "_", "mult": 2.0, "duration": 1.0, "nc": false });
         client.ask("start", start).expect("it starts");
         until_it_is_over(&mut client);
-        // The first ones say nothing, so that nobody serves them.
+        // Flows of the first template send nothing, so that no server accepts them.
         let [clients, servers] = counters(&mut client);
         let parts = servers["udps_accepts"].as_u64().expect("a number");
         assert_eq!(clients["udps_connects"], json!(2 * parts), "{clients:?} {servers:?}");

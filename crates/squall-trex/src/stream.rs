@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::Problem;
 
-/// Ethernet's shortest frame without FCS: shorter packets are padded with zeros to this.
+/// Ethernet's shortest frame without FCS; shorter packets are padded with zeros to this length.
 pub(crate) const SHORTEST: usize = 60;
 /// The longest frame without FCS.
 pub(crate) const LONGEST: usize = 9_238;
@@ -14,7 +14,7 @@ pub(crate) const LONGEST: usize = 9_238;
 /// The flag of a stream that sends nothing.
 pub(crate) const NULL: u32 = 8;
 
-/// Packets, their rate and number, and what changes from packet to packet.
+/// Packets, their rate and number, and the fields that change from packet to packet.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Stream {
     #[serde(default)]
@@ -25,13 +25,13 @@ pub struct Stream {
     pub self_start: bool,
     #[serde(default)]
     pub start_paused: bool,
-    /// Microseconds before its first packet.
+    /// Delay before the first packet, microseconds.
     #[serde(default)]
     pub isg: f64,
-    /// How often it may run; 0: without end.
+    /// Maximum number of runs; 0: unlimited.
     #[serde(default)]
     pub action_count: u64,
-    /// Number of the stream that follows; negative: none.
+    /// Number of the following stream; negative: none.
     #[serde(default = "none")]
     pub next_stream_id: i64,
     #[serde(default)]
@@ -43,7 +43,7 @@ pub struct Stream {
     pub flow_stats: FlowStats,
     #[serde(default, deserialize_with = "label")]
     pub name: Option<String>,
-    /// Of a profile that was not loaded by number yet: the name of the stream that follows.
+    /// Name of the following stream, before streams are numbered.
     #[serde(default, deserialize_with = "label")]
     pub next: Option<String>,
 }
@@ -66,7 +66,7 @@ pub enum Kind {
         pkts_per_burst: u64,
         /// Microseconds from the last packet of a burst to the first of the next.
         ibg: f64,
-        /// 0: without end.
+        /// Number of bursts; 0: unlimited.
         count: u64,
     },
 }
@@ -101,12 +101,12 @@ pub struct Packet {
 pub struct Vm {
     #[serde(default)]
     pub instructions: Vec<Instruction>,
-    /// The number of packets after which they repeat; 0: they do not.
+    /// Packets after which they repeat; 0: never.
     #[serde(default)]
     pub cache: u16,
 }
 
-/// In the order in which they are done for each packet.
+/// Executed in order for each packet.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Instruction {
@@ -201,7 +201,7 @@ pub struct FlowStats {
     pub rule_type: String,
 }
 
-/// Where the MAC addresses of a stream's packets come from.
+/// Source of the MAC addresses of a stream's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mac {
     Port,
@@ -216,7 +216,7 @@ fn none() -> i64 {
     -1
 }
 
-/// A name may be a number.
+/// Reads a name, which may be a number.
 fn label<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     Ok(match Value::deserialize(from)? {
         Value::Null => None,
@@ -242,7 +242,7 @@ fn octets<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
 
 impl Stream {
     /// # Errors
-    /// What is missing or of the wrong type.
+    /// A missing field, or one of the wrong type.
     pub fn read(value: &Value) -> Result<Self, Problem> {
         let stream = Self::deserialize(value).map_err(|error| Problem::new(error.to_string()))?;
         let Rate { value: rate, .. } = stream.mode.rate;
@@ -274,12 +274,12 @@ impl Stream {
         if (self.flags >> 1) & 3 == 1 { Mac::Packet } else { Mac::Port }
     }
 
-    /// It takes its time in a chain, and sends nothing.
+    /// Whether the stream sends nothing and only delays its followers.
     pub fn is_null(&self) -> bool {
         self.flags & NULL != 0
     }
 
-    /// Packets in all; `None`: without end.
+    /// Packets in all; `None`: unlimited.
     pub fn packets(&self) -> Option<u64> {
         match self.mode.kind {
             Kind::Continuous | Kind::MultiBurst { count: 0, .. } => None,

@@ -1,4 +1,4 @@
-//! The run that sends for all ports of the server, and what it has counted.
+//! The run that sends for all ports of the server, and its counters.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,13 +18,13 @@ use squall_profile::{
 
 use crate::Translated;
 
-/// Counters as old as this are told again.
+/// Maximum age of cached counters.
 const AGE: Duration = Duration::from_millis(50);
 /// The longest frame of Ethernet without jumbo frames, with FCS.
 const USUAL: u32 = 1518;
 const FCS: u64 = squall_units::FCS_LEN as u64;
 
-/// A port of the server, as it is configured and named.
+/// A port of the server: its configured address and limits.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub address: String,
@@ -32,46 +32,46 @@ pub struct Place {
     pub longest: u32,
 }
 
-/// Counters of a port; octets without FCS, as TRex has them.
+/// Counters of a port; octets without FCS, as in TRex.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PortCounts {
     pub tx_packets: u64,
     pub tx_octets: u64,
     pub rx_packets: u64,
     pub rx_octets: u64,
-    /// A second.
+    /// Per second.
     pub tx_pps: f64,
     pub tx_bps: f64,
     pub rx_pps: f64,
     pub rx_bps: f64,
-    /// Frames that came to the interface and were lost before the run had them.
+    /// Frames that arrived at the interface and were lost before the run received them.
     pub missed: u64,
     /// Frames that the port refused.
     pub tx_errors: u64,
-    /// Frames that were due and did not leave, for whatever reason.
+    /// Frames that were due and did not leave, for any reason.
     pub not_sent: u64,
-    /// Frames with a signature of no stream that there is.
+    /// Frames with a signature of an unknown stream.
     pub rx_unknown: u64,
 }
 
-/// Counters of a packet group, by port; octets with FCS, as TRex has them of groups.
+/// Counters of a packet group, by port; octets with FCS, as TRex counts groups.
 #[derive(Clone, Debug, Default)]
 pub struct GroupCounts {
     /// Packets and octets.
     pub tx: BTreeMap<usize, (u64, u64)>,
     pub rx: BTreeMap<usize, (u64, u64)>,
-    /// A second: packets and bits. Of [`Traffic::groups`] only.
+    /// Packets and bits per second. Set by [`Traffic::groups`] only.
     pub tx_rate: BTreeMap<usize, (f64, f64)>,
     pub rx_rate: BTreeMap<usize, (f64, f64)>,
     pub lost: u64,
     pub duplicates: u64,
     pub reordered: u64,
-    /// Times that numbers were passed over.
+    /// Times that sequence numbers were skipped.
     pub gaps: u64,
     pub latency: Option<Latency>,
 }
 
-/// Microseconds.
+/// Delays in microseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Latency {
     /// Packets, and the sum of their delays.
@@ -80,7 +80,7 @@ pub struct Latency {
     pub min: f64,
     pub max: f64,
     pub jitter: f64,
-    /// Packets by the least delay of their class.
+    /// Packets by the lower edge of their class.
     pub histogram: BTreeMap<u64, u64>,
     /// Edges in nanoseconds, and packets.
     pub bins: Vec<(u64, u64, u64)>,
@@ -91,7 +91,7 @@ impl Latency {
         self.sum / self.count.max(1) as f64
     }
 
-    /// What another stream or a later run has measured is added.
+    /// Adds the measurements of another stream or a later run.
     fn merge(&mut self, by: &Self) {
         self.min = if self.count == 0 { by.min } else { self.min.min(by.min) };
         self.max = self.max.max(by.max);
@@ -143,40 +143,40 @@ impl Counts for GroupCounts {
     }
 }
 
-/// The streams that one profile of one port sends, as they are in the run.
+/// The streams of one profile of one port, as in the run.
 pub type Sent = Vec<Translated>;
 
-/// All ports at once.
+/// The traffic of all ports.
 pub struct Traffic {
     places: Vec<Place>,
-    /// Captures of the interface are to see what a port sends.
+    /// Ports whose frames must be visible to captures of the interface.
     seen: Vec<bool>,
     control: Control<u32, GroupCounts>,
     open: Open,
-    /// Of what had been measured when it was last asked for.
-    delays_before: HashMap<Asker, Delays>,
+    /// Delays at the time of the last request.
+    delays_before: HashMap<DelaySource, Delays>,
 }
 
-/// How the run has opened the ports, or the last one had.
+/// The configuration with which the current or last run opened the ports.
 #[derive(Default)]
 struct Open {
     places: Vec<Place>,
     longest: Vec<u32>,
 }
 
-/// Whose delays are asked for.
+/// Source of the delays in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Asker {
+pub enum DelaySource {
     Group(u32),
-    /// What arrives at a port beside flows.
+    /// Latency streams that arrive at a port during flows.
     Probe(usize),
 }
 
-/// What had been measured of delays.
+/// Measured delays.
 #[derive(Clone, Debug, Default)]
 struct Delays {
     max: f64,
-    /// Packets by their class's lower edge.
+    /// Packets by the lower edge of their class.
     bins: HashMap<u64, u64>,
 }
 
@@ -191,20 +191,20 @@ impl Traffic {
         }
     }
 
-    /// Whether captures of a port's interface are to see what runs send there that begin from now
-    /// on.
+    /// Sets whether captures of a port's interface see the frames of runs that begin after this
+    /// call.
     pub fn set_seen(&mut self, port: usize, on: bool) {
         self.seen[port] = on;
     }
 
-    /// Whether what a port sends now is hidden from captures of its interface.
+    /// Whether captures of a port's interface miss the frames that it sends now.
     pub fn hides(&self, port: usize) -> bool {
         let now = self.control.profile().map(|_| &self.open.places[port].address);
         let seen_now = now.is_none_or(|address| *address == seen(address));
         !(is_af_packet(&self.places[port].address) && seen_now)
     }
 
-    /// As a run that begins now has to open them.
+    /// The ports as the next run has to open them.
     pub fn places(&self) -> Vec<Place> {
         let of = |(place, is): (&Place, &bool)| match is {
             true => Place { address: seen(&place.address), ..place.clone() },
@@ -213,11 +213,11 @@ impl Traffic {
         self.places.iter().zip(&self.seen).map(of).collect()
     }
 
-    /// From now on these are sent, and nothing else. `groups`: packet groups of streams by name.
-    /// Where a run has no room for frames as long, or has ended, another one takes over.
+    /// Replaces the traffic with `sent`. `groups`: packet groups of streams by name. A new run
+    /// replaces one that has ended, or whose ports are too small for the frames.
     ///
     /// # Errors
-    /// What the run refuses; what was sent before is sent still, unless another run was to begin.
+    /// The run refuses the streams. The previous traffic continues, unless a new run was needed.
     pub fn send(
         &mut self,
         start: &mut dyn Start,
@@ -239,10 +239,10 @@ impl Traffic {
         Ok(())
     }
 
-    /// From now on this is played, and nothing else.
+    /// Replaces the traffic with `profile`.
     ///
     /// # Errors
-    /// What the run refuses; nothing is sent then.
+    /// The run refuses the profile; then nothing is sent.
     pub fn play(&mut self, start: &mut dyn Start, profile: Profile) -> Result<(), Error> {
         self.control.begin(start, "trex", session(profile))?;
         let longest = self.places.iter().map(|place| place.longest).collect();
@@ -250,10 +250,10 @@ impl Traffic {
         Ok(())
     }
 
-    /// Flows and streams that are played from now on go on as these.
+    /// Replaces the flows and streams of the current run.
     ///
     /// # Errors
-    /// What the run refuses, which goes on as before then; it is over.
+    /// The run refuses the change and continues as before; or it is over.
     pub fn change_flows(
         &mut self,
         flows: Option<Flows>,
@@ -266,22 +266,22 @@ impl Traffic {
         }
     }
 
-    /// Whether a run has come to its end, and is not yet told by [`Traffic::ended`].
+    /// Whether a run is over and [`Traffic::ended`] has not reported it yet.
     pub fn is_over(&self) -> bool {
         self.control.is_over()
     }
 
-    /// Nothing more begins; the outcome comes when what is under way has ended.
+    /// Stops new traffic; the outcome follows when open flows have ended.
     pub fn stop(&self) {
         self.control.stop();
     }
 
-    /// What came of the run, when it is over and not yet told by [`Traffic::ended`].
+    /// The outcome of a run that [`Traffic::ended`] has not reported yet.
     pub fn outcome(&self) -> Option<Outcome> {
         self.control.outcome()
     }
 
-    /// The report of a run that goes on, or that is over and not yet told by [`Traffic::ended`].
+    /// The report of a current run, or of one that [`Traffic::ended`] has not reported yet.
     pub fn latest_report(&self) -> Option<Arc<Report>> {
         self.control.report()
     }
@@ -291,10 +291,10 @@ impl Traffic {
         self.control.reported()
     }
 
-    /// Does something to the run, if there is one.
+    /// Calls `what` on the run, if there is one.
     ///
     /// # Errors
-    /// What it says.
+    /// The error of `what`.
     pub fn with(
         &self,
         what: impl FnOnce(&mut squall::Run) -> Result<(), Error>,
@@ -302,7 +302,7 @@ impl Traffic {
         self.control.with(what).map(|_| ())
     }
 
-    /// What each port is to take: what any of them sends may come to it.
+    /// Frame lengths that each port must accept, as it may receive the frames of any other.
     fn longest(&self, sent: &[&Sent]) -> Vec<u32> {
         let mut own = vec![0; self.places.len()];
         for stream in sent.iter().flat_map(|sent| sent.iter()).map(|one| &one.stream) {
@@ -316,29 +316,29 @@ impl Traffic {
     }
 
     /// # Errors
-    /// What the run refuses.
+    /// The run refuses it.
     pub fn pause(&mut self, name: &str) -> Result<(), Error> {
         self.control.pause(&[name.to_owned()]).map(|_| ())
     }
 
     /// # Errors
-    /// What the run refuses.
+    /// The run refuses it.
     pub fn resume(&mut self, name: &str) -> Result<(), Error> {
         self.control.resume(&[name.to_owned()]).map(|_| ())
     }
 
-    /// A packet group is used anew: it begins at 0.
+    /// Resets a packet group, which is reused.
     pub fn forget(&mut self, group: u32) {
         self.control.forget(|other| other == group);
-        self.delays_before.remove(&Asker::Group(group));
+        self.delays_before.remove(&DelaySource::Group(group));
     }
 
-    /// Nothing is sent any more, and the ports are closed.
+    /// Stops sending and closes the ports.
     pub fn end(&mut self) {
         self.control.end();
     }
 
-    /// Whether the run has ended, and why, unless all has been sent. Told once.
+    /// Whether the run has ended, and the error unless all was sent. Reported once.
     pub fn ended(&mut self) -> Option<Result<(), String>> {
         Some(match self.control.ended()? {
             Ok(report) if matches!(report.verdict.ended_by, EndedBy::Done | EndedBy::Duration) => {
@@ -391,16 +391,16 @@ impl Traffic {
         self.control.ports(seen.as_ref()).enumerate().map(of).collect()
     }
 
-    /// What the threads of the run have done; none: there is no run.
+    /// The counters of the run's threads; empty without a run.
     pub fn threads(&self) -> Vec<Busy> {
         let seen = (!self.control.is_over()).then(|| self.control.see(AGE)).flatten();
         seen.map(|seen| seen.now().threads.clone()).unwrap_or_default()
     }
 
-    /// The longest delay since this was asked last, microseconds; 0: nothing came since. Where it is
-    /// not the longest of all it is the upper end of its class. `bins`: edges in nanoseconds, and
+    /// The longest delay since the last request, microseconds; 0: no packet since. If it is not the
+    /// maximum of the run, it is the upper edge of its class. `bins`: edges in nanoseconds, and
     /// packets.
-    pub fn recent_max(&mut self, of: Asker, max: f64, bins: &[(u64, u64, u64)]) -> f64 {
+    pub fn recent_max(&mut self, of: DelaySource, max: f64, bins: &[(u64, u64, u64)]) -> f64 {
         let before = self.delays_before.entry(of).or_default();
         let grown = |(lower, _, n): &&(u64, u64, u64)| before.bins.get(lower) != Some(n);
         let class = bins.iter().filter(grown).map(|(_, upper, _)| *upper as f64 / 1e3);
@@ -429,7 +429,7 @@ impl Traffic {
     }
 }
 
-/// A second, by port: packets and bits.
+/// Packets and bits per second, by port.
 fn rates(
     now: &BTreeMap<usize, (u64, u64)>,
     then: &BTreeMap<usize, (u64, u64)>,
@@ -443,7 +443,7 @@ fn rates(
     now.iter().map(of).collect()
 }
 
-/// The class of a delay in microseconds: the first of its digits, and zeros.
+/// The class of a delay in microseconds: its first digit, followed by zeros.
 fn class_of(micros: u64) -> u64 {
     let scale = micros.checked_ilog10().map_or(1, |digits| 10u64.pow(digits));
     micros / scale * scale
@@ -453,8 +453,8 @@ fn session(profile: Profile) -> Session {
     Session::new(profile).command("trex")
 }
 
-/// All that is sent, and on each port two streams that wait for each other for ever: for their sake
-/// it is open, for frames as long as those.
+/// All active streams, and on each port two that wait for each other and never start: they keep the
+/// port open, for frames of their length.
 fn profile(places: &[Place], longest: &[u32], sent: &[&Sent]) -> Profile {
     let mut streams = Vec::new();
     for (port, longest) in longest.iter().enumerate() {
@@ -465,7 +465,7 @@ fn profile(places: &[Place], longest: &[u32], sent: &[&Sent]) -> Profile {
                 size: SizeLaw::Fixed(*longest),
                 mode: Mode::Burst(1),
                 next: Some(Next { stream: first + 1 - i, times: None }),
-                ..still(port, format!("port {port} waits {i}"))
+                ..idle_stream(port, format!("port {port} waits {i}"))
             });
         }
     }
@@ -480,7 +480,7 @@ fn profile(places: &[Place], longest: &[u32], sent: &[&Sent]) -> Profile {
     Profile { streams, ..nothing(places) }
 }
 
-/// Flows, and streams beside them.
+/// Flows, and the streams sent with them.
 pub fn flow_profile(
     places: &[Place],
     flows: Option<Flows>,
@@ -489,12 +489,12 @@ pub fn flow_profile(
     Profile { streams, flows, ..nothing(places) }
 }
 
-/// Whether a port at this address sends by packet sockets.
+/// Whether a port at this address sends through packet sockets.
 fn is_af_packet(address: &str) -> bool {
     address.starts_with("af_packet:") || !address.contains(':')
 }
 
-/// The address of a port whose frames captures of its interface see, where there is one.
+/// The address with which captures of the interface see the port's frames, where possible.
 pub fn seen(address: &str) -> String {
     match is_af_packet(address) && !address.contains(",bypass=") {
         true => format!("{address},bypass=false"),
@@ -502,7 +502,7 @@ pub fn seen(address: &str) -> String {
     }
 }
 
-/// The ports alone.
+/// A profile of ports without traffic.
 fn nothing(places: &[Place]) -> Profile {
     let port = |(i, place): (usize, &Place)| Port {
         name: format!("port{i}"),
@@ -522,8 +522,8 @@ fn nothing(places: &[Place]) -> Profile {
     }
 }
 
-/// A stream that sends one frame of zeros a second.
-pub fn still(port: usize, name: String) -> ProfileStream {
+/// A stream of one frame of zeros per second.
+pub fn idle_stream(port: usize, name: String) -> ProfileStream {
     ProfileStream {
         name,
         port,
@@ -558,8 +558,9 @@ mod tests {
     #[test]
     fn the_longest_delay_of_late_is_that_of_what_came_since() {
         let mut traffic = Traffic::new(Vec::new());
-        let mut asked =
-            |max: f64, bins: &[(u64, u64, u64)]| traffic.recent_max(Asker::Group(1), max, bins);
+        let mut asked = |max: f64, bins: &[(u64, u64, u64)]| {
+            traffic.recent_max(DelaySource::Group(1), max, bins)
+        };
         assert_eq!(asked(0.0, &[]), 0.0);
         assert_eq!(asked(25.0, &[(10_000, 20_000, 3), (20_000, 30_000, 1)]), 25.0);
         assert_eq!(asked(25.0, &[(10_000, 20_000, 3), (20_000, 30_000, 1)]), 0.0);

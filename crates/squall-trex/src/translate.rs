@@ -1,4 +1,4 @@
-//! The streams of a port as streams of a profile.
+//! Translates the streams of a port to streams of a profile.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -27,13 +27,13 @@ pub struct Macs {
 /// The rates of a port's streams.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
-    /// As many times their own.
+    /// Multiplies each stream's own rate.
     Factor(f64),
-    /// So much of all of them together.
+    /// The total rate of all streams.
     Total(Unit, f64),
 }
 
-/// What streams are sent with.
+/// Parameters of a translation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
     /// Index of the port in the profile.
@@ -45,46 +45,45 @@ pub struct Setting {
     pub statistics: Statistics,
 }
 
-/// How streams with statistics are known where they arrive.
+/// How the receiver identifies streams with statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistics {
-    /// By a signature of ours, which measures each of them; those that have no room for it by
-    /// TRex's mark.
+    /// By Squall's signature, which measures each stream; by TRex's mark if there is no room for it.
     Signature,
-    /// Both, so that another TRex counts them, too; streams with latency have TRex's header in the
-    /// place of the signature ([`with_headers`]).
+    /// Both, so that another TRex counts them, too; streams with latency carry TRex's header
+    /// instead of the signature ([`with_headers`]).
     Trex,
     /// As TRex marks them: by the IPv4 identification and the lowest bit of the type of service.
     Marks,
 }
 
-/// The flow_seq of a stream that starts for the first time: of TRex, 1 stands for none.
+/// The flow_seq of a stream that starts for the first time; TRex reserves 1 for none.
 pub const FIRST_FLOW_SEQ: u8 = 2;
 
-/// A stream of a profile, and whose it is.
+/// A stream of a profile, with its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Translated {
-    /// As TRex's client numbers it.
+    /// The number that TRex's client gave it.
     pub number: u32,
-    /// It is named `name(number)`; its `next` is an index into the list it is in.
+    /// Named `name(number)`; `next` is an index into the same list.
     pub stream: ProfileStream,
-    /// The number in its packets' mark, if they have that of a packet group.
+    /// The packet group's number, if the stream's mark contains it.
     pub group: Option<u16>,
 }
 
-/// A stream whose packets need a mark: which number is that of its group?
+/// Request for the number of a group, for a stream whose packets need a mark.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// As TRex's client numbers it.
+    /// The number that TRex's client gave it.
     pub stream: u32,
     /// Its packet group.
     pub group: u32,
-    /// The mark alone tells whose its packets are, and not only to TRex.
+    /// Squall, too, identifies the packets by their mark alone.
     pub counted: bool,
 }
 
-/// Numbers of packet groups: each has the lowest that is free, as in TRex. Where several streams of
-/// one group are counted by their marks, all but the first have numbers of their own.
+/// Numbers of packet groups: each has the lowest free one, as in TRex. If several streams of one
+/// group are counted by their marks, all but the first have separate numbers.
 #[derive(Clone, Debug, Default)]
 pub struct GroupNumbers {
     of: HashMap<u32, u16>,
@@ -93,7 +92,7 @@ pub struct GroupNumbers {
 }
 
 impl GroupNumbers {
-    /// A stream of the group has that number.
+    /// Registers the number of a stream of the group.
     pub fn add(&mut self, group: u32, number: u16, counted: bool) {
         self.of.entry(group).or_insert(number);
         self.used.insert(number);
@@ -102,7 +101,7 @@ impl GroupNumbers {
         }
     }
 
-    /// `None`: all are in use.
+    /// Assigns a number; `None`: all are in use.
     pub fn take(&mut self, asked: Asked) -> Option<u16> {
         let shared = |number: &u16| !(asked.counted && self.counted.contains(number));
         let own = self.of.get(&asked.group).copied().filter(shared);
@@ -112,11 +111,12 @@ impl GroupNumbers {
     }
 }
 
-/// Translates the streams of a port. Streams that send nothing are left out: their times are in the
-/// delays of those that follow. `number_of` gives numbers of packet groups; none: all are in use.
+/// Translates the streams of a port. Streams that send nothing are omitted; the delays of their
+/// followers include their times. `number_of` assigns numbers of packet groups; `None`: all are in
+/// use.
 ///
 /// # Errors
-/// The first stream that cannot be sent as it is, and why.
+/// The first stream that cannot be translated, and the reason.
 pub fn translate(
     streams: &BTreeMap<u32, Stream>,
     setting: &Setting,
@@ -147,7 +147,7 @@ pub fn translate(
             mark = Some(Mark::of_group(group));
             groups.insert(*number, (group, counted));
         }
-        // The plan marks those that are counted.
+        // The plan itself marks counted streams.
         if let Some(mark) = mark.filter(|_| !counted)
             && let Some(place) = MarkPlace::of(&Frame::dissect(made.packet.clone()))
         {
@@ -167,7 +167,7 @@ pub fn translate(
     if !(chain.factor.is_finite() && chain.factor > 0.0) {
         return Err(Problem::new("the rate must be above 0"));
     }
-    // Each with its delay, and whether it starts by itself.
+    // Streams with their delay, and whether they start by themselves.
     let mut reached: BTreeMap<u32, (f64, bool)> = BTreeMap::new();
     let mut reach = |from: u32, by_itself: bool| {
         let Some((first, delay)) = chain.first_sent(from)? else { return Ok(None) };
@@ -193,7 +193,7 @@ pub fn translate(
             nexts.insert(*number, first);
         }
     }
-    // What nothing starts is not sent.
+    // Omit streams that nothing starts.
     let numbers: Vec<u32> =
         sending().map(|(number, _)| *number).filter(|n| reached.contains_key(n)).collect();
     let index = |number: u32| numbers.iter().position(|other| *other == number);
@@ -239,10 +239,10 @@ fn no_number() -> Problem {
     ))
 }
 
-/// Gives each stream with latency TRex's header, and an hw_id of those that are `free`.
+/// Gives each stream with latency TRex's header, with an hw_id out of `free`.
 ///
 /// # Errors
-/// There are not enough.
+/// `free` has too few.
 pub fn with_headers(
     sent: &mut [Translated],
     streams: &BTreeMap<u32, Stream>,
@@ -266,7 +266,7 @@ pub fn with_headers(
 /// A load as a factor of the streams' own rates.
 ///
 /// # Errors
-/// A rate that is not known without the port's speed.
+/// A rate that is unknown without the port's speed.
 pub fn factor(
     load: Load,
     streams: &BTreeMap<u32, Stream>,
@@ -291,7 +291,7 @@ fn label(number: u32, stream: &Stream) -> String {
         .map_or_else(|| format!("stream {number}"), |name| format!("stream {name:?}"))
 }
 
-/// How streams follow each other.
+/// The order in which streams follow each other.
 struct Chain<'a> {
     streams: &'a BTreeMap<u32, Stream>,
     made: BTreeMap<u32, Made>,
@@ -302,7 +302,7 @@ struct Chain<'a> {
 impl Chain<'_> {
     fn next_of(&self, number: u32) -> Option<u32> {
         let stream = &self.streams[&number];
-        // One that may run once never comes to what follows it.
+        // A stream that may run once never starts its follower.
         if stream.packets().is_none() || stream.action_count == 1 {
             return None;
         }
@@ -310,8 +310,8 @@ impl Chain<'_> {
         self.streams.get(&next).filter(|next| next.enabled).map(|_| next)
     }
 
-    /// The stream that sends when `number` starts, and how many microseconds later; `None` where
-    /// nothing does.
+    /// The first stream with packets after `number` starts, and its delay in microseconds; `None`:
+    /// no packet follows.
     fn first_sent(&self, mut number: u32) -> Result<Option<(u32, f64)>, Problem> {
         let mut delay = 0.0;
         for _ in 0..=self.streams.len() {
@@ -367,7 +367,7 @@ pub(crate) fn in_unit(
     Ok(rate.value / bits(rate.unit)? * bits(unit)?)
 }
 
-/// Frames of several lengths depart at even gaps, which a rate in bits is a mean of.
+/// Converts a rate in bits to even gaps for frames of several lengths: their mean has that rate.
 fn even(own: OwnRate, made: &Made, speed: Option<f64>) -> OwnRate {
     if made.sizes == SizeLaw::Natural {
         // The port itself may not know its speed.
@@ -380,7 +380,7 @@ fn even(own: OwnRate, made: &Made, speed: Option<f64>) -> OwnRate {
     }
     match in_unit(Unit::Pps, own, made.mean_len, speed) {
         Ok(value) => OwnRate { unit: Unit::Pps, value },
-        // Without a speed, so many per cent of it: gaps then follow the lengths.
+        // Without a speed the percentage remains; gaps then follow the lengths.
         Err(_) => own,
     }
 }
@@ -397,7 +397,7 @@ fn rate(own: OwnRate, factor: f64) -> Rate {
         Unit::BpsL2 => RateUnit::BpsL2,
         Unit::Percent => RateUnit::Percent,
     };
-    // As many digits as a f64 has, whatever its size.
+    // Scale to an exact fraction within the precision of an f64.
     let mut den = 1u64;
     while den < 1_000_000_000_000
         && (value * den as f64).fract() != 0.0

@@ -1,7 +1,7 @@
-//! A stream's instructions as fields that vary, lengths, and checksums that are kept right.
+//! Translates a stream's instructions to varying fields, lengths and checksum updates.
 //!
-//! Each variable becomes a law of the packet's index, so that any worker can make any packet. The
-//! meaning of each instruction, with its corner cases, is that of TRex v3.08.
+//! Each variable becomes a function of the packet's index, so that any worker can make any packet.
+//! The semantics of each instruction, including corner cases, are those of TRex v3.08.
 
 use squall_profile::{FieldRef, Op, SizeLaw, Vary};
 use squall_program::trex::MarkPlace;
@@ -14,23 +14,23 @@ use crate::{
     stream::{Instruction, SHORTEST, Stream, VarOp},
 };
 
-/// Values that a list made of a variable may have.
+/// Limit of the list of values made from a variable.
 const LONGEST_LIST: u64 = 1 << 20;
 
-/// Octets at the end of packets by which they are measured.
+/// Length of the signature at the end of measured packets.
 const SIGNATURE: usize = 16;
 
-/// What a stream's packets are.
+/// The translated packets of a stream.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub packet: Vec<u8>,
     pub vary: Vec<Vary>,
     pub sizes: SizeLaw,
-    /// Names of checksums that follow what varies.
+    /// Names of checksums that follow changed fields.
     pub recompute: Vec<String>,
     /// Mean length without FCS.
     pub mean_len: f64,
-    /// They have a signature.
+    /// Whether they carry a signature.
     pub signed: bool,
 }
 
@@ -39,21 +39,21 @@ struct Var {
     name: String,
     octets: u8,
     op: Op,
-    /// The variable of this number wraps before this one advances.
+    /// Index of the variable whose wrap advances this one.
     after: Option<usize>,
 }
 
-/// A value of a variable put into the packet; the operation is the variable's.
+/// A write of a variable into the packet; the operation is the variable's.
 struct Write {
     var: usize,
     made: Vary,
 }
 
-/// Makes `stream`'s packets of `packet`, which has its MAC addresses already. Those that are to be
-/// measured have a signature, unless there is no room for it and TRex's mark can count them.
+/// Translates `stream`, given its `packet` with MAC addresses. Measured packets carry a signature,
+/// unless there is no room for it and TRex's mark can count them.
 pub(crate) fn make(stream: &Stream, packet: Vec<u8>, measured: bool) -> Result<Made, Problem> {
     let instructions = clamped(stream, packet.len())?;
-    // Packets with latency are not cached.
+    // TRex does not cache packets with latency.
     let cache = if stream.has_latency() { 0 } else { usize::from(stream.vm.cache) };
     let vars = variables(&instructions, stream.random_seed, cache > 0)?;
     let find = |name: &str| {
@@ -141,7 +141,7 @@ pub(crate) fn make(stream: &Stream, packet: Vec<u8>, measured: bool) -> Result<M
     let frame = Frame::dissect(made.packet.clone());
     made.signed = measured && is_signed(stream, &made, &frame)?;
     if made.signed {
-        // The signature at the end varies, too.
+        // The signature at the end changes with each packet, too.
         fixes.extend(frame.checksums.iter().map(|sum| sum.at));
     }
     fixes.sort_unstable();
@@ -150,7 +150,7 @@ pub(crate) fn make(stream: &Stream, packet: Vec<u8>, measured: bool) -> Result<M
     Ok(made)
 }
 
-/// The first `packets` packets repeat.
+/// Makes the first `packets` packets repeat.
 fn repeat(made: &mut Made, packets: usize) {
     let ops: Vec<Op> = made.vary.iter().map(|vary| vary.op.clone()).collect();
     for vary in &mut made.vary {
@@ -162,7 +162,7 @@ fn repeat(made: &mut Made, packets: usize) {
     }
 }
 
-/// The value of packet `index`, and how often the variable has wrapped until then.
+/// The value at packet `index`, and the number of wraps before it.
 fn at(ops: &[Op], op: &Op, index: u128) -> (u128, u128) {
     match op {
         Op::Step { min, max, init, step } => {
@@ -182,7 +182,7 @@ fn at(ops: &[Op], op: &Op, index: u128) -> (u128, u128) {
     }
 }
 
-/// Whether packets that are measured have a signature; else they are counted by TRex's mark.
+/// Whether measured packets carry a signature; otherwise TRex's mark counts them.
 fn is_signed(stream: &Stream, made: &Made, frame: &Frame) -> Result<bool, Problem> {
     let Err(why) = has_room(made, frame) else { return Ok(true) };
     if stream.has_latency() {
@@ -208,7 +208,7 @@ fn is_signed(stream: &Stream, made: &Made, frame: &Frame) -> Result<bool, Proble
     Ok(false)
 }
 
-/// Whether a signature fits into the shortest packet, behind headers and variables.
+/// Checks that a signature fits into the shortest packet, after headers and variables.
 fn has_room(made: &Made, frame: &Frame) -> Result<(), Problem> {
     let ends = made.vary.iter().filter_map(|vary| match &vary.field {
         FieldRef::Offset { offset, octets, .. } => Some(offset + octets),
@@ -221,7 +221,7 @@ fn has_room(made: &Made, frame: &Frame) -> Result<(), Problem> {
         }
         _ => made.packet.len(),
     };
-    // What the headers' lengths leave out is no payload.
+    // Octets beyond the headers' lengths are not payload.
     let free = if frame.trailer > 0 { 0 } else { shortest.saturating_sub(taken) };
     match free >= SIGNATURE {
         true => Ok(()),
@@ -233,7 +233,7 @@ fn has_room(made: &Made, frame: &Frame) -> Result<(), Problem> {
     }
 }
 
-/// The instructions, with variables that are lengths kept within 60 octets and the packet's length.
+/// The instructions, with length variables limited to 60 octets and the packet's length.
 fn clamped(stream: &Stream, len: usize) -> Result<Vec<Instruction>, Problem> {
     let mut instructions = stream.vm.instructions.clone();
     let trims: Vec<String> = instructions
@@ -298,7 +298,7 @@ fn clamped(stream: &Stream, len: usize) -> Result<Vec<Instruction>, Problem> {
 
 fn variables(instructions: &[Instruction], seed: u32, repeats: bool) -> Result<Vec<Var>, Problem> {
     let mut vars: Vec<Var> = Vec::new();
-    // Of the variable before: its `next_var`, and whether that stands still at first.
+    // `next_var` of the preceding variable, and whether that one is constant at first.
     let mut chain: Option<(String, bool)> = None;
     let mut drawn = drawn(instructions, seed, repeats).into_iter();
     let alone = |chain: &mut Option<(String, bool)>| match chain.take() {
@@ -413,8 +413,8 @@ fn ordered(name: &str, min: u64, max: u64) -> Result<(), Problem> {
     }
 }
 
-/// Random values that repeat after `limit`: TRex's own, as long as a list of them is of a size to be
-/// kept; else as many of Squall's.
+/// Random values that repeat after `limit`: TRex's own if a list of them is small enough to keep,
+/// otherwise as many of Squall's.
 fn rand_limit(
     name: &str,
     size: u8,
@@ -440,8 +440,8 @@ fn rand_limit(
     Ok(Op::List { values, init: 0 })
 }
 
-/// Increments or decrements over a range that is widened to whole steps; and whether the first value
-/// is one that follows a wrap.
+/// Increments or decrements over a range widened to whole steps; and whether the first value
+/// follows a wrap.
 fn stepped(
     name: &str,
     op: VarOp,
@@ -492,7 +492,7 @@ fn listed(name: &str, op: VarOp, values: &[u64], step: u64, leads: bool) -> Resu
     Ok(Op::List { values: in_order, init: 0 })
 }
 
-/// What random variables give: all of a stream draw from one sequence, packet by packet.
+/// Values of random variables: all of a stream draw from one sequence, packet by packet.
 fn drawn(instructions: &[Instruction], seed: u32, repeats: bool) -> Vec<Op> {
     let trimmed = |name: &str| {
         let trims =
@@ -539,7 +539,7 @@ fn drawn(instructions: &[Instruction], seed: u32, repeats: bool) -> Vec<Op> {
     values.into_iter().map(|values| Op::List { values, init: 0 }).collect()
 }
 
-/// Addresses that go round, and ports that advance with each round, for at most `limit` flows.
+/// Addresses that cycle, and ports that advance with each cycle, for at most `limit` flows.
 fn tuple(
     name: &str,
     (ip_min, mut ip_max): (u32, u32),
@@ -597,7 +597,7 @@ fn tuple(
     Ok(())
 }
 
-/// As one packet before it was first advanced.
+/// Moves an operation back by one packet.
 fn one_back(op: &mut Op) {
     match op {
         Op::Step { min, max, init, step } => {
@@ -638,8 +638,8 @@ fn lengths(var: &Var) -> Result<Vec<u32>, Problem> {
     }
 }
 
-/// The mean length that TRex has rates in bits by: of lengths in steps that between the least and
-/// the greatest, of random lengths that of a sample.
+/// The mean length that TRex uses for rates in bits: the middle of the range for steps, a sample's
+/// mean for random lengths.
 fn mean_len(instructions: &[Instruction], var: &Var) -> f64 {
     const SAMPLE: u32 = 10_000;
     let made = |instruction: &&Instruction| matches!(instruction, Instruction::FlowVar { name, .. } if *name == var.name);
@@ -658,7 +658,7 @@ fn mean_len(instructions: &[Instruction], var: &Var) -> f64 {
     }
 }
 
-/// Stretches of ones.
+/// Contiguous runs of ones.
 fn runs(mut mask: u64) -> Vec<u64> {
     let mut runs = Vec::new();
     while mask != 0 {
@@ -671,9 +671,9 @@ fn runs(mut mask: u64) -> Vec<u64> {
     runs
 }
 
-/// In an order in which each follows what it depends on.
+/// Orders variables so that each follows those it depends on.
 fn varies(vars: &[Var], mut writes: Vec<Write>) -> Result<Vec<Vary>, Problem> {
-    // What is written later replaces what was written there before.
+    // A later write to the same place replaces an earlier one.
     let replaced = |i: usize, writes: &[Write]| {
         writes[i + 1..].iter().any(|later| later.made.field == writes[i].made.field)
     };
@@ -698,7 +698,7 @@ fn varies(vars: &[Var], mut writes: Vec<Write>) -> Result<Vec<Vary>, Problem> {
             }
         };
         places[write.var].get_or_insert(done.len());
-        // What its field has no room for is cut, as it is in TRex.
+        // TRex truncates values to the field.
         let FieldRef::Offset { mask, .. } = write.made.field else {
             unreachable!("fields have offsets")
         };
@@ -711,7 +711,7 @@ fn varies(vars: &[Var], mut writes: Vec<Write>) -> Result<Vec<Vary>, Problem> {
         let beyond = most >> bits != 0;
         let Vary { add, shift, little_endian, .. } = &mut write.made;
         if beyond && (*add, *shift, *little_endian) == (0, 0, false) {
-            // What the field has no room for changes nothing but that values are cut to the field.
+            // Bits beyond the field have no other effect than the truncation.
             *add = 1 << 62;
         }
         done.push(Vary { op, ..write.made });
@@ -719,7 +719,7 @@ fn varies(vars: &[Var], mut writes: Vec<Write>) -> Result<Vec<Vary>, Problem> {
     Ok(done)
 }
 
-/// Sets an IPv4 header's checksum; where it is.
+/// Sets an IPv4 header's checksum; returns its offset.
 fn fix_ipv4(packet: &mut [u8], offset: usize) -> Result<usize, Problem> {
     let wrong =
         || Problem::new(format!("fix_checksum_ipv4: there is no IPv4 header at octet {offset}"));
@@ -735,7 +735,8 @@ fn fix_ipv4(packet: &mut [u8], offset: usize) -> Result<usize, Problem> {
     Ok(at)
 }
 
-/// Sets the checksums of an IP header and of the TCP, UDP or ICMPv6 header behind it; where they are.
+/// Sets the checksums of an IP header and of the TCP, UDP or ICMPv6 header after it; returns their
+/// offsets.
 fn fix_below(packet: &mut [u8], l3: usize, l3_len: usize) -> Result<Vec<usize>, Problem> {
     let wrong =
         |what: &str| Problem::new(format!("fix_checksum: there is no {what} at octet {l3}"));
@@ -750,8 +751,7 @@ fn fix_below(packet: &mut [u8], l3: usize, l3_len: usize) -> Result<Vec<usize>, 
         }
         6 if packet.len() >= l3 + 40 => {
             let payload = usize::from(be16(packet, l3 + 4));
-            let next =
-                if l3_len == 40 { packet[l3 + 6] } else { behind_extensions(packet, l3, l3_len) };
+            let next = if l3_len == 40 { packet[l3 + 6] } else { last_header(packet, l3, l3_len) };
             (l3 + 8..l3 + 40, next, l3_len, l3 + 40 + payload)
         }
         _ => return Err(wrong("IP header")),
@@ -782,8 +782,8 @@ fn fix_below(packet: &mut [u8], l3: usize, l3_len: usize) -> Result<Vec<usize>, 
     Ok(places)
 }
 
-/// The protocol that the last of the extension headers names.
-fn behind_extensions(packet: &[u8], l3: usize, l3_len: usize) -> u8 {
+/// The upper-layer protocol after the extension headers.
+fn last_header(packet: &[u8], l3: usize, l3_len: usize) -> u8 {
     let (mut next, mut at) = (packet[l3 + 6], l3 + 40);
     while at + 2 <= packet.len() && at < l3 + l3_len {
         next = packet[at];
@@ -809,7 +809,7 @@ mod tests {
 
     use super::*;
 
-    /// A UDP packet of 82 octets whose checksums are right.
+    /// A UDP packet of 82 octets with valid checksums.
     const PACKET: &str = "AAAAAQAAAAAAAgAACABFAABEAAEAAEAR+qQQAAABMAAAAQQBAAwAMAAAeHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4";
 
     fn stream(instructions: Value) -> Stream {
@@ -848,23 +848,23 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_variable_stands_still_until_that_wraps() {
+    fn a_following_variable_is_constant_until_its_leader_wraps() {
         let chain = |init| {
             let vars =
                 [var("a", "inc", (init, 1, 3), 1, Some("b")), var("b", "inc", (5, 5, 6), 1, None)];
             let vm = json!([vars[0], vars[1], write("b", 52), write("a", 50)]);
             made(vm).expect("sound").vary
         };
-        // In the order in which they depend on each other, whatever was written first.
+        // In dependency order, regardless of the order of writes.
         assert!(
             matches!(&chain(1)[1].op, Op::After { of: 0, then } if **then == Op::Step { min: 5, max: 6, init: 5, step: 1 })
         );
-        // Until the first wrap it is one behind.
+        // Until the first wrap it is one step back.
         assert!(
             matches!(&chain(2)[1].op, Op::After { of: 0, then } if **then == Op::Step { min: 5, max: 6, init: 6, step: 1 })
         );
-        let apart = json!([var("a", "inc", (1, 1, 3), 1, Some("b")), write("a", 50)]);
-        assert!(made(apart).expect_err("no b").to_string().contains("next"));
+        let separate = json!([var("a", "inc", (1, 1, 3), 1, Some("b")), write("a", 50)]);
+        assert!(made(separate).expect_err("no b").to_string().contains("next"));
     }
 
     #[test]
@@ -895,7 +895,7 @@ mod tests {
         assert_eq!(signed(json!([]), "latency"), Ok(true));
         let at = |offset: usize| json!([var("v", "inc", (1, 1, 3), 1, None), write("v", offset)]);
         assert_eq!(signed(at(63), "latency"), Ok(true));
-        // A variable is where the signature is to be.
+        // A variable occupies the place of the signature.
         assert_eq!(signed(at(64), "stats"), Ok(false));
         let late = signed(at(64), "latency").expect_err("latency needs a signature");
         assert!(late.to_string().contains("the packet has 15"), "{late}");
@@ -905,7 +905,7 @@ mod tests {
         };
         assert_eq!(signed(trim(61), "stats"), Ok(true), "19 octets of payload and more");
         let mut long = of(json!([]), "latency");
-        // Of an IPv6 packet's 60 octets 6 are payload.
+        // The IPv6 packet has 60 octets, 6 of them payload.
         long.packet.binary = [&[0; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 6, 59, 64]].concat();
         long.packet.binary.resize(60, 0);
         let short = make(&long).map(|_| ()).expect_err("too short");
@@ -934,7 +934,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_go_backwards_from_their_end_and_tuples_end_with_their_flows() {
+    fn lists_decrement_from_their_end_and_tuples_end_with_their_flows() {
         let list = json!([{ "type": "flow_var", "name": "v", "size": 2, "op": "dec", "step": 1,
             "value_list": [7, 8, 9] }, write("v", 50)]);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! A profile from ports alone: the traffic that a method needs between them.
+//! A profile made from ports alone: the traffic that a method needs between them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,7 @@ impl Default for Between {
 }
 
 impl Between {
-    /// What `method` needs, between `ports`: addresses by names, in order.
+    /// The traffic that `method` needs between `ports`: names with addresses, in order.
     ///
     /// # Errors
     /// Addresses that cannot be used.
@@ -115,8 +115,8 @@ impl Between {
         tables.as_object().cloned().unwrap_or_default()
     }
 
-    /// UDP from each port to the next, with the addresses and ports of RFC 2544, appendix C, and
-    /// those of RFC 5180 §8: of each direction a stream of each version.
+    /// UDP from each port to the next, with the addresses and ports of RFC 2544, appendix C, and of
+    /// RFC 5180 §8: one stream per direction and IP version.
     fn streams(&self, ports: &Map<String, Value>) -> Value {
         let names: Vec<&String> = ports.keys().collect();
         let mut pairs: Vec<(usize, usize)> = match names.len() {
@@ -157,8 +157,8 @@ impl Between {
     }
 }
 
-/// Between two ports, by their numbers: even ones are in one half of the addresses for
-/// measurements, odd ones in the other (RFC 2544 C.2.2, RFC 5180 §5.2.2).
+/// A packet from port `from` to port `to`. Even ports have addresses in one half of the range for
+/// benchmarks, odd ones in the other (RFC 2544 C.2.2, RFC 5180 §5.2.2).
 fn packet(version: u8, from: usize, to: usize) -> String {
     let mac = |i: usize| format!("02:00:c6:12:00:{:02x}", i + 1);
     let ip = |i: usize| match version {

@@ -1,38 +1,38 @@
-//! Two profiles, or two results, compared.
+//! Compares two profiles, or two results.
 
 use squall_method::{Outcome, Patience, Recorded, Status, Trial, Verdict, Watch, ab};
 use squall_options::RunOptions;
 use squall_profile::Profile;
 
-use crate::{Began, Job, Place, error, measured::measured_whole, tell_places};
+use crate::{Began, Job, Place, add_places, error, measured::measured_whole};
 use squall::Error;
 
-/// Two profiles, or two devices, compared by trials in turns.
+/// A comparison of two profiles or two devices by alternating trials.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     pub a: Profile,
     pub b: Profile,
     pub settings: ab::Settings,
-    /// Of each trial.
+    /// Options of each trial.
     pub options: RunOptions,
     pub patience: Patience,
     pub command: String,
 }
 
 impl Comparison {
-    /// Runs both in turns, each as often as there are pairs. A pair of which the generator did not
-    /// keep to one trial, however often that was repeated, does not count.
+    /// Runs both alternately, one trial each per pair. Discards a pair if the generator did not
+    /// keep to one of its trials within the allowed repetitions.
     ///
     /// # Errors
-    /// Wrong settings, a profile that never ends, ports that do not open; too few pairs that count.
+    /// Wrong settings, a profile that never ends, ports that do not open, or too few valid pairs.
     pub fn run(&self, watch: &mut dyn Watch, stop: &dyn Fn() -> bool) -> Result<Outcome, Error> {
         self.run_at(Place::Here, watch, stop)
     }
 
-    /// As [`Comparison::run`], with trials at `place`.
+    /// Like [`Comparison::run`], with trials at `place`.
     ///
     /// # Errors
-    /// As [`Comparison::run`]; a node that cannot be reached any more.
+    /// The same as of [`Comparison::run`], or a node that cannot be reached any more.
     pub fn run_at(
         &self,
         place: Place<'_>,
@@ -41,7 +41,7 @@ impl Comparison {
     ) -> Result<Outcome, Error> {
         self.settings.check().map_err(error)?;
         let began = Began::now();
-        let said = place.said();
+        let places = place.description();
         let profiles = [place.placed(self.a.clone())?, place.placed(self.b.clone())?];
         let (mut a, mut b, mut trials) = (Vec::new(), Vec::new(), Vec::new());
         let mut bench =
@@ -70,7 +70,7 @@ impl Comparison {
             let mut outcome = Outcome::new("ab", ab::TITLE, &settings);
             outcome.verdict = Verdict { status: Status::Stopped, text: vec![text] };
             outcome.trials = trials;
-            return Ok(began.told(outcome, self.a.to_toml(), &self.command));
+            return Ok(began.complete(outcome, self.a.to_toml(), &self.command));
         }
         let mut outcome = ab::outcome(&settings, &a, &b, ab::metric).map_err(|halt| {
             Error::Environment(format!(
@@ -87,21 +87,21 @@ impl Comparison {
         }
         outcome.trials = trials;
         outcome.widen();
-        let mut outcome = began.told(outcome, self.a.to_toml(), &self.command);
-        tell_places(&mut outcome, said);
+        let mut outcome = began.complete(outcome, self.a.to_toml(), &self.command);
+        add_places(&mut outcome, places);
         Ok(outcome)
     }
 }
 
-/// How a trial of a comparison ended.
+/// The end of a trial of a comparison.
 enum Turn {
     Kept(ab::Metrics),
-    /// The generator did not keep to it, however often it was repeated.
+    /// The generator did not keep to the trial in any repetition.
     NotKept,
     Stopped,
 }
 
-/// The trials of a comparison.
+/// Runs the trials of a comparison.
 struct Pairs<'a> {
     comparison: &'a Comparison,
     /// A and B.
@@ -144,10 +144,10 @@ impl Pairs<'_> {
     }
 }
 
-/// Two saved results of one method, trial by trial: those that have the same label, in their order.
+/// Compares two saved results of one method, pairing trials with the same label in order.
 ///
 /// # Errors
-/// Wrong settings, or too few trials that both have.
+/// Wrong settings, or too few common trials.
 pub fn compare_results(
     a: &Outcome,
     b: &Outcome,
@@ -169,5 +169,5 @@ pub fn compare_results(
     }
     let settings = ab::Settings { pairs: left.len(), ..settings.clone() };
     let outcome = ab::outcome(&settings, &left, &right, ab::metric).map_err(error)?;
-    Ok(began.told(outcome, a.profile.clone(), command))
+    Ok(began.complete(outcome, a.profile.clone(), command))
 }

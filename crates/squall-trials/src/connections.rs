@@ -1,14 +1,14 @@
-//! The flows of a trial: those of the profile, at the trial's load.
+//! The flows of a trial: the profile's, at the trial's load.
 
 use squall_method::{FlowLoad, Halt, Http};
 use squall_profile::{Arrival, Flows, Ramp, Said, Says, Spacing, Template, Transport};
 use squall_units::Nanos;
 
-/// The flows of one trial.
+/// Adapts the profile's flows to one trial.
 pub(crate) fn loaded(flows: &Flows, load: &FlowLoad, duration_s: f64) -> Result<Flows, Halt> {
     let mut flows = Flows { limit: load.limit, ..flows.clone() };
     if let Some(http) = load.http {
-        // What others begin, the exchange of the test does not.
+        // The HTTP exchange replaces programs, so that nothing starts these templates.
         flows.templates.retain(|template| template.arrival != Arrival::Called);
         flows.templates.truncate(1);
         flows.templates.iter_mut().for_each(|template| speaks_http(template, http));
@@ -41,7 +41,7 @@ pub(crate) fn loaded(flows: &Flows, load: &FlowLoad, duration_s: f64) -> Result<
     Ok(flows)
 }
 
-/// The same clients and servers with HTTP between them.
+/// Replaces the application of a template by HTTP.
 fn speaks_http(template: &mut Template, http: Http) {
     let scheme = if http.tls { "https" } else { "http" };
     let mut options = vec![

@@ -1,4 +1,4 @@
-//! A trial on this machine.
+//! Runs a trial in this process.
 
 use std::{
     collections::BTreeMap,
@@ -7,34 +7,34 @@ use std::{
 
 use squall_method::{Action, Second};
 
-use crate::{Job, PATIENCE, Ran};
+use crate::{Job, POLL_INTERVAL, RunResult};
 use squall::{Error, Run, Session};
 
-/// As [`crate::Place::run`].
-pub(crate) fn run(job: Job<'_>, stop: &dyn Fn() -> bool) -> Result<Option<Ran>, Error> {
+/// See [`crate::Place::run`].
+pub(crate) fn run(job: Job<'_>, stop: &dyn Fn() -> bool) -> Result<Option<RunResult>, Error> {
     let mut run = Session::new(job.profile).with(job.options)?.open()?.start()?;
-    let mut acting = Acting::of(job.action);
+    let mut acting = ActionRunner::of(job.action);
     let mut seconds = Seconds::until(job.seconds_s);
     let done = watch(&mut run, &mut acting, &mut seconds, stop);
     acting.end();
     let report = run.finish()?;
-    Ok(done.then(|| Ran {
+    Ok(done.then(|| RunResult {
         reports: vec![(String::new(), report)],
         seconds: seconds.streams,
-        ..Ran::default()
+        ..RunResult::default()
     }))
 }
 
-/// To the end of the run; `false`: it was stopped.
+/// Waits for the end of the run; returns false if it was stopped.
 fn watch(
     run: &mut Run,
-    acting: &mut Acting<'_>,
+    acting: &mut ActionRunner<'_>,
     seconds: &mut Seconds,
     stop: &dyn Fn() -> bool,
 ) -> bool {
-    while !run.wait(PATIENCE) {
-        acting.look(run.elapsed_s());
-        seconds.look(run);
+    while !run.wait(POLL_INTERVAL) {
+        acting.poll(run.elapsed_s());
+        seconds.poll(run);
         if stop() {
             run.stop();
             return false;
@@ -43,10 +43,10 @@ fn watch(
     true
 }
 
-/// What streams sent and received in each second of a trial.
+/// Frames that streams sent and received in each second of a trial.
 #[derive(Default)]
 struct Seconds {
-    /// When the second ends that runs now; none ends after the last.
+    /// End of the current second; no second ends after `last_s`.
     next_s: f64,
     last_s: f64,
     so_far: BTreeMap<String, [u64; 2]>,
@@ -54,13 +54,14 @@ struct Seconds {
 }
 
 impl Seconds {
-    /// All that end until `end_s`, and half a second later for the last one; 0: none.
+    /// Counts the seconds that end by `end_s`, with a tolerance of half a second for the last; 0:
+    /// none.
     fn until(end_s: f64) -> Self {
         let last_s = if end_s > 0.0 { end_s + 0.5 } else { 0.0 };
         Self { next_s: 1.0, last_s, ..Self::default() }
     }
 
-    fn look(&mut self, run: &mut Run) {
+    fn poll(&mut self, run: &mut Run) {
         let elapsed_s = run.elapsed_s();
         if elapsed_s < self.next_s || elapsed_s > self.last_s {
             return;
@@ -79,25 +80,25 @@ impl Seconds {
 }
 
 /// The action of a trial, before and while it runs.
-pub(crate) struct Acting<'a> {
+pub(crate) struct ActionRunner<'a> {
     waiting: Option<&'a Action>,
     running: Option<Child>,
 }
 
-impl<'a> Acting<'a> {
+impl<'a> ActionRunner<'a> {
     pub(crate) fn of(action: Option<&'a Action>) -> Self {
         Self { waiting: action, running: None }
     }
 
-    pub(crate) fn look(&mut self, elapsed_s: f64) {
+    pub(crate) fn poll(&mut self, elapsed_s: f64) {
         let Some(action) = self.waiting.take_if(|action| elapsed_s >= action.at_s) else { return };
         let mut command = Command::new("sh");
         command.args(["-c", &action.command]).stdin(Stdio::null()).stdout(Stdio::null());
-        // A shell that does not start changes nothing in what is measured, and no reset is seen.
+        // A failure to start the shell does not affect the measurement; the method finds no reset.
         self.running = command.spawn().ok();
     }
 
-    /// Not waited for without end: a command that hangs is ended.
+    /// Kills the command if it still runs: it could hang.
     pub(crate) fn end(self) {
         if let Some(mut child) = self.running
             && !matches!(child.try_wait(), Ok(Some(_)))

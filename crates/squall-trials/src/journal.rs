@@ -1,4 +1,4 @@
-//! Trials as they end, one a line of JSON, so that a test that was stopped goes on from there.
+//! Journal of completed trials, one JSON line each, so that an interrupted test can resume.
 
 use std::{
     fs::{File, OpenOptions},
@@ -12,14 +12,14 @@ use squall_method::{Method, Recorded, Rig};
 
 use squall::Error;
 
-/// The first line: which test it is. Only the same test goes on.
+/// The first line: identifies the test. Only the same test can resume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Head {
     schema: String,
     method: Value,
     rig: Value,
     profile: String,
-    /// Where the ports are, if they are those of nodes.
+    /// Places of ports on nodes; empty without nodes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     nodes: String,
 }
@@ -45,7 +45,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// The journal, and the trials it has.
+    /// Opens the journal; returns it with its trials.
     pub fn open(path: &Path, head: &Head) -> Result<(Self, Vec<Recorded>), Error> {
         let wrong = |what: String| Error::Usage(format!("{}: {what}", path.display()));
         let file = OpenOptions::new().read(true).append(true).create(true).open(path);
@@ -66,7 +66,7 @@ impl Journal {
             }
             match serde_json::from_slice(&line) {
                 Ok(recorded) if whole => known.push(recorded),
-                // The last line may have been cut off with the run; what follows it is not of use.
+                // An interrupted run may have truncated the last line; ignore the rest.
                 _ => whole = false,
             }
         }

@@ -1,12 +1,12 @@
-//! Trials of the standard tests, each a run of its own.
+//! Trials of the standard tests, each one run.
 //!
-//! In goes a [`Test`]: a method, a profile, and where its trials are run ([`Place`]: by this process,
-//! or by the nodes of a cluster). Out comes the outcome of the method, or a comparison of two
-//! generators ([`Comparison`]). What a trial sends is made from the streams of the profile; what it
-//! measured is read from the reports of the runs.
+//! A [`Test`] consists of a method, a profile and a place to run ([`Place`]: this process, or the
+//! nodes of a cluster). Its result is the outcome of the method; a [`Comparison`] compares two
+//! generators. Streams of a trial are derived from those of the profile, and its measurements from
+//! the reports of the runs.
 //!
-//! Does not know when a test is over, or what its next trial is: that is [`squall_method`]. Knows no
-//! command line, and of the nodes only the lines that their controller reads and writes.
+//! [`squall_method`] decides on the next trial and on the end of a test. This crate has no command
+//! line, and exchanges only lines of JSON with the controller of the nodes.
 #![forbid(unsafe_code)]
 
 mod between;
@@ -40,54 +40,54 @@ pub use nodes::Nodes;
 
 use squall::{Error, Session, report::Report};
 
-/// How often a running trial looks whether to stop.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// Interval at which a running trial checks whether to stop.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a trial of three nodes took more than one of a single machine (docs/guide/cluster.md):
+/// Extra time of a trial on three nodes, compared to a single machine (docs/guide/cluster.md):
 /// opening ports, agreeing on a start, and collecting reports.
 const NODES_S: f64 = 1.0;
 
-/// Where trials are run.
+/// The place where trials run.
 pub enum Place<'a> {
-    /// By this process.
+    /// This process.
     Here,
-    /// By the nodes of a cluster.
+    /// The nodes of a cluster.
     Nodes(&'a mut Nodes),
 }
 
-/// A run, as a trial asks for it.
+/// Parameters of a trial's run.
 struct Job<'a> {
     label: &'a str,
     profile: Profile,
     options: RunOptions,
     action: Option<&'a Action>,
-    /// Streams are counted second by second until then; 0: they are not.
+    /// End of the per-second counts of streams; 0: no such counts.
     seconds_s: f64,
-    /// How long it takes, as far as that is known.
+    /// Duration, if known.
     lasts_s: Option<f64>,
 }
 
-/// A run that came to its end.
+/// Result of a completed run.
 #[derive(Default)]
-struct Ran {
-    /// Of all that took part, by their names. This machine has none.
+struct RunResult {
+    /// Reports by node name; the name of this machine is empty.
     reports: Vec<(String, Report)>,
-    /// Nodes of which nothing is known, or not all, and why.
+    /// Nodes with a missing or incomplete report, and the reason.
     lost: BTreeMap<String, String>,
-    /// Of each stream.
+    /// Per-second counts by stream.
     seconds: BTreeMap<String, Vec<Second>>,
 }
 
 impl Place<'_> {
-    /// Runs it; `None`: it was stopped.
-    fn run(&mut self, job: Job<'_>, stop: &dyn Fn() -> bool) -> Result<Option<Ran>, Error> {
+    /// Runs a trial; `None`: it was stopped.
+    fn run(&mut self, job: Job<'_>, stop: &dyn Fn() -> bool) -> Result<Option<RunResult>, Error> {
         match self {
             Self::Here => here::run(job, stop),
             Self::Nodes(nodes) => nodes.run(job, stop),
         }
     }
 
-    /// The profile with ports that are open here, or those of nodes.
+    /// Moves the profile's ports to nodes if trials run there.
     fn placed(&self, mut profile: Profile) -> Result<Profile, Error> {
         if let Self::Nodes(nodes) = self {
             nodes.place(&mut profile)?;
@@ -95,29 +95,29 @@ impl Place<'_> {
         Ok(profile)
     }
 
-    /// Places of ports, for the journal and the result; empty: all are here.
-    fn said(&self) -> String {
+    /// Places of ports, for the journal and the result; empty for this machine.
+    fn description(&self) -> String {
         match self {
             Self::Here => String::new(),
-            Self::Nodes(nodes) => nodes.said(),
+            Self::Nodes(nodes) => nodes.places_text(),
         }
     }
 }
 
-/// A standard test, on the streams of a profile.
+/// A standard test on the streams of a profile.
 #[derive(Clone, Debug)]
 pub struct Test {
     pub method: Method,
     pub profile: Profile,
-    /// Of each trial, but for its end.
+    /// Options of each trial; the method sets its end.
     pub options: RunOptions,
-    /// What a port sends at most, in frames or bits on the line; `None`: what its link carries.
+    /// Highest rate of a port, in frames or line bits per second; `None`: the link's speed.
     pub most: Option<Rate>,
     pub patience: Patience,
-    /// Trials are written to this file as they end. If it has some of the same test, they are not
-    /// run again.
+    /// File to which trials are written as they end. Trials of the same test in it are not
+    /// repeated.
     pub journal: Option<PathBuf>,
-    /// For the outcome: what repeats it.
+    /// Command that repeats the test, for the outcome.
     pub command: String,
 }
 
@@ -141,23 +141,23 @@ impl Test {
     }
 
     fn rig(&self, trials: &Trials<'_>) -> Result<Rig, Error> {
-        // Who says the rates needs no most: more than any link carries.
+        // A method with given rates needs no limit: use one beyond any link.
         let any = (!self.method.wants_rate()).then(|| Rate::pps(1_000_000_000_000));
         trials.rig(self.most.or(any))
     }
 
-    /// How long it takes, if the device carries half of what is offered at most.
+    /// Estimated duration, if the device carries at most half of the offered load.
     ///
     /// # Errors
-    /// Wrong settings, and a profile that no trial can send.
+    /// Wrong settings, or a profile that no trial can send.
     pub fn estimate(&self) -> Result<Estimate, Error> {
         self.estimate_at(Place::Here)
     }
 
-    /// As [`Test::estimate`], of trials that are run at `place`.
+    /// Like [`Test::estimate`], with trials at `place`.
     ///
     /// # Errors
-    /// As [`Test::estimate`].
+    /// The same as of [`Test::estimate`].
     pub fn estimate_at(&self, place: Place<'_>) -> Result<Estimate, Error> {
         let never = || false;
         let more_s = match place {
@@ -170,7 +170,7 @@ impl Test {
         Ok(Estimate { seconds, ..estimate })
     }
 
-    /// Runs it; `stop` is asked several times a second.
+    /// Runs the test; polls `stop` several times per second.
     ///
     /// ```
     /// use squall::{Format, Profile, RunOptions};
@@ -212,10 +212,10 @@ impl Test {
         self.run_at(Place::Here, watch, stop)
     }
 
-    /// As [`Test::run`], with trials at `place`.
+    /// Like [`Test::run`], with trials at `place`.
     ///
     /// # Errors
-    /// As [`Test::run`]; a node that cannot be reached any more.
+    /// The same as of [`Test::run`], or a node that cannot be reached any more.
     pub fn run_at(
         &self,
         place: Place<'_>,
@@ -223,13 +223,13 @@ impl Test {
         stop: &dyn Fn() -> bool,
     ) -> Result<Outcome, Error> {
         let began = Began::now();
-        let said = place.said();
+        let places = place.description();
         let mut runner = self.trials(place, stop)?;
         let rig = self.rig(&runner)?;
         let profile = self.profile.to_toml();
         let (journal, known) = match &self.journal {
             Some(path) => {
-                let head = journal::Head::new(&self.method, &rig, &profile, &said);
+                let head = journal::Head::new(&self.method, &rig, &profile, &places);
                 let (journal, known) = journal::Journal::open(path, &head)?;
                 (Some(journal), known)
             }
@@ -241,18 +241,18 @@ impl Test {
         if let Some(error) = watch.failed {
             return Err(error);
         }
-        let mut outcome = began.told(done.map_err(error)?, profile, &self.command);
-        tell_places(&mut outcome, said);
+        let mut outcome = began.complete(done.map_err(error)?, profile, &self.command);
+        add_places(&mut outcome, places);
         Ok(outcome)
     }
 
-    /// The outcome of a test that has not ended, with the trials so far.
+    /// The outcome of an incomplete test, with the trials so far.
     pub fn so_far(&self, began: &Began, trials: Vec<Recorded>) -> Outcome {
-        began.told(self.method.so_far(trials), self.profile.to_toml(), &self.command)
+        began.complete(self.method.so_far(trials), self.profile.to_toml(), &self.command)
     }
 }
 
-/// When something began.
+/// Start time of a test.
 pub struct Began(SystemTime, Instant);
 
 impl Began {
@@ -260,8 +260,8 @@ impl Began {
         Self(SystemTime::now(), Instant::now())
     }
 
-    /// The outcome with its circumstances.
-    fn told(&self, outcome: Outcome, profile: String, command: &str) -> Outcome {
+    /// Adds host, version and times to an outcome.
+    fn complete(&self, outcome: Outcome, profile: String, command: &str) -> Outcome {
         let host = squall_machine::host().facts().map(|(name, value)| (name.to_owned(), value));
         Outcome {
             profile,
@@ -275,14 +275,14 @@ impl Began {
     }
 }
 
-/// Which node has which port.
-fn tell_places(outcome: &mut Outcome, said: String) {
-    if !said.is_empty() {
-        outcome.host.insert("ports of nodes".into(), said);
+/// Adds the nodes' ports to an outcome.
+fn add_places(outcome: &mut Outcome, places: String) {
+    if !places.is_empty() {
+        outcome.host.insert("ports of nodes".into(), places);
     }
 }
 
-/// Writes down each trial as it ends.
+/// Writes each trial to the journal as it ends.
 struct Journaled<'a> {
     journal: Option<journal::Journal>,
     watch: &'a mut dyn Watch,
@@ -326,17 +326,17 @@ pub struct Trials<'a> {
     /// Whether to stop now.
     stop: &'a dyn Fn() -> bool,
     virtual_time: bool,
-    /// Of each port, bits per second; `None`: not known.
+    /// Link speed of each port, bits per second; `None`: unknown.
     speeds: Vec<Option<u64>>,
-    /// A trial has begun before.
+    /// Whether a trial has begun before.
     began: bool,
 }
 
 impl<'a> Trials<'a> {
-    /// `options` apply to each trial, but for its end.
+    /// `options` apply to each trial; the method sets its end.
     ///
     /// # Errors
-    /// Whose ports no trial can use.
+    /// Ports that no trial can use.
     pub fn new(
         profile: Profile,
         options: RunOptions,
@@ -344,7 +344,7 @@ impl<'a> Trials<'a> {
         stop: &'a dyn Fn() -> bool,
     ) -> Result<Self, Error> {
         let profile = place.placed(profile)?;
-        // Which CPUs and files there are, only a node knows of itself.
+        // CPUs and files in the options refer to the nodes, so check the profile without them.
         let options_here = match place {
             Place::Here => options.clone(),
             Place::Nodes(_) => RunOptions::default(),
@@ -365,11 +365,11 @@ impl<'a> Trials<'a> {
         })
     }
 
-    /// The streams as a method uses them. `most`: what a port sends at most; `None`: what its link
-    /// carries.
+    /// The streams in the form that methods use. `most`: highest rate of a port; `None`: the link's
+    /// speed.
     ///
     /// # Errors
-    /// A link of which nobody knows how much it carries.
+    /// A link of unknown speed.
     pub fn rig(&self, most: Option<Rate>) -> Result<Rig, Error> {
         let most = match most {
             Some(rate) => most_load(rate)?,
@@ -427,7 +427,7 @@ impl<'a> Trials<'a> {
         };
         profile.replays.clear();
         profile.attacks.clear();
-        // Bursts end by themselves; their last frame is not to be cut off.
+        // Bursts end by themselves; a duration could cut off their last frame.
         let counted = trial.flows.is_none() && trial.lanes.iter().all(|lane| lane.frames.is_some());
         profile.stop = squall_profile::Stop {
             duration: (!counted).then(|| Nanos::from_secs_f64(trial.duration_s)),
@@ -468,7 +468,7 @@ impl<'a> Trials<'a> {
         })
     }
 
-    /// A stream that is not in the profile.
+    /// A stream from a method's template.
     fn made(&self, template: &Template) -> Result<Stream, Halt> {
         let ports = self.profile.ports.iter().map(|port| (port.name.clone(), json!(port.address)));
         let stream = json!({
@@ -486,10 +486,10 @@ impl<'a> Trials<'a> {
     fn job<'t>(&self, trial: &'t Trial) -> Result<Job<'t>, Halt> {
         let mut options = RunOptions { duration: None, packets: None, ..self.options.clone() };
         if self.began {
-            // Each trial writes the same files.
+            // Each trial overwrites the same files.
             options.force = Some(true);
         }
-        // RFC 2544 §23: 2 s for frames that are on their way.
+        // RFC 2544 §23: wait 2 s for frames in flight.
         options.linger.get_or_insert(Time::from_secs(if self.virtual_time { 0 } else { 2 }));
         Ok(Job {
             label: &trial.label,
@@ -519,7 +519,7 @@ impl Runner for Trials<'_> {
                 return Err(Halt::Stopped);
             }
             let left = Duration::from_secs_f64(seconds).saturating_sub(began.elapsed());
-            std::thread::sleep(left.min(PATIENCE));
+            std::thread::sleep(left.min(POLL_INTERVAL));
         }
         Ok(())
     }
@@ -532,13 +532,14 @@ fn halt(error: Error) -> Halt {
     }
 }
 
-/// How much of its port a stream has beside the others.
+/// Share of a stream in its port's load, relative to the others.
 fn weight(stream: &Stream) -> f64 {
     let value = stream.rate.value();
     if value.is_finite() && value > 0.0 { value } else { 1.0 }
 }
 
-/// Whether its outermost IP header is IPv6; of a capture's frames that is not known here.
+/// Whether the outermost IP header is IPv6. False for frames of a capture, whose headers are
+/// unknown here.
 fn is_ipv6(stream: &Stream) -> bool {
     let PacketSource::Layers(packet) = &stream.packet else { return false };
     let mut names = packet.layers.iter().map(|layer| layer.header.name);
@@ -548,7 +549,7 @@ fn is_ipv6(stream: &Stream) -> bool {
 fn most_load(rate: Rate) -> Result<MostLoad, Error> {
     match rate.unit {
         RateUnit::Pps => Ok(MostLoad::Fps(rate.value())),
-        // What a link carries is said in bits on the line.
+        // The speed of a link counts line bits, so treat both units as such.
         RateUnit::BpsL1 | RateUnit::BpsL2 => Ok(MostLoad::BpsL1(rate.value())),
         RateUnit::Percent | RateUnit::Max => Err(Error::Usage(format!(
             "--max-rate {rate}: expected bits or frames per second, such as 1Gbps or 100kpps"
@@ -556,7 +557,7 @@ fn most_load(rate: Rate) -> Result<MostLoad, Error> {
     }
 }
 
-/// A millionth of a frame per second is exact enough, and never more than was asked for.
+/// Rounds down to a millionth of a frame per second, so that the rate never exceeds `fps`.
 fn exact(fps: f64) -> Option<Rate> {
     const DEN: f64 = 1e6;
     let num = (fps * DEN + 1e-3).floor();

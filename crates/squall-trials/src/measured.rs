@@ -1,4 +1,4 @@
-//! Reports as a method wants them: that of this machine, or those of nodes.
+//! Converts the reports of this machine or of nodes to the measurements of a method.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use squall_method::{
     Delay, FlowsMeasured, Lane, LaneMeasured, Measured, PortMeasured, ReceiverMeasured, Trial,
 };
 
-use crate::Ran;
+use crate::RunResult;
 use squall::{
     Error,
     report::{
@@ -15,14 +15,14 @@ use squall::{
     },
 };
 
-/// A node that began later than this part of its trial, and than [`LATE_NS`], did not keep its
+/// A node that began later than both this share of its trial and [`LATE_NS`] did not keep its
 /// start.
 const LATE_PART: f64 = 0.01;
 const LATE_NS: f64 = 10e6;
 
 /// # Errors
-/// Reports that are not of one run.
-pub(crate) fn measured(trial: &Trial, mut ran: Ran) -> Result<Measured, Error> {
+/// Reports that do not belong to one run.
+pub(crate) fn measured(trial: &Trial, mut ran: RunResult) -> Result<Measured, Error> {
     let whole = ran.whole()?;
     let mut lane = |lane: &Lane| {
         let stream = whole.streams.iter().find(|stream| stream.name == lane.name);
@@ -31,45 +31,44 @@ pub(crate) fn measured(trial: &Trial, mut ran: Ran) -> Result<Measured, Error> {
         LaneMeasured { seconds, ..measured }
     };
     let lanes = trial.lanes.iter().map(&mut lane).collect();
-    let mut measured = Measured { lanes, ..ran.apart_from_lanes(&whole) };
+    let mut measured = Measured { lanes, ..ran.without_lanes(&whole) };
     measured.not_kept.extend(ran.late(trial.duration_s));
     Ok(measured)
 }
 
-/// Of a profile as it is.
+/// The measurements of an unmodified profile.
 ///
 /// # Errors
-/// Reports that are not of one run.
-pub(crate) fn measured_whole(ran: &Ran) -> Result<Measured, Error> {
+/// Reports that do not belong to one run.
+pub(crate) fn measured_whole(ran: &RunResult) -> Result<Measured, Error> {
     let whole = ran.whole()?;
     let lane = |stream: &StreamReport| ran.lane(stream.asked_pps.unwrap_or(stream.tx_pps), stream);
     let signed = whole.streams.iter().filter(|stream| stream.rx.is_some());
-    let mut measured =
-        Measured { lanes: signed.map(lane).collect(), ..ran.apart_from_lanes(&whole) };
+    let mut measured = Measured { lanes: signed.map(lane).collect(), ..ran.without_lanes(&whole) };
     measured.not_kept.extend(ran.late(whole.duration_s));
     Ok(measured)
 }
 
-impl Ran {
-    /// Its reports as one.
+impl RunResult {
+    /// Merges the reports of all nodes.
     fn whole(&self) -> Result<Report, Error> {
         match &self.reports[..] {
             [(_, one)] => Ok(one.clone()),
             [] => Ok(Report::default()),
-            all => squall_report::merge::whole(all.to_vec()).map_err(|apart| {
-                let text = format!("{apart}\n  try one version of Squall on all nodes");
+            all => squall_report::merge::whole(all.to_vec()).map_err(|error| {
+                let text = format!("{error}\n  try one version of Squall on all nodes");
                 Error::Environment(text)
             }),
         }
     }
 
-    fn apart_from_lanes(&self, whole: &Report) -> Measured {
+    fn without_lanes(&self, whole: &Report) -> Measured {
         let flows = whole.flows.as_ref().and_then(flows_measured);
-        // A device that lets no connection through is no fault of the generator.
+        // A device that lets no connection through is not a fault of the generator.
         let tried = flows.as_ref().is_some_and(|flows| flows.attempted > 0);
         let counts = |reason: &&Reason| !(tried && reason.code == ReasonCode::NotDone);
         let reasons = whole.verdict.reasons.iter().filter(counts);
-        // First, as the others have reasons because of it.
+        // Lost nodes come first, because they cause other reasons.
         let lost = self.lost.iter().map(|(node, why)| format!("node {node:?}: {why}"));
         let mut not_kept: Vec<String> =
             lost.chain(reasons.map(|reason| reason.text.clone())).collect();
@@ -99,7 +98,7 @@ impl Ran {
         })
     }
 
-    /// In the order of the profile. Nodes that share a port add up.
+    /// Ports in the order of the profile; sums nodes that share a port.
     fn ports(&self) -> Vec<PortMeasured> {
         let mut all: Vec<PortMeasured> = Vec::new();
         for port in self.reports.iter().flat_map(|(_, report)| &report.ports) {
@@ -117,7 +116,8 @@ impl Ran {
         let rx = stream.rx.clone().unwrap_or_default();
         let periods = rx.patterns.as_ref().and_then(|p| p.loss_period_packets.as_ref());
         let (longest_loss, loss_periods) = match periods {
-            // Where nodes share a port, none of them sees what is lost in sequence: at most all.
+            // Nodes that share a port each see a part of the sequence, so assume one longest loss
+            // period.
             _ if self.shared(&stream.name) => (rx.lost, u64::from(rx.lost > 0)),
             Some(periods) => (periods.max, periods.count),
             None => (rx.lost.min(1), u64::from(rx.lost > 0)),
@@ -141,7 +141,7 @@ impl Ran {
         }
     }
 
-    /// Ports and gaps of a stream, of each report that saw it come.
+    /// Ports and gaps of a stream, from each report that received it.
     fn arrivals<'a>(
         &'a self,
         name: &'a str,
@@ -161,8 +161,8 @@ impl Ran {
         ports.windows(2).any(|two| two[0] == two[1])
     }
 
-    /// Frames per second as they came. Nodes that share a port have a part of its frames each, and
-    /// their rates add up; of several ports it is the mean over all frames.
+    /// Received frames per second. Sums the rates of nodes that share a port, as each gets a part
+    /// of its frames; over several ports it is the mean of all frames.
     fn output_fps(&self, name: &str) -> Option<f64> {
         let mut ports: BTreeMap<&[String], (u64, f64)> = BTreeMap::new();
         for (at, gap) in self.arrivals(name) {

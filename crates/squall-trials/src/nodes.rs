@@ -1,5 +1,5 @@
-//! Trials on the nodes of a cluster. Their controller is a process of its own, which lives as long
-//! as the test, so that nodes and clocks are set up once: it gets each trial's profile as a line of
+//! Trials on the nodes of a cluster. Their controller is a separate process that lives as long as
+//! the test, so that nodes and clocks are set up once. It reads each trial's profile as a line of
 //! JSON, and answers with the nodes' reports (`squall.cluster._trials` in Python).
 
 use std::{
@@ -22,22 +22,22 @@ use squall_method::Second;
 use squall_options::RunOptions;
 use squall_profile::Profile;
 
-use crate::{Job, PATIENCE, Ran, here::Acting};
+use crate::{Job, POLL_INTERVAL, RunResult, here::ActionRunner};
 use squall::{Error, report::Report};
 use squall_port::Address;
 
-/// How long the controller may take.
+/// Time limits of the controller.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     /// Until all nodes are up.
     ready: Duration,
-    /// Without a line while a trial runs: it sends several a second.
+    /// Without a line during a trial, although it sends several per second.
     silent: Duration,
-    /// Of a trial, until it begins: opening ports, files that nodes lack.
+    /// Until a trial begins, including opening ports and sending missing files to nodes.
     begin: Duration,
-    /// Of a trial, beyond its own time.
+    /// Beyond the duration of a trial.
     more: Duration,
-    /// Once it is to end.
+    /// From the request to end until its exit.
     end: Duration,
 }
 
@@ -49,10 +49,10 @@ const LIMITS: Limits = Limits {
     end: Duration::from_secs(30),
 };
 
-/// Lines of the controller's errors that are kept.
-const WORDS: usize = 20;
+/// Lines of the controller's standard error to keep.
+const ERROR_LINES: usize = 20;
 
-/// A node's port.
+/// A port on a node.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 struct NodePort {
     node: String,
@@ -60,16 +60,16 @@ struct NodePort {
     speed_bps: Option<u64>,
 }
 
-/// A port of the inventory, and where it is.
+/// A port of the inventory, with its nodes.
 type Places = Vec<(String, Vec<NodePort>)>;
 
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Ask<'a> {
+enum Request<'a> {
     Trial {
         label: &'a str,
         profile: Value,
-        /// Of files that the profile names.
+        /// Folder of the files that the profile names.
         folder: &'a Path,
         options: &'a RunOptions,
         linger_s: f64,
@@ -80,12 +80,12 @@ enum Ask<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
-    /// Nodes are up: where the inventory has which port.
+    /// All nodes are up; `ports` has the places of the inventory's ports.
     Ready {
         version: String,
         ports: Places,
     },
-    /// Since the start; negative before it, `null` while nobody knows when that is.
+    /// Seconds since the start; negative before it, `null` while the start is undecided.
     Elapsed(Option<f64>),
     Done {
         reports: BTreeMap<String, Report>,
@@ -93,17 +93,17 @@ enum Answer {
     },
     Refused {
         text: String,
-        /// It is the user's to correct, not the machines'.
+        /// Whether it is an error of the user rather than of a machine.
         usage: bool,
     },
 }
 
-/// The nodes of a cluster, as long as this lives; then those end that were started for it.
+/// The nodes of a cluster. Dropping it ends the nodes that were started for it.
 pub struct Nodes {
     controller: Child,
-    asks: Option<ChildStdin>,
+    requests: Option<ChildStdin>,
     answers: Receiver<String>,
-    words: Arc<Mutex<VecDeque<String>>>,
+    stderr_lines: Arc<Mutex<VecDeque<String>>>,
     places: Places,
     limits: Limits,
 }
@@ -112,7 +112,7 @@ impl Nodes {
     /// Starts the controller, and waits until the nodes are up.
     ///
     /// # Errors
-    /// A controller that does not start, an inventory that is wrong, a node that is not there.
+    /// A controller that does not start, an invalid inventory, or a missing node.
     pub fn start(controller: Command, stop: &dyn Fn() -> bool) -> Result<Self, Error> {
         Self::within(LIMITS, controller, stop)
     }
@@ -123,8 +123,8 @@ impl Nodes {
         stop: &dyn Fn() -> bool,
     ) -> Result<Self, Error> {
         let program = controller.get_program().to_string_lossy().into_owned();
-        // A group of its own: an interrupt from the terminal is for this process, which asks the
-        // controller to stop, and still gets the results.
+        // A separate process group, so that an interrupt from the terminal reaches only this
+        // process, which asks the controller to stop and still gets the results.
         controller.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut controller = controller.process_group(0).spawn().map_err(|error| {
             Error::Environment(format!(
@@ -132,10 +132,10 @@ impl Nodes {
                  SQUALL_PYTHON=/path/to/python"
             ))
         })?;
-        let (asks, words) = (controller.stdin.take(), Arc::default());
-        let answers = listen(&mut controller, &words);
+        let (requests, stderr_lines) = (controller.stdin.take(), Arc::default());
+        let answers = listen(&mut controller, &stderr_lines);
         let places = Places::new();
-        let mut nodes = Self { controller, asks, answers, words, places, limits };
+        let mut nodes = Self { controller, requests, answers, stderr_lines, places, limits };
         nodes.wait_ready(stop)?;
         Ok(nodes)
     }
@@ -143,7 +143,7 @@ impl Nodes {
     fn wait_ready(&mut self, stop: &dyn Fn() -> bool) -> Result<(), Error> {
         let end = Instant::now() + self.limits.ready;
         while Instant::now() < end {
-            match self.answer(PATIENCE)? {
+            match self.answer(POLL_INTERVAL)? {
                 Some(Answer::Ready { version, ports }) => {
                     self.places = ports;
                     return same_version(&version);
@@ -153,7 +153,7 @@ impl Nodes {
                 _ => {}
             }
         }
-        Err(self.hangs("until the nodes are up", self.limits.ready))
+        Err(self.timed_out("until the nodes are up", self.limits.ready))
     }
 
     /// Ports of the inventory, in its order.
@@ -161,8 +161,8 @@ impl Nodes {
         self.places.iter().map(|(port, _)| port.as_str())
     }
 
-    /// `A = node1/af_packet:eth1`, of each port.
-    pub(crate) fn said(&self) -> String {
+    /// Places of all ports, such as `A = node1/af_packet:eth1`.
+    pub(crate) fn places_text(&self) -> String {
         let place = |place: &NodePort| format!("{}/{}", place.node, place.address);
         let port = |(port, places): &(String, Vec<NodePort>)| {
             let places: Vec<String> = places.iter().map(place).collect();
@@ -171,7 +171,7 @@ impl Nodes {
         self.places.iter().map(port).collect::<Vec<_>>().join(", ")
     }
 
-    /// Puts the profile's ports on nodes.
+    /// Moves the profile's ports to nodes.
     pub(crate) fn place(&self, profile: &mut Profile) -> Result<(), Error> {
         for port in &mut profile.ports {
             let Some((_, places)) = self.places.iter().find(|(name, _)| *name == port.name) else {
@@ -198,8 +198,8 @@ impl Nodes {
         Ok(())
     }
 
-    /// What the link of each port of the profile carries, bits per second: that of all nodes which
-    /// share it.
+    /// Link speed of each port of the profile, bits per second; the sum over the nodes that share
+    /// it.
     pub(crate) fn speeds(&self, profile: &Profile) -> Vec<Option<u64>> {
         let speed = |port: &squall_profile::Port| {
             let (_, places) = self.places.iter().find(|(name, _)| *name == port.name)?;
@@ -208,87 +208,86 @@ impl Nodes {
         profile.ports.iter().map(speed).collect()
     }
 
-    /// As [`crate::Place::run`].
+    /// See [`crate::Place::run`].
     pub(crate) fn run(
         &mut self,
         job: Job<'_>,
         stop: &dyn Fn() -> bool,
-    ) -> Result<Option<Ran>, Error> {
+    ) -> Result<Option<RunResult>, Error> {
         let origin = Path::new(&job.profile.origin);
         let folder = origin.parent().filter(|folder| !folder.as_os_str().is_empty());
         let linger = job.options.linger.map_or(Duration::ZERO, Duration::from);
-        self.ask(&Ask::Trial {
+        self.send(&Request::Trial {
             label: job.label,
             profile: job.profile.to_value(),
             folder: folder.unwrap_or(Path::new(".")),
             options: &job.options,
             linger_s: linger.as_secs_f64(),
         })?;
-        let mut acting = Acting::of(job.action);
+        let mut acting = ActionRunner::of(job.action);
         let lasts = job.lasts_s.map(|seconds| Duration::from_secs_f64(seconds) + linger);
-        let done = self.attend(lasts, &mut acting, stop);
+        let done = self.wait_trial(lasts, &mut acting, stop);
         acting.end();
         let Some((reports, lost)) = done? else { return Ok(None) };
         let seconds = seconds(reports.values(), job.seconds_s);
-        Ok(Some(Ran { reports: reports.into_iter().collect(), lost, seconds }))
+        Ok(Some(RunResult { reports: reports.into_iter().collect(), lost, seconds }))
     }
 
-    /// Until a trial has ended, which takes as long as `lasts` where that is known; `None`: it was
-    /// stopped.
-    fn attend(
+    /// Waits for the end of a trial with the duration `lasts`, if known; `None`: it was stopped.
+    fn wait_trial(
         &mut self,
         lasts: Option<Duration>,
-        acting: &mut Acting<'_>,
+        acting: &mut ActionRunner<'_>,
         stop: &dyn Fn() -> bool,
-    ) -> Result<Option<Of>, Error> {
+    ) -> Result<Option<NodeReports>, Error> {
         let began = Instant::now();
-        let (mut heard, mut started, mut stopped) = (began, false, false);
+        let (mut last_answer, mut started, mut stopped) = (began, false, false);
         let longest_s = lasts.map(|lasts| (lasts + self.limits.more).as_secs_f64());
         loop {
-            let answer = self.answer(PATIENCE)?;
+            let answer = self.answer(POLL_INTERVAL)?;
             if answer.is_some() {
-                heard = Instant::now();
+                last_answer = Instant::now();
             }
             match answer {
                 Some(Answer::Elapsed(Some(elapsed_s))) if elapsed_s >= 0.0 => {
                     if let Some(limit_s) = longest_s.filter(|limit_s| elapsed_s > *limit_s) {
                         let limit = Duration::from_secs_f64(limit_s);
-                        return Err(self.hangs("until a trial ended", limit));
+                        return Err(self.timed_out("until a trial ended", limit));
                     }
                     started = true;
-                    acting.look(elapsed_s);
+                    acting.poll(elapsed_s);
                 }
                 Some(Answer::Done { .. } | Answer::Refused { .. }) if stopped => return Ok(None),
                 Some(Answer::Done { reports, lost }) => return Ok(Some((reports, lost))),
                 Some(Answer::Refused { text, usage }) => return Err(refused(text, usage)),
-                None if heard.elapsed() > self.limits.silent => {
-                    return Err(self.hangs("while a trial ran", self.limits.silent));
+                None if last_answer.elapsed() > self.limits.silent => {
+                    return Err(self.timed_out("while a trial ran", self.limits.silent));
                 }
                 Some(Answer::Elapsed(_) | Answer::Ready { .. }) | None => {}
             }
             if !started && began.elapsed() > self.limits.begin {
-                return Err(self.hangs("until a trial began", self.limits.begin));
+                return Err(self.timed_out("until a trial began", self.limits.begin));
             }
             if stop() && !stopped {
-                self.ask(&Ask::Stop {})?;
+                self.send(&Request::Stop {})?;
                 stopped = true;
             }
         }
     }
 
-    fn ask(&mut self, ask: &Ask<'_>) -> Result<(), Error> {
-        let text = serde_json::to_string(ask)
+    fn send(&mut self, request: &Request<'_>) -> Result<(), Error> {
+        let text = serde_json::to_string(request)
             .map_err(|error| Error::Usage(format!("cannot write the trial: {error}")))?;
-        let written = self.asks.as_mut().map(|asks| writeln!(asks, "{text}"));
+        let written = self.requests.as_mut().map(|requests| writeln!(requests, "{text}"));
         match written {
             Some(Ok(())) => Ok(()),
             _ => Err(self.ended()),
         }
     }
 
-    /// What the controller says; `None`: nothing within the time.
-    fn answer(&mut self, patience: Duration) -> Result<Option<Answer>, Error> {
-        match self.answers.recv_timeout(patience) {
+    /// The controller's next answer; `None`: none within the time.
+    fn answer(&mut self, timeout: Duration) -> Result<Option<Answer>, Error> {
+        match self.answers.recv_timeout(timeout) {
             Ok(line) => match serde_json::from_str(&line) {
                 Ok(answer) => Ok(Some(answer)),
                 Err(error) => {
@@ -301,25 +300,25 @@ impl Nodes {
         }
     }
 
-    fn hangs(&mut self, what: &str, limit: Duration) -> Error {
+    fn timed_out(&mut self, what: &str, limit: Duration) -> Error {
         self.fault(&format!("did not answer {what}, within {:.0} s", limit.as_secs_f64()))
     }
 
-    /// It is of no use any more, and is not waited for.
+    /// Kills a controller that is out of order.
     fn fault(&mut self, what: &str) -> Error {
         let _ = self.controller.kill();
-        let said = self.last_words();
+        let errors = self.error_lines();
         Error::Environment(format!(
-            "the controller of the nodes {what}{said}\n  try squall cluster status INVENTORY.toml"
+            "the controller of the nodes {what}{errors}\n  try squall cluster status INVENTORY.toml"
         ))
     }
 
-    /// It has ended by itself; it says why as any command does.
+    /// Reports the error of a controller that has ended, which prints it like any command.
     fn ended(&mut self) -> Error {
         let status = wait(&mut self.controller, self.limits.end);
-        let said = self.last_words();
-        // After what Ray may have to say.
-        let text = said.rsplit_once("\nsquall: ").map(|(_, text)| text.to_owned());
+        let errors = self.error_lines();
+        // Ray may print lines before the error.
+        let text = errors.rsplit_once("\nsquall: ").map(|(_, text)| text.to_owned());
         match (status.and_then(|status| status.code()), text) {
             (Some(2), Some(text)) => Error::Usage(text),
             (Some(_), Some(text)) => Error::Environment(text),
@@ -330,19 +329,19 @@ impl Nodes {
         }
     }
 
-    fn last_words(&self) -> String {
-        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        words.iter().map(|line| format!("\n{line}")).collect()
+    fn error_lines(&self) -> String {
+        let stderr_lines = self.stderr_lines.lock().unwrap_or_else(PoisonError::into_inner);
+        stderr_lines.iter().map(|line| format!("\n{line}")).collect()
     }
 }
 
-/// The nodes' reports, and those that were lost.
-type Of = (BTreeMap<String, Report>, BTreeMap<String, String>);
+/// Reports by node, and lost nodes with the reason.
+type NodeReports = (BTreeMap<String, Report>, BTreeMap<String, String>);
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        // At the end of its input it stops what runs, ends the nodes that it has started, and ends.
-        self.asks = None;
+        // On end of input the controller stops the run, ends the nodes that it started, and exits.
+        self.requests = None;
         if wait(&mut self.controller, self.limits.end).is_none() {
             let _ = self.controller.kill();
             let _ = self.controller.wait();
@@ -353,12 +352,12 @@ impl Drop for Nodes {
 impl NodePort {
     fn speed_bps(&self) -> Option<u64> {
         let mut address = self.address.parse::<Address>().ok()?;
-        let said = address.take::<squall_units::Rate>("speed", "a rate").ok().flatten();
-        said.map(|speed| speed.value() as u64).or(self.speed_bps)
+        let speed = address.take::<squall_units::Rate>("speed", "a rate").ok().flatten();
+        speed.map(|speed| speed.value() as u64).or(self.speed_bps)
     }
 }
 
-/// Files have a time of their own, and ports that ask for it.
+/// Whether a port runs in virtual time: files, and ports that ask for it.
 fn has_own_time(address: &str) -> bool {
     address.starts_with("pcap:") || address.split([':', ',']).any(|part| part == "virtual")
 }
@@ -378,29 +377,30 @@ fn refused(text: String, usage: bool) -> Error {
     if usage { Error::Usage(text) } else { Error::Environment(text) }
 }
 
-/// Lines of the controller's output, as they come; those of its errors go to `words`.
-fn listen(controller: &mut Child, words: &Arc<Mutex<VecDeque<String>>>) -> Receiver<String> {
-    let (told, answers) = channel();
+/// Sends lines of the controller's output to the receiver; keeps its standard error in `stderr_lines`.
+fn listen(controller: &mut Child, stderr_lines: &Arc<Mutex<VecDeque<String>>>) -> Receiver<String> {
+    let (sender, answers) = channel();
     let (output, errors) = (controller.stdout.take(), controller.stderr.take());
-    let words = words.clone();
+    let stderr_lines = stderr_lines.clone();
     let errors = thread::spawn(move || {
         let lines = errors.map(BufReader::new).into_iter().flat_map(BufRead::lines);
         for line in lines.map_while(Result::ok) {
-            let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
-            if words.len() == WORDS {
-                words.pop_front();
+            let mut stderr_lines = stderr_lines.lock().unwrap_or_else(PoisonError::into_inner);
+            if stderr_lines.len() == ERROR_LINES {
+                stderr_lines.pop_front();
             }
-            words.push_back(line);
+            stderr_lines.push_back(line);
         }
     });
     thread::spawn(move || {
         let lines = output.map(BufReader::new).into_iter().flat_map(BufRead::lines);
         for line in lines.map_while(Result::ok) {
-            if told.send(line).is_err() {
+            if sender.send(line).is_err() {
                 return;
             }
         }
-        // What it said last is known before its end is. Others may have its errors open still.
+        // Wait for the last error lines before the channel closes. Limit the wait, because child
+        // processes may hold the pipe open.
         let end = Instant::now() + Duration::from_secs(1);
         while !errors.is_finished() && Instant::now() < end {
             thread::sleep(Duration::from_millis(5));
@@ -409,7 +409,7 @@ fn listen(controller: &mut Child, words: &Arc<Mutex<VecDeque<String>>>) -> Recei
     answers
 }
 
-/// Its exit status; `None`: it goes on after the limit.
+/// Waits for the exit status; `None`: still running after the limit.
 fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let end = Instant::now() + limit;
     loop {
@@ -423,15 +423,14 @@ fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// Frames of streams second by second, from the samples of the nodes: these are taken at other
-/// instants on each, and between two of them frames are taken for even. A second counts that all
-/// nodes have samples of.
+/// Frames of streams per second, from the nodes' samples. Nodes sample at different instants, so
+/// frames are spread evenly between two samples. Only seconds with samples of all nodes count.
 fn seconds<'a>(
     reports: impl Iterator<Item = &'a Report> + Clone,
     end_s: f64,
 ) -> BTreeMap<String, Vec<Second>> {
     let last = |report: &Report| report.series.last().map_or(0.0, |sample| sample.t_s);
-    // The last sample of a trial may be a moment before its end.
+    // The last sample of a trial may come just before its end.
     let whole = (reports.clone().map(last).fold(end_s, f64::min) + 0.05).max(0.0) as usize;
     let mut all: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
     for report in reports {
@@ -454,7 +453,7 @@ fn seconds<'a>(
     all.into_iter().map(counted).collect()
 }
 
-/// Adds the frames of a span of time to its seconds.
+/// Adds the frames of an interval to its seconds.
 fn spread(counts: &mut [[f64; 2]], (from_s, to_s): (f64, f64), pps: [f64; 2]) {
     let (first, last) = (from_s.max(0.0) as usize, to_s.max(0.0).ceil() as usize);
     for (second, count) in counts.iter_mut().enumerate().take(last).skip(first) {

@@ -1,17 +1,17 @@
-//! Standard tests against devices of which all is known, in virtual time: what a method finds is what
-//! the device is.
+//! Standard tests of devices with known properties, in virtual time: the results must match the
+//! device.
 
 use squall::{Format, Profile, RunOptions};
 use squall_method::{Limit, Method, Outcome, Patience, Status, Unwatched, capacity, rfc2544};
 use squall_trials::Test;
 use squall_units::SplitMix64;
 
-/// Devices for each property; SQUALL_DEVICES for more.
+/// Devices per property; SQUALL_DEVICES overrides it.
 fn devices() -> u64 {
     std::env::var("SQUALL_DEVICES").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
 }
 
-/// Numbers of a device: the same for each run.
+/// Random properties of a device, the same for each run.
 struct Draw(SplitMix64);
 
 impl Draw {
@@ -65,7 +65,7 @@ fn throughput_buffer_and_delay_are_those_of_the_device() {
         let capacity = draw.among(500, 9_900) as f64;
         let (buffer, delay) = (draw.among(1, 600), draw.among(0, 3_000_000));
         let size = SIZES[draw.among(0, 3) as usize];
-        // Half of them carry bits, not frames.
+        // Half of the devices limit bits instead of frames.
         let bits = draw.0.draw().is_multiple_of(2);
         let device = match bits {
             true => format!(
@@ -82,17 +82,17 @@ fn throughput_buffer_and_delay_are_those_of_the_device() {
         assert_eq!(outcome.verdict.status, Status::Measured, "{about}");
         let throughput = value("throughput").unwrap();
         assert!(throughput <= capacity && throughput >= capacity * 0.995, "{about}");
-        // At the throughput a frame waits for none but itself.
+        // At the throughput, a frame waits only for its own transmission.
         let alone = delay as f64 + (1e9 / capacity).ceil();
         assert!((value("latency.min").unwrap() - alone).abs() <= 1.0, "{alone} {about}");
         assert!((value("latency").unwrap() - alone).abs() <= 1.0, "{alone} {about}");
-        // A burst that ends before the search does tells nothing.
+        // A burst limited by the search does not measure the device.
         let burst = outcome.figure(&format!("back-to-back/{size}"));
         if burst.is_some_and(|burst| burst.limit == Limit::Device) {
             let found = value("buffer").unwrap();
             assert!((found - buffer as f64).abs() <= 1.0, "{found} {about}");
         }
-        // Its queue is full when the overload ends, and drains at once.
+        // The queue is full at the end of the overload, and drains at once.
         assert!(value("recovery").unwrap() <= 2.0 / (capacity / 2.0), "{about}");
     }
 }
@@ -118,7 +118,7 @@ fn loss_at_random_is_within_its_interval() {
 }
 
 #[test]
-fn a_device_that_carries_all_is_only_said_to_carry_what_was_offered() {
+fn a_device_that_carries_all_is_reported_with_the_offered_load() {
     let tests = [rfc2544::Test::Throughput, rfc2544::Test::BackToBack];
     let outcome = run("all", "delay=10", "10kpps", settings(&tests, 64));
     let found = outcome.figure("throughput/64").unwrap();

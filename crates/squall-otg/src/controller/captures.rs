@@ -1,4 +1,4 @@
-//! What ports capture while a client wants it, and the octets of it.
+//! Captures of ports, from start to download.
 
 use std::{collections::HashMap, path::PathBuf};
 
@@ -14,28 +14,28 @@ use squall_port_linux::filter;
 use super::{Refusal, unknown};
 use crate::{CaptureInfo, Translated};
 
-/// What is kept of a port's frames, in octets.
+/// Limit of the frames kept of a port, octets.
 const MOST: u64 = 256 << 20;
 
 /// Captures by the port's name.
 #[derive(Default)]
 pub struct Captures {
     of: HashMap<String, Recorded>,
-    /// Files of runs that captured themselves, of all ports.
+    /// Capture files of runs, for all ports.
     shared: Vec<PathBuf>,
     recordings: Recordings,
 }
 
-/// What one port captures, or has captured.
+/// Capture of one port, active or stopped.
 struct Recorded {
     on: bool,
-    by: By,
+    source: Source,
 }
 
-enum By {
-    /// A second opening of its interface.
-    Itself(Recording),
-    /// The run, which has the port: files from this one of [`Captures::shared`] to before that one.
+enum Source {
+    /// A second socket on the port's interface.
+    Interface(Recording),
+    /// The run, which owns the port: a range of [`Captures::shared`].
     Run { from: usize, to: Option<usize> },
 }
 
@@ -44,11 +44,10 @@ impl Captures {
         self.of.get(port).is_some_and(|recording| recording.on)
     }
 
-    /// `ports`: names; all that a capture is configured for without any. `busy`: a run has ports
-    /// open.
+    /// `ports`: names; empty for all configured captures. `busy`: a run has ports open.
     ///
     /// # Errors
-    /// Ports without a configuration; ports that only a run can have, while it has them.
+    /// A port without a capture configuration, or one that only the current run could capture.
     pub fn start(
         &mut self,
         start: &mut dyn Start,
@@ -60,8 +59,8 @@ impl Captures {
             if let Some(mut before) = self.of.remove(port) {
                 before.end();
             }
-            let by = self.begin(start, translated, port, info, busy)?;
-            self.of.insert(port.to_owned(), Recorded { on: true, by });
+            let source = self.begin(start, translated, port, info, busy)?;
+            self.of.insert(port.to_owned(), Recorded { on: true, source });
         }
         Ok(())
     }
@@ -73,7 +72,7 @@ impl Captures {
         port: &str,
         info: &CaptureInfo,
         busy: bool,
-    ) -> Result<By, Refusal> {
+    ) -> Result<Source, Refusal> {
         let address = address(translated, port);
         let Some(interface) = squall_machine::ports::interface_of(address) else {
             if busy {
@@ -83,11 +82,11 @@ impl Captures {
                 );
                 return Err(Error::Usage(text).into());
             }
-            return Ok(By::Run { from: self.shared.len(), to: None });
+            return Ok(Source::Run { from: self.shared.len(), to: None });
         };
         let snaplen = info.packet_size.filter(|&size| size > 0);
         let asked = CaptureOptions { snaplen, ..CaptureOptions::default() };
-        // A ring keeps its last file and the one that is written.
+        // A ring keeps the previous file and the current one.
         let asked = match info.overwrite {
             true => {
                 CaptureOptions { rotate_octets: Some(Octets(MOST / 2)), ring: Some(2), ..asked }
@@ -97,7 +96,7 @@ impl Captures {
         let ports = vec![(port.to_owned(), format!("af_packet:{interface}"))];
         let name = format!("otg capture {port}");
         let filter = info.filter.clone();
-        Ok(By::Itself(self.recordings.start(start, (&name, "otg"), ports, filter, asked)?))
+        Ok(Source::Interface(self.recordings.start(start, (&name, "otg"), ports, filter, asked)?))
     }
 
     /// # Errors
@@ -107,7 +106,7 @@ impl Captures {
             let files = self.shared.len();
             if let Some(recording) = self.of.get_mut(port) {
                 recording.end();
-                if let By::Run { to: to @ None, .. } = &mut recording.by {
+                if let Source::Run { to: to @ None, .. } = &mut recording.source {
                     *to = Some(files);
                 }
             }
@@ -119,9 +118,10 @@ impl Captures {
         self.of.values_mut().for_each(Recorded::end);
     }
 
-    /// What a run that begins now is to capture for ports that only it can have.
-    pub fn wanted_of_run(&mut self, _translated: &Translated) -> Option<CaptureOptions> {
-        let waits = |recording: &Recorded| recording.on && matches!(recording.by, By::Run { .. });
+    /// Capture options for a new run, if it must capture ports itself.
+    pub fn run_options(&mut self, _translated: &Translated) -> Option<CaptureOptions> {
+        let waits =
+            |recording: &Recorded| recording.on && matches!(recording.source, Source::Run { .. });
         if !self.of.values().any(waits) {
             return None;
         }
@@ -131,17 +131,18 @@ impl Captures {
         Some(recordings::into(file, most))
     }
 
-    /// Whether the run has begun that was to capture.
-    pub fn recorded(&mut self, begun: bool) {
+    /// Drops the file of a capturing run that did not start.
+    pub fn run_started(&mut self, begun: bool) {
         if !begun {
             self.shared.retain(|file| file.exists());
         }
     }
 
-    /// As a file; `initial`: so many frames only. Each has its FCS, as far as it is there whole.
+    /// Converts a capture to a file; `initial`: the first frames only. Complete frames get their
+    /// FCS.
     ///
     /// # Errors
-    /// Nothing was captured on the port; the files cannot be read.
+    /// The port has no capture, or its files cannot be read.
     pub fn fetch(
         &self,
         translated: &Translated,
@@ -157,10 +158,10 @@ impl Captures {
         let info =
             translated.captures.iter().find(|info| info.port_names.iter().any(|name| name == port));
         let pcapng = info.is_some_and(|info| info.pcapng);
-        let mut out = Out::new(pcapng, port, initial.unwrap_or(u64::MAX))?;
-        match &recording.by {
-            By::Itself(recording) => recording.each(|packet| out.copy(packet))?,
-            By::Run { from, to } => {
+        let mut out = CaptureWriter::new(pcapng, port, initial.unwrap_or(u64::MAX))?;
+        match &recording.source {
+            Source::Interface(recording) => recording.each(|packet| out.copy(packet))?,
+            Source::Run { from, to } => {
                 let number =
                     translated.ports.iter().position(|p| p.name == port).unwrap_or(0) as u32;
                 let expression = info.and_then(|info| info.filter.as_deref());
@@ -188,7 +189,7 @@ impl Captures {
 impl Recorded {
     fn end(&mut self) {
         self.on = false;
-        if let By::Itself(recording) = &self.by {
+        if let Source::Interface(recording) = &self.source {
             recording.end();
         }
     }
@@ -200,8 +201,7 @@ impl Drop for Captures {
     }
 }
 
-/// Names of the ports that are asked for, with what is configured for each; the last configuration
-/// counts.
+/// The requested ports, with their capture configuration; the last one counts.
 fn configured<'a>(
     translated: &'a Translated,
     ports: &[String],
@@ -225,8 +225,8 @@ fn address<'a>(translated: &'a Translated, port: &str) -> &'a str {
     translated.ports.iter().find(|p| p.name == port).map_or("", |p| p.address.as_str())
 }
 
-/// What is told of a capture.
-struct Out {
+/// A capture file under construction.
+struct CaptureWriter {
     octets: Vec<u8>,
     pcapng: bool,
     left: u64,
@@ -234,7 +234,7 @@ struct Out {
     frame: Vec<u8>,
 }
 
-impl Out {
+impl CaptureWriter {
     fn new(pcapng: bool, port: &str, left: u64) -> Result<Self, Error> {
         let mut octets = Vec::new();
         let written = match pcapng {
@@ -247,7 +247,7 @@ impl Out {
         Ok(Self { octets, pcapng, left, snaplen: u32::MAX, frame: Vec::new() })
     }
 
-    /// Whether there is room for more.
+    /// Appends a packet; returns whether more fit.
     fn copy(&mut self, packet: &Packet<'_>) -> Result<bool, Error> {
         if self.left == 0 {
             return Ok(false);
@@ -277,7 +277,7 @@ impl Out {
 }
 
 fn pcap() -> PcapFormat {
-    // Microseconds: what the clients' readers have known for longest.
+    // Microseconds, because all readers of clients support them.
     PcapFormat { nanoseconds: false, ..PcapFormat::default() }
 }
 
@@ -285,8 +285,8 @@ fn interface(name: Option<String>) -> InterfaceFormat {
     InterfaceFormat { name, ..InterfaceFormat::default() }
 }
 
-/// The frame check sequence (IEEE 802.3 §3.2.9), as the number whose octets follow the frame,
-/// lowest first.
+/// The frame check sequence (IEEE 802.3 §3.2.9), as a number whose octets follow the frame, lowest
+/// first.
 fn fcs(frame: &[u8]) -> u32 {
     const TABLE: [u32; 256] = table();
     !frame.iter().fold(u32::MAX, |crc, octet| TABLE[usize::from(crc as u8 ^ octet)] ^ (crc >> 8))

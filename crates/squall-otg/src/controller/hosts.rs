@@ -1,6 +1,5 @@
-//! Emulated devices on the interfaces of ports: they answer ARP, neighbour discovery and echo
-//! requests for their addresses, ask for the MAC addresses of gateways, and ping when they are
-//! asked to.
+//! Emulated devices on the interfaces of ports: they answer ARP, neighbor discovery and echo
+//! requests for their addresses, resolve the MAC addresses of gateways, and send pings on request.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,15 +20,16 @@ use squall_units::{MacAddr, Nanos};
 
 use crate::{DeviceInfo, Problem, Resolved, Translated, VlanInfo, replies::PingRequest};
 
-/// Between two echo requests for one answer.
+/// Interval between echo requests without an answer.
 const ECHO_EVERY: Nanos = Nanos(1_000_000_000);
-/// Each round of pings has an identifier of its own: answers to the one before are not ours.
+/// Each round of pings has its own identifier, so that late answers to an earlier round do not
+/// count.
 static ROUNDS: AtomicU16 = AtomicU16::new(0);
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
 
-/// The devices of a configuration, for as long as they are there.
+/// The emulated devices of the current configuration.
 #[derive(Default)]
 pub struct Hosts {
     speaking: Vec<Speaking>,
@@ -39,40 +39,40 @@ pub struct Hosts {
 #[derive(Default)]
 struct Shared {
     known: Mutex<Known>,
-    news: Condvar,
-    /// Counts the rounds of pings; a device that knows of fewer asks which are its own now.
+    changed: Condvar,
+    /// Counts rounds of pings; a device with a lower count fetches its pings.
     round: AtomicU32,
     pings: Mutex<Pings>,
     answered: Condvar,
 }
 
-/// The round of pings that is waited for.
+/// The current round of pings.
 #[derive(Default)]
 struct Pings {
-    /// Of each interface of a device, what it has not sent yet.
+    /// Pings not sent yet, by the device's interface.
     waiting: HashMap<String, Vec<Ping>>,
-    /// Without an answer so far.
+    /// Echo requests without an answer so far.
     open: HashSet<Echo>,
 }
 
-/// An echo request on its way.
+/// A pending echo request.
 #[derive(Clone, Debug)]
 pub struct Ping {
-    /// Of the device that sends it: [`DeviceInfo::ethernet`].
+    /// Interface of the sending device: [`DeviceInfo::ethernet`].
     ethernet: String,
     echo: Echo,
-    /// Who takes it from the device: the target itself, or a gateway.
+    /// Next hop: the target itself, or a gateway.
     hop: IpAddr,
     hop_mac: Option<MacAddr>,
-    /// The next try.
+    /// The next attempt.
     due: Nanos,
 }
 
 impl Ping {
-    /// Of the device that `request` names.
+    /// The ping that `request` describes.
     ///
     /// # Errors
-    /// There is none, or it is on a port where devices send nothing.
+    /// An unknown device, or one on a port where devices send nothing.
     pub fn of(request: &PingRequest, translated: &Translated) -> Result<Self, Problem> {
         let wrong =
             |message: String| Problem { path: format!("{}.src_name", request.path), message };
@@ -132,13 +132,13 @@ impl Ping {
 #[derive(Default)]
 struct Known {
     resolved: Resolved,
-    /// Asked for in vain.
+    /// Requests without an answer.
     silent: Vec<(String, IpAddr)>,
 }
 
 impl Hosts {
-    /// Devices on ports of the kernel's interfaces; those on others have nobody to speak with but
-    /// each other, and what they would say is in the configuration.
+    /// Starts devices on ports with a kernel interface. Devices on other ports can only reach each
+    /// other, so that all their addresses are known from the configuration.
     ///
     /// # Errors
     /// A port that does not open.
@@ -168,16 +168,16 @@ impl Hosts {
         !self.speaking.is_empty()
     }
 
-    /// What is known when all of `wanted` have answered, or have been asked often enough, or
-    /// `patience` is over.
-    pub fn resolve(&self, wanted: &[(String, IpAddr)], patience: Duration) -> Resolved {
+    /// Returns known addresses as soon as all of `wanted` are resolved or have failed, or after
+    /// `timeout`.
+    pub fn resolve(&self, wanted: &[(String, IpAddr)], timeout: Duration) -> Resolved {
         let open = |known: &mut Known| {
             wanted
                 .iter()
                 .any(|one| !known.resolved.contains_key(one) && !known.silent.contains(one))
         };
         let known = lock(&self.shared.known);
-        let waited = self.shared.news.wait_timeout_while(known, patience, open);
+        let waited = self.shared.changed.wait_timeout_while(known, timeout, open);
         waited.unwrap_or_else(PoisonError::into_inner).0.resolved.clone()
     }
 
@@ -185,12 +185,12 @@ impl Hosts {
         lock(&self.shared.known).resolved.clone()
     }
 
-    /// Sends `pings`, and says of each in their order whether an answer came within `patience`.
-    pub fn ping(&self, mut pings: Vec<Ping>, patience: Duration) -> Vec<bool> {
+    /// Sends `pings`; returns for each whether an answer arrived within `timeout`.
+    pub fn ping(&self, mut pings: Vec<Ping>, timeout: Duration) -> Vec<bool> {
         let mut echoes = Vec::new();
         let mut id = 0;
         for (number, ping) in pings.iter_mut().enumerate() {
-            // More than sequence numbers: with a further identifier.
+            // Use a further identifier when the sequence numbers are used up.
             let seq = number as u16;
             if seq == 0 {
                 id = ROUNDS.fetch_add(1, Ordering::Relaxed);
@@ -205,10 +205,8 @@ impl Hosts {
         let mut round = lock(&self.shared.pings);
         *round = Pings { waiting, open: echoes.iter().copied().collect() };
         self.shared.round.fetch_add(1, Ordering::Release);
-        let waited = self
-            .shared
-            .answered
-            .wait_timeout_while(round, patience, |round| !round.open.is_empty());
+        let waited =
+            self.shared.answered.wait_timeout_while(round, timeout, |round| !round.open.is_empty());
         let mut round = waited.unwrap_or_else(PoisonError::into_inner).0;
         let answered = echoes.iter().map(|echo| !round.open.contains(echo)).collect();
         *round = Pings::default();
@@ -226,7 +224,7 @@ struct Devices {
 impl speaking::Hosts for Devices {
     fn hear(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
         for device in &mut self.list {
-            device.hear(frame, out);
+            device.receive(frame, out);
         }
     }
 
@@ -235,7 +233,7 @@ impl speaking::Hosts for Devices {
             device.take_pings(&self.shared);
             device.ask(now, out);
             device.ping(now, out);
-            device.tell(&self.shared);
+            device.report(&self.shared);
         }
     }
 }
@@ -245,12 +243,12 @@ struct Device {
     info: DeviceInfo,
     host: Host,
     neighbours: Neighbours,
-    /// Gateways that have not answered yet.
+    /// Gateways without an answer so far.
     open: Vec<IpAddr>,
-    news: Vec<(IpAddr, Option<MacAddr>)>,
+    updates: Vec<(IpAddr, Option<MacAddr>)>,
     round: u32,
     pings: Vec<Ping>,
-    /// Who takes these from the device, asked anew in each round: a cable may have moved since.
+    /// Next hops of pings. Resolved again in each round, because cabling may have changed.
     hops: Neighbours,
     echoed: Vec<Echo>,
 }
@@ -283,7 +281,7 @@ impl Device {
             host,
             neighbours: Neighbours::default(),
             open: Vec::new(),
-            news: Vec::new(),
+            updates: Vec::new(),
             round: 0,
             pings: Vec::new(),
             hops: Neighbours::default(),
@@ -291,21 +289,21 @@ impl Device {
         }
     }
 
-    /// A frame has come; answers are appended to `out`.
-    fn hear(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
-        let heard = self.host.hear(frame);
-        if let Some((address, mac)) = heard.neighbour {
+    /// Processes a received frame; appends answers to `out`.
+    fn receive(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
+        let received = self.host.hear(frame);
+        if let Some((address, mac)) = received.neighbour {
             self.learn(address, mac);
         }
-        out.extend(heard.reply);
-        self.echoed.extend(heard.echo.filter(|_| !self.pings.is_empty()));
+        out.extend(received.reply);
+        self.echoed.extend(received.echo.filter(|_| !self.pings.is_empty()));
     }
 
-    /// Questions that are due are appended to `out`.
+    /// Appends requests that are due to `out`.
     fn ask(&mut self, now: Nanos, out: &mut Vec<Vec<u8>>) {
         for gateway in self.open.clone() {
             if let Answer::Mac(mac) = self.neighbours.find(now, gateway) {
-                self.news.push((gateway, Some(mac)));
+                self.updates.push((gateway, Some(mac)));
                 self.open.retain(|open| *open != gateway);
             }
         }
@@ -326,12 +324,12 @@ impl Device {
             };
             match address {
                 Ok((target, source)) => out.extend(self.question(target, source)),
-                Err(silent) => self.news.push((silent, None)),
+                Err(silent) => self.updates.push((silent, None)),
             }
         }
     }
 
-    /// Who has `target`? `source` wants to know.
+    /// An ARP or neighbor discovery request for `target`, sent by `source`.
     fn question(&self, target: IpAddr, source: IpAddr) -> Option<Vec<u8>> {
         match (target, source) {
             (IpAddr::V4(target), IpAddr::V4(sender)) => {
@@ -352,7 +350,7 @@ impl Device {
         }
     }
 
-    /// A round that has begun, or is over.
+    /// Fetches the pings of a new round; drops those of a finished one.
     fn take_pings(&mut self, shared: &Shared) {
         if shared.round.load(Ordering::Acquire) == self.round {
             return;
@@ -364,7 +362,7 @@ impl Device {
         self.echoed.clear();
     }
 
-    /// Echo requests that are due, and questions where they go, are appended to `out`.
+    /// Appends echo requests that are due, and requests for their next hops, to `out`.
     fn ping(&mut self, now: Nanos, out: &mut Vec<Vec<u8>>) {
         for mut ping in mem::take(&mut self.pings) {
             let mac = ping.hop_mac.or_else(|| match self.hops.find(now, ping.hop) {
@@ -379,16 +377,16 @@ impl Device {
             self.pings.push(ping);
         }
         while let Some(question) = self.hops.question(now) {
-            let asker = |hop: &IpAddr| {
+            let sender = |hop: &IpAddr| {
                 self.pings.iter().find(|ping| ping.hop == *hop).map(|ping| ping.echo.source)
             };
-            let frame = question.ok().and_then(|hop| self.question(hop, asker(&hop)?));
+            let frame = question.ok().and_then(|hop| self.question(hop, sender(&hop)?));
             out.extend(frame);
         }
     }
 
     fn learn(&mut self, address: IpAddr, mac: MacAddr) {
-        // Only who was asked for is remembered: anybody may say anything.
+        // Ignore unsolicited answers, which any host could send.
         if self.open.contains(&address) {
             self.neighbours.learn(address, mac);
         }
@@ -397,7 +395,7 @@ impl Device {
         }
     }
 
-    fn tell(&mut self, shared: &Shared) {
+    fn report(&mut self, shared: &Shared) {
         if !self.echoed.is_empty() {
             let mut pings = lock(&shared.pings);
             let known = self.echoed.drain(..).filter(|echo| pings.open.remove(echo)).count();
@@ -406,18 +404,18 @@ impl Device {
             }
             self.pings.retain(|ping| pings.open.contains(&ping.echo));
         }
-        if self.news.is_empty() {
+        if self.updates.is_empty() {
             return;
         }
         let mut known = lock(&shared.known);
-        for (address, mac) in self.news.drain(..) {
-            let who = (self.info.ethernet.clone(), address);
+        for (address, mac) in self.updates.drain(..) {
+            let key = (self.info.ethernet.clone(), address);
             match mac {
-                Some(mac) => drop(known.resolved.insert(who, mac)),
-                None => known.silent.push(who),
+                Some(mac) => drop(known.resolved.insert(key, mac)),
+                None => known.silent.push(key),
             }
         }
-        shared.news.notify_all();
+        shared.changed.notify_all();
     }
 }
 
@@ -471,16 +469,16 @@ mod tests {
     #[test]
     fn a_device_answers_for_its_address_and_for_no_other() {
         let (mut device, mut out) = (device(Vec::new()), Vec::new());
-        device.hear(&question(), &mut out);
+        device.receive(&question(), &mut out);
         let reply = out.pop().expect("an answer");
         assert_eq!((&reply[..6], &reply[6..12], reply.len()), (&PEER.0[..], &MAC.0[..], 60));
         let arp = Arp::parse(&reply[14..]).expect("ARP");
         assert_eq!((arp.request, arp.sender_mac, arp.sender.octets()), (false, MAC, [10, 0, 0, 1]));
         let mut other = question();
         other[14 + 27] = 2;
-        device.hear(&other, &mut out);
+        device.receive(&other, &mut out);
         for cut in 0..question().len() {
-            device.hear(&question()[..cut.min(41)], &mut out);
+            device.receive(&question()[..cut.min(41)], &mut out);
         }
         assert!(out.is_empty(), "nobody was asked for: {out:?}");
     }
@@ -491,8 +489,8 @@ mod tests {
         device.ask(Nanos(0), &mut out);
         assert_eq!(out.len(), 2, "an ARP request and a solicitation");
         out.clear();
-        // Its question says who it is.
-        device.hear(&question(), &mut out);
+        // The request itself identifies its sender.
+        device.receive(&question(), &mut out);
         let message = NeighbourMessage {
             solicitation: false,
             source: "fd00::9".parse().unwrap(),
@@ -502,23 +500,23 @@ mod tests {
         };
         let mut peer = self::device(Vec::new());
         peer.host.mac = PEER;
-        device.hear(&peer.host.frame(MAC, IPV6, &message.octets()), &mut out);
+        device.receive(&peer.host.frame(MAC, IPV6, &message.octets()), &mut out);
         device.ask(Nanos(1), &mut out);
         let shared = Shared::default();
-        device.tell(&shared);
+        device.report(&shared);
         let known = lock(&shared.known);
         assert_eq!(known.resolved.len(), 2);
         assert_eq!(known.resolved[&("e1".to_owned(), IpAddr::from([10, 0, 0, 9]))], PEER);
         assert!(device.open.is_empty());
     }
 
-    /// `frames` on their way between the two, until nobody has anything to say.
+    /// Exchanges `frames` between the two until neither has an answer.
     fn converse(a: &mut Device, b: &mut Device, mut frames: Vec<Vec<u8>>) {
         while !frames.is_empty() {
             let mut answers = Vec::new();
             for frame in &frames {
-                let hears = if frame[6..12] == a.host.mac.0 { &mut *b } else { &mut *a };
-                hears.hear(frame, &mut answers);
+                let receiver = if frame[6..12] == a.host.mac.0 { &mut *b } else { &mut *a };
+                receiver.receive(frame, &mut answers);
             }
             frames = answers;
         }
@@ -549,7 +547,7 @@ mod tests {
         assert_eq!(of("10.0.0.7", "i1").unwrap().hop, IpAddr::from([10, 0, 0, 7]));
         assert_eq!(of("fe80::7", "i2").unwrap().hop, "fe80::7".parse::<IpAddr>().unwrap());
 
-        let (mut ours, shared) = (Device::alone(device(Vec::new()).info), Shared::default());
+        let (mut local, shared) = (Device::alone(device(Vec::new()).info), Shared::default());
         let mut peer = Device::alone(device(Vec::new()).info);
         peer.host.mac = PEER;
         (peer.host.ipv4[0], peer.host.ipv6[0]) = ([10, 0, 0, 9].into(), "fd00::9".parse().unwrap());
@@ -568,32 +566,32 @@ mod tests {
         };
         *lock(&shared.pings) = round;
         shared.round.store(1, Ordering::Relaxed);
-        ours.take_pings(&shared);
+        local.take_pings(&shared);
         for now in [0, 1, 50_000_000] {
             let mut frames = Vec::new();
-            ours.ping(Nanos(now), &mut frames);
-            // Three questions, two echo requests, and nothing as long as it is not due again.
+            local.ping(Nanos(now), &mut frames);
+            // Three requests, two echo requests, then nothing until they are due again.
             assert_eq!(frames.len(), [3, 2, 0][now.min(2) as usize]);
-            converse(&mut ours, &mut peer, frames);
-            ours.tell(&shared);
+            converse(&mut local, &mut peer, frames);
+            local.report(&shared);
         }
         assert_eq!(lock(&shared.pings).open, HashSet::from([silent]));
-        // The next round knows nothing of this one.
+        // The next round starts without the addresses of this one.
         *lock(&shared.pings) = Pings::default();
         shared.round.store(2, Ordering::Relaxed);
-        ours.take_pings(&shared);
-        assert!(ours.pings.is_empty());
+        local.take_pings(&shared);
+        assert!(local.pings.is_empty());
     }
 
     #[test]
     fn a_tagged_device_hears_and_speaks_in_its_vlan_alone() {
         let vlan = VlanInfo { tpid: 0x8100, priority: 3, id: 7 };
         let (mut device, mut out) = (device(vec![vlan]), Vec::new());
-        device.hear(&question(), &mut out);
+        device.receive(&question(), &mut out);
         assert!(out.is_empty());
         let mut tagged = question();
         tagged.splice(12..12, [0x81, 0, 0, 7]);
-        device.hear(&tagged, &mut out);
+        device.receive(&tagged, &mut out);
         assert_eq!(&out[0][12..18], &[0x81, 0, 0x60, 7, 8, 6]);
     }
 }

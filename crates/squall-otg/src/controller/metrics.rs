@@ -1,4 +1,4 @@
-//! What was counted, as OTG tells it.
+//! Counters in the form of OTG metrics.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Of `chosen` ports; `columns`: the names of the figures wanted, all without any.
+/// Metrics of the `chosen` ports; `columns`: names of the figures, empty for all.
 pub fn ports(
     translated: &Translated,
     traffic: &mut Traffic,
@@ -53,7 +53,7 @@ pub fn ports(
         let tx_rate = |of| if sends { rate(of) } else { 0.0 };
         let name = squall_machine::ports::interface_of(&info.address);
         let interface = interfaces.iter().find(|i| name.as_ref() == Some(&i.name));
-        // Up, and nobody at the other end: no frame comes through.
+        // Link up without a peer carries no frames.
         let down = interface.is_some_and(|i| i.state != squall_port_linux::InterfaceState::Up);
         let change = || {
             let Nanos(at) = links.get(name.as_ref()?)?.last_change()?;
@@ -76,7 +76,7 @@ pub fn ports(
             bytes_rx_rate: wanted.get("bytes_rx_rate", || Decimal(rate(|p| p.rx_octets))),
             transmit: either(sends, "started", "stopped").filter(|_| wanted.has("transmit")),
             last_change: change().filter(|_| wanted.has("last_change")),
-            // Kilobytes a second, as the model says.
+            // Kilobytes per second, as the model requires.
             speed: interface
                 .and_then(|i| i.speed_bps)
                 .map(|bps| Count(bps / 8000))
@@ -86,7 +86,7 @@ pub fn ports(
     MetricsResponse::PortMetrics { port_metrics: port_metrics.collect() }
 }
 
-/// Of those of `chosen` flows that have metrics.
+/// Metrics of those of the `chosen` flows for which they are enabled.
 pub fn flows(
     translated: &Translated,
     traffic: &mut Traffic,
@@ -101,7 +101,7 @@ pub fn flows(
     MetricsResponse::FlowMetrics { flow_metrics: listed.map(|&flow| teller.flow(flow)).collect() }
 }
 
-/// The names of what is wanted; all without any.
+/// The requested columns; empty: all.
 #[derive(Clone, Copy)]
 struct Columns<'a>(&'a [String]);
 
@@ -127,20 +127,19 @@ struct Teller<'a> {
     tagged: &'a TaggedRequest,
 }
 
-/// Counters of a flow or a part of it; what cannot be known of frames without a signature is not
-/// there.
+/// Counters of a flow or a part of it. Counters that need a signature are absent without one.
 #[derive(Clone, Debug, Default)]
 struct Sum {
     tx_packets: u64,
     tx_octets: u64,
     seen: StreamCounters,
-    /// Frames arrive that cannot be told from others.
-    blind: bool,
+    /// Whether frames arrive that may belong to other flows.
+    ambiguous: bool,
 }
 
 impl Sum {
-    /// `ports`: where its frames are counted; `None`: wherever they arrive. `value`: of those that
-    /// had this at the flow's place, and nothing of those that were sent.
+    /// `ports`: ports to count on; `None`: all. `value`: counts only received frames with this
+    /// value at the flow's place, and no sent ones.
     fn of(tally: &Tally, ports: Option<&[usize]>, value: Option<u128>) -> Self {
         let here = |port: usize| ports.is_none_or(|ports| ports.contains(&port));
         let mut sum = Self::default();
@@ -174,11 +173,11 @@ impl Sum {
         self.tx_packets += other.tx_packets;
         self.tx_octets += other.tx_octets;
         self.see(&other.seen);
-        self.blind |= other.blind;
+        self.ambiguous |= other.ambiguous;
     }
 }
 
-/// Totals, and what they were by two instants of the run, with the seconds between the two.
+/// Totals, and the counters at two instants of the run with the seconds between.
 #[derive(Clone, Debug, Default)]
 struct Figures {
     all: Sum,
@@ -235,7 +234,7 @@ impl Teller<'_> {
         }
     }
 
-    /// Indices of the ports that the flow goes to; `None`: any.
+    /// Indices of the flow's receiving ports; `None`: any.
     fn rx_ports(&self, info: &FlowInfo) -> Option<Vec<usize>> {
         let place =
             |name: &String| self.translated.ports.iter().position(|port| port.name == *name);
@@ -264,7 +263,7 @@ impl Teller<'_> {
         figures
     }
 
-    /// Frames without a signature are a flow's if no other has such on the ports that it goes to.
+    /// Counts frames without a signature, if no other flow has such frames on its receiving ports.
     fn count_unsigned(
         &self,
         info: &FlowInfo,
@@ -292,7 +291,8 @@ impl Teller<'_> {
                     }))
         };
         if others.into_iter().any(|other| alike(&other)) {
-            (figures.all.blind, figures.now.blind, figures.then.blind) = (true, true, true);
+            (figures.all.ambiguous, figures.now.ambiguous, figures.then.ambiguous) =
+                (true, true, true);
             return;
         }
         let size = u64::from(info.size.unwrap_or(0));
@@ -392,8 +392,8 @@ impl Teller<'_> {
             .collect()
     }
 
-    /// What stood at the flow's place in the frames of a stream, and the tags of that, ascending;
-    /// one `None` where it is not looked at.
+    /// Values at the flow's place in received frames of a stream, with their tags, in ascending
+    /// order; a single `None` without tracking.
     fn values(&self, info: &FlowInfo, part: &Part) -> Vec<Option<(u128, Vec<Tag>)>> {
         let (Some(egress), Some(place)) = (&info.egress, traffic::place(info)) else {
             return vec![None];
@@ -445,7 +445,7 @@ fn counts(info: &FlowInfo, state: Transmit, figures: &Figures, wanted: Columns<'
     let (tx_pps, tx_octets) = (tx(|s| s.tx_packets), tx(|s| s.tx_octets));
     let (rx_pps, rx_octets) = (figures.rate(|s| s.seen.packets), figures.rate(|s| s.seen.octets));
     let l1 = |pps: f64, octets: f64| (octets + pps * f64::from(L1_OVERHEAD)) * 8.0;
-    let known = !all.blind;
+    let known = !all.ambiguous;
     let count = |name, value: u64| wanted.get(name, || Count(value));
     let rate = |name, value: f64| wanted.get(name, || Decimal(value));
     FlowCounts {
@@ -480,7 +480,8 @@ fn counts(info: &FlowInfo, state: Transmit, figures: &Figures, wanted: Columns<'
     }
 }
 
-/// Per cent. While the flow is sent, what is on its way is not lost: gaps in the sequence are.
+/// Percent. While the flow is sent, frames in flight are not lost, so that only gaps in the
+/// sequence count.
 fn loss(info: &FlowInfo, sum: &Sum, sends: bool) -> f64 {
     let copies = if info.rx_copies > 0.0 { info.rx_copies } else { 1.0 };
     let expected = match sends && sum.seen.unique > 0 && copies == 1.0 {

@@ -1,8 +1,7 @@
-//! A configuration, and the run that it becomes.
+//! Control of a configuration and its run.
 //!
-//! [`Controller`] is a session of an OTG client without the client: JSON in, JSON out, whatever
-//! carries it. What runs comes about by a [`Start`], so that a daemon can have its say in which
-//! ports.
+//! [`Controller`] implements an OTG session independent of the transport: JSON in, JSON out. Runs
+//! start through a [`Start`], so that a daemon can grant or refuse ports.
 
 mod captures;
 mod hosts;
@@ -36,16 +35,16 @@ use captures::Captures;
 use hosts::Hosts;
 use traffic::Traffic;
 
-/// How old counters may be that are told; who asks more often is told the same again, for what
-/// asking costs a worker.
+/// Maximum age of reported counters. More frequent requests get the same answer, because a query
+/// costs worker time.
 const AGE: Duration = Duration::from_millis(100);
-/// How long gateways have to say their MAC addresses.
+/// Time limit for gateways to answer.
 const GATEWAYS: Duration = Duration::from_secs(4);
-/// How long answers to echo requests are waited for.
+/// Time limit for answers to echo requests.
 const PINGS: Duration = Duration::from_secs(4);
 
-/// One client's configuration, traffic and captures. Calls wait for what they ask for, up to some
-/// seconds.
+/// Configuration, traffic and captures of one client. Calls block until the request is done, up to
+/// some seconds.
 ///
 /// ```
 /// use serde_json::json;
@@ -82,22 +81,21 @@ pub struct Controller {
     start: Box<dyn Start>,
     config: Config,
     translated: Translated,
-    /// Whether [`Start::take`] was asked for the configuration's ports, and has not been told that
-    /// they are free since.
+    /// Whether this session holds the configuration's ports through [`Start::take`].
     held: bool,
     traffic: Traffic,
     captures: Captures,
     hosts: Hosts,
-    /// Of the interfaces of ports, by name.
+    /// Link monitors of the ports' interfaces, by name.
     links: HashMap<String, LinkWatch>,
-    told: Told,
-    /// Why its ports were lost: told once, with the next warnings.
+    cache: ReplyCache,
+    /// Why the ports were lost; reported once, with the next warnings.
     lost: Option<String>,
 }
 
-/// Replies of metrics that are as good still.
+/// Recent replies of metrics.
 #[derive(Default)]
-struct Told(Vec<(Instant, Value, Arc<Value>)>);
+struct ReplyCache(Vec<(Instant, Value, Arc<Value>)>);
 
 impl Controller {
     pub fn new(start: Box<dyn Start>) -> Self {
@@ -111,73 +109,73 @@ impl Controller {
             captures: Captures::default(),
             hosts: Hosts::default(),
             links: HashMap::new(),
-            told: Told::default(),
+            cache: ReplyCache::default(),
             lost: None,
         }
     }
 
-    /// Traffic and captures of the configuration before stop; nothing is counted any more.
+    /// Sets a configuration; stops the previous traffic and captures, and resets the counters.
     ///
     /// # Errors
-    /// Everything that is wrong with it or not supported; ports that are not there or in use. The
-    /// configuration before stays.
+    /// Invalid or unsupported parts of the configuration; ports that are missing or in use. The
+    /// previous configuration stays.
     pub fn set_config(&mut self, config: &Value) -> Result<Value, Refusal> {
         let config = Config::from_json(config).map_err(|problems| invalid(&problems))?;
-        self.become_config(config)
+        self.apply_config(config)
     }
 
-    /// As it was set, and changed since.
+    /// The configuration with all changes.
     pub fn config(&self) -> Value {
         self.config.to_json()
     }
 
-    /// Flows are added; those that are sent go on.
+    /// Adds flows; running flows continue.
     ///
     /// # Errors
-    /// As [`Controller::set_config`].
+    /// The same as of [`Controller::set_config`].
     pub fn append_config(&mut self, append: &Value) -> Result<Value, Refusal> {
         let config = self.config.append(append).map_err(|problems| invalid(&problems))?;
         self.change_config(config)
     }
 
-    /// Flows change their rate or size; those that are sent and keep their frames go on.
+    /// Changes rate or size of flows; running flows continue if their frames stay the same.
     ///
     /// # Errors
-    /// As [`Controller::set_config`].
+    /// The same as of [`Controller::set_config`].
     pub fn update_config(&mut self, update: &Value) -> Result<Value, Refusal> {
         let config = self.config.update(update).map_err(|problems| invalid(&problems))?;
         self.change_config(config)
     }
 
-    /// Flows are removed, which stops them.
+    /// Removes flows and stops them.
     ///
     /// # Errors
-    /// As [`Controller::set_config`].
+    /// The same as of [`Controller::set_config`].
     pub fn delete_config(&mut self, delete: &Value) -> Result<Value, Refusal> {
         let config = self.config.delete(delete).map_err(|problems| invalid(&problems))?;
         self.change_config(config)
     }
 
     /// # Errors
-    /// Names that are not there, what does not work on such ports, what the run refuses.
+    /// Unknown names, states that the ports do not support, or a refusal of the run.
     pub fn control_state(&mut self, state: &Value) -> Result<Value, Refusal> {
-        self.told.forget();
+        self.cache.forget();
         let mut warnings = Vec::new();
         match ControlState::from_json(state).map_err(|problems| invalid(&problems))? {
             ControlState::Traffic { flows, state } => {
-                self.hold()?;
+                self.ensure_ports()?;
                 if matches!(state, TransmitState::Start | TransmitState::Resume) {
-                    self.know_gateways()?;
+                    self.resolve_gateways()?;
                 }
-                let recording = self.captures.wanted_of_run(&self.translated);
+                let recording = self.captures.run_options(&self.translated);
                 let start = self.start.as_mut();
                 let recorded =
                     self.traffic.transmit(start, &self.translated, &flows, state, recording)?;
-                self.captures.recorded(recorded);
+                self.captures.run_started(recorded);
                 warnings = self.traffic.warnings();
             }
             ControlState::Capture { ports, start: true } => {
-                self.hold()?;
+                self.ensure_ports()?;
                 let busy = self.traffic.is_on();
                 self.captures.start(self.start.as_mut(), &self.translated, &ports, busy)?;
             }
@@ -186,20 +184,19 @@ impl Controller {
             }
             ControlState::Link { ports, up } => self.link(&ports, up)?,
             ControlState::Protocols { start: true } => {
-                self.hold()?;
+                self.ensure_ports()?;
                 self.hosts = Hosts::start(&self.translated)?;
                 self.resolve()?;
             }
             ControlState::Protocols { start: false } => self.hosts = Hosts::default(),
         }
-        self.warned(warnings)
+        self.with_warnings(warnings)
     }
 
-    /// Devices ping; they are there from now on, if they were not before. An answer that does not
-    /// come is no error.
+    /// Sends pings from devices; starts the devices if needed. A missing answer is not an error.
     ///
     /// # Errors
-    /// Names that are not there, devices on ports that are no interfaces, what is not supported.
+    /// Unknown names, devices on ports without an interface, or unsupported actions.
     pub fn control_action(&mut self, action: &Value) -> Result<Value, Refusal> {
         let ControlAction::Ping { v6, requests } =
             ControlAction::from_json(action).map_err(|problems| invalid(&problems))?;
@@ -207,7 +204,7 @@ impl Controller {
         let pings = sources
             .collect::<Result<Vec<_>, _>>()
             .map_err(|problem| invalid(&Problems(vec![problem])))?;
-        self.hold()?;
+        self.ensure_ports()?;
         if !self.hosts.are_on() && !pings.is_empty() {
             self.hosts = Hosts::start(&self.translated)?;
         }
@@ -216,13 +213,13 @@ impl Controller {
         Ok(PingReply { v6, results, warnings: self.lost.take().into_iter().collect() }.to_json())
     }
 
-    /// Counters, at most 100 ms old; who asks the same within that time is told the same.
+    /// Counters, at most 100 ms old. Within that time the same request gets the same answer.
     ///
     /// # Errors
-    /// Names that are not there, what is not supported.
+    /// Unknown names, or unsupported requests.
     pub fn metrics(&mut self, request: &Value) -> Result<Arc<Value>, Refusal> {
-        if let Some(told) = self.told.find(request) {
-            return Ok(told);
+        if let Some(cached) = self.cache.find(request) {
+            return Ok(cached);
         }
         let reply =
             match MetricsRequest::from_json(request).map_err(|problems| invalid(&problems))? {
@@ -242,15 +239,15 @@ impl Controller {
                     metrics::flows(&self.translated, &mut self.traffic, &chosen, &columns, &tagged)
                 }
             };
-        let told = Arc::new(self::reply(&reply)?);
-        self.told.keep(request, &told);
-        Ok(told)
+        let shared = Arc::new(self::reply(&reply)?);
+        self.cache.keep(request, &shared);
+        Ok(shared)
     }
 
-    /// Gateways of devices, with their MAC addresses as far as these are known.
+    /// Gateways of devices, with their MAC addresses if known.
     ///
     /// # Errors
-    /// What is not supported.
+    /// Unsupported requests.
     pub fn states(&mut self, request: &Value) -> Result<Value, Refusal> {
         let request = StatesRequest::from_json(request).map_err(|problems| invalid(&problems))?;
         let resolved = self.hosts.resolved();
@@ -261,12 +258,12 @@ impl Controller {
         let mac_of = |device: &DeviceInfo,
                       given: Option<squall_units::MacAddr>,
                       gateway: IpAddr| {
-            let ours = devices.iter().find(|other| match gateway {
+            let peer = devices.iter().find(|other| match gateway {
                 IpAddr::V4(gateway) => other.ipv4.iter().any(|v4| v4.address == gateway),
                 IpAddr::V6(gateway) => other.ipv6.iter().any(|v6| v6.address == gateway),
             });
             let mac = given.or_else(|| resolved.get(&(device.ethernet.clone(), gateway)).copied());
-            mac.or(ours.map(|other| other.mac)).map(|mac| mac.to_string())
+            mac.or(peer.map(|other| other.mac)).map(|mac| mac.to_string())
         };
         reply(&match request {
             StatesRequest::Ipv4Neighbors { ethernets } => StatesResponse::Ipv4Neighbors {
@@ -295,7 +292,7 @@ impl Controller {
     /// The frames that the port captured as pcap or pcapng, each with its FCS.
     ///
     /// # Errors
-    /// A port that nothing was captured on.
+    /// The port has no capture.
     pub fn capture(&mut self, request: &Value) -> Result<Vec<u8>, Refusal> {
         let request = CaptureRequest::from_json(request).map_err(|problems| invalid(&problems))?;
         self.ports(std::slice::from_ref(&request.port))?;
@@ -306,21 +303,20 @@ impl Controller {
         reply(&Version::of(env!("CARGO_PKG_VERSION"))).expect("texts are JSON")
     }
 
-    /// Nothing is sent or captured any more, and the ports are free. The configuration and what was
-    /// counted stay.
+    /// Stops traffic and captures and frees the ports. Keeps the configuration and the counters.
     pub fn stop_all(&mut self) {
-        self.told.forget();
+        self.cache.forget();
         self.traffic.end();
         self.captures.stop_all();
         self.hosts = Hosts::default();
         if std::mem::take(&mut self.held) {
-            // Nothing is asked for that somebody else could have.
+            // Always granted: an empty request takes no port from another client.
             let _ = self.start.take(&[]);
         }
     }
 
-    /// As [`Controller::stop_all`], as somebody else has the ports now, or nothing was heard of
-    /// this client: the next reply with warnings tells it.
+    /// Like [`Controller::stop_all`], because another client took the ports or this one was silent
+    /// for too long. The next reply with warnings reports it.
     pub fn lose_ports(&mut self, why: &str) {
         if self.held {
             self.lost = Some(format!("traffic and captures were stopped: {why}"));
@@ -328,13 +324,13 @@ impl Controller {
         self.stop_all();
     }
 
-    /// With why the ports were lost, if that was not told yet.
-    fn warned(&mut self, mut warnings: Vec<String>) -> Result<Value, Refusal> {
+    /// Adds the loss of the ports, if not reported yet.
+    fn with_warnings(&mut self, mut warnings: Vec<String>) -> Result<Value, Refusal> {
         warnings.extend(self.lost.take());
         reply(&Warning { warnings })
     }
 
-    fn become_config(&mut self, config: Config) -> Result<Value, Refusal> {
+    fn apply_config(&mut self, config: Config) -> Result<Value, Refusal> {
         let translated = translate(&config).map_err(|problems| invalid(&problems))?;
         for (i, port) in translated.ports.iter().enumerate() {
             squall_machine::ports::is_there(&port.address).map_err(|error| {
@@ -351,24 +347,24 @@ impl Controller {
             .ports
             .iter()
             .filter_map(|port| squall_machine::ports::interface_of(&port.address));
-        // Without a thread to watch it, nothing is said of changes.
+        // Without a monitor, no link changes are reported.
         self.links = interfaces
             .filter_map(|name| Some((name.clone(), LinkWatch::open(&name).ok()?)))
             .collect();
-        self.warned(self.translated.warnings.clone())
+        self.with_warnings(self.translated.warnings.clone())
     }
 
-    /// Ports are the same: flows that are the same go on.
+    /// Applies a configuration with the same ports; unchanged flows continue.
     fn change_config(&mut self, config: Config) -> Result<Value, Refusal> {
         let translated = translate(&config).map_err(|problems| invalid(&problems))?;
-        self.told.forget();
-        self.traffic.become_flows(&self.translated, &translated)?;
+        self.cache.forget();
+        self.traffic.apply_flows(&self.translated, &translated)?;
         (self.config, self.translated) = (config, translated);
-        self.warned(self.translated.warnings.clone())
+        self.with_warnings(self.translated.warnings.clone())
     }
 
-    /// Packets have the MAC addresses of their gateways; who of these was not asked yet is.
-    fn know_gateways(&mut self) -> Result<(), Refusal> {
+    /// Resolves the gateways of packets that have not been asked yet.
+    fn resolve_gateways(&mut self) -> Result<(), Refusal> {
         if self.translated.unresolved.is_empty() {
             return Ok(());
         }
@@ -376,8 +372,8 @@ impl Controller {
             self.hosts = Hosts::start(&self.translated)?;
         }
         self.resolve()?;
-        let silent = self.translated.unresolved.iter().map(|who| {
-            let (gateway, ethernet, port) = (who.gateway, &who.ethernet, &who.port);
+        let silent = self.translated.unresolved.iter().map(|one| {
+            let (gateway, ethernet, port) = (one.gateway, &one.ethernet, &one.port);
             format!(
                 "gateway {gateway} of {ethernet} does not answer on port {port}\n  try \
                  gateway_mac with a value"
@@ -389,13 +385,13 @@ impl Controller {
         }
     }
 
-    /// What gateways have said goes into the packets that are sent from now on.
+    /// Updates the packets with the gateways' MAC addresses.
     fn resolve(&mut self) -> Result<(), Refusal> {
         let wanted: Vec<_> = self
             .translated
             .unresolved
             .iter()
-            .map(|who| (who.ethernet.clone(), who.gateway))
+            .map(|one| (one.ethernet.clone(), one.gateway))
             .collect();
         if !wanted.is_empty() && self.hosts.are_on() {
             let resolved: Resolved = self.hosts.resolve(&wanted, GATEWAYS);
@@ -405,8 +401,8 @@ impl Controller {
         Ok(())
     }
 
-    /// The ports of the configuration are this session's from now on.
-    fn hold(&mut self) -> Result<(), Refusal> {
+    /// Takes the configuration's ports for this session.
+    fn ensure_ports(&mut self) -> Result<(), Refusal> {
         if self.held { Ok(()) } else { self.take(&self.translated.clone()) }
     }
 
@@ -417,7 +413,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Indices of the ports of these names; of all without any.
+    /// Indices of the named ports, or of all if `names` is empty.
     fn ports(&self, names: &[String]) -> Result<Vec<usize>, Refusal> {
         let all = &self.translated.ports;
         if names.is_empty() {
@@ -452,23 +448,23 @@ impl Controller {
 }
 
 impl Drop for Controller {
-    /// Whoever forgets a session must not go on sending.
+    /// A dropped session must not continue to send.
     fn drop(&mut self) {
         self.stop_all();
     }
 }
 
-impl Told {
+impl ReplyCache {
     fn find(&mut self, request: &Value) -> Option<Arc<Value>> {
         self.0.retain(|(at, ..)| at.elapsed() < AGE);
         Some(self.0.iter().find(|(_, of, _)| of == request)?.2.clone())
     }
 
-    fn keep(&mut self, request: &Value, told: &Arc<Value>) {
-        // So many different questions within a tenth of a second are as well answered anew.
+    fn keep(&mut self, request: &Value, reply: &Arc<Value>) {
+        // Replies to more distinct requests within `AGE` are computed again.
         const MOST: usize = 8;
         self.0.truncate(MOST - 1);
-        self.0.push((Instant::now(), request.clone(), told.clone()));
+        self.0.push((Instant::now(), request.clone(), reply.clone()));
     }
 
     fn forget(&mut self) {

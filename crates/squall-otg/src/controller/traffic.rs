@@ -1,4 +1,4 @@
-//! Which flows are sent, by which run, and what was counted of each.
+//! Flows of a configuration: transmit states and counters across runs.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -23,30 +23,29 @@ use crate::{FlowInfo, Translated, replies::TransmitState};
 
 /// The flows of a configuration, and the run that sends them.
 ///
-/// A run has all flows: those that are not sent wait for a sign that never comes. A flow that is
-/// started while others are sent is replaced by one of another name, which begins at its first
-/// frame and is counted from zero.
+/// A run contains all flows; stopped ones wait for a start signal that never comes. Starting a flow
+/// during a run replaces it by one with a new name, which begins at its first frame and counts from
+/// zero.
 pub struct Traffic {
     pub flows: Vec<Flow>,
     control: Control<Member, Tally>,
     members: u64,
-    /// All places of the run at which frames of flows are distinguished.
+    /// Places that distinguish frames of flows in this run.
     places: Arc<[Place]>,
     /// How the last run ended.
     ended: Option<Outcome>,
 }
 
-/// What a [`Part`] is to the run.
+/// Identifies a [`Part`] in the run's counters.
 type Member = u64;
 
 pub type Seen = squall_control::Seen<Member>;
 
 pub struct Flow {
     pub state: Transmit,
-    /// Counters when it was last seen to send no more: what arrives after that has no part in a
-    /// rate from before.
+    /// Counters at the end of transmission, so that later frames do not affect the final rate.
     quiet: Option<Arc<Totals>>,
-    /// For each of its streams.
+    /// One for each of its streams.
     pub parts: Vec<Part>,
 }
 
@@ -61,11 +60,11 @@ pub enum Transmit {
 #[derive(Clone)]
 pub struct Part {
     member: Member,
-    /// In the run.
+    /// Name in the run.
     name: Option<String>,
 }
 
-/// What was counted of a stream.
+/// Counters of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Index of the flow's place among those of the run.
@@ -73,7 +72,7 @@ pub struct Tally {
     pub tx_packets: u64,
     pub tx_octets: u64,
     pub rx: Vec<(usize, StreamCounters)>,
-    /// Of these, by what stood at the flow's place: (port, value, what was seen).
+    /// Received frames by the value at the flow's place: (port, value, counters).
     pub tracked: Vec<(usize, u128, StreamCounters)>,
 }
 
@@ -111,10 +110,10 @@ impl Traffic {
         }
     }
 
-    /// `recording`: what is to be captured of a run that begins. True if one has begun.
+    /// `recording`: capture options for a new run. Returns whether a run has begun.
     ///
     /// # Errors
-    /// Unknown names; what the run refuses.
+    /// Unknown names, or a refusal of the run.
     pub fn transmit(
         &mut self,
         start: &mut dyn Start,
@@ -141,7 +140,7 @@ impl Traffic {
             TransmitState::Pause => {
                 let started = |f: &usize| self.flows[*f].state == Transmit::Started;
                 let started: Vec<_> = chosen.into_iter().filter(started).collect();
-                self.hold(&started, Transmit::Paused)?;
+                self.set_idle(&started, Transmit::Paused)?;
                 Ok(false)
             }
             TransmitState::Stop => {
@@ -156,7 +155,7 @@ impl Traffic {
         self.control.is_on()
     }
 
-    /// What the user should know of the run that has ended.
+    /// Warnings about the run that has ended.
     pub fn warnings(&mut self) -> Vec<String> {
         self.see();
         let mut warnings: Vec<String> = match &self.ended {
@@ -173,7 +172,7 @@ impl Traffic {
         warnings
     }
 
-    /// Nothing is sent any more.
+    /// Stops all traffic.
     pub fn end(&mut self) {
         let outcome = self.control.end();
         self.has_ended(outcome);
@@ -184,7 +183,7 @@ impl Traffic {
         self.flows.iter_mut().for_each(Flow::has_ended);
     }
 
-    /// Counters as they are. Flows that have come to their end are stopped from now on.
+    /// Current counters. Marks completed flows as stopped.
     pub fn see(&mut self) -> Option<Seen> {
         if let Some(outcome) = self.control.ended() {
             self.has_ended(Some(outcome));
@@ -209,7 +208,7 @@ impl Traffic {
             }
         }
         if !self.flows.is_empty() && self.flows.iter().all(|flow| flow.state == Transmit::Stopped) {
-            // Flows that were stopped one by one wait in it, for nothing.
+            // Stopped flows still wait in the run, which has nothing left to send.
             self.control.stop();
         }
         Some(seen)
@@ -222,7 +221,7 @@ impl Traffic {
         seen: Option<&Seen>,
     ) -> (PortTotals, Option<(PortTotals, PortTotals, f64)>) {
         let all = self.control.port(port, seen).totals;
-        // Where nothing is sent any more, since the last flow ended.
+        // If nothing is sent, the interval ends when the last flow stopped.
         let quiet = self.flows.iter().map(|flow| flow.quiet.as_ref()).collect::<Option<Vec<_>>>();
         let quiet = quiet.and_then(|all| all.into_iter().max_by_key(|totals| totals.taken));
         let of = |totals: &Totals| totals.ports.get(port).copied().unwrap_or_default();
@@ -233,13 +232,13 @@ impl Traffic {
         (all, recent)
     }
 
-    /// What was counted of a stream since it was started.
+    /// Counters of a stream since its start.
     pub fn tally(&self, part: &Part, seen: Option<&Seen>) -> Tally {
         self.control.member(part.member, seen)
     }
 
-    /// By this run, and what that was about a second before, or since `flow` sends no more, with
-    /// the seconds between the two; `None` without a run.
+    /// Counters in this run now, and about a second before or at the end of `flow`, with the
+    /// seconds between; `None` without a run.
     pub fn recent(
         &self,
         flow: &Flow,
@@ -251,11 +250,11 @@ impl Traffic {
         Some((now, then, span.seconds))
     }
 
-    /// The flows of a changed configuration: those of the same name keep what was counted of them.
+    /// Applies the flows of a changed configuration; flows of the same name keep their counters.
     ///
     /// # Errors
-    /// What the run refuses; nothing is changed then.
-    pub fn become_flows(&mut self, old: &Translated, new: &Translated) -> Result<(), Refusal> {
+    /// The run refuses the change; then nothing changes.
+    pub fn apply_flows(&mut self, old: &Translated, new: &Translated) -> Result<(), Refusal> {
         self.see();
         let places: HashMap<&str, usize> =
             old.flows.iter().enumerate().map(|(i, f)| (f.name.as_str(), i)).collect();
@@ -298,7 +297,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// The run counts the streams of a flow, by their names.
+    /// Registers the streams of a flow for counting by name.
     fn count(&mut self, info: &FlowInfo, parts: &[Part], profile: &Profile) {
         for (stream, part) in info.streams.iter().zip(parts) {
             self.control.before(part.member).place = place_in(&self.places, info);
@@ -308,14 +307,14 @@ impl Traffic {
         }
     }
 
-    /// What was counted of these flows is forgotten.
+    /// Resets the counters of the chosen flows.
     fn clear(&mut self, chosen: &[usize]) {
         let parts = chosen.iter().flat_map(|&f| &self.flows[f].parts);
         let members: HashSet<Member> = parts.map(|part| part.member).collect();
         self.control.forget(|member| members.contains(&member));
     }
 
-    /// `clear`: what was counted of them is forgotten.
+    /// Starts the chosen flows; `clear`: resets their counters.
     fn start(
         &mut self,
         start: &mut dyn Start,
@@ -335,7 +334,7 @@ impl Traffic {
         Ok(true)
     }
 
-    /// A new run.
+    /// Starts a new run.
     fn begin(
         &mut self,
         start: &mut dyn Start,
@@ -374,7 +373,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// False where the run is over.
+    /// Changes the run; returns false if it is over.
     fn change(&mut self, profile: Profile) -> Result<bool, Refusal> {
         let changed = self.control.change(profile)?;
         if !changed {
@@ -383,7 +382,7 @@ impl Traffic {
         Ok(changed)
     }
 
-    /// Into the run that sends others. False where that is over.
+    /// Starts flows in the current run; returns false if it is over.
     fn join(
         &mut self,
         translated: &Translated,
@@ -426,11 +425,11 @@ impl Traffic {
             return Ok(());
         }
         let stopping: Vec<_> = going.into_iter().filter(|f| among.contains(f)).collect();
-        self.hold(&stopping, Transmit::Stopped)
+        self.set_idle(&stopping, Transmit::Stopped)
     }
 
-    /// They send nothing more, for now or for good.
-    fn hold(&mut self, chosen: &[usize], state: Transmit) -> Result<(), Refusal> {
+    /// Pauses or stops the chosen flows.
+    fn set_idle(&mut self, chosen: &[usize], state: Transmit) -> Result<(), Refusal> {
         if chosen.is_empty() {
             return Ok(());
         }
@@ -439,7 +438,7 @@ impl Traffic {
             self.see();
             return Ok(());
         }
-        // What they had sent by now, not up to a tenth of a second ago.
+        // Current counters, not cached ones of up to a tenth of a second ago.
         let quiet = self.control.see(Duration::ZERO).map(|seen| seen.now().clone());
         for &f in chosen {
             (self.flows[f].state, self.flows[f].quiet) = (state, quiet.clone());
@@ -461,7 +460,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// What the streams of these flows are called in the run.
+    /// Names of the chosen flows' streams in the run.
     fn current(&self, chosen: &[usize]) -> Vec<String> {
         let parts = chosen.iter().flat_map(|&f| &self.flows[f].parts);
         parts.filter_map(|part| part.name.clone()).collect()
@@ -469,7 +468,7 @@ impl Traffic {
 }
 
 impl Flow {
-    /// `members`: how many there are.
+    /// `members`: the last number assigned.
     fn of(info: &FlowInfo, members: &mut Member) -> Self {
         let part = |_| {
             *members += 1;
@@ -482,14 +481,14 @@ impl Flow {
         }
     }
 
-    /// With the run.
+    /// Resets the flow at the end of the run.
     fn has_ended(&mut self) {
         self.state = Transmit::Stopped;
         self.parts.iter_mut().for_each(|part| part.name = None);
     }
 }
 
-/// Where frames of any of the flows are told apart.
+/// All places that distinguish frames of flows.
 fn places(translated: &Translated) -> Arc<[Place]> {
     let mut places: Vec<Place> = Vec::new();
     for place in translated.flows.iter().filter_map(place) {
@@ -505,13 +504,13 @@ fn place_in(places: &[Place], info: &FlowInfo) -> Option<u16> {
     places.iter().position(|known| *known == place).map(|index| index as u16)
 }
 
-/// Where the frames of a flow are told apart.
+/// The place that distinguishes the frames of a flow.
 pub fn place(info: &FlowInfo) -> Option<Place> {
     let tags = &info.egress.as_ref()?.tags;
     Place::new(tags.iter().map(|tag| Bits { first: tag.bit, count: tag.bits }).collect())
 }
 
-/// What is looked at where frames arrive is settled when a run begins.
+/// Checks that the run tracks the places of the flows; these are fixed when it begins.
 fn tracks<'a>(
     places: &[Place],
     mut flows: impl Iterator<Item = &'a FlowInfo>,
@@ -528,10 +527,10 @@ fn tracks<'a>(
     })
 }
 
-/// Indices of the flows of these names; of all without any.
+/// Indices of the named flows, or of all if `names` is empty.
 ///
 /// # Errors
-/// A name that is not there.
+/// An unknown name.
 pub fn chosen(translated: &Translated, names: &[String]) -> Result<Vec<usize>, Refusal> {
     if names.is_empty() {
         return Ok((0..translated.flows.len()).collect());

@@ -1,4 +1,4 @@
-//! What becomes of configurations, and what is said of those that are wrong.
+//! Translation of configurations, and the errors of invalid ones.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ fn read(value: &Value) -> Result<Translated, Problems> {
     translate(&Config::from_json(value)?)
 }
 
-/// Two ports, and one flow between them with these members beside.
+/// Two ports, and one flow between them with additional `members`.
 fn with(members: Value) -> Value {
     let mut flow =
         json!({ "name": "f", "tx_rx": { "port": { "tx_name": "p1", "rx_names": ["p2"] } } });
@@ -64,7 +64,7 @@ fn a_flow_without_anything_is_as_the_schema_says() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once_with_its_path() {
+fn all_errors_are_reported_at_once_with_their_paths() {
     let config = json!({
         "ports": [{ "name": "p1", "location": "loop:0" }, { "name": "p1" }],
         "lags": [{ "name": "lag" }],
@@ -78,7 +78,7 @@ fn everything_that_is_wrong_is_told_at_once_with_its_path() {
             ] },
         ],
     });
-    let told = read(&config).expect_err("it is wrong").texts();
+    let texts = read(&config).expect_err("it is wrong").texts();
     for expected in [
         "ports[1].name: \"p1\" is also the name of another port",
         "ports[1].location: missing",
@@ -94,12 +94,12 @@ fn everything_that_is_wrong_is_told_at_once_with_its_path() {
          65535",
     ] {
         assert!(
-            told.iter().any(|told| told.starts_with(expected)),
+            texts.iter().any(|text| text.starts_with(expected)),
             "{expected}\nnot in\n{}",
-            told.join("\n")
+            texts.join("\n")
         );
     }
-    assert_eq!(told.len(), 11, "{}", told.join("\n"));
+    assert_eq!(texts.len(), 11, "{}", texts.join("\n"));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_choice_that_is_missing_follows_from_what_is_there() {
     let stream = &translated.profile.streams[0];
     assert_eq!((stream.rate.unit, stream.rate.value()), (RateUnit::Percent, 12.5));
     assert_eq!(stream.size, SizeLaw::Range { min: 64, max: 94, step: 10 });
-    // 64-bit numbers travel as text, and floats of 32 bits come as they are.
+    // 64-bit numbers are text, and 32-bit floats keep their digits.
     let translated = ok(json!({ "rate": { "bps": "672000" } }));
     assert_eq!(
         (translated.profile.streams[0].rate.unit, translated.profile.streams[0].rate.num),
@@ -148,22 +148,22 @@ fn durations_are_numbers_of_frames_and_bursts() {
     assert_eq!(mode(burst), (bursts, Nanos(0), Some(12)));
     let endless = Mode::Bursts { bursts: u64::MAX, packets: 4, gap: Nanos(0) };
     assert_eq!(mode(json!({ "burst": { "packets": 4 } })), (endless, Nanos(0), None));
-    let told =
+    let texts =
         problems(json!({ "duration": { "fixed_seconds": {} }, "rate": { "percentage": 10 } }));
     assert!(
-        told[0]
+        texts[0]
             .starts_with("flows[0].duration.fixed_seconds: not supported: seconds at a percentage"),
-        "{told:?}"
+        "{texts:?}"
     );
 }
 
 #[test]
 fn sizes_have_to_hold_the_headers() {
-    let told = problems(json!({
+    let texts = problems(json!({
         "packet": [{ "choice": "ethernet" }, { "choice": "ipv6" }, { "choice": "tcp" }],
         "size": { "fixed": 64 },
     }));
-    assert_eq!(told, ["flows[0].size: 64 octets are too few: headers and FCS need 78"]);
+    assert_eq!(texts, ["flows[0].size: 64 octets are too few: headers and FCS need 78"]);
     let translated = ok(json!({ "size": { "weight_pairs": { "predefined": "imix" } } }));
     assert_eq!(
         translated.profile.streams[0].size,
@@ -171,7 +171,7 @@ fn sizes_have_to_hold_the_headers() {
     );
 }
 
-/// IPv4 and UDP leave 18 octets of 64, TCP 6; a measured stream's mark takes 16.
+/// IPv4 and UDP leave 18 octets of 64, TCP 6; a signature takes 16.
 #[test]
 fn frames_without_room_for_a_mark_are_sent_without() {
     let translated = ok(json!({ "packet": udp(), "metrics": { "enable": true } }));
@@ -209,9 +209,9 @@ fn steps_wrap_at_the_end_of_a_field() {
     assert_eq!(random, Some(Op::Random { min: 1, max: 9, limit: Some(5), seed: Some(3) }));
 }
 
-/// Field values of each stream's frames, one after the other, as the engine makes them.
+/// Field values of each stream's frames, in order, as the engine makes them.
 #[test]
-fn frames_with_tags_are_told_apart_by_streams_that_together_send_what_one_would() {
+fn streams_that_distinguish_tags_together_send_the_frames_of_one() {
     let packet = json!([{ "choice": "ethernet" },
         { "choice": "ipv4", "ipv4": { "priority": { "dscp": { "phb": {
             "values": [10, 46], "metric_tags": [{ "name": "dscp" }] } } },
@@ -241,7 +241,7 @@ fn frames_with_tags_are_told_apart_by_streams_that_together_send_what_one_would(
             stream.vary[0].op,
             Op::Step { min: first, max: first + 4, init: first, step: 2 }
         );
-        // The header's checksum is right in each.
+        // The header's checksum is correct in each.
         let frame = squall_wire::Frame::dissect(octets(&translated, i).to_vec());
         assert!(frame.checksums.iter().any(|sum| sum.at == 24), "stream {i}");
     }
@@ -268,20 +268,23 @@ fn tags_of_received_frames_stand_where_their_headers_say() {
     );
     let mut silent = flow(100, &egress);
     silent["metrics"] = json!({ "enable": false });
-    let told = problems(silent);
-    assert!(told[0].starts_with("flows[0].egress_packet: metrics of the flow are off"), "{told:?}");
+    let texts = problems(silent);
+    assert!(
+        texts[0].starts_with("flows[0].egress_packet: metrics of the flow are off"),
+        "{texts:?}"
+    );
 }
 
 #[test]
 fn tags_of_random_values_are_refused() {
     let packet = json!([{ "choice": "ethernet" }, { "choice": "ipv4" }, { "choice": "udp", "udp": {
         "src_port": { "random": { "count": 9 }, "metric_tags": [{ "name": "port" }] } } }]);
-    let told = problems(json!({ "packet": packet, "metrics": { "enable": true } }));
+    let texts = problems(json!({ "packet": packet, "metrics": { "enable": true } }));
     assert!(
-        told[0].starts_with(
+        texts[0].starts_with(
             "flows[0].packet[2].udp.src_port.metric_tags: not supported: tags of random"
         ),
-        "{told:?}"
+        "{texts:?}"
     );
 }
 
@@ -320,7 +323,7 @@ fn flows_between_devices_have_their_addresses_and_the_gateways_that_were_asked()
     assert_eq!(frame[26..34], [10, 0, 1, 1, 10, 0, 2, 1]);
     assert_eq!(translated.flows[0].rx_ports, ["p2"]);
     assert_eq!(translated.devices[1].ipv4[0].prefix, 24);
-    // Nobody is asked for what packets say themselves.
+    // Packets with configured addresses need no resolution.
     let config = Config::from_json(&devices(json!({ "value": "00:00:00:00:00:02" }))).unwrap();
     assert!(translate(&config).unwrap().unresolved.is_empty());
 }
@@ -398,7 +401,7 @@ fn a_tag_says_what_stands_in_front_of_it_or_what_follows() {
     assert_eq!(types(value(0x6007), value(0x8100)), (0x8100, 0x6007));
 }
 
-/// Anything that JSON can say.
+/// Any JSON value.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -416,7 +419,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What a configuration that holds is in this place, another value instead.
+/// `config` with the value at `place` replaced.
 fn replaced(config: &Value, mut place: usize, by: &Value) -> Value {
     fn walk(value: &mut Value, place: &mut usize, by: &Value) -> bool {
         if *place == 0 {

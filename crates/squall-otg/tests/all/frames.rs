@@ -1,4 +1,5 @@
-//! Configurations that snappi wrote, as frames: octets that a person and scapy have read.
+//! Frames of configurations written by snappi; the golden octets were checked by hand and with
+//! scapy.
 
 use std::{fmt::Write, path::Path};
 
@@ -12,7 +13,7 @@ fn config(name: &str) -> Config {
     Config::from_json(&serde_json::from_str(&text).expect("it is JSON")).expect("it is an object")
 }
 
-/// Streams: their octets, and what varies.
+/// Octets of the streams, and their varying fields.
 fn frames(translated: &Translated) -> String {
     let mut text = String::new();
     for stream in &translated.profile.streams {
@@ -40,7 +41,7 @@ fn headers_are_the_octets_that_were_read() {
 }
 
 #[test]
-fn what_was_set_is_given_back() {
+fn a_configuration_reads_back_as_set() {
     let config = config("headers.json");
     let again = Config::from_json(&config.to_json()).unwrap();
     assert_eq!(config, again);

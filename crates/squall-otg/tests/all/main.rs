@@ -1,4 +1,4 @@
-//! One binary for all of these, as each more is linked with all that it needs.
+//! A single test binary, because each further one is linked with all dependencies.
 
 mod configs;
 mod frames;

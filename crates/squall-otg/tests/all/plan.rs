@@ -1,4 +1,4 @@
-//! Profiles out of configurations, as far as the engine makes frames of them.
+//! Plans profiles of configurations up to the frames that the engine makes.
 
 use squall_otg::{Config, translate};
 use squall_plan::{Assets, Inputs, Options, PortLimits, compile};
@@ -75,8 +75,8 @@ fn frames(config: &str) -> Vec<(String, Vec<Vec<u8>>)> {
 
 #[test]
 fn every_checksum_and_length_is_right_in_every_frame() {
-    // Headers, right checksums in each frame, and right lengths; an inner frame has an FCS that its
-    // lengths leave out.
+    // Headers, correct checksums in each frame, and correct lengths; the lengths of an inner frame
+    // exclude its FCS.
     let expected = [
         ("udp", "eth/vlan/ipv4/udp", 2, 2),
         ("tcp6", "eth/ipv6/tcp", 1, 1),
@@ -87,7 +87,7 @@ fn every_checksum_and_length_is_right_in_every_frame() {
         ("arp", "eth/arp", 0, 0),
         ("gtp", "eth/ipv4/udp/gtpu/ipv4/udp", 4, 5),
         ("igmp", "eth/ipv4/igmp", 2, 1),
-        // Its UDP checksum is to be wrong.
+        // Its UDP checksum is wrong on purpose.
         ("options", "eth/ipv4/udp", 1, 2),
     ];
     let streams = frames(include_str!("../configs/headers.json"));

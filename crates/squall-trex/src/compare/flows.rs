@@ -1,4 +1,5 @@
-//! Flows: what is taken of a profile, and what each side sends against a capture of TRex.
+//! Compares flows: the settings taken from a profile, and the data of each side with a TRex
+//! capture.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +24,7 @@ pub struct Template {
     pub port: u64,
     pub cps: Option<f64>,
     pub limit: Option<u64>,
-    /// First and last address of clients and of servers.
+    /// First and last address of clients and servers.
     pub clients: String,
     pub servers: String,
 }
@@ -76,7 +77,7 @@ fn note(tunable: &Tunable) -> String {
     format!("{scope}: {name} = {value}: {effect}")
 }
 
-/// As the profile lists them, whatever is made of them.
+/// Templates as the profile lists them, before translation.
 fn templates(value: &Value) -> Vec<Template> {
     let all = value["templates"].as_array();
     let of = |(number, template): (usize, &Value)| {
@@ -104,14 +105,14 @@ fn index(value: &Value) -> usize {
     value.as_u64().map_or(usize::MAX, |index| index as usize)
 }
 
-/// How long TRex's simulator runs, less the arrival that is due at its end; and long enough for a
-/// profile that ends by itself.
+/// Duration of TRex's simulator, less the arrival that is due at its end; and a duration that is
+/// long enough for a profile that ends by itself.
 const SIMULATED: Nanos = Nanos(4_999_000_000);
 const LIMITED: Nanos = Nanos(30_000_000_000);
 
 fn against(file: &File<'_>, value: &Value, golden: &Path) -> Result<Golden, Error> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let theirs = packets_of(golden)?;
+    let trex = packets_of(golden)?;
     let scratch = Scratch::new()?;
     let (number, id) = (NUMBER.fetch_add(1, Ordering::Relaxed), std::process::id());
     let ports = [format!("loop:compare-{id}-{number},virtual,max_frame=9018")];
@@ -124,14 +125,14 @@ fn against(file: &File<'_>, value: &Value, golden: &Path) -> Result<Golden, Erro
         ..RunOptions::default()
     };
     run(profile, options)?;
-    let mut differences = differences(&packets_of(&out)?, &theirs, by_chance(value));
+    let mut differences = differences(&packets_of(&out)?, &trex, by_chance(value));
     differences.truncate(LISTED);
     let file = golden.display().to_string();
-    Ok(Golden { file, packets: theirs.len(), differences })
+    Ok(Golden { file, packets: trex.len(), differences })
 }
 
-/// TRex takes templates in random turns, and waits for random times: then only what flows carry is
-/// compared, not when they begin and each of their segments.
+/// Whether timing is random: TRex takes templates in random order and draws random delays. Then
+/// only the content of flows is compared, not their start times and segments.
 fn by_chance(value: &Value) -> bool {
     let programs = value["program_list"].as_array();
     let commands = programs.into_iter().flatten().filter_map(|one| one["commands"].as_array());
@@ -139,7 +140,7 @@ fn by_chance(value: &Value) -> bool {
     waits || value["templates"].as_array().is_some_and(|all| all.len() > 1)
 }
 
-/// What one side of a flow sent.
+/// A segment sent by one side of a flow.
 #[derive(Debug, PartialEq, Eq)]
 struct Segment {
     by_first: bool,
@@ -152,17 +153,17 @@ struct Segment {
 struct Flow {
     begin_ns: u64,
     segments: Vec<Segment>,
-    /// By the side that began, and by the other.
+    /// Payload of the side that began, then of the peer.
     octets: [Vec<u8>; 2],
     syns: Vec<Vec<u8>>,
 }
 
-/// Transport, the address of the side that begins, and the TCP or UDP port of the other.
+/// Transport protocol, address of the initiator, and TCP or UDP port of the responder.
 type Key = (u8, Vec<u8>, u16);
 
 type End = (Vec<u8>, u16);
 
-/// A segment or datagram, dissected.
+/// A dissected segment or datagram.
 struct Parsed<'a> {
     protocol: u8,
     from: End,
@@ -211,7 +212,7 @@ fn parse(octets: &[u8]) -> Option<Parsed<'_>> {
 const SYN: u8 = 2;
 const ACK: u8 = 16;
 
-/// Flows by the client's address and the server's port, in the order of their beginning.
+/// Flows by client address and server port, in order of their start.
 fn flows_of(packets: &[Found]) -> BTreeMap<Key, Vec<Flow>> {
     let mut flows: Vec<(Key, End, Flow)> = Vec::new();
     let mut known: BTreeMap<(u8, End, End), usize> = BTreeMap::new();
@@ -221,7 +222,7 @@ fn flows_of(packets: &[Found]) -> BTreeMap<Key, Vec<Flow>> {
         ends.sort();
         let [low, high] = ends;
         let id = (one.protocol, low, high);
-        // A flow of the same addresses and ports begins with a SYN of its own.
+        // A SYN begins a new flow even if addresses and ports repeat.
         let begins = one.flags & (SYN | ACK) == SYN;
         let number = match known.get(&id).filter(|_| !begins) {
             Some(number) => *number,
@@ -253,7 +254,7 @@ fn flows_of(packets: &[Found]) -> BTreeMap<Key, Vec<Flow>> {
     grouped
 }
 
-/// Options of a SYN without the values of timestamps.
+/// Options of a SYN without timestamp values.
 fn unstamped(options: &[u8]) -> Vec<u8> {
     let mut options = options.to_vec();
     if let Some(at) = options.windows(2).position(|pair| pair == [8, 10]) {
@@ -272,29 +273,29 @@ fn by_port(flows: BTreeMap<Key, Vec<Flow>>) -> BTreeMap<Key, Vec<Flow>> {
 
 const SECOND: u64 = 1_000_000_000;
 
-fn differences(ours: &[Found], theirs: &[Found], loose: bool) -> Vec<String> {
+fn differences(squall: &[Found], trex: &[Found], loose: bool) -> Vec<String> {
     let start = |side: &[Found]| side.first().map_or(0, |packet| packet.at_ns);
-    let starts = [start(ours), start(theirs)];
-    let (mut ours, mut theirs) = (flows_of(ours), flows_of(theirs));
+    let starts = [start(squall), start(trex)];
+    let (mut squall, mut trex) = (flows_of(squall), flows_of(trex));
     if loose {
-        (ours, theirs) = (by_port(ours), by_port(theirs));
-        for (key, flows) in &mut ours {
-            let Some(others) = theirs.get_mut(key) else { continue };
+        (squall, trex) = (by_port(squall), by_port(trex));
+        for (key, flows) in &mut squall {
+            let Some(others) = trex.get_mut(key) else { continue };
             let number = flows.len().min(others.len());
             flows.truncate(number);
             others.truncate(number);
         }
     }
     let mut found = Vec::new();
-    for (key, flows) in &theirs {
+    for (key, flows) in &trex {
         let address: String = key.1.iter().map(|octet| format!("{octet:02x}")).collect();
         let client = format!("{address} to port {}", key.2);
-        let mine = ours.remove(key).unwrap_or_default();
-        if mine.len() != flows.len() {
-            found.push(format!("{} flows of {client} in place of {}", mine.len(), flows.len()));
+        let sent = squall.remove(key).unwrap_or_default();
+        if sent.len() != flows.len() {
+            found.push(format!("{} flows of {client} in place of {}", sent.len(), flows.len()));
             continue;
         }
-        for (number, (a, b)) in (1..).zip(mine.iter().zip(flows)) {
+        for (number, (a, b)) in (1..).zip(sent.iter().zip(flows)) {
             let text = match loose {
                 true => content(a, b),
                 false => content(a, b).or_else(|| course(a, b, starts)),
@@ -302,43 +303,43 @@ fn differences(ours: &[Found], theirs: &[Found], loose: bool) -> Vec<String> {
             found.extend(text.map(|text| format!("flow {number} of {client}: {text}")));
         }
     }
-    if !ours.is_empty() {
-        found.push(format!("{} clients that TRex does not have", ours.len()));
+    if !squall.is_empty() {
+        found.push(format!("{} clients that TRex does not have", squall.len()));
     }
     found
 }
 
-/// What differs in what a flow offers and carries.
-fn content(ours: &Flow, theirs: &Flow) -> Option<String> {
-    if ours.syns != theirs.syns {
-        return Some(format!("options {:02x?} in place of {:02x?}", ours.syns, theirs.syns));
+/// Describes a difference in the options or payload of a flow.
+fn content(squall: &Flow, trex: &Flow) -> Option<String> {
+    if squall.syns != trex.syns {
+        return Some(format!("options {:02x?} in place of {:02x?}", squall.syns, trex.syns));
     }
     let lens = |flow: &Flow| flow.octets.each_ref().map(Vec::len);
-    (ours.octets != theirs.octets)
-        .then(|| format!("{:?} octets in place of {:?}, or other octets", lens(ours), lens(theirs)))
+    (squall.octets != trex.octets)
+        .then(|| format!("{:?} octets in place of {:?}, or other octets", lens(squall), lens(trex)))
 }
 
-/// What differs in when it begins, and in its segments.
-fn course(ours: &Flow, theirs: &Flow, starts: [u64; 2]) -> Option<String> {
-    let [mine, its] = [ours.begin_ns - starts[0], theirs.begin_ns - starts[1]];
-    if mine.abs_diff(its) > SECOND {
-        return Some(format!("begins at {mine} ns in place of {its} ns"));
+/// Describes a difference in the start time or segments of a flow.
+fn course(squall: &Flow, trex: &Flow, starts: [u64; 2]) -> Option<String> {
+    let [found, expected] = [squall.begin_ns - starts[0], trex.begin_ns - starts[1]];
+    if found.abs_diff(expected) > SECOND {
+        return Some(format!("begins at {found} ns in place of {expected} ns"));
     }
-    for (at, (a, b)) in (1..).zip(ours.segments.iter().zip(&theirs.segments)) {
+    for (at, (a, b)) in (1..).zip(squall.segments.iter().zip(&trex.segments)) {
         let same = (a.by_first, a.flags, a.octets) == (b.by_first, b.flags, b.octets);
         if !same || a.at_ns.abs_diff(b.at_ns) > SECOND {
             return Some(format!("segment {at} is {a:?} in place of {b:?}"));
         }
     }
-    let [mine, its] = [ours.segments.len(), theirs.segments.len()];
-    (mine != its).then(|| format!("{mine} segments in place of {its}"))
+    let [found, expected] = [squall.segments.len(), trex.segments.len()];
+    (found != expected).then(|| format!("{found} segments in place of {expected}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A TCP segment over IPv4, from the client or to it.
+    /// A TCP segment over IPv4, from or to the client.
     fn segment(at_ns: u64, to_server: bool, flags: u8, data: &[u8]) -> Found {
         let mut octets = vec![0; 54];
         octets[12] = 8;

@@ -1,11 +1,11 @@
-//! Packets against those that TRex sends.
+//! Compares packets with those that TRex sends.
 
 use squall_units::be16;
 
 use super::LISTED;
 use crate::reference::{CLOCK_LEN, Departure, Node};
 
-/// A packet of a capture.
+/// A captured packet.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub at_ns: u64,
@@ -16,20 +16,20 @@ pub struct Found {
 pub struct Rules {
     /// Times count from the first packet of each side.
     pub from_first: bool,
-    /// What follows the IP packet of a short frame counts.
+    /// Compare the octets after the IP packet of a short frame, too.
     pub padding: bool,
-    /// Nothing is expected after the last packet.
+    /// Expect no packet after the last one.
     pub ended: bool,
 }
 
 #[derive(Debug, Default)]
 pub struct Matched {
-    /// Packets by stream.
+    /// Matching packets by stream.
     pub same: Vec<usize>,
     pub differences: Vec<String>,
 }
 
-/// Times this close are the same.
+/// Tolerance of departure times.
 const CLOSE_NS: u64 = 5_000;
 
 pub fn matched(nodes: &[Node], expected: &[Departure], found: &[Found], rules: Rules) -> Matched {
@@ -92,7 +92,7 @@ pub fn matched(nodes: &[Node], expected: &[Departure], found: &[Found], rules: R
     matched
 }
 
-/// Packets that TRex does not send.
+/// Reports packets that TRex does not send.
 fn beyond(
     expected: &[Departure],
     found: &[Found],
@@ -120,7 +120,7 @@ fn nearest(found: &[Found], taken: &[bool], at: u64) -> Option<u64> {
     left.map(|(packet, _)| packet.at_ns).min_by_key(|time| time.abs_diff(at))
 }
 
-/// Whether a packet is the one that is due, or what differs.
+/// Checks that a packet equals the due packet; describes the difference otherwise.
 fn same(node: &Node, due: &Departure, found: &[u8], rules: Rules) -> Result<(), String> {
     let mut expected = match node.program.chance() {
         Some(chance) => chance.adopt(node.packet(), &due.octets, found)?,
@@ -128,7 +128,7 @@ fn same(node: &Node, due: &Departure, found: &[u8], rules: Rules) -> Result<(), 
     };
     let mut found = found.to_vec();
     if !rules.padding {
-        // The simulator leaves to a NIC what a NIC does.
+        // TRex's simulator leaves checksums to the NIC.
         node.program.offload(&mut found);
     }
     if node.clocked && found.len() == expected.len() {
@@ -159,7 +159,7 @@ fn same(node: &Node, due: &Departure, found: &[u8], rules: Rules) -> Result<(), 
     ))
 }
 
-/// Without what fills a short frame up.
+/// The packet without the padding of a short frame.
 fn unpadded(octets: &[u8]) -> &[u8] {
     let word = |at: usize| be16(octets, at);
     if octets.len() != 60 {

@@ -1,4 +1,4 @@
-//! A stream's field engine: instructions that run for each packet, on variables with a state.
+//! A stream's field engine: runs instructions with stateful variables for each packet.
 
 use serde_json::Value;
 use squall_units::be16;
@@ -6,7 +6,7 @@ use squall_units::be16;
 use super::whole;
 use crate::Problem;
 
-/// TRex's random numbers: 15 bits of a linear congruence at a time.
+/// TRex's random numbers: 15 bits per step of a linear congruential generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(pub u32);
 
@@ -21,7 +21,7 @@ impl Random {
         (high << 16) + self.bits15()
     }
 
-    /// A number of a variable of that size, from `min` to `max`.
+    /// Draws a number from `min` to `max` for a variable of `octets`.
     fn number(&mut self, octets: u8, min: u64, max: u64) -> u64 {
         let drawn = match octets {
             1 | 2 => self.bits15(),
@@ -75,7 +75,7 @@ struct Var {
     octets: u8,
     value: u64,
     law: Law,
-    /// The variable before it names it as the next: it advances when that one wraps.
+    /// The preceding variable names it as the next: it advances when that one wraps.
     follows: bool,
 }
 
@@ -84,7 +84,7 @@ struct Var {
 struct Tuple {
     ip: (u64, u64),
     port: (u64, u64),
-    /// Of the port, for each packet.
+    /// Step of the port, for each packet.
     port_step: u64,
     ip_step: u64,
     limit: u64,
@@ -110,12 +110,12 @@ struct Write {
     at: usize,
     octets: usize,
     add: i64,
-    /// With a mask and a shift, 32 bits of the variable are written.
+    /// Mask and shift: the write covers 32 bits of the variable.
     masked: Option<(u32, i64)>,
     big: bool,
 }
 
-/// What nothing determines: random numbers of a stream without a seed.
+/// Nondeterministic fields: random numbers of a stream without a seed.
 #[derive(Debug)]
 pub(crate) struct Chance<'a>(&'a Program);
 
@@ -128,7 +128,7 @@ pub(crate) struct Program {
     mean_len: Option<f64>,
 }
 
-/// Within `min..=max` and round, in 64 bits that wrap as they do in TRex.
+/// Adds `step` within `min..=max`; wraps in 64-bit arithmetic as TRex does.
 fn up(min: u64, max: u64, value: u64, step: u64) -> (u64, bool) {
     let left = max.wrapping_sub(value);
     match step <= left {
@@ -227,7 +227,7 @@ impl Program {
                 (false, true) => down(min, max, init, step).0,
                 (false, false) => up(min, max, init, step).0,
             };
-            // What the data plane keeps of them.
+            // The data plane keeps only the low octets.
             let keep = |number: u64| cut(number, usize::from(octets));
             let (min, max, step) = (keep(min), keep(max), keep(step));
             match random {
@@ -236,7 +236,7 @@ impl Program {
             }
         };
         let first = match &law {
-            // Of lists the memory of the variable begins with an index.
+            // A list variable starts with an index in its memory.
             Law::List { up, values, step, .. } => {
                 let last = values.len() as u64 - 1;
                 match up {
@@ -348,12 +348,12 @@ impl Program {
         !self.instructions.is_empty()
     }
 
-    /// The mean length that rates in bits are computed with.
+    /// The mean length for rates in bits.
     pub fn expected_len(&self, len: usize) -> f64 {
         self.mean_len.unwrap_or(len as f64)
     }
 
-    /// The next packet.
+    /// Makes the next packet.
     pub fn run(&mut self, packet: &[u8]) -> Vec<u8> {
         let mut out = packet.to_vec();
         let mut len = None;
@@ -370,7 +370,7 @@ impl Program {
                 Instruction::Write(write) => write.put(&self.vars[write.var], &mut out),
                 Instruction::Trim(var) => len = Some(self.vars[*var].value as usize),
                 Instruction::FixIpv4(at) => fix_ipv4(&mut out, *at),
-                // The checksums are filled in when the packet is whole.
+                // Checksums follow when the packet is complete.
                 Instruction::FixBelow { .. } => {}
             }
             at += 1;
@@ -382,7 +382,7 @@ impl Program {
         out
     }
 
-    /// What a NIC does.
+    /// Applies the checksum offload of a NIC.
     pub fn offload(&self, packet: &mut [u8]) {
         for instruction in &self.instructions {
             if let Instruction::FixBelow { l3, l3_len } = instruction {
@@ -391,7 +391,7 @@ impl Program {
         }
     }
 
-    /// How many of the instructions after `at` are variables that wait for those before them.
+    /// Counts the variables after `at` that wait for the preceding one.
     fn followers(&self, at: usize) -> usize {
         self.instructions[at + 1..]
             .iter()
@@ -399,7 +399,7 @@ impl Program {
             .count()
     }
 
-    /// Whether those that follow it advance too.
+    /// Advances a variable; returns whether its followers advance too.
     fn advance(&mut self, var: usize) -> bool {
         let (seeded, random) = (self.seeded, &mut self.random);
         let Var { octets, value, law, .. } = &mut self.vars[var];
@@ -443,7 +443,7 @@ impl Program {
         }
     }
 
-    /// What of its packets nothing determines; `None`: they are all determined.
+    /// The nondeterministic fields of its packets, if any.
     pub fn chance(&self) -> Option<Chance<'_>> {
         let random = |var: &Var| matches!(var.law, Law::Random { .. });
         (!self.seeded && self.vars.iter().any(random)).then_some(Chance(self))
@@ -455,11 +455,10 @@ impl Chance<'_> {
         matches!(self.0.vars[var].law, Law::Random { .. })
     }
 
-    /// `expected` with the random numbers of `found` in place of its own, if they are within their
-    /// ranges.
+    /// `expected` with the random numbers of `found`, if these are within their ranges.
     ///
     /// # Errors
-    /// A number that is not.
+    /// A number out of its range.
     pub fn adopt(&self, packet: &[u8], expected: &[u8], found: &[u8]) -> Result<Vec<u8>, String> {
         let mut adopted = expected.to_vec();
         let mut seen = vec![None; self.0.vars.len()];
@@ -511,7 +510,7 @@ impl Chance<'_> {
         Ok(())
     }
 
-    /// A variable has one value in a packet, within its range.
+    /// Checks that a variable has one value in a packet, within its range.
     fn check(&self, var: usize, found: u64, seen: &mut [Option<u64>]) -> Result<(), String> {
         let Var { name, law, .. } = &self.0.vars[var];
         if *seen[var].get_or_insert(found) != found {
@@ -569,7 +568,7 @@ impl Write {
         let written = match self.masked {
             None => cut(var.value.wrapping_add(self.add as u64), self.octets),
             Some((mask, shift)) => {
-                // Of 64 bits in network order, TRex takes the upper half.
+                // TRex takes the upper half of 64 bits in network order.
                 let half = if var.octets == 8 && self.big { var.value >> 32 } else { var.value };
                 let added = (half as u32).wrapping_add(self.add as u32);
                 let shifted = match shift {
@@ -596,8 +595,8 @@ fn store(octets: &mut [u8], number: u64, big: bool) {
     }
 }
 
-/// Whether a variable can take a step from `low` to `high` without a wrap, as the data plane
-/// compares numbers of its size.
+/// Whether a variable can step from `low` to `high` without a wrap; compares as the data plane does
+/// for its size.
 fn enough(octets: u8, high: u64, low: u64, step: u64) -> bool {
     match octets {
         1 | 2 => high as i64 - low as i64 >= step as i64,
@@ -618,7 +617,7 @@ fn size(value: &Value) -> Result<u8, Problem> {
     }
 }
 
-/// A range that steps do not divide is made longer.
+/// Extends a range to a multiple of the step.
 fn pad(name: &str, op: &Value, min: &mut u64, max: &mut u64, step: u64) -> Result<(), Problem> {
     let over = (*max - *min).wrapping_add(1) % step;
     if over == 0 || (op != "inc" && op != "dec") {
@@ -632,7 +631,7 @@ fn pad(name: &str, op: &Value, min: &mut u64, max: &mut u64, step: u64) -> Resul
     Ok(())
 }
 
-/// Lengths are kept within the packet and above the shortest frame.
+/// Keeps lengths within the packet and above the shortest frame.
 fn within(name: &str, min: u64, max: u64, len: u64) -> Result<(u64, u64), Problem> {
     let (min, max) = (min.min(len), max.min(len));
     match min < max {
@@ -641,7 +640,7 @@ fn within(name: &str, min: u64, max: u64, len: u64) -> Result<(u64, u64), Proble
     }
 }
 
-/// TRex takes the mean of random lengths from a sample.
+/// TRex estimates the mean of random lengths from a sample.
 fn mean(random: bool, min: u64, max: u64) -> f64 {
     if !random {
         return (min + max) as f64 / 2.0;
@@ -677,7 +676,7 @@ pub(super) fn fix_ipv4(packet: &mut [u8], at: usize) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// IPv4's checksum, and that of the TCP, UDP or ICMPv6 after it.
+/// Fills in the IPv4 checksum and that of the TCP, UDP or ICMPv6 header after it.
 fn fix_below(packet: &mut [u8], l3: usize, l3_len: usize) {
     if packet.len() < l3 + 20 {
         return;
@@ -716,7 +715,7 @@ fn fix_below(packet: &mut [u8], l3: usize, l3_len: usize) {
     packet[place..place + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The protocol that the extension headers of IPv6 end with.
+/// The upper-layer protocol after IPv6 extension headers.
 fn last_header(packet: &[u8], l3: usize, l3_len: usize) -> u8 {
     let (mut protocol, mut at) = (packet[l3 + 6], l3 + 40);
     while at < l3 + l3_len && at + 2 <= packet.len() {

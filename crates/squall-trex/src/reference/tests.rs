@@ -38,14 +38,14 @@ fn write(name: &str, at: usize) -> Value {
     })
 }
 
-/// The 16 bits at this octet of the first packets.
+/// The 16-bit words at offset `at` of the first packets.
 fn words(instructions: Value, at: usize, count: usize) -> Vec<u16> {
     let reference = Reference::read(&[stream(pps(1.0), instructions)], &WIRE).expect("sound");
     let word = |one: Departure| be16(&one.octets, at);
     reference.take(count).map(word).collect()
 }
 
-/// Microseconds at which streams send, and which.
+/// Departure times in microseconds, with the stream.
 fn times(streams: &[Value], count: usize) -> Vec<(u64, usize)> {
     let reference = Reference::read(streams, &WIRE).expect("sound");
     reference.take(count).map(|one| ((one.at * 1e6).round() as u64, one.stream)).collect()
@@ -60,7 +60,7 @@ fn ranges_are_padded_to_whole_steps_and_begin_with_their_first_value() {
 }
 
 #[test]
-fn a_next_variable_advances_with_each_wrap_and_is_one_behind_before_the_first() {
+fn a_next_variable_advances_with_each_wrap_and_lags_one_step_before_the_first() {
     let chain = |first| {
         let leader = var("a", "inc", [first, 1, 3], 1, Some("b"));
         json!([leader, var("b", "inc", [5, 5, 6], 1, None), write("b", 50)])
@@ -76,7 +76,7 @@ fn seeded_numbers_are_those_of_the_congruence_and_repeat_at_the_limit() {
         "min_value": 0, "max_value": 65_535, "next_var": null,
     });
     let found = words(json!([limited, write("v", 50)]), 50, 4);
-    // 214013 + 2531011 = 2745024, of which bits 16 to 30 are 41; then 18467.
+    // 214013 + 2531011 = 2745024; bits 16 to 30 are 41. The next draw is 18467.
     assert_eq!(found, [41, 18_467, 41, 18_467]);
 }
 
@@ -122,7 +122,7 @@ fn a_burst_starts_the_next_stream_after_its_gap_as_often_as_it_may() {
         one["action_count"] = json!(actions);
         one
     };
-    // The second starts the first again, once.
+    // The second stream restarts the first, once.
     let both = [named("a", "b", true, 10.0, 0), named("b", "a", false, 100.0, 2)];
     let found = times(&both, 20);
     let expected =

@@ -1,4 +1,4 @@
-//! What ports in service mode capture, their receive queues, and packets that are sent singly.
+//! Captures and receive queues of ports in service mode, and individually sent packets.
 
 use std::{
     collections::BTreeMap,
@@ -21,14 +21,14 @@ use crate::{
     traffic,
 };
 
-/// Captures at once, and packets of one.
+/// Maximum concurrent captures, and packets of one.
 const MOST: usize = 64;
 const MOST_PACKETS: u64 = 1_000_000;
-/// Packets that are sent singly at once, and the time that they may take.
+/// Maximum packets sent individually per request, and the time span they may cover.
 const MOST_SENT: usize = 5_000;
 const LONGEST_SENT: Duration = Duration::from_secs(1);
-/// How long sending them may take, with opening and closing the port.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum time to send them, including opening and closing the port.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 pub struct Captures {
@@ -41,20 +41,21 @@ pub struct Captures {
 
 struct Capture {
     recording: Recording,
-    /// Of each port of the recording: the server's, and whether it is what that sends.
+    /// For each port of the recording: its number on the server, and whether it records sent
+    /// frames.
     ports: Vec<(usize, bool)>,
     limit: u64,
-    /// The last packets are kept, not the first.
+    /// Keep the last packets rather than the first.
     cyclic: bool,
     filter: String,
     began: f64,
     active: bool,
-    /// Packets that were given out; and when the last of them came, ns.
+    /// Packets returned so far, and the arrival of the last of them, ns.
     fetched: u64,
     until: u64,
 }
 
-/// A packet that was captured.
+/// A captured packet.
 struct Packet {
     time_ns: u64,
     port: usize,
@@ -63,7 +64,7 @@ struct Packet {
 }
 
 impl Capture {
-    /// All that it has now, whole.
+    /// Copies of all packets kept.
     fn packets(&self) -> Vec<Packet> {
         self.kept(|packet, (port, sent)| {
             let octets = packet.data.to_vec();
@@ -71,12 +72,12 @@ impl Capture {
         })
     }
 
-    /// Octets of each packet that it has now.
+    /// Lengths of all packets kept.
     fn lengths(&self) -> Vec<usize> {
         self.kept(|packet, _| packet.data.len())
     }
 
-    /// What `of` makes of each packet, and of the port that it is of.
+    /// Maps the packets kept, with their port and direction.
     fn kept<T>(&self, of: impl Fn(&squall_pcap::Packet<'_>, (usize, bool)) -> T) -> Vec<T> {
         let mut all = Vec::new();
         let Ok(()) = self.recording.each(|packet| {
@@ -94,11 +95,11 @@ impl Capture {
         all
     }
 
-    /// Those that were not given out yet, at most so many, and how many are left.
+    /// Returns up to `most` packets not returned before, and the number of packets left.
     fn fetch(&mut self, most: usize) -> (Vec<Packet>, usize) {
         let mut all = self.packets();
         match self.cyclic {
-            // What came at the same time as the last came with it.
+            // Packets with the same timestamp were captured together, so that `>` skips none.
             true => all.retain(|packet| packet.time_ns > self.until),
             false => _ = all.drain(..(self.fetched as usize).min(all.len())),
         }
@@ -123,7 +124,7 @@ pub fn now() -> f64 {
 
 impl Server {
     /// # Errors
-    /// Commands that are none; ports that cannot be captured.
+    /// An unknown command, or ports that cannot be captured.
     pub(super) fn capture(&mut self, params: &Params<'_>) -> Answer {
         match params.text("command")? {
             "start" => self.start_capture(params),
@@ -300,7 +301,7 @@ impl Server {
     }
 
     /// # Errors
-    /// It is no queue; the port is not in service mode.
+    /// A feature other than a queue; a port that is not in service mode.
     pub(super) fn rx_feature(&mut self, port: usize, params: &Params<'_>) -> Answer {
         let (kind, on) = (params.text("type")?, params.flag("enabled"));
         if kind != "queue" {
@@ -321,7 +322,7 @@ impl Server {
     }
 
     /// # Errors
-    /// There is no queue.
+    /// The port has no queue.
     pub(super) fn queued(&mut self, port: usize) -> Answer {
         let Some(queue) = self.captures.queues.get_mut(&port) else {
             return Err(Refusal::failed(format!("port {port} has no receive queue")));
@@ -331,7 +332,7 @@ impl Server {
         Ok(json!({ "pkts": packets.iter().map(one).collect::<Vec<_>>() }))
     }
 
-    /// What a port's status says of its queue.
+    /// The queue's part of a port's status.
     pub(super) fn queue_status(&self, port: usize) -> Value {
         match self.captures.queues.get(&port) {
             None => json!({ "is_active": false }),
@@ -341,8 +342,8 @@ impl Server {
         }
     }
 
-    /// Captures and queues of a port that leaves service mode end.
-    pub(super) fn leaves_service(&mut self, port: usize) {
+    /// Ends captures and queues of a port that leaves service mode.
+    pub(super) fn end_service(&mut self, port: usize) {
         if let Some(mut queue) = self.captures.queues.remove(&port) {
             queue.end();
         }
@@ -354,7 +355,7 @@ impl Server {
     }
 
     /// # Errors
-    /// Packets that are none, or too many; the port is not in service mode.
+    /// Invalid packets, or too many; a port that is not in service mode.
     pub(super) fn push_packets(&mut self, port: usize, params: &Params<'_>) -> Answer {
         if self.ports[port].service == Service::Off && !params.flag("force") {
             let text = format!("port {port} is not in service mode: enable it first");
@@ -397,7 +398,7 @@ impl Server {
             if is("use_port_src_mac") {
                 octets[6..12].copy_from_slice(&self.ports[port].info.mac.0);
             }
-            let mut stream = traffic::still(0, format!("packet {number}"));
+            let mut stream = traffic::idle_stream(0, format!("packet {number}"));
             stream.packet = PacketSource::Octets(octets.into());
             stream.recompute = Recompute::Only(Vec::new());
             stream.mode = Mode::Burst(1);
@@ -415,7 +416,7 @@ impl Server {
             began = Some(run.started_ns() as f64 / 1e9);
             Ok(())
         });
-        let outcome = driven.wait(PATIENCE).ok_or_else(|| {
+        let outcome = driven.wait(SEND_TIMEOUT).ok_or_else(|| {
             driven.stop();
             Refusal::failed("the packets were not sent in time")
         })?;
@@ -426,7 +427,7 @@ impl Server {
 }
 
 impl Capture {
-    /// The ports whose traffic of that direction it takes, as bits.
+    /// Bit mask of the ports that it captures in the direction.
     fn mask(&self, sent: bool) -> u64 {
         let of = self.ports.iter().filter(|(_, other)| *other == sent);
         of.fold(0, |mask, (port, _)| mask | 1 << (port & 63))

@@ -1,4 +1,4 @@
-//! Counters of flows by TRex's names, from those of a report.
+//! Counters of flows by TRex's names, computed from those of a report.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,15 +8,15 @@ use std::{
 use serde_json::{Map, Value, json};
 use squall::report::flows::{FlowsReport, RoleReport};
 
-/// What a counter is made of.
+/// The source of a counter.
 enum From {
-    /// The sum of these, of flows over TCP.
+    /// The sum of these counters, of flows over TCP.
     Tcp(&'static [&'static str]),
-    /// ... over UDP.
+    /// The same, over UDP.
     Udp(&'static [&'static str]),
     /// Arrivals that did not begin for this reason.
     NotBegun(&'static str),
-    /// A figure of now, or of the last second.
+    /// A current figure, or one of the last second.
     Now(fn(&Rates) -> f64),
 }
 
@@ -24,13 +24,13 @@ pub struct Counter {
     pub name: &'static str,
     help: &'static str,
     units: &'static str,
-    /// It is shown where it is 0, too.
+    /// Show the counter even if it is 0.
     zero: bool,
     error: bool,
     from: From,
 }
 
-/// Of one side.
+/// Figures of one side.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates {
     active: f64,
@@ -56,7 +56,7 @@ const ENDED: &[&str] = &[
     "keepalive_timeout",
     "idle",
 ];
-/// Of these, those that were established before.
+/// The reasons of [`ENDED`] that follow an established connection.
 const ENDED_LATER: &[&str] =
     &["closed", "aborted", "reset", "timeout", "keepalive_timeout", "idle"];
 const RESENT: &[&str] = &["retransmit_rto", "retransmit_fast", "retransmit_sack", "retransmit_syn"];
@@ -176,7 +176,7 @@ pub const COUNTERS: &[Counter] = &[
     }),
 ];
 
-/// As `get_counter_desc` tells them.
+/// The answer to `get_counter_desc`.
 pub fn described() -> Vec<Value> {
     let one = |(id, counter): (usize, &Counter)| {
         let current = matches!(counter.from, From::Now(_));
@@ -189,7 +189,7 @@ pub fn described() -> Vec<Value> {
     COUNTERS.iter().enumerate().map(one).collect()
 }
 
-/// Those of programs: TRex has letters for them.
+/// Counters of programs: TRex has letters for them.
 pub fn letters() -> impl Iterator<Item = String> {
     ('A'..='Z').map(String::from)
 }
@@ -205,13 +205,13 @@ pub fn described_of(names: impl Iterator<Item = String>, first: usize) -> Vec<Va
     (first..).zip(names).map(one).collect()
 }
 
-/// What one side has counted.
+/// Counters of one side.
 #[derive(Clone, Debug, Default)]
 pub struct Side {
     tcp: BTreeMap<String, u64>,
     udp: BTreeMap<String, u64>,
     not_begun: BTreeMap<String, u64>,
-    /// Of programs.
+    /// Counters of programs.
     own: BTreeMap<String, u64>,
     active: u64,
 }
@@ -225,7 +225,7 @@ impl Rates {
         self.cps
     }
 
-    /// Those of another profile are added.
+    /// The sum with another profile's counters.
     pub fn with(&self, other: &Self) -> Self {
         Self {
             active: self.active + other.active,
@@ -249,7 +249,7 @@ impl Side {
         self.active += role.active;
     }
 
-    /// That of another profile is added.
+    /// Adds another profile's counters.
     pub fn merge(&mut self, other: &Self) {
         let Self { tcp, udp, not_begun, own, active } = self;
         add(tcp, &other.tcp);
@@ -263,7 +263,7 @@ impl Side {
         [&self.tcp, &self.udp].iter().filter_map(|counts| counts.get(name)).sum()
     }
 
-    /// Open flows whose handshake is done; those over UDP are established from the start.
+    /// Open flows whose handshake is complete; flows over UDP are established from the start.
     fn established(&self) -> u64 {
         let sum = |counts: &BTreeMap<String, u64>, names: &[&str]| -> u64 {
             names.iter().filter_map(|name| counts.get(*name)).sum()
@@ -279,7 +279,7 @@ impl Side {
         self.of("segments_out") + self.of("segments_in")
     }
 
-    /// Since `then`, which was so many seconds ago.
+    /// Rates since `then`, taken `seconds` earlier.
     pub fn rates(&self, then: &Self, seconds: f64) -> Rates {
         let rate = |name: &str| self.of(name).saturating_sub(then.of(name)) as f64 / seconds;
         Rates {
@@ -294,7 +294,7 @@ impl Side {
         }
     }
 
-    /// By number; zeros are left out.
+    /// By number; omits zeros.
     pub fn values(&self, rates: &Rates) -> Map<String, Value> {
         let sum = |counts: &BTreeMap<String, u64>, names: &[&str]| -> u64 {
             names.iter().filter_map(|name| counts.get(*name)).sum()
@@ -311,7 +311,7 @@ impl Side {
             .collect()
     }
 
-    /// Of programs, with numbers from `first` on; zeros are left out.
+    /// Counters of programs, with numbers from `first` on; omits zeros.
     pub fn values_of(
         &self,
         names: impl Iterator<Item = String>,
@@ -338,7 +338,7 @@ fn add(to: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>) {
     }
 }
 
-/// Both sides of those templates that `udp` names, and says of which are over UDP.
+/// Both sides of the templates in `udp`, which maps a name to whether it runs over UDP.
 pub fn sides(report: &FlowsReport, udp: &HashMap<String, bool>) -> [Side; 2] {
     let mut sides = [Side::default(), Side::default()];
     for template in &report.templates {

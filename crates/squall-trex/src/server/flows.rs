@@ -19,29 +19,29 @@ use super::{
     Answer, DEFAULT, Method, Owner, Refusal, Server, counters,
     counters::{Rates, Side},
     id_of,
-    open::Looks,
+    open::FlowSnapshots,
     playing::Playing,
 };
 use crate::{
     Astf, FlowSetting,
     rpc::Params,
-    traffic::{Asker, still},
+    traffic::{DelaySource, idle_stream},
 };
 
-/// What a client asks for at most.
+/// Highest API version that clients may ask for.
 const API: (u64, u64) = (2, 3);
-/// Octets of a profile's text.
+/// Limit of a profile's text, octets.
 const LARGEST: usize = 64 << 20;
-/// Clients look at a profile's state so often at least, and miss one that is shorter.
+/// Clients poll a profile's state at least at this interval, and miss a shorter state.
 const NOTICED: Duration = Duration::from_millis(100);
-/// Source ports that a client has unless its profile says otherwise.
+/// Default source ports per client.
 const PORTS: u64 = 65_535 - 1023;
-/// Delays from here on are counted as high.
+/// Delays from this value on count as high.
 const HIGH_NS: u64 = 10_000;
-/// Of frames that measure latency, without FCS.
+/// Length of frames that measure latency, without FCS.
 const PROBE: usize = 78;
 
-/// What the state of flows is called in `port_status`.
+/// State of flows, as `port_status` numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Idle,
@@ -66,45 +66,44 @@ impl State {
     }
 }
 
-/// All there is of flows.
+/// State of the server in ASTF mode.
 #[derive(Default)]
 pub struct FlowServer {
-    /// Of whoever has all ports.
+    /// Handler of the client that owns all ports.
     handler: Option<String>,
     pub profiles: BTreeMap<String, Loaded>,
-    /// Starts and changes so far: counters are those of the last.
+    /// Starts and changes so far; counters belong to the latest.
     pub epoch: u64,
-    /// The profiles whose flows there are now.
+    /// Profiles whose flows are active.
     pub playing: BTreeMap<String, Playing>,
-    /// Their run was told to end.
+    /// Whether the run has been asked to end.
     pub ending: bool,
     pub latency: Option<Latency>,
-    /// Senders whose frames are for no flow.
+    /// Senders whose frames belong to no flow.
     pub ignored: Ignored,
-    /// What a client has asked for, until it is told.
+    /// Client states that were asked for and not yet fetched.
     pub clients: Option<Value>,
 }
 
 /// A profile that a client has sent.
 pub struct Loaded {
     pub state: State,
-    /// Pieces so far.
+    /// Fragments received so far.
     text: String,
-    /// Of the whole text, as its client says.
+    /// Hash of the whole text, as the client sent it.
     md5: Option<String>,
     pub astf: Option<Astf>,
-    /// When it is no more.
+    /// When the profile is removed.
     gone: Option<Instant>,
     epoch: u64,
-    /// Of the last start: what stands before its templates' names in the run, and what had been
-    /// counted when it ended.
+    /// Prefix of the template names of the last start in the run, and the report at its end.
     mark: String,
     last: Option<Arc<Report>>,
     /// Earlier figures, for rates.
     before: Option<Seen>,
     now: Option<Seen>,
-    pub looks: Looks,
-    /// Of the last start, and from then to the last packet.
+    pub snapshots: FlowSnapshots,
+    /// Last start, and the time from it to the last packet.
     pub began: Option<Instant>,
     lasted: Duration,
 }
@@ -122,14 +121,14 @@ impl Default for Loaded {
             last: None,
             before: None,
             now: None,
-            looks: Looks::default(),
+            snapshots: FlowSnapshots::default(),
             began: None,
             lasted: Duration::ZERO,
         }
     }
 }
 
-/// The report that there was at an instant.
+/// A report and when it was taken.
 #[derive(Clone)]
 struct Seen {
     at: Instant,
@@ -137,21 +136,21 @@ struct Seen {
 }
 
 impl Loaded {
-    /// It starts.
+    /// Resets the figures at a start.
     pub fn begin(&mut self, epoch: u64, mark: String, dump: f64) {
         (self.epoch, self.mark, self.last) = (epoch, mark, None);
         (self.before, self.now) = (None, None);
         (self.began, self.lasted) = (None, Duration::ZERO);
-        self.looks.begin(dump);
+        self.snapshots.begin(dump);
     }
 
-    /// It has ended, and this is what it had counted.
+    /// Keeps the final report of the profile.
     pub fn ended(&mut self, report: Arc<Report>) {
         self.lasts(Instant::now(), &report);
         self.last = Some(report);
     }
 
-    /// There was traffic until then, if more packets were counted than before.
+    /// Extends the duration of traffic to `taken` if the packet count has grown.
     fn lasts(&mut self, taken: Instant, report: &Arc<Report>) {
         let packets = |report: &Report| {
             let all = self.sides(report, |_| true);
@@ -165,7 +164,7 @@ impl Loaded {
         }
     }
 
-    /// What clients and servers of the templates that `chosen` says have counted.
+    /// Counters of the clients and servers of the templates that `chosen` selects.
     fn sides(&self, report: &Report, chosen: impl Fn(&str) -> bool) -> [Side; 2] {
         let groups = self.astf.iter().flat_map(Astf::groups).filter(|(name, ..)| chosen(name));
         let over_udp: HashMap<String, bool> =
@@ -174,7 +173,7 @@ impl Loaded {
         flows.map(|flows| counters::sides(flows, &over_udp)).unwrap_or_default()
     }
 
-    /// Since the report before the latest.
+    /// Rates since the previous report.
     fn rates(&self, chosen: impl Fn(&str) -> bool) -> [Rates; 2] {
         let (Some(before), Some(now)) = (&self.before, &self.now) else {
             return Default::default();
@@ -186,13 +185,13 @@ impl Loaded {
     }
 }
 
-/// Streams beside the flows, one from each port.
+/// Streams that measure latency during flows, one from each port.
 #[derive(Clone, Debug)]
 pub struct Latency {
     pub pps: f64,
     /// Addresses of the first client and the first server.
     pub ends: [Ipv4Addr; 2],
-    /// They begin and end with flows.
+    /// Whether they begin and end with flows.
     pub with_flows: bool,
 }
 
@@ -223,7 +222,7 @@ pub const METHODS: &[(&str, Method)] = &[
     ("set_ignored_ips", |s, _, p| s.ignore_ips(p)),
     ("enable_disable_client", |s, _, p| s.enable_clients(p)),
     ("get_clients_info_start", |s, _, p| s.ask_clients(p)),
-    ("get_clients_info_pull", |s, _, _| s.told_clients()),
+    ("get_clients_info_pull", |s, _, _| s.pull_clients()),
     ("is_tunnel_supported", |_, _, _| {
         Ok(
             json!({ "is_tunnel_supported": false, "error_msg": "tunnels are not supported: use wrap in a profile of Squall's" }),
@@ -231,7 +230,7 @@ pub const METHODS: &[(&str, Method)] = &[
     }),
 ];
 
-/// Those that need the handler of all ports; of `acquire` only when it names no port.
+/// Methods that need the handler of all ports; `acquire` only if it names no port.
 pub const OWNED: &[(&str, Method)] = &[
     ("release", |s, _, _| s.flow_release()),
     ("inc_epoch", |s, _, _| {
@@ -254,7 +253,7 @@ pub const OWNED: &[(&str, Method)] = &[
     ("tunnel_topo_clear", |_, _, _| Ok(json!({}))),
 ];
 
-/// Those of TRex that are not here, and why.
+/// TRex methods that are not implemented, with the reason.
 pub const REFUSED: &[(&str, &str)] = &[
     (
         "topo_fragment",
@@ -282,7 +281,7 @@ impl Server {
         }
     }
 
-    /// Whether a request is of whoever has all ports.
+    /// Checks that a request comes from the owner of all ports.
     pub(super) fn flow_owned(&mut self, params: &Params<'_>) -> Result<(), Refusal> {
         let handler = params.text("handler")?;
         let known = self.flows.as_ref().and_then(|flows| flows.handler.as_deref());
@@ -295,7 +294,7 @@ impl Server {
         }
         let now = Instant::now();
         for owner in self.ports.iter_mut().filter_map(|port| port.owner.as_mut()) {
-            owner.heard = now;
+            owner.last_seen = now;
         }
         Ok(())
     }
@@ -319,8 +318,12 @@ impl Server {
         for number in 0..self.ports.len() {
             let own = self.secret();
             ports.insert(number.to_string(), json!(own));
-            self.ports[number].owner =
-                Some(Owner { user: user.clone(), session, handler: own, heard: Instant::now() });
+            self.ports[number].owner = Some(Owner {
+                user: user.clone(),
+                session,
+                handler: own,
+                last_seen: Instant::now(),
+            });
             self.event(
                 5,
                 json!({ "port_id": number, "who": user, "session_id": session, "force": force }),
@@ -352,11 +355,11 @@ impl Server {
     }
 
     pub(super) fn ignored(&self) -> &Ignored {
-        static NOBODY: LazyLock<Ignored> = LazyLock::new(Ignored::default);
-        self.flows.as_ref().map_or(&NOBODY, |flows| &flows.ignored)
+        static NONE: LazyLock<Ignored> = LazyLock::new(Ignored::default);
+        self.flows.as_ref().map_or(&NONE, |flows| &flows.ignored)
     }
 
-    /// Whether flows are played now, or about to be.
+    /// Whether flows are active, or about to be.
     pub(super) fn flows_play(&self) -> bool {
         self.flow_state().is_some_and(|state| state as u8 > State::Loaded as u8)
     }
@@ -390,8 +393,8 @@ impl Server {
             .ok_or_else(|| Refusal::failed(format!("profile {id} does not exist")))
     }
 
-    /// A profile goes from state to state, and all are told.
-    pub(super) fn goes_to(&mut self, id: &str, state: State, error: Option<&str>) {
+    /// Sets a profile's state and sends the event.
+    pub(super) fn set_state(&mut self, id: &str, state: State, error: Option<&str>) {
         let Ok(profile) = self.loaded(id) else { return };
         profile.state = state;
         let epoch = self.flows.as_ref().map_or(0, |flows| flows.epoch);
@@ -444,10 +447,10 @@ impl Server {
         let value: Value = serde_json::from_str(&text)
             .map_err(|error| Refusal::failed(format!("the profile is no JSON: {error}")))?;
         let astf = Astf::read(&value)?;
-        // What it asks for in vain is told now, not when it is to start.
+        // Report commands that cannot be translated now rather than at the start.
         astf.flows(&FlowSetting::default())?;
         profile.astf = Some(astf);
-        self.goes_to(&id, State::Loaded, None);
+        self.set_state(&id, State::Loaded, None);
         Ok(json!({}))
     }
 
@@ -460,24 +463,24 @@ impl Server {
         profile.astf = None;
         profile.md5 = None;
         profile.gone = Some(Instant::now() + NOTICED);
-        self.goes_to(&id, State::Delete, None);
+        self.set_state(&id, State::Delete, None);
         Ok(json!({}))
     }
 
-    /// A profile is no more.
+    /// Removes a profile.
     fn cleared(&mut self, id: &str) {
-        self.goes_to(id, State::Idle, None);
+        self.set_state(id, State::Idle, None);
         let epoch = self.flow_epoch(id);
         if let Some(flows) = &mut self.flows {
             flows.profiles.remove(id);
         }
-        // Clients know the one without a name always.
+        // Clients always know the unnamed profile.
         if id != DEFAULT {
             self.event(61, json!({ "profile_id": id, "epoch": epoch }));
         }
     }
 
-    pub(super) fn clear_those_due(&mut self) {
+    pub(super) fn clear_due(&mut self) {
         let now = Instant::now();
         let profiles = self.flows.iter().flat_map(|flows| &flows.profiles);
         let due: Vec<String> = profiles
@@ -496,7 +499,7 @@ impl Server {
 
     /// The latest report of a profile's flows.
     fn flow_report(&self, id: &str) -> Option<Arc<Report>> {
-        match self.flows_of_are_open(id) {
+        match self.has_open_flows(id) {
             true => self.traffic.latest_report(),
             false => self.profile(id)?.last.clone(),
         }
@@ -512,7 +515,7 @@ impl Server {
         of.map(|(report, profile)| profile.sides(report, chosen)).unwrap_or_default()
     }
 
-    /// Keeps the figures of each report, so that there are rates.
+    /// Keeps the latest report, from which rates are computed.
     pub(super) fn remember(&mut self, id: &str) {
         let Some(taken) = self.traffic.taken() else { return };
         let is_new = |seen: &Loaded| seen.now.as_ref().is_none_or(|seen| seen.at != taken);
@@ -527,7 +530,7 @@ impl Server {
 
     fn flow_rates(&self, id: &str, chosen: impl Fn(&str) -> bool) -> [Rates; 2] {
         let Some(profile) = self.profile(id) else { return Default::default() };
-        let open = self.flows_of_are_open(id);
+        let open = self.has_open_flows(id);
         let rates = if open { profile.rates(chosen) } else { Default::default() };
         rates.map(|rates| rates.lasting(profile.lasted))
     }
@@ -540,7 +543,7 @@ impl Server {
         self.totals_of(&self.flow_profiles())
     }
 
-    /// Of these profiles together.
+    /// Totals of the given profiles.
     fn totals_of(&self, ids: &[impl AsRef<str>]) -> Value {
         let mut rates = <[Rates; 2]>::default();
         for id in ids.iter().map(AsRef::as_ref) {
@@ -567,7 +570,7 @@ impl Server {
         ids.iter().map(|id| self.flow_epoch(id.as_ref())).max().unwrap_or(0)
     }
 
-    /// What programs of these profiles have counted.
+    /// Counters of the programs of the given profiles.
     fn own_counters(&self, ids: &[impl AsRef<str>]) -> Value {
         let values = self.sides_of(ids).map(|side| side.values_of(counters::letters(), 0));
         let [client, server] = values;
@@ -625,19 +628,19 @@ impl Server {
         Ok(Value::Object(all))
     }
 
-    /// Addresses of the clients whose flows there are now: first and last of each range.
+    /// Address ranges of the clients of active flows.
     pub(super) fn flow_clients(&self) -> Vec<(Ipv4Addr, Ipv4Addr)> {
         let clients = |flows| pools(flows, |template| template.clients);
         let clients = self.playing().flat_map(|(_, active)| clients(&active.flows));
         let ranges = clients.flat_map(|pool| &pool.addresses);
-        let of_v4 = |said: &Said| match range(&said.text)? {
+        let of_v4 = |address: &Said| match range(&address.text)? {
             (IpAddr::V4(first), IpAddr::V4(last)) => Some((first, last)),
             _ => None,
         };
         ranges.filter_map(of_v4).collect()
     }
 
-    /// Flows that are open, and those that began, for `get_global_stats`.
+    /// Open and begun flows, for `get_global_stats`.
     pub(super) fn flow_global(&self) -> FlowFigures {
         let mut all = FlowFigures::default();
         for (id, active) in self.playing() {
@@ -659,8 +662,8 @@ impl Server {
         all
     }
 
-    /// Which core of which port has which of these addresses: the first of a pair of ports has the
-    /// clients, and there is one core.
+    /// Core and port of the given addresses: the first of a pair of ports has the clients, and
+    /// there is a single core.
     fn traffic_dist(&self, params: &Params<'_>) -> Answer {
         let address = |key: &str| -> Result<u32, Refusal> {
             let text = params.text(key)?;
@@ -723,7 +726,7 @@ impl Server {
             self.set_latency(None)?;
             self.play()?;
         } else if was {
-            // Those of the run are paused: what they have measured stays.
+            // Streams of an active run are paused, so that their measurements stay.
             for port in 0..2 {
                 self.traffic.pause(&probe_name(port))?;
             }
@@ -746,7 +749,7 @@ impl Server {
         Ok(json!({}))
     }
 
-    /// An echo request that is signed.
+    /// A signed echo request.
     pub(super) fn probe(&self, port: usize, latency: &Latency) -> Stream {
         let (from, to) = match port {
             0 => (latency.ends[0], latency.ends[1]),
@@ -766,7 +769,7 @@ impl Server {
             packet: PacketSource::Octets(octets.into()),
             rate: Rate { num: (latency.pps * 1e3).round() as u64, den: 1000, unit: RateUnit::Pps },
             latency: true,
-            ..still(port, probe_name(port))
+            ..idle_stream(port, probe_name(port))
         }
     }
 
@@ -805,7 +808,7 @@ impl Server {
                         "m_jitter": rx.and_then(|rx| rx.jitter_ns).unwrap_or(0.0) / 1e3,
                         "m_seq_error": rx.map_or(0, |rx| rx.lost + rx.reordered),
                         "m_tx_pkt_err": of_port(port).map_or(0, |port| port.tx.errors),
-                        // Whatever is wrong with a frame of these, it has no valid signature.
+                        // Invalid frames of any kind have no valid signature.
                         "m_no_magic": of_port(port).map_or(0, |port| port.rx.unsigned_packets),
                         "m_unsup_prot": 0, "m_no_id": 0, "m_length_error": 0,
                         "m_no_ipv4_option": 0, "m_l3_cs_err": 0, "m_l4_cs_err": 0,
@@ -816,7 +819,7 @@ impl Server {
         json!({ "data": data })
     }
 
-    /// The report that has the latest figures of the streams beside the flows.
+    /// The report with the latest figures of the latency streams.
     fn latency_report(&self) -> Option<Arc<Report>> {
         self.traffic.latest_report().or_else(|| {
             let profiles = self.flows.as_ref()?.profiles.values();
@@ -824,18 +827,18 @@ impl Server {
         })
     }
 
-    /// The longest delay at a port since this was asked last, microseconds.
+    /// The longest delay at a port since the last request, microseconds.
     fn recent_delay(&mut self, port: usize) -> f64 {
         let report = self.latency_report();
         let stream = report.as_ref().and_then(|report| probe_of(report, 1 - port));
         let Some(delay) = stream.and_then(|stream| stream.rx.as_ref()?.latency_ns.as_ref()) else {
             return 0.0;
         };
-        self.traffic.recent_max(Asker::Probe(port), delay.max as f64 / 1e3, &delay.bins)
+        self.traffic.recent_max(DelaySource::Probe(port), delay.max as f64 / 1e3, &delay.bins)
     }
 }
 
-/// Packets that took longer than TRex calls short.
+/// Packets with a delay that TRex counts as high.
 fn high(delay: &Distribution) -> u64 {
     delay.bins.iter().filter(|(lower, ..)| *lower >= HIGH_NS).map(|(.., n)| n).sum()
 }
@@ -845,10 +848,10 @@ fn probe_of(report: &Report, port: usize) -> Option<&StreamReport> {
     report.streams.iter().find(|stream| stream.name == name)
 }
 
-/// Of the flows that there are now.
+/// Figures of the active flows.
 #[derive(Default)]
 pub struct FlowFigures {
-    /// Of clients.
+    /// Active flows of clients.
     pub active: u64,
     pub begun: u64,
     pub cps: f64,
@@ -861,13 +864,13 @@ pub struct FlowFigures {
 }
 
 impl FlowFigures {
-    /// Percent.
+    /// Percentage of the clients' ports in use.
     pub fn used_sockets(&self) -> f64 {
         self.active as f64 / self.sockets.max(1) as f64 * 100.0
     }
 }
 
-/// Each of those once that templates have.
+/// The pools of all templates, each once.
 fn pools(flows: &Flows, of: fn(&Template) -> usize) -> Vec<&Pool> {
     let numbers: BTreeSet<usize> = flows.templates.iter().map(of).collect();
     numbers.into_iter().filter_map(|number| flows.pools.get(number)).collect()
@@ -888,7 +891,7 @@ fn addresses(pool: &Pool) -> u64 {
         let (first, last) = range(text)?;
         Some((number(last).checked_sub(number(first))? + 1) as u64)
     };
-    pool.addresses.iter().filter_map(|said| count(&said.text)).sum()
+    pool.addresses.iter().filter_map(|address| count(&address.text)).sum()
 }
 
 fn ports(pool: &Pool) -> u64 {

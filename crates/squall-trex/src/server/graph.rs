@@ -1,5 +1,4 @@
-//! What the streams of a port come to, before they are sent: the highest rate, how long they take,
-//! and the steps between.
+//! Forecast of the traffic of a port's streams: the highest rates, the duration, and the steps.
 
 use serde_json::{Value, json};
 use squall_profile::Mode;
@@ -14,10 +13,10 @@ use crate::{
     vm,
 };
 
-/// Steps that clients are told.
-const TOLD: usize = 100;
+/// Maximum steps in an answer.
+const MOST_STEPS: usize = 100;
 
-/// A second: packets, bits with and without what is around a frame.
+/// Packets per second, and bits per second with and without preamble and gap.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Rates {
     pps: f64,
@@ -39,16 +38,16 @@ impl Rates {
     }
 }
 
-/// A stream begins, or ends.
+/// The begin or end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Step {
     micros: f64,
-    /// In the list of streams.
+    /// Index in the list of streams.
     stream: usize,
     begins: bool,
 }
 
-/// Steps in the order of time, and when the last stream ends, microseconds; `None`: never.
+/// Steps in the order of time, and the end of the last stream, microseconds; `None`: never.
 fn steps(sent: &Sent, rates: &[Rates]) -> (Vec<Step>, Option<f64>) {
     let (mut all, mut end) = (Vec::new(), Some(0.0f64));
     let mut left: Vec<Option<u64>> =
@@ -74,7 +73,7 @@ fn steps(sent: &Sent, rates: &[Rates]) -> (Vec<Step>, Option<f64>) {
         };
         end = end.zip(chain_ends).map(|(all, chain)| all.max(chain));
     }
-    // What ends when another begins is over by then.
+    // At the same instant, ends come before begins.
     all.sort_by(|a, b| a.micros.total_cmp(&b.micros).then(a.begins.cmp(&b.begins)));
     (all, end)
 }
@@ -83,7 +82,7 @@ fn micros(time: Nanos) -> f64 {
     time.0 as f64 / 1e3
 }
 
-/// Microseconds of one run of a stream; `None`: it does not end.
+/// Duration of one run of a stream, microseconds; `None`: endless.
 fn takes(mode: Mode, pps: f64) -> Option<f64> {
     let sending = |packets: u64| packets as f64 / pps * 1e6;
     match mode {
@@ -137,9 +136,9 @@ impl Server {
                 "diff_pps": by.pps, "stream_id": sent[step.stream].number,
             })
         };
-        let events: Vec<Value> = steps.iter().take(TOLD).map(event).collect();
+        let events: Vec<Value> = steps.iter().take(MOST_STEPS).map(event).collect();
         Ok(json!({
-            // No stream has a rate that a multiplier leaves as it is.
+            // A multiplier applies to the rates of all streams, so there are no fixed rates.
             "rate": {
                 "max_bps_l2": most.l2, "max_bps_l1": most.l1, "max_pps": most.pps,
                 "max_line_util": setting.speed.map_or(0.0, |speed| most.l1 / speed * 100.0),
@@ -158,14 +157,15 @@ mod tests {
     use squall_profile::Next;
 
     use super::*;
-    use crate::{Translated, traffic::still};
+    use crate::{Translated, traffic::idle_stream};
 
-    /// Mode, delay in microseconds, whether it starts by itself, and what follows it how often.
+    /// Mode, delay in microseconds, whether it starts by itself, and its follower with the number
+    /// of runs.
     type Given = (Mode, u64, bool, Option<(usize, Option<u64>)>);
 
     fn sent(streams: &[Given]) -> Sent {
         let one = |(number, (mode, delay, self_start, next)): (usize, &Given)| {
-            let mut stream = still(0, number.to_string());
+            let mut stream = idle_stream(0, number.to_string());
             (stream.mode, stream.start_delay, stream.self_start) =
                 (*mode, Nanos(delay * 1000), *self_start);
             stream.next = next.map(|(stream, times)| Next { stream, times });
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn streams_of_a_chain_are_not_sent_at_one_time_and_end_with_the_last() {
-        // 10 ms, then from 5 us later 20 ms, twice in all.
+        // 10 ms, then 20 ms after a delay of 5 us; twice in all.
         let chain = sent(&[
             (Mode::Burst(10), 0, true, Some((1, None))),
             (Mode::Burst(40), 5, false, Some((0, Some(1)))),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_at_one_time_adds_up_and_what_does_not_end_has_no_duration() {
+    fn concurrent_streams_add_up_and_endless_ones_have_no_duration() {
         let both = sent(&[
             (Mode::Bursts { bursts: 3, packets: 10, gap: Nanos(1_000_000) }, 0, true, None),
             (Mode::Burst(1), 20_000, true, None),

@@ -1,15 +1,15 @@
-//! A histogram as TRex's clients read it: HdrHistogram's V2 format, compressed, in base 64.
+//! Encodes a histogram for TRex's clients: HdrHistogram's V2 format, compressed, in base 64.
 
 use std::io::Write;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use flate2::{Compression, write::ZlibEncoder};
 
-/// Values from 1 to 10 s in microseconds, with three digits, as TRex records them.
+/// Values from 1 us to 10 s with three digits, as TRex records them.
 const LOWEST: i64 = 1;
 const HIGHEST: i64 = 10_000_000;
 const DIGITS: i32 = 3;
-/// Bits of the 1,024 equal cells of each power of two that three digits need.
+/// Three digits need 1,024 cells per power of two.
 const CELL_BITS: u32 = 10;
 
 const COOKIE: i32 = 0x1c84_9303 | 0x10;
@@ -29,7 +29,7 @@ pub fn encoded<'a>(bins: impl Iterator<Item = &'a (u64, u64, u64)>) -> String {
     STANDARD.encode(compressed(&plain(&counts)))
 }
 
-/// The cell of a value: below 2,048 each has its own, above that 1,024 share each power of two.
+/// The cell of a value: one per value below 2,048, 1,024 per power of two above.
 fn cell_of(value: u64) -> usize {
     let shift = value.checked_ilog2().unwrap_or(0).saturating_sub(CELL_BITS);
     ((u64::from(shift) << CELL_BITS) + (value >> shift)) as usize
@@ -40,7 +40,7 @@ fn plain(counts: &[i64]) -> Vec<u8> {
     let mut out = Vec::with_capacity(40 + payload.len());
     out.extend(COOKIE.to_be_bytes());
     out.extend((payload.len() as i32).to_be_bytes());
-    // Its counts are not shifted.
+    // Normalizing offset: counts are not shifted.
     out.extend(0i32.to_be_bytes());
     out.extend(DIGITS.to_be_bytes());
     out.extend(LOWEST.to_be_bytes());
@@ -50,7 +50,7 @@ fn plain(counts: &[i64]) -> Vec<u8> {
     out
 }
 
-/// Counts; a run of zeros is minus its length.
+/// Encodes counts; a negative value is the length of a run of zeros.
 fn payload(counts: &[i64]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut zeros = 0;
@@ -68,7 +68,7 @@ fn payload(counts: &[i64]) -> Vec<u8> {
     out
 }
 
-/// Zigzag, then seven bits an octet with the lowest first; a ninth octet has eight.
+/// Encodes ZigZag in groups of seven bits, lowest first; a ninth octet has eight.
 fn put(out: &mut Vec<u8>, value: i64) {
     let mut rest = ((value << 1) ^ (value >> 63)) as u64;
     for _ in 0..8 {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn cells_are_those_of_three_digits() {
-        // Of hdr_histogram's own: buckets of 2,048 cells of which the upper half is used.
+        // HdrHistogram has buckets of 2,048 cells, whose upper half is used.
         for (value, cell) in
             [(0, 0), (1, 1), (2047, 2047), (2048, 2048), (2049, 2048), (4095, 3071), (4096, 3072)]
         {

@@ -1,4 +1,4 @@
-//! The host that a port with addresses is to its neighbours.
+//! The emulated host of a port with addresses, which answers its neighbors.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -15,14 +15,14 @@ use crate::rpc::{Params, Refusal};
 const TAG: u16 = 0x8100;
 const SERVICE_TAG: u16 = 0x88a8;
 
-/// IPv6 of a port: its address on the link, and another one.
+/// IPv6 of a port: the link-local address, and an optional further one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv6 {
     pub source: Option<Ipv6Addr>,
 }
 
 impl Ipv6 {
-    /// As `get_port_status` shows it.
+    /// Formats it for `get_port_status`.
     pub fn status(of: Option<Self>) -> Value {
         let source = of.and_then(|ipv6| ipv6.source);
         let source = source.map_or(String::new(), |source| source.to_string());
@@ -32,7 +32,7 @@ impl Ipv6 {
 
 impl Server {
     /// # Errors
-    /// An address that is none; the interface cannot be opened.
+    /// An invalid address; an interface that cannot be opened.
     pub(super) fn conf_ipv6(&mut self, port: usize, params: &Params<'_>) -> Answer {
         let source = match params.get("src_ipv6").and_then(Value::as_str) {
             None | Some("") => None,
@@ -41,13 +41,13 @@ impl Server {
             })?),
         };
         self.ports[port].ipv6 = params.flag("enabled").then_some(Ipv6 { source });
-        self.speak(port)?;
+        self.update_host(port)?;
         Ok(json!({}))
     }
 
-    /// The port answers for the addresses that it has now, as long as its owner holds it. Ports that
-    /// are no interface have nobody to speak to.
-    pub(super) fn speak(&mut self, number: usize) -> Result<(), Refusal> {
+    /// Answers for the port's current addresses as long as its owner holds it. A port without an
+    /// interface has no neighbors to answer.
+    pub(super) fn update_host(&mut self, number: usize) -> Result<(), Refusal> {
         let port = &mut self.ports[number];
         let host = host_of(port);
         port.speaking = None;
@@ -59,8 +59,8 @@ impl Server {
         Ok(())
     }
 
-    /// Ports that nobody holds are silent.
-    pub(super) fn fall_silent(&mut self) {
+    /// Stops answering on all ports when they have no owner.
+    pub(super) fn stop_hosts(&mut self) {
         for port in &mut self.ports {
             port.speaking = None;
         }

@@ -1,5 +1,5 @@
-//! Single flows, as TRex's clients ask for them: those that are open now, or those of each interval
-//! that a start has asked for; and senders of which no flow takes anything.
+//! Records of individual flows: those open now, or at each interval that a start has asked for; and
+//! ignored senders.
 
 use std::{
     collections::VecDeque,
@@ -14,35 +14,35 @@ use squall_units::{MacAddr, Nanos};
 use super::{Answer, Refusal, Server, id_of};
 use crate::rpc::Params;
 
-/// Ends of flows in one look: some megabytes of text.
+/// Limit of flow ends in one snapshot: some megabytes of text.
 const MOST: usize = 20_000;
-/// Ends of flows in all looks that are kept.
+/// Limit of flow ends in all kept snapshots.
 const KEPT: usize = 40_000;
-/// Addresses of a kind that are ignored.
+/// Limit of ignored addresses of each kind.
 const MOST_IGNORED: usize = 1000;
-/// Clients in one request.
+/// Limit of clients in one request.
 const MOST_CLIENTS: u64 = 65_536;
-/// Shorter intervals are these.
+/// Minimum interval between snapshots, seconds.
 const SHORTEST: f64 = 0.1;
 
-/// Looks at the flows of a profile.
+/// Snapshots of a profile's open flows.
 #[derive(Default)]
-pub struct Looks {
-    /// Of the start: how often; `None`: when somebody asks.
+pub struct FlowSnapshots {
+    /// Interval that the start asked for; `None`: only on request.
     every: Option<Duration>,
     due: Option<Instant>,
-    kept: VecDeque<Look>,
-    /// Of the next look.
+    kept: VecDeque<Snapshot>,
+    /// Number of the next snapshot.
     number: u64,
 }
 
-struct Look {
+struct Snapshot {
     number: u64,
     flows: Vec<(usize, OpenFlow)>,
 }
 
-impl Looks {
-    /// Flows of another start.
+impl FlowSnapshots {
+    /// Resets the snapshots at a start.
     pub fn begin(&mut self, seconds: f64) {
         let asked = seconds.is_finite() && seconds > 0.0;
         self.every = asked.then(|| Duration::from_secs_f64(seconds.clamp(SHORTEST, 86_400.0)));
@@ -54,21 +54,23 @@ impl Looks {
         self.due.is_some_and(|due| now >= due)
     }
 
-    /// `None`: there were too many, and the number of this look is missing.
+    /// Keeps a snapshot; `None`: too many flows, so that its number is skipped.
     fn keep(&mut self, flows: Option<Vec<(usize, OpenFlow)>>) {
         self.due = self.every.map(|every| Instant::now() + every);
-        self.kept.extend(flows.map(|flows| Look { number: self.number, flows }));
+        self.kept.extend(flows.map(|flows| Snapshot { number: self.number, flows }));
         self.number += 1;
-        let all = |kept: &VecDeque<Look>| kept.iter().map(|look| look.flows.len()).sum::<usize>();
+        let all = |kept: &VecDeque<Snapshot>| {
+            kept.iter().map(|snapshot| snapshot.flows.len()).sum::<usize>()
+        };
         while self.kept.len() > 1 && all(&self.kept) > KEPT {
             self.kept.pop_front();
         }
     }
 }
 
-impl Look {
+impl Snapshot {
     /// One object for each end, as a flow has the same name at both.
-    fn told(&self) -> Vec<Value> {
+    fn to_json(&self) -> Vec<Value> {
         let of = |server: bool| {
             let ends = self.flows.iter().map(|(_, flow)| flow);
             let ends = ends.filter(|flow| flow.tcp.passive == server);
@@ -81,15 +83,15 @@ impl Look {
     }
 }
 
-/// The client's address first.
+/// Name of a flow: the client's address first.
 fn name(tcp: &FlowInfo) -> String {
     let ends = [(tcp.tuple.local, tcp.tuple.local_port), (tcp.tuple.remote, tcp.tuple.remote_port)];
     let [local, remote] = ends.map(|(ip, port)| SocketAddr::new(ip, port));
     if tcp.passive { format!("{remote}-{local}") } else { format!("{local}-{remote}") }
 }
 
-/// Whole milliseconds, as TRex has them, and beside them what is shorter in microseconds. What the
-/// flow's record does not have is left out.
+/// Times in whole milliseconds, as in TRex, with short ones in microseconds, too. Fields that the
+/// flow's record lacks are omitted.
 fn described(flow: &OpenFlow) -> Value {
     let tcp = &flow.tcp;
     let millis = |time: Nanos| time.0 / 1_000_000;
@@ -109,8 +111,8 @@ fn described(flow: &OpenFlow) -> Value {
         "snd_cwnd": tcp.cwnd, "snd_wnd": tcp.send_window, "rcv_space": tcp.receive_window,
         "snd_mss": tcp.mss,
     });
-    if let Some((theirs, ours)) = tcp.wscale {
-        (all["snd_wscale"], all["rcv_wscale"]) = (json!(theirs), json!(ours));
+    if let Some((send, receive)) = tcp.wscale {
+        (all["snd_wscale"], all["rcv_wscale"]) = (json!(send), json!(receive));
     }
     if let Some(ssthresh) = tcp.ssthresh {
         all["snd_ssthresh"] = json!(ssthresh);
@@ -121,7 +123,7 @@ fn described(flow: &OpenFlow) -> Value {
     all
 }
 
-/// As BSD numbers them.
+/// TCP states as BSD numbers them.
 fn number(state: FlowState) -> u8 {
     match state {
         FlowState::Closed | FlowState::Udp => 0,
@@ -141,20 +143,20 @@ impl Server {
     pub(super) fn flow_info(&mut self, params: &Params<'_>) -> Answer {
         let id = id_of(params).to_owned();
         let from = params.get("index").and_then(Value::as_u64).unwrap_or(0);
-        let asks = self.loaded(&id)?.looks.every.is_none();
-        if asks && self.flows_of_are_open(&id) {
+        let asks = self.loaded(&id)?.snapshots.every.is_none();
+        if asks && self.has_open_flows(&id) {
             let flows = self.open_flows(&id)?;
-            let looks = &mut self.loaded(&id)?.looks;
-            let look = Look { number: looks.number, flows };
-            looks.number += 1;
-            return Ok(json!(look.told()));
+            let snapshots = &mut self.loaded(&id)?.snapshots;
+            let snapshot = Snapshot { number: snapshots.number, flows };
+            snapshots.number += 1;
+            return Ok(json!(snapshot.to_json()));
         }
-        let kept = self.loaded(&id)?.looks.kept.iter();
-        let wanted = kept.filter(|look| look.number >= from);
-        Ok(json!(wanted.flat_map(Look::told).collect::<Vec<_>>()))
+        let kept = self.loaded(&id)?.snapshots.kept.iter();
+        let wanted = kept.filter(|snapshot| snapshot.number >= from);
+        Ok(json!(wanted.flat_map(Snapshot::to_json).collect::<Vec<_>>()))
     }
 
-    /// Of a profile: others have other servers.
+    /// Open flows of one profile, selected by its servers: no two profiles share a server.
     fn open_flows(&self, id: &str) -> Result<Vec<(usize, OpenFlow)>, Refusal> {
         let mut flows = Vec::new();
         self.traffic.with(|run| {
@@ -179,19 +181,19 @@ impl Server {
         Ok(flows)
     }
 
-    /// Looks at the flows of a profile when its start has asked for that.
-    pub(super) fn look_at_open(&mut self, id: &str) {
-        if self.loaded(id).is_ok_and(|profile| profile.looks.is_due(Instant::now())) {
+    /// Takes a snapshot of a profile's flows when one is due.
+    pub(super) fn snapshot_if_due(&mut self, id: &str) {
+        if self.loaded(id).is_ok_and(|profile| profile.snapshots.is_due(Instant::now())) {
             let flows = self.open_flows(id);
             if let Ok(profile) = self.loaded(id) {
-                profile.looks.keep(flows.ok());
+                profile.snapshots.keep(flows.ok());
             }
         }
     }
 
     // Clients
 
-    /// Clients begin flows, or none any more.
+    /// Lets clients begin flows, or stops them.
     pub(super) fn enable_clients(&mut self, params: &Params<'_>) -> Answer {
         let (on, known) = (params.flag("is_enable"), self.flow_clients());
         let mut clients = self.ignored().clients.clone();
@@ -204,7 +206,7 @@ impl Server {
         self.ignore(Ignored { clients, ..self.ignored().clone() })
     }
 
-    /// What is known of clients now, for the next who pulls it.
+    /// Collects the states of clients for the next request that fetches them.
     pub(super) fn ask_clients(&mut self, params: &Params<'_>) -> Answer {
         let known = self.flow_clients();
         let state = |ip| match self.ignored().clients.contains(&IpAddr::V4(ip)) {
@@ -212,11 +214,11 @@ impl Server {
             false => "Active",
         };
         let one = |ip: Ipv4Addr| {
-            let said = match has(&known, ip) {
+            let info = match has(&known, ip) {
                 true => json!({ "Found": 1, "state": state(ip) }),
                 false => json!({ "Found": 0 }),
             };
-            (u32::from(ip).to_string(), said)
+            (u32::from(ip).to_string(), info)
         };
         let info = asked_clients(params)?.into_iter().map(one).collect();
         if let Some(flows) = &mut self.flows {
@@ -225,12 +227,12 @@ impl Server {
         Ok(json!({}))
     }
 
-    pub(super) fn told_clients(&mut self) -> Answer {
+    pub(super) fn pull_clients(&mut self) -> Answer {
         let info = self.flows.as_mut().and_then(|flows| flows.clients.take());
         info.ok_or_else(|| Refusal { code: -32003, text: "nobody has asked for clients".into() })
     }
 
-    // What is ignored
+    // Ignored senders
 
     pub(super) fn ignored_macs(&self) -> Answer {
         let number =
@@ -271,7 +273,7 @@ impl Server {
         Ok(json!({}))
     }
 
-    /// The run ignores whom it should, if there is one.
+    /// Applies the ignored senders to the current run, if any.
     pub(super) fn ignore_in_run(&self) -> Result<(), Refusal> {
         let senders = self.ignored().clone();
         Ok(self.traffic.with(|run| {
@@ -285,7 +287,7 @@ fn has(ranges: &[(Ipv4Addr, Ipv4Addr)], ip: Ipv4Addr) -> bool {
     ranges.iter().any(|(first, last)| (*first..=*last).contains(&ip))
 }
 
-/// The clients that a request is for, one by one.
+/// The clients that a request names, one by one.
 fn asked_clients(params: &Params<'_>) -> Result<Vec<Ipv4Addr>, Refusal> {
     let number = |value: &Value, key: &str| {
         let ip = value[key].as_u64().and_then(|ip| u32::try_from(ip).ok());

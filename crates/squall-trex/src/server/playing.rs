@@ -1,4 +1,4 @@
-//! Which profiles of flows are played: one run for all of them, which they join and leave.
+//! Playback of flow profiles: one run for all of them, which they join and leave.
 
 use std::{
     net::IpAddr,
@@ -19,28 +19,28 @@ use super::{
 };
 use crate::{FlowSetting, rpc::Params, traffic::flow_profile};
 
-/// What open flows have to end once no more begin, unless the start says otherwise.
+/// Default time for open flows to end after the last has begun.
 const DRAIN: Nanos = Nanos(5_000_000_000);
-/// A run begins so long behind its order at most.
+/// Maximum delay between the request of a run and its start.
 const BEGINS: Duration = Duration::from_millis(100);
-/// What is counted of flows that were aborted comes so much later at most.
+/// Maximum delay until the counters include aborted flows.
 const SETTLES: Duration = Duration::from_secs(2);
-/// Of a load that rises to its full level and stays there.
+/// Hold time of a load that rises to its full level and stays there: longer than any run.
 const STAYS: Nanos = Nanos(10 * 365 * 86_400 * 1_000_000_000);
 
 /// The flows of a profile, from its start until the last of them has ended.
 pub struct Playing {
     /// Templates have the names that they have in the run.
     pub flows: Flows,
-    /// Templates' flows a second for a multiplier of 1.
+    /// The multiplier of the templates' flow rates.
     mult: f64,
     lasts: Option<Nanos>,
     drain: Nanos,
-    /// `None`: as the run before it has to end.
+    /// `None`: waits for the end of the previous run.
     began: Option<Instant>,
-    /// No more flows begin since then.
+    /// No further flows begin after this.
     ends: Option<Instant>,
-    /// It has left the run.
+    /// When the profile left the run.
     gone: Option<Instant>,
 }
 
@@ -49,12 +49,12 @@ impl Playing {
         self.began.is_some() && self.gone.is_none()
     }
 
-    /// Since when no flow may be open any more.
+    /// When all flows must have ended.
     fn leaves(&self) -> Option<Instant> {
         Some(self.ends? + Duration::from_nanos(self.drain.0))
     }
 
-    /// All of its flows have begun and ended, as the report has it.
+    /// Whether the report shows that all of its flows have begun and ended.
     fn is_done(&self, report: &Report) -> bool {
         let over = self.ends.is_some();
         let templates = report.flows.iter().flat_map(|flows| &flows.templates);
@@ -62,7 +62,7 @@ impl Playing {
             let called = template.arrival == Arrival::Called;
             let of = templates.clone().find(|of| of.name == template.name);
             let Some((of, client)) = of.and_then(|of| Some((of, of.roles.client.as_ref()?))) else {
-                // Perhaps nobody begins one.
+                // Perhaps no program begins flows of this template.
                 return called.then_some(true);
             };
             let not_begun: u64 = client.not_begun.values().sum();
@@ -71,11 +71,11 @@ impl Playing {
             let active = client.active + of.roles.server.as_ref().map_or(0, |role| role.active);
             Some(all && asked == client.attempted + not_begun && active == 0)
         });
-        // Of one that has begun no flow there is nothing in the report.
+        // A template without flows so far is missing from the report.
         seen.all(|done| done.unwrap_or(over))
     }
 
-    /// Whether a server of it has this address and port.
+    /// Whether one of its servers has this address and port.
     pub fn serves(&self, address: IpAddr, port: u16) -> bool {
         self.flows.templates.iter().filter(|template| template.listen == Some(port)).any(
             |template| {
@@ -85,8 +85,8 @@ impl Playing {
         )
     }
 
-    /// The port of servers that others have, too.
-    fn meets(&self, others: &Flows) -> Option<u16> {
+    /// The port of servers that overlap with those of `others`.
+    fn shared_server_port(&self, others: &Flows) -> Option<u16> {
         let meet = |one: &Template, other: &Template| {
             let overlap = |(first, last): (IpAddr, IpAddr)| {
                 servers(others, other).any(|(from, to)| first <= to && from <= last)
@@ -94,8 +94,8 @@ impl Playing {
             (one.listen, one.transport) == (other.listen, other.transport)
                 && servers(&self.flows, one).any(overlap)
         };
-        let mut ours = self.flows.templates.iter();
-        let met = ours.find(|one| others.templates.iter().any(|other| meet(one, other)))?;
+        let mut own = self.flows.templates.iter();
+        let met = own.find(|one| others.templates.iter().any(|other| meet(one, other)))?;
         met.listen
     }
 }
@@ -134,7 +134,7 @@ impl Server {
         let mut flows = astf.flows(&setting)?;
         let lasts = (duration > 0.0 && duration < 1e9).then_some(Nanos((duration * 1e9) as u64));
         if let Some((other, port)) =
-            self.playing().find_map(|(id, of)| Some((id, of.meets(&flows)?)))
+            self.playing().find_map(|(id, of)| Some((id, of.shared_server_port(&flows)?)))
         {
             return Err(Refusal::failed(format!(
                 "profile {other} is active, and has the same servers at port {port}: give one of \
@@ -148,11 +148,11 @@ impl Server {
         if let Some(server) = &mut self.flows {
             server.playing.insert(id.clone(), active);
         }
-        self.goes_to(&id, State::Parse, None);
-        self.goes_to(&id, State::Build, None);
+        self.set_state(&id, State::Parse, None);
+        self.set_state(&id, State::Build, None);
         let begun = self.begin_flows(&id);
         if begun.is_err() {
-            self.goes_to(&id, State::Loaded, None);
+            self.set_state(&id, State::Loaded, None);
         }
         begun.map(|()| json!({}))
     }
@@ -163,7 +163,7 @@ impl Server {
         FlowSetting { mult, ipv6, macs: Some(macs), next_hops: Some(hops) }
     }
 
-    /// Streams for latency beside the flows of a start, if it asks for them.
+    /// Adds latency streams to the flows of a start, if it asks for them.
     fn measure_latency(&mut self, params: &Params<'_>, flows: &Flows) -> Result<(), Refusal> {
         let pps = params.get("latency_pps").and_then(Value::as_f64).unwrap_or(0.0);
         let measured = self.flows.as_ref().is_some_and(|server| server.latency.is_some());
@@ -180,19 +180,19 @@ impl Server {
         self.set_latency(Some(Latency { pps, ends, with_flows: true }))
     }
 
-    /// A profile is about to begin; what its templates have before their names in the run.
+    /// Prepares the start of a profile; returns the prefix of its template names in the run.
     fn begin_profile(&mut self, id: &str, dump: f64) -> String {
         let Some(server) = &mut self.flows else { return String::new() };
         server.epoch += 1;
         let epoch = server.epoch;
         let alone = server.playing.is_empty();
         if alone {
-            // All clients of a start begin flows.
+            // Every start enables all clients.
             server.ignored.clients.clear();
         }
         let mark = match alone && id == super::DEFAULT {
             true => String::new(),
-            // It may have been in the run before.
+            // Needs a new prefix: the profile may have been in this run before.
             false => format!("{id} {epoch}: "),
         };
         if let Some(profile) = server.profiles.get_mut(id) {
@@ -201,11 +201,10 @@ impl Server {
         mark
     }
 
-    /// A profile joins the run that there is, or begins one; where that has to end before, when it
-    /// has.
+    /// Adds a profile to the current run, or begins one. Waits if the current run is about to end.
     fn begin_flows(&mut self, id: &str) -> Result<(), Refusal> {
         let goes_on = self.playing().any(|(_, active)| active.began.is_some());
-        if goes_on && self.run_ends() {
+        if goes_on && self.is_run_ending() {
             return Ok(());
         }
         let now = Some(Instant::now());
@@ -216,17 +215,17 @@ impl Server {
             return Ok(());
         }
         if let Err(error) = begun {
-            self.no_more_plays(id);
+            self.remove_playing(id);
             return Err(error);
         }
         self.with_playing(id, |active| active.began = Some(Instant::now()));
         self.loaded(id)?.began = Some(Instant::now());
-        self.goes_to(id, State::Tx, None);
+        self.set_state(id, State::Tx, None);
         Ok(())
     }
 
-    /// A profile is not active any more.
-    fn no_more_plays(&mut self, id: &str) {
+    /// Removes a profile from the active ones.
+    fn remove_playing(&mut self, id: &str) {
         let Some(server) = &mut self.flows else { return };
         server.playing.remove(id);
         if server.playing.is_empty() {
@@ -234,7 +233,7 @@ impl Server {
         }
     }
 
-    /// The flows that are active, and the streams beside them, are what is sent.
+    /// Sends the active flows and their latency streams.
     pub(super) fn play(&mut self) -> Result<(), Refusal> {
         let (flows, streams) = (self.merged(), self.probes());
         if flows.is_none() && streams.is_empty() {
@@ -243,11 +242,11 @@ impl Server {
         }
         let profile = flow_profile(&self.traffic.places(), flows, streams);
         self.traffic.play(self.start.as_mut(), profile)?;
-        // Before the first flow begins: workers wait a moment for each other.
+        // Takes effect before the first flow begins, because workers synchronize their start.
         self.ignore_in_run()
     }
 
-    /// The run goes on with the flows that are active now.
+    /// Changes the run to the flows that are active now.
     fn change_flows(&mut self) -> Result<(), Refusal> {
         let (flows, streams) = (self.merged(), self.probes());
         Ok(self.traffic.change_flows(flows, streams)?)
@@ -282,25 +281,25 @@ impl Server {
         let profile = self.loaded(&id)?;
         match profile.state {
             State::Tx => self.end_profile(&id)?,
-            // It waits for the run before it.
+            // The profile waits for the end of the previous run.
             State::Build => {
-                self.no_more_plays(&id);
-                self.goes_to(&id, State::Loaded, None);
+                self.remove_playing(&id);
+                self.set_state(&id, State::Loaded, None);
             }
             _ => {}
         }
         Ok(json!({}))
     }
 
-    /// No more flows of a profile begin.
+    /// Stops new flows of a profile.
     fn end_profile(&mut self, id: &str) -> Result<(), Refusal> {
         let names = self.with_playing(id, |active| {
             active.ends = Some(Instant::now());
             let names = active.flows.templates.iter().map(|template| template.name.clone());
             names.collect::<Vec<_>>()
         });
-        self.goes_to(id, State::Cleanup, None);
-        if !self.end_run_of_one() {
+        self.set_state(id, State::Cleanup, None);
+        if !self.end_run_if_last() {
             for name in names.unwrap_or_default() {
                 self.traffic.pause(&name)?;
             }
@@ -308,9 +307,9 @@ impl Server {
         Ok(())
     }
 
-    /// Where one profile is left in the run, and it begins no more flows, the run ends as soon as
-    /// they have.
-    fn end_run_of_one(&mut self) -> bool {
+    /// Stops the run if it has a single profile left that begins no further flows. The run ends as
+    /// soon as these flows have.
+    fn end_run_if_last(&mut self) -> bool {
         let left: Vec<&Playing> = self.in_run().collect();
         let ends = matches!(left[..], [last] if last.ends.is_some());
         if ends && let Some(server) = &mut self.flows {
@@ -320,8 +319,8 @@ impl Server {
         ends
     }
 
-    /// The run begins no flows any more, and takes no others.
-    fn run_ends(&self) -> bool {
+    /// Whether the run is ending and accepts no profiles.
+    fn is_run_ending(&self) -> bool {
         self.flows.as_ref().is_some_and(|server| server.ending)
     }
 
@@ -344,34 +343,35 @@ impl Server {
         Ok(json!({}))
     }
 
-    /// Notices the end of flows; `None`: there are none.
-    pub(super) fn look_at_flows(&mut self) -> Option<()> {
+    /// Updates the state of flows; `None`: not in ASTF mode.
+    pub(super) fn poll_flows(&mut self) -> Option<()> {
         self.flows.as_ref()?;
-        self.clear_those_due();
+        self.clear_due();
         let active: Vec<String> = self.playing().map(|(id, _)| id.clone()).collect();
         if active.is_empty() {
             return Some(());
         }
         for id in &active {
             self.remember(id);
-            self.look_at_open(id);
+            self.snapshot_if_due(id);
         }
         if let Some(outcome) = self.traffic.outcome() {
             self.run_is_over(outcome);
-        } else if !self.run_ends() {
-            active.iter().for_each(|id| self.look_at_profile(id));
+        } else if !self.is_run_ending() {
+            active.iter().for_each(|id| self.poll_profile(id));
         }
         Some(())
     }
 
-    /// Whether the time of a profile in a run that goes on is over, and then its last flow.
-    fn look_at_profile(&mut self, id: &str) {
+    /// Ends a profile in a continuing run when its time is over, and removes it after its last
+    /// flow.
+    fn poll_profile(&mut self, id: &str) {
         let Some((_, active)) = self.playing().find(|(own, _)| *own == id) else { return };
         let Some(began) = active.began else { return };
         let now = Instant::now();
         let end = active.lasts.map(|lasts| began + Duration::from_nanos(lasts.0) + BEGINS);
         let alone = self.in_run().count() == 1;
-        // A report is copied for it: only where it is asked.
+        // Evaluate lazily, because it copies a report.
         let done = || self.traffic.latest_report().is_some_and(|report| active.is_done(&report));
         match (active.gone, active.ends) {
             (Some(gone), _) => {
@@ -388,33 +388,33 @@ impl Server {
             }
             (None, None) if done() => {
                 self.with_playing(id, |active| active.ends = Some(now));
-                self.goes_to(id, State::Cleanup, None);
+                self.set_state(id, State::Cleanup, None);
                 self.leave_run(id);
             }
             (None, _) => {}
         }
     }
 
-    /// What is left of a profile's flows is aborted, and others go on.
+    /// Aborts a profile's remaining flows; the run continues with the others.
     fn leave_run(&mut self, id: &str) {
         self.with_playing(id, |active| active.gone = Some(Instant::now()));
         if self.change_flows().is_ok() {
-            self.end_run_of_one();
+            self.end_run_if_last();
         }
     }
 
     fn profile_is_over(&mut self, id: &str, error: Option<&str>) {
         if self.loaded(id).is_ok_and(|profile| profile.state == State::Tx) {
-            self.goes_to(id, State::Cleanup, None);
+            self.set_state(id, State::Cleanup, None);
         }
         let report = self.traffic.latest_report();
         if let (Some(report), Ok(profile)) = (report, self.loaded(id)) {
             profile.ended(report);
         }
-        self.no_more_plays(id);
-        self.goes_to(id, State::Loaded, error);
-        // What ended before it waited for this alone.
-        self.end_run_of_one();
+        self.remove_playing(id);
+        self.set_state(id, State::Loaded, error);
+        // A profile that ended earlier may have waited for this one only.
+        self.end_run_if_last();
     }
 
     fn run_is_over(&mut self, outcome: Result<Arc<Report>, Arc<squall::Error>>) {
@@ -429,23 +429,23 @@ impl Server {
         let waiting: Vec<String> = self.playing().map(|(id, _)| id.clone()).collect();
         for id in &waiting {
             if let Err(error) = self.begin_flows(id) {
-                self.goes_to(id, State::Loaded, Some(&error.text));
+                self.set_state(id, State::Loaded, Some(&error.text));
             }
         }
-        // Streams beside the flows go on.
+        // Continue latency streams without flows.
         if waiting.is_empty() && self.flows.as_ref().is_some_and(|server| server.latency.is_some())
         {
             _ = self.play();
         }
     }
 
-    // Whose flows there are
+    // Profiles of flows
 
     pub(super) fn playing(&self) -> impl Iterator<Item = (&String, &Playing)> + Clone {
         self.flows.iter().flat_map(|server| &server.playing)
     }
 
-    /// Those whose flows the run has.
+    /// Profiles whose flows are in the run.
     fn in_run(&self) -> impl Iterator<Item = &Playing> {
         self.playing().map(|(_, active)| active).filter(|active| active.is_in_run())
     }
@@ -458,8 +458,8 @@ impl Server {
         self.playing().next().is_some()
     }
 
-    /// Flows of a profile may be open.
-    pub(super) fn flows_of_are_open(&self, id: &str) -> bool {
+    /// Whether flows of a profile may be open.
+    pub(super) fn has_open_flows(&self, id: &str) -> bool {
         self.playing().any(|(own, active)| own == id && active.began.is_some())
     }
 }
@@ -469,7 +469,7 @@ fn servers<'a>(
     flows: &'a Flows,
     template: &Template,
 ) -> impl Iterator<Item = (IpAddr, IpAddr)> + 'a {
-    flows.pools[template.servers].addresses.iter().filter_map(|said| range(&said.text))
+    flows.pools[template.servers].addresses.iter().filter_map(|address| range(&address.text))
 }
 
 fn positive(mult: f64) -> Result<(), Refusal> {
@@ -479,7 +479,7 @@ fn positive(mult: f64) -> Result<(), Refusal> {
     }
 }
 
-/// As part of a run of several profiles: each template has its time and its ramp by itself.
+/// Adapts a profile to a run of several: each template gets its own duration and ramp.
 fn prepare(flows: &mut Flows, mark: &str, lasts: Option<Nanos>) {
     let Ramp { up, .. } = std::mem::take(&mut flows.ramp);
     for pool in &mut flows.pools {
@@ -498,7 +498,7 @@ fn prepare(flows: &mut Flows, mark: &str, lasts: Option<Nanos>) {
     }
 }
 
-/// The template that an instruction begins a flow of has its name in the run.
+/// Renames the template of a `begin` instruction to its name in the run.
 fn begin_marked(line: &mut Said, mark: &str) {
     let marked = |name: String| format!("{mark}{name}");
     let instruction = match line.text.parse() {

@@ -1,4 +1,4 @@
-//! Captures in the folder of whoever starts runs, sent by a port (`push_remote`).
+//! Sends captures from the folder of the user that starts runs (`push_remote`).
 
 use serde_json::{Value, json};
 use squall_profile::{Replay, Said, SpeedOf};
@@ -10,13 +10,13 @@ use crate::{
     traffic,
 };
 
-/// Bits of `count`: the source and the destination address are those of the capture.
+/// Bits of `count`: keep the source or destination address of the capture.
 const OWN_SOURCE: u64 = 1 << 31;
 const OWN_DESTINATION: u64 = 1 << 30;
 
 impl Server {
     /// # Errors
-    /// Values that none has; the file cannot be sent; the ports send already.
+    /// Values out of range; a file that cannot be sent; ports that send already.
     pub(super) fn push_remote(&mut self, port: usize, params: &Params<'_>) -> Answer {
         let file = params.text("pcap_filename")?;
         if params.flag("is_dual") {
@@ -76,7 +76,7 @@ impl Server {
         Ok(json!({}))
     }
 
-    /// Stops what is sent from a capture; whether it was on this port.
+    /// Stops the replay of a capture; returns whether it was on this port.
     pub(super) fn stop_replay(&mut self, port: usize) -> bool {
         if self.replaying != Some(port) {
             return false;
@@ -87,7 +87,7 @@ impl Server {
         true
     }
 
-    /// The capture has been sent, or was ended for this reason.
+    /// Sends the events for the end of a replay, with the reason if it failed.
     pub(super) fn replayed(&mut self, why: Option<&str>) {
         let Some(port) = self.replaying.take() else { return };
         if let Some(why) = why {

@@ -1,4 +1,4 @@
-//! Service mode: what captures and receive queues of a port may have.
+//! Service mode: the frames that captures and receive queues of a port may see.
 
 use serde_json::{Value, json};
 use squall::{Ignored, Services};
@@ -11,7 +11,7 @@ pub enum Service {
     #[default]
     Off,
     All,
-    /// Frames of the protocols of TRex's mask.
+    /// Frames of the protocols in TRex's mask.
     Filtered(u64),
 }
 
@@ -37,7 +37,7 @@ impl Service {
         }
     }
 
-    /// 0: nothing is filtered.
+    /// The mask; 0: no filter.
     pub fn mask(self) -> u64 {
         if let Self::Filtered(mask) = self { mask } else { 0 }
     }
@@ -46,7 +46,7 @@ impl Service {
         self.mask() & bit != 0
     }
 
-    /// Protocols that are not the flows', but of who reads captures and queues.
+    /// Protocols reserved for captures and queues, and kept from flows.
     fn services(self) -> Services {
         Services {
             bgp: self.has(BGP),
@@ -56,7 +56,7 @@ impl Service {
         }
     }
 
-    /// As a filter of captures, together with their own.
+    /// Combines the mask with a capture's own filter.
     pub fn filter(self, own: &str) -> Option<String> {
         let parts = [
             (NO_TCP_UDP, "not (tcp or udp)"),
@@ -77,13 +77,13 @@ impl Service {
 
 impl Server {
     /// # Errors
-    /// A mode that is none.
+    /// An unknown mode.
     pub(super) fn service(&mut self, port: usize, params: &Params<'_>) -> Answer {
         self.set_service(port, Service::read(params)?);
         Ok(json!({}))
     }
 
-    /// Of all ports. Where frames are filtered, those of the other protocols are not the flows'.
+    /// Sets the mode of all ports. With a filter, its protocols are kept from flows.
     pub(super) fn flow_service(&mut self, params: &Params<'_>) -> Answer {
         let service = Service::read(params)?;
         (0..self.ports.len()).for_each(|port| self.set_service(port, service));
@@ -96,7 +96,7 @@ impl Server {
         let on = service != Service::Off;
         self.traffic.set_seen(port, on);
         if !on {
-            self.leaves_service(port);
+            self.end_service(port);
         }
     }
 }

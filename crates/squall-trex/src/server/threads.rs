@@ -1,5 +1,4 @@
-//! How busy the threads are that send and receive, as TRex's clients want it: of each thread the
-//! last seconds, in percent.
+//! Utilization of the threads that send and receive: the last seconds of each thread, in percent.
 
 use std::{
     collections::VecDeque,
@@ -11,13 +10,13 @@ use squall::Busy;
 
 use super::{Answer, Server};
 
-/// Figures of a thread that clients are told.
+/// Samples of a thread in an answer.
 const HISTORY: usize = 20;
-/// Of these, those whose mean is its utilization.
+/// Latest samples whose mean is the utilization.
 const AVERAGED: usize = 5;
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The threads of the run that there is, or was last: who has none is as idle as they are then.
+/// The threads of the current or last run. After its end they count as idle.
 #[derive(Default)]
 pub struct Threads {
     threads: Vec<Thread>,
@@ -36,7 +35,7 @@ impl Threads {
         self.taken.is_none_or(|taken| now >= taken + EVERY)
     }
 
-    /// `run`: what its threads have done so far; none: nothing runs.
+    /// Takes a sample; `run`: the counters of each thread, empty if nothing runs.
     pub fn take(&mut self, now: Instant, run: Vec<Busy>) {
         self.taken = Some(now);
         let count = run.len();
@@ -49,14 +48,15 @@ impl Threads {
         }
     }
 
-    /// Mean of the last seconds, and of the last, over the threads that `chosen` says; 0: none.
+    /// Mean of the last seconds, and the latest sample, over the threads that `chosen` selects; 0:
+    /// none.
     fn percent(&self, chosen: impl Fn(&Busy) -> bool) -> (f64, f64) {
         let chosen: Vec<&Thread> = self.threads.iter().filter(|t| chosen(&t.now)).collect();
         let of_all = |of: fn(&Thread) -> f64| mean(chosen.iter().map(|thread| of(thread)));
         (of_all(Thread::mean), of_all(Thread::latest))
     }
 
-    /// Of those that send.
+    /// Utilization of the threads that send.
     pub fn senders(&self) -> Percent {
         let sends = |busy: &Busy| !busy.tx.is_empty();
         let (mean, latest) = self.percent(sends);
@@ -64,37 +64,37 @@ impl Threads {
         Percent { mean, latest, count }
     }
 
-    /// Of those that only receive, and the ports from which they do.
+    /// Utilization of the threads that only receive, and their ports.
     pub fn receivers(&self) -> (f64, Vec<usize>) {
         let receives = |busy: &Busy| busy.tx.is_empty() && !busy.rx.is_empty();
         let chosen = self.threads.iter().filter(|thread| receives(&thread.now));
         (self.percent(receives).0, chosen.flat_map(|thread| thread.now.rx.clone()).collect())
     }
 
-    /// Of those that send on `port`.
+    /// Utilization of the threads that send on `port`.
     pub fn of_port(&self, port: usize) -> f64 {
         self.percent(|busy| busy.tx.contains(&port)).0
     }
 
-    fn told(&self) -> Vec<Value> {
+    fn to_json(&self) -> Vec<Value> {
         let idle = Thread::default();
-        // Clients show at least one.
+        // Clients expect at least one thread.
         let all = if self.threads.is_empty() { vec![&idle] } else { self.threads.iter().collect() };
-        all.into_iter().map(Thread::told).collect()
+        all.into_iter().map(Thread::to_json).collect()
     }
 }
 
-/// In percent of a CPU each.
+/// Percent of a CPU, averaged over threads.
 pub struct Percent {
     pub mean: f64,
     pub latest: f64,
-    /// Threads.
+    /// Number of threads.
     pub count: usize,
 }
 
 impl Thread {
     fn take(&mut self, busy: Busy) {
-        // That of another run begins at 0.
+        // The counters of another run begin at 0.
         let before = match busy.lived >= self.now.lived {
             true => &self.now,
             false => &Busy::default(),
@@ -114,7 +114,7 @@ impl Thread {
         mean(self.history.iter().take(AVERAGED).copied())
     }
 
-    fn told(&self) -> Value {
+    fn to_json(&self) -> Value {
         let mut ports: Vec<i64> =
             self.now.tx.iter().chain(&self.now.rx).map(|port| *port as i64).collect();
         ports.sort_unstable();
@@ -126,23 +126,23 @@ impl Thread {
     }
 }
 
-/// 0, and not -0, of none.
+/// The mean; 0 rather than -0 if empty.
 fn mean(of: impl ExactSizeIterator<Item = f64>) -> f64 {
     let count = of.len();
     if count == 0 { 0.0 } else { of.sum::<f64>() / count as f64 }
 }
 
 impl Server {
-    /// Looks at the threads, when it is time.
-    pub(super) fn look_at_threads(&mut self, now: Instant) {
+    /// Takes a sample of the threads when one is due.
+    pub(super) fn sample_threads(&mut self, now: Instant) {
         if self.threads.is_due(now) {
             self.threads.take(now, self.traffic.threads());
         }
     }
 
     pub(super) fn utilization(&self) -> Answer {
-        // There are no pools of packet buffers.
-        Ok(json!({ "cpu": self.threads.told(), "mbuf_stats": {} }))
+        // Squall has no pools of packet buffers.
+        Ok(json!({ "cpu": self.threads.to_json(), "mbuf_stats": {} }))
     }
 }
 
@@ -160,24 +160,24 @@ mod tests {
     fn shares_are_those_of_the_last_seconds_and_none_where_nothing_runs() {
         let now = Instant::now();
         let mut threads = Threads::default();
-        assert_eq!(threads.told(), [json!({ "history": [0], "ports": [-1, -1] })]);
+        assert_eq!(threads.to_json(), [json!({ "history": [0], "ports": [-1, -1] })]);
         threads.take(now, vec![busy(&[0], 50, 1000), busy(&[], 900, 1000)]);
         threads.take(now, vec![busy(&[0], 800, 2000), busy(&[], 900, 2000)]);
-        assert_eq!(threads.told()[0], json!({ "history": [75, 5], "ports": [0, 1] }));
+        assert_eq!(threads.to_json()[0], json!({ "history": [75, 5], "ports": [0, 1] }));
         let senders = threads.senders();
         assert_eq!((senders.mean, senders.latest, senders.count), (40.0, 75.0, 1));
         assert_eq!(threads.receivers(), (45.0, vec![1]));
         assert_eq!((threads.of_port(0), threads.of_port(1)), (40.0, 0.0));
         // Another run.
         threads.take(now, vec![busy(&[0], 10, 100)]);
-        assert_eq!(threads.told(), [json!({ "history": [10, 75, 5], "ports": [0, 1] })]);
+        assert_eq!(threads.to_json(), [json!({ "history": [10, 75, 5], "ports": [0, 1] })]);
         threads.take(now, Vec::new());
-        assert_eq!(threads.told(), [json!({ "history": [0, 10, 75, 5], "ports": [-1, -1] })]);
+        assert_eq!(threads.to_json(), [json!({ "history": [0, 10, 75, 5], "ports": [-1, -1] })]);
         assert_eq!(threads.senders().latest, 0.0);
         for _ in 0..HISTORY {
             threads.take(now, Vec::new());
         }
-        assert_eq!(threads.told()[0]["history"].as_array().expect("a list").len(), HISTORY);
+        assert_eq!(threads.to_json()[0]["history"].as_array().expect("a list").len(), HISTORY);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use squall::report::{
 
 type Checked = Result<(), Box<dyn std::error::Error>>;
 
-/// So short that a controller that hangs is found out while a test waits.
+/// Short limits, so that tests with a hanging controller end soon.
 const SHORT: Limits = Limits {
     ready: Duration::from_secs(10),
     silent: Duration::from_millis(500),
@@ -30,7 +30,7 @@ const PROFILE: &str = r#"
     rate = 1
 "#;
 
-/// A controller that is a script of the shell; what it is asked goes to the file `asked`.
+/// A shell script as the controller; it writes its requests to the file `asked`.
 struct Fake {
     folder: PathBuf,
     nodes: Nodes,
@@ -52,7 +52,7 @@ fn ready() -> String {
     serde_json::json!({"ready": {"version": version, "ports": ports}}).to_string()
 }
 
-/// `answers`: what it does for each trial, in a folder with the files of `done`.
+/// `answers`: shell commands for each trial, run in a folder with the files of `done`.
 fn fake(name: &str, answers: &str, done: &[(&str, String)]) -> Result<Fake, Error> {
     let folder =
         std::env::temp_dir().join(format!("squall-fake-nodes-{name}-{}", std::process::id()));
@@ -158,7 +158,7 @@ const TRIAL: &str = "echo '{\"elapsed\": null}'; echo '{\"elapsed\": -0.1}'; ech
                      1.0}'; cat done";
 
 #[test]
-fn what_nodes_have_sent_and_received_is_one_trial() -> Checked {
+fn reports_of_nodes_merge_into_one_trial() -> Checked {
     let mut fake = fake("one", TRIAL, &[("done", done(&reports(), &[]))])?;
     let measured = run(&mut fake, &|| false)?;
     assert!(measured.kept(), "{:?}", measured.not_kept);
@@ -170,7 +170,7 @@ fn what_nodes_have_sent_and_received_is_one_trial() -> Checked {
     assert_eq!(ports, [("A", 2000, 0), ("B", 0, 1990)]);
     let second = Second { sent: 1000, received: 995 };
     assert_eq!(lane.seconds, [second, second]);
-    // The same controller for the next one, which has the same ports, and files next to the profile.
+    // The same controller runs the next trial, with the same ports and files next to the profile.
     run(&mut fake, &|| false)?;
     let asked = fs::read_to_string(fake.folder.join("asked"))?;
     assert_eq!(asked.lines().count(), 2);
@@ -250,9 +250,9 @@ fn a_node_that_is_gone_ends_the_test_and_is_named() -> Checked {
 
 #[test]
 fn a_controller_that_dies_hangs_or_answers_nonsense_ends_the_test() -> Checked {
-    let said = "echo Ray has a word >&2; echo 'squall: node one: gone' >&2; exit 3";
+    let script = "echo Ray has a word >&2; echo 'squall: node one: gone' >&2; exit 3";
     for (name, answers, expected) in [
-        ("dies", said, "node one: gone"),
+        ("dies", script, "node one: gone"),
         ("killed", "kill -9 $$", "signal: 9"),
         ("hangs", "sleep 60", "did not answer while a trial ran"),
         ("talks", "while :; do echo '{\"elapsed\": 9}'; sleep 0.05; done", "a trial ended"),
@@ -264,7 +264,7 @@ fn a_controller_that_dies_hangs_or_answers_nonsense_ends_the_test() -> Checked {
         let found = text(run(&mut fake, &|| false));
         assert!(found.contains(expected) && !found.contains("Ray"), "{name}: {found}");
         assert!(began.elapsed() < Duration::from_secs(20), "{name}: {:?}", began.elapsed());
-        // There is no next one.
+        // No further trial can run.
         assert!(run(&mut fake, &|| false).is_err(), "{name}");
     }
     Ok(())
@@ -292,7 +292,7 @@ fn a_controller_that_does_not_start_says_why() {
 
 #[test]
 fn a_stop_reaches_the_nodes_and_the_controller_ends_with_the_test() -> Checked {
-    // As a signal comes: once the trial runs.
+    // Stop as a signal would: during the trial.
     let answers = "case $ask in *stop*) cat done;; *) echo '{\"elapsed\": 0.5}';; esac";
     let mut fake = fake("stop", answers, &[("done", done(&reports(), &[]))])?;
     let folder = fake.folder.clone();
@@ -300,7 +300,7 @@ fn a_stop_reaches_the_nodes_and_the_controller_ends_with_the_test() -> Checked {
     assert_eq!(run(&mut fake, &|| asked().contains("trial")), Err(Halt::Stopped));
     assert!(asked().ends_with("{\"stop\":{}}\n"), "{}", asked());
     let pid = fake.nodes.controller.id();
-    fake.nodes.asks = None;
+    fake.nodes.requests = None;
     assert!(wait(&mut fake.nodes.controller, SHORT.end).is_some(), "{pid} goes on");
     assert!(asked().ends_with("gone\n"), "at the end of its input: {}", asked());
     Ok(())
@@ -310,7 +310,7 @@ fn a_stop_reaches_the_nodes_and_the_controller_ends_with_the_test() -> Checked {
 fn ports_are_those_of_the_inventory() -> Checked {
     let fake = fake("ports", "true", &[])?;
     assert_eq!(
-        fake.nodes.said(),
+        fake.nodes.places_text(),
         "A = one/af_packet:eth1 + two/af_packet:eth1, B = three/af_packet:eth1"
     );
     let mut known = profile();
@@ -323,9 +323,9 @@ fn ports_are_those_of_the_inventory() -> Checked {
     for address in ["loop:x,virtual", "pcap:a.pcap", "null:virtual"] {
         assert!(has_own_time(address), "{address}");
     }
-    let said =
+    let at =
         |address: &str| NodePort { node: "x".into(), address: address.into(), speed_bps: Some(7) };
-    assert_eq!(said("af_packet:eth1,speed=10Gbps").speed_bps(), Some(10_000_000_000));
-    assert_eq!(said("af_packet:eth1").speed_bps(), Some(7));
+    assert_eq!(at("af_packet:eth1,speed=10Gbps").speed_bps(), Some(10_000_000_000));
+    assert_eq!(at("af_packet:eth1").speed_bps(), Some(7));
     Ok(())
 }
