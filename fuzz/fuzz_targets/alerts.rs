@@ -1,6 +1,6 @@
 #![no_main]
-//! An engine's log, in any form: whatever stands there, reading it ends, each line is an alert,
-//! another event, an error or a part of one, and what is scored adds up.
+//! Reads an engine's log in any format: reading ends, each line is an alert, another event, an
+//! error or a part of one, and the score adds up.
 
 use libfuzzer_sys::fuzz_target;
 use squall_attacks::{
@@ -41,12 +41,12 @@ fuzz_target!(|data: &[u8]| {
     let score = scorer.finish();
     assert_eq!(score.alerts, read.alerts);
     assert_eq!(score.counts.attacks, score.counts.hit + score.counts.missed);
-    let told = score.outside as u128
+    let sum = score.outside as u128
         + score.counts.alerts_own as u128
         + score.counts.near_miss_alerts as u128
         + score.counts.collateral as u128;
-    // Sums stop at their largest number.
-    assert!(told == score.alerts as u128 || score.alerts == u64::MAX, "{score:?}");
+    // Sums saturate.
+    assert!(sum == score.alerts as u128 || score.alerts == u64::MAX, "{score:?}");
     let mut csv = vec![];
     score.write_csv(&mut csv).unwrap();
     assert_eq!(csv.iter().filter(|&&octet| octet == b'\n').count(), 1 + score.rules.len());

@@ -1,6 +1,6 @@
 #![no_main]
-//! Lines of rules to attacks: each rule ends with a solution that is written as frames, explained,
-//! and broken into a near miss, or with a reason; within its bounds. Input: text of rules.
+//! Solves rules: each rule ends, within its bounds, with a solution that is written as frames,
+//! explained and turned into a near miss, or with a reason. Input: text of rules.
 
 use libfuzzer_sys::fuzz_target;
 use squall_attacks::{
@@ -12,7 +12,7 @@ use squall_rules::{RuleSet, Variables};
 
 fuzz_target!(|data: &[u8]| {
     let rules = RuleSet::parse(&String::from_utf8_lossy(data), &Variables::standard());
-    // A tenth of what a rule usually has: inputs are many.
+    // A tenth of the usual limit, so that more inputs run.
     let settings = Settings { steps: 40_000, attempts: 8, ..Settings::default() };
     let solver = Solver::new(&rules, settings);
     for (index, rule) in rules.rules.iter().enumerate().take(4) {

@@ -1,5 +1,5 @@
-//! Whatever a capture holds, compressed or not: reading it ends, as does going on behind each
-//! fault; what is lent is of the file.
+//! Reads any capture, compressed or not: reading ends, also when it continues after each fault, and
+//! the returned slices lie within the file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -39,8 +39,8 @@ fuzz_target!(|file: &[u8]| {
                 let skipped = reader.recover();
                 assert_eq!(skipped.from + skipped.octets, reader.offset());
                 faults += 1;
-                // A file's header may be found where the fault is; each other step takes an octet
-                // at least.
+                // A file header may be found at the fault itself; each further step consumes at
+                // least one octet.
                 assert!(faults <= 2 * (reader.offset() + 2));
             }
         }

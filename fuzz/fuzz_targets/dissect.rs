@@ -1,6 +1,6 @@
 #![no_main]
-//! The octets of any frame, and of a packet of any link: no panic, what is listed is right, and
-//! stays right at another length.
+//! Dissects any frame, and any packet of any link type: no panic, and the listed fields are
+//! correct, also at another length.
 
 use libfuzzer_sys::fuzz_target;
 use squall_wire::Frame;
@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// As a packet of the link that the first two octets name, cut or not.
+/// Dissects a packet of the link type in the first two octets, whole and truncated.
 fn any_link(data: &[u8]) {
     let Some((&[high, low], packet)) = data.split_first_chunk() else { return };
     let link_type = u16::from_be_bytes([high, low]);

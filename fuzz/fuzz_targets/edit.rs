@@ -1,7 +1,7 @@
 #![no_main]
-//! Any edits of any packets: no panic, as many packets counted as came, none longer than its length
-//! on the wire. Input: 32 octets that choose what is asked for, then packets, each behind its
-//! length (16 bits) and what is missing of it (8 bits).
+//! Applies any edits to any packets: no panic, each packet is counted, and none is longer than its
+//! length on the wire. Input: 32 octets that choose the edits, then packets, each preceded by its
+//! length (16 bits) and the number of octets missing (8 bits).
 
 use libfuzzer_sys::fuzz_target;
 use squall_edit::{Editor, Edits, Encapsulation, FixLen, Key, Meta, Side, Vlan, VlanMode};
@@ -11,9 +11,9 @@ fuzz_target!(|data: &[u8]| {
     let link_type = [1, 1, 1, 101, 113, 276, 0, 104, 50, 105, 127][usize::from(choice[0]) % 11];
     let Ok(mut editor) = Editor::new(&edits(choice), link_type) else { return };
     let (mut number, mut out) = (0, 0);
-    while let [high, low, missing, behind @ ..] = rest {
-        let len = usize::from(u16::from_be_bytes([*high, *low])).min(behind.len());
-        let (octets, next) = behind.split_at(len);
+    while let [high, low, missing, tail @ ..] = rest {
+        let len = usize::from(u16::from_be_bytes([*high, *low])).min(tail.len());
+        let (octets, next) = tail.split_at(len);
         rest = next;
         number += 1;
         let side = [None, Some(Side::Client), Some(Side::Server)][usize::from(*missing) % 3];

@@ -1,7 +1,7 @@
 #![no_main]
-//! An expression of PCRE2 and what its text must be: read without a panic or told where not,
-//! written in bounded steps, and what is written keeps what was asked for. Input: options, least
-//! and most octets (8 bits each), a string to hold up to a zero octet, the expression.
+//! Parses a PCRE2 expression and generates text under constraints: parsing succeeds or reports a
+//! position, generation takes bounded steps, and the text meets the constraints. Input: options,
+//! least and most octets (8 bits each), a string to contain up to a zero octet, the expression.
 
 use libfuzzer_sys::fuzz_target;
 use squall_attacks::regex::{Choices, Constraints, Expression, Flags, Held};

@@ -1,8 +1,8 @@
 #![no_main]
-//! A capture filter and a frame: libpcap compiles or refuses what was typed, the program is
-//! checked, and runs on any octets without a panic; with the outer VLAN tag stepped over, it says
-//! of a frame without one the same. Input: the link type (16 bits), the expression, a zero octet,
-//! the frame.
+//! Compiles a capture filter and runs it on a frame: libpcap accepts or rejects the expression, and
+//! the checked program runs on any octets without a panic. A program that skips the outer VLAN tag
+//! has the same result on a frame without one. Input: the link type (16 bits), the expression, a
+//! zero octet, the frame.
 
 use libfuzzer_sys::fuzz_target;
 use squall_port_linux::filter::{FilterError, compile};
@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
         rest.split_at(rest.iter().position(|octet| *octet == 0).unwrap_or(rest.len()));
     let frame = frame.get(1..).unwrap_or_default();
     let Ok(expression) = std::str::from_utf8(expression) else { return };
-    // A name would be looked up in files, and by DNS.
+    // libpcap would look up a name in files and by DNS.
     if expression.len() > 200
         || !expression.split(|c: char| !c.is_ascii_alphanumeric()).all(is_known)
     {

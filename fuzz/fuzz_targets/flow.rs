@@ -1,6 +1,6 @@
 #![no_main]
-//! The octets of any packet on any link: no panic, offsets ascend within the octets, a flow has one
-//! key both ways.
+//! Parses any packet on any link: no panic, offsets ascend within the octets, and a flow has the
+//! same key in both directions.
 
 use libfuzzer_sys::fuzz_target;
 use squall_measure::flow::{FlowTable, Headers};

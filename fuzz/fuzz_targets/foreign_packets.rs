@@ -1,20 +1,20 @@
 #![no_main]
-//! Packets as others write them, scapy's text and dumps of octets: no panic, mistakes lie inside
-//! the text, what is read is packet text that reads back; and the octets of any frame, said as
-//! packet text, build that frame.
+//! Parses packets in the notation of scapy and as hex dumps: no panic, error positions lie within
+//! the text, and the resulting packet text parses again. Any frame written as packet text builds
+//! the same frame.
 
 use libfuzzer_sys::fuzz_target;
 use squall_wire::{Frame, Packet, parse_hex, scapy, to_hex};
 
 fuzz_target!(|data: &[u8]| {
-    said_again(data);
+    round_trip(data);
     let Ok(text) = std::str::from_utf8(data) else { return };
     match scapy::parse(text) {
         Ok(read) => {
             let printed = read.packet.to_string();
             assert_eq!(Packet::parse(&printed).as_ref(), Ok(&read.packet), "{printed}");
             if let Ok(frame) = read.packet.build(None, &|_| unreachable!("it names no file"), 1) {
-                said_again(&frame.bytes);
+                round_trip(&frame.bytes);
             }
         }
         Err(error) => {
@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-fn said_again(octets: &[u8]) {
+fn round_trip(octets: &[u8]) {
     let frame = Frame::dissect(octets.to_vec());
     for i in 0..frame.layers.len() {
         let fields = frame.fields(i, None);

@@ -1,7 +1,7 @@
 #![no_main]
-//! The evaluator: whatever frames come, it ends, and says the same of the same frames. Input:
-//! frames, each behind two octets with its length; an octet before them chooses between raw frames
-//! and segments of a connection, which get further.
+//! Runs the evaluator on any frames: it ends, and the same frames give the same alerts. Input: an
+//! octet that chooses raw frames or segments of a connection, which reach deeper code; then frames,
+//! each preceded by its length (two octets).
 
 use std::sync::OnceLock;
 

@@ -1,5 +1,5 @@
-//! Any capture: what is imported are right programs that say as many octets as the report says,
-//! within its limits.
+//! Imports any capture: the programs are valid, within limits, and send as many octets as the
+//! report states.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -30,12 +30,12 @@ fuzz_target!(|data: &[u8]| {
     for one in &found.conversations {
         let report = &one.report;
         let missing: u64 = report.holes.iter().map(|hole| hole.octets).sum();
-        let said = said(&one.client) + said(&one.server);
+        let sent = octets(&one.client) + octets(&one.server);
         let captured = report.of_client.octets + report.of_server.octets;
         match options.holes {
-            // A reset may cut off what came behind it.
-            Holes::Zeros => assert!(said <= captured + missing),
-            Holes::Cut => assert!(said + report.cut <= captured),
+            // A reset may cut off the octets after it.
+            Holes::Zeros => assert!(sent <= captured + missing),
+            Holes::Cut => assert!(sent + report.cut <= captured),
         }
         for program in [&one.client, &one.server] {
             apps.add(program).expect("what is imported is right");
@@ -43,7 +43,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-fn said(program: &Program) -> u64 {
+fn octets(program: &Program) -> u64 {
     let len = |message: &Message| message.fixed_len().expect("octets alone");
     let each = program.instructions.iter().map(|instruction| match instruction {
         Instruction::Send(MessageRef::Given(message))

@@ -1,7 +1,6 @@
 #![no_main]
-//! A file of labels, as CSV or as JSONL: whatever stands there, reading it ends, each error is of a
-//! line that there is, and a label that was read is the same when it is written and read again, in
-//! either format.
+//! Reads any file of labels as CSV or JSONL: reading ends, each error names an existing line, and a
+//! label survives writing and reading in either format.
 
 use libfuzzer_sys::fuzz_target;
 use squall_attacks::labels::{Format, Reader, Writer};

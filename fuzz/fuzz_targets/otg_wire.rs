@@ -1,6 +1,6 @@
 #![no_main]
-//! Requests of Open Traffic Generator, as JSON or as protobuf: whatever stands there, reading it
-//! ends; what is read goes out in both forms, and comes back as the same.
+//! Reads any request of Open Traffic Generator as JSON or protobuf: reading ends, and a request
+//! survives writing and reading in both formats.
 
 #[path = "../../crates/squall-server/src/otg/schema.rs"]
 mod schema;

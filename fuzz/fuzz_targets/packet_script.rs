@@ -1,7 +1,6 @@
 #![no_main]
-//! A packet script is read or refused, and what is read is played against our TCP, over IPv4 and
-//! IPv6: whatever the peer sends and the application does, when they like, the stack neither panics
-//! nor hangs.
+//! Parses a packet script and plays it against Squall's TCP over IPv4 and IPv6: the stack neither
+//! panics nor hangs at any action of peer and application, at any time.
 
 use libfuzzer_sys::fuzz_target;
 use runner::{
@@ -22,14 +21,14 @@ mod runner {
 
 fuzz_target!(|text: &str| {
     let Ok(script) = Script::parse("fuzz", text) else { return };
-    // What takes long is not wrong: hours of timers, megabytes of segments.
+    // Skip slow scripts: hours of timers, megabytes of segments.
     let seconds: u64 = script.steps.iter().map(|step| step.time.to.0 / Nanos::SECOND.0).sum();
     let octets: u64 = script.steps.iter().map(|step| octets(&step.action)).sum();
     if seconds > 600 || octets > 100_000 {
         return;
     }
     for family in script.families.clone() {
-        // Tunables out of their ranges are refused.
+        // Tunables out of range are rejected.
         let Ok(mut subject) = Squall::new(&script, family) else { continue };
         let manner = Manner {
             who: Who::Squall,
@@ -38,7 +37,7 @@ fuzz_target!(|text: &str| {
             stretch: 0.0,
             grace: Nanos::ZERO,
         };
-        // What a script expects is its own affair.
+        // A script may expect anything, so ignore its result.
         let _ = play(&script, manner, &mut subject);
     }
 });

@@ -1,6 +1,6 @@
 #![no_main]
-//! Packet text: no panic, mistakes lie inside the text, what is printed reads back, what is built
-//! is right.
+//! Parses packet text: no panic, error positions lie within the text, printed text parses again,
+//! and built frames are correct.
 
 use libfuzzer_sys::fuzz_target;
 use squall_wire::{Frame, Packet};

@@ -1,4 +1,5 @@
-//! Profiles in all three formats: no text panics, and what is read can be written and read again.
+//! Profiles in all three formats: no text causes a panic, and a profile survives writing and
+//! reading.
 #![no_main]
 
 use std::{io, path::Path};
@@ -6,7 +7,7 @@ use std::{io, path::Path};
 use libfuzzer_sys::fuzz_target;
 use squall_profile::{Format, Profile};
 
-/// Files that a profile names: small ones, and none. The disk is not asked.
+/// Files that a profile names: short contents or none, without access to the disk.
 fn files(path: &Path) -> io::Result<String> {
     match path.extension() {
         Some(_) => Ok("1\n0x2 # two\n10.0.0.1\n\n::1\n".into()),

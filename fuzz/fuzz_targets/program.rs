@@ -1,6 +1,6 @@
-//! Any text as a program, and any octets as what its peer says: no panic, each event comes to an
-//! end, what is written reads back, and nothing is left of a flow. Input: an octet that chooses
-//! side and transport, lines up to an octet 0, then what the peer says.
+//! Runs any text as a program against any octets of its peer: no panic, each event ends, the text
+//! survives writing and parsing, and the flow leaves no state. Input: an octet that chooses side
+//! and transport, lines up to a zero octet, then the peer's octets.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -59,12 +59,12 @@ fuzz_target!(|data: &[u8]| {
         }
     };
     apps.on_event(&mut socket, Event::Established);
-    let mut heard = &rest[end.min(rest.len())..];
-    // What comes, and how: by the octets themselves.
-    while let Some((&how, behind)) = heard.split_first() {
-        let len = usize::from(how >> 3).min(behind.len());
-        let (octets, next) = behind.split_at(len);
-        heard = next;
+    let mut input = &rest[end.min(rest.len())..];
+    // Each piece starts with an octet that chooses its event and length.
+    while let Some((&how, tail)) = input.split_first() {
+        let len = usize::from(how >> 3).min(tail.len());
+        let (octets, next) = tail.split_at(len);
+        input = next;
         socket.now = socket.now + Nanos(1 << (how >> 3));
         if !octets.is_empty() {
             apps.on_event(&mut socket, Event::Received(octets));
@@ -101,7 +101,7 @@ struct Fake {
 }
 
 impl Fake {
-    /// What was sent can be written, again and in part, with the same octets.
+    /// Sent data can be written again, in whole and in part, with the same octets.
     fn write(&self, apps: &Apps<Counts>, pieces: usize) {
         for piece in &self.sent[..pieces] {
             let len = piece.len.min(3000) as usize;
@@ -132,7 +132,7 @@ impl FlowSocket for Fake {
     }
     fn send(&mut self, piece: Piece) -> bool {
         assert!(piece.len > 0 && !self.over);
-        // Of what is sent over UDP nobody tells more.
+        // UDP data is not acknowledged.
         if self.kind == FlowKind::Udp {
             self.sent.clear();
         }

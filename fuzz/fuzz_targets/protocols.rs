@@ -1,7 +1,7 @@
 #![no_main]
-//! Readers of the application layer: any octets of both sides, in pieces of any size, never make
-//! one panic, and no buffer is longer than its limit. Input: the protocol and (its highest bit) the
-//! transport, octets of a piece less one, pieces of client and server in turn.
+//! Readers of the application layer: any octets of both sides, in pieces of any size, cause no
+//! panic, and buffers stay within their limits. Input: the protocol and (highest bit) the
+//! transport, octets per piece minus one, pieces of client and server in turn.
 
 use libfuzzer_sys::fuzz_target;
 

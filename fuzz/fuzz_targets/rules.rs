@@ -1,8 +1,7 @@
 #![no_main]
-//! A file of rules: whatever stands there, each line gives a rule or a problem and never both, what
-//! was made of a rule refers to options that it has, and its text read again gives the same rule.
-//! Input: an octet of which the lowest bit asks for rules behind `#`, then the text, which also
-//! sets variables.
+//! Parses any file of rules: each line gives either a rule or an error, a rule refers only to
+//! options that it has, and its text parses to the same rule. Input: an octet with a lowest bit
+//! that enables rules after `#`, then the text, which also sets variables.
 
 use std::collections::HashSet;
 
@@ -38,8 +37,7 @@ fuzz_target!(|data: &[u8]| {
         }
         assert!(rule.packet.iter().map(|test| test.option).all(known));
         assert!(rule.application.iter().map(|test| test.option).all(known));
-        // Variables may have been set between lines, and a backslash at the end would join the next
-        // one.
+        // Variables may be set between lines, and a backslash at the end would join the next line.
         if rule.text.ends_with('\\') || text.contains("var") {
             continue;
         }

@@ -1,6 +1,6 @@
 #![no_main]
-//! Packets of one flow, each with its arrival: no panic in what recognises sequence numbers, and
-//! each packet counted once. Input: the kind asked for (one octet), then packets: gap (16 bits,
+//! Packets of one flow with their arrival times: no panic in the detection of sequence numbers, and
+//! each packet is counted once. Input: the requested kind (one octet), then packets: gap (16 bits,
 //! times 1 us), length (8 bits), octets.
 
 use libfuzzer_sys::fuzz_target;

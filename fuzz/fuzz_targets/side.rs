@@ -1,7 +1,7 @@
 #![no_main]
-//! Frames of any octets reach clients or servers behind tags and tunnels, while templates come and go,
-//! of which one has flows that begin others:
-//! no panic, every frame has a reason, and what the side answers is a frame of its own.
+//! Sends frames of any octets, with tags and tunnels, to clients or servers while templates join
+//! and leave; the flows of one template begin others. No panic, every frame has a reason, and each
+//! answer is a valid frame.
 
 use libfuzzer_sys::fuzz_target;
 use squall_apps::Program;
@@ -25,7 +25,7 @@ impl FrameOutput for Frames {
     }
 }
 
-/// Each of which leaves a template behind.
+/// Each change leaves a retired template, so limit their number.
 const CHANGES: u32 = 16;
 
 fuzz_target!(|data: &[u8]| {
@@ -80,7 +80,7 @@ fuzz_target!(|data: &[u8]| {
         ..Load::default()
     };
     let mut more = load.clone();
-    // Its flows begin flows, of which only others may come to their end.
+    // Flows that begin flows of other templates.
     let asks = Program::client("c").lines(["begin t", "count asked", "begin called"]).send("ping");
     let of = |name: &str, port, client: &Program, arrival: &Arrival| Template {
         name: name.into(),
@@ -95,21 +95,21 @@ fuzz_target!(|data: &[u8]| {
         of("called", 82, &first.client, &Arrival::Called),
     ]);
     let role = if role & 1 == 0 { Role::Clients } else { Role::Servers };
-    // Checksums would keep nearly all of it out.
+    // Checksum verification would reject nearly all inputs.
     let settings = SideSettings { role, flows: 64, verify: false, ..SideSettings::default() };
     let network = Network { mac, wraps, ..Network::default() };
     let mut side = Side::new(&load, &network, settings).expect("a good load");
     let mut out = Frames(vec![]);
     let (mut frames, mut rest, mut now) = (0, octets, Nanos(1));
     let (mut played, mut changes) = (load.clone(), 0);
-    while let Some((&[high, low], behind)) = rest.split_first_chunk() {
-        let len = usize::from(u16::from_be_bytes([high, low]) & 0x7ff).min(behind.len());
-        let (frame, behind) = behind.split_at(len);
-        rest = behind;
+    while let Some((&[high, low], tail)) = rest.split_first_chunk() {
+        let len = usize::from(u16::from_be_bytes([high, low]) & 0x7ff).min(tail.len());
+        let (frame, tail) = tail.split_at(len);
+        rest = tail;
         frames += 1;
         now = now + Nanos(1_000_000);
         if high & 0x80 != 0 && changes < CHANGES {
-            // A template joins, and leaves again.
+            // A template joins and leaves in turn.
             let joined = played.joined(if changes % 2 == 0 { &more } else { &load });
             played.can_become(&joined).expect("it has a port of its own");
             side.change(now, &joined);

@@ -1,6 +1,6 @@
 #![no_main]
-//! A cache of tcpprep's, and rules that split packets: no panic, what was read is written octet for
-//! octet, an error names a place within the file.
+//! Reads a tcpprep cache, and rules that split packets: no panic, a cache is written octet for
+//! octet as read, and an error names a position within the file.
 
 use libfuzzer_sys::fuzz_target;
 use squall_measure::flow::Link;
@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
         }
         Err(error) => assert!(error.offset <= data.len() && !error.to_string().is_empty()),
     }
-    // A rule on the first line, packets of 64 octets behind it.
+    // A rule on the first line, then packets of 64 octets.
     let at = data.iter().position(|octet| *octet == b'\n').unwrap_or(data.len());
     let (text, packets) =
         (String::from_utf8_lossy(&data[..at]), data.get(at + 1..).unwrap_or_default());

@@ -1,7 +1,7 @@
 #![no_main]
-//! Any packets at any state of a stack, with time going on between them: no panic, flows and timers
-//! stay bounded, and in the end nothing is left. Segments are aimed: each takes a flow's true
-//! numbers and moves them by what the input says.
+//! Any packets in any state of a stack, with time passing between them: no panic, flows and timers
+//! stay bounded, and no state remains at the end. Segments are aimed: each takes the current
+//! numbers of a flow and shifts them by the input.
 
 use libfuzzer_sys::fuzz_target;
 use squall_tcp::{
@@ -29,7 +29,7 @@ impl Application for App {
             }
             Event::Received(octets) => {
                 assert!(!octets.is_empty() || socket.tuple().kind == FlowKind::Udp);
-                // What to do is in what comes.
+                // The received octets choose the action.
                 match octets.first().map_or(0, |o| o % 8) {
                     1 => socket.close(),
                     2 => socket.abort(),
@@ -60,7 +60,7 @@ impl Application for App {
     }
 }
 
-/// Keeps the numbers of the last segment of each local port.
+/// Keeps the sequence numbers of the last segment of each local port.
 #[derive(Default)]
 struct Wire {
     last: [(u32, u32); 4],
@@ -135,7 +135,7 @@ fuzz_target!(|data: &[u8]| {
             0 => drop(stack.connect(now, ClassId(port % 2), tuple, 0)),
             1 => now = now + Nanos(u64::from(a) << (b % 32)),
             2 => {
-                // Octets as they are.
+                // Raw octets.
                 let len = usize::from(a).min(rest.len());
                 let (packet, tail) = rest.split_at(len);
                 rest = tail;
@@ -157,7 +157,7 @@ fuzz_target!(|data: &[u8]| {
                 packet[24..28].copy_from_slice(&moved(ack, b).to_be_bytes());
                 packet[28..32].copy_from_slice(&moved(nxt, c).to_be_bytes());
                 packet[32] = 0x80;
-                // Most have an ACK.
+                // Most segments have an ACK.
                 packet[33] = if what & 8 > 0 { a } else { a & 0xdb | 0x10 };
                 packet[34..36].copy_from_slice(&(u16::from(c) << (b % 9)).to_be_bytes());
                 packet[40..44].copy_from_slice(&[1, 1, 8, 10]);
@@ -174,7 +174,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(stack.active() + stack.time_wait() <= FLOWS as usize);
         assert!(stack.next_due().is_none_or(|due| due > now), "a timer stalls");
     }
-    // With nobody there each flow ends by itself, but for those that wait for the other side.
+    // Without a peer each flow ends by itself, except those that wait for the other side.
     let mut steps = 0;
     wire.room = 1000;
     stack.transmit(now, &mut wire);

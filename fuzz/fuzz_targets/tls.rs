@@ -1,7 +1,7 @@
-//! Any octets as what the peer of a TLS session says, instead of its handshake or in the midst of
-//! it: no panic, what is sent can be written again, and nothing is left of a flow. Input: an octet
-//! that chooses the side and how far the handshake goes unharmed, then what comes, in pieces by
-//! lengths of its own.
+//! Any octets from the peer of a TLS session, instead of or during its handshake: no panic, sent
+//! data can be written again, and the flow leaves no state. Input: an octet that chooses the side
+//! and the length of the intact handshake, then the peer's octets, in pieces with a length octet
+//! each.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -13,11 +13,11 @@ use squall_apps::{
 use squall_tcp::{ClassId, Event, FlowId, FlowKind, Piece, Reason, Tuple};
 use squall_units::Nanos;
 
-/// Making a certificate takes longer than all that follows.
+/// Create the certificate once, because that takes longer than the rest of a run.
 static TLS: OnceLock<Tls> = OnceLock::new();
 
 fuzz_target!(|data: &[u8]| {
-    let Some((&choice, mut heard)) = data.split_first() else { return };
+    let Some((&choice, mut input)) = data.split_first() else { return };
     let tls = TLS.get_or_init(|| {
         let versions = vec![TlsVersion::Tls12, TlsVersion::Tls13];
         Tls::new(&TlsSettings { resumption: true, versions, ..TlsSettings::default() })
@@ -25,17 +25,17 @@ fuzz_target!(|data: &[u8]| {
     });
     let mut ends = [End::new(tls, false), End::new(tls, true)];
     ends.iter_mut().for_each(|end| end.event(Event::Established));
-    // The handshake as it should be, for so many turns of both.
+    // The intact handshake, for the chosen number of turns.
     for turn in 0..choice >> 1 & 7 {
         let from = usize::from(1 - (turn & 1));
         let octets = ends[from].take();
-        ends[1 - from].hear(&octets);
+        ends[1 - from].receive(&octets);
     }
     let victim = &mut ends[usize::from(choice & 1)];
-    while let Some((&len, behind)) = heard.split_first() {
-        let (octets, next) = behind.split_at(usize::from(len).min(behind.len()));
-        heard = next;
-        victim.hear(octets);
+    while let Some((&len, tail)) = input.split_first() {
+        let (octets, next) = tail.split_at(usize::from(len).min(tail.len()));
+        input = next;
+        victim.receive(octets);
         if len & 1 == 0 {
             victim.take();
         }
@@ -49,7 +49,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// One side, and what it sent.
+/// One side and its sent data.
 struct End {
     apps: Apps<Counts>,
     socket: Fake,
@@ -88,13 +88,13 @@ impl End {
         self.apps.on_event(&mut self.socket, event);
     }
 
-    fn hear(&mut self, octets: &[u8]) {
+    fn receive(&mut self, octets: &[u8]) {
         if !octets.is_empty() {
             self.event(Event::Received(octets));
         }
     }
 
-    /// What was sent, which is acknowledged then.
+    /// Takes the sent data and acknowledges it.
     fn take(&mut self) -> Vec<u8> {
         let mut all = vec![];
         for piece in std::mem::take(&mut self.socket.sent) {

@@ -1,5 +1,5 @@
-//! Messages of TRex's clients, a line each, to one server: each has an answer, whatever it is, and
-//! no stream panics. `HANDLE` and `OWNED` in a line stand for what the server has given out.
+//! Messages of TRex's clients, one per line, to one server: each has an answer, and no stream
+//! causes a panic. `HANDLE` and `OWNED` in a line are replaced by the server's values.
 #![no_main]
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use squall_control::driving::{Driven, Start};
 use squall_trex::{PortInfo, Server};
 use squall_units::MacAddr;
 
-/// Nothing is sent here.
+/// Starts nothing.
 struct Nowhere;
 
 impl Start for Nowhere {
@@ -20,10 +20,10 @@ impl Start for Nowhere {
     }
 }
 
-fn told(answer: &[u8], key: &str) -> String {
+fn field(answer: &[u8], key: &str) -> String {
     let text = String::from_utf8_lossy(answer);
-    let behind = text.split(key).nth(1).unwrap_or_default();
-    behind.chars().filter(char::is_ascii_alphanumeric).take(8).collect()
+    let tail = text.split(key).nth(1).unwrap_or_default();
+    tail.chars().filter(char::is_ascii_alphanumeric).take(8).collect()
 }
 
 fuzz_target!(|octets: &[u8]| {
@@ -37,19 +37,19 @@ fuzz_target!(|octets: &[u8]| {
         driver: String::new(),
         bus: String::new(),
     };
-    // Streams or flows, by the first octet.
+    // The first octet chooses streams or flows.
     let flows = octets.first().is_some_and(|first| first & 1 == 1);
     let mut server = Server::new(vec![info(0), info(1)], Box::new(Nowhere), flows, false);
     let (name, major) = if flows { ("ASTF", 2) } else { ("STL", 5) };
     let hello = format!(
         r#"{{"jsonrpc":"2.0","id":"1","method":"api_sync_v2","params":{{"name":"{name}","major":{major},"minor":0}}}}"#
     );
-    let handle = told(&server.answer(hello.as_bytes()).octets, "api_h");
+    let handle = field(&server.answer(hello.as_bytes()).octets, "api_h");
     let acquire = format!(
         r#"{{"jsonrpc":"2.0","id":"2","method":"acquire","params":{{"api_h":"{handle}","port_id":0,"user":"a","session_id":1,"force":true}}}}"#
     );
     let owned =
-        told(&server.answer(acquire.as_bytes()).octets, if flows { "handler" } else { "result" });
+        field(&server.answer(acquire.as_bytes()).octets, if flows { "handler" } else { "result" });
     for line in octets.split(|octet| *octet == b'\n').take(50) {
         let message = match std::str::from_utf8(line) {
             Ok(text) => text.replace("HANDLE", &handle).replace("OWNED", &owned).into_bytes(),

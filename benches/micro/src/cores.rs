@@ -1,14 +1,15 @@
 //! The gain from a second worker: `squall-bench cores`.
 //!
-//! On a machine that other programs use too, frames per second mean little. So this also prints the
-//! rate that each worker would reach with a CPU of its own: its frames over its CPU time, summed
-//! over the workers. Contention (cache lines that move between cores) would raise the CPU time of a
-//! frame with two workers, and that sum would not double.
+//! Other programs on the machine distort frames per second. The rate of a worker with a CPU of its
+//! own is less affected: its frames over its CPU time, summed over the workers. Contention (cache
+//! lines that move between cores) would raise the CPU time per frame with two workers, and the sum
+//! would not double.
 
 use squall::{Profile, Session, report::Report};
 use squall_units::median;
 
-/// Odd, so that there is a median; rounds with one and with two workers take turns.
+/// Odd, for a median; rounds with one and with two workers alternate, so that both see the same
+/// disturbances.
 const ROUNDS: usize = 7;
 /// Long compared with the 20 ms in which workers wait for the start, which count as CPU time too.
 const SECONDS: f64 = 1.5;
@@ -23,7 +24,7 @@ pub fn compare(json: bool) -> Result<(), Box<dyn std::error::Error>> {
         for round in 0..=ROUNDS {
             for workers in [1, 2] {
                 let report = run(address, signed, workers)?;
-                // The first warms up.
+                // The first round warms up.
                 if round > 0 {
                     found[workers - 1].push(speeds(&report));
                 }
@@ -77,8 +78,8 @@ fn run(address: &str, latency: bool, workers: usize) -> Result<Report, Box<dyn s
             ],
         })
     };
-    // One stream that the workers share. A measured stream has one receiving worker, which sees all
-    // of its sequence.
+    // One stream that the workers share. A measured stream needs one receiving worker that sees its
+    // whole sequence, so measure four streams.
     let streams = match latency {
         false => vec![stream("max")],
         true => ["9 Mpps", "9.01 Mpps", "9.02 Mpps", "9.03 Mpps"].map(stream).to_vec(),

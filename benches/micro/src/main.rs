@@ -1,10 +1,11 @@
 //! The cost of a frame, in nanoseconds and in cycles of the CPU's time stamp counter: `squall-bench
 //! [fill|engine|receive|loop|flows|clock|control|cores] [--frames N] [--json]`.
 //!
-//! Figures are CPU time, so that other programs on the machine count little; medians of nine runs,
-//! after one to warm up. `--once CASE N` makes N frames of one case and nothing else (flows: as
-//! many as take the time of N) and prints their number, so that `valgrind --tool=callgrind` can
-//! count instructions: the difference between two N is the cost of the frames.
+//! Figures are medians of the CPU time of nine runs after a warm-up, because other programs on the
+//! machine affect CPU time less than wall-clock time. `--once CASE N` makes only N frames of one
+//! case (flows: as many as fit in the time of N) and prints their number, so that `valgrind
+//! --tool=callgrind` can count instructions: the difference between two values of N is the cost of
+//! the frames.
 #![forbid(unsafe_code)]
 
 mod cores;
@@ -80,7 +81,7 @@ fn cpu_ns() -> u64 {
     used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
 }
 
-/// The rate of the time stamp counter; 0 where there is none.
+/// Frequency of the time stamp counter; 0 without one.
 fn counter_ghz() -> f64 {
     #[cfg(target_arch = "x86_64")]
     {
@@ -193,7 +194,7 @@ fn fill(vars: usize, signed: bool, frames: u64) -> Cost {
     fill_by(&program(vars, signed)?, frames)
 }
 
-/// Two fields whose frames repeat after 2,048.
+/// Two fields with frames that repeat after 2,048.
 fn fill_made_ahead(frames: u64) -> Cost {
     let frame = udp()?;
     let fields = [("ipv4.src", 64), ("udp.sport", 2048)];
@@ -235,8 +236,8 @@ fn fill_by(program: &Program, frames: u64) -> Cost {
     Ok(Made::new(frames, cpu_ns() - begun))
 }
 
-/// Schedule, fill and send on the null port with one worker, for as long as `frames` take at 20 ns
-/// each. The rates of the streams exceed what the worker can send.
+/// Schedules, fills and sends on the null port with one worker, for as long as `frames` take at 20
+/// ns each. The rates of the streams exceed the capacity of the worker.
 fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
     let vary = [
         serde_json::json!({"field": "ipv4.src", "op": "random", "min": "16.0.0.0", "max": "18.0.0.254"}),
@@ -256,7 +257,7 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
         }
         stream
     };
-    // By time, not by count: with a count, streams keep their exact order however late they are.
+    // Limit the time, not the count: with a count, streams keep their exact order at any lateness.
     let profile = serde_json::json!({
         "ports": {"A": "null:"},
         "duration": frames as f64 * 20e-9,
@@ -306,7 +307,7 @@ fn flows(app: &str, flows: u64) -> Cost {
     Ok(Made::new(load.map_or(0, |clients| clients.completed), used(&report)))
 }
 
-/// Nanoseconds of CPU.
+/// CPU time in nanoseconds.
 fn used(report: &Report) -> u64 {
     ((report.cpu.user_s + report.cpu.system_s) * 1e9) as u64
 }
@@ -314,7 +315,7 @@ fn used(report: &Report) -> u64 {
 /// One reading of the engine's clock.
 fn clock(readings: u64) -> Cost {
     let mut clock = FastClock::new();
-    // Until the clock knows the counter's rate.
+    // Wait until the clock has calibrated the counter.
     let until = monotonic() + Nanos(30_000_000);
     while clock.now() < until {}
     let begun = cpu_ns();
@@ -324,9 +325,9 @@ fn clock(readings: u64) -> Cost {
     Ok(Made::new(readings, cpu_ns() - begun))
 }
 
-/// What a member of a control costs that leaves or joins, with the counters of all 100 after that.
-/// Each round is a run that all leave and join again, one by one. No stream sends: the worker
-/// sleeps.
+/// Cost of a member of a control that leaves or joins, including reading the counters of all 100
+/// members after it. In each round, all members leave and join again one by one. No stream sends:
+/// the worker sleeps.
 fn control(frames: u64) -> Cost {
     const MEMBERS: usize = 100;
     let stream = |i| {
@@ -340,7 +341,7 @@ fn control(frames: u64) -> Cost {
     });
     let profile = Profile::from_value(&profile, "bench")?;
     let mut control = Control::<usize, Sent>::new(1);
-    // A change takes as long as some thousand frames.
+    // A change costs about as much as some thousand frames.
     let rounds = frames.div_ceil(1_000_000);
     let begun = cpu_ns();
     for _ in 0..rounds {
@@ -380,7 +381,7 @@ fn receive(signed: bool, frames: u64) -> Cost {
     let mut meta = [TxMeta { len: 60, ..TxMeta::default() }; BATCH];
     let (mut cursor, mut scratch) = (program.cursor(0, 1, 1), Scratch::default());
     let run = Run { start: 0, count: BATCH };
-    // Batches between two readings of the clock: one reading takes as long as some frames do.
+    // Batches between two clock readings, because one reading costs as much as some frames.
     let mut batches = vec![Vec::new(); 16];
     let mut receiver = Receiver::new(&Measure::default());
     let (mut now, mut spent) = (0, 0);
