@@ -37,7 +37,7 @@ pub struct FlowLoad {
     /// HTTP between clients and servers; `None`: the templates of the profile, in their shares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
-    /// Time of the linear rise from 0 and of the fall to 0, as parts of the trial's duration.
+    /// Seconds of the trial's duration for the linear rise from 0 and the fall to 0.
     #[serde(default)]
     pub ramp_up_s: f64,
     #[serde(default)]
