@@ -1711,7 +1711,7 @@ export interface Methods {
 
 /** Description of a method. */
 export interface About {
-  /** The method's name on the command line. */
+  /** Name on the command line. */
   name: string;
   title: string;
   /** JSON schema of its settings. */
