@@ -1,5 +1,5 @@
-//! Which commit this is, for `squall --version`: of the repository, or from `SQUALL_COMMIT` where
-//! there is none (a source archive).
+//! The commit of the build, for `squall --version`: from the repository, or without one (a source
+//! archive) from `SQUALL_COMMIT`.
 
 use std::{path::Path, process::Command};
 

@@ -1,4 +1,4 @@
-//! Arguments that several commands have.
+//! Arguments that several commands share.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use squall_options::RunOptions;
 use squall_profile::short::Argument;
 use squall_units::{Nanos, parse_count};
 
-/// Arguments, and what was given of them: for a profile that says the same.
+/// Parsed arguments, with those given on the command line as keys of the profile.
 #[derive(Clone, Debug)]
 pub struct Given<A> {
     pub args: A,
@@ -64,12 +64,12 @@ impl<A: Args> FromArgMatches for Given<A> {
     }
 }
 
-/// Addresses of the ports A, and B if there is another.
+/// Addresses of port A, and of port B if there is one.
 pub fn two<'a>(port: &'a str, port2: Option<&'a String>) -> Vec<&'a str> {
     [port].into_iter().chain(port2.map(String::as_str)).collect()
 }
 
-/// What becomes of the result.
+/// Output of the result.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Result")]
 pub struct Output {
@@ -89,33 +89,33 @@ pub struct Output {
     /// Show no progress and no summary
     #[arg(short, long)]
     pub quiet: bool,
-    /// The summary goes there because packets are on the standard output.
+    /// The summary goes to standard error because packets are on standard output.
     #[arg(skip)]
     pub to_stderr: bool,
-    /// The report is one of an earlier run: whoever interrupted that has not interrupted this.
+    /// Whether the report is from an earlier run, so that its interruption does not set the exit
+    /// status.
     #[arg(skip)]
     pub saved: bool,
 }
 
-/// The options of a run that a command has; what each says is where it is declared
-/// ([`RunOptions`]).
+/// The run options of a command. [`RunOptions`] declares each of them.
 #[derive(Clone, Debug)]
 pub struct Options<C> {
     pub run: RunOptions,
     of: PhantomData<C>,
 }
 
-/// Which options a command has.
+/// Selects the options of a command.
 pub trait Choice {
     fn has(name: &str) -> bool;
 
-    /// As the command calls it.
+    /// Adapts an option to the names of the command.
     fn adapt(arg: Arg) -> Arg {
         arg
     }
 }
 
-/// All that a profile may be run by.
+/// All run options.
 #[derive(Clone, Debug)]
 pub struct All;
 
@@ -132,7 +132,7 @@ impl<C: Choice> Options<C> {
         chosen.cloned().map(C::adapt).collect()
     }
 
-    /// `profile`, run by these.
+    /// A session of `profile` with these options.
     pub fn session(&self, profile: Profile) -> Result<Session, Error> {
         Ok(Session::new(profile).with(self.run.clone())?.command(command_line()))
     }
@@ -150,7 +150,7 @@ impl<C: Choice> Args for Options<C> {
 
 impl<C: Choice> FromArgMatches for Options<C> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        // What was given is read once more, by a command that has all options.
+        // Parse the given options again with a command that has all of them.
         let mut words = Vec::new();
         for arg in Self::args() {
             let id = arg.get_id().as_str();
@@ -177,8 +177,8 @@ impl<C: Choice> FromArgMatches for Options<C> {
     }
 }
 
-/// The text as it was given, which reads as a `T`.
-pub fn as_said<T: FromStr<Err: ToString>>(text: &str) -> Result<String, String> {
+/// Checks that the text parses as a `T`, and returns it unchanged.
+pub fn checked<T: FromStr<Err: ToString>>(text: &str) -> Result<String, String> {
     text.parse::<T>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
@@ -198,7 +198,7 @@ pub fn parse_time(text: &str) -> Result<Nanos, String> {
     }
 }
 
-/// The addresses of `ports` that leave their interfaces as they are, if so `asked`.
+/// The addresses of `ports` whose interfaces stay out of promiscuous mode, if `asked`.
 pub fn unpromiscuous(ports: &[String], asked: bool) -> Vec<String> {
     ports
         .iter()
@@ -206,7 +206,7 @@ pub fn unpromiscuous(ports: &[String], asked: bool) -> Vec<String> {
         .collect()
 }
 
-/// A profile, and its ports over again.
+/// A profile, and options that replace its ports.
 #[derive(Args, Clone, Debug)]
 pub struct ProfileFile {
     /// Profile in TOML, YAML or JSON, by the name's ending; - reads TOML from standard input
@@ -223,7 +223,7 @@ pub struct ProfileFile {
     pub of_trex: TrexOptions,
 }
 
-/// How a profile of TRex is loaded.
+/// Options that load a TRex profile.
 #[derive(Args, Clone, Debug)]
 pub struct TrexOptions {
     /// Address of the TRex profile's next port: eth1, pcap:out.pcap; repeatable
@@ -233,7 +233,7 @@ pub struct TrexOptions {
     loading: TrexLoading,
 }
 
-/// What a profile of TRex is loaded with, wherever it is sent.
+/// Options that load a TRex profile for any command.
 #[derive(Args, Clone, Debug)]
 pub struct TrexLoading {
     /// Pass NAME=VALUE to the TRex profile; repeatable, or several with commas
@@ -250,7 +250,7 @@ pub struct TrexLoading {
 }
 
 impl TrexLoading {
-    /// `path`, for ports at these addresses.
+    /// Loads `path` for ports at these addresses.
     pub fn of<T>(
         &self,
         path: &Path,
@@ -262,7 +262,7 @@ impl TrexLoading {
             let (name, value) = text.split_once('=').ok_or_else(|| {
                 Error::Usage(format!("--tunable {text}: expected NAME=VALUE, such as size=64"))
             })?;
-            // Numbers and true or false as they are, all else as text.
+            // Keep numbers and booleans; everything else is text.
             let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
             tunables.insert(name.to_owned(), value);
         }
@@ -312,7 +312,7 @@ impl TrexOptions {
     }
 }
 
-/// `A=af_packet:eth1`
+/// Parses and applies `A=af_packet:eth1`.
 pub fn put_port(profile: &mut Profile, text: &str) -> Result<(), Error> {
     let known = profile.ports.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
     let (name, address) = text
@@ -329,12 +329,12 @@ pub fn put_port(profile: &mut Profile, text: &str) -> Result<(), Error> {
         )));
     };
     port.address = address.to_owned();
-    // No longer what the file says there.
+    // The address does not come from the file any longer.
     port.at = Default::default();
     Ok(())
 }
 
-/// The command as one would type it again.
+/// The command line, quoted for a shell.
 pub fn command_line() -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+#".contains(c);
     let quoted = |word: String| match !word.is_empty() && word.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! `squall capture`: what arrives goes to files.
+//! `squall capture`: writes received packets to files.
 
 use std::{
     path::{Path, PathBuf},
@@ -93,7 +93,7 @@ enum Precision {
     Us,
 }
 
-/// What there is to say where nothing is sent.
+/// Run options of commands that only receive.
 #[derive(Debug)]
 pub struct OfCaptures;
 
@@ -110,7 +110,7 @@ impl Choice for OfCaptures {
 pub fn capture(args: &Args) -> Result<ExitCode, Error> {
     let ports = unpromiscuous(&args.port, args.no_promiscuous_mode);
     let ports: Vec<_> = ports.iter().map(|address| address_with(address, args.direction)).collect();
-    // A run that only receives is ended by who watches it.
+    // `drive` applies the duration, because nothing inside a run ends one that only receives.
     let mut run = args.options.run.clone();
     let after = run.duration.take();
     run.capture = Some(options(args)?);
@@ -137,7 +137,7 @@ pub fn capture(args: &Args) -> Result<ExitCode, Error> {
         &title,
         end,
         |_| {},
-        |report: &Report| report.capture.as_ref().map(told).unwrap_or_default(),
+        |report: &Report| report.capture.as_ref().map(summary).unwrap_or_default(),
     )
 }
 
@@ -188,7 +188,7 @@ fn options(args: &Args) -> Result<CaptureOptions, Error> {
     Ok(options)
 }
 
-/// The address of a port that gives packets of `direction`.
+/// The address of a port that delivers packets of `direction`.
 fn address_with(address: &str, direction: Option<Direction>) -> String {
     match direction {
         None | Some(Direction::In) => address.to_owned(),
@@ -197,8 +197,8 @@ fn address_with(address: &str, direction: Option<Direction>) -> String {
     }
 }
 
-/// The capture in the summary: what came, what is written, what is lost and why.
-fn told(capture: &CaptureReport) -> String {
+/// The capture in the summary: packets received, written and lost, with reasons.
+fn summary(capture: &CaptureReport) -> String {
     let count = human::count;
     let line = |what: &str, by: &std::collections::BTreeMap<String, u64>| match render::reasons(by)
     {
@@ -275,11 +275,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn losses_are_told_with_their_reasons_and_none_without() {
+    fn losses_are_shown_with_their_reasons() {
         let mut capture = CaptureReport::default();
         capture.dropped_by_kernel.insert("ring_full".into(), 0);
         capture.dropped.insert("buffer_full".into(), 1200);
-        let text = told(&capture);
+        let text = summary(&capture);
         assert!(text.contains("\n0 dropped by kernel\n"), "{text}");
         assert!(text.contains("\n1,200 dropped by squall (buffer_full 1,200)\n"), "{text}");
     }
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_told_by_name() {
+    fn a_policy_is_shown_by_name() {
         assert_eq!("truncate:96".parse(), Ok(OnFull::Truncate(96)));
         assert_eq!("drop-oldest".parse(), Ok(OnFull::DropOldest));
         for text in ["", "drop", "truncate:0x", "drop-newest:1"] {

@@ -1,6 +1,6 @@
-//! `squall cluster`, `squall run --nodes` and `squall test --nodes`: runs over several machines. The
-//! controller is the Python package's (`squall.cluster`, with Ray); here are its words, and how it is
-//! found.
+//! `squall cluster`, `squall run --nodes` and `squall test --nodes`: runs over several machines.
+//! The controller is part of the Python package (`squall.cluster`, with Ray); this module has its
+//! arguments and finds it.
 
 use std::{
     env,
@@ -53,7 +53,7 @@ struct Of {
     json: bool,
 }
 
-/// How a run goes over several machines.
+/// Options of runs over several machines.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Several machines")]
 pub struct Nodes {
@@ -98,7 +98,7 @@ pub fn cluster(args: &Args) -> Result<ExitCode, Error> {
     Err(become_controller(words))
 }
 
-/// A profile on the nodes of `inventory`.
+/// Runs a profile on the nodes of `inventory`.
 pub fn run(
     profile: &Path,
     inventory: &Path,
@@ -132,8 +132,8 @@ pub fn run(
     become_controller(words)
 }
 
-/// The nodes of `inventory` for the trials of a test on the ports of `profile`; without a profile, on
-/// all ports. `dry_run`: what is known without asking nodes.
+/// The nodes of `inventory` for the trials of a test on the ports of `profile`; without a profile,
+/// on all ports. With `dry_run`, uses the inventory alone and asks no node.
 pub fn nodes(
     inventory: &Path,
     profile: Option<&Profile>,
@@ -149,7 +149,7 @@ pub fn nodes(
     squall_trials::Nodes::start(controller(words), &|| signals.came())
 }
 
-/// The same for `squall report`, which the controller runs on the reports of the nodes.
+/// The same options for `squall report`, which the controller runs on the reports of the nodes.
 fn of_report(output: &Output) -> Vec<OsString> {
     let mut words = Vec::new();
     for fail_if in &output.fail_if {
@@ -166,7 +166,7 @@ fn of_report(output: &Output) -> Vec<OsString> {
     words
 }
 
-/// Says what is missing, as a person has to install it.
+/// Runs the controller, or prints the packages to install.
 const START: &str = r#"
 import sys
 if sys.path[:1] == [""]:
@@ -183,7 +183,7 @@ except ImportError as error:
 sys.exit(main())
 "#;
 
-/// Replaces this process by the controller, which gets its signals; returns if that fails.
+/// Replaces this process with the controller, which then gets its signals. Returns only on failure.
 fn become_controller(words: Vec<OsString>) -> Error {
     let mut command = controller(words);
     let error = command.exec();
@@ -198,13 +198,13 @@ fn controller(words: Vec<OsString>) -> Command {
     let mut command = Command::new(python());
     command.arg("-c").arg(START).args(words);
     if let Ok(own) = env::current_exe() {
-        // It runs this program, and not another one of the search path.
+        // The controller must run this binary, not another one of the search path.
         command.env("SQUALL", own);
     }
     command
 }
 
-/// The Python of this installation, of the environment, or of the search path.
+/// The Python interpreter of this installation, of the environment, or of the search path.
 fn python() -> PathBuf {
     if let Some(named) = env::var_os("SQUALL_PYTHON") {
         return named.into();

@@ -1,4 +1,4 @@
-//! `squall compare`: programs next to each other in a lab, and profiles of TRex with TRex.
+//! `squall compare`: benchmarks of programs in a lab, and TRex profiles against TRex.
 
 mod trex;
 
@@ -132,7 +132,7 @@ struct Captures {
     results: Results,
 }
 
-// No doc comment: it would stand in the help of each comparison.
+// No doc comment: clap would show it in the help of each comparison.
 #[derive(Debug, clap::Args)]
 struct Results {
     /// Write the result as JSON; - is standard output
@@ -170,7 +170,7 @@ fn generators(args: &Generators) -> Result<ExitCode, Error> {
     let outputs = Outputs::create(&args.results)?;
     let runs = settings.tools.len() * settings.sizes.len() * settings.steps.len();
     let runs = runs * settings.rounds as usize;
-    let time = runs as f64 * (settings.step.as_secs_f64() + BESIDE_S);
+    let time = runs as f64 * (settings.step.as_secs_f64() + OVERHEAD_S);
     outputs.announce(&format!("at most {runs} runs, {}", render::human::seconds(time)));
     let signals = Signals::catch()?;
     let stop = || signals.came();
@@ -195,17 +195,18 @@ impl Generators {
     }
 }
 
-/// Of tables off a terminal.
+/// Width of tables if standard output is not a terminal.
 const WIDTH: usize = 120;
 
-/// Where the result of a comparison goes.
+/// Destinations of a comparison's result.
 struct Outputs<'a> {
     to: &'a Results,
     files: [Option<(String, File)>; 2],
 }
 
 impl<'a> Outputs<'a> {
-    /// Made before anything runs: an hour of measuring is not to end in a path that is wrong.
+    /// Creates the files before anything runs, so that a wrong path does not cost an hour of
+    /// measurements.
     fn create(to: &'a Results) -> Result<Self, Error> {
         let json = to.json.as_deref().filter(|name| *name != "-").map(output::create);
         let html = to.report.as_ref().map(|path| output::create(&path.to_string_lossy()));
@@ -295,9 +296,9 @@ impl Captures {
     }
 }
 
-/// Starting, settling and counting take a tool about so long beside the sending.
-const BESIDE_S: f64 = 2.5;
-/// A bisection takes about so many trials.
+/// Estimated time to start, settle and stop a tool, in addition to the sending time.
+const OVERHEAD_S: f64 = 2.5;
+/// Typical number of trials of a bisection.
 const TRIALS: usize = 6;
 
 fn estimate(settings: &Settings) -> String {
@@ -307,11 +308,11 @@ fn estimate(settings: &Settings) -> String {
         * settings.write.len()
         * settings.rounds as usize
         * (settings.steps.len() + searched);
-    let time = render::human::seconds(runs as f64 * (settings.step.as_secs_f64() + BESIDE_S));
+    let time = render::human::seconds(runs as f64 * (settings.step.as_secs_f64() + OVERHEAD_S));
     format!("about {runs} runs, {time}")
 }
 
-/// `100k`, `100kpps`, `max`.
+/// Parses `100k`, `100kpps`, `max`.
 fn pps(text: &str) -> Result<Rate, String> {
     if text == "max" {
         return Ok(Rate::MAX);
@@ -320,7 +321,7 @@ fn pps(text: &str) -> Result<Rate, String> {
     count.map(Rate::pps).map_err(|error| error.to_string())
 }
 
-/// `0.1%`, `0.001`, `0.1 %`.
+/// Parses `0.1%`, `0.001`, `0.1 %`.
 fn ratio(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.trim().strip_suffix('%') {
         Some(percent) => (percent, 100.0),

@@ -1,4 +1,4 @@
-//! `squall doctor`: what works here, what is missing, and how to get it.
+//! `squall doctor`: checks the machine and suggests fixes.
 
 use std::process::ExitCode;
 
@@ -29,7 +29,7 @@ pub struct Args {
     json: Option<String>,
 }
 
-/// Headings, in the order of the output.
+/// Headings, in output order.
 const TOPICS: [(&str, &str); 5] = [
     ("cpu", "CPU and clock"),
     ("permissions", "Permissions"),
@@ -40,7 +40,7 @@ const TOPICS: [(&str, &str); 5] = [
 
 pub fn doctor(args: &Args) -> Result<ExitCode, Error> {
     let mut findings = examine();
-    // With one thread still: only such a process can enter a user namespace.
+    // Do this while the process has one thread: only such a process can enter a user namespace.
     let lab = lab::enter_private(&lab::LabOptions::default()).map_err(|e| e.to_string());
     Trial { lab, folder: std::env::temp_dir() }.run(|finding| findings.push(finding.clone()));
     if args.json.as_deref() != Some("-") {

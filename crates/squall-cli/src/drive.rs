@@ -1,4 +1,4 @@
-//! A session from its start to its exit status, with signals and the live view.
+//! Runs a session from start to exit status, with signals and the live view.
 
 use std::{
     io,
@@ -22,13 +22,13 @@ use squall_report::render::{Live, LiveMode};
 
 use crate::{args::Output, progress::ProgressLine};
 
-/// How often signals are looked for.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// Between two looks at a terminal, and between two lines.
+/// Interval at which signals are polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval of the live table and of the live lines.
 const FRAME_S: f64 = 0.25;
 const LINE_S: f64 = 1.0;
 
-/// SIGINT, SIGTERM and SIGHUP: the first asks to stop, the second ends the process.
+/// SIGINT, SIGTERM and SIGHUP: the first one stops the run, the second one ends the process.
 pub struct Signals {
     came: Arc<AtomicBool>,
     which: Arc<AtomicUsize>,
@@ -39,7 +39,8 @@ impl Signals {
         let flag = Arc::new(AtomicBool::new(false));
         let which = Arc::new(AtomicUsize::new(0));
         let register = |signal| -> io::Result<()> {
-            // In this order: the second comes with the flag already set.
+            // Registration order matters: the conditional shutdown must see the flag before the
+            // first signal sets it.
             flag::register_conditional_shutdown(signal, 128 + signal, flag.clone())?;
             flag::register_usize(signal, which.clone(), signal as usize)?;
             flag::register(signal, flag.clone())?;
@@ -56,7 +57,7 @@ impl Signals {
         self.came.load(Ordering::Relaxed)
     }
 
-    /// Which one came.
+    /// The signal that was received.
     fn ended_by(&self) -> Option<EndedBy> {
         match self.which.load(Ordering::Relaxed) as i32 {
             SIGINT => Some(EndedBy::Sigint),
@@ -67,24 +68,24 @@ impl Signals {
     }
 }
 
-/// When a run ends that nothing else ends.
+/// The end of a run without a stream that ends it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct End {
     pub after_s: Option<f64>,
     pub received: Option<u64>,
-    /// SIGUSR1 is the trigger of a capture.
+    /// Whether SIGUSR1 triggers a capture.
     pub triggered: bool,
-    /// A line of figures as often, seconds, in the place of a table.
+    /// Interval of a line of figures instead of the table, seconds.
     pub each_s: Option<u32>,
 }
 
-/// Opens, runs, watches and reports.
+/// Opens, runs, watches and reports a session.
 pub fn drive(session: Session, output: &Output, title: &str) -> Result<ExitCode, Error> {
     drive_until(session, output, title, End::default(), |_| {}, |_| String::new())
 }
 
-/// As [`drive`], until `end` where nothing is sent; `annotate` adds to the report, `extra` to the
-/// summary.
+/// Like [`drive`], with `end` for sessions that only receive. `annotate` adds to the report,
+/// `extra` to the summary.
 pub fn drive_until(
     session: Session,
     output: &Output,
@@ -103,7 +104,7 @@ pub fn drive_until(
     output.fail_if.iter().try_for_each(|criterion| opened.find_names(criterion))?;
     let files = output.create()?;
     let virtual_time = opened.virtual_time();
-    // On virtual time there is nothing to watch: it takes as long as the machine needs.
+    // No live view in virtual time, which runs as fast as the machine permits.
     let mode = match end.each_s.filter(|_| !output.quiet && !virtual_time) {
         Some(_) => LiveMode::Lines,
         None => LiveMode::detect(output.quiet || virtual_time),
@@ -113,8 +114,8 @@ pub fn drive_until(
         (plan.only_receives(), plan.stop.duration.map(|d| d.as_secs_f64()).or(end.after_s));
     let mut live = Live::new(mode, title, total.map(Duration::from_secs_f64));
     end.each_s.iter().for_each(|seconds| live.line_each(f64::from(*seconds)));
-    let said = if mode == LiveMode::Quiet { Vec::new() } else { plan.notes.clone() };
-    said.iter().for_each(|note| live.note(&format!("note: {note}")));
+    let shown = if mode == LiveMode::Quiet { Vec::new() } else { plan.notes.clone() };
+    shown.iter().for_each(|note| live.note(&format!("note: {note}")));
     let mut run = opened.start()?;
     if listening {
         run.expect(Asked { duration_s: end.after_s, packets: end.received, octets: None });
@@ -130,10 +131,10 @@ pub fn drive_until(
     annotate(&mut report);
     live.finish();
     let extra = extra(&report);
-    output.publish(report, files, &extra, &said)
+    output.publish(report, files, &extra, &shown)
 }
 
-/// Solves the attacks of a session: a terminal shows the progress, and Ctrl-C ends it.
+/// Solves the attacks of a session, with progress on a terminal; Ctrl-C stops it.
 pub fn resolve(session: Session, quiet: bool, signals: &Signals) -> Result<Resolved, Error> {
     let line = Mutex::new(ProgressLine::new(quiet));
     let resolved = session.resolve(&|done, all| {
@@ -146,7 +147,7 @@ pub fn resolve(session: Session, quiet: bool, signals: &Signals) -> Result<Resol
     Ok(resolved)
 }
 
-/// Until all is sent, the end is reached, or a signal comes; `None`: the run has come to its end by
+/// Waits until everything is sent, `end` is reached, or a signal arrives; `None`: the run ended by
 /// itself.
 fn watch(
     run: &mut Run,
@@ -165,8 +166,11 @@ fn watch(
         live.update(&sample, &report);
     };
     let ended_by = loop {
-        let wait =
-            if virtual_time { PATIENCE } else { seconds(due - run.elapsed_s()).min(PATIENCE) };
+        let wait = if virtual_time {
+            POLL_INTERVAL
+        } else {
+            seconds(due - run.elapsed_s()).min(POLL_INTERVAL)
+        };
         let done = match listening {
             false => run.wait(wait).then_some(None),
             true => {
@@ -197,19 +201,18 @@ fn watch(
             due = (run.elapsed_s() / period).floor() * period + period;
         }
     };
-    // What is left of the last period is a point of the series, too, unless it is too short for a
-    // rate.
+    // Sample the last partial period too, unless it is too short for a rate.
     if !virtual_time && run.elapsed_s() > due - period / 2.0 {
         sample(run, live);
     }
     ended_by
 }
 
-/// Files end when nothing comes any more.
+/// Reads files until packets stop arriving.
 fn read_files(run: &mut Run, end: End, signals: &Signals) -> Option<EndedBy> {
     let (mut before, mut idle) = (0, 0);
     while idle < 3 && !signals.came() {
-        std::thread::sleep(PATIENCE);
+        std::thread::sleep(POLL_INTERVAL);
         let received = run.received();
         if end.received.is_some_and(|count| received >= count) {
             return Some(EndedBy::Packets);

@@ -1,4 +1,4 @@
-//! `squall edit`: captures rewritten, merged, split.
+//! `squall edit`: rewrites, merges and splits captures.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -71,12 +71,12 @@ pub struct Args {
     quiet: bool,
 }
 
-/// What happens to each packet; of commands that edit as they go, too.
+/// Edits of each packet; other commands that edit packets share them.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Link")]
 pub struct EditArgs {
-    /// Set the destination MAC address: of packets from clients, and after a comma of packets from
-    /// servers
+    /// Set the destination MAC address of packets from clients, and after a comma that of packets
+    /// from servers
     #[arg(long, value_name = "MAC[,MAC]")]
     enet_dmac: Option<MacPair>,
     /// Set the source MAC address, likewise
@@ -202,7 +202,7 @@ pub struct EditArgs {
 #[command(next_help_heading = "Selection and time")]
 struct SelectArgs {
     /// Read from FILE, a cache of squall prep or tcpprep, whether the client (primary) or the
-    /// server sends each packet. Packets that it skips stay as they are [default: determined from
+    /// server sends each packet. Packets that it skips remain unchanged [default: determined from
     /// the packets where needed]
     #[arg(short, long, value_name = "FILE")]
     cachefile: Option<PathBuf>,
@@ -330,7 +330,7 @@ pub fn edit(args: &Args) -> Result<ExitCode, Error> {
         ));
     }
     let signals = Signals::catch()?;
-    // Made before hours of writing, not after.
+    // Create the file before hours of work, not after.
     let json = args.json.as_deref().filter(|name| *name != "-").map(output::create).transpose()?;
     let mut line = ProgressLine::new(args.quiet);
     let edited = edit_captures(inputs, out, &args.settings(), |progress| {
@@ -344,7 +344,7 @@ pub fn edit(args: &Args) -> Result<ExitCode, Error> {
     results.write(json, || edited.to_json() + "\n");
     let to_stdout = to_stdout || (results.are_lost() && !packets_out);
     if !args.quiet {
-        let text = told(&edited);
+        let text = summary(&edited);
         if to_stdout || packets_out {
             eprint!("{text}");
         } else {
@@ -372,13 +372,13 @@ pub fn edit(args: &Args) -> Result<ExitCode, Error> {
         return Ok(ExitCode::from(3));
     }
     Ok(match (edited.stopped, faulty) {
-        // As a shell says of what a Ctrl-C has ended: what is written is not all.
+        // The exit status that a shell reports after Ctrl-C: the output is incomplete.
         (true, _) => ExitCode::from(130),
         (false, faulty) => ExitCode::from(if faulty { 2 } else { 0 }),
     })
 }
 
-fn told(edited: &Edited) -> String {
+fn summary(edited: &Edited) -> String {
     let mut rows = vec![
         ("Packets read", human::count(edited.packets_read)),
         ("Packets written", human::count(edited.packets_written)),
@@ -411,7 +411,7 @@ fn told(edited: &Edited) -> String {
     text
 }
 
-/// How far it is, `seconds` after it began.
+/// Progress `seconds` after the start.
 fn so_far(progress: &Progress, seconds: f64) -> String {
     let rate = progress.octets as f64 / seconds;
     let mut text = format!(

@@ -1,4 +1,4 @@
-//! What this build has, of what one can be without.
+//! The optional features of this build.
 
 use std::sync::LazyLock;
 
@@ -9,11 +9,11 @@ const FEATURES: [(&str, bool); 4] = [
     ("tls", cfg!(feature = "tls")),
 ];
 
-/// The commit that it was built from, 12 digits; empty where nothing tells.
+/// The commit of the build, 12 digits; empty if unknown.
 pub const COMMIT: &str = env!("SQUALL_COMMIT");
 
-/// What `--version` prints: version and commit, C library, and a line of features that are there
-/// and that are not.
+/// Output of `--version`: version and commit, C library, and a line with the features present and
+/// absent.
 pub fn version() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let mark = |(name, there)| format!(" {}{name}", if there { '+' } else { '-' });

@@ -1,5 +1,5 @@
-//! `squall flows`: flows of one application, as arguments. They are short for a profile, and run as
-//! it does.
+//! `squall flows`: flows of one application. The arguments become a profile, which runs like one
+//! from a file.
 
 use std::process::ExitCode;
 
@@ -78,7 +78,7 @@ struct Http {
     common: Common,
 }
 
-/// What each client requests.
+/// Requests of each client.
 #[derive(Debug, clap::Args)]
 struct Requests {
     /// Request this URL: http://10.0.0.2:8080/path, https://www.example.net/. Repeatable for one
@@ -130,7 +130,7 @@ struct Serve {
     common: Common,
 }
 
-/// What servers serve, and where.
+/// Application and addresses of servers.
 #[derive(Debug, clap::Args)]
 struct Servers {
     /// Serve this application
@@ -158,7 +158,7 @@ struct App {
     common: Common,
 }
 
-/// What servers serve, and where.
+/// Application and addresses of servers.
 #[derive(Debug, clap::Args)]
 struct Between {
     /// Name of the application, as in the list of `squall flows apps`
@@ -202,7 +202,7 @@ struct Clients {
     /// Choose the address and port of the next flow in this order: sequential, random, hash
     #[arg(long, value_name = "ORDER", help_heading = "Load")]
     order: Option<String>,
-    /// Start N flows per second, however many are still open: 10k, 0.5
+    /// Start N flows per second, even if earlier ones are still open: 10k, 0.5
     #[arg(
         long,
         value_name = "N",
@@ -248,7 +248,7 @@ struct Common {
     output: Output,
 }
 
-/// What any side has.
+/// Options that clients and servers share.
 #[derive(Debug, clap::Args)]
 struct Any {
     /// Run on this port: eth1, af_packet:eth1, loop:NAME
@@ -279,7 +279,7 @@ struct Any {
     wrap: Vec<String>,
 }
 
-/// They receive what they need, and a filter would take it from them.
+/// Run options of flows. A filter could drop frames that the flows need.
 #[derive(Debug)]
 pub struct OfFlows;
 
@@ -371,7 +371,7 @@ impl App {
     }
 }
 
-/// Options of an application that only servers use.
+/// Options of an application that apply to servers only.
 fn of_servers(app: &str) -> &'static [&'static str] {
     squall_plan::flows::catalogue()
         .into_iter()
@@ -399,14 +399,14 @@ impl Common {
         })?)
     }
 
-    /// Whether option `name` of the application or, as `key` has it, of TLS is given.
+    /// Whether option `name` of the application, or of TLS by `key`, is given.
     fn has(&self, key: &str, name: &str) -> bool {
         let given = self.all.arguments.iter().filter(|one| one.key == key);
         let mut names = given.filter_map(|one| one.text.as_deref()?.split_once('='));
         names.any(|(given, _)| given == name)
     }
 
-    /// Refuses options of the application that are `arguments` of their own, too.
+    /// Rejects options of the application that are given as `arguments`, too.
     fn only_once(&self, arguments: &[Argument]) -> Result<(), Error> {
         for one in arguments {
             let file =
@@ -420,7 +420,7 @@ impl Common {
         Ok(())
     }
 
-    /// Refuses those of `strays` that are given.
+    /// Rejects those of `strays` that are given.
     fn refuse(&self, strays: &[&str], why: &str) -> Result<(), Error> {
         match strays.iter().find(|name| self.has("option", name)) {
             Some(name) => Err(no_effect(&format!("--option {name}"), why)),
@@ -428,7 +428,7 @@ impl Common {
         }
     }
 
-    /// Refuses what is of servers.
+    /// Rejects options of servers.
     fn only_clients(&self) -> Result<(), Error> {
         match self.has("tls_option", "client_ca") {
             true => Err(no_effect(
@@ -439,7 +439,7 @@ impl Common {
         }
     }
 
-    /// Refuses what is of clients.
+    /// Rejects options of clients.
     fn only_servers(&self) -> Result<(), Error> {
         for (name, why) in [
             (

@@ -1,5 +1,5 @@
-//! Arguments in: examples of the help that can be pasted, and advice that helps where an argument
-//! is unknown.
+//! Parses arguments. Examples of the help can be pasted at any terminal width, and unknown
+//! arguments get useful tips.
 
 use std::{
     env,
@@ -14,10 +14,10 @@ use clap::{
 };
 use squall_report::render;
 
-/// Wider than this no text is easy to read.
+/// Longer lines are hard to read.
 pub const WIDEST: usize = 100;
 
-/// What the process was started with. Ends it where that is help, or a mistake.
+/// Parses the process's arguments. Exits for help and on errors.
 pub fn parse<C: CommandFactory + FromArgMatches>() -> C {
     let width = terminal_size::terminal_size()
         .map_or(WIDEST, |(width, _)| usize::from(width.0).min(WIDEST));
@@ -30,9 +30,9 @@ pub fn parse<C: CommandFactory + FromArgMatches>() -> C {
         .unwrap_or_else(|error| leave(&error.format(&mut command), &arguments))
 }
 
-/// Help goes to the standard output; a mistake holds what somebody wrote, and must not steer the
-/// terminal. With control characters in an argument, its colours are left out: they could be that
-/// argument's own.
+/// Exits with help on standard output or an error on standard error. An error quotes arguments,
+/// which must not control the terminal. If one has control characters, colors are dropped, because
+/// color sequences could be part of that argument.
 fn leave(error: &Error, arguments: &[OsString]) -> ! {
     if !error.use_stderr() {
         error.exit();
@@ -45,8 +45,7 @@ fn leave(error: &Error, arguments: &[OsString]) -> ! {
     std::process::exit(error.exit_code())
 }
 
-/// The same commands, with examples no wider than `width`: clap would break their lines where a
-/// shell would not go on.
+/// Wraps examples at `width`, because clap would break their lines without a backslash.
 pub fn fitted(command: Command, width: usize) -> Command {
     let text = command.get_after_help().map(|text| examples_within(&text.to_string(), width));
     let mut command = command.term_width(width);
@@ -60,7 +59,7 @@ pub fn fitted(command: Command, width: usize) -> Command {
         .fold(command, |command, name| command.mut_subcommand(name, |one| fitted(one, width)))
 }
 
-/// The lines between `Examples:` and the next empty one are commands, perhaps with a comment.
+/// Wraps the commands between `Examples:` and the next empty line; a command may have a comment.
 fn examples_within(text: &str, width: usize) -> String {
     let mut inside = false;
     let mut lines = Vec::new();
@@ -74,7 +73,7 @@ fn examples_within(text: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// A command in lines that a shell reads as one, its comment in lines of its own before.
+/// Splits a command into lines that a shell joins, with its comment on separate lines before it.
 fn broken(line: &str, width: usize) -> Vec<String> {
     let (command, comment) = line.split_once("  # ").unwrap_or((line, ""));
     let mut lines: Vec<String> = Vec::new();
@@ -99,10 +98,10 @@ fn broken(line: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// What a shell would take for words, with their quotes.
+/// Splits a command into shell words, with their quotes.
 fn words(command: &str) -> Vec<&str> {
     let mut quote = None;
-    let apart = move |c: char| {
+    let at_space = move |c: char| {
         match (quote, c) {
             (None, '\'' | '"') => quote = Some(c),
             (Some(open), _) if open == c => quote = None,
@@ -110,12 +109,12 @@ fn words(command: &str) -> Vec<&str> {
         }
         quote.is_none() && c == ' '
     };
-    command.split(apart).filter(|word| !word.is_empty()).collect()
+    command.split(at_space).filter(|word| !word.is_empty()).collect()
 }
 
-/// What others call what we call otherwise: the option's name, and what stands here for it, of a
-/// command that has it.
-const ELSEWHERE: [(&[&str], &str, &str); 3] = [
+/// Option names of other tools: those names, the option of Squall that replaces them if the command
+/// has it, and a tip.
+const FOREIGN_NAMES: [(&[&str], &str, &str); 3] = [
     (
         &["pps", "bps", "kpps", "mbps", "gbps", "bandwidth", "throughput"],
         "rate",
@@ -133,8 +132,8 @@ const ELSEWHERE: [(&[&str], &str, &str); 3] = [
     ),
 ];
 
-/// Without a tip that is far from what was written (`--vlan`: did you mean `--latency`?), and with
-/// one that is not.
+/// Removes tips for options that are too different (`--vlan`: did you mean `--latency`?), and adds
+/// those of the table.
 fn advised(mut error: Error, command: &mut Command, arguments: &[OsString]) -> Error {
     let name = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(name))) => name.clone(),
@@ -149,8 +148,8 @@ fn advised(mut error: Error, command: &mut Command, arguments: &[OsString]) -> E
         }
         _ => true,
     };
-    // What others call it is known, however near something else is spelled.
-    let known = ELSEWHERE.iter().any(|(names, ..)| names.contains(&word.as_str()));
+    // A known name of another tool takes precedence over an option with similar spelling.
+    let known = FOREIGN_NAMES.iter().any(|(names, ..)| names.contains(&word.as_str()));
     if !far && !known {
         return error;
     }
@@ -163,11 +162,12 @@ fn advised(mut error: Error, command: &mut Command, arguments: &[OsString]) -> E
         };
         of = of.find_subcommand_mut(name).expect("it was there");
     }
-    // The usage that came with the tip had that in it.
+    // The usage line of clap contains its tip.
     error.insert(ContextKind::Usage, ContextValue::StyledStr(of.render_usage()));
     let has = |long: &str| of.get_arguments().any(|argument| argument.get_long() == Some(long));
-    let here =
-        ELSEWHERE.iter().find(|(names, ours, _)| names.contains(&word.as_str()) && has(ours));
+    let here = FOREIGN_NAMES
+        .iter()
+        .find(|(names, option, _)| names.contains(&word.as_str()) && has(option));
     if let Some((.., tip)) = here {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(*tip)]));
     }
@@ -183,7 +183,7 @@ mod tests {
         command.get_subcommands().for_each(|one| each(one, look));
     }
 
-    /// What a shell makes of pasted lines: words, without comments.
+    /// The words of pasted lines as a shell splits them, without comments.
     fn pasted(text: &str) -> Vec<Vec<String>> {
         let examples = text
             .lines()
@@ -199,13 +199,13 @@ mod tests {
     #[test]
     fn examples_can_be_pasted_from_terminals_of_any_width() {
         for width in [60, 80, 100] {
-            let (mut before, mut behind) = (Vec::new(), Vec::new());
+            let (mut before, mut after) = (Vec::new(), Vec::new());
             each(&crate::Cli::command(), &mut |one| {
                 before.push(one.get_after_help().map(|t| pasted(&t.to_string())))
             });
             each(&fitted(crate::Cli::command(), width), &mut |one| {
                 let Some(text) = one.get_after_help().map(|text| text.to_string()) else {
-                    return behind.push(None);
+                    return after.push(None);
                 };
                 let mut inside = false;
                 for line in text.lines() {
@@ -217,9 +217,9 @@ mod tests {
                         one.get_name()
                     );
                 }
-                behind.push(Some(pasted(&text)));
+                after.push(Some(pasted(&text)));
             });
-            assert_eq!(before, behind, "{width} columns");
+            assert_eq!(before, after, "{width} columns");
         }
     }
 
@@ -234,26 +234,26 @@ mod tests {
     }
 
     #[test]
-    fn a_tip_is_near_what_was_written_or_names_what_stands_for_it() {
-        let told = |arguments: &[&str]| {
+    fn a_tip_is_similar_or_names_the_replacement() {
+        let advice = |arguments: &[&str]| {
             let mut command = crate::Cli::command();
             let arguments: Vec<OsString> =
                 ["squall"].iter().chain(arguments).map(Into::into).collect();
             let error = command.try_get_matches_from_mut(&arguments).unwrap_err();
             advised(error, &mut command, &arguments).to_string()
         };
-        assert!(told(&["send", "--prot", "x"]).contains("'--port'"));
-        assert!(told(&["replay", "--listnic"]).contains("'--listnics'"));
-        let vlan = told(&["send", "--vlan", "7"]);
+        assert!(advice(&["send", "--prot", "x"]).contains("'--port'"));
+        assert!(advice(&["replay", "--listnic"]).contains("'--listnics'"));
+        let vlan = advice(&["send", "--vlan", "7"]);
         assert!(vlan.contains("eth/vlan(id=7)") && !vlan.contains("latency"), "{vlan}");
-        let pps = told(&["send", "--pps", "7"]);
+        let pps = advice(&["send", "--pps", "7"]);
         assert!(pps.contains("--rate 10kpps") && !pps.contains("cpus"), "{pps}");
-        let interface = told(&["recv", "--interface", "eth0"]);
+        let interface = advice(&["recv", "--interface", "eth0"]);
         assert!(
             interface.contains("--port eth1") && !interface.contains("interval"),
             "{interface}"
         );
-        let http = told(&["flows", "http", "--quux", "7"]);
+        let http = advice(&["flows", "http", "--quux", "7"]);
         assert!(!http.contains("tip:") && http.contains("squall flows http"), "{http}");
     }
 }

@@ -1,4 +1,4 @@
-//! `squall import`: the conversations of a capture as a profile.
+//! `squall import`: turns the conversations of a capture into a profile.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -51,7 +51,7 @@ pub struct Args {
     /// Import at most N conversations
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     most: u32,
-    /// List each conversation, however many there are; without this option, only up to 20
+    /// List each conversation, even if there are more than 20
     #[arg(short, long, conflicts_with = "quiet")]
     verbose: bool,
     /// Print no summary and no conversations
@@ -59,8 +59,7 @@ pub struct Args {
     quiet: bool,
 }
 
-/// More conversations are listed only if that is asked for: a line for each of thousands hides
-/// what matters.
+/// Longer lists need `--verbose`, because thousands of lines would hide the summary.
 const LISTED: usize = 20;
 
 #[derive(Debug, clap::Subcommand)]
@@ -160,7 +159,7 @@ pub fn import(args: &Args) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Of all conversations together, `tcp` of them over TCP.
+/// Summary of all conversations, `tcp` of them over TCP.
 fn summary(tcp: usize, reports: &[&ConversationReport]) -> String {
     let udp = reports.len() - tcp;
     let of = |n: fn(&ConversationReport) -> u64| reports.iter().map(|report| n(report)).sum();

@@ -1,4 +1,4 @@
-//! `squall info`: what is in captures.
+//! `squall info`: summarizes captures.
 
 use std::{
     io::{self, IsTerminal},
@@ -55,7 +55,7 @@ pub struct Args {
     /// Count packets that equal one of the N packets before them [default: 5]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "5", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     duplicates: Option<u32>,
-    /// Show the SHA-256 of each file, for which it is read once more
+    /// Show the SHA-256 of each file, which reads it a second time
     #[arg(long)]
     hash: bool,
     /// Show one line for each file
@@ -85,14 +85,14 @@ pub fn info(args: &Args) -> Result<ExitCode, Error> {
     };
     let signals = Signals::catch()?;
     let to_stdout = args.json.as_deref() == Some("-");
-    // Made before hours of reading, not after.
+    // Create the files before hours of work, not after.
     let json = args.json.as_deref().filter(|name| *name != "-").map(output::create).transpose()?;
     let html =
         args.report.as_ref().map(|path| output::create(&path.to_string_lossy())).transpose()?;
     let mut line = ProgressLine::new(args.quiet);
     let mut file = (0, line.began());
     let read = read(&args.files, &settings, |progress| {
-        // The file, and when it began.
+        // Index of the current file, and its start time.
         if file.0 != progress.file {
             file = (progress.file, Instant::now());
         }
@@ -118,7 +118,7 @@ pub fn info(args: &Args) -> Result<ExitCode, Error> {
     if to_stdout {
         output::print_data(&(info.to_json() + "\n"));
     }
-    // The figures tell of faults, too: no need to say it twice on one terminal.
+    // The figures include faults: do not repeat them on the same terminal.
     let seen = !args.quiet && (to_stdout || io::stdout().is_terminal());
     for file in info.files.iter().filter(|_| !seen) {
         if let Some(fault) = &file.fault {
@@ -129,7 +129,7 @@ pub fn info(args: &Args) -> Result<ExitCode, Error> {
     Ok(ExitCode::from(if info.files.iter().any(|file| file.fault.is_some()) { 2 } else { 0 }))
 }
 
-/// How far the reading of a file is, `seconds` after it began.
+/// Progress of a file, `seconds` after its start.
 fn so_far(file: &Path, progress: &Progress, seconds: f64) -> String {
     let rate = progress.octets as f64 / seconds.max(0.001);
     let mut text = format!("{}: {}", file.display(), human::si(progress.octets as f64, "B"));

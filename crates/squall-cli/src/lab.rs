@@ -1,5 +1,5 @@
-//! `squall lab`: a network namespace with two interfaces that are each other's peer, or have a
-//! device between them.
+//! `squall lab`: a network namespace with two interfaces that are peers or have a device between
+//! them.
 
 use std::{
     path::{Path, PathBuf},
@@ -157,7 +157,7 @@ fn up(
         _ => None,
     };
     let lab = Lab::up(name, options, device).map_err(error)?;
-    // That of the default name is the lab, without a name to remember.
+    // The lab of the default name needs no name in commands.
     let (lab, named) = match lab.name.as_str() {
         "lab" => ("the lab".to_owned(), String::new()),
         name => (format!("lab {name:?}"), format!(" {name}")),
@@ -190,7 +190,7 @@ fn up(
     Ok(())
 }
 
-/// A line for each side: interfaces, MACs, addresses.
+/// One line per side: interfaces, MAC addresses, IP addresses.
 fn addresses(kind: DeviceKind) -> String {
     let rows: Vec<Vec<String>> = SIDES.iter().map(|side| address_row(kind, side)).collect();
     let columns = ["INTERFACE", "MAC", "NETWORKS", "GATEWAYS", "GATEWAY MAC"]
@@ -208,7 +208,7 @@ fn address_row(kind: DeviceKind, side: &Side) -> Vec<String> {
     row
 }
 
-/// Commands for connections through the device.
+/// Commands that open connections through the device.
 fn commands(kind: DeviceKind, exec: &str) -> Vec<String> {
     let [a, b] = SIDES;
     let gateways = format!(" --gateway {} --gateway2 {}", a.ipv4[1], b.ipv4[1]);
@@ -230,19 +230,19 @@ fn commands(kind: DeviceKind, exec: &str) -> Vec<String> {
     }
 }
 
-/// Streams through a device, both ways.
+/// Streams through a device in both directions.
 struct Streams(Vec<Stream>);
 
 struct Stream {
     name: String,
-    /// The port's name in the profile, the interface, and that of the other side.
+    /// Name of the port in the profile, its interface, and the interface of the other side.
     from: (&'static str, &'static str, &'static str),
     packet: String,
-    /// After the other direction, as only that opens the way.
+    /// Starts after the other direction, which opens the path.
     later: bool,
 }
 
-/// UDP ports, as those of a client and of a server.
+/// UDP ports of a client and of a server.
 const PORTS: [u16; 2] = [1024, 9];
 
 impl Streams {
@@ -277,7 +277,7 @@ impl Streams {
                 stream.from.0
             );
             if stream.later {
-                // The device passes it once it has seen the other direction.
+                // A stateful device passes this direction once it has seen the other one.
                 text += "start_delay = \"200 ms\"\n";
             }
         }
@@ -296,7 +296,7 @@ impl Stream {
     }
 }
 
-/// A packet that enters the device at side `from`.
+/// A packet that enters the device on side `from`.
 fn packet(kind: DeviceKind, ip: &str, from: usize) -> String {
     let (near, far) = (SIDES[from], SIDES[1 - from]);
     let next_hop = if kind.has_addresses() { near.device_mac } else { far.tester_mac };

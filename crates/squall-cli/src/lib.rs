@@ -1,18 +1,18 @@
-//! The `squall` command: arguments in, exit status out. What it does is done by the facade
-//! (`squall`); here are only its words, its signals and its files.
+//! The `squall` command: arguments, signals, files and exit status. The facade (`squall`) does the
+//! work.
 //!
-//! Exit status: 0 done, 1 ran and failed its own criterion, 2 wrong usage or input, 3 environment,
-//! 4 not valid, 128 and a signal's number: stopped by that before the end that was asked for.
+//! Exit status: 0 done, 1 the run failed its own criterion, 2 wrong usage or input, 3 environment,
+//! 4 not valid, 128 plus a signal's number: stopped by that signal before the requested end.
 #![forbid(unsafe_code)]
-// What is printed passes `output`, which lets nothing through that steers a terminal.
+// All output goes through `output`, which removes terminal control sequences.
 #![deny(clippy::print_stdout)]
 
-/// In the place of the standard library's: what is told may hold names of files, rules' texts and
-/// octets of captures.
+/// Replaces the macro of the standard library, because messages may contain file names, texts of
+/// rules and octets of captures.
 macro_rules! eprint {
     ($($words:tt)*) => { $crate::output::tell(&format!($($words)*)) };
 }
-/// As [`eprint`].
+/// Like [`eprint`].
 macro_rules! eprintln {
     ($($words:tt)*) => { $crate::output::tell(&(format!($($words)*) + "\n")) };
 }
@@ -115,19 +115,19 @@ enum Command {
     Man(docs::ManArgs),
 }
 
-/// The command line as clap knows it: for completions, man pages and the reference.
+/// The command line for completions, man pages and the reference.
 pub fn command() -> clap::Command {
     help::fitted(Cli::command(), help::WIDEST)
 }
 
-/// A panic was told of, on whatever thread, and whether or not somebody went on after it.
+/// Set by a panic on any thread, even if it was caught.
 static DEFECT: AtomicBool = AtomicBool::new(false);
 
 pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|info| {
         DEFECT.store(true, Ordering::Relaxed);
-        // A standard error that cannot be written (a full disk, a pipe that nobody reads) must not
-        // make two defects of one.
+        // A failure to write to standard error (a full disk, a closed pipe) must not cause a second
+        // panic.
         let text = format!("squall: this is a defect in Squall, please report it: {info}\n");
         _ = std::io::stderr().write_all(squall_report::render::terminal(&text).as_bytes());
     }));
@@ -160,7 +160,7 @@ pub fn main() -> ExitCode {
     };
     let status = done.unwrap_or_else(|error| {
         match &error {
-            // They begin with file:line:column, where editors look for it.
+            // Input errors begin with file:line:column, which editors parse.
             Error::Input(mistakes) => eprintln!("{mistakes}"),
             other => eprintln!("squall: {other}"),
         }
@@ -169,7 +169,7 @@ pub fn main() -> ExitCode {
     ended(status, DEFECT.load(Ordering::Relaxed) && !lives_on)
 }
 
-/// What was done in spite of a defect is not all that was asked for.
+/// After a defect, success is not credible.
 fn ended(status: ExitCode, defect: bool) -> ExitCode {
     match defect && status == ExitCode::SUCCESS {
         true => ExitCode::from(3),

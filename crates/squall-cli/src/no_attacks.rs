@@ -1,4 +1,4 @@
-//! Stands in for `attacks` in a build without that feature: it has no commands.
+//! Replaces `attacks` in a build without that feature: it has no commands.
 
 use std::{convert::Infallible, process::ExitCode};
 

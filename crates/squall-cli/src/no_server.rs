@@ -1,4 +1,4 @@
-//! Stands in for `server` in a build without that feature: it has no commands.
+//! Replaces `server` in a build without that feature: it has no commands.
 
 use std::{convert::Infallible, process::ExitCode};
 

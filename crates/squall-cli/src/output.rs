@@ -1,4 +1,4 @@
-//! Where text goes: the summary, the JSON, the HTML.
+//! Output of the summary, the JSON and the HTML.
 
 use std::{
     fs::File,
@@ -19,8 +19,8 @@ use squall_report::render;
 
 use crate::args::Output;
 
-/// Files for the result, made before anything is sent: ten minutes of traffic are not to end in a
-/// path that is wrong.
+/// Files for the result. They are created before anything is sent, so that a wrong path does not
+/// cost ten minutes of traffic.
 pub struct Files {
     json: Option<(String, File)>,
     html: Option<(String, File)>,
@@ -33,15 +33,15 @@ impl Output {
         Ok(Files { json, html })
     }
 
-    /// Writes the report wherever it was asked for; the exit status is its verdict under
-    /// `--fail-if`. `extra` follows the summary, which does not repeat the notes that were `said`
-    /// on the standard error where both are seen together.
+    /// Writes the report to its destinations; the exit status is its verdict under `--fail-if`.
+    /// `extra` follows the summary. Omits the notes in `shown`, which are on standard error
+    /// already, if both outputs are seen together.
     pub fn publish(
         &self,
         mut report: Report,
         files: Files,
         extra: &str,
-        said: &[String],
+        shown: &[String],
     ) -> Result<ExitCode, Error> {
         let mut results = Results::default();
         results.write(files.json, || report.to_json() + "\n");
@@ -51,7 +51,7 @@ impl Output {
         let to_stderr = to_stdout || self.to_stderr;
         let json = to_stdout.then(|| report.to_json() + "\n");
         if to_stderr || one_place() {
-            report.notes.retain(|note| !said.contains(note));
+            report.notes.retain(|note| !shown.contains(note));
         }
         let (width, color) = look(to_stderr, WIDTH);
         let text = lines(&render::summary(&report, width, color)) + extra;
@@ -67,9 +67,9 @@ impl Output {
         let mut violations = report.verdict.failed.clone();
         violations.extend(self.fail_if.iter().flat_map(|criterion| criterion.check(&report)));
         violations.iter().for_each(|violation| eprintln!("squall: failed: {violation}"));
-        // A run that lost its port on the way was not done, whatever was counted until then.
+        // A run that lost its port failed, whatever its counters.
         let lost = report.verdict.has(ReasonCode::PortLost);
-        // Quiet is not silent: the summary that says why is not there.
+        // With `--quiet`, the reasons have no summary to appear in, so print them.
         let why = report.verdict.reasons.iter().filter(|reason| match reason.code {
             ReasonCode::PortLost => self.quiet,
             _ => self.quiet && !self.allow_invalid,
@@ -93,8 +93,8 @@ impl Output {
     }
 }
 
-/// Files that a result goes to. A disk that is full, or a folder that is gone, must not cost an hour
-/// of measuring: what cannot be written is printed.
+/// Files for a result. A result that cannot be written (a full disk, a removed folder) is printed,
+/// so that it is not lost.
 #[derive(Default)]
 pub struct Results {
     error: Option<Error>,
@@ -109,15 +109,15 @@ impl Results {
         }
     }
 
-    /// Whether the result has to be printed, as JSON.
+    /// Whether the result must be printed as JSON.
     pub fn are_lost(&self) -> bool {
         self.error.is_some()
     }
 
-    /// After it was printed.
+    /// Ends the output after the result is printed.
     ///
     /// # Errors
-    /// A file could not be written.
+    /// If a file could not be written.
     pub fn end(self) -> Result<(), Error> {
         self.error.map_or(Ok(()), |error| {
             Err(Error::Environment(format!("{error}\n  the result was printed instead, as JSON")))
@@ -125,11 +125,11 @@ impl Results {
     }
 }
 
-/// Of a summary off a terminal.
+/// Width of a summary if the output is not a terminal.
 pub const WIDTH: usize = 100;
 
-/// How wide the summary is, and whether it has colours; it goes to the standard error if that is
-/// where it does. Off a terminal it is `otherwise` wide.
+/// Width of the summary, and whether to color it, for standard error or standard output. The width
+/// is `otherwise` if that is not a terminal.
 pub fn look(to_stderr: bool, otherwise: usize) -> (usize, bool) {
     let (size, terminal) = match to_stderr {
         true => (terminal_size::terminal_size_of(io::stderr()), io::stderr().is_terminal()),
@@ -139,7 +139,7 @@ pub fn look(to_stderr: bool, otherwise: usize) -> (usize, bool) {
     (size.map_or(otherwise, |(width, _)| usize::from(width.0)), color)
 }
 
-/// Whether standard output and standard error are seen together: a terminal, or `2>&1`.
+/// Whether standard output and standard error go to the same place: a terminal, or `2>&1`.
 fn one_place() -> bool {
     let file = |stream: BorrowedFd<'_>| {
         let found = File::from(stream.try_clone_to_owned().ok()?).metadata().ok()?;
@@ -154,17 +154,17 @@ fn lines(text: &str) -> String {
     format!("{}\n", text.trim_end_matches('\n'))
 }
 
-/// Text for people, to the standard output. Whoever stops reading (`| head`) wants no more.
+/// Prints text for people on standard output. A closed pipe (`| head`) is no error.
 pub fn print(text: &str) {
     _ = print_on(text);
 }
 
-/// As [`print`]; whether somebody reads it, for who has more.
+/// Like [`print`]; returns whether the pipe is still open, for commands that print repeatedly.
 pub fn print_on(text: &str) -> bool {
     write_on(&render::terminal(text))
 }
 
-/// Text for programs (JSON, TOML), to the standard output: as it is, unless that is a terminal.
+/// Prints data for programs (JSON, TOML) on standard output, unchanged unless it is a terminal.
 pub fn print_data(text: &str) {
     match io::stdout().is_terminal() {
         true => print(text),
@@ -172,7 +172,7 @@ pub fn print_data(text: &str) {
     }
 }
 
-/// To the standard error. One that is gone is no reason to end what is told of.
+/// Writes to standard error. A closed standard error must not end the run.
 pub fn tell(text: &str) {
     let mut stderr = io::stderr().lock();
     _ = stderr.write_all(render::terminal(text).as_bytes()).and_then(|()| stderr.flush());
@@ -193,7 +193,7 @@ fn write_on(text: &str) -> bool {
     }
 }
 
-/// To a file, or to the standard output if that is `-`.
+/// Writes to a file, or to standard output for `-`.
 pub fn write_to(name: &str, text: &str) -> Result<(), Error> {
     if name == "-" {
         print_data(text);

@@ -1,4 +1,4 @@
-//! `squall plan`: what a run would send, without sending it.
+//! `squall plan`: shows the traffic of a profile without sending it.
 
 use std::process::ExitCode;
 
@@ -36,7 +36,7 @@ pub struct Args {
     options: Options<OfPlans>,
 }
 
-/// What the plan depends on.
+/// Run options that affect the plan.
 #[derive(Debug)]
 pub struct OfPlans;
 
@@ -90,7 +90,7 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
         .iter()
         .map(|w| json!({ "cpu": w.cpu, "tx": queues(&w.tx), "rx": queues(&w.rx) }))
         .collect();
-    // The stream as it would be written, and what the plan makes of it.
+    // The stream as in the profile, together with its plan.
     let written = profile.to_value();
     let streams: Vec<Value> = plan
         .streams
@@ -110,7 +110,7 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
             })
         })
         .collect();
-    // Attacks that leave as frames are no replays of the profile.
+    // Attacks sent as frames are replays that the profile does not have.
     let of_profile = plan.replays.iter().enumerate().filter(|(_, replay)| !replay.fixed);
     let replays: Vec<Value> = of_profile
         .enumerate()

@@ -1,4 +1,4 @@
-//! `squall ports`: what there is to send on.
+//! `squall ports`: lists interfaces and kinds of ports.
 
 use std::process::ExitCode;
 
@@ -31,9 +31,9 @@ pub struct Args {
     /// Show all details of this interface only
     #[arg(value_name = "IFACE")]
     interface: Option<String>,
-    /// Measure each kind that works: in a private lab, or on IFACE. There, it first prints what it
-    /// sends: frames from the interface's own address to that address, of EtherType 0x88B5, as fast
-    /// as possible
+    /// Measure each kind that works: in a private lab, or on IFACE. There, it first prints the
+    /// frames to be sent: from the interface's own address to that address, of EtherType 0x88B5, as
+    /// fast as possible
     #[arg(long)]
     probe: bool,
     /// Let each measurement of --probe take this time
@@ -63,7 +63,7 @@ pub fn ports(args: &Args) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All of them.
+/// Lists all interfaces.
 pub fn list() -> Result<ExitCode, Error> {
     ports(&Args { interface: None, probe: false, time: Nanos::ZERO, json: None })
 }
@@ -100,16 +100,16 @@ fn overview(listed: &[Listed]) -> String {
     };
     let rows: Vec<_> = listed.iter().map(row).collect();
     let mut text = table(&columns, &rows);
-    // A reason that many interfaces share is told once.
-    let mut told: Vec<String> = Vec::new();
+    // Print a reason that several interfaces share only once.
+    let mut shown: Vec<String> = Vec::new();
     for Listed { interface, kinds } in listed {
         for (kind, why) in
             kinds.iter().filter_map(|(kind, works)| Some((kind, works.as_ref().err()?)))
         {
             let general = format!("{}{}", kind.name, why.replace(&interface.name, ""));
-            if !told.contains(&general) {
+            if !shown.contains(&general) {
                 text += &format!("\n{}\n", reason(kind, &interface.name, why));
-                told.push(general);
+                shown.push(general);
             }
         }
     }
@@ -126,13 +126,13 @@ fn overview(listed: &[Listed]) -> String {
     text
 }
 
-/// Messages of ports begin with the address.
+/// Prefixes a reason with the port's address, unless it has it.
 fn reason(kind: &Kind, interface: &str, why: &str) -> String {
     let address = format!("{}:{interface}", kind.name);
     if why.starts_with(&address) { why.to_owned() } else { format!("{address}: {why}") }
 }
 
-/// What this process may do, for those whose ports do not open.
+/// Permissions of this process, which explain ports that do not open.
 fn process(rights: &Permissions) -> String {
     let capabilities: Vec<_> = rights.names().collect();
     let where_from = if rights.user_namespace { " of its own namespace (a lab)" } else { "" };
@@ -258,7 +258,7 @@ fn dash(text: String) -> String {
     if text.is_empty() { "-".to_owned() } else { text }
 }
 
-/// Sending and receiving; those in use, where the driver tells.
+/// Numbers of send and receive queues; those in use if the driver reports them.
 fn queues(i: &InterfaceInfo) -> (u32, u32) {
     match i.channels {
         Some(c) if c.tx + c.rx + c.combined > 0 => (c.tx + c.combined, c.rx + c.combined),
@@ -266,12 +266,12 @@ fn queues(i: &InterfaceInfo) -> (u32, u32) {
     }
 }
 
-/// Of frames received: where the instant can come from at best.
+/// The best available source of receive timestamps.
 fn timestamps(interface: &InterfaceInfo) -> &'static str {
     if interface.timestamping.hardware_rx { "hardware" } else { "kernel" }
 }
 
-/// Where programs can run at best.
+/// The best available attach mode of XDP programs.
 fn xdp(interface: &InterfaceInfo) -> &'static str {
     match interface.xdp.features {
         None => "?",

@@ -1,4 +1,4 @@
-//! `squall prep`: tcpprep's job.
+//! `squall prep`: the counterpart of tcpprep.
 
 use std::{
     fmt::Write as _,
@@ -65,7 +65,7 @@ pub struct Args {
     split: Rules,
 }
 
-/// What tells a packet's side.
+/// Rules that determine the side of a packet.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Sides")]
 pub struct Rules {
@@ -146,8 +146,7 @@ pub fn prep(args: &Args) -> Result<ExitCode, Error> {
         ));
     };
     let line = if args.no_arg_comment { None } else { Some(command_line()) };
-    // A text of one's own begins a line of its own, as in tcpprep's caches, even where there is
-    // none before it.
+    // A comment starts on a new line, as in tcpprep's caches, even without a line before it.
     let own = args.comment.as_ref().map_or_else(String::new, |text| format!("\n{text}"));
     let Prepared { cache, fault } = prepare(input, &split, &(line.unwrap_or_default() + &own))?;
     if cache.is_empty() && fault.is_none() {
@@ -167,7 +166,7 @@ pub fn prep(args: &Args) -> Result<ExitCode, Error> {
 }
 
 impl Rules {
-    /// `None` if there is no rule.
+    /// Returns `None` without a rule.
     pub fn split(&self) -> Result<Option<Split>, Error> {
         let by = if let Some(mode) = self.auto {
             let default = Auto::default();
@@ -206,7 +205,7 @@ fn services(path: &Path) -> Result<Services, Error> {
     Services::parse(&String::from_utf8_lossy(&text)).map_err(|error| wrong(&error))
 }
 
-/// As tcpprep prints them.
+/// Prints sides in the format of tcpprep.
 fn sides(cache: &Cache) -> String {
     let mut text = String::new();
     for (side, number) in cache.sides().zip(1u64..) {
@@ -231,7 +230,7 @@ fn print(text: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A parser for clap.
+/// Adapts a parser to clap.
 fn text<T>(
     parse: impl Fn(&str) -> Result<T, SplitError> + Clone,
 ) -> impl Fn(&str) -> Result<T, String> + Clone {

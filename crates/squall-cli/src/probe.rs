@@ -1,4 +1,4 @@
-//! `squall ports --probe`: how fast each kind of port is, here and now.
+//! `squall ports --probe`: measures the speed of each kind of port.
 
 use std::process::ExitCode;
 
@@ -16,7 +16,7 @@ use crate::{
     table::{Side, table},
 };
 
-/// What was done with the frames.
+/// Whether frames are sent or received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Send,
@@ -25,13 +25,14 @@ enum Direction {
 
 type Row = (Direction, Measured);
 
-/// On `interface`, or in a private lab. Ctrl-C ends it with what was measured so far.
+/// Measures on `interface` or in a private lab. Ctrl-C ends it with the measurements so far.
 pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result<ExitCode, Error> {
-    // First of all: only a process with one thread can enter a user namespace.
+    // Do this first: only a process with one thread can enter a user namespace.
     let (name, peer) = match interface {
         Some(name) => (name.to_owned(), None),
         None => {
-            // The MTU of most: programs that take no frames in pieces can be attached, too.
+            // The usual MTU, so that XDP programs without multi-buffer support can be attached,
+            // too.
             let [a, b] =
                 lab::enter_private(&lab::LabOptions { mtu: 1500, ..lab::LabOptions::default() })
                     .map_err(|e| {
@@ -74,14 +75,14 @@ pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result
     Ok(ExitCode::from(if rows.is_empty() { 3 } else { 0 }))
 }
 
-/// What it can do may change with what is open at its peer.
+/// Reads the interface again, because its capabilities may depend on programs attached to its peer.
 fn interface_now(name: &str) -> Result<InterfaceInfo, Error> {
     let found = list_interfaces()
         .map_err(|e| Error::Environment(format!("the interfaces cannot be listed: {e}")))?;
     Ok(squall_machine::listing::find(name, &found)?.clone())
 }
 
-/// What will be sent, before it is.
+/// Announces the frames before they are sent.
 fn announcement(at: &InterfaceInfo, peer: Option<&str>, time: Nanos) -> Result<String, Error> {
     let ways = |on: OnInterface| {
         u64::from(on.send.is_some()) + u64::from(on.receive.is_some() && peer.is_some())
@@ -103,7 +104,7 @@ fn announcement(at: &InterfaceInfo, peer: Option<&str>, time: Nanos) -> Result<S
     })
 }
 
-/// What is done, whether the kind does it, and how it is measured with frames of a size.
+/// A direction, whether the kind supports it, and its measurement with frames of a size.
 type Way<'a> = (Direction, bool, &'a dyn Fn(u32) -> Result<Measured, Error>);
 
 #[allow(clippy::too_many_arguments)]
@@ -117,7 +118,7 @@ fn measure(
     rows: &mut Vec<Row>,
     failed: &mut Vec<(&'static str, String)>,
 ) {
-    // Each receiver is measured against the same sender.
+    // Use one sender for all receivers, so that their rates are comparable.
     let sender = format!("af_packet:{}", at.name);
     let ways: [Way<'_>; 2] = [
         (Direction::Send, on.send.is_some(), &|size| send(kind.name, at, peer, size, time, stop)),
@@ -125,7 +126,7 @@ fn measure(
             receive(kind.name, &sender, at, peer.unwrap_or_default(), size, time, stop)
         }),
     ];
-    for (direction, _, run) in ways.into_iter().filter(|(_, does, _)| *does) {
+    for (direction, _, run) in ways.into_iter().filter(|(_, supported, _)| *supported) {
         for size in sizes(at) {
             if stop() {
                 return;

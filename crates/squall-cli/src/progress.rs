@@ -1,11 +1,11 @@
-//! How far a long work is, in one line that is written over and over on a terminal.
+//! Progress of long work, in one line that is rewritten on a terminal.
 
 use std::{
     io::{self, IsTerminal, Write},
     time::{Duration, Instant},
 };
 
-/// Such a line; nothing off a terminal, and nothing of what is over in a moment.
+/// A progress line. It shows nothing if standard error is not a terminal or the work ends quickly.
 pub struct ProgressLine {
     on: bool,
     shown: bool,
@@ -26,7 +26,7 @@ impl ProgressLine {
         self.began
     }
 
-    /// Shows what `text` says, now and then.
+    /// Shows `text` at intervals.
     pub fn update(&mut self, text: impl FnOnce() -> String) {
         if !self.on || self.last.elapsed() < EVERY || self.began.elapsed() < MOMENT {
             return;
@@ -47,7 +47,7 @@ impl ProgressLine {
     }
 }
 
-/// A terminal that is gone needs no progress.
+/// Ignores errors: a closed terminal needs no progress.
 fn write(text: &str) {
     let mut stderr = io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());

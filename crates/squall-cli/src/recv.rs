@@ -1,4 +1,4 @@
-//! `squall recv`: listens, and sends nothing.
+//! `squall recv`: receives without sending.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -120,7 +120,7 @@ enum Sequence {
 }
 
 impl Args {
-    /// All that says which frames are wanted, in one expression.
+    /// Combines all filter options into one expression.
     fn expression(&self) -> Result<Option<String>, Error> {
         let address = |what: &str, value: &Option<String>| -> Result<Option<String>, Error> {
             let Some(value) = value else { return Ok(None) };
@@ -184,7 +184,7 @@ impl Args {
     }
 }
 
-/// What there is to say where nothing is sent.
+/// Run options of commands that only receive.
 #[derive(Debug)]
 pub struct OfReceivers;
 
@@ -204,7 +204,7 @@ pub fn recv(args: &Args) -> Result<ExitCode, Error> {
         return self_test(args);
     }
     let floor = args.floor.as_deref().map(read_floor).transpose()?;
-    // A run that only receives is ended by who watches it.
+    // `drive` applies the duration, because nothing inside a run ends one that only receives.
     let mut options = RunOptions {
         filter: args.expression()?,
         received_flows: Some(ReceivedFlows::By(args.flow_options())),
@@ -248,13 +248,13 @@ pub fn recv(args: &Args) -> Result<ExitCode, Error> {
     )
 }
 
-/// Each rate for so long.
+/// Duration of each rate.
 const SELF_TEST_S: u64 = 3;
 
 fn self_test(args: &Args) -> Result<ExitCode, Error> {
     let ports = match args.port.as_slice() {
         [] => {
-            // First of all: only a process with one thread can enter a user namespace.
+            // Do this first: only a process with one thread can enter a user namespace.
             let lab = lab::enter_private(&lab::LabOptions::default());
             lab.map_err(|e| Error::Environment(e.to_string()))?
                 .map(|interface| format!("af_packet:{interface}"))
@@ -270,12 +270,12 @@ fn self_test(args: &Args) -> Result<ExitCode, Error> {
     };
     let time = args.options.run.duration.map_or(Duration::from_secs(SELF_TEST_S), Duration::from);
     let to_stdout = args.output.json.as_deref() == Some("-");
-    let say = |text: &str| match to_stdout {
+    let show = |text: &str| match to_stdout {
         _ if args.output.quiet => {}
         true => eprintln!("{text}"),
         false => print(&format!("{text}\n")),
     };
-    say(&format!(
+    show(&format!(
         "squall recv --self-test from {} to {}, {} per rate\n",
         ports[0],
         ports[1],
@@ -297,11 +297,11 @@ fn self_test(args: &Args) -> Result<ExitCode, Error> {
         counts.into_iter().chain(times.into_iter().chain(delays).map(human::ns)).collect()
     };
     let rows: Vec<Vec<String>> = floor.rates.iter().map(row).collect();
-    say(&table(&columns.map(|name| (name, Side::Right)), &rows));
+    show(&table(&columns.map(|name| (name, Side::Right)), &rows));
     let resolution =
         floor.timestamp_resolution_ns.map_or("unknown".into(), |ns| human::ns(ns as f64));
-    say(&format!("timestamps: {}, resolution {resolution}", floor.timestamps));
-    floor.verdict.iter().for_each(|sentence| say(sentence));
+    show(&format!("timestamps: {}, resolution {resolution}", floor.timestamps));
+    floor.verdict.iter().for_each(|sentence| show(sentence));
     if let Some(name) = &args.output.json {
         write_to(name, &(floor.to_json() + "\n"))?;
     }
@@ -318,7 +318,7 @@ fn read_floor(name: &str) -> Result<Floor, Error> {
     })
 }
 
-/// The bins that are not empty, with bars.
+/// Draws the bins that are not empty as bars.
 fn bars(port: &str, bins: &EqualBins) -> String {
     const WIDTH: u64 = 50;
     let most = bins.counts.iter().copied().max().unwrap_or(0).max(bins.beyond).max(1);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_frames_are_wanted_composes_into_one_expression() {
+    fn filter_options_compose_into_one_expression() {
         let of = |arguments: &[&str]| {
             let arguments = [&["recv", "--port", "x"], arguments].concat();
             <Only as clap::Parser>::parse_from(arguments).args.expression()

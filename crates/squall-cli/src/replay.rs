@@ -1,4 +1,4 @@
-//! `squall replay`: captures are sent again. Options are those of tcpreplay where it has them.
+//! `squall replay`: sends captures again, with the options of tcpreplay.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -10,7 +10,7 @@ use squall_replay::{Decimal, Numbers, Preview, Ramp, split::AutoMode};
 use squall_units::{Nanos, Rate, parse_count};
 
 use crate::{
-    args::{Choice, Given, Options, Output, as_said, two},
+    args::{Choice, Given, Options, Output, checked, two},
     drive::{End, drive_until},
     edit::EditArgs,
     stateful::{Stateful, stateful},
@@ -61,7 +61,7 @@ pub struct Args {
     pub output: Output,
 }
 
-/// Which captures, how fast, how often.
+/// Selection, speed and repetition of captures.
 #[derive(Debug, clap::Args)]
 pub struct What {
     /// Captures to send, one after the other: pcap or pcapng, compressed or not; - is standard
@@ -98,19 +98,19 @@ pub struct What {
         long,
         visible_alias = "speed",
         value_name = "FACTOR",
-        value_parser = as_said::<Decimal>,
+        value_parser = checked::<Decimal>,
         group = "speed",
         help_heading = "Speed"
     )]
     pub multiplier: Option<String>,
     /// Send this many frames per second: 100, 0.5
-    #[arg(short = 'p', long, value_name = "PPS", group = "speed", value_parser = as_said::<Decimal>, help_heading = "Speed")]
+    #[arg(short = 'p', long, value_name = "PPS", group = "speed", value_parser = checked::<Decimal>, help_heading = "Speed")]
     pps: Option<String>,
     /// With --pps, send N frames at once
     #[arg(long, value_name = "N", default_value_t = 1, requires = "pps", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Speed")]
     pps_multi: u32,
     /// Send at this rate in Mb/s, counted without FCS, as in tcpreplay
-    #[arg(short = 'M', long, value_name = "MBPS", group = "speed", value_parser = as_said::<Decimal>, help_heading = "Speed")]
+    #[arg(short = 'M', long, value_name = "MBPS", group = "speed", value_parser = checked::<Decimal>, help_heading = "Speed")]
     mbps: Option<String>,
     /// Send as fast as the port allows
     #[arg(short = 't', long, group = "speed", help_heading = "Speed")]
@@ -122,10 +122,10 @@ pub struct What {
     #[arg(short = 'v', long, requires = "oneatatime", help_heading = "Speed")]
     verbose: bool,
     /// Send at this rate: 10kpps, 1.5Gbps (L2 with FCS), '2 Gbps l1', max
-    #[arg(long, value_name = "RATE", group = "speed", value_parser = as_said::<Rate>, help_heading = "Speed")]
+    #[arg(long, value_name = "RATE", group = "speed", value_parser = checked::<Rate>, help_heading = "Speed")]
     rate: Option<String>,
     /// Change the rate linearly, then keep the last one: 1kpps..100kpps:30s
-    #[arg(long, value_name = "FROM..TO:TIME", group = "speed", value_parser = as_said::<Ramp>, help_heading = "Speed")]
+    #[arg(long, value_name = "FROM..TO:TIME", group = "speed", value_parser = checked::<Ramp>, help_heading = "Speed")]
     ramp: Option<String>,
     /// Shorten captured gaps to at most this, in milliseconds
     #[arg(long, value_name = "MS", help_heading = "Speed")]
@@ -157,8 +157,8 @@ pub struct What {
     /// Stop after N frames
     #[arg(short = 'L', long, visible_short_alias = 'n', visible_alias = "count", value_name = "N", value_parser = parse_count, help_heading = "Loops and ends")]
     limit: Option<u64>,
-    /// tcpreplay's level of debugging. Taken for a duration, it would end the run after some
-    /// seconds.
+    /// tcpreplay's debug level, rejected because `-d` would otherwise be parsed as a duration and
+    /// end the run after some seconds.
     #[arg(short = 'd', long = "dbug", hide = true, num_args = 0..=1, default_missing_value = "0", value_parser = no_debugging)]
     dbug: Option<String>,
 
@@ -214,10 +214,10 @@ pub struct What {
     #[arg(short = 'f', long, value_name = "EXPR", help_heading = "Which packets")]
     pub filter: Option<String>,
     /// Send only these packets, by their numbers over all files: 1-5,9,20-
-    #[arg(long, value_name = "LIST", value_parser = as_said::<Numbers>, help_heading = "Which packets")]
+    #[arg(long, value_name = "LIST", value_parser = checked::<Numbers>, help_heading = "Which packets")]
     include: Option<String>,
     /// Do not send these packets
-    #[arg(long, value_name = "LIST", value_parser = as_said::<Numbers>, help_heading = "Which packets")]
+    #[arg(long, value_name = "LIST", value_parser = checked::<Numbers>, help_heading = "Which packets")]
     exclude: Option<String>,
     /// Send frames with their length on the wire: octets that were not captured become zeros
     /// (--unfold)
@@ -240,7 +240,7 @@ pub struct What {
     too_long: Long,
 }
 
-/// Flows that are counted separately, if nothing is said.
+/// Default number of flows that are counted separately.
 const MAX_FLOWS: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -267,7 +267,7 @@ fn no_debugging(_: &str) -> Result<String, String> {
         .into())
 }
 
-/// What captures are sent by; they receive nothing.
+/// Run options of replays, which receive nothing.
 #[derive(Debug)]
 pub struct OfReplays;
 
@@ -277,7 +277,7 @@ impl Choice for OfReplays {
     }
 
     fn adapt(arg: Arg) -> Arg {
-        // -d is tcpreplay's.
+        // tcpreplay uses -d for its debug level.
         if arg.get_id() == "duration" { arg.short(None) } else { arg }
     }
 }
@@ -323,7 +323,7 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
     drive_until(session, &args.output, &title, end, |_| {}, squall_report::render::replay)
 }
 
-/// `frames` leave each time Enter is pressed.
+/// Sends `frames` frames each time Enter is pressed.
 fn by_hand(mut session: Session, args: &Args, frames: u64) -> Result<ExitCode, Error> {
     session.options.clock = Some(Clock::Real);
     let opened = session.open()?;
@@ -336,7 +336,7 @@ fn by_hand(mut session: Session, args: &Args, frames: u64) -> Result<ExitCode, E
     let mut wanted = frames;
     while !run.wait(Duration::ZERO) {
         eprint!("How many frames? [{wanted}] ");
-        // The end of the input is that of the replay.
+        // The end of the input ends the replay.
         let Some(Ok(line)) = lines.next() else { break };
         match line.trim() {
             "" => {}
@@ -356,7 +356,7 @@ fn by_hand(mut session: Session, args: &Args, frames: u64) -> Result<ExitCode, E
             eprintln!("{} {line}", address.as_deref().unwrap_or_default());
         }
         run.step(wanted);
-        // Time for them to leave, and for the end to be noticed.
+        // Wait until the frames leave and the end is noticed.
         run.wait(Duration::from_millis(100));
     }
     run.stop();

@@ -1,4 +1,4 @@
-//! `squall report`: a saved report again, or the reports of a run's parts as one.
+//! `squall report`: shows a saved report, or merges the reports of a run's parts.
 
 use std::{
     fs,
@@ -44,13 +44,13 @@ pub fn report(args: &Args) -> Result<ExitCode, Error> {
 }
 
 fn merged(parts: Vec<(String, Report)>) -> Result<Report, Error> {
-    whole(parts).map_err(|apart| {
+    whole(parts).map_err(|error| {
         let hint = "give the reports of one run's parts, once each, made by one version";
-        Error::Usage(format!("{apart}\n  try: {hint}"))
+        Error::Usage(format!("{error}\n  try: {hint}"))
     })
 }
 
-/// With the name of its file, by which its part is known.
+/// Reads a report; the file name identifies its part.
 fn read(file: &Path) -> Result<(String, Report), Error> {
     let shown = file.display();
     let text = fs::read_to_string(file)

@@ -1,4 +1,4 @@
-//! `squall run`: a profile on its ports.
+//! `squall run`: runs a profile on its ports.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use crate::{
     drive::{End, drive_until},
 };
 
-/// Run a profile and report what was sent and what arrived
+/// Run a profile and report the frames sent and received
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,5 @@
-//! `squall send`: one stream, as arguments. They are short for a profile, and run as it does.
+//! `squall send`: sends one stream. The arguments become a profile, which runs like one from a
+//! file.
 
 use std::process::ExitCode;
 
@@ -52,7 +53,7 @@ pub struct Args {
     output: Output,
 }
 
-/// Keys of a stream.
+/// Keys of a stream in the profile.
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("frame").required(true).args(["packet", "hex", "pcap"]))]
 struct Stream {
@@ -105,7 +106,7 @@ struct Stream {
     name: String,
 }
 
-/// Whether it receives, `--to` says.
+/// Run options of senders; `--to` decides whether they receive.
 #[derive(Debug)]
 pub struct OfSenders;
 
@@ -127,8 +128,8 @@ pub fn send(args: &Args) -> Result<ExitCode, Error> {
         output::print_data(&session.profile.to_toml());
         return Ok(ExitCode::SUCCESS);
     }
-    // Without another port only a link to itself brings anything back; elsewhere all would count as
-    // lost.
+    // Without another port, only a loop link returns frames. On any other port, all frames would
+    // count as lost.
     let receive = args.to.is_some() || args.port.starts_with("loop:");
     let run = &args.options.run;
     let received = [

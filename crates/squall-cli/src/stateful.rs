@@ -1,5 +1,5 @@
-//! `squall replay --stateful`: the conversations of a capture over real TCP and UDP. They become
-//! the profile that a file would hold, and run as it does.
+//! `squall replay --stateful`: the conversations of a capture over real TCP and UDP. The arguments
+//! become a profile, which runs like one from a file.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use squall_profile::short::{self, Short};
 
 use crate::{drive::drive, output, replay::Args};
 
-/// What only conversations have.
+/// Options of conversations.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Conversations (--stateful)")]
 pub struct Stateful {
@@ -59,7 +59,8 @@ pub struct Stateful {
     next_hop: Option<String>,
 }
 
-/// Options of frames, which conversations do not have: their packets are made anew.
+/// Options of frames, which conversations reject because their packets are made by the TCP/UDP
+/// stack.
 const REFUSED: [&str; 30] = [
     "dualfile",
     "pktlen",

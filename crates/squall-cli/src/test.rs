@@ -1,4 +1,4 @@
-//! `squall test`: the standard tests, with a verdict.
+//! `squall test`: standard tests with a verdict.
 
 use std::{
     path::{Path, PathBuf},
@@ -24,7 +24,7 @@ use crate::{
     progress::ProgressLine,
 };
 
-/// Of tables off a terminal.
+/// Width of tables if standard output is not a terminal.
 const WIDTH: usize = 120;
 
 /// Test a device by a standard method, with a verdict
@@ -63,7 +63,8 @@ macro_rules! subcommands {
         }
 
         impl Methods {
-            /// `Err`: a comparison, which is no search of one device.
+            /// Splits a method from its common options; `Err`: an A/B comparison, which is not a
+            /// search of one device.
             fn parts(self) -> Result<(Method, Common), Box<Ab>> {
                 Ok(match self {
                     $(Self::$variant(of) => (Method::$variant(of.settings), *of.common),)*
@@ -76,7 +77,7 @@ macro_rules! subcommands {
 
 squall_method::each_method!(subcommands);
 
-// No doc comment: it would stand in the help of each method.
+// No doc comment: clap would show it in the help of each method.
 #[derive(Debug, clap::Args)]
 struct OfMethod<S: clap::Args> {
     #[command(flatten)]
@@ -85,18 +86,18 @@ struct OfMethod<S: clap::Args> {
     common: Box<Common>,
 }
 
-/// Both with all that is not said otherwise.
+/// Options of an A/B comparison, for both sides.
 #[derive(Debug, clap::Args)]
 struct Ab {
     /// Profile, or result (.json) of an earlier test
     #[arg(long, value_name = "FILE")]
     a: PathBuf,
-    /// What is compared with it
+    /// Profile or result to compare with it
     #[arg(long, value_name = "FILE")]
     b: PathBuf,
     #[command(flatten)]
     settings: ab::Settings,
-    /// Length of a trial [default: what the profiles say]
+    /// Length of a trial [default: as in the profiles]
     #[arg(short, long, value_name = "TIME")]
     duration: Option<squall_options::Time>,
     /// Repeat a trial up to N times if the generator did not keep to it
@@ -110,7 +111,7 @@ struct Ab {
     results: Results,
 }
 
-/// Where trials are run.
+/// Nodes that run the trials.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Several machines")]
 struct Nodes {
@@ -172,7 +173,7 @@ fn ab(args: &Ab) -> Result<ExitCode, Error> {
     Ok(ExitCode::from(exit_status(&outcome, &[])))
 }
 
-/// Whether a run of it ends by itself, as far as that is easily seen.
+/// Whether its run ends by itself, by a quick check.
 fn ends(profile: &Profile) -> bool {
     let stop = profile.stop;
     let limited = stop.duration.is_some() || stop.packets.is_some() || stop.octets.is_some();
@@ -181,7 +182,7 @@ fn ends(profile: &Profile) -> bool {
     limited || !continuous && profile.flows.is_none()
 }
 
-/// What all methods have.
+/// Options that all methods share.
 #[derive(Debug, clap::Args)]
 struct Common {
     /// Profile with the streams to send; without one, UDP between the ports
@@ -190,7 +191,8 @@ struct Common {
     /// Port of the profile, or of the test where there is no profile: A=eth1; repeatable
     #[arg(short, long, value_name = "NAME=ADDR", conflicts_with = "nodes")]
     port: Vec<String>,
-    /// The most that each port sends, on the line: 1Gbps, 100kpps [default: what its link carries]
+    /// The most that each port sends, on the line: 1Gbps, 100kpps [default: the capacity of its
+    /// link]
     #[arg(long, value_name = "RATE")]
     max_rate: Option<Rate>,
     /// Repeat a trial up to N times if the generator did not keep to it
@@ -224,7 +226,7 @@ struct Common {
     between: Between,
 }
 
-/// Where results go.
+/// Destinations of results.
 #[derive(Debug, clap::Args)]
 struct Results {
     /// Write the result as JSON; - is standard output
@@ -244,7 +246,7 @@ struct Results {
     quiet: bool,
 }
 
-/// A method says when trials end and what is measured.
+/// Run options of tests. The method determines the duration and the measurements.
 #[derive(Debug)]
 struct OfTests;
 
@@ -260,7 +262,7 @@ pub fn test(args: Args) -> Result<ExitCode, Error> {
         Err(comparison) => return ab(&comparison),
     };
     let method = if common.quick { method.quick() } else { method };
-    // Read before files are created, as one of them may be the same.
+    // Read the baseline before the files are created, because one of them may be the same file.
     let baseline =
         common.baseline.as_ref().map(|path| read_outcome("--baseline", path)).transpose()?;
     let files = Files::create_unless(common.dry_run, &common.results)?;
@@ -320,7 +322,7 @@ fn read_outcome(option: &str, path: &Path) -> Result<Outcome, Error> {
 }
 
 impl Common {
-    /// The profile, and the nodes whose ports it has.
+    /// The profile, and the nodes that have its ports.
     fn placed(
         &self,
         method: &Method,
@@ -391,7 +393,7 @@ impl Results {
     }
 }
 
-/// Made before anything is sent: hours of measuring are not to end in a path that is wrong.
+/// Created before anything is sent, so that a wrong path does not cost hours of measurements.
 #[derive(Default)]
 struct Files {
     json: Option<(String, std::fs::File)>,
@@ -419,7 +421,7 @@ impl Files {
     }
 }
 
-/// A line for each trial.
+/// Shows a line for each trial.
 struct Shown {
     quiet: bool,
     line: ProgressLine,

@@ -7,7 +7,7 @@ use serde_json::json;
 use squall_method::mlrsearch::{Goal, Next, Preset, Search};
 use squall_units::{SplitMix64, mix};
 
-/// Loads, frames per second.
+/// Range of loads, frames per second.
 const MIN: f64 = 10_000.0;
 const MAX: f64 = 15_000_000.0;
 
@@ -27,14 +27,14 @@ fn part(x: u64) -> f64 {
     (x >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Frames that are more than a device carries are lost, after those that its buffer takes.
+/// Loses the frames above its capacity, once its buffer is full.
 struct Device {
     shape: &'static str,
     seed: u64,
     capacity: f64,
-    /// Frames.
+    /// Capacity of the queue, frames.
     buffer: f64,
-    /// The part of the capacity that is left at a higher load.
+    /// The part of the capacity that remains at a higher load.
     collapse: f64,
     /// Loses `floor` of the frames at capacity, fewer at lower loads, none up to `onset`.
     onset: f64,
@@ -52,7 +52,7 @@ impl Device {
     fn new(seed: u64) -> Self {
         let mut random = Random(SplitMix64(seed));
         let shapes = ["sharp", "buffer", "lossy", "flat", "noisy", "collapse", "dip"];
-        // One in ten carries more than is offered.
+        // One device in ten carries more than the highest load.
         let most = if seed % 10 == 9 { 2.0 * MAX } else { MAX };
         let capacity = random.between(MIN / 2.0, most);
         let plain = Self {

@@ -1,4 +1,4 @@
-//! What a method runs its trials on: a [`Runner`], behind a journal, repetitions and a way to stop.
+//! Runs the trials of a method on a [`Runner`], with a journal, repetitions and a stop.
 
 use std::fmt;
 
@@ -7,27 +7,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::trial::{Measured, Trial};
 
-/// Sends what a trial says and measures. One machine, a cluster, or a model of a device.
+/// Runs a trial and measures it: one machine, a cluster, or a model of a device.
 pub trait Runner {
     /// # Errors
-    /// What makes any further trial pointless: a port that is gone, a profile that is refused.
+    /// A failure that makes any further trial pointless: a port that is gone, a profile that is
+    /// refused.
     fn run(&mut self, trial: &Trial) -> Result<Measured, Halt>;
 
-    /// Lets a device come to rest (RFC 2544 §23 asks for 5 s between trials).
+    /// Waits so that the device settles (RFC 2544 §23 asks for 5 s between trials).
     ///
     /// # Errors
-    /// As [`Runner::run`].
+    /// As for [`Runner::run`].
     fn rest(&mut self, seconds: f64) -> Result<(), Halt>;
 }
 
-/// Why a method does not go on.
+/// The reason for which a method ends early.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Halt {
-    /// Asked to; the journal has what is done.
+    /// Stopped by the tester; the journal has the trials so far.
     Stopped,
-    /// What the user could mend: wrong settings.
+    /// An error of the user: wrong settings.
     Usage(String),
-    /// What the machine does not give: a port, a permission.
+    /// A failure of the machine: a missing port or permission.
     Environment(String),
 }
 
@@ -51,7 +52,7 @@ pub struct Recorded {
     pub attempt: u32,
 }
 
-/// How trials are run, whatever the method.
+/// Repetition of trials and rest between them, for all methods.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Patience {
     /// Repeat a trial this often if the generator did not keep to it
@@ -66,7 +67,7 @@ impl Default for Patience {
     }
 }
 
-/// How far a search is: the load that it looks for is between both, as parts of the highest load.
+/// Bounds of a search, as parts of the highest load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bounds {
     /// The highest load that passed; 0: none so far.
@@ -75,30 +76,30 @@ pub struct Bounds {
     pub failed: Option<f64>,
 }
 
-/// Hears of each trial before and after it is run.
+/// Is notified of each trial before and after it runs.
 pub trait Watch {
     fn begins(&mut self, _trial: &Trial, _number: usize) {}
-    /// Bounds of the search that the next trials belong to; `None`: they belong to none.
+    /// Bounds of the search of the next trials; `None`: they belong to no search.
     fn searches(&mut self, _bounds: Option<Bounds>) {}
     /// A trial of an earlier run of the same test, which is not run again.
     fn known(&mut self, _recorded: &Recorded) {}
-    /// `false`: the method stops here.
+    /// Returns whether the method goes on.
     fn ended(&mut self, _recorded: &Recorded) -> bool {
         true
     }
 }
 
-/// Hears and does nothing.
+/// Ignores all notifications.
 pub struct Unwatched;
 impl Watch for Unwatched {}
 
-/// The runner as a method sees it.
+/// The interface of a method to its runner.
 pub struct Bench<'a> {
     runner: &'a mut dyn Runner,
     watch: &'a mut dyn Watch,
     patience: Patience,
-    /// Trials of an earlier, stopped run of the same method; controllers are deterministic, so the
-    /// same questions come in the same order.
+    /// Trials of an earlier, stopped run of the same method. Methods are deterministic, so they ask
+    /// for the same trials in the same order.
     known: std::vec::IntoIter<Recorded>,
     trials: Vec<Recorded>,
 }
@@ -108,13 +109,13 @@ impl<'a> Bench<'a> {
         Self { runner, watch, patience, known: Vec::new().into_iter(), trials: Vec::new() }
     }
 
-    /// Answers from `known` as long as the method asks for the same trials.
+    /// Returns the results of `known` while the method asks for the same trials.
     pub fn resume(mut self, known: Vec<Recorded>) -> Self {
         self.known = known.into_iter();
         self
     }
 
-    /// All trials so far, repetitions too.
+    /// All trials so far, including repetitions.
     pub fn into_trials(self) -> Vec<Recorded> {
         self.trials
     }
@@ -123,16 +124,16 @@ impl<'a> Bench<'a> {
         &self.trials
     }
 
-    /// How far the search is that the next trials belong to; `None`: it is over.
+    /// Reports the bounds of the search of the next trials; `None`: the search is over.
     pub fn searches(&mut self, bounds: Option<Bounds>) {
         self.watch.searches(bounds);
     }
 
-    /// Lets the device come to rest for longer than between any two trials; not before a trial that
-    /// is known already.
+    /// Waits for longer than between two trials so that the device settles, except before a trial
+    /// that is known already.
     ///
     /// # Errors
-    /// Why no trial can be run any more.
+    /// If no further trial can run.
     pub fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
         match self.known.as_slice() {
             [] => self.runner.rest(seconds),
@@ -140,11 +141,11 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Runs `trial`, and again as often as allowed while the generator does not keep to it. The
-    /// last result may still be one that is not [`Measured::kept`]: it says nothing of the device.
+    /// Runs `trial`, and repeats it up to `repeats` times while the generator does not keep to it.
+    /// If the last result is not [`Measured::kept`] either, it is no result of the device.
     ///
     /// # Errors
-    /// Why no trial can be run any more.
+    /// If no further trial can run.
     pub fn trial(&mut self, trial: Trial) -> Result<Measured, Halt> {
         let mut attempt = 0;
         loop {
@@ -164,7 +165,7 @@ impl<'a> Bench<'a> {
             self.trials.push(old.clone());
             return Ok(old.measured);
         }
-        // From here on it goes another way than the earlier run.
+        // The method differs from the earlier run from this trial on.
         self.known = Vec::new().into_iter();
         if !self.trials.is_empty() {
             self.runner.rest(self.patience.rest_s)?;

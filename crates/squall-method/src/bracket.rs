@@ -2,40 +2,40 @@
 
 use crate::bench::Bounds;
 
-/// Loads are parts of the most that is offered: above 0, up to 1.
+/// A search over loads from 0 (excluded) to 1, as parts of the highest load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bracket {
-    /// The search ends when less than this is unknown, as a part of the load found.
+    /// The search ends when the unknown range is below this part of the load found.
     resolution: f64,
-    /// The highest load that passed, ...
+    /// The highest load that passed.
     pub passed: f64,
-    /// ... and the lowest that did not.
+    /// The lowest load that failed.
     pub failed: Option<f64>,
     /// The lowest load that the generator did not keep to.
     pub not_kept: Option<f64>,
     guess: Option<f64>,
-    /// How much above the load that passed the next guess is, as a part of it.
+    /// Distance of the next guess above the load that passed, as a part of that load.
     step: f64,
     lowest: f64,
 }
 
-/// How a trial went.
+/// The result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Judged {
     Passed,
-    /// With the load that came out, where known: the next guess.
+    /// With the rate that the device forwarded, if known, as the next guess.
     Failed(Option<f64>),
     NotKept,
 }
 
 impl Bracket {
-    /// `lowest`: what fails there passes nowhere.
+    /// `lowest`: the search gives up when this load fails.
     pub fn new(resolution: f64, lowest: f64) -> Self {
         let (failed, not_kept, guess) = (None, None, Some(1.0));
         Self { resolution, passed: 0.0, failed, not_kept, guess, step: resolution, lowest }
     }
 
-    /// What is not to be tried: failed, or more than the generator keeps to.
+    /// The lowest load that failed or that the generator did not keep to.
     fn ceiling(&self) -> Option<f64> {
         match (self.failed, self.not_kept) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -47,7 +47,7 @@ impl Bracket {
         Bounds { passed: self.passed, failed: self.ceiling() }
     }
 
-    /// Whether it is the generator that set the limit.
+    /// Whether the generator set the limit.
     pub fn generator_bound(&self) -> bool {
         self.not_kept.is_some_and(|load| self.failed.is_none_or(|failed| load < failed))
     }
@@ -65,15 +65,15 @@ impl Bracket {
     }
 
     pub fn record(&mut self, load: f64, judged: Judged) {
-        // What came out at a load that fails is often just what the device carries: a little less
-        // is tried next, and if that passes a little more. Else halves.
+        // The rate forwarded under overload is often the capacity of the device: try a little less,
+        // and if that passes, a little more. Otherwise bisect.
         let margin = self.resolution / 2.0;
         self.guess = match judged {
             Judged::Passed => {
                 self.passed = self.passed.max(load);
                 let guessed = self.guess.is_some_and(|guess| guess == load) && load < 1.0;
                 let next = load * (1.0 + self.step);
-                // A guess that was far too low is left behind in few steps.
+                // Double the step, so that a guess that is far too low is left in few trials.
                 self.step *= 2.0;
                 guessed.then_some(next)
             }
@@ -95,7 +95,7 @@ impl Bracket {
 mod tests {
     use super::*;
 
-    /// Searches a device that carries `capacity`, by a generator that keeps to `able`.
+    /// Searches for `capacity` with a generator that keeps to loads up to `able`.
     fn search(capacity: f64, able: f64, hints: bool) -> (Bracket, u32) {
         let mut bracket = Bracket::new(0.001, 0.0001);
         let mut trials = 0;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_generator_did_not_keep_to_is_no_loss_of_the_device() {
+    fn a_load_that_the_generator_did_not_keep_to_is_no_loss_of_the_device() {
         let (bracket, _) = search(1.0, 0.3, true);
         assert!(bracket.generator_bound() && bracket.passed <= 0.3 && bracket.passed > 0.299);
         let (bracket, _) = search(0.2, 0.3, true);

@@ -1,5 +1,5 @@
-//! The capacity of devices that keep state: connections per second, connections at once, goodput,
-//! and the size of a table of flows, each found by search.
+//! The capacity of stateful devices: connections per second, concurrent connections, goodput, and
+//! the size of the flow table, each found by search.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use crate::{
     trial::{FlowLoad, FlowsMeasured, Http, Lane, Template, Trial},
 };
 
-/// What is searched for.
+/// The quantity to search for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -31,7 +31,7 @@ pub enum Of {
 
 settings! {
     "Capacity":
-    /// What to search for
+    /// Search for these figures
     of: Vec<Of> = vec![Of::Cps, Of::Concurrent, Of::Goodput]
         => each("WHAT", value_enum), in some("cps");
     /// The most connections per second to try
@@ -65,7 +65,7 @@ settings! {
 
 impl Settings {
     /// # Errors
-    /// What no test can be run with.
+    /// If a setting is out of range.
     pub fn check(&self) -> Result<(), Halt> {
         self.limits()
     }
@@ -85,7 +85,7 @@ impl Settings {
         Trial { label, duration_s, flows: Some(load), ..Trial::default() }
     }
 
-    /// Each opened at `opening_cps`, and asked again when all are open.
+    /// Connections that are opened at `opening_cps` and send another request when all are open.
     fn held(&self, connections: u64, label: String) -> Trial {
         let opening_s = connections as f64 / self.opening_cps;
         let think_s = opening_s + self.trial_s / 2.0;
@@ -101,7 +101,7 @@ impl Settings {
 }
 
 /// # Errors
-/// Why it stopped.
+/// If a trial cannot run, or if the test is stopped.
 pub fn run(
     settings: &Settings,
     rig: &Rig,
@@ -131,7 +131,8 @@ fn search(
 ) -> Result<Searched, Halt> {
     let passes = |cps: f64, flows: &FlowsMeasured| {
         let all = flows.failed_ratio() <= settings.failed_tolerance;
-        // Connections that queue up and end when no more begin were not carried at that rate.
+        // Connections that queue and complete only after the last start were not carried at that
+        // rate.
         let few = 2.0 / (cps * settings.trial_s);
         all && !(keeps_up && flows.completed_cps < cps * (1.0 - settings.resolution.max(few)))
     };
@@ -139,8 +140,8 @@ fn search(
     Search { most, resolution, recovery_s, trial, passes: &passes }.run(bench)
 }
 
-/// Name, unit, value, and its row of the table.
-fn say(
+/// Adds the figure and its row of the table.
+fn report(
     name: &str,
     unit: &str,
     value: f64,
@@ -192,7 +193,7 @@ fn cps(
     })?;
     let completed = searched.best.as_ref().map_or(0.0, |flows| flows.completed_cps);
     let found = searched.found.min(completed);
-    say("cps", "connections/s", found, &searched, settings.resolution, outcome, table);
+    report("cps", "connections/s", found, &searched, settings.resolution, outcome, table);
     if let Some(best) = &searched.best {
         let times = [("setup", best.setup), ("transaction", best.transaction)];
         for (name, delay) in times.iter().filter_map(|(name, delay)| Some((name, (*delay)?))) {
@@ -220,9 +221,9 @@ fn concurrent(
         let connections = connections.round().max(1.0) as u64;
         settings.held(connections, format!("connections at once, {connections}"))
     })?;
-    // As many as were open, not as many as were to be.
+    // The peak measured, not the number requested.
     let found = searched.best.as_ref().map_or(0.0, |flows| flows.peak_active as f64);
-    say("concurrent", "connections", found, &searched, settings.resolution, outcome, table);
+    report("concurrent", "connections", found, &searched, settings.resolution, outcome, table);
     Ok(())
 }
 
@@ -236,12 +237,12 @@ fn goodput(
         settings.at(cps, settings.large_octets, format!("goodput, {cps:.1} connections/s"))
     })?;
     let found = searched.best.as_ref().map_or(0.0, |flows| flows.goodput_bps);
-    say("goodput", "bit/s", found, &searched, settings.resolution, outcome, table);
+    report("goodput", "bit/s", found, &searched, settings.resolution, outcome, table);
     Ok(())
 }
 
-/// Each frame of the first stream is a flow of its own: more of them than the device remembers do
-/// not come through, or not a second time.
+/// Each frame of the first stream is a flow of its own. Frames of flows beyond the device's table
+/// are lost, at once or when they are repeated.
 fn flow_table(
     settings: &Settings,
     rig: &Rig,
@@ -269,7 +270,7 @@ fn flow_table(
         generator = !measured.kept();
         failure = format!("{came} of {next} came through");
         bench.rest(settings.recovery_s)?;
-        // What the device remembered came through, and what it had no room for did not.
+        // The next guess is the number of flows that came through.
         let guess = Some(came).filter(|came| !generator && (passed + 1..failed).contains(came));
         next = guess.unwrap_or(passed + (failed - passed) / 2).max(1);
         guessed = guess.is_some();
@@ -292,11 +293,11 @@ fn flow_table(
     Ok(())
 }
 
-/// So many flows, a frame each, and each once more.
+/// `flows` flows with one frame each, sent twice.
 fn fill(settings: &Settings, port: &str, flows: u64) -> Trial {
     let packet = "eth(src=02:00:c6:12:00:01,dst=02:00:c6:12:00:02)/ipv4(src=198.18.0.1,\
                   dst=198.19.0.1)/udp(sport=1024,dport=7)";
-    // 60,000 ports of each of up to 65,536 addresses.
+    // 60,000 ports times up to 65,536 addresses.
     let vary = vec![
         serde_json::json!({"field": "udp.sport", "op": "increment", "min": 1024, "max": 61_023}),
         serde_json::json!({"field": "ipv4.src", "op": "increment", "min": "198.18.0.1",

@@ -1,4 +1,4 @@
-//! Searches over loads of connections, which several methods have.
+//! Searches over loads of connections, shared by several methods.
 
 use crate::{
     bench::{Bench, Halt},
@@ -7,29 +7,29 @@ use crate::{
     trial::{FlowsMeasured, Trial},
 };
 
-/// What a search goes by.
+/// Parameters of a search.
 pub struct Search<'a> {
-    /// The highest load, of whatever unit.
+    /// The highest load, in the unit of the search.
     pub most: f64,
     pub resolution: f64,
-    /// Seconds after a trial that failed.
+    /// Wait after a failed trial, seconds.
     pub recovery_s: f64,
-    /// The trial of a load.
+    /// Makes the trial of a load.
     pub trial: &'a dyn Fn(f64) -> Trial,
-    /// Whether it passed, with the load that was asked for.
+    /// Whether a trial passed, given the load that was requested.
     pub passes: &'a dyn Fn(f64, &FlowsMeasured) -> bool,
 }
 
-/// What it found.
+/// The result of a search.
 pub struct Searched {
     /// The highest load that passed; 0: none did.
     pub found: f64,
     pub bracket: Bracket,
-    /// Of the highest load that passed.
+    /// Results at the highest load that passed.
     pub best: Option<FlowsMeasured>,
-    /// Load, and failed connections in per cent.
+    /// Load, and failed connections in percent.
     pub points: Vec<(f64, f64)>,
-    /// How the lowest load that failed did so.
+    /// The reason for which the lowest failing load failed.
     pub failure: String,
 }
 
@@ -45,7 +45,7 @@ impl Searched {
 
 impl Search<'_> {
     /// # Errors
-    /// Why it stopped.
+    /// If a trial cannot run, or if the test is stopped.
     pub fn run(&self, bench: &mut Bench<'_>) -> Result<Searched, Halt> {
         let lowest = (1.0 / self.most).min(0.5);
         let mut searched = Searched {
@@ -87,7 +87,7 @@ impl Search<'_> {
     }
 }
 
-/// The most frequent failure.
+/// The most frequent reason of failure.
 pub fn why(flows: &FlowsMeasured) -> String {
     let most = flows.failed.iter().max_by_key(|(_, count)| **count);
     match (flows.failures(), most) {

@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// Reads fields as in a file of settings; those in `texts` are text, whatever is in them.
+/// Parses fields as in a settings file; the values of the fields in `texts` are always strings.
 pub fn parse<T: DeserializeOwned>(text: &str, texts: &[&str]) -> Result<T, String> {
     let fields = text.split(',').map(|field| one(field, texts));
     let fields = fields.collect::<Result<Map<_, _>, String>>()?;

@@ -1,8 +1,9 @@
-//! The standard tests of network devices: controllers that ask for trials, get results, and decide.
+//! Standard tests of network devices: methods that request trials, evaluate their results, and
+//! decide on the next one.
 //!
-//! A method ([`Method`]) and a [`Rig`] go in; trials go out to a [`Runner`], which sends and
-//! measures; an [`Outcome`] comes out: verdict, figures, tables, plots, and every trial. Knows no
-//! port, no clock and no file: the same trials with the same results give the same outcome.
+//! Input: a method ([`Method`]) and a [`Rig`]. A [`Runner`] sends and measures the trials. Output:
+//! an [`Outcome`] with verdict, figures, tables, plots, and every trial. The crate uses no port,
+//! clock or file: the same trials with the same results give the same outcome.
 //!
 //! ```
 //! use squall_method::{Bench, Device, Method, Patience, Rig, Unwatched, rfc2544};

@@ -1,4 +1,4 @@
-//! All methods behind one door.
+//! [`Method`]: an enum over all methods.
 
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
@@ -11,8 +11,8 @@ use crate::{
     rig::Rig,
 };
 
-/// All methods, for the macro `$then`: variant, module, title, and the help of the command line, in
-/// one or more lines. The module has `Settings` with `quick`, and `run`.
+/// Calls the macro `$then` with all methods: variant, module, title, and the help of the command
+/// line in one or more lines. The module has `Settings` with `quick`, and `run`.
 #[macro_export]
 macro_rules! each_method {
     ($then:ident) => {
@@ -56,7 +56,7 @@ macro_rules! methods {
         }
 
         impl Method {
-            /// As the command line calls it.
+            /// The method's name on the command line.
             pub fn name(&self) -> &'static str {
                 match self {
                     $(Self::$variant(_) => stringify!($module),)*
@@ -69,14 +69,14 @@ macro_rules! methods {
                 }
             }
 
-            /// The same with short trials and few repetitions.
+            /// The same method with short trials and few repetitions.
             pub fn quick(self) -> Self {
                 match self {
                     $(Self::$variant(settings) => Self::$variant(settings.quick()),)*
                 }
             }
 
-            /// All methods, with the forms of their settings.
+            /// All methods, with the schemas of their settings.
             pub fn all() -> Vec<About> {
                 let all = [$((Self::$variant(Default::default()), schema_for!(crate::$module::Settings)),)*];
                 all.into_iter().map(|(method, schema)| About::of(&method, schema)).collect()
@@ -100,15 +100,15 @@ macro_rules! methods {
 
 each_method!(methods);
 
-/// A method, for those that ask what there is.
+/// Description of a method.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct About {
-    /// As the command line calls it.
+    /// Name on the command line.
     pub name: String,
     pub title: String,
     /// JSON schema of its settings.
     pub settings: serde_json::Value,
-    /// Settings by default.
+    /// Default settings.
     pub defaults: serde_json::Value,
     /// Whether it sends the streams of a profile.
     pub wants_streams: bool,
@@ -129,7 +129,7 @@ impl About {
     }
 }
 
-/// What a test takes.
+/// Trials and time of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
     pub trials: usize,
@@ -137,7 +137,7 @@ pub struct Estimate {
 }
 
 impl Method {
-    /// Whether it opens connections, for which a profile has to say where clients and servers are.
+    /// Whether it opens connections, which need the clients and servers of a profile.
     pub fn wants_flows(&self) -> bool {
         match self {
             Self::Capacity(settings) => settings.of.iter().any(|of| *of != capacity::Of::Table),
@@ -146,12 +146,12 @@ impl Method {
         }
     }
 
-    /// Whether it sends streams of the profile; others make their own.
+    /// Whether it sends streams of the profile; other methods make their own.
     pub fn wants_streams(&self) -> bool {
         !matches!(self, Self::Capacity(_) | Self::Rfc9411(_) | Self::Rfc2889(_) | Self::Rfc3918(_))
     }
 
-    /// Whether its loads are parts of what a link carries.
+    /// Whether its loads are parts of the link's capacity.
     pub fn wants_rate(&self) -> bool {
         match self {
             Self::Rfc6349(settings) => settings.bottleneck_bps.is_none(),
@@ -160,14 +160,14 @@ impl Method {
         }
     }
 
-    /// Runs it to its end. Stopped on the way, the outcome has what was found by then.
+    /// Runs the method to its end. If it is stopped, the outcome has the results so far.
     ///
     /// # Errors
-    /// Wrong settings, and whatever makes further trials pointless.
+    /// Wrong settings, or a failure that makes further trials pointless.
     pub fn run(&self, rig: &Rig, bench: &mut Bench<'_>) -> Result<Outcome, Halt> {
         let mut outcome = Outcome::new(self.name(), self.title(), &self.settings());
         let done = self.go(rig, bench, &mut outcome);
-        // What was not run has a note.
+        // A table without rows belongs to a test that did not run; a note explains that.
         outcome.tables.retain(|table| !table.rows.is_empty());
         outcome.rig = Some(rig.clone());
         outcome.trials = bench.trials().to_vec();
@@ -180,15 +180,15 @@ impl Method {
         Ok(outcome)
     }
 
-    /// The outcome of a test that has not ended, with the trials so far.
+    /// The outcome of an unfinished test, with the trials so far.
     pub fn so_far(&self, trials: Vec<Recorded>) -> Outcome {
         let text = vec![format!("{} trials so far", trials.len())];
         let verdict = Verdict { status: Status::Stopped, text };
         Outcome { verdict, trials, ..Outcome::new(self.name(), self.title(), &self.settings()) }
     }
 
-    /// How long it takes on a device that carries half of the most that is offered: one that
-    /// carries all is done sooner.
+    /// Estimated time on a device with half of the highest rate as its capacity; a search ends
+    /// sooner on a device that carries all.
     ///
     /// # Errors
     /// Wrong settings.

@@ -5,24 +5,24 @@ use crate::{
     trial::{Delay, FlowLoad, FlowsMeasured, LaneMeasured, Measured, Trial},
 };
 
-/// A queue of `buffer` frames that is served at `capacity_fps`, seen as a fluid, and a delay.
+/// A fluid queue of `buffer` frames that is served at `capacity_fps`, followed by a fixed delay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
     pub capacity_fps: f64,
-    /// Frames.
+    /// Capacity of the queue, frames.
     pub buffer: f64,
     pub delay_ns: u64,
-    /// The most that the generator keeps to, frames per second.
+    /// The highest rate that the generator keeps to, frames per second.
     pub generator_fps: f64,
-    /// Connections per second, and connections open at once, that it carries.
+    /// Capacity: connections per second, and concurrent connections.
     pub cps: f64,
     pub connections: f64,
-    /// Seconds that trials and rests have taken.
+    /// Simulated seconds of trials and rests.
     pub spent_s: f64,
 }
 
 impl Device {
-    /// Carries everything at once.
+    /// A device of unlimited capacity, without delay.
     pub fn ideal() -> Self {
         Self {
             capacity_fps: f64::INFINITY,
@@ -35,7 +35,7 @@ impl Device {
         }
     }
 
-    /// What of a load of connections it carries.
+    /// The connections of `load` that the device carries.
     fn connections(&self, load: &FlowLoad, duration_s: f64) -> FlowsMeasured {
         let steady_s = (duration_s - (load.ramp_up_s + load.ramp_down_s) / 2.0).max(0.0);
         let due = load.cps * steady_s;

@@ -1,4 +1,4 @@
-//! What a method found: verdict, figures, tables, plots, trials.
+//! Results of a method: verdict, figures, tables, plots, trials.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use squall_report::render::human;
 
 use crate::{bench::Recorded, rig::Rig};
 
-/// `schema` of this version.
+/// The value of `schema` in this version.
 pub const SCHEMA: &str = "squall.test/1";
 
 /// The result of a method.
@@ -19,45 +19,45 @@ pub struct Outcome {
     pub schema: String,
     /// `rfc2544`, `mlrsearch`, ...
     pub method: String,
-    /// What the standard calls it.
+    /// The title of the standard.
     pub title: String,
     pub verdict: Verdict,
-    /// What later runs are compared by.
+    /// The numbers by which runs are compared.
     pub figures: Vec<Figure>,
     pub tables: Vec<Table>,
     pub plots: Vec<Plot>,
     pub notes: Vec<String>,
-    /// The method's settings, all of them.
+    /// All settings of the method.
     pub settings: Value,
     pub rig: Option<Rig>,
     /// The profile whose streams were sent, as TOML.
     #[serde(default)]
     pub profile: String,
-    /// All that were run, in their order.
+    /// All trials, in the order of their runs.
     pub trials: Vec<Recorded>,
     pub squall_version: String,
-    /// The command that repeats it.
+    /// The command that repeats the test.
     pub command: String,
     /// RFC 3339, UTC.
     pub started: String,
     pub duration_s: f64,
-    /// CPU, kernel, and the like.
+    /// CPU, kernel and other properties of the host.
     #[serde(default)]
     pub host: BTreeMap<String, String>,
 }
 
-/// The answer, first.
+/// The conclusion of a test.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
     pub status: Status,
-    /// Sentences: what was found, or why there is no answer.
+    /// Sentences: the findings, or the reason for which there are none.
     pub text: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Measured; there is nothing to pass or fail.
+    /// Measured; the test has no criteria.
     #[default]
     Measured,
     /// Each criterion is met.
@@ -66,7 +66,7 @@ pub enum Status {
     Failed,
     /// The generator set the limit: the device may be better than the figures.
     GeneratorBound,
-    /// It was stopped; `--journal` continues it.
+    /// The test was stopped; `--journal` continues it.
     Stopped,
 }
 
@@ -82,7 +82,7 @@ impl Status {
     }
 }
 
-/// A number that stands for the device.
+/// A number that characterizes the device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Figure {
     /// `throughput/64`.
@@ -91,7 +91,7 @@ pub struct Figure {
     /// `frames/s`, `ns`, `frames`, `s`, `ratio`.
     pub unit: String,
     pub better: Better,
-    /// The true value is within this of `value`, as far as the method can say.
+    /// The true value is within this distance of `value`, by the method's estimate.
     pub uncertainty: f64,
     #[serde(default)]
     pub limit: Limit,
@@ -118,15 +118,15 @@ pub enum Better {
     Neither,
 }
 
-/// What set the figure.
+/// The limit of a figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
     #[default]
     Device,
-    /// The most that was to be offered passed: the device may be better.
+    /// The highest load passed: the device may be better.
     Offered,
-    /// The generator kept to no more: the device may be better.
+    /// The generator kept to no higher load: the device may be better.
     Generator,
 }
 
@@ -196,8 +196,8 @@ impl Outcome {
         self.figures.iter().find(|figure| figure.name == name)
     }
 
-    /// Says how far delays may be off where senders and receivers have different clocks, and widens
-    /// the uncertainty of times by that.
+    /// Notes the uncertainty of delays if senders and receivers have different clocks, and widens
+    /// the uncertainty of times by it.
     pub fn widen(&mut self) {
         let kept = self.trials.iter().filter(|one| one.measured.kept());
         let Some(bound) = kept.filter_map(|one| one.measured.delay_bound_ns()).max() else {
@@ -213,7 +213,7 @@ impl Outcome {
         ));
     }
 
-    /// Says so if the generator set a figure's limit.
+    /// Adds a warning if the generator set the limit of a figure.
     pub fn settle(&mut self) {
         let bound = self.figures.iter().filter(|figure| figure.limit == Limit::Generator);
         let names: Vec<_> = bound.map(|figure| figure.name.as_str()).collect();
@@ -232,7 +232,7 @@ impl Outcome {
     }
 }
 
-/// A figure of two results.
+/// A figure in two results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
     pub name: String,
@@ -245,8 +245,8 @@ pub struct Comparison {
     pub improved: bool,
 }
 
-/// Figures of `now` against those of `before` with the same names. One has changed if it differs by
-/// more than `tolerance` of its value and by more than both uncertainties.
+/// Compares the figures of `now` and `before` that have the same names. A figure has changed if it
+/// differs by more than `tolerance` of its value and by more than both uncertainties.
 pub fn compare(before: &Outcome, now: &Outcome, tolerance: f64) -> Vec<Comparison> {
     let one = |figure: &Figure| {
         let old = before.figure(&figure.name)?;

@@ -1,4 +1,4 @@
-//! RFC 2544, with back-to-back frames by RFC 9004.
+//! RFC 2544, with back-to-back frames as in RFC 9004.
 
 mod back_to_back;
 mod frame_loss;
@@ -42,7 +42,7 @@ pub enum Test {
 }
 
 settings! {
-    /// What RFC 2544 leaves to the tester.
+    /// Settings of RFC 2544.
     "RFC 2544":
     /// Tests to run
     tests: Vec<Test> = vec![
@@ -82,7 +82,7 @@ settings! {
 
 impl Settings {
     /// # Errors
-    /// What no test can be run with.
+    /// If a setting is out of range.
     pub fn check(&self) -> Result<(), Halt> {
         self.limits()
     }
@@ -92,10 +92,10 @@ impl Settings {
     }
 }
 
-/// Runs the tests that `settings` names, size by size as the RFC's tables have them.
+/// Runs the tests of `settings`, by frame size as in the tables of the RFC.
 ///
 /// # Errors
-/// Why it stopped.
+/// If a trial cannot run, or if the test is stopped.
 pub fn run(
     settings: &Settings,
     rig: &Rig,
@@ -105,7 +105,7 @@ pub fn run(
     run_on(settings, rig, bench, outcome).map(|_| ())
 }
 
-/// The same, with the throughput of each frame size.
+/// Runs the tests with the given throughput of each frame size.
 pub(crate) fn run_on(
     settings: &Settings,
     rig: &Rig,

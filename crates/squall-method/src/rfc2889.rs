@@ -1,4 +1,5 @@
-//! RFC 2889: LAN switches. Streams are the method's own, between stations on the ports of the rig.
+//! RFC 2889: LAN switches. The method makes its own streams between stations on the ports of the
+//! rig.
 
 mod addresses;
 mod broadcast;
@@ -50,7 +51,7 @@ pub enum Test {
 }
 
 settings! {
-    /// What RFC 2889 leaves to the tester.
+    /// Settings of RFC 2889.
     "RFC 2889":
     /// Tests to run
     tests: Vec<Test> = vec![
@@ -93,7 +94,7 @@ settings! {
     /// low as 50 for a device that learns slowly)
     address_rate: f64 = 1000.0 => one("FPS"), in within(1.0..=1e7);
     /// Pause in which the device forgets all addresses, seconds; longer than its aging time (§5.7.3)
-    // Above 300 s, to which most devices are set.
+    // Most devices have an aging time of 300 s.
     age_s: f64 = 310.0 => one("SECONDS"), in above_0(WEEK);
     /// Command that empties the device's address table, instead of a wait for --age-s
     flush_command: Option<String> = None => given("COMMAND");
@@ -104,7 +105,7 @@ settings! {
 
 impl Settings {
     /// # Errors
-    /// What no test can be run with.
+    /// If a setting is out of range, or if the rig has too few ports.
     pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
         let wrong = |text: String| Err(Halt::Usage(text));
         ports(rig, "RFC 2889 tests a switch, by 2 to 250 ports")?;
@@ -122,10 +123,10 @@ impl Settings {
     }
 }
 
-/// Runs the tests that `settings` names, in the RFC's order.
+/// Runs the tests of `settings`, in the RFC's order.
 ///
 /// # Errors
-/// Why it stopped.
+/// If a trial cannot run, or if the test is stopped.
 pub fn run(
     settings: &Settings,
     rig: &Rig,
@@ -158,7 +159,7 @@ pub fn run(
     Ok(())
 }
 
-/// A rate: more is better.
+/// The figure of a rate.
 fn rate(name: String, value: f64, uncertainty: f64, limit: Limit) -> Figure {
     let (better, unit) = (Better::Higher, "frames/s".into());
     Figure { name, value, unit, better, uncertainty, limit }

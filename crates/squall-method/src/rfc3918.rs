@@ -1,5 +1,5 @@
-//! RFC 3918: IP multicast. The first port sends to groups; the others join and leave them with
-//! plain IGMP or MLD frames, as hosts do.
+//! RFC 3918: IP multicast. The first port sends to groups; the other ports join and leave them by
+//! IGMP or MLD frames, as hosts do.
 
 mod capacity;
 mod delay;
@@ -41,7 +41,7 @@ pub enum Test {
 }
 
 settings! {
-    /// What RFC 3918 leaves to the tester.
+    /// Settings of RFC 3918.
     "RFC 3918":
     /// Tests to run
     tests: Vec<Test> = vec![
@@ -91,7 +91,7 @@ settings! {
 
 impl Settings {
     /// # Errors
-    /// What no test can be run with.
+    /// If a setting is out of range, or if the rig has too few or too many ports.
     pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
         let wrong = |text: &str| Err(Halt::Usage(text.into()));
         ports(rig, "RFC 3918 takes one port that sends and 1 to 249 that receive")?;
@@ -105,7 +105,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Frame sizes that hold the headers: those of IPv6 are longer.
+    /// Frame sizes that hold the headers; IPv6 headers are longer.
     fn sizes(&self) -> Vec<u32> {
         let least = if self.membership == Membership::Mldv1 { 84 } else { 64 };
         let mut sizes: Vec<_> = self.frame_sizes.iter().map(|size| *size.max(&least)).collect();
@@ -114,7 +114,7 @@ impl Settings {
     }
 }
 
-/// What the RFC's reporting formats ask for of each test: the conditions.
+/// The test conditions, which the RFC's reporting formats require.
 fn conditions(settings: &Settings, rig: &Rig) -> Table {
     let mut table = Table::new("Conditions (RFC 3918)", &["", "Value"]);
     for (name, value) in [
@@ -130,11 +130,11 @@ fn conditions(settings: &Settings, rig: &Rig) -> Table {
     table
 }
 
-/// Runs the tests that `settings` names, in the RFC's order; but the capacity before the group
-/// matrix, which must not have more groups (§4.2).
+/// Runs the tests of `settings`, in the RFC's order, except that the capacity comes before the
+/// group matrix, because §4.2 limits the matrix to the capacity.
 ///
 /// # Errors
-/// Why it stopped.
+/// If a trial cannot run, or if the test is stopped.
 pub fn run(
     settings: &Settings,
     rig: &Rig,

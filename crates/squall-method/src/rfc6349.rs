@@ -1,4 +1,4 @@
-//! RFC 6349: TCP throughput against what the path makes possible.
+//! RFC 6349: TCP throughput compared with the capacity of the path.
 
 use squall_report::render::human::{ns, ratio, seconds, si};
 
@@ -29,14 +29,14 @@ settings! {
     trial_s: f64 = 10.0 => one("SECONDS"), quick at_most(1.0), in above_0(WEEK);
 }
 
-/// Ethernet, FCS; IPv4 and TCP without options.
+/// Octets of Ethernet with FCS, and of IPv4 and TCP without options.
 const ETHERNET: u32 = 18;
 const HEADERS: f64 = 40.0;
 const SMALLEST: u32 = 128;
 
 impl Settings {
     /// # Errors
-    /// What no test can be run with.
+    /// If a setting is out of range.
     pub fn check(&self) -> Result<(), Halt> {
         self.limits()?;
         above_0(1e13)("bottleneck_bps", &self.bottleneck_bps.unwrap_or(1.0))?;
@@ -47,30 +47,30 @@ impl Settings {
     }
 }
 
-/// What is known of the path before a transfer.
+/// Properties of the path, measured before the transfers.
 struct Path {
-    /// Octets of an IP packet.
+    /// Largest IP packet, octets.
     mtu: u32,
     rtt_ns: f64,
-    /// Layer 2.
+    /// Bottleneck bandwidth on layer 2.
     bottleneck_bps: f64,
 }
 
 impl Path {
-    /// §4.1.1: what TCP can carry of the bottleneck's rate.
+    /// §4.1.1: the highest TCP throughput at the bottleneck bandwidth.
     fn tcp_bps(&self) -> f64 {
         let mtu = f64::from(self.mtu);
         self.bottleneck_bps * (mtu - HEADERS) / (mtu + f64::from(ETHERNET))
     }
 
-    /// §3.3.1, octets.
+    /// Bandwidth-delay product (§3.3.1), octets.
     fn bdp(&self) -> f64 {
         self.rtt_ns / 1e9 * self.bottleneck_bps / 8.0
     }
 }
 
 /// # Errors
-/// Why it stopped; a profile without streams or without flows.
+/// If a trial cannot run, if the test is stopped, or if the profile has no streams or no flows.
 pub fn run(
     settings: &Settings,
     rig: &Rig,
@@ -102,7 +102,7 @@ pub fn run(
         None => bottleneck(settings, rig, mtu, bench)?,
     };
     let path = Path { mtu, rtt_ns, bottleneck_bps };
-    say_path(&path, outcome);
+    report_path(&path, outcome);
     if bottleneck_bps <= 0.0 {
         outcome.notes.push("the bottleneck was not found: give bottleneck_bps".into());
         return Ok(());
@@ -110,7 +110,7 @@ pub fn run(
     transfers(settings, rig, &path, bench, outcome)
 }
 
-/// The first stream of each port that sends.
+/// The first stream of each sending port.
 fn probes(settings: &Settings, rig: &Rig) -> Vec<Lane> {
     let mut ports: Vec<&str> = Vec::new();
     let mut lanes = Vec::new();
@@ -129,7 +129,7 @@ fn probes(settings: &Settings, rig: &Rig) -> Vec<Lane> {
     lanes
 }
 
-/// There and back; with streams in one direction only, twice that.
+/// Sum of both directions; with streams in one direction only, twice its delay.
 fn round_trip(measured: &Measured, of: impl Fn(&crate::Delay) -> f64) -> Option<f64> {
     let ways: Option<Vec<f64>> =
         measured.lanes.iter().take(2).map(|lane| lane.delay.as_ref().map(&of)).collect();
@@ -140,7 +140,7 @@ fn round_trip(measured: &Measured, of: impl Fn(&crate::Delay) -> f64) -> Option<
     }
 }
 
-/// RFC 4821 in a trial's words: the largest frame that comes through, octets of its packet.
+/// Probes the path MTU as in RFC 4821: the largest packet that passes, octets.
 fn path_mtu(settings: &Settings, rig: &Rig, bench: &mut Bench<'_>) -> Result<Option<u32>, Halt> {
     let (mut passed, mut failed) = (SMALLEST - 1, settings.largest_frame + 1);
     let mut next = settings.largest_frame;
@@ -167,7 +167,7 @@ fn path_mtu(settings: &Settings, rig: &Rig, bench: &mut Bench<'_>) -> Result<Opt
     Ok((passed >= SMALLEST).then(|| passed - ETHERNET))
 }
 
-/// §3.2.2 refers to RFC 2544 for it.
+/// §3.2.2 refers to RFC 2544 for the bottleneck bandwidth.
 fn bottleneck(
     settings: &Settings,
     rig: &Rig,
@@ -185,7 +185,7 @@ fn bottleneck(
     Ok(found.fps * f64::from(size) * 8.0)
 }
 
-fn say_path(path: &Path, outcome: &mut Outcome) {
+fn report_path(path: &Path, outcome: &mut Outcome) {
     let mut table = Table::new("The path", &["", "Measured"]);
     let bdp = path.bdp();
     for (name, value) in [
@@ -236,13 +236,13 @@ fn transfers(
             ));
             continue;
         }
-        say_transfer(settings, path, connections, &measured, &flows, &mut table, outcome);
+        report_transfer(settings, path, connections, &measured, &flows, &mut table, outcome);
     }
     outcome.tables.push(table);
     Ok(())
 }
 
-/// As much as takes `transfer_s` on an ideal path, over all connections together.
+/// The octets of a connection, so that all connections together take `transfer_s` on an ideal path.
 fn octets(settings: &Settings, path: &Path, connections: u32) -> u64 {
     (path.tcp_bps() * settings.transfer_s / 8.0 / f64::from(connections)).max(1.0) as u64
 }
@@ -255,25 +255,26 @@ fn transfer(settings: &Settings, rig: &Rig, path: &Path, connections: u32) -> Tr
         tls: false,
     };
     let load = FlowLoad {
-        // All of them within a hundredth of the time.
+        // Open all connections within 1 % of the time.
         cps: f64::from(connections) / (settings.transfer_s / 100.0),
         limit: Some(connections.into()),
         http: Some(http),
         ..FlowLoad::default()
     };
-    // §4.3 averages over the transfer: after the ideal time the path may be idle again.
+    // §4.3 averages over the transfer: after its ideal time the path may be idle.
     let probe = |lane| Lane { duration_s: Some(settings.transfer_s), ..lane };
     Trial {
         label: format!("transfer, {connections} connections"),
         lanes: probes(settings, rig).into_iter().map(probe).collect(),
-        // A path with loss takes longer; three times as long is long enough to know.
+        // A path with loss takes longer. A trial ends after three times the ideal time at the
+        // latest.
         duration_s: settings.transfer_s * 3.0,
         flows: Some(load),
         ..Trial::default()
     }
 }
 
-fn say_transfer(
+fn report_transfer(
     settings: &Settings,
     path: &Path,
     connections: u32,

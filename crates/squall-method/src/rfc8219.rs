@@ -1,4 +1,4 @@
-//! RFC 8219: devices that translate between IPv4 and IPv6, on the streams of the profile.
+//! RFC 8219: devices that translate between IPv4 and IPv6, tested with the streams of the profile.
 
 mod delay;
 
@@ -13,13 +13,13 @@ use crate::{
     settings::{at_least, at_most, from, settings},
 };
 
-/// RFC 8219 §5.1.1, of IPv4; of IPv6 each is 20 octets longer after a translator (84 for 64).
+/// IPv4 frame sizes of RFC 8219 §5.1.1; a translator makes each frame 20 octets longer (84 for 64).
 pub const FRAME_SIZES: [u32; 13] =
     [64, 128, 256, 512, 768, 1024, 1280, 1518, 1522, 2048, 4096, 8192, 9216];
-/// By which an IPv6 header is longer than one of IPv4.
+/// Difference of the IPv6 and the IPv4 header lengths, octets.
 const LONGER: u32 = 20;
 
-/// Which of the RFC's setups the device is in.
+/// The RFC's test setups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -53,7 +53,7 @@ pub enum Test {
 }
 
 settings! {
-    /// What RFC 8219 leaves to the tester.
+    /// Settings of RFC 8219.
     "RFC 8219":
     /// Tests to run
     tests: Vec<Test> = vec![Test::Throughput, Test::Latency, Test::Pdv, Test::Ipdv, Test::FrameLoss]
@@ -77,7 +77,7 @@ settings! {
 
 impl Settings {
     /// # Errors
-    /// What no test can be run with.
+    /// If a setting is out of range, or if the streams do not fit the setup.
     pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
         self.limits()?;
         let of_version = |ipv6| rig.lanes.iter().any(|lane| lane.ipv6 == ipv6);
@@ -89,7 +89,7 @@ impl Settings {
         self.as_rfc2544().check()
     }
 
-    /// What RFC 8219 takes over from RFC 2544.
+    /// The settings of the tests that RFC 8219 takes from RFC 2544.
     fn as_rfc2544(&self) -> rfc2544::Settings {
         let test = |test: &Test| match test {
             Test::Throughput => Some(rfc2544::Test::Throughput),
@@ -115,10 +115,10 @@ impl Settings {
     }
 }
 
-/// Runs the tests that `settings` names.
+/// Runs the tests of `settings`.
 ///
 /// # Errors
-/// Why it stopped.
+/// If a trial cannot run, or if the test is stopped.
 pub fn run(
     settings: &Settings,
     rig: &Rig,
@@ -144,7 +144,7 @@ pub fn run(
     Ok(())
 }
 
-/// With the IPv6 frames as long as the translated IPv4 frames.
+/// The rig with IPv6 frames as long as translated IPv4 frames.
 fn translated(rig: &Rig, setup: Setup) -> Rig {
     let mut rig = rig.clone();
     let longer = if setup == Setup::Single { LONGER } else { 0 };

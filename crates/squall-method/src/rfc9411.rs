@@ -38,8 +38,8 @@ settings! {
         => each("TEST", value_enum), in some("cps");
     /// Test with HTTPS instead of HTTP
     https: bool = false => flag();
-    /// Response sizes, octets; of the throughput test, those from 16 KB on are repeated 10 times
-    /// over a connection
+    /// Response sizes, octets; the throughput test repeats those from 16 KB on 10 times over a
+    /// connection
     object_octets: Vec<u64> = vec![1_000, 2_000, 4_000, 16_000, 64_000, 256_000]
         => each("OCTETS"), quick first(2), in some("1000,16000");
     /// The target: the most connections per second
@@ -56,18 +56,18 @@ settings! {
     resolution: f64 = 0.02 => one("RATIO"), quick at_least(0.1), in within(1e-4..=0.5);
 }
 
-/// §7.2.3.4 and its like: failed and terminated transactions, as a part of all; deviation of the
-/// rate in the sustain phase.
+/// Validity criteria of §7.2.3.4 and the corresponding sections: the highest part of failed and
+/// terminated transactions, and the highest deviation of the rate in the sustain phase.
 const FAILED: f64 = 0.000_01;
 const DEVIATION: f64 = 0.05;
-/// §7.2.4: the first run asks for a tenth, and nothing may fail.
+/// §7.2.4: the first run has a tenth of the target rate, and no failure is allowed.
 const FIRST: f64 = 0.1;
-/// §7.3.3.2.
+/// §7.3.3.2: transactions per connection.
 const TRANSACTIONS: u32 = 10;
 
 impl Settings {
     /// # Errors
-    /// What no test can be run with.
+    /// If a setting is out of range.
     pub fn check(&self) -> Result<(), Halt> {
         self.limits()
     }
@@ -88,7 +88,7 @@ impl Settings {
         Http { object_octets, requests, think_s: 0.0, tls: self.https }
     }
 
-    /// §7.2.3.2: sizes up to 64 KB.
+    /// The sizes up to 64 KB (§7.2.3.2).
     fn small(&self) -> impl Iterator<Item = u64> {
         self.object_octets.iter().copied().filter(|octets| *octets <= 64_000)
     }
@@ -99,7 +99,7 @@ impl Settings {
 }
 
 /// # Errors
-/// Why it stopped.
+/// If a trial cannot run, or if the test is stopped.
 pub fn run(
     settings: &Settings,
     _rig: &Rig,
@@ -136,15 +136,15 @@ pub fn run(
     Ok(())
 }
 
-/// The validity rules, of a rate that was asked for.
+/// The validity criteria for a requested rate.
 fn valid(asked_cps: f64, flows: &FlowsMeasured) -> bool {
     let deviation = (flows.completed_cps - asked_cps).abs() / asked_cps;
-    // Few connections are no steady rate: one more or less in a second is no deviation.
+    // At low rates allow a deviation of one connection per second.
     let few = 1.0 / asked_cps;
     flows.failed_ratio() < FAILED && deviation < DEVIATION.max(few)
 }
 
-/// The first run, and the search, of one kind of transaction.
+/// The first run and the search for one kind of transaction.
 fn search(
     settings: &Settings,
     what: &str,
@@ -203,19 +203,19 @@ fn row(
 
 /// A search for one indicator.
 struct Indicator<'a> {
-    /// Its row of the table.
+    /// Row of the table.
     row: &'a str,
-    /// In sentences and labels.
+    /// Name in sentences and labels.
     what: String,
-    /// Name of its figure.
+    /// Name of the figure.
     figure: String,
-    /// `None`: the application mix.
+    /// Response size; `None`: the application mix.
     octets: Option<u64>,
     requests: u32,
     by: By,
 }
 
-/// What an indicator is measured by.
+/// Quantity by which an indicator is measured.
 enum By {
     Connections,
     Goodput,
@@ -281,7 +281,7 @@ fn throughput(settings: &Settings, octets: u64) -> Indicator<'static> {
 }
 
 /// §7.4.3.2: at half of the connections per second with one transaction each, and at half of the
-/// throughput with ten.
+/// throughput with ten transactions each.
 fn latency(
     settings: &Settings,
     bench: &mut Bench<'_>,
@@ -336,7 +336,7 @@ fn concurrent(
     outcome: &mut Outcome,
     table: &mut Table,
 ) -> Result<(), Halt> {
-    // §7.5.3.2: 1 KB, and ten transactions spread over the time in which a connection is open.
+    // §7.5.3.2: responses of 1 KB, and ten transactions spread over the lifetime of a connection.
     let octets = 1_000;
     let what = format!("{} concurrent connections", settings.protocol());
     let opening_s = settings.ramp_s.max(1.0);

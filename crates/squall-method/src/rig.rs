@@ -1,14 +1,14 @@
-//! What a method has to work with: streams between ports, and the most that they may carry.
+//! The test setup of a method: streams between ports, and the highest rate.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::trial::{Lane, Trial};
 
-/// Octets of preamble, start of frame and the gap between frames.
+/// Octets of preamble, start frame delimiter and interframe gap.
 const L1_OVERHEAD: f64 = 20.0;
 
-/// Streams of a profile, as a method uses them.
+/// The streams of a profile that a method uses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rig {
     /// All ports, in the order of the profile.
@@ -23,9 +23,9 @@ pub struct RigLane {
     pub stream: String,
     /// The port that sends it.
     pub port: String,
-    /// Its part of what the port sends, above 0 to 1: those of a port add up to 1.
+    /// Its part of the port's rate, above 0 to 1; the shares of a port add up to 1.
     pub share: f64,
-    /// Its frames are IPv6.
+    /// Whether its frames are IPv6.
     #[serde(default)]
     pub ipv6: bool,
     /// Octets by which its frames are longer than the frame size of a trial.
@@ -33,18 +33,18 @@ pub struct RigLane {
     pub longer: u32,
 }
 
-/// What a port sends at a load of 1.
+/// The rate of a port at a load of 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MostLoad {
-    /// Bits per second on the line, with preamble and gap.
+    /// Bits per second on layer 1, with preamble and gap.
     BpsL1(f64),
-    /// Frames per second, whatever their size.
+    /// Frames per second, at any frame size.
     Fps(f64),
 }
 
 impl Rig {
-    /// One stream, on a link of so many bits per second.
+    /// One stream on a link of `bps_l1` bits per second.
     pub fn one_stream(stream: &str, bps_l1: f64) -> Self {
         let lane =
             RigLane { stream: stream.into(), port: "A".into(), share: 1.0, ..RigLane::default() };
@@ -63,7 +63,7 @@ impl Rig {
     pub fn port_fps(&self, size: u32) -> f64 {
         match self.most {
             MostLoad::BpsL1(bps) => {
-                // All streams have the same frame rate: that of the longest frames.
+                // All streams have the frame rate of the longest frames.
                 let longer = self.lanes.iter().map(|lane| lane.longer).max().unwrap_or(0);
                 bps / (8.0 * (f64::from(size + longer) + L1_OVERHEAD))
             }
@@ -71,12 +71,12 @@ impl Rig {
         }
     }
 
-    /// The same of all ports together.
+    /// The rate of all ports together, frames per second.
     pub fn total_fps(&self, size: u32) -> f64 {
         self.port_fps(size) * self.lanes.iter().map(|lane| lane.share).sum::<f64>()
     }
 
-    /// All streams at `load` of the most.
+    /// All streams at `load` of the highest rate.
     pub fn lanes(&self, size: u32, load: f64) -> Vec<Lane> {
         let lane = |lane: &RigLane| Lane {
             name: lane.stream.clone(),

@@ -1,4 +1,4 @@
-//! The highest load of which a device loses nothing, found by trials.
+//! Search for the highest load without loss.
 
 use squall_report::render::human::ratio;
 
@@ -9,40 +9,40 @@ use crate::{
     trial::{Measured, Trial},
 };
 
-/// Loads below this part of the most are not tried.
+/// Lowest load to try.
 const LOWEST: f64 = 1e-5;
-/// Arrivals have whole nanoseconds; what came out is rounded down by more than that.
+/// Arrivals are rounded to nanoseconds; the output rate is reduced by more than this rounding.
 const CLOCK: f64 = 1e-6;
 
-/// When a trial passes, and when the search ends.
+/// Criteria of a pass and of the search's end.
 #[derive(Clone, Copy)]
 pub(crate) struct Search<'a> {
     pub resolution: f64,
     /// The loss ratio up to which a trial passes.
     pub tolerance: f64,
-    /// A trial with loss is repeated up to so often, and passes if a repetition does.
+    /// A trial with loss is repeated up to this often, and passes if a repetition does.
     pub verifications: u32,
     /// The loss ratio of a trial.
     pub loss: &'a dyn Fn(&Measured) -> f64,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Highest {
-    /// The load that came out without loss, as a part of the most; 0: nothing passed.
+    /// The load that the device forwarded without loss; 0: no load passed.
     pub load: f64,
-    /// The load that was offered then.
+    /// The load offered in that trial.
     pub offered: f64,
     pub limit: Limit,
-    /// Loads with their results, of the trials that count.
+    /// Load and result of each valid trial.
     pub trials: Vec<(f64, Measured)>,
 }
 
 impl Search<'_> {
-    /// Searches with the trials of `trial`, a load and a label each.
+    /// Searches with the trials that `trial` makes of a load and a label.
     ///
     /// # Errors
-    /// Why it stopped.
+    /// If a trial cannot run, or if the test is stopped.
     pub fn highest(
         &self,
         label: &str,
@@ -66,14 +66,14 @@ impl Search<'_> {
         bench.searches(None);
         let limit = match bracket {
             _ if bracket.generator_bound() => Limit::Generator,
-            // What the buffer took was not carried.
+            // Frames that only filled a buffer do not count as forwarded.
             _ if bracket.passed >= 1.0 && came_out >= 1.0 - self.resolution => Limit::Offered,
             _ => Limit::Device,
         };
         Ok(Highest { load: came_out, offered: bracket.passed, limit, trials })
     }
 
-    /// One trial, and its repetitions while it fails (ETSI GS NFV-TST 009 §12.3.3).
+    /// Runs a trial and repeats it while it fails (ETSI GS NFV-TST 009 §12.3.3).
     fn verified(
         &self,
         load: f64,
@@ -106,8 +106,8 @@ impl Search<'_> {
     }
 }
 
-/// The part of the load that came out while it was offered. A buffer that fills during the trial
-/// would else be taken for throughput.
+/// The output rate as a part of the offered rate. Without it, a buffer that fills during the trial
+/// would count as throughput.
 fn output(measured: &Measured) -> f64 {
     match measured.kept_up() {
         part if part < 1.0 => part * (1.0 - CLOCK),

@@ -1,18 +1,18 @@
-//! Settings of the methods: each is written once, with its default and its limits, and is from then
-//! on an argument of the command line, a field of a request, and a part of the schema.
+//! Settings of the methods. One definition, with default and limits, makes the argument of the
+//! command line, the field of a request, and the part of the schema.
 
 use std::{fmt::Display, ops::RangeInclusive};
 
 use crate::{bench::Halt, rig::Rig};
 
-/// Seconds.
+/// Limit of all durations, seconds.
 pub const WEEK: f64 = 7.0 * 86_400.0;
 
-/// Defines the `Settings` of a method, under a heading of the command line. A setting has a
-/// default, and is one value, `each` of a list with commas, a value that may be `given`, or a
-/// `flag`, with the name of its value in the help and further attributes of its argument; then what
-/// becomes of it with `quick`, and the limits that `limits` checks. A method with `own quick`
-/// shortens itself.
+/// Defines the `Settings` of a method, under a heading of the command line. A setting has a default
+/// and is one value, a comma-separated list (`each`), an optional value (`given`), or a `flag`. The
+/// name of its value in the help and further attributes of the argument follow, then its change by
+/// `quick`, and the limits for `limits` to check. A method with `own quick` implements `quick`
+/// itself.
 macro_rules! settings {
     ($(#[$meta:meta])* own quick, $heading:literal: $(
         $(#[$doc:meta])+
@@ -66,7 +66,7 @@ macro_rules! settings {
         $crate::settings::settings! { $(#[$meta])* own quick, $heading: $($settings)+ }
 
         impl Settings {
-            /// Seconds for minutes.
+            /// Shortens the test from minutes to seconds.
             pub fn quick(self) -> Self {
                 self.shortened()
             }
@@ -75,7 +75,7 @@ macro_rules! settings {
 }
 pub(crate) use settings;
 
-/// Frame sizes of Ethernet, octets with FCS.
+/// Parser of Ethernet frame sizes, octets with FCS.
 #[cfg(feature = "clap")]
 pub fn frame_size() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(64..=65_535)
@@ -89,12 +89,12 @@ pub fn at_least<T: PartialOrd>(least: T) -> impl FnOnce(T) -> T {
     move |value| if value < least { least } else { value }
 }
 
-/// The first `n`.
+/// Keeps the first `n` values.
 pub fn first<T>(n: usize) -> impl FnOnce(Vec<T>) -> Vec<T> {
     move |values| values.into_iter().take(n).collect()
 }
 
-/// What limits are about.
+/// A setting with numeric limits.
 pub trait Number: Copy + Display {
     fn number(self) -> f64;
 }
@@ -117,12 +117,12 @@ impl Number for u64 {
     }
 }
 
-/// Refuses a setting.
+/// Rejects a setting.
 fn wrong(text: String) -> Result<(), Halt> {
     Err(Halt::Usage(text))
 }
 
-/// Above 0, and at most `most`.
+/// Limits a value to above 0, up to `most`.
 pub fn above_0<T: Number>(most: f64) -> impl Fn(&str, &T) -> Result<(), Halt> {
     move |name, value| match value.number() > 0.0 && value.number() <= most {
         true => Ok(()),
@@ -147,7 +147,7 @@ pub fn from(least: u32) -> impl Fn(&str, &u32) -> Result<(), Halt> {
     }
 }
 
-/// A list that is not empty, such as `example`.
+/// Requires a list that is not empty, such as `example`.
 pub fn some<T>(example: &str) -> impl Fn(&str, &Vec<T>) -> Result<(), Halt> {
     move |name, values| match values.is_empty() {
         true => wrong(format!("{name} is empty\n  try {example}")),
@@ -155,10 +155,10 @@ pub fn some<T>(example: &str) -> impl Fn(&str, &Vec<T>) -> Result<(), Halt> {
     }
 }
 
-/// A switch is tested by 2 to 250 ports; `takes` says what for.
+/// Requires 2 to 250 ports, for the purpose in `takes`.
 ///
 /// # Errors
-/// More or fewer.
+/// If the rig has more or fewer ports.
 pub fn ports(rig: &Rig, takes: &str) -> Result<(), Halt> {
     match rig.ports.len() {
         2..=250 => Ok(()),

@@ -1,5 +1,5 @@
-//! A constant load for hours, in trials that follow each other: loss and latency over time, their
-//! drift, and availability.
+//! A constant load for hours, in consecutive trials: loss and latency over time, their drift, and
+//! availability.
 
 use squall_report::render::human::{ns, ratio, seconds};
 
@@ -33,12 +33,13 @@ settings! {
     min_availability: Option<f64> = None => given("RATIO");
 }
 
-/// A trial with more loss is not available, where seconds are not known (Y.1563 has it of seconds).
+/// A trial with more loss counts as unavailable if counts by second are missing (Y.1563 defines
+/// availability by seconds).
 const SEVERE_LOSS: f64 = 0.5;
 
 impl Settings {
     /// # Errors
-    /// What no test can be run with.
+    /// If a setting is out of range.
     pub fn check(&self) -> Result<(), Halt> {
         let wrong = |text: String| Err(Halt::Usage(text));
         if !(self.trial_s > 0.0 && self.trial_s <= self.duration_s) {
@@ -57,28 +58,28 @@ impl Settings {
     }
 }
 
-/// What came of one trial.
+/// The result of one trial.
 struct Period {
-    /// Since the start of the test: the middle of the trial, with the pauses left out.
+    /// Middle of the trial since the start of the test, without pauses.
     at_s: f64,
     loss: f64,
     mean_ns: Option<f64>,
     p99_ns: Option<f64>,
     max_ns: Option<f64>,
-    /// Each may be off by this.
+    /// Uncertainty of each delay.
     bound_ns: f64,
-    /// The longest time without a frame of a stream.
+    /// The longest time without a frame on any stream.
     outage_s: f64,
     sent: u64,
     lost: u64,
-    /// Of all streams together; empty in virtual time.
+    /// Counts by second of all streams together; empty in virtual time.
     seconds: Vec<Second>,
 }
 
-/// Runs one trial after the other.
+/// Runs the trials in sequence.
 ///
 /// # Errors
-/// Why it stopped.
+/// If a trial cannot run, or if the test is stopped.
 pub fn run(
     settings: &Settings,
     rig: &Rig,
@@ -95,7 +96,7 @@ pub fn run(
         match bench.trial(trial) {
             Ok(measured) if measured.kept() => periods.push(period(settings, number, &measured)),
             Ok(_) => not_kept += 1,
-            // What was seen until then counts.
+            // Report the trials so far.
             Err(Halt::Stopped) => {
                 done = Err(Halt::Stopped);
                 break;
@@ -108,7 +109,7 @@ pub fn run(
         outcome.notes.push(format!("{not_kept} trials are not counted: {text}"));
     }
     if !periods.is_empty() {
-        say(settings, &periods, not_kept > 0, outcome);
+        report(settings, &periods, not_kept > 0, outcome);
     }
     done
 }
@@ -133,7 +134,7 @@ fn period(settings: &Settings, number: usize, measured: &Measured) -> Period {
     }
 }
 
-/// Second by second, all streams.
+/// Sums of all streams by second.
 fn together(measured: &Measured) -> Vec<Second> {
     let seconds = measured.lanes.iter().map(|lane| lane.seconds.len()).max().unwrap_or(0);
     let sum = |i: usize| {
@@ -151,16 +152,16 @@ fn second_loss(second: &Second) -> f64 {
     if second.sent == 0 { 0.0 } else { lost as f64 / second.sent as f64 }
 }
 
-/// A straight line through points, by least squares.
+/// A straight line fitted to points by least squares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Fit {
-    /// Of y, in an hour of x.
+    /// Slope: change of y in an hour of x.
     per_hour: f64,
-    /// The true slope is within this of `per_hour`, at 95 %.
+    /// Half of the slope's confidence interval at 95 %.
     within: f64,
 }
 
-/// `points`: (seconds, value). `None` of fewer than three.
+/// Fits `points` of (seconds, value); `None` with fewer than three.
 fn fit(points: &[(f64, f64)]) -> Option<Fit> {
     let n = points.len() as f64;
     let mean = |value: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / n;
@@ -180,7 +181,7 @@ fn fit(points: &[(f64, f64)]) -> Option<Fit> {
 fn student(freedom: usize) -> f64 {
     const FEW: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
     let n = freedom as f64;
-    // Cornish-Fisher: within 0.1 % from 10 degrees of freedom on.
+    // Cornish-Fisher expansion: within 0.1 % from 10 degrees of freedom on.
     let z: f64 = 1.959_964;
     let few = freedom.checked_sub(1).and_then(|i| FEW.get(i)).copied();
     few.unwrap_or(
@@ -189,12 +190,12 @@ fn student(freedom: usize) -> f64 {
     )
 }
 
-fn say(settings: &Settings, periods: &[Period], bound: bool, outcome: &mut Outcome) {
+fn report(settings: &Settings, periods: &[Period], bound: bool, outcome: &mut Outcome) {
     let n = periods.len() as f64;
     let (sent, lost) = periods.iter().fold((0, 0), |(s, l), one| (s + one.sent, l + one.lost));
     let loss = if sent == 0 { 0.0 } else { lost as f64 / sent as f64 };
     let seconds: Vec<Second> = periods.iter().flat_map(|one| one.seconds.clone()).collect();
-    // Without seconds, by trials.
+    // Without counts by second, count trials.
     let available = match seconds.is_empty() {
         true => periods.iter().filter(|one| one.loss <= SEVERE_LOSS).count() as f64 / n,
         false => Availability::of(&seconds).ratio(),
@@ -206,7 +207,7 @@ fn say(settings: &Settings, periods: &[Period], bound: bool, outcome: &mut Outco
     };
     let latency = points(&|one| one.mean_ns);
     let mean = latency.iter().map(|p| p.1).sum::<f64>() / latency.len().max(1) as f64;
-    // Where clocks differ, a criterion is met if it is for all that is possible.
+    // With different clocks, a criterion is met only if it holds for the highest possible delay.
     let most = |one: &Period| Some(one.mean_ns? + one.bound_ns);
     let worst_mean = periods.iter().filter_map(most).fold(0.0, f64::max);
     let losses = points(&|one| Some(one.loss));
@@ -220,7 +221,7 @@ fn say(settings: &Settings, periods: &[Period], bound: bool, outcome: &mut Outco
     push("availability", available, "ratio", Better::Higher, 1.0 / n);
     push("longest_outage", outage, "s", Better::Lower, 0.0);
     if !seconds.is_empty() {
-        // A frame that is on its way when a second ends counts in the next.
+        // A frame in flight at the end of a second counts in the next.
         push("worst_second", worst_second, "ratio", Better::Lower, 0.01);
     }
     if !latency.is_empty() {
@@ -270,7 +271,7 @@ fn summary(
     table
 }
 
-/// The trials that fared worst: by loss, then by latency.
+/// The worst trials: by loss, then by latency.
 fn worst(periods: &[Period]) -> Table {
     const SHOWN: usize = 5;
     let columns = ["At", "Sent", "Lost", "Frame loss rate", "Mean latency", "p99", "Maximum"];
@@ -334,7 +335,7 @@ fn judge(
     if settings.max_latency_us.is_some_and(|most| us(worst_mean) > most) {
         failed.push(format!("mean latency {} of a trial is above the limit", ns(worst_mean)));
     }
-    // By chance alone it may be as low as the lower end.
+    // The lower end of the confidence interval must exceed the limit.
     let rises = |most: f64| drift.is_some_and(|fit| us(fit.per_hour - fit.within) > most);
     if settings.max_drift_us.is_some_and(rises) {
         failed.push("the mean latency rises by more than the limit".into());

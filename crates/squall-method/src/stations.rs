@@ -7,18 +7,18 @@ use crate::{
     trial::{Lane, Measured, Template},
 };
 
-/// Begins the names of lanes whose frames only teach the device something.
+/// Prefix of the names of lanes that only make the device learn addresses.
 const LEARNING: &str = "learning";
-/// For learning frames, before what is measured begins, seconds.
+/// Time for learning frames before the measurement begins, seconds.
 pub(crate) const LEARN_S: f64 = 0.5;
 
-/// Station `host` of a port. Locally administered, as RFC 4814 §4 allows.
+/// MAC address of station `host` of a port, locally administered as RFC 4814 §4 allows.
 pub(crate) fn mac(port: usize, host: u32) -> String {
     let [_, a, b, c] = host.to_be_bytes();
     format!("02:28:{port:02x}:{a:02x}:{b:02x}:{c:02x}")
 }
 
-/// `field` over `count` stations of a port, one after the other.
+/// Varies `field` over `count` stations of a port in turn.
 pub(crate) fn stations(field: &str, port: usize, count: u32) -> Option<Value> {
     (count > 1).then(|| increment(field, &mac(port, 0), &mac(port, count - 1)))
 }
@@ -27,7 +27,7 @@ pub(crate) fn increment(field: &str, min: &str, max: &str) -> Value {
     json!({"field": field, "op": "increment", "min": min, "max": max})
 }
 
-/// UDP from port `from`'s stations to those of port `to` (RFC 2544 §C.2.2 has the addresses).
+/// UDP from the stations of port `from` to those of port `to`, with addresses by RFC 2544 §C.2.2.
 pub(crate) fn unicast(rig: &Rig, from: usize, to: usize, hosts: u32) -> Template {
     let packet = format!(
         "eth(src={},dst={})/ipv4(src=198.18.{from}.1,dst=198.18.{to}.1)/udp(sport=49184,dport=7)",
@@ -54,33 +54,34 @@ pub(crate) fn broadcast(rig: &Rig, from: usize, hosts: u32) -> Template {
     Template { port: rig.ports[from].clone(), packet, vary, plain: false }
 }
 
-/// Lanes by which a switch learns the stations of all ports within [`LEARN_S`].
+/// Lanes that make a switch learn the stations of all ports within [`LEARN_S`].
 pub(crate) fn learning(rig: &Rig, hosts: u32) -> impl Iterator<Item = Lane> {
     (0..rig.ports.len()).map(move |port| Lane {
         name: format!("{LEARNING} {}", rig.ports[port]),
         template: Some(Template { plain: true, ..broadcast(rig, port, hosts) }),
         frame_size: Some(64),
-        // Done at the half of the time.
+        // Finish at half of the time.
         rate_fps: f64::from(hosts) / (LEARN_S / 2.0),
         frames: Some(hosts.into()),
         ..Lane::default()
     })
 }
 
-/// Loss ratio of the lanes that are measured.
+/// Loss ratio of the measured lanes.
 pub(crate) fn loss(measured: &Measured) -> f64 {
     let tested = || measured.lanes.iter().filter(|lane| !lane.name.starts_with(LEARNING));
     let (sent, lost) = tested().fold((0, 0), |(s, l), lane| (s + lane.sent, l + lane.lost));
     if sent == 0 { 1.0 } else { lost as f64 / sent as f64 }
 }
 
-/// Frames of measured lanes at `port`. A model of a device has no ports: then those of `lane`.
+/// Measured frames received on `port`; a model of a device has no ports, so the frames of `lane`
+/// count.
 pub(crate) fn arrived(measured: &Measured, port: &str, lane: &str) -> u64 {
     let of_lane = || measured.lane(lane).map_or(0, |lane| lane.received);
     measured.signed_at(port).unwrap_or_else(of_lane)
 }
 
-/// Frames of measured lanes at ports that none was for.
+/// Measured frames received on ports without a destination.
 pub(crate) fn strays<'a>(measured: &Measured, ports: impl Iterator<Item = &'a String>) -> u64 {
     ports.filter_map(|port| measured.signed_at(port)).sum()
 }

@@ -1,4 +1,4 @@
-//! A trial and what came of it: all that passes between a method and the machines that send.
+//! A trial and its result: the interface between a method and its runner.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What is offered to the device under test, and for how long.
+/// The load offered to the device under test, and its duration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Trial {
     /// For the trial list: `throughput, 64 octets`.
     pub label: String,
     pub lanes: Vec<Lane>,
-    /// Seconds from the first departure to the last one's slot.
+    /// Seconds from the first departure to the end of the last slot.
     pub duration_s: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<Action>,
-    /// Connections, beside or in the place of streams.
+    /// Connections, in addition to or instead of streams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<FlowLoad>,
     /// Whether lanes are counted second by second.
@@ -25,82 +25,82 @@ pub struct Trial {
     pub seconds: bool,
 }
 
-/// Connections that clients open to servers, through the device.
+/// Connections from clients to servers through the device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FlowLoad {
-    /// Connections that begin per second, of all templates together.
+    /// Connections that begin per second, over all templates.
     pub cps: f64,
-    /// Connections in all; `None`: as many as begin in the time.
+    /// Total number of connections; `None`: unlimited within the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// What clients and servers say; `None`: the templates of the profile, in their shares.
+    /// HTTP between clients and servers; `None`: the templates of the profile, in their shares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
-    /// Of the trial's duration, the time of a linear rise from 0, and of a fall to 0.
+    /// Seconds of the trial's duration for the linear rise from 0 and the fall to 0.
     #[serde(default)]
     pub ramp_up_s: f64,
     #[serde(default)]
     pub ramp_down_s: f64,
-    /// Settings of TCP, of both sides: `congestion_control`, `receive_buffer`, ...
+    /// TCP settings of both sides: `congestion_control`, `receive_buffer`, ...
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tcp: BTreeMap<String, String>,
 }
 
-/// HTTP/1.1 GETs, between the clients and servers of the profile's first template.
+/// HTTP/1.1 GET requests between the clients and servers of the profile's first template.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Http {
-    /// Octets of a response's body.
+    /// Length of a response body, octets.
     pub object_octets: u64,
     /// Requests of each connection.
     pub requests: u32,
-    /// Between a response and the next request.
+    /// Wait between a response and the next request.
     #[serde(default)]
     pub think_s: f64,
-    /// Over TLS.
+    /// Whether connections use TLS.
     #[serde(default)]
     pub tls: bool,
 }
 
-/// A command that is run while the trial sends: what resets a device.
+/// A command that runs while the trial sends, such as the reset of a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Action {
-    /// Since the start of the trial.
+    /// Time since the start of the trial.
     pub at_s: f64,
-    /// For the shell.
+    /// Command line for the shell.
     pub command: String,
 }
 
-/// A stream of the rig, as one trial sends it.
+/// A stream of the rig in one trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Lane {
-    /// Unique in the trial; the results have it.
+    /// Name in the results, unique in the trial.
     pub name: String,
-    /// The stream of the rig's profile whose frames are sent; not looked at with a `template`.
+    /// The stream of the rig's profile that is sent; ignored with a `template`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stream: String,
-    /// Frames that the method makes itself.
+    /// Frames made by the method.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
-    /// Octets with FCS; `None`: as the stream says.
+    /// Octets with FCS; `None`: the size of the stream.
     pub frame_size: Option<u32>,
     /// Frames per second.
     pub rate_fps: f64,
-    /// Ends after this many frames; `None`: at the end of the trial.
+    /// Ends after N frames; `None`: at the end of the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frames: Option<u64>,
-    /// Begins at this time, ...
+    /// Time of its start, seconds.
     #[serde(default)]
     pub start_s: f64,
-    /// ... and ends this much later; `None`: at the end of the trial.
+    /// Length; `None`: to the end of the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_s: Option<f64>,
 }
 
-/// A stream that is in no profile, in the words of a profile.
+/// A stream that is not part of the profile, in the profile's syntax.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Template {
@@ -108,19 +108,19 @@ pub struct Template {
     pub port: String,
     /// `eth(src=02:00:00:00:00:01)/ipv4/udp`.
     pub packet: String,
-    /// As `[[stream.vary]]` has it.
+    /// As in `[[stream.vary]]`.
     #[serde(default)]
     pub vary: Vec<Value>,
-    /// Without a signature, as a host sends it: not measured at a receiver.
+    /// Without a signature, like the frame of a host: receivers do not measure it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub plain: bool,
 }
 
 impl Lane {
-    /// Frames that are due in a trial of `duration_s`.
+    /// Frames due in a trial of `duration_s`.
     pub fn due(&self, duration_s: f64) -> u64 {
         let active = self.active_s(duration_s);
-        // The frame at 0 is one of them.
+        // The first frame is due at 0.
         let slots = (active * self.rate_fps - 1e-9).ceil().max(0.0) as u64;
         self.frames.map_or(slots, |frames| frames.min(slots))
     }
@@ -131,18 +131,17 @@ impl Lane {
     }
 }
 
-/// What came of a trial.
+/// The result of a trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Measured {
-    /// In the order of the trial's.
+    /// In the order of the trial's lanes.
     pub lanes: Vec<LaneMeasured>,
-    /// All frames of each port of the rig, whosever they are.
+    /// All frames of each port of the rig, including foreign ones.
     #[serde(default)]
     pub ports: Vec<PortMeasured>,
     #[serde(default)]
     pub flows: Option<FlowsMeasured>,
-    /// Why the trial is not to be counted: the generator's verdict on itself; empty: it kept to
-    /// what it was asked for.
+    /// The generator's reasons for which the trial does not count; empty: it kept to the trial.
     #[serde(default)]
     pub not_kept: Vec<String>,
     /// Seconds of CPU time.
@@ -150,63 +149,63 @@ pub struct Measured {
     pub cpu_s: f64,
 }
 
-/// What came of a lane.
+/// The result of a lane.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LaneMeasured {
     pub name: String,
     pub sent: u64,
-    /// Without duplicates.
+    /// Received frames, without duplicates.
     pub received: u64,
     pub lost: u64,
     #[serde(default)]
     pub duplicates: u64,
     #[serde(default)]
     pub reordered: u64,
-    /// Frames per second over the lane's own time.
+    /// Frames per second over the lane's duration.
     pub offered_fps: f64,
-    /// Frames per second from the first to the last arrival; `None` of fewer than two.
+    /// Frames per second from the first to the last arrival; `None` with fewer than two.
     pub output_fps: Option<f64>,
     pub delay: Option<Delay>,
-    /// Each delay is known within plus or minus this, as sender and receiver have different clocks;
-    /// `None`: they have the same.
+    /// Uncertainty of each delay if sender and receiver have different clocks; `None`: they have
+    /// the same clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_bound_ns: Option<u64>,
-    /// IPDV of consecutive frames (RFC 3393), magnitude.
+    /// Magnitude of the IPDV of consecutive frames (RFC 3393).
     pub ipdv: Option<Delay>,
-    /// The most frames that were lost in sequence, and how often such a period began (RFC 3357).
+    /// The longest loss period in frames, and the number of loss periods (RFC 3357).
     #[serde(default)]
     pub longest_loss: u64,
     #[serde(default)]
     pub loss_periods: u64,
-    /// When the last frame that was lost had been due, from the lane's start; where it is known.
+    /// Due time of the last lost frame since the lane's start, if known.
     #[serde(default)]
     pub last_loss_s: Option<f64>,
-    /// Second by second, if the trial asks for it and has a real clock.
+    /// Counts by second, if the trial requests them and has a real clock.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seconds: Vec<Second>,
-    /// Each port's own, where more than one received the lane.
+    /// Results by port, if more than one port received the lane.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receivers: Vec<ReceiverMeasured>,
 }
 
-/// What came of a lane at one of its receivers.
+/// The result of a lane at one receiver.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReceiverMeasured {
     pub port: String,
-    /// Duplicates included.
+    /// Received frames, with duplicates.
     pub received: u64,
     pub lost: u64,
     pub delay: Option<Delay>,
 }
 
-/// Frames in about a second.
+/// Frames in about one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Second {
     pub sent: u64,
     pub received: u64,
 }
 
-/// Connections as their clients saw them.
+/// Connections as seen by their clients.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowsMeasured {
     pub attempted: u64,
@@ -214,18 +213,18 @@ pub struct FlowsMeasured {
     pub completed: u64,
     /// By reason: `reset`, `connect_timeout`, ...
     pub failed: BTreeMap<String, u64>,
-    /// What peers did otherwise than the program says, responses of HTTP other than 2xx and 3xx, and
-    /// failures of TLS.
+    /// Deviations of peers from the flow program, HTTP responses other than 2xx and 3xx, and TLS
+    /// failures.
     pub errors: u64,
-    /// Most that were open at one time.
+    /// The highest number of connections open at a time.
     pub peak_active: u64,
-    /// Connections that completed per second at full load, and application data of both sides,
-    /// bits per second.
+    /// Connections completed per second at full load, and application data of both sides in bits
+    /// per second.
     pub completed_cps: f64,
     pub goodput_bps: f64,
-    /// Application data, octets, that clients received.
+    /// Application data received by clients, octets.
     pub received_octets: u64,
-    /// Application data of both sides that TCP sent, and what of it was sent again.
+    /// Application data of both sides that TCP sent, and the part that was retransmitted.
     pub tcp_sent_octets: u64,
     pub tcp_resent_octets: u64,
     pub setup: Option<Delay>,
@@ -246,13 +245,13 @@ impl FlowsMeasured {
     }
 }
 
-/// What a port sent and received.
+/// Frames sent and received by a port.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PortMeasured {
     pub name: String,
     pub sent: u64,
     pub received: u64,
-    /// Received frames that are none of Squall's measured streams.
+    /// Received frames that do not belong to a measured stream.
     #[serde(default)]
     pub foreign: u64,
 }
@@ -278,7 +277,7 @@ impl Measured {
         self.lanes.iter().find(|lane| lane.name == name)
     }
 
-    /// Frames of measured streams that a port received; `None`: not known.
+    /// Frames of measured streams received by a port; `None`: unknown.
     pub fn signed_at(&self, port: &str) -> Option<u64> {
         let port = self.ports.iter().find(|one| one.name == port)?;
         Some(port.received.saturating_sub(port.foreign))
@@ -292,15 +291,14 @@ impl Measured {
         self.lanes.iter().map(|lane| lane.lost).sum()
     }
 
-    /// Lost / sent (RFC 7680); 0 of nothing.
+    /// Lost / sent (RFC 7680); 0 without frames.
     pub fn loss_ratio(&self) -> f64 {
         let sent = self.sent();
         if sent == 0 { 0.0 } else { self.lost() as f64 / sent as f64 }
     }
 
-    /// What came out, as a part of what was offered, at most 1: the lane that fares worst. A device
-    /// that buffers more than it carries loses nothing yet and gives its frames out more slowly than
-    /// they came.
+    /// Output rate as a part of the offered rate, at most 1, for the worst lane. A device that
+    /// buffers its overload has no loss yet but sends frames more slowly than it receives them.
     pub fn kept_up(&self) -> f64 {
         let part = |lane: &LaneMeasured| match lane.output_fps {
             Some(output) if lane.offered_fps > 0.0 => output / lane.offered_fps,
@@ -309,13 +307,13 @@ impl Measured {
         self.lanes.iter().map(part).fold(1.0, f64::min)
     }
 
-    /// The delays of all lanes: extremes are exact, means weighted, percentiles those of the worst
-    /// lane.
+    /// Pooled delay of all lanes: exact extremes, weighted means, percentiles of the worst lane.
     pub fn delay(&self) -> Option<Delay> {
         pooled(self.lanes.iter().filter_map(|lane| Some((lane.received, lane.delay?))))
     }
 
-    /// The widest bound of the delays of all lanes; `None`: sender and receiver have one clock.
+    /// The highest uncertainty of the delays of all lanes; `None`: sender and receiver have one
+    /// clock.
     pub fn delay_bound_ns(&self) -> Option<u64> {
         self.lanes.iter().filter_map(|lane| lane.delay_bound_ns).max()
     }
@@ -326,7 +324,7 @@ impl Measured {
 }
 
 impl Delay {
-    /// Of two distributions the extremes, of percentiles the worse; the mean is this one's.
+    /// The extremes of both distributions and the worse percentiles; the mean is that of `self`.
     pub fn worst(self, other: Self) -> Self {
         Self {
             min: self.min.min(other.min),

@@ -14,7 +14,7 @@ use crate::{
 };
 
 settings! {
-    /// What TST 009 leaves to the tester.
+    /// Settings of TST 009.
     "TST 009":
     /// Frame sizes, octets with FCS
     frame_sizes: Vec<u32> = FRAME_SIZES.to_vec()
@@ -31,16 +31,16 @@ settings! {
 
 impl Settings {
     /// # Errors
-    /// What no test can be run with.
+    /// If a setting is out of range.
     pub fn check(&self) -> Result<(), Halt> {
         self.limits()
     }
 }
 
-/// Searches the throughput of each frame size.
+/// Searches for the throughput of each frame size.
 ///
 /// # Errors
-/// Why it stopped.
+/// If a trial cannot run, or if the test is stopped.
 pub fn run(
     settings: &Settings,
     rig: &Rig,
@@ -78,7 +78,7 @@ pub fn run(
     Ok(())
 }
 
-/// The throughput, and how many trials were repeated.
+/// The throughput, and the number of repeated trials.
 fn search(
     settings: &Settings,
     rig: &Rig,

@@ -1,4 +1,4 @@
-//! The methods for the streams of a profile, on devices whose truth is known.
+//! Methods on the streams of a profile, against devices with known properties.
 
 use squall_method::{
     Bench, Device, Halt, Measured, Method, MostLoad, Outcome, Patience, Rig, RigLane, Runner,
@@ -37,13 +37,13 @@ fn frames_of_ipv6_are_20_octets_longer_and_set_the_highest_rate() {
     let lanes = &outcome.trials[0].trial.lanes;
     assert_eq!([lanes[0].frame_size, lanes[1].frame_size], [Some(64), Some(84)]);
     assert!(lanes.iter().all(|lane| lane.rate_fps == 1e9 / 8.0 / 104.0));
-    // One side alone is no translation.
+    // A rig with one IP version does not translate.
     let mut rig = rig();
     rig.lanes.pop();
     assert!(matches!(run(&mut device, &rig, Method::Rfc8219(settings)), Err(Halt::Usage(_))));
 }
 
-/// Loses a frame in every other trial that it carries, as a software device does.
+/// Loses a frame in every other trial within its capacity, like a software device.
 struct Flaky(Device, u32);
 
 impl Runner for Flaky {
@@ -80,7 +80,7 @@ fn verification_finds_what_a_transient_would_hide() {
     assert!(found(0) < 0.9e6, "one trial a load is at the mercy of the transient");
 }
 
-/// Slower by 1 µs in each trial.
+/// Latency rises by 1 µs in each trial.
 struct Aging(Device);
 
 impl Runner for Aging {
@@ -99,7 +99,7 @@ fn a_soak_sees_the_drift_and_judges_it() {
     let settings = soak::Settings { max_drift_us: Some(59.0), ..Default::default() };
     let mut aging = Aging(Device::ideal());
     let outcome = run(&mut aging, &rig(), Method::Soak(settings.clone())).unwrap();
-    // A trial a minute.
+    // One trial per minute.
     let drift = value(&outcome, "latency_drift");
     assert!((drift - 60_000.0).abs() < 1.0, "{drift} ns/h");
     assert_eq!((outcome.trials.len(), outcome.verdict.status), (60, Status::Failed));

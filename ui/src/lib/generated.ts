@@ -249,15 +249,13 @@ export interface TestProgress {
   status: Status | null;
 }
 
-/** What a test takes. */
+/** Trials and time of a test. */
 export interface Estimate {
   trials: number;
   seconds: number;
 }
 
-/**
- * How far a search is: the load that it looks for is between both, as parts of the highest load.
- */
+/** Bounds of a search, as parts of the highest load. */
 export interface Bounds {
   /** The highest load that passed; 0: none so far. */
   passed: number;
@@ -1711,14 +1709,14 @@ export interface Methods {
   between: unknown;
 }
 
-/** A method, for those that ask what there is. */
+/** Description of a method. */
 export interface About {
-  /** As the command line calls it. */
+  /** Name on the command line. */
   name: string;
   title: string;
   /** JSON schema of its settings. */
   settings: unknown;
-  /** Settings by default. */
+  /** Default settings. */
   defaults: unknown;
   /** Whether it sends the streams of a profile. */
   wants_streams: boolean;

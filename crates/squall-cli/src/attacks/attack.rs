@@ -1,5 +1,5 @@
-//! `squall attack`: traffic that makes an intrusion detection raise the alerts of given rules. What
-//! is asked for becomes the profile that a file would hold, and runs as it does.
+//! `squall attack`: traffic that makes an intrusion detection raise the alerts of given rules. The
+//! arguments become a profile, which runs like one from a file.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -54,7 +54,7 @@ pub struct Args {
     output: Output,
 }
 
-/// Which attacks, how many, how.
+/// Selection, number and form of the attacks.
 #[derive(Debug, clap::Args)]
 struct What {
     /// Read rules (Snort 2, Snort 3, Suricata) from these files, or folders of files
@@ -173,7 +173,7 @@ struct What {
     gateway2: Vec<String>,
 }
 
-/// What attacks are sent by; whether they receive, `--port2` says.
+/// Run options of attacks; `--port2` decides whether they receive.
 #[derive(Debug)]
 pub struct OfAttacks;
 
@@ -215,7 +215,7 @@ pub fn attack_command(args: &Args) -> Result<ExitCode, Error> {
         return Ok(ExitCode::SUCCESS);
     }
     session.options.receive = Some(what.port2.is_some());
-    session.options.labels = session.options.labels.or_else(|| what.labels_beside());
+    session.options.labels = session.options.labels.or_else(|| what.default_labels());
     let title = format!("squall attack on {}", what.port);
     let labels = session.options.labels.clone();
     let extra = move |report: &_| {
@@ -228,8 +228,8 @@ pub fn attack_command(args: &Args) -> Result<ExitCode, Error> {
 }
 
 impl What {
-    /// Where labels go if nothing is said: beside a capture.
-    fn labels_beside(&self) -> Option<PathBuf> {
+    /// Default path of the labels: next to the capture.
+    fn default_labels(&self) -> Option<PathBuf> {
         let path = self.port.strip_prefix("pcap:")?.split(',').next()?;
         let stem =
             [".pcapng", ".pcap"].iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path);

@@ -1,4 +1,4 @@
-//! `squall score`: what an engine found of attacks.
+//! `squall score`: scores an engine's alerts against the ground truth of attacks.
 
 use std::{path::PathBuf, process::ExitCode};
 

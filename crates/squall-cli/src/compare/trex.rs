@@ -1,4 +1,4 @@
-//! `squall compare trex`: what TRex sends of its profiles, and what Squall does.
+//! `squall compare trex`: compares the packets of TRex and of Squall for TRex profiles.
 
 use std::{
     path::{Path, PathBuf},
@@ -32,7 +32,7 @@ pub struct Args {
     /// Compare the first N packets of each port
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     packets: u32,
-    /// Load the profile for N ports; those of an odd number send the other direction
+    /// Load the profile for N ports; ports with odd numbers send the other direction
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     ports: u32,
     /// Compare with this capture of TRex, too
@@ -112,7 +112,7 @@ impl Args {
     }
 }
 
-/// The capture of a profile in a folder, or in the folders in it.
+/// Finds the capture of a profile in a folder or in its subfolders.
 fn golden_of(folder: &Path, profile: &Path) -> Result<Option<PathBuf>, Error> {
     let stem = profile.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let is = |path: &Path| {

@@ -1,5 +1,5 @@
-//! The daemon's log on standard error: lines with time and level, or as systemd's journal reads
-//! them.
+//! The daemon's log on standard error: lines with time and level, or in the format of systemd's
+//! journal.
 
 use std::{
     io::{self, Write},
@@ -15,44 +15,42 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// From now on; once a process.
+/// Starts logging; call it once per process.
 pub fn start(level: LevelFilter) {
     let journal = is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref());
-    // Of the libraries below only what is wrong: HTTP tells each frame.
-    let ours =
+    // Libraries log at WARN at most: at lower levels, the HTTP library logs each frame.
+    let targets =
         Targets::new().with_target("squall", level).with_default(level.min(LevelFilter::WARN));
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(Lines { journal })
-        // What is logged may hold paths and names that clients sent: nothing of it is to steer a
-        // terminal.
+        // Log lines may contain paths and names from clients; do not let them control a terminal.
         .with_ansi(false)
-        // Standard error may be a file on a full disk: what cannot be written there is no reason to
-        // end.
+        // A write error must not end the daemon: standard error may be a file on a full disk.
         .log_internal_errors(false);
-    // The journal has both already.
+    // The journal adds time and level itself.
     let lines = match journal {
         true => lines.without_time().with_level(false).boxed(),
         false => lines.boxed(),
     };
-    _ = tracing_subscriber::registry().with(lines.with_filter(ours)).try_init();
+    _ = tracing_subscriber::registry().with(lines.with_filter(targets)).try_init();
 }
 
-/// Whether standard error leads to the journal: `stream` (`JOURNAL_STREAM`) has the device and the
-/// inode of what does.
+/// Whether standard error goes to the journal: `JOURNAL_STREAM` (in `stream`) has the device and
+/// inode of the journal's socket.
 fn is_journal(stream: Option<&str>) -> bool {
     let about = std::fs::metadata("/proc/self/fd/2");
     let here = about.map(|about| format!("{}:{}", about.dev(), about.ino()));
     here.is_ok_and(|here| stream == Some(here.as_str()))
 }
 
-/// Standard error, line by line.
+/// Writes standard error line by line.
 struct Lines {
     journal: bool,
 }
 
-/// One event.
+/// Writer of one event.
 struct Line {
-    /// As sd-daemon(3) has it.
+    /// Priority prefix by sd-daemon(3).
     priority: &'static str,
 }
 
@@ -78,7 +76,7 @@ fn priority(level: tracing::Level) -> &'static str {
 }
 
 impl Write for Line {
-    /// An event comes as a whole, and goes as one: several threads log.
+    /// Writes an event in one call, because several threads log.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = [self.priority.as_bytes(), render::terminal(&text).as_bytes()].concat();

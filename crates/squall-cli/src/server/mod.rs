@@ -1,4 +1,4 @@
-//! The commands of builds with the feature `server`: the daemon, and what asks one.
+//! Commands of builds with the feature `server`: the daemon, and clients of a daemon.
 
 mod logging;
 mod serve;
@@ -21,7 +21,7 @@ pub fn run(command: &Command) -> Result<ExitCode, Error> {
     }
 }
 
-/// A daemon tells who asked of a defect, and lives on.
+/// A daemon reports a panic to the client of the request and continues.
 pub fn lives_on(command: &Command) -> bool {
     matches!(command, Command::Serve(_))
 }

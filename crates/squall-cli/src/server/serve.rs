@@ -94,10 +94,10 @@ pub struct Args {
     /// Listen for TRex's requests on this port, or ADDR:PORT
     #[arg(long, value_name = "[ADDR:]PORT", default_value = "4501", value_parser = zmq, help_heading = "TRex")]
     trex_sync: SocketAddr,
-    /// Listen for those who wait for TRex's events on this port, or ADDR:PORT
+    /// Listen for subscribers of TRex's events on this port, or ADDR:PORT
     #[arg(long, value_name = "[ADDR:]PORT", default_value = "4500", value_parser = zmq, help_heading = "TRex")]
     trex_async: SocketAddr,
-    /// Let everyone who can reach these addresses use the TRex ports, without a token: other users
+    /// Let everyone with access to these addresses use the TRex ports, without a token: other users
     /// of this machine, and other machines if an address is not loopback
     #[arg(long, requires = "trex", help_heading = "TRex")]
     trex_allow_anyone: bool,
@@ -133,7 +133,7 @@ fn zmq(text: &str) -> Result<SocketAddr, String> {
         .map_err(|_| format!("{text:?} is no port and no address\n  try 4501, or 0.0.0.0:4501"))
 }
 
-/// Addresses with commas: what follows one without a kind or a `=` in front of a port's option.
+/// Splits addresses at commas. A part with a `=`, or `virtual`, is an option of the port before it.
 fn trex_ports(text: &str) -> Vec<String> {
     let mut ports: Vec<String> = Vec::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -197,7 +197,7 @@ fn tell(args: &Args, bound: &Bound) {
             })),
             "socket": bound.socket,
             "token_file": bound.token_file,
-            // Who comes over TCP from elsewhere has a user that nobody knows.
+            // The user of a TCP connection from another machine is unknown.
             "token_required": match bound.needs {
                 Needs::Everybody => true,
                 Needs::Others(_) => !bound.https.ip().is_loopback(),
@@ -221,15 +221,15 @@ fn tell(args: &Args, bound: &Bound) {
         text += &format!("not allowed: {}; --allow NAME allows one\n", names.join(", "));
     }
     if let Some(trex) = &bound.trex {
-        let whom = match trex.needs {
+        let users = match trex.needs {
             Needs::Others(0) => "of root".to_owned(),
             Needs::Others(own) => format!("of user {own} and root"),
             Needs::Nobody | Needs::Everybody => "of everyone who can reach these addresses".into(),
         };
         text +=
-            &format!("TRex's clients {whom} at {}, events at {}\n", trex.sync, trex.asynchronous);
+            &format!("TRex's clients {users} at {}, events at {}\n", trex.sync, trex.asynchronous);
     }
-    // Of TCP connections the daemon knows the users only if it listens nowhere but on loopback.
+    // The users of TCP connections are known only if the daemon listens on loopback alone.
     let loopback = bound.grpc.iter().chain([&bound.https]).all(|at| at.ip().is_loopback());
     let place = if loopback { "on this machine" } else { "on the unix socket" };
     let needed = match bound.needs {

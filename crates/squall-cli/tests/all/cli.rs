@@ -1,4 +1,4 @@
-//! The command as a user has it: arguments in; files, text and exit status out.
+//! Tests of the command's interface: arguments, files, text and exit status.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 fn squall(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
-    // Whether the machine is quiet enough for a valid run is not what most of these ask.
+    // Most tests do not depend on a machine that is quiet enough for a valid run.
     command.args(args).stdin(Stdio::null()).env("SQUALL_ALLOW_INVALID", "1");
     command
 }
@@ -20,7 +20,7 @@ fn squall(args: &[&str]) -> Command {
 /// Exit status, standard output, standard error.
 ///
 /// # Panics
-/// When it has not ended after a minute.
+/// If the command has not ended after a minute.
 fn run(args: &[&str]) -> (i32, String, String) {
     let mut child = squall(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let id = child.id().to_string();
@@ -60,8 +60,8 @@ fn the_version_names_what_a_build_has() {
     assert!(lines[2].starts_with("library: "), "{out}");
 }
 
-/// As the dynamic linker lists them; a static binary has none. What is in a library of the system's
-/// differs from machine to machine.
+/// Reads the list of the dynamic linker; a static binary has none. Dependencies of system libraries
+/// vary between machines.
 #[test]
 fn the_command_needs_no_library_but_those_of_c_and_the_compiler() {
     let output = squall(&["--version"]).env("LD_TRACE_LOADED_OBJECTS", "1").output().unwrap();
@@ -83,14 +83,14 @@ fn the_command_needs_no_library_but_those_of_c_and_the_compiler() {
     }
 }
 
-/// The report on standard output of a command that ends well.
+/// The JSON report on standard output of a command that succeeds.
 fn report(args: &[&str]) -> Value {
     let (status, out, err) = run(&[args, &["--json", "-", "--quiet"]].concat());
     assert_eq!((status, err.as_str()), (0, ""), "{args:?}");
     serde_json::from_str(&out).unwrap()
 }
 
-/// A file name that no other test has.
+/// A file name unique to this process.
 fn file(name: &str) -> String {
     let folder =
         PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{}", std::process::id()));
@@ -138,7 +138,7 @@ fn a_profile_runs_and_every_frame_is_counted_where_it_left_and_where_it_came() {
         |i: usize| (&report["ports"][i]["tx"]["packets"], &report["ports"][i]["rx"]["packets"]);
     assert_eq!(port(0), (&1200.into(), &500.into()));
     assert_eq!(port(1), (&500.into(), &1200.into()));
-    // 7:4:1 of 64, 594 and 1518 octets.
+    // Weights 7:4:1 of 64, 594 and 1518 octets.
     assert_eq!(report["ports"][0]["tx"]["octets"], 100 * (7 * 64 + 4 * 594 + 1518));
     assert_eq!(
         (&report["streams"][0]["rx"]["lost"], &report["streams"][1]["rx"]),
@@ -170,7 +170,7 @@ fn a_profile_comes_from_standard_input_too_and_its_ports_can_be_put_elsewhere() 
     .spawn()
     .unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), BOTH_WAYS.as_bytes()).unwrap();
-    // `null:virtual` has the name "virtual": time is real there.
+    // `null:virtual` is a port named "virtual", which runs in real time.
     let (status, out, err) = outcome(&child.wait_with_output().unwrap());
     assert_eq!((status, err.as_str()), (0, ""));
     let report: Value = serde_json::from_str(&out).unwrap();
@@ -194,10 +194,10 @@ fn options_come_from_the_command_line_and_else_from_the_profile() {
                 \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n";
     let path = profile("options.toml", text);
     let bins = |report: &Value| report["ports"][0]["rx"]["arrival_gap_bins"]["counts"].clone();
-    let said = report(&["run", &path]);
-    assert_eq!(bins(&said), serde_json::json!([0, 0, 99, 0]));
-    assert_eq!(said["received_flows"]["flows"][0]["packets"], 100);
-    assert!(said["ports"][0]["tx"]["fingerprint"].is_string());
+    let of_profile = report(&["run", &path]);
+    assert_eq!(bins(&of_profile), serde_json::json!([0, 0, 99, 0]));
+    assert_eq!(of_profile["received_flows"]["flows"][0]["packets"], 100);
+    assert!(of_profile["ports"][0]["tx"]["fingerprint"].is_string());
     let capture = file("options.pcapng");
     let capture: &[&str] = &["--capture", &capture, "--filter", "udp"];
     let more = ["--histogram", "2:1ms", "--fingerprint=false", "-n", "20"];
@@ -205,12 +205,12 @@ fn options_come_from_the_command_line_and_else_from_the_profile() {
     assert_eq!(bins(&over), serde_json::json!([0, 19]));
     assert!(over["ports"][0]["tx"]["fingerprint"].is_null());
     assert_eq!(over["capture"]["written_packets"], 20);
-    let deaf = report(&["run", &path, "--receive", "false"]);
-    assert_eq!(deaf["ports"][0]["rx"]["packets"], 0);
+    let send_only = report(&["run", &path, "--receive", "false"]);
+    assert_eq!(send_only["ports"][0]["rx"]["packets"], 0);
 }
 
 #[test]
-fn what_is_sent_into_a_file_is_received_from_it_and_a_missing_frame_is_lost() {
+fn frames_sent_into_a_file_are_received_from_it_and_a_missing_frame_is_lost() {
     let path = file("sent.pcap");
     let sent = report(&[
         "send",
@@ -235,10 +235,10 @@ fn what_is_sent_into_a_file_is_received_from_it_and_a_missing_frame_is_lost() {
         serde_json::json!([0, 0, 999, 0])
     );
 
-    // The fifth frame goes: a header of 24 octets, then records of 16 and 60.
+    // Remove the fifth frame: a header of 24 octets, then records of 16 and 60.
     let mut octets = fs::read(&path).unwrap();
     octets.drain(24 + 4 * 76..24 + 5 * 76);
-    // Hundred seconds later, by a clock that is not the sender's.
+    // Shift the times by 100 s, as if another clock had captured them.
     octets[24..].chunks_mut(76).for_each(|record| record[0] += 100);
     fs::write(&path, octets).unwrap();
     let received = report(&["recv", "-p", &read]);
@@ -279,7 +279,7 @@ fn a_criterion_that_is_not_met_is_status_1_and_a_sentence() {
 }
 
 #[test]
-fn mistakes_of_the_user_are_status_2_and_say_where() {
+fn errors_of_the_user_are_status_2_with_a_location() {
     let wrong = profile("wrong.toml", &BOTH_WAYS.replace("50 kpps", "50 kpp"));
     let good = profile("good.toml", BOTH_WAYS);
     let frame = ["--packet", "eth/ipv4/udp", "-n", "1"];
@@ -444,7 +444,7 @@ fn the_same_seed_sends_the_same_frames_and_another_seed_others() {
         let report = report(&["run", &path, "--seed", seed, "--cores", cores, "--fingerprint"]);
         report["ports"][0]["tx"]["fingerprint"].as_str().unwrap().to_owned()
     };
-    // A stream that is sent as fast as it goes is cut by frames, not by time; 500 is no multiple of 64.
+    // A stream at maximum rate is cut at frames, not at a time; 500 is not a multiple of 64.
     let one = print("1", "1");
     assert_eq!(one, print("1", "2"));
     assert_ne!(one, print("2", "1"));
@@ -476,7 +476,7 @@ fn the_profile_that_send_prints_sends_the_same() {
     assert_eq!((status, err.as_str()), (0, ""));
     let path = profile("printed.toml", &toml);
     let print = |args: &[&str]| {
-        // Virtual time: signatures hold instants.
+        // Virtual time, because signatures hold departure times.
         let report = report(&[args, &["--fingerprint", "--clock", "virtual"]].concat());
         (
             report["ports"][0]["tx"]["packets"].clone(),
@@ -503,7 +503,7 @@ fn a_plan_sends_nothing_makes_no_file_and_needs_no_interface() {
         "--frames",
         "3",
     ];
-    // A share of a port without a speed is a mistake, in the plan as in the run.
+    // A relative rate on a port without a speed is an error in the plan, too.
     assert_eq!(run(&args).0, 2);
     let args = [
         "plan",
@@ -570,17 +570,17 @@ template = [
     assert_eq!(plan["flows"]["pools"][0]["addresses"], 1);
 }
 
-/// A command that runs until it is told to stop, after it has started to send.
+/// A command that runs until a signal, after it has started to send.
 fn endless(args: &[&str]) -> Child {
     let child = squall(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Before it listens for signals, it is ended by them.
+    // Wait for the signal handlers, because a signal before them kills the process.
     let listens = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
         u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << (2 - 1)) != 0
     };
-    let patience = Instant::now() + Duration::from_secs(60);
-    while !listens() && Instant::now() < patience {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !listens() && Instant::now() < deadline {
         sleep(Duration::from_millis(10));
     }
     sleep(Duration::from_millis(400));
@@ -613,7 +613,7 @@ fn the_first_signal_stops_and_reports() {
     ] {
         let child = endless(args);
         signal(&child, name);
-        // Nothing else would end it.
+        // Nothing else ends the run.
         let (status, out, err) = outcome(&child.wait_with_output().unwrap());
         assert_eq!((status, err.as_str()), (0, ""), "{args:?}");
         let report: Value = serde_json::from_str(&out).unwrap();
@@ -622,7 +622,7 @@ fn the_first_signal_stops_and_reports() {
     }
 }
 
-/// What is asked for is more than any machine sends.
+/// Requests a rate above any machine's capacity.
 #[test]
 fn a_run_that_is_not_valid_says_so_with_its_status() {
     let args = [
@@ -650,7 +650,7 @@ fn a_run_that_is_not_valid_says_so_with_its_status() {
 }
 
 #[test]
-fn who_is_stopped_before_the_end_that_was_asked_for_was_interrupted() {
+fn a_run_stopped_before_its_requested_end_is_interrupted() {
     let send = [
         "send",
         "-p",
@@ -689,7 +689,7 @@ fn who_is_stopped_before_the_end_that_was_asked_for_was_interrupted() {
 
 #[test]
 fn the_second_signal_aborts() {
-    // A run that receives listens on for a while after the first.
+    // A run that receives keeps listening for a while after the first signal.
     let child = endless(&[
         "send",
         "-p",
@@ -709,7 +709,7 @@ fn the_second_signal_aborts() {
     assert_eq!((status, out.as_str()), (130, ""));
 }
 
-/// Attacks are solved before the run, and by its options.
+/// Attacks are solved before the run, with its options.
 #[test]
 fn attacks_are_made_with_the_seed_of_the_command_line() {
     let path = profile(
@@ -729,7 +729,7 @@ fn attacks_are_made_with_the_seed_of_the_command_line() {
 }
 
 #[test]
-fn a_run_that_nobody_watches_prints_a_line_a_second() {
+fn a_run_without_a_terminal_prints_a_line_a_second() {
     let (status, out, err) = run(&[
         "send",
         "-p",
@@ -742,7 +742,7 @@ fn a_run_that_nobody_watches_prints_a_line_a_second() {
         "1200ms",
     ]);
     assert_eq!(status, 0);
-    // A machine that is busy elsewhere may be a little late.
+    // A busy machine may be a little late.
     assert!(err.starts_with("t=1.") && err.contains("s  A tx "), "{err}");
     assert!(err.lines().count() <= 2, "{err}");
     assert!(out.contains("VALID"), "{out}");
@@ -751,14 +751,14 @@ fn a_run_that_nobody_watches_prints_a_line_a_second() {
 #[test]
 fn the_demo_ends_with_a_report() {
     let (json, html) = (file("demo.json"), file("demo.html"));
-    // More than the tests beside it leave over is not asked for.
+    // Request little, so that the test passes next to others.
     let (status, out, err) =
         run(&["demo", "-d", "500ms", "--mult", "0.1", "--json", &json, "--report", &html]);
     assert_eq!(status, 0, "{err}");
     assert!(out.contains(&html) && out.contains("Next: "), "{out}");
     let report: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let sent = |i: usize| report["ports"][i]["tx"]["packets"].as_u64().unwrap();
-    // What a machine that is stopped for long did not send, it says.
+    // A machine that was suspended reports the frames it did not send.
     let late = |i: usize| report["ports"][i]["tx"]["not_sent"]["late"].as_u64().unwrap_or(0);
     let due: [u64; 2] = std::array::from_fn(|i| sent(i) + late(i));
     assert_eq!(due, [1250, 1250], "{}", report["verdict"]);
@@ -820,7 +820,7 @@ fn a_lab_is_made_used_and_taken_down() {
     assert!(!run(&["lab", "list"]).1.contains(&name));
 }
 
-/// Takes a lab down however a test ends.
+/// Removes a lab when the test ends, even by a panic.
 struct Taken<'a>(&'a str);
 
 impl Drop for Taken<'_> {
@@ -829,7 +829,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// The libraries of haproxy, where it was unpacked and not installed: they are next to it.
+/// Path of haproxy's libraries if it is unpacked next to the binary instead of installed.
 fn unpacked() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     let found =
@@ -844,7 +844,8 @@ fn unpacked() -> String {
         .join(":")
 }
 
-/// The output of `lab up --device`; `None`, and why, where the machine lacks what it needs.
+/// The output of `lab up --device`; `None`, and a printed reason, if the machine lacks a
+/// requirement.
 fn lab_with(name: &str, device: &str, more: &[&str]) -> Option<String> {
     let args = [&["lab", "up", name, "--device", device], more].concat();
     let (status, out, err) = match device {
@@ -859,7 +860,7 @@ fn lab_with(name: &str, device: &str, more: &[&str]) -> Option<String> {
     Some(out)
 }
 
-/// Runs this program in the lab; its report.
+/// The report of this program run in the lab.
 fn report_in(lab: &str, args: &[&str]) -> Value {
     let squall = ["lab", "exec", lab, "--", env!("CARGO_BIN_EXE_squall")];
     let (_, out, err) =
@@ -867,7 +868,7 @@ fn report_in(lab: &str, args: &[&str]) -> Value {
     serde_json::from_str(&out).unwrap_or_else(|_| panic!("{args:?}: {out}{err}"))
 }
 
-/// How many frames of each stream left and arrived; the machine may be too busy for all of them.
+/// Frames sent and received by stream; a busy machine may lose some.
 fn carried(report: &Value) -> Vec<(u64, u64)> {
     let streams = report["streams"].as_array().expect("streams");
     let count = |value: &Value| value.as_u64().unwrap_or(0);
@@ -896,7 +897,7 @@ fn every_device_carries_the_frames_of_its_profile_both_ways() {
         for (sent, received) in carried {
             assert!(sent > 0 && sent == received, "{device}: {sent} and {received}: {report}");
         }
-        // The command that was printed, in shell's words.
+        // The printed command, split into words.
         let line = out.lines().find(|line| line.contains("squall send --port veth-a")).unwrap();
         let packet = line.split('\'').nth(1).unwrap();
         let send = ["send", "-p", "veth-a", "--to", "veth-b", "--packet", packet];
@@ -914,7 +915,7 @@ fn a_nat_and_a_firewall_pass_from_b_to_a_only_what_belongs_to_a_flow_from_a() {
         let _taken = Taken(&name);
         let lost = |from: &str, to: &str, packet: &str| {
             let send = ["send", "-p", from, "--to", to, "-r", "1kpps", "-n", "100", "--latency"];
-            // Errors of ICMP quote the frames that were refused.
+            // ICMP errors quote the rejected frames.
             let more = ["--packet", packet, "--filter", "udp"];
             carried(&report_in(&name, &[&send[..], &more].concat()))[0]
         };
@@ -922,7 +923,7 @@ fn a_nat_and_a_firewall_pass_from_b_to_a_only_what_belongs_to_a_flow_from_a() {
             "eth(dst=02:00:00:00:0b:01)/ipv4(src=198.18.2.2,dst=198.18.2.1)/udp(sport=9,dport=7)";
         let to_a =
             if device == "nat" { to_a.into() } else { to_a.replace("198.18.2.1", "198.18.1.2") };
-        // Of other ports: the NAT would know this flow as one to itself.
+        // Other ports: the NAT would take the same ones as a flow to itself.
         let other = to_a.replace("dport=7", "dport=8");
         assert_eq!(lost("veth-b", "veth-a", &other), (100, 0), "{device}");
         let to_b =
@@ -940,9 +941,9 @@ fn a_reference_device_loses_exactly_what_its_faults_say() {
     let packet = "eth/ipv4/udp";
     let send = ["send", "-p", "veth-a", "--to", "veth-b", "--packet", packet, "-r", "2kpps"];
     let report = report_in(&name, &[&send[..], &["-n", "1100", "--latency"]].concat());
-    // 100 of 110 pass, and the last burst of losses is over.
+    // 100 of 110 pass, and the last loss burst is over.
     assert_eq!(carried(&report), [(1100, 1000)]);
-    // The table holds the flow of before, and no other.
+    // The table holds only the earlier flow.
     let other = "eth/ipv4/udp(sport=7)";
     let send = ["send", "-p", "veth-a", "--to", "veth-b", "--packet", other, "-r", "2kpps"];
     let report = report_in(&name, &[&send[..], &["-n", "50", "--latency"]].concat());
@@ -963,7 +964,7 @@ fn haproxy_carries_connections_from_a_to_b() {
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    // The server may need a moment: clients try again.
+    // The server may need a moment to start, so retry.
     let done = (0..20).map(|_| {
         let clients = ["flows", "http", "--url", "http://198.18.1.1/", "--port", "veth-a"];
         let load = ["--clients", "198.18.1.10-198.18.1.19", "--cps", "20", "-d", "500ms"];
@@ -1001,8 +1002,8 @@ fn a_device_is_gone_with_its_lab_even_if_that_was_killed() {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
     };
-    let patience = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while all.iter().any(is_there) && std::time::Instant::now() < patience {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while all.iter().any(is_there) && std::time::Instant::now() < deadline {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     assert!(!all.iter().any(is_there));
@@ -1048,7 +1049,7 @@ fn generators_are_counted_where_their_frames_arrive() {
         let steps: Vec<&Value> =
             result["steps"].as_array().unwrap().iter().filter(|s| s["tool"] == *name).collect();
         if let Some(why) = why.as_str() {
-            // Of TRex nothing is compared, wherever it is.
+            // TRex is not compared on any machine.
             let kind = if name == "trex" { "not compared" } else { "SKIPPED" };
             println!("{kind}: {name}: {why}");
             assert!(why.contains("try ") || name == "trex", "{why}");
@@ -1061,7 +1062,8 @@ fn generators_are_counted_where_their_frames_arrive() {
                 assert_eq!(round["failed"], Value::Null, "{name}: {step}");
                 let arrived = round["arrived"].as_u64().unwrap();
                 let claimed = round["claimed"].as_u64().unwrap();
-                // What each says that it sent has arrived: a veth loses nothing. iperf3 has a
+                // A veth loses no frame, so the arrivals match the claim. iperf3 adds its control
+                // connection.
                 // control connection as well.
                 assert!(claimed > 0 && claimed.abs_diff(arrived) <= 50, "{name}: {step}");
             }
@@ -1104,7 +1106,7 @@ fn interfaces_are_listed_with_what_works_on_them() {
     assert!(status == 3 && err.contains("nosuch0") && err.contains("lo"), "{err}");
 }
 
-/// A command in a namespace of its own, as an ordinary user has it; `None` where there are none.
+/// Runs a script in a user and network namespace; `None` if the machine does not permit it.
 fn in_a_namespace(script: &str) -> Option<(i32, String, String)> {
     let path =
         std::path::Path::new(env!("CARGO_BIN_EXE_squall")).parent().unwrap().display().to_string();
@@ -1123,7 +1125,7 @@ fn in_a_namespace(script: &str) -> Option<(i32, String, String)> {
     Some(outcome)
 }
 
-/// Without addresses, so that the kernel sends nothing of its own there.
+/// Without addresses, so that the kernel sends no frames of its own.
 const VETH: &str = "ip link add a0 type veth peer name b0 && ip link set a0 addrgenmode none && \
                     ip link set b0 addrgenmode none && ip link set a0 up && ip link set b0 up && \
                     sleep 0.1";
@@ -1180,7 +1182,7 @@ fn a_bare_name_takes_a_kind_and_says_why() {
             "{notes:?}"
         );
     }
-    // Only sending, with options of one kind and a speed.
+    // Send only, with options of one kind and a speed.
     let script = "ip link add d0 type veth peer name e0 && ip link set d0 up && ip link set e0 up \
                   && sleep 0.1 && squall send -p d0,bypass=0,speed=1Gbps --packet eth/ipv4/udp -r \
                   10% -n 20 -q --json -";
@@ -1193,10 +1195,9 @@ fn a_bare_name_takes_a_kind_and_says_why() {
         note.contains("af_xdp not taken: ") && note.contains("unknown option bypass"),
         "{note}"
     );
-    // The kernel announces its addresses there, too.
+    // The kernel also sends frames to announce its addresses.
     assert!(report["ports"][0]["interface"]["tx_packets"].as_u64() >= Some(20), "{report}");
-    // What sends only may be faster than packet sockets; with more workers than queues it would not
-    // be.
+    // A sender may use a port faster than packet sockets, but not with more workers than queues.
     for (more, expected) in [("", "af_"), ("--cores 3", "af_packet:a0")] {
         let send = format!(
             "{VETH} && squall send -p a0 --packet eth/ipv4/udp -r 1kpps -n 50 {more} -q --json -"
@@ -1212,7 +1213,7 @@ fn a_bare_name_takes_a_kind_and_says_why() {
         );
         assert!(port["address"].as_str().unwrap().starts_with(expected), "{report:#}");
     }
-    // Down: nothing opens, and the last kind says why.
+    // An interface that is down opens with no kind, and the last kind gives the reason.
     let down = "squall send -p lo --packet eth/ipv4/udp -r 1 -n 1 -q";
     let Some((status, _, err)) = in_a_namespace(down) else { return };
     assert!(status == 3 && err.contains("lo is down\n  try: ip link set lo up"), "{err}");
@@ -1240,7 +1241,7 @@ fn receive_queues_are_spread_over_as_many_workers_as_are_asked_for() {
 }
 
 #[test]
-fn nobody_waits_for_frames_on_a_port_that_cannot_receive() {
+fn a_port_that_cannot_receive_is_not_waited_for() {
     for address in ["af_xdp:b0", "af_xdp:b0,rx_queues=0"] {
         for command in [
             format!("recv -p {address}"),
@@ -1300,16 +1301,16 @@ fn a_probe_measures_what_works_in_a_lab_of_its_own_or_on_a_named_interface() {
     assert!(err.contains("in a private lab, veth-a and veth-b"), "{err}");
     let probe: Value = serde_json::from_str(&out).unwrap();
     let measured = probe["measured"].as_array().unwrap();
-    let of = |does: &str| -> Vec<&Value> {
-        measured.iter().filter(|m| m["kind"] == "af_packet" && m["does"] == does).collect()
+    let of = |direction: &str| -> Vec<&Value> {
+        measured.iter().filter(|m| m["kind"] == "af_packet" && m["does"] == direction).collect()
     };
     assert_eq!((of("send").len(), of("receive").len()), (2, 2), "{probe:#}");
     for m in of("send") {
-        // What the one interface sent, the other one has.
+        // The second interface receives all frames of the first.
         assert!(m["sent"].as_u64() > Some(0) && m["sent"] == m["received"], "{m:#}");
     }
     assert_eq!(probe["bare_name_takes"]["receive"], "af_packet");
-    // On an interface that is named it is told first what is sent, and to whom.
+    // On a named interface, the frames and their destination are announced first.
     let script = format!("{VETH} && squall ports --probe a0 --time 50ms");
     let Some((status, out, err)) = in_a_namespace(&script) else { return };
     assert_eq!(status, 0, "{err}");
@@ -1321,8 +1322,8 @@ fn a_probe_measures_what_works_in_a_lab_of_its_own_or_on_a_named_interface() {
 }
 
 #[test]
-fn a_probe_stops_when_asked_and_tells_what_it_has() {
-    // A part of it alone would take an hour.
+fn a_probe_stops_on_request_and_prints_its_results() {
+    // One measurement alone would take an hour.
     let script = "squall ports --probe --time 3600s & sleep 2; kill -INT $!; wait $!";
     let Some((status, out, err)) = in_a_namespace(script) else { return };
     assert_eq!(status, 0, "{err}");
@@ -1344,7 +1345,7 @@ fn completions_and_pages_name_every_command() {
 }
 
 #[test]
-fn who_stops_reading_gets_no_complaint() {
+fn a_closed_pipe_is_no_error() {
     let mut child = squall(&["completions", "bash"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -1355,8 +1356,8 @@ fn who_stops_reading_gets_no_complaint() {
     assert_eq!((status, err.as_str()), (0, ""));
 }
 
-/// A capture of RTP and of what nobody numbers: 200 packets each, of which RTP's 50 to 52 are
-/// missing, and 70 is there twice.
+/// A capture of RTP and of packets without numbers, 200 each. RTP's packets 50 to 52 are missing,
+/// and packet 70 is duplicated.
 fn numbered_capture(name: &str) -> String {
     let path = file(name);
     let mut octets = Vec::new();
@@ -1400,7 +1401,7 @@ fn numbered_capture(name: &str) -> String {
 }
 
 #[test]
-fn recv_tells_flows_apart_and_reads_the_numbers_of_others() {
+fn recv_separates_flows_and_reads_sequence_numbers_of_other_tools() {
     let path = numbered_capture("numbered.pcap");
     let port = format!("pcap:{path},read");
     let all = report(&["recv", "--port", &port, "--histogram", "4:10ms"]);

@@ -1,4 +1,4 @@
-//! Commands that the help and the guides show, as somebody would paste them.
+//! Commands in the help and the guides, run as pasted.
 
 use std::{
     fs,
@@ -8,13 +8,13 @@ use std::{
 
 use clap::error::ErrorKind;
 
-/// A command, and where it is shown.
+/// A command and its location.
 struct Example {
     place: String,
     words: Vec<String>,
 }
 
-/// The words of each command of ours in `line`, as a shell takes it apart.
+/// The words of each `squall` command in `line`, split like a shell does.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let mut words: Vec<Option<String>> = Vec::new();
     let (mut word, mut quote, mut escaped) = (None::<String>, None, false);
@@ -40,7 +40,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
             (None, _) => word.get_or_insert_default().push(c),
         }
     }
-    let ours = |at: usize| {
+    let command = |at: usize| {
         let rest = words[at..].iter().map_while(Clone::clone);
         rest.collect::<Vec<String>>()
     };
@@ -48,10 +48,10 @@ fn commands(line: &str) -> Vec<Vec<String>> {
         words[at].as_deref() == Some("squall")
             && may_precede(at.checked_sub(1).map(|at| &words[at]))
     };
-    (0..words.len()).filter(|&at| begins(at)).map(ours).collect()
+    (0..words.len()).filter(|&at| begins(at)).map(command).collect()
 }
 
-/// What stands before the name of a command.
+/// Words that may precede the name of a command.
 fn may_precede(word: Option<&Option<String>>) -> bool {
     match word {
         None | Some(None) => true,
@@ -77,7 +77,7 @@ fn of_help(command: &clap::Command, into: &mut Vec<Example>) {
     command.get_subcommands().for_each(|one| of_help(one, into));
 }
 
-/// Blocks of a page that are to be pasted.
+/// Blocks of a page that are meant to be pasted.
 fn of_page(path: &Path, into: &mut Vec<Example>) {
     let text = fs::read_to_string(path).unwrap().replace("\\\n", " ");
     let mut inside = false;
@@ -88,7 +88,7 @@ fn of_page(path: &Path, into: &mut Vec<Example>) {
             inside = !inside && matches!(language, "" | "sh" | "bash" | "console");
             continue;
         }
-        // What `squall serve` prints.
+        // Skip the output of `squall serve`.
         if (inside || line.starts_with("    ")) && !line.contains("squall serves") {
             let place = format!("{}, about line {}", path.display(), number + 1);
             into.extend(
@@ -134,7 +134,7 @@ fn every_example_of_the_help_and_the_guides_is_understood() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Packets, rates, variations and addresses are read when a profile is made of them.
+/// Packets, rates, variations and addresses are parsed when a profile is made of them.
 #[test]
 fn every_example_that_makes_a_profile_makes_one() {
     let folder =

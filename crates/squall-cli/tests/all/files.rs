@@ -1,4 +1,4 @@
-//! Files that packets and reports are written to: what is there already, and disks that are full.
+//! Output files: existing files and full disks.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Exit status, standard output, standard error; as a shell reads `line`.
+    /// Exit status, standard output and standard error of `line` in a shell.
     fn run(&self, line: &str) -> (i32, String, String) {
         let line = line.replace("squall ", &format!("{SQUALL} "));
         let mut command = Command::new("sh");
@@ -28,8 +28,8 @@ impl Folder {
         (done.status.code().unwrap_or(-1), text(done.stdout), text(done.stderr))
     }
 
-    /// A disk of `size` at `disk`, of this test's own, where there may be one; `line` is run with it,
-    /// and what is said in the end of it is the result.
+    /// Runs `line` with a private disk of `size` mounted at `disk`; `None` if the machine does not
+    /// permit it.
     fn on_disk(&self, size: &str, line: &str) -> Option<(i32, String, String)> {
         let line = line.replace("squall ", &format!("{SQUALL} "));
         let script = format!(
@@ -63,7 +63,7 @@ impl Drop for Folder {
 const SEND: &str = "--packet eth/ipv4/udp --rate 1kpps --count 10 -q";
 
 #[test]
-fn whatever_writes_packets_overwrites_no_file_without_force() {
+fn commands_that_write_packets_overwrite_no_file_without_force() {
     let folder = Folder::new("force");
     let send = format!("squall send --port pcap:in.pcap {SEND}");
     assert_eq!(folder.run(&send).0, 0);
@@ -83,15 +83,15 @@ fn whatever_writes_packets_overwrites_no_file_without_force() {
         assert_eq!(status, 2, "{line}: {err}");
         assert!(err.contains("kept.pcap") && err.contains("--force"), "{line}: {err}");
         assert_eq!(folder.octets("kept.pcap"), before, "{line}");
-        // Where all is forced, it is another file.
+        // With --force everywhere, the file is replaced.
         let (status, _, err) = folder.run(&format!("{line} --force"));
         assert_eq!(status, 0, "{line}: {err}");
         fs::copy(folder.0.join("in.pcap"), folder.0.join("kept.pcap")).unwrap();
     }
-    // An input is never overwritten.
+    // An input file is never overwritten.
     let (status, _, err) = folder.run("squall edit in.pcap in.pcap --force");
     assert!(status == 2 && err.contains("both input and output"), "{err}");
-    // Nothing is lost where nothing is.
+    // Devices and pipes have no contents to lose.
     let devices = "squall replay in.pcap -i pcap:/dev/null -q && mkfifo pipe && { cat pipe > \
                    piped.pcap & } && squall replay in.pcap -i pcap:pipe -q && wait";
     assert_eq!(folder.run(devices).0, 0);
@@ -103,9 +103,9 @@ fn whatever_writes_packets_overwrites_no_file_without_force() {
 }
 
 #[test]
-fn what_is_known_to_take_more_than_half_of_a_disk_is_refused() {
+fn output_known_to_take_more_than_half_of_a_disk_is_refused() {
     let folder = Folder::new("half");
-    // A million octets, a capture of 1.6 MB of them, and of 0.4 MB.
+    // A disk of 1 MB, captures of 1.6 MB and of 0.4 MB.
     for (name, count) in [("large", 1600), ("small", 400)] {
         let line = format!(
             "squall send --port pcap:{name}.pcap --packet eth/ipv4/udp --size 1000 --rate 1kpps \
@@ -144,7 +144,7 @@ fn what_is_known_to_take_more_than_half_of_a_disk_is_refused() {
 }
 
 #[test]
-fn what_is_not_known_stops_when_a_disk_is_95_per_cent_full_with_a_report() {
+fn output_of_unknown_size_stops_with_a_report_when_a_disk_is_95_percent_full() {
     let folder = Folder::new("full");
     let made = "squall send --port pcap:in.pcap --packet eth/ipv4/udp --size 1400 --rate 10kpps \
                 --count 7000 -q";
@@ -177,7 +177,7 @@ fn what_is_not_known_stops_when_a_disk_is_95_per_cent_full_with_a_report() {
             packets += 1;
         }
         assert!(packets > 3000 && *count == packets, "{line}: {packets} in the file, not {count}");
-        // Buffers go to the disk after the last look at it.
+        // Buffers are flushed after the last check of the disk.
         let used = out.split_whitespace().find_map(|word| word.strip_suffix('%')).expect("of df");
         assert!((90..=99).contains(&used.parse::<u32>().unwrap()), "{line}: {out}");
     }
@@ -196,14 +196,14 @@ fn a_report_that_cannot_be_written_is_printed() {
         let report: serde_json::Value = serde_json::from_str(&out).expect("the report");
         assert_eq!(report["ports"][0]["tx"]["packets"], 10);
     }
-    // Where packets are on the standard output, the report is not.
+    // With packets on standard output, the report goes to standard error.
     let send = format!("squall send --port pcap:in.pcap {SEND}");
     assert_eq!(folder.run(&send).0, 0);
     let (status, out, err) =
         folder.run("squall edit in.pcap - --json /dev/full -q | squall info - -q --json -");
     assert_eq!(status, 0, "{out}{err}");
     assert!(err.contains("\"packets_written\": 10") && err.contains("/dev/full"), "{err}");
-    // Nor is it lost if that cannot be written either.
+    // It also goes there if standard output cannot be written.
     let (status, _, err) =
         folder.run(&format!("squall send --port null: {SEND} --json - > /dev/full"));
     assert!(status == 3 && err.contains("\"schema\""), "{err}");

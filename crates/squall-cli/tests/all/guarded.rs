@@ -1,4 +1,4 @@
-//! What neither another user of the machine nor the text of a stranger brings the command to do.
+//! Protection against other users of the machine, and against hostile text.
 
 use std::{
     fs,
@@ -36,7 +36,7 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
-/// Not below the build's folder, which other users may not be able to enter.
+/// Outside the build folder, which other users may not have access to.
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("squall-{name}-{}", std::process::id()));
     _ = fs::remove_dir_all(&folder);
@@ -51,10 +51,10 @@ fn a_daemon_that_root_starts_for_a_user_is_that_users_with_what_its_ports_need()
         println!("SKIPPED: needs root");
         return;
     }
-    let nobody = fs::read_to_string("/etc/passwd").unwrap();
-    let nobody =
-        nobody.lines().find_map(|line| line.strip_prefix("nobody:")).expect("nobody is known");
-    let uid: u32 = nobody.split(':').nth(1).unwrap().parse().unwrap();
+    let entry = fs::read_to_string("/etc/passwd").unwrap();
+    let entry =
+        entry.lines().find_map(|line| line.strip_prefix("nobody:")).expect("nobody is known");
+    let uid: u32 = entry.split(':').nth(1).unwrap().parse().unwrap();
     let folder = folder("user");
     let data = folder.join("data");
     let mut daemon =
@@ -62,13 +62,13 @@ fn a_daemon_that_root_starts_for_a_user_is_that_users_with_what_its_ports_need()
     let mut line = String::new();
     BufReader::new(daemon.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     if line.is_empty() {
-        let mut said = String::new();
-        std::io::Read::read_to_string(&mut daemon.0.stderr.take().unwrap(), &mut said).unwrap();
-        panic!("it does not serve: {said}");
+        let mut stderr = String::new();
+        std::io::Read::read_to_string(&mut daemon.0.stderr.take().unwrap(), &mut stderr).unwrap();
+        panic!("it does not serve: {stderr}");
     }
     let bound: Value = serde_json::from_str(&line).unwrap();
     assert_eq!(fs::metadata(bound["token_file"].as_str().unwrap()).unwrap().uid(), uid);
-    // Of all of its threads.
+    // Check all threads.
     for thread in fs::read_dir(format!("/proc/{}/task", daemon.0.id())).unwrap() {
         let status = fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
         let of = |key: &str| {
@@ -90,7 +90,7 @@ fn a_daemon_that_root_starts_for_a_user_is_that_users_with_what_its_ports_need()
         assert_eq!((of("CapInh:"), of("NoNewPrivs:")), ("0".repeat(16), "1".into()));
     }
     drop(daemon);
-    // What root's daemon has left is not another user's.
+    // A data folder of root's daemon is not given to another user.
     let of_root = folder.join("root");
     fs::create_dir(&of_root).unwrap();
     fs::write(of_root.join("token"), "secret").unwrap();
@@ -105,9 +105,9 @@ fn a_daemon_that_root_starts_for_a_user_is_that_users_with_what_its_ports_need()
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// Such a binary is one for whom the kernel sets AT_SECURE, as with file capabilities.
+/// For such a binary the kernel sets AT_SECURE, as for one with file capabilities.
 #[test]
-fn a_binary_that_gives_its_user_rights_takes_no_code_from_them() {
+fn a_binary_with_privileges_loads_no_code_of_its_user() {
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
     let without = |line: &str| line.split(' ').nth(1) == Some("/tmp") && line.contains("nosuid");
     if !is_root() || mounts.lines().any(without) {
@@ -116,8 +116,8 @@ fn a_binary_that_gives_its_user_rights_takes_no_code_from_them() {
     }
     let folder = folder("elevated");
     let binary = folder.join("squall");
-    // By another process: what this one has open for writing, a test beside this one may hand down
-    // to a child of its own, and until that has begun the copy is a busy text file.
+    // Copy in another process: a parallel test may fork while this process has the file open for
+    // writing, and until its child calls exec, running the copy fails with ETXTBSY.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_squall")).arg(&binary).status();
     assert!(copied.unwrap().success());
     fs::set_permissions(&binary, PermissionsExt::from_mode(0o2755)).unwrap();
@@ -139,20 +139,20 @@ fn a_binary_that_gives_its_user_rights_takes_no_code_from_them() {
         if shim {
             command.env("SQUALL_DPDK_SHIM", &binary);
         }
-        let said = command.uid(4242).gid(4242).current_dir("/").output().unwrap();
-        (said.status.code(), String::from_utf8_lossy(&said.stderr).into_owned())
+        let output = command.uid(4242).gid(4242).current_dir("/").output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     for (address, shim) in
         [("dpdk:vdev=net_null0", true), ("dpdk:vdev=net_null0,eal=-d;/tmp/any.so", false)]
     {
-        let (status, said) = send(address, shim);
-        assert!(status != Some(0) && said.contains("file capabilities"), "{address}: {said}");
+        let (status, output) = send(address, shim);
+        assert!(status != Some(0) && output.contains("file capabilities"), "{address}: {output}");
     }
     fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
-fn names_and_messages_of_strangers_do_not_steer_the_terminal() {
+fn foreign_names_and_messages_do_not_control_the_terminal() {
     let folder = folder("terminal");
     let evil = "\x1b]0;owned\x07\x1b[2J\u{9b}31m\u{202e}";
     let capture = folder.join(format!("{evil}.pcap"));
@@ -170,7 +170,7 @@ fn names_and_messages_of_strangers_do_not_steer_the_terminal() {
     fs::write(&alerts, "{\"event_type\":\"flow\"}\n").unwrap();
     let [capture, labels, alerts] = [&capture, &labels, &alerts].map(|path| path.to_str().unwrap());
     let unknown = format!("--{evil}");
-    let told: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 5] = [
         (&["info", capture], ".pcap"),
         (
             &[
@@ -190,14 +190,14 @@ fn names_and_messages_of_strangers_do_not_steer_the_terminal() {
         (&["score", "--labels", capture, "--alerts", alerts], ".pcap"),
         (&["info", &unknown], "unexpected argument"),
     ];
-    for (arguments, part) in told {
-        let said = Command::new(env!("CARGO_BIN_EXE_squall"))
+    for (arguments, part) in cases {
+        let output = Command::new(env!("CARGO_BIN_EXE_squall"))
             .args(arguments)
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        let text = String::from_utf8_lossy(&said.stdout).into_owned()
-            + &String::from_utf8_lossy(&said.stderr);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
         assert!(text.contains(part), "{arguments:?}: {text}");
         let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
         assert!(!text.contains(steers), "{arguments:?}: {text:?}");
@@ -206,10 +206,10 @@ fn names_and_messages_of_strangers_do_not_steer_the_terminal() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// Escapes in each text of a profile: in one with all texts at once, in one table for each text alone
-/// (which leads to the later checks, and to hints), and in names of a profile that is run.
+/// Escapes in each text of a profile: in one profile with all texts, in one table per text (which
+/// reaches later checks and hints), and in names of a profile that runs.
 #[test]
-fn no_text_of_a_profile_steers_the_terminal() {
+fn no_text_of_a_profile_controls_the_terminal() {
     const EVIL: &str = "\u{1b}[31mx\u{9b}1m\u{7}\u{7f}";
     let folder = folder("escapes");
     let schema = squall_profile::schema();
@@ -259,7 +259,7 @@ fn no_text_of_a_profile_steers_the_terminal() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// A value of `schema` that has all that can be there, with `text` for every text.
+/// A value of `schema` with all optional parts, and `text` for every string.
 fn filled(schema: &Value, text: &str) -> Value {
     if let Some(choice) = schema["oneOf"].as_array().or(schema["anyOf"].as_array()) {
         return filled(&choice[choice.len() - 1], text);
@@ -281,7 +281,7 @@ fn filled(schema: &Value, text: &str) -> Value {
     }
 }
 
-/// Values of `schema`, each with one text alone.
+/// Values of `schema` with one text each.
 fn texts_alone(schema: &Value, text: &str) -> Vec<Value> {
     let Some(all) = schema["properties"].as_object() else { return vec![filled(schema, text)] };
     let mut found = vec![json!({ text: text })];

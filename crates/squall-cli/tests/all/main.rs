@@ -1,4 +1,4 @@
-//! One binary for these, as each that is linked carries the whole tool.
+//! One binary for all integration tests, because each one links the whole tool.
 
 mod cli;
 mod examples;

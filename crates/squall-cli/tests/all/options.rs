@@ -1,4 +1,4 @@
-//! Options that other tools have, files that are none, and what is said once.
+//! Options of other tools, endless files, and messages that appear once.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ impl Folder {
         (done.status.code().unwrap_or(-1), text(done.stdout), text(done.stderr))
     }
 
-    /// Sends `count` frames, a millisecond from each to the next, into a capture.
+    /// Sends `count` frames into a capture, one per millisecond.
     fn capture(&self, name: &str, octet: &str, count: &str) {
         let port = format!("pcap:{name}");
         let packet = format!("eth/ipv4/udp/text(\"{octet}\")");
@@ -55,7 +55,7 @@ fn options_of_tcpreplay_mean_here_what_they_mean_there() {
     let folder = Folder::new("tcpreplay");
     folder.capture("in.pcap", "there", "4");
     folder.capture("back.pcap", "back", "3");
-    // Their level of debugging is no duration.
+    // Their debug level is not a duration.
     for option in [&["-d", "5"][..], &["-d5"], &["--dbug=5"], &["-d"]] {
         let (status, _, err) =
             folder.run(&[&["replay", "in.pcap", "-i", "null:"], option].concat());
@@ -83,7 +83,7 @@ fn options_of_tcpreplay_mean_here_what_they_mean_there() {
     assert!(status == 2 && err.contains("there are 1"), "{err}");
     let (status, out, _) = folder.run(&["replay", "--listnics"]);
     assert!(status == 0 && out.starts_with("INTERFACE"), "{out}");
-    // On the wire a packet was longer than what was kept of it.
+    // The packets on the wire were longer than their captured parts.
     assert_eq!(folder.run(&["edit", "in.pcap", "cut.pcap", "--snaplen", "20", "-q"]).0, 0);
     for (option, expected) in [(&[][..], 20), (&["--pktlen"], folder.packets("in.pcap")[0].1.len())]
     {
@@ -123,7 +123,8 @@ fn options_of_tcprewrite_and_tcpprep_mean_here_what_they_mean_there() {
         ["prep", "in.pcap", "-o", "x.cache", "-a", "client", "--no-arg-comment", "-C", "x", "-q"];
     assert_eq!(folder.run(&prep).0, 0);
     let cache = fs::read(folder.0.join("x.cache")).unwrap();
-    // As tcpprep 4.4.3 writes it: the comment begins with the end of the line that is not there.
+    // As written by tcpprep 4.4.3: the comment begins with the newline after the missing command
+    // line.
     assert_eq!((&cache[22..24], &cache[24..26]), (&[0, 2][..], &b"\nx"[..]));
 }
 
@@ -186,18 +187,18 @@ fn a_name_of_70_000_characters_is_planned_and_run() {
 }
 
 #[test]
-fn a_null_port_beside_a_file_does_not_take_its_time() {
+fn a_null_port_next_to_a_file_runs_in_virtual_time() {
     let folder = Folder::new("null");
     let profile = "[ports]\nA = \"pcap:out.pcap\"\nB = \"null:\"\n[[stream]]\nname = \"a\"\nport \
                    = \"A\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 pps\"\nmode = { burst = 1000 }\n";
     fs::write(folder.0.join("both.toml"), profile).unwrap();
-    // On real time it would take a quarter of an hour.
+    // In real time it would take a quarter of an hour.
     let (status, out, err) = folder.run(&["run", "both.toml"]);
     assert!(status == 0 && folder.packets("out.pcap").len() == 1000, "{out}{err}");
 }
 
 #[test]
-fn what_is_counted_as_sent_into_a_file_is_in_the_file() {
+fn frames_counted_as_sent_into_a_file_are_in_the_file() {
     let folder = Folder::new("full");
     let send = |port: &str| {
         format!(
@@ -207,7 +208,7 @@ fn what_is_counted_as_sent_into_a_file_is_in_the_file() {
     };
     let (status, _, err) = folder.run(&send("pcap:/dev/full").split(' ').collect::<Vec<_>>());
     assert!(status == 3 && err.contains("/dev/full: No space left on device"), "{err}");
-    // A disk of our own, of 256 KiB.
+    // A private disk of 256 KiB.
     let script = format!(
         "mkdir disk && mount -t tmpfs -o size=256k none disk && {{ {} {}; echo $? > status; cp \
          disk/out.pcap .; }}",
@@ -232,7 +233,7 @@ fn what_is_counted_as_sent_into_a_file_is_in_the_file() {
 }
 
 #[test]
-fn what_taps_do_not_see_is_said() {
+fn frames_that_taps_miss_are_noted() {
     let folder = Folder::new("taps");
     let squall = env!("CARGO_BIN_EXE_squall");
     let script = format!(
@@ -257,7 +258,7 @@ fn what_taps_do_not_see_is_said() {
 }
 
 #[test]
-fn a_note_is_said_once_where_both_outputs_are_seen() {
+fn a_note_appears_once_where_both_outputs_are_seen() {
     let folder = Folder::new("note");
     let squall = env!("CARGO_BIN_EXE_squall");
     let script = format!(

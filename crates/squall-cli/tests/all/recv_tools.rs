@@ -1,5 +1,5 @@
-//! `squall recv` beside the tools whose numbers it reads, on the loopback of a network namespace of
-//! its own.
+//! `squall recv` with the tools whose sequence numbers it reads, on the loopback interface of a
+//! network namespace.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 
 /// Runs `script` in a private namespace with the loopback up, `$SQUALL` the binary and `$DIR` a
-/// folder; the folder. `None`, and why, where that does not work here.
+/// folder. Returns the folder; `None`, and a printed reason, if the machine does not permit it.
 fn private(name: &str, tools: &[&str], script: &str) -> Option<PathBuf> {
     let there = |tool: &&&str| {
         Command::new("sh")
@@ -34,18 +34,18 @@ fn private(name: &str, tools: &[&str], script: &str) -> Option<PathBuf> {
         .arg(format!("ip link set lo up || exit 77\n{script}"))
         .env("SQUALL", env!("CARGO_BIN_EXE_squall"));
     let output = sandbox.env("DIR", &folder).stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if said.contains("unshare failed") || output.status.code() == Some(77) {
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    if stderr.contains("unshare failed") || output.status.code() == Some(77) {
         assert!(
             fs::metadata("/proc/self").unwrap().uid() != 0,
-            "root can have a namespace: {said}"
+            "root can have a namespace: {stderr}"
         );
-        println!("SKIPPED: no private network here: {said}");
+        println!("SKIPPED: no private network here: {stderr}");
         return None;
     }
     assert!(
         output.status.success(),
-        "{}\n{said}\n{}",
+        "{}\n{stderr}\n{}",
         output.status,
         String::from_utf8_lossy(&output.stdout)
     );
@@ -57,7 +57,7 @@ fn json(folder: &std::path::Path, name: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}\n{text}"))
 }
 
-/// The flow whose packets are numbered in this way.
+/// The flow with sequence numbers of this kind.
 fn numbered<'a>(report: &'a Value, kind: &str) -> &'a Value {
     let flows = report["received_flows"]["flows"].as_array().unwrap();
     let mut of_kind = flows.iter().filter(|flow| flow["sequence"]["kind"] == kind);
@@ -70,8 +70,8 @@ fn figure(flow: &Value, key: &str) -> u64 {
     flow["sequence"][key].as_u64().unwrap_or_else(|| panic!("{key} of {flow:#}"))
 }
 
-/// With a counter of 32 bits and of 64; and what is lost, doubled and late on purpose is so to the
-/// frame.
+/// With 32-bit and 64-bit counters. Frames that are dropped, duplicated or delayed on purpose are
+/// counted exactly.
 #[test]
 fn iperf3_is_counted_as_it_counts_itself_and_faults_are_counted_exactly() {
     let script = |options: &str| {
@@ -97,7 +97,7 @@ fn iperf3_is_counted_as_it_counts_itself_and_faults_are_counted_exactly() {
         let flow = numbered(&report, "iperf3");
         let sent = iperf["end"]["sum"]["packets"].as_u64().unwrap();
         let [unique, lost] = ["unique_packets", "lost"].map(|key| figure(flow, key));
-        // It counts what its timer saw, and may have sent a few more.
+        // iperf3 reports the count at its timer, and may have sent a few more.
         assert!(
             sent > 1000 && lost == 0 && (sent..sent + 5).contains(&unique),
             "{name}: {sent} {flow:#}"
@@ -111,8 +111,8 @@ fn iperf3_is_counted_as_it_counts_itself_and_faults_are_counted_exactly() {
             flow["sequence"]["latency_ns"]["p50"].as_u64().is_some_and(|ns| ns < 100_000_000),
             "one clock: {flow:#}"
         );
-        // The first two frames of the file are greetings, and the last has a number: what happens
-        // to every tenth happens to one that has a number.
+        // The first two frames of the file are handshakes, and the last one has a number, so every
+        // tenth frame has a number.
         let figures = |fault: &str| {
             let report = json(&folder, &format!("{fault}.json"));
             let all = report["ports"][0]["rx"]["packets"].as_u64().unwrap();
@@ -120,10 +120,10 @@ fn iperf3_is_counted_as_it_counts_itself_and_faults_are_counted_exactly() {
             (all, keys.map(|key| figure(numbered(&report, "iperf3"), key)))
         };
         let frames = unique + 2;
-        let behind_the_last = u64::from(frames.is_multiple_of(10));
+        let uncounted = u64::from(frames.is_multiple_of(10));
         assert_eq!(
             figures("drop"),
-            (frames - frames / 10, [frames / 10 - behind_the_last, 0, 0]),
+            (frames - frames / 10, [frames / 10 - uncounted, 0, 0]),
             "{name}"
         );
         assert_eq!(figures("dup"), (frames + frames / 20, [0, frames / 20, 0]), "{name}");
@@ -137,9 +137,9 @@ fn iperf3_is_counted_as_it_counts_itself_and_faults_are_counted_exactly() {
     }
 }
 
-/// MGEN twice: the second begins anew at 0, from the same port.
+/// MGEN twice: the second one restarts at 0, from the same port.
 #[test]
-fn mgen_is_recognised_and_that_it_begins_anew_is_no_loss() {
+fn mgen_is_recognized_and_a_restart_is_no_loss() {
     let script = "$SQUALL recv --port af_packet:lo --udp 5000 --duration 7s --json $DIR/recv.json \
                   --quiet & R=$!
         sleep 1

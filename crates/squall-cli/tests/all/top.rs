@@ -1,4 +1,4 @@
-//! `squall top` beside a daemon that runs.
+//! `squall top` with a running daemon.
 
 use std::{
     fs,
@@ -12,11 +12,11 @@ use std::{
 use serde_json::{Value, json};
 use squall_server::{Client, Verify};
 
-/// A daemon with a folder of its own, where `squall top` finds it, too.
+/// A daemon with a private folder, in which `squall top` finds it.
 struct Daemon {
     child: Child,
     url: String,
-    /// That has the data folder below it.
+    /// Parent of the data folder.
     state: PathBuf,
 }
 
@@ -58,13 +58,13 @@ impl Daemon {
     }
 
     fn post(&self, path: &str, body: Value) -> Value {
-        let (tell, told) = mpsc::channel();
+        let (tell, receiver) = mpsc::channel();
         let client = self.client();
         client.post(path.into(), body, move |answer| tell.send(answer).unwrap());
-        told.recv().unwrap().unwrap()
+        receiver.recv().unwrap().unwrap()
     }
 
-    /// The run's name.
+    /// Starts a run and returns its name.
     fn run(&self, link: &str) -> String {
         let profile = format!(
             "[ports]\nA = \"loop:{link}\"\nB = \"loop:{link}\"\n[[stream]]\nname = \"web\"\nport \
@@ -77,7 +77,7 @@ impl Daemon {
         started["run"]["id"].as_str().unwrap().to_owned()
     }
 
-    /// With this daemon's folder as that of the user.
+    /// `squall top` with this daemon's folder as the user's.
     fn top(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
         command
@@ -119,7 +119,7 @@ fn outcome(mut command: Command) -> (i32, String, String) {
 }
 
 #[test]
-fn one_look_tells_all_runs_with_their_figures() {
+fn one_look_has_all_runs_with_their_figures() {
     let daemon = Daemon::start(folder("once"), "127.0.0.1:0", "always");
     let (status, out, err) = outcome(daemon.top(&[&daemon.url, "--once"]));
     assert_eq!((status, err.as_str()), (0, ""));
@@ -128,7 +128,7 @@ fn one_look_tells_all_runs_with_their_figures() {
         json!({ "url": daemon.url, "runs": [] })
     );
     let run = daemon.run("once");
-    // Its first sample is half a second away: it is waited for.
+    // The first sample arrives after half a second: wait for it.
     let (status, out, err) = outcome(daemon.top(&[&daemon.url, "--once", "--json"]));
     assert_eq!((status, err.as_str(), out.lines().count()), (0, "", 1));
     let look: Value = serde_json::from_str(&out).unwrap();
@@ -148,7 +148,7 @@ fn one_look_tells_all_runs_with_their_figures() {
 }
 
 #[test]
-fn who_is_not_let_in_is_told_why_and_what_to_try() {
+fn a_rejected_client_gets_the_reason_and_a_hint() {
     let daemon = Daemon::start(folder("refused"), "127.0.0.1:0", "always");
     let other = folder("refused-other");
     let refused = |command: &mut Command, expected: i32, parts: &[&str]| {
@@ -171,8 +171,7 @@ fn who_is_not_let_in_is_told_why_and_what_to_try() {
         &["the token is wrong", "--token"],
     );
     refused(daemon.top(&[url, "--once"]).env("SQUALL_TOKEN", "wrong"), 3, &["the token is wrong"]);
-    // Another folder, so the certificate is one that is seen for the first time, and there is no
-    // token.
+    // Another folder: the certificate is seen for the first time, and there is no token.
     let stranger = |args: &[&str]| {
         let mut command = daemon.top(args);
         command.env("XDG_STATE_HOME", other.join("none")).env("XDG_CONFIG_HOME", &other);
@@ -215,7 +214,7 @@ fn who_is_not_let_in_is_told_why_and_what_to_try() {
 }
 
 fn lines(out: ChildStdout) -> mpsc::Receiver<Value> {
-    let (tell, told) = mpsc::channel();
+    let (tell, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(out).lines() {
             if tell.send(serde_json::from_str(&line.unwrap()).unwrap()).is_err() {
@@ -223,21 +222,21 @@ fn lines(out: ChildStdout) -> mpsc::Receiver<Value> {
             }
         }
     });
-    told
+    receiver
 }
 
 #[test]
-fn it_ends_when_nobody_reads_any_more() {
+fn it_ends_when_its_output_is_closed() {
     let daemon = Daemon::start(folder("head"), "127.0.0.1:0", "auto");
     let mut top = daemon.top(&[&daemon.url, "--every", "100ms"]).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(top.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let patience = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let status = loop {
         if let Some(status) = top.try_wait().unwrap() {
             break status;
         }
-        assert!(Instant::now() < patience, "it goes on");
+        assert!(Instant::now() < deadline, "it goes on");
         std::thread::sleep(Duration::from_millis(20));
     };
     assert_eq!((status.code(), line.is_empty()), (Some(0), false));
@@ -249,13 +248,13 @@ fn lines_follow_what_goes_on_and_a_daemon_that_was_away_is_found_again() {
     let mut top = daemon.top(&[&daemon.url, "--every", "100ms"]).spawn().unwrap();
     let looks = lines(top.stdout.take().unwrap());
     let until = |what: &dyn Fn(&Value) -> bool| {
-        let patience = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             let look = looks.recv_timeout(Duration::from_secs(60)).expect("a line");
             if what(&look) {
                 return;
             }
-            assert!(Instant::now() < patience, "{look}");
+            assert!(Instant::now() < deadline, "{look}");
         }
     };
     until(&|look| look["runs"] == json!([]));
@@ -268,7 +267,8 @@ fn lines_follow_what_goes_on_and_a_daemon_that_was_away_is_found_again() {
     let (state, listen) =
         (daemon.state.clone(), daemon.url.trim_start_matches("https://").to_owned());
     daemon.end();
-    // Another one at the same place, with the same folder: its end must not take that away.
+    // Another daemon at the same place with the same folder: dropping the first one must not remove
+    // it.
     daemon.state = folder("lines-ended");
     let again = Daemon::start(state, &listen, "auto");
     let second = again.run("lines");

@@ -1,4 +1,4 @@
-//! How much one side differs from the other, and how sure that is.
+//! The difference between the two sides, and its confidence interval.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,9 +6,11 @@ use squall_units::{SplitMix64, below, median};
 
 use crate::outcome::Better;
 
-/// Resamples of a bootstrap: the ends of an interval repeat to within a few percent of its width.
+/// Resamples of a bootstrap: enough that the ends of an interval repeat to within a few percent of
+/// its width.
 const RESAMPLES: usize = 2000;
-/// The chance to find a difference that [`needed`] counts pairs for.
+/// The power of the test for which [`needed`] counts pairs: the probability to find a true
+/// difference.
 const POWER: f64 = 0.9;
 
 /// B against A, of one metric.
@@ -19,15 +21,15 @@ pub struct Difference {
     pub mean_b: f64,
     pub median_a: f64,
     pub median_b: f64,
-    /// Mean of B less A.
+    /// Mean of B minus mean of A.
     pub difference: f64,
-    /// The true difference is in here with the confidence that was asked for; `None` of fewer pairs
-    /// than could show any difference.
+    /// Confidence interval of the true difference, at the level of the settings; `None` with fewer
+    /// pairs than could show any difference.
     pub interval: Option<(f64, f64)>,
     pub claim: Claim,
 }
 
-/// What the trials show of B.
+/// The conclusion about B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Claim {
@@ -35,22 +37,22 @@ pub enum Claim {
     Worse,
     /// Different, in a metric that is neither good nor bad.
     Different,
-    /// None that this many trials could show.
+    /// The trials show no difference.
     NoDifference,
 }
 
 impl Difference {
-    /// `x` as a part of A's mean; `None` if that is 0.
+    /// `x` as a part of A's mean; `None` if the mean is 0.
     pub fn relative(&self, x: f64) -> Option<f64> {
         (self.mean_a != 0.0).then(|| x / self.mean_a.abs())
     }
 }
 
-/// Compares `(a, b)` of trials that ran next to each other: what slows both of a pair down is no
-/// difference. The interval is at each end the farther of Student's t and of the studentized
-/// bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, §12.5).
+/// Compares `(a, b)` of trials that ran next to each other, so that a disturbance of both trials of
+/// a pair cancels out. Each end of the interval is the wider one of Student's t and of the
+/// studentized bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, §12.5).
 ///
-/// `level` is a confidence, as 0.95. The same `seed` gives the same interval.
+/// `level` is the confidence, such as 0.95. The same `seed` gives the same interval.
 ///
 /// ```
 /// use squall_method::{Better, ab::{Claim, compare}};
@@ -91,14 +93,15 @@ fn claim(interval: Option<(f64, f64)>, better: Better) -> Claim {
     }
 }
 
-/// Pairs below which even all differences of one sign are no more than chance at `level`.
+/// The fewest pairs that can show a difference at `level`: with fewer, even differences of one sign
+/// may be chance.
 pub fn fewest(level: f64) -> usize {
-    // Two sides: equal devices give n differences of one sign with a chance of 2^(1 - n).
+    // Two-sided: equal devices give n differences of one sign with a probability of 2^(1 - n).
     2 + (-(1.0 - level).log2()).ceil().max(0.0) as usize - 1
 }
 
-/// Pairs that find a difference of `effect` (in units of the data) nine times in ten, by the spread
-/// of the pairs so far; `None` of fewer than two.
+/// The number of pairs that find a difference of `effect` (in units of the data) with a power of
+/// [`POWER`], estimated from the spread of `pairs`; `None` with fewer than two pairs.
 pub fn needed(pairs: &[(f64, f64)], effect: f64, level: f64) -> Option<usize> {
     if pairs.len() < 2 || effect <= 0.0 {
         return None;
@@ -107,7 +110,7 @@ pub fn needed(pairs: &[(f64, f64)], effect: f64, level: f64) -> Option<usize> {
     let deviation = error(&differences) * (pairs.len() as f64).sqrt();
     let z = normal_quantile(0.5 + level / 2.0);
     let n = ((z + normal_quantile(POWER)) * deviation / effect).powi(2);
-    // The spread is estimated as well, which costs a pair or two.
+    // The spread is an estimate too, which costs a pair or two.
     Some(((n + z * z / 2.0).ceil() as usize).max(fewest(level)))
 }
 
@@ -122,10 +125,10 @@ fn error(data: &[f64]) -> f64 {
     (squares / (n - 1.0) / n).sqrt()
 }
 
-/// An interval for the mean: at each end the farther of Student's t and of a studentized bootstrap.
-/// The first one is too narrow for skewed data, the second one for data with outliers to both sides
-/// (at 30 exponential ones: 92.8 % and 94.5 % instead of 95 %; at their differences 95.6 % and
-/// 93.2 %).
+/// Confidence interval of the mean. Each end is the wider one of Student's t and of a studentized
+/// bootstrap, because the former is too narrow for skewed data and the latter for data with
+/// outliers on both sides (coverage of 30 exponential values: 92.8 % and 94.5 % instead of 95 %;
+/// their differences give 95.6 % and 93.2 %).
 fn interval(data: &[f64], level: f64, seed: u64) -> (f64, f64) {
     let (middle, error) = (mean(data), self::error(data));
     if error == 0.0 {
@@ -133,11 +136,12 @@ fn interval(data: &[f64], level: f64, seed: u64) -> (f64, f64) {
     }
     let (low, high) = studentized(data, level, seed);
     let t = student_quantile(0.5 + level / 2.0, data.len() - 1);
-    // Resamples too far up are of data that is too far up: the truth is lower.
+    // A resample that is too high comes from data that is too high: the true mean is lower.
     (middle - error * high.max(t), middle - error * low.min(-t))
 }
 
-/// How far means of resamples are from the mean of the data, in standard errors of their own.
+/// Distance of the means of resamples from the mean of the data, in the standard errors of the
+/// resamples.
 fn studentized(data: &[f64], level: f64, seed: u64) -> (f64, f64) {
     let middle = mean(data);
     let mut random = SplitMix64(seed);
@@ -157,11 +161,12 @@ fn distance(data: &[f64], middle: f64, random: &mut SplitMix64) -> f64 {
         squares += x * x;
     }
     let variance = (squares - sum * sum / n).max(0.0) / (n - 1.0);
-    // Without spread the standard error is 0, and the distance infinite; but for 0 / 0.
+    // Without spread the standard error is 0 and the distance is infinite, except for 0 / 0.
     if sum == 0.0 { 0.0 } else { sum / (variance * n).sqrt() }
 }
 
-/// To within 0.0005 (Abramowitz and Stegun, 26.2.23), of a part above 0.5.
+/// The standard normal quantile of `part` above 0.5, to within 0.0005 (Abramowitz and Stegun,
+/// 26.2.23).
 fn normal_quantile(part: f64) -> f64 {
     let t = (-2.0 * (1.0 - part).ln()).sqrt();
     let above = 2.515517 + t * (0.802853 + t * 0.010328);
@@ -169,8 +174,8 @@ fn normal_quantile(part: f64) -> f64 {
     t - above / below
 }
 
-/// Of Student's distribution with `free` degrees of freedom, 5 or more (Abramowitz and Stegun,
-/// 26.7.5).
+/// The quantile of Student's distribution with `free` degrees of freedom, 5 or more (Abramowitz and
+/// Stegun, 26.7.5).
 fn student_quantile(part: f64, free: usize) -> f64 {
     let (z, free) = (normal_quantile(part), free as f64);
     let first = (z.powi(3) + z) / 4.0;
@@ -186,7 +191,7 @@ mod tests {
     struct Random(SplitMix64);
 
     impl Random {
-        /// Above 0, up to 1.
+        /// A random number above 0, up to 1.
         fn part(&mut self) -> f64 {
             ((self.0.draw() >> 11) + 1) as f64 / (1_u64 << 53) as f64
         }
@@ -200,7 +205,7 @@ mod tests {
         }
     }
 
-    /// Of 400 comparisons of `n` pairs each.
+    /// The number of comparisons that match, out of 400 comparisons of `n` pairs each.
     fn times(
         n: usize,
         mut pair: impl FnMut(&mut Random) -> (f64, f64),
@@ -222,10 +227,10 @@ mod tests {
         found.claim != Claim::NoDifference
     }
 
-    // 5 % of 400 is 20; more than 31 are once in a hundred.
+    // 5 % of 400 is 20; the chance of more than 31 is 1 %.
 
     #[test]
-    fn equal_devices_are_seldom_found_different() {
+    fn equal_devices_are_rarely_found_different() {
         for n in [10, 30] {
             let equal = |random: &mut Random| {
                 (1e6 * (1.0 + 0.02 * random.normal()), 1e6 * (1.0 + 0.02 * random.normal()))
@@ -245,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_trials_of_a_pair_suffer_from_hides_nothing() {
+    fn a_disturbance_of_both_trials_of_a_pair_does_not_hide_the_difference() {
         let drifting = |random: &mut Random| {
             let both = 1e6 * (1.0 + 0.3 * random.normal());
             (both + 2e4 * random.normal(), both + 2e4 + 2e4 * random.normal())
@@ -260,7 +265,7 @@ mod tests {
             |random: &mut Random| (1.0 + random.exponential(), 1.5 + 1.5 * random.exponential());
         let covered = times(30, latency, covers(1.0));
         assert!(covered >= 400 - 31, "{covered} of 400");
-        // As skewed as it gets: A is the same each time.
+        // The most skewed case: A is constant.
         let covered = times(30, |random| (0.0, random.exponential()), covers(1.0));
         assert!(covered >= 400 - 31, "{covered} of 400");
         let equal = |random: &mut Random| (random.exponential(), random.exponential());

@@ -1,4 +1,4 @@
-//! Two things compared by trials in turns: devices, versions, settings of one.
+//! A/B comparison of two devices, versions or settings by trials in turns.
 
 mod difference;
 
@@ -25,8 +25,8 @@ pub enum Side {
     B,
 }
 
-/// The order of the trials of `n` pairs: A B, B A, A B, ... What drifts, as a machine that warms
-/// up, favors neither side.
+/// The order of the trials of `n` pairs: A B, B A, A B, ... A drift, such as a machine that warms
+/// up, then favors neither side.
 ///
 /// ```
 /// use squall_method::ab::{Side::{A, B}, sequence};
@@ -39,7 +39,7 @@ pub fn sequence(n: usize) -> Vec<Side> {
 }
 
 settings! {
-    /// What a comparison leaves to the tester.
+    /// Settings of a comparison.
     own quick, "Comparison":
     /// Pairs of trials, one of A and one of B each
     pairs: usize = 30 => one("N");
@@ -55,7 +55,7 @@ settings! {
 
 impl Settings {
     /// # Errors
-    /// What nothing can be compared with.
+    /// If a setting is out of range.
     pub fn check(&self) -> Result<(), Halt> {
         let Self { pairs, level, effect, .. } = *self;
         if !(0.5..1.0).contains(&level) {
@@ -75,10 +75,10 @@ impl Settings {
     }
 }
 
-/// What one trial measured, by the names of the metrics.
+/// The metrics of one trial, by name.
 pub type Metrics = BTreeMap<String, f64>;
 
-/// What is to be known of a metric.
+/// Unit and direction of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Metric {
     pub unit: &'static str,
@@ -121,7 +121,7 @@ pub fn metrics(measured: &Measured) -> Metrics {
     all
 }
 
-/// What the names of [`metrics`] mean; of others nothing is known.
+/// Unit and direction of a metric of [`metrics`]; any other name has neither.
 pub fn metric(name: &str) -> Metric {
     let (unit, better) = match name {
         "loss_ratio" | "failed_ratio" => ("ratio", Better::Lower),
@@ -139,21 +139,21 @@ pub fn metric(name: &str) -> Metric {
     Metric { unit, better }
 }
 
-/// One metric, compared.
+/// The comparison of one metric.
 struct Compared<'a> {
     name: &'a str,
     metric: Metric,
     pairs: Vec<(f64, f64)>,
     found: Difference,
-    /// Pairs that would show the difference of the settings.
+    /// Pairs that would show a difference of `effect`.
     needed: Option<usize>,
 }
 
-/// Compares trial for trial: `a[i]` and `b[i]` are the trials of a pair. A pair counts for the
-/// metrics that both have.
+/// Compares pair by pair: `a[i]` and `b[i]` are the trials of a pair. A pair counts for the metrics
+/// that both trials have.
 ///
 /// # Errors
-/// What is wrong with the settings, or that there are no pairs.
+/// If a setting is out of range, or if there are no pairs.
 pub fn outcome(
     settings: &Settings,
     a: &[Metrics],
@@ -205,7 +205,7 @@ fn status(settings: &Settings, all: &[Compared<'_>]) -> Status {
     }
 }
 
-/// The change, as a part of A where A is not 0.
+/// The change, as a part of A's mean unless that is 0.
 fn figure(one: &Compared<'_>) -> Figure {
     let found = &one.found;
     let (low, high) = found.interval.unwrap_or((found.difference, found.difference));
@@ -225,7 +225,7 @@ fn percent(level: f64) -> String {
     format!("{} %", (level * 1e4).round() / 100.0)
 }
 
-/// Signed, as a part of A where A is not 0.
+/// `x` with its sign, as a part of A's mean unless that is 0.
 fn signed(one: &Compared<'_>, x: f64) -> String {
     match one.found.relative(x) {
         Some(part) => format!("{:+.2} %", part * 100.0),
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
     use crate::{Device, Rig, Runner};
 
-    /// Trials of a device whose capacity changes from trial to trial.
+    /// Trials of a device with a capacity that changes from trial to trial.
     fn trials(n: u32, capacity_fps: f64, delay_ns: u64) -> Vec<Metrics> {
         let rig = Rig::one_stream("A to B", 1e9);
         let one = |i: u32| {
@@ -400,7 +400,7 @@ mod tests {
         assert!(refused(Settings { level: 1.0, ..settings() }, &a));
         assert!(refused(Settings { pairs: 5, ..settings() }, &a));
         assert!(refused(Settings { effect: 0.0, ..settings() }, &a));
-        // Fewer were run than were to be.
+        // The run stopped before its last pair.
         let outcome = outcome(&settings(), &a, &a, metric).unwrap();
         assert!(outcome.verdict.text[0].ends_with("3 pairs are too few; run 6 or more"));
     }

@@ -1,4 +1,4 @@
-//! What is searched for, and what trials at one load say of it.
+//! Search goals, and the classification of a load by its trials.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,10 +39,10 @@ impl Default for Goal {
 }
 
 impl Goal {
-    /// What the definitions of RFC 9971 §4.5 rule out.
+    /// Checks the attributes against the definitions of RFC 9971 §4.5.
     ///
     /// # Errors
-    /// The attribute, its value, and what is allowed.
+    /// The attribute, its value, and the allowed range.
     pub fn check(&self) -> Result<(), String> {
         let ratio = |ratio: f64| (0.0..1.0).contains(&ratio);
         let rules = [
@@ -61,7 +61,7 @@ impl Goal {
         }
     }
 
-    /// What a load must achieve in the end.
+    /// The final requirement on a load.
     pub(super) fn demand(&self) -> Demand {
         Demand {
             duration_s: self.final_s,
@@ -71,14 +71,14 @@ impl Goal {
         }
     }
 
-    /// The width as a difference of logarithms: as wide at any load.
+    /// The goal width as a difference of logarithms, which is the same at any load.
     pub(super) fn log_width(&self) -> f64 {
-        // A hair less, so that bounds at exactly this distance are within the width.
+        // Slightly less, so that bounds at exactly this distance are within the width.
         -(-self.width).ln_1p() * (1.0 - 1e-9)
     }
 }
 
-/// What full-length trials of a duration must come to for a load to be decided.
+/// The requirement on full-length trials for a load to be classified.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Demand {
     pub duration_s: f64,
@@ -110,7 +110,8 @@ impl Demand {
         shots.iter().filter(counts).map(|shot| shot.duration_s).sum()
     }
 
-    /// Load classification (RFC 9971 §6.1, appendix A): what more trials could not change.
+    /// Load classification (RFC 9971 §6.1, appendix A): the result that further trials cannot
+    /// change.
     pub fn classify(&self, shots: &[Shot]) -> Bound {
         let exceed = self.exceed_ratio;
         let low = self.sum(shots, true, false);
@@ -145,7 +146,8 @@ impl Demand {
         1.0 - self.quantile(shots, full.max(self.sum_s))
     }
 
-    /// The loss ratio to reckon with at a load: of its full-length trials, or else of all.
+    /// The expected loss ratio at a load: the mean of its full-length trials, or if it has none, of
+    /// all trials.
     pub fn typical_loss(&self, shots: &[Shot]) -> Option<f64> {
         let time = |from: f64| -> f64 {
             shots.iter().map(|shot| shot.duration_s).filter(|length| *length >= from).sum()
@@ -196,8 +198,9 @@ mod tests {
             [Upper, Undecided, Undecided, Undecided],
             [Upper, Undecided, Undecided, Upper],
             [Upper, Undecided, Lower, Upper],
-            // The RFC's tables have a lower bound in the last column of points 5 and 6, but its
-            // rule has not: 42.857 % and 27.273 % are more than the goal's exceed ratio of 20 %.
+            // The tables of the RFC show a lower bound in the last column of points 5 and 6, but
+            // its rule does not give one: 42.857 % and 27.273 % are above the goal's exceed ratio
+            // of 20 %.
             [Upper, Undecided, Lower, Upper],
             [Upper, Lower, Lower, Upper],
         ];
@@ -213,7 +216,7 @@ mod tests {
         let all = shots(&[(60, 1.0, 0.0), (60, 1.0, 0.01), (1, 60.0, 0.001), (1, 60.0, 0.0)]);
         let parts: Vec<_> = GOALS[1..].iter().map(|goal| goal.forwarded(&all)).collect();
         assert_eq!(parts, [1.0, 1.0, 0.999]);
-        // Half of the duration sum was not measured, and counts as lost.
+        // Half of the duration sum is unmeasured and counts as lost.
         assert_eq!(GOALS[3].forwarded(&shots(&[(47, 1.0, 0.0)])), 0.0);
     }
 

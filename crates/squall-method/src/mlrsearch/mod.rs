@@ -31,7 +31,7 @@ pub use search::{Found, Next, Search};
 pub enum Preset {
     /// Throughput as in RFC 2544: one trial of 60 s without loss
     Rfc2544,
-    /// Throughput as in ETSI TST 009: of two trials of 60 s, one without loss
+    /// Throughput as in ETSI TST 009: one of two trials of 60 s without loss
     Tst009,
     /// NDR and PDR as in FD.io CSIT: most of 21 trials of 1 s with a loss of at most 0 and 0.5 %
     #[default]
@@ -57,7 +57,7 @@ impl Preset {
 }
 
 settings! {
-    /// What RFC 9971 leaves to the tester.
+    /// Settings of the search.
     own quick, "MLRsearch":
     /// Search for these goals
     preset: Preset = Preset::default() => one("GOALS", value_enum);
@@ -98,12 +98,12 @@ impl Settings {
         if self.goal.is_empty() { self.preset.goals() } else { self.goal.clone() }
     }
 
-    /// Seconds for minutes.
+    /// Shortens trials to 1 s and widens the goals.
     pub fn quick(self) -> Self {
         let short = |goal: Goal| Goal {
             final_s: goal.final_s.min(1.0),
             initial_s: goal.initial_s.min(1.0),
-            // As many trials where these are few.
+            // Keep the number of trials up to 3.
             sum_s: (goal.sum_s / goal.final_s).min(3.0) * goal.final_s.min(1.0),
             width: goal.width.max(0.01),
             ..goal
@@ -112,7 +112,7 @@ impl Settings {
     }
 
     /// # Errors
-    /// What no search can be made with.
+    /// If a setting is out of range.
     pub fn check(&self) -> Result<(), Halt> {
         let goals = self.goals();
         for (i, goal) in goals.iter().enumerate() {
@@ -130,7 +130,7 @@ impl Settings {
     }
 }
 
-/// A search, as it ended.
+/// The result of a search at one frame size.
 struct Searched {
     size: u32,
     found: Vec<Found>,
@@ -139,8 +139,8 @@ struct Searched {
 }
 
 /// Searches at each frame size. Figures have the names of goal and size: `NDR/64`.
-///
 /// # Errors
+/// If a trial cannot run, or if the test is stopped.
 /// Why it stopped.
 pub fn run(
     settings: &Settings,
@@ -156,7 +156,7 @@ pub fn run(
         outcome.figures.extend(outcome::figures(settings, &goals, rig, &searched));
         all.push(searched);
     }
-    outcome::say(settings, &goals, rig, &all, outcome);
+    outcome::report(settings, &goals, rig, &all, outcome);
     Ok(())
 }
 
@@ -181,7 +181,7 @@ fn search(
     Ok(Searched { size, found: search.found(), trials })
 }
 
-/// Of nothing sent, nothing was forwarded.
+/// The loss ratio. Without frames sent it is 1, because nothing was forwarded.
 fn loss(measured: &Measured) -> f64 {
     if measured.sent() == 0 { 1.0 } else { measured.loss_ratio() }
 }

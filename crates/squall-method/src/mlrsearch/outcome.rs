@@ -1,4 +1,4 @@
-//! What a search has found, as figures, tables and plots.
+//! Results of a search as figures, tables and plots.
 
 use squall_report::render::human::{ratio, si};
 
@@ -8,7 +8,7 @@ use crate::{
     rig::Rig,
 };
 
-/// One for each goal, at one frame size.
+/// One figure for each goal, at one frame size.
 pub fn figures(settings: &Settings, goals: &[Goal], rig: &Rig, searched: &Searched) -> Vec<Figure> {
     let fps = rig.total_fps(searched.size);
     let figure = |(goal, found): (&Goal, &Found)| {
@@ -24,7 +24,7 @@ pub fn figures(settings: &Settings, goals: &[Goal], rig: &Rig, searched: &Search
     goals.iter().zip(&searched.found).map(figure).collect()
 }
 
-/// The distance of the bounds, or the goal's where one is missing.
+/// Distance of the bounds, or the goal's width if a bound is missing.
 fn width(goal: &Goal, settings: &Settings, found: &Found) -> f64 {
     match (found.lower, found.upper) {
         (Some(lower), Some(upper)) => upper - lower,
@@ -41,7 +41,7 @@ fn limit(found: &Found) -> Limit {
     }
 }
 
-/// §4.8.4.2: irregular results are marked.
+/// §4.8.4.2: the report marks irregular results.
 fn remark(found: &Found) -> &'static str {
     match found {
         Found { regular: true, .. } => "regular",
@@ -52,7 +52,7 @@ fn remark(found: &Found) -> &'static str {
     }
 }
 
-pub fn say(
+pub fn report(
     settings: &Settings,
     goals: &[Goal],
     rig: &Rig,
@@ -110,7 +110,7 @@ fn results(goals: &[Goal], rig: &Rig, all: &[Searched]) -> Table {
     table
 }
 
-/// §4.9.3: all attributes that were applied.
+/// §4.9.3: the report lists all attributes of the goals.
 fn goal_table(goals: &[Goal]) -> Table {
     let columns = [
         "Goal",

@@ -1,11 +1,11 @@
-//! Which load to measure next, and for how long: the controller (RFC 9971 §4.9.2).
+//! The controller (RFC 9971 §4.9.2): selects load and duration of the next trial.
 
 use super::goal::{Bound, Demand, Goal, Shot};
 
 /// Searches for the bounds of all goals at once. Each trial counts for every goal.
 ///
-/// A goal is approached in two levels: first with single trials of the initial duration, then with
-/// what it asks for. The bounds of the first level are where the second one begins.
+/// A goal has two levels: first single trials of the initial duration, then the trials that the
+/// goal requires. The second level starts from the bounds of the first.
 ///
 /// ```
 /// use squall_method::mlrsearch::{Next, Preset, Search};
@@ -32,45 +32,45 @@ pub struct Search {
     asked: Option<Asked>,
 }
 
-/// What to do next.
+/// The next action of the measurer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Next {
     Measure { load: f64, duration_s: f64 },
     Done,
 }
 
-/// What is known of a goal (RFC 9971 §4.8.4).
+/// The result for a goal (RFC 9971 §4.8.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Found {
     /// Relevant lower bound: the highest load below the upper bound that achieves the goal.
     pub lower: Option<f64>,
     /// Relevant upper bound: the lowest load that fails it.
     pub upper: Option<f64>,
-    /// At the lower bound.
+    /// Conditional throughput at the lower bound.
     pub conditional_throughput: Option<f64>,
     /// Both bounds exist, within the goal width of each other.
     pub regular: bool,
-    /// It is not regular because the generator kept to no higher load.
+    /// Irregular because the generator did not keep to a higher load.
     pub generator_bound: bool,
 }
 
-/// A goal, and how far it is.
+/// A goal and the state of its search.
 #[derive(Clone, Debug)]
 struct Focus {
     goal: Goal,
     levels: Vec<Demand>,
-    /// The first level that is looked at: those of shorter trials are over.
+    /// The first active level; levels with shorter trials are finished.
     from: usize,
-    /// Trials in sequence that left more than half of the interval that they were to split.
+    /// Consecutive trials that left more than half of the interval that they were meant to split.
     misses: u32,
 }
 
-/// Who asked for the trial that runs.
+/// Origin of the current trial.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     focus: usize,
     level: usize,
-    /// What was not known before it.
+    /// The unknown interval before the trial.
     interval: f64,
 }
 
@@ -106,7 +106,7 @@ impl Focus {
         (upper / lower).ln() <= self.goal.log_width()
     }
 
-    /// By how much to go away from a bound that has no other side yet: farther each time.
+    /// Step away from a bound while the other one is missing; it grows with each miss.
     fn stride(&self) -> f64 {
         self.goal.log_width() * f64::from(4_u32.pow(self.misses.min(8)))
     }
@@ -123,7 +123,7 @@ impl Search {
         Self { focuses, min, max, ceiling: f64::INFINITY, loads: Vec::new(), asked: None }
     }
 
-    /// The next trial; what comes of it goes to [`Self::record`] or [`Self::not_kept`].
+    /// The next trial; pass its result to [`Self::record`] or [`Self::not_kept`].
     pub fn next_trial(&mut self) -> Next {
         let mut best: Option<Candidate> = None;
         for focus in 0..self.focuses.len() {
@@ -139,7 +139,7 @@ impl Search {
         })
     }
 
-    /// The loss ratio of a trial.
+    /// Records the loss ratio of a trial.
     pub fn record(&mut self, load: f64, duration_s: f64, loss_ratio: f64) {
         let shot = Shot { duration_s, loss_ratio };
         match self.position(load) {
@@ -149,14 +149,14 @@ impl Search {
         self.weigh();
     }
 
-    /// The generator did not keep to `load`: nothing is known of the device there, and no load as
-    /// high is measured any more.
+    /// Records that the generator did not keep to `load`: the trial is no result of the device, and
+    /// no load this high is measured again.
     pub fn not_kept(&mut self, load: f64) {
         self.ceiling = self.ceiling.min(load);
         self.weigh();
     }
 
-    /// Of each goal, in their order.
+    /// The results of all goals, in their order.
     pub fn found(&self) -> Vec<Found> {
         self.focuses.iter().map(|focus| self.found_of(focus)).collect()
     }
@@ -198,14 +198,14 @@ impl Search {
         bounds
     }
 
-    /// What is not known, as a difference of logarithms.
+    /// The unknown interval, as a difference of logarithms.
     fn interval(&self, bounds: Bounds) -> f64 {
-        // Beyond the limits, so that it shrinks when a limit is measured.
+        // Start beyond the limits, so that the interval shrinks when a limit is measured.
         let upper = bounds.upper.unwrap_or(self.max * 2.0).min(self.ceiling);
         (upper / bounds.lower.unwrap_or(self.min / 2.0)).ln()
     }
 
-    /// Whether the trial that was asked for has been of use to the goal that asked.
+    /// Counts a miss unless the trial was useful to the goal that requested it.
     fn weigh(&mut self) {
         let Some(asked) = self.asked.take() else { return };
         let left = self.interval(self.bounds(&self.focuses[asked.focus].levels[asked.level]));
@@ -217,7 +217,7 @@ impl Search {
         }
     }
 
-    /// The trial that a goal is in need of.
+    /// The trial that a goal needs next.
     fn candidate(&mut self, focus: usize) -> Option<Candidate> {
         let Focus { from, ref levels, .. } = self.focuses[focus];
         let mut before =
@@ -235,8 +235,8 @@ impl Search {
         None
     }
 
-    /// Where trials get longer, the shorter ones have shown what they could. Of the same length
-    /// they show what the others do: a first level is looked at again after each trial.
+    /// Skips the levels with shorter trials. A first level with trials of the same length stays
+    /// active, because each trial at the second level counts for it, too.
     fn enter(&mut self, focus: usize, level: usize) {
         let focus = &mut self.focuses[focus];
         if focus.levels[focus.from].duration_s < focus.levels[level].duration_s {
@@ -244,7 +244,7 @@ impl Search {
         }
     }
 
-    /// The load that a level wants measured; `None`: the level is achieved.
+    /// The load that a level needs measured; `None`: the level is achieved.
     fn load(&self, focus: &Focus, demand: &Demand, bounds: Bounds, before: Bounds) -> Option<f64> {
         let (lower, upper) = (bounds.lower, bounds.upper.unwrap_or(self.ceiling).min(self.ceiling));
         let above = lower.unwrap_or(0.0);
@@ -268,7 +268,7 @@ impl Search {
         Some(load.clamp(self.min, self.max))
     }
 
-    /// A load that has trials of the level's duration, but not enough.
+    /// A load with some, but too few, trials of the level's duration.
     fn unfinished(&self, demand: &Demand, above: f64, upper: f64) -> Option<f64> {
         let begun = |(load, shots): &&(f64, Vec<Shot>)| {
             *load > above
@@ -278,25 +278,25 @@ impl Search {
         self.loads.iter().find(begun).map(|(load, _)| *load)
     }
 
-    /// A load below all that failed.
+    /// A load below all failing loads.
     fn below(&self, focus: &Focus, demand: &Demand, upper: f64) -> f64 {
         let load = self.crossing(demand, None, upper).unwrap_or(upper);
         let load = load * (-focus.stride() / 2.0).exp();
         load.min(upper * (-focus.goal.log_width()).exp())
     }
 
-    /// A load between bounds that are too far apart.
+    /// A load between two bounds that are too far apart.
     fn between(&self, focus: &Focus, demand: &Demand, lower: f64, upper: f64) -> f64 {
         let middle = (lower * upper).sqrt();
-        // One step of the width from either bound; with less than two between them, any load in
-        // the middle leaves an interval within the width.
+        // Stay at least one width from either bound. If they are less than two widths apart, any
+        // load in the middle leaves an interval within the width.
         let width = focus.goal.log_width().exp();
         let (low, high) = (lower * width, upper / width);
         if low >= high || focus.misses > 1 {
             return middle;
         }
         match self.crossing(demand, Some(lower), upper) {
-            // If it fails there, or passes there, the search is over.
+            // A pass or a failure at these loads ends the search.
             Some(load) if load < low => low,
             Some(load) if load > high => high,
             Some(load) => load / width.sqrt(),
@@ -304,8 +304,9 @@ impl Search {
         }
     }
 
-    /// Where the loss should become that of the goal: from 0 on, frames lost beyond the goal's loss
-    /// ratio grow in proportion with the load, as fast as next to the gap.
+    /// The load at which the loss is expected to reach the goal's: from there on, the frames lost
+    /// beyond the goal's loss ratio grow linearly with the load, with the slope measured just above
+    /// the interval.
     fn crossing(&self, demand: &Demand, lower: Option<f64>, upper: f64) -> Option<f64> {
         let loss = |load: f64| demand.typical_loss(self.shots(load));
         let excess = |load: f64| loss(load).map(|loss| load * (loss - demand.loss_ratio));
@@ -316,7 +317,7 @@ impl Search {
             let slope = (excess(load)? - high) / (load - upper);
             (slope > 0.0).then_some(slope)
         });
-        // Without: all that is offered in addition is lost.
+        // With no second point: all additional load is lost.
         let slope = points.next().unwrap_or(1.0 - demand.loss_ratio);
         let load = upper - high / slope;
         (load > lower.unwrap_or(0.0) && load < upper).then_some(load)
@@ -328,7 +329,7 @@ mod tests {
     use super::*;
     use crate::mlrsearch::Preset;
 
-    /// Runs a search to its end; what is found, and the trials' loads and seconds.
+    /// Runs a search to its end; returns the results, and load and seconds of each trial.
     fn searched(
         goals: &[Goal],
         able: f64,
@@ -361,12 +362,12 @@ mod tests {
             assert!(found[0].regular && lower <= capacity && capacity < upper, "{found:?}");
             assert!(upper - lower <= 0.005 * upper, "{found:?}");
             assert!(found[0].conditional_throughput == Some(lower));
-            // One long trial; loss in a short one is enough for an upper bound.
+            // One long trial: a lossy short trial suffices for an upper bound.
             let long = trials.iter().filter(|(_, duration_s)| *duration_s == 60.0).count();
             assert!(long == 1 && trials.len() <= 5, "{trials:?}");
 
-            // Three loads, of which the middle one is NDR's upper and PDR's lower bound; each has
-            // 11 of 21 trials that agree.
+            // Three loads; the middle one is the upper bound of NDR and the lower bound of PDR.
+            // Each has 11 of 21 trials that agree.
             let (found, trials) = searched(&Preset::Csit.goals(), 1.0, sharp(capacity));
             assert!(found.iter().all(|found| found.regular), "{found:?}");
             assert!(trials.len() <= 37, "{} trials at {capacity}", trials.len());
@@ -375,7 +376,7 @@ mod tests {
 
     #[test]
     fn short_trials_do_not_hide_a_buffer() {
-        // Takes two seconds of what it carries.
+        // A buffer for two seconds of the capacity.
         let capacity = 0.3;
         let loss = |load: f64, duration_s: f64| {
             ((load - capacity) * duration_s - capacity * 2.0).max(0.0) / (load * duration_s)
@@ -399,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_generator_does_not_keep_to_is_no_upper_bound() {
+    fn a_load_that_the_generator_does_not_keep_to_is_no_upper_bound() {
         for able in [0.5, 0.01, 0.998] {
             let (found, trials) = searched(&Preset::Rfc2544.goals(), able, sharp(0.999));
             let lower = found[0].lower.unwrap();
@@ -409,18 +410,18 @@ mod tests {
         }
         let (found, _) = searched(&Preset::Rfc2544.goals(), 0.5, sharp(0.2));
         assert!(found[0].regular && !found[0].generator_bound);
-        // It keeps to nothing.
+        // The generator keeps to no load.
         let (found, trials) = searched(&Preset::Csit.goals(), 0.0, sharp(0.2));
         assert!(found.iter().all(|found| found.generator_bound && found.lower.is_none()));
         assert!(trials.len() < 30, "{} trials", trials.len());
     }
 
     #[test]
-    fn it_ends_however_the_trials_come_out() {
+    fn the_search_ends_with_any_results() {
         for preset in [Preset::Rfc2544, Preset::Tst009, Preset::Csit] {
             for seed in 1..200 {
                 let mut random = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed);
-                // Half of the trials lose something, at any load.
+                // Half of the trials have loss, at any load.
                 let noise = |_, _| {
                     random ^= random << 13;
                     random ^= random >> 7;

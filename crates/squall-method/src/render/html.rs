@@ -1,4 +1,5 @@
-//! One HTML file: verdict, tables as the standard draws them, plots, trials, and how to repeat it.
+//! One HTML file: verdict, the tables and plots of the standard, trials, and the command that
+//! repeats the test.
 
 use squall_report::render::{
     human,
@@ -95,7 +96,7 @@ fn trials(outcome: &Outcome, page: &mut String) {
             None => "yes".into(),
             Some(why) => format!("no: {}", why.split(';').next().unwrap_or(why)),
         };
-        // Of connections: attempted and failed.
+        // Trials with connections show those attempted and failed.
         let (sent, lost, ratio, delay) = match &measured.flows {
             Some(flows) => {
                 (flows.attempted, flows.failures(), flows.failed_ratio(), flows.transaction)

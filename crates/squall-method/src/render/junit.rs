@@ -1,5 +1,5 @@
-//! JUnit's XML, as continuous integration reads it: a test case for the verdict, and one for each
-//! figure that got worse.
+//! JUnit XML for continuous integration: a test case for the verdict, and one for each figure that
+//! regressed.
 
 use squall_report::render::page::escape;
 
@@ -7,14 +7,14 @@ use crate::outcome::{Comparison, Outcome, Status};
 
 pub fn junit(outcome: &Outcome, against: &[Comparison]) -> String {
     let status = outcome.verdict.status;
-    let said = outcome.verdict.text.join("\n");
+    let text = outcome.verdict.text.join("\n");
     let failure = |message: &str, text: &str| {
         format!("<failure message=\"{}\">{}</failure>", escape(message), escape(text))
     };
     let inside = match status {
         Status::Measured | Status::Passed => String::new(),
-        Status::Failed => failure("criteria are not met", &said),
-        // Neither proves anything about the device.
+        Status::Failed => failure("criteria are not met", &text),
+        // Neither status is evidence for or against the device.
         Status::GeneratorBound | Status::Stopped => {
             format!("<skipped message=\"{}\"/>", escape(status.text()))
         }

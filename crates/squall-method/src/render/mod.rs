@@ -1,4 +1,4 @@
-//! An outcome for people and for other programs.
+//! Renders an outcome as text, HTML, CSV and JUnit XML.
 
 mod csv;
 mod html;

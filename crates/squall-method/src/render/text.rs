@@ -1,4 +1,4 @@
-//! For a terminal: the verdict first.
+//! Text for a terminal, verdict first.
 
 use squall_report::render::{
     human::{deviation, ns, ratio, si},
@@ -34,7 +34,7 @@ pub fn text(outcome: &Outcome, width: usize, color: bool) -> String {
     out.join("\n") + "\n"
 }
 
-/// As wide as it has to be. A result that comes from a file may have rows of any length.
+/// The table at its natural width. An outcome read from a file may have rows of any length.
 fn lines(table: &Table, color: bool) -> Vec<String> {
     if table.columns.is_empty() {
         return Vec::new();
@@ -48,7 +48,7 @@ fn lines(table: &Table, color: bool) -> Vec<String> {
     text.lines(usize::MAX, color)
 }
 
-/// A trial that has ended, in one line.
+/// One line for a finished trial.
 pub fn trial_line(recorded: &Recorded) -> String {
     let measured = &recorded.measured;
     let again = if recorded.attempt > 1 {
@@ -57,7 +57,7 @@ pub fn trial_line(recorded: &Recorded) -> String {
         String::new()
     };
     if !measured.kept() {
-        // How long its thread waited for which CPU, the result has.
+        // Keep the reason short: the outcome has the wait time and the CPU of the thread.
         let why = measured.not_kept.first().and_then(|why| why.split(';').next()).unwrap_or("");
         return format!("{}{again}: not counted: {why}", recorded.trial.label);
     }
@@ -82,7 +82,7 @@ pub fn trial_line(recorded: &Recorded) -> String {
     )
 }
 
-/// What differs from a baseline.
+/// Changes against a baseline.
 pub fn changes(comparisons: &[Comparison], color: bool) -> String {
     let mut table = Table::new("", &["Figure", "Baseline", "Now", "Change", ""]);
     for one in comparisons {

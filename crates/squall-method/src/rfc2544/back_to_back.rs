@@ -1,4 +1,5 @@
-//! RFC 9004: the longest burst at the highest rate without loss, and the buffer that this takes.
+//! RFC 9004: the longest burst without loss at the highest rate, and the buffer size that follows
+//! from it.
 
 use squall_report::render::human::seconds;
 
@@ -10,11 +11,11 @@ use crate::{
     trial::{Measured, Trial},
 };
 
-/// One search.
+/// The result of one search.
 struct Burst {
-    /// Frames of each stream.
+    /// Length of the burst in each stream, frames.
     frames: u64,
-    /// The part of the highest rate that came out while it lasted.
+    /// The part of the highest rate that the device forwarded during the burst.
     output: f64,
     limit: Limit,
 }
@@ -41,7 +42,7 @@ pub fn all(
     let mut table = Table::new("Back-to-back frames (RFC 9004)", &columns);
     for one in found {
         if one.limit != Limit::Device {
-            // RFC 9004 §6.1: it tells nothing of a device that keeps up.
+            // RFC 9004 §6.1: the test has no result for a device that keeps up.
             outcome.notes.push(format!(
                 "back-to-back at {} octets: not run, as no rate that was offered exceeds the \
                  throughput",
@@ -54,14 +55,14 @@ pub fn all(
             let before = bursts.last().map(|burst| burst.frames);
             bursts.push(longest(settings, rig, one.size, number, before, bench)?);
         }
-        say(rig, one, &bursts, &mut table, outcome);
+        report(rig, one, &bursts, &mut table, outcome);
     }
     outcome.tables.push(table);
     Ok(())
 }
 
-/// The longest burst of which nothing is lost, to the frame, by halves between one that passed and one that did
-/// not; `before`: what the last search found.
+/// Bisects between a burst that passed and one that failed, down to one frame. `before`: the result
+/// of the previous search.
 fn longest(
     settings: &Settings,
     rig: &Rig,
@@ -75,7 +76,7 @@ fn longest(
     let (mut passed, mut failed) = (0, most + 1);
     let mut found = Burst { frames: 0, output: 0.0, limit: Limit::Device };
     let mut next = before.map_or(most, |frames| frames.clamp(1, most));
-    // A guess is rarely off by more than one: from there on in steps of 1, 2, 4 ...
+    // A guess is rarely off by more than one frame: continue from it in steps of 1, 2, 4 ...
     let mut step = 1;
     while failed - passed > 1 {
         let label = format!("back-to-back, {size} octets, {number}, {next} frames");
@@ -99,7 +100,7 @@ fn longest(
     Ok(found)
 }
 
-/// The burst of which nothing would have been lost, if the device drops what finds its queue full.
+/// The burst that would have passed, if the device drops the frames that find its queue full.
 fn guess(measured: &Measured, frames: u64, output: f64) -> Option<u64> {
     let lost = measured.lanes.iter().map(|lane| lane.lost).max()? as f64;
     let kept = frames as f64 - lost / (1.0 - output).max(1e-9);
@@ -113,7 +114,7 @@ fn burst(rig: &Rig, size: u32, frames: u64, label: String) -> Trial {
     Trial { label, lanes, duration_s: longest, ..Trial::default() }
 }
 
-fn say(rig: &Rig, found: &Found, bursts: &[Burst], table: &mut Table, outcome: &mut Outcome) {
+fn report(rig: &Rig, found: &Found, bursts: &[Burst], table: &mut Table, outcome: &mut Outcome) {
     let size = found.size;
     let n = bursts.len() as f64;
     let mean = bursts.iter().map(|burst| burst.frames as f64).sum::<f64>() / n;
@@ -124,8 +125,8 @@ fn say(rig: &Rig, found: &Found, bursts: &[Burst], table: &mut Table, outcome: &
     // RFC 9004 §6.4.
     let implied_s = mean / rate;
     let corrected_s = implied_s * (1.0 - found.load);
-    // By what came out of the burst rather than by the throughput, whose error would count once for
-    // each frame of the burst.
+    // From the output rate during the burst, not from the throughput: an error of the throughput
+    // would count once for each frame of the burst.
     let buffer = mean * (1.0 - output);
     let mut push = |name, value, unit: &str, noise| {
         let (better, limit) = (Better::Higher, limit);

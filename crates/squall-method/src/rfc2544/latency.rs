@@ -1,5 +1,5 @@
 //! §26.2: delay at the throughput rate. The RFC times one tagged frame in the middle of the stream;
-//! here each frame of the stream is timed, too.
+//! Squall times every other frame as well.
 
 use squall_report::render::human::ns;
 
@@ -12,19 +12,19 @@ use crate::{
 };
 
 const TAGGED: &str = "tagged";
-/// RFC 2544 §26.2 and RFC 3918 §5.1: the report states the definition.
+/// RFC 2544 §26.2 and RFC 3918 §5.1 require the report to state the definition of latency.
 pub(crate) const LATENCY_NOTE: &str = "latency is from a frame's departure to its arrival, by the \
     timestamps of the ports; the definitions of RFC 1242 (store-and-forward, bit forwarding) are not \
     told apart";
 
-/// Of one frame size.
+/// Latency at one frame size.
 struct Latency {
     size: u32,
-    /// Frames per second, all streams together.
+    /// Total rate of all streams, frames per second.
     fps: f64,
     /// Mean of the tagged frames, nanoseconds.
     tagged: Option<f64>,
-    /// Of all frames of all trials.
+    /// Delay of all frames of all trials.
     all: Delay,
     /// Half the range of the trials' means.
     spread: f64,
@@ -66,7 +66,7 @@ pub fn all(
         push("latency.p99", one.all.p99 as f64);
         push("latency.max", one.all.max as f64);
     }
-    say(&measured, outcome);
+    report(&measured, outcome);
     Ok(())
 }
 
@@ -96,7 +96,7 @@ fn of_size(
     Ok(Some(Latency { size: found.size, fps: found.fps, tagged, all, spread }))
 }
 
-/// The streams; the frame in the middle of the first is one of its own, and tagged.
+/// All streams; the middle frame of the first one is a tagged stream of its own.
 fn trial(settings: &Settings, rig: &Rig, found: &Found, label: String) -> Trial {
     let mut lanes = rig.lanes(found.size, found.load);
     if let Some(first) = lanes.first().cloned() {
@@ -111,7 +111,7 @@ fn trial(settings: &Settings, rig: &Rig, found: &Found, label: String) -> Trial 
     Trial { label, lanes, duration_s: settings.latency_s, ..Trial::default() }
 }
 
-fn say(measured: &[Latency], outcome: &mut Outcome) {
+fn report(measured: &[Latency], outcome: &mut Outcome) {
     outcome.notes.push(LATENCY_NOTE.into());
     let columns = [
         "Frame size",

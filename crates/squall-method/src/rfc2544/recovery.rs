@@ -1,4 +1,4 @@
-//! §26.5 and §26.6: how long frames are lost after an overload, and after a reset.
+//! §26.5 and §26.6: the time until frames pass again after an overload and after a reset.
 
 use squall_report::render::human::seconds;
 
@@ -10,7 +10,7 @@ use crate::{
     trial::{Action, Lane, LaneMeasured, Trial},
 };
 
-/// Of the throughput, or the most that can be offered.
+/// §26.5: 110 % of the throughput, capped at the highest load.
 const OVERLOAD: f64 = 1.1;
 const AFTER: f64 = 0.5;
 const RESET_AT_S: f64 = 2.0;
@@ -44,7 +44,7 @@ pub fn overload(
         let (time, lost) = under.fold((0.0_f64, 0), |(time, lost), (lane, measured)| {
             (time.max(outage_s(lane, measured)), lost + measured.lost)
         });
-        // To the frame that came through.
+        // Exact to one frame gap.
         let noise =
             2.0 / trial.lanes.iter().map(|lane| lane.rate_fps).fold(f64::INFINITY, f64::min);
         let figure = figure("recovery", one.size, time, "s", Better::Lower, noise, Limit::Device);
@@ -63,7 +63,7 @@ pub fn overload(
     Ok(())
 }
 
-/// Each stream at 110 % of the throughput, and then at half of that.
+/// Each stream at 110 % of the throughput, then at half of that rate (§26.5).
 fn over_and_under(settings: &Settings, rig: &Rig, found: &Found, label: String) -> Trial {
     let over = (found.load * OVERLOAD).min(1.0);
     let mut lanes = rig.lanes(found.size, over);
@@ -77,12 +77,12 @@ fn over_and_under(settings: &Settings, rig: &Rig, found: &Found, label: String) 
     Trial { label, lanes, duration_s: 2.0 * settings.overload_s, ..Trial::default() }
 }
 
-/// From the rate's reduction to the last loss: frames that are lost in sequence take a slot each.
+/// Time from the reduction of the rate to the last loss; each lost frame takes one slot.
 fn outage_s(lane: &Lane, measured: &LaneMeasured) -> f64 {
     match measured.loss_periods {
         0 => 0.0,
         1 => measured.longest_loss as f64 / lane.rate_fps,
-        // Between the first and the last period frames came through.
+        // Frames came through between the first and the last loss period.
         _ => measured.last_loss_s.unwrap_or(measured.lost as f64 / lane.rate_fps),
     }
 }
@@ -94,7 +94,7 @@ pub fn reset(
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
 ) -> Result<(), Halt> {
-    // §26.6: the smallest size is enough.
+    // §26.6: test the smallest frame size only.
     let Some(one) = found.iter().filter(|one| one.load > 0.0).min_by_key(|one| one.size) else {
         outcome.notes.push("reset: not measured, as nothing passed".into());
         return Ok(());

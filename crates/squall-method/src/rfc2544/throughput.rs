@@ -1,4 +1,4 @@
-//! §26.1: the highest rate at which the device loses nothing.
+//! §26.1: the highest rate without loss.
 
 use squall_report::render::human::{ratio, si};
 
@@ -15,9 +15,9 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
     pub size: u32,
-    /// As a part of the most that is offered; 0: nothing passed.
+    /// Part of the highest load; 0: no load passed.
     pub load: f64,
-    /// Frames per second, all streams together.
+    /// Total rate of all streams, frames per second.
     pub fps: f64,
     pub uncertainty_fps: f64,
     pub limit: Limit,
@@ -41,15 +41,15 @@ pub fn all(
         }
     }
     if settings.wants(Test::Throughput) {
-        say(rig, &found, outcome);
+        report(rig, &found, outcome);
     }
     Ok(found)
 }
 
-/// Searches the throughput of frames of `size`.
+/// Searches for the throughput of frames of `size`.
 ///
 /// # Errors
-/// Why it stopped.
+/// If a trial cannot run, or if the test is stopped.
 pub fn search(
     settings: &Settings,
     rig: &Rig,
@@ -70,7 +70,7 @@ pub fn search(
     Ok(Found { size, load: highest.load, fps, uncertainty_fps, limit: highest.limit })
 }
 
-fn say(rig: &Rig, found: &[Found], outcome: &mut Outcome) {
+fn report(rig: &Rig, found: &[Found], outcome: &mut Outcome) {
     let columns = ["Frame size", "Frames/s", "Of the highest rate", "Layer 1", "Layer 2", ""];
     let mut table = Table::new("Throughput (RFC 2544 §26.1)", &columns);
     for one in found {

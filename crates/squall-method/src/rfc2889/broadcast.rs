@@ -1,4 +1,5 @@
-//! §5.10: broadcast from the first port: the highest rate that all others get, and its latency.
+//! §5.10: broadcast from the first port: the highest rate that all other ports receive, and the
+//! latency.
 
 use squall_report::render::human::{ns, ratio};
 
@@ -49,7 +50,7 @@ pub(super) fn all(
         lines[1].push((f64::from(size), rig.port_fps(size)));
         let measured = bench.trial(one_frame(settings, rig, size))?;
         if let Some(delay) = measured.delay().filter(|_| measured.kept()) {
-            say(size, "1 frame", &delay, &mut latency);
+            report(size, "1 frame", &delay, &mut latency);
             outcome.figures.push(figure(format!("broadcast_latency/{size}"), &delay));
         }
         for part in settings.latency_loads.iter().filter(|_| highest.load > 0.0) {
@@ -57,7 +58,7 @@ pub(super) fn all(
             let label = format!("broadcast latency, {size} octets, {}", ratio(load));
             let measured = bench.trial(trial(load, label))?;
             let Some(delay) = measured.delay().filter(|_| measured.kept()) else { continue };
-            say(size, &ratio(load), &delay, &mut latency);
+            report(size, &ratio(load), &delay, &mut latency);
             let name = format!("broadcast_latency@{:.0}%/{size}", part * 100.0);
             outcome.figures.push(figure(name, &delay));
         }
@@ -76,7 +77,7 @@ pub(super) fn all(
     Ok(())
 }
 
-fn say(size: u32, load: &str, delay: &Delay, table: &mut Table) {
+fn report(size: u32, load: &str, delay: &Delay, table: &mut Table) {
     let times = [delay.min as f64, delay.mean, delay.p99 as f64, delay.max as f64];
     let head = [size.to_string(), load.to_owned()];
     table.rows.push(head.into_iter().chain(times.map(ns)).collect());
@@ -87,7 +88,7 @@ fn figure(name: String, delay: &Delay) -> Figure {
     Figure::new(name, delay.mean, "ns", Better::Lower, spread, Limit::Device)
 }
 
-/// §5.10.3: a single frame.
+/// §5.10.3: latency of a single frame.
 fn one_frame(settings: &Settings, rig: &Rig, size: u32) -> Trial {
     let label = format!("broadcast latency, {size} octets, 1 frame");
     let mut one = trial(settings, rig, size, 1.0, label);
@@ -107,7 +108,7 @@ fn trial(settings: &Settings, rig: &Rig, size: u32, load: f64, label: String) ->
     Trial { label, lanes: vec![lane], duration_s: settings.trial_s, ..Trial::default() }
 }
 
-/// The loss ratio at the port that gets least.
+/// The loss ratio at the port with the fewest arrivals.
 fn worst_loss(rig: &Rig, measured: &Measured) -> f64 {
     let sent = measured.sent();
     let least = rig.ports[1..].iter().map(|port| arrived(measured, port, LANE)).min().unwrap_or(0);

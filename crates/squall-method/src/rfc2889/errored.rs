@@ -1,4 +1,4 @@
-//! §5.9: frames that a switch should filter, each kind as far as a port can send it.
+//! §5.9: errored frames that a switch should filter, for the kinds that a port can send.
 
 use super::Settings;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     trial::{Lane, Template, Trial},
 };
 
-/// The RFC sends them at several loads for 30 s; a filter shows itself by [`FRAMES`] at a low rate.
+/// The RFC sends them at several loads for 30 s; [`FRAMES`] at a low rate suffice to show a filter.
 ///
 /// Kind, and frame size with FCS. 60 octets hold the signature; 1523 is above the largest frame
 /// with a VLAN tag.
@@ -26,7 +26,7 @@ pub(super) fn all(
     let mut table = Table::new("Errored frames filtering (RFC 2889 §5.9)", &columns);
     for (kind, size) in KINDS {
         let trial = trial(settings, rig, kind, size);
-        // A port that cannot send them says so when it is asked to.
+        // A port that cannot send such frames rejects the trial.
         let measured = match bench.trial(trial) {
             Ok(measured) => measured,
             Err(Halt::Stopped) => return Err(Halt::Stopped),
@@ -63,7 +63,8 @@ pub(super) fn all(
 fn trial(settings: &Settings, rig: &Rig, kind: &str, size: u32) -> Trial {
     let template = Template {
         port: rig.ports[0].clone(),
-        // Of the local experimental type: no length inside says otherwise.
+        // Local experimental EtherType (IEEE 802): it has no length field that could contradict the
+        // frame's size.
         packet: format!("eth(src={},dst={},type=0x88b5)", mac(0, 0), mac(1, 0)),
         ..Template::default()
     };

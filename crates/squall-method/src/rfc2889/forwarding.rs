@@ -1,5 +1,5 @@
-//! §5.6.3.1: the maximum forwarding rate. The load rises from the throughput in steps, as a device
-//! may forward less when it is offered more.
+//! §5.6.3.1: the maximum forwarding rate. The load rises from the throughput in steps, because a
+//! device may forward less at a higher load.
 
 use squall_report::render::human::ratio;
 

@@ -15,7 +15,7 @@ use crate::{
 const PATTERNS: [Test; 5] =
     [Test::FullMesh, Test::OneToMany, Test::ManyToOne, Test::Backbone, Test::Unidirectional];
 
-/// Who sends to whom, as indices of ports.
+/// Pairs of a sending and a receiving port, as indices.
 pub(super) type Pairs = Vec<(usize, usize)>;
 
 pub(super) fn all(
@@ -39,12 +39,12 @@ pub(super) fn all(
             let highest = goal.highest(&label, bench, &trial)?;
             found.push((size, mesh.most_fps(), highest));
         }
-        say(settings, pattern, &found, outcome);
+        report(settings, pattern, &found, outcome);
     }
     Ok(())
 }
 
-/// Name, and title by the RFC's section.
+/// Name, and title with the RFC's section.
 fn words(pattern: Test) -> (&'static str, &'static str) {
     match pattern {
         Test::FullMesh => ("full-mesh", "Fully meshed (RFC 2889 §5.1)"),
@@ -64,20 +64,21 @@ fn pairs(pattern: Test, ports: usize) -> Pairs {
             Test::Unidirectional if from >= half => Vec::new(),
             Test::Backbone | Test::Unidirectional if from < half => rotated(half..ports, from),
             Test::Backbone => rotated(0..half, from - half),
-            // §5.1.3: from each port round robin to those after it.
+            // §5.1.3: each port sends to the following ports in turn.
             _ => (1..ports).map(|step| (from + step) % ports).collect(),
         }
     };
     (0..ports).flat_map(|from| to(from).into_iter().map(move |to| (from, to))).collect()
 }
 
-/// §5.4.3: each sender begins with another receiver, so that no two of them meet at one.
+/// §5.4.3: each sender begins with a different receiver, so that no two senders use one receiver at
+/// a time.
 fn rotated(ports: std::ops::Range<usize>, first: usize) -> Vec<usize> {
     let n = ports.len();
     (0..n).map(|step| ports.start + (first + step) % n).collect()
 }
 
-/// Streams between pairs of ports; each port that sends divides its load among its destinations.
+/// Streams between pairs of ports; a sender divides its load among its destinations.
 pub(super) struct Mesh<'a> {
     rig: &'a Rig,
     pairs: Pairs,
@@ -97,7 +98,7 @@ impl<'a> Mesh<'a> {
         from.len()
     }
 
-    /// What all that send offer together at a load of 1.
+    /// Total rate of all senders at a load of 1, frames per second.
     pub(super) fn most_fps(&self) -> f64 {
         self.senders() as f64 * self.rig.port_fps(self.size)
     }
@@ -122,14 +123,20 @@ impl<'a> Mesh<'a> {
         Trial { label, lanes, duration_s: LEARN_S + self.trial_s, ..Trial::default() }
     }
 
-    /// Frames per second that came to the ports they were for.
+    /// Frames per second that arrived at their destination ports.
     pub(super) fn forwarded_fps(&self, load: f64, measured: &Measured) -> f64 {
-        // A buffer that fills during the trial would else count as forwarded.
+        // Cap by the output rate, otherwise frames that only filled a buffer would count as
+        // forwarded.
         self.most_fps() * load * (1.0 - loss(measured)).min(measured.kept_up())
     }
 }
 
-fn say(settings: &Settings, pattern: Test, found: &[(u32, f64, Highest)], outcome: &mut Outcome) {
+fn report(
+    settings: &Settings,
+    pattern: Test,
+    found: &[(u32, f64, Highest)],
+    outcome: &mut Outcome,
+) {
     let (name, title) = words(pattern);
     let columns = [
         "Frame size",
@@ -150,7 +157,7 @@ fn say(settings: &Settings, pattern: Test, found: &[(u32, f64, Highest)], outcom
         let figure = rate(format!("throughput.{name}/{size}"), fps, uncertainty, highest.limit);
         outcome.figures.push(figure);
         line.push((f64::from(*size), fps));
-        // The search begins with it, unless the generator does not keep to it.
+        // The search begins at the highest load, unless the generator does not keep to it.
         let at_most = highest.trials.iter().find(|(load, _)| *load >= 1.0);
         let at_most = at_most.map(|(load, measured)| {
             let lost = loss(measured);
@@ -160,7 +167,8 @@ fn say(settings: &Settings, pattern: Test, found: &[(u32, f64, Highest)], outcom
             let name = format!("forwarding_rate.{name}/{size}");
             outcome.figures.push(rate(name, forwarded, fps * 0.01, highest.limit));
         }
-        // §5.1.4.2: the maximum of the rates that were tried; a device may forward less of more.
+        // §5.1.4.2: the maximum of the measured rates, because a device may forward less at a
+        // higher load.
         let lossy = highest.trials.iter().filter(|(_, measured)| loss(measured) > 0.0);
         let rates = lossy.map(|(load, measured)| (*load, most * load * (1.0 - loss(measured))));
         let (at, highest_fps) =
@@ -208,14 +216,14 @@ fn say(settings: &Settings, pattern: Test, found: &[(u32, f64, Highest)], outcom
 mod tests {
     use super::*;
 
-    /// Destinations in order, of the port `from`.
+    /// Destinations of the port `from`, in order.
     fn order(pattern: Test, ports: usize, from: usize) -> Vec<usize> {
         pairs(pattern, ports).into_iter().filter(|pair| pair.0 == from).map(|pair| pair.1).collect()
     }
 
     #[test]
     fn ports_send_in_the_order_of_the_rfc() {
-        // The tables of §5.1.3 and §5.4.3, with ports from 0.
+        // The tables of §5.1.3 and §5.4.3, with ports counted from 0.
         assert_eq!(order(Test::FullMesh, 6, 2), [3, 4, 5, 0, 1]);
         assert_eq!(order(Test::Unidirectional, 8, 0), [4, 5, 6, 7]);
         assert_eq!(order(Test::Unidirectional, 8, 2), [6, 7, 4, 5]);

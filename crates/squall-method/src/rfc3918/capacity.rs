@@ -1,5 +1,5 @@
-//! §7.1: groups that the device keeps. A frame to each has to come to the member, and none to a
-//! port that is no member, where there is one.
+//! §7.1: group capacity. A frame to each group must arrive at the member port, and none at a port
+//! that is not a member, if the rig has one.
 
 use super::{
     Settings,
@@ -17,8 +17,8 @@ const LANE: &str = "test frames";
 const MEMBER: usize = 1;
 const FLUSH_S: f64 = 1.0;
 
-/// By doubling and halving rather than the RFC's steps, each of which would take a trial. The
-/// device's limit, if that is what ended the search.
+/// Searches by doubling and bisection, because each of the RFC's steps would take a trial. Returns
+/// the device's capacity if the device ended the search.
 pub(super) fn all(
     settings: &Settings,
     rig: &Rig,
@@ -31,7 +31,7 @@ pub(super) fn all(
     while next > kept && failed.is_none_or(|failed| next < failed) {
         let measured = bench.trial(trial(settings, rig, next))?;
         match (measured.kept(), passed(rig, next, &measured)) {
-            // Kept is kept, however late the generator was.
+            // A late generator does not matter here: the device kept all groups.
             (_, true) => kept = next,
             (true, false) => (failed, limit) = (Some(next), Limit::Device),
             (false, false) => (failed, limit) = (Some(next), Limit::Generator),
@@ -56,7 +56,7 @@ pub(super) fn all(
 
 fn trial(settings: &Settings, rig: &Rig, count: u32) -> Trial {
     let groups = Groups::new(settings, 0x20_0000, count);
-    // Fast enough that memberships do not time out, slow enough for any device.
+    // Short enough that memberships do not time out, at a rate that the settings limit.
     let data_s = f64::from(count) / settings.join_rate;
     let quiet = settings.flush_command.as_ref().map_or(0.0, |_| FLUSH_S);
     let phases = Phases::new(settings, groups, data_s + 0.1);

@@ -1,9 +1,9 @@
-//! §6: how long it takes until a join or a leave has its effect. A stream to the group measures it:
-//! its frames are numbered, so those that came say when the device began or ceased to forward.
+//! §6: join and leave delay. The frames of a stream to the group are numbered, so the first and the
+//! last one received date the start and the end of forwarding.
 //!
-//! The join delay is that of method A (§6.1): one receiver, and a group that the device does not
-//! know. The RFC recommends the stream to have the aggregated throughput; a lower rate does not
-//! queue, and the settings name it.
+//! The join delay uses method A (§6.1): one receiver, and a group that is new to the device. The
+//! RFC recommends the aggregated throughput as the rate of the stream. Squall uses a lower rate
+//! from the settings, which does not queue.
 
 use squall_report::render::human::seconds;
 
@@ -20,7 +20,7 @@ use crate::{
 
 const PROBE: &str = "probe";
 const RECEIVER: usize = 1;
-/// From the probe's first frame to the join or the leave.
+/// Time from the probe's first frame to the join or leave, seconds.
 const BEFORE_S: f64 = 0.5;
 
 pub(super) fn join(
@@ -50,7 +50,7 @@ pub(super) fn join(
             outcome.notes.push(format!("group join delay, trial {}: no frame came", number + 1));
             continue;
         }
-        // The first frame that came is the one after those that did not.
+        // The number of lost frames dates the first one received.
         let first_s = lane.lost as f64 / settings.probe_rate;
         if first_s < BEFORE_S {
             let text = "frames came before the join: the device floods groups without members";
@@ -59,7 +59,7 @@ pub(super) fn join(
         }
         delays.push(first_s - BEFORE_S + latency_s(lane));
     }
-    say("Group join delay (RFC 3918 §6.1, method A)", "join_delay", settings, &delays, outcome);
+    report("Group join delay (RFC 3918 §6.1, method A)", "join_delay", settings, &delays, outcome);
     Ok(())
 }
 
@@ -94,21 +94,21 @@ pub(super) fn leave(
         let last_s = lane.received.saturating_sub(1) as f64 / settings.probe_rate;
         delays.push((last_s - BEFORE_S + latency_s(lane)).max(0.0));
     }
-    say("Group leave delay (RFC 3918 §6.2)", "leave_delay", settings, &delays, outcome);
+    report("Group leave delay (RFC 3918 §6.2)", "leave_delay", settings, &delays, outcome);
     Ok(())
 }
 
-/// Seconds since the start of the trial.
+/// Times since the start of the trial, seconds.
 struct Times {
     label: String,
     join_s: f64,
     probe_from_s: f64,
     leave_s: f64,
-    /// The probe's length.
+    /// Length of the probe.
     probe_s: f64,
 }
 
-/// One group, another in each trial: none of them has been joined before.
+/// Each trial uses a new group, so that no earlier trial has joined it.
 fn trial(settings: &Settings, rig: &Rig, number: u32, times: Times) -> Trial {
     let groups = Groups::new(settings, 0x10_0000 + number, 1);
     let members =
@@ -131,7 +131,7 @@ fn latency_s(lane: &LaneMeasured) -> f64 {
     lane.delay.map_or(0.0, |delay| delay.p50 as f64 / 1e9)
 }
 
-fn say(title: &str, name: &str, settings: &Settings, delays: &[f64], outcome: &mut Outcome) {
+fn report(title: &str, name: &str, settings: &Settings, delays: &[f64], outcome: &mut Outcome) {
     let mut table = Table::new(title, &["Trials", "Minimum", "Mean", "Maximum", "Resolution"]);
     if !delays.is_empty() {
         let mean = delays.iter().sum::<f64>() / delays.len() as f64;

@@ -1,4 +1,4 @@
-//! Groups, the frames that join and leave them, and those that are sent to them.
+//! Multicast groups, and the frames that join, leave and address them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub enum Membership {
 }
 
 impl Membership {
-    /// As a report has it.
+    /// Name for reports.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Igmpv2 => "IGMPv2",
@@ -36,7 +36,7 @@ impl Membership {
     }
 }
 
-/// Consecutive groups.
+/// A range of consecutive groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Groups {
     pub kind: Membership,
@@ -53,7 +53,8 @@ impl Groups {
         self.first + self.count - 1
     }
 
-    /// Administratively scoped (RFC 2365), and site-local (RFC 4291 §2.7).
+    /// Group addresses: administratively scoped for IPv4 (RFC 2365), site-local for IPv6 (RFC 4291
+    /// §2.7).
     fn address(self, n: u32) -> String {
         let [_, a, b, c] = n.to_be_bytes();
         match self.kind {
@@ -62,7 +63,8 @@ impl Groups {
         }
     }
 
-    /// RFC 1112 §6.4 (the low 23 bits), RFC 2464 §7 (the low 32).
+    /// The MAC address of a group: low 23 bits (RFC 1112 §6.4) or low 32 bits (RFC 2464 §7) of its
+    /// address.
     fn mac(self, n: u32) -> String {
         let [_, a, b, c] = n.to_be_bytes();
         match self.kind {
@@ -71,7 +73,7 @@ impl Groups {
         }
     }
 
-    /// One group a frame, in turn.
+    /// One group per frame, in turn.
     fn vary(self, fields: &[&str]) -> Vec<Value> {
         let one = |field: &&str| match *field {
             "eth.dst" => increment(field, &self.mac(self.first), &self.mac(self.last())),
@@ -136,7 +138,7 @@ impl Groups {
 
     fn report(self, rig: &Rig, port: usize, packet: String, vary: &[&str]) -> Template {
         let ip = match self.kind {
-            // MLD comes from a link-local address (RFC 2710 §3).
+            // The source of MLD is a link-local address (RFC 2710 §3).
             Membership::Mldv1 => format!("fe80::{port:x}:1"),
             _ => format!("198.18.{port}.1"),
         };
@@ -148,7 +150,7 @@ impl Groups {
         }
     }
 
-    /// One record a report (RFC 3376 §4.2.12).
+    /// A report with one record (RFC 3376 §4.2.12).
     fn version_3(self, rig: &Rig, port: usize, change: &str) -> Template {
         let group = self.address(self.first);
         let packet = format!(
@@ -159,8 +161,8 @@ impl Groups {
             let [_, a, b, c] = n.to_be_bytes();
             u32::from_be_bytes([239, 192 + a, b, c])
         };
-        // The record's group: behind 14 octets of Ethernet, 24 of IPv4 with Router Alert, 8 of
-        // IGMP, and the record's first 4. No field has its name.
+        // The record's group address has no named field. Its offset is 14 octets of Ethernet, 24 of
+        // IPv4 with Router Alert, 8 of IGMP and 4 of the record.
         let vary = json!({"offset": 50, "octets": 4, "op": "increment",
             "min": number(self.first), "max": number(self.last())});
         let mut template = self.report(rig, port, packet, &[]);
@@ -171,7 +173,7 @@ impl Groups {
 
 /// The phases of a trial: receivers join, data is sent, receivers leave.
 pub(super) struct Phases {
-    /// When data begins, seconds.
+    /// Start of the data, seconds.
     pub data_s: f64,
     pub leave_s: f64,
     pub end_s: f64,
@@ -186,7 +188,7 @@ impl Phases {
     }
 }
 
-/// Lanes by which `ports` join the groups, from `join_s` on, and leave them from `leave_s` on.
+/// Lanes that make `ports` join the groups from `join_s` on and leave them from `leave_s` on.
 pub(super) fn members(
     settings: &Settings,
     rig: &Rig,

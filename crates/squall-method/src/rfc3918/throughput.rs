@@ -1,4 +1,4 @@
-//! §4.1 to §4.3, §5: forwarding and latency.
+//! §4.1 to §4.3 and §5: forwarding and latency.
 
 use squall_report::render::human::{ns, ratio, si};
 
@@ -18,13 +18,13 @@ use crate::{
 
 const MULTICAST: &str = "multicast";
 
-/// Multicast to all ports but the first, and unicast next to it.
+/// Multicast to all ports but the first, mixed with unicast.
 struct Traffic<'a> {
     settings: &'a Settings,
     rig: &'a Rig,
     groups: Groups,
     size: u32,
-    /// The part of the load that is multicast.
+    /// The multicast part of the load.
     share: f64,
 }
 
@@ -58,7 +58,7 @@ impl Traffic<'_> {
         lanes.push(lane(MULTICAST.into(), self.groups.data(rig, 0), fps * self.share));
         let each = fps * (1.0 - self.share) / self.receivers().len() as f64;
         if each > 0.0 {
-            // §4.1: m1 u1 m2 u2 ..., each receiver in turn.
+            // §4.1: m1 u1 m2 u2 ..., with each receiver in turn.
             let turn_s = 1.0 / (fps * (1.0 - self.share));
             lanes.extend(self.receivers().zip(0..).map(|(to, turn)| {
                 let lane = lane(self.unicast_name(to), unicast(rig, 0, to, 1), each);
@@ -68,7 +68,7 @@ impl Traffic<'_> {
         Trial { label, lanes, duration_s: phases.end_s, ..Trial::default() }
     }
 
-    /// Multicast frames that were sent, and those that came to each receiver.
+    /// Multicast frames sent, and those received by each receiver.
     fn multicast(&self, measured: &Measured) -> (u64, Vec<u64>) {
         let sent = measured.lane(MULTICAST).map_or(0, |lane| lane.sent);
         let came = |to: usize| {
@@ -81,7 +81,7 @@ impl Traffic<'_> {
         (sent, self.receivers().map(came).collect())
     }
 
-    /// Multicast and unicast frames that were offered at the highest load.
+    /// Multicast and unicast frames offered at the highest load.
     fn offered(&self, highest: &Highest) -> [String; 2] {
         let at = highest.trials.iter().find(|(load, _)| *load == highest.offered);
         let frames = |name: &str| {
@@ -92,7 +92,7 @@ impl Traffic<'_> {
         [frames(MULTICAST), unicast.sum()].map(|frames: u64| frames.to_string())
     }
 
-    /// The loss ratio of the class and receiver that fare worst.
+    /// The highest loss ratio of any class and receiver.
     fn loss(&self, measured: &Measured) -> f64 {
         let (sent, came) = self.multicast(measured);
         if sent == 0 {
@@ -164,7 +164,7 @@ pub(super) fn mixed(
     Ok(())
 }
 
-/// `capacity`: the groups that the device keeps, if they are known.
+/// `capacity`: the group capacity of the device, if measured.
 pub(super) fn matrix(
     settings: &Settings,
     rig: &Rig,
@@ -231,7 +231,7 @@ pub(super) fn matrix(
     Ok(())
 }
 
-/// The throughput; and the latency at it.
+/// The aggregated throughput and the latency at that rate.
 pub(super) fn aggregated(
     settings: &Settings,
     rig: &Rig,
@@ -241,7 +241,7 @@ pub(super) fn aggregated(
     let columns =
         ["Frame size", "Offered", "Throughput", "All receivers", "Of the highest rate", ""];
     let mut table = Table::new("Aggregated multicast throughput (RFC 3918 §4.3)", &columns);
-    // §5.1 times one tagged frame at each receiver; here each frame is timed, at each.
+    // §5.1 times one tagged frame at each receiver; Squall times each frame.
     let columns =
         ["Frame size", "Rate", "Port", "Minimum", "Mean", "p99", "Maximum", "Maximum - minimum"];
     let mut latency = Table::new("Multicast latency (RFC 3918 §5)", &columns);
@@ -269,7 +269,7 @@ pub(super) fn aggregated(
             let label = format!("multicast latency, {size} octets");
             let trial = traffic.trial_of(settings.latency_s, highest.load, label);
             let measured = bench.trial(trial)?;
-            say_latency(size, fps, &measured, &mut latency, outcome);
+            report_latency(size, fps, &measured, &mut latency, outcome);
         }
     }
     outcome.tables.push(table);
@@ -281,7 +281,13 @@ pub(super) fn aggregated(
     Ok(())
 }
 
-fn say_latency(size: u32, fps: f64, measured: &Measured, table: &mut Table, outcome: &mut Outcome) {
+fn report_latency(
+    size: u32,
+    fps: f64,
+    measured: &Measured,
+    table: &mut Table,
+    outcome: &mut Outcome,
+) {
     let Some(delay) = measured.delay().filter(|_| measured.kept()) else {
         let text = "nothing came, or the generator did not keep to the rate";
         outcome.notes.push(format!("multicast latency at {size} octets: not measured, as {text}"));
@@ -299,7 +305,7 @@ fn say_latency(size: u32, fps: f64, measured: &Measured, table: &mut Table, outc
         let head = [size.to_string(), format!("{fps:.0} frames/s"), port.to_owned()];
         table.rows.push(head.into_iter().chain(times.map(ns)).collect());
     };
-    // §5.1: of each egress interface; the range of §5.2 is that of all of them.
+    // §5.1 requires the latency of each egress interface; §5.2 the range over all of them.
     for receiver in measured.lanes.iter().flat_map(|lane| &lane.receivers) {
         receiver.delay.into_iter().for_each(|delay| row(&receiver.port, delay));
     }

@@ -1,5 +1,5 @@
-//! §7.2 and §7.3: latency of tagged frames, and delay variation of all frames, at the throughput
-//! rate. Each is measured several times; the result is the median of these.
+//! §7.2 and §7.3: latency of tagged frames and delay variation of all frames at the throughput
+//! rate. Each is the median of several measurements.
 
 use squall_report::render::human::ns;
 use squall_units::median;
@@ -14,7 +14,7 @@ use crate::{
 };
 
 const TAGGED: &str = "tagged, ";
-/// RFC 8219 §7.2.
+/// Minimum number of tagged frames (RFC 8219 §7.2).
 const LEAST_TAGGED: u64 = 500;
 
 pub(super) fn latency(
@@ -48,7 +48,7 @@ pub(super) fn latency(
             worst.0.push(delay.p999 as f64);
         }
         let figures = [("typical_latency", &typical), ("worst_case_latency", &worst)];
-        if !say(one, &figures, &mut table, outcome) {
+        if !report(one, &figures, &mut table, outcome) {
             none("latency", one.size, outcome);
         } else if least < LEAST_TAGGED {
             outcome.notes.push(format!(
@@ -63,12 +63,12 @@ pub(super) fn latency(
     Ok(())
 }
 
-/// Each stream at the throughput. The RFC tags at least 500 frames of the second half; here each of
-/// them is tagged.
+/// Each stream at the throughput. The RFC tags at least 500 frames of the second half; this trial
+/// tags all of them.
 fn tagged_trial(settings: &Settings, rig: &Rig, found: &Found, label: String) -> Trial {
     let mut lanes = Vec::new();
     for lane in rig.lanes(found.size, found.load) {
-        // Whole gaps: one that is cut short would fill a queue that the rate never empties.
+        // Use whole gaps: a shortened gap would fill a queue that never drains at this rate.
         let before = (settings.latency_s / 2.0 * lane.rate_fps).ceil();
         let start_s = before / lane.rate_fps;
         let name = format!("{TAGGED}{}", lane.name);
@@ -78,7 +78,7 @@ fn tagged_trial(settings: &Settings, rig: &Rig, found: &Found, label: String) ->
     Trial { label, lanes, duration_s: settings.latency_s, ..Trial::default() }
 }
 
-/// The delays of the tagged frames of all streams.
+/// The pooled delays of the tagged frames of all streams.
 fn tagged(measured: &Measured) -> Option<Delay> {
     let lanes = measured.lanes.iter().filter(|lane| lane.name.starts_with(TAGGED));
     Measured { lanes: lanes.cloned().collect(), ..Measured::default() }.delay()
@@ -93,7 +93,7 @@ pub(super) fn variation(
 ) -> Result<(), Halt> {
     let columns = ["Frame size", "Rate", "PDV", "1st", "99th"];
     let mut pdv = Table::new("Packet delay variation (RFC 8219 §7.3.1)", &columns);
-    // Of the magnitudes: the least change, not the largest decrease, is the minimum.
+    // Magnitudes: the minimum is the smallest change, not the largest decrease.
     let columns = [
         "Frame size",
         "Rate",
@@ -125,12 +125,12 @@ pub(super) fn variation(
                 ipdvs.iter_mut().zip(values).for_each(|(sample, value)| sample.0.push(value));
             }
         }
-        if wants(Test::Pdv) && !say(one, &[("pdv", &pdvs)], &mut pdv, outcome) {
+        if wants(Test::Pdv) && !report(one, &[("pdv", &pdvs)], &mut pdv, outcome) {
             none("PDV", one.size, outcome);
         }
         let [min, median, max] = &ipdvs;
         let figures = [("ipdv.min", min), ("ipdv.median", median), ("ipdv.max", max)];
-        if wants(Test::Ipdv) && !say(one, &figures, &mut ipdv, outcome) {
+        if wants(Test::Ipdv) && !report(one, &figures, &mut ipdv, outcome) {
             none("IPDV", one.size, outcome);
         }
     }
@@ -142,18 +142,18 @@ pub(super) fn variation(
     Ok(())
 }
 
-/// D99.9 - Dmin (RFC 5481), of the stream that fares worst: streams have different paths.
+/// D99.9 - Dmin (RFC 5481) of the worst stream, because streams have different paths.
 fn worst_pdv(measured: &Measured) -> Option<f64> {
     let delays = measured.lanes.iter().filter_map(|lane| lane.delay);
     delays.map(|delay| delay.p999.saturating_sub(delay.min) as f64).max_by(f64::total_cmp)
 }
 
-/// One value of each trial.
+/// One value per trial.
 #[derive(Default)]
 struct Sample(Vec<f64>);
 
 impl Sample {
-    /// The nearest rank.
+    /// Quantile by nearest rank.
     fn quantile(&self, q: f64) -> Option<f64> {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -166,8 +166,8 @@ impl Sample {
     }
 }
 
-/// A row, and a figure for each sample; `false`: there is nothing to say.
-fn say(
+/// Adds a row, and a figure for each sample; returns `false` without a value.
+fn report(
     found: &Found,
     samples: &[(&str, &Sample)],
     table: &mut Table,

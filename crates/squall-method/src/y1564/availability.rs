@@ -1,13 +1,13 @@
-//! When a service was there (ITU-T Y.1563 §9.1).
+//! Availability of a service (ITU-T Y.1563 §9.1).
 
 use crate::trial::Second;
 
-/// A second is severely errored if more than this part of its frames was lost.
+/// A second is severely errored if more than this part of its frames is lost.
 const SEVERE: f64 = 0.5;
-/// Consecutive seconds that begin or end an unavailable time.
+/// Consecutive seconds that begin or end unavailable time.
 const WINDOW: usize = 10;
 
-/// Seconds, and what was sent and lost in those in which the service was available.
+/// Available seconds, and the frames sent and lost in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Availability {
     pub available: usize,
@@ -32,7 +32,7 @@ impl Availability {
         sum
     }
 
-    /// 0 to 1; 1 of no time.
+    /// Available part of the time, 0 to 1; 1 without any time.
     pub fn ratio(&self) -> f64 {
         if self.total == 0 { 1.0 } else { self.available as f64 / self.total as f64 }
     }
@@ -43,8 +43,8 @@ fn severely_errored(second: &Second) -> bool {
     lost as f64 > second.sent as f64 * SEVERE
 }
 
-/// Of each second, whether it is of available time. Ten severely errored seconds in sequence begin
-/// unavailable time, and belong to it; ten that are not end it, and do not belong to it.
+/// Whether each second is available. Ten consecutive severely errored seconds begin unavailable
+/// time and belong to it; ten other consecutive seconds end it and do not belong to it.
 fn available(errored: &[bool]) -> Vec<bool> {
     let mut is = true;
     let state = |i: usize| {
@@ -60,7 +60,7 @@ fn available(errored: &[bool]) -> Vec<bool> {
 mod tests {
     use super::*;
 
-    /// Runs of seconds, alternately good and severely errored, the first ones good.
+    /// Seconds in runs of alternately good and severely errored ones; the first run is good.
     fn seconds(runs: &[usize]) -> Vec<Second> {
         let run = |(i, &n): (usize, &usize)| {
             let received = if i % 2 == 0 { 99 } else { 49 };
@@ -75,11 +75,11 @@ mod tests {
             (&[30][..], 30, 0),
             (&[10, 9, 10], 29, 9),
             (&[10, 10, 10], 20, 0),
-            // Nine good seconds do not end it.
+            // Nine good seconds do not end unavailable time.
             (&[10, 10, 9, 1, 10], 20, 0),
             (&[0, 15], 0, 0),
             (&[5, 12, 20, 3, 10], 38, 3),
-            // Too short to be sure that it ends.
+            // Too few good seconds to end unavailable time.
             (&[10, 10, 5], 10, 0),
         ] {
             let found = Availability::of(&seconds(runs));
@@ -88,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_while_unavailable_is_not_counted() {
+    fn loss_in_unavailable_time_is_not_counted() {
         let found = Availability::of(&seconds(&[10, 10, 10]));
         assert_eq!((found.sent, found.lost), (2000, 20));
         assert!((found.ratio() - 2.0 / 3.0).abs() < 1e-12);
         assert_eq!(Availability::of(&[]).ratio(), 1.0);
-        // Exactly half, and nothing sent.
+        // Exactly half of the frames lost, and no frames sent.
         let half = [Second { sent: 100, received: 50 }, Second::default()];
         assert_eq!(Availability::of(&half).severely_errored, 0);
     }

@@ -1,7 +1,8 @@
-//! Ethernet service activation (ITU-T Y.1564): each service alone in steps, then all together.
+//! Ethernet service activation (ITU-T Y.1564): tests each service alone in steps, then all
+//! together.
 //!
-//! Services are not color-aware: frames have the marks that the profile gives them, and what the
-//! network takes for excess is not looked at one by one.
+//! Services are not color-aware: frames have the marks of the profile, and excess frames are not
+//! evaluated individually.
 
 mod availability;
 mod outcome;
@@ -22,7 +23,7 @@ use crate::{
 
 pub use availability::Availability;
 
-/// A service: a stream, its bandwidth profile, and what is agreed on (service acceptance criteria).
+/// A service: a stream, its bandwidth profile, and its service acceptance criteria.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Service {
@@ -65,7 +66,7 @@ impl Default for Service {
 impl FromStr for Service {
     type Err = String;
 
-    /// `stream=web,cir_bps=5e7,eir_bps=1e7,flr=1e-5`: fields as in a file of settings.
+    /// `stream=web,cir_bps=5e7,eir_bps=1e7,flr=1e-5`: fields as in a settings file.
     ///
     /// ```
     /// use squall_method::y1564::Service;
@@ -81,7 +82,7 @@ impl FromStr for Service {
 }
 
 settings! {
-    /// What Y.1564 leaves to the tester.
+    /// Settings of Y.1564.
     "Y.1564":
     /// Test this service; repeatable: stream=web,cir_bps=5e7,eir_bps=1e7,frame_size=512,flr=1e-5,
     /// ftd_ms=10,fdv_ms=2,availability=0.999,policed=true
@@ -92,13 +93,13 @@ settings! {
     step_s: f64 = 10.0 => one("SECONDS"), quick at_most(1.0);
     /// Length of the performance test, seconds (Y.1564: 900, 7200 or 86400); 0: none
     performance_s: f64 = 900.0 => one("SECONDS"), quick at_most(15.0);
-    /// What may pass beyond CIR + EIR, as a part of that (M of Y.1564: bursts that are let through)
+    /// Highest rate beyond CIR + EIR, as a part of that (M of Y.1564: tolerance for bursts)
     margin: f64 = 0.01 => one("RATIO");
 }
 
 impl Settings {
     /// # Errors
-    /// What cannot be tested on `rig`.
+    /// If a setting is out of range, or if a service does not fit `rig`.
     pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
         let wrong = |text: String| Err(Halt::Usage(text));
         if self.service.is_empty() {
@@ -142,7 +143,7 @@ impl Service {
         bps / (8.0 * f64::from(self.frame_size))
     }
 
-    /// What the policing test offers (§8.1.2, test C.2).
+    /// The rate of the policing test (§8.1.2, test C.2).
     fn policing_bps(&self) -> f64 {
         if self.eir_bps < 0.2 * self.cir_bps {
             1.25 * self.cir_bps + self.eir_bps
@@ -186,11 +187,11 @@ impl Service {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// All that is agreed on holds.
+    /// All acceptance criteria are met.
     Committed,
-    /// CIR gets through, and no more than CIR + EIR.
+    /// At least CIR and at most CIR + EIR pass.
     Excess,
-    /// All that is agreed on holds, for long.
+    /// All acceptance criteria are met over the long performance test.
     Performance,
 }
 
@@ -201,28 +202,28 @@ struct Step {
     kind: Kind,
 }
 
-/// A step or the performance test, of one service.
+/// Results of a service in a step or in the performance test.
 #[derive(Clone, Debug)]
 struct Row {
     service: usize,
     step: Step,
-    /// Received, bits per second.
+    /// Received rate, bits per second.
     ir_bps: f64,
     flr: f64,
     lost: u64,
     /// Lowest, mean and highest, nanoseconds.
     delay: Option<(f64, f64, f64)>,
-    /// Each may be off by this.
+    /// Uncertainty of each delay.
     bound_ns: f64,
     availability: Option<Availability>,
-    /// What is not as agreed; `None`: the generator did not keep to the rate.
+    /// Criteria that are not met; `None`: the generator did not keep to the rate.
     failures: Option<Vec<&'static str>>,
 }
 
 /// Runs the configuration test of each service, then the performance test of all.
 ///
 /// # Errors
-/// Why it stopped.
+/// If a trial cannot run, or if the test is stopped.
 pub fn run(
     settings: &Settings,
     rig: &Rig,
@@ -245,7 +246,7 @@ pub fn run(
         let label = "performance, all services".into();
         rows.extend(trial(settings, label, &all, settings.performance_s, bench)?);
     }
-    outcome::say(settings, &rows, outcome);
+    outcome::report(settings, &rows, outcome);
     Ok(())
 }
 
@@ -277,7 +278,7 @@ fn row(
     let service = &settings.service[i];
     let performance = step.kind == Kind::Performance && !lane.seconds.is_empty();
     let availability = performance.then(|| Availability::of(&lane.seconds));
-    // Y.1563 counts loss in available time alone.
+    // Y.1563 counts loss in available time only.
     let (sent, lost) = match availability {
         Some(found) if found.available < found.total => (found.sent, found.lost),
         _ => (lane.sent, lane.lost),
@@ -297,9 +298,9 @@ fn row(
     row
 }
 
-/// What is not as agreed.
+/// Criteria that are not met.
 fn failures(settings: &Settings, service: &Service, row: &Row) -> Vec<&'static str> {
-    // A frame may be cut off by the end of the trial.
+    // Tolerate a frame cut off by the end of the trial.
     let rounding = 1.0 - 1e-6;
     if row.step.kind == Kind::Excess {
         let least = service.cir_bps * (1.0 - service.flr) * rounding;
@@ -309,10 +310,10 @@ fn failures(settings: &Settings, service: &Service, row: &Row) -> Vec<&'static s
         return broken(&rules);
     }
     let above = |limit_ms: Option<f64>, found_ns: Option<f64>| {
-        // Without a frame that arrived there is no delay, and all is lost.
+        // Without arrivals there is no delay, and the loss criterion fails.
         limit_ms.zip(found_ns).is_some_and(|(limit, found)| found > limit * 1e6)
     };
-    // Where clocks differ, a service is as agreed if it is for all that is possible.
+    // With different clocks, a criterion is met only if it holds for the highest possible delay.
     let highest = row.delay.map(|(.., max)| max + row.bound_ns);
     let variation = row.delay.map(|(min, _, max)| max - min);
     let available = row.availability.map_or(1.0, |found| found.ratio());

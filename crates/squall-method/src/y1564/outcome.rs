@@ -1,12 +1,11 @@
-//! Tables as in the Recommendation: a row for each step, with what was measured and whether that is
-//! as agreed.
+//! Tables of the Recommendation: a row for each step, with the measured values and the result.
 
 use squall_report::render::human::{ns, ratio, si};
 
 use super::{Kind, Row, Service, Settings};
 use crate::outcome::{Better, Figure, Limit, Outcome, Status, Table};
 
-pub fn say(settings: &Settings, rows: &[Row], outcome: &mut Outcome) {
+pub fn report(settings: &Settings, rows: &[Row], outcome: &mut Outcome) {
     outcome.tables.push(criteria(settings));
     outcome.tables.push(configuration(settings, rows));
     if rows.iter().any(|row| row.step.kind == Kind::Performance) {
@@ -29,7 +28,7 @@ pub fn say(settings: &Settings, rows: &[Row], outcome: &mut Outcome) {
     );
 }
 
-/// A step that was not measured is not passed.
+/// A step without a measurement does not pass.
 fn status(rows: &[Row]) -> Status {
     let mut failures = rows.iter().map(|row| row.failures.as_ref());
     if failures.clone().flatten().any(|failures| !failures.is_empty()) {
@@ -75,7 +74,7 @@ fn criteria(settings: &Settings) -> Table {
     table
 }
 
-/// The columns that both tests have: loss and delay.
+/// Columns of loss and delay, which both tests share.
 fn cells(row: &Row) -> Vec<String> {
     let delay = |value: &dyn Fn((f64, f64, f64)) -> f64| {
         row.delay.map_or("-".into(), |delay| ns(value(delay)))
@@ -125,7 +124,7 @@ fn performance(settings: &Settings, rows: &[Row]) -> Table {
     table
 }
 
-/// Of the performance test, or without one of the step at CIR.
+/// Figures of the performance test, or without one, of the step at CIR.
 fn figures(settings: &Settings, row: &Row) -> Vec<Figure> {
     let service = &settings.service[row.service];
     let wanted = match row.step.kind {
@@ -145,7 +144,7 @@ fn figures(settings: &Settings, row: &Row) -> Vec<Figure> {
         uncertainty: 0.0,
         limit,
     };
-    // The device has no better ones, whatever was offered.
+    // These figures do not depend on the offered load.
     let own = if limit == Limit::Generator { limit } else { Limit::Device };
     let mut all = vec![
         figure("IR", row.ir_bps, "bit/s", Better::Higher, limit),

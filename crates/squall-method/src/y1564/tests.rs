@@ -1,14 +1,14 @@
 use super::*;
 use crate::{Delay, Limit, Measured, Patience, Runner, Second, Status, Unwatched};
 
-/// Polices each stream to its own rate, and is out for some seconds.
+/// Polices each stream to its own rate and has an outage of some seconds.
 struct Network {
-    /// Frames per second that get through of each stream; the last one counts for more.
+    /// Rates that pass, frames per second, by stream; the last one applies to all further streams.
     police_fps: Vec<f64>,
     delay_ns: (u64, u64),
-    /// Of the clocks of sender and receiver.
+    /// Uncertainty between the clocks of sender and receiver.
     bound_ns: Option<u64>,
-    /// Seconds of each trial in which nothing gets through.
+    /// Seconds of outage in each trial.
     out: std::ops::Range<usize>,
     able_fps: f64,
 }
@@ -67,7 +67,7 @@ impl Runner for Network {
     }
 }
 
-/// 1000 and 10,000 frames/s of 125 octets, the second one with as much excess.
+/// Two services of 1000 and 10,000 frames/s of 125 octets; the second one has as much excess.
 fn settings() -> Settings {
     let voice = Service {
         stream: "voice".into(),
@@ -97,12 +97,12 @@ fn outcome(settings: &Settings, network: &mut Network) -> Result<Outcome, Halt> 
     Ok(outcome)
 }
 
-/// The results of the rows of a table.
+/// The results in the rows of a table.
 fn results(outcome: &Outcome, table: usize) -> Vec<&str> {
     outcome.tables[table].rows.iter().map(|row| row.last().unwrap().as_str()).collect()
 }
 
-/// The highest delay is 0.3 ms, and the limit 1 ms.
+/// The highest delay is 0.3 ms, the limit 1 ms.
 #[test]
 fn a_delay_that_the_clocks_do_not_know_well_enough_is_not_as_agreed() {
     for (bound_ns, expected) in [(699_000, Status::Passed), (701_000, Status::Failed)] {
@@ -123,7 +123,7 @@ fn a_network_that_polices_to_the_profile_passes() {
     let committed = ["25 % CIR", "50 % CIR", "75 % CIR", "90 % CIR", "100 % CIR"];
     assert_eq!(steps[..5], committed);
     assert_eq!(steps[5..], [&["policing"], &committed[..], &["CIR + EIR", "policing"]].concat());
-    // 1.25 CIR + EIR where the excess is less than a fifth of the committed rate.
+    // 1.25 CIR + EIR if the excess is less than a fifth of the committed rate.
     assert_eq!(outcome.tables[1].rows[5][2], squall_report::render::human::si(1.25e6, "bit/s"));
     assert_eq!(outcome.tables[1].rows[12][2], squall_report::render::human::si(2.25e7, "bit/s"));
     assert_eq!(results(&outcome, 2), ["pass", "pass"]);
@@ -140,7 +140,7 @@ fn a_network_that_does_not_police_fails_in_that_step_alone() {
     let policing = |i: usize| i == 5 || i == 12;
     assert_eq!(failed, (0..13).map(policing).collect::<Vec<_>>());
     assert_eq!(outcome.verdict.text[0], "voice: fails policing (IR above CIR + EIR)");
-    // Where nobody polices, nobody asks.
+    // A service that is not policed has no policing step.
     let mut free = settings();
     free.service.iter_mut().for_each(|service| service.policed = false);
     let outcome = self::outcome(&free, &mut Network::default()).unwrap();
@@ -166,7 +166,7 @@ fn an_outage_is_unavailable_time_and_no_loss() {
     assert_eq!(results(&outcome, 2), ["FAIL: AVAIL", "FAIL: AVAIL"]);
     assert_eq!(outcome.figure("AVAIL/voice").unwrap().value, 0.8);
     assert_eq!(outcome.figure("FLR/voice").unwrap().value, 0.0);
-    // Nine seconds are loss.
+    // Nine seconds count as loss.
     network.out = 20..29;
     let outcome = self::outcome(&settings(), &mut network).unwrap();
     assert_eq!(results(&outcome, 2), ["FAIL: FLR", "FAIL: FLR"]);

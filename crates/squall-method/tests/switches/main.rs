@@ -1,4 +1,4 @@
-//! The methods for switches and multicast on a simulated switch: they find what it was made to be.
+//! Methods for switches and multicast against a simulated switch: they must find its properties.
 
 mod sim;
 
@@ -8,10 +8,10 @@ use squall_method::{
 };
 use squall_units::SplitMix64;
 
-/// The most that a port sends, frames per second.
+/// The highest rate of a port, frames per second.
 const MOST: f64 = 10_000.0;
 
-/// Numbers by a fixed seed.
+/// Random numbers with a fixed seed.
 struct Dice(SplitMix64);
 
 impl Dice {
@@ -35,7 +35,7 @@ fn value(outcome: &Outcome, name: &str) -> f64 {
     outcome.figure(name).unwrap_or_else(|| panic!("{name}: {names:?}, {:?}", outcome.notes)).value
 }
 
-/// At most the truth, and at least 99.5 % of it.
+/// At most the true value, and at least 99.5 % of it.
 fn found(what: &str, value: f64, truth: f64) {
     assert!(value <= truth * 1.000_001 && value >= truth * 0.995, "{what}: {value} of {truth}");
 }
@@ -57,7 +57,7 @@ fn the_throughput_of_each_mesh_is_what_the_output_ports_carry() {
     for _ in 0..4 {
         let ports = dice.roll(2, 6) as usize;
         let fps = dice.roll(1_250, 15_000) as f64;
-        // Each queue has to hold a frame from each port at once.
+        // Each queue must hold a frame from each port at once.
         let make = Make { ports, fps, depth: dice.roll(8, 16) as u32, ..Make::default() };
         let outcome = run(
             &make,
@@ -66,12 +66,12 @@ fn the_throughput_of_each_mesh_is_what_the_output_ports_carry() {
         let (n, half) = (ports as f64, (ports / 2) as f64);
         let carried = MOST.min(fps);
         found("full mesh", value(&outcome, "throughput.full-mesh/64"), n * carried);
-        // From one port, each output gets its share of that port's load.
+        // One sender: each output gets its share of that port's load.
         let one = MOST.min((n - 1.0) * fps);
         found("one to many", value(&outcome, "throughput.one-to-many/64"), one);
         let many = ((n - 1.0) * MOST).min(fps);
         found("many to one", value(&outcome, "throughput.many-to-one/64"), many);
-        // Of two halves, the smaller has more for each of its ports.
+        // Two halves of different sizes: the smaller one has more load on each of its ports.
         let (few, rest) = (half, n - half);
         let load = (fps / MOST).min(1.0).min(fps * few / (rest * MOST));
         found("backbone", value(&outcome, "throughput.backbone/64"), n * MOST * load);
@@ -118,8 +118,9 @@ fn the_table_is_found_to_the_address() {
 
 #[test]
 fn addresses_that_are_not_forgotten_between_trials_would_spoil_the_search() {
-    // A device that keeps addresses for longer than the settings say: the table is full of those of
-    // the trials before, but they are the same addresses, so it still is the size of the table.
+    // The device keeps addresses for longer than the settings say. Its table is full of the
+    // addresses of earlier trials, but these are the same addresses, so the result is the table's
+    // size.
     let make = Make { ports: 3, table: 700, age_s: 1e6, ..Make::default() };
     let settings = rfc2889::Settings { age_s: 1.0, ..switch(&[rfc2889::Test::AddressCapacity]) };
     assert_eq!(value(&run(&make, Method::Rfc2889(settings)), "address_capacity"), 700.0);
@@ -136,23 +137,23 @@ fn the_learning_rate_is_that_of_the_device() {
             ..switch(&[rfc2889::Test::AddressLearning])
         };
         let outcome = run(&make, Method::Rfc2889(settings));
-        // Two addresses wait while one is learned: that many in 2000 come sooner.
+        // Two addresses wait while one is learned, so two in 2000 do not limit the rate.
         let truth = learns * (1.0 + 2.0 / 2000.0);
         found("learning rate", value(&outcome, "address_learning_rate"), truth);
     }
 }
 
 #[test]
-fn head_of_line_blocking_is_told_from_congestion() {
+fn head_of_line_blocking_is_distinguished_from_congestion() {
     let tests = &[rfc2889::Test::Congestion];
     let separate = Make { fps: MOST, ..Make::default() };
     let outcome = run(&separate, Method::Rfc2889(switch(tests)));
-    // 150 % are offered to the congested port.
+    // The congested port is offered 150 %.
     let lost = value(&outcome, "congested_loss/64");
     assert!((lost - 1.0 / 3.0).abs() < 0.005, "{lost}");
     assert_eq!(value(&outcome, "uncongested_loss/64"), 0.0);
     assert_eq!(outcome.tables[0].rows[0][3..5], ["no".to_owned(), "no".to_owned()]);
-    // §5.5.3: half of the load, and all that the port carries.
+    // §5.5.3: half of the load, and the full capacity of the port.
     let rates = ["uncongested_rate/64", "congested_rate/64"].map(|name| value(&outcome, name));
     assert!((rates[0] - MOST / 2.0).abs() < MOST * 0.01, "{rates:?}");
     assert!((rates[1] - MOST).abs() < MOST * 0.01, "{rates:?}");
@@ -189,7 +190,7 @@ fn broadcast_and_errored_frames_come_as_the_device_forwards_them() {
         let make = Make { fps, filters_errors, depth: 16, ..Make::default() };
         let outcome = run(&make, Method::Rfc2889(switch(&[Broadcast, ErroredFrames])));
         found("broadcast", value(&outcome, "broadcast/64"), fps);
-        // A frame takes its own time in the queue, and the device's delay.
+        // A frame takes its own queueing time and the device's delay.
         let least = 1e9 / fps + 5_000.0;
         for name in ["broadcast_latency/64", "broadcast_latency@50%/64"] {
             let latency = value(&outcome, name);
@@ -211,7 +212,7 @@ fn stations_that_share_a_port_are_learned_each() {
     };
     let fits = run(&make, Method::Rfc2889(settings(16)));
     found("16 each", value(&fits, "throughput.full-mesh/64"), 3.0 * 5_000.0);
-    // Frames to those that do not fit are flooded, and take of the other ports' rate.
+    // Frames to stations beyond the table are flooded and take capacity from the other ports.
     let floods = run(&make, Method::Rfc2889(settings(32)));
     assert!(value(&floods, "throughput.full-mesh/64") < 0.8 * 15_000.0);
 }
@@ -243,7 +244,7 @@ fn multicast_throughput_is_that_of_the_slowest_receiver() {
         let tests = [Aggregated, GroupMatrix, Latency, MixedClass];
         let outcome = run(&make, Method::Rfc3918(multicast(&tests, membership)));
         found("aggregated", value(&outcome, "aggregated/100"), fps);
-        // Each receiver gets all multicast, and its part of the unicast.
+        // Each receiver gets all multicast and its part of the unicast.
         let each = 0.5 + 0.5 / (ports - 1) as f64;
         found("mixed", value(&outcome, "mixed_class@50%/100"), (fps / each).min(MOST));
         let offered =
@@ -254,7 +255,8 @@ fn multicast_throughput_is_that_of_the_slowest_receiver() {
         assert!(matrix >= fps * 0.99 && matrix <= fps + 64.0, "{matrix} of {fps}");
         let least = 1e9 / fps + 5_000.0;
         assert!(value(&outcome, "latency/100") >= least - 10.0);
-        // Of each receiver, and of all: the RFC asks for each egress interface.
+        // The RFC requires the latency of each egress interface; the last row is that of all of
+        // them.
         let latency = outcome.tables.iter().find(|t| t.title.starts_with("Multicast lat")).unwrap();
         let found: Vec<_> = latency.rows.iter().map(|row| row[2].as_str()).collect();
         let names = Switch::new(make).port_names();
@@ -275,7 +277,7 @@ fn joins_and_leaves_take_as_long_as_the_device_needs() {
             ..Make::default()
         };
         let outcome = run(&make, Method::Rfc3918(multicast(&[JoinDelay, LeaveDelay], membership)));
-        // The probe's gap, and the frame's own latency.
+        // The error is at most the probe's gap and the frame's own latency.
         for (name, truth) in [("join_delay", make.join_ns), ("leave_delay", make.leave_ns)] {
             let (found, truth) = (value(&outcome, name), truth as f64 / 1e9);
             assert!((found - truth).abs() <= 1.5e-4, "{name}: {found}, {truth}");

@@ -1,6 +1,6 @@
-//! A switch, frame by frame: a table of addresses that ages, a queue at each port, flooding of
-//! unknown addresses, and snooping of IGMP and MLD. What it is made to be is the truth that the
-//! methods have to find.
+//! A switch simulated frame by frame: an address table with aging, a queue at each port, flooding
+//! of unknown addresses, and snooping of IGMP and MLD. The methods must find its configured
+//! properties.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,27 +10,27 @@ use squall_method::{
 use squall_port::device::{Buffer, Limit};
 use squall_units::Nanos;
 
-/// What a switch is made of.
+/// Properties of a switch.
 #[derive(Clone, Debug)]
 pub struct Make {
     pub ports: usize,
-    /// Of each port's queue, frames per second.
+    /// Rate of each port's queue, frames per second.
     pub fps: f64,
-    /// Of each port's queue, frames.
+    /// Length of each port's queue, frames.
     pub depth: u32,
-    /// Frames that all queues hold together: a port that is congested takes from the others.
+    /// Capacity of all queues together, frames: a congested port takes from the others.
     pub shared: Option<usize>,
     pub delay_ns: u64,
-    /// Addresses that fit.
+    /// Capacity of the address table.
     pub table: usize,
-    /// Addresses learned in a second, with room for a few at once.
+    /// Addresses learned per second, with a queue for a few.
     pub learns: Option<f64>,
     pub age_s: f64,
-    /// Groups that fit; a group that does not is flooded.
+    /// Group capacity; groups beyond it are flooded.
     pub groups: usize,
     pub join_ns: u64,
     pub leave_ns: u64,
-    /// Frames per second beyond which its processor gives up, and then forwards half.
+    /// Frame rate beyond which the processor forwards only half.
     pub collapses: Option<f64>,
     pub filters_errors: bool,
 }
@@ -55,20 +55,20 @@ impl Default for Make {
     }
 }
 
-/// The switch, at work.
+/// The running switch.
 pub struct Switch {
     make: Make,
     now: u64,
-    /// Where each address is, and when it was seen last.
+    /// Port and time of the last frame of each address.
     table: HashMap<u64, (usize, u64)>,
     learner: Option<Buffer>,
-    /// From when to when a port is a member of a group.
+    /// Start and end of each port's membership of a group.
     members: HashMap<u128, HashMap<usize, (u64, u64)>>,
-    /// Groups that did not fit.
+    /// Groups beyond the capacity.
     flooded: HashSet<u128>,
 }
 
-/// A frame that comes.
+/// A received frame.
 struct Frame {
     at: u64,
     lane: usize,
@@ -78,7 +78,7 @@ struct Frame {
 
 #[derive(Default)]
 struct Seen {
-    /// Numbers, with their delays and instants of arrival, by port.
+    /// Sequence numbers with delays and arrival times, by port.
     ports: BTreeMap<usize, Vec<(u64, u64, u64)>>,
 }
 
@@ -113,12 +113,12 @@ impl Switch {
         }
     }
 
-    /// Ports by which a frame leaves.
+    /// The output ports of a frame.
     fn outputs(&self, to: u64, group: Option<u128>, port: usize, at: u64) -> Vec<usize> {
         let others = || (0..self.make.ports).filter(move |&other| other != port);
         let age = (self.make.age_s * 1e9) as u64;
         if let Some(group) = group {
-            // Unknown groups have no members; those that did not fit are flooded.
+            // Unknown groups have no members; groups beyond the capacity are flooded.
             let member = |port: &usize| {
                 let time = self.members.get(&group).and_then(|of| of.get(port));
                 time.is_some_and(|(from, to)| (*from..*to).contains(&at))
@@ -158,13 +158,13 @@ fn limit(fps: f64, depth: u32) -> Limit {
     Limit::new(format!("{fps}pps").parse().unwrap(), depth).unwrap()
 }
 
-/// A template's numbers, frame by frame.
+/// The varying numbers of a template's frames.
 struct Numbers {
     from: u64,
     to: u64,
-    /// Of the IP destination, if it is a group.
+    /// The IP destination, if it is a group.
     group: Option<u128>,
-    /// That a report names, and whether it leaves.
+    /// The group named by a report, and whether the report is a leave.
     names: Option<(u128, bool)>,
     vary: Vec<(String, u128, u128)>,
 }
@@ -205,7 +205,7 @@ impl Numbers {
         }
     }
 
-    /// Source, destination, group, and the group that is named, of frame `n`.
+    /// Source, destination, group, and group named by a report, of frame `n`.
     fn at(&self, n: u64) -> (u64, u64, Option<u128>, Option<(u128, bool)>) {
         let (mut from, mut to, mut group, mut names) = (self.from, self.to, self.group, self.names);
         for (field, min, max) in &self.vary {
@@ -249,7 +249,8 @@ impl Runner for Switch {
             })
             .collect();
         let mut frames = frames(trial, begin, &self.port_names());
-        // Of one instant the last port's first: the congested one's competitor in RFC 2889 §5.5.
+        // At the same instant, the last port comes first: in RFC 2889 §5.5 it competes for the
+        // congested port.
         frames.sort_by_key(|frame| (frame.at, std::cmp::Reverse(frame.port), frame.lane));
         let mut queues: Vec<Buffer> = (0..self.make.ports)
             .map(|_| Buffer::new(limit(self.make.fps, self.make.depth)))
@@ -278,7 +279,7 @@ impl Runner for Switch {
                 self.member(group, leaves, frame.port, frame.at);
                 continue;
             }
-            // A processor that cannot keep up forwards half of what is offered.
+            // An overloaded processor forwards half of the offered frames.
             if self.make.collapses.is_some_and(|fps| lane.rate_fps > fps)
                 && !plain
                 && gave_up.len() % 2 == 0
@@ -337,7 +338,7 @@ fn frames(trial: &Trial, begin: u64, names: &[String]) -> Vec<Frame> {
     trial.lanes.iter().enumerate().flat_map(of_lane).collect()
 }
 
-/// As a report has it: lost is what the port that saw most did not see.
+/// As in a report: the loss is that of the port that received most.
 fn lane_measured(lane: &Lane, sent: u64, seen: &Seen, names: &[String]) -> LaneMeasured {
     let plain = lane.template.as_ref().is_some_and(|template| template.plain);
     let received = seen.ports.values().map(|frames| frames.len() as u64).sum();

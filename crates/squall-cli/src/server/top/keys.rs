@@ -1,4 +1,4 @@
-//! Octets of a terminal to keys.
+//! Decodes the octets of a terminal into keys.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
@@ -7,22 +7,22 @@ pub enum Key {
     Tab,
     BackTab,
     Escape,
-    /// Ctrl and this letter.
+    /// Ctrl and a letter.
     Control(char),
     Char(char),
 }
 
-/// Keeps the beginning of a sequence that came in two pieces.
+/// Decoder that keeps the start of a sequence that arrived in two pieces.
 #[derive(Default)]
 pub struct Keys {
     rest: Vec<u8>,
 }
 
-/// No sequence is longer; what begins as one and goes on for longer is none.
+/// Longer sequences than any known key are discarded.
 const LONGEST: usize = 32;
 
 impl Keys {
-    /// The keys that these octets are; what is no key of ours is left out.
+    /// Decodes octets into keys and skips unknown ones.
     pub fn read(&mut self, octets: &[u8]) -> Vec<Key> {
         self.rest.extend(octets);
         let mut keys = Vec::new();
@@ -45,7 +45,7 @@ impl Keys {
                     keys.push(Key::Escape);
                     after
                 }
-                // Alt and a key: none of ours.
+                // Alt and a key is not used.
                 (0x1b, Some(_)) => &after[1..],
                 (b'\t', _) => {
                     keys.push(Key::Tab);
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_come_out_of_octets_however_these_are_cut() {
+    fn keys_are_decoded_at_any_cut() {
         let octets = "q\x1b[A\x1bOB+\t\x1b[Z\x03ß\x1b[15~\x1bx>".as_bytes();
         let keys = [
             Key::Char('q'),
@@ -105,7 +105,7 @@ mod tests {
         ];
         assert_eq!(Keys::default().read(octets), keys);
         for cut in 0..octets.len() {
-            // An escape alone is a key of its own.
+            // An escape at a boundary is a key of its own.
             if octets[..cut].last() != Some(&0x1b) {
                 let mut reader = Keys::default();
                 let read = [reader.read(&octets[..cut]), reader.read(&octets[cut..])].concat();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_does_no_harm() {
+    fn octets_that_are_no_key_are_skipped() {
         let mut keys = Keys::default();
         keys.read(&[b"\x1b[".as_slice(), &[b'1'; 100]].concat());
         assert_eq!(keys.read(b"\xff\xfe\x00q"), [Key::Char('q')]);

@@ -1,4 +1,4 @@
-//! `squall top`: what a daemon runs, as it goes, and keys that change it.
+//! `squall top`: a live view of a daemon's runs, with keys that change them.
 
 mod keys;
 mod picture;
@@ -77,16 +77,16 @@ fn parse_every(text: &str) -> Result<Nanos, String> {
     }
 }
 
-/// How long one look waits for figures of runs that have just begun.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How often signals are looked for.
-const SOON: Duration = Duration::from_millis(50);
+/// Timeout for the first sample of new runs with `--once`.
+const FIRST_SAMPLE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Interval at which signals are polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What comes to the one thread that decides and draws.
+/// Input of the thread that decides and draws.
 enum Event {
-    Heard(Heard),
+    Update(Heard),
     Pressed(Vec<u8>),
-    /// There is no keyboard any more.
+    /// The keyboard is gone.
     Unplugged,
     Done(Request, Result<Value, String>),
     Ports(Value),
@@ -104,12 +104,13 @@ pub fn top(args: &Args) -> Result<ExitCode, Error> {
     let client = Client::new(&args.url, token, args.verify.as_ref().unwrap_or(&Verify::Known))?;
     let signals = Signals::catch()?;
     let mut picture = Picture::default();
-    // Who is not there, or does not let us in, is told of before the screen is ours.
+    // Report an unreachable daemon or a wrong token before the screen is taken over.
     picture.links(&client.get(PORTS)?);
     let (tell, events) = mpsc::channel();
-    let told = tell.clone();
-    client
-        .watch(Duration::from_nanos(args.every.0), move |heard| _ = told.send(Event::Heard(heard)));
+    let sender = tell.clone();
+    client.watch(Duration::from_nanos(args.every.0), move |update| {
+        _ = sender.send(Event::Update(update))
+    });
     let top = Top { client, picture, tell, lost: None, known: false };
     match (args.once, terminal) {
         (true, terminal) => top.once(&events, &signals, terminal),
@@ -124,27 +125,27 @@ struct Top {
     client: Client,
     picture: Picture,
     tell: Sender<Event>,
-    /// The daemon is gone, because of this.
+    /// The reason for a lost connection.
     lost: Option<String>,
-    /// It has said which runs there are.
+    /// Whether the list of runs has arrived.
     known: bool,
 }
 
 impl Top {
-    /// What the daemon told.
+    /// Applies an event of the daemon.
     ///
     /// # Errors
-    /// It will not let us in again.
-    fn hear(&mut self, heard: Heard) -> Result<(), Error> {
-        match heard {
+    /// If the daemon rejects the reconnection.
+    fn apply(&mut self, update: Heard) -> Result<(), Error> {
+        match update {
             Heard::Connected => self.lost = None,
             Heard::Lost(why) => self.lost = Some(why),
             Heard::Refused(why) => return Err(Error::Environment(why)),
-            Heard::News(news) => {
-                self.known |= matches!(news, News::Hello { .. });
-                if self.picture.hear(news) {
+            Heard::News(one) => {
+                self.known |= matches!(one, News::Hello { .. });
+                if self.picture.apply(one) {
                     let tell = self.tell.clone();
-                    // How fast links are is worth no complaint.
+                    // The speed of links is optional, so ignore errors.
                     self.client.get_then(PORTS.into(), move |ports| {
                         if let Ok(ports) = ports {
                             _ = tell.send(Event::Ports(ports));
@@ -166,10 +167,10 @@ impl Top {
         signals: &Signals,
         terminal: bool,
     ) -> Result<ExitCode, Error> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + FIRST_SAMPLE_TIMEOUT;
         while !(self.known && self.picture.has_all()) && Instant::now() < until && !signals.came() {
-            if let Ok(Event::Heard(heard)) = events.recv_timeout(SOON) {
-                self.hear(heard)?;
+            if let Ok(Event::Update(update)) = events.recv_timeout(POLL_INTERVAL) {
+                self.apply(update)?;
             }
         }
         if let (false, Some(why)) = (self.known, self.lost.take()) {
@@ -191,7 +192,7 @@ impl Top {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// A line a look.
+    /// Prints one line per update.
     fn lines(
         mut self,
         events: &mpsc::Receiver<Event>,
@@ -199,20 +200,20 @@ impl Top {
         every: Duration,
     ) -> Result<ExitCode, Error> {
         let mut due = Instant::now();
-        let mut said = false;
+        let mut reported = false;
         while !signals.came() {
-            let wait = due.saturating_duration_since(Instant::now()).min(SOON);
+            let wait = due.saturating_duration_since(Instant::now()).min(POLL_INTERVAL);
             match events.recv_timeout(wait) {
-                Ok(Event::Heard(heard)) => self.hear(heard)?,
+                Ok(Event::Update(update)) => self.apply(update)?,
                 Ok(Event::Ports(ports)) => self.picture.links(&ports),
                 _ => {}
             }
-            if let Some(why) = self.lost.as_ref().filter(|_| !said) {
+            if let Some(why) = self.lost.as_ref().filter(|_| !reported) {
                 eprintln!("squall: {}\n  reconnecting", why.lines().next().unwrap_or_default());
-            } else if said && self.lost.is_none() {
+            } else if reported && self.lost.is_none() {
                 eprintln!("squall: {} is back", self.client.url());
             }
-            said = self.lost.is_some();
+            reported = self.lost.is_some();
             if Instant::now() < due || !self.known {
                 continue;
             }
@@ -238,15 +239,15 @@ impl Top {
         let (mut keys, mut view, mut size) = (Keys::default(), View::default(), (0, 0));
         let mut ended = Ok(ExitCode::SUCCESS);
         'watching: while !signals.came() {
-            let event = events.recv_timeout(SOON);
-            // Nothing has come, and the terminal is as it was: neither is the frame another.
+            let event = events.recv_timeout(POLL_INTERVAL);
+            // Skip the redraw: no event, and the same terminal size.
             if matches!(event, Err(RecvTimeoutError::Timeout)) && size == screen.size() {
                 continue;
             }
             for event in event.into_iter().chain(events.try_iter()) {
                 match event {
-                    Event::Heard(heard) => {
-                        if let Err(error) = self.hear(heard) {
+                    Event::Update(update) => {
+                        if let Err(error) = self.apply(update) {
                             ended = Err(error);
                             break 'watching;
                         }

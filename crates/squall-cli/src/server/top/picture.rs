@@ -1,4 +1,4 @@
-//! What a daemon has told of its runs.
+//! The state of a daemon's runs, as received.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use serde_json::{Value, json};
 use squall_report::render::{PortRow, StreamRow};
 use squall_server::{News, PortNews, RunRow, RunState, SourceNews, StreamNews};
 
-/// Runs that are over and still shown.
+/// Number of ended runs that are shown.
 const OVER: usize = 3;
 
 #[derive(Debug, Default)]
 pub struct Picture {
-    /// Those that go on, the oldest first, and behind them the last that ended.
+    /// Active runs, oldest first, followed by the last ended ones.
     pub runs: Vec<Seen>,
-    /// Bits a second, by interface.
+    /// Speed in bits per second, by interface.
     links: BTreeMap<String, u64>,
 }
 
 #[derive(Debug)]
 pub struct Seen {
     pub row: RunRow,
-    /// Of the latest sample.
+    /// Time of the latest sample.
     t_s: Option<f64>,
     ports: Vec<(String, PortNews)>,
     streams: Vec<(String, StreamNews)>,
@@ -28,12 +28,12 @@ pub struct Seen {
 }
 
 impl Picture {
-    /// What the daemon told; whether there is a run of which nothing was known.
-    pub fn hear(&mut self, news: News) -> bool {
-        match news {
+    /// Applies an event; returns whether it has a new active run.
+    pub fn apply(&mut self, update: News) -> bool {
+        match update {
             News::Hello { runs } => {
-                // What was told before may have come to another end, or be of a daemon that was
-                // there before.
+                // Drop active runs: their end may have been missed, or the daemon may have been
+                // restarted.
                 self.runs.retain(|seen| seen.row.state.is_over());
                 let any = !runs.is_empty();
                 runs.into_iter().for_each(|row| _ = self.put(row));
@@ -60,7 +60,7 @@ impl Picture {
                     });
                 }
             }
-            // One whose end was not told has been forgotten.
+            // A run that ended without a final state is forgotten.
             News::Ended { id } => {
                 self.runs.retain(|seen| seen.row.id != id || seen.row.state.is_over())
             }
@@ -69,12 +69,12 @@ impl Picture {
         false
     }
 
-    /// How a run is now; whether it is new.
+    /// Updates a run; returns whether it is a new active one.
     pub fn put(&mut self, row: RunRow) -> bool {
         let over = row.state.is_over();
         let new = match self.find(&row.id) {
             Some(seen) => {
-                // An answer that was on its way when the run ended.
+                // Ignore an answer that was sent before the run ended.
                 if over || !seen.row.state.is_over() {
                     seen.row = row;
                 }
@@ -99,7 +99,7 @@ impl Picture {
         new
     }
 
-    /// What the daemon said of its ports.
+    /// Updates the speeds of links from the daemon's list of ports.
     pub fn links(&mut self, ports: &Value) {
         let speed = |port: &Value| {
             Some((port["interface"].as_str()?.to_owned(), port["speed_bps"].as_u64()?))
@@ -107,7 +107,7 @@ impl Picture {
         self.links = ports["ports"].as_array().into_iter().flatten().filter_map(speed).collect();
     }
 
-    /// Whether of each run that goes on there are figures.
+    /// Whether each active run has figures.
     pub fn has_all(&self) -> bool {
         self.runs.iter().all(|seen| seen.t_s.is_some() || seen.row.state.is_over())
     }
@@ -116,7 +116,7 @@ impl Picture {
         self.runs.iter_mut().find(|seen| seen.row.id == id)
     }
 
-    /// Of the link that the port of this name stands on.
+    /// Speed of the link of the port with this name.
     fn speed(&self, seen: &Seen, name: &str) -> Option<u64> {
         let port = seen.row.ports.iter().find(|port| port.name == name)?;
         self.links.get(&squall_machine::ports::interface_of(&port.address)?).copied()
@@ -137,7 +137,7 @@ impl Picture {
         seen.ports.iter().map(row).collect()
     }
 
-    /// A line of JSON.
+    /// The state as a line of JSON.
     pub fn json(&self, url: &str) -> Value {
         let port = |seen: &Seen, name: &str, port: &PortNews| {
             json!({
@@ -156,10 +156,10 @@ impl Picture {
             let mut run = json!(seen.row);
             run["t_s"] = json!(seen.t_s);
             run["ports"] = seen.ports.iter().map(|(name, row)| port(seen, name, row)).collect();
-            let source = |(name, unit, due, sent, lag_s, behind): &SourceNews| {
+            let source = |(name, unit, due, sent, lag_s, lags): &SourceNews| {
                 json!({
                     "name": name, "unit": unit, "due": due, "sent": sent, "lag_s": lag_s,
-                    "behind": behind,
+                    "behind": lags,
                 })
             };
             run["sources"] = seen.sources.iter().map(source).collect();
@@ -185,8 +185,8 @@ impl Seen {
         self.streams.iter().map(row).collect()
     }
 
-    /// Sources that are later, or lack more, than the verdict allows.
-    pub fn behind(&self) -> impl Iterator<Item = &SourceNews> {
+    /// Sources that are later, or lack more frames, than the verdict allows.
+    pub fn lagging(&self) -> impl Iterator<Item = &SourceNews> {
         let goes_on = self.row.state == RunState::Running;
         self.sources.iter().filter(move |source| goes_on && source.5)
     }
@@ -195,7 +195,7 @@ impl Seen {
         self.streams.get(i).map(|(name, _)| name.as_str())
     }
 
-    /// How many ports and streams are shown.
+    /// Numbers of ports and streams shown.
     pub fn rows(&self) -> (usize, usize) {
         (self.ports.len(), self.streams.len())
     }
@@ -235,19 +235,19 @@ pub mod tests {
         }
     }
 
-    pub fn news(text: &str) -> News {
+    pub fn event(text: &str) -> News {
         serde_json::from_str(text).expect(text)
     }
 
     /// One run with two ports and two streams.
     pub fn picture() -> Picture {
         let mut picture = Picture::default();
-        assert!(picture.hear(News::Hello { runs: vec![run("r-1", RunState::Running)] }));
+        assert!(picture.apply(News::Hello { runs: vec![run("r-1", RunState::Running)] }));
         assert!(!picture.has_all());
-        picture.hear(news(
+        picture.apply(event(
             r#"{"type":"names","run":"r-1","ports":["A","B"],"streams":["web","dns"]}"#,
         ));
-        picture.hear(news(
+        picture.apply(event(
             r#"{"type":"sample","run":"r-1","t_s":1.5,"ports":[[0,1000.5,672000,0,0,1500,0,3],[1,0,0,990,665280,0,1490,0]],
                 "streams":[[0,1000,990,1500,1490,10,2000,5000,9000,350],[1,5,0,7,null,null,null,null,null,null]]}"#,
         ));
@@ -255,20 +255,20 @@ pub mod tests {
     }
 
     #[test]
-    fn rows_are_what_was_told_last() {
+    fn rows_have_the_latest_sample() {
         let mut picture = picture();
         assert!(picture.has_all());
-        picture.hear(news(
+        picture.apply(event(
             r#"{"type":"sample","run":"r-1","t_s":2,"ports":[],"streams":[[1,6,0,9,null,null,null,null,null,1]]}"#,
         ));
-        // Of no run that is known, and of rows that there are not.
-        picture.hear(news(
+        // Samples of an unknown run and of unknown rows.
+        picture.apply(event(
             r#"{"type":"sample","run":"r-9","t_s":2,"ports":[[0,1,1,1,1,1,1,1]],"streams":[]}"#,
         ));
-        picture.hear(news(
+        picture.apply(event(
             r#"{"type":"sample","run":"r-1","t_s":2,"ports":[[7,1,1,1,1,1,1,1]],"streams":[]}"#,
         ));
-        picture.hear(news(r#"{"type":"leases","leases":[]}"#));
+        picture.apply(event(r#"{"type":"leases","leases":[]}"#));
         picture.links(
             &json!({ "ports": [{ "interface": "eth1", "speed_bps": 10_000_000_000_u64 }, { "interface": null }] }),
         );
@@ -301,29 +301,29 @@ pub mod tests {
     }
 
     #[test]
-    fn runs_that_go_on_stand_before_the_last_that_ended() {
+    fn active_runs_come_before_the_last_that_ended() {
         let mut picture = picture();
         for i in 2..8 {
             assert!(
                 picture
-                    .hear(News::Run { run: Box::new(run(&format!("r-{i}"), RunState::Running)) })
+                    .apply(News::Run { run: Box::new(run(&format!("r-{i}"), RunState::Running)) })
             );
             assert!(
-                !picture.hear(News::Run { run: Box::new(run(&format!("r-{i}"), RunState::Done)) })
+                !picture.apply(News::Run { run: Box::new(run(&format!("r-{i}"), RunState::Done)) })
             );
-            picture.hear(News::Ended { id: format!("r-{i}") });
+            picture.apply(News::Ended { id: format!("r-{i}") });
         }
         let shown = |picture: &Picture| {
             picture.runs.iter().map(|seen| seen.row.id.clone()).collect::<Vec<_>>()
         };
         assert_eq!(shown(&picture), ["r-1", "r-5", "r-6", "r-7"]);
-        // What is over does not come to life by an answer that was late.
+        // A late answer does not revive an ended run.
         picture.put(run("r-7", RunState::Stopping));
         assert_eq!(picture.runs[3].row.state, RunState::Done);
-        picture.hear(News::Ended { id: "r-1".into() });
+        picture.apply(News::Ended { id: "r-1".into() });
         assert_eq!(shown(&picture), ["r-5", "r-6", "r-7"]);
-        // A daemon that was started anew.
-        picture.hear(News::Hello { runs: vec![run("r-9", RunState::Running)] });
+        // The daemon was restarted.
+        picture.apply(News::Hello { runs: vec![run("r-9", RunState::Running)] });
         assert_eq!(shown(&picture), ["r-9", "r-5", "r-6", "r-7"]);
     }
 }

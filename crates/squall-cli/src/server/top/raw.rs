@@ -1,11 +1,11 @@
-//! A terminal that tells each key at once.
+//! Raw mode of a terminal, which delivers each key at once.
 
 use std::{io, os::fd::AsFd};
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-/// As long as this is there, keys come as they are pressed and are not echoed, Ctrl-C among them.
-/// The terminal is as it was when this is dropped, by a panic, too.
+/// While it exists, keys arrive when pressed, without echo, including Ctrl-C. Dropping it restores
+/// the terminal, even after a panic.
 pub struct Raw<T: AsFd> {
     terminal: T,
     before: Termios,
@@ -13,11 +13,11 @@ pub struct Raw<T: AsFd> {
 
 impl<T: AsFd> Raw<T> {
     /// # Errors
-    /// It is no terminal.
+    /// If `terminal` is no terminal.
     pub fn enter(terminal: T) -> io::Result<Self> {
         let before = tcgetattr(&terminal)?;
         let mut raw = before.clone();
-        // What is written goes through the terminal as before: a line end is one.
+        // Output processing stays on, so that a newline still returns the cursor.
         raw.local_modes
             .remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN);
         tcsetattr(&terminal, OptionalActions::Now, &raw)?;
@@ -27,7 +27,7 @@ impl<T: AsFd> Raw<T> {
 
 impl<T: AsFd> Drop for Raw<T> {
     fn drop(&mut self) {
-        // A terminal that is gone needs no modes.
+        // Ignore errors: a closed terminal has no modes to restore.
         _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
     }
 }

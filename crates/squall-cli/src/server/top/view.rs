@@ -1,4 +1,4 @@
-//! What is selected and asked for: keys in, requests and frames out.
+//! Selection and keys of the view: turns keys into requests, and the state into frames.
 
 use serde_json::{Value, json};
 use squall_report::render::{Overview, RunLine, Selected, Tone, human};
@@ -14,11 +14,11 @@ pub struct View {
     /// The run that is shown.
     run: Option<String>,
     selected: Option<Selected>,
-    /// It waits for `y`.
+    /// The run to stop, while waiting for `y`.
     stopping: Option<String>,
     help: bool,
-    /// What came of the last key.
-    said: Option<(Tone, String)>,
+    /// The result of the last key.
+    message: Option<(Tone, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -31,11 +31,11 @@ pub enum Act {
 pub struct Request {
     pub path: String,
     pub body: Value,
-    /// What it does, for when it is done.
+    /// Message on success.
     pub what: String,
 }
 
-/// So many sources that are behind have a line.
+/// Number of lagging sources with a line of their own.
 const NAMED: usize = 3;
 const KEYS: &str =
     "? keys  ↑ ↓ select  + - rate by 10 %  > < twice, half  p pause  s stop  tab next run  q quit";
@@ -54,15 +54,15 @@ const HELP: [&str; 11] = [
 ];
 
 impl View {
-    /// What a key does: here, or to the daemon.
+    /// Handles a key; returns an action that needs the daemon.
     pub fn press(&mut self, key: Key, picture: &Picture) -> Option<Act> {
         self.settle(picture);
-        self.said = None;
+        self.message = None;
         if let Some(id) = self.stopping.take() {
             if key == Key::Char('y') {
                 return self.ask(picture, &id, "stop", json!({}), "stopping".into());
             }
-            self.said = Some((Tone::Plain, "not stopped".into()));
+            self.message = Some((Tone::Plain, "not stopped".into()));
             return if key == Key::Control('c') { Some(Act::Quit) } else { None };
         }
         if std::mem::take(&mut self.help) && !matches!(key, Key::Char('q') | Key::Control('c')) {
@@ -95,20 +95,20 @@ impl View {
         None
     }
 
-    /// What came of a request.
+    /// Handles the result of a request.
     pub fn done(&mut self, picture: &mut Picture, request: &Request, done: Result<Value, String>) {
         match done {
             Ok(answer) => {
                 if let Ok(row) = serde_json::from_value::<RunRow>(answer) {
                     picture.put(row);
                 }
-                self.said = Some((Tone::Plain, request.what.clone()));
+                self.message = Some((Tone::Plain, request.what.clone()));
             }
-            Err(why) => self.said = Some((Tone::Fault, why)),
+            Err(why) => self.message = Some((Tone::Fault, why)),
         }
     }
 
-    /// The frame; `lost` is why there is no daemon.
+    /// Builds the frame; `lost` is the reason for a lost connection.
     pub fn overview(
         &mut self,
         url: &str,
@@ -129,8 +129,8 @@ impl View {
         if let Some(error) = seen.and_then(|seen| seen.row.error.as_ref()) {
             foot.push((Tone::Fault, error.lines().next().unwrap_or_default().to_owned()));
         }
-        foot.extend(seen.into_iter().flat_map(Seen::behind).take(NAMED).map(behind));
-        if let Some((tone, text)) = &self.said {
+        foot.extend(seen.into_iter().flat_map(Seen::lagging).take(NAMED).map(lag_line));
+        if let Some((tone, text)) = &self.message {
             foot.extend(text.lines().map(|line| (*tone, line.to_owned())));
         }
         if let Some(id) = &self.stopping {
@@ -156,11 +156,11 @@ impl View {
         }
     }
 
-    /// A run is shown if there is one, a row is selected if it has one.
+    /// Selects a run if there is one, and a row if the run has one.
     fn settle(&mut self, picture: &Picture) {
         let shown = picture.runs.iter().find(|seen| self.run.as_ref() == Some(&seen.row.id));
         let goes_on = |seen: &&Seen| !seen.row.state.is_over();
-        // One that is over gives way to one that goes on.
+        // An ended run gives way to an active one.
         let seen = shown
             .filter(goes_on)
             .or_else(|| picture.runs.iter().rfind(goes_on))
@@ -184,13 +184,13 @@ impl View {
         picture.runs.iter().find(|seen| self.run.as_ref() == Some(&seen.row.id))
     }
 
-    /// The run that is shown, if it can be changed; else that is said.
+    /// The shown run, if it can be changed; otherwise sets a message.
     fn live<'a>(&mut self, picture: &'a Picture) -> Option<&'a Seen> {
         let seen = self.seen(picture);
         match seen {
-            None => self.said = Some((Tone::Fault, "there is no run".into())),
+            None => self.message = Some((Tone::Fault, "there is no run".into())),
             Some(seen) if seen.row.state.is_over() => {
-                self.said = Some((Tone::Fault, format!("{} is over", seen.row.name)));
+                self.message = Some((Tone::Fault, format!("{} is over", seen.row.name)));
                 return None;
             }
             Some(_) => {}
@@ -198,7 +198,7 @@ impl View {
         seen
     }
 
-    /// Ports, and below them streams.
+    /// Moves the selection over ports and then streams.
     fn step(&mut self, picture: &Picture, by: isize) {
         let (ports, streams) = self.seen(picture).map(Seen::rows).unwrap_or_default();
         let now = match self.selected {
@@ -212,7 +212,7 @@ impl View {
     }
 
     fn turn(&mut self, picture: &Picture, by: isize) {
-        // Those that are over have nothing to be seen closer, unless there are no others.
+        // Skip ended runs unless all have ended.
         let live: Vec<_> = picture.runs.iter().filter(|seen| !seen.row.state.is_over()).collect();
         let runs = if live.is_empty() { picture.runs.iter().collect() } else { live };
         let Some(now) = runs.iter().position(|seen| self.run.as_ref() == Some(&seen.row.id)) else {
@@ -233,12 +233,12 @@ impl View {
                 let body = json!({ "stream": name, "by": by });
                 self.ask(picture, &id, "rate", body, format!("{name}: {what}"))
             }
-            // Flows, replays, attacks.
+            // Flows, replays and attacks have no streams: change all rates.
             (_, (_, 0)) => {
                 self.ask(picture, &id, "rate", json!({ "by": by }), format!("all rates: {what}"))
             }
             _ => {
-                self.said =
+                self.message =
                     Some((Tone::Fault, "a port has no rate of its own: select a stream".into()));
                 None
             }
@@ -255,15 +255,15 @@ impl View {
     ) -> Option<Act> {
         let gone = picture.runs.iter().all(|seen| seen.row.id != id || seen.row.state.is_over());
         if gone {
-            self.said = Some((Tone::Fault, "the run is over".into()));
+            self.message = Some((Tone::Fault, "the run is over".into()));
             return None;
         }
         Some(Act::Ask(Request { path: format!("/squall/v1/runs/{id}/{route}"), body, what }))
     }
 }
 
-/// What was asked of a source beside what it has sent.
-fn behind((name, unit, due, sent, lag_s, _): &SourceNews) -> (Tone, String) {
+/// Line of a lagging source: the amount due and the amount sent.
+fn lag_line((name, unit, due, sent, lag_s, _): &SourceNews) -> (Tone, String) {
     let (due, sent) = (*due, *sent);
     let ratio = human::ratio(sent as f64 / due.max(1) as f64);
     let frames = if unit == "packets" { "frames" } else { unit };
@@ -279,21 +279,21 @@ fn behind((name, unit, due, sent, lag_s, _): &SourceNews) -> (Tone, String) {
 
 fn line(seen: &Seen) -> RunLine {
     let row = &seen.row;
-    let is_behind = seen.behind().next().is_some();
+    let lagging = seen.lagging().next().is_some();
     RunLine {
         id: row.id.clone(),
         name: row.name.clone(),
         owner: row.owner.clone(),
-        state: if is_behind { "behind" } else { row.state.word() }.into(),
+        state: if lagging { "behind" } else { row.state.word() }.into(),
         elapsed_s: row.elapsed_s,
         duration_s: row.duration_s.filter(|_| !row.state.is_over()),
-        failed: is_behind || row.state == RunState::Failed,
+        failed: lagging || row.state == RunState::Failed,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::picture::tests::{news, picture, run};
+    use super::super::picture::tests::{event, picture, run};
     use super::*;
 
     fn asked(view: &mut View, picture: &Picture, key: Key) -> Option<(String, Value)> {
@@ -326,25 +326,25 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_behind_says_so_at_once() {
+    fn a_lagging_run_is_shown_at_once() {
         let (mut view, mut picture) = (View::default(), picture());
-        picture.hear(news(
+        picture.apply(event(
             r#"{"type":"sample","run":"r-1","t_s":2,"ports":[],"streams":[],
                 "sources":[["A","packets",10000,1507,1.2,true],["B","packets",7,7,0,false]]}"#,
         ));
         let sources = &picture.json("https://a")["runs"][0]["sources"];
         assert_eq!((&sources[0]["due"], &sources[1]["behind"]), (&json!(10000), &json!(false)));
-        let mut told = |picture: &Picture| {
+        let mut shown = |picture: &Picture| {
             let overview = view.overview("u", picture, None, false);
             let state = (overview.runs[0].state.clone(), overview.runs[0].failed);
             (state, overview.foot)
         };
-        let ((state, red), foot) = told(&picture);
+        let ((state, red), foot) = shown(&picture);
         assert_eq!((state.as_str(), red), ("behind", true));
         let text = "A is behind: sent 1,507 of 10,000 frames asked so far (15.1 %), 1.20 s late";
         assert_eq!(foot, [(Tone::Fault, text.to_owned())]);
         picture.put(run("r-1", RunState::Done));
-        assert_eq!(told(&picture), (("done".to_owned(), false), Vec::new()));
+        assert_eq!(shown(&picture), (("done".to_owned(), false), Vec::new()));
     }
 
     #[test]
@@ -379,7 +379,7 @@ mod tests {
         view.press(Key::BackTab, &picture);
         picture.put(run("r-2", RunState::Done));
         assert_eq!(shown(&mut view, &picture), "r-1");
-        // A run of flows has no streams: all of it is changed.
+        // A run of flows has no streams: the key changes the whole run.
         picture.put(run("r-3", RunState::Paused));
         view.press(Key::Tab, &picture);
         assert_eq!(
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_of_a_key_is_said_until_the_next() {
+    fn the_result_of_a_key_is_shown_until_the_next_key() {
         let (mut view, mut picture) = (View::default(), picture());
         let Some(Act::Ask(request)) = view.press(Key::Char('+'), &picture) else {
             panic!("it asks")
