@@ -157,7 +157,7 @@ fn an_address_is_told_with_its_line() {
     says(&mistake("A = \"null:foo\"", &stream("")), &["load.toml:2:1", "null:virtual"]);
     says(
         &mistake("A = \"pcap:/no/such/x.pcap\"", &stream("")),
-        &["load.toml:2:1", "no directory /no/such"],
+        &["load.toml:2:1", "cannot write /no/such/x.pcap: there is no such folder"],
     );
 }
 
