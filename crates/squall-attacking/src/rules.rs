@@ -23,7 +23,7 @@ pub fn read(
     let mut variables = Variables::standard();
     if let Some(config) = &of.config {
         let text = squall_profile::read_text(&config.text)
-            .map_err(|error| Error::Environment(format!("{}: {error}", config.text)))?;
+            .map_err(|error| Cannot::read(&config.text, &error))?;
         if variables.read(&text) == 0 {
             mistakes.note(
                 config,
