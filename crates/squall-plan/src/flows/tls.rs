@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use squall_apps::{Tls, TlsSettings, TlsVersion, builtin::HttpClient};
 use squall_profile::{Mistakes, Said, Says, Template};
+use squall_units::Cannot;
 
 use crate::Assets;
 
@@ -33,7 +34,8 @@ pub fn tls(
         match assets.file(&said.text) {
             Ok(octets) => Some(octets),
             Err(error) => {
-                mistakes.note(said, &format!("{}: {error}", said.text), "expected a PEM file");
+                let cannot = Cannot::read(&said.text, &error).to_string();
+                mistakes.note(said, &cannot, "expected a PEM file");
                 None
             }
         }
