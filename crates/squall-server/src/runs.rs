@@ -672,7 +672,7 @@ impl Service {
             // A disk that is full now, perhaps: the next start of the daemon finds it broken off.
             tracing::error!(
                 run = row.id,
-                ?error,
+                %error,
                 "cannot remove a run that did not start from the history"
             );
         }

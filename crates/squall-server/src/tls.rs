@@ -14,11 +14,15 @@ use rcgen::{
 use rustls::{
     ServerConfig,
     crypto::CryptoProvider,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject},
+    },
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
 use squall::Error;
+use squall_units::Cannot;
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
 use crate::{Settings, auth::write_secret, runs::lock};
@@ -125,12 +129,16 @@ fn read_pair(
     provider: &CryptoProvider,
 ) -> Result<CertifiedKey, Error> {
     let wrong = |file: &Path, why: &dyn std::fmt::Display| {
-        Error::Environment(format!("{}: {why}", file.display()))
+        Error::Environment(Cannot::new(format!("use {}", file.display()), why).to_string())
     };
     let chain: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
-    let chain = chain.map_err(|error| wrong(certificate, &error))?;
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, &error))?;
+    let unread = |file: &Path, error: pem::Error| match error {
+        pem::Error::Io(error) => Error::from(Cannot::read(file, &error)),
+        other => wrong(file, &other),
+    };
+    let chain = chain.map_err(|error| unread(certificate, error))?;
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| unread(key, error))?;
     let pair = CertifiedKey::from_der(chain, secret, provider)
         .map_err(|error| wrong(certificate, &error))?;
     match pair.keys_match() {
@@ -217,9 +225,7 @@ fn make(names: &[String], certificate: &Path, key: &Path, now: SystemTime) -> Re
     let made = params.self_signed(&pair).map_err(wrong)?;
     let written = write_secret(key, pair.serialize_pem().as_bytes())
         .and_then(|()| fs::write(certificate, made.pem()));
-    written.map_err(|error: io::Error| {
-        Error::Environment(format!("{}: {error}", certificate.display()))
-    })
+    Ok(written.map_err(|error: io::Error| Cannot::write(certificate, &error))?)
 }
 
 /// `localhost`, where the machine has no name.
