@@ -148,6 +148,14 @@ struct Segment {
     at_ns: u64,
 }
 
+impl std::fmt::Display for Segment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { by_first, flags, octets, at_ns } = self;
+        let side = if *by_first { "client" } else { "server" };
+        write!(f, "{octets} octets of the {side} with flags {flags:#04x} at {at_ns} ns")
+    }
+}
+
 #[derive(Debug, Default)]
 struct Flow {
     begin_ns: u64,
@@ -311,11 +319,19 @@ fn differences(ours: &[Found], theirs: &[Found], loose: bool) -> Vec<String> {
 /// What differs in what a flow offers and carries.
 fn content(ours: &Flow, theirs: &Flow) -> Option<String> {
     if ours.syns != theirs.syns {
-        return Some(format!("options {:02x?} in place of {:02x?}", ours.syns, theirs.syns));
+        let hex = |flow: &Flow| {
+            flow.syns
+                .iter()
+                .map(|options| squall_wire::to_hex(options))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        return Some(format!("options {} in place of {}", hex(ours), hex(theirs)));
     }
-    let lens = |flow: &Flow| flow.octets.each_ref().map(Vec::len);
+    let lens =
+        |flow: &Flow| flow.octets.each_ref().map(|octets| octets.len().to_string()).join("+");
     (ours.octets != theirs.octets)
-        .then(|| format!("{:?} octets in place of {:?}, or other octets", lens(ours), lens(theirs)))
+        .then(|| format!("{} octets in place of {}, or other octets", lens(ours), lens(theirs)))
 }
 
 /// What differs in when it begins, and in its segments.
@@ -327,7 +343,7 @@ fn course(ours: &Flow, theirs: &Flow, starts: [u64; 2]) -> Option<String> {
     for (at, (a, b)) in (1..).zip(ours.segments.iter().zip(&theirs.segments)) {
         let same = (a.by_first, a.flags, a.octets) == (b.by_first, b.flags, b.octets);
         if !same || a.at_ns.abs_diff(b.at_ns) > SECOND {
-            return Some(format!("segment {at} is {a:?} in place of {b:?}"));
+            return Some(format!("segment {at} is {a} in place of {b}"));
         }
     }
     let [mine, its] = [ours.segments.len(), theirs.segments.len()];
