@@ -92,7 +92,7 @@ def test_mistakes_are_named_with_what_to_try(text: str, expected: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(InventoryError, match=r"lab\.toml: No such file"):
+    with pytest.raises(InventoryError, match=r"lab\.toml: there is no such file"):
         Inventory.load(tmp_path / "lab.toml")
 
 

@@ -45,7 +45,7 @@ use squall_profile::{
 use squall_replay::{Input, Replay, SplitBy, split};
 use squall_report::report::attack::{AttackReport, UnsolvedRule};
 use squall_rules::{Protocol, RuleSet};
-use squall_units::{Division, MacAddr, Nanos};
+use squall_units::{Cannot, Division, MacAddr, Nanos};
 
 pub use capture::{Capture, Frames, Made, Merged, Overlapping, Timed, Timeline};
 pub use live::Live;
@@ -64,6 +64,15 @@ pub enum Error {
     /// The machine: a file that cannot be read or written.
     #[error("{0}")]
     Environment(String),
+}
+
+impl From<Cannot> for Error {
+    fn from(cannot: Cannot) -> Self {
+        match cannot.is_usage() {
+            true => Self::Usage(cannot.to_string()),
+            false => Self::Environment(cannot.to_string()),
+        }
+    }
 }
 
 /// MAC addresses of clients and servers. A replay assigns frames to the first and second port by
@@ -862,8 +871,7 @@ pub struct LabelFile {
 
 pub fn create(path: &Path) -> Result<LabelFile, Error> {
     let name = path.display().to_string();
-    let file = File::create(path)
-        .map_err(|error| Error::Environment(format!("cannot write {name}: {error}")))?;
+    let file = File::create(path).map_err(|error| Cannot::write(path, &error))?;
     Ok(LabelFile { name, file })
 }
 
@@ -881,7 +889,6 @@ impl LabelFile {
             }
             writer.into_inner().flush()
         };
-        written()
-            .map_err(|error| Error::Environment(format!("cannot write {}: {error}", self.name)))
+        Ok(written().map_err(|error| Cannot::write(&self.name, &error))?)
     }
 }

@@ -7,6 +7,7 @@ use squall_attacks::{Evasion, assemble::variants::Variant, solve::Hosts, suite::
 use squall_flows::AddrRange;
 use squall_profile::{Attack, AttackRules, Mistakes, Profile, Said};
 use squall_rules::{Addresses, EngineVersion, Numbers, Problem, Reader, RuleSet, Variables};
+use squall_units::Cannot;
 
 use crate::Error;
 
@@ -22,7 +23,7 @@ pub fn read(
     let mut variables = Variables::standard();
     if let Some(config) = &of.config {
         let text = squall_profile::read_text(&config.text)
-            .map_err(|error| Error::Environment(format!("{}: {error}", config.text)))?;
+            .map_err(|error| Cannot::read(&config.text, &error))?;
         if variables.read(&text) == 0 {
             mistakes.note(
                 config,
@@ -38,18 +39,7 @@ pub fn read(
     }
     let paths: Vec<PathBuf> = of.files.iter().map(|file| PathBuf::from(&file.text)).collect();
     for path in &paths {
-        match path.metadata() {
-            Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(Error::Usage(format!(
-                    "cannot read rules from {}: there is no such file or folder",
-                    path.display()
-                )));
-            }
-            Err(error) => {
-                return Err(Error::Environment(format!("{}: {error}", path.display())));
-            }
-        }
+        path.metadata().map_err(|error| Cannot::read(path, &error))?;
     }
     let reader = Reader { engine, ..Reader::default() };
     Ok(Some(Arc::new(reader.read(&paths, &variables))))

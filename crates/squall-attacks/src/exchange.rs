@@ -1,6 +1,6 @@
 //! Conversations before they have addresses, times and frames.
 
-use std::net::IpAddr;
+use std::{fmt, net::IpAddr};
 
 use squall_rules::End;
 
@@ -124,6 +124,18 @@ impl Transport {
             Transport::Icmp if address.is_ipv6() => 58,
             Transport::Icmp => 1,
             Transport::Ip(protocol) => protocol,
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Transport::Tcp => f.write_str("TCP"),
+            Transport::Segments => f.write_str("TCP segments without a connection"),
+            Transport::Udp => f.write_str("UDP"),
+            Transport::Icmp => f.write_str("ICMP"),
+            Transport::Ip(protocol) => write!(f, "IP protocol {protocol}"),
         }
     }
 }

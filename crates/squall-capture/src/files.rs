@@ -11,6 +11,7 @@ use std::{
 
 use squall_pcap::{InterfaceFormat, PcapFormat, Section, Statistics};
 use squall_port::output::{self, Room};
+use squall_units::Cannot;
 
 use crate::{
     Format, Options, Shared, WrittenFile,
@@ -454,15 +455,13 @@ fn failure(path: &Path, error: &io::Error) -> Failure {
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> String {
-    let hint = match error.kind() {
-        // An error without a number of the system comes from Squall and has a hint already.
-        io::ErrorKind::StorageFull if error.raw_os_error().is_some() => {
-            "\n  try another disk, --rotate-count with --ring-files, --compress zstd or --snaplen"
-        }
-        io::ErrorKind::NotFound => "\n  the folder does not exist",
-        _ => "",
-    };
-    format!("cannot write {}: {error}{hint}", path.display())
+    let cannot = Cannot::write(path, error);
+    // An error without a number of the system comes from Squall and has a hint already.
+    if error.kind() == io::ErrorKind::StorageFull && error.raw_os_error().is_some() {
+        let hint = "another disk, --rotate-count with --ring-files, --compress zstd or --snaplen";
+        return cannot.with_hint(hint).to_string();
+    }
+    cannot.to_string()
 }
 
 #[cfg(test)]

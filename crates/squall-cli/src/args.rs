@@ -12,7 +12,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, parser::Va
 use squall::{Error, Format, Profile, Session, report::fail_if::FailIf};
 use squall_options::RunOptions;
 use squall_profile::short::Argument;
-use squall_units::{Nanos, parse_count};
+use squall_units::{Cannot, Nanos, parse_count};
 
 /// Parsed arguments, with those given on the command line as keys of the profile.
 #[derive(Clone, Debug)]
@@ -283,7 +283,7 @@ impl ProfileFile {
             ));
         } else if self.profile == Path::new("-") {
             let text = squall_profile::read_open(std::io::stdin())
-                .map_err(|e| Error::Usage(format!("cannot read standard input: {e}")))?;
+                .map_err(|error| Cannot::read("standard input", &error))?;
             Profile::parse(&text, "<stdin>", Format::Toml)?
         } else {
             Profile::load(&self.profile)?

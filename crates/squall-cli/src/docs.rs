@@ -9,6 +9,7 @@ use std::{
 use clap::Command;
 use clap_complete::Shell;
 use squall::Error;
+use squall_units::Cannot;
 
 use crate::{command, output};
 
@@ -44,9 +45,7 @@ pub fn completions(args: &CompletionsArgs) -> Result<ExitCode, Error> {
 }
 
 pub fn man(args: &ManArgs) -> Result<ExitCode, Error> {
-    let failed = |what: &Path, e: io::Error| {
-        Error::Environment(format!("{} cannot be written: {e}", what.display()))
-    };
+    let failed = |what: &Path, error: io::Error| Cannot::write(what, &error);
     let Some(folder) = &args.folder else {
         let mut page = Vec::new();
         clap_mangen::Man::new(command())

@@ -313,7 +313,7 @@ fn packet(kind: DeviceKind, ip: &str, from: usize) -> String {
 
 fn error(error: LabError) -> Error {
     match &error {
-        LabError::Name { .. } => Error::Usage(error.to_string()),
+        LabError::Usage(_) => Error::Usage(error.to_string()),
         LabError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             Error::Usage(error.to_string())
         }

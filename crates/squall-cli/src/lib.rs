@@ -160,8 +160,11 @@ pub fn main() -> ExitCode {
     };
     let status = done.unwrap_or_else(|error| {
         match &error {
-            // Input errors begin with file:line:column, which editors parse.
-            Error::Input(mistakes) => eprintln!("{mistakes}"),
+            // Input errors begin with file:line:column, which editors parse. A profile that cannot be
+            // read has no place.
+            Error::Input(mistakes) if mistakes.0.iter().all(|of| !of.origin.is_empty()) => {
+                eprintln!("{mistakes}");
+            }
             other => eprintln!("squall: {other}"),
         }
         ExitCode::from(error.exit_status())

@@ -7,7 +7,6 @@ use std::{
         fd::{AsFd, BorrowedFd},
         unix::fs::MetadataExt,
     },
-    path::Path,
     process::ExitCode,
 };
 
@@ -16,6 +15,7 @@ use squall::{
     report::{ReasonCode, Report, VerdictStatus},
 };
 use squall_report::render;
+use squall_units::Cannot;
 
 use crate::args::Output;
 
@@ -185,7 +185,8 @@ fn write_on(text: &str) -> bool {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => false,
         Err(error) => {
             eprintln!(
-                "squall: standard output cannot be written: {error}\n  its content is here instead"
+                "squall: {}\n  its content is here instead",
+                Cannot::write("standard output", &error)
             );
             tell(text);
             std::process::exit(3);
@@ -204,26 +205,10 @@ pub fn write_to(name: &str, text: &str) -> Result<(), Error> {
 }
 
 pub fn create(name: &str) -> Result<(String, File), Error> {
-    let file = File::create(name).map_err(|error| {
-        let text = format!("{name} cannot be written: {error}");
-        let folder = Path::new(name).parent().filter(|folder| !folder.as_os_str().is_empty());
-        match (error.kind(), folder) {
-            (io::ErrorKind::NotFound, Some(folder)) => {
-                Error::Usage(format!("{text}\n  try: mkdir -p {}", folder.display()))
-            }
-            (
-                io::ErrorKind::NotFound
-                | io::ErrorKind::IsADirectory
-                | io::ErrorKind::NotADirectory,
-                _,
-            ) => Error::Usage(text),
-            _ => Error::Environment(text),
-        }
-    })?;
+    let file = File::create(name).map_err(|error| Cannot::write(name, &error))?;
     Ok((name.to_owned(), file))
 }
 
 pub fn write(name: &str, mut file: File, text: &str) -> Result<(), Error> {
-    file.write_all(text.as_bytes())
-        .map_err(|e| Error::Environment(format!("{name} cannot be written: {e}")))
+    Ok(file.write_all(text.as_bytes()).map_err(|error| Cannot::write(name, &error))?)
 }

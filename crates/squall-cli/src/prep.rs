@@ -13,6 +13,7 @@ use squall_offline::prep::{
     prepare, read,
     split::{Auto, AutoMode, By, Select, Services, Side, Split, SplitError},
 };
+use squall_units::Cannot;
 
 use crate::{args::command_line, output};
 
@@ -199,10 +200,9 @@ impl Rules {
 }
 
 fn services(path: &Path) -> Result<Services, Error> {
-    let wrong =
-        |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", path.display()));
-    let text = squall_profile::read_file(path).map_err(|error| wrong(&error))?;
-    Services::parse(&String::from_utf8_lossy(&text)).map_err(|error| wrong(&error))
+    let text = squall_profile::read_file(path).map_err(|error| Cannot::read(path, &error))?;
+    Services::parse(&String::from_utf8_lossy(&text))
+        .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))
 }
 
 /// Prints sides in the format of tcpprep.
@@ -222,7 +222,7 @@ fn sides(cache: &Cache) -> String {
 fn write(path: &Path, cache: &Cache) -> Result<(), Error> {
     let (name, mut file) = output::create(&path.to_string_lossy())?;
     let written = std::io::Write::write_all(&mut file, &cache.to_bytes());
-    written.map_err(|error| Error::Environment(format!("{name} cannot be written: {error}")))
+    Ok(written.map_err(|error| Cannot::write(name, &error))?)
 }
 
 fn print(text: &str) -> ExitCode {

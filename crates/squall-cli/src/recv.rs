@@ -11,7 +11,7 @@ use squall_doctor::selftest::{self, Floor};
 use squall_options::{FlowOptions, ReceivedFlows, Time};
 use squall_port_linux::lab;
 use squall_report::render::{self, human};
-use squall_units::Nanos;
+use squall_units::{Cannot, Nanos};
 
 use crate::{
     args::{Choice, Options, Output, command_line, parse_some, parse_time, unpromiscuous},
@@ -309,8 +309,7 @@ fn self_test(args: &Args) -> Result<ExitCode, Error> {
 }
 
 fn read_floor(name: &str) -> Result<Floor, Error> {
-    let text = squall_profile::read_text(name)
-        .map_err(|e| Error::Usage(format!("--floor {name} cannot be read: {e}")))?;
+    let text = squall_profile::read_text(name).map_err(|error| Cannot::read(name, &error))?;
     Floor::from_json(&text).map_err(|why| {
         Error::Usage(format!(
             "--floor {name} is not a noise floor: {why}\n  try squall recv --self-test --json {name}"

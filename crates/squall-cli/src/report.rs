@@ -8,6 +8,7 @@ use std::{
 
 use squall::{Error, report::Report};
 use squall_report::merge::whole;
+use squall_units::Cannot;
 
 use crate::args::{Output, command_line};
 
@@ -53,8 +54,7 @@ fn merged(parts: Vec<(String, Report)>) -> Result<Report, Error> {
 /// Reads a report; the file name identifies its part.
 fn read(file: &Path) -> Result<(String, Report), Error> {
     let shown = file.display();
-    let text = fs::read_to_string(file)
-        .map_err(|error| Error::Usage(format!("{shown} cannot be read: {error}")))?;
+    let text = fs::read_to_string(file).map_err(|error| Cannot::read(file, &error))?;
     let report = serde_json::from_str(&text).map_err(|error| {
         let hint = "give what squall run --json FILE has written";
         Error::Usage(format!("{shown} is no report of a run: {error}\n  try: {hint}"))

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use squall::{Error, Profile};
 use squall_report::render::human;
 use squall_trials::{Between, Place, Test, compare_results};
-use squall_units::Rate;
+use squall_units::{Cannot, Rate};
 
 use squall_method::{
     Comparison, Estimate, Method, Outcome, Patience, Recorded, Status, Trial, Watch, ab, compare,
@@ -316,7 +316,7 @@ fn takes(estimate: &Estimate) -> String {
 
 fn read_outcome(option: &str, path: &Path) -> Result<Outcome, Error> {
     let wrong = |what: String| Error::Usage(format!("{option} {}: {what}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|e| wrong(format!("cannot read: {e}")))?;
+    let text = std::fs::read_to_string(path).map_err(|error| Cannot::read(path, &error))?;
     serde_json::from_str(&text)
         .map_err(|e| wrong(format!("{e}\n  expected what squall test --json FILE has written")))
 }

@@ -145,8 +145,7 @@ impl DataSet {
     }
 
     fn capture(path: &str) -> Result<Self, Error> {
-        let failed =
-            |error: squall_pcap::CaptureError| Error::Usage(format!("--data {path}: {error}"));
+        let failed = |error: squall_pcap::CaptureError| Error::Usage(error.to_string());
         let mut reader = CaptureReader::open(path).map_err(failed)?;
         let (mut frames, mut lengths) = (Captured::default(), HashMap::<u32, u64>::new());
         let mut more = "";

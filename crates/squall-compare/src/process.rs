@@ -9,6 +9,7 @@ use std::{
 };
 
 use squall_port_linux::child::{self, CpuTime};
+use squall_units::Cannot;
 
 use super::tools::Tool;
 
@@ -43,13 +44,14 @@ impl Program {
         cpu: Option<u32>,
         log: PathBuf,
     ) -> Result<Self, String> {
-        let failed = |e| format!("{}: {e}", log.display());
+        let failed = |error: std::io::Error| Cannot::write(&log, &error).to_string();
         let output = File::create(&log).map_err(failed)?;
         let again = output.try_clone().map_err(failed)?;
         let mut command = Command::new(path);
         command.args(arguments).stdin(Stdio::null()).stdout(output).stderr(again);
-        let child =
-            child::spawn(&mut command, cpu).map_err(|e| format!("{}: {e}", path.display()))?;
+        let child = child::spawn(&mut command, cpu).map_err(|error| {
+            Cannot::of_io(format!("run {}", path.display()), &error).to_string()
+        })?;
         Ok(Self { child, log })
     }
 

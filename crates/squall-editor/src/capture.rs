@@ -15,6 +15,7 @@ use squall::Error;
 use squall_pcap::{CaptureReader, Packet};
 use squall_port::{ETHERNET, Filter};
 use squall_port_linux::filter::compile_file;
+use squall_units::Cannot;
 use squall_wire::Frame;
 
 use super::{FrameView, packet::layers, to_hex};
@@ -344,7 +345,7 @@ fn one(packet: &Packet<'_>, n: u64, first_ns: u64) -> OnePacket {
 }
 
 fn open_error(path: &Path, error: &io::Error) -> Error {
-    Error::Environment(format!("{}: {error}", path.display()))
+    Cannot::read(path, error).into()
 }
 
 #[cfg(test)]

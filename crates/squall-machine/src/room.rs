@@ -9,7 +9,7 @@ use squall_port::{
     output::{self, Permit, Space},
 };
 use squall_replay::{Survey, Timing};
-use squall_units::{FCS_LEN, Picos};
+use squall_units::{Cannot, FCS_LEN, Picos};
 
 use crate::Error;
 
@@ -45,7 +45,7 @@ pub fn permits(
         let Some(path) = written(port.as_ref()) else { continue };
         let name = &plan.ports[i].name;
         output::check(&path, permits[i]).map_err(|error| {
-            Error::Usage(format!("port {name}: cannot write {}: {error}", path.display()))
+            Error::Usage(format!("port {name}: {}", Cannot::write(&path, &error)))
         })?;
         let Ok(Some(space)) = Space::at(&path) else { continue };
         let octets = loads[i].octets + loads[i].frames * around(&path);

@@ -22,6 +22,7 @@ use squall_pcap::{
 use squall_port::output::{self, Permit, Room, Space};
 use squall_replay::Cache;
 use squall_report::info::FileFault;
+use squall_units::Cannot;
 
 pub use squall_edit::{self as edits, parse_shift, parse_vlan_mode, parse_when, set};
 
@@ -223,7 +224,7 @@ fn fitting(out: &Path, settings: &Settings, all_octets: Option<u64>) -> Result<P
         return Ok(Permit::FORCE);
     }
     if settings.split.is_none() {
-        output::check(out, permit).map_err(|error| cannot_create(out, &error))?;
+        output::check(out, permit).map_err(|error| Cannot::write(out, &error))?;
     }
     let less = edits.packets.is_some()
         || edits.from.is_some()
@@ -357,19 +358,16 @@ struct Kept<'a> {
 
 impl Source {
     fn open(path: &Path) -> Result<Self, Error> {
-        let name = path.display().to_string();
-        let cannot =
-            |error: &dyn std::fmt::Display| Error::Usage(format!("cannot read {name}: {error}"));
+        let cannot = |error: io::Error| Cannot::read(path, &error);
         let (read, metadata): (Box<dyn Read>, _) = if path == Path::new("-") {
             (Box::new(io::stdin()), None)
         } else {
-            let file = File::open(path).map_err(|error| cannot(&error))?;
-            let metadata = file.metadata().map_err(|error| cannot(&error))?;
+            let file = File::open(path).map_err(cannot)?;
+            let metadata = file.metadata().map_err(cannot)?;
             (Box::new(file), Some(metadata))
         };
-        let reader = CaptureReader::from_read(read).map_err(|error| {
-            Error::Usage(CaptureError { path: Some(path.into()), ..error }.to_string())
-        })?;
+        let reader = CaptureReader::from_read(read)
+            .map_err(|error| CaptureError { path: Some(path.into()), ..error })?;
         let metadata = metadata.filter(std::fs::Metadata::is_file);
         let octets = metadata
             .as_ref()
@@ -377,7 +375,7 @@ impl Source {
             .map(std::fs::Metadata::len);
         Ok(Self {
             reader,
-            input: Input { path: name, ..Input::default() },
+            input: Input { path: path.display().to_string(), ..Input::default() },
             id: metadata.as_ref().map(id_of),
             octets,
             described: 0,
@@ -561,10 +559,10 @@ impl Format {
             Some("pcapng" | "ntar") => "pcapng",
             Some("pcap" | "cap" | "dmp") => "pcap",
             Some(packed @ ("gz" | "zst" | "lz4" | "xz" | "bz2")) => {
-                return Err(Error::Usage(format!(
-                    "{}: .{packed} cannot be written\n  try OUT.pcapng, and compress it afterward",
-                    out.display()
-                )));
+                let what = format!("write {}", out.display());
+                let cannot = Cannot::new(what, format!(".{packed} is not supported"))
+                    .with_hint("OUT.pcapng, and compress it afterward");
+                return Err(Error::Usage(cannot.to_string()));
             }
             _ => first,
         };
@@ -670,7 +668,7 @@ impl Sink {
         // Checked before any part of the record is written, so that the file ends with a whole one.
         let len = octets.len() as u64 + MAX_AROUND;
         if let Err(full) = self.room.take_where(len, || Space::at(&self.out)) {
-            self.full.get_or_insert(format!("cannot write {}: {full}", self.out.display()));
+            self.full.get_or_insert_with(|| Cannot::write(&self.out, &full).to_string());
             return Ok(());
         }
         let number = self.file_of(from.link_type, octets, meta)?;
@@ -734,7 +732,7 @@ impl Sink {
                 })
             }
         };
-        written.map_err(|error| cannot_write(&file.path, &error))?;
+        written.map_err(|error| Cannot::write(&file.path, &error))?;
         file.packets += 1;
         self.packets += 1;
         self.octets += octets.len() as u64;
@@ -810,7 +808,7 @@ impl Sink {
             } else {
                 output::create(&file.path, self.permit)
             };
-            Box::new(opened.map_err(|error| cannot_create(path, &error))?)
+            Box::new(opened.map_err(|error| Cannot::write(path, &error))?)
         };
         file.link_type.get_or_insert(link_type);
         let mut write = BufWriter::with_capacity(if flows { 16 << 10 } else { 256 << 10 }, write);
@@ -830,7 +828,7 @@ impl Sink {
                     format.write_header(&mut write)
                 }
             };
-            begun.map_err(|error| cannot_write(path, &error))?;
+            begun.map_err(|error| Cannot::write(path, &error))?;
         }
         file.write = Some(write);
         self.open.push_back(number);
@@ -859,7 +857,7 @@ impl Sink {
         self.open.retain(|open| *open != number);
         let Some(file) = self.files.get_mut(number) else { return Ok(()) };
         match file.write.take().map(|mut write| write.flush()) {
-            Some(Err(error)) => Err(cannot_write(&file.path, &error)),
+            Some(Err(error)) => Err(Cannot::write(&file.path, &error).into()),
             _ => Ok(()),
         }
     }
@@ -908,25 +906,5 @@ impl Sink {
             error: self.full.take(),
             ..Edited::default()
         })
-    }
-}
-
-fn cannot_create(path: &Path, error: &io::Error) -> Error {
-    let text = format!("cannot write {}: {error}", path.display());
-    match error.kind() {
-        io::ErrorKind::NotFound
-        | io::ErrorKind::IsADirectory
-        | io::ErrorKind::NotADirectory
-        | io::ErrorKind::AlreadyExists => Error::Usage(text),
-        _ => Error::Environment(text),
-    }
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> Error {
-    let text = format!("cannot write {}: {error}", path.display());
-    if error.kind() == io::ErrorKind::InvalidInput {
-        Error::Usage(text)
-    } else {
-        Error::Environment(text)
     }
 }

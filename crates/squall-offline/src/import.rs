@@ -1,9 +1,10 @@
 //! Converts conversations of captures to templates.
 
-use std::{collections::HashMap, fs::File, path::Path};
+use std::{collections::HashMap, path::Path};
 
 use squall_apps::{
-    Import, ImportOptions, Imported, MessageRef, Program, Transport, import, import_where,
+    Import, ImportError, ImportOptions, Imported, MessageRef, Program, Transport, import,
+    import_where,
 };
 use squall_pcap::{CaptureReader, Packet};
 use squall_port_linux::filter;
@@ -14,8 +15,8 @@ use crate::Error;
 /// The conversations of the capture at `path`.
 ///
 /// # Errors
-/// [`Error::Environment`] for a file that cannot be read, [`Error::Usage`] for one that is no
-/// capture, is damaged, or exceeds a limit of `options`.
+/// [`Error::Usage`] for a file that is missing, is no capture, is damaged, or exceeds a limit of
+/// `options`; [`Error::Environment`] for one that may not be read.
 pub fn conversations(path: &Path, options: &ImportOptions) -> Result<Import, Error> {
     conversations_where(path, None, options)
 }
@@ -29,15 +30,15 @@ pub fn conversations_where(
     expression: Option<&str>,
     options: &ImportOptions,
 ) -> Result<Import, Error> {
-    let usage_error =
-        |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", path.display()));
-    let file = File::open(path)
-        .map_err(|error| Error::Environment(format!("{}: {error}", path.display())))?;
-    let mut reader = CaptureReader::from_read(file).map_err(|error| usage_error(&error))?;
+    let refused = |error: ImportError| match error {
+        ImportError::Capture(error) => error.into(),
+        other => Error::Usage(format!("{}: {other}", path.display())),
+    };
+    let mut reader = CaptureReader::open(path)?;
     let name =
         path.file_stem().map_or_else(|| "flow".into(), |stem| stem.to_string_lossy().into_owned());
     let Some(expression) = expression else {
-        return import(&mut reader, &name, options).map_err(|error| usage_error(&error));
+        return import(&mut reader, &name, options).map_err(refused);
     };
     let mut by_link = HashMap::new();
     let mut wrong = None;
@@ -53,8 +54,7 @@ pub fn conversations_where(
             });
         filter.as_ref().is_some_and(|filter| filter.program.run(packet.data, packet.wire_len) > 0)
     };
-    let found =
-        import_where(&mut reader, &name, options, takes).map_err(|error| usage_error(&error))?;
+    let found = import_where(&mut reader, &name, options, takes).map_err(refused)?;
     wrong.map_or(Ok(found), Err)
 }
 

@@ -20,6 +20,7 @@ use squall_port::Filter;
 use squall_port_linux::filter;
 use squall_report::report::distribution;
 use squall_stats::Histogram;
+use squall_units::Cannot;
 
 use crate::Error;
 
@@ -210,7 +211,6 @@ fn openable(path: &Path) -> Result<(), Error> {
     if path == Path::new("-") {
         return Ok(());
     }
-    let text = |why: &dyn std::fmt::Display| format!("cannot open {}: {why}", path.display());
     let opened = std::fs::metadata(path).and_then(|found| {
         if found.is_file() {
             std::fs::File::open(path)?;
@@ -220,12 +220,10 @@ fn openable(path: &Path) -> Result<(), Error> {
     match opened {
         Ok(false) => Ok(()),
         Ok(true) => {
-            Err(Error::Usage(text(&"it is a directory; expected captures, such as files in it")))
+            let why = "it is a directory; expected captures, such as files in it";
+            Err(Error::Usage(Cannot::new(format!("read {}", path.display()), why).to_string()))
         }
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            Err(Error::Environment(text(&error)))
-        }
-        Err(error) => Err(Error::Usage(text(&error))),
+        Err(error) => Err(Cannot::read(path, &error).into()),
     }
 }
 

@@ -15,8 +15,10 @@ pub mod scoring;
 use std::sync::Arc;
 
 use squall_bpf::classic::Filter;
+use squall_pcap::{CaptureError, Fault};
 use squall_port::ETHERNET;
 use squall_port_linux::filter::{self, FilterError};
+use squall_units::Cannot;
 
 /// Compiles a filter `expression` in the language of tcpdump.
 ///
@@ -36,6 +38,24 @@ pub enum Error {
     /// The system: permissions, space, a library.
     #[error("{0}")]
     Environment(String),
+}
+
+impl From<Cannot> for Error {
+    fn from(cannot: Cannot) -> Self {
+        match cannot.is_usage() {
+            true => Self::Usage(cannot.to_string()),
+            false => Self::Environment(cannot.to_string()),
+        }
+    }
+}
+
+impl From<CaptureError> for Error {
+    fn from(error: CaptureError) -> Self {
+        match (&error.path, &error.fault) {
+            (Some(path), Fault::Open(error)) => Cannot::read(path, error).into(),
+            _ => Self::Usage(error.to_string()),
+        }
+    }
 }
 
 impl From<FilterError> for Error {

@@ -7,6 +7,7 @@ use squall_pcap::{CaptureError, CaptureReader};
 use squall_port::ETHERNET;
 use squall_port_linux::filter;
 use squall_replay::{Cache, Side, Split, Splitter, input};
+use squall_units::Cannot;
 
 pub use squall_replay::{cache, split};
 
@@ -60,9 +61,9 @@ fn each(
     input: &squall_replay::Input,
     mut show: impl FnMut(Option<&[u8]>, u64),
 ) -> Result<Option<CaptureError>, Error> {
-    let wrong = |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", input.name));
-    let file = (input.open)().map_err(|error| wrong(&error))?;
-    let mut reader = CaptureReader::from_read(file).map_err(|error| wrong(&error))?;
+    let file = (input.open)().map_err(|error| Cannot::read(&input.name, &error))?;
+    let mut reader = CaptureReader::from_read(file)
+        .map_err(|error| CaptureError { path: Some((&input.name).into()), ..error })?;
     loop {
         match reader.next() {
             Ok(None) => return Ok(None),
@@ -81,7 +82,6 @@ fn each(
 /// # Errors
 /// [`Error::Usage`] if it is no cache of tcpprep.
 pub fn read(path: &Path) -> Result<Cache, Error> {
-    let octets = squall_profile::read_file(path)
-        .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
+    let octets = squall_profile::read_file(path).map_err(|error| Cannot::read(path, &error))?;
     Cache::parse(&octets).map_err(|error| Error::Usage(format!("{}: {error}", path.display())))
 }

@@ -2,6 +2,8 @@
 
 use std::{fmt, io, path::PathBuf};
 
+use squall_units::Cannot;
+
 use crate::unpack::{Compression, Damaged};
 
 /// Place and reason of a fault in a capture. Every packet before it was returned.
@@ -21,15 +23,15 @@ pub struct CaptureError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    #[error("cannot be opened: {0}")]
+    #[error("{}", Cannot::of_io("read it", .0))]
     Open(io::Error),
-    #[error("cannot be read: {0}")]
+    #[error("{}", Cannot::of_io("read it", .0))]
     Read(io::Error),
     #[error("the file is empty; expected a pcap or pcapng header (24 or more octets)")]
     Empty,
     #[error(
-        "begins with {found:02x?}; expected the magic number of pcap or pcapng; try `file` to \
-         identify it"
+        "it begins with {}; expected the magic number of pcap or pcapng",
+        magic(*found)
     )]
     NotACapture { found: [u8; 4] },
     #[error("the {by} data {}: {reason}", if *.cut { "was cut off, or is still being written" } else { "is damaged" })]
@@ -37,8 +39,9 @@ pub enum Fault {
     #[error("version {major}.{minor} of {format}; expected version {expected}")]
     Version { format: &'static str, major: u16, minor: u16, expected: &'static str },
     #[error(
-        "a section with the byte-order magic {found:02x?}; expected 1a 2b 3c 4d or its reverse; \
-         the file is damaged here"
+        "a section with the byte-order magic {}; expected 0x1a2b3c4d or its reverse; the file is \
+         damaged here",
+        magic(*found)
     )]
     ByteOrder { found: [u8; 4] },
     /// From the offset on, `need` octets were expected and `have` are present.
@@ -66,8 +69,31 @@ pub enum Fault {
     NoSuchPacket { number: u64, packets: u64 },
 }
 
+/// `0x726f6f74 ("root")`.
+fn magic(octets: [u8; 4]) -> String {
+    let number = format!("0x{:08x}", u32::from_be_bytes(octets));
+    match std::str::from_utf8(&octets) {
+        Ok(text) if octets.iter().all(|octet| matches!(octet, b' '..=b'~')) => {
+            format!("{number} ({text:?})")
+        }
+        _ => number,
+    }
+}
+
 impl fmt::Display for CaptureError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.path {
+            let read = || format!("read {}", path.display());
+            match &self.fault {
+                Fault::Open(error) => return Cannot::read(path, error).fmt(f),
+                Fault::Empty => return Cannot::new(read(), &self.fault).fmt(f),
+                Fault::NotACapture { .. } => {
+                    let identify = format!("file {}", path.display());
+                    return Cannot::new(read(), &self.fault).with_hint(identify).fmt(f);
+                }
+                _ => {}
+            }
+        }
         match &self.path {
             Some(path) => write!(f, "{}: ", path.display())?,
             None => f.write_str("capture: ")?,

@@ -13,7 +13,7 @@ use squall_program::{
     Gap, GapLaw, Law, Pattern, Program, ProgramError, Shape, Sizes, Spec, VarSpec, signature,
     trex::{Mark, MarkPlace},
 };
-use squall_units::{Division, FCS_LEN, L1_OVERHEAD, Picos, RateUnit, Segmentation, mix};
+use squall_units::{Cannot, Division, FCS_LEN, L1_OVERHEAD, Picos, RateUnit, Segmentation, mix};
 use squall_wire::{BuildError, Frame};
 
 use crate::{
@@ -1011,7 +1011,8 @@ fn gaps(stream: &Stream, path: &str, assets: &dyn Assets) -> Result<(GapLaw, Gap
             ],
         )
     };
-    let octets = assets.file(path).map_err(|e| problem(e.to_string()))?;
+    let octets =
+        assets.file(path).map_err(|error| problem(Cannot::read(path, &error).to_string()))?;
     let text = String::from_utf8(octets).map_err(|_| problem("is not text".into()))?;
     let mut gaps = Vec::new();
     for (i, line) in

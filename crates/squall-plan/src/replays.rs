@@ -6,7 +6,7 @@ use squall_profile::{At, Late, Mistakes, Profile, Said, SplitOf};
 use squall_replay::{
     Cache, Numbers, Replay, Speed, Split, SplitBy, Timing, TooLong, split::By, stats::Settings,
 };
-use squall_units::{Picos, RateUnit};
+use squall_units::{Cannot, Picos, RateUnit};
 
 use crate::Assets;
 
@@ -250,7 +250,7 @@ fn split(kind: &str, text: &str, reverse: bool, assets: &dyn Assets) -> Result<S
                 "{text} decides the port of each packet\n  try exchanging the ports"
             ));
         }
-        let octets = assets.file(text).map_err(|error| format!("{text}: {error}"))?;
+        let octets = assets.file(text).map_err(|error| Cannot::read(text, &error).to_string())?;
         let cache = Cache::parse(&octets).map_err(|error| format!("{text}: {error}"))?;
         return Ok(SplitBy::Cache(Arc::new(cache)));
     }

@@ -27,6 +27,8 @@ use std::{
 
 pub use device::{Device, DeviceKind, SIDES, Side};
 
+use squall_units::Cannot;
+
 use crate::{
     interface::set_gro,
     netlink::{Link, Netlink},
@@ -68,8 +70,8 @@ pub enum LabError {
          user namespace"
     )]
     Threads(usize),
-    #[error("lab {name:?}: {problem}")]
-    Name { name: String, problem: String },
+    #[error(transparent)]
+    Usage(Cannot),
     #[error("cannot set up the device {device}: {problem}")]
     Device { device: String, problem: String },
     /// An error of the process that holds the lab or the device, as text.
@@ -193,11 +195,9 @@ impl Lab {
             return Err(LabError::Threads(threads));
         }
         if let Ok(lab) = Self::find(name) {
-            let problem = format!(
-                "is up already (process {})\n  use it: squall lab exec {name} -- COMMAND; or remove it first: squall lab down {name}",
-                lab.pid
-            );
-            return Err(LabError::Name { name: name.into(), problem });
+            let why = format!("it is up already (process {})", lab.pid);
+            let hint = format!("squall lab exec {name} -- COMMAND, or squall lab down {name}");
+            return Err(LabError::Usage(cannot("start", name, why).with_hint(hint)));
         }
         start_holder(options, device, &state_directory()?.join(file_name(name)))?;
         Self::find(name)
@@ -205,6 +205,10 @@ impl Lab {
 
     /// Finds the lab of that name, if it is up.
     pub fn find(name: &str) -> Result<Self, LabError> {
+        Self::find_to("use", name)
+    }
+
+    fn find_to(verb: &str, name: &str) -> Result<Self, LabError> {
         check_name(name)?;
         let file = state_directory()?.join(file_name(name));
         let lab = fs::read_to_string(&file).ok().and_then(|text| {
@@ -222,10 +226,8 @@ impl Lab {
                 if stale.is_some() {
                     let _ = fs::remove_file(file);
                 }
-                Err(LabError::Name {
-                    name: name.into(),
-                    problem: format!("is not up\n  try squall lab list, or squall lab up {name}"),
-                })
+                let hint = format!("squall lab list, or squall lab up {name}");
+                Err(LabError::Usage(cannot(verb, name, "it is not up").with_hint(hint)))
             }
         }
     }
@@ -246,7 +248,7 @@ impl Lab {
 
     /// Ends the lab; processes that were started in it keep its interfaces until they end.
     pub fn down(name: &str) -> Result<(), LabError> {
-        let lab = Self::find(name)?;
+        let lab = Self::find_to("stop", name)?;
         lab.end();
         let file = state_directory()?.join(file_name(name));
         fs::remove_file(&file).map_err(io_error(file.display().to_string()))
@@ -256,14 +258,14 @@ impl Lab {
     /// The process must have one thread.
     pub fn exec<S: AsRef<OsStr>>(name: &str, in_device: bool, argv: &[S]) -> LabError {
         let Some((program, arguments)) = argv.split_first() else {
-            return LabError::Name { name: name.into(), problem: "no command given".into() };
+            return LabError::Usage(cannot("use", name, "no command given"));
         };
         let enter = |lab: Self| match (in_device, lab.device) {
             (false, _) => lab.enter(),
             (true, Some(pid)) => enter_namespaces_of(pid),
             (true, None) => {
-                let problem = "has no device\n  try squall lab up --device router".into();
-                Err(LabError::Name { name: name.into(), problem })
+                let hint = "squall lab up --device router";
+                Err(LabError::Usage(cannot("use", name, "it has no device").with_hint(hint)))
             }
         };
         match Self::find(name).and_then(enter) {
@@ -400,8 +402,12 @@ fn check_name(name: &str) -> Result<(), LabError> {
     if ok {
         return Ok(());
     }
-    let problem = "expected a name of 1 to 32 letters, digits, '-' and '_'".into();
-    Err(LabError::Name { name: name.into(), problem })
+    let why = "expected a name of 1 to 32 letters, digits, '-' and '_'";
+    Err(LabError::Usage(cannot("use", name, why)))
+}
+
+fn cannot(verb: &str, name: &str, why: impl std::fmt::Display) -> Cannot {
+    Cannot::new(format!("{verb} lab {name:?}"), why)
 }
 
 fn file_name(name: &str) -> String {

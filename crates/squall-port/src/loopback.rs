@@ -97,9 +97,11 @@ fn join(address: &Address, shape: &Shape) -> Result<(Arc<Link>, usize), AddressE
         let mut state = link.lock();
         if !state.settled && !state.has_second {
             if link.shape != *shape {
+                let Shape { queues, ring, max_frame, virtual_time } = link.shape;
+                let virtual_time = if virtual_time { ",virtual" } else { "" };
                 return Err(address.error(format!(
-                    "the first end was opened with different options: {:?}",
-                    link.shape
+                    "the first end was opened with different options: \
+                     queues={queues},ring={ring},max_frame={max_frame}{virtual_time}"
                 )));
             }
             state.has_second = true;

@@ -7,13 +7,14 @@
 
 use std::{
     fs::File,
-    io::{self, Write},
+    io::{self, ErrorKind, Write},
     path::Path,
 };
 
 use squall_pcap::{
     CaptureError, CaptureReader, Fault, InterfaceFormat, LinkType, PacketNotes, PcapFormat, Section,
 };
+use squall_units::Cannot;
 
 use crate::{
     Address, BATCH, ETHERNET, Lent, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue,
@@ -37,10 +38,10 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     // Checks the path here, so that the error comes before the run starts.
     let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !read && !directory.is_dir() {
-        return Err(address.error(format!("there is no directory {}", directory.display())).into());
+        return Err(missing(Cannot::write(path, &ErrorKind::NotFound.into())));
     }
     if read && !path.exists() {
-        return Err(address.error(format!("there is no file {}", path.display())).into());
+        return Err(missing(Cannot::read(path, &ErrorKind::NotFound.into())));
     }
     let facts = PortFacts {
         kind: "pcap",
@@ -104,8 +105,8 @@ impl Port for PcapPort {
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
         self.facts.check_tx(queue, max_frame)?;
         self.mark_opened()?;
-        let writer =
-            Writer::create(&self.path, self.permit).map_err(|error| in_file(&self.path, &error))?;
+        let writer = Writer::create(&self.path, self.permit)
+            .map_err(|error| cannot_write(&self.path, &error))?;
         Ok(Box::new(PcapTx {
             slots: Slots::new(BATCH, max_frame as usize),
             lent: Lent::default(),
@@ -138,14 +139,19 @@ impl Port for PcapPort {
     }
 }
 
-fn in_file(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+/// An error of the address, as a wrong option of it.
+fn missing(cannot: Cannot) -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, cannot)
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), Cannot::write(path, error))
 }
 
 fn capture_error(error: CaptureError) -> io::Error {
     let kind = match &error.fault {
         Fault::Open(error) | Fault::Read(error) => error.kind(),
-        _ => io::ErrorKind::InvalidData,
+        _ => ErrorKind::InvalidData,
     };
     io::Error::new(kind, error)
 }
@@ -231,10 +237,10 @@ fn write_until_error(out: &mut impl Write, octets: &[u8]) -> (usize, Option<io::
     let mut at = 0;
     while at < octets.len() {
         match out.write(&octets[at..]) {
-            Ok(0) => return (at, Some(io::ErrorKind::WriteZero.into())),
+            Ok(0) => return (at, Some(ErrorKind::WriteZero.into())),
             Ok(n) => at += n,
             // Tries again, because a signal is no error of the file.
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return (at, Some(error)),
         }
     }
@@ -270,7 +276,7 @@ impl TxQueue for PcapTx {
         }
         let Some(writer) = &mut self.writer else {
             let gone = io::Error::other("the file was closed, after an error or at its end");
-            return Err(in_file(&self.path, &gone).into());
+            return Err(cannot_write(&self.path, &gone).into());
         };
         self.ends.clear();
         let (mut too_long, mut refused) = (false, None);
@@ -296,7 +302,7 @@ impl TxQueue for PcapTx {
         self.lent.pass(taken);
         if let Some(error) = unwritten.or(refused) {
             self.writer = None;
-            let error = in_file(&self.path, &error);
+            let error = cannot_write(&self.path, &error);
             if taken == 0 {
                 return Err(error.into());
             }
@@ -342,10 +348,8 @@ impl RxQueue for PcapRx {
                          'frame.interface_id == 0' -w",
                         packet.number, packet.link_type, self.link_type
                     );
-                    self.failure = Some(in_file(
-                        &self.path,
-                        &io::Error::new(io::ErrorKind::InvalidData, text),
-                    ));
+                    let cannot = Cannot::new(format!("read {}", self.path.display()), text);
+                    self.failure = Some(io::Error::new(ErrorKind::InvalidData, cannot));
                 }
                 Ok(Some(packet)) => {
                     let (offset, len) = (self.octets.len(), packet.data.len() as u32);
@@ -430,7 +434,7 @@ mod tests {
             .open_tx(0, 1514)
             .err()
             .expect("not even the header fits");
-        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
         assert!(error.to_string().contains("/dev/full"), "{error}");
     }
 
@@ -444,7 +448,7 @@ mod tests {
         fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
             let taken = octets.len().min(self.at_once).min(self.free);
             self.free -= taken;
-            if taken == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(taken) }
+            if taken == 0 { Err(ErrorKind::StorageFull.into()) } else { Ok(taken) }
         }
 
         fn flush(&mut self) -> io::Result<()> {

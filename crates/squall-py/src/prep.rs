@@ -8,6 +8,7 @@ use squall_offline::prep::{
     prepare,
     split::{By, Select, Side, Split},
 };
+use squall_units::Cannot;
 
 use crate::error::to_py;
 
@@ -54,9 +55,8 @@ pub fn prep(
         if prepared.cache.is_empty() && prepared.fault.is_none() {
             return Err(Error::Usage(format!("{}: it has no packets", file.display())));
         }
-        std::fs::write(&cache, prepared.cache.to_bytes()).map_err(|error| {
-            Error::Environment(format!("{} cannot be written: {error}", cache.display()))
-        })?;
+        std::fs::write(&cache, prepared.cache.to_bytes())
+            .map_err(|error| Cannot::write(&cache, &error))?;
         Ok(prepared)
     });
     let done = done.map_err(to_py)?;

@@ -14,7 +14,7 @@ use squall_bpf::{classic::Filter, owner};
 use squall_edit::{EditError, Editor, Edits, Meta, Numbers};
 use squall_measure::flow::Link;
 use squall_pcap::{CaptureError, CaptureReader};
-use squall_units::{Division, Picos};
+use squall_units::{Cannot, Division, Picos};
 
 use crate::{
     Cache, Chunk, Departure, Progress, Schedule, Side, Split, SplitError, Splitter, Stats, Timing,
@@ -161,8 +161,8 @@ impl std::fmt::Debug for Input {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    #[error("{name}: {error}")]
-    Open { name: String, error: io::Error },
+    #[error(transparent)]
+    Open(Cannot),
     /// Everything before the fault is replayed.
     #[error("{0}")]
     Capture(CaptureError),
@@ -1057,7 +1057,7 @@ impl Head {
     fn open(input: &Input) -> Result<Self, ReplayError> {
         let name = input.name.clone();
         let read =
-            (input.open)().map_err(|error| ReplayError::Open { name: name.clone(), error })?;
+            (input.open)().map_err(|error| ReplayError::Open(Cannot::read(&name, &error)))?;
         let reader = CaptureReader::from_read(read).map_err(|error| at_fault(&name, error))?;
         let mut head =
             Self { name, reader, octets: Vec::new(), packets: Vec::new(), at: 0, fault: None };

@@ -1,6 +1,6 @@
 //! Parses one line of a rule file: its header, each option, and the constraints between options.
 
-use std::ops::Range;
+use std::{fmt, ops::Range};
 
 use crate::keywords::{self, What};
 use crate::set::quoted;
@@ -98,7 +98,6 @@ const APPLICATIONS: &[(&str, Application)] = &[
     ("http", Application::Http),
     ("http1", Application::Http1),
     ("http2", Application::Http2),
-    ("http3", Application::Quic),
     ("dns", Application::Dns),
     ("doh2", Application::Doh2),
     ("mdns", Application::Mdns),
@@ -132,6 +131,7 @@ const APPLICATIONS: &[(&str, Application)] = &[
     ("dhcp", Application::Dhcp),
     ("telnet", Application::Telnet),
     ("quic", Application::Quic),
+    ("http3", Application::Quic),
     ("bittorrent-dht", Application::BitTorrentDht),
     ("pgsql", Application::Pgsql),
     ("ldap", Application::Ldap),
@@ -139,6 +139,13 @@ const APPLICATIONS: &[(&str, Application)] = &[
     ("nntp", Application::Nntp),
     ("irc", Application::Irc),
 ];
+
+impl fmt::Display for Application {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = APPLICATIONS.iter().find(|(_, application)| application == self);
+        f.write_str(known.map_or("an unnamed application", |(name, _)| name))
+    }
+}
 
 pub(crate) fn application(name: &str) -> Option<Application> {
     APPLICATIONS.iter().find(|(known, _)| *known == name).map(|&(_, application)| application)

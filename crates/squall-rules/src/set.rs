@@ -6,6 +6,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use squall_units::Cannot;
+
 use crate::rule::{LineError, LineParser, is_action};
 use crate::variables::shortened;
 use crate::{EngineVersion, Place, Problem, Reason, Rule, RuleSet, Variables};
@@ -105,7 +107,7 @@ impl Reader {
         };
         let text = match refusal {
             Some(refusal) => Err(refusal),
-            None => octets(path).map_err(|error| format!("{}: {error}", path.display())),
+            None => octets(path).map_err(|error| Cannot::read(path, &error).to_string()),
         };
         let text = match text {
             Ok(text) => text,
@@ -181,7 +183,7 @@ fn rules_of(directory: &Path, collector: &mut Collector) -> Vec<PathBuf> {
         }
         Err(error) => {
             let place = collector.new_file(directory);
-            collector.refuse(place, Reason::Include, format!("{}: {error}", directory.display()));
+            collector.refuse(place, Reason::Include, Cannot::read(directory, &error).to_string());
             vec![]
         }
     }

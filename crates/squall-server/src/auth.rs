@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, header};
 use subtle::ConstantTimeEq;
 
 use squall::Error;
+use squall_units::Cannot;
 use squall_wire::to_hex;
 
 use crate::{Needs, Settings, Token, connection::Peer, peers::PAGE, trex::Trex};
@@ -322,7 +323,8 @@ fn check<'a>(token: &'a str, file: &Path) -> Result<&'a str, Error> {
 }
 
 fn unusable(file: &Path, error: &io::Error) -> Error {
-    Error::Environment(format!("cannot use the token in {}: {error}", file.display()))
+    let what = format!("use the token in {}", file.display());
+    Error::Environment(Cannot::of_io(what, error).to_string())
 }
 
 #[cfg(test)]

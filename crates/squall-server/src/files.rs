@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use squall::{Error, Profile, report::Report};
+use squall_units::Cannot;
 
 use crate::{Refusal, budget, error::Detail};
 
@@ -46,7 +47,7 @@ impl Files {
     pub fn open(data: &Path) -> Result<Self, Error> {
         let (root, unfinished) = (data.join("files"), data.join("unfinished"));
         let wrong = |path: &Path, error: std::io::Error| {
-            Error::Environment(format!("{}: {error}", path.display()))
+            Error::Environment(Cannot::write(path, &error).to_string())
         };
         // Left by a killed daemon.
         _ = fs::remove_dir_all(&unfinished);

@@ -14,6 +14,7 @@ use squall::{
     Error,
     report::{EndedBy, VerdictStatus},
 };
+use squall_units::Cannot;
 
 use crate::{
     Refusal,
@@ -145,7 +146,8 @@ impl History {
     /// A file that is not a database, or one of a later version.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let wrong = |error: &dyn std::fmt::Display| {
-            Error::Environment(format!("{}: {error}", path.display()))
+            let cannot = Cannot::new(format!("open the history {}", path.display()), error);
+            Error::Environment(cannot.to_string())
         };
         let connection = Connection::open(path).map_err(|error| wrong(&error))?;
         let history = Self {

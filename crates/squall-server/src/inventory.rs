@@ -14,6 +14,7 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use squall::{Error, Profile};
+use squall_units::Cannot;
 
 use crate::{Refusal, error::Detail, runs::RunPort, service::Service};
 
@@ -77,10 +78,10 @@ impl Inventory {
 
     fn load(file: &Path) -> Result<Self, Error> {
         let text = fs::read_to_string(file).map_err(|error| {
-            Error::Usage(format!("{}: {error}\n  try --inventory FILE.toml", file.display()))
+            Error::from(Cannot::read(file, &error).with_hint("--inventory FILE.toml"))
         })?;
         let written: Written = toml::from_str(&text).map_err(|error| {
-            Error::Usage(format!("{}: {error}  try docs/guide/cluster.md", file.display()))
+            Error::Usage(format!("{}: {error}\n  try docs/guide/cluster.md", file.display()))
         })?;
         let stem = || file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let port = |(name, places)| InventoryPort {
@@ -187,7 +188,7 @@ mod tests {
         let lab = write("lab.toml", "[node.one]\naddress = \"10.0.0.1\"\n[ports]\nA = \"one/x\"\n");
         let same = write("other.toml", "[cluster]\nname = \"lab\"\n[node.two]\n");
         for (files, expected) in [
-            (vec![folder.join("none.toml")], "none.toml: No such file"),
+            (vec![folder.join("none.toml")], "none.toml: there is no such file"),
             (vec![write("text.toml", "nodes\n")], "text.toml: "),
             (vec![write("empty.toml", "")], "missing field `node`"),
             (vec![lab.clone(), same], "other.toml: another inventory is called \"lab\""),

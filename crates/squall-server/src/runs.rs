@@ -676,7 +676,7 @@ impl Service {
             // interrupted.
             tracing::error!(
                 run = row.id,
-                ?error,
+                %error,
                 "cannot remove a run that did not start from the history"
             );
         }

@@ -204,7 +204,7 @@ pub async fn serve_until(
             needs: service.auth.trex.needs,
         });
     }
-    tracing::info!(%at, grpc = ?grpc_at, version = env!("CARGO_PKG_VERSION"), "serving");
+    tracing::info!(%at, grpc = grpc_at.map(tracing::field::display), version = env!("CARGO_PKG_VERSION"), "serving");
     service.audit(
         &Identity::daemon(),
         "start",

@@ -10,6 +10,7 @@ use std::{
 };
 
 use squall::Error;
+use squall_units::Cannot;
 use tokio::sync::{Semaphore, watch::Sender};
 
 use crate::{
@@ -66,8 +67,10 @@ impl Service {
     /// A folder or a file that cannot be used; another daemon in the same folder.
     pub fn open(settings: Settings) -> Result<Self, Error> {
         let data = &settings.data;
-        let wrong =
-            |error: std::io::Error| Error::Environment(format!("{}: {error}", data.display()));
+        let wrong = |error: std::io::Error| {
+            let cannot = Cannot::of_io(format!("use the folder {}", data.display()), &error);
+            Error::Environment(cannot.to_string())
+        };
         fs::create_dir_all(data).map_err(wrong)?;
         let about = fs::metadata(data).map_err(wrong)?;
         if about.uid() != rustix::process::geteuid().as_raw() {

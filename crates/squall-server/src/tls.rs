@@ -14,11 +14,15 @@ use rcgen::{
 use rustls::{
     ServerConfig,
     crypto::CryptoProvider,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject},
+    },
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
 use squall::Error;
+use squall_units::Cannot;
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
 use crate::{Settings, auth::write_secret, runs::lock};
@@ -132,12 +136,16 @@ fn read_pair(
     provider: &CryptoProvider,
 ) -> Result<CertifiedKey, Error> {
     let wrong = |file: &Path, why: &dyn std::fmt::Display| {
-        Error::Environment(format!("{}: {why}", file.display()))
+        Error::Environment(Cannot::new(format!("use {}", file.display()), why).to_string())
     };
     let chain: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
-    let chain = chain.map_err(|error| wrong(certificate, &error))?;
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, &error))?;
+    let unread = |file: &Path, error: pem::Error| match error {
+        pem::Error::Io(error) => Error::from(Cannot::read(file, &error)),
+        other => wrong(file, &other),
+    };
+    let chain = chain.map_err(|error| unread(certificate, error))?;
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| unread(key, error))?;
     let pair = CertifiedKey::from_der(chain, secret, provider)
         .map_err(|error| wrong(certificate, &error))?;
     // Only a mismatch is an error, because rustls reports `Unknown` for keys whose public key it
@@ -229,9 +237,7 @@ fn make(names: &[String], certificate: &Path, key: &Path, now: SystemTime) -> Re
     // key.
     let written = write_secret(key, pair.serialize_pem().as_bytes())
         .and_then(|()| fs::write(certificate, made.pem()));
-    written.map_err(|error: io::Error| {
-        Error::Environment(format!("{}: {error}", certificate.display()))
-    })
+    Ok(written.map_err(|error: io::Error| Cannot::write(certificate, &error))?)
 }
 
 /// `localhost` if the machine has no name.

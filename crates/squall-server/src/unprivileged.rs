@@ -10,6 +10,7 @@ use std::{
 use squall::Error;
 use squall_machine::kinds;
 use squall_port_linux::user::{NET_BIND_SERVICE, User, capabilities_of};
+use squall_units::Cannot;
 
 use crate::{Settings, ports::like};
 
@@ -27,8 +28,10 @@ pub fn become_user(settings: &Settings) -> Result<(), Error> {
     }
     let user = User::find(name).map_err(|error| Error::Usage(format!("--user: {error}")))?;
     let keep: Vec<u8> = needed(settings)?.into_iter().collect();
-    let wrong =
-        |error: io::Error| Error::Environment(format!("{}: {error}", settings.data.display()));
+    let wrong = |error: io::Error| {
+        let what = format!("give {} to user {name}", settings.data.display());
+        Error::Environment(Cannot::of_io(what, &error).to_string())
+    };
     hand_over(&settings.data, &user).map_err(wrong)?;
     user.become_for_good(&keep)
         .map_err(|error| Error::Environment(format!("--user {name}: {error}")))

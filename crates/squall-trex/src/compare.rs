@@ -17,6 +17,7 @@ use serde_json::Value;
 use squall::{Error, Profile, RunOptions, Session};
 use squall_options::Count;
 use squall_pcap::CaptureReader;
+use squall_units::Cannot;
 
 use crate::{
     File, MACS, Problem,
@@ -93,7 +94,8 @@ impl Scratch {
         let path =
             std::env::temp_dir().join(format!("squall-compare-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).map_err(|error| {
-            Error::Environment(format!("cannot make the folder {}: {error}", path.display()))
+            let cannot = Cannot::of_io(format!("make the folder {}", path.display()), &error);
+            Error::Environment(cannot.to_string())
         })?;
         Ok(Self(path))
     }

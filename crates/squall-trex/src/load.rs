@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use squall::{Error, Profile};
 use squall_profile::{Format, Port, value_of};
-use squall_units::{TREX_HW_IDS, TrexMark};
+use squall_units::{Cannot, TREX_HW_IDS, TrexMark};
 
 use crate::{
     Astf, FlowSetting, GroupNumbers, Load, Macs, Setting, Statistics, Stream,
@@ -109,8 +109,8 @@ impl File<'_> {
     fn written(&self, format: Format) -> Result<Loaded, Error> {
         let wrong =
             |what: String| Error::Usage(format!("cannot load {}: {what}", self.path.display()));
-        let text =
-            squall_profile::read_text(self.path).map_err(|error| wrong(error.to_string()))?;
+        let text = squall_profile::read_text(self.path)
+            .map_err(|error| Cannot::read(self.path, &error))?;
         let value = value_of(&text, format).map_err(wrong)?;
         if Astf::is_one(&value) {
             return Ok(Loaded { flows: Some(value), ..Loaded::default() });

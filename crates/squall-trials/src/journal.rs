@@ -11,6 +11,7 @@ use serde_json::Value;
 use squall_method::{Method, Recorded, Rig};
 
 use squall::Error;
+use squall_units::Cannot;
 
 /// The first line: identifies the test. Only the same test can resume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,12 +50,12 @@ impl Journal {
     pub fn open(path: &Path, head: &Head) -> Result<(Self, Vec<Recorded>), Error> {
         let wrong = |what: String| Error::Usage(format!("{}: {what}", path.display()));
         let file = OpenOptions::new().read(true).append(true).create(true).open(path);
-        let file = file.map_err(|e| wrong(format!("cannot open: {e}")))?;
+        let file = file.map_err(|error| Cannot::write(path, &error))?;
         let mut known = Vec::new();
         let mut empty = true;
         let mut whole = true;
         for (i, line) in BufReader::new(&file).split(b'\n').enumerate() {
-            let line = line.map_err(|e| wrong(format!("cannot read: {e}")))?;
+            let line = line.map_err(|error| Cannot::read(path, &error))?;
             empty = false;
             if i == 0 {
                 let other = "it is the journal of another test\n  try another file, or remove it";
@@ -96,6 +97,6 @@ impl Journal {
     }
 
     fn failed(&self, error: &std::io::Error) -> Error {
-        Error::Environment(format!("{}: cannot write: {error}", self.path.display()))
+        Cannot::write(&self.path, error).into()
     }
 }

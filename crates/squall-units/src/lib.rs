@@ -1,11 +1,12 @@
 //! Quantities with units, and their text forms: `"10 Mpps"` is a [`Rate`].
 //!
-//! Also shared by all crates: numbers from octets, random numbers, divisors, medians, and
-//! suggestions for misspelled names. Depends on nothing else of Squall. Departure times are
-//! computed in integers.
+//! Also shared by all crates: numbers from octets, random numbers, divisors, medians, the form of
+//! errors, and suggestions for misspelled names. Depends on nothing else of Squall. Departure times
+//! are computed in integers.
 #![forbid(unsafe_code)]
 
 mod addr;
+mod cannot;
 mod division;
 mod number;
 mod octets;
@@ -18,6 +19,7 @@ mod suggest;
 mod time;
 
 pub use addr::MacAddr;
+pub use cannot::Cannot;
 pub use division::Division;
 pub use number::{gcd, lcm, median, median_high};
 pub use octets::{be16, be32, get_be16, get_be32};

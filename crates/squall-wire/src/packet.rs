@@ -2,6 +2,8 @@
 
 use std::{fmt, io, ops::Range};
 
+use squall_units::Cannot;
+
 use crate::{
     header::{HeaderDef, Proto},
     octets::to_hex,
@@ -103,7 +105,7 @@ pub struct SyntaxError {
 pub enum BuildError {
     #[error("the headers take {need} octets, more than the frame of {len}")]
     TooShort { need: usize, len: usize },
-    #[error("{path}: {error}")]
+    #[error("{}", Cannot::read(path, error))]
     File { path: String, error: io::Error },
     #[error("{0}")]
     Invalid(String),

@@ -4,6 +4,7 @@ use squall_engine::EngineError;
 use squall_port_linux::filter::FilterError;
 use squall_profile::Diagnostics;
 use squall_replay::ReplayError;
+use squall_units::Cannot;
 
 use crate::attacking;
 
@@ -20,6 +21,15 @@ pub enum Error {
     Environment(String),
     #[error("{0}")]
     Engine(#[from] EngineError),
+}
+
+impl From<Cannot> for Error {
+    fn from(cannot: Cannot) -> Self {
+        match cannot.is_usage() {
+            true => Self::Usage(cannot.to_string()),
+            false => Self::Environment(cannot.to_string()),
+        }
+    }
 }
 
 impl From<squall_offline::Error> for Error {
@@ -43,7 +53,10 @@ impl From<squall_machine::Error> for Error {
 
 impl From<ReplayError> for Error {
     fn from(error: ReplayError) -> Self {
-        Self::Usage(error.to_string())
+        match error {
+            ReplayError::Open(cannot) => cannot.into(),
+            other => Self::Usage(other.to_string()),
+        }
     }
 }
 

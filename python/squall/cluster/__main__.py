@@ -41,7 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = args.command(args)
         return status
     except (InventoryError, ProfileError) as error:
-        print(error if isinstance(error, ProfileError) else f"squall: {error}", file=sys.stderr)
+        # As the command does: an error with a place begins with it, for editors.
+        placed = isinstance(error, ProfileError) and error.diagnostics[0].origin
+        print(error if placed else f"squall: {error}", file=sys.stderr)
         return WRONG
     except Error as error:
         print(f"squall: {error}", file=sys.stderr)

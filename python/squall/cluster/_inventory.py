@@ -166,7 +166,9 @@ class Inventory:
         try:
             text = file.read_text(encoding="utf-8")
         except OSError as error:
-            raise InventoryError(f"{file}: {error.strerror}\n  try --nodes FILE.toml") from None
+            missing = isinstance(error, FileNotFoundError)
+            why = "there is no such file" if missing else error.strerror
+            raise InventoryError(f"cannot read {file}: {why}\n  try --nodes FILE.toml") from None
         return cls.parse(text, str(file), file.stem)
 
     @classmethod

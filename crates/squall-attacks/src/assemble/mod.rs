@@ -150,7 +150,7 @@ pub fn assemble(application: Application, parts: &Parts) -> Result<Vec<Turn>, Im
     let all = assemble_all(application, parts)?;
     match all.second {
         None => Ok(all.turns),
-        Some(_) => Err(Impossible(format!("{application:?} needs a second connection"))),
+        Some(_) => Err(Impossible(format!("{application} needs a second connection"))),
     }
 }
 
@@ -186,7 +186,7 @@ pub fn assemble_all(application: Application, parts: &Parts) -> Result<Assembled
         BitTorrentDht => small::dht(parts),
         WebSocket => websocket::conversation(parts),
         Http2 => websocket::http2(parts),
-        _ => Err(Impossible(format!("messages of {application:?} are not supported yet"))),
+        _ => Err(Impossible(format!("messages of {application} are not supported yet"))),
     };
     Ok(Assembled { turns: turns?, second: None })
 }

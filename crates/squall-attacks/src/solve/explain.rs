@@ -166,7 +166,7 @@ fn option_text(rule: &Rule, option: u16) -> Option<&str> {
 
 fn flow(rules: &RuleSet, rule: usize, exchange: &Exchange) -> FlowExplanation {
     FlowExplanation {
-        transport: format!("{:?}", exchange.transport),
+        transport: exchange.transport.to_string(),
         client_port: exchange.client_port,
         server_port: exchange.server_port,
         turns: exchange.turns.iter().map(|turn| explain_turn(rules, rule, turn)).collect(),

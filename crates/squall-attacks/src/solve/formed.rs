@@ -1,6 +1,8 @@
 //! Payloads of protocols without buffers: required octets are placed on a message, which is then
 //! completed around them. A parser finds no defects other than those that the rule requires.
 
+use std::fmt;
+
 use squall_rules::{End, Numbers, Rule};
 
 use super::ends;
@@ -25,6 +27,22 @@ pub(super) enum MessageFormat {
     Pcom,
     Pptp,
     Wccp,
+}
+
+impl fmt::Display for MessageFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MessageFormat::Dns => "DNS",
+            MessageFormat::Nbns => "NetBIOS name service",
+            MessageFormat::Tftp => "TFTP",
+            MessageFormat::Dhcp => "DHCP",
+            MessageFormat::Isakmp => "ISAKMP",
+            MessageFormat::Xtacacs => "extended TACACS",
+            MessageFormat::Pcom => "PCOM",
+            MessageFormat::Pptp => "PPTP",
+            MessageFormat::Wccp => "WCCP",
+        })
+    }
 }
 
 /// A template for the start of a message.

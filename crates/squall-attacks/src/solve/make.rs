@@ -121,7 +121,7 @@ impl Maker<'_> {
             same_address: headers.same_address,
             ip_version: headers.ip_version,
             strategy: match strategy.application {
-                Some(application) => format!("{application:?}, {:?}", strategy.place),
+                Some(application) => format!("{application}, {}", strategy.place),
                 None if strategy.form.is_some() => "octets in a message".into(),
                 None => "octets alone".into(),
             },
@@ -606,7 +606,7 @@ fn not_formed(format: MessageFormat) -> MakeError {
     MakeError {
         reason: Reason::NotVerified,
         option: None,
-        text: format!("found no well-formed {format:?} message for it"),
+        text: format!("found no well-formed {format} message for it"),
     }
 }
 

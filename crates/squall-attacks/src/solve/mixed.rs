@@ -1,6 +1,8 @@
 //! Rules that inspect both a protocol's buffers and the payload: the payload's contents are placed
 //! in parts of the message, unless it already has them.
 
+use std::fmt;
+
 use squall_rules::{Application, Buffer, End, Inspection, Numbers, Operation};
 
 use super::make::{MakeError, Maker, assembled};
@@ -31,6 +33,22 @@ pub enum Place {
     Lead,
     /// The payload is the whole message.
     Whole,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Place::Verbatim => "octets as the payload",
+            Place::Body => "octets in the body",
+            Place::Header => "octets in a header field",
+            Place::Uri => "octets in the URI",
+            Place::Cookie => "octets in a cookie",
+            Place::Prerequisites => "octets in a message before those of the protocol",
+            Place::After => "octets in a message after those of the protocol",
+            Place::Lead => "header lines of the octets first",
+            Place::Whole => "octets as the whole message",
+        })
+    }
 }
 
 pub(super) fn places(application: Application, payload: bool, sender: End) -> &'static [Place] {

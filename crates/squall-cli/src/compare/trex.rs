@@ -8,6 +8,7 @@ use std::{
 use serde_json::json;
 use squall::Error;
 use squall_trex::{CompareSetting, Comparison};
+use squall_units::Cannot;
 
 use crate::{args::TrexLoading, output};
 
@@ -123,9 +124,7 @@ fn golden_of(folder: &Path, profile: &Path) -> Result<Option<PathBuf>, Error> {
         name == stem || name.rsplit_once('-').is_some_and(|(_, last)| last == stem)
     };
     let list = |folder: &Path| -> Result<Vec<PathBuf>, Error> {
-        let entries = std::fs::read_dir(folder).map_err(|error| {
-            Error::Usage(format!("cannot read the folder {}: {error}", folder.display()))
-        })?;
+        let entries = std::fs::read_dir(folder).map_err(|error| Cannot::read(folder, &error))?;
         let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         paths.sort();
         Ok(paths)

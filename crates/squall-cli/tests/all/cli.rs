@@ -296,11 +296,14 @@ fn errors_of_the_user_are_status_2_with_a_location() {
     };
     let cases: Vec<(Vec<&str>, &str)> = vec![
         (vec!["run", &wrong], "wrong.toml:17:8  stream \"back\": rate = \"50 kpp\" is not a rate"),
-        (vec!["run", "nowhere.toml"], "nowhere.toml  cannot be read"),
+        (vec!["run", "nowhere.toml"], "squall: cannot read nowhere.toml: there is no such file"),
         (vec!["run", &good, "--port", "C=null:"], "the profile has no port \"C\"\n  it has A, B"),
         (vec!["run", &good, "--mult", "fast"], "expected a factor"),
         (vec!["run", &good, "--fail-if", "lss > 0"], "try loss"),
-        (vec!["run", &good, "--json", "/nowhere/r.json"], "/nowhere/r.json cannot be written"),
+        (
+            vec!["run", &good, "--json", "/nowhere/r.json"],
+            "cannot write /nowhere/r.json: there is no such folder\n  try mkdir -p /nowhere",
+        ),
         (vec!["run", &good, "--cores", "0"], "--cores"),
         (vec!["fly"], "unrecognized subcommand"),
         (vec!["send", "-p", "null:", "-r", "1kpps"], "--packet"),
@@ -336,8 +339,14 @@ fn errors_of_the_user_are_status_2_with_a_location() {
         (vec!["replay", "in.pcap", "-i", "null:", "-o", "out.pcap"], "try -i pcap:FILE"),
         (vec!["import", "in.pcap", "-q", "-v"], "cannot be used with"),
         (vec!["recv"], "--port"),
-        (vec!["recv", "-p", "pcap:nowhere.pcap,read"], "there is no file nowhere.pcap"),
-        (vec!["lab", "exec", "never-made", "--", "true"], "is not up"),
+        (
+            vec!["recv", "-p", "pcap:nowhere.pcap,read"],
+            "cannot read nowhere.pcap: there is no such file",
+        ),
+        (
+            vec!["lab", "exec", "never-made", "--", "true"],
+            "cannot use lab \"never-made\": it is not up",
+        ),
         (vec!["capture", "--port", "null:", "--count", "0"], "'--count <N>': expected 1 or more"),
         (
             vec!["capture", "--port", "null:", "--rotate-time", "0s"],

@@ -192,7 +192,11 @@ fn a_report_that_cannot_be_written_is_printed() {
     ] {
         let (status, out, err) = folder.run(&line);
         assert_eq!(status, 3, "{line}: {err}");
-        assert!(err.contains("/dev/full cannot be written") && err.contains("printed"), "{err}");
+        assert!(
+            err.contains("cannot write /dev/full: no space left on device")
+                && err.contains("printed"),
+            "{err}"
+        );
         let report: serde_json::Value = serde_json::from_str(&out).expect("the report");
         assert_eq!(report["ports"][0]["tx"]["packets"], 10);
     }

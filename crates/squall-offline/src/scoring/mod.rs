@@ -16,6 +16,7 @@ use squall_attacks::{
     Label, labels,
     score::{Scorer, Settings, alerts},
 };
+use squall_units::Cannot;
 
 pub use text::{score_html, score_text};
 
@@ -52,8 +53,8 @@ pub struct AlertsFile {
 /// Reads labels and alerts, and compares them. `shift_ns` is added to the times of alerts.
 ///
 /// # Errors
-/// [`Error::Environment`] for a file that cannot be read, [`Error::Usage`] for invalid labels and
-/// for a log of unknown format.
+/// [`Error::Usage`] for a missing file, invalid labels and a log of unknown format;
+/// [`Error::Environment`] for a file that may not be read.
 pub fn score(labels_file: &Path, logs: &[PathBuf], shift_ns: i64) -> Result<Scored, Error> {
     let labels = read_labels(labels_file)?;
     let first = labels.first().map(|label| label.begin);
@@ -98,9 +99,7 @@ fn open(path: &Path) -> Result<Box<dyn Read>, Error> {
     if path == Path::new("-") {
         return Ok(Box::new(std::io::stdin()));
     }
-    let file = File::open(path)
-        .map_err(|error| Error::Environment(format!("{}: {error}", path.display())))?;
-    Ok(Box::new(file))
+    Ok(Box::new(File::open(path).map_err(|error| Cannot::read(path, &error))?))
 }
 
 fn read_labels(path: &Path) -> Result<Vec<Label>, Error> {

@@ -7,7 +7,7 @@ use squall_apps::{
     builtin::{self, Application, HttpClient},
 };
 use squall_profile::{Mistakes, Said};
-use squall_units::{Nanos, parse_octets};
+use squall_units::{Cannot, Nanos, parse_octets};
 
 use super::Ends;
 use crate::Assets;
@@ -293,7 +293,7 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
             Err(error) => {
                 mistakes.note(
                     located,
-                    &format!("{}: {error}", located.text),
+                    &Cannot::read(&located.text, &error).to_string(),
                     "try the path of a file to send",
                 );
             }
@@ -598,7 +598,7 @@ mod tests {
             ("http", "follow", "21", "expected 0 to 20"),
             ("http", "check", "status OK", "try \"status 200\""),
             ("http", "extract", "token", "try \"token = json data.token\""),
-            ("http", "content_file", "none.json", "none.json: "),
+            ("http", "content_file", "none.json", "cannot read none.json: there is no such file"),
             ("http", "cookies", "some", "is not true or false"),
             ("http", "requests", "0", "not a number above 0"),
             ("http", "think", "never", "is not a delay"),

@@ -23,7 +23,7 @@ use squall_flows::{
 use squall_profile::{At, Flows, Mistakes, Profile, Said, Says};
 use squall_program::{Shape, ShapeError, Stage};
 use squall_report::report::flows::ConversationsReport;
-use squall_units::{MacAddr, Nanos, Segmentation};
+use squall_units::{Cannot, MacAddr, Nanos, Segmentation};
 
 use self::script::Played;
 use crate::{Assets, PortLimits};
@@ -681,9 +681,11 @@ impl Captures<'_> {
         if let Some((_, known)) = self.tables.iter().find(|(of, _)| of == path) {
             return Some(known.in_order(order));
         }
-        let wrong = |error: &dyn std::fmt::Display| format!("{path}: {error}");
-        let read = self.assets.file(path).map_err(|error| wrong(&error));
-        match read.and_then(|octets| Data::from_csv(&octets, order).map_err(|e| wrong(&e))) {
+        let read = self.assets.file(path).map_err(|error| Cannot::read(path, &error).to_string());
+        let parse = |octets: Vec<u8>| {
+            Data::from_csv(&octets, order).map_err(|error| format!("{path}: {error}"))
+        };
+        match read.and_then(parse) {
             Ok(data) => {
                 self.tables.push((path.clone(), data.clone()));
                 Some(data)

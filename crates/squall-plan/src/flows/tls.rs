@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use squall_apps::{Tls, TlsSettings, TlsVersion, builtin::HttpClient};
 use squall_profile::{Mistakes, Said, Says, Template};
+use squall_units::Cannot;
 
 use crate::Assets;
 
@@ -33,7 +34,8 @@ pub fn tls(
         match assets.file(&spec.text) {
             Ok(octets) => Some(octets),
             Err(error) => {
-                mistakes.note(spec, &format!("{}: {error}", spec.text), "expected a PEM file");
+                let cannot = Cannot::read(&spec.text, &error).to_string();
+                mistakes.note(spec, &cannot, "expected a PEM file");
                 None
             }
         }

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use squall_units::{Rate, RateUnit, TREX_GROUPS, TREX_HW_IDS, TrexMark, suggest};
+use squall_units::{Cannot, Rate, RateUnit, TREX_GROUPS, TREX_HW_IDS, TrexMark, suggest};
 
 use super::{
     law::Number,
@@ -688,8 +688,8 @@ fn file_values(path: &Placed<String>, cx: &mut Reader<'_>) -> Option<Vec<u128>> 
     let text = match (cx.files)(file.as_ref()) {
         Ok(text) => text,
         Err(error) => {
-            let text = format!("= {:?}: cannot read the file: {error}", path.value);
-            return cx.must(&path.place, None, &text, &format!("looked for {file}"));
+            let text = format!("= {:?}: {}", path.value, Cannot::read(&file, &error));
+            return cx.must(&path.place, None, &text, "expected a path relative to the profile");
         }
     };
     let mut values = Vec::new();

@@ -18,6 +18,7 @@ mod yaml;
 use std::path::Path;
 
 use serde_json::json;
+use squall_units::Cannot;
 
 use self::{
     node::{Node, SyntaxMistake},
@@ -59,20 +60,15 @@ impl Profile {
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Diagnostics> {
         let path = path.as_ref();
         let origin = path.to_string_lossy();
-        let refuse = |message: String, detail: &str| {
-            let details = if detail.is_empty() { Vec::new() } else { vec![detail.to_owned()] };
-            Diagnostics(vec![Diagnostic {
-                origin: origin.to_string(),
-                message,
-                details,
-                ..Diagnostic::default()
-            }])
+        let refuse = |cannot: Cannot| {
+            let message = cannot.to_string();
+            Diagnostics(vec![Diagnostic { message, ..Diagnostic::default() }])
         };
         let format = Format::from_path(path).ok_or_else(|| {
-            refuse("unknown file extension".into(), "expected .toml, .yaml, .yml or .json")
+            let why = "unknown file extension; expected .toml, .yaml, .yml or .json";
+            refuse(Cannot::new(format!("read {origin}"), why))
         })?;
-        let text = crate::read_text(path)
-            .map_err(|error| refuse(format!("cannot be read: {error}"), ""))?;
+        let text = crate::read_text(path).map_err(|error| refuse(Cannot::read(path, &error)))?;
         Self::parse(&text, &origin, format)
     }
 

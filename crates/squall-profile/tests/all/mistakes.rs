@@ -241,7 +241,10 @@ fn each_wrong_variation_says_what_was_expected() {
             "field = \"a.b\"\nop = \"weighted\"\nvalues = [1]\nweights = [0]",
             "has a sum that is out of range",
         ),
-        ("field = \"a.b\"\nop = \"file\"\npath = \"x.txt\"", "cannot read the file"),
+        (
+            "field = \"a.b\"\nop = \"file\"\npath = \"x.txt\"",
+            "cannot read x.txt: there is no such file",
+        ),
         ("offset = 3\nop = \"list\"\nvalues = [1]", "has no \"octets\""),
         (
             "offset = 3\noctets = 9\nop = \"list\"\nvalues = [1]",
@@ -342,11 +345,11 @@ fn values_that_never_were_text_are_named_by_their_key() {
 fn a_file_whose_extension_says_nothing_is_refused() {
     assert_contains(
         &Profile::load("profile.txt").unwrap_err().to_string(),
-        "unknown file extension\n  expected .toml, .yaml, .yml or .json",
+        "unknown file extension; expected .toml, .yaml, .yml or .json",
     );
     assert_contains(
         &Profile::load("/nonexistent/profile.toml").unwrap_err().to_string(),
-        "cannot be read",
+        "cannot read /nonexistent/profile.toml: there is no such file",
     );
 }
 

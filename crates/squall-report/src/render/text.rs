@@ -101,12 +101,13 @@ fn ports(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
         ("L1", 1, true),
         ("L2", 4, true),
         ("ERRORS", 0, sends),
+        ("NOT SENT", 0, sends),
         ("DROPPED", 0, true),
         ("INTERFACE", 3, true),
     ];
     let shown: Vec<_> = columns.iter().filter(|c| c.2).map(|c| (c.0, c.1)).collect();
     let mut table = Table::new(&shown);
-    let mut row = |cells: [Cell; 10]| {
+    let mut row = |cells: [Cell; 11]| {
         let cells = cells.into_iter().zip(columns);
         table.row(cells.filter(|(_, column)| column.2).map(|(cell, _)| cell).collect());
     };
@@ -125,6 +126,7 @@ fn ports(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
                 human::si(tx.bps_l2, "b/s").into(),
                 Cell::fault(tx.errors, human::short_count(tx.errors)),
                 Cell::fault(unsent, human::short_count(unsent)),
+                "".into(),
                 agreement(surplus.map(|s| s.0), false),
             ]);
         }
@@ -136,6 +138,7 @@ fn ports(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
             human::si(rx.pps, "pps").into(),
             human::si(rx.bps_l1, "b/s").into(),
             human::si(rx.bps_l2, "b/s").into(),
+            "".into(),
             "".into(),
             Cell::fault(dropped, human::short_count(dropped)),
             agreement(surplus.map(|s| s.1), report.filter.is_some()),
@@ -276,7 +279,7 @@ fn streams(streams: &[StreamReport], width: usize, color: bool, out: &mut Vec<St
         ("RX", 0, !sent),
         ("RATE", 0, sent),
         ("VS ASKED", 2, sent),
-        ("UNSENT", 0, unsent),
+        ("NOT SENT", 0, unsent),
         ("LOST", 0, true),
         ("LOSS", 0, true),
         ("DUP", 0, duplicates),

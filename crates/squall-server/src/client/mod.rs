@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use socket2::{SockRef, TcpKeepalive};
 use squall::Error;
+use squall_units::Cannot;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
@@ -286,25 +287,29 @@ impl Failure {
 
 impl Target {
     async fn connect(&self) -> Result<Box<dyn Stream>, Failure> {
-        let away = |why: &dyn std::fmt::Display| {
-            Failure::Away(format!("{}: {why}\n  is `squall serve` running there?", self.url))
+        let connect = || format!("connect to {}", self.url);
+        let away = |error: &io::Error| {
+            let hint = "squall serve there, if it is not running";
+            Failure::Away(Cannot::of_io(connect(), error).with_hint(hint).to_string())
         };
+        let no_answer = || io::Error::new(io::ErrorKind::TimedOut, "no answer");
         if let Some(path) = &self.socket {
             return match timeout(TIMEOUT, UnixStream::connect(path)).await {
                 Ok(Ok(stream)) => Ok(Box::new(stream)),
                 Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
                     let hint = "only root and the user who started the daemon can use it";
-                    Err(Failure::Refused(format!("{}: {error}\n  {hint}", self.url)))
+                    let cannot = Cannot::of_io(connect(), &error);
+                    Err(Failure::Refused(format!("{cannot}\n  {hint}")))
                 }
                 Ok(Err(error)) => Err(away(&error)),
-                Err(_) => Err(away(&"no answer")),
+                Err(_) => Err(away(&no_answer())),
             };
         }
         let connecting = TcpStream::connect((self.host.as_str(), self.port));
         let stream = match timeout(TIMEOUT, connecting).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(away(&error)),
-            Err(_) => return Err(away(&"no answer")),
+            Err(_) => return Err(away(&no_answer())),
         };
         _ = stream.set_nodelay(true);
         // Detects a machine that has vanished within 30 s.
@@ -318,13 +323,14 @@ impl Target {
             Ok(Ok(stream)) => Ok(Box::new(stream)),
             Ok(Err(error)) => Err(match tls.trust.why_not() {
                 Some(why) => Failure::Refused(why),
-                None if is_no_tls(&error) => Failure::Refused(format!(
-                    "{}: the server does not use TLS\n  try http://{}",
-                    self.url, self.authority
-                )),
+                None if is_no_tls(&error) => Failure::Refused(
+                    Cannot::new(connect(), "the server does not use TLS")
+                        .with_hint(format!("http://{}", self.authority))
+                        .to_string(),
+                ),
                 None => away(&error),
             }),
-            Err(_) => Err(away(&"no answer")),
+            Err(_) => Err(away(&no_answer())),
         }
     }
 
@@ -342,7 +348,7 @@ impl Target {
         // Twice, because the request includes connecting, which has its own limit.
         match timeout(TIMEOUT * 2, self.asked(method, path, body)).await {
             Ok(answer) => answer,
-            Err(_) => Err(Failure::Away(format!("{}: no answer", self.url))),
+            Err(_) => Err(Failure::Away(self.cannot_ask("no answer").to_string())),
         }
     }
 
@@ -353,7 +359,8 @@ impl Target {
         body: Option<Value>,
     ) -> Result<Value, Failure> {
         let stream = self.connect().await?;
-        let away = |error: &dyn std::fmt::Display| Failure::Away(format!("{}: {error}", self.url));
+        let away =
+            |error: &dyn std::fmt::Display| Failure::Away(self.cannot_ask(error).to_string());
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| away(&error))?;
@@ -375,10 +382,11 @@ impl Target {
             request.body(Full::new(octets)).map_err(|error| Failure::Refused(error.to_string()))?;
         let answer =
             sender.send_request(request).await.map_err(|error| match error.is_parse() {
-                true if self.tls.is_none() => Failure::Refused(format!(
-                    "{}: the server does not use plain HTTP\n  try https://{}",
-                    self.url, self.authority
-                )),
+                true if self.tls.is_none() => Failure::Refused(
+                    self.cannot_ask("the server does not use plain HTTP")
+                        .with_hint(format!("https://{}", self.authority))
+                        .to_string(),
+                ),
                 true => self.stranger(),
                 false => away(&error),
             })?;
@@ -405,7 +413,7 @@ impl Target {
             every.as_millis()
         );
         let mut request = tungstenite::client::IntoClientRequest::into_client_request(url)
-            .map_err(|error| Failure::Refused(format!("{}: {error}", self.url)))?;
+            .map_err(|error| Failure::Refused(self.cannot_ask(error).to_string()))?;
         if let Some(bearer) = self.bearer() {
             request.headers_mut().insert(header::AUTHORIZATION, bearer);
         }
@@ -414,8 +422,8 @@ impl Target {
             Ok(Err(tungstenite::Error::Http(answer))) => {
                 Err(self.refused(answer.status(), answer.body().as_deref().unwrap_or_default()))
             }
-            Ok(Err(error)) => Err(Failure::Away(format!("{}: {error}", self.url))),
-            Err(_) => Err(Failure::Away(format!("{}: no answer", self.url))),
+            Ok(Err(error)) => Err(Failure::Away(self.cannot_ask(error).to_string())),
+            Err(_) => Err(Failure::Away(self.cannot_ask("no answer").to_string())),
         }
     }
 
@@ -431,10 +439,10 @@ impl Target {
                     Err(_) => return self.stranger(),
                 },
                 Some(Ok(tungstenite::Message::Close(_))) | None => {
-                    return Failure::Away(format!("{}: the daemon has ended", self.url));
+                    return Failure::Away(self.cannot_ask("the daemon has ended").to_string());
                 }
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Failure::Away(format!("{}: {error}", self.url)),
+                Some(Err(error)) => return Failure::Away(self.cannot_ask(error).to_string()),
             }
         }
     }
@@ -445,11 +453,9 @@ impl Target {
                 Some(_) => "the token is wrong",
                 None => "the token is missing",
             };
-            return Failure::Refused(format!(
-                "{}: {what}\n  try --token TOKEN or SQUALL_TOKEN=TOKEN, with the contents of the \
-                 file `token` in the daemon's data folder",
-                self.url
-            ));
+            let hint = "--token TOKEN or SQUALL_TOKEN=TOKEN, with the contents of the file `token` \
+                        in the daemon's data folder";
+            return Failure::Refused(self.cannot_ask(what).with_hint(hint).to_string());
         }
         let reply: Option<Value> = serde_json::from_slice(octets).ok();
         match reply.as_ref().and_then(|reply| reply["error"]["message"].as_str()) {
@@ -464,10 +470,12 @@ impl Target {
     }
 
     fn stranger(&self) -> Failure {
-        Failure::Refused(format!(
-            "{}: the server is not a `squall serve` of this version",
-            self.url
-        ))
+        let why = "the server is not a `squall serve` of this version";
+        Failure::Refused(self.cannot_ask(why).to_string())
+    }
+
+    fn cannot_ask(&self, why: impl std::fmt::Display) -> Cannot {
+        Cannot::new(format!("query {}", self.url), why)
     }
 }
 

@@ -149,6 +149,14 @@ struct Segment {
     at_ns: u64,
 }
 
+impl std::fmt::Display for Segment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { by_first, flags, octets, at_ns } = self;
+        let side = if *by_first { "client" } else { "server" };
+        write!(f, "{octets} octets of the {side} with flags {flags:#04x} at {at_ns} ns")
+    }
+}
+
 #[derive(Debug, Default)]
 struct Flow {
     begin_ns: u64,
@@ -312,11 +320,19 @@ fn differences(squall: &[Found], trex: &[Found], loose: bool) -> Vec<String> {
 /// Describes a difference in the options or payload of a flow.
 fn content(squall: &Flow, trex: &Flow) -> Option<String> {
     if squall.syns != trex.syns {
-        return Some(format!("options {:02x?} in place of {:02x?}", squall.syns, trex.syns));
+        let hex = |flow: &Flow| {
+            flow.syns
+                .iter()
+                .map(|options| squall_wire::to_hex(options))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        return Some(format!("options {} in place of {}", hex(squall), hex(trex)));
     }
-    let lens = |flow: &Flow| flow.octets.each_ref().map(Vec::len);
+    let lens =
+        |flow: &Flow| flow.octets.each_ref().map(|octets| octets.len().to_string()).join("+");
     (squall.octets != trex.octets)
-        .then(|| format!("{:?} octets in place of {:?}, or other octets", lens(squall), lens(trex)))
+        .then(|| format!("{} octets in place of {}, or other octets", lens(squall), lens(trex)))
 }
 
 /// Describes a difference in the start time or segments of a flow.
@@ -328,7 +344,7 @@ fn course(squall: &Flow, trex: &Flow, starts: [u64; 2]) -> Option<String> {
     for (at, (a, b)) in (1..).zip(squall.segments.iter().zip(&trex.segments)) {
         let same = (a.by_first, a.flags, a.octets) == (b.by_first, b.flags, b.octets);
         if !same || a.at_ns.abs_diff(b.at_ns) > SECOND {
-            return Some(format!("segment {at} is {a:?} in place of {b:?}"));
+            return Some(format!("segment {at} is {a} in place of {b}"));
         }
     }
     let [found, expected] = [squall.segments.len(), trex.segments.len()];

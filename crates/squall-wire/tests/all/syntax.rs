@@ -242,7 +242,7 @@ fn payload_layers_fill_or_are_cut() {
 fn impossible_builds_give_a_reason() {
     let fails = |text: &str, len| packet(text).build(len, &load, 0).unwrap_err();
     assert!(matches!(fails("eth/ipv4/udp", Some(41)), BuildError::TooShort { need: 42, len: 41 }));
-    assert_eq!(fails("eth/file(nowhere)", None).to_string(), "nowhere: no such file");
+    assert_eq!(fails("eth/file(nowhere)", None).to_string(), "cannot read nowhere: no such file");
     assert_eq!(
         fails("eth/ipv4/udp", Some(70_000)).to_string(),
         "ipv4.length cannot hold 69986: at most 65535"

@@ -157,7 +157,7 @@ fn an_address_error_has_its_line() {
     has(&mistake("A = \"null:foo\"", &stream("")), &["load.toml:2:1", "null:virtual"]);
     has(
         &mistake("A = \"pcap:/no/such/x.pcap\"", &stream("")),
-        &["load.toml:2:1", "no directory /no/such"],
+        &["load.toml:2:1", "cannot write /no/such/x.pcap: there is no such folder"],
     );
 }
 
