@@ -11,7 +11,7 @@ use squall::{RunOptions, Session};
 use crate::{error::to_py, report::Report};
 
 /// Interval for checking whether the capture is over.
-const NAP: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Time without a packet after which a file counts as read to its end.
 const QUIET: Duration = Duration::from_millis(200);
 
@@ -35,7 +35,7 @@ pub fn capture(
         py.check_signals()?;
         let watched = &mut run;
         let received = py.detach(move || {
-            thread::sleep(NAP);
+            thread::sleep(POLL_INTERVAL);
             watched.received()
         });
         if received != before {

@@ -15,7 +15,7 @@ use squall_report::render;
 use crate::error::to_py;
 
 /// Interval for checking for signals.
-const NAP: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Value on Linux (asm-generic/errno-base.h).
 const EISDIR: i32 = 21;
 
@@ -123,7 +123,7 @@ pub fn interruptible<T: Send>(
     let mut looked = Instant::now();
     let done = py.detach(|| {
         work(&mut || {
-            if looked.elapsed() >= NAP {
+            if looked.elapsed() >= POLL_INTERVAL {
                 looked = Instant::now();
                 raised = Python::attach(|py| py.check_signals()).err();
             }

@@ -35,7 +35,8 @@ struct State {
 
 /// First and longest interval for checking whether a run is over. The first is short, because a run
 /// in virtual time may take a millisecond; the interval grows, so that long runs cost no CPU time.
-const NAPS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
+const POLL_INTERVALS: (Duration, Duration) =
+    (Duration::from_micros(200), Duration::from_millis(10));
 
 #[pymethods]
 impl Session {
@@ -161,19 +162,20 @@ impl Run {
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         // A time that no `Instant` can represent means no limit.
         let until = timeout.map(seconds).transpose()?.and_then(|t| Instant::now().checked_add(t));
-        let (mut nap, longest) = NAPS;
+        let (mut interval, longest) = POLL_INTERVALS;
         loop {
             if self.with(py, |s| s.run.wait(Duration::ZERO))? {
                 return Ok(true);
             }
             py.check_signals()?;
-            let left =
-                until.map_or(nap, |until| until.saturating_duration_since(Instant::now()).min(nap));
+            let left = until.map_or(interval, |until| {
+                until.saturating_duration_since(Instant::now()).min(interval)
+            });
             if left.is_zero() {
                 return Ok(false);
             }
             py.detach(|| thread::sleep(left));
-            nap = (nap * 2).min(longest);
+            interval = (interval * 2).min(longest);
         }
     }
 

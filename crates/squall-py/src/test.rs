@@ -9,9 +9,9 @@ use squall_trials::{Comparison, Nodes, Place, Test};
 use crate::{captures::interruptible, error::to_py, profile::Profile};
 
 /// Calls a Python function for each trial.
-struct Told(Option<Py<PyAny>>, Option<PyErr>);
+struct ProgressCallback(Option<Py<PyAny>>, Option<PyErr>);
 
-impl Watch for Told {
+impl Watch for ProgressCallback {
     fn ended(&mut self, recorded: &Recorded) -> bool {
         let Some(function) = &self.0 else { return true };
         let text = serde_json::to_string(recorded).unwrap_or_default();
@@ -66,9 +66,9 @@ pub fn run_test(
         journal,
         command: "python".into(),
     };
-    watched(py, progress, |told, stop| {
+    watched(py, progress, |callback, stop| {
         let mut nodes = nodes(controller, stop)?;
-        test.run_at(place(&mut nodes), told, stop)
+        test.run_at(place(&mut nodes), callback, stop)
     })
 }
 
@@ -95,9 +95,9 @@ pub fn run_ab(
         patience: Patience { repeats, ..Patience::default() },
         command: "python".into(),
     };
-    watched(py, progress, |told, stop| {
+    watched(py, progress, |callback, stop| {
         let mut nodes = nodes(controller, stop)?;
-        comparison.run_at(place(&mut nodes), told, stop)
+        comparison.run_at(place(&mut nodes), callback, stop)
     })
 }
 
@@ -109,14 +109,14 @@ fn usage(text: String) -> PyErr {
 fn watched(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,
-    work: impl FnOnce(&mut Told, &dyn Fn() -> bool) -> Result<Outcome, squall::Error> + Send,
+    work: impl FnOnce(&mut ProgressCallback, &dyn Fn() -> bool) -> Result<Outcome, squall::Error> + Send,
 ) -> PyResult<String> {
-    let mut told = Told(progress, None);
+    let mut callback = ProgressCallback(progress, None);
     let done = interruptible(py, |go_on| {
         let go_on = Mutex::new(go_on);
-        work(&mut told, &|| !go_on.lock().is_ok_and(|mut go_on| go_on()))
+        work(&mut callback, &|| !go_on.lock().is_ok_and(|mut go_on| go_on()))
     });
-    match told.1 {
+    match callback.1 {
         Some(error) => Err(error),
         None => text(&done?),
     }
