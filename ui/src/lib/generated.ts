@@ -2220,8 +2220,8 @@ export interface Stream {
   /**
    * Each frame is a GSO frame, of up to 65553 octets, that leaves as frames of this many octets of
    * TCP or UDP payload: cut by the kernel or the NIC if the port can (af_packet), otherwise by
-   * Squall. Rates and counters are those of the frames on the wire. Without a size, as many
-   * whole segments as fit.
+   * Squall. Rates and counters are those of the frames on the wire. Without a size, as many whole
+   * segments as fit.
    */
   segment?: number | string;
   /**
