@@ -10,7 +10,7 @@ use std::{
 use squall_attacks::{End, Label, labels::Kind};
 use squall_measure::flow::{FlowKey, Headers, Link};
 use squall_pcap::CaptureReader;
-use squall_profile::{Mistakes, Said};
+use squall_profile::{Located, Mistakes};
 use squall_units::Nanos;
 use squall_wire::link::to_ethernet;
 
@@ -36,7 +36,7 @@ struct Seen {
 }
 
 /// `None` if the capture is unusable, with the reason in `mistakes`.
-pub fn survey(file: &Said, mistakes: &mut Mistakes<'_>) -> Option<Survey> {
+pub fn survey(file: &Located, mistakes: &mut Mistakes<'_>) -> Option<Survey> {
     let reason = match Survey::of(Path::new(&file.text)) {
         Ok(survey) if survey.frames > 0 => return Some(survey),
         Ok(_) => format!("{} has no frame to send", file.text),

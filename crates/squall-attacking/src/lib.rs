@@ -1,7 +1,7 @@
 //! The attacks of a profile. Rules are read and solved ([`squall_attacks`]); attacks are placed in
 //! time and on hosts ([`prepare`]). They become a capture that is generated while it is sent
 //! ([`Prepared::replaying`]) or, in a live run, conversations for Squall's own TCP and UDP
-//! ([`Live`]). Frames that arrive at a second port are compared with those sent ([`Heard`]).
+//! ([`Live`]). Frames that arrive at a second port are compared with those sent ([`PassageChecker`]).
 //!
 //! This crate opens no port and sends nothing: the engine plays its output like any other replay or
 //! flows.
@@ -38,7 +38,7 @@ use squall_attacks::{
 };
 use squall_engine::Take;
 use squall_flows::{FailedConversation, Served};
-use squall_plan::{PlanFlows, PlanReplay, Spoken};
+use squall_plan::{LiveFlows, PlanFlows, PlanReplay};
 use squall_profile::{
     Attack, AttackOf, AttackPace, AttackRules, Diagnostics, IdsEngine, Mistakes, NearMiss, Profile,
 };
@@ -49,7 +49,7 @@ use squall_units::{Cannot, Division, MacAddr, Nanos};
 
 pub use capture::{Capture, Frames, Made, Merged, Overlapping, Timed, Timeline};
 pub use live::Live;
-pub use passage::Heard;
+pub use passage::PassageChecker;
 pub use templates::list_templates;
 
 /// Errors, by their cause: the user or the machine.
@@ -669,9 +669,9 @@ impl Prepared {
     }
 
     /// Like [`Prepared::speaker`], with the conversations.
-    pub fn spoken<'a>(&self, profile: &'a Profile) -> Option<Spoken<'a>> {
+    pub fn live_flows<'a>(&self, profile: &'a Profile) -> Option<LiveFlows<'a>> {
         let (attack, live) = self.speaker(profile).zip(self.live.as_ref())?;
-        Some(Spoken { said: Live::flows(attack), attack, import: (*live.import).clone() })
+        Some(LiveFlows { flows: Live::flows(attack), attack, import: (*live.import).clone() })
     }
 
     /// A summary of the attacks as text.
@@ -734,7 +734,11 @@ impl Prepared {
 
     /// Attaches taps to both ports. `None` if there is only one port or one of them does not
     /// receive.
-    pub fn listen(&self, take: &mut [Take], receives: impl Fn(usize) -> bool) -> Option<Heard> {
+    pub fn listen(
+        &self,
+        take: &mut [Take],
+        receives: impl Fn(usize) -> bool,
+    ) -> Option<PassageChecker> {
         let [clients, servers] = self.ways[..] else { return None };
         // A run may leave the frames out.
         if self.replays.is_empty()
@@ -744,7 +748,7 @@ impl Prepared {
         {
             return None;
         }
-        let received = Heard::of(self.sent.clone());
+        let received = PassageChecker::of(self.sent.clone());
         for (port, from) in [(clients, End::Server), (servers, End::Client)] {
             take[port].sinks.push(received.sinks(from));
         }
@@ -757,7 +761,7 @@ impl Prepared {
         &self,
         played: Option<&PlanFlows>,
         (failed, served): (&[FailedConversation], &Served),
-        received: Option<&Heard>,
+        received: Option<&PassageChecker>,
         end: Nanos,
         whole: bool,
     ) -> Vec<AttackReport> {

@@ -19,7 +19,7 @@ use squall_units::Nanos;
 
 use crate::{
     Capture, Error, Line, Merged,
-    passage::{Heard, Passage},
+    passage::{Passage, PassageChecker},
 };
 
 /// The conversations and the label of each.
@@ -205,7 +205,7 @@ impl Passages {
     }
 
     /// Adds the attacks that left as frames, until `end`.
-    pub fn add_frames(&mut self, received: &Heard, labels: &[Label], end: Nanos) {
+    pub fn add_frames(&mut self, received: &PassageChecker, labels: &[Label], end: Nanos) {
         for (label, passage) in received.attacks(labels, end) {
             self.report.as_frames += 1;
             self.report.altered += u64::from(passage == Passage::Altered);

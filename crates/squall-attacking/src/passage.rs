@@ -171,7 +171,7 @@ impl Sent {
 
 /// Frames received at both ports.
 #[derive(Clone, Debug)]
-pub struct Heard {
+pub struct PassageChecker {
     sent: Arc<Sent>,
     tallies: Tallies,
 }
@@ -191,9 +191,9 @@ pub(crate) enum Passage {
     Nothing,
 }
 
-impl Heard {
+impl PassageChecker {
     pub(crate) fn of(sent: Arc<Sent>) -> Self {
-        Heard { sent, tallies: Tallies::default() }
+        PassageChecker { sent, tallies: Tallies::default() }
     }
 
     /// Makes sinks for the port opposite to `from`.
@@ -331,14 +331,14 @@ mod tests {
         wire::frames(&exchange, &ends, settings).unwrap()
     }
 
-    fn received(sent: &[wire::Frame]) -> Heard {
+    fn received(sent: &[wire::Frame]) -> PassageChecker {
         let mut all = Sent::default();
         all.add(0, sent.iter().map(|frame| (frame.from, frame.octets.as_slice())));
-        Heard::of(Arc::new(all))
+        PassageChecker::of(Arc::new(all))
     }
 
     /// Delivers `frames` as a device would: each at the port opposite to its sender.
-    fn arrive(received: &mut Heard, frames: &[wire::Frame]) {
+    fn arrive(received: &mut PassageChecker, frames: &[wire::Frame]) {
         for from in [End::Client, End::Server] {
             let mut listener = Listener::new(received.sent.clone(), from);
             for frame in frames.iter().filter(|frame| frame.from == from) {

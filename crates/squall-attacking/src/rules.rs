@@ -5,7 +5,7 @@ use std::{net::IpAddr, path::PathBuf, sync::Arc};
 use regex::Regex;
 use squall_attacks::{Evasion, assemble::variants::Variant, solve::Hosts, suite::Choice, wire};
 use squall_flows::AddrRange;
-use squall_profile::{Attack, AttackRules, Mistakes, Profile, Said};
+use squall_profile::{Attack, AttackRules, Located, Mistakes, Profile};
 use squall_rules::{Addresses, EngineVersion, Numbers, Problem, Reader, RuleSet, Variables};
 use squall_units::Cannot;
 
@@ -100,7 +100,7 @@ pub fn choose(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Option<Choice> {
 
 /// The hosts of attackers and targets. `None` if there are errors, which are in `mistakes`.
 pub fn hosts(spec: &Attack, mistakes: &mut Mistakes<'_>) -> Option<Hosts> {
-    let mut of = |texts: &[Said]| -> Option<Option<Addresses>> {
+    let mut of = |texts: &[Located]| -> Option<Option<Addresses>> {
         let ranges = ranges(texts, mistakes)?;
         let each =
             ranges.into_iter().map(|(_, range)| Addresses::range(range.first(), range.last()));
@@ -112,16 +112,16 @@ pub fn hosts(spec: &Attack, mistakes: &mut Mistakes<'_>) -> Option<Hosts> {
 /// Parses lists of addresses, networks and ranges. Each range keeps its source text. `None` if
 /// there are errors, which are in `mistakes`.
 pub fn ranges<'a>(
-    values: &'a [Said],
+    values: &'a [Located],
     mistakes: &mut Mistakes<'_>,
-) -> Option<Vec<(&'a Said, AddrRange)>> {
+) -> Option<Vec<(&'a Located, AddrRange)>> {
     let mut all = Vec::new();
     for value in values {
         for text in value.text.split(',').map(str::trim) {
             match text.parse() {
                 Ok(range) => all.push((value, range)),
                 Err(error) => {
-                    mistakes.told(value, &error);
+                    mistakes.report(value, &error);
                     return None;
                 }
             }
@@ -140,7 +140,7 @@ pub fn all_variants() -> impl Iterator<Item = Variant> {
     Variant::ALL.iter().copied().chain([Variant::MixedCase])
 }
 
-fn variant(spec: &Said) -> Option<Variant> {
+fn variant(spec: &Located) -> Option<Variant> {
     all_variants().find(|variant| variant.name() == spec.text.trim())
 }
 

@@ -6,7 +6,7 @@ use squall_attacks::{
     templates::{Class, Parameters, Template, named, templates},
     wire,
 };
-use squall_profile::{Attack, AttackPace, Mistakes, NearMiss, Profile, Said};
+use squall_profile::{Attack, AttackPace, Located, Mistakes, NearMiss, Profile};
 use squall_units::{Division, Nanos};
 
 use crate::{
@@ -20,7 +20,7 @@ const MAX_HOSTS: usize = 65_536;
 pub(crate) fn section(
     profile: &Profile,
     spec: &Attack,
-    (name, options): (&Said, &[(String, Said)]),
+    (name, options): (&Located, &[(String, Located)]),
     part: Division,
     mut recorder: SentRecorder<'_>,
     mistakes: &mut Mistakes<'_>,
@@ -95,7 +95,7 @@ fn parameters(
     profile: &Profile,
     spec: &Attack,
     template: &Template,
-    options: &[(String, Said)],
+    options: &[(String, Located)],
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Parameters> {
     let mut parameters = Parameters { seed: profile.effective_seed(), ..template.usual() };
@@ -127,7 +127,7 @@ fn parameters(
             "count" => parameters.count = Some(mistakes.parsed(value, "a number", "1000")?),
             "jitter" => {
                 let percent = value.text.trim_end_matches(['%', ' ']).to_owned();
-                let percent = Said { text: percent, at: value.at };
+                let percent = Located { text: percent, at: value.at };
                 parameters.jitter = mistakes.parsed(&percent, "a percentage", "10")?;
             }
             "payload" => parameters.payload = mistakes.parsed(value, "a number of octets", "64")?,
@@ -181,7 +181,7 @@ pub fn list_templates() -> String {
 }
 
 /// The inner `None` means that no hosts are given.
-fn hosts(value: &[Said], mistakes: &mut Mistakes<'_>) -> Option<Option<Vec<IpAddr>>> {
+fn hosts(value: &[Located], mistakes: &mut Mistakes<'_>) -> Option<Option<Vec<IpAddr>>> {
     let mut all = Vec::new();
     for (value, range) in rules::ranges(value, mistakes)? {
         let mut address = range.first();
@@ -207,7 +207,7 @@ fn hosts(value: &[Said], mistakes: &mut Mistakes<'_>) -> Option<Option<Vec<IpAdd
     Some((!all.is_empty()).then_some(all))
 }
 
-fn ports(value: &Said, mistakes: &mut Mistakes<'_>) -> Option<Vec<u16>> {
+fn ports(value: &Located, mistakes: &mut Mistakes<'_>) -> Option<Vec<u16>> {
     let mut all = Vec::new();
     for text in value.text.split(',').map(str::trim) {
         let (first, last) = text.split_once('-').unwrap_or((text, text));

@@ -181,7 +181,7 @@ fn watch(
                 } else if end.received.is_some_and(|count| run.received() >= count) {
                     Some(Some(EndedBy::Packets))
                 } else {
-                    let over = run.captured() || run.is_deaf() || run.aborted();
+                    let over = run.captured() || run.receives_nothing_more() || run.aborted();
                     over.then_some(Some(EndedBy::Done))
                 }
             }

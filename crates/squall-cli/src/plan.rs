@@ -134,7 +134,7 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
     let load = planned.load.as_ref().map(|load| {
         let template = |t: &PlannedTemplate| {
             json!({
-                "name": t.name, "says": t.says, "transport": t.transport, "clients": t.clients, "servers": t.servers,
+                "name": t.name, "says": t.content, "transport": t.transport, "clients": t.clients, "servers": t.servers,
                 "listen": t.port, "arrival": t.arrival, "asked_cps": t.asked_cps, "combinations": t.tuples,
             })
         };

@@ -12,8 +12,8 @@ use squall_trials::{Between, Place, Test, compare_results};
 use squall_units::{Cannot, Rate};
 
 use squall_method::{
-    Comparison, Estimate, Method, Outcome, Patience, Recorded, Status, Trial, Watch, ab, compare,
-    render,
+    Comparison, Estimate, Method, Outcome, Recorded, RetryPolicy, Status, Trial, Watch, ab,
+    compare, render,
 };
 
 use crate::{
@@ -145,7 +145,7 @@ fn ab(args: &Ab) -> Result<ExitCode, Error> {
                 b: Profile::load(&args.b)?,
                 settings: args.settings.clone(),
                 options,
-                patience: Patience { repeats: args.repeats, ..Patience::default() },
+                retry: RetryPolicy { repeats: args.repeats, ..RetryPolicy::default() },
                 command: command_line(),
             };
             let all = [&comparison.a, &comparison.b];
@@ -274,7 +274,7 @@ pub fn test(args: Args) -> Result<ExitCode, Error> {
         method,
         options: common.options.run.clone(),
         most: common.max_rate,
-        patience: Patience { repeats: common.repeats, rest_s },
+        retry: RetryPolicy { repeats: common.repeats, rest_s },
         journal: common.journal.clone(),
         command: command_line(),
     };

@@ -357,7 +357,7 @@ fn is_complete(run: &Run) -> bool {
     if over {
         run.stop_because(EndedBy::Duration);
     }
-    over || run.captured() || run.is_deaf() || run.aborted()
+    over || run.captured() || run.receives_nothing_more() || run.aborted()
 }
 
 /// Detects the end of files that a run only reads: no port receives any more.

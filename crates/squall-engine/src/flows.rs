@@ -8,8 +8,8 @@ use std::{collections::VecDeque, num::NonZeroU64, ops::Range};
 
 use rustix::thread::set_current_timer_slack;
 use squall_flows::{
-    Came, FrameOutput, Load, LoadError, Near, OpenFlow, Role, Side, SideSettings, Statistics,
-    Whose, Wrap,
+    Came, FrameOutput, FrameOwner, Load, LoadError, Near, OpenFlow, Role, Side, SideSettings,
+    Statistics, Wrap,
 };
 use squall_plan::{After, FlowSide, Part, Plan, PlanFlows, SourceId};
 use squall_port::{BATCH, Hosts, PortFacts, RxBatch, SendError, Timestamps, TxBatch};
@@ -733,12 +733,12 @@ impl PlayerPort {
                 continue;
             }
             match self.side.owner(octets) {
-                Whose::Ours => {}
-                Whose::Other(worker) => {
+                FrameOwner::Here => {}
+                FrameOwner::Other(worker) => {
                     relay.gather(worker, octets, frame);
                     *claim = true;
                 }
-                Whose::All => relay.gather_for_all(octets, frame),
+                FrameOwner::All => relay.gather_for_all(octets, frame),
             }
         }
         let (handed, dropped) = relay.hand_over();

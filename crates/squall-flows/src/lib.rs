@@ -28,7 +28,7 @@ mod side;
 mod statistics;
 mod steady;
 
-pub use link::{Ignored, Services, Whose};
+pub use link::{FrameOwner, Ignored, Services};
 pub use load::{
     Arrival, Cps, DRAIN, Ends, Limits, Load, LoadError, PATIENCE, Spacing, Target, Template, Think,
 };

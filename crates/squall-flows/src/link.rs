@@ -148,9 +148,9 @@ enum Lost {
 
 /// The owner of a received frame when several workers share a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum FrameOwner {
     /// This worker, or any worker that received it.
-    Ours,
+    Here,
     /// The worker that has the flow.
     Other(u32),
     /// A neighbor's MAC address or a request for one: all workers must learn it, and one replies.
@@ -303,43 +303,43 @@ impl Link {
     /// The owner of the frame, for `worker` of `workers`. Only speed depends on the port's
     /// steering: a frame at the wrong worker is handed on (ADR 0040).
     #[inline]
-    pub fn owner(&self, frame: &[u8], (worker, workers): (u32, u32)) -> Whose {
+    pub fn owner(&self, frame: &[u8], (worker, workers): (u32, u32)) -> FrameOwner {
         if workers == 1 {
-            return Whose::Ours;
+            return FrameOwner::Here;
         }
         // Sums of addresses and ports instead of the whole tuple: both directions have the same
         // sums, and a classic BPF program can compute them (see `squall_bpf::owner`).
         let owner = match self.plain.and_then(|_| ends_of_usual(frame)) {
-            Some((to, ..)) if self.index_of(to).is_none() => return Whose::Ours,
+            Some((to, ..)) if self.index_of(to).is_none() => return FrameOwner::Here,
             Some((_, addresses, ports)) => owner::from_sums(addresses, ports, workers),
             None => match self.owner_of_any(frame, workers) {
                 Ok(owner) => owner,
                 Err(other) => return other,
             },
         };
-        if owner == worker { Whose::Ours } else { Whose::Other(owner) }
+        if owner == worker { FrameOwner::Here } else { FrameOwner::Other(owner) }
     }
 
     #[inline(never)]
-    fn owner_of_any(&self, frame: &[u8], workers: u32) -> Result<u32, Whose> {
-        let Ok(inside) = self.unwrap(frame) else { return Err(Whose::Ours) };
+    fn owner_of_any(&self, frame: &[u8], workers: u32) -> Result<u32, FrameOwner> {
+        let Ok(inside) = self.unwrap(frame) else { return Err(FrameOwner::Here) };
         let packet = inside.payload;
         match inside.kind {
-            ARP => return Err(Whose::All),
+            ARP => return Err(FrameOwner::All),
             IPV6 if packet.get(6) == Some(&ICMPV6) && NeighbourMessage::parse(packet).is_some() => {
-                return Err(Whose::All);
+                return Err(FrameOwner::All);
             }
             IPV4 | IPV6 if !inside.outer => {}
-            _ => return Err(Whose::Ours),
+            _ => return Err(FrameOwner::Here),
         }
         let to = match inside.kind {
             IPV4 if packet.len() >= 20 => v4(&packet[16..]),
             IPV6 if packet.len() >= 40 => v6(&packet[24..]),
-            _ => return Err(Whose::Ours),
+            _ => return Err(FrameOwner::Here),
         };
         let ends = ends(packet).or_else(|| ends(quoted(packet)?));
         let ends = ends.filter(|_| self.index_of(to).is_some());
-        ends.map(|(one, other)| owner::of_ends(one, other, workers)).ok_or(Whose::Ours)
+        ends.map(|(one, other)| owner::of_ends(one, other, workers)).ok_or(FrameOwner::Here)
     }
 
     /// Learns from a neighbor's frame without a reply.

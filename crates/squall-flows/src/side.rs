@@ -24,7 +24,7 @@ use crate::{
     Statistics, Template, TemplateStatistics, Tuples,
     app_recorder::{AppRecorder, Begun, Recorder},
     arrivals::{Arrivals, Due, IsOwn},
-    link::{ETHERNET, Ignored, Link, Whose},
+    link::{ETHERNET, FrameOwner, Ignored, Link},
     pool::{Pool as PoolOf, divided},
     sharing::{Share, Sharing},
     steady::{Steady, Tallies, Tally},
@@ -619,7 +619,7 @@ impl Side {
 
     /// The worker that has the flow of a received frame.
     #[inline]
-    pub fn owner(&self, frame: &[u8]) -> Whose {
+    pub fn owner(&self, frame: &[u8]) -> FrameOwner {
         self.link.owner(frame, self.settings.worker)
     }
 

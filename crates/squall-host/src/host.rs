@@ -26,7 +26,7 @@ pub struct Host {
 
 /// Meaning of a frame for a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct Response {
     /// A sender on the link that has identified itself.
     pub neighbour: Option<(IpAddr, MacAddr)>,
     /// The frame that answers it.
@@ -37,9 +37,9 @@ pub struct Heard {
 
 impl Host {
     /// Processes a received frame.
-    pub fn hear(&self, frame: &[u8]) -> Heard {
+    pub fn hear(&self, frame: &[u8]) -> Response {
         let Some((destination, source, kind, packet)) = self.parse(frame) else {
-            return Heard::default();
+            return Response::default();
         };
         match kind {
             ARP => self.handle_arp(packet),
@@ -49,18 +49,19 @@ impl Host {
             IPV4 | IPV6 if destination == self.mac && self.has(packet) => {
                 let mut reply = Vec::new();
                 match echo_reply(packet, &mut reply) {
-                    true => {
-                        Heard { reply: Some(self.frame(source, kind, &reply)), ..Heard::default() }
-                    }
-                    false => Heard { echo: Echo::of_reply(packet), ..Heard::default() },
+                    true => Response {
+                        reply: Some(self.frame(source, kind, &reply)),
+                        ..Response::default()
+                    },
+                    false => Response { echo: Echo::of_reply(packet), ..Response::default() },
                 }
             }
-            _ => Heard::default(),
+            _ => Response::default(),
         }
     }
 
-    fn handle_arp(&self, packet: &[u8]) -> Heard {
-        let Some(arp) = Arp::parse(packet) else { return Heard::default() };
+    fn handle_arp(&self, packet: &[u8]) -> Response {
+        let Some(arp) = Arp::parse(packet) else { return Response::default() };
         let asked = arp.request && self.ipv4.contains(&arp.target);
         let reply = Arp {
             request: false,
@@ -69,24 +70,27 @@ impl Host {
             target_mac: arp.sender_mac,
             target: arp.sender,
         };
-        Heard {
+        Response {
             neighbour: Some((arp.sender.into(), arp.sender_mac)),
             reply: asked.then(|| self.frame(arp.sender_mac, ARP, &reply.octets())),
             echo: None,
         }
     }
 
-    fn handle_neighbor(&self, message: &NeighbourMessage, source: MacAddr) -> Heard {
+    fn handle_neighbor(&self, message: &NeighbourMessage, source: MacAddr) -> Response {
         if !message.solicitation {
             let mac = message.mac.unwrap_or(source);
-            return Heard { neighbour: Some((message.target.into(), mac)), ..Heard::default() };
+            return Response {
+                neighbour: Some((message.target.into(), mac)),
+                ..Response::default()
+            };
         }
         let answer = || {
             let (reply, to_one) = message.advertise(self.mac);
             self.frame(if to_one { source } else { ALL_NODES }, IPV6, &reply.octets())
         };
         let asked = self.ipv6.contains(&message.target);
-        Heard { reply: asked.then(answer), ..Heard::default() }
+        Response { reply: asked.then(answer), ..Response::default() }
     }
 
     /// Destination, source, EtherType and packet of a frame with the host's VLAN tags; `None` for
@@ -177,11 +181,11 @@ mod tests {
             Echo { source: [10, 0, 0, 9].into(), destination: [10, 0, 0, 1].into(), id: 7, seq: 8 };
         let tagged = host(vec![(0x8100, 7)]);
         let plain = peer().frame(MAC, IPV4, &echo.request());
-        assert_eq!(tagged.hear(&plain), Heard::default());
+        assert_eq!(tagged.hear(&plain), Response::default());
         let asks = Host { tags: vec![(0x8100, 7)], ..peer() };
         let reply = tagged.hear(&asks.frame(MAC, IPV4, &echo.request())).reply;
         assert_eq!(asks.hear(&reply.expect("an answer")).echo, Some(echo));
         let other = asks.frame(PEER, IPV4, &echo.request());
-        assert_eq!(tagged.hear(&other), Heard::default(), "its MAC address is another");
+        assert_eq!(tagged.hear(&other), Response::default(), "its MAC address is another");
     }
 }

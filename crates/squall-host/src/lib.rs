@@ -10,6 +10,6 @@ mod host;
 mod neighbours;
 mod packets;
 
-pub use host::{Heard, Host, link_local};
+pub use host::{Host, Response, link_local};
 pub use neighbours::{Answer, Neighbours};
 pub use packets::{ARP_LEN, Arp, Echo, ND_LEN, NeighbourMessage, echo_reply, solicited_node};

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use squall_profile::{Diagnostic, Diagnostics, Flows, Profile, Said};
+use squall_profile::{Diagnostic, Diagnostics, Flows, Located, Profile};
 
 use crate::Error;
 
@@ -107,7 +107,7 @@ fn is_name(text: &str) -> bool {
         && last.starts_with(|first: char| first.is_ascii_alphabetic())
 }
 
-fn unknown(profile: &Profile, spec: &Said, why: &str) -> Error {
+fn unknown(profile: &Profile, spec: &Located, why: &str) -> Error {
     let text = format!("cannot resolve {:?}: {why}", spec.text);
     let hint = format!(
         "try `getent ahosts {}`, a line in /etc/hosts, or an address (for a URL: the address in \

@@ -54,14 +54,14 @@ pub struct Recorded {
 
 /// Repetition of trials and rest between them, for all methods.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// Repeat a trial this often if the generator did not keep to it
     pub repeats: u32,
     /// Seconds between trials (RFC 2544 §23)
     pub rest_s: f64,
 }
 
-impl Default for Patience {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self { repeats: 2, rest_s: 5.0 }
     }
@@ -97,7 +97,7 @@ impl Watch for Unwatched {}
 pub struct Bench<'a> {
     runner: &'a mut dyn Runner,
     watch: &'a mut dyn Watch,
-    patience: Patience,
+    retry: RetryPolicy,
     /// Trials of an earlier, stopped run of the same method. Methods are deterministic, so they ask
     /// for the same trials in the same order.
     known: std::vec::IntoIter<Recorded>,
@@ -105,8 +105,8 @@ pub struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    pub fn new(runner: &'a mut dyn Runner, watch: &'a mut dyn Watch, patience: Patience) -> Self {
-        Self { runner, watch, patience, known: Vec::new().into_iter(), trials: Vec::new() }
+    pub fn new(runner: &'a mut dyn Runner, watch: &'a mut dyn Watch, retry: RetryPolicy) -> Self {
+        Self { runner, watch, retry, known: Vec::new().into_iter(), trials: Vec::new() }
     }
 
     /// Returns the results of `known` while the method asks for the same trials.
@@ -151,7 +151,7 @@ impl<'a> Bench<'a> {
         loop {
             attempt += 1;
             let measured = self.once(&trial, attempt)?;
-            if measured.kept() || attempt > self.patience.repeats {
+            if measured.kept() || attempt > self.retry.repeats {
                 return Ok(measured);
             }
         }
@@ -168,7 +168,7 @@ impl<'a> Bench<'a> {
         // The method differs from the earlier run from this trial on.
         self.known = Vec::new().into_iter();
         if !self.trials.is_empty() {
-            self.runner.rest(self.patience.rest_s)?;
+            self.runner.rest(self.retry.rest_s)?;
         }
         self.watch.begins(trial, self.trials.len() + 1);
         let measured = self.runner.run(trial)?;

@@ -6,13 +6,13 @@
 //! clock or file: the same trials with the same results give the same outcome.
 //!
 //! ```
-//! use squall_method::{Bench, Device, Method, Patience, Rig, Unwatched, rfc2544};
+//! use squall_method::{Bench, Device, Method, RetryPolicy, Rig, Unwatched, rfc2544};
 //!
 //! let rig = Rig::one_stream("A to B", 1e9);
 //! let settings = rfc2544::Settings { frame_sizes: vec![64], ..Default::default() };
 //! let mut device = Device { capacity_fps: 1e6, buffer: 100.0, delay_ns: 5_000, ..Device::ideal() };
 //! let mut watch = Unwatched;
-//! let mut bench = Bench::new(&mut device, &mut watch, Patience::default());
+//! let mut bench = Bench::new(&mut device, &mut watch, RetryPolicy::default());
 //! let outcome = Method::Rfc2544(settings).run(&rig, &mut bench)?;
 //! let found = outcome.figure("throughput/64").unwrap().value;
 //! assert!(found <= 1e6 && found > 0.995e6);
@@ -46,7 +46,7 @@ mod trial;
 pub mod tst009;
 pub mod y1564;
 
-pub use bench::{Bench, Bounds, Halt, Patience, Recorded, Runner, Unwatched, Watch};
+pub use bench::{Bench, Bounds, Halt, Recorded, RetryPolicy, Runner, Unwatched, Watch};
 pub use bracket::{Bracket, Judged};
 pub use method::{About, Estimate, Method};
 pub use model::Device;

@@ -4,7 +4,7 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bench::{Bench, Halt, Patience, Recorded, Unwatched},
+    bench::{Bench, Halt, Recorded, RetryPolicy, Unwatched},
     capacity,
     model::Device,
     outcome::{Outcome, Status, Verdict},
@@ -192,7 +192,7 @@ impl Method {
     ///
     /// # Errors
     /// Wrong settings.
-    pub fn estimate(&self, rig: &Rig, patience: Patience) -> Result<Estimate, Halt> {
+    pub fn estimate(&self, rig: &Rig, retry: RetryPolicy) -> Result<Estimate, Halt> {
         let half = rig.total_fps(64) / 2.0;
         let mut device =
             Device { capacity_fps: half, buffer: 100.0, delay_ns: 10_000, ..Device::ideal() };
@@ -204,7 +204,7 @@ impl Method {
         (device.cps, device.connections) = (cps / 2.0, connections as f64 / 2.0);
         let mut watch = Unwatched;
         let trials = {
-            let mut bench = Bench::new(&mut device, &mut watch, patience);
+            let mut bench = Bench::new(&mut device, &mut watch, retry);
             self.run(rig, &mut bench)?.trials.len()
         };
         Ok(Estimate { trials, seconds: device.spent_s })

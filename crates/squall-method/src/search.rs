@@ -118,7 +118,7 @@ fn output(measured: &Measured) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Bounds, Device, Method, Patience, Rig, Watch, rfc2544};
+    use crate::{Bounds, Device, Method, RetryPolicy, Rig, Watch, rfc2544};
 
     #[derive(Default)]
     struct Seen(Vec<Option<Bounds>>);
@@ -133,7 +133,7 @@ mod tests {
     fn bounds_of_a_search_close_around_what_it_finds() {
         let mut device = Device { capacity_fps: 3e5, buffer: 0.0, ..Device::ideal() };
         let mut watch = Seen::default();
-        let mut bench = Bench::new(&mut device, &mut watch, Patience::default());
+        let mut bench = Bench::new(&mut device, &mut watch, RetryPolicy::default());
         let tests = vec![rfc2544::Test::Throughput];
         let settings = rfc2544::Settings { tests, frame_sizes: vec![64], ..Default::default() };
         let rig = Rig::one_stream("A to B", 1e9);

@@ -1,14 +1,14 @@
 //! Methods on the streams of a profile, against devices with known properties.
 
 use squall_method::{
-    Bench, Device, Halt, Measured, Method, MostLoad, Outcome, Patience, Rig, RigLane, Runner,
+    Bench, Device, Halt, Measured, Method, MostLoad, Outcome, RetryPolicy, Rig, RigLane, Runner,
     Status, Trial, Unwatched, rfc8219, soak, tst009,
 };
 
 fn run(runner: &mut dyn Runner, rig: &Rig, method: Method) -> Result<Outcome, Halt> {
     let mut watch = Unwatched;
-    let patience = Patience { repeats: 0, rest_s: 0.0 };
-    method.run(rig, &mut Bench::new(runner, &mut watch, patience))
+    let retry = RetryPolicy { repeats: 0, rest_s: 0.0 };
+    method.run(rig, &mut Bench::new(runner, &mut watch, retry))
 }
 
 fn value(outcome: &Outcome, name: &str) -> f64 {

@@ -8,7 +8,7 @@ use squall_apps::{
 };
 use squall_pcap::{CaptureReader, Packet};
 use squall_port_linux::filter;
-use squall_profile::{Arrival, Flows, Pool, Profile, Said, Says, Spacing, Template};
+use squall_profile::{Arrival, FlowContent, Flows, Located, Pool, Profile, Spacing, Template};
 
 use crate::Error;
 
@@ -68,7 +68,7 @@ pub fn profile(import: &Import, cps: f64) -> Profile {
             *pools.entry((role.to_owned(), address)).or_insert_with(|| {
                 flows.pools.push(Pool {
                     name: format!("{role} {address}"),
-                    addresses: vec![Said::from(address.to_string().as_str())],
+                    addresses: vec![Located::from(address.to_string().as_str())],
                     ..Pool::default()
                 });
                 flows.pools.len() - 1
@@ -85,7 +85,7 @@ pub fn profile(import: &Import, cps: f64) -> Profile {
                 Transport::Tcp => squall_profile::Transport::Tcp,
                 Transport::Udp => squall_profile::Transport::Udp,
             },
-            says: content(conversation),
+            content: content(conversation),
             arrival: Arrival::Cps { cps, spacing: Spacing::Constant },
             ..Template::default()
         });
@@ -103,11 +103,11 @@ pub fn profile(import: &Import, cps: f64) -> Profile {
 }
 
 /// The programs as text; messages of the two sides have separate names.
-fn content(conversation: &Imported) -> Says {
+fn content(conversation: &Imported) -> FlowContent {
     let mut messages = Vec::new();
-    let mut lines = |side: &str, program: &Program| -> Vec<Said> {
+    let mut lines = |side: &str, program: &Program| -> Vec<Located> {
         for (name, message) in &program.messages {
-            messages.push((format!("{side}_{name}"), Said::from(message.to_string().as_str())));
+            messages.push((format!("{side}_{name}"), Located::from(message.to_string().as_str())));
         }
         let line = |instruction: &squall_apps::Instruction| {
             use squall_apps::Instruction::{Send, SendPacket};
@@ -117,11 +117,11 @@ fn content(conversation: &Imported) -> Says {
             {
                 *name = format!("{side}_{name}");
             }
-            Said::from(renamed.to_string().as_str())
+            Located::from(renamed.to_string().as_str())
         };
         program.instructions.iter().map(line).collect()
     };
     let client = lines("client", &conversation.client);
     let server = lines("server", &conversation.server);
-    Says::Programs { client, server, messages }
+    FlowContent::Programs { client, server, messages }
 }

@@ -42,14 +42,14 @@ pub fn compile(
     options: &Options,
 ) -> Result<Plan, Diagnostics> {
     assert_eq!(profile.ports.len(), limits.len(), "limits are given for every port");
-    let Inputs { assets, replays: others, opened, spoken, abandoned } = inputs;
+    let Inputs { assets, replays: others, opened, live_flows, abandoned } = inputs;
     let (part, seed) = (options.part, profile.effective_seed());
     let mut mistakes = Mistakes::of(profile);
     let mut notes = Vec::new();
     let mut warnings = Warnings::default();
     let mut replays = replays::compile(profile, opened, assets, &mut mistakes);
     replays.extend(others);
-    let mut flows = flows::compile(profile, spoken, limits, assets, &mut mistakes);
+    let mut flows = flows::compile(profile, live_flows, limits, assets, &mut mistakes);
     let made = programs(profile, limits, assets, abandoned, &mut warnings, &mut mistakes);
     let mut afters = after::compile(profile, &replays, flows.as_ref()).unwrap_or_else(|found| {
         found.into_iter().for_each(|mistake| mistakes.add(mistake));

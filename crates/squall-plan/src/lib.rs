@@ -31,7 +31,7 @@ use squall_units::{Division, L1_OVERHEAD, MacAddr, Nanos, Picos, Segmentation};
 pub use after::{After, Part};
 pub use compile::compile;
 pub use diff::Change;
-pub use flows::{FlowSide, PlanFlows, PlannedLoad, PlannedPool, PlannedTemplate, Spoken};
+pub use flows::{FlowSide, LiveFlows, PlanFlows, PlannedLoad, PlannedPool, PlannedTemplate};
 pub use replays::PlanReplay;
 pub use source::SourceId;
 pub use squall_options::Multiplier;
@@ -106,7 +106,7 @@ pub struct Inputs<'a> {
     /// may differ.
     pub opened: Option<&'a [squall_profile::Replay]>,
     /// Attacks whose conversations use Squall's own TCP and UDP.
-    pub spoken: Option<Spoken<'a>>,
+    pub live_flows: Option<LiveFlows<'a>>,
     /// Whether the plan is no longer needed: compilation then ends soon, with an error.
     pub abandoned: &'a dyn Fn() -> bool,
 }
@@ -114,7 +114,7 @@ pub struct Inputs<'a> {
 impl<'a> Inputs<'a> {
     /// Only the profile and its files.
     pub fn of(assets: &'a dyn Assets) -> Self {
-        Self { assets, replays: Vec::new(), opened: None, spoken: None, abandoned: &|| false }
+        Self { assets, replays: Vec::new(), opened: None, live_flows: None, abandoned: &|| false }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use squall_profile::{At, Late, Mistakes, Profile, Said, SplitOf};
+use squall_profile::{At, Late, Located, Mistakes, Profile, SplitOf};
 use squall_replay::{
     Cache, Numbers, Replay, Speed, Split, SplitBy, Timing, TooLong, split::By, stats::Settings,
 };
@@ -108,7 +108,7 @@ pub(crate) fn compile(
     for ((old, new), replay) in opened.iter().zip(&profile.replays).zip(&mut replays) {
         match faster(old, new) {
             Ok(speed) => replay.speed = speed,
-            Err(error) => mistakes.told(&Said { text: String::new(), at: new.at }, &error),
+            Err(error) => mistakes.report(&Located { text: String::new(), at: new.at }, &error),
         }
     }
     replays
@@ -119,8 +119,8 @@ fn replay(
     assets: &dyn Assets,
     mistakes: &mut Mistakes<'_>,
 ) -> Replay {
-    let mut right = |at: &Said, made: Result<(), String>| {
-        made.unwrap_or_else(|error| mistakes.told(at, &error));
+    let mut right = |at: &Located, made: Result<(), String>| {
+        made.unwrap_or_else(|error| mistakes.report(at, &error));
     };
     let mut replay = Replay {
         inputs: spec.files.iter().map(|file| assets.capture(&file.text)).collect(),
@@ -175,7 +175,7 @@ fn replay(
         }
     }
     if let Some(most) = spec.max_flows.filter(|most| *most > MOST_FLOWS) {
-        let at = Said { text: String::new(), at: spec.at };
+        let at = Located { text: String::new(), at: spec.at };
         let text = format!(
             "max_flows = {most}: expected at most {MOST_FLOWS} (64 GB of memory)\n  try 1M"
         );

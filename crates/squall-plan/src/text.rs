@@ -256,7 +256,7 @@ fn flows(load: &PlannedLoad) -> String {
     let row = |template: &PlannedTemplate| {
         vec![
             template.name.clone(),
-            template.says.clone(),
+            template.content.clone(),
             template.transport.to_owned(),
             template.clients.clone(),
             format!("{}:{}", template.servers, template.port),

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use squall_units::suggest;
 
-use crate::{Arrival, Diagnostic, Mode, Profile, Said, Target, diagnostics::MOST_MISTAKES};
+use crate::{Arrival, Diagnostic, Located, Mode, Profile, Target, diagnostics::MOST_MISTAKES};
 
 /// A part of a profile that may wait for another, by its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,7 +89,7 @@ impl Profile {
     }
 
     /// All parts that may wait, with their names and the parts that they wait for.
-    fn parts(&self) -> impl Iterator<Item = (Part, &str, Option<&Said>)> {
+    fn parts(&self) -> impl Iterator<Item = (Part, &str, Option<&Located>)> {
         let streams = self.streams.iter().enumerate();
         let streams = streams.map(|(i, s)| (Part::Stream(i), s.name.as_str(), s.after.as_ref()));
         let replays = self.replays.iter().enumerate();

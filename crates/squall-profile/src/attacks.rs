@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use squall_units::Nanos;
 
 use crate::{
-    Attack, Said,
+    Attack, Located,
     emit::{Emit, table, texts},
 };
 
@@ -14,8 +14,8 @@ pub enum AttackOf {
     Rules(AttackRules),
     /// A scan, a flood or another template, by name.
     Template {
-        name: Said,
-        options: Vec<(String, Said)>,
+        name: Located,
+        options: Vec<(String, Located)>,
     },
 }
 
@@ -29,15 +29,15 @@ impl Default for AttackOf {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttackRules {
     /// Rule files, and folders of them.
-    pub files: Vec<Said>,
+    pub files: Vec<Located>,
     /// A suricata.yaml or snort.conf, for its variables.
-    pub config: Option<Said>,
-    pub variables: Vec<(String, Said)>,
+    pub config: Option<Located>,
+    pub variables: Vec<(String, Located)>,
     /// `1234`, `1000-2000`
-    pub sids: Vec<Said>,
-    pub classtypes: Vec<Said>,
+    pub sids: Vec<Located>,
+    pub classtypes: Vec<Located>,
     /// A regular expression.
-    pub msg: Option<Said>,
+    pub msg: Option<Located>,
     /// `None`: rules of all engines are read, and match as in Suricata 8.
     pub engine: Option<IdsEngine>,
 }

@@ -8,8 +8,8 @@ use squall_units::{MacAddr, Nanos, Rate};
 use squall_wire::{FieldKind, to_hex};
 
 use crate::{
-    Departures, FieldRef, IMIX, Mode, Op, PacketSource, Profile, Recompute, Said, SizeLaw, Stream,
-    Vary, source::SCHEMA, stage,
+    Departures, FieldRef, IMIX, Located, Mode, Op, PacketSource, Profile, Recompute, SizeLaw,
+    Stream, Vary, source::SCHEMA, stage,
 };
 
 impl Profile {
@@ -170,13 +170,13 @@ impl Emit for Nanos {
     }
 }
 
-impl Emit for Said {
+impl Emit for Located {
     fn emit(&self) -> Option<Json> {
         Some(json!(self.text))
     }
 }
 
-impl Emit for Vec<Said> {
+impl Emit for Vec<Located> {
     fn emit(&self) -> Option<Json> {
         texts(self)
     }
@@ -199,17 +199,17 @@ impl Emit for Recompute {
     }
 }
 
-pub(crate) fn texts(texts: &[Said]) -> Option<Json> {
+pub(crate) fn texts(texts: &[Located]) -> Option<Json> {
     (!texts.is_empty()).then(|| texts.iter().map(|located| json!(located.text)).collect())
 }
 
-pub(crate) fn table(entries: &[(String, Said)]) -> Option<Json> {
-    let entry = |(name, located): &(String, Said)| (name.clone(), json!(located.text));
+pub(crate) fn table(entries: &[(String, Located)]) -> Option<Json> {
+    let entry = |(name, located): &(String, Located)| (name.clone(), json!(located.text));
     (!entries.is_empty()).then(|| Json::Object(entries.iter().map(entry).collect()))
 }
 
 /// Several entries of one name become a list.
-pub(crate) fn options_table(entries: &[(String, Said)]) -> Option<Json> {
+pub(crate) fn options_table(entries: &[(String, Located)]) -> Option<Json> {
     let mut table: Map<String, Json> = Map::new();
     for (name, located) in entries {
         match table.get_mut(name) {

@@ -9,7 +9,7 @@ use std::{
 
 use squall_wire::Packet;
 
-use crate::{AttackOf, Departures, PacketSource, Profile, Says, SplitOf};
+use crate::{AttackOf, Departures, FlowContent, PacketSource, Profile, SplitOf};
 
 /// The most octets of a file read into memory: `/dev/zero` has no end.
 pub const MOST_OCTETS: u64 = 256 << 20;
@@ -93,14 +93,14 @@ impl Profile {
                 add("capture of [flows.replay]", &replay.capture.text);
             }
             for template in &flows.templates {
-                match &template.says {
-                    Says::Capture { path, .. } => add("capture of [[template]]", &path.text),
-                    Says::App { options, .. } => {
+                match &template.content {
+                    FlowContent::Capture { path, .. } => add("capture of [[template]]", &path.text),
+                    FlowContent::App { options, .. } => {
                         options.iter().filter(|(name, _)| is_file(name)).for_each(|(_, located)| {
                             add("file in options of [[template]]", &located.text)
                         })
                     }
-                    Says::Programs { .. } => {}
+                    FlowContent::Programs { .. } => {}
                 }
                 if let Some(data) = &template.data {
                     add("file of data", &data.file.text);

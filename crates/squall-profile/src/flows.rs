@@ -12,19 +12,19 @@ use crate::{
 
 /// Text and its place.
 #[derive(Clone, Debug, Default)]
-pub struct Said {
+pub struct Located {
     pub text: String,
     pub at: At,
 }
 
 /// Equality ignores the place.
-impl PartialEq for Said {
+impl PartialEq for Located {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
     }
 }
 
-impl From<&str> for Said {
+impl From<&str> for Located {
     fn from(text: &str) -> Self {
         Self { text: text.to_owned(), at: At::default() }
     }
@@ -77,18 +77,18 @@ pub enum Play {
 
 /// The exchange of a flow.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Says {
+pub enum FlowContent {
     /// A built-in application and its options; an option that is a list has several entries.
-    App { app: Said, options: Vec<(String, Said)> },
+    App { app: Located, options: Vec<(String, Located)> },
     /// Instructions of both sides; an external side may have none. Messages by name.
-    Programs { client: Vec<Said>, server: Vec<Said>, messages: Vec<(String, Said)> },
+    Programs { client: Vec<Located>, server: Vec<Located>, messages: Vec<(String, Located)> },
     /// The conversation with this number (from 1) in a capture.
-    Capture { path: Said, number: u64, delays: Delays },
+    Capture { path: Located, number: u64, delays: Delays },
 }
 
-impl Default for Says {
+impl Default for FlowContent {
     fn default() -> Self {
-        Self::App { app: Said::default(), options: Vec::new() }
+        Self::App { app: Located::default(), options: Vec::new() }
     }
 }
 
@@ -149,7 +149,7 @@ pub struct Ramp {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tcp {
     /// Names and values, of both sides.
-    pub settings: Vec<(String, Said)>,
+    pub settings: Vec<(String, Located)>,
 }
 
 impl Tcp {
@@ -223,12 +223,12 @@ impl Template {
             "clients" => pool(self.clients),
             "servers" => pool(self.servers),
             "stages" => stage::to_value(&self.stages, |to| json!(to)),
-            key => self.says.key(key).or_else(|| self.arrival.key(key)),
+            key => self.content.key(key).or_else(|| self.arrival.key(key)),
         })
     }
 }
 
-impl Says {
+impl FlowContent {
     /// The value of one of its own keys.
     fn key(&self, key: &str) -> Option<Json> {
         match (self, key) {

@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, str::FromStr};
 
-use crate::{At, Diagnostic, Diagnostics, Profile, Said, diagnostics::MOST_MISTAKES};
+use crate::{At, Diagnostic, Diagnostics, Located, Profile, diagnostics::MOST_MISTAKES};
 
 /// Errors of a profile with their places, so that all of them are reported at once.
 pub struct Mistakes<'a> {
@@ -42,7 +42,7 @@ impl<'a> Mistakes<'a> {
         if self.found.is_empty() { Ok(()) } else { Err(Diagnostics(self.found)) }
     }
 
-    pub fn note(&mut self, located: &Said, message: &str, hint: &str) {
+    pub fn note(&mut self, located: &Located, message: &str, hint: &str) {
         self.at(located.at, message, hint);
     }
 
@@ -61,13 +61,18 @@ impl<'a> Mistakes<'a> {
     }
 
     /// Adds an error whose first line is the message, and whose other lines are hints.
-    pub fn told(&mut self, located: &Said, error: &dyn Display) {
+    pub fn report(&mut self, located: &Located, error: &dyn Display) {
         let text = error.to_string();
         let (message, details) = text.split_once('\n').unwrap_or((&text, ""));
         self.note(located, message, details.trim());
     }
 
-    pub fn parsed<T: FromStr>(&mut self, located: &Said, what: &str, example: &str) -> Option<T> {
+    pub fn parsed<T: FromStr>(
+        &mut self,
+        located: &Located,
+        what: &str,
+        example: &str,
+    ) -> Option<T> {
         let parsed = located.text.parse().ok();
         if parsed.is_none() {
             self.note(
@@ -79,13 +84,13 @@ impl<'a> Mistakes<'a> {
         parsed
     }
 
-    pub fn number<T: FromStr>(&mut self, located: &Said, to: &mut T) {
+    pub fn number<T: FromStr>(&mut self, located: &Located, to: &mut T) {
         if let Some(number) = self.parsed(located, "a number in range", "10") {
             *to = number;
         }
     }
 
-    pub fn truth(&mut self, located: &Said, to: &mut bool) {
+    pub fn truth(&mut self, located: &Located, to: &mut bool) {
         if let Some(truth) = self.parsed(located, "true or false", "true") {
             *to = truth;
         }

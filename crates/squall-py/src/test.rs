@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::Command, sync::Mutex};
 
 use pyo3::{exceptions::PyValueError, prelude::*};
-use squall_method::{Method, Outcome, Patience, Recorded, Watch, compare, render};
+use squall_method::{Method, Outcome, Recorded, RetryPolicy, Watch, compare, render};
 use squall_trials::{Comparison, Nodes, Place, Test};
 
 use crate::{captures::interruptible, error::to_py, profile::Profile};
@@ -62,7 +62,7 @@ pub fn run_test(
         profile: profile.0.clone(),
         options: squall::RunOptions::from_json(options).map_err(|e| usage(e.to_string()))?,
         most: most.transpose()?,
-        patience: Patience { repeats, rest_s },
+        retry: RetryPolicy { repeats, rest_s },
         journal,
         command: "python".into(),
     };
@@ -92,7 +92,7 @@ pub fn run_ab(
         b: b.0.clone(),
         settings: serde_json::from_str(settings).map_err(|e| usage(e.to_string()))?,
         options: squall::RunOptions::from_json(options).map_err(|e| usage(e.to_string()))?,
-        patience: Patience { repeats, ..Patience::default() },
+        retry: RetryPolicy { repeats, ..RetryPolicy::default() },
         command: "python".into(),
     };
     watched(py, progress, |callback, stop| {

@@ -47,7 +47,7 @@ mod work;
 mod zmtp;
 
 pub use api::document as openapi;
-pub use client::{Client, Heard, Verify};
+pub use client::{Client, ClientEvent, Verify};
 pub use cluster::{ClusterProgress, Controller, NodeRow, OnLoss, Totals};
 pub use error::Refusal;
 pub use peers::Origin;
@@ -56,4 +56,4 @@ pub use server::{serve, serve_until};
 pub use settings::{Bound, BoundTrex, Needs, Settings, Token};
 pub use testing::{TestProgress, TrialRow};
 pub use trex::Trex;
-pub use watch::{News, PortNews, SourceNews, StreamNews};
+pub use watch::{WatchEvent, WatchedPort, WatchedSource, WatchedStream};

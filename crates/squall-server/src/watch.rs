@@ -125,7 +125,7 @@ pub fn places() -> Arc<tokio::sync::Semaphore> {
 /// A message to a client, with the fields that [`crate::Client`] reads.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-pub enum News {
+pub enum WatchEvent {
     /// Live runs.
     Hello {
         runs: Vec<RunRow>,
@@ -146,20 +146,20 @@ pub enum News {
     Sample {
         run: String,
         t_s: f64,
-        ports: Vec<PortNews>,
-        streams: Vec<StreamNews>,
+        ports: Vec<WatchedPort>,
+        streams: Vec<WatchedStream>,
         #[serde(default)]
-        sources: Vec<SourceNews>,
+        sources: Vec<WatchedSource>,
     },
     #[serde(other)]
     Other,
 }
 
 /// Index; tx_pps, tx_bps_l1, rx_pps, rx_bps_l1; frames sent, received and dropped so far.
-pub type PortNews = (usize, f64, f64, f64, f64, u64, u64, u64);
+pub type WatchedPort = (usize, f64, f64, f64, f64, u64, u64, u64);
 /// Index; tx_pps, rx_pps; frames sent, received and lost so far; latency in nanoseconds: p50 and
 /// p99 of the last period, and the maximum so far; p99 of the departure error.
-pub type StreamNews = (
+pub type WatchedStream = (
     usize,
     f64,
     f64,
@@ -174,7 +174,7 @@ pub type StreamNews = (
 
 /// Name; unit of the counts; number due and number sent so far; lag in seconds; whether the lag
 /// exceeds the verdict's limit. Sources that send as fast as possible have no row.
-pub type SourceNews = (String, String, u64, u64, f64, bool);
+pub type WatchedSource = (String, String, u64, u64, f64, bool);
 
 struct Watcher {
     service: Arc<Service>,
@@ -355,7 +355,7 @@ impl SentState {
                 .cloned()
                 .unwrap_or_default();
             let rates = [now.tx_pps, now.tx_bps_l1, now.rx_pps, now.rx_bps_l1].map(short);
-            let row: PortNews = (
+            let row: WatchedPort = (
                 i,
                 rates[0],
                 rates[1],
@@ -376,7 +376,7 @@ impl SentState {
                 .unwrap_or_default();
             let rx = stream.rx.as_ref();
             let max = rx.and_then(|rx| rx.latency_ns.as_ref()).map(|latency| latency.max);
-            let row: StreamNews = (
+            let row: WatchedStream = (
                 i,
                 short(now.tx_pps),
                 short(now.rx_pps),
@@ -391,7 +391,7 @@ impl SentState {
             json!(row)
         });
         let (ports, streams): (Vec<_>, Vec<_>) = (ports.collect(), streams.collect());
-        let sources: Vec<SourceNews> = report
+        let sources: Vec<WatchedSource> = report
             .progress()
             .map(|at| (at.name.into(), at.unit.into(), at.due, at.sent, at.lag_s, at.is_behind))
             .collect();

@@ -12,7 +12,8 @@ use squall_apps::{
     Amount, Compare, Condition, Delay, Instruction, Message, MessageRef, Value as Number,
 };
 use squall_profile::{
-    Arrival, Flows, Network, Order, Pool, Ramp, Said, Says, Spacing, Tcp, Template, Transport,
+    Arrival, FlowContent, Flows, Located, Network, Order, Pool, Ramp, Spacing, Tcp, Template,
+    Transport,
 };
 use squall_units::{MacAddr, Nanos};
 
@@ -408,7 +409,7 @@ impl Astf {
                 true => Transport::Tcp,
                 false => Transport::Udp,
             },
-            says: Says::Programs {
+            content: FlowContent::Programs {
                 client: client_lines,
                 server: server_lines,
                 messages: messages.into_iter().collect(),
@@ -456,7 +457,7 @@ impl Astf {
         }
         flows.pools.push(Pool {
             name,
-            addresses: vec![Said::from(text.as_str())],
+            addresses: vec![Located::from(text.as_str())],
             order,
             ..Pool::default()
         });
@@ -491,8 +492,8 @@ impl Astf {
         &self,
         program: &Program,
         client: bool,
-        messages: &mut BTreeMap<String, Said>,
-    ) -> Result<Vec<Said>, Problem> {
+        messages: &mut BTreeMap<String, Located>,
+    ) -> Result<Vec<Located>, Problem> {
         // The `latency` add-on needs no translation: reports have delays of all flows.
         match program.addon.as_deref() {
             None | Some("latency") => {}
@@ -581,7 +582,7 @@ fn object<'a>(of: &'a Map<String, Value>, key: &str) -> Result<&'a Map<String, V
 }
 
 fn network(setting: &FlowSetting, side: usize) -> Network {
-    let text = |mac: [MacAddr; 2]| Said::from(mac[side].to_string().as_str());
+    let text = |mac: [MacAddr; 2]| Located::from(mac[side].to_string().as_str());
     Network {
         mac: setting.macs.map(text),
         next_hop: setting.next_hops.map(text),
@@ -604,15 +605,15 @@ struct Lines<'a> {
     tcp: bool,
     templates: &'a [AstfTemplate],
     commands: &'a [Command],
-    messages: &'a mut BTreeMap<String, Said>,
+    messages: &'a mut BTreeMap<String, Located>,
     /// Sends do not wait for acknowledgments.
     goes_on: bool,
-    all: Vec<Said>,
+    all: Vec<Located>,
 }
 
 impl Lines<'_> {
     fn push(&mut self, instruction: Instruction) {
-        self.all.push(Said::from(instruction.to_string().as_str()));
+        self.all.push(Located::from(instruction.to_string().as_str()));
     }
 
     fn command(&mut self, at: usize, command: &Command, have: &mut u64) -> Result<(), Problem> {
@@ -788,7 +789,7 @@ impl Lines<'_> {
                 }
             }
         };
-        self.messages.insert(name.clone(), Said::from(message.to_string().as_str()));
+        self.messages.insert(name.clone(), Located::from(message.to_string().as_str()));
         Ok(name)
     }
 }
@@ -848,7 +849,8 @@ fn tcp(
             all.insert("udp_idle", format!("{longest} ms"));
         }
     }
-    let settings = all.into_iter().map(|(name, text)| (name.to_owned(), Said::from(text.as_str())));
+    let settings =
+        all.into_iter().map(|(name, text)| (name.to_owned(), Located::from(text.as_str())));
     Ok(Tcp { settings: settings.collect() })
 }
 

@@ -1,6 +1,6 @@
 //! Compares two profiles, or two results.
 
-use squall_method::{Outcome, Patience, Recorded, Status, Trial, Verdict, Watch, ab};
+use squall_method::{Outcome, Recorded, RetryPolicy, Status, Trial, Verdict, Watch, ab};
 use squall_options::RunOptions;
 use squall_profile::Profile;
 
@@ -15,7 +15,7 @@ pub struct Comparison {
     pub settings: ab::Settings,
     /// Options of each trial.
     pub options: RunOptions,
-    pub patience: Patience,
+    pub retry: RetryPolicy,
     pub command: String,
 }
 
@@ -118,7 +118,7 @@ impl Pairs<'_> {
             ab::Side::A => (&self.profiles[0], "A"),
             ab::Side::B => (&self.profiles[1], "B"),
         };
-        for attempt in 1..=self.comparison.patience.repeats + 1 {
+        for attempt in 1..=self.comparison.retry.repeats + 1 {
             let trial = Trial { label: name.into(), ..Trial::default() };
             self.watch.begins(&trial, self.trials.len() + 1);
             let job = Job {

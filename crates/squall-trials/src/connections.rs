@@ -1,7 +1,7 @@
 //! The flows of a trial: the profile's, at the trial's load.
 
 use squall_method::{FlowLoad, Halt, Http};
-use squall_profile::{Arrival, Flows, Ramp, Said, Says, Spacing, Template, Transport};
+use squall_profile::{Arrival, FlowContent, Flows, Located, Ramp, Spacing, Template, Transport};
 use squall_units::Nanos;
 
 /// Adapts the profile's flows to one trial.
@@ -45,15 +45,15 @@ pub(crate) fn loaded(flows: &Flows, load: &FlowLoad, duration_s: f64) -> Result<
 fn speaks_http(template: &mut Template, http: Http) {
     let scheme = if http.tls { "https" } else { "http" };
     let mut options = vec![
-        ("url".to_owned(), Said::from(format!("{scheme}://dut.example/").as_str())),
-        ("body".to_owned(), Said::from(http.object_octets.to_string().as_str())),
-        ("requests".to_owned(), Said::from(http.requests.to_string().as_str())),
+        ("url".to_owned(), Located::from(format!("{scheme}://dut.example/").as_str())),
+        ("body".to_owned(), Located::from(http.object_octets.to_string().as_str())),
+        ("requests".to_owned(), Located::from(http.requests.to_string().as_str())),
     ];
     if http.think_s > 0.0 {
         let think = Nanos::from_secs_f64(http.think_s).to_string();
-        options.push(("think".to_owned(), Said::from(think.as_str())));
+        options.push(("think".to_owned(), Located::from(think.as_str())));
     }
-    template.says = Says::App { app: Said::from("http"), options };
+    template.content = FlowContent::App { app: Located::from("http"), options };
     template.data = None;
     template.transport = Transport::Tcp;
     if http.tls {

@@ -25,8 +25,8 @@ use std::{
 
 use serde_json::{Map, json};
 use squall_method::{
-    Action, Bench, Bounds, Estimate, Halt, Lane, Measured, Method, MostLoad, Outcome, Patience,
-    Recorded, Rig, RigLane, Runner, Second, Template, Trial, Watch,
+    Action, Bench, Bounds, Estimate, Halt, Lane, Measured, Method, MostLoad, Outcome, Recorded,
+    RetryPolicy, Rig, RigLane, Runner, Second, Template, Trial, Watch,
 };
 use squall_options::{RunOptions, Time};
 use squall_profile::{Mode, PacketSource, Profile, SizeLaw, Stream};
@@ -113,7 +113,7 @@ pub struct Test {
     pub options: RunOptions,
     /// Highest rate of a port, in frames or line bits per second; `None`: the link's speed.
     pub most: Option<Rate>,
-    pub patience: Patience,
+    pub retry: RetryPolicy,
     /// File to which trials are written as they end. Trials of the same test in it are not
     /// repeated.
     pub journal: Option<PathBuf>,
@@ -165,7 +165,7 @@ impl Test {
             Place::Nodes(_) => NODES_S,
         };
         let rig = self.rig(&self.trials(place, &never)?)?;
-        let estimate = self.method.estimate(&rig, self.patience).map_err(error)?;
+        let estimate = self.method.estimate(&rig, self.retry).map_err(error)?;
         let seconds = estimate.seconds + more_s * estimate.trials as f64;
         Ok(Estimate { seconds, ..estimate })
     }
@@ -174,7 +174,7 @@ impl Test {
     ///
     /// ```
     /// use squall::{Format, Profile, RunOptions};
-    /// use squall_method::{Method, Patience, Unwatched, rfc2544};
+    /// use squall_method::{Method, RetryPolicy, Unwatched, rfc2544};
     /// use squall_trials::Test;
     ///
     /// // A device that carries 10,000 frames/s and holds 50, in virtual time.
@@ -196,7 +196,7 @@ impl Test {
     ///     profile: Profile::parse(text, "example", Format::Toml)?,
     ///     options: RunOptions::default(),
     ///     most: Some("100kpps".parse()?),
-    ///     patience: Patience::default(),
+    ///     retry: RetryPolicy::default(),
     ///     journal: None,
     ///     command: String::new(),
     /// };
@@ -236,7 +236,7 @@ impl Test {
             None => (None, Vec::new()),
         };
         let mut watch = Journaled { journal, watch, failed: None };
-        let mut bench = Bench::new(&mut runner, &mut watch, self.patience).resume(known);
+        let mut bench = Bench::new(&mut runner, &mut watch, self.retry).resume(known);
         let done = self.method.run(&rig, &mut bench);
         if let Some(error) = watch.failed {
             return Err(error);

@@ -2,7 +2,7 @@
 //! device.
 
 use squall::{Format, Profile, RunOptions};
-use squall_method::{Limit, Method, Outcome, Patience, Status, Unwatched, capacity, rfc2544};
+use squall_method::{Limit, Method, Outcome, RetryPolicy, Status, Unwatched, capacity, rfc2544};
 use squall_trials::Test;
 use squall_units::SplitMix64;
 
@@ -34,7 +34,7 @@ fn find(name: &str, device: &str, most: &str, method: Method) -> Outcome {
         profile: Profile::parse(&text, "test", Format::Toml).unwrap(),
         options: RunOptions::default(),
         most: Some(most.parse().unwrap()),
-        patience: Patience::default(),
+        retry: RetryPolicy::default(),
         journal: None,
         command: String::new(),
     };

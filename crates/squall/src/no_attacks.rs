@@ -5,7 +5,7 @@ use std::{convert::Infallible, path::Path};
 
 use squall_engine::{Outcome, Take};
 use squall_flows::{FailedConversation, Served};
-use squall_plan::{PlanFlows, PlanReplay, Spoken};
+use squall_plan::{LiveFlows, PlanFlows, PlanReplay};
 use squall_profile::{Attack, Diagnostics, Mistakes, Port, Profile};
 use squall_report::report::attack::AttackReport;
 use squall_units::{Division, Nanos};
@@ -23,7 +23,7 @@ pub enum Error {
 pub enum Prepared {}
 
 /// Received attacks; none can exist.
-pub enum Heard {}
+pub enum PassageChecker {}
 
 /// A label file; none can exist.
 pub enum LabelFile {}
@@ -73,7 +73,7 @@ impl Prepared {
         match *self {}
     }
 
-    pub fn spoken<'a>(&self, _: &'a Profile) -> Option<Spoken<'a>> {
+    pub fn live_flows<'a>(&self, _: &'a Profile) -> Option<LiveFlows<'a>> {
         match *self {}
     }
 
@@ -81,7 +81,7 @@ impl Prepared {
         match *self {}
     }
 
-    pub fn listen(&self, _: &mut [Take], _: impl Fn(usize) -> bool) -> Option<Heard> {
+    pub fn listen(&self, _: &mut [Take], _: impl Fn(usize) -> bool) -> Option<PassageChecker> {
         match *self {}
     }
 
@@ -89,7 +89,7 @@ impl Prepared {
         &self,
         _: Option<&PlanFlows>,
         _: (&[FailedConversation], &Served),
-        _: Option<&Heard>,
+        _: Option<&PassageChecker>,
         _: Nanos,
         _: bool,
     ) -> Vec<AttackReport> {
@@ -101,7 +101,7 @@ impl Prepared {
     }
 }
 
-impl Heard {
+impl PassageChecker {
     pub fn collect(&mut self, _: &mut Outcome) {
         match *self {}
     }

@@ -190,7 +190,7 @@ pub struct Run {
     last: Last,
     last_load: LastLoad,
     capturing: Option<Capturing>,
-    passage: Option<attacking::Heard>,
+    passage: Option<attacking::PassageChecker>,
     labels: Option<attacking::LabelFile>,
     /// Why the run was stopped, if it was.
     stopped_by: OnceLock<EndedBy>,
@@ -601,7 +601,7 @@ impl Resolved {
             assets: &Disk(Path::new(&self.profile.origin).parent().unwrap_or(Path::new(""))),
             replays: self.replays.clone(),
             opened,
-            spoken: self.attacks.as_ref().and_then(|attacks| attacks.spoken(&self.profile)),
+            live_flows: self.attacks.as_ref().and_then(|attacks| attacks.live_flows(&self.profile)),
             abandoned,
         };
         let (profile, notes) = self.names.resolved(&self.profile, look_up)?;
@@ -876,7 +876,7 @@ pub struct Held {
     virtual_time: bool,
     context: Context,
     capturing: Option<Capturing>,
-    passage: Option<attacking::Heard>,
+    passage: Option<attacking::PassageChecker>,
     labels: Option<attacking::LabelFile>,
     claim: Claim,
 }
@@ -1023,7 +1023,7 @@ impl Run {
     }
 
     /// Whether all receiving ports are lost; the report gives the reasons.
-    pub fn is_deaf(&self) -> bool {
+    pub fn receives_nothing_more(&self) -> bool {
         let snapshots = self.running.snapshot(false);
         let mut queues = snapshots.iter().flat_map(|s| &s.rx).peekable();
         queues.peek().is_some() && queues.all(|queue| queue.error.is_some())

@@ -307,7 +307,8 @@ fn a_frame_belongs_to_the_worker_of_its_flow_whatever_its_headers() {
     };
     let check_owner = |link: &Link, frame: &[u8], expected: u32| {
         for worker in 0..WORKERS {
-            let own = if worker == expected { Whose::Ours } else { Whose::Other(expected) };
+            let own =
+                if worker == expected { FrameOwner::Here } else { FrameOwner::Other(expected) };
             assert_eq!(link.owner(frame, (worker, WORKERS)), own, "worker {worker}");
         }
     };
@@ -345,8 +346,8 @@ fn a_frame_belongs_to_the_worker_of_its_flow_whatever_its_headers() {
 
     // To a foreign address: not worth a relay.
     let foreign = from_outside(IPV6, &[], packet(from, "fd00::77"), 40);
-    assert_eq!(plain.owner(&foreign, (1, WORKERS)), Whose::Ours);
-    assert_eq!(plain.owner(&[2; 60], (1, WORKERS)), Whose::Ours);
+    assert_eq!(plain.owner(&foreign, (1, WORKERS)), FrameOwner::Here);
+    assert_eq!(plain.owner(&[2; 60], (1, WORKERS)), FrameOwner::Here);
 }
 
 #[test]
@@ -361,7 +362,7 @@ fn all_workers_learn_neighbors_and_one_replies() {
         target: Ipv4Addr::new(10, 0, 0, 3),
     };
     let frame = from_outside(ARP, &[], request.octets().to_vec(), 0);
-    assert_eq!(one.owner(&frame, (0, 2)), Whose::All);
+    assert_eq!(one.owner(&frame, (0, 2)), FrameOwner::All);
     assert!(one.receive(&frame).is_none() && one.has_answers());
     let before = other.statistics;
     other.overhear(&frame);

@@ -189,11 +189,11 @@ fn loss(measured: &Measured) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Device, Limit, Patience, Unwatched};
+    use crate::{Device, Limit, RetryPolicy, Unwatched};
 
     fn outcome(settings: &Settings, mut device: Device) -> Result<Outcome, Halt> {
         let mut watch = Unwatched;
-        let mut bench = Bench::new(&mut device, &mut watch, Patience::default());
+        let mut bench = Bench::new(&mut device, &mut watch, RetryPolicy::default());
         let mut outcome = Outcome::new("mlrsearch", "RFC 9971", settings);
         run(settings, &Rig::one_stream("A to B", 1e9), &mut bench, &mut outcome)?;
         outcome.settle();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Delay, Limit, Measured, Patience, Runner, Second, Status, Unwatched};
+use crate::{Delay, Limit, Measured, RetryPolicy, Runner, Second, Status, Unwatched};
 
 /// Polices each stream to its own rate and has an outage of some seconds.
 struct Network {
@@ -90,7 +90,7 @@ fn rig() -> Rig {
 
 fn outcome(settings: &Settings, network: &mut Network) -> Result<Outcome, Halt> {
     let mut watch = Unwatched;
-    let mut bench = Bench::new(network, &mut watch, Patience { repeats: 0, rest_s: 0.0 });
+    let mut bench = Bench::new(network, &mut watch, RetryPolicy { repeats: 0, rest_s: 0.0 });
     let mut outcome = Outcome::new("y1564", "Y.1564", settings);
     run(settings, &rig(), &mut bench, &mut outcome)?;
     outcome.settle();

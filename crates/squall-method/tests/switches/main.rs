@@ -4,7 +4,7 @@ mod sim;
 
 use sim::{Make, Switch};
 use squall_method::{
-    Bench, Limit, Method, MostLoad, Outcome, Patience, Rig, Unwatched, rfc2889, rfc3918,
+    Bench, Limit, Method, MostLoad, Outcome, RetryPolicy, Rig, Unwatched, rfc2889, rfc3918,
 };
 use squall_units::SplitMix64;
 
@@ -25,8 +25,8 @@ fn run(make: &Make, method: Method) -> Outcome {
     let ports = switch.port_names();
     let rig = Rig { ports, lanes: Vec::new(), most: MostLoad::Fps(MOST) };
     let mut watch = Unwatched;
-    let patience = Patience { repeats: 0, rest_s: 5.0 };
-    let mut bench = Bench::new(&mut switch, &mut watch, patience);
+    let retry = RetryPolicy { repeats: 0, rest_s: 5.0 };
+    let mut bench = Bench::new(&mut switch, &mut watch, retry);
     method.run(&rig, &mut bench).unwrap()
 }
 

@@ -6,7 +6,7 @@ use squall_apps::{
     Data, Instruction, Program, ProgramError,
     builtin::{self, Application, HttpClient},
 };
-use squall_profile::{Mistakes, Said};
+use squall_profile::{Located, Mistakes};
 use squall_units::{Cannot, Nanos, parse_octets};
 
 use super::Ends;
@@ -109,8 +109,8 @@ fn library_name(name: &str) -> &str {
 
 /// The applications with this name, and their shares.
 pub fn ends(
-    app: &Said,
-    options: &[(String, Said)],
+    app: &Located,
+    options: &[(String, Located)],
     (data, assets): (Option<&Data>, &dyn Assets),
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Vec<(u32, String, Ends)>> {
@@ -165,7 +165,7 @@ pub fn ends(
     let made = match made {
         Ok(made) => made,
         Err(error) => {
-            mistakes.told(app, &error);
+            mistakes.report(app, &error);
             None
         }
     };
@@ -400,19 +400,19 @@ fn header(text: &str) -> Option<(&str, &str)> {
 
 /// The given options of an application.
 struct Given<'a> {
-    options: &'a [(String, Said)],
+    options: &'a [(String, Located)],
     data: Option<&'a Data>,
     assets: &'a dyn Assets,
 }
 
 impl<'a> Given<'a> {
     /// All values of an option that may be a list.
-    fn all(&self, name: &'static str) -> impl Iterator<Item = &'a Said> + use<'a> {
+    fn all(&self, name: &'static str) -> impl Iterator<Item = &'a Located> + use<'a> {
         let options = self.options;
         options.iter().filter(move |(option, _)| option == name).map(|(_, located)| located)
     }
 
-    fn of(&self, name: &str) -> Option<&Said> {
+    fn of(&self, name: &str) -> Option<&Located> {
         self.options.iter().find(|(option, _)| option == name).map(|(_, located)| located)
     }
 
@@ -491,11 +491,11 @@ mod tests {
         let mut mistakes = Mistakes::of(&profile);
         for (name, _) in OPTIONS {
             assert!(
-                ends(&Said::from(name), &[], (None, &NoFiles), &mut mistakes).is_some(),
+                ends(&Located::from(name), &[], (None, &NoFiles), &mut mistakes).is_some(),
                 "{name}"
             );
         }
-        let shares: u32 = ends(&Said::from("mix"), &[], (None, &NoFiles), &mut mistakes)
+        let shares: u32 = ends(&Located::from("mix"), &[], (None, &NoFiles), &mut mistakes)
             .expect("a mix")
             .iter()
             .map(|end| end.0)
@@ -511,9 +511,9 @@ mod tests {
     fn http(options: &[(&str, &str)], data: Option<&Data>) -> Result<Ends, String> {
         let profile = Profile::default();
         let mut mistakes = Mistakes::of(&profile);
-        let located = |(name, text): &(&str, &str)| ((*name).to_owned(), Said::from(*text));
+        let located = |(name, text): &(&str, &str)| ((*name).to_owned(), Located::from(*text));
         let options: Vec<_> = options.iter().map(located).collect();
-        let made = ends(&Said::from("http"), &options, (data, &NoFiles), &mut mistakes);
+        let made = ends(&Located::from("http"), &options, (data, &NoFiles), &mut mistakes);
         mistakes.check().map_err(|error| error.to_string())?;
         Ok(made.expect("nothing is wrong").remove(0).2)
     }
@@ -607,9 +607,9 @@ mod tests {
         ] {
             let profile = Profile::default();
             let mut mistakes = Mistakes::of(&profile);
-            let options = [(option.to_owned(), Said::from(value))];
+            let options = [(option.to_owned(), Located::from(value))];
             let options = if option.is_empty() { &options[..0] } else { &options[..] };
-            let made = ends(&Said::from(name), options, (None, &NoFiles), &mut mistakes);
+            let made = ends(&Located::from(name), options, (None, &NoFiles), &mut mistakes);
             assert!(made.is_none(), "{name} {option}");
             let text = mistakes.check().expect_err("something is wrong").to_string();
             assert!(text.contains(message), "{text}");

@@ -20,7 +20,7 @@ use squall_flows::{
     AddrRange, Arrival, Cps, Ends as PlayedEnds, Limits, Load, Network, Order, PORTS, Part, Pool,
     Role, Script, Spacing, Target, Template, Think,
 };
-use squall_profile::{At, Flows, Mistakes, Profile, Said, Says};
+use squall_profile::{At, FlowContent, Flows, Located, Mistakes, Profile};
 use squall_program::{Shape, ShapeError, Stage};
 use squall_report::report::flows::ConversationsReport;
 use squall_units::{Cannot, MacAddr, Nanos, Segmentation};
@@ -41,9 +41,9 @@ const ETHERNET_HEADER: u32 = 14;
 const GSO_MAX_SIZE: u32 = 32 << 10;
 
 /// Attacks whose conversations use Squall's own TCP and UDP.
-pub struct Spoken<'a> {
+pub struct LiveFlows<'a> {
     /// Their ports and networks, in the form of `[flows]`.
-    pub said: Flows,
+    pub flows: Flows,
     /// The place for errors.
     pub attack: &'a squall_profile::Attack,
     /// The conversations.
@@ -151,18 +151,18 @@ impl FlowSide {
 /// `mistakes` has the reason.
 pub(crate) fn compile(
     profile: &Profile,
-    spoken: Option<Spoken<'_>>,
+    live_flows: Option<LiveFlows<'_>>,
     limits: &[PortLimits],
     assets: &dyn Assets,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<PlanFlows> {
     let own = profile.flows.as_ref();
-    if own.is_none() && spoken.is_none() {
+    if own.is_none() && live_flows.is_none() {
         return None;
     }
     let before = mistakes.len();
-    let attacks = spoken.as_ref().map(|spoken| spoken.said.clone());
-    let attack_at = spoken.as_ref().map(|spoken| spoken.attack.at);
+    let attacks = live_flows.as_ref().map(|live_flows| live_flows.flows.clone());
+    let attack_at = live_flows.as_ref().map(|live_flows| live_flows.attack.at);
     let none = Flows::default();
     let flows = own.unwrap_or(&none);
     let mut pools: Vec<Pool> = flows.pools.iter().map(|spec| pool(spec, mistakes)).collect();
@@ -182,8 +182,8 @@ pub(crate) fn compile(
             played.extend(script::script(spec, None, assets, mistakes).map(|one| (false, one)));
         }
     }
-    if let (Some(Spoken { import, .. }), Some(spec)) =
-        (spoken, attacks.as_ref().and_then(|attacks| attacks.replay.as_ref()))
+    if let (Some(LiveFlows { import, .. }), Some(spec)) =
+        (live_flows, attacks.as_ref().and_then(|attacks| attacks.replay.as_ref()))
     {
         played.extend(script::script(spec, Some(import), assets, mistakes).map(|one| (true, one)));
     }
@@ -232,7 +232,7 @@ pub(crate) fn compile(
         && let Some(error) = wrong()
     {
         let at = place_of(&error, flows);
-        mistakes.told(&Said { text: String::new(), at: at.unwrap_or_default() }, &error);
+        mistakes.report(&Located { text: String::new(), at: at.unwrap_or_default() }, &error);
     }
     (mistakes.len() == before).then_some(PlanFlows {
         load,
@@ -351,10 +351,10 @@ fn target(target: squall_profile::Target) -> Target {
 }
 
 fn pool(spec: &squall_profile::Pool, mistakes: &mut Mistakes<'_>) -> Pool {
-    let range = |text: &Said| match text.text.parse::<AddrRange>() {
+    let range = |text: &Located| match text.text.parse::<AddrRange>() {
         Ok(range) => Some(range),
         Err(error) => {
-            mistakes.told(text, &error);
+            mistakes.report(text, &error);
             None
         }
     };
@@ -464,7 +464,7 @@ fn no_effect(
         mistakes.note(&data.file, &text, hint);
     }
     if spec.transport == squall_profile::Transport::Udp
-        && !matches!(spec.says, Says::Programs { .. })
+        && !matches!(spec.content, FlowContent::Programs { .. })
         && !over(Transport::Udp)
     {
         let text = format!("template {name:?}: transport = \"udp\" has no effect");
@@ -594,8 +594,8 @@ fn ends(
         squall_profile::Transport::Udp => Transport::Udp,
         squall_profile::Transport::Tcp => Transport::Tcp,
     };
-    match &spec.says {
-        Says::Programs { client, server, messages } => {
+    match &spec.content {
+        FlowContent::Programs { client, server, messages } => {
             let mut named = BTreeMap::new();
             for (message, text) in messages {
                 let parsed = text.text.parse::<Message>().and_then(|parsed| match data {
@@ -604,14 +604,14 @@ fn ends(
                 });
                 match parsed {
                     Ok(parsed) => drop(named.insert(message.clone(), parsed)),
-                    Err(error) => mistakes.told(text, &error),
+                    Err(error) => mistakes.report(text, &error),
                 }
             }
             if (client.is_empty() && spec.plays_clients(flows))
                 || (server.is_empty() && spec.plays_servers(flows))
             {
                 let side = if client.is_empty() { "client" } else { "server" };
-                let nowhere = Said { text: String::new(), at: spec.at };
+                let nowhere = Located { text: String::new(), at: spec.at };
                 let text = format!(
                     "template {name:?} has no instructions for the {side}, which Squall plays"
                 );
@@ -626,7 +626,7 @@ fn ends(
                 );
                 return None;
             }
-            let mut program = |role, lines: &[Said]| {
+            let mut program = |role, lines: &[Located]| {
                 program(name, role, transport, lines, (&named, data), mistakes)
             };
             let client = program(ProgramRole::Client, client);
@@ -637,8 +637,10 @@ fn ends(
                 Ends { client: client?, server: server?, port: spec.listen? },
             )])
         }
-        Says::App { app, options } => apps::ends(app, options, (data, captures.assets), mistakes),
-        Says::Capture { path, number, delays } => {
+        FlowContent::App { app, options } => {
+            apps::ends(app, options, (data, captures.assets), mistakes)
+        }
+        FlowContent::Capture { path, number, delays } => {
             match captures.conversations(&path.text, *delays) {
                 Ok(found) => match usize::try_from(number - 1)
                     .ok()
@@ -661,7 +663,7 @@ fn ends(
                     }
                 },
                 Err(error) => {
-                    mistakes.told(path, &error);
+                    mistakes.report(path, &error);
                     None
                 }
             }
@@ -730,11 +732,11 @@ fn program(
     name: &str,
     role: ProgramRole,
     transport: Transport,
-    lines: &[Said],
+    lines: &[Located],
     (messages, data): (&BTreeMap<String, Message>, Option<&Data>),
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Program> {
-    let nothing = [Said::from("wait_peer_close")];
+    let nothing = [Located::from("wait_peer_close")];
     let lines = if lines.is_empty() { &nothing } else { lines };
     let texts = lines.iter().map(|line| line.text.as_str());
     match Program::parse_with_data(name, role, transport, texts, messages.clone(), data) {
@@ -742,7 +744,7 @@ fn program(
         Err(error) => {
             let line =
                 error.instruction.checked_sub(1).and_then(|i| lines.get(i)).unwrap_or(&lines[0]);
-            mistakes.told(line, &error);
+            mistakes.report(line, &error);
             None
         }
     }

@@ -1,7 +1,7 @@
 //! A description of a load, before the run.
 
 use squall_flows::{Arrival, Ends, Load, Spacing, Think, Tuples};
-use squall_profile::{Flows, Profile, Says};
+use squall_profile::{FlowContent, Flows, Profile};
 use squall_report::{render::human, report::flows::ConversationsReport};
 use squall_units::Nanos;
 
@@ -22,7 +22,7 @@ pub struct PlannedLoad {
 pub struct PlannedTemplate {
     pub name: String,
     /// The built-in application, the capture's conversation, or `programs`.
-    pub says: String,
+    pub content: String,
     /// `tcp`, `udp` or `tls`.
     pub transport: &'static str,
     /// Pools by name, and the servers' port.
@@ -106,7 +106,7 @@ impl PlannedLoad {
             }
             PlannedTemplate {
                 name: template.name.clone(),
-                says: spec
+                content: spec
                     .templates
                     .iter()
                     .find(|t| t.name == template.name)
@@ -163,13 +163,13 @@ fn exchange(template: &squall_profile::Template) -> String {
 }
 
 fn what(template: &squall_profile::Template) -> String {
-    match &template.says {
-        Says::App { app, options } => {
+    match &template.content {
+        FlowContent::App { app, options } => {
             let options = options.iter().map(|(name, value)| format!(" {name}={}", value.text));
             std::iter::once(app.text.clone()).chain(options).collect()
         }
-        Says::Programs { .. } => "programs".into(),
-        Says::Capture { path, number, .. } => format!("{} #{number}", path.text),
+        FlowContent::Programs { .. } => "programs".into(),
+        FlowContent::Capture { path, number, .. } => format!("{} #{number}", path.text),
     }
 }
 

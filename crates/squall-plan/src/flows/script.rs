@@ -12,7 +12,7 @@ use squall_apps::{
 use squall_flows::{
     AddrRange, Arrival, Conversation, Order, PORTS, Pool, Script, Template, Tuples,
 };
-use squall_profile::{Begin, Conversations, Incomplete, Mistakes, Said};
+use squall_profile::{Begin, Conversations, Incomplete, Located, Mistakes};
 use squall_report::report::flows::{ConversationNote, ConversationsReport, KindReport};
 use squall_tcp::Tunables;
 use squall_units::Nanos;
@@ -204,7 +204,7 @@ fn read(spec: &Conversations, assets: &dyn Assets, mistakes: &mut Mistakes<'_>) 
     match assets.conversations(&spec.capture.text, filter, &options) {
         Ok(import) => Some(import),
         Err(error) => {
-            mistakes.told(&spec.capture, &error);
+            mistakes.report(&spec.capture, &error);
             None
         }
     }
@@ -276,7 +276,7 @@ struct Addresses {
     taken: HashMap<Ends, Ends>,
     /// By address: where the search for a free port continues.
     next: HashMap<IpAddr, u16>,
-    place: Said,
+    place: Located,
 }
 
 /// Address and port.
@@ -311,7 +311,7 @@ impl Addresses {
                 for text in texts {
                     match text.text.parse::<AddrRange>() {
                         Ok(range) => ranges[usize::from(range.first().is_ipv6())].push(range),
-                        Err(error) => mistakes.told(text, &error),
+                        Err(error) => mistakes.report(text, &error),
                     }
                 }
                 let mut tuples = |ranges: Vec<AddrRange>| {
@@ -325,7 +325,7 @@ impl Addresses {
                         match made {
                             Ok(made) => Some(made),
                             Err(error) => {
-                                mistakes.told(&texts[0], &error);
+                                mistakes.report(&texts[0], &error);
                                 None
                             }
                         }
@@ -415,7 +415,7 @@ impl Addresses {
             }
         }
         if let Some(error) = pools.iter().find_map(|pool| Tuples::new(pool, 0).err()) {
-            mistakes.told(&self.place, &error);
+            mistakes.report(&self.place, &error);
             return None;
         }
         Some((pools, places))

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use squall_apps::{Tls, TlsSettings, TlsVersion, builtin::HttpClient};
-use squall_profile::{Mistakes, Said, Says, Template};
+use squall_profile::{FlowContent, Located, Mistakes, Template};
 use squall_units::Cannot;
 
 use crate::Assets;
@@ -16,8 +16,8 @@ pub fn tls(
     assets: &dyn Assets,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Tls> {
-    let url = match &template.says {
-        Says::App { options, .. } => {
+    let url = match &template.content {
+        FlowContent::App { options, .. } => {
             options.iter().find(|(name, spec)| name == "url" && is_https(url_of(&spec.text)))
         }
         _ => None,
@@ -29,7 +29,7 @@ pub fn tls(
         (None, None) => return None,
     };
     let before = mistakes.len();
-    let mut file = |spec: &Option<Said>| {
+    let mut file = |spec: &Option<Located>| {
         let spec = spec.as_ref()?;
         match assets.file(&spec.text) {
             Ok(octets) => Some(octets),
@@ -78,10 +78,10 @@ pub fn tls(
                 "client_ca" => spec.client_ca.as_ref(),
                 _ => None,
             };
-            let whole = Said { text: String::new(), at: template.at };
+            let whole = Located { text: String::new(), at: template.at };
             // An error without a setting: this build has no TLS.
             let of = if error.setting.is_empty() { "tls" } else { "tls." };
-            mistakes.told(place.unwrap_or(&whole), &format!("{of}{}: {error}", error.setting));
+            mistakes.report(place.unwrap_or(&whole), &format!("{of}{}: {error}", error.setting));
             None
         }
     }
@@ -107,7 +107,7 @@ fn host(url: &str) -> Option<String> {
     (!address).then(|| name.to_owned())
 }
 
-fn version(spec: &Said, mistakes: &mut Mistakes<'_>) -> Option<TlsVersion> {
+fn version(spec: &Located, mistakes: &mut Mistakes<'_>) -> Option<TlsVersion> {
     match spec.text.as_str() {
         "1.2" => Some(TlsVersion::Tls12),
         "1.3" => Some(TlsVersion::Tls13),

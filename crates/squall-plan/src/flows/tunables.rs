@@ -1,6 +1,6 @@
 //! TCP settings, from the text of a profile.
 
-use squall_profile::{Mistakes, Said, Tcp};
+use squall_profile::{Located, Mistakes, Tcp};
 use squall_tcp::{Congestion, OptionOrder, Tunables};
 use squall_units::{Nanos, parse_octets};
 
@@ -12,7 +12,7 @@ pub fn tunables(tcp: &Tcp, default: Tunables, mistakes: &mut Mistakes<'_>) -> Tu
     }
     follow(&mut all, tcp);
     if let Err(error) = all.check() {
-        let nowhere = Said::default();
+        let nowhere = Located::default();
         let located = tcp
             .settings
             .iter()
@@ -96,7 +96,7 @@ pub const NAMES: [&str; 30] = [
     "udp_idle",
 ];
 
-fn set(all: &mut Tunables, name: &str, located: &Said, mistakes: &mut Mistakes<'_>) {
+fn set(all: &mut Tunables, name: &str, located: &Located, mistakes: &mut Mistakes<'_>) {
     match name {
         "mss" => mistakes.number(located, &mut all.mss),
         "initwnd" => mistakes.number(located, &mut all.initwnd),
@@ -146,7 +146,7 @@ fn set(all: &mut Tunables, name: &str, located: &Said, mistakes: &mut Mistakes<'
 
 fn either<T: Copy>(
     name: &str,
-    located: &Said,
+    located: &Located,
     known: [(&str, T); 2],
     to: &mut T,
     mistakes: &mut Mistakes<'_>,
@@ -161,7 +161,7 @@ fn either<T: Copy>(
     }
 }
 
-fn octets(located: &Said, to: &mut u32, mistakes: &mut Mistakes<'_>) {
+fn octets(located: &Located, to: &mut u32, mistakes: &mut Mistakes<'_>) {
     match parse_octets(&located.text).ok().and_then(|n| u32::try_from(n).ok()) {
         Some(n) => *to = n,
         None => mistakes.note(
@@ -172,7 +172,7 @@ fn octets(located: &Said, to: &mut u32, mistakes: &mut Mistakes<'_>) {
     }
 }
 
-fn time(located: &Said, to: &mut Nanos, mistakes: &mut Mistakes<'_>) {
+fn time(located: &Located, to: &mut Nanos, mistakes: &mut Mistakes<'_>) {
     if let Some(time) = mistakes.parsed(located, "a time", "\"200 ms\"") {
         *to = time;
     }
@@ -186,7 +186,7 @@ mod tests {
         let profile = squall_profile::Profile::default();
         let mut mistakes = Mistakes::of(&profile);
         let settings =
-            settings.iter().map(|(name, value)| ((*name).to_owned(), Said::from(*value)));
+            settings.iter().map(|(name, value)| ((*name).to_owned(), Located::from(*value)));
         let all =
             tunables(&Tcp { settings: settings.collect() }, Tunables::default(), &mut mistakes);
         mistakes.check().map(|()| all).map_err(|error| error.to_string())

@@ -6,7 +6,7 @@ use super::{
     flows::{File, OneOrMore, PerSecond, TextTable, two_ports},
     read::{Bounded, Count, Placed, Reader, table, words},
 };
-use crate::{At, AttackOf, AttackPace, AttackRules, IdsEngine, NearMiss, Network, Port, Said};
+use crate::{At, AttackOf, AttackPace, AttackRules, IdsEngine, Located, NearMiss, Network, Port};
 
 table! {
     /// Attacks that begin one after the other, made from `rules` or from a `template`.
@@ -44,14 +44,14 @@ table! {
         /// Only the rules of these classes.
         classtype: OneOrMore,
         /// Only the rules whose messages match this expression: "(?i)trojan".
-        msg: Said,
+        msg: Located,
         /// The engine whose alerts are predicted: "suricata7", "suricata8", "snort2" or "snort3".
         /// Rules that it does not load are refused. Default: rules of all engines are converted,
         /// and match as in Suricata 8.
         engine: IdsEngine,
         /// Instead of rules: the name of a scan, a flood, a brute force attack or a beacon. `squall
         /// attack --templates` lists them.
-        template: Said,
+        template: Located,
         /// Options of the template.
         options: TextTable,
         /// A name from [ports], for the clients, and for the servers if there is no `port2`. May be
@@ -66,7 +66,7 @@ table! {
         /// The number of attacks that begin per second. Default 100.
         rate: PerSecond,
         /// Instead of a rate: the share of attacks in all octets, with a `background`: "1 %".
-        share: Said,
+        share: Located,
         /// When the first attack begins, after the start of the run, or after the end of the source
         /// that they come `after`. Default 0.
         start: Nanos => Nanos,
@@ -74,7 +74,7 @@ table! {
         duration: Nanos => Option<Nanos>,
         /// They begin when the stream, replay, template or attack of this name has ended. Not for
         /// live attacks.
-        after: Said => Option<Said>,
+        after: Located => Option<Located>,
         /// How many times to send all of them, each time from other addresses. Default 1.
         repeat: Bounded<1, { u64::MAX }> => u64 = 1,
         /// true: in a random order that depends on the seed. Default false: in the order of the
@@ -89,17 +89,17 @@ table! {
         near_miss: NearMiss => NearMiss,
         /// Techniques that make attacks harder to detect: "segments=8", "fragments=16", or a list.
         /// `squall attack --evasions` lists them.
-        evasion: OneOrMore => Vec<Said>,
+        evasion: OneOrMore => Vec<Located>,
         /// Addresses of hosts inside the protected network: "10.0.0.1-10.0.0.9", or a list.
         /// Default: from the variables of the rules.
-        inside: OneOrMore => Vec<Said>,
+        inside: OneOrMore => Vec<Located>,
         /// Addresses of hosts outside. Default: 198.18.0.0/15 (RFC 2544).
-        outside: OneOrMore => Vec<Said>,
+        outside: OneOrMore => Vec<Located>,
         /// 4 or 6: the address family of attacks whose rules leave it open. Default 4.
         family: Count,
         /// Encapsulation of packets, from the outside in: "vlan 7", "gre FROM TO". For
         /// conversations of a live run, use the networks.
-        wrap: OneOrMore => Vec<Said>,
+        wrap: OneOrMore => Vec<Located>,
         /// In a live run: addresses and encapsulation of the clients' packets.
         client_network: Network => Network,
         /// In a live run: addresses and encapsulation of the servers' packets.
@@ -108,7 +108,7 @@ table! {
         gap: Nanos => Option<Nanos>,
         /// A capture without attacks, sent at the same time with its own timing, repeated until the
         /// attacks end. Relative to the profile.
-        background: File => Option<Said>,
+        background: File => Option<Located>,
         /// false: the attacks are ignored. Default true.
         enabled: bool,
     }
@@ -179,7 +179,8 @@ fn attack(
             );
         }
     }
-    let file = |Said { text, at }: Said, cx: &Reader<'_>| Said { text: cx.resolve(&text), at };
+    let file =
+        |Located { text, at }: Located, cx: &Reader<'_>| Located { text: cx.resolve(&text), at };
     let what = match (table.rules.take(), table.template.take()) {
         (Some(rules), None) => Some(AttackOf::Rules(AttackRules {
             files: rules.value.0.into_iter().map(|given| file(given, cx)).collect(),

@@ -12,8 +12,8 @@ use super::{
     stages::{Levels, Row},
 };
 use crate::{
-    At, DataOrder, Delays, Incomplete, Order, Play, Port, Ramp, Said, Says, Spacing, Stage, Tcp,
-    Transport, emit::Emit, files::is_file,
+    At, DataOrder, Delays, FlowContent, Incomplete, Located, Order, Play, Port, Ramp, Spacing,
+    Stage, Tcp, Transport, emit::Emit, files::is_file,
 };
 
 table! {
@@ -78,7 +78,7 @@ table! {
         at: At = At::default(),
     } from {
         /// A file, relative to the profile.
-        capture: File => Said,
+        capture: File => Located,
         /// They begin this many times as fast as they were captured. Default 1.
         multiplier: f64,
         /// This many begin per second, in their order.
@@ -100,15 +100,15 @@ table! {
         at_once: Count => Option<u64>,
         /// Addresses that replace those of the captured clients, in turn. Default: the captured
         /// ones.
-        clients: OneOrMore => Vec<Said>,
+        clients: OneOrMore => Vec<Located>,
         /// "ADDRESS", "ADDRESS:PORT" or "[ADDRESS]:PORT" that all conversations go to. Default: the
         /// captured servers.
-        server: Said => Option<Said>,
+        server: Located => Option<Located>,
         /// Conversations whose beginning or octets are missing from the capture: "skip" them, "cut"
         /// them at the first hole, or fill holes with "zeros". Default "skip".
         incomplete: Incomplete => Incomplete,
         /// The packets of the capture to use, as a tcpdump filter.
-        filter: Said => Option<Said>,
+        filter: Located => Option<Located>,
         /// A conversation fails when nothing has arrived for this time, in addition to the pauses
         /// of the other side; 0: never. Default 10 s.
         within: Nanos => Option<Nanos>,
@@ -124,19 +124,19 @@ table! {
     /// The headers around a side's packets.
     Network {} from {
         /// The side's MAC address. Default: that of the interface, if it has one.
-        mac: Said => Option<Said>,
+        mac: Located => Option<Located>,
         /// true: each address has its own MAC address, counted up from `mac`. Default false.
         cluster: bool => bool,
         /// A router, whose MAC address is resolved; at most one per address family.
-        gateway: OneOrMore => Vec<Said>,
+        gateway: OneOrMore => Vec<Located>,
         /// The MAC address that all packets go to; none is resolved.
-        next_hop: Said => Option<Said>,
+        next_hop: Located => Option<Located>,
         /// The longest IP packet in octets, without tunnels. Default: the port's limit.
         mtu: Bounded<576, 65_535> => Option<u16>,
         /// From the outside in: "vlan 7", "vlan 7 priority 3", "qinq 100", "mpls 1000", and at most
         /// one tunnel: "gre FROM TO", "gre FROM TO key 5", "vxlan FROM TO 42 MAC", "gtp-u FROM TO
         /// TEID LOCAL-TEID".
-        wrap: OneOrMore => Vec<Said>,
+        wrap: OneOrMore => Vec<Located>,
     }
 }
 
@@ -151,7 +151,7 @@ table! {
         name: String => String,
         /// "16.0.0.1-16.0.0.254", "16.0.0.0/24", "fd00::1-fd00::ff", or a list of these; all of one
         /// family. Servers can also be host names, resolved when the run is opened.
-        addresses: OneOrMore => Vec<Said>,
+        addresses: OneOrMore => Vec<Located>,
         /// Ports of clients: "1024-65535", the default.
         ports: PortRange => Option<(u16, u16)>,
         /// sequential: one address after the other, then the next port. random: shuffled, each once
@@ -171,7 +171,7 @@ table! {
         /// Indices into [`Flows::pools`].
         clients: usize = 0,
         servers: usize = 0,
-        says: Says = Says::default(),
+        content: FlowContent = FlowContent::default(),
         arrival: Arrival = Arrival::default(),
         /// The stages of `cps` or `users` from its start; may be empty. It ends with the last one.
         stages: Vec<Stage<f64>> = Vec::new(),
@@ -189,15 +189,15 @@ table! {
         /// Default "tcp", or the transport of the application.
         transport: Transport => Transport,
         /// A built-in application: http, dns, ...
-        app: Said,
+        app: Located,
         /// Options of the application; a list if an option is given several times. Options whose
         /// names end in "_file" are files, relative to the profile.
         options: Lists<true>,
         /// Instructions of the client, one per element: "send \"hello\\r\\n\"", "recv 100", "delay
         /// 10 ms" ...
-        client: Vec<Said>,
+        client: Vec<Located>,
         /// Instructions of the server.
-        server: Vec<Said>,
+        server: Vec<Located>,
         /// Named messages that instructions send, with marks for the parts that differ from flow to
         /// flow.
         messages: TextTable,
@@ -209,7 +209,7 @@ table! {
         play: Play => Play,
         /// A conversation of a capture: "file.pcap#3" is the third; without a number, the first.
         /// Relative to the profile.
-        capture: Said,
+        capture: Located,
         /// Delays of a captured conversation: "keep", "drop", or a factor. Default "keep".
         delays: Delays,
         /// The number of flows that begin per second, whatever the outcome of earlier ones.
@@ -237,7 +237,7 @@ table! {
         /// No flow begins after this time from its start, pauses included.
         duration: Nanos => Option<Nanos>,
         /// Flows begin when the stream, replay, template or attack of this name has ended.
-        after: Said => Option<Said>,
+        after: Located => Option<Located>,
         /// How TCP behaves: mss, peer_mss, initwnd, abc_limit, send_buffer, window, wscale, sack,
         /// timestamps, option_order, no_delay, delayed_ack, ack_octets, ack_push, rto_initial,
         /// rto_min, rto_max, syn_retries, retries, keepidle, keepintvl, keepcnt, time_wait, fin_wait,
@@ -272,7 +272,7 @@ table! {
     /// Records of a CSV file, one for each flow.
     Data {} from {
         /// Comma-separated values; the first line names the columns. Relative to the profile.
-        file: File => Said,
+        file: File => Located,
         /// circular: flow k has record k, and the first record follows the last. once: no flow
         /// begins after the last record. random: drawn for each flow. Default "circular".
         order: DataOrder => DataOrder,
@@ -286,32 +286,32 @@ table! {
     Tls {} from {
         /// The name that clients request (SNI), and the name in a certificate that Squall makes.
         /// Default: the server's address, which is not sent.
-        server_name: Said => Option<Said>,
+        server_name: Located => Option<Located>,
         /// The protocol inside (ALPN), in order of preference: "http/1.1", or a list. Default: none
         /// is offered.
-        alpn: OneOrMore => Vec<Said>,
+        alpn: OneOrMore => Vec<Located>,
         /// A PEM file: clients verify the server's certificate with the certificates in it.
         /// Default: they accept any. Relative to the profile.
-        ca: File => Option<Said>,
+        ca: File => Option<Located>,
         /// A PEM file with the server's certificate, followed by the intermediate certificates.
         /// Default: a self-signed one is made for each run. Relative to the profile.
-        certificate: File => Option<Said>,
+        certificate: File => Option<Located>,
         /// A PEM file with its key. Relative to the profile.
-        key: File => Option<Said>,
+        key: File => Option<Located>,
         /// A PEM file with the certificate that clients show to servers that ask for one. Default:
         /// `certificate`, if Squall runs no servers. Relative to the profile.
-        client_certificate: File => Option<Said>,
+        client_certificate: File => Option<Located>,
         /// A PEM file with its key. Relative to the profile.
-        client_key: File => Option<Said>,
+        client_key: File => Option<Located>,
         /// A PEM file: servers ask clients for a certificate, and verify it with the certificates
         /// in the file. Default: they do not ask. Relative to the profile.
-        client_ca: File => Option<Said>,
+        client_ca: File => Option<Located>,
         /// true: servers give tickets, and clients return with them. Default false: each handshake
         /// is a full one.
         resumption: bool => bool,
         /// "1.3" or "1.2", or a list: the highest version that both ends support is used. Default
         /// "1.3".
-        versions: OneOrMore => Vec<Said>,
+        versions: OneOrMore => Vec<Located>,
     }
 }
 
@@ -509,7 +509,7 @@ impl Read for Level {
     }
 }
 
-impl Read for Said {
+impl Read for Located {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         let text = match &node.value {
             Value::Bool(b) => Some(b.to_string()),
@@ -527,25 +527,25 @@ impl Read for Said {
 
 /// The name of a file, relative to the profile.
 #[derive(Clone, Debug)]
-pub(super) struct File(pub Said);
+pub(super) struct File(pub Located);
 
 impl Read for File {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        let Said { text, at } = Said::read(node, cx)?;
-        Some(Self(Said { text: cx.resolve(&text), at }))
+        let Located { text, at } = Located::read(node, cx)?;
+        Some(Self(Located { text: cx.resolve(&text), at }))
     }
     fn schema() -> Json {
-        Said::schema()
+        Located::schema()
     }
 }
 
-impl From<File> for Said {
+impl From<File> for Located {
     fn from(File(file): File) -> Self {
         file
     }
 }
 
-impl From<File> for Option<Said> {
+impl From<File> for Option<Located> {
     fn from(File(file): File) -> Self {
         Some(file)
     }
@@ -553,13 +553,13 @@ impl From<File> for Option<Said> {
 
 /// A text, or a list of texts.
 #[derive(Clone, Debug)]
-pub(super) struct OneOrMore(pub Vec<Said>);
+pub(super) struct OneOrMore(pub Vec<Located>);
 
 impl Read for OneOrMore {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         match node.value {
             Value::List(_) => Vec::read(node, cx).map(Self),
-            _ => Said::read(node, cx).map(|one| Self(vec![one])),
+            _ => Located::read(node, cx).map(|one| Self(vec![one])),
         }
     }
     fn schema() -> Json {
@@ -567,7 +567,7 @@ impl Read for OneOrMore {
     }
 }
 
-impl From<OneOrMore> for Vec<Said> {
+impl From<OneOrMore> for Vec<Located> {
     fn from(OneOrMore(texts): OneOrMore) -> Self {
         texts
     }
@@ -575,7 +575,7 @@ impl From<OneOrMore> for Vec<Said> {
 
 /// Any names, with texts.
 #[derive(Clone, Debug, Default)]
-pub(super) struct TextTable(pub Vec<(String, Said)>);
+pub(super) struct TextTable(pub Vec<(String, Located)>);
 
 impl From<TextTable> for Tcp {
     fn from(TextTable(settings): TextTable) -> Self {
@@ -588,7 +588,7 @@ impl Read for TextTable {
         let entries = cx.table(node)?;
         let mut texts = Vec::new();
         for entry in entries {
-            let text = cx.below(&entry.key, |cx| Said::read(&entry.node, cx));
+            let text = cx.below(&entry.key, |cx| Located::read(&entry.node, cx));
             texts.extend(text.map(|text| (entry.key.clone(), text)));
         }
         (texts.len() == entries.len()).then_some(Self(texts))
@@ -601,7 +601,7 @@ impl Read for TextTable {
 /// Any names, with a text or several each; `FILES`: texts whose names end in "_file" are paths
 /// relative to the profile.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lists<const FILES: bool>(pub Vec<(String, Said)>);
+pub(super) struct Lists<const FILES: bool>(pub Vec<(String, Located)>);
 
 impl<const FILES: bool> Read for Lists<FILES> {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
@@ -610,9 +610,9 @@ impl<const FILES: bool> Read for Lists<FILES> {
             let found = cx.below(&entry.key, |cx| OneOrMore::read(&entry.node, cx));
             right &= found.is_some();
             let file = FILES && is_file(&entry.key);
-            for Said { text, at } in found.into_iter().flat_map(|OneOrMore(texts)| texts) {
+            for Located { text, at } in found.into_iter().flat_map(|OneOrMore(texts)| texts) {
                 let text = if file { cx.resolve(&text) } else { text };
-                texts.push((entry.key.clone(), Said { text, at }));
+                texts.push((entry.key.clone(), Located { text, at }));
             }
         }
         right.then_some(Self(texts))
@@ -939,7 +939,7 @@ fn a_template(
         (None, Play::Servers) => servers.map(|servers| external_clients(servers, &name, at, flows)),
         (given, _) => pool(&table.place, "clients", given, &name, flows, cx),
     };
-    let programs = matches!(exchange, Some(Says::Programs { .. }));
+    let programs = matches!(exchange, Some(FlowContent::Programs { .. }));
     if programs && !table.given.has("listen") {
         cx.need(&table.place, &table.given, "listen", "listen = 80");
     }
@@ -947,7 +947,7 @@ fn a_template(
         name,
         clients: clients?,
         servers: servers?,
-        says: exchange?,
+        content: exchange?,
         arrival: arrival?,
         stages,
         at,
@@ -961,14 +961,14 @@ fn external_clients(servers: usize, name: &str, at: At, flows: &mut Flows) -> us
     let address = if first.is_some_and(|one| one.text.contains(':')) { "::1" } else { "0.0.0.1" };
     flows.pools.push(Pool {
         name: format!("{name} clients"),
-        addresses: vec![Said { text: address.into(), at }],
+        addresses: vec![Located { text: address.into(), at }],
         at,
         ..Pool::default()
     });
     flows.pools.len() - 1
 }
 
-fn exchange(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
+fn exchange(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<FlowContent> {
     let has = |key: &str| table.given.has(key);
     let programs = has("client") || has("server");
     let kinds = [("app", has("app")), ("client and server", programs), ("capture", has("capture"))];
@@ -993,11 +993,11 @@ fn exchange(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
         texts.as_ref().map_or_else(Vec::new, |t| t.value.0.clone())
     };
     let options = table.options.as_ref().map_or_else(Vec::new, |t| t.value.0.clone());
-    let lines = |lines: &Option<Placed<Vec<Said>>>| {
+    let lines = |lines: &Option<Placed<Vec<Located>>>| {
         lines.as_ref().map_or_else(Vec::new, |l| l.value.clone())
     };
     if let Some(app) = &table.app {
-        return Some(Says::App { app: app.value.clone(), options });
+        return Some(FlowContent::App { app: app.value.clone(), options });
     }
     if programs {
         let (client, server) = (lines(&table.client), lines(&table.server));
@@ -1009,15 +1009,15 @@ fn exchange(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
             );
             return None;
         }
-        return Some(Says::Programs { client, server, messages: texts(&table.messages) });
+        return Some(FlowContent::Programs { client, server, messages: texts(&table.messages) });
     }
-    let Placed { value: Said { text, at }, place } = table.capture.as_ref()?;
+    let Placed { value: Located { text, at }, place } = table.capture.as_ref()?;
     let (path, number) = numbered(text);
     let wrong = format!("= {text:?} has no conversation number after #");
     let number =
         cx.must(place, number, &wrong, "conversations are counted from 1: try \"file.pcap#1\"")?;
     let delays = table.delays.as_ref().map_or(Delays::default(), |delays| delays.value);
-    Some(Says::Capture { path: Said { text: cx.resolve(path), at: *at }, number, delays })
+    Some(FlowContent::Capture { path: Located { text: cx.resolve(path), at: *at }, number, delays })
 }
 
 /// The stages of a template's load; empty if missing or wrong.

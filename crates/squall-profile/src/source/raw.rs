@@ -17,7 +17,8 @@ use super::{
     replay::ReplayTable,
 };
 use crate::{
-    At, BurstEnd, Departures, Late, Mode, Next, Op, PacketSource, Recompute, Said, SizeLaw, Stage,
+    At, BurstEnd, Departures, Late, Located, Mode, Next, Op, PacketSource, Recompute, SizeLaw,
+    Stage,
 };
 
 table! {
@@ -163,7 +164,7 @@ table! {
         /// Ends this long after its start, pauses included.
         duration: Nanos => Option<Nanos>,
         /// Begins when the stream, replay, template or attack of this name has ended, on any port.
-        after: Said => Option<Said>,
+        after: Located => Option<Located>,
         /// false: waits until another stream names this one as `next`. Default true.
         self_start: bool => bool = true,
         /// The stream of the same port that starts when this one has ended; it can be this one.

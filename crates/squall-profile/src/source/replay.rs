@@ -7,7 +7,7 @@ use super::{
     flows::{Lists, OneOrMore, TextTable, two_ports},
     read::{Bounded, Count, Placed, Reader, table, words},
 };
-use crate::{At, Late, Port, Said, SpeedOf, SplitOf, TooLong};
+use crate::{At, Late, Located, Port, SpeedOf, SplitOf, TooLong};
 
 table! {
     /// Captures that are sent again, next to the other sources of the profile.
@@ -16,20 +16,20 @@ table! {
     Replay {
         name: String = String::new(),
         /// `-` is the standard input.
-        files: Vec<Said> = Vec::new(),
+        files: Vec<Located> = Vec::new(),
         /// Index into [`crate::Profile::ports`]: the port of the clients' packets; without `port2`,
         /// of the servers' as well.
         port: usize = 0,
         port2: Option<usize> = None,
         /// `None`: as captured.
-        speed: Option<(SpeedOf, Said)> = None,
+        speed: Option<(SpeedOf, Located)> = None,
         /// How packets of the two ports are distinguished.
-        split: Option<(SplitOf, Said)> = None,
+        split: Option<(SplitOf, Located)> = None,
         /// New addresses every this many loops.
         unique: Option<u64> = None,
         /// Changes to packets, named as the options of `squall edit`; a name can occur more than
         /// once.
-        edit: Vec<(String, Said)> = Vec::new(),
+        edit: Vec<(String, Located)> = Vec::new(),
         at: At = At::default(),
     } from {
         /// Unique; reports use it, and so do pause and resume. Default "replay 1" and so on.
@@ -46,13 +46,13 @@ table! {
         port2: String,
         /// This many times as fast as captured: 2, 0.5. Default 1. One of `multiplier`, `rate`,
         /// `mbps`, `ramp`.
-        multiplier: Said,
+        multiplier: Located,
         /// "10 kpps", "1.5 Gbps" (with FCS), "2 Gbps l1", or "max".
-        rate: Said,
+        rate: Located,
         /// Mb/s of frames without FCS, as tcpreplay counts.
-        mbps: Said,
+        mbps: Located,
         /// Linearly from one rate to another, which then stays: "1kpps..100kpps:30s".
-        ramp: Said,
+        ramp: Located,
         /// With a rate: the number of frames that leave at once, followed by the sum of their gaps.
         /// Default 1.
         together: Bounded<1, { u32::MAX as u64 }> => u32 = 1,
@@ -62,7 +62,7 @@ table! {
         /// that it comes `after`. Default 0.
         start: Nanos => Nanos,
         /// Begins when the stream, replay, template or attack of this name has ended.
-        after: Said => Option<Said>,
+        after: Located => Option<Located>,
         /// Ends this long after its start, pauses included.
         duration: Nanos => Option<Nanos>,
         /// How many times; 0: until the run ends. Default 1.
@@ -95,11 +95,11 @@ table! {
         /// The highest number of flows that are counted separately. Default 1M.
         max_flows: Count => Option<u64>,
         /// Sends only packets that match this tcpdump filter: "tcp port 80".
-        filter: Said => Option<Said>,
+        filter: Located => Option<Located>,
         /// Sends only these packets, by their numbers over all files: "1-5,9,20-".
-        include: Said => Option<Said>,
+        include: Located => Option<Located>,
         /// Leaves these packets out.
-        exclude: Said => Option<Said>,
+        exclude: Located => Option<Located>,
         /// The action for frames that are longer than the port takes: "skip" (and count),
         /// "truncate" or "fragment". Default "skip".
         too_long: TooLong => TooLong,
@@ -168,9 +168,9 @@ fn replay(
     cx: &mut Reader<'_>,
 ) -> Option<Replay> {
     let at = cx.at(table.place.start);
-    let file = |Said { text, at }: Said, cx: &Reader<'_>| {
+    let file = |Located { text, at }: Located, cx: &Reader<'_>| {
         let text = if text == "-" { text } else { cx.resolve(&text) };
-        Said { text, at }
+        Located { text, at }
     };
     let files: Vec<_> = match table.files.take() {
         Some(files) => files.value.0.into_iter().map(|given| file(given, cx)).collect(),

@@ -519,7 +519,7 @@ prop_compose! {
     }
 }
 
-fn located(text: &str) -> Said {
+fn located(text: &str) -> Located {
     text.into()
 }
 
@@ -542,14 +542,14 @@ fn spacing() -> impl Strategy<Value = Spacing> {
 fn template() -> impl Strategy<Value = Template> {
     let options =
         vec![("url".to_owned(), located("http://a/\"b\"")), ("body".to_owned(), located("100"))];
-    let programs = |client: &[&str], server: &[&str]| Says::Programs {
+    let programs = |client: &[&str], server: &[&str]| FlowContent::Programs {
         client: client.iter().map(|text| located(text)).collect(),
         server: server.iter().map(|text| located(text)).collect(),
         messages: vec![("hello".to_owned(), located("hi\\r\\n${random:hex:8}"))],
     };
-    let capture = |delays| Says::Capture { path: located("c.pcap"), number: 3, delays };
+    let capture = |delays| FlowContent::Capture { path: located("c.pcap"), number: 3, delays };
     let exchange = prop_oneof![
-        Just(Says::App { app: located("http"), options }),
+        Just(FlowContent::App { app: located("http"), options }),
         Just(programs(&["send hello", "recv 3"], &["recv 10", "send \"abc\""])),
         Just(programs(&[], &["recv 10"])),
         Just(capture(Delays::Keep)),
@@ -591,7 +591,7 @@ fn template() -> impl Strategy<Value = Template> {
             servers,
             listen: Some(port),
             transport: if udp { Transport::Udp } else { Transport::Tcp },
-            says: exchange,
+            content: exchange,
             data: limit.map(|number| Data {
                 file: located("users.csv"),
                 order: [DataOrder::Circular, DataOrder::Once, DataOrder::Random]

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use squall::{Profile, RunOptions, Session};
-use squall_method::{About, Estimate, Method, Outcome, Patience, render};
+use squall_method::{About, Estimate, Method, Outcome, RetryPolicy, render};
 use squall_trials::{Between, Test};
 
 use super::{
@@ -210,7 +210,7 @@ impl NewTest {
             options: of_trials(self.options.clone().over(&run))?,
             profile,
             most: most.transpose()?,
-            patience: Patience { repeats: self.repeats.unwrap_or(2), rest_s },
+            retry: RetryPolicy { repeats: self.repeats.unwrap_or(2), rest_s },
             journal: self.journal.clone(),
             command: command(service, body),
         })

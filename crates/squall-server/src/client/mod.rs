@@ -22,7 +22,7 @@ use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 use tokio_stream::StreamExt;
 use tokio_tungstenite::{WebSocketStream, tungstenite};
 
-use crate::watch::News;
+use crate::watch::WatchEvent;
 use trust::Trust;
 
 const PORT: u16 = 8443;
@@ -77,10 +77,10 @@ pub struct Client {
 
 /// An event of [`Client::watch`].
 #[derive(Clone, Debug)]
-pub enum Heard {
+pub enum ClientEvent {
     /// Connected, perhaps again. Events start from the beginning.
     Connected,
-    News(News),
+    WatchEvent(WatchEvent),
     /// Disconnected, with the reason. The client tries to reconnect.
     Lost(String),
     /// Refused permanently: another certificate, another token.
@@ -242,22 +242,22 @@ impl Client {
     }
 
     /// Follows all runs without renewing their leases. Reconnects when the daemon is away.
-    pub fn watch(&self, every: Duration, mut on_event: impl FnMut(Heard) + Send + 'static) {
+    pub fn watch(&self, every: Duration, mut on_event: impl FnMut(ClientEvent) + Send + 'static) {
         let to = self.to.clone();
         self.runtime().spawn(async move {
             let mut wait = RECONNECT.0;
             loop {
                 let ended = match to.watch(every).await {
                     Ok(mut socket) => {
-                        on_event(Heard::Connected);
+                        on_event(ClientEvent::Connected);
                         wait = RECONNECT.0;
                         to.listen(&mut socket, &mut on_event).await
                     }
                     Err(failure) => failure,
                 };
                 match ended {
-                    Failure::Away(why) => on_event(Heard::Lost(why)),
-                    Failure::Refused(why) => return on_event(Heard::Refused(why)),
+                    Failure::Away(why) => on_event(ClientEvent::Lost(why)),
+                    Failure::Refused(why) => return on_event(ClientEvent::Refused(why)),
                 }
                 sleep(wait).await;
                 wait = (wait * 2).min(RECONNECT.1);
@@ -430,12 +430,12 @@ impl Target {
     async fn listen(
         &self,
         socket: &mut WebSocketStream<Box<dyn Stream>>,
-        on_event: &mut impl FnMut(Heard),
+        on_event: &mut impl FnMut(ClientEvent),
     ) -> Failure {
         loop {
             match socket.next().await {
                 Some(Ok(tungstenite::Message::Text(text))) => match serde_json::from_str(&text) {
-                    Ok(message) => on_event(Heard::News(message)),
+                    Ok(message) => on_event(ClientEvent::WatchEvent(message)),
                     Err(_) => return self.stranger(),
                 },
                 Some(Ok(tungstenite::Message::Close(_))) | None => {

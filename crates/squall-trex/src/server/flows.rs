@@ -12,7 +12,7 @@ use squall::{
     Ignored,
     report::{Distribution, Report, StreamReport},
 };
-use squall_profile::{Arrival, Flows, PacketSource, Pool, Said, Stream, Template};
+use squall_profile::{Arrival, Flows, Located, PacketSource, Pool, Stream, Template};
 use squall_units::{Rate, RateUnit};
 
 use super::{
@@ -633,7 +633,7 @@ impl Server {
         let clients = |flows| pools(flows, |template| template.clients);
         let clients = self.playing().flat_map(|(_, active)| clients(&active.flows));
         let ranges = clients.flat_map(|pool| &pool.addresses);
-        let of_v4 = |address: &Said| match range(&address.text)? {
+        let of_v4 = |address: &Located| match range(&address.text)? {
             (IpAddr::V4(first), IpAddr::V4(last)) => Some((first, last)),
             _ => None,
         };

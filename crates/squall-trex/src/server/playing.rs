@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 use squall::report::Report;
 use squall_apps::Instruction;
-use squall_profile::{Arrival, Flows, Ramp, Said, Says, Stage, Template};
+use squall_profile::{Arrival, FlowContent, Flows, Located, Ramp, Stage, Template};
 use squall_units::Nanos;
 
 use super::{
@@ -488,7 +488,7 @@ fn prepare(flows: &mut Flows, mark: &str, lasts: Option<Nanos>) {
     for template in &mut flows.templates {
         template.name = format!("{mark}{}", template.name);
         template.duration = lasts;
-        if let Says::Programs { client, .. } = &mut template.says {
+        if let FlowContent::Programs { client, .. } = &mut template.content {
             client.iter_mut().for_each(|line| begin_marked(line, mark));
         }
         if up > Nanos::ZERO && template.arrival != Arrival::Called {
@@ -499,7 +499,7 @@ fn prepare(flows: &mut Flows, mark: &str, lasts: Option<Nanos>) {
 }
 
 /// Renames the template of a `begin` instruction to its name in the run.
-fn begin_marked(line: &mut Said, mark: &str) {
+fn begin_marked(line: &mut Located, mark: &str) {
     let marked = |name: String| format!("{mark}{name}");
     let instruction = match line.text.parse() {
         Ok(Instruction::Next(name)) => Instruction::Next(marked(name)),

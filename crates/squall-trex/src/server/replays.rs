@@ -1,7 +1,7 @@
 //! Sends captures from the folder of the user that starts runs (`push_remote`).
 
 use serde_json::{Value, json};
-use squall_profile::{Replay, Said, SpeedOf};
+use squall_profile::{Located, Replay, SpeedOf};
 use squall_units::Nanos;
 
 use super::{Answer, Server};
@@ -51,7 +51,7 @@ impl Server {
             (OWN_DESTINATION, "enet-dmac", own.destination),
         ] {
             if count & bit == 0 {
-                edit.push((option.to_owned(), Said::from(mac.to_string().as_str())));
+                edit.push((option.to_owned(), Located::from(mac.to_string().as_str())));
             }
         }
         let speed = match gap > 0.0 {
@@ -60,9 +60,9 @@ impl Server {
         };
         let replay = Replay {
             name: file.to_owned(),
-            files: vec![Said::from(path.to_string_lossy().as_ref())],
+            files: vec![Located::from(path.to_string_lossy().as_ref())],
             port,
-            speed: Some((speed.0, Said::from(speed.1.as_str()))),
+            speed: Some((speed.0, Located::from(speed.1.as_str()))),
             loops: count & !(OWN_SOURCE | OWN_DESTINATION),
             duration: (duration > 0.0 && duration < 1e9).then_some(Nanos((duration * 1e9) as u64)),
             edit,

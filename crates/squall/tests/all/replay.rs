@@ -10,7 +10,7 @@ use std::{
 use proptest::prelude::*;
 use squall::{Profile, Session, report::Report};
 use squall_pcap::{CaptureReader, LinkType, PcapFormat, PcapWriter};
-use squall_profile::{Replay, Said, SpeedOf, TooLong};
+use squall_profile::{Located, Replay, SpeedOf, TooLong};
 use squall_replay::Gap;
 use squall_units::Nanos;
 
@@ -73,11 +73,11 @@ fn frames(count: usize, gap: u64) -> Vec<(u64, Vec<u8>)> {
 }
 
 fn plain(files: &[&Path]) -> Replay {
-    let files = files.iter().map(|path| Said::from(path.to_str().unwrap()));
+    let files = files.iter().map(|path| Located::from(path.to_str().unwrap()));
     Replay { name: "replay".into(), files: files.collect(), ..Replay::default() }
 }
 
-fn speed(of: SpeedOf, text: &str) -> Option<(SpeedOf, Said)> {
+fn speed(of: SpeedOf, text: &str) -> Option<(SpeedOf, Located)> {
     Some((of, text.into()))
 }
 

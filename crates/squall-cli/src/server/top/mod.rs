@@ -15,7 +15,7 @@ use std::{
 use serde_json::Value;
 use squall::Error;
 use squall_report::render::{LiveMode, Screen};
-use squall_server::{Client, Heard, News, Verify};
+use squall_server::{Client, ClientEvent, Verify, WatchEvent};
 use squall_units::Nanos;
 
 use crate::drive::Signals;
@@ -84,7 +84,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Input of the thread that decides and draws.
 enum Event {
-    Update(Heard),
+    Update(ClientEvent),
     Pressed(Vec<u8>),
     /// The keyboard is gone.
     Unplugged,
@@ -136,13 +136,13 @@ impl Top {
     ///
     /// # Errors
     /// If the daemon rejects the reconnection.
-    fn apply(&mut self, update: Heard) -> Result<(), Error> {
+    fn apply(&mut self, update: ClientEvent) -> Result<(), Error> {
         match update {
-            Heard::Connected => self.lost = None,
-            Heard::Lost(why) => self.lost = Some(why),
-            Heard::Refused(why) => return Err(Error::Environment(why)),
-            Heard::News(one) => {
-                self.known |= matches!(one, News::Hello { .. });
+            ClientEvent::Connected => self.lost = None,
+            ClientEvent::Lost(why) => self.lost = Some(why),
+            ClientEvent::Refused(why) => return Err(Error::Environment(why)),
+            ClientEvent::WatchEvent(one) => {
+                self.known |= matches!(one, WatchEvent::Hello { .. });
                 if self.picture.apply(one) {
                     let tell = self.tell.clone();
                     // The speed of links is optional, so ignore errors.

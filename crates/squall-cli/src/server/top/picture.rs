@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use squall_report::render::{PortRow, StreamRow};
-use squall_server::{News, PortNews, RunRow, RunState, SourceNews, StreamNews};
+use squall_server::{RunRow, RunState, WatchEvent, WatchedPort, WatchedSource, WatchedStream};
 
 /// Number of ended runs that are shown.
 const OVER: usize = 3;
@@ -22,16 +22,16 @@ pub struct Seen {
     pub row: RunRow,
     /// Time of the latest sample.
     t_s: Option<f64>,
-    ports: Vec<(String, PortNews)>,
-    streams: Vec<(String, StreamNews)>,
-    sources: Vec<SourceNews>,
+    ports: Vec<(String, WatchedPort)>,
+    streams: Vec<(String, WatchedStream)>,
+    sources: Vec<WatchedSource>,
 }
 
 impl Picture {
     /// Applies an event; returns whether it has a new active run.
-    pub fn apply(&mut self, update: News) -> bool {
+    pub fn apply(&mut self, update: WatchEvent) -> bool {
         match update {
-            News::Hello { runs } => {
+            WatchEvent::Hello { runs } => {
                 // Drop active runs: their end may have been missed, or the daemon may have been
                 // restarted.
                 self.runs.retain(|seen| seen.row.state.is_over());
@@ -39,16 +39,16 @@ impl Picture {
                 runs.into_iter().for_each(|row| _ = self.put(row));
                 return any;
             }
-            News::Run { run } => return self.put(*run),
-            News::Names { run, ports, streams } => {
+            WatchEvent::Run { run } => return self.put(*run),
+            WatchEvent::Names { run, ports, streams } => {
                 if let Some(seen) = self.find(&run) {
                     seen.ports =
-                        ports.into_iter().map(|name| (name, PortNews::default())).collect();
+                        ports.into_iter().map(|name| (name, WatchedPort::default())).collect();
                     seen.streams =
-                        streams.into_iter().map(|name| (name, StreamNews::default())).collect();
+                        streams.into_iter().map(|name| (name, WatchedStream::default())).collect();
                 }
             }
-            News::Sample { run, t_s, ports, streams, sources } => {
+            WatchEvent::Sample { run, t_s, ports, streams, sources } => {
                 if let Some(seen) = self.find(&run) {
                     (seen.t_s, seen.sources) = (Some(t_s), sources);
                     seen.row.elapsed_s = t_s;
@@ -61,10 +61,10 @@ impl Picture {
                 }
             }
             // A run that ended without a final state is forgotten.
-            News::Ended { id } => {
+            WatchEvent::Ended { id } => {
                 self.runs.retain(|seen| seen.row.id != id || seen.row.state.is_over())
             }
-            News::Other => {}
+            WatchEvent::Other => {}
         }
         false
     }
@@ -123,7 +123,7 @@ impl Picture {
     }
 
     pub fn ports(&self, seen: &Seen) -> Vec<PortRow> {
-        let row = |(name, port): &(String, PortNews)| PortRow {
+        let row = |(name, port): &(String, WatchedPort)| PortRow {
             name: name.clone(),
             tx_pps: port.1,
             tx_bps_l1: port.2,
@@ -139,13 +139,13 @@ impl Picture {
 
     /// The state as a line of JSON.
     pub fn json(&self, url: &str) -> Value {
-        let port = |seen: &Seen, name: &str, port: &PortNews| {
+        let port = |seen: &Seen, name: &str, port: &WatchedPort| {
             json!({
                 "name": name, "tx_pps": port.1, "tx_bps_l1": port.2, "rx_pps": port.3, "rx_bps_l1": port.4,
                 "tx_packets": port.5, "rx_packets": port.6, "drops": port.7, "speed_bps": self.speed(seen, name),
             })
         };
-        let stream = |name: &str, stream: &StreamNews| {
+        let stream = |name: &str, stream: &WatchedStream| {
             json!({
                 "name": name, "tx_pps": stream.1, "rx_pps": stream.4.map(|_| stream.2), "tx_packets": stream.3,
                 "rx_packets": stream.4, "lost": stream.5, "latency_p50_ns": stream.6, "latency_p99_ns": stream.7,
@@ -156,7 +156,7 @@ impl Picture {
             let mut run = json!(seen.row);
             run["t_s"] = json!(seen.t_s);
             run["ports"] = seen.ports.iter().map(|(name, row)| port(seen, name, row)).collect();
-            let source = |(name, unit, due, sent, lag_s, lags): &SourceNews| {
+            let source = |(name, unit, due, sent, lag_s, lags): &WatchedSource| {
                 json!({
                     "name": name, "unit": unit, "due": due, "sent": sent, "lag_s": lag_s,
                     "behind": lags,
@@ -172,7 +172,7 @@ impl Picture {
 
 impl Seen {
     pub fn streams(&self) -> Vec<StreamRow> {
-        let row = |(name, stream): &(String, StreamNews)| StreamRow {
+        let row = |(name, stream): &(String, WatchedStream)| StreamRow {
             name: name.clone(),
             tx_pps: stream.1,
             rx_pps: stream.4.map(|_| stream.2),
@@ -186,7 +186,7 @@ impl Seen {
     }
 
     /// Sources that are later, or lack more frames, than the verdict allows.
-    pub fn lagging(&self) -> impl Iterator<Item = &SourceNews> {
+    pub fn lagging(&self) -> impl Iterator<Item = &WatchedSource> {
         let goes_on = self.row.state == RunState::Running;
         self.sources.iter().filter(move |source| goes_on && source.5)
     }
@@ -235,14 +235,14 @@ pub mod tests {
         }
     }
 
-    pub fn event(text: &str) -> News {
+    pub fn event(text: &str) -> WatchEvent {
         serde_json::from_str(text).expect(text)
     }
 
     /// One run with two ports and two streams.
     pub fn picture() -> Picture {
         let mut picture = Picture::default();
-        assert!(picture.apply(News::Hello { runs: vec![run("r-1", RunState::Running)] }));
+        assert!(picture.apply(WatchEvent::Hello { runs: vec![run("r-1", RunState::Running)] }));
         assert!(!picture.has_all());
         picture.apply(event(
             r#"{"type":"names","run":"r-1","ports":["A","B"],"streams":["web","dns"]}"#,
@@ -304,14 +304,15 @@ pub mod tests {
     fn active_runs_come_before_the_last_that_ended() {
         let mut picture = picture();
         for i in 2..8 {
+            assert!(picture.apply(WatchEvent::Run {
+                run: Box::new(run(&format!("r-{i}"), RunState::Running))
+            }));
             assert!(
-                picture
-                    .apply(News::Run { run: Box::new(run(&format!("r-{i}"), RunState::Running)) })
+                !picture.apply(WatchEvent::Run {
+                    run: Box::new(run(&format!("r-{i}"), RunState::Done))
+                })
             );
-            assert!(
-                !picture.apply(News::Run { run: Box::new(run(&format!("r-{i}"), RunState::Done)) })
-            );
-            picture.apply(News::Ended { id: format!("r-{i}") });
+            picture.apply(WatchEvent::Ended { id: format!("r-{i}") });
         }
         let shown = |picture: &Picture| {
             picture.runs.iter().map(|seen| seen.row.id.clone()).collect::<Vec<_>>()
@@ -320,10 +321,10 @@ pub mod tests {
         // A late answer does not revive an ended run.
         picture.put(run("r-7", RunState::Stopping));
         assert_eq!(picture.runs[3].row.state, RunState::Done);
-        picture.apply(News::Ended { id: "r-1".into() });
+        picture.apply(WatchEvent::Ended { id: "r-1".into() });
         assert_eq!(shown(&picture), ["r-5", "r-6", "r-7"]);
         // The daemon was restarted.
-        picture.apply(News::Hello { runs: vec![run("r-9", RunState::Running)] });
+        picture.apply(WatchEvent::Hello { runs: vec![run("r-9", RunState::Running)] });
         assert_eq!(shown(&picture), ["r-9", "r-5", "r-6", "r-7"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use squall_report::render::{Overview, RunLine, Selected, Tone, human};
-use squall_server::{RunRow, RunState, SourceNews};
+use squall_server::{RunRow, RunState, WatchedSource};
 
 use super::{
     keys::Key,
@@ -263,7 +263,7 @@ impl View {
 }
 
 /// Line of a lagging source: the amount due and the amount sent.
-fn lag_line((name, unit, due, sent, lag_s, _): &SourceNews) -> (Tone, String) {
+fn lag_line((name, unit, due, sent, lag_s, _): &WatchedSource) -> (Tone, String) {
     let (due, sent) = (*due, *sent);
     let ratio = human::ratio(sent as f64 / due.max(1) as f64);
     let frames = if unit == "packets" { "frames" } else { unit };
