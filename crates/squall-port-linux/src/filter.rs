@@ -763,8 +763,8 @@ mod tests {
         assert_eq!(program.run(&packet, 28), 0);
         let nflog = compile("udp", 239, 96).unwrap_err().to_string();
         assert!(nflog.contains("--dlt enet"), "{nflog}");
-        let told = compile("udp and vlan", 1, 96).unwrap_err().to_string();
-        assert!(told.contains("'vlan and udp', not 'udp and vlan'"), "{told}");
+        let error = compile("udp and vlan", 1, 96).unwrap_err().to_string();
+        assert!(error.contains("'vlan and udp', not 'udp and vlan'"), "{error}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Timers: a hierarchical wheel whose lists run through the flows' records, one place a flow.
-//! Putting in, taking out and finding what is next cost the same for one flow as for millions.
+//! Timers: a hierarchical wheel whose lists run through the flows' records, one place per flow.
+//! Adding, removing and finding the next flow cost the same for one flow as for millions.
 
 use squall_units::Nanos;
 
@@ -8,13 +8,13 @@ const TICK_BITS: u32 = 16;
 const SLOTS: usize = 256;
 const LEVELS: usize = 5;
 
-/// Neighbours in a list of the wheel.
+/// Links to the adjacent flows in a list of the wheel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     pub next: u32,
-    /// The flow before, or `FIRST` and the slot; `NONE` out of the wheel.
+    /// The previous flow, or `FIRST` and the slot; `NONE` if not in the wheel.
     pub prev: u32,
-    /// When it is due, lower half of the tick.
+    /// The due tick, lower half.
     pub at: u32,
 }
 
@@ -30,27 +30,27 @@ impl Link {
     }
 }
 
-/// What has links.
+/// A record with links.
 pub(crate) trait Links {
     fn link(&mut self, flow: u32) -> &mut Link;
 }
 
 pub(crate) struct Wheel {
-    /// Ticks up to and with this one are over.
+    /// The current tick: this one and all earlier ones are over.
     now: u64,
     /// By level, 256 slots each.
     heads: Box<[u32]>,
-    /// Which slots have flows.
+    /// Slots that have flows.
     taken: [[u64; SLOTS / 64]; LEVELS],
 }
 
-/// The tick at which `at` is over: no timer is early.
+/// The tick at which `at` is over: rounded up, so that no timer is early.
 #[inline]
 pub(crate) fn tick_after(at: Nanos) -> u32 {
     (at.0.div_ceil(1 << TICK_BITS)) as u32
 }
 
-/// The tick that runs at `now`.
+/// The tick that contains `now`.
 #[inline]
 pub(crate) fn tick(now: Nanos) -> u32 {
     (now.0 >> TICK_BITS) as u32
@@ -71,8 +71,8 @@ impl Wheel {
         }
     }
 
-    /// Puts `flow`, which is not in, where it is due at tick `at` (its lower half, as seen from
-    /// `now`); in the past: at the next.
+    /// Adds `flow`, which is not in the wheel, at tick `at` (its lower half, relative to `now`). A
+    /// tick in the past becomes the next one.
     #[inline]
     pub fn insert(&mut self, flows: &mut impl Links, flow: u32, at: u32, now: Nanos) {
         let now = now.0 >> TICK_BITS;
@@ -81,7 +81,7 @@ impl Wheel {
     }
 
     fn put(&mut self, flows: &mut impl Links, flow: u32, at: u64) {
-        // The highest digit in which it differs from now.
+        // The level is the highest digit in which the tick differs from the current one.
         let level =
             ((63 - ((at ^ self.now) | 1).leading_zeros()) / 8).min(LEVELS as u32 - 1) as usize;
         let slot = (at >> (8 * level)) as usize % SLOTS;
@@ -95,7 +95,7 @@ impl Wheel {
         }
     }
 
-    /// Takes `flow` out, if it is in.
+    /// Removes `flow`, if it is in the wheel.
     #[inline]
     pub fn remove(&mut self, flows: &mut impl Links, flow: u32) {
         let link = std::mem::replace(flows.link(flow), Link::OUT);
@@ -116,30 +116,30 @@ impl Wheel {
         }
     }
 
-    /// When there is something to do: a flow is due, or some move to a finer level.
+    /// When the wheel must advance: a flow is due, or flows move to a finer level.
     pub fn next(&self) -> Option<Nanos> {
         self.first().map(|(_, _, at)| Nanos(at << TICK_BITS))
     }
 
-    /// Lower half of the tick at which the wheel stands.
+    /// Lower half of the current tick.
     pub fn now(&self) -> u32 {
         self.now as u32
     }
 
-    /// When tick `at` begins, its lower half given.
+    /// When tick `at` begins, given its lower half.
     pub fn instant(&self, at: u32) -> Nanos {
         let ahead = (at.wrapping_sub(self.now as u32) as i32).max(0);
         Nanos((self.now + ahead as u64) << TICK_BITS)
     }
 
-    /// When tick `at` began or begins, at most 2^30 ticks away.
+    /// When tick `at` begins or began, at most 2^30 ticks away.
     pub fn instant_near(&self, at: u32) -> Nanos {
         let ahead = i64::from(at.wrapping_sub(self.now as u32) as i32);
         Nanos(self.now.saturating_add_signed(ahead) << TICK_BITS)
     }
 
-    /// Takes out the next flow that is due until `now`; `None` when there is none, and the wheel
-    /// stands at `now`.
+    /// Removes the next flow that is due until `now`; `None` if there is none: the wheel is then at
+    /// `now`.
     pub fn expire(&mut self, flows: &mut impl Links, now: Nanos) -> Option<u32> {
         let until = now.0 >> TICK_BITS;
         while let Some((level, slot, at)) = self.first()
@@ -164,26 +164,26 @@ impl Wheel {
         None
     }
 
-    /// The first slot that has flows, with the tick at which it begins.
+    /// The first slot with flows, and the tick at which it begins.
     fn first(&self) -> Option<(usize, usize, u64)> {
         (0..LEVELS).find_map(|level| {
             let from = (self.now >> (8 * level)) as usize % SLOTS;
             let slot = next_bit(&self.taken[level], from)?;
             let above = self.now >> (8 * level) >> 8 << 8;
-            // What lies behind now in its level is of the level's next turn: of the highest level
-            // alone.
+            // A slot before the current one belongs to the next turn of its level. Only the highest
+            // level has such slots, because flows of the others would be in a higher level.
             let turn = if slot < from { SLOTS as u64 } else { 0 };
             Some((level, slot, (above + slot as u64 + turn) << (8 * level)))
         })
     }
 }
 
-/// The first set bit at `from` or behind it, around the end.
+/// The first set bit at or after `from`, wrapping around.
 fn next_bit(bits: &[u64; SLOTS / 64], from: usize) -> Option<usize> {
     let word = from / 64;
-    let behind = bits[word] & (u64::MAX << (from % 64));
-    if behind != 0 {
-        return Some(word * 64 + behind.trailing_zeros() as usize);
+    let following = bits[word] & (u64::MAX << (from % 64));
+    if following != 0 {
+        return Some(word * 64 + following.trailing_zeros() as usize);
     }
     (1..=bits.len())
         .map(|i| (word + i) % bits.len())
