@@ -428,7 +428,7 @@ pub struct Reading {
     /// Text digits in base 8, 10 or 16 instead of a binary number. 0: the prefix decides as in C (0
     /// for octal, 0x for hexadecimal).
     pub digits: Option<u8>,
-    /// ANDed with the number, which is then shifted right by the mask's trailing zeros.
+    /// Masks the number, which is then shifted right by the trailing zeros of the mask.
     pub bitmask: Option<u64>,
 }
 
