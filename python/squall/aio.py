@@ -1218,7 +1218,7 @@ def _profile(profile: Profile | Path) -> dict[str, Any]:
 
 
 def _test(method: str, profile: Profile | Path | None, more: dict[str, Any]) -> dict[str, Any]:
-    """A test in a request: an argument that not all tests have is a setting of the method."""
+    """Encodes a test for a request. Arguments of single methods become settings of the method."""
     settings = dict(more)
     names = ("ports", "max_rate", "quick", "repeats", "journal", "options")
     common = {name: settings.pop(name, None) for name in names}

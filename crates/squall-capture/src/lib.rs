@@ -282,8 +282,8 @@ pub struct Capture {
 pub(crate) struct Shared {
     options: Options,
     pool: Pool,
-    /// From the frames' clock to nanoseconds since 1970. Measured once, so that time stamps in a
-    /// file never step.
+    /// Offset from the frames' clock to Unix time, in nanoseconds. Measured once, so that time stamps
+    /// in a file never step.
     offset: u64,
     /// When the capture began, in nanoseconds since 1970.
     start: u64,

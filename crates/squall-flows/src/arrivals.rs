@@ -96,7 +96,7 @@ struct Line {
     of_template: Vec<(u64, u64)>,
     seed: u64,
     due: Option<Nanos>,
-    /// Since when it is paused.
+    /// The instant at which it was paused.
     paused: Option<Nanos>,
     /// It is idle until [`Arrivals::begin`].
     waits: bool,

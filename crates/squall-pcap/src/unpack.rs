@@ -188,7 +188,7 @@ enum Codec {
 struct Step {
     consumed: usize,
     produced: usize,
-    /// Whether a member has ended. A fault follows the produced data.
+    /// Whether a member has ended. An error is about the octets after those produced.
     ended: Result<bool, String>,
 }
 

@@ -85,7 +85,7 @@ impl DeviceName {
     }
 }
 
-/// The PCI address in DPDK's form, `0000:01:00.0`; `None` if `text` is none.
+/// The PCI address in DPDK's form, `0000:01:00.0`; `None` if `text` is not a PCI address.
 fn pci_address(text: &str) -> Option<String> {
     let hex = |text: &str, digits: usize| {
         let good =

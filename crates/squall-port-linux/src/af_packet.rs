@@ -552,7 +552,8 @@ impl PacketPort {
 /// Consecutive calls that send nothing, after which the carrier is checked: asking netlink costs
 /// two system calls more.
 const CHECK_LINK_AFTER: u32 = 64;
-/// Queues for frames longer than this, octets, have few slots.
+/// Frame length in octets above which a queue has few slots, because each has room for a GSO
+/// frame.
 const LONG_FRAME: u32 = 16_384;
 const GSO_BATCH: usize = 8;
 

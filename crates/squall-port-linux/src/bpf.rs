@@ -206,7 +206,7 @@ impl Program {
         Ok(attr.retval)
     }
 
-    /// The kernel's id of the program.
+    /// The program's id, by which other processes can find it.
     pub fn id(&self) -> io::Result<u32> {
         #[repr(C)]
         #[derive(Clone, Copy)]

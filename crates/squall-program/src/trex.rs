@@ -119,7 +119,7 @@ pub struct MarkPlace {
 }
 
 impl MarkPlace {
-    /// `None`: no IP header that receivers would find.
+    /// `None`: there is no IP header below the tags that receivers parse.
     pub fn of(frame: &Frame) -> Option<Self> {
         let known = |layer: &&squall_wire::LayerAt| BEFORE_IP.contains(&layer.header.name);
         let (ethernet, layers) = frame.layers.split_first()?;

@@ -29,7 +29,8 @@ pub struct PortTotals {
     pub rx_unsigned: u64,
     /// Received frames with the signature of another run or of an unknown stream.
     pub rx_unknown: u64,
-    /// Received frames whose value at the session's places found no room.
+    /// Received frames that were not counted by the values at the session's places, because the table
+    /// of values was full.
     pub beyond: u64,
 }
 

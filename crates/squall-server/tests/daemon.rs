@@ -2099,7 +2099,7 @@ fn a_capture_is_a_run_whose_file_can_be_fetched() {
     daemon.until(&path, |run| run["state"] == "done");
     let (_, _, file) = daemon.ask("GET", "/squall/v1/files/d", &[], b"");
     assert!(file.starts_with(&[0x4d, 0x3c, 0xb2, 0xa1]), "a pcap with nanoseconds");
-    // A source without end stops at its duration.
+    // An endless source stops when its duration has elapsed.
     let body = json!({ "ports": ["loop:heard"], "duration_s": 0.2 });
     let (status, reply) = daemon.json("POST", "/squall/v1/captures", body);
     assert_eq!((status, &reply["run"]["duration_s"]), (201, &json!(0.2)), "{reply}");

@@ -58,7 +58,7 @@ pub(crate) enum Recovery {
 }
 
 impl Extra {
-    /// Whether the state equals a new one, so that it can be released.
+    /// Whether the state equals a new one. It can then be released.
     pub fn is_spare(&self) -> bool {
         self.pieces.is_empty()
             && self.reassembly.is_empty()

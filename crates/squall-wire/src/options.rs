@@ -433,7 +433,7 @@ impl Tlv {
         }
     }
 
-    /// Length of the list at the start of `octets`, with its end.
+    /// Length of the option list at the start of `octets`, including its End of Option List.
     pub(crate) fn list_len(&self, octets: &[u8]) -> usize {
         let mut at = 0;
         while let Some((_, len)) = self.entry(&octets[at..]).filter(|(_, len)| *len > 0) {

@@ -141,7 +141,7 @@ fn is_unescaped(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?".contains(&octet)
 }
 
-/// Normalizes a URI like an engine.
+/// Normalizes a URI as detection engines do.
 pub fn read(raw: &[u8]) -> Vec<u8> {
     let raw = without_authority(raw);
     let path_end = raw.iter().position(|octet| b"?#".contains(octet)).unwrap_or(raw.len());

@@ -64,8 +64,7 @@ pub struct ApplicationInfo {
     pub about: &'static str,
     /// The options that a template may have for it.
     pub options: &'static [&'static str],
-    /// Options that only servers use, while clients use the others; empty: both ends use all of
-    /// them.
+    /// Options for servers; clients use the remaining ones. If empty, both ends use every option.
     pub of_servers: &'static [&'static str],
 }
 

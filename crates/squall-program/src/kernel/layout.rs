@@ -99,7 +99,7 @@ pub(super) const S_SIZE: usize = 9;
 pub(super) const S_PAUSED: usize = 10;
 /// How often the stream has started its successor.
 pub(super) const S_ARROWS: usize = 11;
-/// Whether the stream was removed, so that nothing starts it again.
+/// Whether the stream was removed: the `next` of another stream does not start it again.
 pub(super) const S_REMOVED: usize = 12;
 pub(super) const S_VARS: usize = 13;
 /// Per variable: its law's position, and the frames since it advanced.

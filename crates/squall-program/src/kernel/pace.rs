@@ -14,7 +14,7 @@ use crate::clock::REGAIN;
 /// it waits for.
 const WAITED: i16 = -8;
 const TARGET: i16 = -16;
-/// Nanoseconds on the clock, and picoseconds since the start.
+/// The current time: nanoseconds of the kernel's clock, and picoseconds from the start.
 pub(super) const NOW_NS: i16 = -24;
 const NOW_PS: i16 = -32;
 /// Length of the current frame, and a scratch word.

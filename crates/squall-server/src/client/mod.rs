@@ -43,7 +43,7 @@ pub enum Verify {
     Known,
     /// By its SHA-256.
     Fingerprint([u8; 32]),
-    /// Against the certificates in this file (PEM).
+    /// Verify it against the certificates in this PEM file.
     File(PathBuf),
     /// By the system's authorities only.
     Authorities,

@@ -182,7 +182,7 @@ fn name(closer: &mut Closer, netbios: bool, last: bool) -> Option<()> {
     }
 }
 
-/// Completes a record. The `last` one takes the rest.
+/// Completes a record. The `last` one takes all octets that are left.
 fn record(closer: &mut Closer, netbios: bool, last: bool, option: bool) -> Option<()> {
     if option && closer.is_free(1) {
         closer.take(&[0]);
