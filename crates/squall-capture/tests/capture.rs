@@ -299,7 +299,7 @@ fn a_slow_file_drops_packets_by_policy() {
 fn a_full_disk_is_reported_at_once() {
     // The header is written immediately.
     let error = Capture::start(options(Path::new("/dev/full"))).err().unwrap().to_string();
-    assert!(error.contains("cannot write /dev/full: No space left"), "{error}");
+    assert!(error.contains("cannot write /dev/full: no space left"), "{error}");
 }
 
 #[test]

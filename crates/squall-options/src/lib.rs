@@ -543,7 +543,8 @@ mod tests {
         let command = RunOptions::augment_args(clap::Command::new("run"));
         let of_captures = CaptureOptions::augment_args(clap::Command::new("capture"));
         let schema = schema(true);
-        let capture = &schema["properties"]["capture"]["anyOf"][1];
+        // A file's name or an object, and either may be absent.
+        let capture = &schema["properties"]["capture"]["anyOf"][0]["anyOf"][1];
         let of_captures = names::<CaptureOptions>()
             .into_iter()
             // Commands set them by other arguments.

@@ -36,17 +36,15 @@ impl Diagnostic {
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A profile that cannot be read is named by its message.
-        if self.origin.is_empty() && self.line == 0 && self.path.is_empty() {
-            return f.write_str(&self.message);
-        }
         f.write_str(&self.origin)?;
         if self.line > 0 {
             write!(f, ":{}:{}", self.line, self.column)?;
         } else if !self.path.is_empty() {
             write!(f, ": {}", self.path)?;
         }
-        write!(f, "  {}", self.message)?;
+        // A profile that cannot be read is named by its message.
+        let placed = !self.origin.is_empty() || self.line > 0 || !self.path.is_empty();
+        write!(f, "{}{}", if placed { "  " } else { "" }, self.message)?;
         self.details.iter().try_for_each(|line| write!(f, "\n  {line}"))
     }
 }

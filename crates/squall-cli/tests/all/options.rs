@@ -207,7 +207,10 @@ fn frames_counted_as_sent_into_a_file_are_in_the_file() {
         )
     };
     let (status, _, err) = folder.run(&send("pcap:/dev/full").split(' ').collect::<Vec<_>>());
-    assert!(status == 3 && err.contains("/dev/full: No space left on device"), "{err}");
+    assert!(
+        status == 3 && err.contains("cannot write /dev/full: no space left on device"),
+        "{err}"
+    );
     // A private disk of 256 KiB.
     let script = format!(
         "mkdir disk && mount -t tmpfs -o size=256k none disk && {{ {} {}; echo $? > status; cp \
