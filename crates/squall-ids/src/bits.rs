@@ -214,7 +214,8 @@ impl HostBits {
         self.bits.insert((name.to_string(), scope), Some(until));
     }
 
-    /// Whether a match of rule `rule` raises an alert by its count `index`.
+    /// Whether a match of rule `rule` raises an alert by `count`, number `index` of the rule's
+    /// counts.
     pub fn counts(&mut self, rule: usize, index: usize, count: &Count, info: &PacketInfo) -> bool {
         if self.counts.len() >= MAX_ENTRIES {
             self.counts.clear();

@@ -450,7 +450,7 @@ impl Engine<'_> {
     }
 }
 
-/// The byte order of its DCE/RPC data.
+/// Whether the transaction's DCE/RPC data is little-endian.
 fn is_little_endian(transaction: &Transaction) -> bool {
     transaction
         .facts
@@ -553,7 +553,8 @@ fn header(buffer: Buffer, packet: &Packet) -> Option<Cow<'_, [u8]>> {
     (!octets.is_empty()).then_some(octets.as_slice().into())
 }
 
-/// `stream-event:` names have an optional prefix `stream.`.
+/// Whether `raised` is the event that a rule requires. `stream-event:` names have an optional
+/// prefix `stream.`.
 fn is_event(required: &str, raised: &str) -> bool {
     required == raised || required.strip_prefix("stream.").is_some_and(|name| name == raised)
 }

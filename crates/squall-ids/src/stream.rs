@@ -56,7 +56,7 @@ pub(crate) struct Stream {
     finished: bool,
     /// Offset of the end of the last segment by sequence number.
     pub next: u64,
-    /// Window scale of its own announcements.
+    /// Window scale that this end announced.
     scale: u8,
 }
 

@@ -346,7 +346,7 @@ impl Smb {
         self.files.get(id).is_some_and(|file| file.is_pipe) || self.pipes.contains(&tree)
     }
 
-    /// A call or a part of one.
+    /// Parses data on a pipe: a call or a part of one.
     fn pipe(&mut self, from: End, data: &[u8], transactions: &mut Vec<Transaction>) {
         let side = usize::from(from == End::Server);
         self.fragments[side].push(data);
