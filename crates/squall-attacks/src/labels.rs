@@ -30,7 +30,7 @@ pub struct Label {
     pub end: Nanos,
     /// Protocol number of the IP header.
     pub protocol: u8,
-    /// The client's.
+    /// The client's address.
     pub source: IpAddr,
     pub source_port: u16,
     pub destination: IpAddr,
@@ -50,7 +50,7 @@ pub struct Label {
     /// Name of the scenario. Empty for an attack from a rule.
     #[serde(default)]
     pub name: String,
-    /// For a near miss, the change.
+    /// For a near miss, its difference from the attack.
     #[serde(default)]
     pub note: String,
 }

@@ -48,7 +48,7 @@ fn is_right(parts: &[&[u8]]) -> bool {
 }
 
 impl Receiver {
-    /// A receiver beyond `routers` routers, so packets with a smaller TTL do not arrive.
+    /// A receiver `routers` hops away, which packets with a smaller TTL do not reach.
     pub fn beyond(routers: u8) -> Self {
         Receiver { routers, ..Receiver::default() }
     }

@@ -12,7 +12,7 @@ pub(super) struct Certificate {
     /// Octets of the serial number.
     pub serial: Option<Octets>,
     pub names: Vec<Octets>,
-    /// Put anywhere in the certificate.
+    /// Text to put anywhere in the certificate.
     pub comment: Option<Octets>,
 }
 

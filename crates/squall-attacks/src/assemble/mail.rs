@@ -7,7 +7,7 @@ use super::dialog::{Dialog, Step, joined, line, one_line};
 use super::{Impossible, Mime, Parts, contains, merged};
 use crate::{Octets, Origin, Turn};
 
-// With `=_`, which occurs in neither quoted-printable nor base64 data (RFC 2045 §6.7).
+// Contains `=_`, which occurs in neither quoted-printable nor base64 data (RFC 2045 §6.7).
 const BOUNDARY: &str = "----=_Part_51_8.23";
 /// Longest unencoded line (RFC 5322 §2.1.1).
 const LINE_LIMIT: usize = 998;

@@ -124,7 +124,7 @@ impl<R: BufRead> Reader<R> {
         Reader { year: Some(year), ..self }
     }
 
-    /// Like [`year`](Self::year), with the year of an instant.
+    /// Like [`year`](Self::year), with the year of `at`.
     pub fn year_of(self, at: Nanos) -> Self {
         self.year(log_time::year(at))
     }

@@ -27,7 +27,7 @@ const MAX_DIGITS: usize = 23;
 /// Bound on the steps of a buffer, since each adds a level of recursion.
 const MAX_STEPS: usize = 256;
 
-/// The requirements for a buffer.
+/// The requirements on a buffer.
 pub(super) struct BufferSpec<'a> {
     pub steps: &'a [Step],
     /// Allowed lengths, in addition to the steps.
@@ -59,7 +59,7 @@ pub(super) enum Failed {
     NoRoom {
         option: u16,
     },
-    /// The budget is spent.
+    /// The budget is exhausted.
     TooLong,
     Expression {
         option: u16,
@@ -74,7 +74,7 @@ pub(super) struct Layout {
     pub variables: Vec<Option<u64>>,
 }
 
-/// Lays out `spec` in the `attempt`th variant. Each position tried costs from `budget`.
+/// Lays out `spec` in the `attempt`th variant. Each position that is tried reduces `budget`.
 pub(super) fn lay_out(
     spec: &BufferSpec<'_>,
     expressions: &Expressions,
@@ -126,7 +126,7 @@ pub(super) fn lay_out(
     }
 }
 
-/// Requirements for existing octets, of which a range is free.
+/// Steps to place over existing octets, of which only those in `hole` are free.
 pub(super) struct Over<'a> {
     pub steps: &'a [Step],
     pub octets: &'a Octets,
@@ -192,7 +192,7 @@ pub(super) fn lay_over(
 #[derive(Clone, Copy)]
 struct Ordered<'a> {
     step: &'a Step,
-    /// Starts a chain: its position does not depend on an earlier step.
+    /// The step starts a chain: its position does not depend on an earlier step.
     first: bool,
 }
 
@@ -365,13 +365,13 @@ struct State<'a> {
     cells: Vec<Cell>,
     /// End of the previous match.
     cursor: usize,
-    /// Length of the buffer.
+    /// Bounds of the length of the buffer.
     least: usize,
     most: usize,
     sizes: Numbers,
     variables: Vec<Option<u64>>,
     forbidden: Vec<Forbidden<'a>>,
-    /// Constraints on positions after the last cell, if they come to exist.
+    /// Constraints on octets after the last cell, which apply if the buffer becomes that long.
     later: Vec<(usize, ByteSet)>,
     filler: Filler,
 }
@@ -441,7 +441,7 @@ struct Search<'s, 'a> {
     attempt: u32,
     rng: &'s mut Rng,
     budget: &'s mut u64,
-    /// The failure of the step that was reached last.
+    /// The failure of the furthest step that was reached.
     failed: Failed,
     deepest: usize,
 }
@@ -768,7 +768,7 @@ impl<'a> Search<'_, 'a> {
                 && ends_line(&state.cells)
                 && end >= from + 2
             {
-                // Share the line end of both.
+                // Let the content share the end of the previous line.
                 places.push((end - 2, None));
             }
             if let Some(between) = self.between(state, content, at) {

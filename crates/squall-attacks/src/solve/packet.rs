@@ -20,7 +20,7 @@ pub(super) struct Headers {
     pub icmp: bool,
     /// Octets that the client and the server must have sent before.
     pub sent: [u64; 2],
-    /// Packets with data that they must have sent before.
+    /// Packets with data that the client and the server must have sent before.
     pub packets: [u64; 2],
 }
 
