@@ -147,7 +147,9 @@ struct Section {
 /// no attacks. A live attack belongs to the part that owns its client's address, all others to a
 /// part by their number; a background belongs to the first part.
 ///
-/// # Errors [`Error::Input`] with all errors in the profile; [`Error::Environment`] for unreadable
+/// # Errors
+///
+/// [`Error::Input`] with all errors in the profile; [`Error::Environment`] for unreadable
 /// files; [`Error::Usage`] if `progress` asked to stop.
 pub fn prepare(
     profile: &Profile,

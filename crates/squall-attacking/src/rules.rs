@@ -14,7 +14,9 @@ use crate::Error;
 /// Reads the rules of all files. With `engine`, only those that it loads. `None` if there are
 /// errors, which are in `mistakes`.
 ///
-/// # Errors [`Error::Usage`] for a missing file, [`Error::Environment`] for an unreadable one.
+/// # Errors
+///
+/// [`Error::Usage`] for a missing file, [`Error::Environment`] for an unreadable one.
 pub fn read(
     of: &AttackRules,
     engine: Option<EngineVersion>,

@@ -26,7 +26,9 @@ pub(crate) struct CompiledStep<'a> {
 
 /// Compiles steps. The steps of `decoded` belong to the first `base64_decode`.
 ///
-/// # Errors PCRE2's error message for an expression.
+/// # Errors
+///
+/// PCRE2's error message for an expression.
 pub(crate) fn compile_steps<'a>(
     steps: &[&'a Step],
     decoded: &[&'a Step],

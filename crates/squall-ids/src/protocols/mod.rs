@@ -215,7 +215,9 @@ pub(crate) fn reader(
 /// Runs all parsers on fuzzer input: an octet for protocol and transport, one for the size of
 /// pieces, then data of both ends in turn.
 ///
-/// # Panics If a buffer exceeds its limit, or a parser removes transactions.
+/// # Panics
+///
+/// If a buffer exceeds its limit, or a parser removes transactions.
 pub fn read_any_octets(data: &[u8]) {
     const LIMIT: usize = 2048;
     let [which, size, data @ ..] = data else { return };
