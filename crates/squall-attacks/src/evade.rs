@@ -420,7 +420,7 @@ fn send(mut burst: Vec<Packet>, evasion: Evasion, sent: &mut Vec<Packet>) {
     sent[from].pause = pause;
 }
 
-/// Outside of any window: windows are at most 2^30 (RFC 7323 §2.3).
+/// A distance outside of any window: windows are at most 2^30 (RFC 7323 §2.3).
 const FAR: u32 = 0x6000_0000;
 
 /// Sends a changed copy before each packet.

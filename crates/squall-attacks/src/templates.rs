@@ -509,7 +509,7 @@ impl Event {
     }
 }
 
-/// Fits an Ethernet frame with all headers.
+/// A payload of this length fits an Ethernet frame with all headers.
 const MAX_PAYLOAD: u16 = 1400;
 
 const fn scan(
@@ -542,7 +542,7 @@ const fn flood(
     Template { name, class: Class::Flood, description, ports, gap: Nanos(MS), make, transport }
 }
 
-/// Ports of IANA's dynamic range (RFC 6335 §6). All are used once before any is reused.
+/// A port in IANA's dynamic range (RFC 6335 §6). All ports are used once before any is reused.
 fn client_port(seed: u64, n: u64) -> u16 {
     const PORTS: u64 = 16_384;
     (49_152 + (mix(seed, 3).wrapping_add(n)) % PORTS) as u16
@@ -565,7 +565,7 @@ fn probe(flags: u8) -> Vec<Turn> {
     vec![Turn { shape, ..Turn::new(End::Client, Octets::new()) }, refused()]
 }
 
-/// The reply of a closed port (RFC 9293 §3.10.7.1).
+/// The reply from a closed port (RFC 9293 §3.10.7.1).
 fn refused() -> Turn {
     let shape =
         Shape { flags: Some(RST | ACK), sequence: Some(0), window: Some(0), ..Shape::default() };
@@ -607,7 +607,7 @@ fn credentials(p: &Parameters, n: u64) -> (&'static str, String) {
     (USERS[(mix(p.seed, 6).wrapping_add(n / 10) % 5) as usize], password)
 }
 
-/// Banners and KEXINIT of both ends (RFC 4253 §4.2, §7.1).
+/// Banners and KEXINIT messages from both ends (RFC 4253 §4.2, §7.1).
 fn ssh(p: &Parameters, n: u64) -> Vec<Turn> {
     const LISTS: [&str; 10] = [
         "curve25519-sha256,ecdh-sha2-nistp256,diffie-hellman-group14-sha256",

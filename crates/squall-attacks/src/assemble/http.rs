@@ -555,7 +555,7 @@ impl<'p> Blocks<'p> {
                 && !given(name)
                 && !is_unwanted(line, self.parts, self.from)
         };
-        // A pattern as short as "-" may be unwanted in all of them.
+        // A pattern as short as "-" may be unwanted and occur in all candidates.
         let found = lines.by_ref().take(8).find(fits);
         found.unwrap_or_else(|| Line::new("Q", "1".into()))
     }
@@ -600,7 +600,7 @@ impl<'p> Blocks<'p> {
             }
             let mut name = piece.clone();
             if at == 0 && !begins && count > 1 {
-                // The end of a name, or all of it.
+                // The piece is the end of a usual name, or else a whole name.
                 let whole = USUAL.iter().find(|usual| {
                     usual.0.len() > bytes.len() && usual.0.as_bytes().ends_with(bytes)
                 });
@@ -762,7 +762,7 @@ fn with_carriage_returns(block: &Octets) -> Octets {
     let mut all = Octets::new();
     for (at, (&octet, &origin)) in block.bytes().iter().zip(block.origins()).enumerate() {
         if octet == b'\n' && (at == 0 || block.bytes()[at - 1] != b'\r') {
-            // An expression may allow both.
+            // An expression that allows both line ends may have given a line feed alone.
             all.push(b'\r', Origin::Framing);
         }
         all.push(octet, origin);

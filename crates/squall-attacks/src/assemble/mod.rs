@@ -130,7 +130,7 @@ pub enum Mime {
 #[error("{0}")]
 pub struct Impossible(pub String);
 
-/// The data of both ends, with an optional second connection.
+/// The data that both ends send, with an optional second connection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assembled {
     pub turns: Vec<Turn>,

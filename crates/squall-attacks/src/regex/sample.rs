@@ -39,7 +39,7 @@ impl Choices {
         Choices { seed, varied: false, branch: Some(branch) }
     }
 
-    /// A function of the seed and `what`, independent of earlier attempts.
+    /// A pseudorandom number that depends only on the seed and `what`, not on earlier attempts.
     fn draw(&self, what: u64) -> u64 {
         mix(self.seed, what)
     }
@@ -49,7 +49,7 @@ impl Choices {
 #[derive(Clone, Debug)]
 pub struct Constraints<'a> {
     /// Existing octets, each with its possible values. The match is placed on them and may extend
-    /// beyond.
+    /// beyond their end.
     pub canvas: &'a [ByteSet],
     /// Start of the match in the canvas.
     pub start: usize,

@@ -32,7 +32,7 @@ pub struct Settings {
 /// Holds the labels and collects alerts.
 pub struct Scorer {
     labels: Vec<Label>,
-    /// The alerts of each label.
+    /// The alerts that belong to each label.
     seen: Vec<LabelAlerts>,
     /// Indices of labels by both endpoints, in order of start.
     by_ends: HashMap<(u8, End, End), Vec<u32>>,

@@ -1063,7 +1063,7 @@ impl<'a> Search<'_, 'a> {
         negated.collect()
     }
 
-    /// Position of a number. `None` before the start of the buffer.
+    /// Position of a number. `None` if that is before the start of the buffer.
     fn number_at(state: &State<'a>, offset: Number, relative: bool) -> Option<usize> {
         let base = if relative { state.cursor as i64 } else { 0 };
         usize::try_from(base.checked_add(state.value(offset)?)?).ok().filter(|&at| at < MAX_LEN)
@@ -1308,7 +1308,7 @@ impl<'a> Search<'_, 'a> {
             _ => 0,
         };
         let end = state.cells.len().max(at + count);
-        // First to the end, then to existing octets, then a little farther.
+        // Try to jump to the end first, then to existing octets, then a little farther.
         let mut targets =
             vec![end as i64, end as i64 + 4, base as i64, base as i64 + 1, base as i64 + 4];
         targets.extend((0..64).map(|back| end as i64 - back));
@@ -1591,7 +1591,7 @@ fn elements(asn1: &squall_rules::Asn1, there: Option<u8>) -> Vec<Vec<u8>> {
     elements
 }
 
-/// Octets for a number. A count of 0 with digits means any number of them.
+/// How many octets a number gets. A count of 0 with digits means any number of digits.
 fn octets_for(count: usize, reading: &squall_rules::Reading) -> usize {
     const DIGITS: usize = 10;
     if count == 0 && reading.digits.is_some() { DIGITS } else { count }

@@ -134,7 +134,7 @@ pub(super) fn headers(rule: &Rule, rng: &mut Rng, sample: u32) -> Result<Headers
             }
             PacketTest::StreamSize { of, size } => {
                 use squall_rules::StreamSizeOf::*;
-                // The SYN counts as one.
+                // The SYN counts as one octet.
                 let least = size.first().ok_or_else(nothing)?.min(1 << 20).saturating_sub(1);
                 match of {
                     Client | Either => headers.sent[0] = least,

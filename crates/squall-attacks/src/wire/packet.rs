@@ -41,7 +41,7 @@ pub(crate) struct Packet {
     pub pause: Nanos,
     pub ip: Ip,
     pub head: Head,
-    /// After the transport header.
+    /// The data after the transport header.
     pub payload: Vec<u8>,
     /// Corrupt the transport checksum.
     pub wrong_checksum: bool,
