@@ -136,7 +136,7 @@ struct Section {
     report: AttackReport,
     solved: Option<SolvedRules>,
     labels: Vec<Label>,
-    /// Number of attack numbers that it uses, including those of other parts.
+    /// How many attack numbers the section uses, including the attacks of other parts.
     numbers: u64,
     lines: Vec<Line>,
     /// In a live run, the attacks that are played as conversations.
@@ -426,7 +426,7 @@ struct Examined {
     kept: Vec<suite::Attack>,
 }
 
-/// Frames, labels, and whether the rule reacts to them as it should.
+/// Frames, labels, and whether the rule matches, or for a near miss does not match.
 type Written = Result<(Vec<wire::Frame>, Vec<Label>, bool), wire::Error>;
 
 impl Examined {
@@ -759,9 +759,9 @@ impl Prepared {
         Some(received)
     }
 
-    /// The reports, with the effect of a device between the ports: of the conversations `played`
-    /// until `end`, those that failed and those that were served; of the prepared frames, those
-    /// that were received.
+    /// The reports, with the effect of a device between the ports. It follows from the
+    /// conversations `played` until `end` that `failed` or were `served`, and from the prepared
+    /// frames that were `received`.
     pub fn reports(
         &self,
         played: Option<&PlanFlows>,

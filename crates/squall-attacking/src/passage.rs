@@ -39,7 +39,7 @@ impl Tally {
     }
 }
 
-/// Parses a frame: its flow and what it adds to a tally. `None` if it is not IP.
+/// Parses a frame into its flow and a tally for this frame alone. `None` if it is not IP.
 fn read(octets: &[u8]) -> Option<(Flow, Tally)> {
     let mut headers = Headers::parse(octets, Link::Ethernet);
     let mut octets = octets;
@@ -202,7 +202,7 @@ impl PassageChecker {
         Arc::new(move |_queue| Box::new(Listener::new(sent.clone(), from)))
     }
 
-    /// Adds the tallies of all queues of a run.
+    /// Adds the tallies from all receive queues of a run.
     pub fn collect(&mut self, outcome: &mut Outcome) {
         outcome.take().into_iter().for_each(|tallies| self.add(tallies));
     }
