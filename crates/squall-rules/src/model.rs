@@ -89,7 +89,7 @@ pub struct Rule {
     pub flow: Flow,
     /// Tests of the packet's headers, in the order of the rule.
     pub packet: Vec<Sourced<PacketTest>>,
-    /// Tests of the application layer other than those of its buffers.
+    /// Tests of the application layer that inspect no buffer.
     pub application: Vec<Sourced<ApplicationTest>>,
     /// Tests of buffers, in the order in which the rule first names them. A buffer is listed once,
     /// except buffers that occur several times in a transaction ([`Buffer::is_multiple`]): each
@@ -681,7 +681,7 @@ pub enum Which {
     None,
 }
 
-/// A test of the application layer other than those of its buffers.
+/// A test of the application layer that inspects no buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ApplicationTest {
     /// `app-layer-protocol:`. `None` is `unknown` or `failed`.
