@@ -43,7 +43,7 @@ pub(crate) struct PacketInfo {
 struct Window {
     since: Nanos,
     count: u32,
-    /// Backoff: matches until the next alert.
+    /// For a backoff: the number of matches at which the next alert is raised.
     next: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Evaluates the rules on a packet and on the new data of its flow.
+//! Evaluates the rules on a packet and on the new data in its flow.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -66,7 +66,7 @@ impl Stream {
     }
 }
 
-/// A match of a rule, by its index in the engine.
+/// A match of a rule. `place` is the index of the rule in the engine.
 struct Match {
     place: u32,
     /// Alerts of later transactions come first.

@@ -44,7 +44,7 @@ pub(crate) struct Flow {
     /// A pass rule has matched.
     pub passed: bool,
     pub bits: FlowBits,
-    /// First octets of each end, until the protocol is detected.
+    /// The first octets from each end, until the protocol is detected.
     pub prefix: [Vec<u8>; 2],
 }
 

@@ -21,7 +21,7 @@ const MAX_LAYERS: u8 = 16;
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
     pub at: Nanos,
-    /// VLAN identifiers, the outer one in the upper half.
+    /// VLAN identifiers, with the outer one in the upper half.
     pub vlan: u32,
     pub vlan_layers: u8,
     pub version: u8,

@@ -1023,7 +1023,7 @@ fn decompressed(encoding: &[u8], body: Vec<u8>, limit: usize) -> Vec<u8> {
 fn inflated(body: &[u8], is_gzip: bool, limit: usize) -> Vec<u8> {
     let read = |reader: &mut dyn std::io::Read| {
         let mut out = vec![];
-        // Output before an error counts.
+        // Keep the output from before an error.
         let _ = reader.take(limit as u64).read_to_end(&mut out);
         out
     };
