@@ -266,7 +266,7 @@ pub(super) fn base64(data: &Octets) -> Octets {
             let padding = sign > chunk.len();
             let octet =
                 if padding { b'=' } else { SIGNS[(number >> (18 - 6 * sign) & 63) as usize] };
-            // Of four characters, the middle two encode bits of two octets, the others bits of one.
+            // The middle two of four characters encode bits from two octets, the others from one.
             all.push(octet, origin(sign.saturating_sub(1)).max(origin(sign)));
         }
     }

@@ -338,8 +338,8 @@ impl Scorer {
         })
     }
 
-    /// Moves alerts in earlier conversations of an attack to the conversation that owes the alert, since
-    /// engines may count events differently.
+    /// Moves alerts in earlier conversations of an attack to the conversation that owes the alert,
+    /// since engines may count events differently.
     fn merge_conversations(&mut self) {
         let of_rule = |label: &Label| label.kind == Kind::Attack && label.sid != 0;
         let owing =

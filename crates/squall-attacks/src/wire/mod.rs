@@ -1,7 +1,7 @@
 //! Turns a conversation into frames.
 //!
 //! ```text
-//! Exchange -> talk (packets: handshake, segments, acknowledgments, close) -> evade -> fragments -> packet (octets, checksums)
+//! Exchange -> conversation (packets: handshake, segments, acknowledgments, close) -> evade -> fragments -> packet (octets, checksums)
 //! ```
 
 mod conversation;
