@@ -1,7 +1,8 @@
 //! The attacks of a profile. Rules are read and solved ([`squall_attacks`]); attacks are placed in
 //! time and on hosts ([`prepare`]). They become a capture that is generated while it is sent
 //! ([`Prepared::replaying`]) or, in a live run, conversations for Squall's own TCP and UDP
-//! ([`Live`]). Frames that arrive at a second port are compared with those sent ([`PassageChecker`]).
+//! ([`Live`]). Frames that arrive at a second port are compared with those sent
+//! ([`PassageChecker`]).
 //!
 //! This crate opens no port and sends nothing: the engine plays its output like any other replay or
 //! flows.
