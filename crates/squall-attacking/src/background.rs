@@ -16,10 +16,10 @@ use squall_wire::link::to_ethernet;
 
 use crate::{CLIENT_MAC, Line, SERVER_MAC, Timed};
 
-/// The flows of a capture, with the client and the time of each.
+/// A survey of a capture: its flows, with the client and the time of each.
 pub struct Survey {
     path: PathBuf,
-    /// By the key that both directions share.
+    /// Flows by the key that both directions share.
     flows: HashMap<FlowKey, Seen>,
     first: u64,
     last: u64,
@@ -79,7 +79,7 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Repeats the whole capture until `end`, at least once. Labels its flows with numbers from
+    /// Repeats the whole capture until `end`, at least once. The flows get labels with numbers from
     /// `number` on.
     pub fn line(&self, end: Nanos, number: u64) -> (Line, Vec<Label>) {
         let period = self.period();
@@ -131,7 +131,7 @@ impl Survey {
         (Arc::new(line), labels)
     }
 
-    /// Mean rate of the frames without FCS.
+    /// Mean rate, with frames counted without FCS.
     pub fn octets_per_second(&self) -> f64 {
         self.octets as f64 * 1e9 / self.period() as f64
     }

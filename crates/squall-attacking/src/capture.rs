@@ -1,5 +1,5 @@
-//! Attacks and background as a single capture that is generated while it is read: frames in order
-//! of time, in memory that does not grow with their number.
+//! Attacks and background as a single capture, generated while it is read: frames in order of
+//! time. The memory used does not grow with their number.
 
 use std::{
     cmp::Reverse,
@@ -33,10 +33,10 @@ impl Timed {
     }
 }
 
-/// Frames in order of time.
+/// Frames in order of time, generated while they are read.
 pub type Timeline = Box<dyn Iterator<Item = Timed> + Send>;
 
-/// A sequence of items, each with a duration, that may overlap: attacks in quick succession,
+/// A sequence of items that each have a duration and may overlap: attacks in quick succession,
 /// conversations of a template.
 pub trait Overlapping {
     /// Lower bound for the start of the `nth` and all later items. `None` after the last.

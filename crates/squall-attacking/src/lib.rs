@@ -1,7 +1,8 @@
 //! The attacks of a profile. Rules are read and solved ([`squall_attacks`]); attacks are placed in
 //! time and on hosts ([`prepare`]). They become a capture that is generated while it is sent
 //! ([`Prepared::replaying`]) or, in a live run, conversations for Squall's own TCP and UDP
-//! ([`Live`]). Frames that arrive at a second port are compared with those sent ([`PassageChecker`]).
+//! ([`Live`]). Frames that arrive at a second port are compared with those sent
+//! ([`PassageChecker`]).
 //!
 //! This crate opens no port and sends nothing: the engine plays its output like any other replay or
 //! flows.
@@ -58,7 +59,7 @@ pub enum Error {
     /// The user: errors in the profile, each with its position.
     #[error("{0}")]
     Input(#[from] Diagnostics),
-    /// Like [`Error::Input`], without a position.
+    /// An error of the user without a position in the profile.
     #[error("{0}")]
     Usage(String),
     /// The machine: a file that cannot be read or written.
@@ -75,16 +76,16 @@ impl From<Cannot> for Error {
     }
 }
 
-/// MAC addresses of clients and servers. A replay assigns frames to the first and second port by
-/// them.
+/// MAC addresses of clients and servers. By these a replay decides whether a frame leaves on the
+/// first or the second port.
 const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
 /// Attacks that are ready to be sent.
 #[derive(Clone)]
 pub struct Prepared {
-    /// Index in [`Profile::ports`]: the port of the clients, and of the servers unless they have
-    /// `port2`.
+    /// The port of the clients, and of the servers unless they have `port2`, as an index in
+    /// [`Profile::ports`].
     pub port: usize,
     pub port2: Option<usize>,
     /// In the order of the profile, then by start; times count from the start of the run.
@@ -94,11 +95,11 @@ pub struct Prepared {
     solved: Vec<Option<SolvedRules>>,
     /// Attacks sent as frames: one replay for each attack section of the profile.
     replays: Vec<AttackReplay>,
-    /// Ports that send frames: the clients', then the servers'.
+    /// Ports that send frames: the port of the clients, then that of the servers.
     pub ways: Vec<usize>,
     /// Attacks played by Squall's own TCP and UDP.
     pub live: Option<Live>,
-    /// With two ports, the frames expected at them.
+    /// The frames expected at both ports. Used only with two ports.
     sent: Arc<passage::Sent>,
 }
 
@@ -117,11 +118,11 @@ struct AttackReplay {
     name: String,
     waits: bool,
     lines: Vec<Line>,
-    /// Range of its labels, including those of attacks played live.
+    /// Range of indices of its labels, including those of attacks played live.
     labels: Range<usize>,
 }
 
-/// Rules, the outcomes of the chosen ones, and the engine they are for.
+/// Rules, the outcomes of the chosen ones, and the engine that they are solved for.
 type SolvedRules = (Arc<RuleSet>, Arc<Vec<Outcome>>, EngineVersion);
 
 /// Starts a timeline from its beginning at each call.
@@ -136,10 +137,10 @@ struct Section {
     report: AttackReport,
     solved: Option<SolvedRules>,
     labels: Vec<Label>,
-    /// Attack numbers that it uses, including those of other parts.
+    /// How many attack numbers the section uses, including the attacks of other parts.
     numbers: u64,
     lines: Vec<Line>,
-    /// In a live run, the attacks that are conversations.
+    /// In a live run, the attacks that are played as conversations.
     live: Vec<Line>,
 }
 
@@ -147,7 +148,9 @@ struct Section {
 /// no attacks. A live attack belongs to the part that owns its client's address, all others to a
 /// part by their number; a background belongs to the first part.
 ///
-/// # Errors [`Error::Input`] with all errors in the profile; [`Error::Environment`] for unreadable
+/// # Errors
+///
+/// [`Error::Input`] with all errors in the profile; [`Error::Environment`] for unreadable
 /// files; [`Error::Usage`] if `progress` asked to stop.
 pub fn prepare(
     profile: &Profile,
@@ -225,8 +228,8 @@ pub fn prepare(
         );
         section.lines.retain(|line| line().next().is_some());
         let awaited = spec.after.is_some() || is_awaited(profile, &spec.name);
-        // Without frames it becomes a replay that ends at once, so that streams that wait for it
-        // can start.
+        // A section without frames becomes a replay that ends at once, so that streams that wait
+        // for it can start.
         if !section.lines.is_empty() || awaited {
             prepared.replays.push(AttackReplay {
                 name: spec.name.clone(),
@@ -246,7 +249,7 @@ pub fn prepare(
     Ok(Some(prepared))
 }
 
-/// Whether anything in the profile starts after the end of `name`.
+/// Whether anything in the profile waits for the end of `name`.
 fn is_awaited(profile: &Profile, name: &str) -> bool {
     let streams = profile.streams.iter().map(|stream| &stream.after);
     let replays = profile.replays.iter().map(|replay| &replay.after);
@@ -332,7 +335,8 @@ fn from_rules(
     let mut attacks = suite.attacks.into_iter().peekable();
     while attacks.peek().is_some() {
         let some: Vec<_> = attacks.by_ref().take(EXAMINED_AT_ONCE).collect();
-        // The evaluator examines the frames as sent, since evasions change what the solver found.
+        // The evaluator examines the frames as sent, since evasions change the frames that the
+        // solver had examined.
         let made = in_parallel(&some, |attack| {
             let (frames, mut labels) = attack.frames(&rules, &wire)?;
             let holds = examiner.correct(attack, &frames, &mut labels);
@@ -384,7 +388,8 @@ fn none_chosen(spec: &Attack, rules: &RuleSet, mistakes: &mut Mistakes<'_>) {
     );
 }
 
-/// All settings but the pace: a pace by share depends on the size of the attacks found.
+/// The order of the attacks, with all settings but the pace: a pace by share depends on the size of
+/// the attacks found.
 fn order(profile: &Profile, spec: &Attack, hosts: solve::Hosts) -> Order {
     Order {
         samples: spec.samples,
@@ -422,7 +427,7 @@ struct Examined {
     kept: Vec<suite::Attack>,
 }
 
-/// Frames, labels, and whether the rule reacts to them as it should.
+/// Frames, labels, and whether the rule matches, or for a near miss does not match.
 type Written = Result<(Vec<wire::Frame>, Vec<Label>, bool), wire::Error>;
 
 impl Examined {
@@ -604,7 +609,7 @@ pub fn list_evasions() -> String {
 }
 
 impl Prepared {
-    /// Determines the ports that send frames.
+    /// Determines the ports that send frames, and the start time of captures written there.
     pub fn settle(&mut self, ports: &mut [squall_profile::Port]) {
         self.ways = [self.port].into_iter().chain(self.port2).collect();
         // Readers of a capture would take times near 1970 for an error.
@@ -645,8 +650,8 @@ impl Prepared {
         PlanReplay { fixed: true, ..PlanReplay::new(name, self.ways.clone(), replay) }
     }
 
-    /// Replaces planned times in labels by departure times. `at` maps an attack's name and a
-    /// planned time to the departure; `None` if it was not sent.
+    /// Replaces the planned times in labels by departure times. `at` maps an attack's name and a
+    /// planned time to the departure time; it returns `None` if the frame was not sent.
     #[must_use]
     pub fn left(&self, at: impl Fn(&str, Nanos) -> Option<Nanos>) -> Self {
         let mut left = self.clone();
@@ -663,12 +668,12 @@ impl Prepared {
         left
     }
 
-    /// The live attack section of `profile`, whose networks the conversations use.
+    /// The live attack section of `profile`, which has the networks of the conversations.
     pub fn speaker<'a>(&self, profile: &'a Profile) -> Option<&'a Attack> {
         profile.attacks.iter().find(|attack| self.live.is_some() && attack.live)
     }
 
-    /// Like [`Prepared::speaker`], with the conversations.
+    /// The live attack section, like [`Prepared::speaker`], with its conversations.
     pub fn live_flows<'a>(&self, profile: &'a Profile) -> Option<LiveFlows<'a>> {
         let (attack, live) = self.speaker(profile).zip(self.live.as_ref())?;
         Some(LiveFlows { flows: Live::flows(attack), attack, import: (*live.import).clone() })
@@ -691,7 +696,7 @@ impl Prepared {
         lists.collect()
     }
 
-    /// The outcome of each rule.
+    /// The outcome for each rule.
     pub fn rules(&self) -> Vec<RuleOutcome> {
         let mut frames = std::collections::HashMap::new();
         for label in self.labels.iter().filter(|label| label.kind == Kind::Attack) {
@@ -740,7 +745,7 @@ impl Prepared {
         receives: impl Fn(usize) -> bool,
     ) -> Option<PassageChecker> {
         let [clients, servers] = self.ways[..] else { return None };
-        // A run may leave the frames out.
+        // A run may omit the prepared frames.
         if self.replays.is_empty()
             || self.sent.is_empty()
             || !receives(clients)
@@ -755,8 +760,9 @@ impl Prepared {
         Some(received)
     }
 
-    /// Reports with the effect of a device between the ports: which of the conversations `played`
-    /// until `end` failed and which were served, and which prepared frames were received.
+    /// The reports, with the effect of a device between the ports. It follows from the
+    /// conversations `played` until `end` that `failed` or were `served`, and from the prepared
+    /// frames that were `received`.
     pub fn reports(
         &self,
         played: Option<&PlanFlows>,
@@ -812,7 +818,7 @@ pub struct RuleOutcome {
     pub rev: u32,
     pub msg: String,
     pub classtype: Option<String>,
-    /// An attack was made and verified by the evaluator.
+    /// An attack was made, and verified by the evaluator.
     pub solved: bool,
     /// If not solved: the reason as a word by which reports group, and in `why` as text.
     pub reason: Option<String>,
@@ -864,7 +870,7 @@ fn protocol_name(protocol: Protocol) -> String {
 
 /// Later than the end of any run.
 const NEVER: Nanos = Nanos(u64::MAX);
-/// Start time of captures of attacks: 2023-11-14.
+/// Start time of captures with attacks: 2023-11-14.
 const EPOCH_S: u64 = 1_700_000_000;
 
 /// A file for labels. Created before the run, so that an unwritable path fails early.

@@ -68,7 +68,7 @@ fn is_unicast(address: IpAddr) -> bool {
     }
 }
 
-/// Client, server, and whether the transport is UDP.
+/// Client, server, and whether the conversation uses UDP.
 type Ends = ((IpAddr, u16), (IpAddr, u16), bool);
 
 impl Live {
@@ -100,7 +100,7 @@ impl Live {
         self.labels.iter().flatten().copied().collect()
     }
 
-    /// The flows section that would play the conversations from a capture.
+    /// The flows section that would play the conversations if they came from a capture.
     pub(crate) fn flows(spec: &AttackSpec) -> Flows {
         Flows {
             replay: Some(Conversations {
@@ -117,7 +117,7 @@ impl Live {
         }
     }
 
-    /// The passage of each conversation that started until `end`. Numbers in `script` are those of
+    /// The passage of each conversation that started by `end`. Numbers in `script` are those of
     /// the import, from 1.
     pub(crate) fn passage(
         &self,
@@ -165,7 +165,7 @@ impl Live {
 
 const UDP: u8 = 17;
 
-/// Reasons of a block by lack of frames: nothing, or not everything, arrived.
+/// Why an attack counts as blocked when octets are missing: none, or not all, arrived.
 const NOT_RECEIVED: &str = "not_received";
 const PARTLY_RECEIVED: &str = "partly_received";
 
@@ -177,7 +177,7 @@ pub(crate) struct Passages {
 }
 
 impl Passages {
-    /// `blocked` is the reason if the attack did not pass.
+    /// Counts an attack. `blocked` is the reason if the attack did not pass.
     fn add(&mut self, label: &Label, blocked: Option<&str>) {
         let report = &mut self.report;
         let rule = self.rules.entry((label.gid, label.sid)).or_insert_with(|| RulePassage {
@@ -204,7 +204,7 @@ impl Passages {
         }
     }
 
-    /// Adds the attacks that left as frames, until `end`.
+    /// Counts the attacks that were sent as frames by `end`.
     pub fn add_frames(&mut self, received: &PassageChecker, labels: &[Label], end: Nanos) {
         for (label, passage) in received.attacks(labels, end) {
             self.report.as_frames += 1;
@@ -218,7 +218,7 @@ impl Passages {
         }
     }
 
-    /// `None`: there were none.
+    /// The counts. `None` if there were no attacks.
     pub fn report(self) -> Option<PassageReport> {
         let mut report = self.report;
         report.rules = self.rules.into_values().collect();

@@ -1,5 +1,5 @@
-//! Compares the frames that arrive from a device between two ports with the attacks sent as
-//! prepared frames.
+//! Compares the attacks sent as prepared frames with the frames that arrive after a device between
+//! two ports.
 //!
 //! Receive queues count frames and payload octets for each direction of each attack. A device may
 //! reassemble fragments, fragment packets, or translate the sender's address (NAT). So an attack is
@@ -39,7 +39,7 @@ impl Tally {
     }
 }
 
-/// Parses a frame into its flow and its contribution to a tally. `None` if it is not IP.
+/// Parses a frame into its flow and a tally for this frame alone. `None` if it is not IP.
 fn read(octets: &[u8]) -> Option<(Flow, Tally)> {
     let mut headers = Headers::parse(octets, Link::Ethernet);
     let mut octets = octets;
@@ -57,7 +57,7 @@ fn read(octets: &[u8]) -> Option<(Flow, Tally)> {
         destination: (key.dst_ip()?, port(key.dst_port)),
     };
     let (transport, end) = (headers.transport as usize, headers.end as usize);
-    // Skip the transport header, even where a fragment boundary cuts it.
+    // Skip the transport header, even if a fragment boundary cuts it.
     let from = match (key.protocol, whole) {
         (protocol::TCP | protocol::UDP, true) => headers.payload as usize,
         (protocol::ICMP | protocol::ICMPV6, true) => transport + 8,
@@ -72,7 +72,7 @@ fn read(octets: &[u8]) -> Option<(Flow, Tally)> {
     Some((flow, Tally { frames: 1, octets: payload.len() as u64, digest }))
 }
 
-/// Offset of a fragment in its packet. For IPv6, only whether it is the first is known.
+/// Offset of a fragment in its packet. For IPv6, only whether the fragment is the first is known.
 fn offset(octets: &[u8], headers: &Headers) -> usize {
     let at = headers.network as usize + 6;
     match (headers.key.version, octets.get(at..at + 2)) {
@@ -82,7 +82,7 @@ fn offset(octets: &[u8], headers: &Headers) -> usize {
     }
 }
 
-/// FNV-1a.
+/// The FNV-1a hash.
 fn hash(octets: &[u8]) -> u64 {
     octets.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &octet| {
         (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3)
@@ -93,7 +93,7 @@ fn hash(octets: &[u8]) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
     places: HashMap<Flow, u32>,
-    /// A flow of the only attack with this protocol and address pair, or with this protocol and
+    /// The only attack's flow with this protocol and address pair, or with this protocol and
     /// receiver. `None` if several attacks share them.
     pairs: HashMap<(u8, IpAddr, IpAddr), Option<u32>>,
     receivers: HashMap<(u8, IpAddr), Option<u32>>,
@@ -105,12 +105,12 @@ pub(crate) struct Sent {
 #[derive(Debug)]
 struct SentFlow {
     from: End,
-    /// Label of its attack.
+    /// Index of its attack's label.
     label: usize,
     tally: Tally,
 }
 
-/// An attack sent as frames.
+/// An attack that was sent as frames.
 #[derive(Clone, Debug)]
 struct Framed {
     /// Index of its last label, which names the rule.
@@ -169,7 +169,7 @@ impl Sent {
     }
 }
 
-/// Frames received at both ports.
+/// Counts the frames received at both ports.
 #[derive(Clone, Debug)]
 pub struct PassageChecker {
     sent: Arc<Sent>,
@@ -180,13 +180,13 @@ pub struct PassageChecker {
 #[derive(Clone, Debug, Default)]
 struct Tallies(HashMap<u32, Tally>);
 
-/// The fate of an attack in the device.
+/// The effect of the device on an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passage {
     Passed,
-    /// All octets arrived, with other contents.
+    /// All octets arrived, but with other contents.
     Altered,
-    /// Some octets arrived.
+    /// Only some octets arrived.
     Partly,
     Nothing,
 }
@@ -202,7 +202,7 @@ impl PassageChecker {
         Arc::new(move |_queue| Box::new(Listener::new(sent.clone(), from)))
     }
 
-    /// Adds the tallies of all queues of a run.
+    /// Adds the tallies from all receive queues of a run.
     pub fn collect(&mut self, outcome: &mut Outcome) {
         outcome.take().into_iter().for_each(|tallies| self.add(tallies));
     }
@@ -217,7 +217,7 @@ impl PassageChecker {
         self.tallies.0.get(&place).copied().unwrap_or_default()
     }
 
-    /// The attacks that ended until `end`, each with its passage.
+    /// The attacks that ended by `end`, each with its passage.
     pub(crate) fn attacks<'a>(
         &'a self,
         labels: &'a [Label],

@@ -14,7 +14,9 @@ use crate::Error;
 /// Reads the rules of all files. With `engine`, only those that it loads. `None` if there are
 /// errors, which are in `mistakes`.
 ///
-/// # Errors [`Error::Usage`] for a missing file, [`Error::Environment`] for an unreadable one.
+/// # Errors
+///
+/// [`Error::Usage`] for a missing file, [`Error::Environment`] for an unreadable one.
 pub fn read(
     of: &AttackRules,
     engine: Option<EngineVersion>,
@@ -45,7 +47,7 @@ pub fn read(
     Ok(Some(Arc::new(reader.read(&paths, &variables))))
 }
 
-/// `local.rules:12:5 sid 1000: unknown_keyword: ...`
+/// A line such as `local.rules:12:5 sid 1000: unknown_keyword: ...`.
 pub fn problem_line(rules: &RuleSet, problem: &Problem) -> String {
     let file = rules.files.get(problem.place.file as usize).map(|file| file.display().to_string());
     let column = problem.column.map_or_else(String::new, |column| format!(":{column}"));
@@ -98,7 +100,7 @@ pub fn choose(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Option<Choice> {
     understood.then(|| Choice { sids, classtypes: classtypes.collect(), msg })
 }
 
-/// The hosts of attackers and targets. `None` if there are errors, which are in `mistakes`.
+/// The hosts for attackers and targets. `None` if there are errors, which are in `mistakes`.
 pub fn hosts(spec: &Attack, mistakes: &mut Mistakes<'_>) -> Option<Hosts> {
     let mut of = |texts: &[Located]| -> Option<Option<Addresses>> {
         let ranges = ranges(texts, mistakes)?;
@@ -157,7 +159,7 @@ pub fn wire(
     }
     for evasion in &spec.evasion {
         match evasion.text.parse::<Evasion>() {
-            // Variants were applied to the messages, before there were packets.
+            // Variants are applied to messages, before there are packets.
             _ if variant(evasion).is_some() => {}
             Ok(evasion) => settings.evasions.push(evasion),
             Err(error) => mistakes.note(

@@ -180,7 +180,7 @@ pub fn list_templates() -> String {
     text
 }
 
-/// The inner `None` means that no hosts are given.
+/// All addresses in the ranges of `value`. The inner `None` means that no hosts are given.
 fn hosts(value: &[Located], mistakes: &mut Mistakes<'_>) -> Option<Option<Vec<IpAddr>>> {
     let mut all = Vec::new();
     for (value, range) in rules::ranges(value, mistakes)? {

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Write};
 /// Longest record in octets. Anything longer is not a record.
 pub(crate) const MAX_LEN: usize = 1 << 20;
 
-/// Octets to search for a line end: `/dev/zero` has none.
+/// Bound on the search for a line end: `/dev/zero` has none.
 const NO_TEXT: usize = 64 << 20;
 
 /// A syntax error in a record.

@@ -44,7 +44,7 @@ pub struct Help {
     pub description: &'static str,
     /// The assumption about the receiver or the path.
     pub assumes: &'static str,
-    /// With its default number.
+    /// The evasion with its default number.
     pub usual: Evasion,
 }
 
@@ -307,13 +307,13 @@ pub(crate) fn conflict(evasions: &[Evasion]) -> Option<(Evasion, Evasion)> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pieces {
     pub step: usize,
-    /// Octets of the next fragment that each one repeats.
+    /// Octets at the start of the next fragment that a fragment also carries.
     pub overlap: usize,
     pub reversed: bool,
     pub twice: bool,
 }
 
-/// The settings of the last evasion about fragments.
+/// The settings from the last evasion that concerns fragments.
 pub(crate) fn pieces(evasions: &[Evasion]) -> Option<Pieces> {
     let usual = |n: u16| Pieces { step: n.into(), overlap: 0, reversed: false, twice: false };
     evasions.iter().rev().find_map(|evasion| match *evasion {
@@ -350,7 +350,7 @@ fn is_data(packet: &Packet) -> bool {
         && !packet.payload.is_empty()
 }
 
-/// Sends the segments of one end between two acknowledgments of the other.
+/// Sends the segments that one end sends between two acknowledgments from the other.
 fn send(mut burst: Vec<Packet>, evasion: Evasion, sent: &mut Vec<Packet>) {
     if burst.is_empty() {
         return;
@@ -420,7 +420,7 @@ fn send(mut burst: Vec<Packet>, evasion: Evasion, sent: &mut Vec<Packet>) {
     sent[from].pause = pause;
 }
 
-/// Outside of any window: windows are at most 2^30 (RFC 7323 §2.3).
+/// A distance outside of any window: windows are at most 2^30 (RFC 7323 §2.3).
 const FAR: u32 = 0x6000_0000;
 
 /// Sends a changed copy before each packet.
@@ -466,8 +466,8 @@ fn halves(packet: &Packet) -> Option<(Packet, Packet)> {
     (len > 1 && !packet.whole).then(|| (part(packet, 0, len / 2), part(packet, len / 2, len)))
 }
 
-/// `packet` with the last `n` octets of the previous segment in front, if that directly precedes it
-/// and may be extended.
+/// `packet` with the last `n` octets of the previous segment in front, if that segment directly
+/// precedes it and may be extended.
 fn with_overlap(before: &Packet, packet: &Packet, n: usize) -> Packet {
     let mut longer = packet.clone();
     if let (Head::Tcp(first), Head::Tcp(segment)) = (&before.head, &mut longer.head)

@@ -30,7 +30,7 @@ impl Octets {
         Self::default()
     }
 
-    /// All octets have the same origin.
+    /// Octets that all have the same origin.
     pub fn of(bytes: impl Into<Vec<u8>>, origin: Origin) -> Self {
         let bytes = bytes.into();
         let origins = vec![origin; bytes.len()];
@@ -74,7 +74,9 @@ impl Octets {
 
     /// Replaces an octet.
     ///
-    /// # Panics If `at` is out of bounds.
+    /// # Panics
+    ///
+    /// If `at` is out of bounds.
     pub fn set(&mut self, at: usize, byte: u8, origin: Origin) {
         self.bytes[at] = byte;
         self.origins[at] = origin;
@@ -82,7 +84,9 @@ impl Octets {
 
     /// Copies a range with its origins.
     ///
-    /// # Panics If the range is out of bounds.
+    /// # Panics
+    ///
+    /// If the range is out of bounds.
     pub fn slice(&self, range: std::ops::Range<usize>) -> Octets {
         Octets { bytes: self.bytes[range.clone()].to_vec(), origins: self.origins[range].to_vec() }
     }
@@ -116,7 +120,8 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The protocol number of the IP header, to or from `address`.
+    /// The protocol number in an IP header with `address`, whose version decides between ICMP and
+    /// ICMPv6.
     pub fn ip_protocol(self, address: IpAddr) -> u8 {
         match self {
             Transport::Tcp | Transport::Segments => 6,

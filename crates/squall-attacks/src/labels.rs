@@ -30,13 +30,13 @@ pub struct Label {
     pub end: Nanos,
     /// Protocol number of the IP header.
     pub protocol: u8,
-    /// The client's.
+    /// Address of the client.
     pub source: IpAddr,
     pub source_port: u16,
     pub destination: IpAddr,
     pub destination_port: u16,
     pub kind: Kind,
-    /// 0 with sid 0: not from a rule, such as scans and floods.
+    /// Generator ID of the rule. 0 with sid 0: not from a rule, such as scans and floods.
     pub gid: u32,
     pub sid: u32,
     pub rev: u32,
@@ -50,7 +50,7 @@ pub struct Label {
     /// Name of the scenario. Empty for an attack from a rule.
     #[serde(default)]
     pub name: String,
-    /// For a near miss, the change.
+    /// For a near miss, its difference from the attack.
     #[serde(default)]
     pub note: String,
 }

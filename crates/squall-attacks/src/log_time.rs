@@ -57,7 +57,7 @@ pub(crate) fn print_seconds(at: Nanos) -> String {
     format!("{}.{:09}", at.0 / Nanos::SECOND.0, at.0 % Nanos::SECOND.0)
 }
 
-/// The year of an instant.
+/// The year of a time.
 pub(crate) fn year(at: Nanos) -> i64 {
     let day = EPOCH + (at.0 / Nanos::SECOND.0 / DAY) as i32;
     Date::from_julian_day(day).expect("64 bits of nanoseconds end in 2554").year().into()

@@ -10,7 +10,7 @@ use squall_rules::{Content, Operation, PacketTest, Rule, RuleSet};
 
 use crate::{Exchange, Octets, Origin, Shape, Solution, Solver, Transport};
 
-/// A conversation that almost matches.
+/// A conversation that almost matches a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NearMiss {
     pub exchanges: Vec<Exchange>,
@@ -25,10 +25,11 @@ pub struct NearMiss {
 /// Bound on the changes tried for one rule.
 const MOST: u32 = 160;
 
-/// Octets of one option to try in a round.
+/// Number of octets per option to try in a round.
 const EACH: usize = 4;
 
-/// Finds a change after which the examiner sees no match of the rule. `None` if there is none.
+/// Finds a change after which the examiner sees no match of the rule. `None` if no change was
+/// found.
 pub fn near_miss(solution: &Solution, rules: &RuleSet, solver: &Solver<'_>) -> Option<NearMiss> {
     let rule = &rules.rules[solution.rule];
     let mut exchanges = solution.exchanges.clone();
@@ -109,7 +110,7 @@ fn everywhere(rule: &Rule, exchanges: &[Exchange]) -> Vec<(u16, Vec<Exchange>, S
     changes
 }
 
-/// Positions of the content.
+/// Positions in `octets` where the content occurs.
 fn places_of(content: &Content, octets: &[u8]) -> Vec<usize> {
     let is_here = |window: &[u8]| match content.nocase {
         true => window.eq_ignore_ascii_case(&content.pattern),
@@ -202,7 +203,7 @@ impl Change {
     }
 }
 
-/// Changes of octets that an option requires: first a few of each option, by their relevance to the
+/// Changes to octets that an option requires: first a few per option, by their relevance to the
 /// rule, then more.
 fn octets(rule: &Rule, exchanges: &[Exchange]) -> Vec<Change> {
     let mut options: Vec<(u16, &Operation)> =

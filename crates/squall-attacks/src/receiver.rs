@@ -8,7 +8,7 @@ use squall_units::{be16, be32};
 /// The data that a standard receiver takes from frames.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Received {
-    /// By the last octet of the sender's MAC address: its stream, or the payloads of its datagrams.
+    /// Streams, or payloads of datagrams, by the last octet of the sender's MAC address.
     pub data: BTreeMap<u8, Vec<Vec<u8>>>,
     /// Ends that have sent a FIN.
     pub closed: Vec<u8>,
@@ -48,7 +48,7 @@ fn is_right(parts: &[&[u8]]) -> bool {
 }
 
 impl Receiver {
-    /// A receiver beyond `routers` routers, so packets with a smaller TTL do not arrive.
+    /// A receiver `routers` hops away, which packets with a smaller TTL do not reach.
     pub fn beyond(routers: u8) -> Self {
         Receiver { routers, ..Receiver::default() }
     }

@@ -19,7 +19,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
     pub sids: Option<Numbers>,
-    /// Any of them.
+    /// A rule with any of these matches. Empty: every rule matches.
     pub classtypes: Vec<String>,
     /// Matches the rule's message.
     pub msg: Option<Regex>,
@@ -51,17 +51,17 @@ pub enum NearMisses {
 /// Number, order and times of attacks.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// Distinct samples per rule.
+    /// Number of distinct samples per rule.
     pub samples: u32,
     /// At least one sample for each branch of the rule's expressions.
     pub every_branch: bool,
     pub near_misses: NearMisses,
-    /// By default in the order of the rules.
+    /// Shuffle the attacks. By default they are in the order of the rules.
     pub shuffle: bool,
     pub seed: u64,
     /// Number of rounds through all attacks, each with other addresses.
     pub repeat: u64,
-    /// Start of the first attack.
+    /// Start time of the first attack.
     pub begin: Nanos,
     pub pace: Pace,
     pub hosts: Hosts,
@@ -116,12 +116,12 @@ impl Default for Order {
     }
 }
 
-/// The result for one rule.
+/// The result of solving one rule.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Index in [`RuleSet::rules`].
     pub rule: usize,
-    /// The solved samples.
+    /// The samples that were solved.
     pub solved: Vec<Solved>,
     /// The first sample that was not solved.
     pub unsolved: Option<Unsolved>,
@@ -130,9 +130,9 @@ pub struct Outcome {
 #[derive(Clone, Debug)]
 pub struct Solved {
     pub solution: Arc<Solution>,
-    /// The near miss, if requested and found.
+    /// The near miss, if it was requested and found.
     pub twin: Option<Arc<NearMiss>>,
-    /// A variant of [`Order::variants`] was applied.
+    /// At least one variant of [`Order::variants`] was applied.
     pub varied: bool,
 }
 
@@ -221,7 +221,7 @@ impl<'a> Examiner<'a> {
         true
     }
 
-    /// The rules of the attack that raise an alert.
+    /// The rules of the attack that raise an alert on `frames`.
     fn seen(&self, attack: &Attack, frames: &[Frame]) -> Vec<usize> {
         let mut which = attack.setters.to_vec();
         which.push(attack.rule);
@@ -255,9 +255,9 @@ pub struct Attack {
     /// Its conversations, in order.
     pub exchanges: Arc<Vec<Exchange>>,
     pub ends: Endpoints,
-    /// Rules played before it in the same flow.
+    /// Rules played before this one in the same flow.
     pub setters: Arc<Vec<usize>>,
-    /// For a near miss, the change.
+    /// For a near miss, its difference from the attack.
     pub note: String,
 }
 
@@ -338,7 +338,9 @@ impl Attack {
     /// The frames of the attack, timed from its start, and a label for each conversation, timed
     /// from the start of the run.
     ///
-    /// # Errors If it cannot be written as packets.
+    /// # Errors
+    ///
+    /// If it cannot be written as packets.
     pub fn frames(
         &self,
         rules: &RuleSet,

@@ -82,7 +82,7 @@ pub struct Parameters {
 /// A conversation with its time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// From the start of the first.
+    /// Time from the start of the first conversation.
     pub at: Nanos,
     pub ends: Endpoints,
     pub exchange: Exchange,
@@ -252,7 +252,7 @@ pub static TEMPLATES: [Template; 15] = [
     },
 ];
 
-/// Templates that call home. Separate, since their gaps are long.
+/// Templates that contact the attacker's server. Separate, since their gaps are long.
 pub static BEACONS: [Template; 2] = [
     Template {
         name: "http-beacon",
@@ -310,7 +310,9 @@ pub fn templates() -> impl Iterator<Item = &'static Template> {
 
 /// Looks a template up.
 ///
-/// # Errors If the name is unknown. The message lists all names.
+/// # Errors
+///
+/// If the name is unknown. The message lists all names.
 pub fn named(name: &str) -> Result<&'static Template, Error> {
     templates().find(|template| template.name == name).ok_or_else(|| {
         let names: Vec<&str> = templates().map(|template| template.name).collect();
@@ -335,7 +337,9 @@ impl Template {
 
     /// The conversations in order of creation. With jitter, two may be due in reverse order.
     ///
-    /// # Errors If hosts or ports are missing, or no pair of hosts has a common IP version.
+    /// # Errors
+    ///
+    /// If hosts or ports are missing, or no pair of hosts has a common IP version.
     pub fn events<'a>(&self, parameters: &'a Parameters) -> Result<Events<'a>, Error> {
         let p = parameters;
         let lacks =
@@ -372,7 +376,9 @@ impl Template {
     /// The text of a flood's packet for streams ([`squall_wire::Packet::parse`]): equal to the
     /// first event, except for padding. `None` for templates other than floods.
     ///
-    /// # Errors Like [`events`](Self::events).
+    /// # Errors
+    ///
+    /// Like [`events`](Self::events).
     pub fn packet(&self, parameters: &Parameters) -> Result<Option<String>, Error> {
         if self.class != Class::Flood {
             return Ok(None);
@@ -438,7 +444,7 @@ impl Iterator for Events<'_> {
         Some(Event { at: p.due(n), ends, exchange, name: self.template.name })
     }
 
-    /// Skips without work, since each event is a function of its number.
+    /// Skips events without generating them, since an event depends only on its number.
     fn nth(&mut self, n: usize) -> Option<Event> {
         self.next = self.next.saturating_add(n as u64).min(self.count);
         self.next()
@@ -465,15 +471,17 @@ impl Parameters {
 }
 
 impl Event {
-    /// Its frames, timed from its start.
+    /// The frames of the event, timed from its start.
     ///
-    /// # Errors Like [`wire::frames`].
+    /// # Errors
+    ///
+    /// Like [`wire::frames`].
     pub fn frames(&self, settings: &Settings) -> Result<Vec<wire::Frame>, wire::Error> {
         let seed = mix(settings.seed, u64::from(self.exchange.client_port) ^ self.at.0);
         wire::frames(&self.exchange, &self.ends, &Settings { seed, ..settings.clone() })
     }
 
-    /// Its label: an attack without a rule, which owes no alert.
+    /// The label of the event: an attack without a rule, which owes no alert.
     pub fn label(&self, attack: u64, begin: Nanos, frames: &[wire::Frame]) -> Label {
         let at = |frame: Option<&wire::Frame>| {
             Nanos(begin.0.saturating_add(frame.map_or(0, |frame| frame.at.0)))
@@ -501,7 +509,7 @@ impl Event {
     }
 }
 
-/// Fits an Ethernet frame with all headers.
+/// A payload of this length fits an Ethernet frame with all headers.
 const MAX_PAYLOAD: u16 = 1400;
 
 const fn scan(
@@ -534,7 +542,7 @@ const fn flood(
     Template { name, class: Class::Flood, description, ports, gap: Nanos(MS), make, transport }
 }
 
-/// Ports of IANA's dynamic range (RFC 6335 §6). All are used once before any is reused.
+/// A port in IANA's dynamic range (RFC 6335 §6). All ports are used once before any is reused.
 fn client_port(seed: u64, n: u64) -> u16 {
     const PORTS: u64 = 16_384;
     (49_152 + (mix(seed, 3).wrapping_add(n)) % PORTS) as u16
@@ -557,7 +565,7 @@ fn probe(flags: u8) -> Vec<Turn> {
     vec![Turn { shape, ..Turn::new(End::Client, Octets::new()) }, refused()]
 }
 
-/// The reply of a closed port (RFC 9293 §3.10.7.1).
+/// The reply from a closed port (RFC 9293 §3.10.7.1).
 fn refused() -> Turn {
     let shape =
         Shape { flags: Some(RST | ACK), sequence: Some(0), window: Some(0), ..Shape::default() };
@@ -580,7 +588,7 @@ fn noise(p: &Parameters, n: u64) -> Vec<u8> {
     (0..u64::from(p.payload.min(MAX_PAYLOAD))).map(|i| mix(seed, i) as u8).collect()
 }
 
-/// Letters and digits of base 32.
+/// A pseudorandom word of letters and digits in base 32.
 fn word(seed: u64, len: u64) -> String {
     (0..len)
         .map(|i| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[(mix(seed, i) & 31) as usize]))
@@ -599,7 +607,7 @@ fn credentials(p: &Parameters, n: u64) -> (&'static str, String) {
     (USERS[(mix(p.seed, 6).wrapping_add(n / 10) % 5) as usize], password)
 }
 
-/// Banners and KEXINIT of both ends (RFC 4253 §4.2, §7.1).
+/// Banners and KEXINIT messages from both ends (RFC 4253 §4.2, §7.1).
 fn ssh(p: &Parameters, n: u64) -> Vec<Turn> {
     const LISTS: [&str; 10] = [
         "curve25519-sha256,ecdh-sha2-nistp256,diffie-hellman-group14-sha256",
@@ -701,8 +709,8 @@ mod tests {
                 let frames = event.frames(&Settings::default()).unwrap();
                 for frame in &frames {
                     let frame = squall_wire::Frame::dissect(frame.octets.clone());
-                    // IPv4 header and transport; for IPv6 only the latter. DNS and other protocols
-                    // are payload.
+                    // IPv4 header and transport have checksums; for IPv6 only the latter. DNS and
+                    // other protocols are payload.
                     let right = if version == 4 { 2 } else { 1 };
                     assert_eq!(
                         frame.checksums.len(),

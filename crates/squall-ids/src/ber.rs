@@ -27,8 +27,8 @@ pub(crate) fn is_wrong(test: &Asn1, octets: &[u8], engine: EngineVersion) -> boo
     wrong && !engine.is_suricata()
 }
 
-/// Length of the first element, and whether it or an inner one has a defect. `None` if there is
-/// none.
+/// Length of the first element, and whether it or an inner one has a defect. `None` if there is no
+/// complete, valid element.
 fn element(
     test: &Asn1,
     octets: &[u8],
@@ -39,7 +39,7 @@ fn element(
     let header = header(octets)?;
     let after = &octets[header.length..];
     let Some(claimed) = header.content else {
-        // Indefinite length: elements up to two zeros. SingleTransaction inner elements can have defects.
+        // Indefinite length: elements up to two zeros. Only inner elements can have defects.
         let (mut at, mut wrong) = (0, false);
         while !after.get(at..)?.starts_with(&[0, 0]) {
             let (length, found) = element(test, &after[at..], depth, engine)?;

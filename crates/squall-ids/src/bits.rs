@@ -43,7 +43,7 @@ pub(crate) struct PacketInfo {
 struct Window {
     since: Nanos,
     count: u32,
-    /// Backoff: matches until the next alert.
+    /// For a backoff: the number of matches at which the next alert is raised.
     next: u32,
 }
 
@@ -214,7 +214,8 @@ impl HostBits {
         self.bits.insert((name.to_string(), scope), Some(until));
     }
 
-    /// Whether a match of rule `rule` raises an alert by its count `index`.
+    /// Whether a match of rule `rule` raises an alert by `count`, number `index` of the rule's
+    /// counts.
     pub fn counts(&mut self, rule: usize, index: usize, count: &Count, info: &PacketInfo) -> bool {
         if self.counts.len() >= MAX_ENTRIES {
             self.counts.clear();

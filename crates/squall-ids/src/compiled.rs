@@ -79,9 +79,9 @@ pub(crate) struct CompiledRule<'a> {
     pub fast: Option<(Buffer, &'a [u8])>,
     /// Whether any source port and any destination port match.
     any_port: [bool; 2],
-    /// Inspects data of both ends in one transaction.
+    /// Inspects data from both ends in one transaction.
     pub of_both: bool,
-    /// SingleTransaction tests addresses, so it is evaluated once in each direction of a flow.
+    /// Tests nothing but addresses, so it is evaluated once in each direction of a flow.
     pub addresses_only: bool,
     pub silent: bool,
 }
@@ -92,11 +92,13 @@ pub(crate) struct BufferTest<'a> {
     pub buffer: Buffer,
     pub transforms: Vec<&'a Transform>,
     pub steps: Vec<CompiledStep<'a>>,
-    /// The buffer must be absent. `Some(true)`: or its steps match.
+    /// `Some`: the buffer must be absent. With `Some(true)` it may instead exist and match the
+    /// steps.
     pub absent: Option<bool>,
-    /// The sending end, by the rule or because only one end can send it.
+    /// The end that must have sent the buffer, by the rule or because only one end can send it.
     pub sent_by: Option<End>,
-    /// A part of the buffer, with the buffer that the rule names: a parameter is a part of the URI.
+    /// The part of the buffer to test, and the buffer that the rule names: a parameter is a part of
+    /// the URI.
     pub part: Option<(Buffer, &'a str)>,
 }
 
@@ -185,7 +187,7 @@ impl<'a> CompiledRule<'a> {
                 | Protocol::Ip4
                 | Protocol::Ip6
         ) || matches!(rule.header.protocol, Protocol::Application(_));
-        // Tests that only a packet can answer tie the payload to single packets.
+        // A test that applies only to packets restricts the payload tests to single packets.
         let packet_only = rule.header.protocol == Protocol::TcpSegments
             || rule.flow.stream == Some(false)
             || !headers.is_empty()

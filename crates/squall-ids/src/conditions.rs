@@ -11,7 +11,7 @@ use crate::flow::{Detection, Flow};
 use crate::packet::{Packet, UDP};
 use crate::protocols::{FactIs, Transaction};
 
-/// `flow:`
+/// Whether the packet satisfies the rule's `flow:` option.
 pub(crate) fn flow(required: &FlowTest, packet: &Packet, context: FlowContext) -> bool {
     if required.to.is_some_and(|to| context.from != Some(to.other())) {
         return false;
@@ -22,13 +22,15 @@ pub(crate) fn flow(required: &FlowTest, packet: &Packet, context: FlowContext) -
     required.fragments.is_none_or(|required| required == packet.reassembled)
 }
 
-/// `app-layer-protocol:`. Until the protocol is detected, neither a name nor its negation matches.
+/// Tests `app-layer-protocol:`. Until the protocol is detected, neither a name nor its negation
+/// matches.
 pub(crate) fn protocol(required: Option<Application>, negated: bool, flow: Option<&Flow>) -> bool {
     let is = match (flow.map(|flow| flow.application), required) {
         (Some(Detection::Known(detected)), Some(required)) => protocol_matches(detected, required),
         (Some(Detection::Known(_)), None) | (Some(Detection::Unknown), Some(_)) => false,
         (Some(Detection::Unknown), None) => true,
-        // For UDP, the first datagram decides in its direction.
+        // UDP: the first datagram decides for its direction, so a pending protocol counts as
+        // unknown.
         (Some(Detection::Pending), _) if flow.is_some_and(|flow| flow.protocol == UDP) => {
             required.is_none()
         }
@@ -57,7 +59,7 @@ pub(crate) fn packet(
         Some(end) => both[end as usize],
         None => both[0].saturating_add(both[1]),
     };
-    // The end of a flow has no headers.
+    // The last inspection of a flow has no packet, and so no headers.
     if context.last
         && !matches!(
             test,

@@ -1,4 +1,4 @@
-//! Evaluates the rules on a packet and on the new data of its flow.
+//! Evaluates the rules on a packet and on the new data in its flow.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -66,7 +66,7 @@ impl Stream {
     }
 }
 
-/// A match of a rule, by its index in the engine.
+/// A match of a rule. `place` is the index of the rule in the engine.
 struct Match {
     place: u32,
     /// Alerts of later transactions come first.
@@ -450,7 +450,7 @@ impl Engine<'_> {
     }
 }
 
-/// The byte order of its DCE/RPC data.
+/// Whether the transaction's DCE/RPC data is little-endian.
 fn is_little_endian(transaction: &Transaction) -> bool {
     transaction
         .facts
@@ -553,7 +553,8 @@ fn header(buffer: Buffer, packet: &Packet) -> Option<Cow<'_, [u8]>> {
     (!octets.is_empty()).then_some(octets.as_slice().into())
 }
 
-/// `stream-event:` names have an optional prefix `stream.`.
+/// Whether `raised` is the event that a rule requires. `stream-event:` names have an optional
+/// prefix `stream.`.
 fn is_event(required: &str, raised: &str) -> bool {
     required == raised || required.strip_prefix("stream.").is_some_and(|name| name == raised)
 }

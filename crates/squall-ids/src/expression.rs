@@ -5,7 +5,7 @@ use squall_rules::Pcre;
 
 // Rules match alike on all machines only with the same PCRE2. The crate links the system's library
 // if it finds one, unless this variable is set at build time. .cargo/config.toml sets it, but Cargo
-// ignores that file for builds started in another folder.
+// ignores that file for builds started in another directory.
 const _: () = assert!(
     matches!(option_env!("PCRE2_SYS_STATIC"), Some(value) if matches!(value.as_bytes(), b"1")),
     "this would use the PCRE2 of the system: build in the repository's folder, or set \
@@ -104,7 +104,8 @@ mod tests {
     /// lags by a release.
     #[test]
     fn expressions_are_matched_by_the_pcre2_that_comes_with_its_crate() {
-        // upstream/include/pcre2.h of pcre2-sys 0.2.10 (Cargo.lock); a newer crate has another.
+        // The version in upstream/include/pcre2.h of pcre2-sys 0.2.10 (Cargo.lock). A newer crate
+        // has another.
         let regex = compile(&pcre("^(?(VERSION=10.46)this|another)$")).unwrap();
         assert!(regex.is_match(b"this").unwrap(), "another release: is it the system's?");
     }

@@ -29,7 +29,7 @@ pub(crate) struct Flow {
     pub server_port: u16,
     pub first: Nanos,
     pub last: Nanos,
-    /// Pairs are indexed by [`End`].
+    /// Packets sent by each end. All pairs are indexed by [`End`].
     pub packets: [u64; 2],
     pub octets: [u64; 2],
     pub session: Option<Session>,
@@ -44,7 +44,7 @@ pub(crate) struct Flow {
     /// A pass rule has matched.
     pub passed: bool,
     pub bits: FlowBits,
-    /// First octets of each end, until the protocol is detected.
+    /// The first octets from each end, until the protocol is detected.
     pub prefix: [Vec<u8>; 2],
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct RuleProgress {
     pub variables: Vec<u64>,
 }
 
-/// Indices of the engine's rules.
+/// Rules to evaluate on a packet, as indices in the engine's list.
 #[derive(Default)]
 pub(crate) struct Candidates {
     pub of_packets: Vec<u32>,
@@ -105,7 +105,7 @@ impl Flow {
         if packet.source == self.client { End::Client } else { End::Server }
     }
 
-    /// Whether a transaction has new data from `from` that was not inspected.
+    /// Whether a transaction has uninspected data from `from`.
     pub fn has_new_data(&self, from: End) -> bool {
         self.transactions.iter().enumerate().any(|(index, transaction)| {
             self.inspected.get(index).and_then(|inspected| inspected.fingerprint[from as usize])
@@ -138,7 +138,8 @@ pub(crate) struct Flows {
 }
 
 impl Flows {
-    /// Removes or creates the flow of `packet`, for [`Flows::put_back`]. `None` if it has no flow.
+    /// Removes the flow of `packet` from the table, or creates it. [`Flows::put_back`] returns it
+    /// to the table. `None` if the packet has no flow.
     pub fn take(&mut self, packet: &Packet) -> Option<(usize, Box<Flow>)> {
         if packet.is_icmp_error() {
             // An error belongs to the flow of the packet it quotes and never creates one.

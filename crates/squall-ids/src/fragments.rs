@@ -55,7 +55,7 @@ impl Part {
     }
 }
 
-/// Decides which data stays where fragments overlap.
+/// Which data to keep where fragments overlap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// Suricata's default, BSD: the fragment that starts earlier, or arrived first at the same

@@ -26,7 +26,9 @@ pub(crate) struct CompiledStep<'a> {
 
 /// Compiles steps. The steps of `decoded` belong to the first `base64_decode`.
 ///
-/// # Errors PCRE2's error message for an expression.
+/// # Errors
+///
+/// PCRE2's error message for an expression.
 pub(crate) fn compile_steps<'a>(
     steps: &[&'a Step],
     decoded: &[&'a Step],
@@ -92,7 +94,7 @@ pub(crate) fn matches(
 enum Outcome {
     Match,
     NoMatch,
-    /// Earlier steps at later positions would not help either.
+    /// No match, and earlier steps at later positions would not help either.
     Never,
 }
 
@@ -133,7 +135,7 @@ impl Matcher<'_> {
                 }
                 true
             }
-            // Whether the buffer exists was decided before.
+            // The existence of the buffer was checked before.
             Operation::Absent { or_else } => *or_else,
             Operation::Base64Decode(decode) => {
                 let Some(made) = self.base64(decode) else { return NoMatch };
@@ -246,15 +248,15 @@ impl Matcher<'_> {
                 return match (content.negated, content.is_relative()) {
                     (true, _) => self.from(rest),
                     (false, true) => NoMatch,
-                    // Not relative to an earlier step, so that other positions of it would not
-                    // help.
+                    // This step is not relative to an earlier one, so other positions of that would
+                    // not help.
                     (false, false) => Never,
                 };
             };
             let found = start + found;
             let matched_end = found + content.pattern.len();
             if content.negated {
-                // Found, but not at the end where it is forbidden.
+                // The pattern is forbidden only at the end, but this one is before it.
                 if content.endswith && end - start != matched_end {
                     return self.from(rest);
                 }
@@ -490,7 +492,8 @@ impl Matcher<'_> {
         if there != at.negated {
             return Match;
         }
-        // Relative and negated: at a later position of the previous match, less data may follow.
+        // A negated relative `isdataat` may match after a later match of the previous step, since
+        // less data follows it.
         if is_variable || (at.relative && at.negated) { NoMatch } else { Never }
     }
 

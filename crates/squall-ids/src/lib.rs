@@ -60,7 +60,7 @@ use crate::prefilter::Prefilter;
 use crate::protocols::{Expected, First, Transport, Verdict};
 use crate::stream::Session;
 
-/// Bound on the octets kept for each end until the protocol is detected.
+/// Bound on the octets kept per end until the protocol is detected.
 const MAX_PREFIX: usize = 16 * 1024;
 /// Bound on announced connections that have not been opened, such as those for FTP data.
 const MAX_EXPECTED: usize = 4096;
@@ -151,15 +151,15 @@ pub struct Engine<'a> {
     fragments: Fragments,
     flows: Flows,
     hosts: HostBits,
-    /// By address and port of the listener.
+    /// Announced connections by address and port of the listener.
     expected: HashMap<(IpAddr, u16), Expected>,
     alerts: Vec<Alert>,
     packets: Vec<Packet>,
 }
 
 impl<'a> Engine<'a> {
-    /// Evaluates the rules `which` of `rules` (indices). The caller includes the rules that set
-    /// bits for them. Rules that the engine never raises are skipped.
+    /// Creates an engine for the rules with the indices `which`. The caller includes the rules that
+    /// set bits for them. Rules that the engine never raises are skipped.
     pub fn new(
         rules: &'a Compiled<'_>,
         which: &[usize],
@@ -205,7 +205,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Ends all flows and inspects data that waited for more.
+    /// Ends all flows and inspects the data that is still buffered.
     pub fn finish(&mut self) {
         while let Some(flow) = self.flows.oldest(true) {
             self.finish_flow(flow);
@@ -284,7 +284,7 @@ impl<'a> Engine<'a> {
         self.flows.put_back(place, flow);
     }
 
-    /// Passes data of `of` that the other end has acknowledged to the application parser.
+    /// Passes data that `of` sent and the other end acknowledged to the application parser.
     fn acknowledged(&mut self, flow: &mut Flow, of: End) {
         let Some(mut session) = flow.session.take() else { return };
         loop {
@@ -512,7 +512,7 @@ fn done(flow: &Flow, from: End) -> usize {
     flow.transactions.iter().filter(|transaction| transaction.done[from as usize]).count()
 }
 
-/// An empty packet to inspect the rest of a flow with.
+/// An empty packet for inspecting the rest of a flow.
 fn last_packet(flow: &Flow, from: End) -> Packet {
     let (client, server) = ((flow.client, flow.client_port), (flow.server, flow.server_port));
     let (source, destination) =

@@ -21,7 +21,7 @@ const MAX_LAYERS: u8 = 16;
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
     pub at: Nanos,
-    /// VLAN identifiers, the outer one in the upper half.
+    /// VLAN identifiers, with the outer one in the upper half.
     pub vlan: u32,
     pub vlan_layers: u8,
     pub version: u8,
@@ -50,9 +50,9 @@ pub(crate) struct Packet {
     pub tcp: Option<Tcp>,
     pub icmp: Option<Icmp>,
     pub payload: Vec<u8>,
-    /// `decode-event:` names, as in Suricata.
+    /// Names of Suricata's `decode-event:` options that apply to the packet.
     pub events: Vec<&'static str>,
-    /// Whether the transport header is valid. SingleTransaction such packets belong to a flow.
+    /// Whether the transport header is valid. A packet without a valid one belongs to no flow.
     pub has_upper: bool,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Tcp {
 pub(crate) struct Icmp {
     pub kind: u8,
     pub code: u8,
-    /// SingleTransaction for types that have it.
+    /// The identifier, for types that have one.
     pub id: Option<u16>,
     pub sequence: Option<u16>,
     pub mtu: Option<u32>,
@@ -276,7 +276,7 @@ impl Decoder<'_> {
         self.upper(packet, rest, pseudo);
     }
 
-    /// A packet with nothing but the octets of its IP header set.
+    /// A packet with only the octets of its IP header set.
     fn new_packet(&self, header: &[u8], reassembled: bool) -> Packet {
         Packet {
             at: self.at,
@@ -332,7 +332,7 @@ impl Decoder<'_> {
         whole
     }
 
-    /// Decodes the transport layer. `pseudo` is the sum of both addresses.
+    /// Decodes the transport layer. `pseudo` is the sum of both addresses, for checksums.
     fn upper(&mut self, mut packet: Packet, octets: &[u8], pseudo: u64) {
         let pseudo = pseudo + u64::from(packet.protocol) + octets.len() as u64;
         let wrong =
@@ -514,7 +514,7 @@ impl Packet {
         self.has_upper = true;
     }
 
-    /// Whether it is an ICMP error, which refers to another flow.
+    /// Whether it is an ICMP error, which belongs to the flow of the packet it quotes.
     pub fn is_icmp_error(&self) -> bool {
         match (self.protocol, self.icmp) {
             (ICMP, Some(icmp)) => matches!(icmp.kind, 3 | 4 | 5 | 11 | 12),

@@ -2,7 +2,7 @@
 
 use squall_rules::Buffer;
 
-/// The part `part` of `octets`. `None` if it is missing.
+/// Extracts the part named `part` from `octets`. `None` if it is missing.
 pub(crate) fn of(buffer: Buffer, part: &str, octets: &[u8]) -> Option<Vec<u8>> {
     match buffer {
         Buffer::HttpUri | Buffer::HttpRawUri => piece(part, octets).map(<[u8]>::to_vec),

@@ -56,7 +56,7 @@ pub(crate) struct Stream {
     finished: bool,
     /// Offset of the end of the last segment by sequence number.
     pub next: u64,
-    /// Window scale of its own announcements.
+    /// Window scale that this end announced.
     scale: u8,
 }
 
@@ -300,12 +300,12 @@ impl Stream {
         if self.known { self.next + 1 } else { 0 }
     }
 
-    /// The end of the data received.
+    /// The end of the received data, as an offset.
     pub fn end(&self) -> u64 {
         self.blocks.last_key_value().map_or(self.dropped_to, |(at, block)| *at + block.len() as u64)
     }
 
-    /// Drops data that both readers have passed, once that frees at least 64 KiB.
+    /// Drops data that both readers have passed, when that frees at least 64 KiB.
     pub fn tidy(&mut self) {
         let keep = self.raw.min(self.application);
         if keep < self.dropped_to + 65_536 {

@@ -149,7 +149,7 @@ fn first_group(pattern: &str, octets: &[u8]) -> Option<Vec<u8>> {
 
 fn unpacked(reader: &mut dyn std::io::Read, octets: &[u8]) -> Vec<u8> {
     let mut out = vec![];
-    // Output before an error counts.
+    // Keep the output from before an error.
     let _ = reader.take(MAX_UNPACKED).read_to_end(&mut out);
     if out.is_empty() { octets.to_vec() } else { out }
 }

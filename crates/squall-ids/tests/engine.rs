@@ -315,8 +315,7 @@ fn with(settings: Settings, rules: &str, frames: &[Vec<u8>]) -> Vec<u32> {
 
 #[test]
 fn snort_looks_at_packets_and_at_the_stream_and_reports_few_rules_a_packet() {
-    // Data acknowledged later is another chunk of the stream. The content is at the beginning only
-    // of its packet.
+    // The packet with "needle" has no "hay", but the stream has both.
     let rule = r#"alert tcp any any -> any 7000 (msg:"m"; flow:to_server,established; content:"needle"; content:!"hay"; sid:1;)"#;
     let frames = Conversation::open(7000).send(0, &[b"hay", b"needle"]).close();
     assert!(by(EngineVersion::Suricata8, rule, &frames).is_empty());
@@ -343,7 +342,7 @@ fn rules_that_suricata_never_raises_are_not_raised() {
     let before = r#"alert tcp any any -> any 7000 (msg:"m"; content:"s3t",offset -1; sid:3;)"#;
     let frames = Conversation::open(7000).send(0, &[b"s3t"]).close();
     assert!(by(EngineVersion::Suricata8, before, &frames).is_empty());
-    // Once in its packet, once in the stream.
+    // It matches once in its packet and once in the stream.
     assert_eq!(by(EngineVersion::Snort2, before, &frames), [3, 3]);
     for rule in [
         r#"alert tcp any any -> any 443 (msg:"m"; flow:to_server,established; ssl_state:client_hello; sid:1;)"#,

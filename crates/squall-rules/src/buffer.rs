@@ -17,18 +17,18 @@ macro_rules! buffers {
                 match self { $(Buffer::$name => $text,)* }
             }
 
-            /// The protocol that provides the buffer. `None`: any protocol, or several.
+            /// The protocol that provides the buffer. `None`: any protocol, or several of them.
             pub fn application(self) -> Option<Application> {
                 match self { $(Buffer::$name => $application,)* }
             }
 
-            /// The end that sends it. `None`: both.
+            /// The end that sends the buffer. `None`: both.
             pub fn sent_by(self) -> Option<End> {
                 match self { $(Buffer::$name => $end,)* }
             }
 
-            /// Whether a transaction can have several. Each mention in a rule may match another
-            /// instance.
+            /// Whether a transaction can have several such buffers. Each mention in a rule may
+            /// match another instance.
             pub fn is_multiple(self) -> bool {
                 match self { $(Buffer::$name => $multiple,)* }
             }

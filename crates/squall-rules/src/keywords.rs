@@ -30,7 +30,7 @@ pub enum KeywordReading {
 }
 
 impl Keyword {
-    /// Whether this engine loads it.
+    /// Whether this engine loads rules with it.
     pub fn is_of(&self, engine: EngineVersion) -> bool {
         let of = match engine {
             EngineVersion::Snort2 => ['2', '2'],
@@ -66,13 +66,13 @@ impl Keyword {
 #[derive(Clone, Copy)]
 pub(crate) enum What {
     Ignored,
-    /// The reason.
+    /// The option is not supported, for this reason.
     Unsupported(&'static str),
     /// Selects the buffer of the following contents.
     Sticky(Buffer),
-    /// Applies to the preceding content. In Snort 3 it is sticky.
+    /// Selects the buffer of the preceding content. In Snort 3 it is sticky.
     Modifier(Buffer),
-    /// The maximum, the names of values, and the constructor of the test.
+    /// Tests a number: its maximum, the names of values, and the constructor of the test.
     Application(u64, Names, fn(Numbers, &'static str) -> A),
     Packet(u64, Names, fn(Numbers, &'static str) -> P),
     Own(fn(&mut RuleBuilder, &str) -> Parsed),
@@ -517,7 +517,7 @@ static TABLE: &[Keyword] = {
 
 fn table_and_buffers() -> Vec<Keyword> {
     let mut all = TABLE.to_vec();
-    // Each buffer is a keyword by its own name, unless the table has an entry for it.
+    // Each buffer is a keyword by its own name, unless the table has an entry for that.
     for &buffer in Buffer::ALL {
         let name = buffer.name();
         if all.iter().all(|keyword| keyword.name != name) {
@@ -599,7 +599,7 @@ const SINCE_SURICATA_8: &[&str] = &[
     "websocket.payload",
 ];
 
-/// Buffer keywords that neither version registers.
+/// Buffer keywords that neither Suricata 7 nor 8 registers.
 const IN_NEITHER_SURICATA: &[&str] = &["email.body_md5", "tftp.file", "tftp.mode"];
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub struct RuleSet {
     /// Includes the files that `include` lines name.
     pub files: Vec<PathBuf>,
     pub rules: Vec<Rule>,
-    /// Lines that gave no rule, and the reason. Each line gives either a rule or a problem.
+    /// Lines that gave no rule, each with the reason. Each line gives either a rule or a problem.
     pub problems: Vec<Problem>,
 }
 
@@ -33,14 +33,14 @@ pub struct Problem {
     /// `None` if the line failed before its sid.
     pub sid: Option<u32>,
     pub reason: Reason,
-    /// The text found, the expectation and a hint.
+    /// The text found, the text expected, and a hint.
     pub text: String,
 }
 
 /// Why a line gave no rule. Reports group problems by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// No action, header and options in parentheses.
+    /// The line does not consist of an action, a header and options in parentheses.
     Syntax,
     /// No known engine has such an option.
     UnknownKeyword,
@@ -80,16 +80,16 @@ pub struct Rule {
     pub msg: String,
     pub classtype: Option<String>,
     pub priority: Option<u32>,
-    /// `("cve", "2001-0214")`.
+    /// Kind and value: `("cve", "2001-0214")`.
     pub references: Vec<(String, String)>,
-    /// `("policy", "max-detect-ips drop")`, `("service", "http")`.
+    /// Key and value: `("policy", "max-detect-ips drop")`, `("service", "http")`.
     pub metadata: Vec<(String, String)>,
     /// From `service:` and from the metadata, in lower case.
     pub services: Vec<String>,
     pub flow: Flow,
     /// Tests of the packet's headers, in the order of the rule.
     pub packet: Vec<Sourced<PacketTest>>,
-    /// Tests of the application layer other than those of its buffers.
+    /// Tests of the application layer that inspect no buffer.
     pub application: Vec<Sourced<ApplicationTest>>,
     /// Tests of buffers, in the order in which the rule first names them. A buffer is listed once,
     /// except buffers that occur several times in a transaction ([`Buffer::is_multiple`]): each
@@ -125,12 +125,12 @@ pub enum Dialect {
 /// An engine and its version. Versions differ in which rules they load and what those match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EngineVersion {
-    /// 2.9
+    /// Version 2.9.
     Snort2,
     Snort3,
-    /// 7.0
+    /// Version 7.0.
     Suricata7,
-    /// 8.0
+    /// Version 8.0.
     #[default]
     Suricata8,
 }
@@ -192,7 +192,7 @@ pub struct Header {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ends {
     pub addresses: Addresses,
-    /// Within 0 to 65535.
+    /// Port numbers from 0 to 65535.
     pub ports: Numbers,
     /// The source text: `$HOME_NET`, `[80,8080]`.
     pub addresses_text: String,
@@ -308,8 +308,8 @@ pub struct Inspection {
     /// The end that sends the buffer, if the rule names it with the buffer (`file.data: to_client`
     /// in a [`Direction::Transaction`] rule).
     pub sent_by: Option<End>,
-    /// Snort 3: only a part of the buffer. The header or parameter of that name, in lower case, or
-    /// a component of a URI (`path`, `query`, ...).
+    /// Snort 3: the part of the buffer to test, if not all of it: the header or parameter of that
+    /// name, in lower case, or a component of a URI (`path`, `query`, ...).
     pub part: Option<String>,
     /// Applied to the buffer in this order before any step.
     pub transforms: Vec<Sourced<Transform>>,
@@ -378,7 +378,7 @@ pub struct Content {
     pub offset: Option<Number>,
     /// Octets from `offset` on that must contain the whole pattern.
     pub depth: Option<Number>,
-    /// Octets to skip from the end of the previous match; may be negative.
+    /// Octets to skip after the end of the previous match; may be negative.
     pub distance: Option<Number>,
     /// Octets from `distance` on that must contain the whole pattern.
     pub within: Option<Number>,
@@ -398,21 +398,21 @@ pub struct Pcre {
     /// The expression between the delimiters.
     pub pattern: String,
     pub negated: bool,
-    /// R: start at the end of the previous match.
+    /// The flag `R`: start at the end of the previous match.
     pub relative: bool,
-    /// i
+    /// The flag `i`.
     pub caseless: bool,
-    /// s
+    /// The flag `s`.
     pub dotall: bool,
-    /// m
+    /// The flag `m`.
     pub multiline: bool,
-    /// x
+    /// The flag `x`.
     pub extended: bool,
-    /// A
+    /// The flag `A`: match only at the start position.
     pub anchored: bool,
-    /// E: `$` matches only at the very end.
+    /// The flag `E`: `$` matches only at the very end.
     pub dollar_end_only: bool,
-    /// G
+    /// The flag `G`.
     pub ungreedy: bool,
     /// Names of capture groups 1, 2, ... (`flow:name`, `pkt:name`).
     pub captures: Vec<String>,
@@ -460,7 +460,7 @@ pub enum Comparison {
 /// `byte_jump:`
 #[derive(Clone, Debug, PartialEq)]
 pub struct ByteJump {
-    /// 0 with `from` `End`: jump there directly.
+    /// If 0 and `from` is `End`, jump to the end without reading a number.
     pub count: Number,
     pub offset: Number,
     pub reading: Reading,
@@ -473,7 +473,7 @@ pub struct ByteJump {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum JumpFrom {
-    /// From the end of the octets read.
+    /// Jump from the end of the octets read.
     #[default]
     Here,
     Beginning,
@@ -488,7 +488,7 @@ pub struct ByteExtract {
     pub variable: Variable,
     pub reading: Reading,
     pub multiplier: u32,
-    /// 0, 2 or 4.
+    /// The multiple to round up to: 2 or 4; 0 for none.
     pub align: u8,
 }
 
@@ -528,7 +528,7 @@ pub struct Asn1 {
     pub double_overflow: bool,
     /// Matches an element whose length exceeds this number of octets.
     pub oversize_length: Option<u32>,
-    /// From the beginning, or from the end of the previous match if `relative`.
+    /// Start position: from the beginning, or from the end of the previous match if `relative`.
     pub offset: i32,
     pub relative: bool,
 }
@@ -650,7 +650,7 @@ pub enum PacketTest {
         of: Option<End>,
         count: Numbers,
     },
-    /// `l3_proto`: 4 or 6.
+    /// IP version by `l3_proto`: 4 or 6.
     IpVersion(u8),
     /// A numeric keyword: `vlan.id`, `vlan.layers`. For `ipv4-csum` and other checksum keywords, 0
     /// is invalid and 1 is valid.
@@ -681,7 +681,7 @@ pub enum Which {
     None,
 }
 
-/// A test of the application layer other than those of its buffers.
+/// A test of the application layer that inspects no buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ApplicationTest {
     /// `app-layer-protocol:`. `None` is `unknown` or `failed`.
@@ -840,7 +840,7 @@ pub struct Count {
     pub kind: CountKind,
     pub track: Track,
     pub count: u32,
-    /// 0: without limit of time.
+    /// Length of the window. 0: no time limit.
     pub seconds: u32,
 }
 

@@ -24,7 +24,7 @@ impl Numbers {
         Numbers(vec![(number, number)])
     }
 
-    /// Empty if the range is.
+    /// The numbers in `range`. Empty if `range` is empty.
     pub fn range(range: RangeInclusive<u64>) -> Self {
         if range.is_empty() { Self::none() } else { Numbers(vec![(*range.start(), *range.end())]) }
     }
@@ -90,7 +90,7 @@ impl Numbers {
 }
 
 impl FromIterator<RangeInclusive<u64>> for Numbers {
-    /// The union of the ranges, which may overlap. Takes the time of a sort.
+    /// The union of the ranges, which may overlap. Sorts them.
     fn from_iter<I: IntoIterator<Item = RangeInclusive<u64>>>(ranges: I) -> Self {
         let mut all: Vec<_> = ranges
             .into_iter()
@@ -114,9 +114,9 @@ impl FromIterator<RangeInclusive<u64>> for Numbers {
 /// A set of IPv4 and IPv6 addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Addresses {
-    /// Integers in host order (`Ipv4Addr::to_bits`).
+    /// Ranges of IPv4 addresses as integers (`Ipv4Addr::to_bits`).
     pub v4: Numbers,
-    /// Ascending ranges that neither touch nor overlap (`Ipv6Addr::to_bits`).
+    /// Ascending ranges of IPv6 addresses (`Ipv6Addr::to_bits`) that neither touch nor overlap.
     pub v6: Vec<(u128, u128)>,
 }
 
@@ -147,7 +147,7 @@ impl Addresses {
         Self::union_of([self, other])
     }
 
-    /// Takes the time of a sort.
+    /// The union of the sets. Sorts their ranges.
     pub fn union_of<'a>(sets: impl IntoIterator<Item = &'a Self> + Clone) -> Self {
         let mut all: Vec<_> = sets.clone().into_iter().flat_map(|set| &set.v6).copied().collect();
         all.sort_unstable();

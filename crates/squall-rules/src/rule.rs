@@ -11,7 +11,7 @@ use crate::{
     Step, Transform, Variables,
 };
 
-/// Why a line is not a rule.
+/// Why a line is not a rule, and where.
 #[derive(Debug)]
 pub(crate) struct LineError {
     pub reason: Reason,
@@ -349,7 +349,7 @@ fn is_known_to_suricata(application: Application, engine: EngineVersion, name: &
     }
 }
 
-/// The position of an option, for an error message. Parsed again since errors are rare.
+/// The byte range of an option, for an error message. Parsed again, since errors are rare.
 fn option_range(line: &str, body: Range<usize>, option: u16) -> Option<Range<usize>> {
     options(line, body).into_iter().nth(option.into())
 }
@@ -442,7 +442,7 @@ fn closing_quote(bytes: &[u8], from: usize, end: usize) -> Option<usize> {
 
 fn name_and_value(option: &str) -> (&str, &str) {
     let (name, value) = option.split_once(':').unwrap_or((option, ""));
-    // `http.header_lowercase` has none, `http_header: field host` has.
+    // `http.header_lowercase` has no colon, `http_header: field host` has one.
     (name.trim(), value.trim())
 }
 
@@ -508,13 +508,13 @@ pub(crate) struct RuleBuilder {
     pub engine: Option<EngineVersion>,
     /// The current sticky buffer. `None`: the payload.
     sticky: Option<Sticky>,
-    /// The content that modifiers apply to: inspection and step.
+    /// Index of the inspection and of the step with the content that modifiers apply to.
     content: Option<(usize, usize)>,
     /// The inspection of the latest step.
     last: Option<usize>,
     /// Whether the latest step of any kind is a content.
     last_is_content: bool,
-    /// Whether the latest of contents and expressions is a content.
+    /// Whether the latest content or expression is a content.
     last_match_is_content: bool,
     has_sid: bool,
 }
@@ -686,7 +686,7 @@ impl RuleBuilder {
         }
     }
 
-    /// The inspection for the next step. Created on first use.
+    /// Index of the inspection for the next step, which is created on first use.
     pub fn current_inspection(&mut self) -> usize {
         let Some(sticky) = &self.sticky else { return self.inspection(Buffer::Payload) };
         if let Some(index) = sticky.inspection {
@@ -720,7 +720,7 @@ impl RuleBuilder {
         index
     }
 
-    /// The inspection of `buffer` without transforms, which modifiers and flags refer to.
+    /// Index of the inspection of `buffer` without transforms, which modifiers and flags refer to.
     pub fn inspection(&mut self, buffer: Buffer) -> usize {
         let known = self.rule.inspections.iter().position(|inspection| {
             inspection.buffer == buffer
@@ -740,8 +740,8 @@ impl RuleBuilder {
         })
     }
 
-    /// The inspection for an option that has no buffer of its own. A relative option applies to the
-    /// inspection of the previous step.
+    /// Index of the inspection for an option that has no buffer of its own. A relative option
+    /// applies to the inspection of the previous step.
     pub fn inspection_for(&mut self, relative: bool) -> usize {
         match self.last {
             Some(last) if relative && self.sticky.is_none() => last,

@@ -84,8 +84,8 @@ impl Reader {
         collector.finished()
     }
 
-    /// `above` holds the files on the path of includes; `included_at` is the position of the include
-    /// line.
+    /// `above` holds the files whose includes led to this one; `included_at` is the position of the
+    /// include line.
     fn file(
         &self,
         path: &Path,
@@ -192,7 +192,7 @@ fn rules_of(directory: &Path, collector: &mut Collector) -> Vec<PathBuf> {
 #[derive(Default)]
 struct Collector {
     set: RuleSet,
-    /// Index in `set.rules` by gid and sid.
+    /// Indices in `set.rules` by gid and sid.
     known: HashMap<(u32, u32), usize>,
     /// Indices of rules that a newer revision replaced.
     replaced: Vec<usize>,
@@ -221,7 +221,8 @@ impl Collector {
     ) {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut lines = Lines { rest: text, number: 0 };
-        // Variables rarely change between rules, so the resolver's cache is kept until they do.
+        // Variables rarely change between rules, so the resolver and its cache are kept until they
+        // do.
         let mut resolving = variables.clone();
         'resolving: loop {
             let snapshot = resolving;
@@ -261,7 +262,7 @@ impl Collector {
                         rule.disabled = disabled;
                         self.add(rule);
                     }
-                    // A comment that only resembles a rule.
+                    // It is a comment that only resembles a rule.
                     Err(_) if disabled => {}
                     Err(refused) => {
                         let column = refused.at.map(|at| trimmed[..at].chars().count() as u32 + 1);
@@ -334,7 +335,7 @@ fn looks_like_a_rule(text: &str) -> bool {
 /// Iterates over lines and joins continued ones.
 struct Lines<'a> {
     rest: &'a str,
-    /// Number of the line before `rest`.
+    /// Number of the last line before `rest`.
     number: u32,
 }
 

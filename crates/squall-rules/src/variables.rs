@@ -67,7 +67,7 @@ impl Default for Variables {
 }
 
 impl Variables {
-    /// Without any variables.
+    /// No variables at all.
     pub fn none() -> Self {
         Variables { texts: HashMap::new() }
     }
@@ -177,7 +177,7 @@ impl Variables {
     }
 }
 
-/// A Lua value that is a name or a port: a name refers to another variable.
+/// Reads a Lua value that is a name or a port. A name refers to another variable.
 fn lua_value(value: &str) -> Option<String> {
     let word = value.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     match value.parse::<u16>() {

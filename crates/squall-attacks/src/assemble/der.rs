@@ -12,7 +12,7 @@ pub(super) struct Certificate {
     /// Octets of the serial number.
     pub serial: Option<Octets>,
     pub names: Vec<Octets>,
-    /// Put anywhere in the certificate.
+    /// Text to put anywhere in the certificate.
     pub comment: Option<Octets>,
 }
 
@@ -66,8 +66,8 @@ impl Certificate {
     }
 }
 
-/// Octets for points and signatures, which engines do not check. The first of each integer makes it
-/// positive.
+/// Octets for points and signatures, which engines do not check. None has its highest bit set, so
+/// integers made of them are positive.
 const NOISE: [u8; 64] = {
     let mut noise = [0; 64];
     let mut at = 0;

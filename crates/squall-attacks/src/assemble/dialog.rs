@@ -90,7 +90,7 @@ impl Dialog {
         }
     }
 
-    /// Omits unwanted text unless it is a part.
+    /// The turns of the dialog. Omits text that must not occur, unless a part requires it.
     pub fn turns(self, parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         let mut turns = vec![];
         if !self.banner.is_empty() {

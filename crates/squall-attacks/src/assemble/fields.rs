@@ -147,14 +147,14 @@ pub(super) fn other(
     )
 }
 
-/// The required raw payload of an end.
+/// The raw payload that an end must send.
 pub(super) fn payload(parts: &Parts, from: End) -> Option<Octets> {
     let all = parts.all(Buffer::RawPayload, from).chain(parts.all(Buffer::Payload, from));
     let all = merged(all, b"");
     (!all.is_empty()).then_some(all)
 }
 
-/// The part, or a default.
+/// The part for `buffer`, or a default.
 pub(super) fn part_or(parts: &Parts, buffer: Buffer, from: End, usual: &str) -> Octets {
     parts.get(buffer, from).cloned().unwrap_or_else(|| Octets::from(usual))
 }

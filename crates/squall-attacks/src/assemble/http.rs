@@ -7,11 +7,11 @@ use squall_rules::{ApplicationTest, Buffer, End};
 use super::{Impossible, Lines, Parts, contains, contains_nocase, find, merged, uri};
 use crate::{Octets, Origin, Turn};
 
-/// Suricata's limits on the octets of a line and of all header lines (libhtp's field limit), and on
-/// lines.
+/// Suricata's limits: octets per line and in all header lines (libhtp's field limit), and number of
+/// header lines.
 const LINE_LIMIT: usize = 18_000;
 const LINES_LIMIT: usize = 1_024;
-/// Bound on filling a body to an announced length.
+/// Bound on the filler for a body of a given length.
 const FILL_LIMIT: usize = 65_536;
 
 /// A request in parts.
@@ -41,7 +41,7 @@ pub struct Line {
     /// Without the line end.
     octets: Octets,
     end: Octets,
-    /// The end of the line is not required, so its value may be continued.
+    /// No pattern requires the end of the line, so its value may be continued.
     open: bool,
 }
 
@@ -111,7 +111,7 @@ impl Default for Response {
 }
 
 impl Request {
-    /// From the parts that the client sends.
+    /// Builds a request from the parts that the client sends.
     pub fn of(parts: &Parts) -> Result<Self, Impossible> {
         let from = End::Client;
         let mut request = Request::default();
@@ -160,7 +160,7 @@ impl Request {
         Ok(request)
     }
 
-    /// Takes a request line or a piece of one. Returns whether it has a method.
+    /// Adds a request line or a piece of one. Returns whether it contains a method.
     fn first_line(&mut self, line: &Octets) -> Result<bool, Impossible> {
         let octets = line.bytes();
         if contains(octets, b"\n") {
@@ -268,7 +268,7 @@ impl Request {
 }
 
 impl Response {
-    /// From the parts that the server sends.
+    /// Builds a response from the parts that the server sends.
     pub fn of(parts: &Parts) -> Result<Self, Impossible> {
         let from = End::Server;
         let mut response = Response::default();
@@ -440,7 +440,7 @@ impl<'p> Blocks<'p> {
         Ok(blocks)
     }
 
-    /// Completes a block of header lines.
+    /// Adds a block of header lines and completes it.
     fn take(&mut self, block: &Octets, seen: View) -> Result<(), Impossible> {
         if block.is_empty()
             || self.lines.iter().any(|line| contains(line.octets.bytes(), block.bytes()))
@@ -555,7 +555,7 @@ impl<'p> Blocks<'p> {
                 && !given(name)
                 && !is_unwanted(line, self.parts, self.from)
         };
-        // A pattern as short as "-" may be unwanted in all of them.
+        // A pattern as short as "-" may be unwanted and occur in all candidates.
         let found = lines.by_ref().take(8).find(fits);
         found.unwrap_or_else(|| Line::new("Q", "1".into()))
     }
@@ -581,7 +581,7 @@ impl<'p> Blocks<'p> {
         )))
     }
 
-    /// Takes a piece of `\r\nName\r\nName\r\n\r\n`.
+    /// Adds the header names in a piece of `\r\nName\r\nName\r\n\r\n`.
     fn take_names(&mut self, names: &Octets) -> Result<(), Impossible> {
         let pieces = split(names);
         let begins = names.bytes().starts_with(b"\r\n");
@@ -600,7 +600,7 @@ impl<'p> Blocks<'p> {
             }
             let mut name = piece.clone();
             if at == 0 && !begins && count > 1 {
-                // The end of a name, or all of it.
+                // The piece is the end of a usual name, or else a whole name.
                 let whole = USUAL.iter().find(|usual| {
                     usual.0.len() > bytes.len() && usual.0.as_bytes().ends_with(bytes)
                 });
@@ -656,7 +656,7 @@ impl<'p> Blocks<'p> {
             let value = padded(value, buffer)?;
             let line = Line::new(name, value.clone());
             if others.iter().any(|other| other.is(name.as_bytes())) {
-                // Covered by the other form of the host.
+                // The other form of the host has covered it.
                 continue;
             }
             match blocks.lines.iter_mut().find(|there| there.is(name.as_bytes())) {
@@ -664,13 +664,13 @@ impl<'p> Blocks<'p> {
                 Some(there) => merge(there, name, &value)?,
             }
         }
-        // Add as many as fit.
+        // Add as many default lines as fit.
         let has = |lines: &[Line], name: &str| lines.iter().any(|line| line.is(name.as_bytes()));
         let add = |others: &mut Vec<Line>, name: &str| {
             if has(&blocks.lines, name) || has(others, name) || required {
                 return;
             }
-            // Skip the first value, which is that of a form, for responses.
+            // For responses, skip the first value, which is the type of a form.
             let first = usize::from(from == End::Server && name == "Content-Type");
             let line = (first..)
                 .map_while(|at| usual(name.as_bytes(), at))
@@ -762,7 +762,7 @@ fn with_carriage_returns(block: &Octets) -> Octets {
     let mut all = Octets::new();
     for (at, (&octet, &origin)) in block.bytes().iter().zip(block.origins()).enumerate() {
         if octet == b'\n' && (at == 0 || block.bytes()[at - 1] != b'\r') {
-            // An expression may allow both.
+            // An expression that allows both line ends may have given a line feed alone.
             all.push(b'\r', Origin::Framing);
         }
         all.push(octet, origin);
@@ -884,7 +884,7 @@ fn merge(there: &mut Line, name: &str, value: &Octets) -> Result<(), Impossible>
     let head =
         there.octets.bytes().iter().position(|&octet| octet == b':').map_or(0, |colon| colon + 1);
     let given = there.octets.slice(head..there.octets.len());
-    // A filler that only completed the line gives way.
+    // Replace a filler that only completed the line.
     let filler = given.origins().iter().all(|&origin| origin == Origin::Framing);
     if filler || there.open && value.bytes().starts_with(there.value()) {
         let mut octets = there.octets.slice(0..head);
@@ -1229,7 +1229,7 @@ fn split(block: &Octets) -> Vec<(Octets, Option<Octets>)> {
     pieces
 }
 
-/// Whether it may occur in a header name (RFC 9110 §5.6.2).
+/// Whether `octet` may occur in a header name (RFC 9110 §5.6.2).
 fn is_token(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet)
 }

@@ -53,7 +53,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     Ok(vec![Turn::new(End::Client, framed(request)?), Turn::new(End::Server, framed(response)?)])
 }
 
-/// The components of a name: one for each part.
+/// The components of a name, one per part.
 fn names(parts: &Parts, buffer: Buffer, usual: &str) -> Vec<Octets> {
     let mut all: Vec<Octets> =
         parts.all(buffer, End::Client).chain(parts.all(buffer, End::Server)).cloned().collect();

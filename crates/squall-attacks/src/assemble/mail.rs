@@ -7,7 +7,7 @@ use super::dialog::{Dialog, Step, joined, line, one_line};
 use super::{Impossible, Mime, Parts, contains, merged};
 use crate::{Octets, Origin, Turn};
 
-// With `=_`, which occurs in neither quoted-printable nor base64 data (RFC 2045 §6.7).
+// Contains `=_`, which occurs in neither quoted-printable nor base64 data (RFC 2045 §6.7).
 const BOUNDARY: &str = "----=_Part_51_8.23";
 /// Longest unencoded line (RFC 5322 §2.1.1).
 const LINE_LIMIT: usize = 998;
@@ -247,7 +247,8 @@ fn encoded(data: &Octets, how: Mime) -> Result<(&'static str, Octets), Impossibl
     }
 }
 
-/// Lines of 76 characters. Each has the greatest origin of the octets it encodes.
+/// Encodes data in lines of 76 characters. A character gets the greatest origin among the octets
+/// that it encodes.
 pub(super) fn base64(data: &Octets) -> Octets {
     const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut all = Octets::new();
@@ -265,14 +266,15 @@ pub(super) fn base64(data: &Octets) -> Octets {
             let padding = sign > chunk.len();
             let octet =
                 if padding { b'=' } else { SIGNS[(number >> (18 - 6 * sign) & 63) as usize] };
-            // The first character encodes one octet, each other two.
+            // The middle two of four characters encode bits from two octets, the others from one.
             all.push(octet, origin(sign.saturating_sub(1)).max(origin(sign)));
         }
     }
     all
 }
 
-/// Line ends stay, all other control characters are escaped (RFC 2045 §6.7).
+/// Encodes data as quoted-printable (RFC 2045 §6.7). Line ends stay, all other control characters
+/// are escaped.
 fn quoted_printable(data: &Octets) -> Octets {
     let bytes = data.bytes();
     let mut all = Octets::new();

@@ -36,18 +36,18 @@ use crate::{Octets, Turn};
 /// The required contents of messages.
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
-    /// Buffers with their sender, in the order of the rule. A [`Buffer::is_multiple`] may occur
-    /// several times.
+    /// Buffers with their sender, in the order of the rule. A buffer with [`Buffer::is_multiple`]
+    /// may occur several times.
     ///
     /// A part is the whole buffer, except for [`Buffer::HttpHeader`], [`Buffer::HttpRawHeader`],
     /// [`Buffer::HttpHeaderNames`], [`Buffer::HttpStart`], [`Buffer::HttpRequestLine`] and similar
-    /// buffers of responses and single lines. Those may start and end within a line; they are
+    /// buffers of responses and single lines. Those parts may start and end within a line; they are
     /// completed, and placed at the start of the buffer if possible ([`Style::block_last`]: at its
     /// end). A [`Buffer::Payload`] is placed where its octets fit (in a line, else in a body).
     pub buffers: Vec<(Buffer, End, Octets)>,
-    /// Contents that buffers must not have, ignoring case: a default header line, banner or body
-    /// with them is omitted or replaced. Empty: the buffer must not exist. For a payload, applies
-    /// to all messages of that end.
+    /// Contents that must not occur in a buffer, ignoring case: a default header line, banner or
+    /// body that contains them is omitted or replaced. Empty: the buffer must not exist. For a
+    /// payload, applies to all messages from that end.
     pub without: Vec<(Buffer, End, Vec<u8>)>,
     /// Requirements other than buffers: interfaces and operations of DCE/RPC, opcodes, versions,
     /// states.
@@ -55,7 +55,8 @@ pub struct Parts {
     pub style: Style,
 }
 
-/// Choices that the parts leave open. The solver tries several if the default does not match.
+/// Choices that the parts leave open. The solver tries several styles if the default does not
+/// match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Style {
     /// Header lines that no part requires.
@@ -110,7 +111,7 @@ pub enum Lines {
     Usual,
     /// Only lines that the standard requires.
     Few,
-    /// None.
+    /// No additional lines.
     None,
 }
 
@@ -129,7 +130,7 @@ pub enum Mime {
 #[error("{0}")]
 pub struct Impossible(pub String);
 
-/// The data of both ends, with an optional second connection.
+/// The data that both ends send, with an optional second connection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assembled {
     pub turns: Vec<Turn>,
@@ -196,7 +197,7 @@ impl Parts {
         self.buffers.push((buffer, from, octets));
     }
 
-    /// All parts of one buffer, in order.
+    /// All parts for one buffer, in order.
     fn all(&self, buffer: Buffer, from: End) -> impl Iterator<Item = &Octets> {
         self.buffers
             .iter()
@@ -204,7 +205,7 @@ impl Parts {
             .map(|part| &part.2)
     }
 
-    /// The first part of one buffer.
+    /// The first part for one buffer.
     fn get(&self, buffer: Buffer, from: End) -> Option<&Octets> {
         self.all(buffer, from).next()
     }
@@ -232,7 +233,7 @@ fn contains_nocase(octets: &[u8], needle: &[u8]) -> bool {
         || octets.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle))
 }
 
-/// Joins parts of one element. A part contained in another is not repeated.
+/// Joins the parts for one element. A part contained in another is not repeated.
 fn merged<'a>(parts: impl Iterator<Item = &'a Octets>, between: &[u8]) -> Octets {
     let mut all = Octets::new();
     for part in parts {

@@ -59,7 +59,7 @@ pub(super) fn pgsql(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
 const MAIN_MODE: u8 = 2;
 const IKE_SA_INIT: u8 = 34;
 
-/// The first message of each end.
+/// The first message from each end.
 pub(super) fn ike(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let exchange = number(
         parts,

@@ -121,12 +121,12 @@ struct Session {
     turns: Vec<Turn>,
     /// Number of requests sent.
     messages: u64,
-    /// Use SMB 1.
+    /// Use SMB 1 instead of SMB 2.
     old: bool,
 }
 
 impl Session {
-    /// A request and its response.
+    /// Sends a request and its response.
     fn both(
         &mut self,
         command: u16,

@@ -88,7 +88,7 @@ fn trap_pdu(kind: u8, value: Octets) -> Octets {
     )
 }
 
-/// A binding of sysDescr.
+/// Variable bindings: sysDescr with `value`.
 fn bindings(value: Octets) -> Octets {
     sequence([sequence([oid(&[0x2b, 6, 1, 2, 1, 1, 1, 0]), value])])
 }

@@ -47,7 +47,7 @@ fn ftp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
             None => dialog.steps.insert(dialog.middle, Step { command: command_line, answer }),
         }
     } else if parts.tests.contains(&ApplicationTest::FtpBounce) {
-        // A port of a third host.
+        // The port is on a third host.
         dialog
             .steps
             .insert(dialog.middle, Step::new("PORT 192,0,2,99,4,1", "200 PORT command successful"));

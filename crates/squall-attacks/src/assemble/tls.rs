@@ -268,7 +268,7 @@ fn protocols(names: &[Octets]) -> Result<Octets, Impossible> {
     Ok(counted16(&list))
 }
 
-/// 32 octets, of which the first four used to be the time.
+/// The random field of a hello: 32 octets, of which the first four used to be the time.
 fn random(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     let mut random = noise(32, if from == End::Client { 1 } else { 2 });
     for (buffer, range) in

@@ -136,7 +136,7 @@ fn escape(raw: &mut Octets, octet: u8, origin: Origin) {
     raw.extend(format!("%{octet:02X}").as_bytes(), origin);
 }
 
-/// Whether it may occur unescaped in a path and a query (RFC 3986 §3.3, §3.4).
+/// Whether `octet` may occur unescaped in a path and a query (RFC 3986 §3.3, §3.4).
 fn is_unescaped(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?".contains(&octet)
 }

@@ -10,7 +10,7 @@ use squall_rules::End;
 use super::{find, uri};
 use crate::{Octets, Origin, Turn};
 
-/// A variant form of a message.
+/// An alternative form of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Variant {
     /// Encode letters, digits and dots of the URI as `%41`.
@@ -95,7 +95,7 @@ pub fn applied(variant: Variant, turns: Vec<Turn>) -> Vec<Turn> {
     turns.into_iter().map(vary).collect()
 }
 
-/// `None` if the turn is not a message or has nothing to change.
+/// The message in its variant form. `None` if the turn is not a message or has nothing to change.
 fn message(variant: Variant, turn: &Turn) -> Option<Octets> {
     let octets = &turn.octets;
     let first_end = find(octets.bytes(), b"\r\n")?;
@@ -201,7 +201,7 @@ fn lines(variant: Variant, header: &Octets) -> Octets {
     all
 }
 
-/// Header and body with another encoding of the body.
+/// Returns header and body with another encoding of the body.
 fn coded(
     variant: Variant,
     request: bool,

@@ -42,7 +42,9 @@ pub struct Expression {
 impl Expression {
     /// Parses an expression.
     ///
-    /// # Errors The position and reason if it is invalid in PCRE2.
+    /// # Errors
+    ///
+    /// The position and reason if it is invalid in PCRE2.
     pub fn parse(pattern: &str, flags: Flags) -> Result<Expression, ExpressionError> {
         let syntax = syntax::parse(pattern.as_bytes(), flags)?;
         let program = program::compile(&syntax);
@@ -70,8 +72,8 @@ impl Expression {
         Expression::parse(&pcre.pattern, flags)
     }
 
-    /// A text that it matches. `None` if there is none within the constraints, or none was found
-    /// within their number of steps.
+    /// A text that the expression matches. `None` if none exists within the constraints, or none
+    /// was found within [`Constraints::steps`].
     pub fn sample(&self, choices: &Choices, constraints: &Constraints<'_>) -> Option<Sampled> {
         let mut ways = Vec::new();
         if let Some(branch) = choices.branch {
@@ -102,7 +104,7 @@ impl Expression {
         Some(Expression { root, program, groups: self.groups, named: self.named.clone() })
     }
 
-    /// Number of branches of its alternatives. [`Choices::branch`] chooses one.
+    /// Number of branches in the alternatives of the expression. [`Choices::branch`] chooses one.
     pub fn branches(&self) -> u64 {
         program::branches(&self.root).max(1)
     }

@@ -55,7 +55,8 @@ pub(super) enum Instruction {
     },
     /// The instructions up to `LookDone` are overlaid on the text from here on.
     Lookahead,
-    /// The instructions up to `LookDone` end here. Gives their length.
+    /// The text that the instructions up to `LookDone` match ends here. Has the bounds of its
+    /// length.
     Lookbehind {
         least: usize,
         most: usize,
@@ -221,7 +222,7 @@ impl Compiler {
             return self.node(node);
         }
         if max == Some(0) {
-            // Code that is only called.
+            // Jump over code that is only called.
             let jump = self.push(Instruction::Jump(0));
             self.node(node);
             self.program.code[jump] = Instruction::Jump(self.here());
@@ -283,7 +284,7 @@ impl Compiler {
     fn condition(&mut self, condition: &Condition, yes: &Node, no: &Node) {
         let test = match condition {
             Condition::Always(true) => return self.node(yes),
-            // `(DEFINE)`: for calls only.
+            // The branch of `(DEFINE)` is only called.
             Condition::Always(false) | Condition::Name(..) => {
                 let jump = self.push(Instruction::Jump(0));
                 self.node(yes);

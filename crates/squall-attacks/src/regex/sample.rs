@@ -39,17 +39,17 @@ impl Choices {
         Choices { seed, varied: false, branch: Some(branch) }
     }
 
-    /// A function of the seed and `what`, independent of earlier attempts.
+    /// A pseudorandom number that depends only on the seed and `what`, not on earlier attempts.
     fn draw(&self, what: u64) -> u64 {
         mix(self.seed, what)
     }
 }
 
-/// Requirements for a text other than the match.
+/// Constraints on a text, in addition to the expression.
 #[derive(Clone, Debug)]
 pub struct Constraints<'a> {
     /// Existing octets, each with its possible values. The match is placed on them and may extend
-    /// beyond.
+    /// beyond their end.
     pub canvas: &'a [ByteSet],
     /// Start of the match in the canvas.
     pub start: usize,
@@ -60,14 +60,14 @@ pub struct Constraints<'a> {
     pub alphabet: ByteSet,
     /// Preferred octets.
     pub preferred: ByteSet,
-    /// Length of the text.
+    /// Bounds of the length of the text.
     pub least: usize,
     pub most: usize,
     /// Strings that the text must contain, in this order.
     pub holds: &'a [Held<'a>],
-    /// Strings that must not occur, with whether case is ignored.
+    /// Strings that must not occur, each with whether case is ignored.
     pub avoid: &'a [(&'a [u8], bool)],
-    /// Bound on the steps.
+    /// Maximum number of steps of the search.
     pub steps: u32,
 }
 
@@ -111,7 +111,7 @@ pub struct Slot {
     /// Alternatives that match as well while the other octets stay, unless lookarounds are
     /// involved.
     pub allowed: ByteSet,
-    /// The chosen one.
+    /// The octet that was chosen.
     pub preferred: u8,
     /// Must equal this earlier octet, because of a back-reference.
     pub same_as: Option<usize>,
@@ -147,8 +147,8 @@ pub(super) fn sample(
     ways: &[u32],
     constraints: &Constraints<'_>,
 ) -> Option<Sampled> {
-    // First with memory of failed states, which is exact unless parts of the expression depend on
-    // each other.
+    // First try with a memory of failed states, which is exact unless parts of the expression
+    // depend on each other.
     Writer::new(program, choices, ways, constraints, true)
         .run()
         .or_else(|| Writer::new(program, choices, ways, constraints, false).run())
@@ -158,7 +158,7 @@ pub(super) fn sample(
 struct Cell {
     set: ByteSet,
     hint: Option<u8>,
-    /// The octet exists. Otherwise it is only constrained to `set` if it does.
+    /// The octet must exist. Otherwise `set` only constrains it if it exists.
     must: bool,
 }
 
@@ -208,7 +208,7 @@ enum Undo {
 struct Not {
     at: Place,
     pos: usize,
-    /// For a lookbehind, the range of its length.
+    /// For a lookbehind, the bounds of its length.
     lookbehind: Option<(usize, usize)>,
 }
 
@@ -235,7 +235,8 @@ struct Writer<'p> {
     nots: Vec<Not>,
     /// Later octet, earlier octet, whether case is ignored.
     links: Vec<(usize, usize, bool)>,
-    /// Position where loops ended that could have continued, and their octets.
+    /// Position where loops ended that could have continued, and the octets that would continue
+    /// them.
     prolongs: (usize, ByteSet),
     held_at: Vec<usize>,
     trail: Vec<Undo>,

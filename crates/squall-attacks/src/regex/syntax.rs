@@ -36,7 +36,7 @@ pub(super) enum Node {
     Concat(Vec<Node>),
     Alternate(Vec<Node>),
     Capture(u32, Box<Node>),
-    /// A group that must capture exactly this.
+    /// A group that must capture exactly these octets.
     CaptureOf(u32, Box<Node>, Vec<u8>),
     Repeat {
         node: Box<Node>,
@@ -68,7 +68,7 @@ pub(super) enum Node {
     Fail,
     /// `(*ACCEPT)`
     Accept,
-    /// Reference by name, resolved at the end.
+    /// A reference by name, resolved after parsing.
     Named {
         name: Vec<u8>,
         at: usize,

@@ -31,7 +31,7 @@ pub struct Alert {
     pub sid: u32,
     pub rev: u32,
     pub msg: String,
-    /// Protocol number of the IP header, if the log's name of it is known.
+    /// Protocol number in the IP header. `None` if the log has none or an unknown name.
     pub protocol: Option<u8>,
     /// Unspecified (`0.0.0.0`) if the packet had none.
     pub source: IpAddr,
@@ -42,7 +42,7 @@ pub struct Alert {
     /// Number of alerts that the line represents.
     pub count: u64,
     pub flow: Option<u64>,
-    /// The engine's name of the application protocol.
+    /// The engine's name for the application protocol.
     pub application: Option<String>,
     /// Whether the engine dropped or rejected the packet.
     pub blocked: bool,
@@ -57,7 +57,7 @@ pub enum Format {
     U2spewfoo,
 }
 
-/// Accepted names of columns and values. The first of each is the one used here.
+/// Accepted names for columns and values. The first name in each list is the one used here.
 pub const NAMES: [&[&str]; 17] = [
     &["timestamp", "time", "ts", "date"],
     &["seconds", "event_second"],
@@ -124,7 +124,7 @@ impl<R: BufRead> Reader<R> {
         Reader { year: Some(year), ..self }
     }
 
-    /// Like [`year`](Self::year), with the year of an instant.
+    /// Like [`year`](Self::year), with the year of `at`.
     pub fn year_of(self, at: Nanos) -> Self {
         self.year(log_time::year(at))
     }

@@ -32,7 +32,7 @@ pub struct Settings {
 /// Holds the labels and collects alerts.
 pub struct Scorer {
     labels: Vec<Label>,
-    /// The alerts of each label.
+    /// The alerts that belong to each label.
     seen: Vec<LabelAlerts>,
     /// Indices of labels by both endpoints, in order of start.
     by_ends: HashMap<(u8, End, End), Vec<u32>>,
@@ -49,7 +49,7 @@ type End = (IpAddr, u16);
 
 #[derive(Clone, Default)]
 struct LabelAlerts {
-    /// Alerts of its rule. For scenarios and benign traffic, of any rule.
+    /// Alerts from its rule. For scenarios and benign traffic, from any rule.
     own: u64,
     first: Option<Nanos>,
     also: u64,
@@ -64,45 +64,46 @@ struct Totals {
 
 /// Counts of conversations, or of alerts where the name says so.
 ///
-/// The conversations with labels are `attacks + owing_none + near_misses + benign` and those of
-/// scenarios. The alerts read are `alerts_own + alerts_unowed + near_miss_alerts + benign_alerts +
-/// alerts_also + collateral` and those of scenarios and outside.
+/// The number of conversations with labels is `attacks + owing_none + near_misses + benign`, plus
+/// the conversations of scenarios. The number of alerts read is `alerts_own + alerts_unowed +
+/// near_miss_alerts + benign_alerts + alerts_also + collateral`, plus the alerts in scenarios and
+/// outside of all conversations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Counts {
     /// Attacks that owe an alert.
     pub attacks: u64,
-    /// Attacks with at least one alert of their rule.
+    /// Attacks with at least one alert from their rule.
     pub hit: u64,
-    /// Attacks without one.
+    /// Attacks without an alert from their rule.
     pub missed: u64,
     /// Attacks with fewer alerts than owed, but at least one.
     pub short: u64,
     /// Conversations of attacks that owe no alert: earlier conversations of an attack, attacks cut
     /// short by the end of the run, and attacks sent in a form that does not match.
     pub owing_none: u64,
-    /// Alerts of the rules of attacks without a conversation that owes one.
+    /// Alerts from the rule of an attack in conversations that owe no alert.
     pub alerts_unowed: u64,
     /// Alerts that attacks owe.
     pub alerts_owed: u64,
-    /// Alerts of attacks' own rules.
+    /// Alerts in attacks from the attack's own rule.
     pub alerts_own: u64,
-    /// Alerts of attacks' own rules beyond those owed.
+    /// Alerts in attacks from the attack's own rule, beyond those owed.
     pub duplicates: u64,
     pub near_misses: u64,
     /// Near misses in which the rule alerted.
     pub near_misses_alerted: u64,
-    /// Alerts of these rules.
+    /// Alerts in near misses from the rule that must not alert.
     pub near_miss_alerts: u64,
     pub benign: u64,
-    /// Benign conversations with an alert of any rule.
+    /// Benign conversations with an alert from any rule.
     pub benign_alerted: u64,
     /// Alerts in benign conversations.
     pub benign_alerts: u64,
     /// Additional alerts that labels expect (`also`), in attacks and near misses.
     pub alerts_also: u64,
-    /// Alerts of other rules in attacks and near misses that no label expects.
+    /// Alerts in attacks and near misses from other rules, which no label expects.
     pub collateral: u64,
-    /// Attacks and near misses with such alerts.
+    /// Attacks and near misses with collateral alerts.
     pub collateral_conversations: u64,
 }
 
@@ -160,7 +161,7 @@ pub struct OfRule {
     pub counts: Counts,
     #[serde(flatten)]
     pub rates: Rates,
-    /// From the first and from the last frame of the conversation.
+    /// Time from the first frame of the conversation to the alert, and from the last.
     pub latency_from_begin: Option<Latency>,
     pub latency_from_end: Option<Latency>,
     /// Numbers of the first ten attacks missed.
@@ -169,18 +170,18 @@ pub struct OfRule {
     pub alerted_near_misses: Vec<u64>,
 }
 
-/// Alerts of a rule outside of its own labels.
+/// Alerts from a rule outside of the conversations with its labels.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Other {
     pub gid: u32,
     pub sid: u32,
     pub msg: String,
-    /// In attacks of other rules.
+    /// Alerts in attacks for other rules.
     pub in_attacks: u64,
-    /// In near misses of other rules.
+    /// Alerts in near misses for other rules.
     pub in_near_misses: u64,
     pub in_benign: u64,
-    /// In no labeled conversation.
+    /// Alerts in no labeled conversation.
     pub outside: u64,
 }
 
@@ -189,7 +190,7 @@ pub struct Other {
 pub struct OfScenario {
     pub name: String,
     pub conversations: u64,
-    /// Conversations with an alert of any rule.
+    /// Conversations with an alert from any rule.
     pub alerted: u64,
     pub alerts: u64,
     /// From the first frame of the scenario to the first alert.
@@ -221,9 +222,9 @@ pub struct Score {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict<'a> {
     pub label: &'a Label,
-    /// Alerts of its rule. For scenarios and benign traffic, of any rule.
+    /// Alerts from its rule. For scenarios and benign traffic, from any rule.
     pub own: u64,
-    /// Time of the first one, on the labels' clock.
+    /// Time of the first of these alerts, on the labels' clock.
     pub first: Option<Nanos>,
     pub also: u64,
     pub collateral: u64,
@@ -337,8 +338,8 @@ impl Scorer {
         })
     }
 
-    /// Moves alerts in earlier conversations of an attack to the conversation that owes the alert, since
-    /// engines may count events differently.
+    /// Moves alerts in earlier conversations of an attack to the conversation that owes the alert,
+    /// since engines may count events differently.
     fn merge_conversations(&mut self) {
         let of_rule = |label: &Label| label.kind == Kind::Attack && label.sid != 0;
         let owing =
@@ -350,7 +351,7 @@ impl Scorer {
                 continue;
             }
             if let Some(&to) = owing.get(&label.attack) {
-                // Alerts of other rules stay with the conversation.
+                // Alerts from other rules stay with the conversation.
                 let (own, first) =
                     (std::mem::take(&mut self.seen[i].own), self.seen[i].first.take());
                 let seen = &mut self.seen[to];
@@ -537,7 +538,8 @@ impl Tally {
         let c = &mut self.counts;
         let any = u64::from(seen.own > 0);
         match label.kind {
-            // An attack that owes nothing, or whose rule does not alert: only other alerts count.
+            // An attack that owes nothing, or whose rule does not alert: only alerts from other
+            // rules count.
             Kind::Attack if label.alerts == 0 => {
                 c.owing_none += 1;
                 c.alerts_unowed = c.alerts_unowed.saturating_add(seen.own);
@@ -610,7 +612,7 @@ impl Confusion {
     }
 }
 
-/// Whether the alert is of the label's own rule.
+/// Whether the alert is from the label's own rule.
 fn is_own(label: &Label, alert: &Alert) -> bool {
     match label.kind {
         Kind::Benign => true,

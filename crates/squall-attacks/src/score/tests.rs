@@ -235,7 +235,7 @@ fn a_score_is_counted_by_hand() {
     labels[7].name = "scan".into();
     let mut scorer = Scorer::new(labels, Settings::default());
     for alert in [
-        // Attack 0: one of two hits, and an alert of another rule.
+        // Attack 0: one of two hits, and an alert from another rule.
         turned(eve(1, "192.168.0.2", 1000, 0.25)),
         eve(2, "192.168.0.2", 1000, 0.3),
         // Attack 1: missed. Attack 2: three alerts with one owed, and an additional one that was

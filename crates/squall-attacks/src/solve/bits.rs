@@ -20,7 +20,7 @@ pub(super) struct Setters {
     int: BTreeMap<String, Vec<(usize, u32)>>,
 }
 
-/// Rules to play before a rule.
+/// The rules to play before another rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Prerequisites {
     /// In the same flow, in this order.

@@ -49,7 +49,7 @@ pub fn endpoints_of(rules: &[&Rule], number: u64, hosts: &Hosts) -> Option<Endpo
             v6_of(&clients, End::Client, number, hosts)?,
             v6_of(&servers, End::Server, number, hosts)?,
         ),
-        // A preference, which yields to the rules.
+        // The IP version of `hosts` is a preference, which yields to the rules.
         Some(6) if hosts.family != Some(6) => return None,
         _ if v4 => (
             v4_of(&clients, End::Client, number, hosts)?,

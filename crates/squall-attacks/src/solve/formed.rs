@@ -11,7 +11,7 @@ use crate::{Octets, Origin, Transport};
 mod binary;
 mod names;
 
-/// The protocol on a port.
+/// The protocol that a port implies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MessageFormat {
     Dns,
@@ -186,7 +186,8 @@ impl Closer {
         u16::from_be_bytes([self.byte(at), self.byte(at + 1)])
     }
 
-    /// Consumes octets as long as `usual`, which replaces free octets and extends the message.
+    /// Consumes octets to the length of `usual`, which replaces free octets and extends the
+    /// message.
     fn take(&mut self, usual: &[u8]) -> usize {
         let from = self.at;
         for &octet in usual {
@@ -200,7 +201,7 @@ impl Closer {
         from
     }
 
-    /// Consumes `count` octets and appends `filler` where they are missing.
+    /// Consumes `count` octets. Appends `filler` if the message has fewer.
     fn pass(&mut self, count: usize, filler: u8) -> Option<()> {
         const MOST: usize = 8_192;
         let end = self.at.checked_add(count).filter(|&end| end <= MOST.max(self.octets.len()))?;
@@ -211,7 +212,7 @@ impl Closer {
         Some(())
     }
 
-    /// Writes a field of the message over any value.
+    /// Overwrites a field of the message.
     fn put(&mut self, at: usize, octets: &[u8]) {
         for (place, &octet) in (at..).zip(octets) {
             if self.byte(place) != octet {

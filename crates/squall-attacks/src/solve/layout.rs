@@ -27,7 +27,7 @@ const MAX_DIGITS: usize = 23;
 /// Bound on the steps of a buffer, since each adds a level of recursion.
 const MAX_STEPS: usize = 256;
 
-/// The requirements for a buffer.
+/// The requirements on a buffer.
 pub(super) struct BufferSpec<'a> {
     pub steps: &'a [Step],
     /// Allowed lengths, in addition to the steps.
@@ -59,7 +59,7 @@ pub(super) enum Failed {
     NoRoom {
         option: u16,
     },
-    /// The budget is spent.
+    /// The budget is exhausted.
     TooLong,
     Expression {
         option: u16,
@@ -74,7 +74,7 @@ pub(super) struct Layout {
     pub variables: Vec<Option<u64>>,
 }
 
-/// Lays out `spec` in the `attempt`th variant. Each position tried costs from `budget`.
+/// Lays out `spec` in the `attempt`th variant. Each position that is tried reduces `budget`.
 pub(super) fn lay_out(
     spec: &BufferSpec<'_>,
     expressions: &Expressions,
@@ -126,7 +126,7 @@ pub(super) fn lay_out(
     }
 }
 
-/// Requirements for existing octets, of which a range is free.
+/// Steps to place over existing octets, of which only those in `hole` are free.
 pub(super) struct Over<'a> {
     pub steps: &'a [Step],
     pub octets: &'a Octets,
@@ -192,7 +192,7 @@ pub(super) fn lay_over(
 #[derive(Clone, Copy)]
 struct Ordered<'a> {
     step: &'a Step,
-    /// Starts a chain: its position does not depend on an earlier step.
+    /// The step starts a chain: its position does not depend on an earlier step.
     first: bool,
 }
 
@@ -365,13 +365,13 @@ struct State<'a> {
     cells: Vec<Cell>,
     /// End of the previous match.
     cursor: usize,
-    /// Length of the buffer.
+    /// Bounds of the length of the buffer.
     least: usize,
     most: usize,
     sizes: Numbers,
     variables: Vec<Option<u64>>,
     forbidden: Vec<Forbidden<'a>>,
-    /// Constraints on positions after the last cell, if they come to exist.
+    /// Constraints on octets after the last cell, which apply if the buffer becomes that long.
     later: Vec<(usize, ByteSet)>,
     filler: Filler,
 }
@@ -441,7 +441,7 @@ struct Search<'s, 'a> {
     attempt: u32,
     rng: &'s mut Rng,
     budget: &'s mut u64,
-    /// The failure of the step that was reached last.
+    /// The failure of the furthest step that was reached.
     failed: Failed,
     deepest: usize,
 }
@@ -768,7 +768,7 @@ impl<'a> Search<'_, 'a> {
                 && ends_line(&state.cells)
                 && end >= from + 2
             {
-                // Share the line end of both.
+                // Let the content share the end of the previous line.
                 places.push((end - 2, None));
             }
             if let Some(between) = self.between(state, content, at) {
@@ -1063,7 +1063,7 @@ impl<'a> Search<'_, 'a> {
         negated.collect()
     }
 
-    /// Position of a number. `None` before the start of the buffer.
+    /// Position of a number. `None` if that is before the start of the buffer.
     fn number_at(state: &State<'a>, offset: Number, relative: bool) -> Option<usize> {
         let base = if relative { state.cursor as i64 } else { 0 };
         usize::try_from(base.checked_add(state.value(offset)?)?).ok().filter(|&at| at < MAX_LEN)
@@ -1308,7 +1308,7 @@ impl<'a> Search<'_, 'a> {
             _ => 0,
         };
         let end = state.cells.len().max(at + count);
-        // First to the end, then to existing octets, then a little farther.
+        // Try to jump to the end first, then to existing octets, then a little farther.
         let mut targets =
             vec![end as i64, end as i64 + 4, base as i64, base as i64 + 1, base as i64 + 4];
         targets.extend((0..64).map(|back| end as i64 - back));
@@ -1591,7 +1591,7 @@ fn elements(asn1: &squall_rules::Asn1, there: Option<u8>) -> Vec<Vec<u8>> {
     elements
 }
 
-/// Octets for a number. A count of 0 with digits means any number of them.
+/// How many octets a number gets. A count of 0 with digits means any number of digits.
 fn octets_for(count: usize, reading: &squall_rules::Reading) -> usize {
     const DIGITS: usize = 10;
     if count == 0 && reading.digits.is_some() { DIGITS } else { count }

@@ -14,7 +14,7 @@ use super::{Reason, mixed, plan, transform};
 use crate::assemble::{Parts, assemble};
 use crate::{Octets, Origin, Transport, Turn};
 
-/// The result.
+/// A conversation made for a rule, without addresses.
 #[derive(Clone, Debug)]
 pub(super) struct Conversation {
     pub transport: Transport,
@@ -25,7 +25,7 @@ pub(super) struct Conversation {
     pub strategy: String,
 }
 
-/// Why this way failed.
+/// Why a way failed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MakeError {
     pub reason: Reason,
@@ -38,7 +38,7 @@ pub(super) struct MakeError {
 pub(super) struct Strategy {
     /// The protocol. `None`: plain octets.
     pub application: Option<Application>,
-    /// The place of payload contents in messages.
+    /// Where contents of the payload are placed in messages.
     pub place: mixed::Place,
     /// Variant of the layout.
     pub attempt: u32,
@@ -85,7 +85,7 @@ pub(super) fn formed_strategies(rule: &Rule, sample: u32) -> Vec<Strategy> {
         return vec![];
     };
     let forms = format.forms(plan::sender(rule)).len();
-    // Use the layout's preferred positions. Samples differ in free octets.
+    // Keep to the positions that the layout prefers. Samples differ in free octets.
     let strategy = |form| Strategy {
         application: None,
         place: mixed::Place::Verbatim,
@@ -497,8 +497,8 @@ impl Maker<'_> {
         }
     }
 
-    /// Applies the required headers to the relevant turn, and puts the data before it that must
-    /// have been sent.
+    /// Applies the required headers to the relevant turn, and inserts the data that must have been
+    /// sent before it.
     fn shape(&mut self, conversation: &mut Conversation, headers: &Headers, sender: End) {
         let last = conversation.turns.iter().rposition(|turn| turn.from == sender);
         if let Some(last) = last {
@@ -590,7 +590,7 @@ impl Maker<'_> {
     }
 }
 
-/// Completes a buffer: an escape of a form, the fields of a call.
+/// Completes a buffer that may end early: an unfinished escape in a form, the fields of a call.
 fn end_open(buffer: Buffer, octets: &mut Octets) {
     match buffer {
         Buffer::HttpRequestBody if octets.bytes().ends_with(b"%") => {

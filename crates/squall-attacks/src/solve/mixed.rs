@@ -14,10 +14,10 @@ use crate::{Octets, Origin, Turn};
 /// Maximum room to make in one message.
 const MAX_LEN: usize = 60_000;
 
-/// The place of the payload's contents.
+/// Where the payload's contents are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// They are the payload.
+    /// Nowhere: they form the payload alone, or there are none.
     Verbatim,
     /// Anywhere in the existing message, or in its body.
     Body,
@@ -184,7 +184,8 @@ impl Mixing {
         }
     }
 
-    /// Length of the longest content that ends an HTTP header, without that end.
+    /// Length of the longest content that ends with the end of an HTTP header. The end itself is
+    /// not counted.
     fn longest_end(&self, payload: &[(usize, &Inspection)]) -> Option<usize> {
         if !matches!(self.application, Application::Http | Application::Http1) {
             return None;
@@ -233,7 +234,7 @@ impl Mixing {
         Ok(vec![Turn::new(self.sender, octets)])
     }
 
-    /// Places the payload's contents on the first message where they fit. Octets of `marker` are
+    /// Places the payload's contents on the first message where they fit. Octets in `marker` are
     /// free, the others stay.
     fn over(
         &self,

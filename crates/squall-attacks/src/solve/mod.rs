@@ -67,7 +67,8 @@ impl Default for Settings {
 pub struct Solution {
     /// Index in [`RuleSet::rules`].
     pub rule: usize,
-    /// Usually one. A count or bits of hosts need several, in order, each in its own flow.
+    /// The conversations, usually one. A count, or bits of hosts, need several, in order, each in
+    /// its own flow.
     pub exchanges: Vec<Exchange>,
     /// Rules played before in the same flow. Their alerts are raised too, unless they have
     /// `noalert`.
@@ -126,13 +127,13 @@ pub enum Reason {
     Expression,
     /// The rule has `noalert`: it only sets bits for others.
     Silent,
-    /// The engine is known never to raise it.
+    /// The engine is known never to raise an alert for the rule.
     EngineNever,
-    /// The rule allows no addresses or ports.
+    /// No addresses or ports satisfy the rule.
     NoAddress,
-    /// No conversation that was made matches.
+    /// No conversation that was made matches the rule.
     NotVerified,
-    /// The budget for one rule is spent.
+    /// The budget for the rule is exhausted.
     TooLong,
     /// The examiner does not support the rule.
     NotExaminable,
@@ -437,7 +438,9 @@ impl<'a> Solver<'a> {
 
     /// Whether the solution's rule matches in other exchanges.
     ///
-    /// # Errors If the examiner does not support the rule.
+    /// # Errors
+    ///
+    /// If the examiner does not support the rule.
     pub fn matches(&self, solution: &Solution, exchanges: &[Exchange]) -> Result<bool, Unsolved> {
         let settings = squall_ids::Settings::of(self.settings.engine);
         self.examine_as(solution.rule, &solution.setters, exchanges, settings)
@@ -447,7 +450,9 @@ impl<'a> Solver<'a> {
     /// them, not in any packet, and not in all the data of an end. Required octets may also occur in
     /// other parts of the conversation, and the engine's chunks depend on chance.
     ///
-    /// # Errors Like [`Solver::matches`].
+    /// # Errors
+    ///
+    /// Like [`Solver::matches`].
     pub fn misses(&self, solution: &Solution, exchanges: &[Exchange]) -> Result<bool, Unsolved> {
         let settings = squall_ids::Settings::of(self.settings.engine);
         let settings = squall_ids::Settings { every_view: true, ..settings };
@@ -579,7 +584,7 @@ fn events(rule: &Rule) -> Option<u32> {
     (events <= MAX_EVENTS).then_some(events.max(1))
 }
 
-/// Assigns the octets that a rule requires to a setter.
+/// Marks the octets that a setter's options require as required by that setter.
 fn owned(mut turn: Turn, setter: usize) -> Turn {
     let origins: Vec<(usize, u8)> = turn
         .octets

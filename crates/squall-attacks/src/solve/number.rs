@@ -113,7 +113,7 @@ pub(super) fn calculate(math: &ByteMath, number: u64, value: u64) -> Option<u64>
     }
 }
 
-/// Numbers to try so that `tests` hold, the simplest first.
+/// Numbers to try so that `tests` hold, the simplest number first.
 pub(super) fn candidates(tests: &[(Comparison, u64, bool)], greatest: u64) -> Vec<u64> {
     let mut numbers = vec![];
     for &(operator, value, _) in tests {

@@ -20,7 +20,7 @@ pub(super) struct Headers {
     pub icmp: bool,
     /// Octets that the client and the server must have sent before.
     pub sent: [u64; 2],
-    /// Packets with data that they must have sent before.
+    /// Packets with data that the client and the server must have sent before.
     pub packets: [u64; 2],
 }
 
@@ -134,7 +134,7 @@ pub(super) fn headers(rule: &Rule, rng: &mut Rng, sample: u32) -> Result<Headers
             }
             PacketTest::StreamSize { of, size } => {
                 use squall_rules::StreamSizeOf::*;
-                // The SYN counts as one.
+                // The SYN counts as one octet.
                 let least = size.first().ok_or_else(nothing)?.min(1 << 20).saturating_sub(1);
                 match of {
                     Client | Either => headers.sent[0] = least,

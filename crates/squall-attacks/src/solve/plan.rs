@@ -12,7 +12,7 @@ pub(super) fn sender(rule: &Rule) -> End {
         // If both send, the alert is raised on the response.
         return if of.any(|end| end == End::Server) { End::Server } else { first };
     }
-    // A server has known ports, a client has not.
+    // A server has known ports, a client does not.
     let (source, destination) = (&rule.header.source.ports, &rule.header.destination.ports);
     let few = |ports: &squall_rules::Numbers| {
         ports.ranges().map(|range| range.end() - range.start() + 1).sum::<u64>() < 5_000

@@ -63,7 +63,7 @@ struct Conversation<'a> {
 
 /// Properties of a connection that evasions change.
 struct Behavior {
-    /// Octets of a payload at most.
+    /// Maximum number of octets in a payload.
     most: usize,
     /// Segments per acknowledgment.
     every: usize,
@@ -104,7 +104,7 @@ impl Behavior {
     }
 }
 
-/// The state of one end.
+/// The state of one end of the connection.
 #[derive(Default)]
 struct Side {
     /// The next sequence number.
@@ -116,7 +116,7 @@ struct Side {
     echoed: u32,
     /// It has sent a FIN.
     finished: bool,
-    /// From its SYN.
+    /// The MSS option in its SYN.
     mss: u16,
     scale: u8,
 }

@@ -1,7 +1,7 @@
 //! Turns a conversation into frames.
 //!
 //! ```text
-//! Exchange -> talk (packets: handshake, segments, acknowledgments, close) -> evade -> fragments -> packet (octets, checksums)
+//! Exchange -> conversation (packets: handshake, segments, acknowledgments, close) -> evade -> fragments -> packet (octets, checksums)
 //! ```
 
 mod conversation;
@@ -28,13 +28,13 @@ pub struct Endpoints {
 /// Settings for making frames.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Octets of a TCP payload at most; 12 less with timestamps. Also the MSS option of a SYN
-    /// unless its [`Shape`](crate::Shape) has another.
+    /// Maximum number of octets in a TCP payload; 12 less with timestamps. Also the MSS option of a
+    /// SYN unless its [`Shape`](crate::Shape) has another.
     pub mss: u16,
-    /// Octets of an IP packet at most. Longer packets are fragmented (RFC 791 §3.2, RFC 8200 §4.5).
-    /// Tags and tunnels are not counted. At least [`LEAST_MTU`].
+    /// Maximum number of octets in an IP packet. Longer packets are fragmented (RFC 791 §3.2, RFC
+    /// 8200 §4.5). Tags and tunnels are not counted. At least [`LEAST_MTU`].
     pub mtu: u16,
-    /// Time from a frame to the next.
+    /// Time from one frame to the next.
     pub gap: Nanos,
     /// Seed of initial sequence numbers, IP identifications and echo identifiers.
     pub seed: u64,
@@ -43,9 +43,9 @@ pub struct Settings {
     /// VLAN IDs of the tags, 0 to 4095, outermost first: none, one (IEEE 802.1Q), or two, of which
     /// the first is 802.1ad.
     pub vlans: Vec<u16>,
-    /// A tunnel for all packets.
+    /// A tunnel for all packets of the conversation.
     pub gre: Option<Gre>,
-    /// Ways of sending that a detector may not follow.
+    /// How to send the frames so that a detector may not follow.
     pub evasions: Vec<Evasion>,
 }
 
@@ -64,14 +64,15 @@ impl Default for Settings {
     }
 }
 
-/// Every host accepts this much of IPv4 (RFC 791 §3.1), and it exceeds all headers made here
-/// together.
+/// Every host accepts an IPv4 packet of this length (RFC 791 §3.1), and it exceeds all headers made
+/// here together.
 pub const LEAST_MTU: u16 = 576;
 
 /// Endpoints of a GRE tunnel (RFC 2784, without key and checksum), both of one IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gre {
-    /// For packets of the client. The server's packets have them swapped.
+    /// Outer source address for packets from the client. For packets from the server, source and
+    /// destination are swapped.
     pub source: IpAddr,
     pub destination: IpAddr,
 }
@@ -126,7 +127,9 @@ pub enum Error {
 /// shape of a turn requires sequence or acknowledgment numbers, the initial numbers of the
 /// connection are chosen to produce them.
 ///
-/// # Errors [`Error`] if headers cannot be as the conversation, its ends or the settings require.
+/// # Errors
+///
+/// [`Error`] if headers cannot be as the conversation, its ends or the settings require.
 pub fn frames(
     exchange: &Exchange,
     ends: &Endpoints,

@@ -37,11 +37,11 @@ const GRE_HEADER: usize = 4;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Packet {
     pub from: End,
-    /// In addition to the gap before every frame.
+    /// Idle time before the packet, in addition to the gap before every frame.
     pub pause: Nanos,
     pub ip: Ip,
     pub head: Head,
-    /// After the transport header.
+    /// The data after the transport header.
     pub payload: Vec<u8>,
     /// Corrupt the transport checksum.
     pub wrong_checksum: bool,
@@ -53,7 +53,7 @@ pub(crate) struct Packet {
 pub(crate) struct Ip {
     pub ttl: u8,
     pub tos: u8,
-    /// IPv6 has it in the fragment header only. IPv4 uses the lower half.
+    /// In IPv6, only the fragment header has it. IPv4 uses the lower half.
     pub id: u32,
     pub options: Vec<u8>,
     /// More fragments 1, don't fragment 2, reserved 4.
@@ -79,7 +79,7 @@ pub(crate) enum Head {
     None(u8),
 }
 
-/// A TCP header (RFC 9293 §3.1). The conversation has the ports.
+/// A TCP header (RFC 9293 §3.1). The ports are those of the conversation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Segment {
     pub sequence: u32,
@@ -158,8 +158,8 @@ impl<'a> Writer<'a> {
     }
 
     /// The packet quoted by an ICMP error if no rule requires other octets: a UDP datagram in the
-    /// opposite direction, as long as the turn if that is long enough. The octets after its header
-    /// are the turn's.
+    /// opposite direction, as long as the turn if the turn is long enough. The octets after its
+    /// header are those of the turn.
     pub fn quoted(&self, turn: &Turn) -> Vec<u8> {
         let octets = turn.octets.bytes();
         let headers = if self.is_ipv4() { 20 } else { 40 } + 8;
@@ -207,8 +207,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Calls `each` with the packet, or with its fragments if it exceeds the MTU. Packets whose
-    /// fragment fields a rule requires stay unchanged.
+    /// Calls `each` with the packet, or with its fragments if it exceeds the MTU. A packet whose
+    /// fragment fields are required by a rule stays unchanged.
     pub fn fragments(
         &self,
         packet: Packet,

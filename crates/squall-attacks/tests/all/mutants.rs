@@ -3,7 +3,7 @@
 //! profiles, and for longer.
 //!
 //! MUTANTS_S=600 runs for that many seconds, from MUTANTS_SEED. Failing inputs are kept in the
-//! folder of temporary files.
+//! temporary directory.
 
 use std::{
     fs,

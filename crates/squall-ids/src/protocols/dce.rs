@@ -8,7 +8,7 @@ use super::{Fact, FactIs, Reader, Transaction, number};
 // Bounds on memory for untrusted traffic.
 const MAX_TRANSACTIONS: usize = 1024;
 const MAX_INTERFACES: usize = 256;
-/// Octets of a call's stub data to keep.
+/// Bound on the stub data kept per call, in octets.
 const MAX_STUB_LEN: usize = 1024 * 1024;
 
 // PDU types and flags (C706, chapter 12).
@@ -27,7 +27,7 @@ const HAS_OBJECT: u8 = 0x80;
 #[derive(Default)]
 pub(super) struct Calls {
     interfaces: Vec<Interface>,
-    /// Interfaces of the last bind, which awaits its acknowledgment.
+    /// Index in `interfaces` of the first one in the last bind, which awaits its acknowledgment.
     proposed: usize,
     /// Calls without a response: call identifier and index of the transaction.
     open: Vec<(u32, usize)>,
@@ -41,7 +41,7 @@ struct Interface {
 }
 
 impl Calls {
-    /// Parses a fragment with its header. The end may be missing.
+    /// Parses a fragment with its header. The fragment may be truncated.
     pub fn fragment(&mut self, from: End, fragment: &[u8], transactions: &mut Vec<Transaction>) {
         // Invalid PDUs contain nothing that rules test.
         let _ = self.read(from, fragment, transactions);

@@ -180,7 +180,7 @@ mod tests {
 
     const QUERY: &[u8] =
         b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03www\x07Example\x03com\x00\x00\x01\x00\x01";
-    /// The same name by a pointer, with a CNAME record.
+    /// A response with a CNAME record, which refers to the name by a pointer.
     const ANSWER: &[u8] = b"\x12\x34\x81\x83\x00\x01\x00\x01\x00\x00\x00\x00\x03www\x07Example\x03com\x00\x00\x01\x00\x01\xc0\x0c\x00\x05\x00\x01\x00\x00\x00\x09\x00\x04\x01a\xc0\x10";
 
     fn all(transaction: &Transaction, which: Buffer) -> Vec<String> {

@@ -39,8 +39,8 @@ pub(crate) use recognize::{First, Transport, Verdict, recognize};
 /// Data that belongs together, such as a request and its response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transaction {
-    /// In order of completion, with the sending end. A [`Buffer::is_multiple`] may occur several
-    /// times.
+    /// In order of completion, with the sending end. A buffer with [`Buffer::is_multiple`] may
+    /// occur several times.
     pub buffers: Vec<(Buffer, End, Vec<u8>)>,
     /// Values other than text: numbers and events.
     pub facts: Vec<Fact>,
@@ -77,7 +77,7 @@ pub(crate) struct Expected {
     /// The end of this flow that accepts the connection.
     pub listener: End,
     pub port: u16,
-    /// `RETR`, `STOR`.
+    /// The FTP command: `RETR`, `STOR`.
     pub command: Vec<u8>,
     pub file: Vec<u8>,
 }
@@ -90,7 +90,7 @@ pub(crate) trait Reader {
     /// Ends the data from `from`.
     fn end(&mut self, from: End, transactions: &mut Vec<Transaction>);
 
-    /// The protocol that the following octets are in (STARTTLS, CONNECT, Upgrade); the inner `None`
+    /// The protocol of the following octets (after STARTTLS, CONNECT, Upgrade); the inner `None`
     /// asks for detection. Called after each `receive`; resets the value.
     fn switched(&mut self) -> Option<Option<Application>> {
         None
@@ -215,7 +215,9 @@ pub(crate) fn reader(
 /// Runs all parsers on fuzzer input: an octet for protocol and transport, one for the size of
 /// pieces, then data of both ends in turn.
 ///
-/// # Panics If a buffer exceeds its limit, or a parser removes transactions.
+/// # Panics
+///
+/// If a buffer exceeds its limit, or a parser removes transactions.
 pub fn read_any_octets(data: &[u8]) {
     const LIMIT: usize = 2048;
     let [which, size, data @ ..] = data else { return };

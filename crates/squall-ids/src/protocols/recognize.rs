@@ -21,7 +21,7 @@ pub(crate) struct First<'a> {
     pub server_port: u16,
     /// The engine, which determines the supported protocols and their patterns.
     pub engine: EngineVersion,
-    /// All data of each end so far, from the first octet. A few hundred octets suffice.
+    /// All data that each end has sent, from the first octet. A few hundred octets suffice.
     pub client: &'a [u8],
     pub server: &'a [u8],
 }

@@ -12,7 +12,7 @@ const MAX_LEN: usize = 4096;
 pub(super) struct Rfb {
     pending: [Vec<u8>; 2],
     step: Step,
-    /// The server's version is 3.3, where it chooses the security type.
+    /// The server's version is 3.3, in which the server chooses the security type.
     server_chooses: bool,
     only: SingleTransaction,
 }

@@ -21,7 +21,7 @@ pub(super) struct Smb {
     opened: usize,
     /// Tree IDs of IPC shares, whose files are pipes.
     pipes: Vec<u32>,
-    /// Requests by message ID whose effect depends on the response.
+    /// Requests whose effect depends on the response, by message ID.
     requests: HashMap<u64, Request>,
     files: HashMap<Vec<u8>, File>,
     calls: Calls,
@@ -39,7 +39,7 @@ enum Request {
 struct File {
     name: Vec<u8>,
     is_pipe: bool,
-    /// The end that writes it, its octets so far, and the index of its transaction.
+    /// The end that writes the file, the octets so far, and the index of the file's transaction.
     content: Option<(End, Vec<u8>, usize)>,
     is_added: bool,
 }
@@ -346,7 +346,7 @@ impl Smb {
         self.files.get(id).is_some_and(|file| file.is_pipe) || self.pipes.contains(&tree)
     }
 
-    /// A call or a part of one.
+    /// Parses data on a pipe: a call or a part of one.
     fn pipe(&mut self, from: End, data: &[u8], transactions: &mut Vec<Transaction>) {
         let side = usize::from(from == End::Server);
         self.fragments[side].push(data);

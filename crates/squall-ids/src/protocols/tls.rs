@@ -36,7 +36,7 @@ impl Reader for Tls {
             return;
         }
         side.records.push(octets);
-        // SingleTransaction the first record may be in SSL 2 format.
+        // Only the first record may be in SSL 2 format.
         let length = |is_first: bool| {
             move |octets: &[u8]| match octets.first()? {
                 first if is_first && first & 0x80 != 0 => {

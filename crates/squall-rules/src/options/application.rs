@@ -339,7 +339,7 @@ pub(crate) fn protocol(builder: &mut RuleBuilder, value: &str) -> Parsed {
 
 /// `1.2`, `!1.3`, `"1.0"`
 pub(crate) fn tls_version(builder: &mut RuleBuilder, value: &str) -> Parsed {
-    // Without a value it is the sticky buffer with the version as text.
+    // Without a value, the keyword is the sticky buffer with the version as text.
     if value.trim().is_empty() {
         return builder.stick(Buffer::TlsVersionText, "");
     }
@@ -490,7 +490,7 @@ pub(crate) fn dce_iface(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// `15,18-20`, with both ends included.
+/// `15,18-20`, where ranges include both ends.
 pub(crate) fn dce_opnum(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut all = Numbers::none();
     for part in parts(plain(value).as_str()) {
@@ -527,7 +527,7 @@ pub(crate) fn krb5_error(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// Names of bits of an octet. A `!` requires the bit to be clear.
+/// Parses names of bits in an octet. A `!` requires the bit to be clear.
 pub(crate) fn mqtt_flags(
     builder: &mut RuleBuilder,
     keyword: &'static str,

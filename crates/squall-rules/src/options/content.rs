@@ -9,7 +9,7 @@ use crate::{
     Transform,
 };
 
-/// Suricata's limit on distance and within. Offset and depth use it as well.
+/// Suricata's limit on distance and within. Used for offset and depth as well.
 const MAX_DISTANCE: i64 = 1 << 20;
 
 pub(crate) fn content(builder: &mut RuleBuilder, value: &str) -> Parsed {
@@ -35,7 +35,7 @@ pub(crate) fn content(builder: &mut RuleBuilder, value: &str) -> Parsed {
             "fast_pattern" | "fast_pattern_offset" | "fast_pattern_length" => {
                 fast_pattern(builder, "")?
             }
-            // Hints for Snort's own search, without effect on matches.
+            // Hints for Snort's search, without effect on matches.
             "width" | "endian" | "" => {}
             _ => return bad(format!("unknown parameter {} of a content", quoted(name))),
         }
@@ -56,7 +56,8 @@ pub(crate) fn uricontent(builder: &mut RuleBuilder, value: &str) -> Parsed {
     builder.modify_buffer(Buffer::HttpUri)
 }
 
-/// Legacy keywords that test a buffer for a content. `whole`: the content is the whole buffer.
+/// Parses legacy keywords that test whether a buffer has a content. `whole`: the content is the
+/// whole buffer.
 pub(crate) fn quoted_content(
     builder: &mut RuleBuilder,
     buffer: Buffer,
@@ -198,7 +199,7 @@ pub(crate) fn pcre(builder: &mut RuleBuilder, value: &str) -> Parsed {
                 pcre.relative = true;
                 None
             }
-            // Match limits, raw octets, and Suricata's flag for the packet buffer.
+            // `O` overrides match limits, `B` asks for raw octets.
             'O' | 'B' => None,
             'U' => Some(Buffer::HttpUri),
             'I' => Some(Buffer::HttpRawUri),
@@ -406,7 +407,7 @@ fn entropy_range(text: &str) -> Parsed<(f64, f64)> {
         Ok(number) if (0.0..=8.0).contains(&number) => Ok(number),
         _ => bad(format!("{} is not an entropy: expected 0.0 to 8.0 bits per octet", quoted(text))),
     };
-    // Smallest step between two bounds: `<` and `>` exclude their end.
+    // Smallest difference between two bounds: `<` and `>` exclude the bound itself.
     const NEAR: f64 = 1e-9;
     if let Some(rest) = text.strip_prefix(">=") {
         Ok((number(rest)?, 8.0))
@@ -521,7 +522,8 @@ pub(crate) fn http_param(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// Snort lists the allowed methods (`sip_method:invite,options`). Without a value it is the buffer.
+/// Snort lists the allowed methods (`sip_method:invite,options`). Without a value, the keyword is
+/// the sticky buffer.
 pub(crate) fn sip_method(builder: &mut RuleBuilder, value: &str) -> Parsed {
     if value.is_empty() {
         return builder.stick(Buffer::SipMethod, "");
@@ -543,7 +545,7 @@ pub(crate) fn sip_method(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// A single number, not a set.
+/// Parses a single number, not a set.
 pub(crate) fn whole_number(text: &str, least: i64, most: i64) -> Parsed<i64> {
     match signed(text) {
         Some(number) if (least..=most).contains(&number) => Ok(number),

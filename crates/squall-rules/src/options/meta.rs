@@ -83,7 +83,8 @@ pub(crate) fn noalert(builder: &mut RuleBuilder, _: &str) -> Parsed {
     Ok(())
 }
 
-/// Requirements on the engine. Without a given engine, Suricata 8 in its usual build is assumed.
+/// Parses requirements on the engine. Without a given engine, Suricata 8 in its usual build is
+/// assumed.
 pub(crate) fn requires(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let engine = builder.engine.unwrap_or_default();
     for part in parts(value) {

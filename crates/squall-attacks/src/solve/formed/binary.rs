@@ -5,7 +5,7 @@ use squall_rules::End;
 use super::{Closer, Form};
 use crate::{Octets, Origin};
 
-/// A file name and a mode, each terminated by zero (RFC 1350 §5).
+/// Completes a TFTP request: a file name and a mode, each terminated by zero (RFC 1350 §5).
 pub(super) fn close_tftp(octets: Octets) -> Option<Octets> {
     let mut closer = Closer::new(octets);
     closer.take(&[0, 1]);
@@ -28,7 +28,7 @@ pub(super) fn close_tftp(octets: Octets) -> Option<Octets> {
     Some(closer.done())
 }
 
-/// BOOTP fields (RFC 951 §3) and the magic cookie (RFC 2131 §3).
+/// Fields of BOOTP (RFC 951 §3) and the magic cookie (RFC 2131 §3).
 pub(super) fn dhcp(from: End) -> Vec<Form> {
     let (operation, message) = match from {
         End::Client => (1, 1),
@@ -48,7 +48,7 @@ pub(super) fn dhcp(from: End) -> Vec<Form> {
     ]
 }
 
-/// Options as code, length and data up to the end option (RFC 2132 §2).
+/// Completes options as code, length and data up to the end option (RFC 2132 §2).
 pub(super) fn close_dhcp(octets: Octets) -> Option<Octets> {
     let mut closer = Closer::new(octets);
     closer.at = 240;
@@ -127,7 +127,8 @@ pub(super) fn close_isakmp(octets: Octets) -> Option<Octets> {
         closer.take(&[if more { VENDOR } else { 0 }]);
         next = closer.byte(from);
         closer.take(&[0]);
-        // The last payload takes the rest. Each has at least the length of its type.
+        // The last payload extends to the end of the message. Each has at least the length of its
+        // type.
         let left = closer.octets.len().saturating_sub(from).max(16);
         closer.take(&u16::try_from(left).ok()?.to_be_bytes());
         if kind == IDENTIFICATION && closer.word(from + 2) < 9 {
@@ -156,7 +157,7 @@ pub(super) fn xtacacs(from: End) -> Vec<Form> {
     vec![Form::default().usual(&fields), Form::default()]
 }
 
-/// Fields up to the third result, then user name and password (RFC 1492 §2.3).
+/// Completes fields up to the third result, then user name and password (RFC 1492 §2.3).
 pub(super) fn close_xtacacs(octets: Octets) -> Option<Octets> {
     let mut closer = Closer::new(octets);
     if closer.byte(0) != 0x80 {
@@ -184,8 +185,8 @@ pub(super) fn pcom(from: End) -> Vec<Form> {
     vec![header(101).usual(ascii), header(102).usual(&binary)]
 }
 
-/// Length of the data after the first six octets, checksum and terminator. The binary form has them
-/// for header and data.
+/// Sets the length of the data after the first six octets, the checksum and the terminator. The
+/// binary form has a length and a checksum each for header and data.
 pub(super) fn close_pcom(octets: Octets, from: End) -> Option<Octets> {
     let mut closer = Closer::new(octets);
     match closer.byte(2) {
@@ -255,7 +256,7 @@ pub(super) fn pptp(from: End) -> Vec<Form> {
     vec![Form::default().usual(&fields)]
 }
 
-/// As many caches as announced, each with address, revision, a table of 32 octets and the rest.
+/// Completes the announced number of caches, 44 octets each.
 pub(super) fn close_wccp(octets: Octets) -> Option<Octets> {
     const CACHE: usize = 44;
     let mut closer = Closer::new(octets);

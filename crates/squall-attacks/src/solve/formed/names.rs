@@ -101,11 +101,11 @@ pub(super) fn close(from: End, octets: Octets, netbios: bool) -> Option<Octets> 
         let option = additional && !netbios && closer.byte(2) & 0x80 == 0;
         self::record(&mut closer, netbios, last, option)?;
     }
-    // No data may be left.
+    // All data must belong to a record.
     (closer.left() == 0).then(|| closer.done())
 }
 
-/// Completes a name. In the `last` question it extends to the end.
+/// Completes a name. In the `last` question the name extends to the end of the message.
 fn name(closer: &mut Closer, netbios: bool, last: bool) -> Option<()> {
     let begin = closer.at;
     if closer.is_missing() {
@@ -182,7 +182,7 @@ fn name(closer: &mut Closer, netbios: bool, last: bool) -> Option<()> {
     }
 }
 
-/// Completes a record. The `last` one takes all octets that are left.
+/// Completes a record. A `last` record extends to the end of the message.
 fn record(closer: &mut Closer, netbios: bool, last: bool, option: bool) -> Option<()> {
     if option && closer.is_free(1) {
         closer.take(&[0]);
@@ -228,7 +228,7 @@ fn record(closer: &mut Closer, netbios: bool, last: bool, option: bool) -> Optio
                 closer.pass(string, b'a')?;
             }
         }
-        // NS, CNAME, PTR: a name of that length.
+        // NS, CNAME, PTR: a name of exactly that length.
         2 | 5 | 12 => {
             while closer.at < data + length {
                 let left = data + length - closer.at;

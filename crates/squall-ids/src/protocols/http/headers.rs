@@ -29,8 +29,8 @@ impl Headers {
             .map(|header| &header.value[..])
     }
 
-    /// Adds the fields of `block`, which is complete or the last data. Returns false if there are
-    /// too many.
+    /// Adds the fields in `block`, which holds all header lines unless the data has ended. Returns
+    /// false if there are too many.
     pub fn read(&mut self, block: &[u8], by: By) -> bool {
         let mut repetitions = 0;
         for Header { name, value } in unfold(block, by) {
@@ -139,7 +139,8 @@ fn unfold(block: &[u8], by: By) -> Vec<Header> {
     headers
 }
 
-/// A token and a colon. In a response, a line that starts with a blank may still be a new field.
+/// Whether `text` starts with a field name and a colon. In a response, a line that starts with a
+/// blank may still be a new field.
 fn has_name(text: &[u8]) -> bool {
     let text = skip_blanks(text);
     let token = text.iter().position(|&octet| !is_token(octet)).unwrap_or(text.len());

@@ -58,7 +58,7 @@ enum State {
     ChunkEnd,
     Trailer,
     Finalize,
-    /// After CONNECT: the response decides about the following octets.
+    /// After CONNECT: the response decides how the following octets are parsed.
     WaitForResponse,
     /// After an HTTP/0.9 request, in a tunnel, or after an error.
     Ignore,
@@ -259,7 +259,7 @@ impl Http {
             self.request.state = State::Ignore;
             return None;
         }
-        // Also after a response without a request.
+        // This index is right even after a response without a request.
         self.requested = self.exchanges.len();
         self.exchanges.push(Exchange { at: transactions.len(), ..Exchange::default() });
         transactions.push(Transaction::default());
@@ -966,7 +966,7 @@ fn content_length(value: &[u8]) -> Option<u64> {
 }
 
 enum ChunkLength {
-    /// SingleTransaction white space.
+    /// Only white space.
     Empty,
     Is(u64),
     Invalid,
@@ -985,7 +985,7 @@ fn chunk_length(line: &[u8]) -> ChunkLength {
     }
 }
 
-/// Takes up to `left` octets of `input`. `None` if that is nothing.
+/// Consumes up to `left` octets of `input` and returns their number. `None` if there are none.
 fn take(left: &mut u64, input: &[u8]) -> Option<usize> {
     let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
     *left -= taken as u64;
@@ -1023,7 +1023,7 @@ fn decompressed(encoding: &[u8], body: Vec<u8>, limit: usize) -> Vec<u8> {
 fn inflated(body: &[u8], is_gzip: bool, limit: usize) -> Vec<u8> {
     let read = |reader: &mut dyn std::io::Read| {
         let mut out = vec![];
-        // Output before an error counts.
+        // Keep the output from before an error.
         let _ = reader.take(limit as u64).read_to_end(&mut out);
         out
     };

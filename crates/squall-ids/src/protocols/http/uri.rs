@@ -108,7 +108,7 @@ impl TrimBlanks for [u8] {
     }
 }
 
-/// The rest after `:port`.
+/// Skips `:port` and returns the rest. `None` if there is no port.
 fn port(input: &[u8]) -> Option<&[u8]> {
     let rest = input.strip_prefix(b":")?;
     let end = rest.iter().position(|octet| b"/?#".contains(octet)).unwrap_or(rest.len());
