@@ -288,8 +288,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         self.ports.fill(PortCounts::default());
     }
 
-    /// Returns `plain` with the lowest number appended that gives a name no stream of the run has
-    /// used.
+    /// Returns `plain (N)` with the lowest N from 2 on that no stream of the run has used.
     pub fn fresh_name(&mut self, plain: &str) -> String {
         let mut numbered = (2..).map(|n| format!("{plain} ({n})"));
         let fresh = numbered.find(|name| !self.used.contains(name));
