@@ -8,7 +8,7 @@ use squall_units::Nanos;
 /// Maximum number of steps along a chain of streams, so that a long history cannot block a restart.
 const FOLLOWED: usize = 1_000_000;
 
-/// Frames of a stream until its end; `None`: endless.
+/// Frames that a stream sends until its end; `None`: endless.
 pub fn frames(mode: Mode) -> Option<u64> {
     match mode {
         Mode::Continuous => None,
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use squall_profile::{Format, Profile};
 
-    /// Streams with these modes, and links (from, to, repetitions).
+    /// Makes streams with these modes and links (from, to, repetitions).
     fn streams(modes: &[Mode], arrows: &[(usize, usize, Option<u64>)]) -> Vec<Stream> {
         let mut text = String::from("[ports]\nA = \"null:\"\n");
         for i in 0..modes.len() {

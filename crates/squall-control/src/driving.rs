@@ -85,7 +85,7 @@ pub struct LiveReport {
 pub enum NotBegun {
     /// The run was not held.
     NotReady,
-    /// The instant has passed, by this time.
+    /// The start time has passed, by this much.
     TooLate(Nanos),
 }
 
@@ -95,11 +95,11 @@ pub struct Driven {
     held: Mutex<Option<Held>>,
     /// `None` before the start, while the run is being finished, and after its end.
     run: Mutex<Option<Run>>,
-    /// Whether all is sent. Other nodes may still send frames to be received here.
+    /// Whether all frames have been sent. Other nodes may still send frames that arrive here.
     sent_all: AtomicBool,
     latest: Mutex<Option<Arc<LiveReport>>>,
     recent: Mutex<Recent>,
-    /// The result. An error has its exit status.
+    /// The final report, or the error that ended the run.
     outcome: Mutex<Option<Result<Arc<Report>, Arc<Error>>>>,
     over: Condvar,
     stopped: AtomicBool,
@@ -170,7 +170,7 @@ impl Driven {
         true
     }
 
-    /// As [`Driven::go`], unless the instant has passed.
+    /// As [`Driven::go`], but fails if `at` has passed.
     ///
     /// # Errors
     /// The reason why the run does not start.
@@ -190,7 +190,7 @@ impl Driven {
         lock(&self.held).is_some()
     }
 
-    /// Whether all is sent. A node may still receive frames of other nodes.
+    /// Whether all frames have been sent. A node may still receive frames from other nodes.
     pub fn sent_all(&self) -> bool {
         self.sent_all.load(Ordering::Acquire)
     }
@@ -329,8 +329,8 @@ impl Driven {
         self.wake();
     }
 
-    /// Whether changes are no longer possible: all is sent, and the outcome is available or
-    /// follows soon.
+    /// Whether changes are no longer possible: all frames have been sent, and the outcome is
+    /// available or follows soon.
     pub fn is_over(&self) -> bool {
         !self.is_held() && lock(&self.run).is_none()
     }
@@ -384,14 +384,15 @@ impl Reading {
     }
 }
 
-/// Minimum period of rates.
+/// Minimum period over which rates are computed.
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// The latest totals, and earlier ones for rates.
 #[derive(Default)]
 struct Recent {
     newest: Option<Arc<Totals>>,
-    /// The first is at least [`WINDOW`] older than the newest, if one that old exists.
+    /// Oldest first. The first is at least [`WINDOW`] older than the newest, if one that old
+    /// exists.
     earlier: VecDeque<Arc<Totals>>,
 }
 

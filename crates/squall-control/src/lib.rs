@@ -43,7 +43,7 @@ pub trait Counts: Clone + Default {
     /// Adds the counters of one stream of a run.
     fn add(&mut self, stream: &Counted<'_>);
 
-    /// Zero counters of the same member.
+    /// Returns zeroed counters for the same member.
     fn zero(&self) -> Self {
         Self::default()
     }
@@ -82,7 +82,7 @@ pub struct Control<K, C> {
 
 struct Running {
     driven: Arc<Driven>,
-    /// As it runs now, without the carried positions.
+    /// The profile as it runs now, without the carried positions.
     profile: Profile,
 }
 
@@ -288,7 +288,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         self.ports.fill(PortCounts::default());
     }
 
-    /// `plain`, with the lowest number that no stream of the run has used with it.
+    /// Returns `plain (N)` with the lowest N from 2 on that no stream of the run has used.
     pub fn fresh_name(&mut self, plain: &str) -> String {
         let mut numbered = (2..).map(|n| format!("{plain} ({n})"));
         let fresh = numbered.find(|name| !self.used.contains(name));
@@ -380,13 +380,13 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         all
     }
 
-    /// The run's counters of a member at two instants: the end and the start of `span`.
+    /// The run's counters for a member at the end and at the start of `span`.
     pub fn between(&self, member: K, seen: &Seen<K>, span: &Span<'_>) -> (C, C) {
         let zero = || self.before.get(&member).map(C::zero).unwrap_or_default();
         (seen.at(zero(), member, seen.now()), seen.at(zero(), member, span.then))
     }
 
-    /// As [`Control::port`], of all ports.
+    /// As [`Control::port`], for all ports.
     pub fn ports(&self, seen: Option<&Seen<K>>) -> impl Iterator<Item = PortCounts> {
         (0..self.ports.len()).map(move |port| self.port(port, seen))
     }

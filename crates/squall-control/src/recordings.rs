@@ -20,7 +20,7 @@ use crate::driving::{Driven, Start};
 
 /// Time for a recording to end.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
-/// Prefix of the folders' names.
+/// Prefix of the directories' names.
 const NAMED: &str = "squall-recordings";
 const LOCK: &str = "lock";
 
@@ -36,7 +36,7 @@ pub struct Recording {
     file: PathBuf,
 }
 
-/// A private folder of captures. The lock shows other processes that it is in use.
+/// A private directory of captures. The lock shows other processes that it is in use.
 struct Folder(PathBuf, #[expect(dead_code, reason = "held, not read")] fs::File);
 
 impl Recordings {
@@ -67,10 +67,10 @@ impl Recordings {
         Ok(Recording { driven, file })
     }
 
-    /// A new file name in the folder.
+    /// Returns a new file name in the directory.
     ///
     /// # Errors
-    /// The folder cannot be created.
+    /// The directory cannot be created.
     pub fn file(&mut self) -> Result<PathBuf, Error> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -89,10 +89,10 @@ impl Recording {
         self.driven.wait(END_TIMEOUT);
     }
 
-    /// The packets so far, as [`each`].
+    /// Calls `of` with each packet recorded so far, until it returns false.
     ///
     /// # Errors
-    /// The first of `of`.
+    /// The first error from `of`.
     pub fn each<E>(&self, of: impl FnMut(&Packet<'_>) -> Result<bool, E>) -> Result<(), E> {
         each(&parts(&self.file), of)
     }
@@ -101,7 +101,7 @@ impl Recording {
 /// Calls `of` with each packet of these files until it returns false.
 ///
 /// # Errors
-/// The first of `of`.
+/// The first error from `of`.
 pub fn each<E>(
     files: &[PathBuf],
     mut of: impl FnMut(&Packet<'_>) -> Result<bool, E>,
@@ -142,12 +142,12 @@ impl Folder {
     }
 }
 
-/// Removes the folders of killed processes: the kernel has released their locks.
+/// Removes the directories of killed processes: the kernel has released their locks.
 pub fn sweep() {
     sweep_in(&std::env::temp_dir());
 }
 
-/// Removes only folders of this user, because another user controls the lock in their folder.
+/// Removes only directories of this user, because another user controls the lock in theirs.
 fn sweep_in(folder: &Path) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(NAMED)) {
@@ -158,7 +158,7 @@ fn sweep_in(folder: &Path) {
         }
         let left = match shared::own_file_if_any(&path.join(LOCK)) {
             Ok(file) => file.try_lock().is_ok(),
-            // A folder that is being created has no lock yet, so only old ones are removed.
+            // A directory that is being created has no lock yet, so only old ones are removed.
             Err(_) => about
                 .modified()
                 .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > Duration::from_secs(60))),
@@ -175,7 +175,7 @@ impl Drop for Folder {
     }
 }
 
-/// The files of a ring in order, or the file itself.
+/// The files of a ring in order, or the file itself if there is no ring.
 fn parts(file: &Path) -> Vec<PathBuf> {
     if file.exists() {
         return vec![file.to_owned()];
@@ -209,7 +209,7 @@ mod tests {
         let lock = |name: &str| fs::File::create(at(name).join(LOCK)).unwrap();
         drop(lock("left"));
         drop(lock("open"));
-        // Other users can write to it, so it may not belong to a recording.
+        // Other users can write to the directory, so it may not belong to a recording.
         fs::set_permissions(at("open"), std::os::unix::fs::PermissionsExt::from_mode(0o777))
             .unwrap();
         let held = lock("held");

@@ -12,7 +12,7 @@ use squall::{
 
 use crate::{Counted, Counts};
 
-/// Counters at an instant, and about a second before.
+/// Counters at one moment, and about a second earlier.
 pub struct Seen<K> {
     now: Arc<Totals>,
     then: Arc<Totals>,
@@ -57,8 +57,8 @@ impl<K: Copy + Ord> Seen<K> {
         self.report.as_ref()
     }
 
-    /// The start of the period for rates: about a second ago, or `quiet`, the instant since which
-    /// nothing is sent, if that is later.
+    /// The start of the period for rates: about a second ago, or `quiet` (the totals at the time
+    /// when sending stopped) if that is later.
     pub fn span<'a>(&'a self, quiet: Option<&'a Arc<Totals>>) -> Span<'a> {
         let quiet = quiet.filter(|quiet| quiet.taken > self.then.taken);
         let then = quiet.unwrap_or(&self.then);
@@ -93,7 +93,7 @@ impl<K: Copy + Ord> Seen<K> {
         }
     }
 
-    /// Adds the run's counters up to that instant.
+    /// Adds the run's counters as of `totals`.
     pub(crate) fn at<C: Counts>(&self, mut counts: C, member: K, totals: &Totals) -> C {
         let wall_offset_ns = totals.wall_offset_ns;
         for (stream, port) in self.streams(member, totals) {

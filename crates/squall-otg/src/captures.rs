@@ -6,14 +6,14 @@ use crate::{
     translate::{CaptureInfo, PortInfo},
 };
 
-/// Name, first bit in the frame, and number of bits of a filter's field.
+/// A field of a filter: name, first bit in the frame, and number of bits.
 type Place = (&'static str, usize, usize);
 
 const ETHERNET: &[Place] = &[("src", 48, 48), ("dst", 0, 48), ("ether_type", 96, 16)];
-/// The first tag.
+/// Fields of the first VLAN tag.
 const VLAN: &[Place] =
     &[("priority", 112, 3), ("cfi", 115, 1), ("id", 116, 12), ("protocol", 128, 16)];
-/// After Ethernet without a tag.
+/// Fields of IPv4 after Ethernet without a VLAN tag.
 const IPV4: &[Place] = &[
     ("version", 112, 4),
     ("header_length", 116, 4),
@@ -81,7 +81,7 @@ pub(crate) fn read(root: &Node<'_>, ports: &[PortInfo], notes: &mut Notes) -> Ve
     captures
 }
 
-/// `None`: no filter.
+/// Translates the filters of a capture; `None`: no filter.
 fn filter(node: &Node<'_>, notes: &mut Notes) -> Option<String> {
     let choices = ["custom", "ethernet", "vlan", "ipv4", "ipv6"];
     node.known(&[choices.as_slice(), &["choice"]].concat(), notes);
@@ -133,7 +133,7 @@ fn term(node: &Node<'_>, bit: usize, bits: usize, notes: &mut Notes) -> Option<S
     let (value, mask) = (octets("value")?, octets("mask")?);
     let from = bit / 8;
     let len = (bit + bits).div_ceil(8) - from;
-    // Both are right-aligned to the field.
+    // Value and mask are right-aligned to the field.
     let shift = len * 8 - (bit - from * 8) - bits;
     let place = |number: &[u8]| {
         let mut out = vec![0u8; len];

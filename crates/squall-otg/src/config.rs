@@ -58,7 +58,7 @@ impl Config {
     /// [{"name": ...}]}}`.
     ///
     /// # Errors
-    /// The same as of [`Config::append`].
+    /// As for [`Config::append`].
     pub fn update(&self, update: &Value) -> Result<Self, Problems> {
         let mut notes = Notes::default();
         let mut config = self.clone();
@@ -101,7 +101,7 @@ impl Config {
     /// `ConfigDelete`: `{"config_delete_list": [{"choice": "flows", "flows": ["name"]}]}`.
     ///
     /// # Errors
-    /// The same as of [`Config::append`].
+    /// As for [`Config::append`].
     pub fn delete(&self, delete: &Value) -> Result<Self, Problems> {
         let mut notes = Notes::default();
         let mut config = self.clone();

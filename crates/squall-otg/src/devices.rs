@@ -161,7 +161,7 @@ impl Devices {
         &self.list[endpoint.interface].port
     }
 
-    /// Addresses of packets between the two. Adds an unknown gateway to `unresolved`.
+    /// Addresses of packets between two endpoints. Adds an unknown gateway to `unresolved`.
     pub fn ends(
         &self,
         from: Endpoint,

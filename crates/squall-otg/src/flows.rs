@@ -17,9 +17,9 @@ use crate::{
     },
 };
 
-/// Limit of tag values that distinguish the frames of a flow.
+/// Maximum combinations of tag values that distinguish the frames of a flow.
 const MOST_TAGGED: u64 = 4096;
-/// Limit given by the stream number in signatures.
+/// Maximum number of streams: the stream number in signatures has 16 bits.
 const MOST_STREAMS: usize = 65_536;
 const SMALLEST: u32 = 64;
 const LARGEST: u32 = 65_535;
@@ -191,7 +191,7 @@ impl<'a> Flows<'a> {
             let mut vary = Vec::new();
             let mut variations = Vec::new();
             for varying in &built.varying {
-                // Each part of a mesh has all values; classes share them.
+                // Each part of a mesh has all values; the classes divide them among themselves.
                 let Some(what) = varying.law.each(class, classes) else {
                     notes.problem(
                         &varying.path,
@@ -451,7 +451,7 @@ fn refreshed(before: &[u8], octets: Vec<u8>) -> Vec<u8> {
     frame.bytes
 }
 
-/// Tags of received frames: their place among the headers as received.
+/// Tags of received frames, with their bit offset among the headers as received.
 fn egress(node: &Node<'_>, notes: &mut Notes) -> Option<EgressInfo> {
     let list = node.list("egress_packet", notes);
     let node = &node.at("egress_packet");
@@ -654,7 +654,7 @@ impl Timing {
         }
     }
 
-    /// The rate and mode of one part; `None`: no frame is left for it.
+    /// The rate and mode of one part; `None`: the part has no frame to send.
     fn share(&self, turn: Interleave) -> Option<(Rate, Mode)> {
         let rate = self.rate.scaled(1, turn.every)?;
         let share =
@@ -761,7 +761,7 @@ fn wait(node: &Node<'_>, octets: f64, speed: Option<u64>, notes: &mut Notes) -> 
         _ => {
             let octets = node.float("bytes", notes).unwrap_or(octets);
             match speed {
-                // At most the link's own gap between frames.
+                // Such a wait is at most the normal gap between frames on the link.
                 _ if octets <= f64::from(L1_OVERHEAD) => Some(Nanos::ZERO),
                 Some(speed) => Some(limit(octets * 8e9 / speed as f64)),
                 None => {

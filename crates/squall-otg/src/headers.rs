@@ -1,4 +1,4 @@
-//! The table of headers: the fields of each packet of the schema, with their place and default.
+//! The table of headers: the fields of each packet of the schema, with their offset and default.
 
 /// One header of `packet`.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct Header {
 /// Alternatives by a `choice`; fields of other choices are not read.
 #[derive(Debug)]
 pub(crate) struct Choice {
-    /// Member of the header that contains it; empty: the header itself.
+    /// Member of the header that contains the choice; empty: the header itself.
     pub at: &'static str,
     pub of: &'static [&'static str],
     pub default: &'static str,
@@ -25,14 +25,14 @@ pub(crate) struct Choice {
 #[derive(Debug)]
 pub(crate) struct Field {
     pub name: &'static str,
-    /// The choice that it belongs to, if any.
+    /// The choice to which the field belongs, if any.
     pub within: Option<&'static str>,
     /// Offset from the start of the header.
     pub bit: usize,
     pub bits: usize,
     pub form: Form,
     pub default: u128,
-    /// Value if unset, or for `auto`.
+    /// Value if the field is unset, or for `auto`.
     pub fill: Fill,
     /// Supports the pattern `auto`.
     pub auto: bool,
@@ -50,12 +50,12 @@ pub(crate) enum Form {
     Checksum,
 }
 
-/// Computed values.
+/// Values that Squall computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fill {
     /// The default.
     Default,
-    /// Source and destination of a device's flow.
+    /// Source and destination MAC address of a flow between devices.
     DeviceMac,
     GatewayMac,
     DeviceAddress,

@@ -30,7 +30,7 @@ struct Layer {
 enum Kind {
     Header {
         header: &'static Header,
-        /// One for each field of the table.
+        /// One setting for each field of the table.
         settings: Vec<Setting>,
         /// Octets after the fixed part: options, extension headers.
         more: Vec<u8>,
@@ -41,7 +41,7 @@ enum Kind {
     },
 }
 
-/// Addresses of a device's flow, for fields that are unset.
+/// Addresses of a flow between devices, used for fields that are unset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Ends {
     pub src_mac: MacAddr48,
@@ -62,7 +62,7 @@ pub(crate) fn mac_number(mac: MacAddr) -> MacAddr48 {
 /// A frame of maximum length, and its varying fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Built {
-    /// Without FCS.
+    /// The frame without FCS.
     pub octets: Vec<u8>,
     pub varying: Vec<Varying>,
     pub tags: Vec<Tag>,
@@ -92,7 +92,7 @@ pub(crate) struct Tag {
 /// The octets after the headers.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
-    /// Repeated, or once and then zeros.
+    /// A pattern, repeated, or once and followed by zeros.
     Fixed { pattern: Vec<u8>, repeat: bool },
     /// Counts from 0 up or from 255 down, one or two octets at a time.
     Count { down: bool, words: bool },
@@ -624,7 +624,7 @@ impl Place<'_> {
     /// `None` if the header omits the field.
     fn bit_of(&self, header: &Header, field: &Field, fixed: usize) -> Option<usize> {
         let bit = match (header.role, field.name) {
-            // Without a TEID, the following fields move to its place.
+            // Without a TEID, the following fields move to its position.
             (Role::Gtpv2, "teid") if fixed == 8 => return None,
             (Role::Gtpv2, "sequence_number" | "spare2") if fixed == 8 => field.bit - 32,
             _ => field.bit,
@@ -807,7 +807,7 @@ impl Sum {
 
 impl Varying {
     /// The field as the profile identifies it: by name if the engine knows it, otherwise by its
-    /// place. `None`: not supported as a variable.
+    /// offset. `None`: not supported as a variable.
     pub fn vary(&self, law: &Law, frame: &Frame) -> Option<Vary> {
         let named = |frame: &Frame| {
             let holds = |layer: &&LayerAt| {

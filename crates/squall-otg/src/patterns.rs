@@ -1,4 +1,4 @@
-//! Decoder for the patterns of a field: one for all of the schema.
+//! Decoder for the patterns of a field. All fields of the schema use the same patterns.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -33,7 +33,7 @@ pub(crate) enum What {
 /// Values as a function of the frame's number.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Law {
-    /// Two or more.
+    /// Two or more values.
     List(Vec<u128>),
     /// `count` values, 2 or more; wraps within `bits` of the field.
     Step { start: u128, step: u128, count: u64, down: bool },
@@ -45,12 +45,12 @@ pub(crate) enum Law {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TagDef {
     pub name: String,
-    /// From the field's most significant bit.
+    /// Offset from the field's most significant bit.
     pub offset: usize,
     pub length: usize,
 }
 
-/// Limit of lists made of wrapping steps and of tagged values.
+/// Maximum length of lists made from wrapping steps and from tagged values.
 pub(crate) const LONGEST_LIST: u64 = 65_536;
 
 impl Setting {
@@ -301,7 +301,7 @@ impl Law {
         }
         let period = self.period();
         if let Self::Random { min, max, seed, count } = self {
-            // Each part draws its own values; in total as many.
+            // Each part draws its own values; all parts together draw as many as `count`.
             let count = count.div_ceil(every);
             return Some(What::Varying(Self::Random {
                 min: *min,

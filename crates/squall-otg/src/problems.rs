@@ -5,13 +5,13 @@ use std::fmt;
 /// One invalid or unsupported part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// `flows[3].packet[2].udp.src_port`; empty: the whole message.
+    /// Path such as `flows[3].packet[2].udp.src_port`; empty: the whole message.
     pub path: String,
     /// `not supported: ...`, or the found and the expected value.
     pub message: String,
 }
 
-/// Never empty; in the order of the message.
+/// All problems of a message, in its order; never empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -20,7 +20,7 @@ impl Problems {
         Self(vec![Problem { path: path.into(), message: message.into() }])
     }
 
-    /// The texts of an OTG error.
+    /// The problems as texts of an OTG error.
     pub fn texts(&self) -> Vec<String> {
         self.0.iter().map(ToString::to_string).collect()
     }

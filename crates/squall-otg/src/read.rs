@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{Problem, Problems};
 
-/// Limit of reported problems, to bound the reply to an invalid message.
+/// Maximum reported problems, to bound the reply to an invalid message.
 const MOST: usize = 1000;
 
 /// Problems and warnings found while reading.
@@ -21,7 +21,7 @@ impl Notes {
         }
     }
 
-    /// `why` gives the alternative.
+    /// Reports an unsupported part; `why` gives the alternative.
     pub fn unsupported(&mut self, node: &Node<'_>, why: &str) {
         self.problem(&node.path, format!("not supported: {why}"));
     }
@@ -66,7 +66,7 @@ impl<'a> Node<'a> {
         Self { value: self.value.get(key).unwrap_or(&NOTHING), path }
     }
 
-    /// The member, if present.
+    /// The member, or `None` if missing.
     pub fn get(&self, key: &str) -> Option<Self> {
         self.value.get(key).filter(|value| !value.is_null()).map(|_| self.at(key))
     }
@@ -86,7 +86,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Which of `choices` is chosen: by `choice`, otherwise by the member that is present,
+    /// Which of `choices` is selected: by `choice`, otherwise by the member that is present,
     /// otherwise `default`.
     pub fn choice(
         &self,
@@ -144,7 +144,7 @@ impl<'a> Node<'a> {
         Some((choice, self.at(choice)))
     }
 
-    /// One of several words.
+    /// Reads one of several words.
     pub fn word(
         &self,
         key: &str,
@@ -209,7 +209,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// A whole number up to `max`; 64-bit ones may be text.
+    /// Reads a whole number up to `max`; 64-bit ones may be text.
     pub fn uint(&self, key: &str, max: u64, notes: &mut Notes) -> Option<u64> {
         let node = self.at(key);
         if !node.is_present() {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::headers::{Field, Fill, Form, HEADERS, Header, UNSUPPORTED};
 
-/// Markdown of the supported parts of the schema, and every field.
+/// Markdown with the supported parts of the schema, and every field.
 pub fn reference() -> String {
     let mut out = String::from(INTRODUCTION);
     for header in HEADERS {

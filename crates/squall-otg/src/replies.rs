@@ -17,11 +17,11 @@ use crate::{
 /// A request of `set_control_state`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlState {
-    /// Names of flows; empty: all.
+    /// Names of flows; empty: all flows.
     Traffic { flows: Vec<String>, state: TransmitState },
-    /// Names of ports; empty: all.
+    /// Names of ports; empty: all ports.
     Link { ports: Vec<String>, up: bool },
-    /// Names of ports; empty: all ports of captures.
+    /// Names of ports; empty: all ports with captures.
     Capture { ports: Vec<String>, start: bool },
     /// All protocols of devices.
     Protocols { start: bool },
@@ -80,7 +80,7 @@ pub struct PingRequest {
     /// Name of an address of a device.
     pub source: String,
     pub target: IpAddr,
-    /// Path in the message.
+    /// Path of the request in the message.
     pub path: String,
 }
 
@@ -331,7 +331,7 @@ impl ControlAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PingReply {
     pub v6: bool,
-    /// Whether an answer arrived, in the order of the requests.
+    /// Each request, and whether an answer arrived, in the order of the message.
     pub results: Vec<(PingRequest, bool)>,
     pub warnings: Vec<String>,
 }
@@ -360,7 +360,7 @@ impl Serialize for Count {
     }
 }
 
-/// A number printed as a plain decimal of at most four places; 0 if not finite.
+/// A number printed as a plain decimal with at most four decimal places; 0 if not finite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct Decimal(pub f64);
 
@@ -548,7 +548,7 @@ pub enum StatesResponse {
     Ipv6Neighbors { ipv6_neighbors: Vec<Ipv6Neighbor> },
 }
 
-/// The MAC address is absent without an answer.
+/// A neighbor of an interface. The MAC address is absent without an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ipv4Neighbor {
     pub ethernet_name: String,

@@ -19,10 +19,11 @@ use crate::{
 /// The result of a translation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Translated {
-    /// Ports have the names of the configuration. No streams without flows.
+    /// The ports have the names of the configuration. A configuration without flows gives no
+    /// streams.
     pub profile: Profile,
     pub ports: Vec<PortInfo>,
-    /// In the configuration's order.
+    /// Flows in the configuration's order.
     pub flows: Vec<FlowInfo>,
     pub captures: Vec<CaptureInfo>,
     pub devices: Vec<DeviceInfo>,
@@ -51,7 +52,7 @@ pub struct PortInfo {
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowInfo {
     pub name: String,
-    /// Name of the port; for flows between devices, of the first sending device's.
+    /// Name of the sending port; for flows between devices, the port of the first sending device.
     pub tx_port: String,
     /// Empty: any port.
     pub rx_ports: Vec<String>,
@@ -59,11 +60,11 @@ pub struct FlowInfo {
     /// distinguish frames.
     pub streams: Vec<StreamInfo>,
     pub metrics: MetricsInfo,
-    /// Frames that it sends in all; `None`: unlimited, or limited by time.
+    /// Total number of frames to send; `None`: unlimited, or limited by time.
     pub packets: Option<u64>,
-    /// Frame length with FCS, if the same for all.
+    /// Frame length with FCS, if it is the same for all frames.
     pub size: Option<u32>,
-    /// The names of its tags, in order; `tagged_metrics` sum streams with the same
+    /// The names of the flow's tags, in order; `tagged_metrics` sum streams with the same
     /// [`StreamInfo::tags`].
     pub tag_names: Vec<String>,
     /// Tags of received frames.
@@ -79,11 +80,11 @@ pub struct StreamInfo {
     pub stream: usize,
     pub tx_port: String,
     pub counting: Counting,
-    /// One for each of the flow's tags.
+    /// The stream's values of the flow's tags, in the same order.
     pub tags: Vec<TagValue>,
 }
 
-/// `tagged_metrics` also distinguish these values in received frames.
+/// Tags of received frames, whose values `tagged_metrics` distinguish in addition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EgressInfo {
     /// At least one; 128 bits at most in total.
@@ -98,7 +99,7 @@ pub struct EgressTag {
     pub bits: usize,
 }
 
-/// How the receiver identifies its frames.
+/// How the receiver identifies the stream's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counting {
     /// By a signature: counts, loss and delay of the stream.
@@ -108,7 +109,7 @@ pub enum Counting {
     Unsigned,
 }
 
-/// Belongs to the entry of [`FlowInfo::tag_names`] with the same index.
+/// Value of a tag: of the entry of [`FlowInfo::tag_names`] with the same index.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TagValue {
     /// Digits without 0x, as many as the tag's bits need.
@@ -170,7 +171,7 @@ pub struct IpInfo<A> {
     pub address: A,
     pub gateway: A,
     pub prefix: u8,
-    /// Configured, so that no request is needed.
+    /// MAC address of the gateway if it is configured, so that no request is needed.
     pub gateway_mac: Option<MacAddr>,
 }
 
@@ -195,7 +196,7 @@ pub fn translate(config: &Config) -> Result<Translated, Problems> {
 /// Like [`translate`], with the MAC addresses of resolved gateways.
 ///
 /// # Errors
-/// The same as of [`translate`].
+/// As for [`translate`].
 pub fn translate_with(config: &Config, resolved: &Resolved) -> Result<Translated, Problems> {
     const KEYS: [&str; 11] = [
         "ports",
@@ -299,7 +300,7 @@ fn layer1(root: &Node<'_>, ports: &mut [PortInfo], notes: &mut Notes) {
         ("speed_400_gbps", 400_000),
         ("speed_800_gbps", 800_000),
     ];
-    // The driver configures the link.
+    // The driver configures the link, so these settings have no effect.
     const NO_EFFECT: [&str; 5] =
         ["media", "ieee_media_defaults", "auto_negotiate", "auto_negotiation", "flow_control"];
     for node in root.list("layer1", notes) {

@@ -129,7 +129,7 @@ fn fixed_packets_are_counted_on_flows_and_ports_and_the_counts_stay_when_all_is_
     );
     let instant = |which: &str| f1["timestamps"][which].as_u64().expect("nanoseconds");
     let (first, last) = (instant("first_timestamp_ns"), instant("last_timestamp_ns"));
-    // In this century.
+    // The times of arrival are in this century.
     assert!(first > 1_600_000_000_000_000_000 && last > first, "{f1}");
     assert!(f1["latency"]["minimum_ns"].as_f64() <= f1["latency"]["average_ns"].as_f64(), "{f1}");
     let ports = client.metrics("port");
@@ -174,7 +174,7 @@ fn flows_start_and_stop_each_by_itself_in_one_run() {
     client.wait("f2 ends", |client| {
         client.flow("f2")["transmit"] == "stopped" && count(&client.flow("f2"), "frames_rx") == 50
     });
-    // Again while f1 continues: from zero, and to the same end.
+    // Start f2 again while f1 continues: it counts from zero, and to the same end.
     client.traffic("start", &["f2"]);
     client.wait("f2 ends again", |client| {
         client.flow("f2")["transmit"] == "stopped" && count(&client.flow("f2"), "frames_rx") == 50

@@ -20,7 +20,7 @@ use squall_wire::to_hex;
 
 use crate::{Needs, Settings, Token, connection::Peer, peers::PAGE, trex::Trex};
 
-/// Sessions to keep; the oldest is dropped, so that logins cannot fill the memory.
+/// Number of sessions to keep; the oldest is dropped, so that logins cannot fill the memory.
 const SESSIONS: usize = 256;
 
 pub struct Auth {
@@ -28,14 +28,14 @@ pub struct Auth {
     pub file: PathBuf,
     /// The token, if this start made it.
     pub new_token: Option<String>,
-    /// HTTP and gRPC.
+    /// Rules for HTTP and gRPC.
     pub http: Door,
-    /// TRex. Its clients cannot send a token.
+    /// Rules for TRex, whose clients cannot send a token.
     pub trex: Door,
     sessions: Mutex<VecDeque<String>>,
 }
 
-/// Rules of one kind of listeners: which clients need no token.
+/// Which clients need no token, for one kind of listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Door {
     pub needs: Needs,
@@ -90,7 +90,7 @@ const OVERFLOW_UID: u32 = 65_534;
 /// Settings that admit no client, or that admit everyone without `--trex-allow-anyone`.
 fn of_trex(trex: &Trex, token: &Token, known: impl Fn() -> Needs) -> Result<Door, Error> {
     if trex.allow_anyone {
-        // The users serve only the audit.
+        // The users are looked up only for the audit.
         return Ok(Door { needs: Needs::Nobody, tcp_users: true });
     }
     for (option, at) in [("--trex-sync", trex.sync), ("--trex-async", trex.asynchronous)] {
@@ -272,13 +272,13 @@ const COOKIE: &str = "squall=";
 /// [`crate::watch::PROTOCOL`].
 const TOKEN_PROTOCOL: &str = "squall.token.";
 
-/// Needs no token, because root can read the token's file anyway.
+/// The user ID of root, which needs no token, because root can read the token's file anyway.
 const ROOT: u32 = 0;
 
 /// Headers that proxies add: RFC 7239, its predecessors, and Via of RFC 9110 section 7.6.3.
 const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
 
-/// 256 random bits of the system, in hexadecimal.
+/// Returns 256 random bits from the operating system, in hexadecimal.
 pub fn random() -> String {
     let mut octets = [0; 32];
     rustls::crypto::ring::default_provider()

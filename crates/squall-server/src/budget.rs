@@ -15,14 +15,17 @@ use squall::Profile;
 
 use crate::{Refusal, service::Service};
 
-/// Octets of a request with a profile: twice the size of 65,536 short streams. Parsed, it takes
-/// twenty times the memory, and a second or two.
+/// Maximum octets of a request with a profile: twice the size of 65,536 short streams. Parsed, it
+/// takes twenty times the memory, and a second or two.
 pub const PROFILE: usize = 8 << 20;
-/// Profiles to check, convert or plan at once. Few, because each may take twenty times [`PROFILE`].
+/// Maximum profiles to check, convert or plan at once. Few, because each may take twenty times
+/// [`PROFILE`].
 pub const PLANNING: usize = 2;
-/// A signature has 16 bits for the stream's number, so receivers cannot distinguish more.
+/// Maximum streams of a profile. A signature has 16 bits for the stream's number, so receivers
+/// cannot distinguish more.
 const STREAMS: usize = 1 << 16;
-/// More than a machine has. The cost of a port grows with the streams, so the number is limited.
+/// Maximum ports of a profile: more than a machine has. The cost of a port grows with the streams,
+/// so the number is limited.
 const PORTS: usize = 1 << 10;
 
 /// Adds the limit to routes whose bodies are profiles.

@@ -35,11 +35,12 @@ use crate::{
     service::Service,
 };
 
-/// Lines of the controller's output that an error quotes.
+/// Number of lines of the controller's output that an error quotes.
 const QUOTED_LINES: usize = 12;
-/// Octets of a line. The live view of a thousand nodes has a fifth of that.
+/// Maximum octets of a line. A line of the live view for a thousand nodes has a fifth of that.
 const MAX_LINE: u64 = 1 << 20;
-/// Lines in the queue. The reader blocks when it is full, so a fast writer cannot use up memory.
+/// Maximum lines in the queue. The reader blocks when it is full, so a fast writer cannot use up
+/// memory.
 const QUEUED_LINES: usize = 64;
 /// Interval for checking whether to stop the controller and whether it has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -47,11 +48,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How the controller of runs over several machines is started, and its time limits.
 #[derive(Clone, Debug)]
 pub struct Controller {
-    /// Takes the arguments of `squall`.
+    /// The program to start; it accepts the arguments of `squall`.
     pub program: PathBuf,
-    /// Time without output after which it is killed. Each of its steps has a shorter limit.
+    /// Time without output after which the controller is killed. Each of its steps has a shorter
+    /// limit.
     pub silent: Duration,
-    /// Time after a stop without a report after which it is killed.
+    /// Time after a stop without a report after which the controller is killed.
     pub stopping: Duration,
 }
 
@@ -142,7 +144,7 @@ struct ViewLine {
     nodes: Vec<NodeRow>,
 }
 
-/// The nodes of a run.
+/// The nodes to run on.
 pub struct ClusterSpec {
     pub inventory: Inventory,
     pub on_loss: OnLoss,
@@ -155,7 +157,7 @@ pub struct Cluster {
 }
 
 impl Job for Cluster {
-    /// The nodes report at the end.
+    /// `None`, because the nodes report only at the end.
     fn result_so_far(&self) -> Option<RunResult> {
         None
     }
@@ -249,7 +251,7 @@ impl Cluster {
     }
 }
 
-/// The controller's input files, in a folder that is removed with this value.
+/// The controller's input files, in a directory that is removed with this value.
 struct ControllerFiles {
     folder: PathBuf,
     arguments: Vec<PathBuf>,
@@ -299,7 +301,7 @@ impl ControllerFiles {
         }
     }
 
-    /// The report, or the reason for its absence.
+    /// Returns the report, or the reason for its absence.
     fn came(&self, words: Vec<String>) -> Result<Report, Error> {
         match read(&self.report()) {
             Ok(Some(report)) => Ok(report),
@@ -460,7 +462,7 @@ fn next_line(printed: &mut impl BufRead) -> Option<String> {
         return None;
     }
     if !line.ends_with(b"\n") {
-        // Read in pieces, because a line without end must not fill the memory.
+        // Read in pieces, because an endless line must not fill the memory.
         let mut rest = Vec::new();
         while printed.by_ref().take(MAX_LINE).read_until(b'\n', &mut rest).ok()? > 0 {
             if rest.ends_with(b"\n") {

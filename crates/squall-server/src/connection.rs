@@ -16,30 +16,30 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::places::Place;
 
-/// From the first octet of a request to the end of its header, and from the start to the first
-/// authorized request.
+/// Time limit from the first octet of a request to the end of its header, and from the start of the
+/// connection to the first authorized request.
 const HEADER: Duration = Duration::from_secs(10);
-/// Between two requests. Long, because clients keep connections for later requests, and leases
-/// depend on them.
+/// Time limit between two requests. Long, because clients keep connections for later requests, and
+/// leases depend on them.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// The other end.
+/// The client's end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// `None`: a unix socket.
     pub address: Option<SocketAddr>,
-    /// The user of the process there, if the kernel knows it.
+    /// The user of the client's process, if the kernel knows it.
     pub user: Option<u32>,
 }
 
 impl Peer {
-    /// The address. For a unix socket, that of this machine.
+    /// The client's address. For a Unix socket, the loopback address.
     pub fn ip(&self) -> IpAddr {
         self.address.map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip())
     }
 }
 
-/// `127.0.0.1:5000 (user 1000)`
+/// Shown as `127.0.0.1:5000 (user 1000)`.
 impl std::fmt::Display for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.address {
@@ -50,7 +50,7 @@ impl std::fmt::Display for Peer {
     }
 }
 
-/// Available in the extensions of every request.
+/// State of a connection, available in the extensions of every request.
 pub struct Connection {
     pub peer: Peer,
     /// Actions for the close of the connection.
@@ -65,7 +65,7 @@ pub struct Connection {
     http2: AtomicUsize,
     /// Whether an authorized request has used it.
     known: AtomicBool,
-    /// Owned by the socket.
+    /// The connection's slot, which the socket owns.
     place: Weak<Place>,
 }
 
@@ -96,7 +96,7 @@ impl Connection {
         !owners.contains(owner) && owners.insert(owner.to_owned())
     }
 
-    /// Notes an authorized request: the connection keeps its place.
+    /// Notes an authorized request, after which the connection keeps its slot.
     pub(crate) fn is_known(&self) {
         self.known.store(true, Ordering::Relaxed);
         if let Some(place) = self.place.upgrade() {
@@ -104,8 +104,8 @@ impl Connection {
         }
     }
 
-    /// `None`: the place is kept. Otherwise the number of places that are, because all of them are
-    /// taken and another client may get this one.
+    /// `None`: the connection keeps its slot. Otherwise the number of slots that are kept: all of
+    /// them are taken, so another client may get this one.
     pub(crate) fn is_not_kept(&self) -> Option<usize> {
         self.place.upgrade().and_then(|place| place.is_not_kept())
     }
@@ -117,14 +117,14 @@ impl Connection {
         UnderWay(self.clone())
     }
 
-    /// Whether the client has taken too long: for the rest of a header, or for another request.
+    /// Whether the client has taken too long for the rest of a header, or for another request.
     pub(crate) fn is_overdue(&self) -> bool {
         if self.requests.load(Ordering::Relaxed) > 0 {
             return false;
         }
         let now = self.now();
-        // Places are limited, so a client that stays silent or whose requests are all refused loses
-        // its place soon.
+        // Slots are limited, so a client that stays silent or whose requests are all refused loses
+        // its slot soon.
         if !self.known.load(Ordering::Relaxed) && Duration::from_millis(now) > HEADER {
             return true;
         }
@@ -150,7 +150,7 @@ impl Connection {
         }
     }
 
-    /// Never 0, because that means none.
+    /// Milliseconds since `opened`. Never 0, because that means none.
     fn now(&self) -> u64 {
         u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
     }

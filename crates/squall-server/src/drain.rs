@@ -16,13 +16,14 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::{sync::oneshot, time::timeout};
 
-/// Octets to drain of a refused request. They are discarded, so they cost only their transfer.
+/// Maximum octets to drain from a refused request. They are discarded, so they cost only their
+/// transfer.
 pub const MAX_REFUSED: u64 = 8 << 20;
-/// Octets to drain of an admitted request: the largest body of any route but uploads
+/// Maximum octets to drain from an admitted request: the largest body of any route except uploads
 /// (`server::BODY`).
 pub const MAX_ADMITTED: u64 = 64 << 20;
-/// Limit for draining. A client that waits for the reply before it ends its body would otherwise
-/// deadlock.
+/// Time limit for draining. A client that waits for the reply before it ends its body would
+/// otherwise deadlock.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A body that returns to its lender when the reader drops it before its end.
@@ -40,7 +41,7 @@ pub fn lend<B>(body: B) -> (Lent<B>, Unread<B>) {
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Unread<B> {
-    /// As [`drain`], for the unread part.
+    /// Drains the unread part as [`drain`] does.
     pub async fn drain(mut self, most: u64) -> Option<B> {
         // Do not wait: the handler has returned, so it has dropped the body, unless a task of it
         // still reads.

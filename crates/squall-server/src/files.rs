@@ -1,4 +1,4 @@
-//! Files that requests may name: those below one folder. A request reads or writes nothing else.
+//! Files that requests may name: those below one directory. A request reads or writes nothing else.
 
 use std::{
     fs,
@@ -14,17 +14,17 @@ use squall_units::Cannot;
 
 use crate::{Refusal, budget, error::Detail};
 
-/// Octets of an upload.
+/// Maximum octets of an upload.
 pub const MOST: u64 = 512 << 20;
-/// Octets of a file of rules that is scanned for includes.
+/// Maximum octets of a file of rules that is scanned for includes.
 const MOST_RULES: u64 = 64 << 20;
 
-/// Names inside the data folder only.
+/// Resolves names to paths inside the data directory only.
 #[derive(Clone, Debug)]
 pub struct Files {
-    /// Without symbolic links, so that it can be compared with resolved paths.
+    /// Path without symbolic links, so that it can be compared with resolved paths.
     root: PathBuf,
-    /// Uploads until they are complete; emptied at the start.
+    /// Directory of uploads until they are complete; emptied at the start.
     unfinished: PathBuf,
 }
 
@@ -40,16 +40,16 @@ pub struct FileRow {
 }
 
 impl Files {
-    /// Creates the folders `files` and `unfinished` in `data`.
+    /// Creates the directories `files` and `unfinished` in `data`.
     ///
     /// # Errors
-    /// A folder that cannot be created; a path that no port address can have.
+    /// A directory that cannot be created; a path that no port address can have.
     pub fn open(data: &Path) -> Result<Self, Error> {
         let (root, unfinished) = (data.join("files"), data.join("unfinished"));
         let wrong = |path: &Path, error: std::io::Error| {
             Error::Environment(Cannot::write(path, &error).to_string())
         };
-        // Left by a killed daemon.
+        // Remove the uploads that a killed daemon left.
         _ = fs::remove_dir_all(&unfinished);
         for folder in [&root, &unfinished] {
             fs::create_dir_all(folder).map_err(|error| wrong(folder, error))?;
@@ -65,7 +65,7 @@ impl Files {
         Ok(Self { root, unfinished })
     }
 
-    /// The folder of all files.
+    /// The directory of all files.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -76,7 +76,7 @@ impl Files {
         self.root.join(name).to_string_lossy().into_owned()
     }
 
-    /// A path for an upload that is not complete.
+    /// A path for a new upload.
     pub fn unfinished(&self) -> PathBuf {
         self.unfinished.join(crate::auth::random())
     }
@@ -84,7 +84,7 @@ impl Files {
     /// The path of the file `name`, which need not exist.
     ///
     /// # Errors
-    /// A name that leads outside the folder.
+    /// A name that leads outside the directory.
     pub fn path(&self, name: &str) -> Result<PathBuf, Refusal> {
         self.inside(Path::new(name), name)
     }
@@ -119,7 +119,7 @@ impl Files {
             return Err(outside("is outside the daemon's folder"));
         }
         let whole = self.root.join(relative);
-        // The deepest existing part shows where links lead, because the rest has none.
+        // The deepest existing part shows where links lead, because the rest has no links.
         let there = whole.ancestors().find_map(|part| fs::canonicalize(part).ok());
         match there {
             Some(there) if there.starts_with(&self.root) => {}
@@ -133,10 +133,10 @@ impl Files {
         Ok(whole)
     }
 
-    /// Parses a profile. The files that it names are read from the daemon's folder.
+    /// Parses a profile. The files that it names are read from the daemon's directory.
     ///
     /// # Errors
-    /// Errors of the profile; a file outside the folder.
+    /// Errors of the profile; a file outside the directory.
     pub fn profile(&self, text: &str, format: squall::Format) -> Result<Profile, Refusal> {
         let name = "profile";
         let read = |path: &Path| {
@@ -152,8 +152,8 @@ impl Files {
         Ok(profile)
     }
 
-    /// Refuses a profile that names a file outside. Ports with files are checked with their
-    /// addresses.
+    /// Refuses a profile that names a file outside the directory. Ports with files are checked with
+    /// their addresses.
     ///
     /// # Errors
     /// The first such file.
@@ -179,7 +179,7 @@ impl Files {
         Ok(())
     }
 
-    /// Refuses rules that include other files, because these could be outside the folder.
+    /// Refuses rules that include other files, because these could be outside the directory.
     pub fn includes_nothing(&self, path: &Path) -> Result<(), Refusal> {
         let refuse =
             |message: String| Err(Refusal::bad_request("bad_path", self.without_root(&message)));
@@ -217,7 +217,7 @@ impl Files {
         let mut folders = vec![self.root.clone()];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-                // Metadata of a link itself, because links are not followed.
+                // Read the metadata of a link itself, because links are not followed.
                 let Ok(about) = entry.metadata() else { continue };
                 let path = entry.path();
                 if about.is_dir() {
@@ -234,7 +234,7 @@ impl Files {
         rows
     }
 
-    /// The refusal without the path of the daemon's folder.
+    /// The refusal without the path of the daemon's directory.
     pub fn without_paths(&self, mut refusal: Refusal) -> Refusal {
         refusal.message = self.without_root(&refusal.message);
         for detail in &mut refusal.details {

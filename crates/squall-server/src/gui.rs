@@ -26,7 +26,7 @@ use crate::{
     runs::lock,
 };
 
-/// A debug build reads the folder at run time, if it existed at build time.
+/// A debug build reads the directory at run time, if it existed at build time.
 #[derive(Embed)]
 #[folder = "../../ui/dist"]
 #[allow_missing = true]
@@ -44,7 +44,7 @@ fn policy(peers: &[Origin]) -> HeaderValue {
     HeaderValue::from_str(&text).expect("origins have no other letters than headers may have")
 }
 
-/// Octets from which a file is compressed.
+/// Minimum octets of a file to compress.
 const MIN_COMPRESSED: usize = 1 << 10;
 
 /// Compressed files by tag, because every browser asks for them and they never change.

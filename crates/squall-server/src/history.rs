@@ -1,4 +1,4 @@
-//! The history of runs and their results: SQLite in the data folder.
+//! The history of runs and their results: SQLite in the data directory.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -77,14 +77,14 @@ const OVER: &str = "('done', 'failed', 'interrupted')";
 
 pub struct History {
     connection: Mutex<Connection>,
-    /// Updates of runs that a full disk did not take. Queries include them, and they are written
-    /// later.
+    /// Updates of runs that could not be written because the disk was full. Queries include them,
+    /// and they are written later.
     unwritten: Mutex<Unwritten>,
     /// Audit entries that could not be written, oldest first.
     unaudited: Mutex<VecDeque<AuditRow>>,
 }
 
-/// By run id.
+/// Pending updates by run id.
 type Unwritten = BTreeMap<String, Pending>;
 
 /// The part of a run that the database lacks.
@@ -335,7 +335,7 @@ impl History {
             format!("%{plain}%")
         });
         let unwritten = self.unwritten();
-        // The database lacks the pending runs, so to it all of its own runs are older.
+        // The database lacks the pending runs, so all runs that it has are older than these.
         let is_new = |id: &&String| unwritten.get(*id).is_some_and(|pending| pending.new.is_some());
         let before = asked.before.as_ref().filter(|id| !is_new(id));
         let connection = self.lock();
@@ -522,7 +522,7 @@ fn words(row: &RunRow) -> String {
     words.map(|word| word.to_lowercase()).collect::<Vec<_>>().join(" ")
 }
 
-/// A full or read-only disk is not a bug.
+/// Whether the disk is full or read-only, which is not a bug in Squall.
 fn has_no_room(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode::{CannotOpen, DiskFull, PermissionDenied, ReadOnly, SystemIoFailure};
     matches!(

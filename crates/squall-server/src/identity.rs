@@ -12,7 +12,7 @@ tokio::task_local! {
     static IDENTITY: Identity;
 }
 
-/// The sender of a request and its address.
+/// The client that sent a request.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// Credentials of the client, or the name that it gave.
@@ -28,7 +28,7 @@ impl Identity {
         Self { name: name.into(), source: source.into(), done: Arc::default() }
     }
 
-    /// The same client for a further request, whose actions are noted separately.
+    /// The same client for another request, whose actions are noted separately.
     pub fn for_next_request(self) -> Self {
         Self { done: Arc::default(), ..self }
     }

@@ -99,7 +99,7 @@ impl Inventory {
         })
     }
 
-    /// The places of the ports of a profile.
+    /// The ports of the inventory that a profile uses.
     ///
     /// # Errors
     /// A port that the inventory does not have.
@@ -131,8 +131,9 @@ impl InventoryPort {
         RunPort { name: self.name.clone(), address: self.places.join(", ") }
     }
 
-    /// The port's places, each with the resource that a lease holds: an interface of a node serves
-    /// one run at a time. A `null:` port has no device, so any number of runs may share it.
+    /// The addresses of the port on its nodes, each with the resource that a lease holds: an
+    /// interface of a node serves one run at a time. A `null:` port has no device, so any number
+    /// of runs may share it.
     pub fn leased(&self, inventory: &str) -> impl Iterator<Item = (String, Option<String>)> {
         self.places.iter().map(move |place| {
             let many = place.split_once('/').is_some_and(|(_, address)| address == "null:");

@@ -33,10 +33,10 @@ use crate::{
 pub const DEFECT: &str = "a bug in Squall: see the output of the daemon";
 /// Interval of samples.
 const EVERY: Duration = Duration::from_millis(500);
-/// Flows per receive queue that a live run reports: some 12 MB of counters.
+/// Maximum flows per receive queue in a live report: about 12 MB of counters.
 const FLOWS: usize = 100_000;
-/// Maximum age of these, because several pages may ask for the same run, and each query interrupts
-/// the workers.
+/// Maximum age of the flows that [`Job::received_flows`] returns. Several pages may ask for the
+/// same run, and each query interrupts the workers.
 const FLOWS_FRESH: Duration = Duration::from_millis(500);
 
 /// The work of a live run.
@@ -103,7 +103,7 @@ pub trait Work {
 /// The ports of a run.
 #[derive(Default)]
 pub struct Ports {
-    /// Addresses, with the resource that a lease holds of each.
+    /// Addresses, with the resource that a lease holds for each.
     pub leased: Vec<(String, Option<String>)>,
     pub shown: Vec<RunPort>,
 }
@@ -245,7 +245,7 @@ impl RunResult {
 pub struct Judged<'a> {
     pub because: Option<&'a StopReason>,
     pub fail_if: &'a [FailIf],
-    /// Whether the options have criteria, too.
+    /// Whether the options have `abort_if` criteria.
     pub aborts: bool,
     /// Whether the run only receives.
     pub listens: bool,
@@ -351,13 +351,13 @@ impl Here {
         Ok(())
     }
 
-    /// Sets the rate of a stream to `new` of its current rate.
+    /// Replaces the rate of a stream with `new` of the current rate.
     fn change_stream(
         &self,
         name: &str,
         new: impl FnOnce(Rate) -> Result<Rate, Refusal>,
     ) -> Result<(), Refusal> {
-        // Read and write under one lock, so that of two concurrent changes none is lost.
+        // Read and write under one lock, so that no concurrent change is lost.
         self.driven.with(|run| {
             let mut profile = run.profile().clone();
             let Some(stream) = profile.streams.iter_mut().find(|stream| stream.name == name) else {

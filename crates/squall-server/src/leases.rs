@@ -19,7 +19,7 @@ pub type Resource = Option<String>;
 pub struct Lease {
     pub id: String,
     pub owner: String,
-    /// Address and resource.
+    /// Addresses of the ports, each with its resource.
     pub ports: Vec<(String, Resource)>,
     pub ttl: Duration,
     pub keep: Keep,
@@ -62,7 +62,7 @@ impl Leases {
     /// one port.
     ///
     /// # Errors
-    /// All ports that others hold.
+    /// Ports that other leases hold; the error lists all of them.
     pub fn acquire(
         &mut self,
         now: Duration,
@@ -89,7 +89,7 @@ impl Leases {
     /// Exchanges the ports of a lease. `None`: the lease has ended.
     ///
     /// # Errors
-    /// All ports that others hold. The lease then keeps its ports.
+    /// Ports that other leases hold; the error lists all of them. The lease then keeps its ports.
     pub fn exchange(
         &mut self,
         now: Duration,
@@ -177,7 +177,8 @@ impl Leases {
         *self.connections.entry(owner.to_owned()).or_default() += 1;
     }
 
-    /// Counts down. After the last connection, the leases' time to live starts.
+    /// Counts a closed connection. After the owner's last one, the time to live of the leases
+    /// starts.
     pub fn disconnect(&mut self, now: Duration, owner: &str) {
         let Some(open) = self.connections.get_mut(owner) else { return };
         *open -= 1;
@@ -197,7 +198,7 @@ impl Leases {
         self.leases.values().find(|lease| lease.id == id)
     }
 
-    /// In the order of creation.
+    /// All leases, in the order of creation.
     pub fn all(&self) -> impl Iterator<Item = &Lease> {
         self.leases.values()
     }

@@ -2,7 +2,7 @@
 //!
 //! Takes requests over HTTP and gRPC; gives reports, statistics and captures. Assigns ports to
 //! owners ([`leases`]); the crates below run the traffic. [`Client`] is the other end, for the
-//! command line. Does not know how frames are made, and opens no file outside its folder for a
+//! command line. Does not know how frames are made, and opens no file outside its directory for a
 //! request.
 #![forbid(unsafe_code)]
 

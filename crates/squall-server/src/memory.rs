@@ -5,14 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Octets of a body from which memory is returned: its parsed values take ten to thirty times as
-/// much.
+/// Minimum octets of a body after which memory is returned: its parsed values take ten to thirty
+/// times as much.
 const MIN_BODY: u64 = 256 << 10;
-/// Time after the last large request. Returning memory earlier would slow a series of requests,
-/// because the kernel must supply each freed page again on its next use.
+/// Time from the last large request to the return. Returning memory earlier would slow a series of
+/// requests, because the kernel must supply each freed page again on its next use.
 const IDLE_TIME: Duration = Duration::from_secs(2);
-/// Maximum time after the first large request, so that a steady series cannot postpone the return
-/// forever.
+/// Maximum time from the first large request to the return, so that a steady series cannot postpone
+/// it forever.
 const MAX_DELAY: Duration = Duration::from_secs(6);
 
 /// Large requests since the last return. The allocator keeps freed memory below memory in use,

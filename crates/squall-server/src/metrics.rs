@@ -139,7 +139,7 @@ type Label<'a> = (&'static str, &'a str);
 enum Value {
     Count(u64),
     Number(f64),
-    /// 1, with informative labels.
+    /// The value 1, with informative labels.
     Info,
     /// Sum, count, and cumulative counts by bound.
     Histogram(f64, u64, Vec<(f64, u64)>),
@@ -381,7 +381,7 @@ const BOUNDS_NS: [u64; 22] = [
     10_000_000_000,
 ];
 
-/// Merges bins so that each bucket of [`seconds`] has one, because reports of ended runs would
+/// Merges the bins within each bucket of [`seconds`] into one, because reports of ended runs would
 /// otherwise take much memory.
 fn in_buckets(of: &Distribution) -> Distribution {
     let mut bins: Vec<(u64, u64, u64)> = Vec::new();
@@ -396,7 +396,8 @@ fn in_buckets(of: &Distribution) -> Distribution {
     Distribution { bins, count: of.count, mean: of.mean, ..Distribution::default() }
 }
 
-/// A bin that straddles a bound counts above it, so the error is at most the width of a bin.
+/// Converts delays to a histogram in seconds. A bin that straddles a bound counts above it, so the
+/// error is at most the width of a bin.
 fn seconds(of: &Distribution) -> Value {
     let mut buckets: Vec<(f64, u64)> = BOUNDS_NS.iter().map(|&ns| (ns as f64 / 1e9, 0)).collect();
     buckets.push((f64::INFINITY, 0));
@@ -437,7 +438,7 @@ fn process(all: &mut Families, started: SystemTime) {
     }
     // The kernel lists each open descriptor here as a link (proc(5)).
     if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
-        // Without the descriptor of this directory read.
+        // Exclude the descriptor that reads this directory.
         all.gauge(
             "process_open_fds",
             "Open file descriptors",

@@ -1,4 +1,4 @@
-//! Middleware of every request: checks origin, credentials and content type, and logs the outcome.
+//! Middleware for every request: checks origin, credentials and content type, and logs the outcome.
 
 use std::{
     net::IpAddr,
@@ -30,8 +30,8 @@ use crate::{
     work::Work,
 };
 
-/// Paths that need no token: whether one is needed, the login, and the page, which has no secrets
-/// and asks for the token.
+/// Whether a path needs no token: the query whether one is needed, the login, and the page, which
+/// has no secrets and asks for the token.
 fn is_open(path: &str) -> bool {
     matches!(path, "/squall/v1/info" | "/squall/v1/login" | "/" | "/squall.svg" | "/favicon.ico")
         || path.starts_with("/assets/")
@@ -180,7 +180,7 @@ fn same_site(
     Ok(())
 }
 
-/// `localhost:8443` -> `localhost`, `[::1]:8443` -> `::1`
+/// Removes the port: `localhost:8443` -> `localhost`, `[::1]:8443` -> `::1`.
 fn host_name(host: &str) -> &str {
     if let Some(rest) = host.strip_prefix('[') {
         // `[::1].example` is not an address, but a resolver may still answer for it.

@@ -1,4 +1,4 @@
-//! Places for connections: a limit on open connections, half of it for strangers.
+//! Slots for connections ([`Place`]): a limit on open connections, half of it for strangers.
 //!
 //! A stranger is a client that has not authenticated yet. When the strangers' half is full, the
 //! oldest connection of the source with the most connections is closed. So a new client always gets
@@ -30,7 +30,7 @@ struct Taken {
     /// Number of authenticated connections.
     known: usize,
     last: u64,
-    /// When closed connections were last logged, and how many were closed since.
+    /// When closed connections were last logged, and how many have been closed since.
     logged: Option<Instant>,
     closed: u64,
 }
@@ -66,11 +66,11 @@ impl Source {
 
 impl Places {
     pub fn new(most: usize) -> Arc<Self> {
-        // At least 4, otherwise a quarter would be no place at all.
+        // At least 4, otherwise a quarter would be no slot at all.
         Arc::new(Self { most: most.max(4), taken: Mutex::default() })
     }
 
-    /// Takes a place for a stranger, from another stranger if the half is full.
+    /// Takes a slot for a stranger, from another stranger if the strangers' half is full.
     pub fn take(self: &Arc<Self>, peer: &Peer) -> Place {
         let (from, gives_way) = (Source::of(peer), Arc::new(Notify::new()));
         let mut taken = self.taken();
@@ -78,7 +78,7 @@ impl Places {
         let number = taken.last;
         let strangers = &mut taken.strangers;
         let of_the_source = strangers.iter().filter(|one| one.from == from).count();
-        // A quarter per source, so that one source cannot fill the strangers' half.
+        // At most a quarter per source, so that one source cannot fill the strangers' half.
         let crowd = if of_the_source >= self.most / 4 {
             Some(from)
         } else if strangers.len() >= self.most / 2 {
@@ -127,7 +127,7 @@ fn largest(strangers: &VecDeque<Stranger>) -> Option<Source> {
     sizes.into_iter().max_by_key(|(_, size)| *size).map(|(source, _)| source)
 }
 
-/// A place, free again when dropped.
+/// A connection's slot, free again when dropped.
 pub struct Place {
     places: Arc<Places>,
     number: u64,
@@ -137,7 +137,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// The client has authenticated: moves the place to the known half, unless that is full.
+    /// Notes that the client has authenticated: moves the slot to the authenticated half, unless
+    /// that is full.
     pub fn is_known(&self) {
         if self.known.load(Ordering::Relaxed) {
             return;
@@ -146,7 +147,7 @@ impl Place {
         if taken.known >= self.places.most / 2 {
             return;
         }
-        // The place may just have been given to another connection.
+        // The slot may just have been given to another connection.
         if let Some(at) = taken.strangers.iter().position(|one| one.number == self.number) {
             taken.strangers.remove(at);
             taken.known += 1;
@@ -154,12 +155,13 @@ impl Place {
         }
     }
 
-    /// `None`: the place is kept. Otherwise the number of places that are, for the message.
+    /// `None`: the connection keeps its slot. Otherwise the number of slots that are kept, for the
+    /// message.
     pub fn is_not_kept(&self) -> Option<usize> {
         (!self.known.load(Ordering::Relaxed)).then_some(self.places.most / 2)
     }
 
-    /// Resolves when another connection needs the place.
+    /// Resolves when another connection needs the slot.
     pub fn given_away(&self) -> impl Future<Output = ()> + Send + use<> {
         let gives_way = self.gives_way.clone();
         async move { gives_way.notified().await }
@@ -236,7 +238,7 @@ mod tests {
         let first = places.take(&from("192.0.2.1"));
         let _second = places.take(&from("192.0.2.1"));
         first.given_away().await;
-        // The place is already given away.
+        // The slot already belongs to another connection.
         first.is_known();
         assert_eq!(places.taken().known, 0);
     }

@@ -15,7 +15,7 @@ fn on_interface(kind: &str) -> bool {
         || kinds::KINDS.iter().any(|known| known.name == kind && known.interface.is_some())
 }
 
-/// Kinds that reach only this process and the daemon's folder, so they need no permission.
+/// Kinds that reach only this process and the daemon's directory, so they need no permission.
 const HARMLESS: [&str; 4] = ["loop", "null", "pcap", ELSEWHERE];
 
 /// The addresses that may be used: harmless kinds, interfaces of labs, and addresses that match a
@@ -58,7 +58,7 @@ impl Ports {
     /// Resolves an address for a request: the address to open and the resource that it occupies.
     ///
     /// # Errors
-    /// An address that is empty, not allowed, or a file outside the daemon's folder.
+    /// An address that is empty, not allowed, or a file outside the daemon's directory.
     pub fn admit(&self, address: &str, files: &Files) -> Result<Admitted, Refusal> {
         let wrong = |message: String| Refusal::bad_request("bad_port", message);
         let mut parsed: Address =
@@ -98,7 +98,8 @@ impl Ports {
                 });
             }
             "dpdk" => {
-                // Both name drivers, devices and files freely, so requests may not use them.
+                // Both kinds accept drivers, devices and files of any name, so requests may not use
+                // them.
                 if parsed.has("eal") {
                     return Err(wrong(format!("{address}: eal= is not accepted from requests")));
                 }
@@ -204,8 +205,8 @@ impl Ports {
             let works = |(kind, works): &(&kinds::Kind, Result<String, String>)| {
                 works.is_ok().then_some(kind.name)
             };
-            // The list is fastest first; the last kind works on most drivers and does not take the
-            // interface from the kernel.
+            // The list is fastest first; the last kind works with most drivers and leaves the
+            // interface to the kernel.
             let backends: Vec<_> =
                 kinds.iter().rev().filter_map(works).map(str::to_owned).collect();
             let kind =

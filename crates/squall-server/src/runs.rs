@@ -40,9 +40,9 @@ use crate::{
 const CHECKPOINT: Duration = Duration::from_secs(5);
 /// The first checkpoint after the start, so that short runs have one too.
 const FIRST_CHECKPOINT: Duration = Duration::from_secs(1);
-/// Ended leases whose reason is kept, for the error message to their former holders.
+/// Number of ended leases whose reason is kept, for the error message to their former holders.
 const MAX_ENDED_LEASES: usize = 1000;
-/// Runs at once: a limit, because each has its own threads, buffers and counters.
+/// Maximum number of runs at once, because each has its own threads, buffers and counters.
 const MAX_RUNS: usize = 64;
 
 /// A run.
@@ -232,7 +232,7 @@ pub struct Live {
     job: OnceLock<Arc<dyn Job>>,
     pub text: String,
     fail_if: Vec<FailIf>,
-    /// Whether its options have criteria, too.
+    /// Whether the options have `abort_if` criteria.
     aborts: bool,
     since: Instant,
     /// Whether the run made its lease itself, and releases it at its end.
@@ -245,7 +245,7 @@ pub struct Live {
     written: Mutex<bool>,
     /// When to store the next report.
     checkpoint: Mutex<Instant>,
-    /// Whether it only receives.
+    /// Whether the run only receives.
     listens: bool,
 }
 
@@ -269,7 +269,7 @@ pub struct Runs {
     pub started: std::sync::atomic::AtomicU64,
 }
 
-/// The day, the last number assigned on it, and the last reserved number.
+/// The day, the last number assigned on that day, and the last reserved number.
 #[derive(Default)]
 struct Numbers {
     day: String,
@@ -311,7 +311,7 @@ impl Live {
         }
     }
 
-    /// Whether the job is set: [`Live::is`].
+    /// Whether [`Live::is`] has set the job.
     pub fn has_job(&self) -> bool {
         self.job.get().is_some()
     }
@@ -496,8 +496,8 @@ impl Service {
     /// rules are solved.
     ///
     /// # Errors
-    /// Ports that others hold or that are not allowed, files outside the daemon's folder, and
-    /// errors of the session.
+    /// Ports that other leases hold or that are not allowed, files outside the daemon's directory,
+    /// and errors of the session.
     pub fn start<W: Work>(
         self: &Arc<Self>,
         mut wanted: Wanted,
@@ -650,8 +650,8 @@ impl Service {
             if *lock(&live.checkpoint) > Instant::now() {
                 continue;
             }
-            // Before the first measurement, and for nodes, which report only at the end, only the
-            // row is stored.
+            // Before the first measurement, and for runs over several machines, whose nodes report
+            // only at the end, only the row is stored.
             let result_so_far = live.result_so_far().filter(|came| !came.is_empty());
             let report = result_so_far.and_then(|came| came.packed(self));
             let written = lock(&live.written);
@@ -685,7 +685,7 @@ impl Service {
         }
         lock(&self.runs.live).remove(&row.id);
         tracing::info!(run = row.id, error = %why, "run did not start");
-        // Streams may have been allocated already.
+        // Streams may have been allocated already, so note that their memory is free.
         self.memory.used(None);
         self.runs.touch();
     }
@@ -746,7 +746,7 @@ impl Service {
             self.give_back(live, lease);
         }
         lock(&self.runs.live).remove(&row.id);
-        // Streams, counters and frames have been freed.
+        // Streams, counters and frames are free now, so note that their memory can be returned.
         self.memory.used(None);
         self.runs.touch();
     }
@@ -775,7 +775,7 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// All ports that others hold.
+    /// Ports that other leases hold; the error lists all of them.
     pub fn lease(
         self: &Arc<Self>,
         owner: &str,
@@ -928,7 +928,7 @@ fn in_use(held: &[Held]) -> Refusal {
     Refusal::conflict("port_in_use", message).with(details)
 }
 
-/// `mix of streams and attacks`
+/// Returns a title such as `mix of streams and attacks`.
 fn title(kind: Kind, parts: &[Kind]) -> String {
     let words: Vec<_> = parts.iter().map(|part| part.word()).collect();
     match &words[..] {
@@ -945,7 +945,7 @@ fn addresses(ports: &[RunPort]) -> String {
 /// the owner's connections keep the lease.
 pub struct ManagedStart {
     service: Weak<Service>,
-    /// `otg/alice`
+    /// Owner of the ports, such as `otg/alice`.
     owner: String,
     kind: Kind,
     lease: Option<String>,
@@ -1093,7 +1093,7 @@ impl Service {
     /// The path of a file that a capture writes.
     ///
     /// # Errors
-    /// A name that leads outside the folder; a folder that cannot be created.
+    /// A name that leads outside the daemon's directory; a directory that cannot be created.
     pub fn new_file(&self, name: &str) -> Result<PathBuf, Refusal> {
         let path = self.files.path(name)?;
         if let Some(folder) = path.parent() {

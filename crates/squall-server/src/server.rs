@@ -45,20 +45,20 @@ use crate::{
     trex, unprivileged,
 };
 
-/// Connections at once, unless the limit of open files is below twice that.
+/// Maximum connections at once, unless the limit of open files is below twice that.
 const CONNECTIONS: usize = 1024;
-/// Octets of a body, unless a route has another limit.
+/// Maximum octets of a body, unless a route has another limit.
 const BODY: usize = 64 << 20;
-/// Octets of a request's header.
+/// Maximum octets of a request's header.
 const HEADER: usize = 64 << 10;
 /// Maximum interval for checking leases.
 const LEASE_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval for checking the certificate.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(3600);
-/// Time to the first octet, which clients send right after they connect. A silent connection would
-/// otherwise hold a place.
+/// Time limit for the first octet, which clients send right after they connect. A silent connection
+/// would otherwise hold a slot.
 const FIRST_OCTET: Duration = Duration::from_secs(3);
-/// Time for a TLS handshake, so that a client that stops in it loses its place.
+/// Time limit for a TLS handshake, so that a client that stops in it loses its slot.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Raises the process's soft limit of open files to the hard limit. Returns the limit. Services and
@@ -74,7 +74,7 @@ fn open_files() -> usize {
 /// Serves until SIGTERM or SIGINT. Calls `ready` once it listens.
 ///
 /// # Errors
-/// An address that is taken, a data folder that cannot be used, an invalid certificate.
+/// An address that is in use, a data directory that cannot be used, an invalid certificate.
 pub fn serve(settings: Settings, ready: impl FnOnce(&Bound)) -> Result<(), Error> {
     // Before any thread starts, because threads have their own privileges and memory arenas.
     squall_port_linux::keep_memory_together();
@@ -126,7 +126,7 @@ pub async fn serve_until(
     let service = Arc::new(Service::open(settings)?);
     service.otg.hosted_by(Box::new(OtgHost(Arc::downgrade(&service))));
     let settings = &service.settings;
-    // After the folder has been checked, because it contains the key.
+    // After the check of the data directory, which contains the certificate's key.
     let certificate = match settings.plain {
         true => None,
         false => Some(Certificate::open(settings, SystemTime::now())?),
@@ -139,8 +139,7 @@ pub async fn serve_until(
     };
     let grpc_at = grpc.as_ref().map(|(_, at)| *at);
     _ = service.bound.set((at, grpc_at));
-    // Half of the open files at most, because runs need some too and strangers can open
-    // connections.
+    // At most half of the open files, because runs need some too and anyone can open connections.
     let places = Places::new(CONNECTIONS.min(open_files() / 2));
     let mut trex = match &settings.trex {
         Some(trex) => Some(trex::Serving::start(trex, &service)?),
@@ -263,7 +262,7 @@ pub async fn serve_until(
 /// Periodic work: stores reports of live runs, returns unused memory, renews the certificate.
 fn keep_up(service: &Service, certificate: Option<&Certificate>) {
     service.checkpoint();
-    // Drops results past their time, even if no client asks for them.
+    // Drop results that are too old, even if no client asks for them.
     drop(service.runs.lately(Instant::now()));
     service.memory.give_back();
     if let Some(certificate) = certificate {
@@ -297,10 +296,11 @@ async fn bind(address: SocketAddr, option: &str) -> Result<(TcpListener, SocketA
     Ok((listener, at))
 }
 
-/// Binds a socket in the data folder, which only the owner can enter. `None`: the file system
+/// Binds a socket in the data directory, which only the owner can enter. `None`: the file system
 /// refuses it, for example because the path is longer than a socket address (unix(7): 108 octets).
 fn bind_unix(path: &Path) -> Option<(UnixListener, PathBuf)> {
-    // A leftover of a killed daemon, because this one holds the folder's lock.
+    // Remove the socket of a killed daemon. No live daemon owns it, because this one holds the
+    // directory's lock.
     _ = std::fs::remove_file(path);
     let listener = UnixListener::bind(path).ok()?;
     Some((listener, path.to_owned()))
@@ -343,7 +343,7 @@ struct AccessChecks {
 }
 
 impl AccessChecks {
-    /// Takes a place. Users that the kernel identifies get a kept one at once, so that strangers
+    /// Takes a slot. Users that the kernel identifies get a reserved one at once, so that strangers
     /// cannot push them out before their first request.
     fn place(&self, peer: &Peer) -> Arc<Place> {
         let place = Arc::new(self.places.take(peer));
@@ -456,7 +456,7 @@ where
     builder
         .http1()
         .timer(TokioTimer::new())
-        // [`Connection::is_overdue`] has this limit instead.
+        // The limit in [`Connection::is_overdue`] applies instead.
         .header_read_timeout(None)
         .max_buf_size(HEADER)
         // A client that closes its half has left, so its work must be abandoned.

@@ -55,16 +55,16 @@ pub struct Service {
     pub memory: Arc<Memory>,
     /// When to check the certificate next.
     pub certificate_due: Mutex<Instant>,
-    /// Held, so that no other daemon can use the folder.
+    /// Lock that keeps other daemons from using the data directory.
     _lock: File,
 }
 
 impl Service {
-    /// Creates the data folder and loads its contents. Threads that generate traffic inherit the
+    /// Creates the data directory and loads its contents. Threads that generate traffic inherit the
     /// caller's priority, so do not call it from a serving thread.
     ///
     /// # Errors
-    /// A folder or a file that cannot be used; another daemon in the same folder.
+    /// A directory or a file that cannot be used; another daemon in the same directory.
     pub fn open(settings: Settings) -> Result<Self, Error> {
         let data = &settings.data;
         let wrong = |error: std::io::Error| {

@@ -15,7 +15,7 @@ pub struct Settings {
     pub grpc_plain: bool,
     /// Whether to serve HTTP instead of HTTPS.
     pub plain: bool,
-    /// Folder of token, certificate, history and files.
+    /// Directory of token, certificate, history and files.
     pub data: PathBuf,
     pub token: Token,
     /// Time after which a port of an unreachable client is free.
@@ -84,15 +84,15 @@ impl Settings {
 /// Which clients need the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token {
-    /// All but the daemon's own user and root, whom the kernel identifies on a unix socket and, if
-    /// the daemon listens only on loopback, on TCP. All clients if the daemon's user has no number
-    /// in this user namespace.
+    /// All clients need it except the daemon's own user and root, whom the kernel identifies on a
+    /// Unix socket and, if the daemon listens only on loopback, on TCP. There is no exception if
+    /// the daemon's user has no number in this user namespace.
     Auto,
-    /// All clients.
+    /// All clients need it.
     Always,
     /// As `Always`, with the token in this file.
     File(PathBuf),
-    /// None; refused for addresses off loopback.
+    /// No client needs it; refused for addresses off loopback.
     None,
 }
 
@@ -100,7 +100,7 @@ pub enum Token {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     Everybody,
-    /// All but this user and root of this machine.
+    /// All clients except this user and root on this machine.
     Others(u32),
     Nobody,
 }
@@ -111,7 +111,7 @@ pub struct BoundTrex {
     /// Addresses for requests and events.
     pub sync: SocketAddr,
     pub asynchronous: SocketAddr,
-    /// The same as unix sockets.
+    /// Paths of the Unix sockets for requests and events.
     pub sockets: Option<(PathBuf, PathBuf)>,
     /// Which clients are refused.
     pub needs: Needs,
@@ -124,7 +124,7 @@ pub struct Bound {
     pub grpc: Option<SocketAddr>,
     pub grpc_tls: bool,
     pub trex: Option<BoundTrex>,
-    /// A unix socket with all APIs, without TLS.
+    /// Path of a Unix socket with all APIs, without TLS.
     pub socket: Option<PathBuf>,
     pub token_file: PathBuf,
     pub needs: Needs,

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-/// Time until the first piece, and between two pieces.
+/// Time limit for the first piece, and between two pieces.
 const GRACE: Duration = Duration::from_secs(10);
 /// Minimum octets per second.
 const MIN_RATE: u64 = 10_000;

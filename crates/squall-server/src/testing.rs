@@ -21,8 +21,8 @@ use crate::{
     service::Service,
 };
 
-/// Trials in a row, which must be short because each change sends it to every watcher. The outcome
-/// has all trials.
+/// Maximum trials in a row, which must be short because each change sends it to every watcher. The
+/// outcome has all trials.
 const MAX_LATEST: usize = 20;
 
 /// How far a standard test is.
@@ -102,7 +102,7 @@ pub struct Testing {
 }
 
 impl Testing {
-    /// The outcome if the test ended now.
+    /// The outcome that the test would have if it ended now.
     fn now(&self) -> Outcome {
         self.test.so_far(&self.began, lock(&self.trials).clone())
     }

@@ -30,7 +30,7 @@ use crate::{Settings, auth::write_secret, runs::lock};
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Validity of the daemon's own certificate: two years.
 const VALIDITY: Duration = Duration::from_secs(730 * 24 * 3600);
-/// Time before the end at which to renew it.
+/// Renew the certificate this long before its end.
 const RENEW_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The certificate for new connections.
@@ -84,7 +84,7 @@ impl Certificate {
         Ok(Arc::new(config))
     }
 
-    /// Renews the daemon's own certificate if it ends soon, and loads changed files. Returns
+    /// Renews the daemon's own certificate if it expires soon, and loads changed files. Returns
     /// whether new connections get another certificate.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl Certificate {
         if *read == changed {
             return Ok(false);
         }
-        // Before the attempt, so that an invalid file is reported once and not at each check.
+        // Set before the attempt, so that an invalid file is reported once and not at each check.
         *read = changed;
         let pair = Arc::new(read_pair(&self.certificate, &self.key, &self.provider)?);
         *self.shown.write().unwrap_or_else(std::sync::PoisonError::into_inner) = pair;
@@ -173,7 +173,7 @@ fn names(settings: &Settings) -> Vec<String> {
     names
 }
 
-/// Whether the daemon's own certificate covers all of `names` and does not end soon.
+/// Whether the daemon's own certificate covers all of `names` and does not expire soon.
 fn is_usable(certificate: &Path, key: &Path, names: &[String], now: SystemTime) -> bool {
     let Ok(pem) = fs::read(certificate) else { return false };
     // Keep a file that is not a certificate: the user may have put it there, so the load reports
@@ -233,14 +233,14 @@ fn make(names: &[String], certificate: &Path, key: &Path, now: SystemTime) -> Re
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let pair = KeyPair::generate().map_err(wrong)?;
     let made = params.self_signed(&pair).map_err(wrong)?;
-    // The key first, otherwise a crash between the two could leave a valid certificate with the old
-    // key.
+    // Write the key first, otherwise a crash between the two could leave a valid certificate with
+    // the old key.
     let written = write_secret(key, pair.serialize_pem().as_bytes())
         .and_then(|()| fs::write(certificate, made.pem()));
     Ok(written.map_err(|error: io::Error| Cannot::write(certificate, &error))?)
 }
 
-/// `localhost` if the machine has no name.
+/// The name of the host, or `localhost` if it has none.
 fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();

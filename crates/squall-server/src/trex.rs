@@ -40,10 +40,10 @@ use crate::{
 
 /// Owner of the ports. Users cannot choose this name.
 pub const OWNER: &str = "trex";
-/// Octets of a message before decompression.
+/// Maximum octets of a message before decompression.
 const LARGEST: usize = 64 << 20;
-/// Octets of a message of a refused client: less, because the message is only parsed for its method
-/// names.
+/// Maximum octets of a message from a refused client: less, because the message is only parsed for
+/// its method names.
 const MAX_REFUSED: usize = 64 << 10;
 /// Interval for checking whether traffic has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -52,8 +52,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const UNKNOWN_SPEED: f64 = 10e9;
 /// Message of the event socket. It only wakes subscribers, so it has no content.
 const EVENT: &[u8] = b"{}";
-/// Time for a handshake, for a peer to read a reply, and for a refused client, which reads the
-/// reason and may try again.
+/// Time limit for a handshake, for a peer to read a reply, and for a refused client, which reads
+/// the reason and may try again.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Settings of the TRex server.
@@ -305,8 +305,8 @@ where
     }
 }
 
-/// The frames of a message. `None` for a command; answers a heartbeat. Do not call it within a
-/// `select!`, which could cancel it and leave half of the reply unsent.
+/// Returns the frames of a message, or `None` for a command; answers a heartbeat. Do not call it
+/// within a `select!`, which could cancel it and leave half of the reply unsent.
 async fn listened<S>(zmtp: &mut Zmtp<S>, incoming: Incoming) -> std::io::Result<Option<Vec<Bytes>>>
 where
     S: AsyncRead + AsyncWrite + Unpin,

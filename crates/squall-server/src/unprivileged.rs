@@ -14,11 +14,11 @@ use squall_units::Cannot;
 
 use crate::{Settings, ports::like};
 
-/// Becomes `settings.user`, if set. Creates the data folder for that user.
+/// Becomes `settings.user`, if set. Creates the data directory for that user.
 ///
 /// # Errors
-/// No such user, a process that does not run as root, a folder of another user, kinds of ports that
-/// need root.
+/// No such user, a process that does not run as root, a directory of another user, kinds of ports
+/// that need root.
 pub fn become_user(settings: &Settings) -> Result<(), Error> {
     let Some(name) = &settings.user else { return Ok(()) };
     if rustix::process::geteuid().as_raw() != 0 {
@@ -69,7 +69,7 @@ fn needed(settings: &Settings) -> Result<BTreeSet<u8>, Error> {
     Ok(keep)
 }
 
-/// Creates the data folder for the user. Takes over an empty folder of root; refuses one with
+/// Creates the data directory for the user. Takes over an empty directory of root; refuses one with
 /// files, because root's token and certificate must not pass to the user.
 fn hand_over(data: &Path, user: &User) -> io::Result<()> {
     if let Some(above) = data.parent() {

@@ -37,7 +37,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Protocol of the WebSocket. The server must select one, because a browser that offers its token
 /// as a protocol otherwise closes the socket.
 pub const PROTOCOL: &str = "squall.v1";
-/// Sockets at once: a limit, because each keeps the last state of its runs.
+/// Maximum sockets at once, because each keeps the last state of its runs.
 const MAX_SOCKETS: usize = 256;
 
 pub fn routes() -> Routes {
@@ -79,7 +79,7 @@ async fn watch(
     let upgrade =
         upgrade.map_err(|error| Refusal::bad_request("bad_request", error.body_text()))?;
     let every = Duration::from_millis(query.every_ms.unwrap_or(500).clamp(100, 60_000));
-    // Refuse now, because the connection would be closed as soon as another client needs its place.
+    // Refuse now, because the connection would be closed as soon as another client needs its slot.
     if let Some(most) = connection.is_not_kept() {
         return Err(too_many(format!(
             "{most} connections are open, which is the limit (512, or a quarter of the files that \
@@ -182,7 +182,7 @@ struct Watcher {
     runs: Option<BTreeSet<String>>,
     sent_state: BTreeMap<String, SentState>,
     leases: Vec<LeaseRow>,
-    /// Leases that this client has renewed. They are renewed as long as the socket is open.
+    /// Leases that this client has renewed. They are renewed for as long as the socket is open.
     kept: BTreeSet<String>,
     /// Number of the last request that was sent.
     last_log: Option<u64>,

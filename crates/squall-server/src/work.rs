@@ -18,7 +18,7 @@ tokio::task_local! {
 pub struct Work(Arc<State>);
 
 struct State {
-    /// The client has left.
+    /// Whether the client has left.
     gone: AtomicBool,
     /// Octets of the request's body, if declared.
     octets: Option<u64>,

@@ -8,10 +8,10 @@ use bytes::{Buf, Bytes, BytesMut};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Octets of a greeting: signature, version, mechanism, as-server, filler.
+/// Length of a greeting, octets: signature, version, mechanism, as-server, filler.
 const GREETING: usize = 64;
 const VERSION: [u8; 2] = [3, 1];
-/// NULL, because access is decided by the peer's user, which the kernel knows.
+/// The mechanism is NULL, because access is decided by the peer's user, which the kernel knows.
 const MECHANISM: &[u8; 20] = b"NULL\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 // Flags of a frame (ZeroMQ RFC 37); the other bits must be 0.
@@ -19,9 +19,9 @@ const MORE: u8 = 1;
 const LONG: u8 = 2;
 const COMMAND: u8 = 4;
 
-/// Frames of a message: one for the client, and one for each router on the path.
+/// Maximum frames of a message: one for the client, and one for each router on the path.
 const FRAMES: usize = 64;
-/// Octets of a command: enough for a handshake, a heartbeat or a subscription.
+/// Maximum octets of a command: enough for a handshake, a heartbeat or a subscription.
 const COMMAND_OCTETS: usize = 4 << 10;
 
 /// The socket type of this end.

@@ -96,7 +96,7 @@ impl Daemon {
         }
     }
 
-    /// Sends a request with these headers. Returns status, headers and body.
+    /// Sends a request with `headers`. Returns status, headers and body.
     fn ask(
         &self,
         method: &str,
@@ -295,7 +295,7 @@ fn another_user_of_this_machine_needs_the_token() {
         (200, Some(201)),
         "the daemon's own user"
     );
-    // The status of gRPC is in a header.
+    // gRPC sends the status in a header.
     assert_eq!(curl(None, &grpc), Some(200), "the daemon's own user");
     // A proxy acts for other clients.
     for header in ["x-forwarded-for: 192.0.2.1", "via: 1.1 proxy", "forwarded: for=192.0.2.1"] {
@@ -357,7 +357,8 @@ fn connections_that_say_nothing_keep_nobody_out() {
         String::from_utf8_lossy(&octets).into_owned()
     };
     assert_eq!(ask(&mut known), "HTTP/1.1 200");
-    // Each round has more connections than strangers have places. Some have sent a few octets.
+    // Each round has more connections than there are slots for strangers. Some have sent a few
+    // octets.
     for round in 0..3 {
         let silent: Vec<_> = (0..700)
             .map_while(|number| {
@@ -662,7 +663,7 @@ fn a_request_refused_over_http2_is_drained_before_the_reply() {
                 assert_eq!(ask(path, kind, octets).await, (expected, 0), "{path}");
             }
         }
-        // A body without end is not drained to its end, and the client still gets its reply.
+        // An endless body is not drained to its end, and the client still gets its reply.
         let (status, left) = ask("/squall/v1/leases", "text/plain", 200_000_000).await;
         assert!(status == 415 && left > 100_000_000, "{status}, {left} octets left");
     });
@@ -800,7 +801,7 @@ fn trex_clients_of_the_daemons_user_are_served_and_audited() {
     assert_eq!((&row["status"], &row["detail"]), (&json!(200), &json!("ports 0")));
     let user = format!("(user {})", own_user());
     assert!(row["source"].as_str().expect("a source").ends_with(&user), "{row}");
-    // The same over unix sockets. Subscribers get an event.
+    // The same requests over Unix sockets. Subscribers get an event.
     let events = UnixStream::connect(asynchronous).expect("it listens");
     events.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
     let mut events = Zmq::open(events, "SUB");
@@ -884,7 +885,7 @@ fn a_socket_for_both_families_has_its_user_at_every_door() {
     let trex = daemon.bound.trex.as_ref().expect("it is served").sync;
     let stream = TcpStream::connect(mapped(trex)).expect("it listens");
     assert!(Zmq::open(stream, "REQ").acquire()["result"].is_string());
-    // The audit keeps the first refusal within ten seconds.
+    // The audit records only the first refusal within ten seconds.
     let Some(refused) = status_of_grpc(Some(4242), &grpc) else { return };
     assert_eq!(refused, "16", "UNAUTHENTICATED");
     assert_eq!(curl(Some(4242), &[&runs]), Some(401));
@@ -953,7 +954,7 @@ fn the_limit_of_websockets_is_named_where_it_refuses() {
     };
     let reply = refused();
     assert!(reply.starts_with("HTTP/1.1 503") && reply.contains("256 WebSockets"), "{reply}");
-    // Each of them stays connected and gets all messages.
+    // Each accepted socket stays connected and gets all messages.
     for socket in &mut open {
         assert!(matches!(socket.read(), Ok(Message::Text(_))));
     }
@@ -1192,7 +1193,7 @@ fn a_run_is_begun_changed_watched_and_stopped_and_its_report_stays() {
     );
     let (_, _, text) = daemon.ask("GET", &format!("{path}/profile"), &[], b"");
     assert_eq!(String::from_utf8_lossy(&text), PROFILE.replace("NAME", "runs"));
-    // The daemon still has it after a restart.
+    // The daemon still has the run after a restart.
     daemon.stop();
     let again = Daemon::start(settings(&daemon.data));
     assert_eq!(again.bound.new_token, None, "the token stays");
@@ -1397,7 +1398,7 @@ fn an_end_stops_traffic_and_writes_history_and_a_kill_leaves_reports_that_are_se
     }
     // A run that has just started has no report yet.
     let young = daemon.run("young", json!({}));
-    // A copy of the files that a daemon killed now would leave.
+    // Copy the files that a daemon would leave if it were killed now.
     let killed = folder("killed");
     fs::create_dir_all(&killed).expect("a folder");
     for name in ["history.sqlite", "history.sqlite-wal"] {
@@ -1446,7 +1447,7 @@ fn throughput(link: &str) -> Value {
     })
 }
 
-/// An hour of trials of a third of a second.
+/// A test of an hour: trials of a third of a second.
 fn soak(link: &str) -> Value {
     json!({
         "method": "soak", "max_rate": "1kpps", "rest_s": 0, "options": { "linger": "10ms" },
@@ -1501,11 +1502,11 @@ fn a_standard_test_is_a_run_whose_report_is_its_outcome() {
     assert!(begin.ends_with(&format!("http://{}/squall/v1/tests", daemon.bound.https)), "{begin}");
     let body = serde_json::from_str(body.trim_end_matches('\'')).expect("JSON");
     let again = found(&start_test(&daemon, body));
-    // Everything but the CPU time of the trials.
+    // All tables are equal; only the CPU time of the trials may differ.
     assert_eq!(again["tables"], report["tables"]);
     assert_eq!(again["figures"], report["figures"]);
     assert_eq!(trials(&again).len(), trials(&report).len());
-    // Other runs have neither.
+    // A run of another kind has no such tables.
     let other = daemon.run("other", json!({}));
     daemon.json("POST", &format!("/squall/v1/runs/{other}/stop"), Value::Null);
     daemon.until(&format!("/squall/v1/runs/{other}"), |row| row["ended"].is_string());
@@ -1666,8 +1667,7 @@ fn the_name_of_a_run_does_not_come_again() {
     for run in [&first, &second] {
         assert_eq!(daemon.json("DELETE", &format!("/squall/v1/runs/{run}"), Value::Null).0, 204);
     }
-    // A copy of the files as a killed daemon would leave them: written, but without the work at the
-    // end.
+    // Copy the files as a killed daemon would leave them: written, but without the work at the end.
     let killed = folder("names-killed");
     fs::create_dir_all(&killed).expect("a folder");
     for name in ["history.sqlite", "history.sqlite-wal"] {
@@ -1713,7 +1713,7 @@ fn prometheus_reads_what_runs_count() {
         assert!(now.contains(&line), "{line}\n{now}");
     }
     well_formed(&now);
-    // The last values stay for clients that scrape once a minute.
+    // The last values stay available for clients that scrape once a minute.
     daemon.json("POST", &format!("/squall/v1/runs/{run}/stop"), Value::Null);
     daemon.until(&format!("/squall/v1/runs/{run}"), |run| !run["ended"].is_null());
     let sent =
@@ -1865,7 +1865,7 @@ fn a_run_over_nodes_has_the_rows_that_its_controller_tells_and_its_report() {
     assert_eq!(daemon.ask("GET", &format!("{path}/report.html"), &[], b"").0, 200);
     assert!(daemon.get("/squall/v1/runs")["runs"].as_array().unwrap().contains(&row));
     assert!(!goes_on("nodes"));
-    // The ports are free, and the controller's folder is removed.
+    // The ports are free, and the controller's directory is removed.
     let left = fs::read_dir(daemon.data.join("unfinished")).expect("a folder").count();
     assert_eq!((daemon.get("/squall/v1/leases")["leases"].clone(), left), (json!([]), 0));
 }
@@ -1996,7 +1996,7 @@ fn well_formed(text: &str) {
         .stderr(Stdio::piped())
         .spawn();
     let Ok(mut tool) = tool else {
-        // The essential rules have been checked above.
+        // Without promtool, only the rules above are checked.
         return eprintln!(
             "promtool (of Debian's prometheus) is not here, and was not asked as well"
         );

@@ -262,11 +262,11 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("congestion", "newreno"),
     ("ttl", "127"),
 ];
-/// Upper limit of idle time and probe interval, seconds.
+/// Upper limit of the idle time and of the probe interval, seconds.
 const LONGEST_IDLE: u64 = 3600;
 /// Exceeds any amount of unacknowledged data, so that only the timer sends acknowledgments.
 const TIMER_ONLY: &str = "1 GiB";
-/// Octets of a segment's payload and options.
+/// Maximum octets of a segment's payload and options.
 const MSS: u64 = 1460;
 /// IPv6 hop limit.
 const HOPS: &str = "64";
@@ -332,7 +332,7 @@ impl Astf {
         found
     }
 
-    /// Clients on the first port, servers on the second.
+    /// Translates to Squall's flows, with clients on the first port and servers on the second.
     ///
     /// # Errors
     /// A command without an equivalent instruction, or an inconsistent profile.
@@ -550,7 +550,7 @@ impl Astf {
     }
 }
 
-/// Upper parts of addresses; `None`: IPv4.
+/// The upper parts of IPv6 addresses; `None`: IPv4.
 struct Family {
     client: Option<Ipv6Addr>,
     server: Option<Ipv6Addr>,
@@ -590,7 +590,7 @@ fn network(setting: &FlowSetting, side: usize) -> Network {
     }
 }
 
-/// Jump target of a command.
+/// Jump target of a command at index `at`.
 fn target(at: usize, command: &Command) -> Option<i64> {
     match command {
         Command::JmpNz { offset, .. }
@@ -606,7 +606,7 @@ struct Lines<'a> {
     templates: &'a [AstfTemplate],
     commands: &'a [Command],
     messages: &'a mut BTreeMap<String, Located>,
-    /// Sends do not wait for acknowledgments.
+    /// Whether sends do not wait for acknowledgments.
     goes_on: bool,
     all: Vec<Located>,
 }
@@ -800,7 +800,7 @@ fn word(name: &str, value: u64) -> Result<u32, Problem> {
         .map_err(|_| Problem::new(format!("{name} = {value}: expected less than 2^32")))
 }
 
-/// `amount` of a unit of `nanos`.
+/// A time of `amount` units of `nanos` nanoseconds each.
 fn time(amount: f64, nanos: f64) -> Result<Nanos, Problem> {
     let time = amount * nanos;
     match time.is_finite() && (0.0..=86_400e9).contains(&time) {

@@ -27,10 +27,10 @@ use crate::{
 pub use flows::Template;
 use frames::{Found, Rules};
 
-/// Limits and captures of a comparison.
+/// Limits of a comparison, and a capture to compare with.
 #[derive(Clone, Debug)]
 pub struct CompareSetting<'a> {
-    /// Packets to compare on each port.
+    /// Number of packets to compare on each port.
     pub packets: usize,
     /// TRex's own capture of the profile.
     pub golden: Option<&'a Path>,
@@ -66,15 +66,15 @@ pub struct Golden {
 pub struct Row {
     pub port: usize,
     pub name: String,
-    /// Packets that TRex sends, within the limit.
+    /// Number of packets that TRex sends, within the limit.
     pub trex: usize,
-    /// Packets that Squall sends with the same octets at the same time.
+    /// Number of packets that Squall sends with the same octets at the same time.
     pub same: usize,
-    /// Random numbers without a seed are compared by their ranges.
+    /// Whether random numbers without a seed are compared by their ranges.
     pub by_range: bool,
 }
 
-/// Maximum differences listed of each kind.
+/// Maximum number of listed differences of each kind.
 const LISTED: usize = 8;
 
 impl Comparison {
@@ -84,7 +84,7 @@ impl Comparison {
     }
 }
 
-/// A temporary folder, removed on drop.
+/// A temporary directory, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -180,12 +180,12 @@ impl File<'_> {
     }
 }
 
-/// Packets that Squall sends in addition to those compared, because several can be due at the last
-/// instant.
+/// Number of packets that Squall sends in addition to those compared, because several can be due at
+/// the last moment.
 const MARGIN: usize = 256;
 
 fn run(profile: Profile, options: RunOptions) -> Result<(), Error> {
-    // Overwriting is safe: the folder is temporary.
+    // Overwriting is safe, because the directory is temporary.
     let options = RunOptions { force: Some(true), ..options };
     Session::new(profile).with(options)?.open()?.start()?.finish().map(drop)
 }

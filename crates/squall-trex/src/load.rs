@@ -22,8 +22,8 @@ use crate::{
 /// Loads a profile with the client library of the Python that runs it.
 const LOADER: &str = include_str!("load.py");
 
-/// Replacement modules for that library: for profiles of streams, and of flows. The second imports
-/// the first.
+/// Replacement modules for that library: one for profiles of streams, one for profiles of flows.
+/// The second imports the first.
 const STAND_INS: [(&str, &str); 2] = [
     ("_stl", include_str!("../../../python/squall/_stl.py")),
     ("_astf", include_str!("../../../python/squall/_astf.py")),
@@ -33,13 +33,13 @@ const STAND_INS: [(&str, &str); 2] = [
 #[derive(Clone, Debug, PartialEq)]
 pub struct File<'a> {
     pub path: &'a Path,
-    /// The folder with the client's package `trex`; `None`: Python's default search path.
+    /// The directory with the client's package `trex`; `None`: Python's default search path.
     pub library: Option<&'a Path>,
     /// Arguments of the profile's `get_streams`.
     pub tunables: &'a BTreeMap<String, Value>,
     /// Addresses of ports 0, 1, ...
     pub ports: &'a [String],
-    /// Packets of streams with latency carry TRex's header instead of Squall's signature.
+    /// Whether packets of streams with latency carry TRex's header instead of Squall's signature.
     pub headers: bool,
 }
 
@@ -197,7 +197,8 @@ impl File<'_> {
         })
     }
 
-    /// Clients on the first port, servers on the second; or both on one.
+    /// Translates a profile of flows, with clients on the first port and servers on the second, or
+    /// both on one.
     pub(crate) fn of_flows(&self, value: &Value) -> Result<Profile, Error> {
         let shown = self.path.display();
         let wrong = |problem: crate::Problem| Error::Usage(format!("{shown}: {problem}"));
@@ -255,7 +256,7 @@ fn speed_of(address: &str) -> Option<f64> {
     Some(rate.num as f64 / rate.den as f64)
 }
 
-/// A profile of one named port, to show its streams.
+/// A profile with one port of this name, to show its streams.
 pub fn of_port(name: &str, streams: Vec<squall_profile::Stream>) -> Profile {
     let port = Port { name: name.to_owned(), address: "null:".into(), at: Default::default() };
     Profile { ports: vec![port], streams, ..Profile::default() }

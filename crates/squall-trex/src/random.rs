@@ -1,20 +1,20 @@
 //! TRex's random numbers: a linear congruential generator with 32 bits of state, of which 15 are
 //! used.
 
-/// Packets after which Squall's copy of an endless random sequence repeats; TRex's own repeats
-/// after 2^31 draws.
+/// Number of packets after which Squall's copy of an endless random sequence repeats; TRex's own
+/// repeats after 2^31 draws.
 pub(crate) const REPEATS: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Congruence(u32);
 
 impl Congruence {
-    /// Seeded for a variable with its own seed.
+    /// A generator seeded for a variable with its own seed.
     pub fn new(seed: u64) -> Self {
         Self(seed as u32)
     }
 
-    /// Seeded for the random variables of a stream on TRex's first core.
+    /// A generator seeded for the random variables of a stream on TRex's first core.
     pub fn of_stream(seed: u32) -> Self {
         Self(seed.wrapping_mul(514_229))
     }
@@ -29,7 +29,7 @@ impl Congruence {
         ((high << 16) + self.draw15()) & 0xffff_ffff
     }
 
-    /// Draws a number within `min..=max` for a variable of `octets`.
+    /// Draws a number within `min..=max` for a variable with a length of `octets`.
     pub fn within(&mut self, octets: u8, min: u64, max: u64) -> u64 {
         let count = (max - min).wrapping_add(1);
         let drawn = match octets {

@@ -23,7 +23,7 @@ use crate::Problem;
 pub(crate) struct Wire {
     pub source: [u8; 6],
     pub destination: [u8; 6],
-    /// Bits per second.
+    /// Speed of the link, bits per second.
     pub speed: f64,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Node {
     pub program: Program,
     /// Packets to repeat, if the stream asks for a cache.
     cached: Option<(Vec<Vec<u8>>, usize)>,
-    /// Seconds between packets, between bursts, and before the first packet.
+    /// Seconds between packets, between bursts, and before the first packet, in this order.
     gap: f64,
     between: f64,
     before: f64,
@@ -53,13 +53,13 @@ pub(crate) struct Node {
     endless: bool,
     left: u32,
     bursts_left: u32,
-    /// Sends nothing, but takes the time of its packets.
+    /// Whether the stream sends nothing, but takes the time of its packets.
     silent: bool,
     starts: bool,
     active: bool,
     next: Option<usize>,
     actions: u32,
-    /// TRex writes a header with its clock into the last octets of each packet.
+    /// Whether TRex writes a header with its clock into the last octets of each packet.
     pub clocked: bool,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Reference {
     pushed: u64,
 }
 
-/// Orders the earliest first; at the same instant, the first queued.
+/// Orders the earliest departure first; at the same time, the one queued first.
 #[derive(Debug, PartialEq)]
 struct Due {
     at: f64,
@@ -156,7 +156,7 @@ impl Reference {
         self.push(at, next);
     }
 
-    /// Counts the instants of silent nodes too, so that a loop of them ends.
+    /// Takes the next step. Steps of silent nodes count too, so that a loop of them ends.
     fn step(&mut self) -> Option<Option<Departure>> {
         let Due { at, node: index, .. } = self.queue.pop()?;
         let node = &mut self.nodes[index];
@@ -184,7 +184,7 @@ impl Reference {
     }
 }
 
-/// Steps without a packet after which no further packet is expected.
+/// Number of steps without a packet after which no further packet is expected.
 const SILENCE: usize = 10_000_000;
 
 impl Iterator for Reference {
@@ -232,7 +232,7 @@ impl Node {
         if !endless && burst == 0 {
             return Err(Problem::new("a burst cannot have 0 packets"));
         }
-        // A cache cannot hold packets with a clock: each has its own header.
+        // A cache cannot hold packets with a clock, because each has its own header.
         let cache = whole(&stream["vm"], "cache", Some(0))? as usize;
         let cached = (cache > 0 && !clocked && program.has_instructions())
             .then(|| ((0..cache).map(|_| program.run(&packet)).collect(), 0));
@@ -335,7 +335,7 @@ fn mark(packet: &mut [u8], group: Option<usize>) {
     }
 }
 
-/// Offset after Ethernet, VLAN tags and MPLS labels.
+/// Offset of the network header: after Ethernet, VLAN tags and MPLS labels.
 fn network_header(packet: &[u8]) -> Option<usize> {
     let word = |at: usize| get_be16(packet, at);
     let mut at = 12;

@@ -5,11 +5,11 @@ use std::io::Read;
 use flate2::{Compression, read::ZlibDecoder, write::ZlibEncoder};
 use serde_json::{Map, Value, json};
 
-/// Precedes a compressed message; followed by its length in four octets.
+/// First octets of a compressed message; its length follows in four octets.
 const MAGIC: [u8; 4] = [0xab, 0xe8, 0x5c, 0xea];
-/// Limit of an unpacked request, octets: 10,000 streams of long packets, with a margin.
+/// Maximum octets of an unpacked request: 10,000 streams of long packets, with a margin.
 const LARGEST: u64 = 256 << 20;
-/// Limit of requests in one message.
+/// Maximum requests in one message.
 const MOST: usize = 100_000;
 /// Minimum length of answers to compress.
 const WORTH: usize = 8 << 10;
@@ -134,7 +134,7 @@ pub fn refuse(message: &[u8], why: &str) -> (Vec<u8>, Vec<String>) {
     (answer, methods)
 }
 
-/// Methods of a refused message to show, and characters of each.
+/// Maximum methods of a refused message to show, and maximum characters of each.
 const SHOWN: usize = 10;
 const LONGEST: usize = 40;
 

@@ -49,21 +49,21 @@ const API: (u64, u64) = (5, 1);
 const VERSION: &str = "v3.08";
 /// The profile of a port if a request names none.
 const DEFAULT: &str = "_";
-/// Packet groups that can be counted, and that have latency, as in TRex.
+/// Number of packet groups that can be counted, as TRex reports it.
 const GROUPS: u64 = 1023;
-/// Maximum groups in one request.
+/// Maximum packet groups in one request.
 const MOST_GROUPS: usize = 1152;
-/// A session without requests for this long gets no further events.
+/// A session that makes no requests for this long gets no further events.
 const SILENT: Duration = Duration::from_secs(10);
-/// An owner without requests for this long loses their ports, unless these send.
+/// An owner that makes no requests for this long loses their ports, unless these send.
 const GONE: Duration = Duration::from_secs(60);
-/// Maximum events queued for a session.
+/// Maximum number of events queued for a session.
 const WAITING: usize = 10_000;
-/// Latest start of traffic after the request.
+/// Maximum time from a request to the start of its traffic.
 const FARTHEST: Duration = Duration::from_secs(3600);
-/// Grace time after the duration, for a port whose streams end by themselves.
+/// Grace period after the duration, for a port whose streams end by themselves.
 const LATE: Duration = Duration::from_millis(100);
-/// Limit of steps through a chain of streams when counting its packets.
+/// Maximum steps through a chain of streams when its packets are counted.
 const FOLLOWED: usize = 100_000;
 
 /// A port of the server.
@@ -99,12 +99,12 @@ pub struct Server {
     /// Starts of traffic so far: part of stream names.
     starts: u64,
     sessions: HashMap<u64, Session>,
-    /// Last flow_seq of each hw_id, if streams with latency carry TRex's header.
+    /// Last flow_seq per hw_id, if streams with latency carry TRex's header.
     headers: Option<[u8; TREX_HW_IDS as usize]>,
     /// How often each packet group was reused.
     versions: HashMap<u32, u64>,
     holds: bool,
-    /// State of flows (TRex's ASTF mode); `None`: streams alone.
+    /// State of flows (TRex's ASTF mode); `None`: the server has streams only.
     flows: Option<FlowServer>,
     /// Whether to notify subscribers of pending events.
     events_pending: bool,
@@ -120,13 +120,13 @@ pub struct Answered {
     pub changes: Vec<Change>,
 }
 
-/// Requests of a message that change something.
+/// Requests in a message that change something, for one method.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     pub method: String,
-    /// Requests of this method.
+    /// Number of requests for this method.
     pub times: usize,
-    /// The ports that they name.
+    /// The ports that the requests name.
     pub ports: BTreeSet<u64>,
     /// Error of the first refused request.
     pub refused: Option<String>,
@@ -143,7 +143,7 @@ struct Port {
     speaking: Option<Speaking>,
     promiscuous: bool,
     multicast: bool,
-    /// UDP ports after which TRex parses the packets of groups.
+    /// UDP ports of VXLAN. After these, TRex parses the inner packets for packet groups.
     vxlan: Vec<u16>,
     vlan: Vec<u64>,
     service: Service,
@@ -167,7 +167,7 @@ struct Owner {
 #[derive(Default)]
 struct Profile {
     streams: BTreeMap<u32, Stream>,
-    /// The streams as received, for clients that ask for them.
+    /// The streams as received, for clients that read them back.
     texts: BTreeMap<u32, Value>,
     active: Option<Active>,
 }
@@ -177,7 +177,7 @@ struct Active {
     sent: Sent,
     paused: bool,
     load: f64,
-    /// Packets after which the traffic is over; `None`: no such limit.
+    /// Number of packets after which the traffic is over; `None`: no such limit.
     packets: Option<u64>,
     ends: Option<Instant>,
     /// Set until the traffic begins.
@@ -476,7 +476,7 @@ const OWNED: &[(&str, Method)] = &[
     ("validate", |s, port, p| s.validate(port, p)),
 ];
 
-/// Maximum methods noted of one message; TRex's own clients send two or three.
+/// Maximum number of methods noted per message; TRex's own clients send two or three.
 const NOTED: usize = 20;
 
 /// Adds a request to the changes of its message, so that a batch of a thousand streams is one
@@ -570,7 +570,7 @@ impl Server {
         let find = |table: &[(&str, Method)]| {
             table.iter().find(|(name, _)| *name == method).map(|(_, call)| *call)
         };
-        // Requests to methods of all ports name no port.
+        // Requests for methods that concern all ports name no port.
         let of_all = self.flows.is_some()
             && (params.get("port_id").is_none() || find(OWNED).or(find(METHODS)).is_none());
         let of_flows = |table| of_all.then(|| find(table)).flatten();
@@ -836,7 +836,7 @@ impl Server {
         let flows = self.flow_global();
         let senders = self.threads.senders();
         let (rx_util, receiving) = self.threads.receivers();
-        // TRex's formula: the cores that send receive as much, too.
+        // TRex's formula assumes that the cores that send receive as much, hence the factor 2.
         let used = senders.mean * senders.count as f64;
         let per_core = if used > 0.01 { 2.0 * tx / 1e9 * 100.0 / used } else { 0.0 };
         json!({
@@ -1035,7 +1035,7 @@ impl Server {
         Ok(json!({}))
     }
 
-    /// A profile that may be changed.
+    /// Returns a profile that may be changed.
     fn idle(&mut self, port: usize, id: &str) -> Result<&mut Profile, Refusal> {
         let profile = self.ports[port].profiles.entry(id.to_owned()).or_default();
         match profile.active {
@@ -1044,7 +1044,7 @@ impl Server {
         }
     }
 
-    /// The profiles that a request names.
+    /// The ids of the profiles that a request names.
     fn named(&self, port: usize, params: &Params<'_>) -> Vec<String> {
         match id_of(params) {
             "*" => self.ports[port].profiles.keys().cloned().collect(),
@@ -1163,7 +1163,7 @@ impl Server {
         }
     }
 
-    /// Starts all waiting traffic that is due, at one instant.
+    /// Starts all waiting traffic that is due, at the same time.
     fn begin_due(&mut self, now: Instant) -> Result<(), Refusal> {
         let (mut due, mut groups, mut paused) = (Vec::new(), HashMap::new(), Vec::new());
         for (number, port) in self.ports.iter_mut().enumerate() {
@@ -1189,8 +1189,7 @@ impl Server {
         let now = Instant::now();
         for (port, id, lasts) in due {
             let Some(active) = self.active(port, &id) else { continue };
-            // The end of a chain comes later than its first stream's; single streams end by
-            // themselves.
+            // A chain ends later than its first stream; single streams end by themselves.
             let follows = active.sent.iter().any(|one| one.stream.next.is_some());
             let grace = if follows { Duration::ZERO } else { LATE };
             active.ends = lasts.map(|lasts| now + lasts + grace);
@@ -1520,7 +1519,8 @@ fn load_of(params: &Params<'_>) -> Result<(Load, Op), Refusal> {
     Ok((load, op))
 }
 
-/// Converts a time of the clock of `ping` to an instant; now, if it is past or too far away.
+/// Converts a time on the clock of `ping` to an `Instant`: now if it is in the past, and at most
+/// [`FARTHEST`] ahead.
 fn instant_of(seconds: f64) -> Instant {
     let left = Duration::try_from_secs_f64(seconds - now()).unwrap_or_default();
     Instant::now() + left.min(FARTHEST)
@@ -1653,7 +1653,7 @@ pub(crate) mod tests {
         assert_eq!((marks.len(), marks[0]), (128, TrexMark { hw_id: 0, flow_seq: 3 }));
     }
 
-    /// A TCP packet of `octets`.
+    /// A TCP packet with a length of `octets`.
     fn tcp(octets: usize) -> Value {
         let packet = squall_wire::Packet::parse("eth/ipv4/tcp").expect("a packet");
         let build = packet.build(Some(octets), &|_| unreachable!(), 0).expect("room for headers");
@@ -1690,7 +1690,7 @@ pub(crate) mod tests {
                 stream["flow_stats"]["rule_type"] = json!("stats");
                 stream
             };
-            // Two of one group, another one, and one with a signature.
+            // Two streams of one group, one of another, and one with a signature.
             let streams = [of(60, 7, 200), of(64, 7, 100), of(60, 8, 50), of(90, 9, 30)];
             let twice = counted(&mut client, &streams, &[7, 8, 9]);
             for (group, packets, octets) in
@@ -1973,7 +1973,7 @@ pub(crate) mod tests {
         assert!(client.ask("start", start.clone()).is_err(), "it is active");
         until_it_is_over(&mut client);
         let [clients, servers] = counters(&mut client);
-        // A busy machine gives up arrivals.
+        // A busy machine skips arrivals, so the exact number is unknown.
         let begun = clients["udps_connects"].as_u64().expect("a number");
         assert!((1..=20).contains(&begun), "{clients:?}");
         for (one, other) in [
@@ -1998,8 +1998,8 @@ pub(crate) mod tests {
     fn flows_that_flows_begin_are_those_of_their_group() {
         let mut client = of_flows("trex-called");
         let mut profile = datagrams(&json!({ "name": "tx_msg", "buf_index": 0 }));
-        // Another group; only the program of the first template begins its flows, in a loop that
-        // waits for nothing else.
+        // Only the program added here begins the flows of the other group, in a loop that waits for
+        // nothing else.
         profile["program_list"].as_array_mut().expect("a list").push(json!({
             "stream": false, "commands": [
                 { "name": "set_template", "tg_id": 1 },

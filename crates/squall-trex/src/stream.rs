@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use crate::Problem;
 
-/// Ethernet's shortest frame without FCS; shorter packets are padded with zeros to this length.
+/// Length of Ethernet's shortest frame without FCS; shorter packets are padded with zeros to it.
 pub(crate) const SHORTEST: usize = 60;
-/// The longest frame without FCS.
+/// Length of the longest frame without FCS.
 pub(crate) const LONGEST: usize = 9_238;
 
 /// The flag of a stream that sends nothing.
 pub(crate) const NULL: u32 = 8;
 
-/// Packets, their rate and number, and the fields that change from packet to packet.
+/// A stream: packets, their rate and number, and the fields that change from packet to packet.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Stream {
     #[serde(default)]
@@ -92,7 +92,7 @@ pub enum Unit {
 
 #[derive(Clone, Debug, Deserialize)]
 pub struct Packet {
-    /// Without FCS, at least [`SHORTEST`] octets.
+    /// Octets of the packet without FCS, at least [`SHORTEST`].
     #[serde(deserialize_with = "octets")]
     pub binary: Vec<u8>,
 }
@@ -101,12 +101,12 @@ pub struct Packet {
 pub struct Vm {
     #[serde(default)]
     pub instructions: Vec<Instruction>,
-    /// Packets after which they repeat; 0: never.
+    /// Number of packets after which the packets repeat; 0: never.
     #[serde(default)]
     pub cache: u16,
 }
 
-/// Executed in order for each packet.
+/// An instruction of the field engine. Instructions run in order for each packet.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Instruction {
@@ -173,7 +173,7 @@ pub enum Instruction {
     FixChecksumHw {
         l2_len: usize,
         l3_len: usize,
-        /// 11: UDP, 13: TCP, 17: IP alone.
+        /// Protocol after the IP header: 11 is UDP, 13 is TCP, 17 is IP alone.
         l4_type: u8,
     },
     FixChecksumIcmpv6 {
@@ -201,7 +201,7 @@ pub struct FlowStats {
     pub rule_type: String,
 }
 
-/// Source of the MAC addresses of a stream's packets.
+/// Where the MAC addresses of a stream's packets come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mac {
     Port,
@@ -279,7 +279,7 @@ impl Stream {
         self.flags & NULL != 0
     }
 
-    /// Packets in all; `None`: unlimited.
+    /// Total number of packets; `None`: unlimited.
     pub fn packets(&self) -> Option<u64> {
         match self.mode.kind {
             Kind::Continuous | Kind::MultiBurst { count: 0, .. } => None,

@@ -20,7 +20,7 @@ use crate::Translated;
 
 /// Maximum age of cached counters.
 const AGE: Duration = Duration::from_millis(50);
-/// The longest frame of Ethernet without jumbo frames, with FCS.
+/// The longest Ethernet frame without jumbo frames, with FCS.
 const USUAL: u32 = 1518;
 const FCS: u64 = squall_units::FCS_LEN as u64;
 
@@ -39,7 +39,7 @@ pub struct PortCounts {
     pub tx_octets: u64,
     pub rx_packets: u64,
     pub rx_octets: u64,
-    /// Per second.
+    /// Packets per second; the other rates are per second too.
     pub tx_pps: f64,
     pub tx_bps: f64,
     pub rx_pps: f64,
@@ -66,7 +66,7 @@ pub struct GroupCounts {
     pub lost: u64,
     pub duplicates: u64,
     pub reordered: u64,
-    /// Times that sequence numbers were skipped.
+    /// Number of gaps in the sequence numbers.
     pub gaps: u64,
     pub latency: Option<Latency>,
 }
@@ -74,15 +74,15 @@ pub struct GroupCounts {
 /// Delays in microseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Latency {
-    /// Packets, and the sum of their delays.
+    /// Number of packets, and the sum of their delays.
     count: u64,
     sum: f64,
     pub min: f64,
     pub max: f64,
     pub jitter: f64,
-    /// Packets by the lower edge of their class.
+    /// Number of packets by the lower edge of their delay class (`class_of`).
     pub histogram: BTreeMap<u64, u64>,
-    /// Edges in nanoseconds, and packets.
+    /// Lower and upper edge in nanoseconds, and number of packets.
     pub bins: Vec<(u64, u64, u64)>,
 }
 
@@ -149,7 +149,7 @@ pub type Sent = Vec<Translated>;
 /// The traffic of all ports.
 pub struct Traffic {
     places: Vec<Place>,
-    /// Ports whose frames must be visible to captures of the interface.
+    /// Ports whose sent frames captures of the interface must see.
     seen: Vec<bool>,
     control: Control<u32, GroupCounts>,
     open: Open,
@@ -176,7 +176,7 @@ pub enum DelaySource {
 #[derive(Clone, Debug, Default)]
 struct Delays {
     max: f64,
-    /// Packets by the lower edge of their class.
+    /// Number of packets per bin, by the bin's lower edge.
     bins: HashMap<u64, u64>,
 }
 
@@ -349,7 +349,7 @@ impl Traffic {
         })
     }
 
-    /// Packets that these streams have sent in all.
+    /// Total number of packets that these streams have sent.
     pub fn sent(&self, sent: &Sent) -> u64 {
         self.control.sent(AGE, sent.iter().map(|one| one.stream.name.as_str()))
     }
@@ -397,9 +397,9 @@ impl Traffic {
         seen.map(|seen| seen.now().threads.clone()).unwrap_or_default()
     }
 
-    /// The longest delay since the last request, microseconds; 0: no packet since. If it is not the
-    /// maximum of the run, it is the upper edge of its class. `bins`: edges in nanoseconds, and
-    /// packets.
+    /// The longest delay since the last request, in microseconds; 0: no packet since. If it is not
+    /// the maximum of the run, it is the upper edge of its bin. `bins`: lower and upper edge in
+    /// nanoseconds, and number of packets.
     pub fn recent_max(&mut self, of: DelaySource, max: f64, bins: &[(u64, u64, u64)]) -> f64 {
         let before = self.delays_before.entry(of).or_default();
         let grown = |(lower, _, n): &&(u64, u64, u64)| before.bins.get(lower) != Some(n);
@@ -443,7 +443,7 @@ fn rates(
     now.iter().map(of).collect()
 }
 
-/// The class of a delay in microseconds: its first digit, followed by zeros.
+/// The delay class of a delay in microseconds: its first digit, followed by zeros.
 fn class_of(micros: u64) -> u64 {
     let scale = micros.checked_ilog10().map_or(1, |digits| 10u64.pow(digits));
     micros / scale * scale
@@ -453,8 +453,8 @@ fn session(profile: Profile) -> Session {
     Session::new(profile).command("trex")
 }
 
-/// All active streams, and on each port two that wait for each other and never start: they keep the
-/// port open, for frames of their length.
+/// The profile with all active streams, and on each port two streams that wait for each other and
+/// never start: they keep the port open for frames of their length.
 fn profile(places: &[Place], longest: &[u32], sent: &[&Sent]) -> Profile {
     let mut streams = Vec::new();
     for (port, longest) in longest.iter().enumerate() {

@@ -17,7 +17,7 @@ use crate::{
     vm::{self, Made},
 };
 
-/// MAC addresses of packets whose stream does not give them.
+/// MAC addresses for packets whose stream does not give them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Macs {
     pub source: MacAddr,
@@ -48,12 +48,13 @@ pub struct Setting {
 /// How the receiver identifies streams with statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistics {
-    /// By Squall's signature, which measures each stream; by TRex's mark if there is no room for it.
+    /// By Squall's signature, which measures each stream; by TRex's mark if a packet has no room
+    /// for the signature.
     Signature,
-    /// Both, so that another TRex counts them, too; streams with latency carry TRex's header
+    /// By both, so that another TRex counts them, too; streams with latency carry TRex's header
     /// instead of the signature ([`with_headers`]).
     Trex,
-    /// As TRex marks them: by the IPv4 identification and the lowest bit of the type of service.
+    /// By TRex's mark: the IPv4 identification and the lowest bit of the type of service.
     Marks,
 }
 
@@ -63,27 +64,27 @@ pub const FIRST_FLOW_SEQ: u8 = 2;
 /// A stream of a profile, with its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Translated {
-    /// The number that TRex's client gave it.
+    /// The number that TRex's client gave the stream.
     pub number: u32,
-    /// Named `name(number)`; `next` is an index into the same list.
+    /// Named `name(number)`; its `next` is an index into the same list.
     pub stream: ProfileStream,
     /// The packet group's number, if the stream's mark contains it.
     pub group: Option<u16>,
 }
 
-/// Request for the number of a group, for a stream whose packets need a mark.
+/// Request for a number of a packet group, for a stream whose packets need a mark.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// The number that TRex's client gave it.
+    /// The number that TRex's client gave the stream.
     pub stream: u32,
     /// Its packet group.
     pub group: u32,
-    /// Squall, too, identifies the packets by their mark alone.
+    /// Whether Squall, too, identifies the packets by their mark alone.
     pub counted: bool,
 }
 
-/// Numbers of packet groups: each has the lowest free one, as in TRex. If several streams of one
-/// group are counted by their marks, all but the first have separate numbers.
+/// Numbers assigned to packet groups: each group has the lowest free number, as in TRex. If several
+/// streams of one group are counted by their marks, all but the first have separate numbers.
 #[derive(Clone, Debug, Default)]
 pub struct GroupNumbers {
     of: HashMap<u32, u16>,
@@ -111,9 +112,9 @@ impl GroupNumbers {
     }
 }
 
-/// Translates the streams of a port. Streams that send nothing are omitted; the delays of their
-/// followers include their times. `number_of` assigns numbers of packet groups; `None`: all are in
-/// use.
+/// Translates the streams of a port. Streams that send nothing are omitted; the delays of the
+/// streams that follow them include their duration. `number_of` assigns numbers of packet groups;
+/// `None`: all are in use.
 ///
 /// # Errors
 /// The first stream that cannot be translated, and the reason.
@@ -167,7 +168,7 @@ pub fn translate(
     if !(chain.factor.is_finite() && chain.factor > 0.0) {
         return Err(Problem::new("the rate must be above 0"));
     }
-    // Streams with their delay, and whether they start by themselves.
+    // Streams that are reached, with their delay, and whether they start by themselves.
     let mut reached: BTreeMap<u32, (f64, bool)> = BTreeMap::new();
     let mut reach = |from: u32, by_itself: bool| {
         let Some((first, delay)) = chain.first_sent(from)? else { return Ok(None) };
@@ -239,10 +240,10 @@ fn no_number() -> Problem {
     ))
 }
 
-/// Gives each stream with latency TRex's header, with an hw_id out of `free`.
+/// Gives each stream with latency TRex's header, with an hw_id from `free`.
 ///
 /// # Errors
-/// `free` has too few.
+/// `free` has too few entries.
 pub fn with_headers(
     sent: &mut [Translated],
     streams: &BTreeMap<u32, Stream>,
@@ -310,8 +311,8 @@ impl Chain<'_> {
         self.streams.get(&next).filter(|next| next.enabled).map(|_| next)
     }
 
-    /// The first stream with packets after `number` starts, and its delay in microseconds; `None`:
-    /// no packet follows.
+    /// The first stream with packets that starts after `number`, and its delay in microseconds;
+    /// `None`: no packet follows.
     fn first_sent(&self, mut number: u32) -> Result<Option<(u32, f64)>, Problem> {
         let mut delay = 0.0;
         for _ in 0..=self.streams.len() {
@@ -327,7 +328,7 @@ impl Chain<'_> {
         Err(Problem::new("streams that send nothing follow each other without end"))
     }
 
-    /// Microseconds from the first packet to the last.
+    /// Microseconds from a stream's first packet to its last.
     fn lasts(&self, number: u32) -> Result<f64, Problem> {
         let stream = &self.streams[&number];
         let pps = in_unit(Unit::Pps, stream.mode.rate, self.made[&number].mean_len, self.speed)?;
@@ -367,7 +368,8 @@ pub(crate) fn in_unit(
     Ok(rate.value / bits(rate.unit)? * bits(unit)?)
 }
 
-/// Converts a rate in bits to even gaps for frames of several lengths: their mean has that rate.
+/// Converts a rate in bits to even gaps for frames of several lengths, which have that rate on
+/// average.
 fn even(own: OwnRate, made: &Made, speed: Option<f64>) -> OwnRate {
     if made.sizes == SizeLaw::Natural {
         // The port itself may not know its speed.

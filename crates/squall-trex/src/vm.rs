@@ -14,7 +14,7 @@ use crate::{
     stream::{Instruction, SHORTEST, Stream, VarOp},
 };
 
-/// Limit of the list of values made from a variable.
+/// Maximum length of the list of values made from a variable.
 const LONGEST_LIST: u64 = 1 << 20;
 
 /// Length of the signature at the end of measured packets.
@@ -30,7 +30,7 @@ pub(crate) struct Made {
     pub recompute: Vec<String>,
     /// Mean length without FCS.
     pub mean_len: f64,
-    /// Whether they carry a signature.
+    /// Whether the packets carry a signature.
     pub signed: bool,
 }
 
@@ -43,7 +43,7 @@ struct Var {
     after: Option<usize>,
 }
 
-/// A write of a variable into the packet; the operation is the variable's.
+/// A write of a variable into the packet. The operation is that of the variable.
 struct Write {
     var: usize,
     made: Vary,
@@ -150,7 +150,7 @@ pub(crate) fn make(stream: &Stream, packet: Vec<u8>, measured: bool) -> Result<M
     Ok(made)
 }
 
-/// Makes the first `packets` packets repeat.
+/// Makes the packets repeat after the first `packets` packets.
 fn repeat(made: &mut Made, packets: usize) {
     let ops: Vec<Op> = made.vary.iter().map(|vary| vary.op.clone()).collect();
     for vary in &mut made.vary {
@@ -162,7 +162,7 @@ fn repeat(made: &mut Made, packets: usize) {
     }
 }
 
-/// The value at packet `index`, and the number of wraps before it.
+/// Returns the value of `op` at packet `index`, and the number of wraps before it.
 fn at(ops: &[Op], op: &Op, index: u128) -> (u128, u128) {
     match op {
         Op::Step { min, max, init, step } => {
@@ -221,7 +221,7 @@ fn has_room(made: &Made, frame: &Frame) -> Result<(), Problem> {
         }
         _ => made.packet.len(),
     };
-    // Octets beyond the headers' lengths are not payload.
+    // Octets after the length that the headers give are not payload.
     let free = if frame.trailer > 0 { 0 } else { shortest.saturating_sub(taken) };
     match free >= SIGNATURE {
         true => Ok(()),
@@ -413,8 +413,8 @@ fn ordered(name: &str, min: u64, max: u64) -> Result<(), Problem> {
     }
 }
 
-/// Random values that repeat after `limit`: TRex's own if a list of them is small enough to keep,
-/// otherwise as many of Squall's.
+/// Random values that repeat after `limit` values: TRex's own if their list is small enough to
+/// keep, otherwise as many of Squall's.
 fn rand_limit(
     name: &str,
     size: u8,
@@ -440,8 +440,8 @@ fn rand_limit(
     Ok(Op::List { values, init: 0 })
 }
 
-/// Increments or decrements over a range widened to whole steps; and whether the first value
-/// follows a wrap.
+/// Increments or decrements over a range extended to whole steps; also returns whether the first
+/// value follows a wrap.
 fn stepped(
     name: &str,
     op: VarOp,
@@ -492,7 +492,7 @@ fn listed(name: &str, op: VarOp, values: &[u64], step: u64, leads: bool) -> Resu
     Ok(Op::List { values: in_order, init: 0 })
 }
 
-/// Values of random variables: all of a stream draw from one sequence, packet by packet.
+/// Values of random variables: all variables of a stream draw from one sequence, packet by packet.
 fn drawn(instructions: &[Instruction], seed: u32, repeats: bool) -> Vec<Op> {
     let trimmed = |name: &str| {
         let trims =
@@ -658,7 +658,7 @@ fn mean_len(instructions: &[Instruction], var: &Var) -> f64 {
     }
 }
 
-/// Contiguous runs of ones.
+/// Splits a mask into contiguous runs of ones.
 fn runs(mut mask: u64) -> Vec<u64> {
     let mut runs = Vec::new();
     while mask != 0 {
@@ -671,9 +671,9 @@ fn runs(mut mask: u64) -> Vec<u64> {
     runs
 }
 
-/// Orders variables so that each follows those it depends on.
+/// Orders variables so that each follows the variables it depends on.
 fn varies(vars: &[Var], mut writes: Vec<Write>) -> Result<Vec<Vary>, Problem> {
-    // A later write to the same place replaces an earlier one.
+    // A later write to the same offset replaces an earlier one.
     let replaced = |i: usize, writes: &[Write]| {
         writes[i + 1..].iter().any(|later| later.made.field == writes[i].made.field)
     };
@@ -711,7 +711,7 @@ fn varies(vars: &[Var], mut writes: Vec<Write>) -> Result<Vec<Vary>, Problem> {
         let beyond = most >> bits != 0;
         let Vary { add, shift, little_endian, .. } = &mut write.made;
         if beyond && (*add, *shift, *little_endian) == (0, 0, false) {
-            // Bits beyond the field have no other effect than the truncation.
+            // Bits added beyond the field have no other effect than the truncation.
             *add = 1 << 62;
         }
         done.push(Vary { op, ..write.made });
@@ -782,7 +782,7 @@ fn fix_below(packet: &mut [u8], l3: usize, l3_len: usize) -> Result<Vec<usize>, 
     Ok(places)
 }
 
-/// The upper-layer protocol after the extension headers.
+/// The upper-layer protocol after the IPv6 extension headers.
 fn last_header(packet: &[u8], l3: usize, l3_len: usize) -> u8 {
     let (mut next, mut at) = (packet[l3 + 6], l3 + 40);
     while at + 2 <= packet.len() && at < l3 + l3_len {
@@ -859,7 +859,7 @@ mod tests {
         assert!(
             matches!(&chain(1)[1].op, Op::After { of: 0, then } if **then == Op::Step { min: 5, max: 6, init: 5, step: 1 })
         );
-        // Until the first wrap it is one step back.
+        // Until the first wrap, the second variable is one step back.
         assert!(
             matches!(&chain(2)[1].op, Op::After { of: 0, then } if **then == Op::Step { min: 5, max: 6, init: 6, step: 1 })
         );
@@ -895,7 +895,7 @@ mod tests {
         assert_eq!(signed(json!([]), "latency"), Ok(true));
         let at = |offset: usize| json!([var("v", "inc", (1, 1, 3), 1, None), write("v", offset)]);
         assert_eq!(signed(at(63), "latency"), Ok(true));
-        // A variable occupies the place of the signature.
+        // A variable occupies the octets of the signature.
         assert_eq!(signed(at(64), "stats"), Ok(false));
         let late = signed(at(64), "latency").expect_err("latency needs a signature");
         assert!(late.to_string().contains("the packet has 15"), "{late}");

@@ -14,10 +14,10 @@ use squall_port_linux::filter;
 use super::{Refusal, unknown};
 use crate::{CaptureInfo, Translated};
 
-/// Limit of the frames kept of a port, octets.
+/// Limit of the captured frames kept for a port, octets.
 const MOST: u64 = 256 << 20;
 
-/// Captures by the port's name.
+/// Captures by port name.
 #[derive(Default)]
 pub struct Captures {
     of: HashMap<String, Recorded>,
@@ -35,7 +35,7 @@ struct Recorded {
 enum Source {
     /// A second socket on the port's interface.
     Interface(Recording),
-    /// The run, which owns the port: a range of [`Captures::shared`].
+    /// The run captures the port, because it owns the port: a range of [`Captures::shared`].
     Run { from: usize, to: Option<usize> },
 }
 
@@ -201,7 +201,8 @@ impl Drop for Captures {
     }
 }
 
-/// The requested ports, with their capture configuration; the last one counts.
+/// The requested ports, with their capture configuration; if a port has several, the last one
+/// applies.
 fn configured<'a>(
     translated: &'a Translated,
     ports: &[String],

@@ -20,7 +20,7 @@ use squall_units::{MacAddr, Nanos};
 
 use crate::{DeviceInfo, Problem, Resolved, Translated, VlanInfo, replies::PingRequest};
 
-/// Interval between echo requests without an answer.
+/// Interval between echo requests while no answer arrives.
 const ECHO_EVERY: Nanos = Nanos(1_000_000_000);
 /// Each round of pings has its own identifier, so that late answers to an earlier round do not
 /// count.
@@ -40,7 +40,7 @@ pub struct Hosts {
 struct Shared {
     known: Mutex<Known>,
     changed: Condvar,
-    /// Counts rounds of pings; a device with a lower count fetches its pings.
+    /// Number of rounds of pings; a device with a lower number fetches its pings.
     round: AtomicU32,
     pings: Mutex<Pings>,
     answered: Condvar,
@@ -61,10 +61,10 @@ pub struct Ping {
     /// Interface of the sending device: [`DeviceInfo::ethernet`].
     ethernet: String,
     echo: Echo,
-    /// Next hop: the target itself, or a gateway.
+    /// Next hop: the target itself or a gateway.
     hop: IpAddr,
     hop_mac: Option<MacAddr>,
-    /// The next attempt.
+    /// Time of the next attempt.
     due: Nanos,
 }
 
@@ -132,7 +132,7 @@ impl Ping {
 #[derive(Default)]
 struct Known {
     resolved: Resolved,
-    /// Requests without an answer.
+    /// Addresses that requests were sent for, without an answer.
     silent: Vec<(String, IpAddr)>,
 }
 
@@ -190,7 +190,7 @@ impl Hosts {
         let mut echoes = Vec::new();
         let mut id = 0;
         for (number, ping) in pings.iter_mut().enumerate() {
-            // Use a further identifier when the sequence numbers are used up.
+            // Use another identifier when the sequence numbers are used up.
             let seq = number as u16;
             if seq == 0 {
                 id = ROUNDS.fetch_add(1, Ordering::Relaxed);
@@ -243,7 +243,7 @@ struct Device {
     info: DeviceInfo,
     host: Host,
     neighbours: Neighbours,
-    /// Gateways without an answer so far.
+    /// Gateways that have not answered yet.
     open: Vec<IpAddr>,
     updates: Vec<(IpAddr, Option<MacAddr>)>,
     round: u32,
@@ -570,13 +570,13 @@ mod tests {
         for now in [0, 1, 50_000_000] {
             let mut frames = Vec::new();
             local.ping(Nanos(now), &mut frames);
-            // Three requests, two echo requests, then nothing until they are due again.
+            // Three requests, two echo requests, then nothing until the next ones are due.
             assert_eq!(frames.len(), [3, 2, 0][now.min(2) as usize]);
             converse(&mut local, &mut peer, frames);
             local.report(&shared);
         }
         assert_eq!(lock(&shared.pings).open, HashSet::from([silent]));
-        // The next round starts without the addresses of this one.
+        // The next round starts without the addresses found in this round.
         *lock(&shared.pings) = Pings::default();
         shared.round.store(2, Ordering::Relaxed);
         local.take_pings(&shared);

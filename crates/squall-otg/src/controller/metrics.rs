@@ -86,7 +86,7 @@ pub fn ports(
     MetricsResponse::PortMetrics { port_metrics: port_metrics.collect() }
 }
 
-/// Metrics of those of the `chosen` flows for which they are enabled.
+/// Metrics of the `chosen` flows that have metrics enabled.
 pub fn flows(
     translated: &Translated,
     traffic: &mut Traffic,
@@ -139,7 +139,7 @@ struct Sum {
 
 impl Sum {
     /// `ports`: ports to count on; `None`: all. `value`: counts only received frames with this
-    /// value at the flow's place, and no sent ones.
+    /// value at the flow's bit positions, and no sent frames.
     fn of(tally: &Tally, ports: Option<&[usize]>, value: Option<u128>) -> Self {
         let here = |port: usize| ports.is_none_or(|ports| ports.contains(&port));
         let mut sum = Self::default();
@@ -177,7 +177,7 @@ impl Sum {
     }
 }
 
-/// Totals, and the counters at two instants of the run with the seconds between.
+/// Totals, and the counters at two times in the run with the seconds between them.
 #[derive(Clone, Debug, Default)]
 struct Figures {
     all: Sum,
@@ -392,8 +392,8 @@ impl Teller<'_> {
             .collect()
     }
 
-    /// Values at the flow's place in received frames of a stream, with their tags, in ascending
-    /// order; a single `None` without tracking.
+    /// Values at the flow's bit positions in received frames of a stream, with their tags, in
+    /// ascending order; a single `None` without tracking.
     fn values(&self, info: &FlowInfo, part: &Part) -> Vec<Option<(u128, Vec<Tag>)>> {
         let (Some(egress), Some(place)) = (&info.egress, traffic::place(info)) else {
             return vec![None];
@@ -480,8 +480,8 @@ fn counts(info: &FlowInfo, state: Transmit, figures: &Figures, wanted: Columns<'
     }
 }
 
-/// Percent. While the flow is sent, frames in flight are not lost, so that only gaps in the
-/// sequence count.
+/// Loss in percent. While the flow is being sent, frames in flight are not lost, so only gaps in
+/// the sequence count.
 fn loss(info: &FlowInfo, sum: &Sum, sends: bool) -> f64 {
     let copies = if info.rx_copies > 0.0 { info.rx_copies } else { 1.0 };
     let expected = match sends && sum.seen.unique > 0 && copies == 1.0 {

@@ -132,7 +132,7 @@ impl Controller {
     /// Adds flows; running flows continue.
     ///
     /// # Errors
-    /// The same as of [`Controller::set_config`].
+    /// As for [`Controller::set_config`].
     pub fn append_config(&mut self, append: &Value) -> Result<Value, Refusal> {
         let config = self.config.append(append).map_err(|problems| invalid(&problems))?;
         self.change_config(config)
@@ -141,7 +141,7 @@ impl Controller {
     /// Changes rate or size of flows; running flows continue if their frames stay the same.
     ///
     /// # Errors
-    /// The same as of [`Controller::set_config`].
+    /// As for [`Controller::set_config`].
     pub fn update_config(&mut self, update: &Value) -> Result<Value, Refusal> {
         let config = self.config.update(update).map_err(|problems| invalid(&problems))?;
         self.change_config(config)
@@ -150,7 +150,7 @@ impl Controller {
     /// Removes flows and stops them.
     ///
     /// # Errors
-    /// The same as of [`Controller::set_config`].
+    /// As for [`Controller::set_config`].
     pub fn delete_config(&mut self, delete: &Value) -> Result<Value, Refusal> {
         let config = self.config.delete(delete).map_err(|problems| invalid(&problems))?;
         self.change_config(config)
@@ -324,7 +324,7 @@ impl Controller {
         self.stop_all();
     }
 
-    /// Adds the loss of the ports, if not reported yet.
+    /// Returns a reply with the warnings, and with the loss of the ports if not reported yet.
     fn with_warnings(&mut self, mut warnings: Vec<String>) -> Result<Value, Refusal> {
         warnings.extend(self.lost.take());
         reply(&Warning { warnings })
@@ -363,7 +363,7 @@ impl Controller {
         self.with_warnings(self.translated.warnings.clone())
     }
 
-    /// Resolves the gateways of packets that have not been asked yet.
+    /// Resolves the gateways that packets need and that have not been queried yet.
     fn resolve_gateways(&mut self) -> Result<(), Refusal> {
         if self.translated.unresolved.is_empty() {
             return Ok(());
@@ -461,7 +461,8 @@ impl ReplyCache {
     }
 
     fn keep(&mut self, request: &Value, reply: &Arc<Value>) {
-        // Replies to more distinct requests within `AGE` are computed again.
+        // The cache keeps replies to this many distinct requests; others within `AGE` are computed
+        // again.
         const MOST: usize = 8;
         self.0.truncate(MOST - 1);
         self.0.push((Instant::now(), request.clone(), reply.clone()));

@@ -30,7 +30,7 @@ pub struct Traffic {
     pub flows: Vec<Flow>,
     control: Control<Member, Tally>,
     members: u64,
-    /// Places that distinguish frames of flows in this run.
+    /// Bit positions in the flows' frames whose values this run counts separately.
     places: Arc<[Place]>,
     /// How the last run ended.
     ended: Option<Outcome>,
@@ -43,9 +43,10 @@ pub type Seen = squall_control::Seen<Member>;
 
 pub struct Flow {
     pub state: Transmit,
-    /// Counters at the end of transmission, so that later frames do not affect the final rate.
+    /// Counters at the end of transmission, so that frames received later do not affect the final
+    /// rate.
     quiet: Option<Arc<Totals>>,
-    /// One for each of its streams.
+    /// One part for each stream of the flow.
     pub parts: Vec<Part>,
 }
 
@@ -60,19 +61,19 @@ pub enum Transmit {
 #[derive(Clone)]
 pub struct Part {
     member: Member,
-    /// Name in the run.
+    /// The stream's name in the run.
     name: Option<String>,
 }
 
 /// Counters of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Index of the flow's place among those of the run.
+    /// Index of the flow's bit positions ([`place`]) among those that the run tracks.
     place: Option<u16>,
     pub tx_packets: u64,
     pub tx_octets: u64,
     pub rx: Vec<(usize, StreamCounters)>,
-    /// Received frames by the value at the flow's place: (port, value, counters).
+    /// Counters of received frames for each value at these positions: (port, value, counters).
     pub tracked: Vec<(usize, u128, StreamCounters)>,
 }
 
@@ -110,7 +111,7 @@ impl Traffic {
         }
     }
 
-    /// `recording`: capture options for a new run. Returns whether a run has begun.
+    /// `recording`: capture options for a new run. Returns whether a new run has begun.
     ///
     /// # Errors
     /// Unknown names, or a refusal of the run.
@@ -208,13 +209,13 @@ impl Traffic {
             }
         }
         if !self.flows.is_empty() && self.flows.iter().all(|flow| flow.state == Transmit::Stopped) {
-            // Stopped flows still wait in the run, which has nothing left to send.
+            // Stopped flows still wait in the run, although nothing is left to send.
             self.control.stop();
         }
         Some(seen)
     }
 
-    /// Counters of a port, and those of about a second before.
+    /// Counters of a port now and about a second earlier.
     pub fn port(
         &self,
         port: usize,
@@ -237,8 +238,8 @@ impl Traffic {
         self.control.member(part.member, seen)
     }
 
-    /// Counters in this run now, and about a second before or at the end of `flow`, with the
-    /// seconds between; `None` without a run.
+    /// Counters in this run now, and those of about a second earlier or at the end of `flow`, with
+    /// the seconds between them; `None` without a run.
     pub fn recent(
         &self,
         flow: &Flow,
@@ -460,7 +461,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Names of the chosen flows' streams in the run.
+    /// Names in the run of the chosen flows' streams.
     fn current(&self, chosen: &[usize]) -> Vec<String> {
         let parts = chosen.iter().flat_map(|&f| &self.flows[f].parts);
         parts.filter_map(|part| part.name.clone()).collect()
@@ -488,7 +489,7 @@ impl Flow {
     }
 }
 
-/// All places that distinguish frames of flows.
+/// The bit positions whose values any of the flows distinguishes, without duplicates.
 fn places(translated: &Translated) -> Arc<[Place]> {
     let mut places: Vec<Place> = Vec::new();
     for place in translated.flows.iter().filter_map(place) {
@@ -504,13 +505,13 @@ fn place_in(places: &[Place], info: &FlowInfo) -> Option<u16> {
     places.iter().position(|known| *known == place).map(|index| index as u16)
 }
 
-/// The place that distinguishes the frames of a flow.
+/// The bit positions whose values distinguish the frames of a flow, if it has egress tags.
 pub fn place(info: &FlowInfo) -> Option<Place> {
     let tags = &info.egress.as_ref()?.tags;
     Place::new(tags.iter().map(|tag| Bits { first: tag.bit, count: tag.bits }).collect())
 }
 
-/// Checks that the run tracks the places of the flows; these are fixed when it begins.
+/// Checks that the run tracks the bit positions of the flows; these are fixed when it begins.
 fn tracks<'a>(
     places: &[Place],
     mut flows: impl Iterator<Item = &'a FlowInfo>,

@@ -14,7 +14,7 @@ fn read(value: &Value) -> Result<Translated, Problems> {
     translate(&Config::from_json(value)?)
 }
 
-/// Two ports, and one flow between them with additional `members`.
+/// A configuration with two ports, and one flow between them with additional `members`.
 fn with(members: Value) -> Value {
     let mut flow =
         json!({ "name": "f", "tx_rx": { "port": { "tx_name": "p1", "rx_names": ["p2"] } } });
@@ -171,7 +171,7 @@ fn sizes_have_to_hold_the_headers() {
     );
 }
 
-/// IPv4 and UDP leave 18 octets of 64, TCP 6; a signature takes 16.
+/// In a frame of 64 octets, IPv4 and UDP leave room for 18, TCP for 6; a signature takes 16.
 #[test]
 fn frames_without_room_for_a_mark_are_sent_without() {
     let translated = ok(json!({ "packet": udp(), "metrics": { "enable": true } }));
@@ -241,7 +241,7 @@ fn streams_that_distinguish_tags_together_send_the_frames_of_one() {
             stream.vary[0].op,
             Op::Step { min: first, max: first + 4, init: first, step: 2 }
         );
-        // The header's checksum is correct in each.
+        // The header's checksum is correct in each stream's frame.
         let frame = squall_wire::Frame::dissect(octets(&translated, i).to_vec());
         assert!(frame.checksums.iter().any(|sum| sum.at == 24), "stream {i}");
     }
@@ -419,7 +419,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// `config` with the value at `place` replaced.
+/// `config` with the value at index `place` replaced, counted depth first.
 fn replaced(config: &Value, mut place: usize, by: &Value) -> Value {
     fn walk(value: &mut Value, place: &mut usize, by: &Value) -> bool {
         if *place == 0 {

@@ -87,7 +87,7 @@ fn every_checksum_and_length_is_right_in_every_frame() {
         ("arp", "eth/arp", 0, 0),
         ("gtp", "eth/ipv4/udp/gtpu/ipv4/udp", 4, 5),
         ("igmp", "eth/ipv4/igmp", 2, 1),
-        // Its UDP checksum is wrong on purpose.
+        // The UDP checksum of this stream is wrong on purpose.
         ("options", "eth/ipv4/udp", 1, 2),
     ];
     let streams = frames(include_str!("../configs/headers.json"));

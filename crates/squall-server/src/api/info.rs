@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{Body, Operation, Routes};
 use crate::{Refusal, connection::Connection, service::Service};
 
-/// Octets of a login request.
+/// Maximum octets of a login request.
 const LOGIN: usize = 4 << 10;
 
 pub fn routes() -> Routes {

@@ -31,21 +31,21 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// First and longest interval between attempts to reconnect. Short at first, so that a restarted
 /// daemon is found soon, then longer, so that an absent one costs little.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
-/// Octets of a reply: a limit, because the server may not be a daemon.
+/// Maximum octets of a reply, because the server may not be a daemon.
 const MAX_REPLY: usize = 64 << 20;
 
 /// How to check a daemon's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verify {
-    /// Against the certificate in the folder of a daemon on this machine, then by the system's
-    /// authorities, otherwise trust on first use: the certificate is remembered and must stay the
-    /// same (`~/.config/squall/known_daemons`).
+    /// Verify it against the certificate in the directory of a daemon on this machine, then by the
+    /// system's authorities, otherwise trust on first use: the certificate is remembered and must
+    /// stay the same (`~/.config/squall/known_daemons`).
     Known,
-    /// By its SHA-256.
+    /// Verify it by its SHA-256.
     Fingerprint([u8; 32]),
     /// Verify it against the certificates in this PEM file.
     File(PathBuf),
-    /// By the system's authorities only.
+    /// Verify it by the system's authorities only.
     Authorities,
     Nothing,
 }
@@ -53,7 +53,7 @@ pub enum Verify {
 impl FromStr for Verify {
     type Err = String;
 
-    /// `sha256:AB:CD...`, `true` (authorities), `false` (no check), or a file.
+    /// Parses `sha256:AB:CD...`, `true` (authorities), `false` (no check), or the path of a file.
     fn from_str(text: &str) -> Result<Self, String> {
         match (text, trust::fingerprint(text)) {
             (_, Some(fingerprint)) => Ok(Self::Fingerprint(fingerprint)),
@@ -78,12 +78,12 @@ pub struct Client {
 /// An event of [`Client::watch`].
 #[derive(Clone, Debug)]
 pub enum ClientEvent {
-    /// Connected, perhaps again. Events start from the beginning.
+    /// Connected or reconnected. Events start from the beginning.
     Connected,
     WatchEvent(WatchEvent),
     /// Disconnected, with the reason. The client tries to reconnect.
     Lost(String),
-    /// Refused permanently: another certificate, another token.
+    /// Refused permanently, for example because the certificate or the token has changed.
     Refused(String),
 }
 
@@ -91,7 +91,7 @@ pub enum ClientEvent {
 struct Target {
     /// `https://127.0.0.1:8443`, `unix:/var/lib/squall/socket`
     url: String,
-    /// Unix socket in place of host and port.
+    /// Path of the Unix socket, used in place of host and port.
     socket: Option<PathBuf>,
     /// `127.0.0.1:8443`
     authority: String,
@@ -125,7 +125,7 @@ impl Client {
     /// `token`, uses that of a daemon on this machine if its file can be read.
     ///
     /// # Errors
-    /// An invalid URL, a file of certificates that cannot be read.
+    /// An invalid URL; a file of certificates that cannot be read.
     pub fn new(url: &str, token: Option<String>, verify: &Verify) -> Result<Self, Error> {
         let wrong = |why: &str| Error::Usage(format!("URL {url:?}: {why}"));
         if token
@@ -203,7 +203,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The daemon is unreachable, is another server, or refuses.
+    /// The daemon is unreachable, is another kind of server, or refuses the request.
     pub fn get(&self, path: &str) -> Result<Value, Error> {
         self.runtime().block_on(self.to.ask(Method::GET, path, None)).map_err(Failure::into_error)
     }
@@ -345,7 +345,7 @@ impl Target {
     }
 
     async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value, Failure> {
-        // Twice, because the request includes connecting, which has its own limit.
+        // Twice the time limit, because the request includes connecting, which has its own limit.
         match timeout(TIMEOUT * 2, self.asked(method, path, body)).await {
             Ok(answer) => answer,
             Err(_) => Err(Failure::Away(self.cannot_ask("no answer").to_string())),

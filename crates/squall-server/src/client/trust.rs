@@ -32,7 +32,7 @@ pub struct Trust {
     /// `host:port`, the key in the file of known daemons.
     place: String,
     verify: How,
-    /// Data folders of daemons on this machine, if the daemon is on this machine.
+    /// Data directories of daemons on this machine, if the daemon runs here.
     folders: Vec<PathBuf>,
     /// File of known daemons and their fingerprints.
     known: Option<PathBuf>,
@@ -43,7 +43,7 @@ pub struct Trust {
 enum How {
     Known,
     Fingerprint([u8; 32]),
-    /// These certificates, and those that they have signed.
+    /// These certificates, and certificates signed by them.
     These(Vec<CertificateDer<'static>>, Arc<WebPkiServerVerifier>),
     Authorities,
     Nothing,
@@ -266,7 +266,8 @@ impl ServerCertVerifier for Trust {
     }
 }
 
-/// Trust on first use: stores the fingerprint of `place`, or compares it with the stored one.
+/// Trust on first use: stores the fingerprint of the daemon `place`, or compares it with the stored
+/// one.
 ///
 /// # Errors
 /// A fingerprint that differs from the stored one.
@@ -289,7 +290,7 @@ fn remember(known: &Path, place: &str, found: &[u8; 32]) -> Result<(), String> {
             known.display()
         ));
     }
-    // If the file cannot be written, every use is the first.
+    // If the file cannot be written, every use is a first use.
     if let Some(folder) = known.parent() {
         _ = fs::create_dir_all(folder);
     }
@@ -300,7 +301,7 @@ fn remember(known: &Path, place: &str, found: &[u8; 32]) -> Result<(), String> {
     Ok(())
 }
 
-/// The digest in `sha256:AB:CD...`: 64 hexadecimal digits.
+/// Parses the digest from `sha256:AB:CD...`: 64 hexadecimal digits.
 pub fn fingerprint(text: &str) -> Option<[u8; 32]> {
     let digits = text.to_ascii_lowercase().trim_start_matches("sha256:").replace(':', "");
     if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -365,7 +366,7 @@ mod tests {
         );
         let why = decided(&trust, &other).expect_err("another");
         assert!(why.contains("remove line 1 of") && why.contains("known_daemons"), "{why}");
-        // A certificate in the daemon's own folder is not remembered.
+        // A certificate in the daemon's own directory is not remembered.
         let own =
             rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
         fs::write(folder.join("cert.pem"), own.cert.pem()).expect("written");

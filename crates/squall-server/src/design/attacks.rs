@@ -61,11 +61,11 @@ pub struct Solving {
     next: AtomicUsize,
 }
 
-/// Jobs to run at once: a limit, because each uses all CPUs.
+/// Maximum jobs that run at once, because each uses all CPUs.
 const RUNNING: usize = 2;
-/// Jobs to keep, so that results of forgotten jobs do not fill the memory.
+/// Number of jobs to keep, so that results of forgotten jobs do not fill the memory.
 const KEPT: usize = 8;
-/// Octets of rules in a request.
+/// Maximum octets of rules in a request.
 const MOST_RULES: usize = 32 << 20;
 /// Options of `[[attack]]` that a request may set. The others name files, or concern the run.
 const OPTIONS: [&str; 12] = [
@@ -263,8 +263,8 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
     Ok(id)
 }
 
-/// `text` without the daemon's folder and without the temporary file's name, which the client never
-/// chose.
+/// Returns `text` without the daemon's directory and without the temporary file's name, which the
+/// client never chose.
 fn user_text(service: &Service, text: &str, unfinished: &Unfinished) -> String {
     let text = service.files.without_root(text);
     match &unfinished.0 {

@@ -107,7 +107,7 @@ enum ImportKind {
     Otg,
 }
 
-/// Octets of text to import: the same limit as for a profile ([`crate::budget::PROFILE`]).
+/// Maximum octets of text to import: the same limit as for a profile ([`crate::budget::PROFILE`]).
 const MOST_TEXT: u64 = 8 << 20;
 
 async fn import(

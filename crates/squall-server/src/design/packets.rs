@@ -90,7 +90,7 @@ fn payload(service: &Service, path: &str) -> io::Result<Vec<u8>> {
     Ok(octets)
 }
 
-/// Entries of `vary` to accept: more than a packet has fields.
+/// Maximum entries of `vary`: more than a packet has fields.
 const MOST_VARIED: usize = 1000;
 
 #[derive(Deserialize, JsonSchema)]

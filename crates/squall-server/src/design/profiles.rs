@@ -131,7 +131,7 @@ impl Asked {
     }
 }
 
-/// Whether an action is allowed, or the reason why not.
+/// A check that allows an action, or gives the reason why it is not allowed.
 type Leave<T, E> = Box<dyn Fn(&T) -> Result<(), E> + Sync>;
 
 /// The daemon's files, for profiles that name some.

@@ -1,4 +1,4 @@
-//! gRPC: the service `otg.Openapi`, with or without TLS as its listener has it.
+//! gRPC: the service `otg.Openapi`, with or without TLS, depending on its listener.
 //!
 //! Every message of the service wraps one other message in its first field. The wrapped message is
 //! passed on as octets, so that no type has to be generated. Calls with the prefix `stream` carry
@@ -25,11 +25,11 @@ use tonic::{
 use super::{Form, MAX_REQUEST, OPERATIONS, Operation, json, refusal};
 use crate::service::Service;
 
-/// Octets of a chunk of a reply. gRPC clients accept messages of at most 4 MiB by default.
+/// Octets per chunk of a reply. gRPC clients accept messages of at most 4 MiB by default.
 const CHUNK: usize = 1 << 20;
 
-/// Octets of a status' text. Clients refuse headers of more than 8 KiB, and most punctuation of
-/// JSON takes three octets there, because gRPC percent-encodes it.
+/// Maximum octets of a status text. Clients refuse headers of more than 8 KiB, and most punctuation
+/// of JSON takes three octets there, because gRPC percent-encodes it.
 const MAX_STATUS_TEXT: usize = 2_500;
 
 /// Metadata key that names a session.
@@ -187,7 +187,7 @@ fn unreadable(error: prost::DecodeError) -> Status {
     status(refusal(format!("the request is not a protobuf message of its type: {error}")))
 }
 
-/// OTG's schema requires the error as JSON in the text of the status.
+/// Converts a refusal to a status. OTG's schema requires the error as JSON in the status text.
 fn status(mut refusal: Refusal) -> Status {
     let code = if refusal.code < 500 { Code::InvalidArgument } else { Code::Internal };
     let all = refusal.errors.len();

@@ -27,15 +27,15 @@ use crate::{
     threads::{Acting, looking},
 };
 
-/// Octets of a request after decompression: several times the size of 4,096 flows with long
+/// Maximum octets of a request after decompression: several times the size of 4,096 flows with long
 /// headers.
 const MAX_REQUEST: usize = 64 << 20;
 
-/// Number of sessions: a limit, because each keeps its config until the daemon ends.
+/// Maximum number of sessions, because each keeps its config until the daemon ends.
 const MAX_SESSIONS: usize = 256;
 
-/// Octets from which a reply is compressed. The metrics of 4,096 flows take 2 MB, compressed a
-/// tenth of that.
+/// Minimum octets of a reply to compress. The metrics of 4,096 flows take 2 MB, compressed a tenth
+/// of that.
 const MIN_COMPRESSED: usize = 64 << 10;
 
 /// Services of the daemon that sessions need.
@@ -52,12 +52,12 @@ pub fn router() -> Router<Arc<Service>> {
     http::routes()
 }
 
-/// gRPC, on its own listener: the same server, middleware and log as for HTTP.
+/// Routes for gRPC on its own listener, with the same server, middleware and log as for HTTP.
 pub fn grpc() -> Router<Arc<Service>> {
     grpc::routes()
 }
 
-/// gRPC on the listener of HTTP, with its other routes.
+/// Routes for gRPC on the listener of HTTP, next to its other routes.
 pub fn grpc_calls() -> Router<Arc<Service>> {
     grpc::calls()
 }

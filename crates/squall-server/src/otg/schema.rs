@@ -16,16 +16,16 @@ use prost_reflect::{
 };
 use serde_json::{Map, Number, Value};
 
-/// Errors to report at once.
+/// Maximum errors to report at once.
 const MAX_ERRORS: usize = 20;
 
-/// Objects in one list. A signature has 16 bits for the stream's number, so there cannot be more
-/// flows, and no other list needs more.
+/// Maximum objects in one list. A signature has 16 bits for the stream's number, so there cannot be
+/// more flows, and no other list needs more.
 const MAX_LIST: usize = 65_536;
 
-/// Values of a request, where an object or a list counts as [`OBJECT_WEIGHT`]: 65,536 flows have a dozen
-/// or two objects each. Otherwise a request with two octets per object would take gigabytes once it
-/// is read.
+/// Maximum values of a request, where an object or a list counts as [`OBJECT_WEIGHT`]: 65,536 flows
+/// have a dozen or two objects each. Otherwise a request with two octets per object would take
+/// gigabytes once it is read.
 const MAX_VALUES: usize = 8_000_000;
 const OBJECT_WEIGHT: usize = 4;
 
@@ -47,7 +47,7 @@ pub fn message(name: &str) -> MessageDescriptor {
         .unwrap_or_else(|| panic!("the schema has no {name}"))
 }
 
-/// Reads JSON as `of`.
+/// Reads JSON as a message of type `of`.
 ///
 /// # Errors
 /// Malformed JSON, with line and column; otherwise each value that does not fit, with its path:
@@ -63,8 +63,8 @@ pub fn from_json(of: &MessageDescriptor, octets: &[u8]) -> Result<Value, Vec<Str
     }
 }
 
-/// Reads protobuf as `of`. Unknown fields are ignored, because in protobuf they come from a newer
-/// schema.
+/// Reads protobuf as a message of type `of`. Unknown fields are ignored, because in protobuf they
+/// come from a newer schema.
 ///
 /// # Errors
 /// As [`from_json`].
@@ -322,7 +322,7 @@ fn advice(of: &MessageDescriptor, name: &str) -> String {
     }
 }
 
-/// Whether one contains the other, or they differ by one or two letters.
+/// Whether one name contains the other, or they differ by one or two letters.
 fn near(known: &str, name: &str) -> bool {
     if name.len() >= 3 && (known.contains(name) || name.contains(known)) {
         return true;
@@ -512,7 +512,7 @@ mod tests {
         assert!(
             protobuf(&[flows << 3 | 2, 4, 0x0a, 0, 0x0a, 0], 9_000_000)[0].contains("more than")
         );
-        // Each of them would take minutes and gigabytes without the limit.
+        // Without the limit, each of these requests would take minutes and gigabytes.
         assert!(since.elapsed() < std::time::Duration::from_secs(60), "{:?}", since.elapsed());
         assert!(from_json(&of, flows_of(4096).as_bytes()).is_ok());
     }

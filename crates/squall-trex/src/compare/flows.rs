@@ -16,7 +16,7 @@ use squall_units::{Nanos, get_be16};
 use super::{CompareSetting, Comparison, Golden, LISTED, Scratch, frames::Found, packets_of, run};
 use crate::{Astf, File, astf::Tunable};
 
-/// Flows of one kind.
+/// Flows between clients and servers of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub struct Template {
     pub name: String,
@@ -24,7 +24,7 @@ pub struct Template {
     pub port: u64,
     pub cps: Option<f64>,
     pub limit: Option<u64>,
-    /// First and last address of clients and servers.
+    /// First and last address of the clients and of the servers.
     pub clients: String,
     pub servers: String,
 }
@@ -77,7 +77,7 @@ fn note(tunable: &Tunable) -> String {
     format!("{scope}: {name} = {value}: {effect}")
 }
 
-/// Templates as the profile lists them, before translation.
+/// The templates as the profile lists them, before translation.
 fn templates(value: &Value) -> Vec<Template> {
     let all = value["templates"].as_array();
     let of = |(number, template): (usize, &Value)| {
@@ -161,7 +161,7 @@ impl std::fmt::Display for Segment {
 struct Flow {
     begin_ns: u64,
     segments: Vec<Segment>,
-    /// Payload of the side that began, then of the peer.
+    /// Payload of the side that began the flow, then of its peer.
     octets: [Vec<u8>; 2],
     syns: Vec<Vec<u8>>,
 }
@@ -220,7 +220,7 @@ fn parse(octets: &[u8]) -> Option<Parsed<'_>> {
 const SYN: u8 = 2;
 const ACK: u8 = 16;
 
-/// Flows by client address and server port, in order of their start.
+/// Groups packets to flows by client address and server port, in order of their start.
 fn flows_of(packets: &[Found]) -> BTreeMap<Key, Vec<Flow>> {
     let mut flows: Vec<(Key, End, Flow)> = Vec::new();
     let mut known: BTreeMap<(u8, End, End), usize> = BTreeMap::new();
@@ -262,7 +262,7 @@ fn flows_of(packets: &[Found]) -> BTreeMap<Key, Vec<Flow>> {
     grouped
 }
 
-/// Options of a SYN without timestamp values.
+/// The options of a SYN without the values of timestamps.
 fn unstamped(options: &[u8]) -> Vec<u8> {
     let mut options = options.to_vec();
     if let Some(at) = options.windows(2).position(|pair| pair == [8, 10]) {

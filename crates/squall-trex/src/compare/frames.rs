@@ -14,17 +14,17 @@ pub struct Found {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Times count from the first packet of each side.
+    /// Whether times count from the first packet of each side.
     pub from_first: bool,
-    /// Compare the octets after the IP packet of a short frame, too.
+    /// Whether to compare the octets after the IP packet of a short frame, too.
     pub padding: bool,
-    /// Expect no packet after the last one.
+    /// Whether to expect no packet after the last one.
     pub ended: bool,
 }
 
 #[derive(Debug, Default)]
 pub struct Matched {
-    /// Matching packets by stream.
+    /// Number of matching packets by stream.
     pub same: Vec<usize>,
     pub differences: Vec<String>,
 }
@@ -120,7 +120,7 @@ fn nearest(found: &[Found], taken: &[bool], at: u64) -> Option<u64> {
     left.map(|(packet, _)| packet.at_ns).min_by_key(|time| time.abs_diff(at))
 }
 
-/// Checks that a packet equals the due packet; describes the difference otherwise.
+/// Checks that a packet equals the packet that is due; describes the difference otherwise.
 fn same(node: &Node, due: &Departure, found: &[u8], rules: Rules) -> Result<(), String> {
     let mut expected = match node.program.chance() {
         Some(chance) => chance.adopt(node.packet(), &due.octets, found)?,

@@ -21,7 +21,7 @@ impl Random {
         (high << 16) + self.bits15()
     }
 
-    /// Draws a number from `min` to `max` for a variable of `octets`.
+    /// Draws a number from `min` to `max` for a variable with a length of `octets`.
     fn number(&mut self, octets: u8, min: u64, max: u64) -> u64 {
         let drawn = match octets {
             1 | 2 => self.bits15(),
@@ -65,7 +65,7 @@ enum Law {
         count: u64,
         limit: u64,
     },
-    /// Part of a tuple.
+    /// The variable is part of a tuple.
     Driven,
 }
 
@@ -75,7 +75,7 @@ struct Var {
     octets: u8,
     value: u64,
     law: Law,
-    /// The preceding variable names it as the next: it advances when that one wraps.
+    /// Whether the preceding variable names this one as the next: it advances when that one wraps.
     follows: bool,
 }
 
@@ -84,7 +84,7 @@ struct Var {
 struct Tuple {
     ip: (u64, u64),
     port: (u64, u64),
-    /// Step of the port, for each packet.
+    /// Step of the port for each packet.
     port_step: u64,
     ip_step: u64,
     limit: u64,
@@ -443,7 +443,7 @@ impl Program {
         }
     }
 
-    /// The nondeterministic fields of its packets, if any.
+    /// The nondeterministic fields of the stream's packets, if any.
     pub fn chance(&self) -> Option<Chance<'_>> {
         let random = |var: &Var| matches!(var.law, Law::Random { .. });
         (!self.seeded && self.vars.iter().any(random)).then_some(Chance(self))
@@ -631,7 +631,7 @@ fn pad(name: &str, op: &Value, min: &mut u64, max: &mut u64, step: u64) -> Resul
     Ok(())
 }
 
-/// Keeps lengths within the packet and above the shortest frame.
+/// Limits lengths to the packet's length and the shortest frame.
 fn within(name: &str, min: u64, max: u64, len: u64) -> Result<(u64, u64), Problem> {
     let (min, max) = (min.min(len), max.min(len));
     match min < max {
@@ -651,7 +651,7 @@ fn mean(random: bool, min: u64, max: u64) -> f64 {
     min as f64 + sum as f64 / f64::from(SAMPLES)
 }
 
-/// The ones' complement sum of 16-bit words, not complemented.
+/// The ones' complement sum of 16-bit words, without the final complement.
 fn sum(octets: &[u8]) -> u64 {
     let words = octets
         .chunks(2)

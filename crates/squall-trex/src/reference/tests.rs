@@ -38,14 +38,14 @@ fn write(name: &str, at: usize) -> Value {
     })
 }
 
-/// The 16-bit words at offset `at` of the first packets.
+/// The 16-bit words at offset `at` in the first `count` packets.
 fn words(instructions: Value, at: usize, count: usize) -> Vec<u16> {
     let reference = Reference::read(&[stream(pps(1.0), instructions)], &WIRE).expect("sound");
     let word = |one: Departure| be16(&one.octets, at);
     reference.take(count).map(word).collect()
 }
 
-/// Departure times in microseconds, with the stream.
+/// Departure times in microseconds, each with its stream.
 fn times(streams: &[Value], count: usize) -> Vec<(u64, usize)> {
     let reference = Reference::read(streams, &WIRE).expect("sound");
     reference.take(count).map(|one| ((one.at * 1e6).round() as u64, one.stream)).collect()

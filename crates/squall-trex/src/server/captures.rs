@@ -21,13 +21,13 @@ use crate::{
     traffic,
 };
 
-/// Maximum concurrent captures, and packets of one.
+/// Maximum concurrent captures, and maximum packets of one.
 const MOST: usize = 64;
 const MOST_PACKETS: u64 = 1_000_000;
-/// Maximum packets sent individually per request, and the time span they may cover.
+/// Maximum packets sent individually per request, and the maximum time span that they cover.
 const MOST_SENT: usize = 5_000;
 const LONGEST_SENT: Duration = Duration::from_secs(1);
-/// Maximum time to send them, including opening and closing the port.
+/// Time limit for sending them, including opening and closing the port.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
@@ -45,12 +45,12 @@ struct Capture {
     /// frames.
     ports: Vec<(usize, bool)>,
     limit: u64,
-    /// Keep the last packets rather than the first.
+    /// Whether to keep the last packets rather than the first.
     cyclic: bool,
     filter: String,
     began: f64,
     active: bool,
-    /// Packets returned so far, and the arrival of the last of them, ns.
+    /// Number of packets returned so far, and the arrival time of the last of them, ns.
     fetched: u64,
     until: u64,
 }
@@ -64,7 +64,7 @@ struct Packet {
 }
 
 impl Capture {
-    /// Copies of all packets kept.
+    /// Copies of all captured packets that are kept.
     fn packets(&self) -> Vec<Packet> {
         self.kept(|packet, (port, sent)| {
             let octets = packet.data.to_vec();
@@ -72,12 +72,12 @@ impl Capture {
         })
     }
 
-    /// Lengths of all packets kept.
+    /// Lengths of all captured packets that are kept.
     fn lengths(&self) -> Vec<usize> {
         self.kept(|packet, _| packet.data.len())
     }
 
-    /// Maps the packets kept, with their port and direction.
+    /// Maps the captured packets that are kept, with their port and direction.
     fn kept<T>(&self, of: impl Fn(&squall_pcap::Packet<'_>, (usize, bool)) -> T) -> Vec<T> {
         let mut all = Vec::new();
         let Ok(()) = self.recording.each(|packet| {
@@ -117,7 +117,7 @@ impl Capture {
     }
 }
 
-/// Seconds since 1970-01-01 UTC: the clock of this server.
+/// Seconds since 1970-01-01 UTC, which is this server's clock.
 pub fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
@@ -427,7 +427,7 @@ impl Server {
 }
 
 impl Capture {
-    /// Bit mask of the ports that it captures in the direction.
+    /// Bit mask of the ports that are captured in this direction.
     fn mask(&self, sent: bool) -> u64 {
         let of = self.ports.iter().filter(|(_, other)| *other == sent);
         of.fold(0, |mask, (port, _)| mask | 1 << (port & 63))

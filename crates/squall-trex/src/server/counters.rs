@@ -10,9 +10,9 @@ use squall::report::flows::{FlowsReport, RoleReport};
 
 /// The source of a counter.
 enum From {
-    /// The sum of these counters, of flows over TCP.
+    /// The sum of these counters over TCP flows.
     Tcp(&'static [&'static str]),
-    /// The same, over UDP.
+    /// The sum of these counters over UDP flows.
     Udp(&'static [&'static str]),
     /// Arrivals that did not begin for this reason.
     NotBegun(&'static str),
@@ -24,7 +24,7 @@ pub struct Counter {
     pub name: &'static str,
     help: &'static str,
     units: &'static str,
-    /// Show the counter even if it is 0.
+    /// Whether to show the counter even if it is 0.
     zero: bool,
     error: bool,
     from: From,
@@ -41,7 +41,7 @@ pub struct Rates {
     rx_bps: f64,
     tx_pps: f64,
     rx_pps: f64,
-    /// Flows that began.
+    /// Flows that began per second.
     cps: f64,
 }
 
@@ -56,7 +56,7 @@ const ENDED: &[&str] = &[
     "keepalive_timeout",
     "idle",
 ];
-/// The reasons of [`ENDED`] that follow an established connection.
+/// The reasons in [`ENDED`] for flows that end after their connection was established.
 const ENDED_LATER: &[&str] =
     &["closed", "aborted", "reset", "timeout", "keepalive_timeout", "idle"];
 const RESENT: &[&str] = &["retransmit_rto", "retransmit_fast", "retransmit_sack", "retransmit_syn"];
@@ -88,7 +88,7 @@ const fn octets(mut counter: Counter) -> Counter {
     counter
 }
 
-/// In the order in which clients show them.
+/// All counters, in the order in which clients show them.
 pub const COUNTERS: &[Counter] = &[
     now("m_active_flows", "active open flows", "", |r| r.active),
     now("m_est_flows", "active established flows", "", |r| r.established),
@@ -189,12 +189,12 @@ pub fn described() -> Vec<Value> {
     COUNTERS.iter().enumerate().map(one).collect()
 }
 
-/// Counters of programs: TRex has letters for them.
+/// Names of the counters of programs: TRex uses letters.
 pub fn letters() -> impl Iterator<Item = String> {
     ('A'..='Z').map(String::from)
 }
 
-/// Counters of programs, with numbers from `first` on.
+/// Descriptions of program counters, numbered from `first`.
 pub fn described_of(names: impl Iterator<Item = String>, first: usize) -> Vec<Value> {
     let one = |(id, name): (usize, String)| {
         json!({
@@ -205,7 +205,7 @@ pub fn described_of(names: impl Iterator<Item = String>, first: usize) -> Vec<Va
     (first..).zip(names).map(one).collect()
 }
 
-/// Counters of one side.
+/// Counters of one side (clients or servers).
 #[derive(Clone, Debug, Default)]
 pub struct Side {
     tcp: BTreeMap<String, u64>,
@@ -225,7 +225,7 @@ impl Rates {
         self.cps
     }
 
-    /// The sum with another profile's counters.
+    /// The sum of these counters and those of another profile.
     pub fn with(&self, other: &Self) -> Self {
         Self {
             active: self.active + other.active,
@@ -274,7 +274,7 @@ impl Side {
         self.active.saturating_sub(connecting)
     }
 
-    /// Packets of both directions.
+    /// Number of packets in both directions.
     pub fn packets(&self) -> u64 {
         self.of("segments_out") + self.of("segments_in")
     }
@@ -294,7 +294,7 @@ impl Side {
         }
     }
 
-    /// By number; omits zeros.
+    /// Values by the counter's number; omits zeros.
     pub fn values(&self, rates: &Rates) -> Map<String, Value> {
         let sum = |counts: &BTreeMap<String, u64>, names: &[&str]| -> u64 {
             names.iter().filter_map(|name| counts.get(*name)).sum()
@@ -311,7 +311,7 @@ impl Side {
             .collect()
     }
 
-    /// Counters of programs, with numbers from `first` on; omits zeros.
+    /// Values of program counters, numbered from `first`; omits zeros.
     pub fn values_of(
         &self,
         names: impl Iterator<Item = String>,
@@ -322,7 +322,7 @@ impl Side {
         all.map(|(id, n)| (id, json!(n))).collect()
     }
 
-    /// Flows that began, of either side.
+    /// Number of flows that began, of either side.
     pub fn begun(&self) -> u64 {
         self.of("attempts") + self.of("accepts")
     }

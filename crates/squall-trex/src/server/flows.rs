@@ -30,13 +30,13 @@ use crate::{
 
 /// Highest API version that clients may ask for.
 const API: (u64, u64) = (2, 3);
-/// Limit of a profile's text, octets.
+/// Maximum octets of a profile's text.
 const LARGEST: usize = 64 << 20;
 /// Clients poll a profile's state at least at this interval, and miss a shorter state.
 const NOTICED: Duration = Duration::from_millis(100);
 /// Default source ports per client.
 const PORTS: u64 = 65_535 - 1023;
-/// Delays from this value on count as high.
+/// Delays of this length or more count as high.
 const HIGH_NS: u64 = 10_000;
 /// Length of frames that measure latency, without FCS.
 const PROBE: usize = 78;
@@ -72,7 +72,7 @@ pub struct FlowServer {
     /// Handler of the client that owns all ports.
     handler: Option<String>,
     pub profiles: BTreeMap<String, Loaded>,
-    /// Starts and changes so far; counters belong to the latest.
+    /// Number of starts and changes so far; counters belong to the latest.
     pub epoch: u64,
     /// Profiles whose flows are active.
     pub playing: BTreeMap<String, Playing>,
@@ -96,14 +96,15 @@ pub struct Loaded {
     /// When the profile is removed.
     gone: Option<Instant>,
     epoch: u64,
-    /// Prefix of the template names of the last start in the run, and the report at its end.
+    /// Prefix of the profile's template names in the run since the last start, and the report at
+    /// the end.
     mark: String,
     last: Option<Arc<Report>>,
-    /// Earlier figures, for rates.
+    /// The previous and the latest figures, from which rates are computed.
     before: Option<Seen>,
     now: Option<Seen>,
     pub snapshots: FlowSnapshots,
-    /// Last start, and the time from it to the last packet.
+    /// Time of the last start, and the time from it to the last packet.
     pub began: Option<Instant>,
     lasted: Duration,
 }
@@ -191,7 +192,7 @@ pub struct Latency {
     pub pps: f64,
     /// Addresses of the first client and the first server.
     pub ends: [Ipv4Addr; 2],
-    /// Whether they begin and end with flows.
+    /// Whether these streams begin and end with the flows.
     pub with_flows: bool,
 }
 
@@ -662,8 +663,8 @@ impl Server {
         all
     }
 
-    /// Core and port of the given addresses: the first of a pair of ports has the clients, and
-    /// there is a single core.
+    /// The core and the port that send from the given addresses. The first of a pair of ports has
+    /// the clients, and there is a single core.
     fn traffic_dist(&self, params: &Params<'_>) -> Answer {
         let address = |key: &str| -> Result<u32, Refusal> {
             let text = params.text(key)?;
@@ -851,15 +852,15 @@ fn probe_of(report: &Report, port: usize) -> Option<&StreamReport> {
 /// Figures of the active flows.
 #[derive(Default)]
 pub struct FlowFigures {
-    /// Active flows of clients.
+    /// Number of active flows, counted at the clients.
     pub active: u64,
     pub begun: u64,
     pub cps: f64,
     pub expected_cps: f64,
-    /// Addresses.
+    /// Number of client and server addresses.
     pub clients: u64,
     pub servers: u64,
-    /// Ports of all clients.
+    /// Number of ports of all clients.
     sockets: u64,
 }
 
@@ -876,7 +877,7 @@ fn pools(flows: &Flows, of: fn(&Template) -> usize) -> Vec<&Pool> {
     numbers.into_iter().filter_map(|number| flows.pools.get(number)).collect()
 }
 
-/// The first and the last address.
+/// Parses a range to its first and last address.
 pub fn range(text: &str) -> Option<(IpAddr, IpAddr)> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
@@ -902,7 +903,7 @@ fn probe_name(port: usize) -> String {
     format!("latency {port}")
 }
 
-/// The first client and the first server; `None`: they have IPv6.
+/// The addresses of the first client and the first server; `None`: they use IPv6.
 pub fn ends_of(flows: &Flows) -> Option<[Ipv4Addr; 2]> {
     let template = flows.templates.first()?;
     let first = |pool: usize| {

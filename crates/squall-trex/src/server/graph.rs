@@ -38,7 +38,7 @@ impl Rates {
     }
 }
 
-/// The begin or end of a stream.
+/// The start or end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Step {
     micros: f64,
@@ -47,7 +47,7 @@ struct Step {
     begins: bool,
 }
 
-/// Steps in the order of time, and the end of the last stream, microseconds; `None`: never.
+/// Steps in order of time, and the end of the last stream in microseconds; `None`: it never ends.
 fn steps(sent: &Sent, rates: &[Rates]) -> (Vec<Step>, Option<f64>) {
     let (mut all, mut end) = (Vec::new(), Some(0.0f64));
     let mut left: Vec<Option<u64>> =
@@ -73,7 +73,7 @@ fn steps(sent: &Sent, rates: &[Rates]) -> (Vec<Step>, Option<f64>) {
         };
         end = end.zip(chain_ends).map(|(all, chain)| all.max(chain));
     }
-    // At the same instant, ends come before begins.
+    // At the same time, ends come before starts.
     all.sort_by(|a, b| a.micros.total_cmp(&b.micros).then(a.begins.cmp(&b.begins)));
     (all, end)
 }
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn streams_of_a_chain_are_not_sent_at_one_time_and_end_with_the_last() {
-        // 10 ms, then 20 ms after a delay of 5 us; twice in all.
+        // 10 ms, then 20 ms after a delay of 5 us; the whole chain runs twice.
         let chain = sent(&[
             (Mode::Burst(10), 0, true, Some((1, None))),
             (Mode::Burst(40), 5, false, Some((0, Some(1)))),

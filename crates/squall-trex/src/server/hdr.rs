@@ -5,7 +5,7 @@ use std::io::Write;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use flate2::{Compression, write::ZlibEncoder};
 
-/// Values from 1 us to 10 s with three digits, as TRex records them.
+/// Values from 1 us to 10 s, recorded with three digits as in TRex.
 const LOWEST: i64 = 1;
 const HIGHEST: i64 = 10_000_000;
 const DIGITS: i32 = 3;
@@ -15,7 +15,8 @@ const CELL_BITS: u32 = 10;
 const COOKIE: i32 = 0x1c84_9303 | 0x10;
 const COMPRESSED_COOKIE: i32 = 0x1c84_9304 | 0x10;
 
-/// Bins are `[lower edge, upper edge, count]` in nanoseconds. Each is recorded at its middle.
+/// Encodes bins of `[lower edge, upper edge, count]` in nanoseconds. Each is recorded at its
+/// middle.
 pub fn encoded<'a>(bins: impl Iterator<Item = &'a (u64, u64, u64)>) -> String {
     let mut counts: Vec<i64> = Vec::new();
     for (lower, upper, count) in bins {

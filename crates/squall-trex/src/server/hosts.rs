@@ -15,14 +15,14 @@ use crate::rpc::{Params, Refusal};
 const TAG: u16 = 0x8100;
 const SERVICE_TAG: u16 = 0x88a8;
 
-/// IPv6 of a port: the link-local address, and an optional further one.
+/// IPv6 settings of a port: the link-local address, and an optional additional one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv6 {
     pub source: Option<Ipv6Addr>,
 }
 
 impl Ipv6 {
-    /// Formats it for `get_port_status`.
+    /// Formats the settings for `get_port_status`.
     pub fn status(of: Option<Self>) -> Value {
         let source = of.and_then(|ipv6| ipv6.source);
         let source = source.map_or(String::new(), |source| source.to_string());
@@ -45,8 +45,8 @@ impl Server {
         Ok(json!({}))
     }
 
-    /// Answers for the port's current addresses as long as its owner holds it. A port without an
-    /// interface has no neighbors to answer.
+    /// Makes the emulated host answer for the port's current addresses as long as its owner holds
+    /// it. A port without an interface has no neighbors to answer.
     pub(super) fn update_host(&mut self, number: usize) -> Result<(), Refusal> {
         let port = &mut self.ports[number];
         let host = host_of(port);

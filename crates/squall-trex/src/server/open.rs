@@ -14,13 +14,13 @@ use squall_units::{MacAddr, Nanos};
 use super::{Answer, Refusal, Server, id_of};
 use crate::rpc::Params;
 
-/// Limit of flow ends in one snapshot: some megabytes of text.
+/// Maximum flow ends in one snapshot: some megabytes of text.
 const MOST: usize = 20_000;
-/// Limit of flow ends in all kept snapshots.
+/// Maximum flow ends in all snapshots that are kept.
 const KEPT: usize = 40_000;
-/// Limit of ignored addresses of each kind.
+/// Maximum ignored addresses of each kind.
 const MOST_IGNORED: usize = 1000;
-/// Limit of clients in one request.
+/// Maximum clients in one request.
 const MOST_CLIENTS: u64 = 65_536;
 /// Minimum interval between snapshots, seconds.
 const SHORTEST: f64 = 0.1;
@@ -28,7 +28,7 @@ const SHORTEST: f64 = 0.1;
 /// Snapshots of a profile's open flows.
 #[derive(Default)]
 pub struct FlowSnapshots {
-    /// Interval that the start asked for; `None`: only on request.
+    /// Interval that the start asked for; `None`: snapshots are taken only on request.
     every: Option<Duration>,
     due: Option<Instant>,
     kept: VecDeque<Snapshot>,
@@ -69,7 +69,7 @@ impl FlowSnapshots {
 }
 
 impl Snapshot {
-    /// One object for each end, as a flow has the same name at both.
+    /// Converts to one object per end, because a flow has the same name at both ends.
     fn to_json(&self) -> Vec<Value> {
         let of = |server: bool| {
             let ends = self.flows.iter().map(|(_, flow)| flow);
@@ -90,8 +90,8 @@ fn name(tcp: &FlowInfo) -> String {
     if tcp.passive { format!("{remote}-{local}") } else { format!("{local}-{remote}") }
 }
 
-/// Times in whole milliseconds, as in TRex, with short ones in microseconds, too. Fields that the
-/// flow's record lacks are omitted.
+/// Describes a flow. Times are in whole milliseconds, as in TRex, and short ones in microseconds,
+/// too. Fields that the flow's record lacks are omitted.
 fn described(flow: &OpenFlow) -> Value {
     let tcp = &flow.tcp;
     let millis = |time: Nanos| time.0 / 1_000_000;
@@ -123,7 +123,7 @@ fn described(flow: &OpenFlow) -> Value {
     all
 }
 
-/// TCP states as BSD numbers them.
+/// The number of a TCP state in BSD.
 fn number(state: FlowState) -> u8 {
     match state {
         FlowState::Closed | FlowState::Udp => 0,
@@ -206,7 +206,7 @@ impl Server {
         self.ignore(Ignored { clients, ..self.ignored().clone() })
     }
 
-    /// Collects the states of clients for the next request that fetches them.
+    /// Collects the states of clients, for the next request that fetches them.
     pub(super) fn ask_clients(&mut self, params: &Params<'_>) -> Answer {
         let known = self.flow_clients();
         let state = |ip| match self.ignored().clients.contains(&IpAddr::V4(ip)) {

@@ -19,11 +19,11 @@ use super::{
 };
 use crate::{FlowSetting, rpc::Params, traffic::flow_profile};
 
-/// Default time for open flows to end after the last has begun.
+/// Default time limit for open flows to end after the last one has begun.
 const DRAIN: Nanos = Nanos(5_000_000_000);
-/// Maximum delay between the request of a run and its start.
+/// Maximum time from the request of a run to its start.
 const BEGINS: Duration = Duration::from_millis(100);
-/// Maximum delay until the counters include aborted flows.
+/// Maximum time until the counters include aborted flows.
 const SETTLES: Duration = Duration::from_secs(2);
 /// Hold time of a load that rises to its full level and stays there: longer than any run.
 const STAYS: Nanos = Nanos(10 * 365 * 86_400 * 1_000_000_000);
@@ -36,9 +36,9 @@ pub struct Playing {
     mult: f64,
     lasts: Option<Nanos>,
     drain: Nanos,
-    /// `None`: waits for the end of the previous run.
+    /// When the flows began; `None`: the profile waits for the end of the previous run.
     began: Option<Instant>,
-    /// No further flows begin after this.
+    /// When the profile stops beginning flows.
     ends: Option<Instant>,
     /// When the profile left the run.
     gone: Option<Instant>,
@@ -49,7 +49,7 @@ impl Playing {
         self.began.is_some() && self.gone.is_none()
     }
 
-    /// When all flows must have ended.
+    /// The time by which all flows must have ended.
     fn leaves(&self) -> Option<Instant> {
         Some(self.ends? + Duration::from_nanos(self.drain.0))
     }
@@ -62,7 +62,7 @@ impl Playing {
             let called = template.arrival == Arrival::Called;
             let of = templates.clone().find(|of| of.name == template.name);
             let Some((of, client)) = of.and_then(|of| Some((of, of.roles.client.as_ref()?))) else {
-                // Perhaps no program begins flows of this template.
+                // A template without `cps` may have no flow at all, because programs decide.
                 return called.then_some(true);
             };
             let not_begun: u64 = client.not_begun.values().sum();
@@ -413,7 +413,7 @@ impl Server {
         }
         self.remove_playing(id);
         self.set_state(id, State::Loaded, error);
-        // A profile that ended earlier may have waited for this one only.
+        // A profile that ended earlier may have waited for this one alone.
         self.end_run_if_last();
     }
 
@@ -464,7 +464,7 @@ impl Server {
     }
 }
 
-/// First and last address of each range.
+/// First and last address of each range of a template's servers.
 fn servers<'a>(
     flows: &'a Flows,
     template: &Template,
@@ -479,7 +479,7 @@ fn positive(mult: f64) -> Result<(), Refusal> {
     }
 }
 
-/// Adapts a profile to a run of several: each template gets its own duration and ramp.
+/// Adapts a profile to a run with several profiles: each template gets its own duration and ramp.
 fn prepare(flows: &mut Flows, mark: &str, lasts: Option<Nanos>) {
     let Ramp { up, .. } = std::mem::take(&mut flows.ramp);
     for pool in &mut flows.pools {

@@ -1,4 +1,4 @@
-//! Sends captures from the folder of the user that starts runs (`push_remote`).
+//! Sends captures from the directory of the user that starts runs (`push_remote`).
 
 use serde_json::{Value, json};
 use squall_profile::{Located, Replay, SpeedOf};
@@ -16,7 +16,7 @@ const OWN_DESTINATION: u64 = 1 << 30;
 
 impl Server {
     /// # Errors
-    /// Values out of range; a file that cannot be sent; ports that send already.
+    /// Values out of range; a file that cannot be sent; ports that already send.
     pub(super) fn push_remote(&mut self, port: usize, params: &Params<'_>) -> Answer {
         let file = params.text("pcap_filename")?;
         if params.flag("is_dual") {

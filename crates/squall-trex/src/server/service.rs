@@ -11,7 +11,7 @@ pub enum Service {
     #[default]
     Off,
     All,
-    /// Frames of the protocols in TRex's mask.
+    /// Captures and queues see the frames of the protocols in TRex's mask.
     Filtered(u64),
 }
 
@@ -37,7 +37,7 @@ impl Service {
         }
     }
 
-    /// The mask; 0: no filter.
+    /// TRex's mask of protocols; 0: no filter.
     pub fn mask(self) -> u64 {
         if let Self::Filtered(mask) = self { mask } else { 0 }
     }
@@ -46,7 +46,7 @@ impl Service {
         self.mask() & bit != 0
     }
 
-    /// Protocols reserved for captures and queues, and kept from flows.
+    /// Protocols that captures and queues reserve, so that flows do not get them.
     fn services(self) -> Services {
         Services {
             bgp: self.has(BGP),
@@ -83,7 +83,7 @@ impl Server {
         Ok(json!({}))
     }
 
-    /// Sets the mode of all ports. With a filter, its protocols are kept from flows.
+    /// Sets the mode of all ports. With a filter, flows do not get the frames of its protocols.
     pub(super) fn flow_service(&mut self, params: &Params<'_>) -> Answer {
         let service = Service::read(params)?;
         (0..self.ports.len()).for_each(|port| self.set_service(port, service));

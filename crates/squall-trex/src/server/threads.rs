@@ -10,9 +10,9 @@ use squall::Busy;
 
 use super::{Answer, Server};
 
-/// Samples of a thread in an answer.
+/// Number of samples per thread in an answer.
 const HISTORY: usize = 20;
-/// Latest samples whose mean is the utilization.
+/// Number of latest samples whose mean is the utilization.
 const AVERAGED: usize = 5;
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -26,7 +26,7 @@ pub struct Threads {
 #[derive(Default)]
 struct Thread {
     now: Busy,
-    /// Percent, the latest first.
+    /// Utilization in percent, the latest sample first.
     history: VecDeque<f64>,
 }
 
@@ -48,8 +48,8 @@ impl Threads {
         }
     }
 
-    /// Mean of the last seconds, and the latest sample, over the threads that `chosen` selects; 0:
-    /// none.
+    /// Mean of the last seconds, and the latest sample, over the threads that `chosen` selects; 0
+    /// without such threads.
     fn percent(&self, chosen: impl Fn(&Busy) -> bool) -> (f64, f64) {
         let chosen: Vec<&Thread> = self.threads.iter().filter(|t| chosen(&t.now)).collect();
         let of_all = |of: fn(&Thread) -> f64| mean(chosen.iter().map(|thread| of(thread)));
@@ -94,7 +94,7 @@ pub struct Percent {
 
 impl Thread {
     fn take(&mut self, busy: Busy) {
-        // The counters of another run begin at 0.
+        // The counters of a new run begin at 0.
         let before = match busy.lived >= self.now.lived {
             true => &self.now,
             false => &Busy::default(),
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!((senders.mean, senders.latest, senders.count), (40.0, 75.0, 1));
         assert_eq!(threads.receivers(), (45.0, vec![1]));
         assert_eq!((threads.of_port(0), threads.of_port(1)), (40.0, 0.0));
-        // Another run.
+        // The next sample is from another run.
         threads.take(now, vec![busy(&[0], 10, 100)]);
         assert_eq!(threads.to_json(), [json!({ "history": [10, 75, 5], "ports": [0, 1] })]);
         threads.take(now, Vec::new());

@@ -52,7 +52,8 @@ impl Budget {
         self.over.is_none().then_some(())
     }
 
-    /// An object or a list: element `place` of the field `name`. `None`: too many.
+    /// Counts an object or a list: the element with index `place` of the field `name`. `None`: too
+    /// many.
     fn object(&mut self, name: &str, place: usize) -> Option<()> {
         if place > MAX_LIST {
             let what =
