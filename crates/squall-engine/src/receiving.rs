@@ -43,7 +43,7 @@ pub struct QueueCounters {
     pub streams: Vec<(u16, StreamCounters)>,
     /// Counters by tracked value.
     pub tracked: Vec<(Key, StreamCounters)>,
-    /// Frames whose tracked value found no room.
+    /// Frames with a tracked value for which the table had no room.
     pub beyond: u64,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct QueueFlows {
     pub total: usize,
     /// When the queue's first frame arrived; `None`: none has.
     pub begin: Option<Nanos>,
-    /// Frames and octets of flows that found no room.
+    /// Frames and octets of flows for which the table had no room.
     pub rest: (u64, u64),
     pub flows: Vec<FlowCount>,
 }
@@ -84,7 +84,7 @@ pub struct ReceivedFlows {
     pub total: usize,
     /// When the first frame on any queue arrived.
     pub begin: Option<Nanos>,
-    /// Frames and octets of flows that found no room.
+    /// Frames and octets of flows for which the table had no room.
     pub rest: (u64, u64),
     /// Each flow with its port, once for each queue that saw it.
     pub flows: Vec<(usize, FlowCount)>,
