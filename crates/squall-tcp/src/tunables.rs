@@ -45,7 +45,7 @@ pub struct Tunables {
     pub ack_octets: u32,
     /// Acknowledge segments with PSH at once.
     pub ack_push: bool,
-    /// Before the first round-trip time sample (RFC 6298 §2.1).
+    /// Retransmission time-out before the first round-trip time sample (RFC 6298 §2.1).
     pub rto_initial: Nanos,
     pub rto_min: Nanos,
     pub rto_max: Nanos,
