@@ -343,7 +343,7 @@ impl Receiver {
         }
     }
 
-    /// The same for frames without a signature of this run.
+    /// As [`Self::read`], for frames without a signature of this run.
     #[inline(never)]
     fn read_other(&mut self, octets: &[u8]) -> Result<Signature, Option<Signature>> {
         let seen = Signature::read(octets);
