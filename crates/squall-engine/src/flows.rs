@@ -212,7 +212,7 @@ impl Wire {
     }
 }
 
-/// Batches from other workers per turn at most.
+/// Most batches taken from other workers per turn.
 const HANDED_AT_ONCE: usize = 16;
 /// Flows begun per turn at most, so that their state is still in the cache when the answers arrive.
 const BEGIN: usize = 32;

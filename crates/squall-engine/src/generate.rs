@@ -71,8 +71,8 @@ pub(crate) struct Driver {
     pub done: bool,
 }
 
-/// The streams while the link is down: they are held, and continue from the same frame when it is
-/// up.
+/// The state of the streams while the link is down: they are held, and continue from the same frame
+/// when it is up.
 struct Down {
     link: Option<Arc<Link>>,
     since: Option<Picos>,

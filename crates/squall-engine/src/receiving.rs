@@ -242,7 +242,7 @@ impl Inflow {
     }
 }
 
-/// Batches per turn at most, where sources answer frames: sources need their turns in between, or
+/// Most batches per turn, where sources answer frames: sources need their turns in between, or
 /// answers would be late.
 const MOST_BATCHES: usize = 256;
 /// Frames per second from which on a sleep of some hundred microseconds gathers dozens.

@@ -222,7 +222,7 @@ pub(crate) struct Replayer {
     out: usize,
     /// Number of frames that may still leave.
     allowed: u64,
-    /// When it begins, and from when on none of its frames are due.
+    /// When it begins, and the time from which none of its frames are due.
     begin: Picos,
     until: Picos,
     /// Maps its schedule to the run: start, pauses, speed.
@@ -238,7 +238,7 @@ pub(crate) struct Replayer {
     awaited: bool,
     /// The end of its schedule as read so far.
     schedule_end: Picos,
-    /// Until when nothing leaves between two loops without a schedule.
+    /// Nothing leaves before this time: the pause between two loops without a schedule.
     rest: Option<Picos>,
     /// On virtual time: time taken by delays between loops.
     lapsed: Picos,

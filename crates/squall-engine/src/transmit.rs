@@ -37,10 +37,10 @@ const MOST_SKIPPED: u64 = 1 << 20;
 /// another one from memory.
 const MOST_HISTOGRAMS: usize = 256;
 
-/// Picoseconds. When later than this, streams send in runs of up to [`IN_A_ROW`] frames:
-/// their instants are lost anyway, and switching streams for each frame would cost several times as
-/// much. Nearer to schedule, on virtual time, and where a count ends the run (its frames must be
-/// the same on any machine), frames leave in the exact order of their instants.
+/// Picoseconds. When later than this, streams send in runs of up to [`IN_A_ROW`] frames: their
+/// exact departure times are lost anyway, and switching streams for each frame would cost several
+/// times as much. Nearer to schedule, on virtual time, and where a count ends the run (its frames
+/// must be the same on any machine), frames leave in the exact order of their instants.
 const FAR_OVERDUE: u64 = 100_000_000;
 const IN_A_ROW: usize = 16;
 

@@ -46,7 +46,7 @@ pub struct PortTx {
     pub segments: u64,
     /// Frames refused by the port.
     pub errors: u64,
-    /// Capture frames that were handed over again because the port was full.
+    /// Replayed frames that were handed over again because the port was full.
     pub retried: u64,
     /// Frames that were due and not sent, by reason.
     pub not_sent: BTreeMap<&'static str, u64>,
