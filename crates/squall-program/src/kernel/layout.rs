@@ -129,7 +129,8 @@ pub struct Accounts {
     pub octets: u64,
     /// Frames that the driver dropped after the hand-over.
     pub dropped: u64,
-    /// Frames not handed over, because the interface takes no such frames, or none at all.
+    /// Frames not handed over, because the interface takes no frames of this kind, or no frames at
+    /// all.
     pub refused: u64,
     /// The first departure on the clock; `None`: none.
     pub first: Option<Nanos>,
