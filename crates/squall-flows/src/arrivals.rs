@@ -78,7 +78,7 @@ pub(crate) struct Due {
     /// Its number within the template, from 0, over all workers.
     pub number: u64,
     /// When it was due. In a closed loop: when its user was ready, in real time, since no schedule
-    /// asked for it earlier.
+    /// required it earlier.
     pub at: Nanos,
 }
 
@@ -658,7 +658,7 @@ impl Arrivals {
     #[cold]
     fn give_up(&mut self, i: usize, now: Nanos, is_own: &impl IsOwn) {
         let line = &mut self.lines[i];
-        // Arrivals after the end were never asked for.
+        // Arrivals after the end were never requested.
         let bound = now.saturating_sub(self.patience).min(self.end).min(line.until);
         let (template, first) = (line.template(line.number), line.number);
         let skipped = line.skip(line.shape.passed(bound.saturating_sub(line.origin)));

@@ -1616,7 +1616,7 @@ fn parts_name_what_follows_by_next_alone_and_have_numbers_of_their_own() {
         let mut seen = BTreeSet::new();
         for worker in 0..workers {
             let mut of = pages();
-            // The program begins another part, which is none of the page's.
+            // The program begins another part, which is not one of the page's.
             let lines = ["begin \"the name\"", "send \"${flow:6}\"", "recv 6"];
             of.templates[1].client = Program::client("part").lines(lines).build().unwrap();
             of.templates[1].server =
