@@ -25,18 +25,18 @@ use crate::{
 /// memory without bound.
 const MAX_ANSWERS: usize = 4096;
 
-/// Outstanding octets at most: a quarter of the sequence space, the largest window of RFC 7323
-/// §2.3. Comparisons modulo 2^32 need less than half.
+/// Most outstanding octets: a quarter of the sequence space, the largest window of RFC 7323 §2.3.
+/// Comparisons modulo 2^32 need less than half.
 const MAX_OUTSTANDING: u32 = 1 << 30;
 
-/// Octets received that the stack acknowledges at the latest: the size of a GRO packet.
+/// Most received octets that may stay unacknowledged: the size of a GRO packet.
 pub(crate) const MAX_UNACKED: u32 = 1 << 16;
 
 pub(crate) struct Core<S> {
     pub flows: Slab<S>,
     /// Head of the list of free records.
     free: u32,
-    /// Maps hashes to flows, by their number, and to entries of [`Core::waits`], by their place
+    /// Maps hashes to flows, by their number, and to entries of [`Core::waits`], by their position
     /// plus [`Settings::flows`].
     pub table: Table,
     pub wheel: Wheel,
