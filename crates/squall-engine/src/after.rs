@@ -80,7 +80,8 @@ pub(crate) fn is_awaited(plan: &Plan, part: Part) -> bool {
 /// A worker's view of [`Afters`].
 pub(crate) struct Waiting {
     afters: Arc<Afters>,
-    /// By link: whether its dependents have started here; and the number of ended links seen.
+    /// For each link, whether its dependents have started on this worker; then the number of ended
+    /// links seen.
     begun: Vec<bool>,
     seen: usize,
 }

@@ -111,7 +111,7 @@ impl Watch {
         }
     }
 
-    /// Announces a sleep of at most `most`, so that it is no stall.
+    /// Announces a sleep of at most `most`, so that it is not counted as a stall.
     #[inline]
     pub fn plan_rest(&mut self, most: Nanos) {
         self.planned = self.planned + most;
@@ -139,9 +139,9 @@ impl Watch {
     }
 }
 
-/// Ahead of a departure a worker spins this long: a CPU that slept comes back late and cold, and
-/// gaps of 1 ms then spread three times as much (standard deviation 154 us against 47 us of a peer
-/// that spins).
+/// A worker spins this long before a departure: a CPU that slept wakes up late and with cold
+/// caches, and gaps of 1 ms then spread three times as much (standard deviation 154 us against 47
+/// us for a peer that spins).
 pub(crate) const SPIN: Nanos = Nanos(2_000_000);
 
 /// Sleeps until `margin` before `until`, at most `longest`; the caller spins the rest.

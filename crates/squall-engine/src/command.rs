@@ -19,7 +19,7 @@ pub(crate) struct Command {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// Stops departures until [`Action::Resume`]. A template begins no flows; open flows go on,
+    /// Stops departures until [`Action::Resume`]. A template begins no flows; open flows continue,
     /// because peers would see a paused connection as a failure of the network.
     Pause,
     Resume,
@@ -31,11 +31,11 @@ pub(crate) enum Action {
     Replace(Content),
     /// Flows ignore frames from these senders.
     Ignore(Arc<Ignored>),
-    /// Moves the end of the run, which counts from its start.
+    /// Moves the end of the run; the limit counts from the run's start.
     Limit(Stop),
     /// Sets the clock that stamps frames.
     Clock(CommonClock),
-    /// Stops sending; receiving goes on.
+    /// Stops sending; receiving continues.
     Stop,
 }
 

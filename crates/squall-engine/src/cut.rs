@@ -126,8 +126,8 @@ mod tests {
 
     use super::*;
 
-    /// Faults by frame number: the queue is full before it, refuses it (each once), or loses its
-    /// link.
+    /// Injected errors by frame number: the queue is full before it, refuses it (each once), or
+    /// loses its link.
     #[derive(Default)]
     struct Fake {
         full: Option<usize>,

@@ -137,7 +137,8 @@ struct PlayerPort {
     stamped: bool,
     polled: [Nanos; 2],
     clients: bool,
-    /// Set where other workers share the port's flows, which may give a worker frames of another.
+    /// Set where other workers share the port's flows, so that a worker may receive frames that
+    /// belong to another.
     relay: Option<Relay>,
     out: Out,
     /// On virtual time: the current time.
@@ -196,8 +197,8 @@ impl Wire {
         self.free.0 < Picos::from(now).0.saturating_add(QUEUE.0)
     }
 
-    /// When a sixteenth of a full queue is free: to fill it frame by frame would cost a turn for
-    /// each.
+    /// When a sixteenth of a full queue is free: filling it frame by frame would cost a turn per
+    /// frame.
     fn room_at(&self) -> Nanos {
         Nanos(self.free.0.saturating_sub(QUEUE.0 / 16 * 15).div_ceil(1000))
     }
@@ -211,12 +212,12 @@ impl Wire {
     }
 }
 
-/// Batches from other workers per turn at most.
+/// Most batches taken from other workers per turn.
 const HANDED_AT_ONCE: usize = 16;
 /// Flows begun per turn at most, so that their state is still in the cache when the answers arrive.
 const BEGIN: usize = 32;
-/// A frame whose time stamp is later than this is held until then. Clocks of two threads differ by
-/// less.
+/// A frame whose time stamp is further ahead than this is held until its time. Clocks of two
+/// threads differ by less.
 const LATER: Nanos = Nanos(100_000);
 /// The timer slack of these workers, in ns: by how much the kernel may delay a wake-up to merge it
 /// with others. Linux's default is 50 us.
@@ -378,12 +379,12 @@ impl Player {
         }
     }
 
-    /// When something of its own is due, on the engine's clock.
+    /// When the next timer or flow start is due, on the engine's clock.
     fn next(&self, outlets: Option<&Outlets>, end: Picos) -> Option<Nanos> {
         let real = |port: &PlayerPort, due: Nanos| match outlets {
             Some(outlets) if self.clock != Clock::Virtual && port.lag > Nanos::ZERO => {
                 let due = self.clock.since_start(due).0;
-                // Rounded up, because an instant rounded down would be asked for again and again.
+                // Rounded up, because an instant rounded down would be requested again and again.
                 self.clock.instant(Picos(outlets.of(port.out.member).real(due) + 999))
             }
             _ => due,
@@ -874,7 +875,7 @@ impl Out {
         }
     }
 
-    /// The link is down: frames are lost as those of any host, and the stack retransmits.
+    /// The link is down: frames are lost as for any host, and the stack retransmits.
     #[cold]
     fn lose_what_waits(&mut self, now: Nanos, outlets: &mut Outlets) -> bool {
         self.blocked.note(now, false, &mut self.counters);

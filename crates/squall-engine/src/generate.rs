@@ -71,8 +71,8 @@ pub(crate) struct Driver {
     pub done: bool,
 }
 
-/// The streams while the link is down: they are held, and continue from the same frame when it is
-/// up.
+/// The state of the streams while the link is down: they are held, and continue from the same frame
+/// when it is up.
 struct Down {
     link: Option<Arc<Link>>,
     since: Option<Picos>,
@@ -337,7 +337,7 @@ impl Driver {
         (spent || time_is_up || self.overdue || (next.is_none() && !held)).then_some(until)
     }
 
-    /// Why sending cannot go on.
+    /// Why sending cannot continue.
     fn trouble(&mut self) -> Option<String> {
         let m = Shared(&*self.remote);
         if self.layout.is_broken(&m) {
@@ -606,7 +606,7 @@ impl Driver {
 
 const LATE: &str = "late";
 
-/// A dropped run must not go on sending.
+/// A dropped run must stop sending.
 impl Drop for Driver {
     fn drop(&mut self) {
         self.ending.store(true, Ordering::Release);
@@ -616,7 +616,7 @@ impl Drop for Driver {
     }
 }
 
-/// Checks that a port that generates its frames can send what `plan` asks of it; `address` is the
+/// Checks that a port that generates its frames can send what `plan` requires; `address` is the
 /// port's.
 ///
 /// # Errors
@@ -641,7 +641,7 @@ pub(crate) fn one_kind(plan: &Plan, port: usize, address: &str) -> io::Result<()
 /// A worker's streams on a port, with their shares.
 type Shares = Vec<(u32, PlanStream, (u64, u64))>;
 
-/// The program for a worker's streams on a port; `None`: it has none there.
+/// The program for a worker's streams on a port; `None`: the worker has none there.
 fn image(
     plan: &Plan,
     index: usize,

@@ -14,7 +14,7 @@ pub struct Groups {
     groups: Vec<(u32, u8, u8, u8)>,
 }
 
-/// A stream's place in the current batch.
+/// The group of a stream in the current batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Membership {
     /// Batch number times 256, plus the group. One word, because each frame reads it: see `Sender`.

@@ -1,4 +1,5 @@
-//! A port's traffic clock and its audit: one each, of all its sources and workers.
+//! A port's traffic clock and its audit: one of each, shared by all sources and workers of the
+//! port.
 
 use std::sync::Arc;
 
@@ -17,16 +18,16 @@ pub(crate) struct PortPace {
     pub audit: Arc<PortAudit>,
 }
 
-/// How a port kept its schedule, all sources and workers added up.
+/// How a port kept its schedule, summed over all sources and workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PortPacing {
-    /// The window with the highest ratio of surplus to allowed surplus; `None`: nothing left by a
+    /// The window with the highest ratio of surplus to allowed surplus; `None`: no frame left on a
     /// schedule.
     pub worst: Option<Surplus>,
     /// The sum of all lag ever added to the traffic clock.
     pub moved: Nanos,
-    /// From this instant on the lag could not be regained in time, and frames left at up to twice
-    /// the rate.
+    /// From this time on, the lag could not be regained in time, and frames left at up to twice the
+    /// rate.
     pub catching_up_since: Option<Picos>,
     /// Frames that answered received ones without a receive time stamp.
     pub uncertain: u64,
@@ -41,7 +42,7 @@ impl PortPace {
     #[inline]
     pub fn owing(&self, at: u64, due: u64, passed: u64, allowance: Allowance) -> u64 {
         let traffic = self.clock.owing(at, due, passed, allowance);
-        // Usually all frames are in time.
+        // Usually all frames are on time.
         if traffic != at && self.clock.catching_up_since().is_some() {
             self.audit.give_up();
         }

@@ -43,7 +43,7 @@ pub struct QueueCounters {
     pub streams: Vec<(u16, StreamCounters)>,
     /// Counters by tracked value.
     pub tracked: Vec<(Key, StreamCounters)>,
-    /// Frames whose tracked value found no room.
+    /// Frames with a tracked value for which the table had no room.
     pub beyond: u64,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct QueueFlows {
     pub total: usize,
     /// When the queue's first frame arrived; `None`: none has.
     pub begin: Option<Nanos>,
-    /// Frames and octets of flows that found no room.
+    /// Frames and octets of flows for which the table had no room.
     pub rest: (u64, u64),
     pub flows: Vec<FlowCount>,
 }
@@ -84,7 +84,7 @@ pub struct ReceivedFlows {
     pub total: usize,
     /// When the first frame on any queue arrived.
     pub begin: Option<Nanos>,
-    /// Frames and octets of flows that found no room.
+    /// Frames and octets of flows for which the table had no room.
     pub rest: (u64, u64),
     /// Each flow with its port, once for each queue that saw it.
     pub flows: Vec<(usize, FlowCount)>,
@@ -242,7 +242,7 @@ impl Inflow {
     }
 }
 
-/// Batches per turn at most, where sources answer frames: sources need their turns in between, or
+/// Most batches per turn, where sources answer frames: sources need their turns in between, or
 /// answers would be late.
 const MOST_BATCHES: usize = 256;
 /// Frames per second from which on a sleep of some hundred microseconds gathers dozens.

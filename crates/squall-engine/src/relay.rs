@@ -46,7 +46,7 @@ pub(crate) struct Stray {
     pub is_copy: bool,
 }
 
-/// The ends of a port's workers; `wakers` wake them.
+/// Makes the relay ends for the workers of a port; `wakers` wake these workers.
 pub(crate) fn relays(wakers: &[Waker]) -> Vec<Relay> {
     let (senders, ends): (Vec<_>, Vec<_>) = wakers.iter().map(|_| sync_channel(WAITING)).unzip();
     let of = |(here, came)| {

@@ -189,7 +189,7 @@ struct Out {
     limit: usize,
     ahead: Picos,
     /// Frames that the port has and whose fates it has not reported; `oldest` is a lower bound of
-    /// their places.
+    /// their positions.
     under_way: usize,
     oldest: Place,
     /// Whether the port had no room, even if nothing is due yet.
@@ -199,7 +199,7 @@ struct Out {
     counters: PortTx,
 }
 
-/// The place of a frame: the chunk's number, and the index in it.
+/// The position of a frame: the chunk's number, and the index in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     chunk: u64,
@@ -222,7 +222,7 @@ pub(crate) struct Replayer {
     out: usize,
     /// Number of frames that may still leave.
     allowed: u64,
-    /// When it begins, and from when on none of its frames are due.
+    /// When it begins, and the time from which none of its frames are due.
     begin: Picos,
     until: Picos,
     /// Maps its schedule to the run: start, pauses, speed.
@@ -238,9 +238,9 @@ pub(crate) struct Replayer {
     awaited: bool,
     /// The end of its schedule as read so far.
     schedule_end: Picos,
-    /// Until when nothing leaves between two loops without a schedule.
+    /// Nothing leaves before this time: the pause between two loops without a schedule.
     rest: Option<Picos>,
-    /// On virtual time: time taken by such delays.
+    /// On virtual time: time taken by delays between loops.
     lapsed: Picos,
     /// Whether no chunks follow those in memory.
     ended: bool,
@@ -254,7 +254,7 @@ pub(crate) struct Replayer {
     /// Since when the reader is late, and for how long in total.
     starving_since: Option<Nanos>,
     starved: Nanos,
-    /// The part of that at the end.
+    /// The part of the total at the end.
     dry: Nanos,
     source: Option<Reader>,
     pub done: bool,
@@ -277,7 +277,7 @@ pub struct Replayed {
     pub error: Option<ReplayError>,
     /// Time in which frames were due and the reader was late.
     pub starved: Nanos,
-    /// The part of that at the end, after which no frame came: which frames were due then is
+    /// The part of `starved` at the end, after which no frame came: which frames were due then is
     /// unknown.
     pub dry: Nanos,
     /// When each instant of its schedule was due in the run.
@@ -428,8 +428,8 @@ impl Replayer {
         due.map_or(now, |due| now.min(due.0))
     }
 
-    /// Limits the run's end to the replay's, where that is earlier. Returns the run's end, to
-    /// restore it.
+    /// Limits the run's end to the replay's, where that is earlier. Returns the run's end, which
+    /// the caller must restore.
     fn narrow(&self, turn: &mut Turn<'_>) -> Picos {
         let end = turn.budget.end;
         turn.budget.end = end.min(self.until);
@@ -1493,7 +1493,7 @@ mod tests {
         warp.change(60, (2, 1));
         assert_eq!([0, 50].map(|due| warp.real(due)), [100, 125], "it has not begun");
         warp.change(120, (1, 3));
-        // 40 of the schedule had passed.
+        // 40 ps of the schedule had passed.
         assert_eq!([40, 41, 50].map(|due| warp.real(due)), [120, 123, 150]);
         assert_eq!(warp.real(35), 115, "what was late is no later");
         warp.change(120, (1, 1));

@@ -64,7 +64,7 @@ pub trait Sink {
     /// Adds its counters only.
     fn counters(&self, _into: &mut QueueCounters) {}
 
-    /// Returns a value for display while it runs: its records with these numbers.
+    /// Returns a value for display while it runs: limited to the records with these numbers.
     fn show(&self, _records: Range<u32>) -> Option<Shown> {
         None
     }
@@ -145,8 +145,8 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// The sinks of queue `number` of `port`, except those of its sources; `hosts`: whether it has
-/// such.
+/// The sinks of queue `number` of `port`, except those of its sources; `hosts`: whether the port
+/// has hosts.
 pub(crate) fn list(
     plan: &Plan,
     settings: &Settings,
@@ -265,7 +265,7 @@ impl Sink for Measurement {
         *into = QueueCounters::of(self.port, &self.seen);
     }
 
-    /// The flows in this range of places; `None`: flows are not measured.
+    /// The flows with these numbers; `None`: flows are not measured.
     fn show(&self, records: Range<u32>) -> Option<Shown> {
         let flows = self.seen.flows.as_deref()?;
         Some(Box::new(QueueFlows {

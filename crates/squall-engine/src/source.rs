@@ -30,8 +30,8 @@ pub(crate) trait Source {
 
     /// Reports to the outlets when its earliest unsent frame was due, without lag
     /// ([`Outlets::owe`]). Called before any source takes its turn, where several share an outlet:
-    /// after a stall no source may go on before the lag of all is known, otherwise the first would
-    /// send ahead of the others.
+    /// after a stall no source may continue before the lag of all is known, otherwise the first
+    /// would send ahead of the others.
     fn owe(&mut self, _outlets: &mut Outlets) {}
 
     /// Begins the worker's turn: the horizons of shared outlets are known, and nothing has been
@@ -85,7 +85,7 @@ pub(crate) trait Source {
     /// Adds its counters only.
     fn counters(&self, into: &mut Counters);
 
-    /// Returns a value for display while it runs, with the records of these numbers.
+    /// Returns a value for display while it runs, limited to the records with these numbers.
     fn show(&self, _now: Nanos, _records: Range<u32>) -> Option<Shown> {
         None
     }
@@ -104,9 +104,10 @@ pub(crate) trait Source {
 /// How a worker may wait for a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// Sleep until shortly before it is due, then spin: a CPU that slept comes back late and cold.
+    /// Sleep until shortly before it is due, then spin: a CPU that slept wakes up late and with
+    /// cold caches.
     Awake,
-    /// Sleep; the port itself waits for the instants of frames.
+    /// Sleep; the port itself waits until each frame is due.
     Port,
     /// Sleep long: it makes no frames and only supervises threads that do.
     Supervise,
@@ -195,8 +196,8 @@ pub(crate) struct Outlet {
     /// When the worker's last turn was, and the time between it and the turn before; picoseconds.
     came: u64,
     passed: u64,
-    /// The earliest instant that members owe, and the traffic time of this turn, where several
-    /// members determine them together.
+    /// The due time of the earliest frame that any member owes, and the traffic time of this turn,
+    /// where several members determine them together.
     owed: u64,
     shared: bool,
     horizon: u64,
@@ -451,8 +452,8 @@ impl Outlet {
     }
 }
 
-/// How far number `i` may advance on virtual time: until the next instant of another. At the same
-/// instant the lower number goes first.
+/// How far source `i` may advance on virtual time: until another source is due. At the same time
+/// the source with the lower number goes first.
 pub(crate) fn earlier_of_others(due: &[Option<Picos>], i: usize) -> Picos {
     let others = due.iter().enumerate().filter(|(other, _)| *other != i);
     let until = others.filter_map(|(other, due)| {

@@ -53,13 +53,14 @@ pub struct Settings {
     pub fingerprint: bool,
     /// Measurements of received frames.
     pub measure: Measure,
-    /// By port: the processing of received frames in addition to counters. Ports at the end may be
+    /// Per port: the processing of received frames in addition to counters. Ports at the end may be
     /// missing.
     pub take: Vec<Take>,
-    /// How long receiving goes on after everything is sent, so that frames in flight still arrive.
+    /// How long receiving continues after everything is sent, so that frames in flight still
+    /// arrive.
     pub linger: Duration,
-    /// The clock that stamps frames and measures delays. Unused on virtual time, which is itself
-    /// common to all.
+    /// The clock that stamps frames and measures delays. Unused on virtual time, which all workers
+    /// share.
     pub common: CommonClock,
     /// Largest lag of a port's schedule at the end of a valid run.
     pub tolerance: Nanos,
@@ -68,7 +69,8 @@ pub struct Settings {
 /// The processing of the frames that a port receives.
 #[derive(Clone, Default)]
 pub struct Take {
-    /// Excluded frames are neither counted nor passed on. For ports that cannot filter themselves.
+    /// Selects the frames to receive, at ports that cannot filter themselves; excluded frames are
+    /// neither counted nor passed on.
     pub filter: Option<Arc<Filter>>,
     /// The link type of the frames.
     pub link: Link,
@@ -193,7 +195,7 @@ pub struct Running {
     /// out of date.
     added: Vec<u64>,
     settings: Settings,
-    /// Whether frames on ports of flows are only counted.
+    /// Whether frames at ports with flows are only counted.
     counting: bool,
     /// On the engine's clock.
     start: Nanos,
@@ -210,17 +212,17 @@ type WorkerResult = (Snapshot, Vec<Shown>);
 #[derive(Debug)]
 pub struct Outcome {
     pub workers: Vec<Snapshot>,
-    /// The final values of sources and sinks: [`Outcome::take`].
+    /// The final values of sources and sinks: see [`Outcome::take`].
     left: Vec<Shown>,
     /// From the start to the last departure.
     pub duration: Nanos,
-    /// The interfaces' counters of the run, by port.
+    /// The interfaces' counters during the run, by port.
     pub interfaces: Vec<Option<InterfaceCounters>>,
     /// The link changes of the ports, by port.
     pub links: Vec<LinkChanges>,
-    /// The ports' remarks on how they worked: [`Port::notes`].
+    /// Remarks of the ports on their operation: see [`Port::notes`].
     pub notes: Vec<String>,
-    /// By part with an `after`: when its predecessors had ended; `None`: never.
+    /// For each part with an `after`: when its predecessors had ended; `None`: never.
     pub began: Vec<(Part, Option<Picos>)>,
     /// How each port kept its schedule.
     pub pacing: Vec<PortPacing>,
@@ -284,8 +286,8 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Starts the run. The first departure is due at `start` of the engine's clock; `None`: as
-    /// default_start as every worker is ready.
+    /// Starts the run. The first departure is due at `start` of the engine's clock; `None`: as soon
+    /// as every worker is ready.
     pub fn go(self, start: Option<Nanos>) -> Running {
         let Self { begin, mut running } = self;
         running.before = running.ports.iter().map(|p| p.interface_counters()).collect();
@@ -393,7 +395,7 @@ struct WorkerInputs {
     waker: Waker,
     /// Feeds by replay number.
     feeds: Vec<(usize, Feed)>,
-    /// By port whose flows several workers share.
+    /// For each port whose flows several workers share.
     relays: Vec<(usize, Relay)>,
     /// Set if parts wait for others.
     waiting: Option<Waiting>,
@@ -415,7 +417,7 @@ struct Queues {
     rx: Vec<(usize, u32, Box<dyn RxQueue>)>,
     outlets: Outlets,
     drivers: Vec<Driver>,
-    /// Facts of the ports that carry flows.
+    /// Properties of the ports that carry flows.
     facts: Vec<(usize, PortFacts)>,
 }
 
@@ -547,8 +549,8 @@ impl WorkerSetup {
     }
 }
 
-/// The key in signatures of frames to measure; `None`: the plan sends no signed frames, and frames
-/// of any run are measured.
+/// The key in the signatures of the frames to measure; `None`: the plan sends no signed frames, and
+/// frames of any run are measured.
 pub(crate) fn expected_key(plan: &Plan) -> Option<u16> {
     (!plan.streams.is_empty()).then_some(plan.key)
 }
@@ -719,8 +721,8 @@ impl Running {
         self.ask(Message::Counters)
     }
 
-    /// The counters of each flow so far, at most the first `most` flows of each queue. `None`:
-    /// flows are not measured.
+    /// The counters of each flow so far, at most the first `most` flows per queue. `None`: flows
+    /// are not measured.
     ///
     /// Asks in parts, because a worker that copies a million flows at once does not receive
     /// meanwhile, and its ring overflows.
@@ -750,7 +752,8 @@ impl Running {
         all
     }
 
-    /// The display values of type `T` of all sources and sinks, with the records of these numbers.
+    /// The display values of type `T` of all sources and sinks, limited to the records with these
+    /// numbers.
     pub fn show<T: Any>(&self, records: &Range<u32>) -> Vec<T> {
         let shown = self.ask(|reply| Message::Show(records.clone(), reply));
         shown.into_iter().flatten().filter_map(of_type).collect()
@@ -878,8 +881,8 @@ impl Running {
         self.plan.replays.iter().position(|replay| replay.name == name)
     }
 
-    /// Pauses a stream, the streams of a group, a template (it begins no flows; open flows go on),
-    /// a replay, or all.
+    /// Pauses a stream, the streams of a group, a template (it begins no flows; open flows
+    /// continue), a replay, or all.
     ///
     /// # Errors
     /// [`EngineError::UnknownStream`], [`EngineError::Together`].
@@ -902,7 +905,8 @@ impl Running {
         Ok(())
     }
 
-    /// Applies the changes that [`Plan::diff`] found. Streams without a change go on undisturbed.
+    /// Applies the changes that [`Plan::diff`] found. Streams without a change continue
+    /// undisturbed.
     ///
     /// # Errors
     /// [`EngineError::UnknownStream`], [`EngineError::TooMany`], [`EngineError::Fixed`],
@@ -1037,7 +1041,7 @@ impl Running {
     }
 
     /// The worker for a new stream: that of the streams it is chained to, because only streams on
-    /// one worker can start each other, or else the port's first.
+    /// one worker can start each other, or else the port's first worker.
     fn worker_for(&self, number: usize) -> Option<usize> {
         let streams = &self.plan.streams;
         if self.plan.ports[streams[number].port].elsewhere {
@@ -1188,7 +1192,7 @@ impl Running {
     }
 }
 
-/// A dropped run must not go on sending.
+/// A dropped run must stop sending.
 impl Drop for Running {
     fn drop(&mut self) {
         self.end();

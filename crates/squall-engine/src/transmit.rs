@@ -37,10 +37,10 @@ const MOST_SKIPPED: u64 = 1 << 20;
 /// another one from memory.
 const MOST_HISTOGRAMS: usize = 256;
 
-/// Picoseconds. When later than this, streams send in runs of up to [`IN_A_ROW`] frames:
-/// their instants are lost anyway, and switching streams for each frame would cost several times as
-/// much. Nearer to schedule, on virtual time, and where a count ends the run (its frames must be
-/// the same on any machine), frames leave in the exact order of their instants.
+/// Picoseconds. When later than this, streams send in runs of up to [`IN_A_ROW`] frames: their
+/// exact departure times are lost anyway, and switching streams for each frame would cost several
+/// times as much. Nearer to schedule, on virtual time, and where a count ends the run (its frames
+/// must be the same on any machine), frames leave in the exact order of their instants.
 const FAR_OVERDUE: u64 = 100_000_000;
 const IN_A_ROW: usize = 16;
 
@@ -63,7 +63,7 @@ pub(crate) struct Transmitter {
     clock: Clock,
     /// Most frames per hand-over.
     limit: usize,
-    /// The port reads the due instant of each frame.
+    /// The port reads the due time of each frame.
     instants: bool,
     senders: Vec<Sender>,
     wheel: Wheel,
@@ -133,7 +133,7 @@ struct InRow {
 enum Due {
     /// None: the frames have no gaps.
     AtOnce,
-    /// The first and the last, with equal distances in between.
+    /// Only the first and the last are stored; the others lie between them at equal distances.
     Evenly,
     Each,
 }
@@ -164,11 +164,12 @@ struct Sender {
     program: Arc<Program>,
     cursor: Cursor,
     number: u32,
-    /// Frames of other workers lie between the frames of this one and must be walked over.
+    /// Other workers' frames lie between the frames of this share, and the timeline must advance
+    /// over them.
     walk: bool,
     late: Late,
     active: bool,
-    /// Permanently: nothing starts it again.
+    /// Removed permanently: nothing starts it again.
     removed: bool,
     /// Frames are due before this instant only; picoseconds.
     until: u64,
@@ -383,7 +384,7 @@ impl Transmitter {
     fn enqueue(&mut self, i: usize) {
         let s = &mut self.senders[i];
         match s.due() {
-            // It was paused past its end.
+            // The stream was paused past its end.
             None if s.active && s.timeline.due().is_some() => {
                 s.active = false;
                 if std::mem::take(&mut s.awaited) {
@@ -588,7 +589,7 @@ impl Transmitter {
                     let weight = u64::from(self.sender_of(i).weight);
                     (packets + weight, octets + u64::from(self.hand.len[i] + FCS_LEN))
                 });
-            // They do not count toward the end of a run that ends by a count.
+            // Skipped frames do not count toward the end of a run that ends by a count.
             turn.budget.packets = turn.budget.packets.saturating_add(packets);
             turn.budget.octets = turn.budget.octets.saturating_add(octets);
             self.drop_hand(turn.outlets, LINK_DOWN);
@@ -1072,13 +1073,13 @@ fn walk(timeline: &mut Timeline, sizes: &Sizes, frames: Range<u64>) {
 }
 
 impl Sender {
-    /// When its next frame is due, if that is before its end.
+    /// When the next frame is due, if that is before the end of the stream.
     #[inline]
     fn due(&self) -> Option<Picos> {
         self.timeline.due().filter(|due| due.0 < self.until)
     }
 
-    /// Sets its begin, `at` plus the start delay, and its end. Returns the begin.
+    /// Sets the begin of the stream, `at` plus the start delay, and its end. Returns the begin.
     fn begin(&mut self, at: Picos) -> Picos {
         let begin = at.0.saturating_add(self.plan.start.0);
         self.until = self.plan.lasts.map_or(u64::MAX, |lasts| begin.saturating_add(lasts.0));
@@ -1225,14 +1226,14 @@ impl Sender {
 
     /// Number of frames of this share that are due before `end` and not scheduled.
     fn due_before(&self, end: Picos) -> u64 {
-        // Walked frame by frame, a timeline includes the frames of the other workers.
+        // A timeline that advances frame by frame includes the frames of the other workers.
         let (step, share) = if self.walk { (1, self.by) } else { (self.by, 1) };
         let len = |k| self.program.sizes().at(self.next + k * step);
         self.timeline.due_before(end, len, MOST_COUNTED.saturating_mul(share)).div_ceil(share)
     }
 
-    /// Applies the policy for late frames. Returns the number skipped; if that is not 0, look
-    /// again.
+    /// Applies the policy for late frames. Returns the number skipped; if it is not 0, the caller
+    /// must check again.
     fn catch_up(&mut self, at: Picos, horizon: u64) -> u64 {
         let Some(due) = self.timeline.due() else { return 0 };
         let late = at.0.saturating_sub(due.0);

@@ -1,5 +1,5 @@
-//! The stream that is due next: a calendar queue (Brown 1988). Exact order by (instant, stream);
-//! constant time with many streams, a short sorted list with few.
+//! Finds the stream that is due next: a calendar queue (Brown 1988). Its order by (due time,
+//! stream) is exact; it takes constant time with many streams, a short sorted list with few.
 
 use std::{
     cmp::Reverse,
@@ -39,7 +39,7 @@ pub struct Wheel {
 }
 
 impl Wheel {
-    /// For `streams` with `pps` frames/s in total.
+    /// A wheel for `streams` streams with `pps` frames/s in total.
     pub fn new(streams: usize, pps: f64) -> Self {
         // About two frames per bucket.
         let width = if pps > 0.0 { 2e12 / pps } else { 1e12 };

@@ -46,7 +46,7 @@ pub struct PortTx {
     pub segments: u64,
     /// Frames refused by the port.
     pub errors: u64,
-    /// Capture frames that were handed over again because the port was full.
+    /// Replayed frames that were handed over again because the port was full.
     pub retried: u64,
     /// Frames that were due and not sent, by reason.
     pub not_sent: BTreeMap<&'static str, u64>,
@@ -155,7 +155,7 @@ pub(crate) enum Message {
     Counters(Reply<Counters>),
     /// The flag: with histograms.
     Snapshot(bool, Reply<Snapshot>),
-    /// Display values of sources and sinks, with the records of these numbers.
+    /// Display values of sources and sinks, limited to the records with these numbers.
     Show(Range<u32>, Reply<Vec<Shown>>),
     /// Ends the worker, which returns its counters.
     Finish,
@@ -273,15 +273,15 @@ const LONG_WAIT: Nanos = Nanos(1_000_000);
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Longest sleep of a worker that only sends: bounds the delay of its mailbox.
 const TX_REST: Nanos = Nanos(2_000_000);
-/// The same for a worker that only supervises generator threads; longer, because it shares their
-/// CPU.
+/// Longest sleep of a worker that only supervises generator threads; longer than [`TX_REST`],
+/// because it shares their CPU.
 const WATCH_REST: Nanos = Nanos(10_000_000);
 /// Within this time of its next instant, a source that reacts to frames is polled without sleep: a
 /// wake-up takes about as long with the timer slack that such sources set.
 const NEAR: Nanos = Nanos(15_000);
-/// Longest sleep for such a source if a port cannot wake the worker.
+/// Longest sleep before a turn of a source that reacts to frames, if a port cannot wake the worker.
 const NAP: Nanos = Nanos(100_000);
-/// The same if all ports can.
+/// Longest sleep before a turn of such a source if all ports can wake the worker.
 const SLEEP: Nanos = Nanos(50_000_000);
 /// Interrupt moderation: one wake-up then finds several frames (docs/adr/0031).
 const GATHER: Nanos = Nanos(50_000);
@@ -399,7 +399,7 @@ impl Worker {
         }
     }
 
-    /// On virtual time a source could advance without end while the others wait. Each therefore
+    /// On virtual time a source could advance endlessly while the others wait. Each therefore
     /// advances only to the next instant of another that is not done.
     fn in_turn(&mut self) -> bool {
         let open =
@@ -539,8 +539,8 @@ impl Worker {
         (!fast && now.saturating_sub(last) >= RX_REST) || last.saturating_sub(before) >= LONG_WAIT
     }
 
-    /// With nothing to send and nothing received: sleeps until a queue signals frames. Returns
-    /// false, without a sleep, if not all queues can signal.
+    /// Sleeps until a queue signals frames, when there is nothing to send and nothing received.
+    /// Returns false, without a sleep, if not all queues can signal.
     fn wait_for_frames(&mut self) -> bool {
         let mut descriptors = Vec::with_capacity(self.rx.len());
         let mut open = self.rx.iter().filter(|rx| rx.error.is_none()).peekable();

@@ -16,7 +16,7 @@ pub(crate) struct AppRecorder {
     pub apps: Apps<Recorder>,
     /// Selects the programs of a script's servers.
     pub serving: Option<Box<Serving>>,
-    /// Pools of the side's clients over UDP, with those of their servers.
+    /// Pools of the side's clients over UDP, with the pools of their servers.
     pub clients: Vec<(Tuples, Tuples)>,
     /// By flow number; only flows that this side began.
     begun: Vec<Begun>,
@@ -330,7 +330,7 @@ impl Recorder {
             }
         }
         if client {
-            // `each_ended` hands it over, because a flow cannot begin inside an event of another.
+            // `each_ended` passes it on, because a flow cannot begin inside an event of another.
             self.ended.push((template, due));
         }
     }

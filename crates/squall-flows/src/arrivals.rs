@@ -78,7 +78,7 @@ pub(crate) struct Due {
     /// Its number within the template, from 0, over all workers.
     pub number: u64,
     /// When it was due. In a closed loop: when its user was ready, in real time, since no schedule
-    /// asked for it earlier.
+    /// required it earlier.
     pub at: Nanos,
 }
 
@@ -316,7 +316,7 @@ impl Arrivals {
         scheduled.into_iter().chain(self.next.ready.map(|(due, _)| due)).min()
     }
 
-    /// When the worker's next scheduled flow is due, or an instant shortly before. Going over an
+    /// When the worker's next scheduled flow is due, or an instant shortly before. Skipping an
     /// arrival of another worker costs some 20 ns (ADR 0040), less than a wake-up for it.
     fn next_own(&self, is_own: impl IsOwn) -> Option<Nanos> {
         self.next.scheduled?;
@@ -658,7 +658,7 @@ impl Arrivals {
     #[cold]
     fn give_up(&mut self, i: usize, now: Nanos, is_own: &impl IsOwn) {
         let line = &mut self.lines[i];
-        // Arrivals after the end were never asked for.
+        // Arrivals after the end were never requested.
         let bound = now.saturating_sub(self.patience).min(self.end).min(line.until);
         let (template, first) = (line.template(line.number), line.number);
         let skipped = line.skip(line.shape.passed(bound.saturating_sub(line.origin)));
@@ -722,7 +722,8 @@ fn is_open(arrival: &Arrival, target: Option<Target>) -> bool {
         || (matches!(arrival, Arrival::Weight { .. }) && !matches!(target, Some(Target::Active(_))))
 }
 
-/// A worker without users begins no flows.
+/// The number of users of a template's closed loop; in an open loop each worker counts as one. A
+/// worker without users begins no flows.
 fn users(template: &Template, target: Option<Target>, workers: u64) -> u64 {
     match (&template.arrival, target) {
         (Arrival::Closed { users, .. }, _) => (*users).into(),

@@ -10,7 +10,7 @@
 //! addresses and is due at the same instant whatever the number of workers. The worker is a
 //! function of the flow's addresses and ports ([`squall_bpf::owner`]), equal for both directions,
 //! so that a received frame reaches the flow's worker: by the receive queues, or by a port that
-//! computes the same. A worker hands any other frame on ([`Side::owner`]).
+//! computes the same. A worker passes any other frame on ([`Side::owner`]).
 //!
 //! The crate uses no clock, thread or port, so that a run is repeatable and its tests take virtual
 //! time.

@@ -167,7 +167,8 @@ struct Inside<'f> {
 }
 
 impl Link {
-    /// Without addresses: [`Link::add_pool`]. `part`: if the run has several.
+    /// Makes a link without addresses (see [`Link::add_pool`]); `part`: the part of the run, if it
+    /// has several.
     pub fn new(network: &Network, part: Division) -> Self {
         let tags = network.wraps.iter().copied().filter(|wrap| wrap.ends().is_none());
         let outer: Vec<_> = tags.take_while(|wrap| matches!(wrap, Wrap::Vlan { .. })).collect();
@@ -301,7 +302,7 @@ impl Link {
     }
 
     /// The owner of the frame, for `worker` of `workers`. Only speed depends on the port's
-    /// steering: a frame at the wrong worker is handed on (ADR 0040).
+    /// steering: a frame at the wrong worker is passed on (ADR 0040).
     #[inline]
     pub fn owner(&self, frame: &[u8], (worker, workers): (u32, u32)) -> FrameOwner {
         if workers == 1 {
@@ -697,7 +698,7 @@ impl Link {
     }
 
     /// Room for a packet of `len` octets of `flow`, after the link's headers; `None`: the output is
-    /// full. A packet other next hop is unresolved goes to a scratch buffer.
+    /// full. A packet whose next hop is unresolved goes to a scratch buffer.
     #[inline(always)]
     pub fn room<'o>(
         &'o mut self,

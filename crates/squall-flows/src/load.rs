@@ -121,7 +121,7 @@ pub enum Spacing {
     /// Equal distances.
     #[default]
     Constant,
-    /// A Poisson process: exponential distances, as those of many independent users.
+    /// A Poisson process: exponential distances, as for many independent users.
     Poisson,
 }
 
@@ -593,7 +593,7 @@ impl Load {
 }
 
 impl Template {
-    /// Whether it can change to `new` while its flows are played.
+    /// Whether this template can change to `new` while its flows are played.
     fn can_become(&self, new: &Self) -> Result<(), String> {
         if self.gone {
             // Numbers of templates are never reused.

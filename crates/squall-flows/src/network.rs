@@ -79,7 +79,7 @@ impl Network {
         u32::from(self.mtu) + crate::link::overhead(self)
     }
 
-    /// Validates the network; the error text names the fault.
+    /// Validates the network; the error text names the invalid part.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.mtu < 576 {
             return Err(format!("an MTU of {} octets, expected 576 or more", self.mtu));

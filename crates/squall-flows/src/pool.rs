@@ -144,9 +144,9 @@ fn prefix(base: IpAddr, len: u32) -> Option<AddrRange> {
 /// A validated pool: a tuple is a function of the seed and a number.
 #[derive(Clone, Debug)]
 pub struct Tuples {
-    /// With the index of the first address of each.
+    /// Each range with the index of its first address.
     ranges: Vec<(u64, AddrRange)>,
-    /// The same, sorted by address.
+    /// The ranges, sorted by address.
     by_address: Vec<(u128, u128, u64)>,
     /// The usual case, one range of IPv4: its first address and its size. Most lookups then are one
     /// subtraction.

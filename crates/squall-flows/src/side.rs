@@ -299,7 +299,7 @@ const BUSY_RETRY: Nanos = Nanos(10_000_000);
 /// Positions per worker searched for one of this worker's. With n workers each position misses with
 /// probability 1 - 1/n, so 64 n misses in a row have a probability below e^-64.
 const MAX_SEARCH: u64 = 64;
-/// How long a user waits whose flow could not begin: an exhausted pool would otherwise be retried
+/// How long a user whose flow could not begin waits: an exhausted pool would otherwise be retried
 /// in a busy loop.
 const BACK_OFF: Nanos = Nanos(1_000_000);
 /// Flows aborted in a row. Each sends a reset, and the next ones wait until the output is empty,
@@ -695,7 +695,7 @@ impl Side {
         {
             let at = self.clients.as_ref().and_then(|clients| {
                 let (next, end) = (clients.arrivals.after_last()?, clients.arrivals.end());
-                // An open loop's last gap may extend past the end of the time: it was asked for
+                // An open loop's last gap may extend past the end of the time: the rate applies
                 // until then.
                 Some(if now >= end { next.max(end) } else { next })
             });
@@ -1181,7 +1181,7 @@ impl Side {
         self.stopping == Stopping::Done
     }
 
-    /// Whether it is stopping, or has begun all its flows.
+    /// Whether the side is stopping, or has begun all its flows.
     pub fn is_stopping(&self) -> bool {
         self.stopping != Stopping::No
     }
@@ -1447,7 +1447,7 @@ impl Busy {
         self.again.push_back((now + BUSY_RETRY, tuple));
     }
 
-    /// At the front of its queue.
+    /// Puts a conversation back at the front of its queue.
     fn put_back(&mut self, now: Nanos, tuple: Tuple, due: Due) {
         self.waiting.entry(tuple).or_default().push_front(due);
         self.again.push_back((now + BUSY_RETRY, tuple));

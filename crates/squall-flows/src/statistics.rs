@@ -121,8 +121,9 @@ pub struct FlowStatistics {
     pub transaction: Histogram,
     /// From the start of a completed flow to its end, in nanoseconds.
     pub duration: Histogram,
-    /// The same from the instant at which the flow was due. It includes the time the flow waited to
-    /// begin, which a late generator would otherwise hide ("coordinated omission").
+    /// From the time at which a completed flow was due to its end, in nanoseconds. Includes the
+    /// time the flow waited to begin, which a late generator would otherwise hide ("coordinated
+    /// omission").
     pub corrected: Histogram,
     /// Octets of application data received; and sent: over TCP, those acknowledged.
     pub received_octets: u64,
@@ -133,7 +134,7 @@ pub struct FlowStatistics {
     pub http: [u64; 5],
     /// The stack's counters.
     pub tcp: Counters,
-    /// Only for templates with TLS.
+    /// Present only for templates that use TLS.
     pub tls: Option<Box<TlsStatistics>>,
 }
 
@@ -142,7 +143,7 @@ pub struct FlowStatistics {
 pub struct Requests {
     /// Requests in the programs of all flows that began, and followed redirections.
     pub asked: u64,
-    /// Sent completely.
+    /// Requests that were sent completely.
     pub sent: u64,
     pub answered: u64,
 }
@@ -263,8 +264,8 @@ pub struct LinkStatistics {
     /// Next hops that replied, and that did not after all retries.
     pub resolved: u64,
     pub resolution_failed: u64,
-    /// Frames of flows of the port's other workers, handed to them; and frames dropped because the
-    /// queue of that worker was full.
+    /// Frames that were passed to the port's other workers because these have their flows; and
+    /// frames dropped because the queue of that worker was full.
     pub relayed: u64,
     pub relay_dropped: u64,
     /// Flows to a port that servers of several templates share, from addresses outside their

@@ -103,7 +103,7 @@ pub struct Census {
     cut_octets: u64,
     times: Times,
     flows: FlowTable<FlowStats>,
-    /// Packets in no flow of the table, by IP version and protocol: [`Self::kind`].
+    /// Packets that belong to no flow in the table, by IP version and protocol: [`Self::kind`].
     unassigned: Vec<Share>,
     /// Packets without IP, by EtherType.
     others: BTreeMap<u16, Share>,
@@ -246,7 +246,7 @@ impl Census {
             self.others.entry(headers.ethertype).or_default().add(len);
             return false;
         }
-        // A later fragment has no ports, so it would be counted as another flow than its own.
+        // A later fragment has no ports, so it would be counted in a flow other than its own.
         if headers.fragment == Fragment::Later {
             self.later_fragments.add(len);
         } else if headers.fault.is_none() {
@@ -414,7 +414,7 @@ impl Census {
         self.cut
     }
 
-    /// Octets of those packets that were not captured.
+    /// Octets of the truncated packets that were not captured.
     pub fn cut_octets(&self) -> u64 {
         self.cut_octets
     }

@@ -541,7 +541,7 @@ impl Headers {
         self.key = FlowKey { protocol: header[9], version: 4, ..FlowKey::default() };
         self.key.src[..4].copy_from_slice(&header[12..16]);
         self.key.dst[..4].copy_from_slice(&header[16..20]);
-        // No length: a GSO frame, whose length is in the kernel's descriptor.
+        // Length 0: a GSO frame, whose length is in the kernel's descriptor.
         if total_len != 0 {
             if total_len < header_len {
                 return Err(HeaderFault::Malformed);
@@ -565,7 +565,7 @@ impl Headers {
         self.key.src.copy_from_slice(&header[8..24]);
         self.key.dst.copy_from_slice(&header[24..40]);
         let payload_len = usize::from(be16(header, 4));
-        // No length: a jumbogram (RFC 2675) or a GSO frame.
+        // Length 0: a jumbogram (RFC 2675) or a GSO frame.
         if payload_len != 0 {
             self.end = self.end.min((at + 40 + payload_len) as u32);
         }

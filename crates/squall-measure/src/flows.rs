@@ -113,7 +113,7 @@ pub struct FlowCount {
     pub packets: u64,
     /// With FCS.
     pub octets: u64,
-    /// Instants of the first and the last frame.
+    /// Times of the first and the last frame.
     pub first: Nanos,
     pub last: Nanos,
     /// Missing sequence numbers; `None`: the packets have no known ones.
@@ -198,7 +198,7 @@ impl Flows {
     }
 
     /// Counters of at most `most` flows from number `from` on, in the order of their first frames.
-    /// Flows keep their places in the table, so that consecutive parts cover all.
+    /// Flows keep their positions in the table, so that consecutive parts cover all.
     pub fn counts(&self, from: usize, most: usize) -> Vec<FlowCount> {
         let count = |flow: &crate::flow::Flow<FlowRx>| FlowCount {
             key: flow.key,

@@ -34,7 +34,7 @@ pub enum Wanted {
     /// All, each after its evidence.
     #[default]
     Auto,
-    /// This one, from the first packet that can be parsed as one.
+    /// This one, from the first packet that can be parsed as this kind.
     Only(Kind),
     None,
 }

@@ -67,7 +67,7 @@ pub struct Receiver {
     /// GSO frames received whole, and their segments, which are included in `packets`.
     pub gso_frames: u64,
     pub segments: u64,
-    /// Frames of no stream, because they have neither its signature nor its mark.
+    /// Frames that belong to no stream, because they carry neither a signature nor a mark.
     pub unsigned: u64,
     /// By key: frames with signatures of other runs, or of an earlier run with the same key. They
     /// are in no stream.
@@ -92,7 +92,7 @@ pub struct Receiver {
     link: Link,
     trex_flows: Option<Box<TrexFlows>>,
     last: Option<Nanos>,
-    /// The run being measured; the current one, if all are.
+    /// The run being measured; the current one, if all are measured.
     run: RunRx,
     /// Whether only one run is measured.
     one_run: bool,
@@ -343,7 +343,7 @@ impl Receiver {
         }
     }
 
-    /// The same for frames without a signature of this run.
+    /// As [`Self::read`], for frames without a signature of this run.
     #[inline(never)]
     fn read_other(&mut self, octets: &[u8]) -> Result<Signature, Option<Signature>> {
         let seen = Signature::read(octets);
@@ -680,7 +680,7 @@ impl Receiver {
         self.run.stream(number)
     }
 
-    /// The streams of that run in ascending order.
+    /// The streams of the current run in ascending order.
     pub fn streams(&self) -> impl Iterator<Item = (u16, &StreamRx)> {
         self.run.streams()
     }

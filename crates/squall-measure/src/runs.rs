@@ -139,7 +139,7 @@ mod tests {
         octets
     }
 
-    /// Receives all at once and one by one, and asserts equal results.
+    /// Receives the frames all at once and one by one, and asserts equal results.
     fn received(measure: &Measure, start: Option<u64>, frames: &[(Vec<u8>, u64)]) -> Receiver {
         let new = || {
             let mut rx = Receiver::new(measure);

@@ -80,7 +80,7 @@ impl Place {
 pub struct Tracked {
     places: Arc<[Place]>,
     found: HashMap<Key, StreamCounters>,
-    /// Frames whose value found no room.
+    /// Frames with a value for which the table had no room.
     pub beyond: u64,
 }
 

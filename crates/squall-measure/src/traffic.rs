@@ -23,7 +23,7 @@ impl Default for Pace {
 pub struct Traffic {
     pub packets: u64,
     pub octets: u64,
-    /// Instants of the first and the last frame.
+    /// Times of the first and the last frame.
     pub first: Nanos,
     pub last: Nanos,
     pub peak: Peak,

@@ -12,9 +12,9 @@ use crate::flow::{Headers, Link, ethertype};
 /// Frames with TRex's header that belong to no stream, as TRex counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrexErrors {
-    /// From before the last start of their stream.
+    /// Frames that were sent before the last start of their stream.
     pub old_flow: u64,
-    /// With neither the current nor the previous flow_seq.
+    /// Frames with neither the current nor the previous flow_seq.
     pub bad_header: u64,
 }
 

@@ -248,7 +248,7 @@ fn a_kind_that_is_asked_for_needs_no_evidence_and_others_are_not_taken() {
 
 #[test]
 fn other_counters_are_not_taken_for_any_kind() {
-    // A DNS-like identification, constant octets, a counter at each place in turn, random octets.
+    // A DNS-like identification, constant octets, a counter at each offset in turn, random octets.
     let mut state = 1u64;
     let mut random = || {
         state =

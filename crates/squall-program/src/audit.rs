@@ -31,10 +31,10 @@ const RING: usize = 2 * LONGEST;
 const LATER: usize = 4;
 /// The load of 1 ms is averaged over half a second and over the last 34 ms, because loads may rise.
 const RECENT: usize = 128;
-/// The average of less than this (1 ms, when a run has just begun) is not used.
+/// An average over fewer bins (1 ms, when a run has just begun) is not used.
 const LEAST: usize = 4;
-/// Allowed surplus: this number of frames, or of bins (1.07 ms) of the port's load; and this
-/// fraction of the load due in the window.
+/// The allowed surplus: this number of frames, or the port's load in this number of bins (1.07 ms);
+/// and this fraction of the load due in the window.
 const FEW: u64 = 2;
 const LOAD: u64 = 4;
 const PART: u64 = 100;
@@ -81,7 +81,7 @@ pub struct PortAudit {
     given_up: AtomicBool,
 }
 
-/// A worker's end of a [`PortAudit`].
+/// A worker's share of a [`PortAudit`].
 #[derive(Debug)]
 pub struct Auditor {
     audit: Arc<PortAudit>,
@@ -250,7 +250,7 @@ impl PortAudit {
 
     /// Stops judging: the port is known not to keep its schedule.
     pub fn give_up(&self) {
-        // A plain load first: while catching up, each sender comes here with each batch.
+        // A plain load first: while catching up, each sender calls this with each batch.
         if !self.given_up.load(Relaxed) {
             self.given_up.store(true, Relaxed);
         }
@@ -276,7 +276,7 @@ impl PortAudit {
 #[derive(Debug, Default)]
 struct Judge {
     workers: Vec<(Arc<Bins>, Box<[Sums]>)>,
-    /// By bin, the sums of all bins before it. Empty until a worker joins.
+    /// For each bin, the sums of all bins before it. Empty until a worker joins.
     before: Vec<Sums>,
     next: u64,
     worst: Option<Surplus>,

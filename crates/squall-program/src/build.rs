@@ -31,8 +31,8 @@ pub struct VarSpec {
     /// The law advances once per this number of frames: 1, or the period of the variable on which
     /// this one depends.
     pub every: u64,
-    /// Frames by which that variable was ahead of its cycle at frame 0, so that this one advances
-    /// when it wraps.
+    /// The position of that variable in its cycle at frame 0, so that this law advances when that
+    /// variable wraps.
     pub phase: u64,
 }
 
@@ -134,8 +134,8 @@ pub(crate) enum Place {
     Octets4(usize),
     Octets6(usize),
     Octets8(usize),
-    /// `octets` (at most 8) big-endian octets, of which the bits in `mask` are replaced by the
-    /// value shifted left by `shift`.
+    /// `octets` (at most 8) big-endian octets; the bits in `mask` are replaced by the value shifted
+    /// left by `shift`.
     Bits {
         offset: usize,
         octets: usize,

@@ -2,11 +2,11 @@
 //! port.
 //!
 //! A sender that the machine stopped for some milliseconds has overdue frames. Sent at once, they
-//! are a burst that no profile asked for; a policer or a short queue drops them, and the loss looks
-//! like the device's. A device sees the port, not its sources, so the port has one clock. Overdue
-//! frames up to an [`Allowance`] follow at once; the rest becomes lag, which moves all sources
-//! together and keeps the distances between frames. The lag is regained at 0.8 %: in any window W
-//! the schedule moves by at most 1.008 W and the allowance.
+//! form a burst that no profile requested; a policer or a short queue drops them, and the loss
+//! looks like the device's. A device sees the port, not its sources, so the port has one clock.
+//! Overdue frames up to an [`Allowance`] follow at once; the rest becomes lag, which moves all
+//! sources together and keeps the distances between frames. The lag is regained at 0.8 %: in any
+//! window W the schedule moves by at most 1.008 W and the allowance.
 //!
 //! If the lag cannot be regained before the planned end, no run of the port can be valid. The clock
 //! then catches up at up to twice the rate, so that the requested frames are sent.
@@ -18,10 +18,9 @@ use squall_units::{Nanos, Picos};
 /// Schedule time that may follow at once after a stall. Below the 1 ms of the audit, because a
 /// sender may be stopped again between its decision and the departure.
 const ALLOWANCE: Nanos = Nanos(750_000);
-/// The same for a port with few frames, in gaps between them: allows two frames.
+/// The allowance of a port with few frames, in gaps between them: allows two frames.
 const ALLOWANCE_GAPS: f64 = 1.5;
-/// The fraction of real time by which lag is regained; its reciprocal. Then the same while catching
-/// up.
+/// Lag is regained at `1 / REGAIN` of real time, and while catching up at `1 / REGAIN_CATCHING_UP`.
 pub const REGAIN: u64 = 125;
 const REGAIN_CATCHING_UP: u64 = 1;
 /// Without a planned end: the lag above which the clock catches up; 0.8 % of the elapsed time is
@@ -52,7 +51,8 @@ pub struct Planned {
     pub tolerance: Nanos,
 }
 
-/// Lock-free: workers of one port share it. Picoseconds since the start of the run.
+/// The traffic clock of a port. Lock-free, because the port's workers share it. Times are
+/// picoseconds since the start of the run.
 #[derive(Debug)]
 pub struct PortClock {
     /// The real instant at which all lag will be regained, and [`CATCHING_UP`]. The lag at any
@@ -97,7 +97,7 @@ impl Even {
         }
     }
 
-    /// The value that has a lag of `lag` at `at`.
+    /// The state that has a lag of `lag` at `at`.
     fn with(self, at: u64, lag: u64) -> u64 {
         at.saturating_add(lag.saturating_mul(self.part())).min(CATCHING_UP - 1)
             | (self.0 & CATCHING_UP)
@@ -167,7 +167,7 @@ impl PortClock {
         if excess == 0 {
             return now;
         }
-        // A sender that never keeps up comes here with each batch, and three locked instructions
+        // A sender that never keeps up runs this with each batch, and three locked instructions
         // cost it the time of one or two frames. While catching up nothing is judged, so small lag
         // is recorded later.
         if catching_up && excess < allowance.0 / 2 {

@@ -275,8 +275,8 @@ impl Timeline {
         line
     }
 
-    /// Applies `then` to a shaped timeline at its full rate, then moves the next frame to its place
-    /// under the shape. Does nothing otherwise. Returns whether the timeline is shaped.
+    /// Applies `then` to a shaped timeline at its full rate, then moves the next frame to its time
+    /// under the shape. Does nothing to other timelines. Returns whether the timeline is shaped.
     fn under_full_rate(&mut self, then: impl FnOnce(&mut Self)) -> bool {
         let Some(mut bent) = self.rest.bent.take() else { return false };
         self.due = bent.load;
@@ -330,7 +330,7 @@ impl Timeline {
     }
 
     /// Skips the frames of this burst that are due before `end`. Returns their number; `None`: gaps
-    /// are not even, step frame by frame.
+    /// are not even, and the caller must step frame by frame.
     pub fn skip_before(&mut self, end: Picos) -> Option<u64> {
         let Even { whole, rest, den } = self.even;
         if den == 0 {
@@ -360,7 +360,7 @@ impl Timeline {
         (self.left != 0).then_some(Picos(self.due))
     }
 
-    /// One gap after the last frame, or its own instant if the pattern is tight.
+    /// One gap after the last frame, or the last frame's own due time if the pattern is tight.
     #[inline]
     pub fn end(&self) -> Picos {
         Picos(self.due)
@@ -381,7 +381,7 @@ impl Timeline {
     /// Takes consecutive frames of one length that are due before `bound` (the first in any case),
     /// as many as `out` has room for; `each` gets an entry of `out` and the due instant. Returns
     /// their number and the last due instant. Time must not overflow meanwhile. `None`: gaps are
-    /// not even, step frame by frame.
+    /// not even, and the caller must step frame by frame.
     #[inline]
     pub fn run<T>(
         &mut self,

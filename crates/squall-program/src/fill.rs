@@ -43,7 +43,7 @@ struct VarPlace {
 pub struct Scratch {
     small: [u32; BATCH],
     large: [u64; BATCH],
-    /// A variable's contribution to a checksum, by frame.
+    /// A variable's contribution to a checksum, per frame.
     parts: [u32; BATCH],
     /// Unfolded checksums. Parts have at most 18 bits, so that 2^14 of them fit.
     sums: Vec<[u32; BATCH]>,
@@ -360,7 +360,7 @@ impl Program {
     }
 
     /// Signatures overwrite payload that a longer frame needs again: [`TxMeta::mark`] then also
-    /// holds, in its upper half, the place of the last signature. 16 bits suffice, because frames
+    /// holds, in its upper half, the offset of the last signature. 16 bits suffice, because frames
     /// are below 64 KiB.
     #[inline]
     fn spoils(&self) -> bool {

@@ -10,8 +10,8 @@ use squall_units::{Nanos, Picos};
 const WINDOW: Nanos = Nanos(10_000_000);
 /// ... and the number of gaps that a window of a slow source has at least.
 const WINDOW_GAPS: f64 = 10.0;
-/// Schedule time that may leave in a window beyond the clock: this time, or this number of gaps,
-/// plus this fraction of the window.
+/// Schedule time that may leave in a window in addition to the window's length: this time, or this
+/// number of gaps, plus this fraction of the window.
 const EXCESS: Nanos = Nanos(1_000_000);
 const EXCESS_GAPS: f64 = 2.0;
 const EXCESS_PART: u64 = 100;
@@ -73,7 +73,7 @@ impl Pacing {
 /// The window in which the offered load was most above the intended load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Excess {
-    /// Schedule time that left in the window, less the window.
+    /// Schedule time that left in the window, minus the window's length.
     pub beyond: Nanos,
     /// Frames that left in the window.
     pub packets: u64,

@@ -27,7 +27,7 @@ pub fn normal(seed: u64, k: u64) -> f64 {
 /// Weighted draws: Walker's alias method, two lookups per draw.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alias {
-    /// By cell: the probability of staying as a fraction of 2^32, and the alternative.
+    /// Per cell: the probability of staying in it, as a fraction of 2^32, and the alternative.
     cells: Vec<(u32, u32)>,
 }
 
@@ -58,7 +58,7 @@ impl Alias {
         Self { cells }
     }
 
-    /// By cell: the probability of staying as a fraction of 2^32, and the alternative.
+    /// Per cell: the probability of staying in it, as a fraction of 2^32, and the alternative.
     pub fn cells(&self) -> &[(u32, u32)] {
         &self.cells
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use squall_units::{Nanos, Picos, gcd};
 
-/// One piece of a [`Shape`]: the level changes linearly in `lasts` from the one before, or at once
-/// if that is 0.
+/// One piece of a [`Shape`]: the level changes linearly within `lasts` from the one before, or at
+/// once if `lasts` is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage {
     pub lasts: Nanos,
@@ -17,7 +17,7 @@ pub struct Stage {
     pub to: u64,
 }
 
-/// A level over time. The default is the full level without end.
+/// A level over time. The default is the full level, endlessly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     legs: Arc<[Leg]>,
@@ -34,7 +34,7 @@ struct Leg {
     lasts: u64,
     from: u64,
     to: u64,
-    /// Twice the area under the shape before it, level times nanoseconds.
+    /// Twice the area under the shape before this leg, in level times nanoseconds.
     before: u128,
 }
 
@@ -121,7 +121,7 @@ impl Shape {
         Self::of(stages, full, false)
     }
 
-    /// Rises linearly from 0, holds for `hold` (`None`: without end), falls linearly to 0.
+    /// Rises linearly from 0, holds for `hold` (`None`: endlessly), falls linearly to 0.
     ///
     /// # Errors
     /// [`ShapeError`].
@@ -184,8 +184,8 @@ impl Shape {
         self.goes_on.is_none().then_some(Nanos(self.end.at))
     }
 
-    /// When the load that the full level passes in `load` has passed; `None`: never. In whole
-    /// nanoseconds within a ramp.
+    /// When the shape has passed the load that the full level passes in `load`; `None`: never. In
+    /// whole nanoseconds within a ramp.
     #[inline]
     pub fn instant(&self, load: Picos) -> Option<Picos> {
         if self.is_full() { Some(load) } else { self.bent(load) }
@@ -273,8 +273,8 @@ impl Shape {
     }
 
     /// The longest time before `end` in which no level of `shapes`, each counted from its own
-    /// start, changes and at least one is above 0: from, to. The first of equally long ones;
-    /// `None`: there is none.
+    /// start, changes and at least one is above 0. Returns its start and end. The first of equally
+    /// long ones; `None`: there is none.
     pub fn plateau<'a>(
         shapes: impl Iterator<Item = (&'a Self, Nanos)> + Clone,
         end: Nanos,

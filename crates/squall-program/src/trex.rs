@@ -55,7 +55,7 @@ impl Header {
     }
 }
 
-/// The mark of a packet group, or that which all streams with latency share.
+/// The mark of a packet group, or the one that all streams with latency share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark(u16);
 
@@ -109,7 +109,7 @@ const V6_MASK: u8 = 0x1f;
 /// Headers after which receivers look for IP; they follow Ethernet.
 const BEFORE_IP: [&str; 4] = ["vlan", "mpls", "pppoe", "ppp"];
 
-/// The place of a mark: the outermost IP header of a frame.
+/// The position of a mark: the outermost IP header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarkPlace {
     ip: usize,

@@ -313,8 +313,8 @@ impl<A: Application> Stack<A> {
             fin_acked = !talks && state != State::FinWait2 && acked == flight;
             if stamps && let Some((_, echo)) = segment.timestamps {
                 let ms = stamp(now + lag).wrapping_sub(echo);
-                // An echo of 0 is none (RFC 7323 §3.2). A step is 2^20 ns = 1048.6 us; half of one
-                // at least, since 0 would mean that there is no sample.
+                // An echo of 0 is not an echo (RFC 7323 §3.2). A step is 2^20 ns = 1048.6 us; half
+                // of one at least, since 0 would mean that there is no sample.
                 if echo != 0 && ms < 1 << 20 {
                     sample(f, (ms * 1049).max(524));
                 }
@@ -684,7 +684,7 @@ impl<A: Application> Stack<A> {
         let window = u32::from(segment.window) << f.bits.wscale().unwrap_or(0);
         let advances = lt(f.snd_una, ack);
         let flight = f.flight();
-        // A duplicate ACK as RFC 5681 §2 defines it. An ACK that answers a window probe is none,
+        // A duplicate ACK as RFC 5681 §2 defines it. An ACK that answers a window probe is not one,
         // because nothing was lost.
         let duplicate = ack == f.snd_una
             && flight > 0

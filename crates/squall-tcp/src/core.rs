@@ -25,18 +25,18 @@ use crate::{
 /// memory without bound.
 const MAX_ANSWERS: usize = 4096;
 
-/// Outstanding octets at most: a quarter of the sequence space, the largest window of RFC 7323
-/// §2.3. Comparisons modulo 2^32 need less than half.
+/// Most outstanding octets: a quarter of the sequence space, the largest window of RFC 7323 §2.3.
+/// Comparisons modulo 2^32 need less than half.
 const MAX_OUTSTANDING: u32 = 1 << 30;
 
-/// Octets received that the stack acknowledges at the latest: the size of a GRO packet.
+/// Most received octets that may stay unacknowledged: the size of a GRO packet.
 pub(crate) const MAX_UNACKED: u32 = 1 << 16;
 
 pub(crate) struct Core<S> {
     pub flows: Slab<S>,
     /// Head of the list of free records.
     free: u32,
-    /// Maps hashes to flows, by their number, and to entries of [`Core::waits`], by their place
+    /// Maps hashes to flows, by their number, and to entries of [`Core::waits`], by their position
     /// plus [`Settings::flows`].
     pub table: Table,
     pub wheel: Wheel,
@@ -62,7 +62,7 @@ pub(crate) struct Core<S> {
     challenges: (Nanos, u32),
     /// Some flow has [`MAX_UNACKED`] unacknowledged octets.
     pub ack_overdue: bool,
-    /// By how much `now` lags real time ([`crate::Stack::keep_lag`]), and did before the last
+    /// Lag of `now` against real time ([`crate::Stack::keep_lag`]), and the lag before the last
     /// change.
     pub lag: Nanos,
     pub lag_before: Nanos,
@@ -522,7 +522,7 @@ impl<S: Copy + Default> Core<S> {
         self.classes[usize::from(wait.class)].counters.time_wait -= 1;
     }
 
-    /// When something is due, or may be.
+    /// When the next timer is due, or may be due.
     #[inline]
     pub fn next_due(&self) -> Option<Nanos> {
         let wait = self.waits.next(self.wheel.now()).map(|ends| self.wheel.instant(ends));
@@ -833,7 +833,7 @@ impl<S: Copy + Default> Core<S> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Flow(u32),
-    /// In TIME-WAIT, at this place.
+    /// In TIME-WAIT, at this position in [`Core::waits`].
     Wait(u32),
 }
 
@@ -1069,7 +1069,7 @@ impl<S: Copy + Default> Socket<'_, S> {
         self.core.stream_end(self.flow).wrapping_sub(seq::max(f.snd_una, f.piece_at))
     }
 
-    /// The part of them that was never sent.
+    /// The part of [`Socket::unacknowledged`] that was never sent.
     pub fn unsent(&self) -> u32 {
         let f = &self.core.flows[self.flow];
         if f.piece.len == 0 {

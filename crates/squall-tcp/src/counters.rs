@@ -34,18 +34,18 @@ counters! {
         accepts,
         /// Completed handshakes (tcps_connects), and UDP flows.
         established,
-        /// [`Reason::Closed`] (tcps_closed; udps_closed).
+        /// Flows that ended with [`Reason::Closed`] (tcps_closed; udps_closed).
         closed,
         aborted,
-        /// By the peer (tcps_drops).
+        /// Flows that the peer reset (tcps_drops).
         reset,
         refused,
         unreachable,
-        /// (tcps_conndrops).
+        /// Flows without an answer to the SYN or SYN-ACK (tcps_conndrops).
         connect_timeout,
-        /// (tcps_timeoutdrop).
+        /// Flows without an answer to retransmissions (tcps_timeoutdrop).
         timeout,
-        /// (tcps_keepdrops).
+        /// Flows without an answer to keepalive probes (tcps_keepdrops).
         keepalive_timeout,
         idle,
         /// Open flows, without those in TIME-WAIT.
@@ -57,7 +57,7 @@ counters! {
         /// TCP segments and datagrams received; a GSO packet counts once (tcps_rcvtotal;
         /// udps_rcvpkt).
         segments_in,
-        /// Sent (tcps_sndtotal; udps_sndpkt).
+        /// TCP segments and datagrams sent (tcps_sndtotal; udps_sndpkt).
         segments_out,
         /// Octets of IP packets received.
         octets_in,
@@ -70,9 +70,11 @@ counters! {
         acked,
         /// Segments retransmitted after a time-out (tcps_sndrexmitpack, with all other kinds).
         retransmit_rto,
-        /// After three duplicate acknowledgments, or a partial one (RFC 6582).
+        /// Segments retransmitted after three duplicate acknowledgments, or a partial one (RFC
+        /// 6582).
         retransmit_fast,
-        /// Lost according to selective acknowledgments (RFC 6675).
+        /// Segments retransmitted because they were lost according to selective acknowledgments
+        /// (RFC 6675).
         retransmit_sack,
         retransmit_syn,
         /// Payload retransmitted, octets (tcps_sndrexmitbyte).
@@ -109,9 +111,9 @@ counters! {
         resets_out,
         /// Resets not at RCV.NXT (RFC 5961 §3).
         resets_ignored,
-        /// RFC 5961.
+        /// Challenge ACKs sent (RFC 5961).
         challenge_acks,
-        /// Answers suppressed by the limit on them.
+        /// Answers suppressed by the limit on challenge ACKs.
         acks_limited,
         acks_delayed,
         /// Pure acknowledgments sent (tcps_sndacks).
@@ -134,18 +136,18 @@ counters! {
     Strays {
         packets_in,
         octets_in,
-        /// Neither IPv4 nor IPv6.
+        /// Packets that are neither IPv4 nor IPv6.
         not_ip,
-        /// Shorter than the headers say, or impossible headers.
+        /// Packets that are shorter than their headers say or have impossible headers.
         malformed,
         bad_ip_checksum,
         bad_tcp_checksum,
         bad_udp_checksum,
         bad_icmp_checksum,
         fragments,
-        /// Neither TCP nor UDP nor an ICMP error.
+        /// Packets that are neither TCP nor UDP nor an ICMP error.
         other_protocol,
-        /// TCP segments of no flow, other than SYNs.
+        /// TCP segments other than SYNs that belong to no flow.
         unknown_flow,
         /// SYNs and datagrams that the application refused.
         not_accepted,

@@ -175,7 +175,7 @@ impl Bits {
         self.0 >> Self::STATE_AT & 15 == State::Udp as u32
     }
 
-    /// Whether it is in `state` and has none of `flags`.
+    /// Whether the flow is in `state` and has none of `flags`.
     #[inline]
     pub fn is_plain(self, state: State, flags: u32) -> bool {
         self.0 & (15 << Self::STATE_AT | flags) == (state as u32) << Self::STATE_AT

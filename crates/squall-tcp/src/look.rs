@@ -47,7 +47,7 @@ impl<A: Application> Stack<A> {
         (from..to).filter_map(|flow| self.core.look(flow))
     }
 
-    /// Records allocated so far: numbers of open flows are below.
+    /// Records allocated so far: the numbers of open flows are below this.
     pub fn records(&self) -> u32 {
         self.core.flows.0.len() as u32
     }

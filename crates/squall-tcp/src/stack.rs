@@ -89,7 +89,7 @@ impl<A: Application> Stack<A> {
     }
 
     /// Prefetches the flows of packets that are about to be received, so that their cache misses
-    /// overlap instead of adding up. Writes the place of each flow to `near`, in the packets'
+    /// overlap instead of adding up. Writes the position of each flow to `near`, in the packets'
     /// order.
     #[inline]
     pub fn approach<'p>(&self, packets: impl Iterator<Item = &'p [u8]>, near: &mut [Near]) {

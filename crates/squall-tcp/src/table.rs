@@ -92,7 +92,7 @@ impl Slots {
     }
 
     /// Removes `flow` and closes the hole with later entries of its run: tombstones would lengthen
-    /// the runs forever. Returns whether it was there.
+    /// the runs forever. Returns whether it was present.
     #[inline]
     fn remove(&mut self, hash: u32, flow: u32, hash_of: impl Fn(u32) -> u32) -> bool {
         let Some(mut hole) = self.at(hash, flow) else { return false };
@@ -178,7 +178,7 @@ impl Table {
     /// Gives flow `from` the number `to`.
     ///
     /// # Panics
-    /// If it is not there.
+    /// If the flow is not in the table.
     #[inline]
     pub fn rename(&mut self, hash: u32, from: u32, to: u32) {
         let found = self.slots.rename(hash, from, to)
@@ -189,7 +189,7 @@ impl Table {
     /// Removes `flow`. `hash_of` returns the hash of any other flow.
     ///
     /// # Panics
-    /// If it is not there.
+    /// If the flow is not in the table.
     #[inline]
     pub fn remove(&mut self, hash: u32, flow: u32, hash_of: impl Fn(u32) -> u32) {
         self.taken -= 1;
@@ -283,7 +283,7 @@ mod tests {
             let before = table.slots.slots.len();
             table.insert(hash(flow), flow, hash);
             doubled += u32::from(table.slots.slots.len() > before);
-            // For three flows added, one is removed, at any place.
+            // For three flows added, one is removed, anywhere.
             if flow % 3 == 2 {
                 table.remove(hash(first), first, hash);
                 first += 1;

@@ -16,11 +16,11 @@ pub struct Tunables {
     pub peer_mss: bool,
     /// Initial congestion window, segments (tcp.initwnd; RFC 6928). 1..=1000
     pub initwnd: u16,
-    /// Segments by which one acknowledgment enlarges the congestion window at most in slow start (L
-    /// of RFC 3465). It then grows up to the peer's window, as BSD's. 0: by the acknowledged
-    /// octets, if half of the window was used.
+    /// Most segments by which one acknowledgment enlarges the congestion window in slow start (L of
+    /// RFC 3465). The window then grows up to the peer's window, as in BSD. 0: the window grows by
+    /// the acknowledged octets, if half of the window was used.
     pub abc_limit: u16,
-    /// Octets sent and not acknowledged, at most; the last of them has PSH (tcp.txbufsize). 0: no
+    /// Most octets sent and not acknowledged; the last of them has PSH (tcp.txbufsize). 0: no
     /// limit.
     pub send_buffer: u32,
     /// Receive window, octets (tcp.rxbufsize). At most 65,535 << `wscale`.
@@ -45,7 +45,7 @@ pub struct Tunables {
     pub ack_octets: u32,
     /// Acknowledge segments with PSH at once.
     pub ack_push: bool,
-    /// Before the first round-trip time sample (RFC 6298 §2.1).
+    /// Retransmission time-out before the first round-trip time sample (RFC 6298 §2.1).
     pub rto_initial: Nanos,
     pub rto_min: Nanos,
     pub rto_max: Nanos,

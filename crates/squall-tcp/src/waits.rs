@@ -62,7 +62,7 @@ struct Ring {
     last: u32,
 }
 
-// Chunks of 32 KiB: growth never moves entries, whose places the table holds.
+// Chunks of 32 KiB: growth never moves entries, whose positions the table holds.
 const CHUNK: usize = 1024;
 
 const EMPTY: Wait = Wait {
@@ -85,7 +85,7 @@ impl Waits {
         Self { chunks: Vec::new(), spare: Vec::new(), max_chunks, rings: Vec::new() }
     }
 
-    /// Upper limit of places.
+    /// Upper limit of positions.
     pub fn most(&self) -> usize {
         self.max_chunks * CHUNK
     }
@@ -102,8 +102,8 @@ impl Waits {
         })
     }
 
-    /// Adds an entry and returns its place; `None` if it would end before the last one, as a flow
-    /// that had to answer an old segment in between, or if there is no room.
+    /// Adds an entry and returns its position; `None` if it would end before the last one, as a
+    /// flow that had to answer an old segment in between, or if there is no room.
     #[inline]
     pub fn push(&mut self, ring: usize, wait: Wait) -> Option<u32> {
         let ring = &mut self.rings[ring];
@@ -142,7 +142,7 @@ impl Waits {
         taken
     }
 
-    /// The next entry that ends by tick `now`, and its place.
+    /// The next entry that ends by tick `now`, and its position.
     #[inline]
     pub fn expire(&mut self, now: u32) -> Option<(u32, Wait)> {
         for ring in &mut self.rings {

@@ -1,4 +1,4 @@
-//! Timers: a hierarchical wheel whose lists run through the flows' records, one place per flow.
+//! Timers: a hierarchical wheel whose lists run through the flows' records, one entry per flow.
 //! Adding, removing and finding the next flow cost the same for one flow as for millions.
 
 use squall_units::Nanos;

@@ -308,7 +308,7 @@ impl<A: Application> Stack<A> {
                 extra.high_rxt = max(extra.high_rxt, to);
             }
             // RFC 6298 §5.1; RFC 6675 §5.1, step 4.3: a retransmission in fast recovery restarts
-            // the timer, so that it does not expire in the midst of the recovery.
+            // the timer, so that it does not expire during the recovery.
             let rto = self.core.rto(flow);
             if !self.core.flows[flow].bits.has(Bits::RTX) || recovery != Recovery::Loss {
                 self.core.start_rtx(now, flow, rto);

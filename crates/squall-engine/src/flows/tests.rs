@@ -72,7 +72,7 @@ fn flows_of(load: Load) -> PlanFlows {
     }
 }
 
-/// Both ends on a loop; `workers` have a queue of each, or one end each.
+/// Both ends on a loop; `workers` have a queue for each end, or one end each.
 fn run(
     flows: PlanFlows,
     address: &str,

@@ -29,7 +29,7 @@ fn until(arrivals: &mut Arrivals, end: u64) -> Vec<Due> {
     until_of(arrivals, end, (0, 1))
 }
 
-/// For one of several workers, which share the flows of open loops by number.
+/// Takes the arrivals of one of several workers, which share the flows of open loops by number.
 fn until_of(arrivals: &mut Arrivals, end: u64, (worker, workers): (u64, u64)) -> Vec<Due> {
     let mine = |_, number| number % workers == worker;
     let mut all = Vec::new();
@@ -183,7 +183,7 @@ fn arrivals_and_users_go_by_one_clock_and_patience_by_real_time() {
     of.patience = Nanos(SECOND);
     let mut a = Arrivals::new(&of, Part::ALL, seat((0, 1)), Nanos(0));
     assert_eq!(std::iter::from_fn(|| a.take(Nanos(0), every)).count(), 11);
-    // A stall of 100 ms, of which the clock makes 10 ms.
+    // A stall of 100 ms: the clock advances by 10 ms and then lags by 90 ms.
     let (now, lag) = (Nanos(10_000_000), Nanos(90_000_000));
     a.keep_lag(lag);
     assert_eq!(std::iter::from_fn(|| a.take(now, every)).count(), 10, "a millisecond apart");

@@ -149,7 +149,7 @@ impl Lab {
         }
     }
 
-    /// Runs until then, or until the clients are done.
+    /// Runs until `until`, or until the clients are done.
     fn run(&mut self, until: Nanos) {
         while self.now < until && !self.sides[0].is_over() {
             self.turn();
@@ -339,7 +339,7 @@ fn parts_together_begin_the_flows_of_the_whole_and_share_no_client() {
 
 #[test]
 fn a_reset_where_a_client_may_close_is_no_failure_of_the_server() {
-    // Instead of a FIN, between requests; and within a response.
+    // The client resets instead of sending a FIN, between requests; then within a response.
     let get = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
     for (client, whole) in [
         (Program::client("get").send(get).http_response().delay("50 ms").reset(), true),
@@ -472,7 +472,8 @@ fn flows_that_are_open_go_on_while_no_more_begin() {
 
 #[test]
 fn exhausted_ports_are_counted() {
-    // 20 tuples of a client are in use for a second each, so most of 100 flows a second find none.
+    // 20 tuples of a client are in use for a second each, so most of 100 flows/s find no free
+    // tuple.
     let mut of = load(open(100));
     of.templates[0].client =
         Program::client("slow").send("ping").recv(4).delay("1 s").build().unwrap();
@@ -749,7 +750,7 @@ fn two_scripts_are_played_side_by_side() {
         all.failed
     );
 
-    // A side that plays only one of them.
+    // A side that plays only one of the scripts.
     for (number, attempted) in [(0, [6, 0]), (1, [0, 5])] {
         let part = Part { scripts: 1 << number, ..Part::NOTHING };
         assert_eq!([part.has(&load, 0), part.has(&load, 1)], attempted.map(|n| n > 0));
@@ -985,7 +986,7 @@ fn speech(lags: bool) -> Vec<u64> {
             continue;
         }
         if lags && stalled {
-            // All but the allowance of 1 ms.
+            // The stall of 20 ms minus the allowance of 1 ms.
             lag += 19;
         }
         clients.keep_lag(Nanos(lag * MS));
@@ -1010,7 +1011,8 @@ fn calls_stay_apart_after_stalls_and_count_from_when_they_were_due() {
         let in_ms = |ms: u64| sent.iter().filter(|at| **at == ms).count();
         (from..1000).map(in_ms).max().unwrap_or(0)
     };
-    // Five packets are due each millisecond, or as many of the next one as a tick of 66 us moves.
+    // Five packets are due each millisecond; ticks of 66 us may move packets of the next
+    // millisecond into it.
     let sent = speech(true);
     assert!(most(&sent, 100) <= 12, "{}", most(&sent, 100));
     // Without lag all packets due in a stall leave at once, but the calls do not stay aligned.
@@ -1155,7 +1157,7 @@ fn a_frame_counts_as_good_without_its_checksum_only_where_the_port_says_so() {
         }
         assert!(lab.now < Nanos(1000 * MS));
     };
-    // As a host leaves it to its NIC: the sum of the pseudo-header alone.
+    // The checksum as a host leaves it to its NIC: the sum of the pseudo-header alone.
     let mut left = syn.clone();
     let len = (left.len() - 34) as u64;
     let pseudo = fold(sum(&left[26..34]) + 6 + len);
@@ -1222,7 +1224,7 @@ fn a_session_that_both_sides_have_closed_is_complete_whatever_follows() {
 #[test]
 fn open_flows_are_listed() {
     let mut of = load(open(1000));
-    // It waits for more octets than the client sends.
+    // The server waits for more octets than the client sends.
     of.templates[0].server = Program::server("mute").recv(5).build().unwrap();
     of.limits = Limits { flows: Some(5), ..Limits::default() };
     let mut lab = Lab::new(&of);
@@ -1308,7 +1310,7 @@ fn clients_that_are_disabled_begin_no_flow_and_others_begin_theirs() {
     let then = by_client(&lab);
     assert_eq!(then.values().sum::<u32>(), 200);
     assert!(then.len() == 60 && then.keys().all(|n| !(2..=41).contains(n)), "{then:?}");
-    // More in a row than are tried for one flow.
+    // More disabled clients in a row than one flow tries.
     lab.sides[0].ignore(&disabled(&mut (1..=100)));
     lab.run(Nanos(251 * MS));
     let not_begun = lab.sides[0].statistics(false).total().client.not_begun;
@@ -1378,13 +1380,13 @@ fn templates_come_and_go_while_others_are_played() {
     let only = load(open(1000));
     let mut lab = Lab::new(&only);
     lab.run(Nanos(101 * MS));
-    // It begins now, not when the load began.
+    // The new template begins now, not when the load began.
     let both = lab.change(&only, &with_slow(&only, 81, 10_000));
     lab.run(Nanos(201 * MS));
     let all = lab.both();
     let slow = &all.templates[1];
     assert_eq!((slow.client.attempted, slow.client.active, slow.server.active), (100, 100, 100));
-    // Since it has joined.
+    // Counted since the template has joined.
     assert_eq!((all.steady.0.div_ceil(MS), slow.client.steady.attempted), (100, 100));
     assert_eq!(slow.client.not_begun.total(), 0);
 
@@ -1570,7 +1572,7 @@ fn aborted_callers_report_no_protocol_error() {
     lab.run(Nanos(330 * MS));
     let all = lab.end();
     let page = &all.templates[0].client;
-    // More than are aborted in a row.
+    // More flows than are aborted in a row.
     assert!(page.failed.get(Failure::Stopped) > 2000, "{page:?}");
     assert_eq!((page.protocol_errors.len(), page.failed.get(Failure::Aborted)), (0, 0), "{page:?}");
     let part = &all.templates[1].client;
@@ -1614,7 +1616,7 @@ fn parts_name_what_follows_by_next_alone_and_have_numbers_of_their_own() {
         let mut seen = BTreeSet::new();
         for worker in 0..workers {
             let mut of = pages();
-            // It begins another part, which is none of the page's.
+            // The program begins another part, which is not one of the page's.
             let lines = ["begin \"the name\"", "send \"${flow:6}\"", "recv 6"];
             of.templates[1].client = Program::client("part").lines(lines).build().unwrap();
             of.templates[1].server =

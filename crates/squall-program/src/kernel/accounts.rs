@@ -27,8 +27,8 @@ pub(super) fn all(
     vec![(tracepoints::DRIVER, driver.finish()), (tracepoints::REDIRECT, redirect.finish())]
 }
 
-/// For frame R2 of the ring: sets R5 to the address of its stream's account (less the words
-/// before), R4 to its length, R3 to its stream, R2 to its due instant.
+/// For frame R2 of the ring: sets R5 to the address of its stream's account (minus the words before
+/// it), R4 to its length, R3 to its stream, R2 to its due instant.
 fn account(a: &mut Asm, layout: &Layout, out: squall_bpf::Label) {
     a.and(R2, RING_FRAMES as i32 - 1).shift_left(R2, 4).mov(R1, R8).add(R1, R2);
     a.load(U64, R4, R1, word(RING))
@@ -50,7 +50,7 @@ fn count(a: &mut Asm, index: usize, n: impl Into<squall_bpf::Source>) {
     );
 }
 
-/// Counts frame R2, the R6-th of those handed over.
+/// Counts frame R2, the R6-th frame handed over.
 fn credit(a: &mut Asm, maps: Maps, layout: &Layout) {
     let (out, dropped, not_first, no_least) = (a.label(), a.label(), a.label(), a.label());
     let (no_most, early) = (a.label(), a.label());

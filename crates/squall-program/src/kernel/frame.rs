@@ -61,7 +61,7 @@ pub(super) fn write(
     let (shortest, longest) = program.sizes().range();
     let only = program.sizes().only();
     find(a, ends, longest);
-    // Signatures at several places overwrite payload that a longer frame needs again.
+    // Signatures at several offsets overwrite payload that a longer frame needs again.
     let whole = shared || (program.signature.is_some() && only.is_none());
     restore(a, maps, ends, &program.template, whole, tables);
     if only != Some(page) {
@@ -399,7 +399,7 @@ fn halves(a: &mut Asm) {
     a.add(R3, R4).mov(R4, R2).shift_right(R4, 32).add(R3, R4);
 }
 
-/// The same for a signature without its last `uncovered` octets, 1 to 15. Uses R5 too.
+/// As [`halves`], for a signature without its last `uncovered` octets, 1 to 15. Uses R5 too.
 fn covered_halves(a: &mut Asm, uncovered: usize) {
     let cut = |a: &mut Asm, octets: usize| match octets * 8 {
         0 => {}

@@ -18,7 +18,7 @@ pub trait Memory {
 pub(super) const ATTENTION: usize = 0;
 /// The start of the run, in nanoseconds on the clock.
 pub(super) const START: usize = 1;
-/// Picoseconds: frames due at or after `END` are not made; from `LAST` on none are.
+/// Picoseconds: frames due at or after `END` are not made; from `LAST` on, no frame is made.
 pub(super) const END: usize = 2;
 pub(super) const LAST: usize = 3;
 /// Budgets; `u64::MAX`: no limit.
@@ -64,9 +64,9 @@ pub(super) const UNDER_WAY: tracepoints::Words = tracepoints::Words {
 /// Frames in flight: stream and length, due instant. A power of two above the kernel's batch.
 pub(super) const RING: usize = GLOBALS;
 pub(super) const RING_FRAMES: usize = 256;
-/// By stream: when its next frame is due; `u64::MAX`: never.
+/// For each stream: when its next frame is due; `u64::MAX`: never.
 pub(super) const KEYS: usize = RING + 2 * RING_FRAMES;
-/// By stream: the counters of the witnesses.
+/// For each stream: the counters of the witnesses.
 pub(super) const ACCOUNTS: usize = KEYS + MOST_STREAMS;
 pub(super) const ACCOUNT: usize = 16;
 pub(super) const A_TAKEN: usize = 0;
@@ -114,7 +114,7 @@ pub struct Layout {
     /// First word of each stream.
     streams: Vec<usize>,
     shares: Vec<(u64, u64)>,
-    /// By stream: the length of its frames, if all have the same.
+    /// For each stream: the length of its frames, if all have the same.
     only: Vec<Option<u32>>,
     histograms: usize,
     words: usize,
@@ -129,7 +129,8 @@ pub struct Accounts {
     pub octets: u64,
     /// Frames that the driver dropped after the hand-over.
     pub dropped: u64,
-    /// Frames not handed over, because the interface takes no such frames, or none at all.
+    /// Frames not handed over, because the interface takes no frames of this kind, or no frames at
+    /// all.
     pub refused: u64,
     /// The first departure on the clock; `None`: none.
     pub first: Option<Nanos>,
@@ -242,7 +243,7 @@ impl Layout {
         m.set(ATTENTION, ticket);
     }
 
-    /// Whether the program has acknowledged that and no longer writes to memory.
+    /// Whether the program has acknowledged the hold and no longer writes to memory.
     pub fn is_held(&self, m: &dyn Memory, ticket: u64) -> bool {
         m.get(SEEN) == ticket
     }

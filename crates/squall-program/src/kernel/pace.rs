@@ -37,7 +37,8 @@ const LOOKS: i32 = 20_000;
 /// pay for a reading. A mask of [`GENERATED`].
 const STALE: i32 = 15;
 
-/// Picoseconds; turns that streams without gaps can take until the next reading of the clock.
+/// Most turns, of a picosecond each, that streams without gaps can take until the next reading of
+/// the clock.
 const TURNS: i32 = 1000;
 
 /// Exits of the program when it makes no frame.

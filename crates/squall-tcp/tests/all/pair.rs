@@ -291,7 +291,8 @@ fn flows_in_time_wait_take_no_records_but_places() {
                 port += 1;
             }
         }
-        // 100 flows of 128 octets, 1,000 places, 4,096 slots of the table, addresses of IPv6.
+        // 100 flows of 128 octets, 1,024 TIME-WAIT entries, 4,096 slots of the table, IPv6
+        // addresses.
         let most = 100 * 128 + 1024 * 32 + 4096 * 4 + if v6 { 1024 * 36 } else { 0 } + 4096;
         assert!(pair.client.memory() <= most, "{} {most}", pair.client.memory());
         let full = pair.client.connect(pair.now, pair.class, tuple(v6, port), talk);

@@ -1,4 +1,4 @@
-//! The language of packet scripts: errors name their place.
+//! The language of packet scripts: errors name their position.
 
 #[allow(dead_code, reason = "what plays scripts is not needed to read them")]
 #[path = "../runner/script.rs"]

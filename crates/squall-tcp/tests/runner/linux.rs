@@ -51,7 +51,7 @@ struct Options {
     quick_ack: bool,
     window: Option<usize>,
     keepalive: Option<TcpKeepalive>,
-    /// Linux's name, if it is not CUBIC.
+    /// Linux's name for the congestion control, if it is not CUBIC.
     congestion: Option<&'static str>,
 }
 

@@ -41,7 +41,7 @@ pub struct RawSegment {
     pub ecn: u8,
 }
 
-/// Deliberate faults of a packet.
+/// Deliberate errors in a packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Harm {
     pub bad_checksum: bool,

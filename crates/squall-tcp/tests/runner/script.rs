@@ -112,7 +112,7 @@ pub enum Verb {
     /// Stops reading, so that the window fills.
     Pause,
     Resume,
-    /// Its data starts again, on the next flow.
+    /// The application's data starts again, on the next flow.
     NextFlow,
 }
 
