@@ -90,7 +90,7 @@ impl Link {
 /// is closed.
 static LINKS: Mutex<BTreeMap<String, Weak<Link>>> = Mutex::new(BTreeMap::new());
 
-/// The link of that name, and the index of the new end.
+/// The link called `address.name()`, and the index of the new end.
 fn join(address: &Address, shape: &Shape) -> Result<(Arc<Link>, usize), AddressError> {
     let mut links = LINKS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(link) = links.get(address.name()).and_then(Weak::upgrade) {
@@ -242,7 +242,7 @@ struct LoopTx {
     slots: Slots,
     lent: Lent,
     max_frame: u32,
-    /// None in virtual time.
+    /// `None` in virtual time.
     clock: Option<FastClock>,
     sender: Sender,
 }
