@@ -116,8 +116,8 @@ fn measure(ports: &[String; 2], rate: u32, time: Duration) -> Result<Report, Err
         ports[1],
     );
     let profile = squall::Profile::parse(&text, "<self-test>", squall::Format::Toml)?;
-    // Timestamp resolution, and the other measurements of a listener: their cost is part of the
-    // floor.
+    // Records what any listener does (timestamp resolution, the measurements of flows), because its
+    // cost is part of the floor.
     let mut session = Session::new(profile).command("squall recv --self-test");
     session.options.received_flows = Some(ReceivedFlows::Measured(true));
     session.open()?.start()?.finish()
