@@ -116,7 +116,7 @@ fn measure(ports: &[String; 2], rate: u32, time: Duration) -> Result<Report, Err
         ports[1],
     );
     let profile = squall::Profile::parse(&text, "<self-test>", squall::Format::Toml)?;
-    // Records what any listener does (timestamp resolution, the measurements of flows), because its
+    // Includes the timestamp resolution and the other measurements of a listener, because their
     // cost is part of the floor.
     let mut session = Session::new(profile).command("squall recv --self-test");
     session.options.received_flows = Some(ReceivedFlows::Measured(true));
