@@ -126,7 +126,7 @@ fn report(name: &str, outcome: Outcome) -> ExitCode {
     }
 }
 
-/// Skips the test without the shim, unless it is about that.
+/// Skips a test if the shim is missing, unless the test is about that.
 fn needs_shim(name: &str) -> Outcome {
     if name == "without_the_shim_the_error_has_build_instructions" {
         return Ok(());
