@@ -424,8 +424,8 @@ fn whole_records(record: &Record, octets: &[u8], done: usize) -> (Run, usize) {
 impl Sink {
     /// Writes all of `octets`.
     ///
+    /// # Errors
     /// The error, with the number of octets written before it.
-    /// With the number of octets written before the error.
     fn write(&mut self, octets: &[u8]) -> Result<(), (usize, io::Error)> {
         if let Self::File(file, room) = self {
             room.take(octets.len(), &*file).map_err(|error| (0, error))?;
