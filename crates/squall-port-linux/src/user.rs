@@ -22,8 +22,8 @@ const IPC_LOCK: u8 = 14;
 const PERFMON: u8 = 38;
 const BPF: u8 = 39;
 
-/// Capabilities that a kind of port needs; packaging/squall.service grants them to all kinds.
-/// `None`: the kind needs root itself.
+/// Capabilities that a kind of port needs; packaging/squall.service grants the same. `None`: the
+/// kind needs root itself.
 pub fn capabilities_of(kind: &str) -> Option<&'static [u8]> {
     match kind {
         "af_packet" => Some(&[NET_RAW]),

@@ -12,6 +12,7 @@
 //! it up, and the thread that should end it does not run: if no thread has called
 //! [`Remote::attend`] for [`UNATTENDED`], a timer of the kernel's ends the call. Descriptors hold
 //! everything in the kernel: a process that is killed leaves nothing.
+//!
 //! Options: `batch=N` (frames passed to the driver at once, instead of a number that suits the
 //! rate), `on_link_down=stop` (a link that goes down ends sending, instead of making it wait).
 
