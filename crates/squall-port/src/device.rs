@@ -115,7 +115,7 @@ impl Policer {
 }
 
 /// A queue that is served at the rate, in order. The depth includes the frame being sent. A frame
-/// that finds no room is dropped (tail drop).
+/// for which there is no room is dropped (tail drop).
 ///
 /// It may need time to recover: for that time after the last tail drop it drops all frames, but is
 /// loaded by them as if it took them. So it passes nothing while it is overloaded, and after the

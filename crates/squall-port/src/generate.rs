@@ -50,9 +50,10 @@ pub trait Remote: Send + Sync {
     /// effect: repeat it.
     fn interrupt(&self);
 
-    /// To be called many times a second. The program may use all CPU time of its group (a
+    /// To be called many times per second. The program may use all CPU time of its group (a
     /// container's quota), so that no other thread of the group runs before it leaves the kernel:
-    /// without calls for long, [`Generator::run`] returns by itself, and can be called again.
+    /// if this is not called for some time, [`Generator::run`] returns by itself, and can be called
+    /// again.
     fn attend(&self);
 
     /// Why the kernel's error number means that no frame will ever leave; `None`: the error may be

@@ -178,8 +178,7 @@ struct Parcel {
 struct Sender {
     parcels: Producer<Parcel>,
     returned: Consumer<Parcel>,
-    /// A stack: the last parcel to come back is the first to be used, since its memory is still in
-    /// the cache.
+    /// A stack: the parcel returned last is used first, because its memory is still in the cache.
     idle: Vec<Parcel>,
     in_flight: usize,
     capacity: usize,

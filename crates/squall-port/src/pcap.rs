@@ -239,7 +239,7 @@ fn write_until_error(out: &mut impl Write, octets: &[u8]) -> (usize, Option<io::
         match out.write(&octets[at..]) {
             Ok(0) => return (at, Some(ErrorKind::WriteZero.into())),
             Ok(n) => at += n,
-            // Tries again, because a signal is no error of the file.
+            // Tries again, because a signal is not an error of the file.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return (at, Some(error)),
         }
