@@ -306,7 +306,7 @@ impl BpfMap {
         }
     }
 
-    /// Maps the whole of an array made with `mmap` into memory: entries are 8-octet aligned.
+    /// Maps an array made with `mmap` into memory, as a whole; entries are aligned to 8 octets.
     pub fn mapped(&self) -> io::Result<MappedArray> {
         assert!(self.spec.mmap, "asked for at the map's making");
         let len = self.spec.value_octets.next_multiple_of(8) as usize * self.spec.entries as usize;

@@ -43,7 +43,7 @@ pub struct Link {
     pub counters: InterfaceCounters,
     /// The device has a carrier; the kernel's flags may follow a second later.
     pub carrier: bool,
-    /// Number of times that the carrier came or went.
+    /// Number of times that the carrier appeared or disappeared.
     pub carrier_changes: u32,
     /// Attached programs; [`GenericNetlink::xdp_features`] finds the driver's features.
     pub xdp: Xdp,

@@ -230,7 +230,7 @@ impl Layout {
 }
 
 /// Retries on EBUSY: the kernel frees a closed socket's queue in the background, on a busy machine
-/// only after half a second. After 1.6 s, returns the error: the queue has another owner.
+/// only after half a second. After 1.6 s, returns the error: something else uses the queue.
 fn bind_with_retries(socket: &Socket, binding: &Binding, flags: u16) -> io::Result<()> {
     let mut tries = 0;
     loop {

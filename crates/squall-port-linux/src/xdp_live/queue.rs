@@ -148,8 +148,8 @@ impl LiveTx {
     }
 
     /// While the link is down the program rests, and frames that become due are given up: otherwise
-    /// the program would offer each of them for long, and the later ones would leave in a burst
-    /// when the link comes up.
+    /// the program would offer each of them to the driver for a long time, and the later ones would
+    /// leave in a burst when the link comes up.
     fn follow_link(&mut self) {
         let up = self.shared.link.state() == LinkState::Up;
         if up && self.resting {
