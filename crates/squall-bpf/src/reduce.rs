@@ -349,8 +349,8 @@ impl Known {
     }
 
     fn of(&self, a: Id) -> impl Iterator<Item = (Test, bool)> {
-        // Filters all tests, because they are ordered by their operation first, so a value's tests
-        // are no range.
+        // Filters all tests: they are ordered by their operation first, so a value's tests are not
+        // adjacent.
         self.tests.iter().copied().filter(move |(test, _)| test.a == a)
     }
 
