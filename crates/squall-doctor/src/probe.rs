@@ -93,8 +93,8 @@ pub fn send(
     })
 }
 
-/// Receives by `kind` at `peer` the frames that `sender`, a whole address at `interface`, sends at
-/// full speed.
+/// Receives by `kind` at `peer` the frames that are sent at full speed by the port `sender`, a
+/// whole address on `interface`.
 ///
 /// # Errors
 /// As [`send`].
