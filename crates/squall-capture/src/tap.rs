@@ -1,5 +1,5 @@
 //! The sink for the frames of one receiving queue: writes them as records into chunks, without a
-//! further copy, and hands the chunks to the writer.
+//! further copy, and passes the chunks to the writer.
 
 use std::sync::{
     Arc,
@@ -22,7 +22,7 @@ pub(crate) struct TapCounters {
     pub interface: usize,
     /// Received packets: frames, or GSO frames if those are kept whole.
     pub packets: AtomicU64,
-    /// Dropped because the buffer was full: the new packet, or the oldest in its place.
+    /// Packets dropped because the buffer was full: the new one, or the oldest in its place.
     pub newest: AtomicU64,
     pub oldest: AtomicU64,
     /// Packets truncated because the buffer was filling up.
@@ -30,7 +30,7 @@ pub(crate) struct TapCounters {
     /// Packets outside the requested time: before its start, or after its end.
     pub before: AtomicU64,
     pub after: AtomicU64,
-    /// Received after the writer had failed.
+    /// Packets received after the writer had failed.
     pub failed: AtomicU64,
     pub gso_frames: AtomicU64,
     /// Segments of the GSO frames.
