@@ -148,7 +148,7 @@ impl Device {
         // Discards older messages, so that an error shows those of this call only.
         api.take_log();
         let mut port = u16::MAX;
-        // SAFETY: three texts with a final 0, and a place for the result.
+        // SAFETY: three texts with a final 0, and room for the result.
         let code = unsafe {
             (api.attach)(name.bus().as_ptr(), device.as_ptr(), arguments.as_ptr(), &mut port)
         };
@@ -288,7 +288,7 @@ impl Device {
 
     fn counters(&self) -> Option<Counters> {
         let mut counters = Counters::default();
-        // SAFETY: an attached port, and a place for the result.
+        // SAFETY: an attached port, and room for the result.
         let code = unsafe { (self.eal.api.counters)(self.port, &mut counters) };
         (code == 0).then_some(counters)
     }
@@ -333,7 +333,7 @@ impl Device {
 
     fn is_up(&self) -> bool {
         let mut speed = 0;
-        // SAFETY: an attached port, and a place for the result. An error counts as up: some devices
+        // SAFETY: an attached port, and room for the result. An error counts as up: some devices
         // do not know their state, and only 0 is down.
         unsafe { (self.eal.api.link)(self.port, &mut speed) != 0 }
     }
@@ -358,7 +358,7 @@ impl Device {
     fn read_clock(&self) -> io::Result<Reading> {
         let mut ticks = 0;
         let before = monotonic();
-        // SAFETY: an attached port, and a place for the result.
+        // SAFETY: an attached port, and room for the result.
         let code = unsafe { (self.eal.api.read_clock)(self.port, &mut ticks) };
         let after = monotonic();
         if code != 0 {
@@ -404,7 +404,7 @@ fn describe(address: &Address, eal: &Eal, port: u16) -> io::Result<DeviceFacts> 
         offers: 0,
         socket: -1,
     };
-    // SAFETY: `port` was attached; a place for the result.
+    // SAFETY: `port` was attached; room for the result.
     let code = unsafe { (eal.api.describe)(port, &mut facts) };
     if code != 0 {
         let error = eal.api.error(address, "describe the device", code);

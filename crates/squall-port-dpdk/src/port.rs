@@ -161,7 +161,7 @@ impl DpdkTx {
         // The shim counts down for net_null only, because that driver does nothing but free frames
         // one by one.
         let using = launch | if device.driver() == "net_null" { shim::COUNT_DOWN } else { 0 };
-        // SAFETY: a queue of a started port, not opened before; places for the results.
+        // SAFETY: a queue of a started port, not opened before; room for the results.
         let code = unsafe {
             (api.tx_open)(device.port, queue as u16, max_frame, using, &mut tx, &mut slots)
         };
@@ -203,7 +203,7 @@ impl TxQueue for DpdkTx {
     #[inline]
     fn lend(&mut self, want: usize) -> TxBatch<'_> {
         let mut first = 0;
-        // SAFETY: an open queue, used by this thread only; a place for the result.
+        // SAFETY: an open queue, used by this thread only; room for the result.
         let n = unsafe { (self.api.tx_lend)(self.tx, want.min(BATCH) as u32, &mut first) } as usize;
         let first = first as usize;
         self.lent.lend(first, n);
@@ -303,7 +303,7 @@ impl DpdkRx {
     fn open(device: Arc<Device>, queue: u32) -> io::Result<Self> {
         let api = device.eal.api;
         let mut rx = std::ptr::null_mut();
-        // SAFETY: a queue of a started port, not opened before; a place for the result.
+        // SAFETY: a queue of a started port, not opened before; room for the result.
         let code = unsafe { (api.rx_open)(device.port, queue as u16, &mut rx) };
         if code != 0 {
             return Err(api.error(&device.address, &format!("open receive queue {queue}"), code));
@@ -328,7 +328,7 @@ impl RxQueue for DpdkRx {
     fn receive(&mut self) -> io::Result<RxBatch<'_>> {
         let mut now = 0;
         // SAFETY: an open queue, used by this thread only; `octets` has `room`, a multiple of 64,
-        // for each of 64 frames, and `raw` a place for each.
+        // for each of 64 frames, and `raw` an element for each.
         let n = unsafe {
             (self.api.rx_receive)(
                 self.rx,
