@@ -66,7 +66,7 @@ pub fn own_folder(folder: &Path, prefix: &str) -> io::Result<PathBuf> {
         match DirBuilder::new().mode(0o700).create(&path) {
             Ok(()) => return Ok(path),
             // The directory was left by an earlier process with the same pid in another pid
-            // namespace, or planted by a user who guessed the name.
+            // namespace, or planted by a user after guessing the name.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 100_000 => {
                 number += 1
             }

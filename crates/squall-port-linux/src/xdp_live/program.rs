@@ -310,8 +310,8 @@ fn result(a: &mut Asm, maps: Maps) {
 }
 
 /// Records the outcome of the R2-th frame under way: it has left, or it is offered again with all
-/// later ones. The driver gets no more frames at once than a batch of runs, so none of the later
-/// ones have left.
+/// later ones. The driver gets at most a batch of runs at once, so none of the later ones have
+/// left.
 fn credit(a: &mut Asm, maps: Maps) {
     let (unsent, again, first, out) = (a.label(), a.label(), a.label(), a.label());
     number(a);
