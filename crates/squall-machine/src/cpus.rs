@@ -32,7 +32,7 @@ fn describe(number: u32) -> Cpu {
     Cpu { number, core, node: node.unwrap_or(0) }
 }
 
-/// NUMA node of a port's device: of the interface or, for `dpdk`, of the device at a PCI address.
+/// NUMA node of a port's device: the interface or, for `dpdk`, the device at a PCI address.
 pub fn node_of_port(address: &str) -> Option<u32> {
     let address: Address = address.parse().ok()?;
     let device = match address.kind() {
