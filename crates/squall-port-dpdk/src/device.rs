@@ -183,7 +183,7 @@ impl Device {
         };
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
         // memif needs the same number of queues at both ends, and a tap needs the same number in
-        // each direction. net_null receives frames that nothing sent, as fast as it is polled, so
+        // each direction. net_null receives frames that nothing sent, at the rate of the polls, so
         // it gets no receive queue by default.
         let (sending, receiving) = match (bus, self.driver().as_str()) {
             (_, "net_null") => (cpus, 0),
