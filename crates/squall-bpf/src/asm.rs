@@ -16,13 +16,13 @@ const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 const TO_BIG_ENDIAN: u8 = 0xdc;
 
-/// Meaning of a 64-bit immediate or a call, in its `src`.
+/// Values of an instruction's `src`: the meaning of its 64-bit immediate, or of its call.
 const PSEUDO_MAP: u8 = 1;
 const PSEUDO_MAP_VALUE: u8 = 2;
 const PSEUDO_FUNCTION: u8 = 4;
 const PSEUDO_CALL: u8 = 1;
 
-/// A target of jumps, or a function.
+/// A target of jumps or calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(usize);
 
@@ -49,9 +49,10 @@ pub struct MapId(usize);
 pub struct Asm {
     name: String,
     insns: Vec<Insn>,
-    /// The instruction to which each label is bound.
+    /// Index of the instruction to which each label is bound.
     labels: Vec<Option<usize>>,
-    /// Instructions whose offset or immediate is the distance to a label.
+    /// Indices of instructions whose offset or immediate is the distance to a label, with that
+    /// label.
     jumps: Vec<(usize, Label, JumpField)>,
     maps: Vec<MapSpec>,
     relocations: Vec<Relocation>,
@@ -100,8 +101,8 @@ impl Asm {
         self
     }
 
-    /// Starts a function; the one before must have ended. It may be called, or be a callback of
-    /// `bpf_loop`.
+    /// Starts a function; the previous one must have ended. A function may be called, or be a
+    /// callback of `bpf_loop`.
     pub fn function(&mut self, name: &str, label: Label) -> &mut Self {
         self.functions.push(Function { name: name.to_owned(), at: self.insns.len() });
         self.bind(label)

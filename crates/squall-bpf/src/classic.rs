@@ -16,7 +16,7 @@ pub struct Instruction {
 }
 
 /// A checked program: every jump has a target, and every path ends in a return, or in a loop that
-/// reaches the limit of turns.
+/// the limit of jumps back ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(Vec<Instruction>);
 
@@ -41,8 +41,9 @@ pub const KERNEL_INSTRUCTIONS: usize = 4096;
 const MAX_INSTRUCTIONS: usize = 1 << 18;
 /// BPF_MEMWORDS.
 pub(crate) const WORDS: usize = 16;
-/// Jumps back in one run, after which a frame does not match. libpcap writes loops for `protochain`
-/// only: one turn per header of a chain, each of at least 8 octets, in at most 256 KiB of a packet.
+/// Most jumps back in one run; with more, the frame does not match. libpcap writes loops for
+/// `protochain` only: one turn per header of a chain, each of at least 8 octets, in at most 256 KiB
+/// of a packet.
 const MAX_TURNS: u32 = 1 << 15;
 
 pub(crate) const LD: u16 = 0x00;
@@ -57,7 +58,8 @@ impl Filter {
     /// Checks `program`.
     ///
     /// # Errors
-    /// Everything that the kernel refuses, except for the number of instructions and jumps back.
+    /// A program that the kernel refuses for another reason than its number of instructions or
+    /// jumps back.
     pub fn new(program: Vec<Instruction>) -> Result<Self, BadFilter> {
         let bad = |instruction, problem| Err(BadFilter { instruction, problem });
         if program.is_empty() || program.len() > MAX_INSTRUCTIONS {
@@ -146,8 +148,8 @@ impl Filter {
         self.0.iter().all(|insn| insn.code & 7 != RET || insn.code & 0x18 == 0 && insn.k == 0)
     }
 
-    /// Octets of the frame to keep; 0: it does not match. `wire_len`: its length on the wire. A
-    /// read beyond the end of `octets` makes it not match.
+    /// Number of octets of the frame to keep; 0 if the frame does not match, as for a read beyond
+    /// the end of `octets`. `wire_len`: the frame's length on the wire.
     #[inline]
     pub fn run(&self, octets: &[u8], wire_len: u32) -> u32 {
         self.step_through(octets, wire_len).unwrap_or(0)
@@ -222,7 +224,8 @@ impl Filter {
     }
 }
 
-/// Target of the jump at `at`, whose offset is signed; `None` if that is before the program.
+/// Index of the target of the jump at `at`, whose offset is signed; `None` if that is before the
+/// program.
 fn target(at: usize, k: u32) -> Option<usize> {
     (at + 1).checked_add_signed(k as i32 as isize)
 }
@@ -339,7 +342,7 @@ mod tests {
         plain.drain(12..16);
         for at in 0..64 {
             for size in [0x00, 0x08, 0x10] {
-                // The octets themselves, and the length.
+                // A read of the octets themselves, whose result is the length to keep.
                 let read =
                     Filter::new(vec![insn(0x20 | size, 0, 0, at), insn(0x16, 0, 0, 0)]).unwrap();
                 assert_eq!(read.run_untagged(&tagged, 64), read.run(&plain, 60), "{at}");
@@ -352,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_loop_ends_and_is_not_for_the_kernel() {
-        // Adds the octet at A until the sum is 40; a 0 makes it loop forever.
+        // Adds the octet at index A until the sum is 40; a 0 makes it loop forever.
         let chain = Filter::new(vec![
             insn(0x00, 0, 0, 0),
             insn(0x07, 0, 0, 0),

@@ -20,7 +20,7 @@ pub struct Machine<'a> {
     object: &'a Object,
     /// The values of all entries of each map; unused for device maps.
     pub maps: Vec<Vec<u8>>,
-    /// Result of `bpf_ktime_get_ns`; each call advances it by `tick`.
+    /// Result of the last `bpf_ktime_get_ns`; each call first advances it by `tick`.
     pub now: u64,
     pub tick: u64,
     pub cpu: u64,
@@ -131,7 +131,7 @@ impl<'a> Machine<'a> {
                         Some(x) => {
                             MAPS + x.map as u64 * MAP_STRIDE + u64::from(x.offset.unwrap_or(0))
                         }
-                        // A function: its first instruction.
+                        // The address of a function: the index of its first instruction.
                         None if src == 4 => (at as i64 - 1 + i64::from(imm)) as u64,
                         None => u64::from(imm as u32) | (high as u64) << 32,
                     };

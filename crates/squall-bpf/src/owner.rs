@@ -41,7 +41,7 @@ fn words(address: IpAddr) -> u32 {
     }
 }
 
-/// The data that a program runs on.
+/// The form of the packet that a program reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
     /// The octets of an Ethernet frame.
@@ -73,8 +73,8 @@ const IF_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 const RETURN_A: u16 = 0x16;
 
-/// A program that returns the worker of a TCP segment or UDP datagram, after up to one VLAN tag in
-/// the octets, and 0 for everything else.
+/// A program that returns the worker of a TCP segment or UDP datagram, and 0 for everything else.
+/// Skips up to one VLAN tag in the octets.
 pub fn program(workers: u32, sight: Sight) -> Vec<Instruction> {
     let (kind, size, network) = match sight {
         Sight::Frame => (12, LOAD_HALF, 14),
@@ -82,7 +82,7 @@ pub fn program(workers: u32, sight: Sight) -> Vec<Instruction> {
     };
     let mut all = vec![plain(size, kind)];
     all.extend(of_packet(network, workers));
-    // After a VLAN tag.
+    // Reads the protocol after a VLAN tag.
     let mut tagged = vec![plain(LOAD_HALF, network.wrapping_add(2))];
     tagged.extend(of_packet(network.wrapping_add(4), workers));
     tagged.push(plain(RETURN, 0));
@@ -93,8 +93,8 @@ pub fn program(workers: u32, sight: Sight) -> Vec<Instruction> {
     all
 }
 
-/// Returns the worker if the protocol in the accumulator is IPv4 or IPv6; otherwise continues after
-/// it.
+/// Returns the worker if the accumulator holds the protocol number of IPv4 or IPv6; otherwise the
+/// program continues after it.
 fn of_packet(at: u32, workers: u32) -> Vec<Instruction> {
     let mut all = Vec::new();
     let ways = [

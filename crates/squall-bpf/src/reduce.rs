@@ -34,10 +34,10 @@ pub fn reduce(program: &[Instruction]) -> Option<Vec<Instruction>> {
 
 // --- blocks
 
-/// Instructions that run one after the other, and the next blocks.
+/// Consecutive instructions that run without a jump between them, and the next blocks.
 #[derive(Debug)]
 struct Block {
-    /// Excludes the jump or return at the end.
+    /// The block's instructions are `start..end`, without the jump or return at its end.
     start: usize,
     end: usize,
     next: Next<usize>,
@@ -54,9 +54,9 @@ struct Block {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Next<T> {
     Goto(T),
-    /// Position of the jump, and its targets if the condition holds and if not.
+    /// Index of the jump instruction; its targets if the condition holds, and if not.
     Branch(usize, T, T),
-    /// The instruction.
+    /// Code and operand of the instruction.
     Return(u16, u32),
 }
 
@@ -65,7 +65,7 @@ type Id = u32;
 /// Content of a register, as a function of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Value {
-    /// Its content at the block's start: not closed.
+    /// Content of this register at the block's start: not closed.
     Before(u8),
     Const(u32),
     WireLen,
@@ -87,8 +87,8 @@ struct Test {
 struct Blocks {
     blocks: Vec<Block>,
     values: Vec<Value>,
-    /// Number of the last block with this test, with any test of this value, with this load:
-    /// knowledge about them is not needed after it.
+    /// Number of the last block with this test; below, of the last with any test of this value, and
+    /// with this load. Knowledge about them is not needed after it.
     last_test: HashMap<Test, usize>,
     last_tested: HashMap<Id, usize>,
     last_load: HashMap<Id, usize>,
@@ -152,7 +152,7 @@ impl Blocks {
         Some(all)
     }
 
-    /// From the last block to the first, because jumps only go forward.
+    /// Goes from the last block to the first, because jumps only go forward.
     fn compute_liveness(&mut self) {
         for number in (0..self.blocks.len()).rev() {
             let after = match self.blocks[number].next {
@@ -181,7 +181,7 @@ impl Blocks {
     }
 }
 
-/// Numbers values, equal ones equally.
+/// Numbers values; equal values get equal numbers.
 #[derive(Default)]
 struct Interned {
     numbers: HashMap<Value, Id>,
@@ -349,13 +349,14 @@ impl Known {
     }
 
     fn of(&self, a: Id) -> impl Iterator<Item = (Test, bool)> {
-        // Not a range: tests are ordered by their operation first.
+        // Filters all tests: they are ordered by their operation first, so a value's tests are not
+        // adjacent.
         self.tests.iter().copied().filter(move |(test, _)| test.a == a)
     }
 
     fn learn(&mut self, test: Test, outcome: bool, blocks: &Blocks) {
         if test.op == EQUAL && outcome && blocks.constant(test.by).is_some() {
-            // Implies everything about the value.
+            // Equality implies everything about the value.
             self.tests.retain(|(known, _)| known.a != test.a);
         }
         self.tests.insert((test, outcome));
@@ -374,8 +375,8 @@ impl Known {
 
 const EQUAL: u16 = 0x10;
 
-/// A block of the new program: an old one, and the next nodes. Nodes with equal instructions and
-/// equal next nodes are one, at the position of the last of their blocks, so that all jumps go
+/// A block of the new program: an old block, and the next nodes. Nodes with equal instructions and
+/// equal next nodes become one, at the position of the last of their blocks, so that all jumps go
 /// forward.
 #[derive(Clone, Copy, Debug)]
 struct Node {
@@ -388,7 +389,8 @@ struct Walk<'a> {
     blocks: &'a Blocks,
     /// The node of each state.
     states: HashMap<(usize, Known), usize>,
-    /// Final states of those whose block is left out: chains of these are as long as the program.
+    /// For each state whose block is left out, the state where the walk continues: chains of such
+    /// states are as long as the program.
     settled: HashMap<(usize, Known), (usize, Known)>,
     nodes: Vec<Node>,
 }
@@ -400,7 +402,8 @@ struct PendingState {
 }
 
 impl Walk<'_> {
-    /// Makes the nodes of all reachable states, later ones first. Returns the first block's.
+    /// Makes the nodes of all reachable states, later ones first. Returns the index of the first
+    /// block's node.
     fn explore(&mut self) -> Option<usize> {
         let max_states = MAX_STATES * self.blocks.blocks.len();
         let mut numbers = HashMap::new();
@@ -431,7 +434,7 @@ impl Walk<'_> {
                 Next::Return(code, k) => Next::Return(code, k),
             };
             let block = &self.blocks.blocks[state.0];
-            // The instruction of a branch, without its targets.
+            // Splits a branch into the index of its instruction, and its targets.
             let (at, next_key) = match next {
                 Next::Branch(at, yes, no) => (Some(at), Next::Branch(0, yes, no)),
                 other => (None, other),
@@ -549,7 +552,7 @@ fn write(
             let jump = |out: &mut Vec<Instruction>, to: usize| {
                 let block = &blocks.blocks[nodes[to].block];
                 out.push(match nodes[to].next {
-                    // No longer than a jump to it.
+                    // A return is no longer than a jump to it, so it is repeated.
                     Next::Return(code, k) if block.start == block.end => {
                         Instruction { code, jt: 0, jf: 0, k }
                     }
@@ -688,7 +691,7 @@ mod tests {
         );
     }
 
-    /// `first or second or ...`: each tests the EtherType and the protocol again.
+    /// `first or second or ...`: each primitive tests the EtherType and the protocol again.
     fn ports(ports: impl Iterator<Item = u32>) -> Vec<Instruction> {
         let mut program = Vec::new();
         for port in ports {
@@ -704,7 +707,7 @@ mod tests {
                 (0xb1, 0, 0, 14),
                 (0x48, 0, 0, 14),
                 (0x15, 1, 0, port),
-                // Over the return.
+                // A jump over the return.
                 (0x05, 0, 0, 1),
                 (0x06, 0, 0, 96),
             ] {
@@ -720,7 +723,8 @@ mod tests {
         let plain = Filter::new(ports(1..=600)).unwrap();
         let reduced = plain.clone().reduced();
         assert!(!plain.is_for_kernel() && reduced.is_for_kernel());
-        // Header length, port, test, jump over the return, return; the fields before only once.
+        // Per port: header length, port, test, jump over the return, return; the other fields are
+        // read only once.
         assert!(reduced.instructions().len() < 5 * 600, "{}", reduced.instructions().len());
         let mut frame = [0; 60];
         (frame[12], frame[14]) = (8, 0x45);

@@ -8,10 +8,12 @@
 
 use crate::{Alu, Asm, Cond, Label, MapId, Reg::*, Size::U64, helper, xdp_action};
 
-/// A limit for bpf_loop(): the kernel hands 16 frames to a driver at once (DEV_MAP_BULK_SIZE).
+/// A limit for bpf_loop(): the kernel passes at most 16 frames to a driver at once
+/// (DEV_MAP_BULK_SIZE).
 const MAX_BULK: i32 = 64;
 
-// The callback's context on the stack: number of frames that the driver took, and the time.
+// Offsets on the stack of the callback's context: the number of frames that the driver took, and
+// the time.
 const SENT: i16 = -16;
 const NOW: i16 = -8;
 /// Offsets from R7 for [`driver`]'s `each`: the number of frames that the driver took, and the time
@@ -27,11 +29,11 @@ pub struct Words {
     /// are enabled again.
     pub cpu: usize,
     pub pending: usize,
-    /// Total of frames put under way, and of those with a known outcome. The program keeps a
-    /// frame's outcome by its number in the first.
+    /// Total of frames put under way, and total of frames with a known outcome. The program numbers
+    /// frames by the first total, and stores each frame's outcome by that number.
     pub generated: usize,
     pub taken: usize,
-    /// Errors of the last failed hand-over and of the last failed redirect.
+    /// Error numbers of the last failed transfer to the driver, and of the last failed redirect.
     pub driver_error: usize,
     pub redirect_error: usize,
     /// Time at which the driver last took a frame, nanoseconds of the monotonic clock.
@@ -48,7 +50,7 @@ impl Words {
         a.call(helper::GET_SMP_PROCESSOR_ID).store(U64, R8, word(self.cpu), R0);
         a.load_map(R1, exit).mov(R2, 0).mov(R3, xdp_action::DROP).call(helper::REDIRECT_MAP);
         a.jump_if(Cond::Ne, R0, xdp_action::REDIRECT, gone).exit();
-        // No tracepoint will see it.
+        // No tracepoint will see the frame.
         a.bind(gone);
         self.add(a, self.generated, -1).add(a, self.pending, -1);
     }
@@ -70,9 +72,10 @@ impl Words {
     }
 }
 
-/// The program for [`DRIVER`]. `each` is the body of a function that is called for each frame of a
-/// hand-over: R6 is its position in it, R7 as for [`TOOK`], R2 its number. Frames at positions
-/// below the number that the driver took have left, the others have not. It must end with `R0 = 0`.
+/// The program for [`DRIVER`]. `each` is the body of a function that is called for each frame that
+/// the kernel passed to the driver in one call: R6 is the frame's index in that call, R7 as for
+/// [`TOOK`], R2 the frame's number. Frames with an index below the number that the driver took have
+/// left, the others have not. The body must end with `R0 = 0`.
 pub fn driver(a: &mut Asm, memory: MapId, w: &Words, each: impl FnOnce(&mut Asm)) {
     let (out, callback, no_error, none_left) = (a.label(), a.label(), a.label(), a.label());
     a.mov(R6, R1).load_map_value(R8, memory, 0);
@@ -103,7 +106,7 @@ pub fn driver(a: &mut Asm, memory: MapId, w: &Words, each: impl FnOnce(&mut Asm)
 /// `xdp_devmap_xmit(from, to, sent, drops, err)`.
 pub const DRIVER: &str = "xdp_devmap_xmit";
 
-/// The program for [`REDIRECT`]: the last frame made was dropped. `refuse` is the code for that
+/// The program for [`REDIRECT`]: the frame made last was dropped. `refuse` is the code for that
 /// case, with the frame's number in R2.
 pub fn redirect(a: &mut Asm, memory: MapId, w: &Words, refuse: impl FnOnce(&mut Asm)) {
     let out = a.label();

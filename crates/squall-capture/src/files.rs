@@ -33,7 +33,7 @@ const REMEMBERED: usize = 1_000;
 pub(crate) struct Files {
     shared: Arc<Shared>,
     path: PathBuf,
-    /// To find records in a partial write; the format of any interface.
+    /// Finds the records in a partial write; the record format of any interface serves.
     record: Record,
     compressor: Option<Compressor>,
     head: Vec<u8>,
@@ -58,13 +58,13 @@ struct Open {
     /// Octets before compression and packets, both including staged ones.
     octets: u64,
     packets: u64,
-    /// Packets from this instant on belong in the next file.
+    /// Packets from this time on belong in the next file.
     until: u64,
 }
 
 enum Sink {
     File(File, Room),
-    /// Possibly a pipe, from which nothing can be taken back.
+    /// Standard output may be a pipe, from which nothing can be taken back.
     Stdout(io::Stdout),
 }
 
@@ -118,7 +118,7 @@ impl Files {
         Ok(files)
     }
 
-    /// Adds records, which must fit: [`Files::room`].
+    /// Adds records, which must fit ([`Files::room`]).
     pub fn add(&mut self, records: &[u8], run: Run) -> Result<(), Failure> {
         let Run { packets, data, first, last } = run;
         if self.open.is_none() {
@@ -185,7 +185,7 @@ impl Files {
         self.number
     }
 
-    /// Octets of all files, including staged ones; after compression where that is done.
+    /// Octets of all files: with compression, those written; otherwise staged ones are included.
     pub fn octets(&self) -> u64 {
         let open = self.open.as_ref().map_or(0, |open| match self.compressor {
             Some(_) => open.written.octets,
@@ -246,7 +246,7 @@ impl Files {
         Ok(())
     }
 
-    /// Writes `octets`, which contain the records of `run` or none, and counts the result.
+    /// Writes `octets`, which contain the records of `run` or no records, and counts the result.
     fn write(&mut self, octets: &[u8], run: Run) -> Result<(), Failure> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let counters = &self.shared.written;
@@ -314,7 +314,7 @@ impl Files {
     /// Removes files beyond the ring's size.
     fn make_room_in_ring(&mut self) {
         let Some(most) = self.shared.options.rotate.ring else { return };
-        // One of them is open.
+        // The open file counts, too.
         while self.list.len() + 1 > most as usize {
             let Some(file) = self.list.pop_front() else { break };
             // Another process may have removed it already.
@@ -425,7 +425,7 @@ impl Sink {
     /// Writes all of `octets`.
     ///
     /// # Errors
-    /// With the number of octets written before the error.
+    /// The error, with the number of octets written before it.
     fn write(&mut self, octets: &[u8]) -> Result<(), (usize, io::Error)> {
         if let Self::File(file, room) = self {
             room.take(octets.len(), &*file).map_err(|error| (0, error))?;
@@ -456,7 +456,7 @@ fn failure(path: &Path, error: &io::Error) -> Failure {
 
 fn cannot_write(path: &Path, error: &io::Error) -> String {
     let cannot = Cannot::write(path, error);
-    // An error without a number of the system comes from Squall and has a hint already.
+    // An error without an error number of the system comes from Squall and has a hint already.
     if error.kind() == io::ErrorKind::StorageFull && error.raw_os_error().is_some() {
         let hint = "another disk, --rotate-count with --ring-files, --compress zstd or --snaplen";
         return cannot.with_hint(hint).to_string();

@@ -1,4 +1,4 @@
-//! Captures frames of receiving queues ([`Capture::tap`]) into files; every frame that is not in
+//! Captures frames of receiving queues ([`Capture::taps`]) into files; every frame that is not in
 //! them is counted with its reason.
 //!
 //! Each tap writes frames as records into chunks of memory, without a further copy; one thread
@@ -48,7 +48,8 @@ pub struct Options {
     pub format: Format,
     /// Most octets kept of a packet.
     pub snaplen: u32,
-    /// By the numbers passed to [`Capture::tap`]. A pcap has one link type for all.
+    /// Formats of the interfaces, indexed by the number passed to [`Capture::taps`]. A pcap has one
+    /// link type for all.
     pub interfaces: Vec<InterfaceFormat>,
     /// Whether each packet of a pcapng has its direction.
     pub directed: bool,
@@ -104,7 +105,7 @@ const LEAST_CHUNKS: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Pcapng,
-    /// Otherwise in microseconds.
+    /// In microseconds, unless `nanoseconds` is set.
     Pcap {
         nanoseconds: bool,
     },
@@ -116,7 +117,8 @@ pub struct Rotate {
     /// Most octets of a file (with at least one packet); a compressed file is checked once per
     /// chunk.
     pub octets: Option<u64>,
-    /// By packet time, in intervals that count from the start of the first file.
+    /// Longest time of a file, by packet time; the intervals count from the start of the first
+    /// file.
     pub time: Option<Nanos>,
     pub packets: Option<u64>,
     /// Number of files kept: older ones are removed.
@@ -185,8 +187,8 @@ pub struct PreTrigger {
     pub keep: Nanos,
     /// Packets up to this time after it are written; then the capture ends.
     pub after: Option<Nanos>,
-    /// The filter for the event, by interface as in [`Options::interfaces`], because link types
-    /// differ. Without filters, only [`Capture::trigger`] is the event.
+    /// The filter for the event, for each interface as in [`Options::interfaces`], because link
+    /// types differ. Without filters, only [`Capture::trigger`] is the event.
     pub filters: Vec<Arc<Filter>>,
 }
 
@@ -232,7 +234,7 @@ pub struct Counters {
     pub written_octets: u64,
     /// Octets of all files.
     pub file_octets: u64,
-    /// By reason.
+    /// Packets dropped, by reason.
     pub dropped: Vec<(&'static str, u64)>,
     /// Packets outside the requested time, by reason.
     pub unwanted: Vec<(&'static str, u64)>,
@@ -268,7 +270,7 @@ pub struct Outcome {
     /// When the trigger occurred, in nanoseconds since 1970.
     pub triggered_ns: Option<u64>,
     /// Set if the buffer was too small for the requested time before the trigger: packets from this
-    /// instant on were kept.
+    /// time on were kept.
     pub kept_from_ns: Option<u64>,
 }
 
@@ -288,9 +290,9 @@ pub(crate) struct Shared {
     /// When the capture began, in nanoseconds since 1970.
     start: u64,
     over: AtomicBool,
-    /// Whether it ended because writing failed.
+    /// Whether the capture ended because writing failed.
     failed: AtomicBool,
-    /// Whether it waits for its trigger.
+    /// Whether the capture waits for its trigger.
     armed: AtomicBool,
     triggered: AtomicU64,
     taps: Mutex<Vec<Arc<TapCounters>>>,
@@ -330,7 +332,7 @@ impl Shared {
         self.armed.load(Relaxed)
     }
 
-    /// Records the trigger at `time` since 1970; only the first counts.
+    /// Records the trigger at `time`, nanoseconds since 1970; only the first counts.
     fn trigger(&self, time: u64) {
         if self.triggered.compare_exchange(0, time.max(1), Relaxed, Relaxed).is_ok() {
             self.armed.store(false, Relaxed);
@@ -424,7 +426,7 @@ impl Capture {
     /// A file cannot be created; options contradict each other ([`io::ErrorKind::InvalidInput`]).
     ///
     /// # Panics
-    /// Without an interface.
+    /// If `options` has no interface.
     pub fn start(mut options: Options) -> io::Result<Self> {
         assert!(!options.interfaces.is_empty(), "a capture has an interface");
         options.compress = compression(&options)?;
@@ -492,7 +494,7 @@ impl Capture {
         self.shared.is_over()
     }
 
-    /// Whether it waits for a trigger.
+    /// Whether the capture waits for a trigger.
     pub fn is_armed(&self) -> bool {
         self.shared.is_armed()
     }

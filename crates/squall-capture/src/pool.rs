@@ -83,9 +83,9 @@ pub(crate) struct Pool {
     room: Condvar,
     /// Number of chunks to write, readable without the lock.
     full: AtomicUsize,
-    /// The largest number so far.
+    /// The largest value of `full` so far.
     peak: AtomicUsize,
-    /// Packets before this instant that belong in the file were dropped, because the buffer was too
+    /// Packets before this time that belong in the file were dropped, because the buffer was too
     /// small.
     pub keeps_from: AtomicU64,
     chunks: usize,
@@ -106,9 +106,9 @@ struct State {
 }
 
 impl Pool {
-    /// Allocates `chunks` of `chunk_octets` each. The first ones to be lent are touched now: a page
-    /// fault during the capture costs as much as a dozen frames, and touching all pages would delay
-    /// the start by more than many captures take.
+    /// Allocates `chunks` of `chunk_octets` each. Touches the pages of the first ones to be lent,
+    /// because a page fault during the capture costs as much as a dozen frames; touching all pages
+    /// would delay the start by more time than many captures take.
     pub fn new(chunks: usize, chunk_octets: usize, holding: bool) -> Self {
         let chunk = |i| {
             let mut octets = vec![0; chunk_octets];
@@ -202,15 +202,15 @@ impl Pool {
         oldest
     }
 
-    /// Whether full chunks are kept for a trigger, and only the reserve for its arrival is still
-    /// free.
+    /// Whether full chunks are kept for a trigger, and the only free ones are the reserve for the
+    /// time when it comes.
     pub fn is_ring(&self) -> bool {
         let state = self.lock();
         state.holding && state.free.len() <= self.chunks / 8 + 1
     }
 
-    /// Hands over a filled chunk. The writer is woken when several wait, by [`Pool::wake`], or by
-    /// its timeout.
+    /// Passes a filled chunk to the writer. The writer is woken when several wait, by
+    /// [`Pool::wake`], or by its timeout.
     pub fn hand_over(&self, chunk: Chunk) {
         let mut state = self.lock();
         state.full.push_back(chunk);

@@ -67,7 +67,7 @@ impl FromStr for Stamp {
 pub(crate) struct Printer {
     out: BufWriter<io::Stdout>,
     stamp: Stamp,
-    /// By interface; printed if there are several.
+    /// Names by interface number; printed if there are several.
     names: Vec<String>,
     links: Vec<LinkType>,
     first: Option<u64>,

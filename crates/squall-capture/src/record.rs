@@ -41,8 +41,8 @@ impl Record {
         }
     }
 
-    /// Writes a packet of `wire_len` octets at `time_ns` into all of `out`, whose length is
-    /// [`Record::len_of`] it.
+    /// Writes a packet of `wire_len` octets at `time_ns` into all of `out`, whose length must be
+    /// that of [`Record::len_of`].
     #[inline]
     pub fn put(
         &self,
@@ -103,7 +103,7 @@ impl Record {
     }
 }
 
-/// When the seconds of a pcap wrap.
+/// Time at which the seconds of a pcap wrap, nanoseconds.
 const PCAP_NS: u64 = (1 << 32) * 1_000_000_000;
 
 #[cfg(test)]
@@ -125,7 +125,7 @@ mod tests {
             let mut octets = Vec::new();
             for (i, (packet, outgoing)) in packets.iter().enumerate() {
                 let at = octets.len();
-                // Like memory that was used before.
+                // Filled like memory that was used before.
                 octets.resize(at + record.len_of(packet.len()), 0xee);
                 let time = 1_700_000_000_123_456_000 + i as u64 * 1_000;
                 record.put(&mut octets[at..], time, packet.len() as u32 + 7, packet, *outgoing);

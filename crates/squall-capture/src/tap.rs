@@ -1,5 +1,5 @@
 //! The sink for the frames of one receiving queue: writes them as records into chunks, without a
-//! further copy, and hands the chunks to the writer.
+//! further copy, and passes the chunks to the writer.
 
 use std::sync::{
     Arc,
@@ -22,15 +22,15 @@ pub(crate) struct TapCounters {
     pub interface: usize,
     /// Received packets: frames, or GSO frames if those are kept whole.
     pub packets: AtomicU64,
-    /// Dropped because the buffer was full: the new packet, or the oldest in its place.
+    /// Packets dropped because the buffer was full: the new one, or the oldest in its place.
     pub newest: AtomicU64,
     pub oldest: AtomicU64,
     /// Packets truncated because the buffer was filling up.
     pub truncated: AtomicU64,
-    /// Outside the requested time: before its start, or after its end.
+    /// Packets outside the requested time: before its start, or after its end.
     pub before: AtomicU64,
     pub after: AtomicU64,
-    /// Received after the writer had failed.
+    /// Packets received after the writer had failed.
     pub failed: AtomicU64,
     pub gso_frames: AtomicU64,
     /// Segments of the GSO frames.
@@ -40,13 +40,13 @@ pub(crate) struct TapCounters {
     /// Segments, beyond the first of each, of GSO frames truncated within the headers: they are not
     /// written.
     pub headless: AtomicU64,
-    /// Frames up to this instant have been handed over; nanoseconds since 1970.
+    /// All frames up to this time have been passed to the writer; nanoseconds since 1970.
     pub until: AtomicU64,
 }
 
-/// Age at which a partly filled chunk is handed over if the writer is idle.
+/// Age at which a partly filled chunk is passed to the writer if the writer is idle.
 const AGE_NS: u64 = 100_000_000;
-/// The same with several taps, because the writer must wait for all of them to sort by time.
+/// The same age with several taps, because the writer must wait for all of them to sort by time.
 const AGE_OF_SEVERAL_NS: u64 = 20_000_000;
 /// Largest delay of a frame between its kernel time stamp and the receiving queue.
 const SLACK_NS: u64 = 20_000_000;
@@ -124,8 +124,8 @@ impl Tap {
         chunk.run.add(time, octets.len());
     }
 
-    /// Hands the chunk over and takes another. Returns how many octets of the next packet to keep,
-    /// at most `captured`. `None`: no chunk is free.
+    /// Passes the chunk to the writer and takes another. Returns how many octets of the next packet
+    /// to keep, at most `captured`. `None`: no chunk is free.
     #[cold]
     fn renew(&mut self, captured: usize) -> Option<usize> {
         self.hand_over();
@@ -164,7 +164,7 @@ impl Tap {
         }
     }
 
-    /// Hands a partly filled chunk over if it is old enough and the writer is waiting.
+    /// Passes a partly filled chunk to the writer if it is old enough and the writer is waiting.
     #[inline]
     fn age(&mut self, now: u64) {
         let Some(chunk) = self.chunk.as_ref().filter(|chunk| chunk.run.packets > 0) else { return };
@@ -285,7 +285,8 @@ impl Tap {
         self.age(last.time.0.wrapping_add(self.shared.offset));
     }
 
-    /// Called when no frame arrived, at `now` on the engine's clock: hands over an old chunk.
+    /// Called when no frame arrived, at `now` on the engine's clock: passes an old chunk to the
+    /// writer.
     pub fn idle(&mut self, now: Nanos) {
         let now = now.0.wrapping_add(self.shared.offset);
         self.age(now);
@@ -306,7 +307,7 @@ impl Tap {
 }
 
 impl Drop for Tap {
-    /// Also after a panic of the worker, because the writer waits for all taps.
+    /// Runs after a panic of the worker, too, because the writer waits for all taps.
     fn drop(&mut self) {
         self.finish();
     }

@@ -3,9 +3,9 @@
 use squall_port::monotonic;
 use time::UtcDateTime;
 
-/// The offset from `CLOCK_MONOTONIC` to nanoseconds since 1970: takes several readings between two
-/// of the other clock, and uses that with the shortest interval, because the thread may be
-/// preempted in between.
+/// The offset from `CLOCK_MONOTONIC` to nanoseconds since 1970. Reads one clock between two
+/// readings of the other, several times, and uses the reading with the shortest interval, because
+/// the thread may be preempted in between.
 pub(crate) fn offset() -> u64 {
     let reading = || {
         let before = monotonic().0;
@@ -18,7 +18,7 @@ pub(crate) fn offset() -> u64 {
     (0..10).map(|_| reading()).min().map_or(0, |(_, offset)| offset)
 }
 
-/// A UTC instant in the proleptic Gregorian calendar.
+/// A UTC date and time in the proleptic Gregorian calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Civil(UtcDateTime);
 

@@ -19,10 +19,10 @@ use crate::{
     record::Record,
 };
 
-/// The writer's timeout while no chunk arrives: bounds the delay of sorting, and of ends by the
-/// clock.
+/// The writer's timeout while no chunk arrives: bounds the delay of sorting, and of files and
+/// captures that end at a given time.
 const TIMEOUT: Duration = Duration::from_millis(20);
-/// The same with a single tap, which wakes the writer for everything it must do.
+/// The same timeout with a single tap, which wakes the writer for everything it must do.
 const TIMEOUT_OF_ONE: Duration = Duration::from_millis(100);
 /// How long a packet waits for earlier packets of other taps.
 const ORDER_NS: u64 = 150_000_000;
@@ -37,13 +37,13 @@ pub(crate) struct Done {
 
 pub(crate) struct Writer {
     shared: Arc<Shared>,
-    /// To read records; the same for all interfaces.
+    /// Reads records; reading is the same for all interfaces.
     record: Record,
     files: Option<Files>,
     printer: Option<Printer>,
-    /// By tap.
+    /// Chunks to write, by tap.
     sources: Vec<VecDeque<Part>>,
-    /// By tap: all frames up to this instant are in `sources` or written.
+    /// By tap: all its frames up to this time are in `sources` or written.
     marks: Vec<u64>,
     /// Packets from `from` on and before `until` are wanted.
     from: u64,
@@ -165,8 +165,8 @@ impl Writer {
         self.sources[chunk.source].push_back(Part { chunk, at: 0, run });
     }
 
-    /// Writes the records of all taps in order of time, as far as no tap can still deliver earlier
-    /// ones; `all`: in any case.
+    /// Writes the records of all taps in order of time, up to the time before which no tap can
+    /// deliver a record any more; `all`: every record in any case.
     fn write_in_order(&mut self, all: bool) {
         if self.sources.iter().all(VecDeque::is_empty) {
             return;
@@ -187,7 +187,7 @@ impl Writer {
                 .filter_map(|(i, queue)| Some((queue.front()?.run.first, i)));
             let Some((time, first)) = heads.min() else { break };
             // The earliest record that the other taps can still deliver: their next queued one, or
-            // one not handed over yet.
+            // one that they have not passed on yet.
             let others = (0..self.shared.taps()).filter(|&i| i != first).map(|i| {
                 let queued = self.sources.get(i).and_then(|queue| queue.front());
                 let mark = || self.marks.get(i).copied().unwrap_or(0).max(long_ago);
@@ -222,7 +222,7 @@ impl Writer {
         }
     }
 
-    /// Writes the wanted ones of consecutive records of one tap.
+    /// Writes consecutive records of one tap, except unwanted ones.
     fn write(&mut self, records: &[u8], run: Run, source: usize) {
         let Run { packets, first, last, .. } = run;
         let stop = self.shared.options.stop;
@@ -290,8 +290,8 @@ impl Writer {
         self.put(&records[start..at], run, source);
     }
 
-    /// Whether the record at `time` exceeds a limit, after `count` others that are not yet added
-    /// and together with it have `octets`.
+    /// Whether the record at `time` exceeds a limit. `count` records before it are not added yet;
+    /// together with it they have `octets`.
     fn is_beyond(&mut self, time: u64, count: u64, octets: u64) -> bool {
         let most = self.shared.options.stop.octets;
         let full = |files: &Files| most.is_some_and(|most| files.octets() + octets > most);

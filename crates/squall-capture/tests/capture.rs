@@ -18,7 +18,7 @@ use squall_pcap::{CaptureReader, InterfaceFormat};
 use squall_port::{Cut, Filter, RxBatch, RxFrame};
 use squall_units::Nanos;
 
-/// A temporary folder of the test.
+/// A temporary directory of the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -217,8 +217,8 @@ fn a_capture_ends_at_its_count_its_size_or_its_files() {
     }
 }
 
-/// The pipe is not read until everything is sent: it then holds as much as buffer and pipe could,
-/// and the rest has a reason.
+/// The pipe is not read until everything is sent. By then the buffer and the pipe are full, and
+/// each further packet has a reason.
 #[test]
 fn a_slow_file_drops_packets_by_policy() {
     const SENT: u64 = 20_000;

@@ -316,7 +316,7 @@ fn line(path: &str) -> String {
 pub struct Trial {
     /// Two interfaces of a private lab, each other's peer; or why there is none.
     pub lab: Result<[String; 2], String>,
-    /// Folder for the file that `pcap:` writes, which is removed after it.
+    /// Directory for the file that the trial of `pcap:` writes and removes.
     pub folder: PathBuf,
 }
 
@@ -361,8 +361,8 @@ impl Trial {
         };
         let permissions = Permissions::of_this_process();
         let tried = || -> Result<Result<String, String>, Error> {
-            // Before the check: whether an interface accepts frames from XDP may depend on its
-            // peer.
+            // Opened before the check, because whether an interface accepts frames from XDP may
+            // depend on its peer.
             let _sink = probe::open_ear(name, Some(b));
             let [at, peer] = [interface(a)?, interface(b)?];
             if let Err(why) = (on.can)(&at, &permissions) {
@@ -409,7 +409,7 @@ fn interface(name: &str) -> Result<InterfaceInfo, Error> {
     Ok(squall_machine::listing::find(name, &found)?.clone())
 }
 
-/// Whether a port of that kind opens there with a receive queue.
+/// Whether a port of that kind opens on the interface with a receive queue.
 fn receives(kind: &Kind, at: &InterfaceInfo) -> bool {
     let opened =
         squall_machine::ports::open(&format!("{}:{}", kind.name, at.name), Default::default());

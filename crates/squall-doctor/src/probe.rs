@@ -21,11 +21,11 @@ pub struct Measured {
     pub kind: &'static str,
     /// Octets with FCS.
     pub size: u32,
-    /// From the first departure on, s.
+    /// Time from the first departure on, s.
     pub seconds: f64,
-    /// Counted by the sending interface.
+    /// Frames counted by the sending interface.
     pub sent: u64,
-    /// Counted by the other end: the peer's interface, or the port that received.
+    /// Frames counted by the other end: the peer's interface, or the port that received.
     pub received: Option<u64>,
     /// User and system time of this process per million frames, s.
     pub cpu_s_per_mpkt: Option<f64>,
@@ -52,8 +52,8 @@ pub fn packet(interface: &InterfaceInfo) -> Result<String, Error> {
 }
 
 /// Makes `peer`, the other end of a lab, accept frames of `kind` until dropped: a veth accepts
-/// frames from XDP only while its peer uses NAPI, which a program there enables. The program counts
-/// and drops them.
+/// frames from XDP only while its peer uses NAPI, which an XDP program on the peer enables. That
+/// program counts and drops them.
 pub fn open_ear(kind: &str, peer: Option<&str>) -> Option<Sink> {
     let peer = peer.filter(|_| kind == "xdp_live")?;
     Sink::attach(peer, false).ok()
@@ -93,8 +93,8 @@ pub fn send(
     })
 }
 
-/// Receives by `kind` at `peer` the frames that `sender`, a whole address at `interface`, sends at
-/// full speed.
+/// Receives by `kind` at `peer` the frames that are sent at full speed by the port `sender`, a
+/// whole address on `interface`.
 ///
 /// # Errors
 /// As [`send`].

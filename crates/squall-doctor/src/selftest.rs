@@ -3,9 +3,9 @@
 //!
 //! As in Zander, Kennedy, Armitage: KUTE, a high performance kernel-based UDP traffic engine: the
 //! squares of independent deviations add up, s_total² = s_sender² + s_receiver². Each frame carries
-//! the time of its hand-over, so both terms are known: the differences of the delays of consecutive
-//! frames are what port, kernel, wire and timestamp add to the gaps, and the rest of the total is
-//! the sender's.
+//! the time at which the sender passed it to the port, so both terms are known: the differences of
+//! the delays of consecutive frames are what port, kernel, wire and timestamp add to the gaps, and
+//! the rest of the total is the sender's.
 
 use std::time::Duration;
 
@@ -54,8 +54,8 @@ pub struct FloorAt {
     pub lost: u64,
     /// Standard deviation of the gaps as received: s_total.
     pub gap_stddev_ns: f64,
-    /// Standard deviation of the receiver, with everything after the hand-over: the root mean
-    /// square of the differences of the delays.
+    /// Standard deviation of the receiver, including everything after the sender passed the frame
+    /// to the port: the root mean square of the differences of the delays.
     pub receiver_stddev_ns: f64,
     /// Standard deviation of the sender: sqrt(s_total² - s_receiver²), never below 0.
     pub sender_stddev_ns: f64,
@@ -116,8 +116,8 @@ fn measure(ports: &[String; 2], rate: u32, time: Duration) -> Result<Report, Err
         ports[1],
     );
     let profile = squall::Profile::parse(&text, "<self-test>", squall::Format::Toml)?;
-    // Timestamp resolution, and the other measurements of a listener: their cost is part of the
-    // floor.
+    // Includes the timestamp resolution and the other measurements of a listener, because their
+    // cost is part of the floor.
     let mut session = Session::new(profile).command("squall recv --self-test");
     session.options.received_flows = Some(ReceivedFlows::Measured(true));
     session.open()?.start()?.finish()
@@ -164,7 +164,7 @@ impl Floor {
     /// Reads a floor that [`Floor::to_json`] wrote.
     ///
     /// # Errors
-    /// The text is no floor; the message says why.
+    /// The text is not a floor; the message has the reason.
     pub fn from_json(text: &str) -> Result<Self, String> {
         let floor: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         match floor.schema.as_str() {

@@ -32,7 +32,7 @@ fn describe(number: u32) -> Cpu {
     Cpu { number, core, node: node.unwrap_or(0) }
 }
 
-/// NUMA node of a port's device: an interface's or, for `dpdk`, that at a PCI address.
+/// NUMA node of a port's device: the interface or, for `dpdk`, the device at a PCI address.
 pub fn node_of_port(address: &str) -> Option<u32> {
     let address: Address = address.parse().ok()?;
     let device = match address.kind() {
@@ -92,7 +92,7 @@ impl Claim {
         Ok(Self(held))
     }
 
-    /// Also holds `marks`.
+    /// Holds `marks` until dropped, too.
     pub fn with(mut self, marks: Vec<File>) -> Self {
         self.0.extend(marks);
         self
@@ -103,9 +103,9 @@ impl Claim {
         Self::take_in(&[PathBuf::from("/run/lock"), std::env::temp_dir()], cpu)
     }
 
-    /// Uses the first of `folders` where this user can make a lock file. Each user has one,
-    /// `squall-cpu3.1000.lock`: locking another user's file for writing would require opening a
-    /// path that they control.
+    /// Uses the first directory of `folders` where this user can make a lock file. Each user has
+    /// one, `squall-cpu3.1000.lock`: locking another user's file for writing would require opening
+    /// a path that they control.
     fn take_in(folders: &[PathBuf], cpu: u32) -> Option<Option<File>> {
         let own = Permissions::of_this_process().uid;
         let name = |user: u32| format!("squall-cpu{cpu}.{user}.lock");
@@ -170,7 +170,7 @@ mod tests {
         assert!(free());
     }
 
-    /// Otherwise any user with write access to the folder could block all runs.
+    /// Otherwise any user with write access to the directory could block all runs.
     #[test]
     fn files_of_other_users_block_nothing() {
         let own = Permissions::of_this_process().uid;

@@ -32,7 +32,7 @@ pub fn forward(
     addresses: [&str; 2],
     stop: &dyn Fn() -> bool,
 ) -> Result<([Forwarded; 2], Vec<String>), Error> {
-    // Frame by frame, not when a block of the receive ring is full.
+    // Receives frame by frame, not only when a block of the receive ring is full.
     let wanted = Wanted { answers: true, ..Wanted::default() };
     let (mut a, ..) = open(addresses[0], wanted)?;
     let (mut b, ..) = open(addresses[1], wanted)?;
@@ -61,7 +61,7 @@ struct Direction {
     from: Box<dyn RxQueue>,
     to: Box<dyn TxQueue>,
     max_frame: u32,
-    /// In the order of their departures.
+    /// Frames to send, in the order of their departures.
     waiting: VecDeque<(Nanos, Cut, Vec<u8>)>,
     counts: Forwarded,
 }
@@ -155,7 +155,8 @@ mod tests {
         let mut came: [Vec<u8>; 2] = Default::default();
         let deadline = Instant::now() + Duration::from_secs(20);
         let take = std::cell::RefCell::new(|| {
-            // Only after both ends of each link are open: a single end would be a link to itself.
+            // Made only after both ends of each link are open: a single end would be a link to
+            // itself.
             let ends = ends.get_or_insert_with(|| {
                 [&mut left, &mut right].map(|port| {
                     let (mut tx, rx) = (port.open_tx(0, 60).unwrap(), port.open_rx(0).unwrap());

@@ -20,11 +20,11 @@ pub struct Kind {
     pub what: &'static str,
     /// Requirements on the system and the user's permissions.
     pub needs: &'static str,
-    /// Whether this machine meets the kind's requirements beyond the build: the release found, or
-    /// the missing part.
+    /// Checks the kind's requirements on this machine beyond the build: the release found, or the
+    /// missing part.
     pub here: fn() -> Result<String, String>,
     pub open: Opener,
-    /// Only for kinds on a kernel interface.
+    /// Set only for kinds on a kernel interface.
     pub interface: Option<OnInterface>,
 }
 
@@ -40,8 +40,8 @@ pub struct OnInterface {
     /// Rank among the kinds by speed, 1 is the fastest (docs/measuring.md); `None`: unsupported.
     pub send: Option<u8>,
     pub receive: Option<u8>,
-    /// Options, `,key=value`, of an address made from a bare name, so that the port does not
-    /// disturb the host.
+    /// Options, `,key=value`, to append to an address made from a bare name, so that the port does
+    /// not disturb the host.
     pub quietly: &'static str,
     /// Default options of a port whose frames are answered.
     pub answering: Option<Answering>,
@@ -87,7 +87,7 @@ impl Default for Wanted {
 }
 
 impl OnInterface {
-    /// Rank by speed for that use; `None`: unsupported.
+    /// Rank by speed for that use: lower is faster; `None`: unsupported.
     pub fn place(&self, wanted: Use) -> Option<u8> {
         match wanted {
             Use::Send => self.send,

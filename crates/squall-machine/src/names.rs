@@ -17,7 +17,7 @@ use crate::Error;
 #[derive(Clone, Debug, Default)]
 pub struct Names(Arc<Mutex<Known>>);
 
-/// By name, and whether the address is IPv4.
+/// By name, and whether IPv4 addresses were looked up.
 type Known = BTreeMap<(String, bool), (IpAddr, usize)>;
 
 impl Names {

@@ -79,7 +79,8 @@ fn exclusive_key(address: &str) -> Result<Option<String>, Error> {
     let mut parsed: Address = address.parse().map_err(usage)?;
     Ok(match parsed.kind() {
         "loop" | "null" | squall_port::elsewhere::KIND => None,
-        // A bare name becomes af_packet for receiving. Each direction has other frames.
+        // A bare name becomes af_packet for receiving. Ports with different directions receive
+        // different frames.
         "" | "af_packet" => {
             let direction = parsed.take::<String>("direction", "in, out or both").map_err(usage)?;
             Some(format!(
@@ -194,8 +195,8 @@ fn choose(bare: &Address, wanted: Wanted) -> Result<OpenPort, Error> {
 /// Kinds whose addresses do not name an interface.
 const NOT_CONSIDERED: &[(&str, &str)] = &[("dpdk", "a kernel interface")];
 
-/// The port, and an argument in its favor. A kind chosen without being named must be able to do
-/// everything that the last one can.
+/// Opens a port of `kind` for a bare name; returns an argument in its favor, too. A kind chosen
+/// without being named must be able to do everything that the last kind in the list can.
 fn open_for_bare_name(
     kind: &Kind,
     on: OnInterface,
@@ -249,7 +250,7 @@ fn one_line(error: &Error) -> String {
     error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(", ")
 }
 
-/// The start of a run in the time of files: the first `epoch` option of `ports`.
+/// The virtual time at which a run with files starts: the first `epoch` option of `ports`.
 pub fn epoch(ports: &[squall_profile::Port]) -> Nanos {
     let option = ports
         .iter()
@@ -274,8 +275,8 @@ pub fn known(address: &str) -> Result<PortLimits, Error> {
     })
 }
 
-/// Whether a run uses virtual time. Each of `ports` comes with whether it requires that itself.
-/// `null:` and ports of other nodes have no clock: they follow the others.
+/// Whether a run uses virtual time. For each of `ports`, the flag says whether the port itself
+/// requires that. `null:` and ports of other nodes have no clock: they follow the others.
 pub fn on_virtual_time<'a>(ports: impl Iterator<Item = (&'a str, bool)>) -> bool {
     let follows = |address: &str| {
         let parsed = address.parse::<Address>();
@@ -314,7 +315,7 @@ pub fn assumed(address: &str) -> PortLimits {
         interfaces.into_iter().find(|i| parsed.as_ref().is_some_and(|a| a.name() == i.name));
     let elsewhere = is_elsewhere(address);
     PortLimits {
-        // As af_packet: an Ethernet header and a VLAN tag in addition to the MTU.
+        // As for af_packet: an Ethernet header and a VLAN tag in addition to the MTU.
         max_frame: interface.as_ref().map_or(65_535, |i| i.mtu + 18),
         mac: None,
         speed_bps: speed
@@ -336,8 +337,8 @@ pub fn is_elsewhere(address: &str) -> bool {
     address.split_once(':').is_some_and(|(kind, _)| kind == squall_port::elsewhere::KIND)
 }
 
-/// Assumed speed of another node's port without a stated one. Shares of it are not sent here, so
-/// they only have to be possible.
+/// Assumed speed of another node's port without a stated one. Rates relative to it are not sent
+/// here, so they only have to be possible.
 const ASSUMED_NODE_SPEED: u64 = 10_000_000_000;
 
 fn limits(facts: &PortFacts, speed: Option<u64>) -> PortLimits {

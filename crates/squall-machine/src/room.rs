@@ -18,7 +18,7 @@ use crate::Error;
 struct Load {
     frames: f64,
     octets: f64,
-    /// Whether all of it is known.
+    /// Whether the load is known completely.
     whole: bool,
 }
 
@@ -80,7 +80,7 @@ fn written(port: &dyn Port) -> Option<PathBuf> {
     (facts.kind == "pcap" && facts.tx_queues > 0).then(|| address.name().into())
 }
 
-/// Octets of a record in addition to its frame.
+/// Octets that a record adds to its frame.
 fn around(path: &Path) -> f64 {
     if path.extension().is_some_and(|end| end == "pcapng") { 36.0 } else { 16.0 }
 }
@@ -157,7 +157,8 @@ fn loops(plan: &Plan, replay: &PlanReplay, survey: &Survey) -> Option<f64> {
     [counted, timed, looped].into_iter().flatten().reduce(f64::min)
 }
 
-/// Size of captures that are too large to be read twice, if all their packets are sent.
+/// Octets of captures that are too large to be read twice, if all their packets are sent unchanged;
+/// otherwise 0.
 fn at_least(plan: &Plan, replay: &PlanReplay) -> f64 {
     let of = &replay.replay;
     let chooses = of.filter.is_some() || of.include.is_some() || of.exclude.is_some();

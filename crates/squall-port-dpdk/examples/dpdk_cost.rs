@@ -59,7 +59,7 @@ fn ns_per_frame(tx: &mut dyn TxQueue) -> Result<f64, Box<dyn std::error::Error>>
 /// CPU time of this thread, on which other programs of the machine have little influence.
 fn thread_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: an existing clock, and a place for the result.
+    // SAFETY: an existing clock, and room for the result.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

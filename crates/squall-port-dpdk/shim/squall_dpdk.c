@@ -39,7 +39,7 @@
 #endif
 
 #define CACHE_LINE 64u
-/* Added to an MTU: Ethernet header and two VLAN tags. */
+/* Octets added to an MTU: Ethernet header and two VLAN tags. */
 #define HEADERS (RTE_ETHER_HDR_LEN + 2 * 4)
 #define MIN_FRAME RTE_ETHER_HDR_LEN
 
@@ -118,7 +118,7 @@ static int sq_start(int argc, char **argv)
 	pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus);
 	for (int signal = 1; signal < NSIG; signal++)
 		sigaction(signal, &before[signal], NULL);
-	/* The EAL always makes this folder, and leaves it empty without shared configuration. */
+	/* The EAL always makes this directory, and leaves it empty without shared configuration. */
 	rmdir(rte_eal_get_runtime_dir());
 	return outcome;
 }
@@ -149,8 +149,8 @@ static void register_thread(void)
 
 /* ---- Mempools that outlive their queue ---- */
 
-/* A frame on its way to another port (net_ring passes mbufs on) needs its pool. Such a pool waits here, and is freed
- * after its last mbuf has returned. */
+/* A frame on its way to another port (net_ring passes mbufs on) needs its pool after the queue is closed. Such a pool
+ * is kept here, and freed after its last mbuf has returned. */
 static struct {
 	pthread_mutex_t lock;
 	unsigned int count;
@@ -287,12 +287,12 @@ static int setup_rx_queue(uint16_t port, uint16_t queue, const struct sq_config 
 {
 	char name[RTE_MEMPOOL_NAMESIZE];
 	int socket = rte_eth_dev_socket_id(port);
-	/* For the device's descriptors, a batch being copied, and the mbufs in a thread's cache, which other threads cannot
-	 * take. af_xdp also fills its rings from the pool, and copies sent frames into its mbufs. */
+	/* Enough for the device's descriptors, a batch being copied, and the mbufs in a thread's cache, which other threads
+	 * cannot take. af_xdp also fills its rings from the pool, and copies sent frames into its mbufs. */
 	const uint32_t cache = 256;
 	uint32_t count = config->mbufs != 0 ? config->mbufs : 4 * descriptors + SQ_BATCH + 2 * cache;
-	/* A whole frame fits one mbuf, because drivers that cannot chain mbufs would drop a longer one. At least the usual
-	 * 2 KiB, for which drivers are optimized. */
+	/* A whole frame fits one mbuf, because drivers that cannot chain mbufs would drop a longer one. The size
+	 * is at least the usual 2 KiB, for which drivers are optimized. */
 	uint32_t room = UP((uint32_t)(config->mtu + HEADERS + RTE_ETHER_CRC_LEN), 1024u);
 	struct rte_mempool *pool;
 
@@ -369,7 +369,7 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 	devices[port].rx_queues = (uint16_t)config->rx_queues;
 	devices[port].tx_descriptors = tx_descriptors;
 
-	/* Receive queues first: af_xdp sends through their memory. */
+	/* Sets receive queues up first, because af_xdp sends through their memory. */
 	rx_conf = info.default_rxconf;
 	rx_conf.offloads = conf.rxmode.offloads;
 	for (uint16_t queue = 0; outcome == 0 && queue < config->rx_queues; queue++)
@@ -381,7 +381,7 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 	if (outcome == 0)
 		outcome = rte_eth_dev_start(port);
 	if (outcome == 0) {
-		/* Promiscuous, as every port; devices without address filters refuse it. */
+		/* Sets promiscuous mode, as every port does; devices without address filters refuse it. */
 		if (!(config->use & SQ_BORROWED))
 			rte_eth_promiscuous_enable(port);
 		/* The counters start at 0, because Squall compares them with the frames that it has passed to the device. */
@@ -446,20 +446,20 @@ static int sq_detach(uint16_t port)
 
 /* ---- Transmit ----
  *
- * The frames of a queue are adjacent, so that a program fills a batch in one go, and each has a permanent mbuf. A slot is
+ * The frames of a queue are adjacent, so that a program fills a batch at once, and each has a permanent mbuf. A slot is
  * free while its mbuf's reference count is 0, and the device's while it is 1: the mbufs belong to a mempool whose
  * `enqueue`, which every free finally calls, resets the count to 0. So a frame costs no allocation and no atomic
  * operation, whether it is freed singly or in bulk, and in any thread.
  *
  * For a driver that frees its frames singly and does nothing else (net_null), 64 calls of `enqueue` per batch cost more
  * than atomic decrements: for it (SQ_COUNT_DOWN) the device's count is 2, and freeing brings it to 1. With net_null a
- * frame took 11 ns this way, and 15 ns otherwise (medians of 3 by turns). */
+ * frame took 11 ns this way, and 15 ns otherwise (medians of 3 runs in turns). */
 
 struct sq_tx {
 	uint16_t port, queue;
 	uint8_t registered;
 	uint32_t max_frame;
-	/* A ring of slots: `held` slots from `oldest` on are the device's; those after them may be lent. */
+	/* A ring of slots: `held` slots from `oldest` on belong to the device; the slots after them may be lent. */
 	uint32_t count, oldest, next, held;
 	uint32_t use;
 	/* Reference count of an mbuf that the device has. */
@@ -529,7 +529,7 @@ static unsigned int slots_count(const struct rte_mempool *pool)
 	return free;
 }
 
-/* All mbufs first, then all frames, in one chunk: drivers that map a pool's memory for a device then map the frames. */
+/* Lays out all mbufs, then all frames, in one chunk: drivers that map a pool's memory for a device also map the frames. */
 static int slots_populate(struct rte_mempool *pool, unsigned int max, void *at, rte_iova_t iova, size_t len,
                           rte_mempool_populate_obj_cb_t *add, void *argument)
 {
@@ -625,7 +625,7 @@ static void collect(struct rte_mempool *pool, void *next, void *object, unsigned
 static int sq_tx_open(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_t use, struct sq_tx **opened,
                       struct sq_slots *slots)
 {
-	/* More slots than the device can hold: some drivers look for completed frames only when their ring is full. */
+	/* More slots than the device holds at once: some drivers look for completed frames only when their ring is full. */
 	uint32_t count = UP(devices[port].tx_descriptors, SQ_BATCH) + 4 * SQ_BATCH;
 	uint32_t stride;
 	struct rte_mbuf **mbufs;
@@ -661,7 +661,7 @@ static int sq_tx_open(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_
 		size_t offset = (size_t)i * stride;
 		struct rte_mbuf *mbuf = tx->mbufs[i];
 
-		/* The headroom is the tail of the slot before, which no frame reaches. */
+		/* The headroom is the tail of the previous slot, which no frame reaches. */
 		mbuf->buf_addr = frames + offset - RTE_PKTMBUF_HEADROOM;
 		rte_mbuf_iova_set(mbuf, iova == RTE_BAD_IOVA ? 0 : iova + offset - RTE_PKTMBUF_HEADROOM);
 		mbuf->buf_len = (uint16_t)(RTE_PKTMBUF_HEADROOM + max_frame);
@@ -699,7 +699,7 @@ static uint32_t sq_tx_lend(struct sq_tx *tx, uint32_t want, uint32_t *first)
 	return want < room ? want : room;
 }
 
-/* Number of the next `n` frames up to the first with an invalid length; `*bad` is set to the reason. */
+/* Returns how many of the next `n` frames precede the first with an invalid length; `*bad` is set to the reason. */
 static inline uint32_t fill_mbufs(struct sq_tx *tx, uint32_t n, const uint32_t *lengths, size_t step, int *bad)
 {
 	const uint64_t first = (uint64_t)RTE_PKTMBUF_HEADROOM | (uint64_t)tx->device_refcnt << 16 | (uint64_t)1 << 32 |
@@ -822,7 +822,7 @@ static uint32_t restore_tag(const struct rte_mbuf *mbuf, uint8_t *frame, uint32_
 {
 	const uint8_t tag[4] = { 0x81, 0x00, (uint8_t)(mbuf->vlan_tci >> 8), (uint8_t)mbuf->vlan_tci };
 
-	/* The frame has no place for a tag, because that belongs after the two addresses. */
+	/* A tag belongs after the two addresses, which this frame does not have. */
 	if (len < 12)
 		return len;
 	if (len + 4 > room)

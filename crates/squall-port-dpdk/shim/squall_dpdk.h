@@ -42,7 +42,7 @@ struct sq_config {
 	uint32_t tx_queues, rx_queues;
 	uint32_t mtu;
 	uint32_t tx_descriptors, rx_descriptors; /* 0: the driver's default */
-	uint32_t mbufs;                          /* per receive queue; 0: as many as it needs */
+	uint32_t mbufs;                          /* per receive queue; 0: as many as the queue needs */
 	uint32_t use;
 };
 
@@ -51,7 +51,7 @@ struct sq_counters {
 	uint64_t rx_packets, rx_octets, rx_missed, rx_no_mbuf, rx_errors;
 };
 
-/* CLOCK_MONOTONIC against the device's clock. */
+/* The same time on CLOCK_MONOTONIC and on the device's clock. */
 struct sq_clock {
 	int64_t monotonic_ns;
 	int64_t ticks;
@@ -59,7 +59,7 @@ struct sq_clock {
 };
 
 struct sq_frame {
-	uint64_t offset; /* in the buffer given */
+	uint64_t offset; /* in the buffer `to` */
 	uint32_t len, wire_len;
 	uint64_t ticks;  /* the device's stamp; 0: none */
 };
@@ -78,7 +78,7 @@ struct sq_slots {
 struct sq_api {
 	uint32_t abi;
 	const char *built_for; /* DPDK's version at build time */
-	const char *running;   /* and that of the loaded libraries */
+	const char *running;   /* version of the loaded libraries */
 
 	/* Whether `octets` of hugepages are available now: 1 or 0. */
 	int (*hugepages_fit)(uint64_t octets);
@@ -95,15 +95,15 @@ struct sq_api {
 	int (*link)(uint16_t port, uint32_t *speed_mbps); /* 1 up, 0 down */
 	int (*counters)(uint16_t port, struct sq_counters *);
 	int (*read_clock)(uint16_t port, uint64_t *ticks);
-	/* Stops, closes and removes the device; none of its queues may be in use. */
+	/* Stops, closes and removes a device; none of its queues may be in use. */
 	int (*detach)(uint16_t port);
 
 	/* `use`: bits of SQ_TX_LAUNCH and SQ_COUNT_DOWN. */
 	int (*tx_open)(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_t use, struct sq_tx **, struct sq_slots *);
 	/* Lends up to `want` adjacent slots; `first` is the number of the first one. */
 	uint32_t (*tx_lend)(struct sq_tx *, uint32_t want, uint32_t *first);
-	/* Sends the next `n` lent slots; `lengths` and `dues` (ns, for launch times) point at the first slot's values, and
-	 * those of the others follow at distances of `step` octets. Returns the number taken, or SQ_TOO_LONG or
+	/* Sends the next `n` lent slots; `lengths` and `dues` (ns, for launch times) point to the first slot's values; the
+	 * values for the other slots follow at distances of `step` octets. Returns the number taken, or SQ_TOO_LONG or
 	 * SQ_TOO_SHORT: the first frame was dropped. */
 	int (*tx_send)(struct sq_tx *, uint32_t n, const uint32_t *lengths, const uint64_t *dues, size_t step,
 	               const struct sq_clock *);
@@ -112,8 +112,8 @@ struct sq_api {
 	void (*tx_close)(struct sq_tx *);
 
 	int (*rx_open)(uint16_t port, uint16_t queue, struct sq_rx **);
-	/* Copies received frames, at most SQ_BATCH, to `to`, each at a multiple of 64 octets and at most `room` octets of it
-	 * (a multiple of 64); `now`: CLOCK_MONOTONIC just after they were taken. Returns the number of frames. */
+	/* Copies at most SQ_BATCH received frames to `to`: at most `room` octets (a multiple of 64) of each, starting at a
+	 * multiple of 64 octets. `now`: CLOCK_MONOTONIC just after the frames were taken. Returns the number of frames. */
 	uint32_t (*rx_receive)(struct sq_rx *, uint8_t *to, uint32_t room, struct sq_frame *frames, uint64_t *now);
 	void (*rx_close)(struct sq_rx *);
 };

@@ -4,7 +4,7 @@ use squall_units::Nanos;
 
 use crate::shim::ClockPair;
 
-/// Both clocks, read at the same time.
+/// The values of both clocks, read at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     pub monotonic: Nanos,
@@ -28,8 +28,8 @@ impl DeviceClock {
         clock
     }
 
-    /// Adds a reading: the rate is the mean since the first one, because a long base hides the
-    /// error of single readings; the offset is the last one's.
+    /// Adds a reading. The rate is the mean since the first reading, because a long base hides the
+    /// error of single readings; the offset is that of the last reading.
     pub fn read(&mut self, reading: Reading) {
         let ns = reading.monotonic.0.saturating_sub(self.first.monotonic.0);
         // The difference wraps, because a device's counter may overflow during a run.
@@ -57,7 +57,8 @@ impl DeviceClock {
         )
     }
 
-    /// Parameters for the shim, which converts due times to ticks; each is `later` ns later.
+    /// Parameters with which the shim converts due times to ticks; each result is `later` ns after
+    /// the due time.
     pub fn pair(&self, later: u32) -> ClockPair {
         ClockPair {
             monotonic_ns: self.last.monotonic.0 as i64 - i64::from(later),
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn timestamps_of_a_clock_at_another_rate_become_monotonic() {
-        // 2.5 ticks per ns.
+        // The device's clock has 2.5 ticks per ns.
         let mut clock = DeviceClock::new(reading(1_000_000, 77), reading(2_000_000, 2_500_077));
         assert_eq!(clock.instant(2_500_077), Nanos(2_000_000));
         assert_eq!(clock.instant(2_750_077), Nanos(2_100_000));
@@ -97,7 +98,7 @@ mod tests {
     #[test]
     fn launch_times_are_dues_and_the_delay_asked_for() {
         let pair = DeviceClock::new(reading(0, 0), reading(1000, 2000)).pair(100);
-        // The shim's conversion.
+        // Computes as the shim does.
         let ticks =
             |due: i64| pair.ticks + ((due - pair.monotonic_ns) as f64 * pair.ticks_per_ns) as i64;
         assert_eq!(ticks(1000), 2200);

@@ -1,4 +1,4 @@
-//! A DPDK device: found, added, configured, and removed with the last of its queues.
+//! A DPDK device: found, attached, configured, and removed with the last of its queues.
 
 use std::{
     ffi::{CStr, CString},
@@ -27,7 +27,7 @@ use crate::{
 pub struct DeviceName {
     pub bus: Bus,
     pub name: String,
-    /// Arguments of the driver: `role=server,id=1`.
+    /// Arguments for the driver: `role=server,id=1`.
     pub arguments: String,
 }
 
@@ -115,8 +115,9 @@ pub struct Device {
     /// One caller at a time, because drivers read device registers for the link's state.
     link_lock: Mutex<()>,
     clock: Mutex<Option<DeviceClock>>,
-    /// Frames that the device has taken, per transmit queue. Only the queue's sender writes its
-    /// counter, which has cache lines of its own: 128 octets, because CPUs prefetch pairs of lines.
+    /// Number of frames that the device has taken, per transmit queue. Only the queue's sender
+    /// writes its counter, which has cache lines of its own: 128 octets, because CPUs prefetch
+    /// pairs of lines.
     taken: Box<[Taken]>,
 }
 
@@ -147,14 +148,14 @@ impl Device {
         // Discards older messages, so that an error shows those of this call only.
         api.take_log();
         let mut port = u16::MAX;
-        // SAFETY: three texts with a final 0, and a place for the result.
+        // SAFETY: three texts with a final 0, and room for the result.
         let code = unsafe {
             (api.attach)(name.bus().as_ptr(), device.as_ptr(), arguments.as_ptr(), &mut port)
         };
         if code != 0 {
             return Err(attach_error(address, &eal, name, code));
         }
-        // From here on `Drop` removes it if anything fails.
+        // From here on, `Drop` removes the device if anything fails.
         let mut opened = Self {
             address: address.clone(),
             port,
@@ -181,9 +182,9 @@ impl Device {
             None => Ok(default.min(max)),
         };
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        // memif needs the same number of queues at both ends, a tap as many in each direction.
-        // net_null receives frames that nothing sent, as fast as it is polled, so it gets no
-        // receive queue by default.
+        // memif needs the same number of queues at both ends, and a tap needs the same number in
+        // each direction. net_null receives frames that nothing sent, at the rate of the polls, so
+        // it gets no receive queue by default.
         let (sending, receiving) = match (bus, self.driver().as_str()) {
             (_, "net_null") => (cpus, 0),
             (Bus::Virtual, _) => (1, 1),
@@ -242,14 +243,15 @@ impl Device {
         self.config = config;
         if config.using & (shim::RX_TIMESTAMP | shim::TX_LAUNCH) != 0 {
             let first = self.read_clock()?;
-            // The longer the base, the smaller the share of the readings' own error in the rate.
+            // The longer the time between the readings, the smaller the share of their own error in
+            // the rate.
             std::thread::sleep(Duration::from_millis(50));
             *self.lock_clock() = Some(DeviceClock::new(first, self.read_clock()?));
         }
         Ok(())
     }
 
-    /// Enables what an option asks for, if the device supports it and has a clock.
+    /// Enables the feature that `option` requests, if the device supports it and has a clock.
     fn require(
         &self,
         requested: bool,
@@ -286,7 +288,7 @@ impl Device {
 
     fn counters(&self) -> Option<Counters> {
         let mut counters = Counters::default();
-        // SAFETY: an attached port, and a place for the result.
+        // SAFETY: an attached port, and room for the result.
         let code = unsafe { (self.eal.api.counters)(self.port, &mut counters) };
         (code == 0).then_some(counters)
     }
@@ -308,7 +310,7 @@ impl Device {
         })
     }
 
-    /// Frames that arrived and found no room, by reason, for all queues together.
+    /// Frames that arrived and were lost for lack of room, by reason, for all queues together.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
         let c = self.counters().unwrap_or_default();
         vec![("ring_full", c.rx_missed), ("no_buffer", c.rx_no_mbuf)]
@@ -331,7 +333,7 @@ impl Device {
 
     fn is_up(&self) -> bool {
         let mut speed = 0;
-        // SAFETY: an attached port, and a place for the result. An error counts as up: some devices
+        // SAFETY: an attached port, and room for the result. An error counts as up: some devices
         // do not know their state, and only 0 is down.
         unsafe { (self.eal.api.link)(self.port, &mut speed) != 0 }
     }
@@ -356,7 +358,7 @@ impl Device {
     fn read_clock(&self) -> io::Result<Reading> {
         let mut ticks = 0;
         let before = monotonic();
-        // SAFETY: an attached port, and a place for the result.
+        // SAFETY: an attached port, and room for the result.
         let code = unsafe { (self.eal.api.read_clock)(self.port, &mut ticks) };
         let after = monotonic();
         if code != 0 {
@@ -402,7 +404,7 @@ fn describe(address: &Address, eal: &Eal, port: u16) -> io::Result<DeviceFacts> 
         offers: 0,
         socket: -1,
     };
-    // SAFETY: `port` was attached; a place for the result.
+    // SAFETY: `port` was attached; room for the result.
     let code = unsafe { (eal.api.describe)(port, &mut facts) };
     if code != 0 {
         let error = eal.api.error(address, "describe the device", code);
@@ -440,8 +442,8 @@ fn clear_stale_socket(arguments: &str) {
     let value =
         |key: &str| arguments.split(',').find_map(|a| a.strip_prefix(key)?.strip_prefix('='));
     if let (Some("server" | "master"), Some(socket)) = (value("role"), value("socket")) {
-        // Refused: no process listens on it. A live server answers otherwise, and a file is no
-        // socket.
+        // A refused connection means that no process listens on it. A live server accepts, and a
+        // file is not a socket.
         let refused = UnixStream::connect(Path::new(socket)).err().map(|e| e.kind());
         if refused == Some(io::ErrorKind::ConnectionRefused) && is_socket(Path::new(socket)) {
             let _ = std::fs::remove_file(socket);

@@ -15,7 +15,8 @@ use crate::{
 
 /// Hugepages are used by default when this much of them is free.
 const MIN_FREE_HUGE_MB: u32 = 256;
-/// Memory without hugepages cannot grow; unused pages of it are not taken from the system.
+/// Size of memory without hugepages, which cannot grow; its unused pages are not taken from the
+/// system.
 const DEFAULT_MB: u32 = 512;
 
 /// Options of an address for the EAL, which only a process's first port can set.
@@ -33,7 +34,7 @@ pub struct EalOptions {
 #[derive(Clone)]
 pub struct Eal {
     pub api: &'static Api,
-    /// The release and its memory: "DPDK 22.11.11 without hugepages".
+    /// The release and the kind of its memory: "DPDK 22.11.11 without hugepages".
     pub about: String,
     options: EalOptions,
     /// The address that started the EAL.
@@ -41,7 +42,7 @@ pub struct Eal {
 }
 
 pub fn start(address: &Address, options: &EalOptions, bus: Bus) -> io::Result<Eal> {
-    // Also keeps a failure: DPDK cannot be started a second time in a process.
+    // A failure is kept, too: DPDK cannot be started a second time in a process.
     static STARTED: Mutex<Option<Result<Eal, String>>> = Mutex::new(None);
     let api = shim::load(address)?;
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,11 +146,11 @@ fn run(
     let mut arguments = vec![
         "squall".to_owned(),
         // Telemetry would bind a socket in /run/dpdk and serve it by a thread of its own. The
-        // socket would also stay in the folder, which the shim could then not remove because it is
-        // not empty.
+        // socket would also stay in the directory, which the shim could then not remove because it
+        // is not empty.
         "--no-telemetry".into(),
-        // Names an empty folder in /run/dpdk, which the shim removes. The name is the same for all
-        // processes, because a process killed in between leaves the folder.
+        // Names an empty directory in /run/dpdk, which the shim removes. The name is the same for
+        // all processes, because a process killed in between leaves the directory.
         "--file-prefix=squall".into(),
         // One logical core on all allowed CPUs: Squall's threads are not pinned, and DPDK's own
         // threads may run wherever this process may.
@@ -170,8 +171,8 @@ fn run(
     let starting = std::thread::Builder::new().name("squall-eal".into()).spawn(move || {
         let mut pointers: Vec<*mut c_char> = texts.iter().map(|a| a.as_ptr().cast_mut()).collect();
         pointers.push(std::ptr::null_mut());
-        // SAFETY: as main()'s arguments: the number of texts given, then NULL. The EAL reorders the
-        // pointers, not the texts, and keeps copies.
+        // SAFETY: the arguments are as for main(): the number of texts given, then NULL. The EAL
+        // reorders the pointers, not the texts, and keeps copies.
         let code = unsafe { (api.start)(texts.len() as i32, pointers.as_mut_ptr()) };
         // Not freed: getopt(3) keeps a pointer to where it stopped.
         std::mem::forget(texts);

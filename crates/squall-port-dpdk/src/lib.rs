@@ -3,13 +3,13 @@
 //! `,`).
 //!
 //! Input: an [`Address`]. Output: a [`Port`]. Nothing here knows the contents of a frame. The build
-//! does not need DPDK: its inline functions are in a C shim (`shim/`, built by `make dpdk`), which
-//! is loaded when the first such port opens.
+//! does not need DPDK: calls to DPDK's inline functions are in a C shim (`shim/`, built by
+//! `make dpdk`), which is loaded when the first such port opens.
 //!
 //! Frames are written where the device reads them, without allocation or atomic operation per frame
-//! (see `shim/squall_dpdk.c`, Transmit). Received frames are copied: a batch is one region of
-//! memory that must not change while it is borrowed, and mbufs lie among others that the device
-//! writes.
+//! (see `shim/squall_dpdk.c`, Transmit). Received frames are copied: a batch must be one region of
+//! memory that does not change while it is borrowed, but the mbufs of a batch lie among others to
+//! which the device writes.
 //!
 //! Options: see [`Options`]. The EAL starts once per process, with the options of the first port.
 
@@ -27,7 +27,7 @@ use squall_port::{Address, AddressError, OnLinkDown, Port};
 use device::DeviceName;
 use eal::EalOptions;
 
-/// The port at `address`; `None` if its kind is not `dpdk`.
+/// Opens the port at `address`; `None` if its kind is not `dpdk`.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidInput`] for a malformed address; [`io::ErrorKind::NotFound`] if the
@@ -58,7 +58,7 @@ pub(crate) struct Options {
     pub rx_queues: Option<u32>,
     /// Descriptors per queue; 0: the driver's default.
     pub descriptors: u32,
-    /// Mbufs per receive queue; 0: as many as it needs.
+    /// Mbufs per receive queue; 0: as many as the queue needs.
     pub mbufs: u32,
     pub mtu: u32,
     pub hardware_timestamps: bool,

@@ -13,7 +13,7 @@ use crate::device::Device;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Polls until dropped.
+/// A thread that polls the link until this value is dropped.
 pub struct LinkWatch {
     thread: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
 }

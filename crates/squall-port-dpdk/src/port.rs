@@ -21,9 +21,9 @@ use crate::{
     shim::{self, Api, ClockPair, Frame, Rx, SlotPlace, Tx},
 };
 
-/// Added to an MTU: Ethernet header and one VLAN tag, as for every port.
+/// Octets added to an MTU: Ethernet header and one VLAN tag, as for every port.
 const TX_HEADERS: u32 = 18;
-/// For receiving, room for a second tag.
+/// Octets added for receiving: these have room for a second tag.
 const RX_HEADERS: u32 = 22;
 const CACHE_LINE: u32 = 64;
 
@@ -161,7 +161,7 @@ impl DpdkTx {
         // The shim counts down for net_null only, because that driver does nothing but free frames
         // one by one.
         let using = launch | if device.driver() == "net_null" { shim::COUNT_DOWN } else { 0 };
-        // SAFETY: a queue of a started port, not opened before; places for the results.
+        // SAFETY: a queue of a started port, not opened before; room for the results.
         let code = unsafe {
             (api.tx_open)(device.port, queue as u16, max_frame, using, &mut tx, &mut slots)
         };
@@ -186,11 +186,12 @@ impl DpdkTx {
         })
     }
 
-    /// The device took nothing: a full queue, or no link.
+    /// Handles a call in which the device took nothing: the queue is full, or there is no link.
     #[cold]
     fn full(&mut self) -> Result<usize, SendError> {
         self.blocked += 1;
-        // Not in each call, because the driver reads device registers for the link's state.
+        // The link is not checked in each call, because the driver reads device registers for its
+        // state.
         if self.blocked.is_multiple_of(1024) && self.device.refresh_link() == LinkState::Lost {
             return Err(SendError::Port(self.device.link.error()));
         }
@@ -202,7 +203,7 @@ impl TxQueue for DpdkTx {
     #[inline]
     fn lend(&mut self, want: usize) -> TxBatch<'_> {
         let mut first = 0;
-        // SAFETY: an open queue, used by this thread only; a place for the result.
+        // SAFETY: an open queue, used by this thread only; room for the result.
         let n = unsafe { (self.api.tx_lend)(self.tx, want.min(BATCH) as u32, &mut first) } as usize;
         let first = first as usize;
         self.lent.lend(first, n);
@@ -222,8 +223,8 @@ impl TxQueue for DpdkTx {
         }
         let clock = self.launch_ns.and_then(|later| Some(self.device.clock()?.pair(later)));
         let clock = clock.as_ref().map_or(std::ptr::null(), |clock: &ClockPair| clock);
-        // The shim gets the size of a `TxMeta` as its step, so that lengths and due times need not
-        // be copied to arrays of their own.
+        // The shim gets the size of a `TxMeta` as its step between frames, so that lengths and due
+        // times need not be copied to arrays of their own.
         let first = self.meta[slots].as_ptr().cast::<u8>();
         let lengths = first.wrapping_add(offset_of!(TxMeta, len)).cast();
         let dues = first.wrapping_add(offset_of!(TxMeta, due)).cast();
@@ -284,9 +285,9 @@ impl Drop for DpdkTx {
 struct DpdkRx {
     api: &'static Api,
     rx: *mut Rx,
-    /// The frames of the last batch, each from a cache line on.
+    /// The frames of the last batch, each starting on a cache line.
     octets: Vec<u8>,
-    /// Octets for a frame at most.
+    /// Octets reserved for each frame.
     room: u32,
     raw: Box<[Frame; BATCH]>,
     frames: Vec<RxFrame>,
@@ -302,7 +303,7 @@ impl DpdkRx {
     fn open(device: Arc<Device>, queue: u32) -> io::Result<Self> {
         let api = device.eal.api;
         let mut rx = std::ptr::null_mut();
-        // SAFETY: a queue of a started port, not opened before; a place for the result.
+        // SAFETY: a queue of a started port, not opened before; room for the result.
         let code = unsafe { (api.rx_open)(device.port, queue as u16, &mut rx) };
         if code != 0 {
             return Err(api.error(&device.address, &format!("open receive queue {queue}"), code));
@@ -327,7 +328,7 @@ impl RxQueue for DpdkRx {
     fn receive(&mut self) -> io::Result<RxBatch<'_>> {
         let mut now = 0;
         // SAFETY: an open queue, used by this thread only; `octets` has `room`, a multiple of 64,
-        // for each of 64 frames, and `raw` a place for each.
+        // for each of 64 frames, and `raw` an element for each.
         let n = unsafe {
             (self.api.rx_receive)(
                 self.rx,
@@ -366,7 +367,7 @@ impl RxQueue for DpdkRx {
         if self.queue == 0 { self.device.drops() } else { Vec::new() }
     }
 
-    /// No rest: 1,000 descriptors fill in 10 us at 100 Gb/s, and most devices' frames are stamped
+    /// No pause: 1,000 descriptors fill in 10 us at 100 Gb/s, and most devices' frames are stamped
     /// when they are read.
     fn rest(&self) -> Nanos {
         Nanos::ZERO

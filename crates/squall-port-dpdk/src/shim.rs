@@ -16,7 +16,7 @@ const ABI: u32 = 1;
 const FILE: &str = "libsquall_dpdk.so";
 const VARIABLE: &str = "SQUALL_DPDK_SHIM";
 
-/// A result of `tx_send`, as -1 is for a frame that is too long.
+/// A result of `tx_send`: the frame is too short (-1: too long).
 pub const TOO_SHORT: c_int = -2;
 
 pub const RX_TIMESTAMP: u32 = 1;
@@ -68,7 +68,7 @@ pub struct Counters {
     pub rx_errors: u64,
 }
 
-/// A point of `CLOCK_MONOTONIC` on the device's clock.
+/// The same time on both clocks, `CLOCK_MONOTONIC` and the device's.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ClockPair {
@@ -156,18 +156,18 @@ impl Api {
         unsafe { CStr::from_ptr(self.running) }.to_string_lossy().into_owned()
     }
 
-    /// The last lines that DPDK has logged since the last call.
+    /// The last lines of DPDK's log since the last call.
     pub fn take_log(&self) -> String {
         let mut text = [0u8; 4097];
         // SAFETY: the shim writes at most the length given, with a final 0.
         unsafe { (self.log)(text.as_mut_ptr().cast(), text.len()) };
         let text = CStr::from_bytes_until_nul(&text).unwrap_or_default().to_string_lossy();
-        // Only the last lines: DPDK logs much about virtual devices at each start.
+        // Returns only the last lines: DPDK logs much about virtual devices at each start.
         let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         lines[lines.len().saturating_sub(8)..].join("\n    ")
     }
 
-    /// An error of DPDK's in doing `doing` for `address`.
+    /// The error `code` of DPDK, with DPDK's log; `doing` completes "DPDK cannot ...".
     pub fn error(&self, address: &Address, doing: &str, code: c_int) -> io::Error {
         let error = io::Error::from_raw_os_error(-code);
         let mut text = format!("{address}: DPDK cannot {doing}: {error}");
@@ -179,8 +179,8 @@ impl Api {
     }
 }
 
-/// The shim's table. The first successful call loads it permanently, because DPDK cannot be
-/// unloaded.
+/// Returns the shim's table of functions. The first successful call loads the shim permanently,
+/// because DPDK cannot be unloaded.
 pub fn load(address: &Address) -> io::Result<&'static Api> {
     static LOADED: Mutex<Option<&'static Api>> = Mutex::new(None);
     let mut loaded = LOADED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -197,9 +197,9 @@ pub fn load(address: &Address) -> io::Result<&'static Api> {
     Ok(api)
 }
 
-/// Path of the shim: the named file, or in the program's folder, ../lib/squall or a build's target
-/// folder, or else the bare name for the system's loader. For a program with more rights than its
-/// user: in system folders only.
+/// Path of the shim: the file `named`, or else the first file found in the program's directory,
+/// ../lib/squall or a build's target directory, or else the bare name, for the system's loader. For
+/// a program with more rights than its user: only in system directories.
 fn find(address: &Address, named: Option<OsString>, elevated: bool) -> io::Result<PathBuf> {
     let named = named.filter(|v| !v.is_empty());
     if elevated {
@@ -210,8 +210,8 @@ fn find(address: &Address, named: Option<OsString>, elevated: bool) -> io::Resul
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
         }
-        // The program's own folder is not safe: any user may make a hard link to the program in
-        // their own folder, and the link has its capabilities, too.
+        // The program's own directory is not safe: any user may make a hard link to the program in
+        // their own directory, and the link has its capabilities, too.
         let found =
             FOLDERS.iter().map(|folder| Path::new(folder).join(FILE)).find(|place| place.is_file());
         return Ok(found.unwrap_or_else(|| PathBuf::from(FILE)));
@@ -238,8 +238,9 @@ pub fn is_elevated() -> bool {
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Removes variables, because drivers' libraries load further ones that variables name
-/// (`RDMAV_DRIVERS`). Their own checks compare user ids, which file capabilities do not change.
+/// Removes environment variables, because drivers' libraries load further libraries that variables
+/// name (`RDMAV_DRIVERS`). Their own checks compare user ids, which file capabilities do not
+/// change.
 fn clear_environment() {
     for (name, _) in std::env::vars_os() {
         if !KEPT_VARIABLES.iter().any(|kept| name == *kept) {
@@ -262,7 +263,7 @@ const KEPT_VARIABLES: [&str; 9] = [
     "XDG_STATE_HOME",
 ];
 
-/// Only root can write there.
+/// Directories to which only root can write.
 const FOLDERS: [&str; 2] = ["/usr/local/lib/squall", "/usr/lib/squall"];
 const FIXED: &str = "copy the shim to /usr/local/lib/squall, or start Squall with sudo";
 

@@ -126,7 +126,7 @@ fn report(name: &str, outcome: Outcome) -> ExitCode {
     }
 }
 
-/// Skips the test without the shim, unless it is about that.
+/// Skips a test if the shim is missing, unless the test is about that.
 fn needs_shim(name: &str) -> Outcome {
     if name == "without_the_shim_the_error_has_build_instructions" {
         return Ok(());
@@ -225,7 +225,7 @@ fn memif_between_two_processes_carries_all() -> Outcome {
     let mut numbers = vec![];
     let mut next = 0;
     let deadline = Instant::now() + Duration::from_secs(60);
-    // Sends only as many as the rings hold, because the echo must find room in its own ring.
+    // Sends only as many as the rings hold, because the echo needs room in its own ring.
     while (numbers.len() as u32) < FRAMES && Instant::now() < deadline {
         if next - (numbers.len() as u32) < 512 && next < FRAMES {
             next += send(&mut *tx, next, (FRAMES - next).min(BATCH as u32))?;

@@ -1,31 +1,31 @@
 //! `af_packet:IFACE`: frames through packet sockets, on any Ethernet interface.
 //!
-//! Sends by sendmmsg(2) from Squall's own slots: the frames that it reports were taken finally.
-//! Over veth that costs less than the transmit ring (PACKET_TX_RING, version 2, 512 slots) with a
-//! copy into it: 0.53 against 0.50 million frames a CPU second at 60 octets, 0.50 against 0.43 at
-//! 1514 (medians of 6 by turns, spread 10 %, 2 shared cores, Linux 6.18). A ring also lends the
-//! kernel its pages: a slot is free again when the frame's first owner releases it, and any holder
-//! of a clone of the frame then reads the next frame in it (docs/adr/0004-sendmmsg.md).
+//! Sends by sendmmsg(2) from Squall's own slots: the kernel takes the frames that the call reports
+//! finally. Over veth that costs less than the transmit ring (PACKET_TX_RING, version 2, 512 slots)
+//! with a copy into it: 0.53 against 0.50 million frames per CPU second at 60 octets, 0.50 against
+//! 0.43 at 1514 (medians of 6 runs in turns, spread 10 %, 2 shared cores, Linux 6.18). A ring also
+//! lends the kernel its pages: a slot is free again when the frame's first owner releases it, and
+//! any holder of a clone of the frame then reads the next frame in it (docs/adr/0004-sendmmsg.md).
 //!
 //! Receives every frame (promiscuous mode) from a TPACKET_V3 ring without copying, with the
 //! kernel's arrival times. The kernel takes VLAN tags off; the port puts them back. Filters run in
 //! the kernel, so that frames that do not match are not copied (docs/adr/0020-filters.md).
-//! Interfaces without Ethernet, and all interfaces at once (`any`), are receive-only: packets have
-//! no header in front (LINKTYPE_RAW), or one made from what Linux knows of them
-//! (LINKTYPE_LINUX_SLL2).
+//! Interfaces without Ethernet, and all interfaces at once (`any`), are receive-only: their packets
+//! start without a link-layer header (LINKTYPE_RAW), or with one that the port makes from Linux's
+//! data about them (LINKTYPE_LINUX_SLL2).
 //!
-//! With `frames=1` the ring is a TPACKET_V2 one: a frame is handed over on arrival, not with its
-//! block. Flows need that, because they answer frames; a reader of millions of frames pays for it
-//! with a status word to check per frame. GSO frames, which are longer than its slots, come by
-//! recv(2).
+//! With `frames=1` the ring is a TPACKET_V2 one: the kernel delivers a frame on arrival, not with
+//! its block. Flows need that, because they answer frames; it costs a reader of millions of frames
+//! a check of a status word per frame. GSO frames, which are longer than the ring's slots, are read
+//! by recv(2).
 //!
-//! The ring, 64 MiB of kernel memory per queue, holds what arrives while its reader is away: 0.4 s
-//! of 60-octet frames at 1 Mpps, 40 ms of 1514-octet ones.
+//! The ring, 64 MiB of kernel memory per queue, holds the frames that arrive while its reader does
+//! not run: 0.4 s of 60-octet frames at 1 Mpps, 40 ms of 1514-octet ones.
 //!
 //! Options: `batch=N` (frames per system call), `rx_queues=N` (a flow stays in one of them),
 //! `blocks=N` and `block=KIB` (the receive ring), `retire=MS` (timeout after which a partly filled
-//! block is handed over), `frames=1` (each frame is handed over at once), `bypass=0` (leave through
-//! the interface's qdisc), `direction=in|out|both` (which frames are received), `promisc=0` (only
+//! block is delivered), `frames=1` (each frame is delivered at once), `bypass=0` (leave through the
+//! interface's qdisc), `direction=in|out|both` (which frames are received), `promisc=0` (only
 //! frames that the interface accepts anyway), `on_link_down=stop` (a link that goes down ends
 //! sending, instead of making it wait).
 
@@ -164,9 +164,9 @@ struct Options {
     blocks: u32,
     block_octets: u32,
     retire_ms: u32,
-    /// Frames are handed over one by one (TPACKET_V2).
+    /// Frames are delivered one by one (TPACKET_V2).
     frames: bool,
-    /// Received GSO frames come with the size of their segments (PACKET_VNET_HDR).
+    /// Received GSO frames have the size of their segments (PACKET_VNET_HDR).
     gro: bool,
     direction: Direction,
     promiscuous: bool,
@@ -180,7 +180,7 @@ enum Direction {
     In,
     /// Frames that this host sends, by any socket except those that bypass the qdisc (`bypass`).
     Out,
-    /// Both; each frame once on a loopback interface, where every sent frame arrives.
+    /// Both directions; each frame once on a loopback interface, where every sent frame arrives.
     Both,
 }
 
@@ -204,10 +204,10 @@ struct Framing {
     /// The kernel strips the link-layer header (SOCK_DGRAM), and the port adds a
     /// LINKTYPE_LINUX_SLL2 one.
     cooked: bool,
-    /// Index of the loopback interface, if it is the port's or one of all: its frames are seen
-    /// leaving and arriving.
+    /// Index of the loopback interface, if the port is on it or on all interfaces: its frames are
+    /// seen twice, when they leave and when they arrive.
     loopback: Option<u32>,
-    /// Index 0: all interfaces.
+    /// The interface; index 0: all interfaces.
     link: Link,
 }
 
@@ -238,7 +238,7 @@ impl Framing {
                 let loopback = is_loopback(&link).then_some(link.index);
                 Self { link_type: ETHERNET, cooked: false, loopback, link }
             }
-            // Tunnels: their packets are IP with nothing in front.
+            // Tunnels: their packets are IP packets without a link-layer header.
             libc::ARPHRD_NONE | ARPHRD_RAWIP => {
                 Self { link_type: RAW, cooked: false, loopback: None, link }
             }
@@ -366,7 +366,7 @@ struct PacketPort {
     options: Options,
     address: Address,
     link: Link,
-    /// `None` where the port is for all interfaces.
+    /// The link's watch; `None` if the port is for all interfaces.
     watched: Option<PortLink>,
     framing: Framing,
     counters: Arc<PortCounters>,
@@ -374,7 +374,7 @@ struct PacketPort {
     fanout: Option<u16>,
     /// Number of workers: queue i belongs to worker i and gets the frames of its flows.
     workers: u32,
-    /// For the queues opened from now on: the program that the kernel runs, and the snaplen.
+    /// The filter for queues opened from now on: the program that the kernel runs, and the snaplen.
     filter: Option<(Vec<Instruction>, u32)>,
 }
 
@@ -405,7 +405,7 @@ impl Port for PacketPort {
         let kind = if self.framing.cooked { libc::SOCK_DGRAM } else { libc::SOCK_RAW };
         let (program, snaplen) = match &self.filter {
             Some((program, snaplen)) => (Some(program.clone()), *snaplen),
-            // The direction alone may need a filter, even where every frame matches.
+            // The direction alone may need a filter, even if every frame matches.
             None => (
                 self.program(&classic::Filter::all(u32::MAX)).filter(|program| program.len() > 1),
                 u32::MAX,
@@ -438,15 +438,16 @@ impl Port for PacketPort {
         if self.options.promiscuous && self.link.index > 0 {
             be_promiscuous(socket, self.link.index)?;
         }
-        // Without it the kernel stamps a frame only when it reaches this socket: on arrival it
-        // reads the clock only while some socket asks for timestamps.
+        // Without this option the kernel stamps a frame only when it reaches this socket: on
+        // arrival it reads the clock only while some socket asks for timestamps.
         socket.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
         // Drops everything until the socket is in its group: outside it, a queue would get the
         // other queues' frames too. The kernel lets only bound sockets join a group.
         socket.attach_drop_all_filter()?;
         socket.bind_packet(self.link.index, libc::ETH_P_ALL as u16)?;
         if self.workers > 1 && queue >= self.workers {
-            // Each worker has its queue, and no flow belongs to this one: it keeps dropping.
+            // Every worker has another queue, so no flow belongs to this one: it continues to drop
+            // all frames.
             return Ok(ring);
         }
         if self.options.rx_queues > 1 {
@@ -528,7 +529,8 @@ impl PacketPort {
     }
 
     /// Spreads frames over the sockets of the group by flow. The kernel numbers sockets in the
-    /// order in which they join, and workers open their queues in the order of both.
+    /// order in which they join; workers open their queues in order, so socket i is that of worker
+    /// i.
     fn join_fanout(&mut self, socket: &Socket) -> io::Result<()> {
         let by_owner = self.workers > 1;
         let mut kind = if by_owner { libc::PACKET_FANOUT_CBPF } else { libc::PACKET_FANOUT_HASH };
@@ -549,8 +551,8 @@ impl PacketPort {
     }
 }
 
-/// Consecutive calls that send nothing, after which the carrier is checked: asking netlink costs
-/// two system calls more.
+/// Number of consecutive calls that send nothing, after which the carrier is checked: asking
+/// netlink costs two more system calls.
 const CHECK_LINK_AFTER: u32 = 64;
 /// Frame length in octets above which a queue has few slots, because each has room for a GSO
 /// frame.
@@ -561,17 +563,17 @@ struct PacketTx {
     socket: Socket,
     interface: String,
     link: Arc<WatchedLink>,
-    /// One batch of slots, which stays in the cache: the kernel copies a frame before sendmmsg
+    /// Slots for one batch, which stay in the cache: the kernel copies a frame before sendmmsg
     /// returns.
     slots: Slots,
     lent: Lent,
     /// Frames per system call.
     batch: usize,
-    /// Consecutive calls that found the queue full.
+    /// Number of consecutive calls that found the queue full.
     blocked: u32,
     refused: RefusalTracker,
     messages: Messages,
-    /// A GSO frame was sent: each frame has a [`VirtioHeader`] in front from then on, because
+    /// A GSO frame was sent: from then on each frame has a [`VirtioHeader`] in front, because
     /// PACKET_VNET_HDR applies to the whole socket.
     cuts: bool,
 }
@@ -603,13 +605,13 @@ const GSO_ECN: u8 = 0x80;
 const TCP_CHECKSUM: u16 = 16;
 const UDP_CHECKSUM: u16 = 6;
 
-/// A message of two parts for each slot; plain frames need only the second. Between batches only
-/// the parts' addresses and lengths change.
+/// A message of two parts for each slot: virtio header and frame. Plain frames need only the
+/// second. Between batches only the parts' addresses and lengths change.
 struct Messages {
     headers: Box<[libc::mmsghdr]>,
-    /// The targets of `headers`.
+    /// The parts, to which `headers` point.
     parts: Box<[[libc::iovec; 2]]>,
-    /// The first parts.
+    /// The virtio headers, to which the first parts point.
     virtio: Box<[VirtioHeader]>,
 }
 
@@ -638,7 +640,7 @@ impl Messages {
         Self { headers, parts, virtio }
     }
 
-    /// Sends the first parts too from now on.
+    /// From now on, messages include their first part, too.
     fn with_virtio(&mut self) {
         let parts_at = self.parts.as_mut_ptr();
         for (i, header) in self.headers.iter_mut().enumerate() {
@@ -729,7 +731,7 @@ impl VirtioHeader {
     }
 }
 
-/// Offset of the header after Ethernet and its VLAN tags, even where a short frame ends before it.
+/// Offset of the header after Ethernet and its VLAN tags, even if a short frame ends before it.
 fn network_header(frame: &[u8]) -> usize {
     let mut at = ETHERNET_HEADER as usize;
     while matches!(frame.get(at - 2..at), Some([0x81, 0x00] | [0x88, 0xa8])) {
@@ -746,7 +748,7 @@ impl PacketTx {
         batch: usize,
         max_frame: u32,
     ) -> Self {
-        // GSO frames are many frames each: as few slots as stay in the cache.
+        // A GSO frame makes many frames: uses only as many slots as stay in the cache.
         let slots = if max_frame > LONG_FRAME { GSO_BATCH } else { BATCH };
         Self {
             socket,
@@ -762,8 +764,8 @@ impl PacketTx {
         }
     }
 
-    /// Hands the next `n` of the lent frames over in one system call. Returns the number that the
-    /// kernel took.
+    /// Sends the next `n` of the lent frames in one system call. Returns the number that the kernel
+    /// took.
     fn send_messages(&mut self, n: usize) -> io::Result<usize> {
         let slots = self.lent.range(n);
         for i in slots.clone() {
@@ -793,7 +795,7 @@ impl PacketTx {
         Ok(sys::check(sent)? as usize)
     }
 
-    /// Why the kernel did not take the next frame.
+    /// Handles the error for which the kernel did not take the next frame.
     fn refusal(&mut self, error: io::Error) -> Result<usize, SendError> {
         let next = self.lent.range(1).start;
         match error.raw_os_error() {
@@ -911,19 +913,20 @@ impl ReceiveRing for Ring {
     }
 }
 
-/// A TPACKET_V3 receive ring: the kernel fills blocks of frames and hands them over whole.
+/// A TPACKET_V3 receive ring: the kernel fills blocks with frames and delivers whole blocks.
 struct Ring {
     map: Map,
     socket: Socket,
     counters: Arc<PortCounters>,
     blocks: usize,
     block_octets: usize,
-    /// The current block: owned by this queue (`held`), or the next to become so.
+    /// Index of the current block: owned by this queue (`held`), or the next that the kernel will
+    /// deliver.
     block: usize,
-    /// Frames of the block not handed out yet, and the offset of the first.
+    /// Number of frames in the block that were not returned yet, and the offset of the first.
     left: usize,
     next: usize,
-    /// The block has to be returned to the kernel.
+    /// This queue owns the block, and has to return it to the kernel.
     held: bool,
     watch: Watch,
     frames: Vec<RxFrame>,
@@ -934,13 +937,13 @@ struct Ring {
     counts: RingCounters,
 }
 
-/// How frames of the ring are presented.
+/// The form in which frames of the ring are returned.
 #[derive(Clone, Copy, Debug)]
 struct View {
-    /// Octets to hand out of a frame; the kernel may give more.
+    /// The most octets of a frame to return; the kernel may deliver more.
     snaplen: u32,
     cooked: bool,
-    /// Frames that this host sends may be among them.
+    /// The frames may include those that this host sends.
     outgoing: bool,
 }
 
@@ -952,10 +955,10 @@ impl View {
 
 /// Octets that hold all headers by which a GSO frame is cut: `Cut` keeps their lengths in a `u8`.
 const GSO_HEADERS: u32 = 256;
-/// Distance of the prefetch, in frames. Frames of one size lie in even steps, so the header can be
-/// located ahead; for mixed sizes the hardware prefetcher finds the headers.
+/// Distance of the prefetch, in frames. Frames of one size are at equal distances, so the header
+/// can be located ahead; for mixed sizes the hardware prefetcher finds the headers.
 const PREFETCH_AHEAD: usize = 8;
-/// Octets of a frame that are prefetched: a batch of these (64 x 2 KiB) fits a second-level cache.
+/// Octets of a frame to prefetch: a batch of these (64 x 2 KiB) fits a second-level cache.
 const PREFETCH_OCTETS: usize = 2048;
 /// Offset of the `sockaddr_ll` from a frame's `tpacket3_hdr`: 48 octets, aligned to 16.
 const SOCKET_ADDRESS: usize = 48;
@@ -1008,7 +1011,7 @@ impl Ring {
         let map = Map::new(&socket, blocks * block_octets)?;
         let frames = Vec::with_capacity(BATCH);
         let clock = WallClock::new();
-        // By then the kernel has handed over the last block, full or not.
+        // After this time the kernel has delivered the last block, full or not.
         let settle = Duration::from_millis(u64::from(options.retire_ms) * 2 + 20);
         Ok(Self {
             map,
@@ -1060,7 +1063,8 @@ impl Ring {
     }
 }
 
-/// The kernel's totals: frames that passed the filter, and those of them that found no room.
+/// The kernel's totals: frames that passed the filter, and those among them for which there was no
+/// room.
 #[derive(Clone, Copy, Debug, Default)]
 struct RingCounters {
     received: u64,
@@ -1122,7 +1126,7 @@ impl RxQueue for Ring {
 
     fn stop(&mut self) -> io::Result<()> {
         self.counters.stop(|| (0, 0));
-        // The kernel hands over the open block when its timeout ends.
+        // The kernel delivers the open block when its timeout ends.
         self.socket.attach_drop_all_filter()
     }
 
@@ -1132,7 +1136,7 @@ impl RxQueue for Ring {
     }
 
     fn rest(&self) -> Nanos {
-        // A quarter of the time in which the ring fills at the highest rate.
+        // Takes a quarter of the time in which the ring fills at the highest rate.
         let ring = (self.blocks * self.block_octets) as u64;
         Nanos(ring * 1_000_000_000 / MAX_FILL_RATE / 4)
     }
@@ -1146,20 +1150,20 @@ const MAX_FILL_RATE: u64 = 8_000_000_000;
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     status: u32,
-    /// Octets captured, and octets that the frame had.
+    /// Octets captured, and octets of the whole frame.
     len: u32,
     wire_len: u32,
     /// Offsets of the frame and of its `sockaddr_ll` from the frame's entry.
     offset: usize,
     address: usize,
-    /// Seconds and nanoseconds, `CLOCK_REALTIME`.
+    /// Arrival in seconds and nanoseconds, `CLOCK_REALTIME`.
     time: (u32, u32),
     tci: u16,
     tpid: u16,
 }
 
 impl Entry {
-    /// Reads a `tpacket3_hdr`; returns the distance to the next one with it.
+    /// Reads a `tpacket3_hdr`. Also returns the distance to the next one.
     fn v3(header: &[u8; 48]) -> (Self, usize) {
         let entry = Self {
             status: u32_at(header, 20),
@@ -1218,7 +1222,7 @@ fn make_frame(
     } else if status & libc::TP_STATUS_VLAN_VALID != 0 {
         let has_tpid = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
         let tpid = if has_tpid { tpid } else { libc::ETH_P_8021Q as u16 };
-        // Into the headroom: it held the socket address, which is not read again.
+        // The tag goes into the headroom, where the socket address was, which is not read again.
         block.copy_within(offset..offset + 12, offset - VLAN_TAG);
         offset -= VLAN_TAG;
         block[offset + 12..offset + 14].copy_from_slice(&tpid.to_be_bytes());
@@ -1276,12 +1280,12 @@ fn u16_at(octets: &[u8], at: usize) -> u16 {
 
 /// Converts the kernel's timestamps, which are in `CLOCK_REALTIME`, to the engine's clock.
 struct WallClock {
-    /// Realtime less monotonic, ns: constant, except for steps of the wall clock.
+    /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`, ns: constant, except for steps of the wall clock.
     offset: i64,
     checked: Nanos,
 }
 
-/// Longest use of a stale offset after a step of the wall clock.
+/// Longest time for which an old offset is used after a step of the wall clock.
 const CHECK_EVERY: Nanos = Nanos(100_000_000);
 
 impl WallClock {
@@ -1289,7 +1293,7 @@ impl WallClock {
         Self { offset: Self::measure(16).0, checked: monotonic() }
     }
 
-    /// The offset and its uncertainty: the best of `tries`.
+    /// The offset and its uncertainty, from the best of `tries` measurements.
     fn measure(tries: usize) -> (i64, i64) {
         let bracket = |_| {
             let before = sys::clock(libc::CLOCK_MONOTONIC);

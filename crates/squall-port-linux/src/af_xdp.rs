@@ -1,11 +1,11 @@
-//! `af_xdp:IFACE`: frames through AF_XDP sockets, past the host's network stack, on any Ethernet
-//! interface.
+//! `af_xdp:IFACE`: frames through AF_XDP sockets, which bypass the host's network stack, on any
+//! Ethernet interface.
 //!
 //! Sends from memory shared with the kernel: a frame is written once, where the driver (zero-copy)
-//! or the kernel (copy mode) reads it. Receives by Squall's own XDP program, which is on the
-//! interface while the port is open to receive. It is attached by a link, so the kernel removes it
-//! when this process ends, however it ends. The program timestamps the frames that it takes and
-//! passes the others to the host (docs/adr/0011-taking-frames.md).
+//! or the kernel (copy mode) reads it. Receives by Squall's own XDP program, which is attached to
+//! the interface while the port is open to receive. It is attached by a link, so the kernel removes
+//! it when this process ends, for whatever reason. The program timestamps the frames that it takes
+//! and passes the others to the host (docs/adr/0011-taking-frames.md).
 //!
 //! Uses native XDP if the driver supports it, else generic; zero-copy if the driver supports it,
 //! else copy mode. [`Port::notes`] reports the choice and its reason.
@@ -44,7 +44,7 @@ use crate::{
 };
 use squall_units::Nanos;
 
-/// A frame in pieces may be longer in the kernel, which takes up to MAX_SKB_FRAGS of them.
+/// The kernel accepts more for a frame in pieces: up to MAX_SKB_FRAGS of them.
 const MAX_FRAME: u32 = 65_535;
 /// Memory for transmit slots: a few batches of jumbo frames, or a whole ring of short ones.
 const TX_OCTETS: usize = 2 << 20;
@@ -165,14 +165,14 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
 
 #[derive(Clone, Debug)]
 struct Options {
-    /// The device's only queue to use.
+    /// The only queue of the device to use; `None`: all.
     queue: Option<u32>,
-    /// Receive queues of the port: each has a share of the device's queues.
+    /// Number of receive queues of the port: each has a share of the device's queues.
     rx_queues: u32,
     modes: Vec<XdpMode>,
-    /// `None`: zero-copy if the driver supports it.
+    /// Whether to use zero-copy; `None`: if the driver supports it.
     zero_copy: Option<bool>,
-    /// `None`: depends on the purpose of the port.
+    /// Which frames to take; `None`: depends on the purpose of the port.
     take: Option<Take>,
     ring: u32,
     tx_ring: u32,
@@ -211,7 +211,8 @@ fn xdp_socket(address: &Address) -> io::Result<Socket> {
     })
 }
 
-/// Queues that the device uses, receive and transmit: often fewer than the kernel allocated.
+/// Numbers of queues that the device uses, receive and transmit: often fewer than the kernel
+/// allocated.
 fn device_queues(link: &Link, channels: Option<Channels>) -> (u32, u32) {
     match channels {
         Some(c) => ((c.rx + c.combined).max(1), (c.tx + c.combined).max(1)),
@@ -228,11 +229,11 @@ struct XdpPort {
     port_counters: Arc<PortCounters>,
     /// The device's queues to receive from.
     device_queues: std::ops::Range<u32>,
-    /// Loaded, but not attached to the interface yet.
+    /// The program, loaded but not attached to the interface yet.
     loaded: Option<Receiving>,
     /// The key of expected signatures.
     key: Option<u16>,
-    /// Attached to the interface while a receive queue is open.
+    /// The program, attached to the interface while a receive queue is open.
     receiving: Weak<Receiving>,
     /// Frames that arrived after the program was attached and before the last queue's socket was
     /// added.
@@ -240,7 +241,7 @@ struct XdpPort {
     /// Counters of the program that is or was on the interface.
     counters: Option<Arc<Counters>>,
     queues: BTreeMap<u32, DeviceQueue>,
-    /// `None` until tried.
+    /// Whether zero-copy is used; `None` until tried.
     zero_copy: Option<bool>,
     departures: Option<Arc<Departures>>,
     /// Why the port cannot receive.
@@ -283,7 +284,8 @@ impl Port for XdpPort {
         for device_queue in own_queues {
             let side = self.side(device_queue, Direction::Rx, queue);
             if side.is_err() && !receiving.is_attached() {
-                // The queue's owner probably has a program there: the error of attaching names it.
+                // The queue's owner probably has attached a program: the error of attaching names
+                // it.
                 receiving.attach(&self.link.name, self.link.index, &self.options.modes)?;
             }
             sides.push((device_queue, side?));
@@ -385,9 +387,9 @@ impl XdpPort {
         Ok(receiving)
     }
 
-    /// Puts the program on the interface. Only after the first queue's sockets are in its map: then
-    /// no frame misses its socket, and programs that check whether the port is listening (by its
-    /// program, or by promiscuous mode) see the truth.
+    /// Attaches the program to the interface. Called only after the first queue's sockets are in
+    /// its map: no frame then misses its socket, and other programs can see whether the port is
+    /// listening (by its program, or by promiscuous mode).
     fn listen(&mut self, receiving: &Receiving) -> io::Result<()> {
         if receiving.is_attached() {
             return Ok(());
@@ -472,7 +474,7 @@ impl XdpPort {
                     }
                     return Ok(side);
                 }
-                // RLIMIT_MEMLOCK, or no memory: a smaller ring may fit.
+                // RLIMIT_MEMLOCK is too low, or memory is short: a smaller ring may fit.
                 Err(error)
                     if matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
                         && rx_chunks > 512 =>
@@ -484,7 +486,7 @@ impl XdpPort {
         }
     }
 
-    /// Chunks to receive into, for each of the device's queues.
+    /// Number of chunks to receive into, per queue of the device.
     fn rx_chunks(&self) -> u32 {
         let queues = self.device_queues.len() as u32;
         (self.options.ring / queues.next_power_of_two()).max(64).min(self.options.ring)

@@ -76,12 +76,12 @@ pub struct Attached(#[allow(dead_code)] OwnedFd);
 /// One call that runs an XDP program over live frames.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveRun<'a> {
-    /// The frame that the program finds at first.
+    /// The frame's initial content, which the program finds.
     pub frame: &'a [u8],
     /// `ingress_ifindex` for the program; frames that it passes arrive on that interface.
     pub ingress: u32,
     pub repeat: u32,
-    /// Frames handed on at once, at most 256; 0: the kernel's default, 64.
+    /// Number of frames passed on at once, at most 256; 0: the kernel's default, 64.
     pub batch: u32,
 }
 
@@ -206,7 +206,7 @@ impl Program {
         Ok(attr.retval)
     }
 
-    /// The program's id, by which other processes can find it.
+    /// The program's id, by which other processes find it.
     pub fn id(&self) -> io::Result<u32> {
         #[repr(C)]
         #[derive(Clone, Copy)]
@@ -306,7 +306,7 @@ impl BpfMap {
         }
     }
 
-    /// Maps the whole of an array made with `mmap` into memory: entries are 8-octet aligned.
+    /// Maps an array made with `mmap` into memory, as a whole; entries are aligned to 8 octets.
     pub fn mapped(&self) -> io::Result<MappedArray> {
         assert!(self.spec.mmap, "asked for at the map's making");
         let len = self.spec.value_octets.next_multiple_of(8) as usize * self.spec.entries as usize;
@@ -468,7 +468,7 @@ fn load(object: &Object, kind: Kind, maps: &[RawFd]) -> io::Result<OwnedFd> {
     if matches!(error.raw_os_error(), Some(libc::EPERM)) {
         return Err(explain_permission(error));
     }
-    // A second attempt with the log, which costs time: the first goes without.
+    // A second attempt with the log, which costs time: the first attempt has none.
     let mut log = vec![0u8; 1 << 20];
     (attr.log_level, attr.log_size, attr.log_buf) = (1, log.len() as u32, log.as_mut_ptr() as u64);
     // SAFETY: as above, and the log is writable.
@@ -478,7 +478,7 @@ fn load(object: &Object, kind: Kind, maps: &[RawFd]) -> io::Result<OwnedFd> {
     let log = String::from_utf8_lossy(&log);
     let lines: Vec<&str> = log.trim_end_matches('\0').lines().collect();
     let last = lines[lines.len().saturating_sub(12)..].join("\n  ");
-    // Not with the error's own kind: the verifier rejects with EACCES, which would read as a
+    // Does not use the error's own kind: the verifier rejects with EACCES, which would look like a
     // missing permission.
     Err(io::Error::other(format!("the kernel refuses program {}: {error}\n  {last}", object.name)))
 }
@@ -560,7 +560,7 @@ mod tests {
 
     #[test]
     fn a_program_with_a_map_and_a_callback_is_loaded_and_run() {
-        // Counts to 1000 by a callback, in a shared array; drops frames of at least 60 octets.
+        // Counts to 1000 in a callback, into a shared array; drops frames of at least 60 octets.
         let mut a = Asm::new("test");
         let count = a.map(MapSpec {
             name: "count".into(),

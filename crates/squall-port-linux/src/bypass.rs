@@ -1,5 +1,5 @@
 //! Interfaces on which runs send past the queueing discipline. The kernel's packet taps do not see
-//! such frames, so a capture of sent frames would miss them without a trace.
+//! such frames, so a capture of sent frames would lack them without a hint.
 //!
 //! Every such run holds a shared lock on a file per interface and network namespace while it may
 //! send. A check honors locks of this user and of root only, because otherwise any user could keep
@@ -18,14 +18,14 @@ use squall_port::Address;
 use crate::{Permissions, shared};
 
 const LOOPBACK: &str = "lo";
-/// Attempts to lock: a check holds a lock for microseconds only.
+/// Number of attempts to lock: a check holds a lock for microseconds only.
 const TRIES: u32 = 5;
 
 fn folders() -> [PathBuf; 2] {
     [PathBuf::from("/run/lock"), std::env::temp_dir()]
 }
 
-/// `squall-unseen-4026531840-`
+/// Prefix of the lock files' names: `squall-unseen-4026531840-`.
 fn prefix() -> Option<String> {
     // The thread's namespace, not the process's: a thread may have entered another.
     Some(format!("squall-unseen-{}-", fs::metadata("/proc/thread-self/ns/net").ok()?.ino()))
@@ -46,7 +46,7 @@ pub fn is_unseen(kind: &str, address: &str) -> bool {
     }
 }
 
-/// Marks `interface` until the file is dropped; `None` if no file can be made or locked.
+/// Marks `interface` until the returned file is dropped; `None` if no file can be made or locked.
 pub fn mark(interface: &str) -> Option<File> {
     mark_in(&folders(), interface)
 }
@@ -76,7 +76,7 @@ fn check_in(folders: &[PathBuf], address: &str) -> Result<(), String> {
     let Ok(mut parsed) = address.parse::<Address>() else { return Ok(()) };
     let direction: Option<String> = parsed.take("direction", "in, out or both").ok().flatten();
     let interface = parsed.name();
-    // On loopback `both` receives arriving frames only, and every sent frame arrives.
+    // On loopback, `both` receives arriving frames only, and every sent frame arrives.
     let asks = match direction.as_deref() {
         Some("out") => true,
         Some("both" | "inout") => interface != LOOPBACK,
@@ -93,7 +93,7 @@ fn check_in(folders: &[PathBuf], address: &str) -> Result<(), String> {
     })
 }
 
-/// The interface of a mark that is held: `interface`, or any.
+/// The interface of a mark that a run holds: `interface`, or any if that is `None`.
 fn marked(folders: &[PathBuf], interface: Option<&str>) -> Option<String> {
     let prefix = prefix()?;
     let held = |folder: &Path, user: u32| {
@@ -104,7 +104,7 @@ fn marked(folders: &[PathBuf], interface: Option<&str>) -> Option<String> {
             let file = interface
                 .is_none_or(|wanted| wanted == found)
                 .then(|| shared::file_of(&entry.path(), user).ok())??;
-            // Another check holds a lock for a moment only, a run for longer.
+            // Another check holds a lock for a short time only, a run for longer.
             (!held_after(|| file.try_lock())).then(|| found.to_owned())
         })
     };

@@ -1,5 +1,5 @@
 //! Runs another program as a child that dies with its parent: bound to a CPU, out of reach of the
-//! terminal's Ctrl-C, with /proc's figures for its CPU time, memory and sockets.
+//! terminal's Ctrl-C. Reads its CPU time, memory and sockets from /proc.
 
 use std::{
     collections::HashSet,
@@ -23,8 +23,8 @@ impl CpuTime {
         self.user + self.system
     }
 
-    /// Splits `total`, the more exact figure, between user and system in this one's proportion;
-    /// returns this one where `total` is zero.
+    /// Splits `total`, a more exact sum, into user and system time in the proportion of these two;
+    /// returns these two unchanged if `total` is zero.
     pub fn of_total(self, total: Duration) -> Self {
         if total.is_zero() {
             return self;
@@ -47,10 +47,10 @@ impl CpuTime {
 }
 
 /// Starts `command` on CPU `cpu`, as the leader of its own process group. The kernel kills it when
-/// the calling thread ends, however that ends.
+/// the calling thread ends, for whatever reason.
 ///
 /// # Errors
-/// As [`Command::spawn`]; a CPU that this process may not use.
+/// As [`Command::spawn`]; also for a CPU that this process may not use.
 pub fn spawn(command: &mut Command, cpu: Option<u32>) -> io::Result<Child> {
     let set = cpu.map(one_cpu);
     command.process_group(0);
@@ -109,20 +109,20 @@ fn signal_group(leader: u32, signal: libc::c_int) {
     }
 }
 
-/// CPU time of a process and of the children that it has waited for, in steps of 10 ms; also of a
-/// process that has ended, until it is waited for.
+/// CPU time of a process and of the children for which it has waited, in steps of 10 ms. A process
+/// that has ended still has it, until its parent waits for it.
 pub fn cpu_time(pid: u32) -> CpuTime {
     let fields = stat(pid).unwrap_or_default();
     let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
-    // Ticks of USER_HZ, which Linux fixes at 100 in /proc. Fields 14 to 17 of proc(5); the
-    // state, the first one here, is field 3.
+    // Ticks of USER_HZ, which Linux fixes at 100 in /proc. These are fields 14 to 17 of proc(5);
+    // the first field here, the state, is field 3 there.
     let time =
         |own: usize, children: usize| Duration::from_millis(10 * (ticks(own) + ticks(children)));
     CpuTime { user: time(11, 13), system: time(12, 14) }
 }
 
-/// Time that all threads of a process have run, without its children: exact, but gone with the
-/// process.
+/// Time for which all threads of a process have run, without its children: exact, but no longer
+/// available when the process has ended.
 pub fn run_time(pid: u32) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let nanos = |task: fs::DirEntry| -> Option<u64> {
@@ -131,7 +131,8 @@ pub fn run_time(pid: u32) -> Duration {
     Duration::from_nanos(tasks.filter_map(nanos).sum())
 }
 
-/// Peak memory of a process in RAM, octets; rings shared with the kernel count once mapped.
+/// Peak memory of a process in RAM, octets; rings shared with the kernel count once they are
+/// mapped.
 pub fn peak_memory(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -139,13 +140,13 @@ pub fn peak_memory(pid: u32) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Whether the process has ended, even if nothing has waited for it.
+/// Whether the process has ended, even if its parent has not waited for it.
 pub fn has_ended(pid: u32) -> bool {
     stat(pid)
         .is_none_or(|fields| fields.first().is_none_or(|state| matches!(state.as_str(), "Z" | "X")))
 }
 
-/// The fields of /proc/PID/stat from the third on.
+/// The fields of /proc/PID/stat, from the third on.
 fn stat(pid: u32) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the program's name, in brackets, and may contain spaces and brackets.
@@ -168,7 +169,7 @@ pub fn is_listened_to(interface: &str) -> bool {
 }
 
 struct PacketSocket {
-    /// 0: all.
+    /// Index of the interface; 0: all interfaces.
     interface: u32,
     receives: bool,
     inode: u64,
@@ -193,7 +194,7 @@ fn own_sockets() -> HashSet<u64> {
     entries.filter_map(|entry| Some(fs::metadata(entry.path()).ok()?.ino())).collect()
 }
 
-/// Whether `folder` is in memory (tmpfs).
+/// Whether the directory `folder` is in memory (tmpfs).
 pub fn is_in_memory(folder: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     let Ok(folder) = folder.canonicalize() else { return false };

@@ -31,7 +31,7 @@ pub enum FilterError {
     Interface { expression: String, interface: String, problem: String },
 }
 
-/// Compiles `expression` for the frames of a port with `facts`, of which `snaplen` octets are kept.
+/// Compiles `expression` for the frames of a port with `facts`; `snaplen` octets of each are kept.
 ///
 /// # Errors
 /// [`FilterError`].
@@ -95,12 +95,12 @@ struct Libpcap {
     freecode: unsafe extern "C" fn(*mut BpfProgram),
     geterr: unsafe extern "C" fn(*mut c_void) -> *mut c_char,
     close: unsafe extern "C" fn(*mut c_void),
-    /// Keeps the functions loaded.
+    /// Holds the library, so that its functions stay loaded.
     _library: Library,
 }
 
-/// Compiles `expression` for frames of `link_type` (the tcpdump.org list, 1 is Ethernet), of which
-/// `snaplen` octets are kept.
+/// Compiles `expression` for frames of `link_type` (the tcpdump.org list, 1 is Ethernet); `snaplen`
+/// octets of each are kept.
 ///
 /// # Errors
 /// [`FilterError`].
@@ -121,11 +121,11 @@ pub fn compile(expression: &str, link_type: u16, snaplen: u32) -> Result<Filter,
     Handle { handle, pcap }.compile(expression)
 }
 
-/// The link type inside libpcap: for a few it differs from the number in files (`pcap-common.c`,
-/// Linux).
+/// libpcap's internal number of the link type: for a few types it differs from the number in files
+/// (`pcap-common.c`, Linux).
 fn data_link_type(link_type: u16) -> c_int {
     match link_type {
-        // ATM_RFC1483, RAW, SLIP_BSDOS, PPP_BSDOS, ATM_CLIP.
+        // These are ATM_RFC1483, RAW, SLIP_BSDOS, PPP_BSDOS and ATM_CLIP.
         100 => 11,
         101 => 12,
         102 => 15,
@@ -168,7 +168,7 @@ pub(crate) fn compile_for(
         return Err(bad(unsafe { CStr::from_ptr(error.as_ptr()) }.to_string_lossy().into_owned()));
     }
     let handle = Handle { handle, pcap };
-    // The smallest buffer will do: the handle is never read from.
+    // The handle is never read from, so the smallest buffer suffices.
     const BUFFER_OCTETS: c_int = 1 << 18;
     // SAFETY: the handle is not active yet.
     unsafe { (pcap.set_buffer_size)(handle.handle, BUFFER_OCTETS) };
@@ -186,7 +186,7 @@ pub fn says_vlan(expression: &str) -> bool {
     expression.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == "vlan")
 }
 
-/// Octets of an expression at most: some 850 addresses, for which libpcap takes about 3 s.
+/// The longest expression, octets: some 850 addresses, for which libpcap takes about 3 s.
 const MAX_EXPRESSION: usize = 16 << 10;
 
 /// An open `pcap_t`.
@@ -270,13 +270,13 @@ impl Drop for Handle {
 /// The frames that a filter is compiled for.
 #[derive(Clone, Copy, Debug)]
 enum FrameSource<'a> {
-    /// FrameSource of a link type, with their tags in place.
+    /// Frames of a link type, with their tags in place.
     Of(u16),
-    /// FrameSource of an interface, where the kernel has taken the outer tag off.
+    /// Frames of an interface, where the kernel has taken the outer tag off.
     On(&'a str),
 }
 
-/// Only in the folders of packages: the program is run, by root as well, so PATH is not trusted.
+/// Looks only in the directories of packages: root also runs the program, so PATH is not trusted.
 fn tcpdump() -> Option<&'static Path> {
     ["/usr/bin/tcpdump", "/usr/sbin/tcpdump", "/usr/local/bin/tcpdump", "/usr/local/sbin/tcpdump"]
         .into_iter()
@@ -369,17 +369,17 @@ fn decimal(text: &str) -> Option<Vec<Instruction>> {
     (program.len() == number).then_some(program)
 }
 
-/// Conditions of a packet socket, in addition to the program's.
+/// Conditions of a packet socket, in addition to those of the filter's program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketView {
     /// Drops the copies of frames that this host sends on this interface, where they also arrive.
     pub loopback: Option<u32>,
     /// Passes only frames that this host sends.
     pub outgoing_only: bool,
-    /// FrameSource come without their link-layer header; the port puts a LINKTYPE_LINUX_SLL2 one in
+    /// Frames arrive without their link-layer header; the port puts a LINKTYPE_LINUX_SLL2 one in
     /// front.
     pub cooked: bool,
-    /// Octets to keep of a matching frame at min_keep, even if the program returns fewer.
+    /// Keep at least this number of octets of a matching frame, even if the program returns fewer.
     pub min_keep: u32,
 }
 
@@ -427,7 +427,8 @@ pub(crate) fn for_socket(program: &Filter, view: SocketView) -> Option<Vec<Instr
 /// Length of a LINKTYPE_LINUX_SLL2 header.
 pub(crate) const SLL2: usize = 20;
 
-/// Where the kernel keeps the octets at `at` of a cooked frame, as in libpcap's `fix_offset`.
+/// Offset where the kernel keeps the octets at `at` of a cooked frame, as in libpcap's
+/// `fix_offset`.
 fn uncooked(at: u32) -> Option<u32> {
     let ancillary = |what: i32| Some((libc::SKF_AD_OFF + what) as u32);
     match at {
@@ -569,7 +570,7 @@ mod tests {
         "eth/arp",
     ];
 
-    /// libpcap's optimizer (1.10.3) changes the frames that each of these takes.
+    /// libpcap's optimizer (1.10.3) changes the frames that each of these programs matches.
     #[test]
     fn programs_are_those_before_libpcaps_optimizer() {
         let frames = frames(&TRAFFIC);
@@ -619,7 +620,7 @@ mod tests {
             lengths.0 += written.instructions().len();
             lengths.1 += filter.instructions().len();
             for frame in &frames {
-                // Cut anywhere: reading after the end does not match.
+                // A frame cut at any length: reading after its end does not match.
                 for len in 0..=frame.len() {
                     let run = |program: &Filter| program.run(&frame[..len], frame.len() as u32);
                     assert_eq!(
@@ -652,7 +653,7 @@ mod tests {
         ah.resize(12, 0);
         let after_ah = ipv6(&[&ah, &udp], 51);
         let tcp_alone = ipv6(&[&[0; 20]], 6);
-        // Hop-by-hop options repeat up to the end of the packet and beyond.
+        // Hop-by-hop options that repeat up to the end of the packet and beyond.
         let without_end = ipv6(&[&[0; 240]], 0);
         let mut ipv4 = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 51];
         ipv4.resize(20, 0);
@@ -711,8 +712,8 @@ mod tests {
         program
     }
 
-    /// A datagram socket runs its filter on received data, and cuts it to the length that the
-    /// filter returns, but keeps at min_keep one octet.
+    /// A datagram socket runs its filter on received data and cuts the data to the length that the
+    /// filter returns, but to no less than one octet.
     #[test]
     fn programs_give_what_the_kernel_gives() {
         use std::os::{fd::AsRawFd, unix::net::UnixDatagram};

@@ -16,23 +16,25 @@ use crate::{
 pub struct InterfaceInfo {
     pub name: String,
     pub index: u32,
-    /// `veth`, `virtio_net`, `ixgbe`; empty if the driver does not report it.
+    /// `veth`, `virtio_net`, `ixgbe`, ...; empty if the driver does not report its name.
     pub driver: String,
     /// Bus address of the hardware: `0000:01:00.0`; empty for virtual interfaces.
     pub bus: String,
     /// NUMA node of the hardware; `None` without hardware, or on a machine with one node.
     pub numa_node: Option<u32>,
-    /// Octets of an IP packet; the Ethernet header adds 14.
+    /// Longest IP packet, octets; the Ethernet header adds 14.
     pub mtu: u32,
-    /// The driver's limit.
+    /// The driver's limit for `mtu`.
     pub max_mtu: Option<u32>,
-    /// `None`: unknown, or a virtual interface, whose speed is fictitious (a veth reports 10 Gb/s).
+    /// Link speed; `None`: unknown, or a virtual interface, whose speed is fictitious (a veth
+    /// reports 10 Gb/s).
     pub speed_bps: Option<u64>,
     pub mac: Option<MacAddr>,
-    /// Queues that the kernel allocated; [`Channels`] has the number that the driver uses.
+    /// Number of queues that the kernel allocated; [`Channels`] has the number that the driver
+    /// uses.
     pub tx_queues: u32,
     pub rx_queues: u32,
-    /// `None` where the driver has no such setting.
+    /// Queues in use; `None` if the driver has no such setting.
     pub channels: Option<Channels>,
     /// Entries of the table that spreads received flows over queues (RSS); 0: the driver has none.
     pub rss_entries: u32,
@@ -42,12 +44,12 @@ pub struct InterfaceInfo {
     pub xdp: Xdp,
     /// Frames start with an Ethernet header, as ports require.
     pub ethernet: bool,
-    /// One of the two interfaces of a lab.
+    /// Whether this is one of the two interfaces of a lab.
     pub of_lab: bool,
-    /// A default route leads to it, or to an interface on top of it: probably the way to this
-    /// machine.
+    /// Whether a default route leads to the interface, or to an interface on top of it: users
+    /// probably reach this machine by it.
     pub default_route: bool,
-    /// Totals since the interface was made, of all its users.
+    /// Totals since the interface was made, of all programs that use it.
     pub counters: InterfaceCounters,
 }
 
@@ -64,7 +66,7 @@ pub enum InterfaceState {
 pub struct Channels {
     pub rx: u32,
     pub tx: u32,
-    /// Queues for both directions, in addition to `rx` and `tx`.
+    /// Queues that serve both directions, in addition to `rx` and `tx`.
     pub combined: u32,
     pub max_rx: u32,
     pub max_tx: u32,
@@ -76,11 +78,12 @@ pub struct Channels {
 pub struct Offload {
     pub name: &'static str,
     pub on: bool,
-    /// It cannot be switched.
+    /// Whether the offload cannot be switched on or off.
     pub fixed: bool,
 }
 
-/// Squall's names, and the kernel's features, any of which makes the offload count as on.
+/// Squall's names of offloads, each with the kernel's features: the offload counts as on if any of
+/// them is.
 const OFFLOADS: [(&str, &[&str]); 12] = [
     ("tx_checksum", &["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"]),
     ("rx_checksum", &["rx-checksum"]),
@@ -103,7 +106,7 @@ pub struct Timestamping {
     pub software_rx: bool,
     pub hardware_tx: bool,
     pub hardware_rx: bool,
-    /// Hardware timestamps are of /dev/ptpN.
+    /// N of the clock /dev/ptpN from which hardware timestamps are taken.
     pub clock: Option<u32>,
 }
 
@@ -132,7 +135,7 @@ pub fn interface_counters(name: &str) -> io::Result<InterfaceCounters> {
 }
 
 /// Switches generic receive offload. With it a veth uses NAPI, and only then accepts frames that
-/// are redirected from its peer's XDP.
+/// are redirected from its peer's XDP program.
 ///
 /// # Errors
 /// Not permitted, or not supported by the driver.
@@ -175,8 +178,8 @@ pub(crate) fn describe(link: &Link, ethtool: &Ethtool) -> InterfaceInfo {
     }
 }
 
-/// Adds the interfaces below, which carry the same frames: members of a bridge or bond, the parent
-/// of a VLAN.
+/// Adds the interfaces below those in `indexes`, which carry the same frames: members of a bridge
+/// or bond, the parent of a VLAN.
 fn with_those_below(mut indexes: Vec<u32>, links: &[Link]) -> Vec<u32> {
     let mut at = 0;
     while let Some(&upper) = indexes.get(at) {
@@ -341,7 +344,7 @@ impl Ethtool {
             software_rx: has(libc::SOF_TIMESTAMPING_RX_SOFTWARE),
             hardware_tx: has(libc::SOF_TIMESTAMPING_TX_HARDWARE),
             hardware_rx: has(libc::SOF_TIMESTAMPING_RX_HARDWARE),
-            // -1: none.
+            // -1 means that there is none.
             clock: (info[2] as i32 >= 0).then_some(info[2]),
         })
     }

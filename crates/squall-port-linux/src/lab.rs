@@ -43,14 +43,14 @@ pub(crate) const ALIAS: &str = "squall lab";
 
 #[derive(Clone, Copy, Debug)]
 pub struct LabOptions {
-    /// Octets of an IP packet; the Ethernet header adds 14.
+    /// Longest IP packet, octets; the Ethernet header adds 14.
     pub mtu: u32,
-    /// Queues of each interface, in each direction.
+    /// Number of queues of each interface, in each direction.
     pub queues: u32,
 }
 
 impl Default for LabOptions {
-    /// Room for jumbo frames of 9 K.
+    /// The MTU has room for jumbo frames of 9 K.
     fn default() -> Self {
         Self { mtu: 9216, queues: 1 }
     }
@@ -102,8 +102,8 @@ pub fn enter_private(options: &LabOptions) -> Result<[String; 2], LabError> {
 }
 
 fn enter_namespaces() -> Result<(), LabError> {
-    // Root keeps its user namespace, and with it what belongs to its user id outside; a root
-    // without CAP_SYS_ADMIN, as in containers, is treated as an ordinary user.
+    // Root stays in its user namespace, and so keeps access to what belongs to its user id outside;
+    // a root without CAP_SYS_ADMIN, as in containers, is treated as an ordinary user.
     match sys::unshare(libc::CLONE_NEWNET) {
         Ok(()) => Ok(()),
         Err(_) => enter_user_namespace(),
@@ -177,7 +177,7 @@ pub struct Lab {
     pub name: String,
     /// Id of the process that holds the namespaces.
     pub pid: u32,
-    /// Start time of that process, clock ticks since boot: it tells the process from a later one
+    /// Start time of that process, clock ticks since boot: distinguishes it from a later process
     /// with the same id.
     start_time: u64,
     /// Id of the process that holds the device's namespace, if there is a device.
@@ -185,8 +185,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Makes the lab, with `device` between its interfaces, or else with the interfaces as each
-    /// other's peers. The calling process must have one thread, because it forks.
+    /// Makes the lab, with `device` between its interfaces; without a device, the interfaces are
+    /// each other's peers. The calling process must have one thread, because it forks.
     pub fn up(name: &str, options: &LabOptions, device: Option<&Device>) -> Result<Self, LabError> {
         check_name(name)?;
         device.map_or(Ok(()), Device::check_tools)?;
@@ -304,7 +304,7 @@ fn enter_namespaces_of(pid: u32) -> Result<(), LabError> {
         fs::File::open(&path).map_err(io_error(path))
     };
     let (user, net) = (open("user")?, open("net")?);
-    // setns(2) into the current user namespace is an error.
+    // The check is needed because setns(2) into the current user namespace is an error.
     let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     let current = fs::metadata("/proc/self/ns/user").map_err(io_error("/proc/self/ns/user"))?;
     let target = user.metadata().map_err(io_error("user namespace"))?;
@@ -324,9 +324,9 @@ fn show_own_sysfs() {
     }
 }
 
-/// Forks the process that holds the namespaces, and waits until the links exist. The holder
-/// itself writes `state`: its parent may be killed at any moment, and a lab without a name could
-/// never be taken down.
+/// Forks the process that holds the namespaces (the holder), and waits until the links exist. The
+/// holder writes `state` itself: its parent may be killed at any moment, and a lab without a name
+/// could never be taken down.
 fn start_holder(
     options: &LabOptions,
     device: Option<&Device>,
@@ -338,8 +338,8 @@ fn start_holder(
             drop(reader);
             sys::become_daemon("squall-lab");
             let outcome = set_up_lab(options, device).and_then(|device| {
-                // A veth accepts frames from XDP (xdp_live) only while its peer uses NAPI. Without
-                // that setting of the driver, everything else works.
+                // A veth accepts frames from XDP (xdp_live) only while its peer uses NAPI. If the
+                // driver refuses that setting, everything else works.
                 INTERFACES.iter().for_each(|interface| _ = set_gro(interface, true));
                 let pid = std::process::id();
                 let device = device.map_or(String::new(), |pid| format!(" {pid}"));
@@ -414,10 +414,10 @@ fn file_name(name: &str) -> String {
     format!("lab-{name}")
 }
 
-/// Folder of the labs' state files: `$XDG_RUNTIME_DIR/squall`, or `/tmp/squall-UID`; writable for
-/// this user only.
+/// Directory of the labs' state files: `$XDG_RUNTIME_DIR/squall`, or `/tmp/squall-UID`; writable
+/// for this user only.
 pub fn state_directory() -> Result<PathBuf, LabError> {
-    // Under su and sudo the variable may name another user's folder.
+    // Under su and sudo the variable may name another user's directory.
     let is_own = |d: &PathBuf| fs::metadata(d).is_ok_and(|m| m.is_dir() && m.uid() == sys::uid());
     let directory = match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(is_own) {
         Some(runtime) => runtime.join("squall"),
@@ -430,7 +430,7 @@ pub fn state_directory() -> Result<PathBuf, LabError> {
         }
         _ => {}
     }
-    // Anyone can write to /tmp: another user's folder or link could make this process signal
+    // Anyone can write to /tmp: another user's directory or link could make this process signal
     // processes of their choice.
     let metadata = fs::symlink_metadata(&directory).map_err(io_error(what.clone()))?;
     if !metadata.is_dir() || metadata.uid() != sys::uid() || metadata.mode() & 0o022 != 0 {

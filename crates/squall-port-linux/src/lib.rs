@@ -1,4 +1,4 @@
-//! Linux: the [`af_packet`], [`af_xdp`] and [`xdp_live`] ports, the machine's interfaces, and the
+//! Ports on Linux ([`af_packet`], [`af_xdp`] and [`xdp_live`]), the machine's interfaces, and the
 //! private [`lab`].
 //!
 //! Input: an [`Address`] such as `af_packet:eth1`. Output: a [`Port`]. Nothing here knows the
@@ -38,7 +38,7 @@ pub use netlink::{Xdp, XdpFeatures, XdpMode, tcp_user};
 pub use permissions::Permissions;
 pub use sys::{give_back_memory, keep_memory_together};
 
-/// The port at `address`; `None` if its kind is not one of this crate's.
+/// Opens the port at `address`; `None` if its kind belongs to another crate.
 pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
     match address.kind() {
         "af_packet" => af_packet::open(address).map(Some),

@@ -17,10 +17,10 @@ use crate::{
     sys,
 };
 
-/// The kernel notifies up to a second late of a carrier that a NIC lost (linkwatch limits the rate
-/// of events), but answers requests at once.
+/// Interval of asking: the kernel notifies up to a second late of a carrier that a NIC lost
+/// (linkwatch limits the rate of events), but answers requests at once.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Interval where no queue waits for the link.
+/// Interval of asking while no queue waits for the link.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// An interface's link, and a socket to ask for its state.
@@ -70,24 +70,24 @@ impl WatchedLink {
                 self.link.set_mtu(found.mtu, now);
             }
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => self.link.lose(now),
-            // For example no memory for the answer; the next request may succeed.
+            // There may be no memory for the answer, for example; the next request may succeed.
             Err(_) => {}
         }
         self.link.state()
     }
 }
 
-/// The link of a port: watched from the first queue's opening until the port is dropped.
+/// The link of a port: watched from the time when the first queue opens until the port is dropped.
 #[derive(Debug)]
 pub(crate) struct PortLink {
     watched: Arc<WatchedLink>,
-    /// `None` once the thread has it.
+    /// The subscription; `None` once the thread has it.
     events: Option<LinkEvents>,
     thread: Option<(PipeWriter, JoinHandle<()>)>,
 }
 
 impl PortLink {
-    /// In the network namespace of the calling thread.
+    /// Watches in the network namespace of the calling thread.
     pub fn new(name: &str, index: u32, on_down: OnLinkDown) -> io::Result<Self> {
         let query = Query { netlink: Netlink::open()?, changes: None };
         let link = Arc::new(Link::new(name, on_down));
@@ -108,11 +108,11 @@ impl PortLink {
         if self.thread.is_none() {
             let (ended, end) = io::pipe()?;
             let (shared, events) = (self.watched.clone(), self.events.take());
-            // The first request gives the state before; later changes come as notifications. The
-            // subscription was opened earlier, so none is lost in between.
+            // The first request gets the state before any change; later changes arrive as
+            // notifications. The subscription was opened earlier, so no change is lost in between.
             shared.look();
             let work = move || {
-                // Not on the CPU of the worker that opens the queue.
+                // The thread must not run on the CPU of the worker that opens the queue.
                 sys::move_to_other_cpus();
                 watch(&shared, events.as_ref(), &ended, every);
             };
@@ -127,7 +127,7 @@ impl PortLink {
 #[derive(Debug)]
 pub struct LinkWatch {
     port: PortLink,
-    /// The last event before the watch began, which is no change.
+    /// The last event before the watch began: it does not count as a change.
     first: Option<LinkEvent>,
 }
 
@@ -135,7 +135,7 @@ impl LinkWatch {
     /// Watches from now on, in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// There is no such interface, or no thread can be started.
+    /// There is no such interface, or the thread cannot be started.
     pub fn open(name: &str) -> io::Result<Self> {
         let links = Netlink::open()?.links()?;
         let index = links.iter().find(|link| link.name == name).map(|link| link.index);
@@ -147,7 +147,8 @@ impl LinkWatch {
         Ok(Self { port, first })
     }
 
-    /// When the link was last seen to go down or come up; `None`: not since the watch began.
+    /// Time at which the link was last seen to go down or come up; `None`: not since the watch
+    /// began.
     pub fn last_change(&self) -> Option<Nanos> {
         let last = self.port.link().last();
         last.filter(|_| last != self.first).map(|event| event.at)

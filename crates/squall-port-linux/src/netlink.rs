@@ -1,5 +1,5 @@
-//! rtnetlink, as far as links go: list them with their counters, make a veth pair, change and
-//! delete them. Also finds the user at the other end of a TCP connection (sock_diag).
+//! rtnetlink requests for links: list them with their counters, make a veth pair, change and delete
+//! them. Also finds the user at the other end of a TCP connection (sock_diag).
 //!
 //! Unlike sysfs, which shows the namespace in which it was mounted, a netlink socket stays in the
 //! network namespace of the thread that opened it.
@@ -22,28 +22,28 @@ pub struct Link {
     pub name: String,
     pub index: u32,
     pub mtu: u32,
-    /// 0: no known limit.
+    /// Largest MTU that the device supports; 0: no known limit.
     pub max_mtu: u32,
     /// `None` if the address is not one of 6 octets.
     pub mac: Option<MacAddr>,
-    /// `IFF_UP`, `IFF_RUNNING`, ...
+    /// Bits `IFF_UP`, `IFF_RUNNING`, ...
     pub flags: u32,
-    /// `veth`, `bridge`; empty for hardware.
+    /// `veth`, `bridge`, ...; empty for hardware.
     pub kind: String,
-    /// `ARPHRD_ETHER`, ...
+    /// Hardware type: `ARPHRD_ETHER`, ...
     pub hardware: u16,
     pub tx_queues: u32,
     pub rx_queues: u32,
-    /// Set by `ip link set alias`; empty if unset.
+    /// The text set by `ip link set alias`; empty if unset.
     pub alias: String,
-    /// The bridge or bond that it belongs to; 0: none.
+    /// Index of the bridge or bond that it belongs to; 0: none.
     pub master: u32,
-    /// The link below, as a VLAN has one, in this namespace; 0: none.
+    /// Index of the link below (a VLAN has one), if that is in this namespace; 0: none.
     pub lower: u32,
     pub counters: InterfaceCounters,
     /// The device has a carrier; the kernel's flags may follow a second later.
     pub carrier: bool,
-    /// Number of times that the carrier came or went.
+    /// Number of times that the carrier appeared or disappeared.
     pub carrier_changes: u32,
     /// Attached programs; [`GenericNetlink::xdp_features`] finds the driver's features.
     pub xdp: Xdp,
@@ -78,12 +78,12 @@ pub struct XdpFeatures {
     /// Programs may redirect to this one. On a veth, only while its peer uses NAPI (for an XDP
     /// program or GRO).
     pub redirect_target: bool,
-    /// AF_XDP sockets without copies.
+    /// AF_XDP sockets can send and receive without copies.
     pub zero_copy: bool,
-    /// Frames of several buffers (jumbo).
+    /// Programs and sockets support frames of several buffers (jumbo).
     pub multi_buffer: bool,
     pub hardware: bool,
-    /// Transmit timestamps for AF_XDP sockets.
+    /// AF_XDP sockets get transmit timestamps.
     pub tx_timestamp: bool,
     pub tx_checksum: bool,
     /// The hardware holds a frame until its launch time.
@@ -153,7 +153,7 @@ impl Netlink {
             libc::RTM_NEWLINK,
             libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL,
             0,
-            // No ARP, so that the lab's interfaces send nothing of their own.
+            // No ARP, so that the lab's interfaces send nothing themselves.
             libc::IFF_NOARP as u32,
             libc::IFF_NOARP as u32,
         );
@@ -227,7 +227,8 @@ impl Netlink {
         self.exchange(r, |_| ())
     }
 
-    /// Sends a request and hands each message of the answer, without its netlink header, to `each`.
+    /// Sends a request and passes each message of the answer, without its netlink header, to
+    /// `each`.
     fn exchange(&self, request: Request, each: impl FnMut(&[u8])) -> io::Result<()> {
         exchange(&self.0, request, each)
     }
@@ -345,7 +346,7 @@ fn generic_attributes(message: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     attributes(message.get(GENERIC_HEADER_LEN..).unwrap_or_default())
 }
 
-/// Sends a request and hands the body of each message of the answer to `each`.
+/// Sends a request and passes the body of each message of the answer to `each`.
 fn exchange(socket: &Socket, request: Request, mut each: impl FnMut(&[u8])) -> io::Result<()> {
     socket.send(&request.finish())?;
     let mut buffer = vec![0; 1 << 16];

@@ -1,5 +1,5 @@
-//! The permissions of this process as /proc shows them: for messages, not for decisions, which the
-//! kernel makes.
+//! The permissions of this process as /proc shows them. They are for messages; decisions are up to
+//! the kernel.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ pub struct Permissions {
     pub user_namespace: bool,
     /// Memory that may be locked, octets (RLIMIT_MEMLOCK); `None`: no limit.
     pub memlock: Option<u64>,
-    /// `kernel.unprivileged_bpf_disabled`: 0 is no, 1 and 2 are yes; `None` where the kernel has no
+    /// `kernel.unprivileged_bpf_disabled`: 0 is no, 1 and 2 are yes; `None` if the kernel has no
     /// BPF.
     pub unprivileged_bpf_disabled: Option<u8>,
 }
@@ -35,7 +35,7 @@ const NET_RAW: u8 = 13;
 const SYS_ADMIN: u8 = 21;
 const BPF: u8 = 39;
 
-/// include/linux/proc_ns.h: PROC_USER_INIT_INO.
+/// Name of the initial user namespace; its number is PROC_USER_INIT_INO in include/linux/proc_ns.h.
 const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
 
 impl Permissions {

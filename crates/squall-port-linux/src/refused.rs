@@ -1,12 +1,12 @@
-//! Separates frames that a driver will never take from those that find no room now: both fail with
-//! the same error (ENOBUFS, EBUSY). A frame longer than a veth's peer accepts is of the first kind:
-//! the interface counts each attempt as a drop. It counts none while a device's queue is stopped
-//! (by pause frames, for example).
+//! Separates frames that a driver will never take from frames for which there is no room now: both
+//! fail with the same error (ENOBUFS, EBUSY). A frame longer than a veth's peer accepts is of the
+//! first kind: the interface counts each attempt as a drop. It counts no drops while a device's
+//! queue is stopped (by pause frames, for example).
 
 use squall_port::monotonic;
 use squall_units::Nanos;
 
-/// A frame is given up only after this time of drops ...
+/// A frame is given up only after drops during this time ...
 const MIN_TIME: Nanos = Nanos(10_000_000);
 /// ... and after this number of attempts between two readings of the drop counter: the time alone
 /// may pass while the machine is stopped.
@@ -15,18 +15,18 @@ const MIN_TRIES: u32 = 16;
 /// The refusals of one queue.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalTracker {
-    /// Attempts to send the next frame since `since`.
+    /// Number of attempts to send the next frame since `since`.
     tries: u32,
     since: Nanos,
-    /// The interface's drop counter when `MIN_TIME` had passed.
+    /// The interface's drop counter at the time when `MIN_TIME` had passed.
     dropped: Option<u64>,
-    /// A frame of this length was given up and none of that length has left since: frames as long
+    /// Length of a frame that was given up, if none of that length has left since: frames as long
     /// are given up at once.
     given_up: Option<u32>,
 }
 
 impl RefusalTracker {
-    /// To be called when frames have left; `longest` gives the length of the longest.
+    /// To be called when frames have left; `longest` returns the length of the longest among them.
     #[inline]
     pub fn left(&mut self, longest: impl FnOnce() -> u32) {
         (self.tries, self.dropped) = (0, None);
@@ -59,7 +59,7 @@ impl RefusalTracker {
         true
     }
 
-    /// Discards the attempts so far: they had another cause.
+    /// Discards the attempts so far, because they had another cause.
     pub fn forget(&mut self) {
         *self = Self::default();
     }

@@ -1,8 +1,8 @@
-//! Files and folders in places that other users can write to: /tmp, /run/lock, /dev/shm.
+//! Files and directories where other users can write: /tmp, /run/lock, /dev/shm.
 //!
-//! There, a name may have been planted by anyone: a FIFO that blocks a process when it opens it, a
-//! link to a file of this user, a folder whose owner changes its contents. So nothing is opened
-//! there by name except here.
+//! There, any user may have planted a name: a FIFO that blocks a process when it opens it, a link
+//! to a file of this user, a directory whose owner changes its contents. So only this module opens
+//! anything there by name.
 
 use std::{
     fs::{self, DirBuilder, File, Metadata, OpenOptions},
@@ -13,7 +13,7 @@ use std::{
 
 use crate::sys;
 
-/// Opens or makes a file of this user's; others can read it.
+/// Opens or makes a file that belongs to this user; others can read it.
 ///
 /// # Errors
 /// Something else has that name.
@@ -28,8 +28,8 @@ pub fn own_file(path: &Path) -> io::Result<File> {
             .custom_flags(OPEN_FLAGS)
             .open(path)
     };
-    // Not O_CREAT on a file that exists: fs.protected_regular can refuse that in sticky folders
-    // such as /tmp.
+    // Does not use O_CREAT on a file that exists: fs.protected_regular can refuse that in sticky
+    // directories such as /tmp.
     let file = match open(true) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open(false)?,
         other => other?,
@@ -54,10 +54,10 @@ pub fn own_file_if_any(path: &Path) -> io::Result<File> {
     file_of(path, sys::euid())
 }
 
-/// Makes a folder that only this user can enter, `FOLDER/PREFIX-PID-NUMBER`.
+/// Makes a directory that only this user can enter, `FOLDER/PREFIX-PID-NUMBER`.
 ///
 /// # Errors
-/// No folder can be made there.
+/// No directory can be made there.
 pub fn own_folder(folder: &Path, prefix: &str) -> io::Result<PathBuf> {
     let process = std::process::id();
     let mut number = 0;
@@ -65,8 +65,8 @@ pub fn own_folder(folder: &Path, prefix: &str) -> io::Result<PathBuf> {
         let path = folder.join(format!("{prefix}-{process}-{number}"));
         match DirBuilder::new().mode(0o700).create(&path) {
             Ok(()) => return Ok(path),
-            // Left by an earlier process of the same pid, made in another pid namespace, or planted
-            // by a user who guessed the name.
+            // The directory was left by an earlier process with the same pid in another pid
+            // namespace, or planted by a user after guessing the name.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 100_000 => {
                 number += 1
             }
@@ -75,17 +75,17 @@ pub fn own_folder(folder: &Path, prefix: &str) -> io::Result<PathBuf> {
     }
 }
 
-/// Whether this is a folder, not a link to one, that only this user can write to.
+/// Whether this is a directory, not a link to one, to which only this user can write.
 pub fn is_own_folder(path: &Path) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|m| m.is_dir() && m.uid() == sys::euid() && m.mode() & 0o022 == 0)
 }
 
-/// Does not wait for a FIFO's other end, nor follow a link.
+/// With these flags, open(2) does not wait for a FIFO's other end, and does not follow a link.
 const OPEN_FLAGS: i32 = libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_NOCTTY;
 
 fn is_file_of(found: &Metadata, user: u32) -> io::Result<()> {
-    // A hard link may lead to a file whose owner does not know of this name.
+    // A hard link may lead to a file whose owner does not know this name.
     if found.is_file() && found.uid() == user && found.nlink() == 1 {
         return Ok(());
     }

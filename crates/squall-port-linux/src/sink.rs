@@ -15,7 +15,8 @@ use crate::{
     netlink::Netlink,
 };
 
-/// Width of a bin of gaps, nanoseconds, and the number of bins; longer gaps are in the last.
+/// Width of a bin in the histogram of gaps, nanoseconds; below, the number of bins. The last bin
+/// also counts longer gaps.
 pub const BIN_NS: u64 = 1 << BIN_BITS;
 pub const BINS: usize = 16_384;
 const BIN_BITS: i32 = 4;
@@ -32,11 +33,12 @@ const GAPS: usize = 4;
 pub struct Seen {
     pub frames: u64,
     pub octets: u64,
-    /// Nanoseconds from the first arrival to the last; 0 where arrival times are not recorded.
+    /// Nanoseconds from the first arrival to the last; 0 if arrival times are not recorded.
     pub lasted_ns: u64,
 }
 
-/// Attached until dropped. Gaps are exact on an interface with one receive queue.
+/// The program, attached until this is dropped. Gaps are exact on an interface with one receive
+/// queue.
 #[derive(Debug)]
 pub struct Sink {
     _program: (Program, Attached),
@@ -44,8 +46,8 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Attaches to `interface`, in the driver if it supports that. With `gaps`, arrival times are
-    /// recorded too, which costs some 30 ns a frame.
+    /// Attaches the program to `interface`, in the driver if that supports it. With `gaps`, arrival
+    /// times are recorded too, which costs some 30 ns per frame.
     ///
     /// # Errors
     /// There is no such interface, another program is attached, or permission is missing.
@@ -83,7 +85,8 @@ impl Sink {
         seen
     }
 
-    /// Gaps between arrivals: bin i counts gaps from `i * BIN_NS` nanoseconds on.
+    /// Histogram of gaps between arrivals: bin i counts gaps of `i * BIN_NS` nanoseconds and
+    /// longer, up to the next bin.
     pub fn gaps(&self) -> Vec<u64> {
         (0..BINS).map(|i| self.memory.word(GAPS + i).load(Ordering::Relaxed)).collect()
     }
@@ -114,7 +117,7 @@ fn object(gaps: bool) -> Object {
     }
     a.bind(out).mov(R0, xdp_action::DROP).exit();
     if !gaps {
-        // Bound, if only here.
+        // Every label has to be bound, even if this variant does not jump to it.
         a.bind(first).bind(short);
     }
     a.finish()

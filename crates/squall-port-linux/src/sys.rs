@@ -17,8 +17,8 @@ pub fn check(result: c_int) -> io::Result<c_int> {
 }
 
 /// Returns freed memory to the system where the allocator would keep it: glibc's heaps shrink from
-/// their end only. Takes milliseconds per gigabyte, in which no other thread of a heap can
-/// allocate.
+/// their end only. Takes milliseconds per gigabyte, during which no other thread can allocate from
+/// the same heap.
 pub fn give_back_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it may be called at any time from any thread (malloc_trim(3)).
@@ -42,7 +42,7 @@ pub fn keep_memory_together() {
 /// Types for which every bit pattern is a value, for the kernel to read or fill.
 ///
 /// # Safety
-/// The type must be so, and contain no pointers.
+/// Every bit pattern must be a value of the type, and the type must contain no pointers.
 pub unsafe trait Plain: Copy {}
 // SAFETY: integers.
 unsafe impl Plain for c_int {}
@@ -291,7 +291,7 @@ pub struct Map {
 
 // SAFETY: the mapping belongs to the process, not to a thread.
 unsafe impl Send for Map {}
-// SAFETY: only hands out addresses: each access through one has a promise of its own.
+// SAFETY: the map only gives addresses: each access through one has a safety comment of its own.
 unsafe impl Sync for Map {}
 
 impl Map {
@@ -396,7 +396,7 @@ pub fn egid() -> u32 {
 }
 
 pub fn kill(pid: u32, signal: c_int) {
-    // SAFETY: takes no pointers. An error means that the process is gone, which is fine.
+    // SAFETY: takes no pointers. An error means that the process has ended, which is fine.
     unsafe { libc::kill(pid as libc::pid_t, signal) };
 }
 
@@ -419,7 +419,8 @@ pub fn name_process(name: &str) {
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
-/// Detaches: own session, name and default signals, no terminal, and none of the parent's output.
+/// Detaches the process: own session, name and default signals, no terminal, no output to the
+/// parent's.
 pub fn become_daemon(name: &str) {
     // SAFETY: takes no pointers.
     unsafe { libc::setsid() };
@@ -474,13 +475,13 @@ pub fn mount_sysfs() -> io::Result<()> {
 
 /// Id of the calling thread, for signals.
 pub fn thread_id() -> c_int {
-    // By its number: glibc has gettid() since 2.30 only, and packages are linked for 2.28.
+    // Calls it by its number: glibc has gettid() since 2.30 only, and packages are linked for 2.28.
     // SAFETY: takes and changes nothing.
     unsafe { libc::syscall(libc::SYS_gettid) as libc::pid_t }
 }
 
 /// Moves the calling thread to the CPUs that the process may use and the thread may not, if there
-/// are any: away from the worker that started it and is bound to its CPU.
+/// are any: a thread must not stay on the CPU to which the worker that started it is bound.
 pub fn move_to_other_cpus() {
     let read = |of: c_int| {
         // SAFETY: all zero is an empty set.
@@ -520,7 +521,7 @@ pub fn signal_thread(thread: c_int, signal: c_int) {
 }
 
 /// A timer that signals the thread that made it periodically, unless it is reset in time. The
-/// kernel does that on its own, even while no thread of this process runs.
+/// kernel does so even while no thread of this process runs.
 pub struct Alarm {
     timer: libc::timer_t,
     every: Nanos,
@@ -531,7 +532,7 @@ unsafe impl Send for Alarm {}
 
 impl Alarm {
     /// # Errors
-    /// The kernel gives no timer.
+    /// The kernel provides no timer.
     pub fn new(signal: c_int, every: Nanos) -> io::Result<Self> {
         // SAFETY: all zero is a valid `sigevent`.
         let mut event: libc::sigevent = unsafe { mem::zeroed() };

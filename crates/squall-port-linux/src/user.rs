@@ -14,7 +14,7 @@ pub struct User {
     pub gid: u32,
 }
 
-/// Numbers of linux/capability.h.
+/// Numbers of capabilities in linux/capability.h.
 pub const NET_BIND_SERVICE: u8 = 10;
 const NET_ADMIN: u8 = 12;
 const NET_RAW: u8 = 13;
@@ -22,8 +22,8 @@ const IPC_LOCK: u8 = 14;
 const PERFMON: u8 = 38;
 const BPF: u8 = 39;
 
-/// Capabilities that a kind of port needs; packaging/squall.service grants the same to all. `None`:
-/// the kind needs root itself.
+/// Capabilities that a kind of port needs; packaging/squall.service grants the same. `None`: the
+/// kind needs root itself.
 pub fn capabilities_of(kind: &str) -> Option<&'static [u8]> {
     match kind {
         "af_packet" => Some(&[NET_RAW]),
@@ -38,7 +38,7 @@ impl User {
     /// Looks the user up by name.
     ///
     /// # Errors
-    /// There is no such user; it is root.
+    /// There is no such user, or it is root.
     pub fn find(name: &str) -> io::Result<Self> {
         let wrong =
             |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("user {name:?} {why}"));
@@ -70,11 +70,12 @@ impl User {
         Ok(Self { name: name.into(), uid: entry.pw_uid, gid: entry.pw_gid })
     }
 
-    /// Changes this process to the user, with the capabilities in `keep` and no way to more. The
-    /// process must have one thread: the kernel changes ids and capabilities per thread.
+    /// Changes this process to the user, with the capabilities in `keep` and no way to get more.
+    /// The process must have one thread: the kernel changes ids and capabilities per thread.
     ///
     /// # Errors
-    /// The process is not root's, or has several threads; its rights are then undefined.
+    /// The process is not root's, or has several threads. After an error, its permissions are
+    /// undefined.
     pub fn become_for_good(&self, keep: &[u8]) -> io::Result<()> {
         let threads = fs::read_dir("/proc/self/task").map_or(1, |tasks| tasks.count());
         if threads > 1 {
@@ -85,7 +86,7 @@ impl User {
         // SAFETY: the name ends with 0.
         check(unsafe { libc::initgroups(name.as_ptr(), self.gid) })?;
         for capability in 0..=63u8 {
-            // EINVAL: the kernel knows no capability from this number on.
+            // EINVAL: the kernel has no capability with this number or a higher one.
             if !keep.contains(&capability)
                 && prctl(libc::PR_CAPBSET_DROP, capability.into()).is_err()
             {
@@ -100,7 +101,7 @@ impl User {
         check(unsafe { libc::setresuid(self.uid, self.uid, self.uid) })?;
         set_capabilities(keep)?;
         prctl(libc::PR_SET_KEEPCAPS, 0)?;
-        // Programs that it starts gain nothing from file capabilities or set-user-id.
+        // Programs that the process starts gain nothing from file capabilities or set-user-id.
         prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
     }
 }

@@ -1,5 +1,5 @@
-//! Detects that a receiver's interface is gone: a ring that stays empty looks the same on a quiet
-//! link and on a removed interface.
+//! Detects that a receiver's interface is gone: on a removed interface the ring stays empty, as on
+//! a quiet link.
 
 use std::{
     io,
@@ -11,20 +11,20 @@ use squall_port::LinkState;
 
 use crate::link::WatchedLink;
 
-/// Checks only at every 16th empty poll: a reader that does not sleep finds nothing a million times
-/// a second.
+/// Number of empty polls per check: a reader that does not sleep polls a million times a second.
 const CHECK_EVERY: u32 = 16;
 
 /// Watches the interface of one receive queue.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// `None`: the queue is for all interfaces.
+    /// The interface's link; `None`: the queue is for all interfaces.
     link: Option<Arc<WatchedLink>>,
-    /// Time after which the kernel has delivered everything that came before the loss.
+    /// Time after the loss of the interface in which the kernel delivers the frames that arrived
+    /// before it.
     settle: Duration,
     /// Number of empty polls, consecutive or not.
     empty: u32,
-    /// When the interface was lost.
+    /// Time at which the interface was lost.
     lost: Option<Instant>,
 }
 
@@ -33,14 +33,14 @@ impl Watch {
         Self { link, settle, empty: 0, lost: None }
     }
 
-    /// To be called when a poll found nothing. `changed` is called now and then: whether the socket
-    /// reports that its interface may have been taken down or removed. It has to clear that report,
-    /// since poll(2) returns at once while it is pending.
+    /// To be called when a poll found nothing. `changed`, called now and then, returns whether the
+    /// socket reports that its interface may have been taken down or removed. It has to clear that
+    /// report, because poll(2) returns at once while the report is pending.
     ///
     /// # Errors
-    /// The interface is gone, or is down and must not be ([`squall_port::OnLinkDown`]), and frames
-    /// that came before were delivered. While it is down and may come up again, nothing arrives and
-    /// there is no error.
+    /// The interface is gone, or is down although it must not be ([`squall_port::OnLinkDown`]);
+    /// returned after the frames that arrived before that. While the interface is down and may come
+    /// up again, nothing arrives and there is no error.
     pub fn nothing_came(&mut self, changed: impl FnOnce() -> io::Result<bool>) -> io::Result<()> {
         self.empty = self.empty.wrapping_add(1);
         let Some(link) = &self.link else { return Ok(()) };

@@ -1,6 +1,6 @@
 //! `xdp_live:IFACE`: frames that an XDP program fills inside the kernel and redirects to the
-//! interface: made there from streams ([`Port::open_generator`]), or taken from a ring that user
-//! space writes ([`queue`]).
+//! interface. The program makes them from streams ([`Port::open_generator`]), or takes them from a
+//! ring that user space writes ([`queue`]).
 //!
 //! The program runs over live frames (`BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES`, Linux
 //! 5.18): a thread sits in one long system call, in which the kernel takes pages from a pool, runs
@@ -9,12 +9,12 @@
 //!
 //! A call costs some 25 ms in addition to the frames, so it is made as long as possible, and ended
 //! by a signal (SIGURG, which has no other effect). If the process has a CPU quota, the call uses
-//! it up, and the thread that should end it does not run: when nothing has attended to the call for
-//! [`UNATTENDED`], a timer of the kernel's ends it. Descriptors hold everything in the kernel: a
-//! process that is killed leaves nothing.
+//! it up, and the thread that should end it does not run: if no thread has called
+//! [`Remote::attend`] for [`UNATTENDED`], a timer of the kernel's ends the call. Descriptors hold
+//! everything in the kernel: a process that is killed leaves nothing.
 //!
-//! Options: `batch=N` (frames handed over at once, instead of a number that suits the rate),
-//! `on_link_down=stop` (a link that goes down ends sending, instead of making it wait).
+//! Options: `batch=N` (frames passed to the driver at once, instead of a number that suits the
+//! rate), `on_link_down=stop` (a link that goes down ends sending, instead of making it wait).
 
 mod program;
 mod queue;
@@ -57,18 +57,18 @@ const MAX_FRAME: u32 = 3328;
 const TX_QUEUES: u32 = 64;
 // The kernel's limit (TEST_XDP_MAX_BATCH).
 const MAX_BATCH: u32 = 256;
-/// Batch of a ring: the number of frames that the kernel hands to a driver at once
-/// (DEV_MAP_BULK_SIZE). The driver then takes all frames of a batch, or the first of them, which
+/// Batch of a ring: the number of frames that the kernel passes to a driver at once
+/// (DEV_MAP_BULK_SIZE). The driver then takes all frames of a batch, or only the first ones, which
 /// keeps the order when the rest is offered again (docs/adr/0027-frames-ahead.md).
 const MAX_RING_BATCH: u32 = 16;
-/// Runs of the program in a call: minutes.
+/// Number of runs of the program in a call: enough for minutes.
 const REPEAT: u32 = 1 << 30;
-/// Longest time that a call goes unattended: longer than a busy machine usually keeps a thread from
-/// running, because frames that become due after the call ends are late.
+/// Longest time for which a call goes unattended. It is longer than a busy machine usually keeps a
+/// thread from running, because frames that become due after the call ends are late.
 const UNATTENDED: Nanos = Nanos(500_000_000);
-/// Interval of resetting that timer: each reset is a system call.
+/// Interval of resetting that timer: it is long, because each reset is a system call.
 const ALARM_RESET_INTERVAL: Nanos = Nanos(100_000_000);
-/// Ignored by default, so it can only end system calls.
+/// A signal that is ignored by default, so it can only end system calls.
 const SIGNAL: libc::c_int = libc::SIGURG;
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
@@ -129,7 +129,7 @@ fn permitted() -> io::Result<()> {
 
 struct LivePort {
     facts: PortFacts,
-    /// 0: a batch that suits the rate.
+    /// Frames per batch; 0: a number that suits the rate.
     batch: u32,
     address: Address,
     link: Link,
@@ -146,7 +146,7 @@ impl Port for LivePort {
         self.facts.check_tx(queue, max_frame)?;
         let layout = Layout::new(max_frame.max(program::MIN_FRAME));
         let (object, witnesses) = program::objects(&layout);
-        // At the greatest length: growing a frame costs the program more than shrinking it.
+        // At the greatest length, because growing a frame costs the program more than shrinking it.
         let frame = vec![0; layout.longest as usize];
         let batch = if self.batch == 0 { MAX_RING_BATCH } else { self.batch.min(MAX_RING_BATCH) };
         let call =
@@ -197,8 +197,8 @@ impl LivePort {
     }
 
     /// Loads a program and its witnesses. Its map `memory` is shared, and its map `exit` leads to
-    /// the interface. `frame` is the initial content of live frames; `batch` frames may be handed
-    /// over together.
+    /// the interface. `frame` is the initial content of live frames; `batch` frames may be passed
+    /// to the driver together.
     fn load(
         &mut self,
         object: &Object,
@@ -262,14 +262,14 @@ struct SharedCall {
     memory: MappedArray,
     /// The thread that is in the system call; 0: none.
     thread: AtomicI32,
-    /// Ends the system call; exists while the thread is in it.
+    /// Ends the system call if it is not reset; exists while the thread is in the call.
     alarm: Mutex<Option<Alarm>>,
-    /// When the alarm was last reset.
+    /// Time at which the alarm was last reset.
     attended: AtomicU64,
 }
 
 impl Call {
-    /// Runs until interrupted, or for minutes.
+    /// Runs the program until interrupted, or for minutes.
     fn run(&self) -> io::Result<()> {
         sys::make_interrupting(SIGNAL, &ONCE);
         sys::unblock(SIGNAL);

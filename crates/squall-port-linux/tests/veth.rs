@@ -151,7 +151,7 @@ const TESTS: &[(&str, Test)] = &[
 /// The user that a test runs as, for its messages.
 const USER: &str = "TEST_USER";
 
-/// The reason why a test cannot run here.
+/// The reason for which a test cannot run here.
 #[derive(Debug)]
 struct Skipped(String);
 
@@ -296,7 +296,8 @@ fn through_the_qdisc_af_packet_conforms_too() -> Outcome {
     Ok(())
 }
 
-/// Sends frames of 60 octets until `n` are taken; each has its number and one of 16 flows.
+/// Sends frames of 60 octets until `n` are taken; each has its number, and belongs to one of 16
+/// flows.
 fn send(tx: &mut dyn TxQueue, n: u32) -> Result<(), SendError> {
     let mut next = 0;
     while next < n {
@@ -357,7 +358,7 @@ fn several_receive_queues_share_the_frames() -> Outcome {
         send(&mut *a.open_tx(0, 60)?, 10_000)?;
         let queues =
             queues.iter_mut().map(|rx| receive(&mut **rx)).collect::<std::io::Result<Vec<_>>>()?;
-        // 16 flows, each in any queue.
+        // There are 16 flows, each in any of the queues.
         assert!(queues.iter().filter(|q| !q.is_empty()).count() > 1, "one queue has all");
         for queue in &queues {
             for flow in 0..16 {
@@ -493,7 +494,8 @@ fn receive_frames(rx: &mut dyn RxQueue) -> std::io::Result<Vec<(Vec<u8>, Cut, u3
     Ok(frames)
 }
 
-/// On an interface without offloads the kernel cuts frames itself: octet for octet as [`Segments`].
+/// On an interface without offloads the kernel cuts frames itself; its result equals [`Segments`]
+/// octet for octet.
 fn the_kernel_and_the_engine_cut_alike() -> Outcome {
     enter()?;
     let off = ["tx", "tso", "tx-udp-segmentation", "gso", "sg"]

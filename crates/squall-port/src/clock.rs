@@ -11,8 +11,8 @@ pub fn monotonic() -> Nanos {
     Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
 }
 
-/// A clock that several machines share, relative to the engine's clock of this one: they exchange
-/// times in it.
+/// A clock that several machines share to exchange times, relative to the engine's clock of this
+/// machine.
 ///
 /// ```
 /// use squall_port::CommonClock;
@@ -26,7 +26,7 @@ pub fn monotonic() -> Nanos {
 pub struct CommonClock {
     /// Common minus local time at `at`.
     pub shift_ns: i64,
-    /// How much faster it runs, parts in 10^9.
+    /// How much faster it runs than the engine's clock, parts in 10^9.
     pub drift_ppb: f64,
     pub at: Nanos,
 }
@@ -57,11 +57,12 @@ impl CommonClock {
 /// `CLOCK_MONOTONIC` for a thread that reads it all the time: the CPU's time stamp counter, tied to
 /// the clock every 100 us. Never goes back.
 ///
-/// clock_gettime costs 32 to 65 ns on two-core virtual machines, this 10: with three readings per
-/// batch of 64 that is 1 to 2 ns a frame. Between two ties it is wrong by at most the change of the
-/// clock's rate within the last 20 ms, times 100 us: a step of NTP's strongest slew, 500 ppm, shows
-/// as 50 ns until learned. If the kernel does not trust the counter, or it turns out to be
-/// unsteady, every reading is one of clock_gettime (docs/adr/0015-clock.md).
+/// clock_gettime costs 32 to 65 ns on two-core virtual machines, this clock 10 ns: with three
+/// readings per batch of 64 that is 1 to 2 ns per frame. Between two ties it is wrong by at most
+/// the change of the clock's rate within the last 20 ms, times 100 us: a step of NTP's strongest
+/// slew, 500 ppm, shows as 50 ns until the new rate is learned. If the kernel does not trust the
+/// counter, or it turns out to be unsteady, every reading calls clock_gettime
+/// (docs/adr/0015-clock.md).
 #[derive(Debug)]
 pub struct FastClock {
     counter: Option<Counter>,
@@ -266,7 +267,7 @@ mod tests {
         {
             let at = Nanos(50_000_000_000);
             let common = CommonClock { shift_ns, drift_ppb, at };
-            // The clock of the other machine, in integers.
+            // Computes the time of the other machine in integers, to compare.
             for local in [at.0, at.0 + 12_345_678_901, at.0 - 1_000_000, at.0 + 86_400_000_000_000]
             {
                 let since = i128::from(local) - i128::from(at.0);

@@ -59,7 +59,8 @@ fn frames_arrive_whole_and_in_order(bench: &mut Bench<'_>) {
         for i in 0..n {
             write(&mut batch, i, first + i as u32, taken_lengths[i], dues[i], link.max_frame);
         }
-        // In one call, in two, or only a part: the rest is then discarded, and must not arrive.
+        // Sends them in one call, in two, or only a part: the rest is then discarded, and must not
+        // arrive.
         let part = random.draw() as usize % (n + 1);
         let (one, two) = match round % 3 {
             0 => (n, 0),
@@ -133,8 +134,8 @@ fn slots_keep_their_content_and_marks(bench: &mut Bench<'_>) {
         let taken = link.send(n);
         let lengths: Vec<_> = (0..taken).map(|i| 60 + (first as usize + i) % 100).collect();
         link.sent.expect(first, &lengths, &vec![Nanos::ZERO; taken], before);
-        // Frames that were not taken also left marks in their slots, so their numbers are not used
-        // again.
+        // Frames that the port did not take also left their owner and mark in the slots, so their
+        // numbers are not used again.
         link.sent.next = first + n as u32;
         link.drain();
     }
@@ -206,7 +207,7 @@ fn lending_keeps_its_bounds(bench: &mut Bench<'_>) {
     link.finish();
 }
 
-/// Both for ports that filter and for those that leave it to the caller.
+/// Applies to ports that filter, and to ports that leave filtering to the caller.
 fn only_frames_that_match_a_filter_arrive(bench: &mut Bench<'_>) {
     const SNAPLEN: u32 = 50;
     const TAKEN: u32 = 200;
@@ -347,9 +348,9 @@ struct Sent {
     next: u32,
     octets: u64,
     taken: u64,
-    /// How many of those have left, by later reports of the port.
+    /// How many of the taken frames have left, by later reports of the port.
     left: u64,
-    /// The time at which the last of these left.
+    /// The time at which the last of them left.
     left_at: Nanos,
     outstanding: VecDeque<Expected>,
 }
@@ -441,7 +442,7 @@ impl<'a> Link<'a> {
         self.ports.0.facts().ahead > Nanos::ZERO
     }
 
-    /// Receives and compares all frames that are there; reads the port's reports first.
+    /// Receives and compares all frames that have arrived; reads the port's reports first.
     fn drain(&mut self) {
         while self.sent.read_fates(&mut *self.tx) {}
         let Some(rx) = &mut self.rx else { return };

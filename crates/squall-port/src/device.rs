@@ -1,6 +1,7 @@
-//! Models of a device on the path. Against frames that come too fast: a [`Policer`] drops them, a
-//! [`Buffer`] stores as many as fit and sends them at its own rate. Against too many flows or
-//! addresses: a [`Table`] has limited room. While it restarts: an [`Outage`].
+//! Models of a device on the path. If frames arrive too fast, a [`Policer`] drops them; a
+//! [`Buffer`] stores as many as fit and sends them at its own rate. If there are too many flows or
+//! addresses, the room of a [`Table`] runs out. While the device restarts ([`Outage`]), nothing
+//! passes.
 //!
 //! All of them decide only by the frames and their timestamps: the same frames at the same times
 //! give the same drops, on any machine. All arithmetic is exact, in fractions of a frame or a bit:
@@ -27,8 +28,8 @@ impl Limit {
     /// rate counts them: with FCS, and for a layer 1 rate also with preamble and gap.
     ///
     /// # Errors
-    /// The expected values: a rate above 0 that is not relative to a port's, and a depth of at
-    /// least 1.
+    /// The message names the expected values: a rate above 0 that is not relative to a port's, and
+    /// a depth of at least 1.
     pub fn new(rate: Rate, depth: u32) -> Result<Self, &'static str> {
         if rate.is_zero() || matches!(rate.unit, RateUnit::Percent | RateUnit::Max) {
             return Err("a rate above 0 in frames or bits per second");
@@ -85,7 +86,7 @@ impl Policer {
     }
 
     /// Whether a frame that arrives at `now` passes. A frame that is earlier than the one before it
-    /// (of another queue) counts as simultaneous.
+    /// (from another queue) counts as simultaneous.
     pub fn takes(&mut self, now: Nanos, wire_len: u32) -> bool {
         let now = now.max(self.last.unwrap_or(now));
         let passed = now - self.last.replace(now).unwrap_or(now);
@@ -114,7 +115,7 @@ impl Policer {
 }
 
 /// A queue that is served at the rate, in order. The depth includes the frame being sent. A frame
-/// that finds no room is dropped (tail drop).
+/// for which there is no room is dropped (tail drop).
 ///
 /// It may need time to recover: for that time after the last tail drop it drops all frames, but is
 /// loaded by them as if it took them. So it passes nothing while it is overloaded, and after the
@@ -122,10 +123,10 @@ impl Policer {
 #[derive(Clone, Debug)]
 pub struct Buffer {
     limit: Limit,
-    /// Departure times `rate.num`, and size, of the stored frames.
+    /// For each stored frame, its departure multiplied by `rate.num`, and its size.
     waiting: VecDeque<(u128, u64)>,
     filled: u64,
-    /// Departure of the last frame taken, times `rate.num`.
+    /// Departure of the last frame taken, multiplied by `rate.num`.
     idle_from: u128,
     last: Nanos,
     recovery: Nanos,
@@ -174,7 +175,7 @@ impl Buffer {
         Some(Nanos(u64::try_from(self.idle_from.div_ceil(num)).unwrap_or(u64::MAX)))
     }
 
-    /// Empties and opens it; the counts stay.
+    /// Empties the buffer and ends its recovery; the counts stay.
     pub fn restart(&mut self) {
         *self = Self { counts: self.counts, ..Self::with_recovery(self.limit, self.recovery) };
     }
@@ -204,7 +205,7 @@ mod tests {
         let mut policer = Policer::new(limit("10kpps", 1));
         assert!(paced(100_000, 100_000).all(|now| policer.takes(now, 60)));
         let mut policer = Policer::new(limit("10kpps", 40));
-        // 12,500 per second for 8 s against 80,000 and the burst.
+        // 12,500 frames/s for 8 s; the rate lets 80,000 pass, in addition to the burst.
         let passed = paced(100_000, 80_000).filter(|now| policer.takes(*now, 60)).count();
         assert_eq!(
             passed,
@@ -275,7 +276,7 @@ mod tests {
             .filter(|now| buffer.departure(Nanos(*now), 60).is_none())
             .collect();
         assert_eq!(last_overflow, 99_500_000);
-        // Lost are those before 149.5 ms: at 100, 102 ... 148 ms.
+        // The device loses the frames before 149.5 ms: at 100, 102 ... 148 ms.
         assert_eq!((lost.len(), lost.last()), (25, Some(&148_000_000)));
         assert_eq!(buffer.counts(), Counts { frames: 250, dropped: 200 - 3 + 25 });
     }

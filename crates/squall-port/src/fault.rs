@@ -6,10 +6,10 @@
 //! frames: `full` (the queue takes no more in this call), `refuse` (the frame is not sent: reason
 //! `fault`). `seed` seeds all of them.
 //!
-//! A device of known behavior ([`crate::device`]) on the path to this port: `lose=gilbert:P:R`,
-//! `reset=AT:FOR`, `learn=N`, `table=N`, `police=RATE,burst=N` and `drain=RATE,buffer=N`, in this
-//! order. They apply to the port, not to a queue, and depend on the frames and their timestamps
-//! only.
+//! More keys simulate a device of known behavior ([`crate::device`]) on the path to this port:
+//! `lose=gilbert:P:R`, `reset=AT:FOR`, `learn=N`, `table=N`, `police=RATE,burst=N` and
+//! `drain=RATE,buffer=N`, in this order. They apply to the port, not to a queue, and depend on the
+//! frames and their timestamps only.
 
 use std::{
     io,
@@ -111,7 +111,7 @@ impl Faults {
         "police", "burst", "drain", "buffer", "recover", "full", "refuse", "seed",
     ];
 
-    /// Takes the keys out of `address`.
+    /// Takes the keys for faults out of `address`.
     pub fn take(address: &mut Address) -> Result<Self, AddressError> {
         let mut chance = |key| {
             address
@@ -185,7 +185,7 @@ fn time(address: &mut Address, key: &str) -> Result<Option<Nanos>, AddressError>
         .map(|t| t.0))
 }
 
-/// Takes `learn`, `table`, and `idle` for either.
+/// Takes the keys `learn` and `table`, and `idle`, which applies to either.
 fn tables(address: &mut Address) -> Result<(Option<TableSize>, Option<TableSize>), AddressError> {
     let mut entries = |key| match address.take::<usize>(key, "1 or more entries")? {
         Some(0) => Err(address.error(format!("{key}=0, expected 1 or more entries"))),
@@ -335,7 +335,7 @@ impl BadLink {
     }
 }
 
-/// Frames and octets before and after the faults of reception; a GSO frame counts as one.
+/// Frames and octets before and after the faults of received frames; a GSO frame counts as one.
 #[derive(Debug, Default)]
 struct FaultCounters {
     arrived: [AtomicU64; 2],
@@ -350,7 +350,7 @@ impl FaultCounters {
         }
     }
 
-    /// Frames, then octets: before and after.
+    /// The counts before and after the faults: first of frames, then of octets.
     fn counts(&self) -> [(u64, u64); 2] {
         [0, 1].map(|i| (self.arrived[i].load(Relaxed), self.delivered[i].load(Relaxed)))
     }
@@ -455,8 +455,8 @@ impl Port for FaultPort {
         self.port.notes().into_iter().chain(counted).chain(corrected).collect()
     }
 
-    /// The counters of an interface after the faults: the audit compares them with the frames that
-    /// this port delivered, and the interface did not cause the faults.
+    /// The interface's counters, corrected by the effect of the faults: the audit compares them
+    /// with the frames that this port delivered, and the interface did not cause the faults.
     fn interface_counters(&self) -> Option<InterfaceCounters> {
         let counters = self.port.interface_counters()?;
         let [frames, octets] = self.counters.counts();
@@ -602,7 +602,7 @@ impl FaultRx {
                 let bit = self.corrupt.random.draw() as usize % (8 * changed.len());
                 changed[bit / 8] ^= 1 << (bit % 8);
                 octets = &changed;
-                // A frame damaged on a wire has its whole checksum.
+                // A frame damaged on a wire would have a complete checksum.
                 frame.partial = false;
             }
             if self.reorder.hits() && self.held.is_none() {
@@ -646,7 +646,8 @@ impl RxQueue for FaultRx {
         self.inner.drops()
     }
 
-    /// Not the inner queue's: frames lost by faults have no counter.
+    /// `None`, although the inner queue may have a count: frames lost by faults have no counter, so
+    /// the sum would not match.
     fn received(&mut self) -> Option<u64> {
         None
     }
@@ -823,7 +824,8 @@ mod tests {
         assert_eq!(numbers, (0..11_000).filter(|n| !lost(n)).collect::<Vec<_>>());
         assert!(notes[0].ends_with("the link dropped 1000 of 11000 frames"), "{notes:?}");
 
-        // 0.02 / (0.02 + 0.2) of 200,000, in bursts of 5.
+        // The expected share of lost frames is 0.02 / (0.02 + 0.2) of 200,000, in bursts of 5 on
+        // average.
         let law = "lose=gilbert:0.02:0.2,seed=3";
         let (received, _) = paced("fault-gilbert-random", law, 200_000, 1000);
         let gaps: Vec<u32> =
@@ -843,7 +845,7 @@ mod tests {
         assert_eq!(received, paced("fault-gilbert-again", law, 200_000, 1000).0);
     }
 
-    /// As [`paced`], with frames of `flows` addresses and flows in turn. Returns the numbers
+    /// As [`paced`], with frames from `flows` addresses and flows in turn. Returns the numbers
     /// received.
     fn of_flows(name: &str, faults: &str, frames: u64, flows: u64) -> (Vec<u64>, Vec<String>) {
         let address: Address = format!("loop:{name},virtual,{faults}").parse().unwrap();
@@ -882,7 +884,7 @@ mod tests {
 
     #[test]
     fn a_reset_loses_frames_inside_frames_that_arrive_and_the_tables() {
-        // 20,000 per second are served, 10,000 arrive: each frame is inside for 50 us.
+        // The device serves 20,000 frames/s, and 10,000 arrive: each is inside for 50 us.
         let (received, notes) =
             paced("fault-reset", "drain=20kpps,buffer=9,reset=10ms:5ms", 1000, 100_000);
         let numbers: Vec<u32> = received.iter().map(|(number, _)| *number).collect();
@@ -890,7 +892,7 @@ mod tests {
         assert_eq!(numbers, (0..1000).filter(|n| !(100..150).contains(n)).collect::<Vec<_>>());
         assert!(notes[0].ends_with("the reset dropped 50 of 1000 frames"), "{notes:?}");
 
-        // Twice the served rate: 9 are inside when it begins, and none when it ends.
+        // Twice the served rate: 9 frames are inside when the reset begins, and none when it ends.
         let (received, _) =
             paced("fault-reset-full", "drain=10kpps,buffer=9,reset=10ms:5ms", 1000, 50_000);
         let times: Vec<u64> = received.iter().map(|(_, time)| time.0 - 1_000_000).collect();
@@ -899,7 +901,7 @@ mod tests {
         assert_eq!(after[0], 15_100_000, "the first frame after the reset finds an empty queue");
 
         let (received, _) = of_flows("fault-reset-table", "table=3,reset=100us:5us", 1000, 10);
-        // Flows 0, 1, 2; then those of frames 105, 106, 107.
+        // The table has flows 0, 1 and 2; after the reset, the flows of frames 105, 106 and 107.
         let kept =
             |n: &u64| if *n < 100 { n % 10 < 3 } else { *n >= 105 && (5..8).contains(&(n % 10)) };
         assert_eq!(received, (0..1000).filter(kept).collect::<Vec<_>>());
@@ -907,7 +909,7 @@ mod tests {
 
     #[test]
     fn a_buffer_that_has_to_recover_loses_for_that_time() {
-        // 20,000 per second for 10 ms, of which 10,000 could be served.
+        // 20,000 frames/s for 10 ms, twice the rate of service.
         let faults = "drain=10kpps,buffer=3,recover=5ms";
         let (received, _) = paced("fault-recover", faults, 200, 50_000);
         assert_eq!(received.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);

@@ -17,15 +17,15 @@ pub struct Generation {
     /// Programs for raw tracepoints, by name, with the maps of `object`: they count the frames that
     /// the driver took.
     pub witnesses: Vec<(&'static str, Object)>,
-    /// The map that is shared memory, and the initial values of its words.
+    /// Index of the map that is shared memory; `words` are the initial values of its words.
     pub memory: usize,
     pub words: Vec<u64>,
     pub exit: usize,
-    /// A map with one value, and the value.
+    /// Index of a map with one value, and that value.
     pub tables: (usize, Vec<u8>),
     /// Initial content of the frames.
     pub frame: Vec<u8>,
-    /// Frames that may be handed to the driver together, 1 to 256.
+    /// The most frames to pass to the driver together, 1 to 256.
     pub batch: u32,
 }
 
@@ -50,9 +50,10 @@ pub trait Remote: Send + Sync {
     /// effect: repeat it.
     fn interrupt(&self);
 
-    /// To be called many times a second. The program may use all CPU time of its group (a
+    /// To be called many times per second. The program may use all CPU time of its group (a
     /// container's quota), so that no other thread of the group runs before it leaves the kernel:
-    /// without calls for long, [`Generator::run`] returns by itself, and can be called again.
+    /// if this is not called for some time, [`Generator::run`] returns by itself, and can be called
+    /// again.
     fn attend(&self);
 
     /// Why the kernel's error number means that no frame will ever leave; `None`: the error may be

@@ -1,9 +1,9 @@
-//! Ports move batches of octets and know nothing else: [`TxQueue`] takes frames, [`RxQueue`]
-//! returns them.
+//! Ports move batches of octets, whatever these contain: [`TxQueue`] sends frames, [`RxQueue`]
+//! receives them.
 //!
 //! This crate has the traits and the ports that need no operating system: [`null`], [`loopback`]
 //! and [`pcap`]. Frames never hold the FCS. Ports know neither the contents of a frame nor its due
-//! time: the engine hands over frames that have to leave now. Only a simulated [`device`] reads
+//! time: the engine passes only frames that have to leave now. Only a simulated [`device`] reads
 //! addresses.
 #![forbid(unsafe_code)]
 
@@ -40,8 +40,8 @@ use squall_units::{MacAddr, Nanos};
 /// The most frames in a batch: enough to amortize a dynamic call, few enough to stay in L1.
 pub const BATCH: usize = 64;
 
-/// The port at `address`; `None` if its kind is not one of this crate's. Bad addresses are
-/// [`io::ErrorKind::InvalidInput`].
+/// Opens the port at `address`; `None` if its kind belongs to another crate. A bad address is an
+/// [`io::ErrorKind::InvalidInput`] error.
 pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
     match address.kind() {
         "null" => null::open(address).map(Some),
@@ -55,22 +55,22 @@ pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
 /// Properties and capabilities of a port, as plain data.
 #[derive(Clone, Debug)]
 pub struct PortFacts {
-    /// The kind in the address: `af_packet`.
+    /// The kind in the address, such as `af_packet`.
     pub kind: &'static str,
     /// The whole address.
     pub address: String,
     /// Largest frame, octets without FCS.
     pub max_frame: u32,
-    /// Link speed, if it has a real one: a veth's is fictitious.
+    /// Link speed; `None` if the port has no real one: a veth's is fictitious.
     pub speed_bps: Option<u64>,
     pub mac: Option<MacAddr>,
     pub tx_queues: u32,
     pub rx_queues: u32,
     pub timestamps: Timestamps,
-    /// The port has no clock of its own, so it can run in virtual time (files).
+    /// The port has no clock of its own (a file, for example), so it can run in virtual time.
     pub virtual_time: bool,
-    /// Frames in one hand-over to the kernel that still leave close together; limits the engine's
-    /// batches.
+    /// The most frames to pass to the kernel at once if they are to leave close together; limits
+    /// the engine's batches.
     pub batch: usize,
     /// Where GSO frames are cut ([`TxMeta::cut`]).
     pub segmentation: Segmentation,
@@ -86,7 +86,7 @@ pub struct PortFacts {
 pub const ETHERNET: u16 = 1;
 
 impl PortFacts {
-    /// Whether frames sent on queue i of the other end arrive in queue i, and nowhere else.
+    /// Whether frames sent on queue i of the other end arrive in queue i, and in no other.
     pub fn pairs_queues(&self) -> bool {
         self.kind == "loop"
     }
@@ -188,7 +188,7 @@ pub trait Port: Send {
     /// leave to the machine's stack.
     ///
     /// # Errors
-    /// The port distinguishes frames, and cannot do so for these hosts.
+    /// The port selects frames by address, and cannot select the frames for these hosts.
     fn serve(&mut self, _hosts: &Hosts) -> io::Result<()> {
         Ok(())
     }
@@ -214,7 +214,8 @@ pub trait Port: Send {
         false
     }
 
-    /// Opens the generator of a queue, once each; only if the port makes its frames itself.
+    /// Opens the generator of a queue, once per queue; only for ports that make their frames
+    /// themselves.
     fn open_generator(
         &mut self,
         queue: u32,
@@ -224,7 +225,8 @@ pub trait Port: Send {
         Err(io::Error::new(io::ErrorKind::Unsupported, text))
     }
 
-    /// Permissions to write the files of queues opened from now on; without a call there are none.
+    /// Permissions to write the files of queues opened from now on; without a call, nothing is
+    /// permitted.
     fn permit(&mut self, _permit: output::Permit) {}
 
     /// The interface's own counters, for the audit; `None` if there is no interface.
@@ -238,7 +240,7 @@ pub trait Port: Send {
     }
 }
 
-/// Hosts that Squall emulates on a port: their addresses are no interface's.
+/// Hosts that Squall emulates on a port: their addresses belong to no interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
     /// Ranges, each within one family.
@@ -246,7 +248,7 @@ pub struct Hosts {
     /// Their packets carry MPLS labels.
     pub labels: bool,
     /// The port has other uses, too: it still receives the frames that it would receive without
-    /// them.
+    /// these hosts.
     pub shared: bool,
     /// Number of workers. Receive queue i belongs to worker i and should get the frames of its
     /// flows ([`squall_bpf::owner`]); others may get them, too. 1: one worker has all flows.
@@ -278,21 +280,23 @@ pub trait TxQueue: Send {
     /// Frames lent earlier and not sent are discarded.
     fn lend(&mut self, want: usize) -> TxBatch<'_>;
 
-    /// Sends the next `n` of the lent frames, in order. Returns the number that the port took:
-    /// finally, unless it takes frames ahead of their time ([`PortFacts::ahead`]). Fewer: the queue
-    /// is full or the link is down ([`Port::link`]), call again for the rest. An error is about the
-    /// first frame not yet taken, which is dropped: the next call continues after it.
+    /// Sends the next `n` of the lent frames, in order. Returns the number of frames that the port
+    /// took. It takes them finally, except for a port that takes frames ahead of their time
+    /// ([`PortFacts::ahead`]). If it took fewer than `n`, the queue is full or the link is down
+    /// ([`Port::link`]): call again for the rest. An error is about the first frame not yet taken,
+    /// which is dropped: the next call continues after it.
     fn send(&mut self, n: usize) -> Result<usize, SendError>;
 
-    /// Whether the port reads [`TxMeta::due`] on real time. If not, senders leave it as it is: the
-    /// conversion to nanoseconds costs 5 of 45 instructions per frame. On virtual time it is always
+    /// Whether the port reads [`TxMeta::due`] in real time. If not, senders leave it unchanged: the
+    /// conversion to nanoseconds costs 5 of 45 instructions per frame. In virtual time it is always
     /// set.
     fn reads_due(&self) -> bool {
         true
     }
 
-    /// Frames that have left of the GSO frame to be sent next, if the queue became full in the
-    /// middle of it. After an error the count is that of the dropped frame, until the next call.
+    /// Number of frames, cut from the next GSO frame to be sent, that have already left; not 0 only
+    /// if the queue became full in the middle of it. After an error the count is that of the
+    /// dropped frame, until the next call.
     fn partly(&self) -> u32 {
         0
     }
@@ -330,7 +334,7 @@ pub enum Fate {
     Lost(&'static str),
 }
 
-/// A frame that did not leave, or a port that is gone.
+/// The error of a single frame, or of the whole port.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     /// This frame cannot be sent; the next may. The text is the counter's reason: `too_long`,
@@ -383,14 +387,15 @@ pub trait RxQueue: Send {
     /// next call.
     fn receive(&mut self) -> io::Result<RxBatch<'_>>;
 
-    /// Total of frames that arrived and were lost before [`RxQueue::receive`], by reason.
+    /// Totals of frames that arrived but were lost before [`RxQueue::receive`], by reason.
     fn drops(&mut self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// Total of frames that reached this queue: after the port's filter, with or without room.
-    /// Equals the frames that [`RxQueue::receive`] returned, those that wait there, and
-    /// [`RxQueue::drops`]; a GSO frame counts as one. `None` if nothing counts them.
+    /// Total of frames that reached this queue after the port's filter, including frames for which
+    /// there was no room. Equals the sum of the frames that [`RxQueue::receive`] returned, those
+    /// that still wait there, and [`RxQueue::drops`]; a GSO frame counts as one. `None` if nothing
+    /// counts them.
     fn received(&mut self) -> Option<u64> {
         None
     }
@@ -415,7 +420,7 @@ pub trait RxQueue: Send {
     }
 }
 
-/// A queue of some hundred frames can hold what arrives in this time.
+/// A queue of a few hundred frames has room for the frames that arrive in this time.
 const REST: Nanos = Nanos(200_000);
 
 /// Which frames to receive.
@@ -433,11 +438,11 @@ pub struct Filter {
 /// How a filter treats an Ethernet frame's outer VLAN tag (docs/adr/0020-filters.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tags {
-    /// In its place: `udp` matches no tagged frame, `vlan` finds the tag in the octets. As tcpdump
-    /// reads files.
+    /// Left in its position: `udp` matches no tagged frame, `vlan` finds the tag in the octets.
+    /// This is how tcpdump reads files.
     InPlace,
-    /// Removed: `udp` matches tagged frames, too. As Linux shows frames to packet sockets, and
-    /// tcpdump filters on an interface.
+    /// Removed: `udp` matches tagged frames, too. This is how Linux shows frames to packet sockets,
+    /// and how tcpdump filters on an interface.
     Aside,
 }
 
@@ -448,7 +453,7 @@ impl Filter {
         Self { expression: String::new(), snaplen, program, tags: Tags::Aside }
     }
 
-    /// How many of `octets` to keep, tags included; 0: the frame does not match. `wire_len`: the
+    /// Number of `octets` to keep, tags included; 0 if the frame does not match. `wire_len`: the
     /// frame's length on the wire.
     #[inline]
     pub fn keep(&self, octets: &[u8], wire_len: u32) -> u32 {
@@ -480,7 +485,7 @@ pub struct RxFrame {
     pub cut: Cut,
     /// Arrival on the engine's clock (`CLOCK_MONOTONIC`), by the port's [`Timestamps`].
     pub time: Nanos,
-    /// This host sent the frame; only if the port was asked for such frames.
+    /// Set if this host sent the frame; such frames come only from ports that were asked for them.
     pub outgoing: bool,
     /// Its TCP or UDP checksum may be partial: the sum of the pseudo-header alone, because its host
     /// left the rest to a NIC that the frame never passed. Set if the port cannot tell.

@@ -91,7 +91,7 @@ struct History {
     events: Vec<LinkEvent>,
     /// The latest event; separate, because the list may be full.
     last: Option<LinkEvent>,
-    /// The last known MTU; `None` before the first.
+    /// The last known MTU; `None` until one is recorded.
     mtu: Option<u32>,
     mtu_changes: Vec<MtuChange>,
 }
@@ -132,7 +132,7 @@ impl Link {
         self.state() == LinkState::Up
     }
 
-    /// Records that the link was seen up or down at `at`; ignored if it was so before.
+    /// Records that the link was seen up or down at `at`; ignored if that is its state already.
     pub fn set(&self, up: bool, at: Nanos) {
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         if history.gone || history.up == up {

@@ -90,7 +90,7 @@ impl Link {
 /// is closed.
 static LINKS: Mutex<BTreeMap<String, Weak<Link>>> = Mutex::new(BTreeMap::new());
 
-/// The link of that name, and the index of the new end.
+/// The link called `address.name()`, and the index of the new end.
 fn join(address: &Address, shape: &Shape) -> Result<(Arc<Link>, usize), AddressError> {
     let mut links = LINKS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(link) = links.get(address.name()).and_then(Weak::upgrade) {
@@ -178,8 +178,7 @@ struct Parcel {
 struct Sender {
     parcels: Producer<Parcel>,
     returned: Consumer<Parcel>,
-    /// A stack: the last parcel to come back is the first to be used, since its memory is still in
-    /// the cache.
+    /// A stack: the parcel returned last is used first, because its memory is still in the cache.
     idle: Vec<Parcel>,
     in_flight: usize,
     capacity: usize,
@@ -242,7 +241,7 @@ struct LoopTx {
     slots: Slots,
     lent: Lent,
     max_frame: u32,
-    /// None in virtual time.
+    /// `None` in virtual time.
     clock: Option<FastClock>,
     sender: Sender,
 }

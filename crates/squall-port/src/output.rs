@@ -16,9 +16,9 @@ use rustix::fs::{StatVfs, fstatvfs, statvfs};
 /// Permissions for writing a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Permit {
-    /// To overwrite a file with content.
+    /// A file with content may be overwritten.
     pub overwrite: bool,
-    /// To fill the disk to its end.
+    /// The disk may be filled completely.
     pub fill: bool,
 }
 
@@ -49,7 +49,7 @@ pub fn create(path: &Path, permit: Permit) -> io::Result<File> {
 /// Whether [`create`] would open `path`, judging by its content only.
 ///
 /// # Errors
-/// [`io::ErrorKind::AlreadyExists`], as there.
+/// [`io::ErrorKind::AlreadyExists`], as for [`create`].
 pub fn check(path: &Path, permit: Permit) -> io::Result<()> {
     match path.metadata() {
         Ok(found) if found.is_file() && found.len() > 0 && !permit.overwrite => {
@@ -80,7 +80,7 @@ impl Space {
     /// The file system of a file at `path`, existing or new; `None` for a pipe or device.
     ///
     /// # Errors
-    /// The system's errors, such as a missing folder.
+    /// The system's errors, such as a missing directory.
     pub fn at(path: &Path) -> io::Result<Option<Self>> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let (place, found) = match path.metadata() {
@@ -115,7 +115,7 @@ const UNCHECKED_BYTES: u64 = 4 << 20;
 /// Bytes between two checks. A check costs about a microsecond.
 const CHECK_INTERVAL: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 20;
 
-/// Checks the disk while a file of unknown size grows.
+/// Checks the free space of a disk while a file of unknown size grows.
 #[derive(Debug)]
 pub struct Room {
     /// Bytes that may be written before the next check.

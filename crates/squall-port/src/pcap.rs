@@ -139,7 +139,7 @@ impl Port for PcapPort {
     }
 }
 
-/// An error of the address, as a wrong option of it.
+/// Reports a bad path as an error of the address, like a wrong option.
 fn missing(cannot: Cannot) -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, cannot)
 }
@@ -156,8 +156,8 @@ fn capture_error(error: CaptureError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-/// A file that is written in each call: when the disk is full, frames in a buffer would be counted
-/// and lost.
+/// A file that is written in each call: frames in a longer-lived buffer would be counted as sent,
+/// and lost when the disk is full.
 struct Writer {
     file: File,
     format: Format,
@@ -239,7 +239,7 @@ fn write_until_error(out: &mut impl Write, octets: &[u8]) -> (usize, Option<io::
         match out.write(&octets[at..]) {
             Ok(0) => return (at, Some(ErrorKind::WriteZero.into())),
             Ok(n) => at += n,
-            // Tries again, because a signal is no error of the file.
+            // Tries again, because a signal is not an error of the file.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return (at, Some(error)),
         }
@@ -323,7 +323,7 @@ struct PcapRx {
     reader: CaptureReader,
     path: Box<Path>,
     epoch: u64,
-    /// The link type in the facts; a port has one.
+    /// The link type that the port's facts announce: all packets must have it.
     link_type: LinkType,
     octets: Vec<u8>,
     frames: Vec<RxFrame>,

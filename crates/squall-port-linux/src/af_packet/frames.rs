@@ -1,4 +1,4 @@
-//! A TPACKET_V2 receive ring: each frame is handed over on arrival.
+//! A TPACKET_V2 receive ring: the kernel delivers each frame on arrival.
 
 use std::{
     io, mem,
@@ -31,9 +31,10 @@ pub(super) struct FrameRing {
     counters: Arc<PortCounters>,
     slots: usize,
     slot_octets: usize,
-    /// The next slot to read.
+    /// Index of the next slot to read.
     next: usize,
-    /// Number of slots before `next` that are handed out, and to be returned to the kernel.
+    /// Number of slots before `next` that the last batch uses, and that have to be returned to the
+    /// kernel.
     held: usize,
     watch: Watch,
     frames: Vec<RxFrame>,
@@ -43,26 +44,26 @@ pub(super) struct FrameRing {
     gro: bool,
     view: View,
     counts: RingCounters,
-    /// Frames of which the kernel had room for the beginning only.
+    /// Number of frames for which the kernel had room for the first octets only.
     incomplete: u64,
 }
 
-/// Octets in front of a frame in its slot: `tpacket2_hdr` and `sockaddr_ll`, a virtio header, room
+/// Octets in front of a frame in its slot: `tpacket2_hdr`, `sockaddr_ll`, a virtio header, and room
 /// for alignment.
 const HEADROOM: usize = 128;
-/// `tpacket2_hdr`; the `sockaddr_ll` follows it.
+/// Length of `tpacket2_hdr`; the `sockaddr_ll` follows it.
 const HEADER: usize = 32;
-/// Long frames in a batch at most, and the distance from one to the next, octets.
+/// The most long frames in a batch; below, the distance from one to the next in `long`, octets.
 const LONG_BATCH: usize = 8;
 const LONG_SLOT: usize = MAX_IP_PACKET as usize + 2 * HEADROOM;
-/// Receive buffer for frames longer than a slot, octets: some hundred frames, because the kernel
-/// counts their buffers' allocated size.
+/// Size of the socket's receive buffer for frames longer than a slot, octets: enough for some
+/// hundred frames, because the kernel counts their buffers' allocated size.
 const LONG_OCTETS: c_int = 32 << 20;
-/// The highest frame rate, per second: one frame each quarter of a microsecond.
+/// The highest frame rate, frames/s: one frame in a quarter of a microsecond.
 const MAX_FRAME_RATE: u64 = 4_000_000;
 
 impl FrameRing {
-    /// `longest`: octets of the longest frame that is not a GSO frame.
+    /// `longest`: length of the longest frame that is not a GSO frame, octets.
     pub(super) fn new(
         socket: Socket,
         link: Option<Arc<WatchedLink>>,
@@ -159,11 +160,12 @@ impl FrameRing {
         })
     }
 
-    /// Reads the frame in the next slot from the socket's queue into place `nth` of `long`: the
+    /// Reads the frame in the next slot from the socket's queue into part `nth` of `long`: the
     /// slot's first octets, then the frame.
     fn read_long(&mut self, entry: Entry, nth: usize) {
         const ADDRESS: usize = mem::size_of::<libc::sockaddr_ll>();
-        // Room for the VLAN tag or the cooked header, and the virtio header.
+        // Offset of the frame: leaves room for the VLAN tag or the cooked header, and the virtio
+        // header.
         const FRAME: usize = HEADROOM;
         self.long.resize(LONG_BATCH * LONG_SLOT, 0);
         let place = &mut self.long[nth * LONG_SLOT..][..LONG_SLOT];

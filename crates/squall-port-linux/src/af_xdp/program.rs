@@ -24,8 +24,7 @@ use crate::{
 /// Which frames the port takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Take {
-    /// Frames to another station's address, and frames with a signature: the host has no use for
-    /// either.
+    /// Frames to another station's address, and frames with a signature: the host can use neither.
     #[default]
     Test,
     /// Frames with a signature.
@@ -51,7 +50,7 @@ pub struct Ranges {
 }
 
 /// The program compares with each range, and the verifier explores at most 8192 jumps
-/// (BPF_COMPLEXITY_LIMIT_JMP_SEQ): four for a range of IPv6, at each of two places.
+/// (BPF_COMPLEXITY_LIMIT_JMP_SEQ): four for an IPv6 range, in each of two parts of the program.
 const MAX_RANGES: usize = 256;
 
 impl Ranges {
@@ -125,7 +124,7 @@ impl FromStr for Take {
     }
 }
 
-/// Octets in front of each frame that hold its arrival time, `CLOCK_MONOTONIC`.
+/// Octets in front of each frame for its arrival time, `CLOCK_MONOTONIC`.
 pub const STAMP: usize = 8;
 
 // Maps of the program, in the order in which they are declared.
@@ -134,7 +133,7 @@ const COUNTERS: usize = 1;
 /// 64-bit words of the counters.
 const PASSED: usize = 0;
 const PASSED_OCTETS: usize = 1;
-/// Matching frames of queues without a socket: they pass to the host, too.
+/// Matching frames of queues without a socket: these pass to the host, too.
 const UNCLAIMED: usize = 2;
 const UNSTAMPED: usize = 3;
 /// The key of expected signatures; [`ANY_KEY`] accepts signatures of any run.
@@ -143,9 +142,9 @@ const WORDS: usize = 5;
 
 /// Longer than 32 bits, so that no XOR of two checks equals it.
 const ANY_KEY: u64 = 1 << 32;
-/// Mark of a key that two frames have shown, which is then taken for a run's. Until then the entry
-/// holds the lower half of the one signature with that key, with its second bit set, so that it is
-/// neither this mark nor 0.
+/// Mark of a key that two frames have had, so that it is assumed to be the key of a run. Until then
+/// the entry holds the lower half of the only signature seen with that key, with its second bit
+/// set, so that it is neither this mark nor 0.
 const SHOWN: i32 = 1;
 const KEYS: u32 = 1 << 16;
 
@@ -225,7 +224,7 @@ impl Receiving {
         self.program.map(SOCKETS).update(&queue.to_ne_bytes(), &socket.fd().to_ne_bytes())
     }
 
-    /// Lets frames of `queue` pass from now on.
+    /// From now on, lets frames of `queue` pass to the host.
     pub fn remove(&self, queue: u32) {
         let _ = self.program.map(SOCKETS).delete(&queue.to_ne_bytes());
     }
@@ -252,7 +251,7 @@ impl Counters {
         (word(PASSED) + word(UNCLAIMED), word(PASSED_OCTETS))
     }
 
-    /// Frames left to the host because they are its own, not because a queue had no socket.
+    /// Frames left to the host because they are for it, not because a queue had no socket.
     pub fn for_host(&self) -> u64 {
         self.0.word(PASSED).load(Ordering::Relaxed)
     }
@@ -262,7 +261,7 @@ impl Counters {
         self.0.word(UNCLAIMED).load(Ordering::Relaxed)
     }
 
-    /// The driver leaves no room in front of frames.
+    /// Whether the driver leaves no room in front of frames for the arrival time.
     #[inline]
     pub fn cannot_stamp(&self) -> bool {
         self.0.word(UNSTAMPED).load(Ordering::Relaxed) != 0
@@ -383,12 +382,13 @@ fn load_frame(a: &mut Asm, octets: i32, short: Label) {
     a.mov(R4, R2).add(R4, octets).jump_if(Cond::Gt, R4, R3, short);
 }
 
-/// The check of `Signature::read_of` in squall-program, or of `Signature::read` if no key is known.
-/// Loads the octets by a helper, because the end of a frame may be in another buffer.
+/// Checks as `Signature::read_of` in squall-program does, or as `Signature::read` if no key is
+/// known. Loads the octets by a helper, because the end of a frame may be in another buffer.
 ///
-/// Without a key one of 65,536 frames of the host looks signed. If it were taken each time, a TCP
-/// segment could never arrive, not even by retransmission. So a key is first shown by one
-/// frame, and the same frame is left to the host when it comes again.
+/// Without a key, one of 65,536 frames for the host looks signed. If that frame were always taken,
+/// a TCP segment could never arrive, not even by retransmission. So the first frame with a key is
+/// taken, but the same frame passes to the host when it is repeated; a different frame with that
+/// key shows that the key is a run's.
 fn is_signed(a: &mut Asm, keys: SignatureMaps, signed: Label, unsigned: Label) {
     const LEN: i32 = 16;
     let [of_low, constant, of_all] = SIGNATURE_HASH;
@@ -427,13 +427,14 @@ const IPV6: u16 = 0x86dd;
 const MPLS: u16 = 0x8847;
 const TAGS: [u16; 2] = [0x8100, 0x88a8];
 
-/// Jumps to `own` for packets to one of `ranges`, and for ARP messages and neighbor solicitations
-/// about one.
+/// Jumps to `own` for packets to an address in `ranges`, and for ARP messages and neighbor
+/// solicitations about such an address.
 fn is_for(a: &mut Asm, ranges: &Ranges, own: Label, others: Label) {
     const TAG: i32 = 4;
     const IPV6_HEADER: i32 = 40;
     let ethertype = |t: u16| i32::from(t.to_be());
-    // R2 is the frame, moved on by the VLAN tags, so that offsets from the type on are the same.
+    // R2 points to the frame, plus the length of its VLAN tags, so that offsets from the EtherType
+    // on are the same.
     load_frame(a, ETHERNET_HEADER, others);
     let (v4, v6, arp, compare) = (a.label(), a.label(), a.label(), a.label());
     for _ in 0..2 {
@@ -457,7 +458,7 @@ fn is_for(a: &mut Asm, ranges: &Ranges, own: Label, others: Label) {
     a.bind(v4);
     bounded(a, 20);
     a.load(Size::U32, R4, R2, 14 + 16).jump(compare);
-    // The target is the host asked for in a request, and the asking host in a reply.
+    // The target is the requested host in a request, and the requesting host in a reply.
     a.bind(arp);
     bounded(a, 28);
     a.load(Size::U32, R4, R2, 14 + 24);
@@ -595,7 +596,7 @@ mod tests {
                 assert!(takes(&test, &sign(frame(host, len))), "signed");
             }
         }
-        // The same frame again is no second one of a run.
+        // A repetition of the same frame is not a second frame of a run.
         let signed = load(Take::Signed).unwrap();
         let mine = sign(frame(HOST.0, 60));
         let next = sign_at(mine.clone(), 0x1234_5678_9abc_def7);

@@ -10,7 +10,7 @@ use std::{
 
 use crate::sys::{Map, Plain, Socket};
 
-/// One of a socket's rings, for mmap.
+/// Selects the ring of a socket to map by mmap.
 #[derive(Clone, Copy, Debug)]
 pub enum RingKind {
     Rx,
@@ -27,7 +27,7 @@ pub struct Ring<T> {
     flags: NonNull<u8>,
     entries: NonNull<T>,
     size: u32,
-    /// Owns the memory of the pointers.
+    /// The memory to which the pointers point.
     _map: Map,
     _entries: PhantomData<T>,
 }
@@ -65,13 +65,14 @@ impl<T: Plain> Ring<T> {
         self.size
     }
 
-    /// The producer's index. Acquire: entries before it are readable.
+    /// The producer's index. Loaded with Acquire: entries before it are readable.
     #[inline]
     pub fn producer(&self) -> u32 {
         word(&self.producer).load(Ordering::Acquire)
     }
 
-    /// The consumer's index. Acquire: it has finished with the entries before.
+    /// The consumer's index. Loaded with Acquire: the consumer has finished with the entries before
+    /// it.
     #[inline]
     pub fn consumer(&self) -> u32 {
         word(&self.consumer).load(Ordering::Acquire)

@@ -1,5 +1,5 @@
-//! Receiving: the kernel puts frames into chunks of the memory and names them in the receive ring.
-//! Chunks of one batch are returned at the next call.
+//! Receiving: the kernel puts frames into chunks of the memory and lists them in the receive ring.
+//! The chunks of a batch are returned to the kernel at the next call.
 
 use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
@@ -22,10 +22,10 @@ const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
 pub struct XdpRx {
     // Dropped before `receiving`: each queue removes itself from the program's map.
     queues: Vec<Queue>,
-    /// The next queue to read.
+    /// Index of the next queue to read.
     turn: usize,
     frames: Vec<RxFrame>,
-    /// Frames of several pieces, joined.
+    /// Frames of several pieces, joined together.
     joined: Vec<u8>,
     busy_poll: bool,
     /// Frames delivered so far.
@@ -33,13 +33,13 @@ pub struct XdpRx {
     receiving: Arc<Receiving>,
     counters: Arc<PortCounters>,
     watch: Watch,
-    /// Last check of the sockets' pending errors.
+    /// Time of the last check of the sockets' pending errors.
     checked: Nanos,
 }
 
-/// A busy reader must not spend its time on checks.
+/// Interval of checks: a busy reader must not spend its time on them.
 const CHECK_EVERY: Nanos = Nanos(10_000_000);
-/// By then the driver's last frames are in the ring.
+/// After this time the driver's last frames are in the ring.
 const SETTLE_TIME: Duration = Duration::from_millis(20);
 
 struct Queue {
@@ -49,7 +49,7 @@ struct Queue {
     consumed: u32,
     /// Producer index of the fill ring.
     filled: u32,
-    /// Chunks of the batch that the caller has.
+    /// Chunks of the batch that was returned to the caller.
     held: Vec<u64>,
     receiving: Arc<Receiving>,
 }
@@ -83,7 +83,7 @@ impl XdpRx {
         })
     }
 
-    /// An error if nothing can arrive any more.
+    /// Returns an error if nothing can arrive any more.
     fn check_interface(&mut self) -> io::Result<()> {
         let (queues, checked) = (&self.queues, &mut self.checked);
         self.watch.nothing_came(|| {

@@ -1,10 +1,10 @@
-//! Sending: frames are written in place, and named in the transmit ring.
+//! Sending: frames are written in place, and listed in the transmit ring.
 //!
 //! In copy mode the kernel copies frames within the sendto() call, one after the other, and reports
-//! how far it came: a frame is taken when its descriptor is consumed. A frame that the driver
-//! dropped (EBUSY) is offered again, as if the queue were full. Descriptors that were not consumed
-//! are still Squall's, and are withdrawn when the caller gives the frames up. With zero-copy the
-//! driver takes descriptors at its own pace: frames in the ring count as taken.
+//! the number that it consumed: a frame is taken when its descriptor is consumed. A frame that the
+//! driver dropped (EBUSY) is offered again, as if the queue were full. Descriptors that were not
+//! consumed still belong to Squall, and are withdrawn when the caller gives the frames up. With
+//! zero-copy the driver takes descriptors at its own pace: frames in the ring count as taken.
 
 use std::{
     io,
@@ -19,7 +19,7 @@ use squall_units::Nanos;
 use super::umem::{Side, TX_HEADROOM, TX_METADATA, Umem};
 use crate::{af_packet::ETHERNET_HEADER, link::WatchedLink, refused::RefusalTracker, sys};
 
-/// Consecutive calls that send nothing, after which the carrier is checked.
+/// Number of consecutive calls that send nothing, after which the carrier is checked.
 const CHECK_LINK_AFTER: u32 = 64;
 /// Setsockopt `XDP_MAX_TX_SKB_BUDGET`, since Linux 6.17: frames per system call; before, 32.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
@@ -37,8 +37,8 @@ pub struct XdpTx {
     max_frame: u32,
     batch: usize,
     need_wakeup: bool,
-    /// Added to the due time, for the device to launch the frame by its clock; `None`: no launch
-    /// time.
+    /// Nanoseconds to add to the due time for the time at which the device launches the frame, by
+    /// its clock; `None`: no launch time.
     launch: Option<i64>,
     /// The driver's transmit timestamps, if requested.
     departures: Option<Arc<Departures>>,
@@ -48,14 +48,14 @@ pub struct XdpTx {
     /// Slots `next..next + lent` are lent and not sent.
     next: usize,
     lent: usize,
-    /// The kernel's index in the ring; ahead of the shared word when it has consumed a dropped
-    /// frame.
+    /// The kernel's index in the ring; ahead of the shared word if the kernel has consumed a frame
+    /// that was dropped.
     consumed: u32,
     /// The index up to which the ring is written.
     written: u32,
-    /// The end of each frame of the current batch in the ring.
+    /// For each frame of the current batch, the index in the ring after its last descriptor.
     ends: Vec<u32>,
-    /// Consecutive calls that found the queue full.
+    /// Number of consecutive calls that found the queue full.
     blocked: u32,
     refused: RefusalTracker,
 }
@@ -66,10 +66,10 @@ struct Slots {
     start: usize,
     stride: usize,
     meta: Vec<TxMeta>,
-    /// Descriptors of each slot that have not completed: many, where frames are dropped and offered
-    /// again faster than they complete.
+    /// Number of descriptors per slot that have not completed: many, if frames are dropped and
+    /// offered again faster than descriptors complete.
     pending: Vec<u32>,
-    /// A bit for each slot, set when it is free; a group is one word.
+    /// A bit per slot, set when the slot is free; a group is one word.
     free: Vec<u64>,
 }
 
@@ -143,8 +143,8 @@ impl XdpTx {
         let room = (layout.tx_octets - TX_HEADROOM) / stride;
         let count = room.min(layout.tx_ring as usize) / BATCH * BATCH;
         assert!(count > 0, "the memory was made for a batch of the longest frames");
-        // Frames of one call leave together. Older kernels refuse the option, take 32 and are
-        // called again.
+        // Frames of one call leave together. Older kernels refuse the option, take 32 frames per
+        // call and are called again.
         let _ = side.socket().set(libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, layout.tx_ring);
         // Room for a few batches of jumbo frames; the kernel clips it to net.core.wmem_max.
         let _ = side.socket().set(libc::SOL_SOCKET, libc::SO_SNDBUF, 4 << 20);
@@ -192,7 +192,7 @@ impl XdpTx {
         completion.consume(to);
     }
 
-    /// Each frame's descriptor has its instant of departure, before or after it left.
+    /// Each frame has metadata: the time at which it is to leave, or at which it left.
     fn has_metadata(&self) -> bool {
         self.launch.is_some() || self.departures.is_some()
     }
@@ -306,7 +306,8 @@ impl XdpTx {
         Ok(taken)
     }
 
-    /// Lets the kernel consume the frames at `ends`. Returns how many left, and why not all.
+    /// Lets the kernel consume the frames that end at `ends`. Returns how many left, and why not
+    /// all.
     fn kick_copied(&mut self) -> (usize, Outcome) {
         let frames = self.ends.len();
         let mut gone = 0;
@@ -392,8 +393,8 @@ impl XdpTx {
         } else {
             Ok(())
         };
-        // Before the outcome of the call: the driver owns the frames in the ring, whatever it
-        // returned.
+        // Checked before the outcome of the call: the driver owns the frames in the ring, whatever
+        // the call returned.
         let is_invalid = frames == 0 && self.is_invalid(self.next);
         self.next += frames;
         self.lent -= frames;
@@ -424,7 +425,7 @@ impl XdpTx {
         SendError::Frame(if short { "too_short" } else { "too_long" })
     }
 
-    /// No frame was taken: an error if retrying is useless.
+    /// Handles a call that took no frame: returns an error if retrying is useless.
     fn blocked(&mut self, outcome: Outcome) -> Result<(), SendError> {
         self.blocked += 1;
         // Dropped frames complete too, and without room in the completion ring the kernel takes no
@@ -607,7 +608,7 @@ mod tests {
             slots.take(slot, if slot == 70 { 2 } else { 1 });
         }
         assert_eq!(slots.find(1).1, 0, "none is free");
-        // Completed out of order.
+        // The slots complete out of order.
         for slot in [70, 72, 71, 9] {
             let address = slots.address(slot) as u64;
             slots.give_back(address);

@@ -27,12 +27,12 @@ pub const TX_HEADROOM: usize = 64;
 /// Size of `struct xsk_tx_metadata`.
 pub const TX_METADATA: usize = 24;
 
-/// The division of the memory.
+/// How the memory is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub zero_copy: bool,
-    /// Octets of a chunk: a received frame, or a piece of it, with [`RX_HEADROOM`]; a piece of a
-    /// sent frame.
+    /// Octets of a chunk: it holds a received frame, or a piece of it, after [`RX_HEADROOM`]; or a
+    /// piece of a sent frame.
     pub chunk: usize,
     /// Octets for transmit slots, from offset 0.
     pub tx_octets: usize,
@@ -42,7 +42,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// For frames of up to `max_frame` octets; `tx_octets` is rounded up to pages.
+    /// The layout for frames of up to `max_frame` octets; `tx_octets` is rounded up to pages.
     pub fn new(
         zero_copy: bool,
         max_frame: usize,
@@ -87,7 +87,7 @@ impl Layout {
     }
 }
 
-/// The memory of a device's queue: exists as long as any of its sockets.
+/// The memory of a device's queue: exists as long as any of its sockets exists.
 #[derive(Debug)]
 pub struct Umem {
     pub layout: Layout,
@@ -135,7 +135,8 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Socket option of the own ring; the own ring, and the ring that belongs to the memory.
+    /// The socket option for the direction's own ring; the kind of that ring, and of the ring that
+    /// belongs to the memory.
     fn ring(self) -> (libc::c_int, RingKind, RingKind) {
         match self {
             Self::Rx => (libc::XDP_RX_RING, RingKind::Rx, RingKind::Fill),
@@ -168,8 +169,8 @@ impl Umem {
                 [at, octets as u64, layout.chunk as u64, u64::from(unaligned | with) | meta << 32];
             base.set(libc::SOL_XDP, libc::XDP_UMEM_REG, register).map(|()| memory)
         };
-        // Huge pages are scarce, so a small region does not take one. A container may be denied the
-        // free ones, which shows when the kernel pins them.
+        // Huge pages are scarce, so a small region takes none. A container may be denied the free
+        // ones, which shows when the kernel pins them.
         let huge = octets >= HUGE_PAGE / 2;
         let huge = huge
             .then(|| Map::anonymous(octets.next_multiple_of(HUGE_PAGE), true).and_then(register));
@@ -188,7 +189,7 @@ impl Umem {
         let mut pieces = true;
         let mut bound = bind_with_retries(&base, binding, copy | wakeup | libc::XDP_USE_SG);
         if bound.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
-            // Before Linux 6.6, or with a driver whose device has no multi-buffer support.
+            // Fails before Linux 6.6, or with a driver whose device has no multi-buffer support.
             pieces = false;
             bound = bind_with_retries(&base, binding, copy | wakeup);
         }
@@ -198,7 +199,7 @@ impl Umem {
         umem.side(first, None)
     }
 
-    /// Adds the other direction, with a socket of its own that shares the memory.
+    /// Opens the other direction, with a socket of its own that shares the memory.
     pub fn second(self: &Arc<Self>, direction: Direction, binding: &Binding) -> io::Result<Side> {
         let socket = Socket::new(libc::AF_XDP, libc::SOCK_RAW, 0)?;
         socket.set(libc::SOL_XDP, direction.ring().0, self.layout.ring_size(direction))?;
@@ -229,7 +230,7 @@ impl Layout {
 }
 
 /// Retries on EBUSY: the kernel frees a closed socket's queue in the background, on a busy machine
-/// after half a second. Reports another owner after 1.6 s.
+/// only after half a second. After 1.6 s, returns the error: something else uses the queue.
 fn bind_with_retries(socket: &Socket, binding: &Binding, flags: u16) -> io::Result<()> {
     let mut tries = 0;
     loop {

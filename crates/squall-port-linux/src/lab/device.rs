@@ -1,5 +1,5 @@
-//! A device under test for a lab: the kernel as a router, a bridge, a NAT or a firewall, HAProxy,
-//! or a forwarder of Squall's own with known faults.
+//! A device under test for a lab: the kernel as a router, a bridge, a NAT or a firewall; HAProxy;
+//! or a forwarder of Squall's with known faults.
 //!
 //! The device has a network namespace of its own, held by a child of the lab's process. Programs of
 //! the device are children of that child. Each dies with its parent, so that a killed lab leaves
@@ -29,8 +29,8 @@ pub struct Side {
     pub tester_mac: &'static str,
     pub device: &'static str,
     pub device_mac: &'static str,
-    /// Network of RFC 2544 (appendix C.2.2) and RFC 5180 (section 8), the device's address in it,
-    /// and the tester's first one.
+    /// A network of RFC 2544 (appendix C.2.2) or RFC 5180 (section 8), the device's address in it,
+    /// and the first of the tester's addresses.
     pub ipv4: [&'static str; 3],
     pub ipv6: [&'static str; 3],
 }
@@ -84,7 +84,7 @@ impl DeviceKind {
         !matches!(self, Self::Bridge | Self::Reference)
     }
 
-    /// Programs that it needs, each with its package.
+    /// Programs that the device needs, each with its package.
     fn tools(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Router | Self::Bridge | Self::Reference => &[("ip", "iproute2")],
@@ -103,7 +103,7 @@ impl DeviceKind {
         }
     }
 
-    /// Rules of its packet filter, for `nft -f -`.
+    /// Rules for the kernel's packet filter, as input of `nft -f -`.
     fn rules(self) -> Option<&'static str> {
         match self {
             Self::Nat => Some(
@@ -120,11 +120,11 @@ impl DeviceKind {
     }
 }
 
-/// A device, with its faults if it is a reference.
+/// A device; one of the kind `reference` has faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     pub kind: DeviceKind,
-    /// `,key=value` for both its ports; empty, except for a reference.
+    /// `,key=value` for both ports of the device; empty, except for a reference.
     faults: String,
 }
 
@@ -161,7 +161,7 @@ fn text_of(error: impl fmt::Display) -> String {
 }
 
 impl Device {
-    /// Checks that its programs are installed.
+    /// Checks that the device's programs are installed.
     pub(super) fn check_tools(&self) -> Result<(), LabError> {
         for (tool, package) in self.kind.tools() {
             if find_program(tool).is_none() {
@@ -219,7 +219,8 @@ impl Device {
         }
     }
 
-    /// Runs in the device's process. Returns the service that keeps running, if there is one.
+    /// Runs in the device's process: sets the device up. Returns the service that keeps running, if
+    /// there is one.
     fn hold(
         &self,
         from_lab: &mut impl Read,
@@ -378,7 +379,7 @@ const READY: &str = "ready\n";
 
 const UP: &str = "link set dev-a up\nlink set dev-b up\n";
 
-/// Without spanning tree and multicast snooping, which would send frames of their own.
+/// Switches off spanning tree and multicast snooping, which would send frames of their own.
 const BRIDGE: &str = "link add br0 type bridge stp_state 0 mcast_snooping 0\nlink set dev-a master \
                       br0\nlink set dev-b master br0\nlink set dev-a up\nlink set dev-b up\nlink set \
                       br0 up\n";
@@ -410,14 +411,14 @@ fn haproxy() -> Service {
         arguments: ["-db", "-f", "/dev/stdin"].map(str::to_owned).into(),
         input: config,
         is_ready: || {
-            // Port 80 (0050), in state LISTEN (0A).
+            // Looks for port 80 (0050) in state LISTEN (0A).
             let sockets = fs::read_to_string("/proc/thread-self/net/tcp").unwrap_or_default();
             sockets.lines().any(|line| line.contains(":0050 ") && line.contains(" 0A "))
         },
     }
 }
 
-/// Searches PATH, and folders of system programs that an ordinary user's PATH lacks.
+/// Searches PATH, and directories of system programs that an ordinary user's PATH lacks.
 fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).collect::<Vec<_>>();

@@ -16,7 +16,7 @@ use squall_bpf::{
 // that neither side's writes slow the other's reads.
 /// Frames put into the ring.
 pub const HEAD: usize = 0;
-/// Not 0: take nothing, and copy the value to `SEEN`.
+/// Not 0: the program takes no frame, and copies the value to `SEEN`.
 pub const ATTENTION: usize = 1;
 /// Frames taken out of the ring. User space may advance it while the program rests and no frame is
 /// under way.
@@ -24,11 +24,11 @@ pub const TAIL: usize = 16;
 pub const SEEN: usize = 17;
 /// The device map is empty: the interface is gone.
 pub const GONE: usize = 18;
-/// An impossible state was found at [`TAIL`] (plus 1).
+/// Not 0: an impossible state was found; the value is that of [`TAIL`] at that time, plus 1.
 pub const BROKEN: usize = 19;
-/// Not 0: frames under way have to leave before others are taken.
+/// Not 0: frames under way have to leave before further ones are taken.
 const LEAVING: usize = 20;
-/// When the driver began to have no room, nanoseconds; 0: it has room.
+/// Since when the driver has had no room, nanoseconds; 0: it has room.
 pub const FULL_SINCE: usize = 21;
 /// The last reading of the clock.
 const NOW: usize = 22;
@@ -41,22 +41,25 @@ pub const UNDER_WAY: Words = Words {
     redirect_error: 28,
     last_left: 29,
 };
-/// Ring of the numbers of frames under way: a power of two, and more than a batch.
+/// First word of the ring of the numbers of frames under way. Its size is a power of two, and more
+/// than a batch.
 const RING: usize = 32;
 const RING_FRAMES: usize = 64;
-/// Result for each slot's frame: one of the words below, or the time at which it left.
+/// First word of the results, one per slot: one of the values below, or the time at which the
+/// slot's frame left.
 pub const RESULTS: usize = RING + RING_FRAMES;
 
 /// No result yet.
 pub const WAITING: u64 = 0;
-/// The driver had no room for longer than a wait explains.
+/// The driver had no room, for longer than a wait explains.
 pub const DROPPED: u64 = 1;
 /// The interface refused the frame.
 pub const REFUSED: u64 = 2;
 /// The slot has no frame.
 pub const SKIPPED: u64 = 3;
 
-/// User space has given it up: the link was down when it was due. The program skips it.
+/// User space has given the frame up: the link was down when the frame was due. The program skips
+/// it.
 pub const LINK_DOWN: u64 = 4;
 
 /// Frames in the ring: half a millisecond's worth at the highest rate; a power of two.
@@ -67,23 +70,24 @@ pub const DESCRIPTION: usize = 2;
 /// The kernel refuses frames shorter than an Ethernet header.
 pub const MIN_FRAME: u32 = 14;
 
-/// Nanoseconds. A longer wait is cut into parts, so that this CPU can do other work; the last part
-/// begins this far ahead, because the way through the kernel and back must not make the frame late.
+/// Nanoseconds before the due time. A longer wait is cut into parts, so that this CPU can do other
+/// work; the last part begins this far ahead, because leaving the kernel and entering it again must
+/// not make the frame late.
 const LAST_PART: i32 = 20_000;
 const PART: i32 = 10_000;
 /// Longest wait while frames are under way: they leave only when the kernel has run the program for
 /// the whole batch, and the runs without a frame take about as long.
 const MAX_WAIT_UNDER_WAY: i32 = 1_000;
-/// Readings of the clock in one wait, at most: far more than a part takes. bpf_loop() needs a
+/// The most readings of the clock in one wait, far more than a part takes: bpf_loop() needs a
 /// bound.
 const MAX_CLOCK_READS: i32 = 10_000;
-/// Polls for a new frame in one run: some microseconds.
+/// Number of polls for a new frame in one run: enough for some microseconds.
 const MAX_RING_POLLS: i32 = 1000;
-/// Nanoseconds without room in the driver, after which a frame is given up.
+/// Time without room in the driver after which a frame is given up, nanoseconds.
 const FULL_TIMEOUT: i32 = 10_000_000;
 
-// Offsets in the stack. The first two are the callback's: the current time, and the time it waits
-// for.
+// Offsets in the stack. The first two are for the callback: the current time, and the time for
+// which it waits.
 const WAITED: i16 = -8;
 const TARGET: i16 = -16;
 const DUE: i16 = -24;
@@ -93,7 +97,7 @@ const LEN: i16 = -32;
 pub const MEMORY: usize = 0;
 pub const EXIT: usize = 1;
 
-/// Positions of the slots, octets.
+/// Offsets of the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Length of the longest frame, without FCS.
@@ -102,7 +106,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// `longest`: the longest frame, octets without FCS.
+    /// The layout for frames of up to `longest` octets without FCS.
     pub fn new(longest: u32) -> Self {
         Self { longest, stride: squall_port::stride(longest as usize) }
     }
@@ -122,7 +126,7 @@ impl Layout {
     }
 }
 
-/// The program, and its witnesses with their tracepoints.
+/// The program, and the names of tracepoints with the witnesses for them.
 pub fn objects(layout: &Layout) -> (Object, Vec<(&'static str, Object)>) {
     let named = |name, write: &dyn Fn(&mut Asm, Maps)| {
         let mut a = Asm::new(name);
@@ -209,7 +213,7 @@ fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
 
     a.bind(go).load(U64, R4, R10, LEN).jump_if(Cond::Lt, R4, MIN_FRAME as i32, broken);
     a.jump_if(Cond::Gt, R4, layout.longest as i32, broken);
-    // Pages come back from the pool in the length that their last user left.
+    // Pages return from the pool with the length that their last user set.
     a.load(U32, R2, R6, xdp_md::DATA_END).load(U32, R3, R6, xdp_md::DATA).alu(Alu::Sub, R2, R3);
     a.mov(R3, R4).alu(Alu::Sub, R3, R2).mov(R2, R3).jump_if(Cond::Eq, R2, 0, fits);
     a.mov(R1, R6).call(helper::XDP_ADJUST_TAIL).jump_if(Cond::Ne, R0, 0, broken);
@@ -257,8 +261,8 @@ fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
     a.mov(R0, 1).bind(waiting).exit();
 }
 
-/// Jumps to `go` when the time R3 (also at [`DUE`]) has come, to `idle` if it is still far, to
-/// `leave` if frames under way have to leave before.
+/// Jumps to `go` when the time in R3 (also at [`DUE`]) has come, to `idle` if that is still far
+/// ahead, and to `leave` if frames under way have to leave before that.
 fn wait(a: &mut Asm, (idle, leave): (Label, Label), until: Label, go: Label) {
     let (alone, near) = (a.label(), a.label());
     // A frame due at the last reading of the clock needs no new one.
@@ -305,8 +309,9 @@ fn result(a: &mut Asm, maps: Maps) {
     a.load_map_value(R5, maps.memory, 8 * RESULTS as u32).add(R5, R3);
 }
 
-/// Credits the R2-th frame under way: it has left, or is offered again with all later ones. A
-/// hand-over is no larger than a batch of runs, so none of the later ones have left.
+/// Records the outcome of the R2-th frame under way: it has left, or it is offered again with all
+/// later ones. The driver gets at most a batch of runs at once, so none of the later ones have
+/// left.
 fn credit(a: &mut Asm, maps: Maps) {
     let (unsent, again, first, out) = (a.label(), a.label(), a.label(), a.label());
     number(a);

@@ -1,11 +1,10 @@
-//! A transmit queue in front of a program in the kernel: frames are written where the program reads
-//! them, in a ring of slots that both share, and the queue's own thread sits in the call that runs
-//! it.
+//! A transmit queue for a program in the kernel: the queue writes frames into a ring of slots that
+//! it shares with the program, and its own thread is in the system call that runs the program.
 //!
 //! Entering and leaving that call takes some 25 ms, and inside it the program polls for frames all
 //! the time. So a queue without frames for [`LINGER`] leaves the call, and enters it again with the
-//! next frame: frames that are sent [`AHEAD`] of their time are not made late by that. The owner of
-//! the queue must call [`TxQueue::fates`] regularly.
+//! next frame. Frames that are sent [`AHEAD`] of their time are not late because of that. The owner
+//! of the queue must call [`TxQueue::fates`] regularly.
 
 use std::{
     io,
@@ -29,7 +28,8 @@ use super::{
 };
 use crate::sys;
 
-/// Frames are taken this far ahead of their departure: several times what entering the call takes.
+/// Frames are taken this time before their departure: several times the time that entering the call
+/// takes.
 pub const AHEAD: Nanos = Nanos(100_000_000);
 /// The thread leaves the call after this time without frames.
 const LINGER: Nanos = Nanos(50_000_000);
@@ -50,9 +50,9 @@ pub struct LiveTx {
     hold_number: u64,
     /// The link is down, and the program rests.
     resting: bool,
-    /// Link changes at which an error of the kernel's was last discarded.
+    /// Count of link changes when an error of the kernel's was last discarded.
     discarded_at: usize,
-    /// Since when the ring is empty; updated now and then only.
+    /// Time since which the ring is empty; not updated in each call.
     idle_since: Option<Nanos>,
     runner: Arc<Runner>,
     thread: Option<JoinHandle<()>>,
@@ -60,7 +60,7 @@ pub struct LiveTx {
 
 /// State that the queue and its thread share, in addition to the memory.
 struct Runner {
-    /// The thread should be in the call; the thread should end.
+    /// The thread should be in the call; below, it should end.
     wanted: AtomicBool,
     ending: AtomicBool,
     failed: AtomicBool,
@@ -140,7 +140,7 @@ impl LiveTx {
         true
     }
 
-    /// Lets the program go on, unless the link is down.
+    /// Lets the program continue, unless the link is down.
     fn release(&self) {
         if !self.resting {
             self.set(ATTENTION, 0);
@@ -148,8 +148,8 @@ impl LiveTx {
     }
 
     /// While the link is down the program rests, and frames that become due are given up: otherwise
-    /// the program would offer each of them for long, and the later ones would leave in a burst
-    /// when the link comes up.
+    /// the program would offer each of them to the driver for a long time, and the later ones would
+    /// leave in a burst when the link comes up.
     fn follow_link(&mut self) {
         let up = self.shared.link.state() == LinkState::Up;
         if up && self.resting {
@@ -161,7 +161,8 @@ impl LiveTx {
             return;
         }
         self.resting = true;
-        // Frames under way may still be put back; until then only the program knows how far it is.
+        // Frames under way may still be put back; until then only the program knows the number of
+        // the next frame.
         if self.get(UNDER_WAY.pending) != 0 {
             return;
         }
@@ -177,7 +178,7 @@ impl LiveTx {
             }
             tail += 1;
         }
-        // The program goes on after them: their results will be cleared, and they would be sent.
+        // The program continues after them: their results will be cleared, and they would be sent.
         self.set(TAIL, tail);
     }
 
@@ -204,7 +205,7 @@ impl LiveTx {
         self.shared.interrupt();
     }
 
-    /// The reason why nothing more will leave, if there is one.
+    /// Returns the reason why nothing more will leave, if there is one.
     fn trouble(&mut self) -> io::Result<()> {
         let name = &self.interface;
         if self.get(BROKEN) != 0 {
@@ -288,7 +289,7 @@ impl TxQueue for LiveTx {
         }
         let refused = bad.filter(|_| taken == 0);
         if refused.is_some() {
-            // Its slot stays empty, because frames are in the order of their slots.
+            // The frame's slot stays empty, because frames are in the order of their slots.
             self.set(RESULTS + self.head as usize % SLOTS, SKIPPED);
         }
         let passed = taken + usize::from(refused.is_some());
@@ -308,7 +309,7 @@ impl TxQueue for LiveTx {
         self.shared.attend();
         self.follow_link();
         self.fates.clear();
-        // The link's state, requested only if frames did not leave.
+        // The link's state is requested only if frames did not leave.
         let mut up = None;
         while self.reported < self.head && self.fates.len() < BATCH {
             let Some(result) = self.take_result(self.reported as usize % SLOTS) else { break };
@@ -404,7 +405,7 @@ impl Drop for LiveTx {
 }
 
 impl Runner {
-    /// Stays in the call while that is wanted.
+    /// Makes the call repeatedly while `wanted` is set.
     fn run(&self, call: &Call) {
         while !self.ending.load(Ordering::Acquire) {
             if !self.wanted.load(Ordering::Acquire) {

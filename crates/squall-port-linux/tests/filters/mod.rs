@@ -14,7 +14,8 @@ use squall_wire::Packet;
 
 use super::{Outcome, Skipped, enter, port, receive, receive_frames, send, send_gso_frames};
 
-/// Expressions for which the kernel sees other octets than a file has, and others.
+/// Some expressions for which the kernel sees other octets than a file has, and some for which it
+/// does not.
 const EXPRESSIONS: [&str; 29] = [
     "",
     "udp",
@@ -42,7 +43,7 @@ const EXPRESSIONS: [&str; 29] = [
     "ether[12:2] = 0x8100",
     "ether dst 02:00:00:00:00:09",
     "ip6 and udp",
-    // With its optimizer, libpcap makes these match none, all and none.
+    // libpcap's optimizer would make these match no frame, all frames and no frame.
     "len >= 2147483648 & 2147483648 or len < 0 | 2147483648",
     "len <= 4294967295 & 2147483647 and len > 2147483647 + 0",
     "1/2=1/3&&1>4/5&&1>6/7",
@@ -112,7 +113,7 @@ fn send_frames(tx: &mut dyn TxQueue, frames: &[Vec<u8>]) -> Outcome {
     Ok(())
 }
 
-/// Compiled as by a session.
+/// Compiles the filter as a session does.
 fn filter(
     expression: &str,
     link_type: u16,
@@ -176,7 +177,7 @@ impl Tcpdump {
     }
 }
 
-/// Frames of `rx` that pass the filter, if the port left it to the engine.
+/// Number of frames from `rx` that pass the filter, if the port left filtering to the engine.
 fn count(rx: &mut dyn RxQueue, left: Option<&Filter>) -> std::io::Result<u64> {
     let (mut n, mut silent) = (0, 0);
     while silent < 50 {

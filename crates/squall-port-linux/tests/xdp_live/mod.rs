@@ -31,7 +31,7 @@ pub fn xdp_live_conforms() -> Outcome {
     Ok(())
 }
 
-/// Puts frames `numbers` into the ring, each with its due time by `due`.
+/// Puts frames `numbers` into the ring, each with the due time that `due` returns for its number.
 fn put(tx: &mut dyn TxQueue, numbers: Range<u32>, due: impl Fn(u32) -> Nanos) {
     let mut next = numbers.start;
     while next < numbers.end {
@@ -50,7 +50,7 @@ fn put(tx: &mut dyn TxQueue, numbers: Range<u32>, due: impl Fn(u32) -> Nanos) {
     }
 }
 
-/// The departures of the next `n` frames.
+/// The departure times of the next `n` frames.
 fn left(tx: &mut dyn TxQueue, n: usize) -> Vec<Nanos> {
     let deadline = monotonic() + Nanos(5_000_000_000);
     let mut all = Vec::new();

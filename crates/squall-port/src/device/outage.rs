@@ -6,7 +6,7 @@ use squall_units::Nanos;
 
 use super::Counts;
 
-/// Nothing passes from `at` after the first frame on, for `length`.
+/// Nothing passes for `length`, beginning `at` after the first frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reset {
     pub at: Nanos,
@@ -46,7 +46,7 @@ pub enum Phase {
 #[derive(Clone, Debug)]
 pub struct Outage {
     reset: Reset,
-    /// Start and end, once there was a frame.
+    /// Start and end of the reset; `None` before the first frame.
     window: Option<(Nanos, Nanos)>,
     restarted: bool,
     counts: Counts,

@@ -1,8 +1,8 @@
 //! The table of a device with state: it passes frames of known entries, and of new ones while there
 //! is room.
 //!
-//! Reads only the key of an entry from a frame, by a reader of its own: this crate knows no headers
-//! (docs/architecture.md).
+//! Reads only the key of an entry from a frame, with code of its own: this crate does not depend on
+//! header definitions (docs/architecture.md).
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -21,7 +21,8 @@ pub struct TableSize {
     pub idle: Option<Nanos>,
 }
 
-/// Entries with the time of their last frame. Exact: an entry is gone `idle` after its last frame.
+/// Entries with the time of their last frame. Expiry is exact: an entry is gone `idle` after its
+/// last frame.
 #[derive(Clone, Debug)]
 pub struct Table<K> {
     size: TableSize,
@@ -40,7 +41,7 @@ impl<K: Copy + Ord + Hash> Table<K> {
     }
 
     /// Whether a frame of `key` that arrives at `now` passes. A frame that is earlier than the one
-    /// before it (of another queue) counts as simultaneous.
+    /// before it (from another queue) counts as simultaneous.
     pub fn takes(&mut self, now: Nanos, key: K) -> bool {
         self.now = self.now.max(now);
         self.forget();
