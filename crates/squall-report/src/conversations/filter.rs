@@ -27,7 +27,7 @@ pub struct FilterError {
     pub message: String,
 }
 
-/// Limits of a filter's octets and of nested parentheses, beyond any real use.
+/// Limits on a filter's length in octets and on nested parentheses, beyond any real use.
 const LONGEST: usize = 1000;
 const DEEPEST: usize = 50;
 

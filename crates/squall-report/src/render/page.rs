@@ -63,7 +63,7 @@ impl Page {
         self.plots.push(json!(plots));
     }
 
-    /// The page's own script, and the object that it finds in `data`. It may use everything in
+    /// Adds the page's own script, which finds `data` under that name and may use everything in
     /// `assets/page.js`.
     pub fn script(&mut self, script: &'static str, data: Value) {
         (self.script, self.data) = (script, data);
@@ -277,7 +277,7 @@ pub enum Plot {
 /// Minimum, lower quartile, median, upper quartile, maximum.
 pub type FiveNumbers = [f64; 5];
 
-/// A value for each category of a plot; `None` without one.
+/// One value per category of a plot; `None` where a category has no value.
 #[derive(Clone, Debug, Serialize)]
 pub struct Group<T> {
     pub label: String,
