@@ -13,8 +13,8 @@ use crate::Record;
 /// How far a replay came.
 pub struct ReplayEnd {
     pub replayed: Replayed,
-    /// By port: frames that never left, because they are due after the last instant of a run; none
-    /// if unknown.
+    /// By port: frames that never left, because they are due after the last possible time of a run;
+    /// empty if unknown.
     unsent: Vec<u64>,
 }
 
@@ -24,8 +24,8 @@ impl ReplayEnd {
         Self { replayed, unsent: Vec::new() }
     }
 
-    /// A replay that came to the end of the run. Reads the rest of its captures: if frames in it
-    /// are due after the last instant of a run, the replay is incomplete.
+    /// A replay that lasted to the end of the run. Reads the rest of its captures: if frames there
+    /// are due after the last possible time of a run, the replay is incomplete.
     pub fn read_on(mut replayed: Replayed) -> Self {
         let unsent = match replayed.source.unsent() {
             Ok(unsent) => unsent.unwrap_or_default(),
