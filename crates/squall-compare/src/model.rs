@@ -321,7 +321,7 @@ impl Measured for Step {
         self.system_s_per_mpkt = middle(&|r| r.per_mpkt(r.system_s));
         self.cpu_s_per_mpkt = middle(&|r| r.per_mpkt(r.user_s + r.system_s));
         self.peak_memory_octets = good.iter().map(|r| r.peak_memory_octets).max().unwrap_or(0);
-        // A tool's counts are checked at any rate.
+        // A tool's counts are checked at any rate, even if the round does not count.
         let speaks = |r: &&Round| r.claim.captured.is_some() || r.claim.dropped.is_some();
         let judged = good.iter().copied().filter(|r| r.captured().is_some()).filter(speaks);
         let agreeing: Vec<bool> = judged.map(|r| r.disagreements.is_empty()).collect();
@@ -412,7 +412,7 @@ mod tests {
         assert_eq!((step.honest, step.sender_bound), (Some(false), false));
     }
 
-    /// With frames of 60 octets.
+    /// A step at this rate, with frames of 60 octets.
     fn asked(pps: f64) -> Step {
         Step { asked_pps: Some(pps), asked_bps: Some(pps * 512.0), ..Step::default() }
     }

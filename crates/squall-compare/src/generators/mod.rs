@@ -38,11 +38,11 @@ pub struct GeneratorSettings {
     pub rounds: u32,
     /// The measured time of a step.
     pub step: Nanos,
-    /// For the result.
+    /// The command line, for the result.
     pub command: String,
 }
 
-/// Runs the tools over sizes and rates, in a lab of its own. `progress` gets a line for each run;
+/// Runs the tools over sizes and rates, in a private lab. `progress` gets a line for each run;
 /// `stop` is polled.
 ///
 /// The process moves into the lab's namespace and stays there. It must have one thread.
@@ -101,7 +101,7 @@ pub fn generators(
     Ok(result)
 }
 
-/// Absent for `max`.
+/// The requested frames per second; `None` for `max`.
 fn asked_pps(octets: u32, rate: Rate) -> Option<f64> {
     match rate.unit {
         RateUnit::Max => None,

@@ -30,13 +30,13 @@ pub trait Shown<S>: Serialize {
 
     fn plots(&self, steps: &Steps<'_, S>) -> Vec<Plot>;
 
-    /// Adds to the page below the groups.
+    /// Adds sections to the page below the groups.
     fn below(&self, _page: &mut Page) {}
 }
 
 /// A displayed step.
 pub trait ShownStep: Measured {
-    /// Heads, as in [`Grid`].
+    /// Column headings, as in [`Grid`].
     const COLUMNS: Columns;
 
     fn row(&self) -> Vec<Cell>;
@@ -60,11 +60,11 @@ pub struct Group<'a, S> {
     pub below: Option<(String, Grid)>,
 }
 
-/// The head of each column in text and on the page; empty: not shown there. In narrow text, columns
-/// with higher numbers are dropped first.
+/// The heading of each column in text and on the page; empty: not shown there. In narrow text,
+/// columns with higher numbers are dropped first.
 pub type Columns = &'static [(&'static str, u8, &'static str)];
 
-/// A table for both.
+/// A table for both text and page.
 pub struct Grid {
     pub columns: Columns,
     pub rows: Vec<Vec<Cell>>,
