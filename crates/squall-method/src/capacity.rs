@@ -241,8 +241,8 @@ fn goodput(
     Ok(())
 }
 
-/// Each frame of the first stream is a flow of its own. Frames of flows beyond the device's table
-/// are lost, at once or when they are repeated.
+/// Each frame of the first stream is a separate flow. Frames of flows beyond the device's table are
+/// lost, at once or when they are repeated.
 fn flow_table(
     settings: &Settings,
     rig: &Rig,
@@ -270,7 +270,7 @@ fn flow_table(
         generator = !measured.kept();
         failure = format!("{came} of {next} came through");
         bench.rest(settings.recovery_s)?;
-        // The next guess is the number of flows that came through.
+        // The next guess is the number of flows that passed.
         let guess = Some(came).filter(|came| !generator && (passed + 1..failed).contains(came));
         next = guess.unwrap_or(passed + (failed - passed) / 2).max(1);
         guessed = guess.is_some();

@@ -23,7 +23,7 @@ pub struct Make {
     pub delay_ns: u64,
     /// Capacity of the address table.
     pub table: usize,
-    /// Addresses learned per second, with a queue for a few.
+    /// Addresses learned per second; a few more wait in a queue.
     pub learns: Option<f64>,
     pub age_s: f64,
     /// Group capacity; groups beyond it are flooded.
@@ -249,7 +249,7 @@ impl Runner for Switch {
             })
             .collect();
         let mut frames = frames(trial, begin, &self.port_names());
-        // At the same instant, the last port comes first: in RFC 2889 §5.5 it competes for the
+        // At the same time, the last port comes first: in RFC 2889 §5.5 it competes for the
         // congested port.
         frames.sort_by_key(|frame| (frame.at, std::cmp::Reverse(frame.port), frame.lane));
         let mut queues: Vec<Buffer> = (0..self.make.ports)
