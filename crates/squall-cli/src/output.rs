@@ -154,7 +154,7 @@ fn lines(text: &str) -> String {
     format!("{}\n", text.trim_end_matches('\n'))
 }
 
-/// Prints text for people on standard output. A closed pipe (`| head`) is no error.
+/// Prints text for people on standard output. A closed pipe (`| head`) is not an error.
 pub fn print(text: &str) {
     _ = print_on(text);
 }

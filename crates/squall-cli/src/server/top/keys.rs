@@ -45,7 +45,7 @@ impl Keys {
                     keys.push(Key::Escape);
                     after
                 }
-                // Alt and a key is not used.
+                // Skip Alt with a key: no function uses it.
                 (0x1b, Some(_)) => &after[1..],
                 (b'\t', _) => {
                     keys.push(Key::Tab);
