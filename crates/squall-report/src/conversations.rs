@@ -331,7 +331,7 @@ impl Flows {
         for flow in &self.flows {
             let matches = question.filter.matches(flow, &self.ports);
             for (address, way) in [(&flow.src, 0), (&flow.dst, 1)] {
-                // If only sources were measured, there is no destination.
+                // If only sources were measured, flows have no destination.
                 if *address != HostAddress::Other("".into()) {
                     rows.add(address.clone(), flow, way, matches);
                 }

@@ -47,7 +47,7 @@ impl std::error::Error for MergeError {}
 /// ```
 ///
 /// # Errors
-/// There is no report, two are of the same part, or their divisions or versions differ.
+/// There is no report, two belong to the same part, or their divisions or versions differ.
 pub fn whole(mut parts: Vec<(String, Report)>) -> Result<Report, MergeError> {
     check(&parts)?;
     let absent = absent(&parts);

@@ -64,8 +64,8 @@ impl Nodes {
         Self { missing, senders, bounds }
     }
 
-    /// Adds what only shows in the merged report: senders without a report, and delays between two
-    /// clocks, each with an uncertainty of its own.
+    /// Adds facts that only the merged report can show: senders without a report, and delays
+    /// between two clocks, each with its own uncertainty.
     pub fn tell(&self, all: &mut Report) {
         for stream in all.streams.iter_mut().filter(|stream| stream.port.is_empty()) {
             if let Some(port) = self.senders.get(&stream.name) {

@@ -550,7 +550,7 @@ fn with_reasons(reasons: &BTreeMap<String, u64>) -> String {
 // --- data
 // --------------------------------------------------------------------------------------------------------
 
-/// A plot has fewer pixels than more points would need.
+/// Maximum number of points in a plot, which has fewer pixels than more points would need.
 const MAX_POINTS: usize = 1000;
 /// Enough bins to show the shape; the script spreads them over equal steps of the logarithm anyway.
 const MAX_BINS: usize = 160;

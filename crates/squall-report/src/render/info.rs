@@ -565,7 +565,7 @@ fn files_table(info: &Info, markup: &mut String) {
     table("Files", &head, &info.files.iter().map(row).collect::<Vec<_>>(), markup);
 }
 
-/// A plot has fewer pixels than more points would need.
+/// Maximum number of points in a plot, which has fewer pixels than more points would need.
 const MAX_POINTS: usize = 1000;
 
 fn length_plots(named: &[(&str, &Traffic)]) -> [Plot; 2] {

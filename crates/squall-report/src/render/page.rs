@@ -218,7 +218,7 @@ pub struct Line {
     pub style: Style,
     x: Vec<f64>,
     y: Vec<Option<f64>>,
-    /// Ends of the error bar of each point.
+    /// Ends of each point's error bar.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     range: Vec<[f64; 2]>,
 }
@@ -236,7 +236,7 @@ impl Line {
     /// Adds error bars: the lower and upper end for each point.
     ///
     /// # Panics
-    /// If their number differs from that of the points.
+    /// If there are not as many error bars as points.
     pub fn ranges(self, range: Vec<[f64; 2]>) -> Self {
         assert_eq!(range.len(), self.x.len(), "a range for each point");
         Self { range, ..self }

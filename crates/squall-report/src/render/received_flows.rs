@@ -47,7 +47,7 @@ pub(super) const RATES: &str =
 /// distinguished.
 const LEAST_FLOW: usize = 34;
 
-/// Figures for which the table of ports has no column.
+/// A port's figures that have no column in the table of ports.
 fn arrivals(port: &PortReport, all: &ReceivedFlowsReport) -> String {
     let rx = &port.rx;
     let mut parts = Vec::new();

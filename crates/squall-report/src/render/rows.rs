@@ -27,7 +27,7 @@ pub struct PortRow {
 pub struct StreamRow {
     pub name: String,
     pub tx_pps: f64,
-    /// `None`: its receiver does not measure it.
+    /// `None` if its receiver does not measure it.
     pub rx_pps: Option<f64>,
     pub lost: Option<u64>,
     pub p50_ns: Option<u64>,

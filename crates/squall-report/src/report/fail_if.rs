@@ -123,7 +123,8 @@ impl FailIf {
         ))
     }
 
-    /// The first violation in the report of a running run. An unknown value is no violation yet.
+    /// The first violation in the report of a run in progress. An unknown value is not a violation
+    /// yet.
     pub fn holds_so_far(&self, report: &Report) -> Option<String> {
         self.find(report).into_iter().find(|finding| finding.holds).map(|finding| finding.text)
     }
