@@ -90,7 +90,8 @@ pub struct Record<'a> {
 /// How a run ended.
 pub struct End<'a> {
     pub by: EndedBy,
-    /// Whether the run would have ended by itself later.
+    /// Whether the run had an end ahead that it would have reached by itself: a stop then cuts it
+    /// short.
     pub open: bool,
     /// The agreed start, on the shared clock.
     pub agreed: Option<Nanos>,

@@ -30,7 +30,7 @@ pub(crate) fn report(plan: &Plan, workers: &[Snapshot]) -> Option<FlowsReport> {
     Some(report_of(flows, &names, workers.iter().flat_map(|worker| &worker.flows)))
 }
 
-/// `names` are those of the plan's ports.
+/// `names`: the names of the plan's ports.
 fn report_of<'a>(
     flows: &PlanFlows,
     names: &[String],
