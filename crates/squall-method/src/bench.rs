@@ -10,8 +10,8 @@ use crate::trial::{Measured, Trial};
 /// Runs a trial and measures it: one machine, a cluster, or a model of a device.
 pub trait Runner {
     /// # Errors
-    /// A failure that makes any further trial pointless: a port that is gone, a profile that is
-    /// refused.
+    /// A failure that makes any further trial pointless: a missing port, or a profile that is
+    /// rejected.
     fn run(&mut self, trial: &Trial) -> Result<Measured, Halt>;
 
     /// Waits so that the device settles (RFC 2544 §23 asks for 5 s between trials).
@@ -144,7 +144,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Runs `trial`, and repeats it up to `repeats` times while the generator does not keep to it.
-    /// If the last result is not [`Measured::kept`] either, it is no result of the device.
+    /// If the last result is not [`Measured::kept`] either, it is not a result of the device.
     ///
     /// # Errors
     /// If no further trial can run.

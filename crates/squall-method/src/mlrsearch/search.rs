@@ -149,8 +149,8 @@ impl Search {
         self.weigh();
     }
 
-    /// Records that the generator did not keep to `load`: the trial is no result of the device, and
-    /// no load this high is measured again.
+    /// Records that the generator did not keep to `load`: the trial is not a result of the device,
+    /// and no load this high is measured again.
     pub fn not_kept(&mut self, load: f64) {
         self.ceiling = self.ceiling.min(load);
         self.weigh();

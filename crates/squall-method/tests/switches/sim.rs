@@ -18,7 +18,7 @@ pub struct Make {
     pub fps: f64,
     /// Length of each port's queue, frames.
     pub depth: u32,
-    /// Capacity of all queues together, frames: a congested port takes from the others.
+    /// Capacity of all queues together, frames: a congested port takes capacity from the others.
     pub shared: Option<usize>,
     pub delay_ns: u64,
     /// Capacity of the address table.
@@ -338,7 +338,7 @@ fn frames(trial: &Trial, begin: u64, names: &[String]) -> Vec<Frame> {
     trial.lanes.iter().enumerate().flat_map(of_lane).collect()
 }
 
-/// As in a report: the loss is that of the port that received most.
+/// As in a report, the loss is measured at the port that received most.
 fn lane_measured(lane: &Lane, sent: u64, seen: &Seen, names: &[String]) -> LaneMeasured {
     let plain = lane.template.as_ref().is_some_and(|template| template.plain);
     let received = seen.ports.values().map(|frames| frames.len() as u64).sum();
