@@ -1,9 +1,9 @@
-//! Compares capture tools: the loss of each for a data set at a bit rate, and the CPU cost.
+//! Compares capture tools: the loss of each tool for a data set at a bit rate, and its CPU cost.
 //!
-//! The method is that of the evaluations of tcpdump: replay a data set at a rate, let the tool
-//! capture, and count its packets. The link is a veth pair in a namespace of this process. Three
-//! counts must agree: the interfaces' counters, the tool's own count, and the packets in its file
-//! according to an independent reader.
+//! The method follows evaluations of tcpdump: replay a data set at a rate, let the tool capture,
+//! and count its packets. The link is a veth pair in a namespace of this process. Three counts must
+//! agree: the interfaces' counters, the tool's own count, and the packets in its file according to
+//! an independent reader.
 //!
 //! Each round has all data sets, rates and tools, which take turns because the speed of a machine
 //! varies over minutes ([`design`]).

@@ -1,7 +1,7 @@
-//! The result of a comparison of capture tools. Units live in names.
+//! The result of a comparison of capture tools. Units are part of the names.
 //!
-//! Packets are frames as they were on the link. Octets are those of frames without FCS, as
-//! capturing tools count; bits a second are L2, FCS included, as everywhere in Squall.
+//! Packets are frames as they were on the link. Octets are counted without FCS, as capturing tools
+//! do; bit rates are at layer 2, FCS included, as everywhere in Squall.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -419,7 +419,8 @@ mod tests {
 
     #[test]
     fn a_round_off_the_requested_rate_is_no_loss_of_the_tool() {
-        // 900 arrive. Half of them are lost when the sender kept to its rate, and all otherwise.
+        // 900 arrive. Half of them are lost in the round in which the sender kept to its rate, all
+        // in the others.
         let slow = Round { sending_s: 2.0, ..round(Some(0), 0, 900) };
         let fast = Round { sending_s: 0.5, ..round(Some(0), 0, 900) };
         let rounds = vec![slow.clone(), round(Some(450), 450, 450), fast];

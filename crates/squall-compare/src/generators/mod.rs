@@ -1,9 +1,9 @@
 //! Compares traffic generators: speed, steadiness and CPU cost.
 //!
-//! The method is that of the papers that compare generators: each tool sends UDP at maximum rate
-//! and at given rates, the receiving interface's counters are read every second, and the tool's own
-//! count is compared with them. The link is a veth pair in a namespace of this process. Tools take
-//! turns within a round because the speed of a machine varies over minutes.
+//! The method follows papers that compare generators: each tool sends UDP at maximum rate and at
+//! given rates, the receiving interface's counters are read every second, and the tool's own count
+//! is compared with them. The link is a veth pair in a namespace of this process. Tools take turns
+//! within a round because the speed of a machine varies over minutes.
 //!
 //! The input is [`GeneratorSettings`], the result [`Generators`]. The module contains no code for
 //! headers: a tool that needs complete frames gets them from `squall` as a capture.

@@ -215,7 +215,7 @@ impl<S: ShownStep> Steps<'_, S> {
         self.0.iter().copied().filter(move |step| step.tool() == tool)
     }
 
-    /// By tool, a value at each rate.
+    /// For each tool, a value at each rate.
     pub fn at_rates<T>(&self, value: impl Fn(&S) -> Option<T>) -> (Vec<String>, Vec<Bars<T>>) {
         let rates = in_order(self.0.iter().map(|step| step.asked()));
         let bars = self.tools().into_iter().map(|tool| {
@@ -230,7 +230,7 @@ impl<S: ShownStep> Steps<'_, S> {
         Plot::bars(title, "requested", rates, y, bars)
     }
 
-    /// By rising x; failed steps are left out.
+    /// The points of each tool in ascending x; failed steps are left out.
     pub fn lines(&self, point: impl Fn(&S) -> Option<(f64, Spread)>) -> Vec<Line> {
         let line = |tool: &str| {
             let mut points: Vec<(f64, Spread)> = self.of(tool).filter_map(&point).collect();
@@ -241,7 +241,7 @@ impl<S: ShownStep> Steps<'_, S> {
         self.tools().into_iter().map(line).collect()
     }
 
-    /// The actual by the requested rate, in `unit`.
+    /// Plots the actual rate against the requested rate, in `unit`.
     pub fn actual(
         &self,
         (requested, arrived, unit): (&str, &str, Unit),
