@@ -507,7 +507,7 @@ fn judge_receiver(port: &PortReport, longest: Option<u32>, duration: f64, verdic
     }
     let mtus = || port.mtu_changes.iter();
     let Some(first) = mtus().next() else { return };
-    // If the sent frames are unknown, the port should receive what it could at first.
+    // If the sent frames are unknown, compare with the MTU before the first change.
     let is_short = |mtu: u32| match longest {
         Some(longest) => mtu + LINK_OCTETS < longest,
         None => mtu < first.before,
