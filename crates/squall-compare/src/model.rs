@@ -350,7 +350,7 @@ pub fn schema() -> String {
 mod tests {
     use super::*;
 
-    /// 1000 sent, 900 arrived in a second.
+    /// A round in which 1000 packets were sent and 900 arrived in one second.
     fn round(in_file: Option<u64>, captured: u64, dropped: u64) -> Round {
         let claim = Claim { captured: Some(captured), dropped: Some(dropped), received: None };
         let (sent, arrived, arrived_octets, sending_s) = (1000, 900, 54_000, 1.0);

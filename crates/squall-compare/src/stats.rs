@@ -41,7 +41,8 @@ impl Search {
         if known || self.sender_bound {
             return None;
         }
-        // All trials had loss: a quarter of the rate, so that a slow tool is found in few steps.
+        // If all trials had loss, try a quarter of the rate, so that a slow tool is found in few
+        // steps.
         Some(if self.good > 0.0 {
             (self.good * self.bad).sqrt()
         } else {
