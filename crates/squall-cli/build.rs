@@ -10,7 +10,7 @@ fn main() {
 }
 
 fn of_repository() -> Option<String> {
-    // Both change with a commit: HEAD with the branch, its log with what the branch is at.
+    // HEAD changes with the branch, and its log with each commit to the branch.
     for file in ["HEAD", "logs/HEAD"] {
         let path = git(&["rev-parse", "--git-path", file])?;
         if Path::new(&path).exists() {

@@ -182,7 +182,7 @@ pub fn checked<T: FromStr<Err: ToString>>(text: &str) -> Result<String, String> 
     text.parse::<T>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// `1`, `10k`, `1M`; not 0.
+/// Parses `1`, `10k`, `1M`; rejects 0.
 pub fn parse_some(text: &str) -> Result<u64, String> {
     match parse_count(text) {
         Ok(0) => Err("expected 1 or more, such as 1000 or 10k".into()),
@@ -190,7 +190,7 @@ pub fn parse_some(text: &str) -> Result<u64, String> {
     }
 }
 
-/// `100ms`, `1m30s`; not 0.
+/// Parses `100ms`, `1m30s`; rejects 0.
 pub fn parse_time(text: &str) -> Result<Nanos, String> {
     match text.parse::<Nanos>() {
         Ok(Nanos::ZERO) => Err("expected a time above 0, such as 100ms or 10s".into()),
@@ -329,7 +329,7 @@ pub fn put_port(profile: &mut Profile, text: &str) -> Result<(), Error> {
         )));
     };
     port.address = address.to_owned();
-    // The address does not come from the file any longer.
+    // The address no longer comes from the file.
     port.at = Default::default();
     Ok(())
 }

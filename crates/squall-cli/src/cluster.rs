@@ -149,7 +149,8 @@ pub fn nodes(
     squall_trials::Nodes::start(controller(words), &|| signals.came())
 }
 
-/// The same options for `squall report`, which the controller runs on the reports of the nodes.
+/// The output options as arguments of `squall report`, which the controller runs on the nodes'
+/// reports.
 fn of_report(output: &Output) -> Vec<OsString> {
     let mut words = Vec::new();
     for fail_if in &output.fail_if {

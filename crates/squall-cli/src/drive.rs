@@ -68,14 +68,14 @@ impl Signals {
     }
 }
 
-/// The end of a run without a stream that ends it.
+/// When to end a run that has no stream to end it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct End {
     pub after_s: Option<f64>,
     pub received: Option<u64>,
     /// Whether SIGUSR1 triggers a capture.
     pub triggered: bool,
-    /// Interval of a line of figures instead of the table, seconds.
+    /// Interval in seconds at which to print a line of figures instead of the table.
     pub each_s: Option<u32>,
 }
 

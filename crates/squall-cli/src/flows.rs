@@ -384,7 +384,7 @@ fn no_effect(what: &str, why: &str) -> Error {
 }
 
 impl Common {
-    /// The profile that `short` makes of these arguments and `more`.
+    /// The profile that `short` makes from these arguments and `more`.
     fn short(
         &self,
         port2: Option<&String>,
@@ -399,7 +399,7 @@ impl Common {
         })?)
     }
 
-    /// Whether option `name` of the application, or of TLS by `key`, is given.
+    /// Whether option `name` is given: for the application, or for TLS, depending on `key`.
     fn has(&self, key: &str, name: &str) -> bool {
         let given = self.all.arguments.iter().filter(|one| one.key == key);
         let mut names = given.filter_map(|one| one.text.as_deref()?.split_once('='));
@@ -420,7 +420,7 @@ impl Common {
         Ok(())
     }
 
-    /// Rejects those of `strays` that are given.
+    /// Rejects the options in `strays`.
     fn refuse(&self, strays: &[&str], why: &str) -> Result<(), Error> {
         match strays.iter().find(|name| self.has("option", name)) {
             Some(name) => Err(no_effect(&format!("--option {name}"), why)),
@@ -428,7 +428,7 @@ impl Common {
         }
     }
 
-    /// Rejects options of servers.
+    /// Rejects options that only servers use.
     fn only_clients(&self) -> Result<(), Error> {
         match self.has("tls_option", "client_ca") {
             true => Err(no_effect(
@@ -439,7 +439,7 @@ impl Common {
         }
     }
 
-    /// Rejects options of clients.
+    /// Rejects options that only clients use.
     fn only_servers(&self) -> Result<(), Error> {
         for (name, why) in [
             (

@@ -133,7 +133,7 @@ const FOREIGN_NAMES: [(&[&str], &str, &str); 3] = [
 ];
 
 /// Removes tips for options that are too different (`--vlan`: did you mean `--latency`?), and adds
-/// those of the table.
+/// tips from the table.
 fn advised(mut error: Error, command: &mut Command, arguments: &[OsString]) -> Error {
     let name = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(name))) => name.clone(),

@@ -118,7 +118,7 @@ pub fn info(args: &Args) -> Result<ExitCode, Error> {
     if to_stdout {
         output::print_data(&(info.to_json() + "\n"));
     }
-    // The figures include faults: do not repeat them on the same terminal.
+    // The figures include errors of files: do not repeat these on the same terminal.
     let seen = !args.quiet && (to_stdout || io::stdout().is_terminal());
     for file in info.files.iter().filter(|_| !seen) {
         if let Some(fault) = &file.fault {

@@ -157,7 +157,7 @@ fn up(
         _ => None,
     };
     let lab = Lab::up(name, options, device).map_err(error)?;
-    // The lab of the default name needs no name in commands.
+    // A lab with the default name needs no name in commands.
     let (lab, named) = match lab.name.as_str() {
         "lab" => ("the lab".to_owned(), String::new()),
         name => (format!("lab {name:?}"), format!(" {name}")),
@@ -235,10 +235,10 @@ struct Streams(Vec<Stream>);
 
 struct Stream {
     name: String,
-    /// Name of the port in the profile, its interface, and the interface of the other side.
+    /// Name of the sending port in the profile, its interface, and the interface of the other side.
     from: (&'static str, &'static str, &'static str),
     packet: String,
-    /// Starts after the other direction, which opens the path.
+    /// Whether to start after the other direction, which opens the path.
     later: bool,
 }
 

@@ -160,8 +160,8 @@ pub fn main() -> ExitCode {
     };
     let status = done.unwrap_or_else(|error| {
         match &error {
-            // Input errors begin with file:line:column, which editors parse. A profile that cannot be
-            // read has no place.
+            // Input errors begin with file:line:column, which editors parse. A profile that cannot
+            // be read has no line or column.
             Error::Input(mistakes) if mistakes.0.iter().all(|of| !of.origin.is_empty()) => {
                 eprintln!("{mistakes}");
             }

@@ -93,8 +93,8 @@ impl Output {
     }
 }
 
-/// Files for a result. A result that cannot be written (a full disk, a removed folder) is printed,
-/// so that it is not lost.
+/// Files for a result. A result that cannot be written (a full disk, a removed directory) is
+/// printed, so that it is not lost.
 #[derive(Default)]
 pub struct Results {
     error: Option<Error>,
@@ -139,7 +139,7 @@ pub fn look(to_stderr: bool, otherwise: usize) -> (usize, bool) {
     (size.map_or(otherwise, |(width, _)| usize::from(width.0)), color)
 }
 
-/// Whether standard output and standard error go to the same place: a terminal, or `2>&1`.
+/// Whether standard output and standard error go to the same terminal or file (`2>&1`).
 fn one_place() -> bool {
     let file = |stream: BorrowedFd<'_>| {
         let found = File::from(stream.try_clone_to_owned().ok()?).metadata().ok()?;
@@ -154,7 +154,7 @@ fn lines(text: &str) -> String {
     format!("{}\n", text.trim_end_matches('\n'))
 }
 
-/// Prints text for people on standard output. A closed pipe (`| head`) is no error.
+/// Prints text for people on standard output. A closed pipe (`| head`) is not an error.
 pub fn print(text: &str) {
     _ = print_on(text);
 }

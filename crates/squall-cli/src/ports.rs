@@ -126,7 +126,7 @@ fn overview(listed: &[Listed]) -> String {
     text
 }
 
-/// Prefixes a reason with the port's address, unless it has it.
+/// Prefixes a reason with the port's address, unless it begins with it already.
 fn reason(kind: &Kind, interface: &str, why: &str) -> String {
     let address = format!("{}:{interface}", kind.name);
     if why.starts_with(&address) { why.to_owned() } else { format!("{address}: {why}") }

@@ -248,7 +248,7 @@ pub fn recv(args: &Args) -> Result<ExitCode, Error> {
     )
 }
 
-/// Duration of each rate.
+/// Seconds to measure at each rate.
 const SELF_TEST_S: u64 = 3;
 
 fn self_test(args: &Args) -> Result<ExitCode, Error> {

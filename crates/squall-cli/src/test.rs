@@ -173,7 +173,7 @@ fn ab(args: &Ab) -> Result<ExitCode, Error> {
     Ok(ExitCode::from(exit_status(&outcome, &[])))
 }
 
-/// Whether its run ends by itself, by a quick check.
+/// Checks quickly whether a run of `profile` ends by itself.
 fn ends(profile: &Profile) -> bool {
     let stop = profile.stop;
     let limited = stop.duration.is_some() || stop.packets.is_some() || stop.octets.is_some();
@@ -393,7 +393,8 @@ impl Results {
     }
 }
 
-/// Created before anything is sent, so that a wrong path does not cost hours of measurements.
+/// Files for the results, created before anything is sent, so that a wrong path does not cost hours
+/// of measurements.
 #[derive(Default)]
 struct Files {
     json: Option<(String, std::fs::File)>,

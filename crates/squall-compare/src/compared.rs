@@ -144,7 +144,7 @@ where
 }
 
 /// Runs `design` over `steps`, which are in the order of [`Design::step`], until `once` returns
-/// none; then sums up the steps that ran.
+/// `None`; then sums up the steps that ran.
 pub fn measure<S: Measured>(
     design: Design,
     mut steps: Vec<S>,
@@ -159,7 +159,7 @@ pub fn measure<S: Measured>(
     steps
 }
 
-/// CPUs for the sender and for the tools: different ones if there are two.
+/// CPUs for the sender and for the tools: different ones if the machine has two.
 pub fn two_cpus() -> (Option<u32>, Option<u32>) {
     let allowed = squall_machine::cpus::allowed();
     (allowed.last().copied(), allowed.first().copied())

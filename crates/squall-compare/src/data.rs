@@ -25,7 +25,7 @@ pub enum Frames {
 #[derive(Clone, Debug, Default)]
 pub struct Captured {
     octets: Vec<u8>,
-    /// The end of each frame.
+    /// The end offset of each frame in the buffer.
     ends: Vec<usize>,
 }
 
@@ -99,14 +99,15 @@ pub const SHAPES: &[Shape] = &[
     },
 ];
 
-/// An Ethernet frame without FCS: the minimum, and the limit of the lab's interfaces.
+/// Allowed lengths of an Ethernet frame without FCS: from the minimum to the limit of the lab's
+/// interfaces.
 const LENGTHS: std::ops::RangeInclusive<u32> = 60..=9000;
-/// The most octets of a capture held in memory.
+/// Maximum octets of a capture that are held in memory.
 const MOST_OCTETS: usize = 1 << 30;
 const ETHERNET_HEADER: u32 = 14;
 
 impl DataSet {
-    /// `60` (octets), a shape's name, `NAME=60*7,590*4`, or a capture.
+    /// Parses `60` (octets), a shape's name, `NAME=60*7,590*4`, or a capture's path.
     ///
     /// # Errors
     /// Any other text; a capture that cannot be read or has no frames to send.
@@ -273,7 +274,7 @@ fn check_length(what: &str, octets: u32) -> Result<u32, Error> {
     )))
 }
 
-/// `60*7,590*4,1514`
+/// Parses `60*7,590*4,1514`.
 fn weights(whole: &str, list: &str) -> Result<Vec<(u32, u32)>, Error> {
     let wrong = |part: &str| {
         Error::Usage(format!(

@@ -9,7 +9,7 @@ pub struct Turn {
     pub tool: usize,
 }
 
-/// The number of each.
+/// The number of data sets, output locations, rates, tools and rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Design {
     pub data: usize,
@@ -20,10 +20,10 @@ pub struct Design {
 }
 
 impl Design {
-    /// Round by round, each with all cells, so that a machine that slows down does so for every
-    /// cell, and an interrupted comparison has some rounds of all cells rather than all rounds of
-    /// some. Within a cell the tools run in turn; the first one changes from cell to cell and from
-    /// round to round because a run may leave effects in caches and queues for the next.
+    /// Turns round by round, each with all cells, so that a machine that slows down does so for
+    /// every cell, and an interrupted comparison has some rounds of all cells rather than all
+    /// rounds of some. Within a cell the tools run in turn; the first one changes from cell to cell
+    /// and from round to round, because a run may affect caches and queues for the next run.
     pub fn turns(self) -> impl Iterator<Item = Turn> {
         (0..self.rounds).flat_map(move |round| {
             (0..self.cells()).flat_map(move |cell| {

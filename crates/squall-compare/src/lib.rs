@@ -1,9 +1,9 @@
-//! Compares capture tools: the loss of each for a data set at a bit rate, and the CPU cost.
+//! Compares capture tools: the loss of each tool for a data set at a bit rate, and its CPU cost.
 //!
-//! The method is that of the evaluations of tcpdump: replay a data set at a rate, let the tool
-//! capture, and count its packets. The link is a veth pair in a namespace of this process. Three
-//! counts must agree: the interfaces' counters, the tool's own count, and the packets in its file
-//! according to an independent reader.
+//! The method follows evaluations of tcpdump: replay a data set at a rate, let the tool capture,
+//! and count its packets. The link is a veth pair in a namespace of this process. Three counts must
+//! agree: the interfaces' counters, the tool's own count, and the packets in its file according to
+//! an independent reader.
 //!
 //! Each round has all data sets, rates and tools, which take turns because the speed of a machine
 //! varies over minutes ([`design`]).
@@ -55,7 +55,7 @@ use stats::Search;
 pub struct Settings {
     pub tools: Vec<Tool>,
     pub data: Vec<DataSet>,
-    /// Empty: only `search`.
+    /// Rates to test; if empty, only `search` runs.
     pub steps: Vec<Rate>,
     pub rounds: u32,
     /// The sending time of a step.
@@ -63,7 +63,7 @@ pub struct Settings {
     pub write: Vec<Place>,
     /// Search for the largest rate with a loss ratio below this.
     pub search: Option<f64>,
-    /// For the result.
+    /// The command line, for the result.
     pub command: String,
 }
 
@@ -110,8 +110,8 @@ impl Place {
     }
 }
 
-/// Runs the tools over data sets, locations and rates, in a lab of its own. `progress` gets a line
-/// for each run; `stop` is polled.
+/// Runs the tools over data sets, locations and rates, in a private lab. `progress` gets a line for
+/// each run; `stop` is polled.
 ///
 /// The process moves into the lab's namespace and stays there. It must have one thread.
 ///
@@ -147,11 +147,11 @@ pub fn captures(
     Ok(bench.result)
 }
 
-/// RFC 2544 requires zero loss, but one scheduling hiccup of a virtual machine is no property of a
-/// tool.
+/// RFC 2544 requires zero loss, but one scheduling hiccup of a virtual machine is not a property of
+/// a tool.
 pub const LOSSLESS: f64 = 0.001;
 
-/// A folder for logs and reports, removed when dropped.
+/// A directory for logs and reports, removed when dropped.
 struct Work(PathBuf);
 
 impl Work {
@@ -228,8 +228,8 @@ impl<'a> Bench<'a> {
 
     fn sender(&mut self, data: &DataSet) -> Result<Sender, Error> {
         let [from, to] = self.interfaces.clone();
-        // See `once`. Without that setting a driver drops frames that the kernel generates, and the
-        // next kind of port is chosen.
+        // See `once`. Without that setting, a driver drops frames that the kernel generates, and
+        // the next kind of port is chosen.
         let _ = set_gro(&to, true);
         let (sender, notes) = sender::choose(&from, data, self.result.method.sender_cpu)?;
         self.result.notes.extend(notes);
@@ -261,7 +261,7 @@ impl<'a> Bench<'a> {
         });
     }
 
-    /// In the order of [`Design::step`].
+    /// Steps without results, in the order of [`Design::step`].
     fn empty_steps(&self, tools: &[&Tool]) -> Vec<Step> {
         let mut steps = Vec::new();
         for data in &self.settings.data {
@@ -393,7 +393,7 @@ impl<'a> Bench<'a> {
 struct File {
     path: PathBuf,
     counts: bool,
-    /// A private folder, because in /dev/shm another user may have placed a link with the file's
+    /// A private directory, because in /dev/shm another user may have placed a link with the file's
     /// name.
     _folder: Option<Work>,
 }
@@ -452,7 +452,7 @@ fn empty_step(tool: &Tool, data: &DataInfo, place: &Place, rate: Rate) -> Step {
 fn lossless(tool: &Tool, data: &DataInfo, place: &Place, rounds: Vec<SearchRound>) -> Lossless {
     let all = || rounds.iter().map(|round| round.pps);
     let pps = median(all()).unwrap_or(0.0);
-    // The cost of trials without loss, at the relevant rates.
+    // The CPU cost in trials without loss, at the relevant rates.
     let good =
         rounds.iter().flat_map(|round| round.trials.iter().filter(|t| t.actual_pps == round.pps));
     Lossless {

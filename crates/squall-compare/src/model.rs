@@ -1,7 +1,7 @@
-//! The result of a comparison of capture tools. Units live in names.
+//! The result of a comparison of capture tools. Units are part of the names.
 //!
-//! Packets are frames as they were on the link. Octets are those of frames without FCS, as
-//! capturing tools count; bits a second are L2, FCS included, as everywhere in Squall.
+//! Packets are frames as they were on the link. Octets are counted without FCS, as capturing tools
+//! do; bit rates are at layer 2, FCS included, as everywhere in Squall.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -321,7 +321,7 @@ impl Measured for Step {
         self.system_s_per_mpkt = middle(&|r| r.per_mpkt(r.system_s));
         self.cpu_s_per_mpkt = middle(&|r| r.per_mpkt(r.user_s + r.system_s));
         self.peak_memory_octets = good.iter().map(|r| r.peak_memory_octets).max().unwrap_or(0);
-        // A tool's counts are checked at any rate.
+        // A tool's counts are checked at any rate, even if the round does not count.
         let speaks = |r: &&Round| r.claim.captured.is_some() || r.claim.dropped.is_some();
         let judged = good.iter().copied().filter(|r| r.captured().is_some()).filter(speaks);
         let agreeing: Vec<bool> = judged.map(|r| r.disagreements.is_empty()).collect();
@@ -350,7 +350,7 @@ pub fn schema() -> String {
 mod tests {
     use super::*;
 
-    /// 1000 sent, 900 arrived in a second.
+    /// A round in which 1000 packets were sent and 900 arrived in one second.
     fn round(in_file: Option<u64>, captured: u64, dropped: u64) -> Round {
         let claim = Claim { captured: Some(captured), dropped: Some(dropped), received: None };
         let (sent, arrived, arrived_octets, sending_s) = (1000, 900, 54_000, 1.0);
@@ -412,14 +412,15 @@ mod tests {
         assert_eq!((step.honest, step.sender_bound), (Some(false), false));
     }
 
-    /// With frames of 60 octets.
+    /// A step at this rate, with frames of 60 octets.
     fn asked(pps: f64) -> Step {
         Step { asked_pps: Some(pps), asked_bps: Some(pps * 512.0), ..Step::default() }
     }
 
     #[test]
     fn a_round_off_the_requested_rate_is_no_loss_of_the_tool() {
-        // 900 arrive. Half of them are lost when the sender kept to its rate, and all otherwise.
+        // 900 arrive. Half of them are lost in the round in which the sender kept to its rate, all
+        // in the others.
         let slow = Round { sending_s: 2.0, ..round(Some(0), 0, 900) };
         let fast = Round { sending_s: 0.5, ..round(Some(0), 0, 900) };
         let rounds = vec![slow.clone(), round(Some(450), 450, 450), fast];

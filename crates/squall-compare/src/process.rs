@@ -23,9 +23,9 @@ const RESTLESS: Duration = Duration::from_secs(3);
 const LAST_BLOCK: Duration = Duration::from_millis(1200);
 /// The longest wait for buffered packets to be written.
 const DRAIN: Duration = Duration::from_secs(30);
-/// From an interrupt to SIGTERM, and from there to the kill.
+/// Time from an interrupt to SIGTERM, and from there to the kill.
 const END: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(5)];
-/// The same number on every Linux architecture.
+/// SIGINT has the same number on every Linux architecture.
 const SIGINT: i32 = 2;
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -37,7 +37,7 @@ pub struct Program {
 
 impl Program {
     /// # Errors
-    /// As text.
+    /// The error, as text.
     pub fn start(
         path: &Path,
         arguments: &[String],
@@ -71,7 +71,7 @@ impl Program {
         true
     }
 
-    /// Interrupts it as Ctrl-C does, then kills it. Returns its output.
+    /// Interrupts the program as Ctrl-C does, then kills it. Returns its output.
     pub fn end(&mut self, at_most: Duration) -> String {
         child::interrupt(self.pid());
         self.ends_within(at_most);
@@ -99,7 +99,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // After `wait`, its number may belong to another process.
+        // After `wait`, the process ID may belong to another process.
         if let Ok(None) = self.child.try_wait() {
             child::kill(self.pid());
             let _ = self.child.wait();
@@ -109,7 +109,7 @@ impl Drop for Program {
 
 pub struct Running {
     program: Program,
-    /// CPU time when it was ready: in steps of 10 ms, and exact.
+    /// CPU time when the tool was ready: in steps of 10 ms, and exact.
     before: (CpuTime, Duration),
 }
 
@@ -119,15 +119,15 @@ pub struct Finished {
     pub peak_memory: u64,
     /// Its complete output.
     pub output: String,
-    /// It had to be killed, or ended with an error.
+    /// An error if the tool had to be killed, or ended with an error.
     pub wrong: Option<String>,
 }
 
 impl Running {
-    /// Starts it on `cpu` and waits until it listens on `interface`.
+    /// Starts the tool on `cpu` and waits until it listens on `interface`.
     ///
     /// # Errors
-    /// As text, with the last lines of its output.
+    /// The error, as text, with the last lines of its output.
     pub fn start(
         tool: &Tool,
         arguments: &[String],
@@ -179,7 +179,7 @@ impl Running {
         }
     }
 
-    /// After the last frame: waits until it is idle.
+    /// Waits, after the last frame, until the tool is idle.
     pub fn settle(&self) {
         let started = Instant::now();
         let mut still = Still::new(self.pid());
@@ -191,7 +191,7 @@ impl Running {
         }
     }
 
-    /// Interrupts it as Ctrl-C does, then kills it.
+    /// Interrupts the tool as Ctrl-C does, then kills it.
     pub fn finish(mut self) -> Finished {
         let pid = self.pid();
         let early = child::has_ended(pid);

@@ -106,7 +106,8 @@ impl Sender {
             "ports": { "A": self.address },
             "stream": [{
                 "port": "A",
-                // To a foreign address: the host drops the frame after the tools have seen it.
+                // Sent to another host's address: this host drops the frame after the tools have
+                // seen it.
                 "packet": "eth(dst=02:00:00:00:00:02)/ipv4(src=10.0.0.1,dst=10.0.0.2)/udp(sport=1024,dport=9)",
                 "size": size,
                 "rate": rate.to_string(),
@@ -152,7 +153,7 @@ impl Sender {
     }
 }
 
-/// The due times of frames, from the sum of earlier ones, so that rounding errors do not
+/// Computes the due times of frames from the sum of earlier frames, so that rounding errors do not
 /// accumulate.
 struct Pace {
     rate: Rate,
@@ -165,7 +166,8 @@ impl Pace {
         Self { rate, before: 0 }
     }
 
-    /// The next due time since the start; advances by a frame of `len` octets without FCS.
+    /// The due time of the next frame, since the start; then advances by a frame of `len` octets
+    /// without FCS.
     fn next(&mut self, len: usize) -> Duration {
         let bits = 8 * (len as u128 + u128::from(FCS_LEN));
         let weight = match self.rate.unit {
@@ -181,8 +183,8 @@ impl Pace {
     }
 }
 
-/// Repeats the frames of a capture, each at its instant or as soon after as the port accepts it.
-/// Returns the seconds from the first departure to the last.
+/// Repeats the frames of a capture, each when it is due or as soon afterward as the port accepts
+/// it. Returns the seconds from the first departure to the last.
 fn paced(
     queue: &mut dyn TxQueue,
     frames: &Captured,

@@ -25,7 +25,7 @@ const SLOWEST_PPS: f64 = 1000.0;
 const MOST_TRIALS: usize = 16;
 
 impl Search {
-    /// For rates with a loss ratio below `below`.
+    /// Searches for the largest rate with a loss ratio below `below`.
     pub fn new(below: f64) -> Self {
         Self { below, good: 0.0, bad: f64::INFINITY, sender_bound: false, trials: Vec::new() }
     }
@@ -41,7 +41,8 @@ impl Search {
         if known || self.sender_bound {
             return None;
         }
-        // All trials had loss: a quarter of the rate, so that a slow tool is found in few steps.
+        // If all trials had loss, try a quarter of the rate, so that a slow tool is found in few
+        // steps.
         Some(if self.good > 0.0 {
             (self.good * self.bad).sqrt()
         } else {
@@ -53,7 +54,7 @@ impl Search {
     pub fn record(&mut self, trial: Trial) {
         let asked = trial.asked_pps.unwrap_or(f64::INFINITY);
         let lossless = trial.plr.is_some_and(|plr| plr < self.below) && trial.actual_pps > 0.0;
-        // Top speed has no number before its trial.
+        // The rate at top speed is unknown before its trial.
         let tried = if asked.is_finite() { asked } else { trial.actual_pps.max(SLOWEST_PPS) };
         if lossless {
             // A busy machine sends a little less than requested; only a sender without progress has

@@ -14,7 +14,7 @@ pub struct Tool {
     pub name: String,
     pub program: PathBuf,
     pub arguments: Vec<String>,
-    /// It takes the frames away from the host.
+    /// Whether it takes the frames away from the host, so that no other program sees them.
     pub takes_frames: bool,
 }
 
@@ -26,8 +26,8 @@ struct Known {
     takes_frames: bool,
 }
 
-// --allow-invalid: a loss of Squall's is a result here, rather than a failure that would exclude
-// its worst rounds.
+// --allow-invalid: packets that Squall loses are a result here, rather than a failure that would
+// exclude its worst rounds.
 const KNOWN: &[Known] = &[
     Known {
         name: "squall",
@@ -87,7 +87,7 @@ impl Tool {
         Ok(tool)
     }
 
-    /// `NAME=COMMAND`, with `{interface}` and `{file}` in the command.
+    /// Parses `NAME=COMMAND`, with `{interface}` and `{file}` in the command.
     ///
     /// # Errors
     /// Any other text.
@@ -132,7 +132,7 @@ impl Tool {
             return self.program.is_file().then(|| self.program.clone());
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
-        // Distributions install programs for root there.
+        // Distributions install programs for root in these directories.
         let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
         folders.map(|folder| folder.join(&self.program)).find(|file| file.is_file())
     }
@@ -207,7 +207,8 @@ pub fn claim(output: &str, report: Option<&str>) -> Claim {
     report.and_then(claim_of_report).unwrap_or_else(|| claim_of_text(output))
 }
 
-/// The lines of tcpdump, dumpcap and netsniff-ng; the last of each counts.
+/// Counts from the output of tcpdump, dumpcap or netsniff-ng; for each count, the last line that
+/// has it.
 fn claim_of_text(output: &str) -> Claim {
     let mut claim = Claim::default();
     // dumpcap and netsniff-ng overwrite a line with carriage returns.
@@ -241,7 +242,7 @@ fn claim_of_text(output: &str) -> Claim {
     claim
 }
 
-/// `squall capture --json`: the section `capture`.
+/// Counts from the section `capture` of `squall capture --json`.
 fn claim_of_report(text: &str) -> Option<Claim> {
     let report: Value = serde_json::from_str(text).ok()?;
     let capture = report.get("capture")?;

@@ -27,7 +27,7 @@ fn part(x: u64) -> f64 {
     (x >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Loses the frames above its capacity, once its buffer is full.
+/// A simulated device, which loses frames above its capacity once its buffer is full.
 struct Device {
     shape: &'static str,
     seed: u64,
@@ -36,14 +36,15 @@ struct Device {
     buffer: f64,
     /// The part of the capacity that remains at a higher load.
     collapse: f64,
-    /// Loses `floor` of the frames at capacity, fewer at lower loads, none up to `onset`.
+    /// The device loses `floor` of the frames at capacity, fewer at lower loads, none up to
+    /// `onset`.
     onset: f64,
     floor: f64,
-    /// `floor` at all loads.
+    /// Whether it loses `floor` at all loads.
     flat: bool,
-    /// Loses 1 % between these loads.
+    /// The loads between which it loses 1 %.
     dip: [f64; 2],
-    /// Loses `amount` in this part of the trials.
+    /// The part of the trials in which it loses `amount`.
     noise: f64,
     amount: f64,
 }
@@ -83,7 +84,7 @@ impl Device {
         }
     }
 
-    /// Frames offered and lost in the `nth` trial of this kind.
+    /// Frames offered and lost in the `nth` trial with this load and duration.
     fn lost(&self, load: f64, duration_s: f64, nth: u64) -> (f64, f64) {
         let offered = (load * duration_s + 0.5).floor();
         let carried = self.capacity * if load > self.capacity { self.collapse } else { 1.0 };

@@ -10,8 +10,8 @@ use crate::trial::{Measured, Trial};
 /// Runs a trial and measures it: one machine, a cluster, or a model of a device.
 pub trait Runner {
     /// # Errors
-    /// A failure that makes any further trial pointless: a port that is gone, a profile that is
-    /// refused.
+    /// A failure that makes any further trial pointless: a missing port, or a profile that is
+    /// rejected.
     fn run(&mut self, trial: &Trial) -> Result<Measured, Halt>;
 
     /// Waits so that the device settles (RFC 2544 §23 asks for 5 s between trials).
@@ -79,11 +79,12 @@ pub struct Bounds {
 /// Is notified of each trial before and after it runs.
 pub trait Watch {
     fn begins(&mut self, _trial: &Trial, _number: usize) {}
-    /// Bounds of the search of the next trials; `None`: they belong to no search.
+    /// Reports the bounds of the search to which the next trials belong; `None`: they belong to no
+    /// search.
     fn searches(&mut self, _bounds: Option<Bounds>) {}
-    /// A trial of an earlier run of the same test, which is not run again.
+    /// Reports a trial of an earlier run of the same test, which is not run again.
     fn known(&mut self, _recorded: &Recorded) {}
-    /// Returns whether the method goes on.
+    /// Returns whether the method continues.
     fn ended(&mut self, _recorded: &Recorded) -> bool {
         true
     }
@@ -124,7 +125,8 @@ impl<'a> Bench<'a> {
         &self.trials
     }
 
-    /// Reports the bounds of the search of the next trials; `None`: the search is over.
+    /// Reports the bounds of the search to which the next trials belong; `None`: the search is
+    /// over.
     pub fn searches(&mut self, bounds: Option<Bounds>) {
         self.watch.searches(bounds);
     }
@@ -142,7 +144,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Runs `trial`, and repeats it up to `repeats` times while the generator does not keep to it.
-    /// If the last result is not [`Measured::kept`] either, it is no result of the device.
+    /// If the last result is not [`Measured::kept`] either, it is not a result of the device.
     ///
     /// # Errors
     /// If no further trial can run.

@@ -23,7 +23,7 @@ pub struct Bracket {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Judged {
     Passed,
-    /// With the rate that the device forwarded, if known, as the next guess.
+    /// Failed; with the rate that the device forwarded, if known, as the next guess.
     Failed(Option<f64>),
     NotKept,
 }

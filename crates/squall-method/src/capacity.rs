@@ -85,7 +85,8 @@ impl Settings {
         Trial { label, duration_s, flows: Some(load), ..Trial::default() }
     }
 
-    /// Connections that are opened at `opening_cps` and send another request when all are open.
+    /// A trial whose connections are opened at `opening_cps` and send another request when all are
+    /// open.
     fn held(&self, connections: u64, label: String) -> Trial {
         let opening_s = connections as f64 / self.opening_cps;
         let think_s = opening_s + self.trial_s / 2.0;
@@ -241,8 +242,8 @@ fn goodput(
     Ok(())
 }
 
-/// Each frame of the first stream is a flow of its own. Frames of flows beyond the device's table
-/// are lost, at once or when they are repeated.
+/// Each frame of the first stream is a separate flow. Frames of flows beyond the device's table are
+/// lost, at once or when they are repeated.
 fn flow_table(
     settings: &Settings,
     rig: &Rig,
@@ -270,7 +271,7 @@ fn flow_table(
         generator = !measured.kept();
         failure = format!("{came} of {next} came through");
         bench.rest(settings.recovery_s)?;
-        // The next guess is the number of flows that came through.
+        // The next guess is the number of flows that passed.
         let guess = Some(came).filter(|came| !generator && (passed + 1..failed).contains(came));
         next = guess.unwrap_or(passed + (failed - passed) / 2).max(1);
         guessed = guess.is_some();
@@ -293,7 +294,7 @@ fn flow_table(
     Ok(())
 }
 
-/// `flows` flows with one frame each, sent twice.
+/// A trial of `flows` flows with one frame each, sent twice.
 fn fill(settings: &Settings, port: &str, flows: u64) -> Trial {
     let packet = "eth(src=02:00:c6:12:00:01,dst=02:00:c6:12:00:02)/ipv4(src=198.18.0.1,\
                   dst=198.19.0.1)/udp(sport=1024,dport=7)";

@@ -74,7 +74,7 @@ impl Device {
         }
     }
 
-    /// The instants at which the offered load changes.
+    /// The times at which the offered load changes.
     fn edges(trial: &Trial) -> Vec<f64> {
         let ends = |lane: &crate::Lane| {
             let sent = lane.due(trial.duration_s) as f64 / lane.rate_fps.max(f64::MIN_POSITIVE);

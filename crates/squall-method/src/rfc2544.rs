@@ -105,7 +105,7 @@ pub fn run(
     run_on(settings, rig, bench, outcome).map(|_| ())
 }
 
-/// Runs the tests with the given throughput of each frame size.
+/// Runs the tests with the given throughput for each frame size.
 pub(crate) fn run_on(
     settings: &Settings,
     rig: &Rig,

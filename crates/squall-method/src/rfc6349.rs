@@ -129,7 +129,7 @@ fn probes(settings: &Settings, rig: &Rig) -> Vec<Lane> {
     lanes
 }
 
-/// Sum of both directions; with streams in one direction only, twice its delay.
+/// Sum of the delays of both directions; with streams in one direction only, twice their delay.
 fn round_trip(measured: &Measured, of: impl Fn(&crate::Delay) -> f64) -> Option<f64> {
     let ways: Option<Vec<f64>> =
         measured.lanes.iter().take(2).map(|lane| lane.delay.as_ref().map(&of)).collect();

@@ -43,7 +43,7 @@ fn frames_of_ipv6_are_20_octets_longer_and_set_the_highest_rate() {
     assert!(matches!(run(&mut device, &rig, Method::Rfc8219(settings)), Err(Halt::Usage(_))));
 }
 
-/// Loses a frame in every other trial within its capacity, like a software device.
+/// A device that loses a frame in every other trial within its capacity, like a software device.
 struct Flaky(Device, u32);
 
 impl Runner for Flaky {
@@ -80,7 +80,7 @@ fn verification_finds_what_a_transient_would_hide() {
     assert!(found(0) < 0.9e6, "one trial a load is at the mercy of the transient");
 }
 
-/// Latency rises by 1 µs in each trial.
+/// A device whose latency rises by 1 µs in each trial.
 struct Aging(Device);
 
 impl Runner for Aging {

@@ -255,7 +255,7 @@ pub struct CaptureOptions {
 pub enum Mistake {
     /// There is no such option.
     Unknown { name: String, hint: String },
-    /// As text, with the option's name.
+    /// Any other error as text, with the option's name.
     Wrong(String),
 }
 
@@ -290,7 +290,7 @@ impl RunOptions {
     pub fn over(self, below: &Self) -> Self {
         let mut table = below.to_table();
         table.extend(self.to_table());
-        // Each value was an option's before, so it is valid.
+        // Each value was valid before the merge, so the result is valid.
         serde_json::from_value(Value::Object(table)).unwrap_or(self)
     }
 
@@ -308,7 +308,7 @@ impl RunOptions {
     }
 
     /// # Errors
-    /// As text: an invalid value.
+    /// An invalid value, as text.
     pub fn check(&self) -> Result<(), String> {
         if self.duration.is_some_and(|time| time == Time::default()) {
             return Err("duration = 0: expected a time above 0, such as 100ms or 10s".into());
@@ -327,14 +327,14 @@ impl ReceivedFlows {
     /// As on the command line.
     ///
     /// # Errors
-    /// Neither `true` nor `false`.
+    /// The text is neither `true` nor `false`.
     pub fn of(text: &str) -> Result<Self, String> {
         text.parse().map(Self::Measured).map_err(|_| "expected true or false".into())
     }
 }
 
 impl<'de> Deserialize<'de> for ReceivedFlows {
-    /// As `#[serde(untagged)]`, but a mistake in the table is named.
+    /// As `#[serde(untagged)]`, but with a message that names an error in the table.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         match Value::deserialize(from)? {
             Value::Bool(measured) => Ok(Self::Measured(measured)),
@@ -344,10 +344,10 @@ impl<'de> Deserialize<'de> for ReceivedFlows {
 }
 
 impl CaptureOptions {
-    /// To `file`.
+    /// A capture to `file`, with the defaults of all other options.
     ///
     /// # Errors
-    /// None; for the command line, where arguments may have some.
+    /// None: the command line needs a function that returns a `Result`.
     pub fn of(file: &str) -> Result<Self, String> {
         Ok(Self { file: Some(file.into()), ..Self::default() })
     }

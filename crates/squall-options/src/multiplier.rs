@@ -55,8 +55,8 @@ impl FromStr for Multiplier {
         match (decimal(number), text.parse::<Rate>()) {
             (Some((0, _)), _) => Err("a factor of 0 sends nothing; try a factor above 0".into()),
             (Some((num, den)), _) => Ok(Self::Factor { num, den }),
-            // Another form of number (1e3) would be a rate in frames per second, an unlikely
-            // intention.
+            // A number in another form (1e3) would be a rate in frames per second, which is
+            // unlikely to be intended.
             _ if number.parse::<f64>().is_ok() => {
                 Err("expected a factor in plain digits (2, 0.5)".into())
             }
@@ -92,7 +92,7 @@ impl fmt::Display for Multiplier {
     }
 }
 
-/// A plain decimal, never through floating point.
+/// Parses a plain decimal exactly, without floating point.
 fn decimal(text: &str) -> Option<(u64, u64)> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let digits = format!("{whole}{decimals}");

@@ -16,7 +16,7 @@ pub(crate) const LINGER: Time = Time::from_secs(3600);
 /// The longest packet of a capture, tcpdump's and Wireshark's.
 #[cfg(feature = "clap")]
 const SNAPLEN: u32 = 262_144;
-/// Eight octets each, and as many for each port.
+/// Limit of the bins of one port's histogram, eight octets each.
 const GAP_BINS: usize = 1_000_000;
 
 /// A time: `"10 s"`, `"500ms"`; a number is seconds.
@@ -223,7 +223,7 @@ pub(crate) fn snaplen(text: &str) -> Result<u32, String> {
 #[serde(untagged, expecting = "expected a number or a string")]
 enum Literal {
     Integer(u64),
-    // Never with an exponent, which the text forms lack.
+    // Written without an exponent, which the text forms do not accept.
     Number(f64),
     Text(String),
 }

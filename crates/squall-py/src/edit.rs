@@ -17,7 +17,7 @@ pub fn edits_of(asked: &[(String, String)]) -> PyResult<Edits> {
     Ok(edits)
 }
 
-/// Edits captures. Returns the result as JSON; a signal's exception ends it.
+/// Edits captures. Returns the result as JSON; an exception from a signal stops it.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 #[pyo3(signature = (inputs, out, *, edits, merge, split_count, split_time_ns, split_flows, cache, force))]

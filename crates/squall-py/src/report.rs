@@ -1,4 +1,4 @@
-//! Reports. Long parts cross as octets for numpy.
+//! Reports. Long parts are passed to numpy as octets.
 
 use std::{collections::HashMap, mem};
 
@@ -40,7 +40,7 @@ impl Report {
         Ok((text.map_err(|e| PyValueError::new_err(e.to_string()))?, PyBytes::new(py, &bins)))
     }
 
-    /// Instants in seconds, and a column for each name and quantity of ports, streams, captures
+    /// Sample times in seconds, and a column for each name and quantity of ports, streams, captures
     /// (which have no name) and templates (whose names include the side). Each is float64[n], with
     /// NaN for missing values.
     #[allow(clippy::type_complexity)]

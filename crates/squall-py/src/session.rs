@@ -40,7 +40,7 @@ const POLL_INTERVALS: (Duration, Duration) =
 
 #[pymethods]
 impl Session {
-    /// `options` as JSON.
+    /// `options`: the options of the run as JSON.
     #[new]
     fn new(profile: &Profile, options: &str) -> PyResult<Self> {
         run_by(squall::Session::new(profile.0.clone()), options)
@@ -61,7 +61,7 @@ impl Session {
 
     fn start(&self, py: Python<'_>) -> PyResult<Run> {
         let run = interruptible(py, |go_on| {
-            // Solving rules takes long. Its threads check for signals in turn.
+            // Solving rules takes long, so its threads take turns to check for signals.
             let go_on = Mutex::new(go_on);
             let asked = |_, _| go_on.lock().is_ok_and(|mut go_on| go_on());
             self.0.clone().resolve(&asked)?.open()?.start()
@@ -213,8 +213,8 @@ impl Run {
 }
 
 impl Drop for Run {
-    /// Ends a run that Python can no longer reach. On another thread, because the end waits for
-    /// frames in flight.
+    /// Ends a run that Python can no longer reach. Another thread does it, because ending a run
+    /// waits for frames in flight.
     fn drop(&mut self) {
         if let Some(state) = self.take() {
             thread::spawn(move || {

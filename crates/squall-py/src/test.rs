@@ -105,7 +105,7 @@ fn usage(text: String) -> PyErr {
     to_py(squall::Error::Usage(text))
 }
 
-/// The result of `work` as JSON. An exception of `progress`, or of a signal, ends it.
+/// The result of `work` as JSON. An exception from `progress` or from a signal ends it.
 fn watched(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,

@@ -10,7 +10,7 @@ use squall_units::Nanos;
 pub struct Captured {
     pub format: Format,
     pub snaplen: u32,
-    /// The requested time before the trigger, if it has one.
+    /// The requested time before the trigger, if the capture has a trigger.
     pub buffer: Option<Nanos>,
     pub outcome: Outcome,
 }

@@ -17,8 +17,8 @@ pub struct Counted {
     /// The key of this run's signatures.
     pub(crate) key: u16,
     pub(crate) facts: Vec<PortFacts>,
-    /// Whether the run goes on: the workers' counters are then of slightly different times, and
-    /// frames are in flight.
+    /// Whether the run is in progress: the workers' counters then come from slightly different
+    /// times, and frames are in flight.
     pub(crate) running: bool,
     pub(crate) tx: Vec<PortTx>,
     /// Counters by port and source.
@@ -32,14 +32,14 @@ pub struct Counted {
     pub(crate) foreign: Vec<BTreeMap<u16, Foreign>>,
     pub(crate) workers: Vec<WorkerReport>,
     pub(crate) preempted: u64,
-    /// The results of flows, and how their schedule was kept.
+    /// The results of flows, and how well their schedule was kept.
     pub(crate) load: Option<FlowsReport>,
     pub(crate) kept: Kept,
 }
 
 impl Counted {
-    /// `names` are those of the streams with the plan's key, `facts` those of the plan's ports.
-    /// `running`: whether the snapshots are of a run in progress.
+    /// `names`: the names of the streams with the plan's key. `facts`: facts about the plan's
+    /// ports. `running`: whether the snapshots come from a run in progress.
     pub fn new(
         plan: &Plan,
         mut names: Vec<String>,
@@ -74,8 +74,8 @@ impl Counted {
                 rx[r.port].push(r);
             }
         }
-        // A queue that saw a single frame of a run cannot tell it from chance; the keys of other
-        // queues confirm it.
+        // A queue that saw only a single frame with a key cannot distinguish it from chance; the
+        // keys that other queues saw confirm it.
         let keys: BTreeSet<u16> = rx.iter().flatten().flat_map(|q| q.seen.keys()).collect();
         rx.iter_mut().flatten().for_each(|q| q.seen.confirm_keys(&keys));
         // The runs whose streams are reported, with the name and number of the first stream of
@@ -134,7 +134,7 @@ impl Counted {
         self.tx.iter().all(|tx| tx.packets == 0)
     }
 
-    /// Number of frames of a replay that were handed to `port` again.
+    /// Number of a replay's frames that were passed to `port` again because it was full.
     pub(crate) fn retried(&self, replay: u32, port: usize) -> u64 {
         self.sent.get(&(port, SourceId::replay(replay))).map_or(0, |tx| tx.retried)
     }
@@ -166,8 +166,8 @@ impl Counted {
         }
     }
 
-    /// Streams with frames that arrived before they were sent: how many, and the largest time in
-    /// ns.
+    /// Streams with frames that arrived before they were sent, with the number of such frames and
+    /// the largest time difference in ns.
     pub(crate) fn early(&self) -> impl Iterator<Item = (&str, u64, u64)> {
         let sent = self.names.iter().zip(&self.streams).zip(&self.seen);
         sent.filter(|((_, tx), _)| tx.packets > 0).filter_map(|((name, _), seen)| {
@@ -177,8 +177,8 @@ impl Counted {
         })
     }
 
-    /// Streams with a received number that was not sent: the number, and how many frames were due.
-    /// Frames that were due and not sent may have taken a number.
+    /// Streams with a received sequence number that was not sent: that number, and how many frames
+    /// were due. Frames that were due and not sent may have used a number.
     pub(crate) fn unsent(&self, plan: &Plan) -> Vec<(String, u64, u64)> {
         if self.running || plan.has_other_nodes() || !plan.part.is_whole() {
             return Vec::new();
@@ -213,14 +213,14 @@ impl Counted {
     }
 }
 
-/// A run with reported streams: `streams` of them, beginning with number `first` of all.
+/// A received run, with `streams` reported streams from index `first` of all streams on.
 struct ReceivedRun {
     key: u16,
     first: usize,
     streams: usize,
 }
 
-/// The runs seen by a run that only receives, in the order of their first frames.
+/// The runs whose frames a receive-only run saw, in the order of their first frames.
 fn received_runs(rx: &[Vec<PortRx>]) -> Vec<ReceivedRun> {
     let mut found: BTreeMap<u16, (Nanos, usize)> = BTreeMap::new();
     for run in rx.iter().flatten().flat_map(|q| q.seen.runs()) {

@@ -2,7 +2,7 @@
 //!
 //! Input: a [`Record`]: the plan, the counters of all workers ([`Counted`]), and how the run ended
 //! ([`End`]). Output: its [`Report`], section by section ([`Record::report`]); rates between two
-//! instants ([`sample`]), and sums of counters ([`totals`]).
+//! times ([`sample`]), and sums of counters ([`totals`]).
 //!
 //! Pure: reads no clock, file or counter. It knows the engine's results, but neither sessions nor
 //! ports.
@@ -59,7 +59,7 @@ pub struct Context {
     pub clock: Option<NodeClock>,
 }
 
-/// The machine's counters at one instant.
+/// The machine's counters at one time.
 #[derive(Clone, Debug)]
 pub struct Usage {
     pub cpu: Cpu,
@@ -83,20 +83,21 @@ pub struct Record<'a> {
     pub pacing: Vec<PortPacing>,
     pub usage: Usage,
     pub capture: Option<Captured>,
-    /// `None`: the run goes on.
+    /// `None`: the run is in progress.
     pub end: Option<End<'a>>,
 }
 
 /// How a run ended.
 pub struct End<'a> {
     pub by: EndedBy,
-    /// Whether the run would have ended by itself later.
+    /// Whether the run had an end ahead that it would have reached by itself: a stop then cuts it
+    /// short.
     pub open: bool,
     /// The agreed start, on the shared clock.
     pub agreed: Option<Nanos>,
     /// For a run that only receives: the end requested by its caller.
     pub expected: Asked,
-    /// By part with an `after`: when its predecessors had ended; `None`: never.
+    /// For each part with an `after`: when its predecessors had ended; `None`: never.
     pub began: Vec<(Part, Option<squall_units::Picos>)>,
     pub replays: Vec<ReplayEnd>,
     pub attacks: Vec<AttackReport>,
@@ -108,7 +109,7 @@ pub struct End<'a> {
 }
 
 impl Record<'_> {
-    /// The report, with these points of its series.
+    /// The report, with `series` as its samples.
     pub fn report(&self, series: Vec<Sample>) -> Report {
         let (context, plan, counted) = (self.context, self.plan, &self.counted);
         let sources = self.sources();

@@ -30,7 +30,7 @@ pub(crate) fn report(plan: &Plan, workers: &[Snapshot]) -> Option<FlowsReport> {
     Some(report_of(flows, &names, workers.iter().flat_map(|worker| &worker.flows)))
 }
 
-/// `names` are those of the plan's ports.
+/// `names`: the names of the plan's ports.
 fn report_of<'a>(
     flows: &PlanFlows,
     names: &[String],
@@ -115,7 +115,7 @@ fn report_of<'a>(
     }
 }
 
-/// Whether a port of this run that is `here` has servers of the template.
+/// Whether the template has servers on a port of this run for which `here` is true.
 fn is_served(flows: &PlanFlows, template: usize, here: impl Fn(usize) -> bool) -> bool {
     let of = &flows.load.templates[template];
     let serves = |side: &squall_plan::FlowSide| {
@@ -128,7 +128,7 @@ fn is_served(flows: &PlanFlows, template: usize, here: impl Fn(usize) -> bool) -
 /// The counters of a port's link and stack, by the names of reports.
 fn counters(statistics: &Statistics) -> BTreeMap<String, u64> {
     let mut counters = named(statistics.link.iter());
-    // Left out, because the counters of flows or ports have them in more detail.
+    // Counters to leave out, because the counters of flows or ports have them in more detail.
     const STRAYS: [&str; 11] = [
         "malformed",
         "bad_ip_checksum",
@@ -195,7 +195,8 @@ pub fn ended<'a>(all: impl Iterator<Item = &'a FlowStats>) -> (Vec<FailedConvers
 /// Most failed conversations listed by name.
 const MOST_NAMED: usize = 20;
 
-/// Rates of a shorter time depend on the few flows that begin and end in it.
+/// Minimum time at full load: rates over a shorter one depend on the few flows that begin and end
+/// in it.
 const LEAST_STEADY_S: f64 = 0.1;
 
 /// The whole duration, the part in which flows were due, and the part with the full load.

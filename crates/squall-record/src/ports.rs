@@ -16,7 +16,7 @@ use squall_units::{L1_OVERHEAD, Nanos};
 use crate::{Record, equal_bins, received};
 
 impl Record<'_> {
-    /// `sources` are those of all ports.
+    /// `sources`: the sources of all ports.
     pub(crate) fn port(&self, p: usize, sources: &[SourceRecord]) -> PortReport {
         let (counted, context, seconds) =
             (&self.counted, self.context, self.duration.as_secs_f64());
@@ -142,7 +142,7 @@ impl Record<'_> {
         all
     }
 
-    /// Departure errors of a port's streams, with or without a histogram of their own.
+    /// Departure errors of a port's streams, whether or not a stream has its own histogram.
     pub(crate) fn departures(&self, port: usize) -> Histogram {
         let mut all = Histogram::default();
         if let Some(tx) = self.counted.sent.get(&(port, SourceId::STREAMS)) {

@@ -26,7 +26,7 @@ use squall_units::Nanos;
 
 use crate::{equal_bins, patterns};
 
-/// Only bursts, peaks and time stamps of a port.
+/// A port's received frames as a whole; sets only bursts, peaks and time stamps.
 pub(crate) fn total(queues: &[PortRx]) -> RxReport {
     let seen: Vec<_> = queues.iter().filter_map(|q| q.seen.flows.as_ref()).collect();
     let resolution = seen.iter().filter_map(|flows| flows.resolution()).map(|n| n.0).min();

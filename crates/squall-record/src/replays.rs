@@ -10,11 +10,11 @@ use squall_report::report::{
 
 use crate::Record;
 
-/// How far a replay came.
+/// The progress of a replay at the end of the run.
 pub struct ReplayEnd {
     pub replayed: Replayed,
-    /// By port: frames that never left, because they are due after the last instant of a run; none
-    /// if unknown.
+    /// By port: frames that never left, because they are due after the last possible time of a run;
+    /// empty if unknown.
     unsent: Vec<u64>,
 }
 
@@ -24,8 +24,8 @@ impl ReplayEnd {
         Self { replayed, unsent: Vec::new() }
     }
 
-    /// A replay that came to the end of the run. Reads the rest of its captures: if frames in it
-    /// are due after the last instant of a run, the replay is incomplete.
+    /// A replay that lasted to the end of the run. Reads the rest of its captures: if frames there
+    /// are due after the last possible time of a run, the replay is incomplete.
     pub fn read_on(mut replayed: Replayed) -> Self {
         let unsent = match replayed.source.unsent() {
             Ok(unsent) => unsent.unwrap_or_default(),
@@ -49,7 +49,7 @@ impl ReplayEnd {
         at.and_then(|at| self.unsent.get(at)).copied().unwrap_or(0)
     }
 
-    /// How long before the end a slow capture kept frames back, if a rate required some.
+    /// Seconds before the end in which a slow capture delayed frames that the rate required.
     pub(crate) fn unread_s(&self, plan: &Plan) -> f64 {
         let has_rate = match plan.replays[self.replayed.number as usize].replay.timing {
             Timing::Paced { gap, .. } => !matches!(gap, Gap::Zero),
@@ -59,14 +59,14 @@ impl ReplayEnd {
         if has_rate { self.replayed.dry.as_secs_f64() } else { 0.0 }
     }
 
-    /// Why it could not be read.
+    /// The error that ended the reading of the captures.
     pub(crate) fn fault(&self) -> Option<String> {
         self.replayed.error.as_ref().map(ToString::to_string)
     }
 }
 
 impl Record<'_> {
-    /// How far replay `number` of the plan came.
+    /// The progress of replay `number` of the plan at the end of the run.
     pub(crate) fn replay_end(&self, number: u32) -> Option<&ReplayEnd> {
         self.end.as_ref()?.replays.iter().find(|of| of.replayed.number == number)
     }

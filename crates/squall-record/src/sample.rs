@@ -1,4 +1,4 @@
-//! Rates between two instants of a run, and the series of them.
+//! Rates between two times of a run, and their series.
 
 use std::{collections::HashMap, time::Instant};
 

@@ -41,7 +41,7 @@ impl Kept {
 }
 
 impl Record<'_> {
-    /// By port the sources of streams and captures, then those of flows.
+    /// The sources of streams and captures, port by port, then the sources of flows.
     pub(crate) fn sources(&self) -> Vec<SourceRecord> {
         let replays = || (0u32..).zip(&self.plan.replays);
         let all = (0..self.counted.facts.len()).flat_map(|p| {

@@ -9,7 +9,7 @@ use squall_units::Nanos;
 
 use crate::Record;
 
-/// Clocks that a frame shows to differ by less than this may be one.
+/// If a frame shows a clock difference smaller than this, both clocks may be the same.
 const ONE_CLOCK_NS: u64 = 2_000_000_000;
 
 impl Record<'_> {

@@ -5,17 +5,17 @@ use std::time::Instant;
 use squall_engine::{Busy, Counters};
 use squall_measure::StreamCounters;
 
-/// The counters of a run at one instant. Octets are those of layer 2 with FCS.
+/// The counters of a run at one time. Octets are those of layer 2 with FCS.
 #[derive(Clone, Debug)]
 pub struct Totals {
     pub taken: Instant,
-    /// Offset from times of arrival to nanoseconds since 1970; 0 on virtual time.
+    /// Offset from arrival times to nanoseconds since 1970; 0 in virtual time.
     pub wall_offset_ns: i64,
     /// In the profile's order.
     pub ports: Vec<PortTotals>,
-    /// By number: the streams of the start, then those added. Removed ones keep their place.
+    /// By stream number: the initial streams, then added ones. Removed streams keep their index.
     pub streams: Vec<StreamTotals>,
-    /// By thread that sends or receives; none on virtual time.
+    /// One for each thread that sends or receives; empty in virtual time.
     pub threads: Vec<Busy>,
 }
 
@@ -29,8 +29,8 @@ pub struct PortTotals {
     pub rx_unsigned: u64,
     /// Received frames with the signature of another run or of an unknown stream.
     pub rx_unknown: u64,
-    /// Received frames that were not counted by the values at the session's places, because the table
-    /// of values was full.
+    /// Received frames that no entry of [`StreamTotals::tracked`] counts, because the table of
+    /// values was full.
     pub beyond: u64,
 }
 
@@ -41,7 +41,8 @@ pub struct StreamTotals {
     pub tx_octets: u64,
     /// By queue that saw the stream: (port, counters).
     pub rx: Vec<(usize, StreamCounters)>,
-    /// By value at the session's places: (port, place, value, counters).
+    /// By the value of the bits at one of the session's `places`: (port, index into `places`,
+    /// value, counters).
     pub tracked: Vec<(usize, u16, u128, StreamCounters)>,
 }
 

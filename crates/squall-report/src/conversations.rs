@@ -33,27 +33,27 @@ pub struct Flows {
     pub rest: Option<RestReport>,
 }
 
-/// Frames of one direction. Octets include the FCS; times count from the first frame of all.
+/// One flow. Octets include the FCS; times count from the first frame of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
     /// Index into [`Flows::ports`]: the receiving port.
     pub port: usize,
     pub src: HostAddress,
     pub dst: HostAddress,
-    /// `None` if the protocol has none, as ICMP and ARP.
+    /// Source and destination port; `None` if the protocol has no ports, as ICMP and ARP.
     pub ports: Option<(u16, u16)>,
     pub protocol: Cow<'static, str>,
     pub packets: u64,
     pub octets: u64,
     pub first_s: f64,
     pub last_s: f64,
-    /// Mean from the first to the last frame, L2.
+    /// Mean layer-2 rate from the first to the last frame.
     pub bps: f64,
-    /// Missing sequence numbers; `None` if packets have none of a known kind.
+    /// Missing sequence numbers; `None` if packets have no sequence number of a known kind.
     pub lost: Option<u64>,
 }
 
-/// An IP address, or as text a MAC address or nothing.
+/// An IP address; or a text: a MAC address, or empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostAddress {
     Ip(IpAddr),
@@ -228,7 +228,7 @@ impl Flows {
             first_s: flow.first_s,
             last_s: flow.last_s,
             bps: flow.bps_l2,
-            // Losses of frames that Squall signed are in their stream's figures.
+            // Streams report the losses of frames that Squall signed.
             lost: flow.sequence.as_ref().filter(|s| s.kind != "squall").map(|s| s.lost),
         });
         let flows: Vec<Flow> = flows.collect();
@@ -331,7 +331,7 @@ impl Flows {
         for flow in &self.flows {
             let matches = question.filter.matches(flow, &self.ports);
             for (address, way) in [(&flow.src, 0), (&flow.dst, 1)] {
-                // If only sources were measured, there is no destination.
+                // If only sources were measured, flows have no destination.
                 if *address != HostAddress::Other("".into()) {
                     rows.add(address.clone(), flow, way, matches);
                 }
@@ -374,7 +374,7 @@ impl Flows {
         })
     }
 
-    /// Sorts, and formats only the rows that are shown.
+    /// Sorts all rows; formats only those that are shown.
     fn page<K: Ord, C, R>(
         &self,
         rows: Rows<K>,
@@ -407,7 +407,7 @@ impl Flows {
 type End = (HostAddress, Option<u16>);
 type Tuple = (End, End, Cow<'static, str>);
 
-/// Sums by key of a row.
+/// Sums per row key.
 struct Rows<K> {
     rows: HashMap<K, Sum>,
 }

@@ -3,8 +3,8 @@
 //! ([`render`]), received flows by conversation and by host ([`conversations`]), and the report of
 //! a run of several parts ([`merge`]).
 //!
-//! Knows no ports, plans, clocks or files, and only histograms of Squall's other crates: callers
-//! that measured fill in the figures.
+//! The crate has no ports, plans, clocks or files, and uses only histograms from Squall's other
+//! crates: callers that measured fill in the figures.
 //!
 //! ```
 //! use squall_report::{render, report::{Report, fail_if::FailIf}};

@@ -1,8 +1,8 @@
-//! Merges reports of runs that were parts of one (`--part`, or several machines) into the report of
-//! the whole. Counters are added, histograms merged bin by bin, ratios and percentiles recomputed
-//! from these: never a mean of means. Values that cannot be computed from the parts are left out,
-//! and a note says so. Nodes may have different ports of the run: frames that one sent, another
-//! received.
+//! Merges reports of runs that were parts of one run (`--part`, or several machines) into the
+//! report of the whole. Counters are added, histograms merged bin by bin, ratios and percentiles
+//! recomputed from these: never a mean of means. Values that cannot be computed from the parts are
+//! left out, and a note says so. Nodes may have different ports of the run, so that one receives
+//! the frames that another sent.
 
 mod flows;
 mod nodes;
@@ -47,7 +47,7 @@ impl std::error::Error for MergeError {}
 /// ```
 ///
 /// # Errors
-/// There is no report, two are of the same part, or their divisions or versions differ.
+/// There is no report, two belong to the same part, or their divisions or versions differ.
 pub fn whole(mut parts: Vec<(String, Report)>) -> Result<Report, MergeError> {
     check(&parts)?;
     let absent = absent(&parts);
@@ -121,7 +121,7 @@ impl Merge for u64 {
     }
 }
 
-/// For rates of simultaneous parts, and times of threads.
+/// Adds, which is correct for rates of simultaneous parts and for CPU times of threads.
 impl Merge for f64 {
     fn merge(&mut self, other: &Self) {
         *self += other;
@@ -134,7 +134,7 @@ impl Merge for BTreeMap<String, u64> {
     }
 }
 
-/// A value that only one part has is that of the whole.
+/// If only one part has a value, it becomes the value of the whole.
 impl<T: Merge + Clone> Merge for Option<T> {
     fn merge(&mut self, other: &Self) {
         match (self.as_mut(), other) {
@@ -248,7 +248,7 @@ impl Merge for Verdict {
             self.status = other.status;
         }
         self.valid &= other.valid;
-        // The end of a part that did not end as requested has priority.
+        // A part that did not end as requested determines how the whole ended.
         let own = |ended| matches!(ended, EndedBy::Done | EndedBy::Duration);
         if own(self.ended_by) {
             self.ended_by = other.ended_by;
@@ -300,7 +300,7 @@ impl Merge for Distribution {
 }
 
 impl Distribution {
-    /// As for the histogram of these bins: the highest value of the bin that holds the quantile.
+    /// The highest value of the bin that holds the quantile, as in a histogram of these bins.
     fn quantile(&self, share: f64) -> u64 {
         let rank = ((share * self.count as f64).ceil() as u64).max(1);
         let mut seen = 0;
@@ -358,7 +358,7 @@ impl Merge for StreamRx {
         let unique = self.packets.saturating_sub(self.duplicates);
         self.loss_ratio = ratio(self.lost, self.lost + unique);
         self.reordering_ratio = ratio(self.reordered, unique);
-        // A smoothed value is of one receiver and cannot be merged.
+        // Smoothed values of several receivers cannot be merged.
         if other.packets > 0 {
             self.jitter_ns = other.jitter_ns.filter(|_| !received);
         }
@@ -396,7 +396,7 @@ impl Merge for ReplayFlows {
     }
 }
 
-/// The busiest of both lists; entries that a part dropped from its list are missing in the whole.
+/// The busiest entries of both lists; entries that a part dropped from its list are missing.
 fn shares(all: &mut Vec<ReplayShare>, others: &[ReplayShare]) {
     by_key(all, others, |share| share.name.clone());
     all.sort_by_key(|share| std::cmp::Reverse(share.octets));

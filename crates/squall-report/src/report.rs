@@ -516,7 +516,7 @@ pub struct MtuChange {
 }
 
 impl PortReport {
-    /// Whether the port is another node's, of which this report has no figures.
+    /// Whether the port belongs to another node, so that this report has no figures for it.
     pub fn is_elsewhere(&self) -> bool {
         self.address.starts_with("elsewhere:")
     }

@@ -19,14 +19,14 @@ use crate::{
 
 /// Shorter times are not significant.
 const MIN_S: f64 = 0.001;
-/// Surplus frames, or flows, in a window that are no burst, however slow the source is.
+/// Surplus of frames or flows in a window that is not a burst, even for the slowest source.
 const ALLOWED_FRAMES: u64 = 2;
 /// Share of the due frames that may be missing.
 const DEFICIT: f64 = 0.001;
-/// Share of a run by which it may end after its schedule ...
+/// Share of a run's duration by which it may end after its schedule ...
 const ALLOWED_LAG: f64 = 0.001;
-/// ... and of a short one: as much as the stops of 1 to 8 ms that virtual machines show now and
-/// then.
+/// ... and for a short run: as much as the stops of 1 to 8 ms that occur now and then on virtual
+/// machines.
 const SHORT_ALLOWED_LAG: f64 = 0.01;
 const MAX_SHORT_ALLOWED_LAG_S: f64 = 0.010;
 /// Share of a run at full speed in which its thread may have been ready without a CPU.
@@ -47,8 +47,8 @@ pub struct Facts {
     pub receives: Vec<bool>,
     /// Octets without FCS of the longest sent frame; `None`: unknown.
     pub longest_frame: Option<u32>,
-    /// Streams of which a frame arrived that was never sent: its number, and the number of frames
-    /// due.
+    /// Streams from which a frame arrived that was never sent: its sequence number, and the number
+    /// of frames due.
     pub unsent: Vec<(String, u64, u64)>,
     pub machine: String,
 }
@@ -57,7 +57,8 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     let mut verdict = Verdict { ended_by: facts.ended_by, ..Verdict::default() };
     let duration = report.duration_s;
     for source in &report.sources {
-        // A device sees the port: if the port was audited, its sources explain and do not decide.
+        // A device sees the port's traffic: if the port was audited, its sources only explain the
+        // verdict.
         let of_it = |port: &&PortReport| source.ports.contains(&port.name);
         let pacing = report.ports.iter().filter(of_it).filter_map(|port| port.tx.pacing.as_ref());
         let lag_s = pacing.map(|pacing| pacing.lag_s).reduce(f64::max);
@@ -119,7 +120,7 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     verdict
 }
 
-/// Frames that this side lost or did not answer by its own fault: peers see them as loss.
+/// Judges frames that this side itself lost or did not answer: peers see them as loss.
 fn judge_link(link: &LinkReport, verdict: &mut Verdict) {
     for (counter, code, what, hint) in [
         (
@@ -242,8 +243,8 @@ fn judge_source(
         add(code, with_starved(text, code, source), hint);
         reported |= forgiven;
     }
-    // Not if missing frames were reported already, nor if the port lagged as much: its reason is
-    // for all sources.
+    // Skipped if missing frames were already reported, or if the port lagged as much: the port's
+    // reason covers all its sources.
     let own_lag = port_lag_s.is_none_or(|lag_s| source.lag_s > lag_s);
     if !reported && own_lag && source.lag_s > behind(duration) {
         let text = format!("it ended {:.1} ms later than scheduled", source.lag_s * 1e3);
@@ -506,7 +507,7 @@ fn judge_receiver(port: &PortReport, longest: Option<u32>, duration: f64, verdic
     }
     let mtus = || port.mtu_changes.iter();
     let Some(first) = mtus().next() else { return };
-    // If the sent frames are unknown, the port should receive what it could at first.
+    // If the sent frames are unknown, compare with the MTU before the first change.
     let is_short = |mtu: u32| match longest {
         Some(longest) => mtu + LINK_OCTETS < longest,
         None => mtu < first.before,
@@ -732,8 +733,8 @@ mod tests {
         assert_eq!(late(0.0, 0.0, 0.0), ReasonCode::GeneratorBound);
         assert_eq!(late(0.0, 5.1, 0.0), ReasonCode::PortBound);
         assert_eq!(late(0.0, 0.0, 5.1), ReasonCode::PortBound);
-        // A call into the port may include time in which the thread was stopped: that is not the
-        // port's.
+        // A call into the port may include time in which the thread was stopped: the port is not
+        // the cause of it.
         assert_eq!(late(3.0, 0.0, 6.0), ReasonCode::Starved);
         assert_eq!(late(1.0, 0.0, 5.9), ReasonCode::GeneratorBound);
     }
@@ -774,7 +775,7 @@ mod tests {
             assert_eq!((reasons.len(), reasons[0].code), (1, ReasonCode::NotDone), "{reasons:?}");
             assert!(reasons[0].hint.contains(hint), "{reasons:?}");
         }
-        // A device may pass some, or hold them until the end.
+        // A device may let some flows pass, or hold them until the end.
         assert!(verdict(flows(60, &[], 1, &[("reset", 59)])).valid);
         assert!(verdict(flows(60, &[], 0, &[("stopped", 60)])).valid);
         let nothing = SourceRecord { asked: 0, sent: 0, ..paced(&[]) };
@@ -842,7 +843,7 @@ mod tests {
         let text = "port B: its link was down for 3.00 s (from 2.000 s to 5.000 s)";
         assert!(reasons[0].1.starts_with(text), "{reasons:?}");
         assert_eq!(judged(link(&down), false, None), []);
-        // One that was down before the start, one that stays down, several.
+        // A link that was down before the start, one that stays down, and several outages.
         assert_eq!(judged(link(&[(0.0, false), (0.0, true)]), true, None), []);
         let text = judged(link(&[(6.0, false)]), true, None).remove(0).1;
         assert!(text.contains("for 2.00 s (from 6.000 s to the end)"), "{text}");

@@ -32,7 +32,7 @@ impl Comparison {
     /// Like [`Comparison::run`], with trials at `place`.
     ///
     /// # Errors
-    /// The same as of [`Comparison::run`], or a node that cannot be reached any more.
+    /// As for [`Comparison::run`], or a node that can no longer be reached.
     pub fn run_at(
         &self,
         place: Place<'_>,

@@ -54,8 +54,8 @@ struct Seconds {
 }
 
 impl Seconds {
-    /// Counts the seconds that end by `end_s`, with a tolerance of half a second for the last; 0:
-    /// none.
+    /// Counts frames in the seconds that end by `end_s`, with a tolerance of half a second for the
+    /// last one; 0 counts none.
     fn until(end_s: f64) -> Self {
         let last_s = if end_s > 0.0 { end_s + 0.5 } else { 0.0 };
         Self { next_s: 1.0, last_s, ..Self::default() }
@@ -79,7 +79,7 @@ impl Seconds {
     }
 }
 
-/// The action of a trial, before and while it runs.
+/// Runs the action of a trial when it is due.
 pub(crate) struct ActionRunner<'a> {
     waiting: Option<&'a Action>,
     running: Option<Child>,

@@ -20,7 +20,7 @@ pub struct Head {
     method: Value,
     rig: Value,
     profile: String,
-    /// Places of ports on nodes; empty without nodes.
+    /// The nodes and addresses of the ports, as text; empty without nodes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     nodes: String,
 }

@@ -95,7 +95,8 @@ impl Place<'_> {
         Ok(profile)
     }
 
-    /// Places of ports, for the journal and the result; empty for this machine.
+    /// The nodes and addresses of the ports, for the journal and the result; empty for this
+    /// machine.
     fn description(&self) -> String {
         match self {
             Self::Here => String::new(),
@@ -157,7 +158,7 @@ impl Test {
     /// Like [`Test::estimate`], with trials at `place`.
     ///
     /// # Errors
-    /// The same as of [`Test::estimate`].
+    /// As for [`Test::estimate`].
     pub fn estimate_at(&self, place: Place<'_>) -> Result<Estimate, Error> {
         let never = || false;
         let more_s = match place {
@@ -215,7 +216,7 @@ impl Test {
     /// Like [`Test::run`], with trials at `place`.
     ///
     /// # Errors
-    /// The same as of [`Test::run`], or a node that cannot be reached any more.
+    /// As for [`Test::run`], or a node that can no longer be reached.
     pub fn run_at(
         &self,
         place: Place<'_>,
@@ -392,7 +393,7 @@ impl<'a> Trials<'a> {
         Ok(Rig { ports, lanes, most })
     }
 
-    /// Bits per second of the slowest link that a stream leaves by.
+    /// Bits per second of the slowest link through which a stream leaves.
     fn link_bps(&self) -> Result<f64, Error> {
         let sending = self.profile.streams.iter().map(|stream| stream.port);
         let speed = |port: usize| {

@@ -64,7 +64,7 @@ impl RunResult {
 
     fn without_lanes(&self, whole: &Report) -> Measured {
         let flows = whole.flows.as_ref().and_then(flows_measured);
-        // A device that lets no connection through is not a fault of the generator.
+        // A device that lets no connection through is not a failure of the generator.
         let tried = flows.as_ref().is_some_and(|flows| flows.attempted > 0);
         let counts = |reason: &&Reason| !(tried && reason.code == ReasonCode::NotDone);
         let reasons = whole.verdict.reasons.iter().filter(counts);

@@ -69,7 +69,7 @@ enum Request<'a> {
     Trial {
         label: &'a str,
         profile: Value,
-        /// Folder of the files that the profile names.
+        /// Directory of the files that the profile names.
         folder: &'a Path,
         options: &'a RunOptions,
         linger_s: f64,
@@ -80,7 +80,7 @@ enum Request<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
-    /// All nodes are up; `ports` has the places of the inventory's ports.
+    /// All nodes are up; `ports` has each port of the inventory with its nodes.
     Ready {
         version: String,
         ports: Places,
@@ -161,7 +161,7 @@ impl Nodes {
         self.places.iter().map(|(port, _)| port.as_str())
     }
 
-    /// Places of all ports, such as `A = node1/af_packet:eth1`.
+    /// The nodes and addresses of all ports, such as `A = node1/af_packet:eth1`.
     pub(crate) fn places_text(&self) -> String {
         let place = |place: &NodePort| format!("{}/{}", place.node, place.address);
         let port = |(port, places): &(String, Vec<NodePort>)| {
@@ -304,7 +304,7 @@ impl Nodes {
         self.fault(&format!("did not answer {what}, within {:.0} s", limit.as_secs_f64()))
     }
 
-    /// Kills a controller that is out of order.
+    /// Kills a controller that does not follow the protocol.
     fn fault(&mut self, what: &str) -> Error {
         let _ = self.controller.kill();
         let errors = self.error_lines();
@@ -423,7 +423,7 @@ fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// Frames of streams per second, from the nodes' samples. Nodes sample at different instants, so
+/// Frames of streams per second, from the nodes' samples. Nodes sample at different times, so
 /// frames are spread evenly between two samples. Only seconds with samples of all nodes count.
 fn seconds<'a>(
     reports: impl Iterator<Item = &'a Report> + Clone,

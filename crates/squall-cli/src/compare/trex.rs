@@ -113,7 +113,7 @@ impl Args {
     }
 }
 
-/// Finds the capture of a profile in a folder or in its subfolders.
+/// Finds the capture of a profile in a directory or in its subdirectories.
 fn golden_of(folder: &Path, profile: &Path) -> Result<Option<PathBuf>, Error> {
     let stem = profile.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let is = |path: &Path| {

@@ -21,7 +21,7 @@ pub fn run(command: &Command) -> Result<ExitCode, Error> {
     }
 }
 
-/// A daemon reports a panic to the client of the request and continues.
+/// Whether the command continues after a panic: a daemon reports it to the client of the request.
 pub fn lives_on(command: &Command) -> bool {
     matches!(command, Command::Serve(_))
 }

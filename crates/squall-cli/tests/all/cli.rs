@@ -932,7 +932,7 @@ fn a_nat_and_a_firewall_pass_from_b_to_a_only_what_belongs_to_a_flow_from_a() {
             "eth(dst=02:00:00:00:0b:01)/ipv4(src=198.18.2.2,dst=198.18.2.1)/udp(sport=9,dport=7)";
         let to_a =
             if device == "nat" { to_a.into() } else { to_a.replace("198.18.2.1", "198.18.1.2") };
-        // Other ports: the NAT would take the same ones as a flow to itself.
+        // Use another port: the NAT would take the same one as a flow to itself.
         let other = to_a.replace("dport=7", "dport=8");
         assert_eq!(lost("veth-b", "veth-a", &other), (100, 0), "{device}");
         let to_b =
@@ -950,7 +950,7 @@ fn a_reference_device_loses_exactly_what_its_faults_say() {
     let packet = "eth/ipv4/udp";
     let send = ["send", "-p", "veth-a", "--to", "veth-b", "--packet", packet, "-r", "2kpps"];
     let report = report_in(&name, &[&send[..], &["-n", "1100", "--latency"]].concat());
-    // 100 of 110 pass, and the last loss burst is over.
+    // Of each 110 frames, 100 pass, and the last loss burst is over.
     assert_eq!(carried(&report), [(1100, 1000)]);
     // The table holds only the earlier flow.
     let other = "eth/ipv4/udp(sport=7)";
@@ -1073,7 +1073,6 @@ fn generators_are_counted_where_their_frames_arrive() {
                 let claimed = round["claimed"].as_u64().unwrap();
                 // A veth loses no frame, so the arrivals match the claim. iperf3 adds its control
                 // connection.
-                // control connection as well.
                 assert!(claimed > 0 && claimed.abs_diff(arrived) <= 50, "{name}: {step}");
             }
             let (mean, l2) = (step["mean_pps"].as_f64().unwrap(), step["bps_l2"].as_f64().unwrap());
@@ -1134,7 +1133,7 @@ fn in_a_namespace(script: &str) -> Option<(i32, String, String)> {
     Some(outcome)
 }
 
-/// Without addresses, so that the kernel sends no frames of its own.
+/// A veth pair without addresses, so that the kernel sends no frames itself.
 const VETH: &str = "ip link add a0 type veth peer name b0 && ip link set a0 addrgenmode none && \
                     ip link set b0 addrgenmode none && ip link set a0 up && ip link set b0 up && \
                     sleep 0.1";

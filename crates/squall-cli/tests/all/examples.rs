@@ -134,7 +134,7 @@ fn every_example_of_the_help_and_the_guides_is_understood() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Packets, rates, variations and addresses are parsed when a profile is made of them.
+/// Packets, rates, variations and addresses are parsed when a profile is made from them.
 #[test]
 fn every_example_that_makes_a_profile_makes_one() {
     let folder =

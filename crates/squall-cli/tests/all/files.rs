@@ -28,8 +28,8 @@ impl Folder {
         (done.status.code().unwrap_or(-1), text(done.stdout), text(done.stderr))
     }
 
-    /// Runs `line` with a private disk of `size` mounted at `disk`; `None` if the machine does not
-    /// permit it.
+    /// Runs `line` with a private file system of `size` mounted at `disk`; `None` if the machine
+    /// does not permit it.
     fn on_disk(&self, size: &str, line: &str) -> Option<(i32, String, String)> {
         let line = line.replace("squall ", &format!("{SQUALL} "));
         let script = format!(

@@ -36,7 +36,7 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
-/// Outside the build folder, which other users may not have access to.
+/// A directory outside the build directory, to which other users may not have access.
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("squall-{name}-{}", std::process::id()));
     _ = fs::remove_dir_all(&folder);
@@ -90,7 +90,7 @@ fn a_daemon_that_root_starts_for_a_user_is_that_users_with_what_its_ports_need()
         assert_eq!((of("CapInh:"), of("NoNewPrivs:")), ("0".repeat(16), "1".into()));
     }
     drop(daemon);
-    // A data folder of root's daemon is not given to another user.
+    // A data directory of root's daemon is not given to another user.
     let of_root = folder.join("root");
     fs::create_dir(&of_root).unwrap();
     fs::write(of_root.join("token"), "secret").unwrap();
@@ -105,7 +105,8 @@ fn a_daemon_that_root_starts_for_a_user_is_that_users_with_what_its_ports_need()
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// For such a binary the kernel sets AT_SECURE, as for one with file capabilities.
+/// For a set-group-ID binary the kernel sets AT_SECURE, as for one with file capabilities.
+/// capabilities.
 #[test]
 fn a_binary_with_privileges_loads_no_code_of_its_user() {
     let mounts = fs::read_to_string("/proc/mounts").unwrap();

@@ -55,7 +55,7 @@ fn options_of_tcpreplay_mean_here_what_they_mean_there() {
     let folder = Folder::new("tcpreplay");
     folder.capture("in.pcap", "there", "4");
     folder.capture("back.pcap", "back", "3");
-    // Their debug level is not a duration.
+    // tcpreplay's debug level is not a duration.
     for option in [&["-d", "5"][..], &["-d5"], &["--dbug=5"], &["-d"]] {
         let (status, _, err) =
             folder.run(&[&["replay", "in.pcap", "-i", "null:"], option].concat());

@@ -11,7 +11,8 @@ use std::{
 use serde_json::Value;
 
 /// Runs `script` in a private namespace with the loopback up, `$SQUALL` the binary and `$DIR` a
-/// folder. Returns the folder; `None`, and a printed reason, if the machine does not permit it.
+/// directory. Returns the directory; `None`, and a printed reason, if the machine does not permit
+/// it.
 fn private(name: &str, tools: &[&str], script: &str) -> Option<PathBuf> {
     let there = |tool: &&&str| {
         Command::new("sh")
@@ -70,7 +71,7 @@ fn figure(flow: &Value, key: &str) -> u64 {
     flow["sequence"][key].as_u64().unwrap_or_else(|| panic!("{key} of {flow:#}"))
 }
 
-/// With 32-bit and 64-bit counters. Frames that are dropped, duplicated or delayed on purpose are
+/// Tests 32-bit and 64-bit counters. Frames that are dropped, duplicated or delayed on purpose are
 /// counted exactly.
 #[test]
 fn iperf3_is_counted_as_it_counts_itself_and_faults_are_counted_exactly() {
@@ -137,7 +138,7 @@ fn iperf3_is_counted_as_it_counts_itself_and_faults_are_counted_exactly() {
     }
 }
 
-/// MGEN twice: the second one restarts at 0, from the same port.
+/// Runs MGEN twice: the second run restarts at 0, from the same port.
 #[test]
 fn mgen_is_recognized_and_a_restart_is_no_loss() {
     let script = "$SQUALL recv --port af_packet:lo --udp 5000 --duration 7s --json $DIR/recv.json \

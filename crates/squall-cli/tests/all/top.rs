@@ -12,11 +12,11 @@ use std::{
 use serde_json::{Value, json};
 use squall_server::{Client, Verify};
 
-/// A daemon with a private folder, in which `squall top` finds it.
+/// A daemon with a private directory, in which `squall top` finds it.
 struct Daemon {
     child: Child,
     url: String,
-    /// Parent of the data folder.
+    /// Parent of the data directory.
     state: PathBuf,
 }
 
@@ -77,7 +77,7 @@ impl Daemon {
         started["run"]["id"].as_str().unwrap().to_owned()
     }
 
-    /// `squall top` with this daemon's folder as the user's.
+    /// `squall top` with this daemon's directory as the user's.
     fn top(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
         command
@@ -171,7 +171,7 @@ fn a_rejected_client_gets_the_reason_and_a_hint() {
         &["the token is wrong", "--token"],
     );
     refused(daemon.top(&[url, "--once"]).env("SQUALL_TOKEN", "wrong"), 3, &["the token is wrong"]);
-    // Another folder: the certificate is seen for the first time, and there is no token.
+    // With another directory, the certificate is seen for the first time, and there is no token.
     let stranger = |args: &[&str]| {
         let mut command = daemon.top(args);
         command.env("XDG_STATE_HOME", other.join("none")).env("XDG_CONFIG_HOME", &other);
@@ -267,8 +267,8 @@ fn lines_follow_what_goes_on_and_a_daemon_that_was_away_is_found_again() {
     let (state, listen) =
         (daemon.state.clone(), daemon.url.trim_start_matches("https://").to_owned());
     daemon.end();
-    // Another daemon at the same place with the same folder: dropping the first one must not remove
-    // it.
+    // Another daemon at the same address with the same directory: dropping the first one must not
+    // remove it.
     daemon.state = folder("lines-ended");
     let again = Daemon::start(state, &listen, "auto");
     let second = again.run("lines");

@@ -1,9 +1,9 @@
 //! Compares traffic generators: speed, steadiness and CPU cost.
 //!
-//! The method is that of the papers that compare generators: each tool sends UDP at maximum rate
-//! and at given rates, the receiving interface's counters are read every second, and the tool's own
-//! count is compared with them. The link is a veth pair in a namespace of this process. Tools take
-//! turns within a round because the speed of a machine varies over minutes.
+//! The method follows papers that compare generators: each tool sends UDP at maximum rate and at
+//! given rates, the receiving interface's counters are read every second, and the tool's own count
+//! is compared with them. The link is a veth pair in a namespace of this process. Tools take turns
+//! within a round because the speed of a machine varies over minutes.
 //!
 //! The input is [`GeneratorSettings`], the result [`Generators`]. The module contains no code for
 //! headers: a tool that needs complete frames gets them from `squall` as a capture.
@@ -38,11 +38,11 @@ pub struct GeneratorSettings {
     pub rounds: u32,
     /// The measured time of a step.
     pub step: Nanos,
-    /// For the result.
+    /// The command line, for the result.
     pub command: String,
 }
 
-/// Runs the tools over sizes and rates, in a lab of its own. `progress` gets a line for each run;
+/// Runs the tools over sizes and rates, in a private lab. `progress` gets a line for each run;
 /// `stop` is polled.
 ///
 /// The process moves into the lab's namespace and stays there. It must have one thread.
@@ -101,7 +101,7 @@ pub fn generators(
     Ok(result)
 }
 
-/// Absent for `max`.
+/// The requested frames per second; `None` for `max`.
 fn asked_pps(octets: u32, rate: Rate) -> Option<f64> {
     match rate.unit {
         RateUnit::Max => None,

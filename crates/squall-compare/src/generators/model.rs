@@ -1,5 +1,5 @@
-//! The result of a comparison of generators. Units live in names; octets of frames exclude the FCS,
-//! bits a second of layer 2 include it, those of layer 1 preamble and gap as well.
+//! The result of a comparison of generators. Units are part of the names. Octets of frames exclude
+//! the FCS; bit rates at layer 2 include it, at layer 1 also preamble and gap.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

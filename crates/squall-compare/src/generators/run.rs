@@ -34,7 +34,7 @@ const START: Duration = Duration::from_secs(15);
 const WARM_UP: Duration = Duration::from_millis(300);
 const SECOND: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(10);
-/// From the first interrupt to the second, and from there to the kill.
+/// Time from the first interrupt to the second, and from there to the kill.
 const END: Duration = Duration::from_secs(8);
 
 impl Place {
@@ -66,7 +66,7 @@ impl Place {
             interface: &self.interfaces[0],
             frame,
             pps,
-            // For tools that end by themselves.
+            // Duration for tools that end by themselves.
             seconds: (time + WARM_UP).as_secs() + 2,
             report: &report,
         };
@@ -120,7 +120,7 @@ impl Place {
         Ok(())
     }
 
-    /// Rates of each second, or of the whole step if it is shorter, and the total CPU time.
+    /// Packet rates in each second, or in the whole step if it is shorter, and the total CPU time.
     fn measure(
         &self,
         started: &Program,

@@ -26,7 +26,7 @@ struct Known {
     fastest: &'static str,
     /// The command of a receiver, if the tool needs its own.
     receiver: Option<&'static str>,
-    /// It sends through sockets.
+    /// Whether it sends through sockets.
     needs_addresses: bool,
     /// The text before or after the count of sent packets.
     claim: Claim,
@@ -34,7 +34,7 @@ struct Known {
     install: &'static str,
     /// The smallest UDP payload that it sends.
     least_payload: u32,
-    /// It needs a receiving end that polls.
+    /// Whether it needs a receiving end that polls.
     polls: bool,
     /// Why it cannot be compared here although it is installed.
     not_here: Option<&'static str>,

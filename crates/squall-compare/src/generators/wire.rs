@@ -12,12 +12,12 @@ use squall_pcap::CaptureReader;
 
 use serde_json::json;
 
-/// The sending and the receiving end.
+/// Addresses of the sending and the receiving end.
 pub const ADDRESSES: [&str; 2] = ["198.18.1.2", "198.18.2.2"];
 pub const MACS: [&str; 2] = ["02:00:00:00:0a:02", "02:00:00:00:0b:02"];
 /// UDP ports.
 pub const PORTS: [u16; 2] = [5001, 5002];
-/// Ethernet, IPv4, UDP.
+/// Octets of the Ethernet, IPv4 and UDP headers.
 const HEADERS: u32 = 42;
 
 /// A frame that all tools send, as far as each can.
@@ -36,7 +36,7 @@ impl Frame {
     }
 }
 
-/// In Squall's packet text.
+/// The packet in Squall's packet syntax.
 pub fn packet() -> String {
     format!(
         "eth(src={},dst={})/ipv4(src={},dst={})/udp(sport={},dport={})",
@@ -44,7 +44,7 @@ pub fn packet() -> String {
     )
 }
 
-/// The frame of each size, in `folder`.
+/// One capture per frame size, in `folder`.
 pub fn captures(sizes: &[u32], folder: &Path) -> Result<Vec<Frame>, Error> {
     sizes.iter().map(|octets| capture(*octets, folder)).collect()
 }
@@ -60,7 +60,7 @@ fn capture(octets: u32, folder: &Path) -> Result<Frame, Error> {
     });
     let profile = squall::Profile::from_value(&profile, "squall compare")?;
     let mut session = Session::new(profile);
-    // The folder belongs to the comparison alone.
+    // Nothing else uses this directory.
     session.options.force = Some(true);
     session.open()?.start()?.finish()?;
     let failed = |error: String| Error::Environment(format!("{}: {error}", capture.display()));
@@ -78,9 +78,9 @@ fn capture(octets: u32, folder: &Path) -> Result<Frame, Error> {
     Ok(Frame { octets, capture, config })
 }
 
-/// Gives both ends of the lab an address, so that packets to one leave by the other. The kernel
-/// would deliver packets between two local addresses directly, so the rule for the `local` table
-/// comes after the routes, except for received packets.
+/// Gives both ends of the lab an address, so that packets to one leave through the other. The
+/// kernel would deliver packets between two local addresses directly, so the rule for the `local`
+/// table comes after the routes, except for received packets.
 ///
 /// # Errors
 /// The reason, as text: tools that send frames work without addresses.

@@ -162,7 +162,7 @@ impl ShownStep for Step {
 
     fn remarks(&self) -> Vec<(Style, String)> {
         let mut remarks = Vec::new();
-        // If all rounds are off, the table shows it.
+        // If all rounds are off their rate, the table shows it.
         let (off, of) = (self.rounds.iter().filter(|r| r.off_rate).count(), self.rounds.len());
         if off > 0 && !self.sender_bound {
             let text = format!("{off} of {of} rounds do not count: the sender was off the rate");
@@ -175,7 +175,7 @@ impl ShownStep for Step {
     }
 }
 
-/// Largest rates without loss, for one data set and place or for several.
+/// Largest rates without loss, for one data set and output location or for several.
 fn lossless(all: &[&Lossless]) -> Grid {
     let first = all.first().map_or(0.0, |l| l.pps);
     let row = |l: &&Lossless| {

@@ -30,13 +30,13 @@ pub trait Shown<S>: Serialize {
 
     fn plots(&self, steps: &Steps<'_, S>) -> Vec<Plot>;
 
-    /// Adds to the page below the groups.
+    /// Adds sections to the page below the groups.
     fn below(&self, _page: &mut Page) {}
 }
 
 /// A displayed step.
 pub trait ShownStep: Measured {
-    /// Heads, as in [`Grid`].
+    /// Column headings, as in [`Grid`].
     const COLUMNS: Columns;
 
     fn row(&self) -> Vec<Cell>;
@@ -60,11 +60,11 @@ pub struct Group<'a, S> {
     pub below: Option<(String, Grid)>,
 }
 
-/// The head of each column in text and on the page; empty: not shown there. In narrow text, columns
-/// with higher numbers are dropped first.
+/// The heading of each column in text and on the page; empty: not shown there. In narrow text,
+/// columns with higher numbers are dropped first.
 pub type Columns = &'static [(&'static str, u8, &'static str)];
 
-/// A table for both.
+/// A table for both text and page.
 pub struct Grid {
     pub columns: Columns,
     pub rows: Vec<Vec<Cell>>,
@@ -215,7 +215,7 @@ impl<S: ShownStep> Steps<'_, S> {
         self.0.iter().copied().filter(move |step| step.tool() == tool)
     }
 
-    /// By tool, a value at each rate.
+    /// For each tool, a value at each rate.
     pub fn at_rates<T>(&self, value: impl Fn(&S) -> Option<T>) -> (Vec<String>, Vec<Bars<T>>) {
         let rates = in_order(self.0.iter().map(|step| step.asked()));
         let bars = self.tools().into_iter().map(|tool| {
@@ -230,7 +230,7 @@ impl<S: ShownStep> Steps<'_, S> {
         Plot::bars(title, "requested", rates, y, bars)
     }
 
-    /// By rising x; failed steps are left out.
+    /// The points of each tool in ascending x; failed steps are left out.
     pub fn lines(&self, point: impl Fn(&S) -> Option<(f64, Spread)>) -> Vec<Line> {
         let line = |tool: &str| {
             let mut points: Vec<(f64, Spread)> = self.of(tool).filter_map(&point).collect();
@@ -241,7 +241,7 @@ impl<S: ShownStep> Steps<'_, S> {
         self.tools().into_iter().map(line).collect()
     }
 
-    /// The actual by the requested rate, in `unit`.
+    /// Plots the actual rate against the requested rate, in `unit`.
     pub fn actual(
         &self,
         (requested, arrived, unit): (&str, &str, Unit),

@@ -149,8 +149,8 @@ impl Search {
         self.weigh();
     }
 
-    /// Records that the generator did not keep to `load`: the trial is no result of the device, and
-    /// no load this high is measured again.
+    /// Records that the generator did not keep to `load`: the trial is not a result of the device,
+    /// and no load this high is measured again.
     pub fn not_kept(&mut self, load: f64) {
         self.ceiling = self.ceiling.min(load);
         self.weigh();
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn short_trials_do_not_hide_a_buffer() {
-        // A buffer for two seconds of the capacity.
+        // A device with a buffer for two seconds of its capacity.
         let capacity = 0.3;
         let loss = |load: f64, duration_s: f64| {
             ((load - capacity) * duration_s - capacity * 2.0).max(0.0) / (load * duration_s)
@@ -393,7 +393,7 @@ mod tests {
         assert!(found.iter().all(|found| found.lower == Some(1.0) && found.upper.is_none()));
         assert!(found.iter().all(|found| !found.regular && !found.generator_bound));
         assert_eq!(trials.len(), 11);
-        // Loses 0.1 % at any load: there is no NDR, but a PDR.
+        // A device that loses 0.1 % at any load: there is no NDR, but a PDR.
         let (found, _) = searched(&Preset::Csit.goals(), 1.0, |_, _| 0.001);
         assert!(found[0].lower.is_none() && found[0].upper == Some(1e-4), "{found:?}");
         assert_eq!(found[1].conditional_throughput, Some(0.999));

@@ -96,7 +96,7 @@ fn of_size(
     Ok(Some(Latency { size: found.size, fps: found.fps, tagged, all, spread }))
 }
 
-/// All streams; the middle frame of the first one is a tagged stream of its own.
+/// All streams; the middle frame of the first one is a separate, tagged stream.
 fn trial(settings: &Settings, rig: &Rig, found: &Found, label: String) -> Trial {
     let mut lanes = rig.lanes(found.size, found.load);
     if let Some(first) = lanes.first().cloned() {

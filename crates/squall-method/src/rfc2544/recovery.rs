@@ -44,7 +44,7 @@ pub fn overload(
         let (time, lost) = under.fold((0.0_f64, 0), |(time, lost), (lane, measured)| {
             (time.max(outage_s(lane, measured)), lost + measured.lost)
         });
-        // Exact to one frame gap.
+        // Allow for one frame gap at each end of the outage.
         let noise =
             2.0 / trial.lanes.iter().map(|lane| lane.rate_fps).fold(f64::INFINITY, f64::min);
         let figure = figure("recovery", one.size, time, "s", Better::Lower, noise, Limit::Device);

@@ -9,7 +9,8 @@ use crate::{
     trial::{Lane, Template, Trial},
 };
 
-/// The RFC sends them at several loads for 30 s; [`FRAMES`] at a low rate suffice to show a filter.
+/// The RFC sends errored frames at several loads for 30 s; [`FRAMES`] at a low rate suffice to show
+/// a filter.
 ///
 /// Kind, and frame size with FCS. 60 octets hold the signature; 1523 is above the largest frame
 /// with a VLAN tag.

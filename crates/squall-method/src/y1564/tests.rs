@@ -1,7 +1,7 @@
 use super::*;
 use crate::{Delay, Limit, Measured, RetryPolicy, Runner, Second, Status, Unwatched};
 
-/// Polices each stream to its own rate and has an outage of some seconds.
+/// A network that polices each stream to its own rate and has an outage of some seconds.
 struct Network {
     /// Rates that pass, frames per second, by stream; the last one applies to all further streams.
     police_fps: Vec<f64>,

@@ -35,7 +35,7 @@ fn value(outcome: &Outcome, name: &str) -> f64 {
     outcome.figure(name).unwrap_or_else(|| panic!("{name}: {names:?}, {:?}", outcome.notes)).value
 }
 
-/// At most the true value, and at least 99.5 % of it.
+/// Checks that `value` is at most the true value, and at least 99.5 % of it.
 fn found(what: &str, value: f64, truth: f64) {
     assert!(value <= truth * 1.000_001 && value >= truth * 0.995, "{what}: {value} of {truth}");
 }

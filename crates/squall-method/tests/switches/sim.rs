@@ -18,12 +18,12 @@ pub struct Make {
     pub fps: f64,
     /// Length of each port's queue, frames.
     pub depth: u32,
-    /// Capacity of all queues together, frames: a congested port takes from the others.
+    /// Capacity of all queues together, frames: a congested port takes capacity from the others.
     pub shared: Option<usize>,
     pub delay_ns: u64,
     /// Capacity of the address table.
     pub table: usize,
-    /// Addresses learned per second, with a queue for a few.
+    /// Addresses learned per second; a few more wait in a queue.
     pub learns: Option<f64>,
     pub age_s: f64,
     /// Group capacity; groups beyond it are flooded.
@@ -249,7 +249,7 @@ impl Runner for Switch {
             })
             .collect();
         let mut frames = frames(trial, begin, &self.port_names());
-        // At the same instant, the last port comes first: in RFC 2889 §5.5 it competes for the
+        // At the same time, the last port comes first: in RFC 2889 §5.5 it competes for the
         // congested port.
         frames.sort_by_key(|frame| (frame.at, std::cmp::Reverse(frame.port), frame.lane));
         let mut queues: Vec<Buffer> = (0..self.make.ports)
@@ -338,7 +338,7 @@ fn frames(trial: &Trial, begin: u64, names: &[String]) -> Vec<Frame> {
     trial.lanes.iter().enumerate().flat_map(of_lane).collect()
 }
 
-/// As in a report: the loss is that of the port that received most.
+/// As in a report, the loss is measured at the port that received most.
 fn lane_measured(lane: &Lane, sent: u64, seen: &Seen, names: &[String]) -> LaneMeasured {
     let plain = lane.template.as_ref().is_some_and(|template| template.plain);
     let received = seen.ports.values().map(|frames| frames.len() as u64).sum();

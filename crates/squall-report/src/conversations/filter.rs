@@ -27,7 +27,7 @@ pub struct FilterError {
     pub message: String,
 }
 
-/// Limits of a filter's octets and of nested parentheses, beyond any real use.
+/// Limits on a filter's length in octets and on nested parentheses, beyond any real use.
 const LONGEST: usize = 1000;
 const DEEPEST: usize = 50;
 
@@ -158,7 +158,7 @@ fn words(text: &str) -> Vec<Word<'_>> {
         let len = match first {
             c if c.is_whitespace() => c.len_utf8(),
             '(' | ')' => 1,
-            // `!=` is not `!` and `=`: it is refused as a word of its own.
+            // `!=` is not `!` and `=`: it is rejected as a separate word.
             '!' if !rest.starts_with("!=") => 1,
             '&' | '|' if rest[1..].starts_with(first) => 2,
             _ => {

@@ -46,7 +46,7 @@ impl Merge for SteadyReport {
     }
 }
 
-/// Each part reads the same capture, and plays conversations of its own.
+/// All parts read the same capture, and each plays different conversations.
 impl Merge for ConversationsReport {
     fn merge(&mut self, other: &Self) {
         common(&mut self.loops, other.loops.as_ref());

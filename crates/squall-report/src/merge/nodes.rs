@@ -1,5 +1,6 @@
-//! Reports of nodes with different ports of one run: ports that one has open, the others have as
-//! `elsewhere:NAME`. Before merging, each report keeps only its own.
+//! Reports of nodes that have different ports of one run. A port that one node has open is
+//! `elsewhere:NAME` in the reports of the others. Before merging, each report keeps only its own
+//! ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,15 +57,15 @@ impl Nodes {
             }
             let received = report.streams.iter_mut().filter_map(|stream| stream.rx.as_mut());
             received.for_each(alone);
-            // Each node solved the same attacks of its part, whose frames leave by several nodes.
+            // The nodes of a part solved the same attacks, whose frames leave from several nodes.
             let part = report.part.clone();
             report.attacks.retain(|attack| attacks.insert((part.clone(), attack.name.clone())));
         }
         Self { missing, senders, bounds }
     }
 
-    /// Adds what only shows in the merged report: senders without a report, and delays between two
-    /// clocks, each with an uncertainty of its own.
+    /// Adds facts that only the merged report can show: senders without a report, and delays
+    /// between two clocks, each with its own uncertainty.
     pub fn tell(&self, all: &mut Report) {
         for stream in all.streams.iter_mut().filter(|stream| stream.port.is_empty()) {
             if let Some(port) = self.senders.get(&stream.name) {
@@ -98,7 +99,7 @@ impl Nodes {
     }
 }
 
-/// A node's only receiver of a stream may be one of several in the whole.
+/// The only receiver of a stream on one node may be one of several in the merged report.
 fn alone(rx: &mut StreamRx) {
     if let ([port], []) = (&rx.ports[..], &rx.receivers[..]) {
         rx.receivers.push(ReceiverRx {

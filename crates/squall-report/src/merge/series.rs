@@ -52,7 +52,7 @@ impl Merge for Sample {
     }
 }
 
-/// Percentiles of the parts cannot be merged.
+/// Keeps a percentile only if one part has it, because percentiles cannot be merged.
 fn alone(value: &mut Option<u64>, other: Option<u64>) {
     *value = match (*value, other) {
         (Some(_), Some(_)) => None,

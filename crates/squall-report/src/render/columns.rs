@@ -31,10 +31,11 @@ pub fn table(columns: &[(&str, Side)], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Wider than any screen: a name of 70,000 characters must not widen every row to as many columns.
+/// A limit wider than any screen: a name of 70,000 characters must not widen every row to as many
+/// columns.
 const MOST_COLUMNS: usize = 256;
 
-/// The visible part of a cell: start and end, if it is too long.
+/// The text of a cell; if it is too long, only its start and end.
 pub(super) fn cell_text(text: &str) -> String {
     let chars = text.chars().count();
     if chars <= MOST_COLUMNS {

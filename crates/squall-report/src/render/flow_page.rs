@@ -10,7 +10,7 @@ use crate::report::{Distribution, ReceivedFlowReport, ReceivedFlowsReport, Seque
 
 /// Number of flows with histograms in the page.
 const PLOTTED: usize = 100;
-/// Most rows of the page.
+/// Maximum number of rows in the page.
 const ROWS: usize = 10_000;
 
 pub(super) fn markup(all: &ReceivedFlowsReport, page: &mut String) {

@@ -76,7 +76,7 @@ fn dropped(link: &LinkReport) -> Option<String> {
     (!counts.is_empty()).then(|| format!("port {}: dropped: {}", link.port, listed(&counts)))
 }
 
-/// Counters of a link for events that do not happen on a good one.
+/// Link counters of events that do not occur on a good link.
 const DROPPED: [&str; 7] = [
     "accept_full",
     "bad_icmp_checksum",
@@ -153,8 +153,8 @@ fn steady(load: &FlowsReport) -> Option<String> {
     ))
 }
 
-/// Flows during a run, in at most `rows` lines. Shows only the clients' if there are any, because
-/// their servers have the same ones.
+/// Flows during a run, in at most `rows` lines. Shows only the clients' rows if there are any,
+/// because the servers have the same flows.
 pub fn watched(samples: &[TemplateSample], rows: usize) -> Table {
     let side =
         if samples.iter().any(|sample| sample.side == "client") { "client" } else { "server" };
@@ -172,7 +172,7 @@ pub fn watched(samples: &[TemplateSample], rows: usize) -> Table {
     ];
     let mut table = Table::new(&columns).at_least(&[0, 6, 7, 7, 0, 0, 9, 7, 7]);
     let shown = if samples.len() < rows { samples.len() } else { rows.saturating_sub(2) };
-    // Without room for all, their sum replaces the others.
+    // If not all templates fit, their sum replaces the remaining ones.
     let sum = samples[shown..].iter().filter(|sample| sample.name == ALL);
     for sample in samples[..shown].iter().chain(sum) {
         let time = |ns: Option<u64>| {
@@ -213,7 +213,7 @@ pub fn line(samples: &[TemplateSample]) -> Option<String> {
     Some(text)
 }
 
-/// Names, and the order in which columns are left out without room; 0: never.
+/// Column names, and the order in which columns are left out if space is short; 0: never.
 const COLUMNS: [(&str, u8); 12] = [
     ("FLOWS", 0),
     ("", 0),

@@ -297,7 +297,7 @@ fn attacked(attacks: &[AttackReport], page: &mut String) {
     }
 }
 
-/// Most rows; the JSON has all.
+/// Maximum number of rows; the JSON has all unsolved rules.
 const MOST_UNSOLVED: usize = 1000;
 
 fn replayed(replay: &ReplayReport, page: &mut String) {
@@ -550,12 +550,11 @@ fn with_reasons(reasons: &BTreeMap<String, u64>) -> String {
 // --- data
 // --------------------------------------------------------------------------------------------------------
 
-/// A plot has fewer pixels than more points would need.
+/// Maximum number of points in a plot, which has fewer pixels than more points would need.
 const MAX_POINTS: usize = 1000;
-/// This number of bins shows the shape; the script spreads them over equal steps of the logarithm
-/// anyway.
+/// Enough bins to show the shape; the script spreads them over equal steps of the logarithm anyway.
 const MAX_BINS: usize = 160;
-/// Most numbers in the details of single streams: about 4 MB of page.
+/// Maximum count of numbers in the details of single streams, about 4 MB of the page.
 const MAX_NUMBERS: usize = 800_000;
 
 /// Data for `assets/report.js`. Rows are arrays in the order of its `COLUMNS`.
@@ -643,7 +642,7 @@ fn captured_over_time(groups: &[&[Sample]]) -> Value {
 
 /// Flows of all templates by side, over time: begun, completed, open, goodput; null without flows.
 fn flows_over_time(groups: &[&[Sample]]) -> Value {
-    // After several templates comes their sum.
+    // With several templates, their sum is last.
     let last =
         |sample: &Sample, side: &str| sample.flows.iter().rfind(|row| row.side == side).cloned();
     let of = |side: &'static str| {
@@ -822,7 +821,8 @@ fn histogram(distributions: &[&Distribution]) -> Value {
         return Value::Null;
     }
     let total: u64 = sum.values().sum();
-    // Several distributions share only their bins: the quantile is the upper edge of its bin.
+    // Several distributions have only their bins in common: a quantile is the upper edge of its
+    // bin.
     let quantile = |q: f64, exact: fn(&Distribution) -> u64| match distributions {
         [one] => exact(one),
         _ => {

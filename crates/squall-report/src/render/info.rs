@@ -355,7 +355,7 @@ fn bin_rows(t: &Traffic) -> Vec<Vec<String>> {
     filled(&t.lengths).iter().map(row).collect()
 }
 
-/// The bins without empty ones at either end.
+/// The bins, without empty ones at either end.
 fn filled(lengths: &Lengths) -> &[LengthBin] {
     let first = lengths.bins.iter().position(|b| b.packets > 0);
     let last = lengths.bins.iter().rposition(|b| b.packets > 0);
@@ -565,7 +565,7 @@ fn files_table(info: &Info, markup: &mut String) {
     table("Files", &head, &info.files.iter().map(row).collect::<Vec<_>>(), markup);
 }
 
-/// A plot has fewer pixels than more points would need.
+/// Maximum number of points in a plot, which has fewer pixels than more points would need.
 const MAX_POINTS: usize = 1000;
 
 fn length_plots(named: &[(&str, &Traffic)]) -> [Plot; 2] {
@@ -658,7 +658,7 @@ fn cdf(label: &str, d: Option<&Distribution>) -> Line {
         sum += n;
         ((high - 1).max(1) as f64, sum as f64 / total.max(1) as f64)
     });
-    // From 0 on: a single bin would not make a line.
+    // Start the line at 0, because a single bin would not make a line.
     let begin = bins.first().map(|(low, _, _)| ((*low).max(1) as f64, 0.0));
     let points: Vec<_> = begin.into_iter().chain(shares).collect();
     Line::new(label, points).style(Style::Steps)

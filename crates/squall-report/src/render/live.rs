@@ -52,10 +52,10 @@ pub struct Live {
     line_s: f64,
 }
 
-/// A higher rate is not readable.
+/// Minimum time between two frames; a higher rate is not readable.
 const FRAME_S: f64 = 0.1;
 const LINE_S: f64 = 1.0;
-/// With more ports than this, a line has their sum.
+/// Maximum number of ports listed in a line; with more ports, the line has their sum.
 const PORTS_IN_A_LINE: usize = 4;
 
 impl Live {
@@ -73,8 +73,7 @@ impl Live {
         (self.line_s, self.due_s) = (seconds, seconds);
     }
 
-    /// Shows `sample`, and totals of `so_far`. Samples that come faster than the frame rate are
-    /// skipped.
+    /// Shows `sample`, and totals from `so_far`. Skips samples that exceed the frame rate.
     pub fn update(&mut self, sample: &Sample, so_far: &Report) {
         // A tolerance of half a millisecond, since samples are never taken exactly on the second.
         if sample.t_s + 0.0005 < self.due_s {

@@ -16,7 +16,7 @@ pub struct Overview {
     pub ports: Vec<PortRow>,
     pub streams: Vec<StreamRow>,
     pub selected: Option<Selected>,
-    /// Replaces ports and streams, for other messages.
+    /// Messages to show instead of ports and streams.
     pub instead: Vec<String>,
     /// The last lines.
     pub foot: Vec<(Tone, String)>,
@@ -30,7 +30,7 @@ pub struct RunLine {
     pub state: String,
     pub elapsed_s: f64,
     pub duration_s: Option<f64>,
-    /// It is late on its schedule, or ended with an error.
+    /// Whether the run is late on its schedule, or ended with an error.
     pub failed: bool,
 }
 
@@ -93,7 +93,7 @@ impl Overview {
         lines
     }
 
-    /// Includes the run that is shown.
+    /// Always includes the run that is shown.
     fn run_table(&self, rows: usize) -> Table {
         let columns = [("  RUN", 0), ("STATE", 0), ("TIME", 0), ("OWNER", 2), ("NUMBER", 1)];
         let mut table = Table::new(&columns).at_least(&[0, 8, 8, 0, 0]);

@@ -63,7 +63,7 @@ impl Page {
         self.plots.push(json!(plots));
     }
 
-    /// The page's own script, and the object that it finds in `data`. It may use everything in
+    /// Adds the page's own script, which finds `data` under that name and may use everything in
     /// `assets/page.js`.
     pub fn script(&mut self, script: &'static str, data: Value) {
         (self.script, self.data) = (script, data);
@@ -218,7 +218,7 @@ pub struct Line {
     pub style: Style,
     x: Vec<f64>,
     y: Vec<Option<f64>>,
-    /// Ends of the error bar of each point.
+    /// Ends of each point's error bar.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     range: Vec<[f64; 2]>,
 }
@@ -236,7 +236,7 @@ impl Line {
     /// Adds error bars: the lower and upper end for each point.
     ///
     /// # Panics
-    /// If their number differs from that of the points.
+    /// If there are not as many error bars as points.
     pub fn ranges(self, range: Vec<[f64; 2]>) -> Self {
         assert_eq!(range.len(), self.x.len(), "a range for each point");
         Self { range, ..self }
@@ -277,7 +277,7 @@ pub enum Plot {
 /// Minimum, lower quartile, median, upper quartile, maximum.
 pub type FiveNumbers = [f64; 5];
 
-/// A value for each category of a plot; `None` without one.
+/// One value per category of a plot; `None` where a category has no value.
 #[derive(Clone, Debug, Serialize)]
 pub struct Group<T> {
     pub label: String,

@@ -40,13 +40,14 @@ pub fn received_flows(report: &Report, top: usize, width: usize, color: bool) ->
     out.join("\n")
 }
 
-/// Rates of ports and of flows are over different times.
+/// Explains why rates of ports and of flows differ: they are means over different times.
 pub(super) const RATES: &str =
     "Rates of flows and sources: first to last frame. Of ports: the whole run.";
-/// Two IPv4 addresses with their ports, so that flows of one pair of hosts can be distinguished.
+/// Fits two IPv4 addresses with their ports, so that flows of one pair of hosts can be
+/// distinguished.
 const LEAST_FLOW: usize = 34;
 
-/// Figures for which the table of ports has no column.
+/// A port's figures that have no column in the table of ports.
 fn arrivals(port: &PortReport, all: &ReceivedFlowsReport) -> String {
     let rx = &port.rx;
     let mut parts = Vec::new();
@@ -78,7 +79,7 @@ fn arrivals(port: &PortReport, all: &ReceivedFlowsReport) -> String {
     format!("{}: {}", port.name, parts.join("; "))
 }
 
-/// `ports`: there are several.
+/// `ports`: whether the run has several ports.
 fn flow_table(all: &ReceivedFlowsReport, ports: bool, top: usize) -> Table {
     let shown = &all.flows[..all.flows.len().min(top)];
     let any = |f: fn(&SequenceReport) -> u64| {
@@ -119,7 +120,7 @@ fn flow_row(flow: &ReceivedFlowReport) -> Vec<Cell> {
     let none = || Cell::styled("-", Style::Dim);
     let gap = flow.arrival_gap_ns.as_ref();
     let time = |ns: Option<f64>| ns.map_or_else(none, |ns| human::ns(ns).into());
-    // The stream table has those of Squall's own flows.
+    // The stream table has the figures of Squall's own flows.
     let sequence = flow.sequence.as_ref();
     let own = sequence.filter(|s| s.kind != "squall");
     let fault = |f: fn(&SequenceReport) -> u64| {

@@ -1,4 +1,4 @@
-//! Ports and streams during a run, one row each. The run is in this process or a daemon's.
+//! Ports and streams during a run, one row each. The run may be in this process or in a daemon.
 
 use squall_units::median_high;
 
@@ -27,7 +27,7 @@ pub struct PortRow {
 pub struct StreamRow {
     pub name: String,
     pub tx_pps: f64,
-    /// `None`: its receiver does not measure it.
+    /// `None` if its receiver does not measure it.
     pub rx_pps: Option<f64>,
     pub lost: Option<u64>,
     pub p50_ns: Option<u64>,
@@ -176,7 +176,7 @@ pub(super) fn stream_table(
             human::si(rest.iter().map(|s| s.tx_pps).sum(), "pps").into(),
             human::si(rest.iter().filter_map(|s| s.rx_pps).sum(), "pps").into(),
             Cell::fault(lost, human::short_count(lost)),
-            // The median stream's, as a typical value, next to the highest p99.
+            // The median stream's p50, as a typical value, next to the highest p99.
             time(median_high(rest.iter().filter_map(|s| s.p50_ns))),
             time(rest.iter().filter_map(|s| s.p99_ns).max()),
             time(rest.iter().filter_map(|s| s.max_ns).max()),
@@ -202,15 +202,15 @@ fn more(n: usize, selected: Option<Option<usize>>) -> Cell {
     Cell::styled(format!("{mark}{} more", human::count(n as u64)), Style::Dim)
 }
 
-/// The range of `n` rows that fits below a heading, including the selected one, if the omitted rows
-/// need a row for their sum.
+/// The range of `n` rows that fits below a heading. It includes the selected row, and leaves a row
+/// for the sum of omitted rows, if there are any.
 fn window(n: usize, rows: usize, selected: Option<usize>) -> std::ops::Range<usize> {
     let fit = if n < rows { n } else { rows.saturating_sub(2).min(n) };
     let first = selected.map_or(0, |this| (this + 1).saturating_sub(fit.max(1)).min(n - fit));
     first..first + fit
 }
 
-/// The item of that name: at the same index, unless streams came or went.
+/// The item of that name. Its index is the same, unless streams were added or removed.
 fn named<'a, T>(
     items: &'a [T],
     place: usize,

@@ -9,8 +9,8 @@ use crate::report::{
     source::{Excess, SourceRecord},
 };
 
-/// As [`report`], for a run that only received: frames on port B of another sender's streams, all
-/// but 40 of those that the interface counted.
+/// As [`report`], for a run that only received: port B has frames of another sender's streams, 40
+/// fewer than the interface counted.
 #[cfg(test)]
 pub fn received(streams: usize) -> Report {
     let mut report = report(streams);

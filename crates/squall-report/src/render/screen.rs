@@ -47,7 +47,7 @@ impl Screen {
         if self.drawn > 0 {
             text += &format!("\x1b[{}F", self.drawn);
         }
-        // A terminal that became narrower has wrapped the lines, into an unknown number.
+        // A terminal that became narrower has wrapped the lines, so that their number is unknown.
         if self.drawn > 0 && columns < self.columns {
             text += "\x1b[H\x1b[J";
         }
@@ -108,7 +108,7 @@ pub(super) mod played {
             String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
         }
 
-        /// The visible text, by the few sequences that Squall writes.
+        /// The visible text, computed from the few escape sequences that Squall writes.
         pub fn shown(&self) -> Vec<String> {
             let text = self.text();
             let mut lines: Vec<Vec<char>> = vec![Vec::new()];

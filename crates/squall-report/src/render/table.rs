@@ -34,9 +34,9 @@ impl Style {
     }
 }
 
-/// Mark before a color until the text is printed: a number that differs from process to process.
-/// Text from a profile, a capture or a peer cannot contain it, so it cannot set colors, wherever it
-/// was inserted.
+/// Mark that precedes a color until the text is printed: a number that differs per process. Text
+/// from a profile, a capture or a peer cannot contain it, so it cannot set colors, regardless of
+/// where it was inserted.
 fn mark() -> &'static str {
     static MARK: OnceLock<String> = OnceLock::new();
     MARK.get_or_init(|| format!("\x1b[{};", RandomState::new().hash_one("colours")))

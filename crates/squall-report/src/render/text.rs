@@ -210,7 +210,7 @@ pub(crate) fn foreign(port: &PortReport) -> String {
     )
 }
 
-/// Listed changes; others are only counted.
+/// Maximum number of listed changes; further ones are only counted.
 const MAX_LINK_EVENTS: usize = 10;
 
 /// Times when the link went down and came up.
@@ -252,7 +252,7 @@ pub(crate) fn counters_agree(report: &Report) -> String {
     }
 }
 
-/// `filtered`: the interface's surplus may be frames that do not match.
+/// `filtered`: the interface's surplus may be frames that do not match the filter.
 fn agreement(surplus: Option<i64>, filtered: bool) -> Cell {
     match surplus {
         None => Cell::styled("-", Style::Dim),
@@ -266,7 +266,7 @@ fn agreement(surplus: Option<i64>, filtered: bool) -> Cell {
 }
 
 fn streams(streams: &[StreamReport], width: usize, color: bool, out: &mut Vec<String>) {
-    // Columns for faults only appear if a stream has them, but are then left out last.
+    // Columns for errors appear only if a stream has some, but are then left out last.
     let any = |f: fn(&StreamReport) -> u64| streams.iter().any(|s| f(s) > 0);
     let unsent = any(|s| sum(&s.not_sent));
     let duplicates = any(|s| s.rx.as_ref().map_or(0, |rx| rx.duplicates));

@@ -123,7 +123,8 @@ impl FailIf {
         ))
     }
 
-    /// The first violation in the report of a running run. An unknown value is no violation yet.
+    /// The first violation in the report of a run in progress. An unknown value is not a violation
+    /// yet.
     pub fn holds_so_far(&self, report: &Report) -> Option<String> {
         self.find(report).into_iter().find(|finding| finding.holds).map(|finding| finding.text)
     }
@@ -261,7 +262,7 @@ impl fmt::Display for FailIf {
 enum Subject<'a> {
     Stream(&'a StreamReport),
     Flow(&'a ReceivedFlowReport),
-    /// Its name, the end, and its flows there.
+    /// Name of the template, its end, and its flows at that end.
     Template(&'a str, &'static str, &'a RoleReport),
     /// A template without any flow.
     Silent(&'a str),
@@ -501,7 +502,7 @@ impl Term {
         Some(Self::Spread(spread, statistic))
     }
 
-    /// Without `total.` of templates, and without the statistic.
+    /// The term's name without the statistic and without the `total.` of templates.
     fn name(self) -> &'static str {
         match self {
             Self::Run(name) | Self::Stream(name) | Self::Template(name) | Self::Total(name) => name,
@@ -626,7 +627,7 @@ struct RunTotals<'a> {
     report: &'a Report,
     /// Sent, lost, duplicates, reordered; `None` if no stream measures.
     measured: Option<[u64; 4]>,
-    /// Some of these have sequence numbers, by which copies and order are known.
+    /// Whether some of the streams have sequence numbers, which show duplicates and reordering.
     numbered: bool,
 }
 
@@ -934,7 +935,8 @@ enum Expr {
 impl Expr {
     /// Kleene's three values: `None` is unknown.
     fn holds(&self, run: &RunTotals<'_>, stream: Option<Subject<'_>>) -> Option<bool> {
-        // `winner` decides alone; without it one unknown makes the whole unknown.
+        // A single part equal to `winner` decides; otherwise one unknown part makes the whole
+        // unknown.
         let fold = |parts: &[Self], winner: bool| {
             let mut result = Some(!winner);
             for part in parts {
@@ -975,7 +977,7 @@ impl Expr {
         names
     }
 
-    /// The name that all its terms of streams and templates have.
+    /// The name that all terms of streams and templates have in common.
     fn only_name(&self) -> Option<&str> {
         let mut names = self.names();
         names.dedup();
@@ -1077,7 +1079,7 @@ impl<'a> Parser<'a> {
         let of_one = |term: &Term| term.is_of_stream() || term.is_of_template();
         let (name, term) = match (quoted, word.split_once('.')) {
             (Some(_), _) => (quoted, word),
-            // A word that is itself a term is no name: a stream named "total" must be quoted.
+            // A word that is itself a term is not a name: a stream named "total" must be quoted.
             (None, Some((name, term))) if Term::find(word).is_none() => (Some(name), term),
             (None, _) => (None, word),
         };
@@ -1099,7 +1101,7 @@ impl<'a> Parser<'a> {
         Err(self.error(word, &expected, &(hint.join(", ") + &known())))
     }
 
-    /// A name in quotation marks and the point after it.
+    /// A name in quotation marks and the dot after it.
     fn quoted(&mut self) -> Result<Option<&'a str>, FailIfError> {
         let Some(mark) = self.rest().chars().next().filter(|c| matches!(c, '"' | '\'')) else {
             return Ok(None);
@@ -1141,7 +1143,7 @@ impl<'a> Parser<'a> {
             true => self.take(|c| c == '%'),
             false => self.take(char::is_alphabetic),
         };
-        // `loss > 0 or ...`: the word after the number is no unit.
+        // `loss > 0 or ...`: the word after the number is not a unit.
         let unit = if matches!(unit, "and" | "or") {
             self.at = gap;
             ""

@@ -52,7 +52,7 @@ fn ready() -> String {
     serde_json::json!({"ready": {"version": version, "ports": ports}}).to_string()
 }
 
-/// `answers`: shell commands for each trial, run in a folder with the files of `done`.
+/// `answers`: shell commands for each trial, run in a directory with the files of `done`.
 fn fake(name: &str, answers: &str, done: &[(&str, String)]) -> Result<Fake, Error> {
     let folder =
         std::env::temp_dir().join(format!("squall-fake-nodes-{name}-{}", std::process::id()));

@@ -45,7 +45,7 @@ impl Keys {
                     keys.push(Key::Escape);
                     after
                 }
-                // Alt and a key is not used.
+                // Skip Alt with a key: no function uses it.
                 (0x1b, Some(_)) => &after[1..],
                 (b'\t', _) => {
                     keys.push(Key::Tab);
@@ -105,7 +105,7 @@ mod tests {
         ];
         assert_eq!(Keys::default().read(octets), keys);
         for cut in 0..octets.len() {
-            // An escape at a boundary is a key of its own.
+            // An escape at a boundary is a separate key.
             if octets[..cut].last() != Some(&0x1b) {
                 let mut reader = Keys::default();
                 let read = [reader.read(&octets[..cut]), reader.read(&octets[cut..])].concat();

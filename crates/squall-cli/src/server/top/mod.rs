@@ -86,7 +86,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 enum Event {
     Update(ClientEvent),
     Pressed(Vec<u8>),
-    /// The keyboard is gone.
+    /// The terminal's input has ended or failed.
     Unplugged,
     Done(Request, Result<Value, String>),
     Ports(Value),

@@ -13,7 +13,7 @@ pub struct Raw<T: AsFd> {
 
 impl<T: AsFd> Raw<T> {
     /// # Errors
-    /// If `terminal` is no terminal.
+    /// If `terminal` is not a terminal.
     pub fn enter(terminal: T) -> io::Result<Self> {
         let before = tcgetattr(&terminal)?;
         let mut raw = before.clone();

@@ -35,7 +35,7 @@ pub struct Request {
     pub what: String,
 }
 
-/// Number of lagging sources with a line of their own.
+/// Maximum number of lagging sources that are listed.
 const NAMED: usize = 3;
 const KEYS: &str =
     "? keys  ↑ ↓ select  + - rate by 10 %  > < twice, half  p pause  s stop  tab next run  q quit";
