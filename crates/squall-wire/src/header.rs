@@ -14,7 +14,7 @@ pub enum Space {
     EtherType,
     /// Protocols of IPv4, next headers of IPv6.
     Ip,
-    /// Ports, the destination's first.
+    /// UDP ports; the destination port is tried first.
     Udp,
     /// Protocol numbers of PPP.
     Ppp,
@@ -45,7 +45,7 @@ pub(crate) enum Extent {
     Fields,
     /// The number in `field` times `unit`, plus `plus` octets.
     Counted { field: &'static str, unit: usize, plus: usize },
-    /// Its fields, and its list of options as far as that goes.
+    /// Its fields, and its options up to the end of the list.
     List,
 }
 
@@ -53,11 +53,11 @@ pub(crate) enum Extent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sum {
     No,
-    /// Header and what follows it.
+    /// The header and everything after it.
     Packet,
-    /// The same, as SCTP's 32-bit CRC (RFC 9260 §6.8).
+    /// The same octets, with SCTP's 32-bit CRC (RFC 9260 §6.8).
     Crc32c,
-    /// The same, and a pseudo-header with this protocol.
+    /// The same octets, and a pseudo-header with this protocol.
     Pseudo(u8),
     /// Everything from the preceding IP header on, as a CRC in the packet's last 4 octets
     /// (InfiniBand annex A17).
@@ -92,9 +92,9 @@ pub struct HeaderDef {
     /// Its 16-bit length field, and the offset in the header from which that counts.
     pub(crate) counts: Option<(&'static str, usize)>,
     pub(crate) sum: Sum,
-    /// Its options where the text sets none, as text.
+    /// Default options, as text.
     pub(crate) usual: &'static str,
-    /// Whether octets that a number identifies as this header can be it.
+    /// Whether octets can be this header, after a number has identified them as such.
     pub(crate) looks: fn(&[u8]) -> bool,
 }
 
@@ -118,7 +118,7 @@ pub(crate) const PLAIN: HeaderDef = HeaderDef {
     looks: |_| true,
 };
 
-/// Protocols with code of their own, where the table is not enough.
+/// Protocols that need code in addition to the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proto {
     /// Fully described by its row.
@@ -321,7 +321,7 @@ impl HeaderDef {
         }
     }
 
-    /// The place of its 16-bit length field in a header with this first octet, and the offset from
+    /// The offset of its 16-bit length field in a header with this first octet, and the offset from
     /// which it counts.
     pub(crate) fn counting(&self, first: u8) -> Option<(usize, usize)> {
         let (name, from) = self.counts?;

@@ -88,8 +88,8 @@ pub fn inner(link_type: u16, octets: &[u8]) -> Result<Inner, String> {
         number::TOKEN_RING => token_ring(octets),
         number::IP_OVER_FC => ip_over_fc(octets),
         number::IPOIB => {
-            // As systems and tcpdump have it: 40 octets of InfiniBand's global route header, which
-            // may be zeros, then EtherType and two reserved octets (RFC 4391 §6).
+            // As operating systems and tcpdump define it: 40 octets of InfiniBand's global route
+            // header, which may be zeros, then EtherType and two reserved octets (RFC 4391 §6).
             let ethertype = get_be16(octets, 40).ok_or("IP over InfiniBand, cut off")?;
             Ok(Inner::after(44, ethertype, octets))
         }
