@@ -107,8 +107,8 @@ impl DelayTracker {
         self.vary(seq, delay_ns, arrival_ns);
     }
 
-    /// [`DelayTracker::observe`] for callers that count gaps themselves; without the delay itself
-    /// unless both clocks are `one`.
+    /// [`DelayTracker::observe`] for callers that count gaps themselves. Records the delay itself
+    /// only if sender and receiver use `one` clock.
     #[inline]
     pub fn observe_sent(&mut self, seq: u32, delay_ns: i64, arrival_ns: u64, one: bool) {
         if one {
@@ -242,7 +242,7 @@ impl DelayTracker {
         self.negative
     }
 
-    /// The lowest of those, ns; 0 if there are none.
+    /// The lowest negative sample, ns; 0 if there are none.
     pub fn most_negative_ns(&self) -> i64 {
         self.most_negative
     }
