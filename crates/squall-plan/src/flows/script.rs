@@ -72,16 +72,16 @@ pub fn same_ends(one: &Script, other: &Script) -> Option<String> {
 
 /// The default time without data after which a conversation fails.
 const WITHIN: Nanos = Nanos(10_000_000_000);
-/// The most conversations: each has its own program on each side, as do the kinds' placeholders,
+/// Limit of conversations: each has its own program on each side, as do the kinds' placeholders,
 /// and program numbers have 16 bits.
 const MOST: usize = 65_000;
-/// The most kinds counted separately; the rest are one.
+/// Limit of kinds that are counted separately; the rest are counted as one.
 const KINDS: usize = 32;
-/// The most skipped conversations named in notes.
+/// Limit of skipped conversations named in notes.
 const NAMED: usize = 20;
 
-/// Makes the script of `found`, or else of the capture's conversations. `None`: `mistakes` has the
-/// reason.
+/// Makes the script from `found`, or else from the capture's conversations. `None`: `mistakes` has
+/// the reason.
 pub fn script(
     spec: &Conversations,
     found: Option<Import>,
@@ -279,7 +279,7 @@ struct Addresses {
     place: Located,
 }
 
-/// Address and port.
+/// An address and a port.
 type End = (IpAddr, u16);
 /// Client, server, and whether it is UDP.
 type Ends = (End, End, bool);
