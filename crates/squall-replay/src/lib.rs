@@ -2,7 +2,7 @@
 //!
 //! The input are captures and a [`Replay`], which names and configures them; the output are
 //! [`Chunk`]s of frames, loop after loop, in constant memory ([`Reader`]). The output is a function
-//! of the input: no clock is read here, and nothing is sent. Ports are only numbers.
+//! of the input: this crate reads no clock, and sends nothing. Ports are only numbers.
 #![forbid(unsafe_code)]
 
 pub mod cache;

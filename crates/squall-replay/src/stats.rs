@@ -45,7 +45,7 @@ impl Default for Settings {
 #[derive(Clone, Debug)]
 pub struct Stats {
     settings: Settings,
-    /// Indices into `flows`.
+    /// Indices into `flows`, by flow.
     places: FlowTable<u32>,
     flows: Vec<Flow>,
     /// Number of address changes.
@@ -63,7 +63,7 @@ struct Flow {
     share: Share,
     last_ns: u64,
     change: u64,
-    /// Whether a change of addresses makes it another flow.
+    /// Whether the flow becomes another one when addresses change.
     changes: bool,
 }
 
@@ -75,9 +75,9 @@ impl FlowId {
     /// Values from here on mark packets without a flow in the table; the lower bits are their index
     /// in [`Stats::other`].
     const OTHER: u32 = 1 << 31;
-    /// Its headers are truncated or contradictory.
+    /// The packet's headers are truncated or contradictory.
     const INVALID: u32 = 1 << 30;
-    /// The table has no room for its flow.
+    /// The table has no room for the packet's flow.
     const OVERFLOW: u32 = 1 << 29;
     const PLACE: u32 = 0xffff;
 }
@@ -131,7 +131,7 @@ impl Stats {
         }
     }
 
-    /// Finds the flow of a packet, before [`Unique::apply`]. It is counted once the packet was
+    /// Finds the flow of a packet, before [`Unique::apply`]. The packet is counted once it was
     /// sent.
     #[inline]
     pub fn flow(&mut self, octets: &[u8]) -> FlowId {
