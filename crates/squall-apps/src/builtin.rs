@@ -23,7 +23,7 @@ pub struct Application {
     pub port: u16,
 }
 
-/// A part of a mix.
+/// An application's part of a mix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Share {
     /// Share of 100 flows.
