@@ -53,8 +53,8 @@ const NAMES: [&str; 43] = [
     "time-scale",
 ];
 
-/// Sets in `edits` what the option `name` of `squall edit` does with `text`; `_` may replace `-`.
-/// Options without a value take `true` and `false`. Repeatable options accumulate.
+/// Sets in `edits` the effect of the option `name` of `squall edit` with `text`; `_` may replace
+/// `-`. Options without a value take `true` and `false`. Repeatable options accumulate.
 ///
 /// ```
 /// let mut edits = squall_edit::Edits::default();
@@ -158,7 +158,7 @@ pub fn parse_when(text: &str) -> Result<When, String> {
         .ok_or("the time is after 2554".into())
 }
 
-/// A time with a sign, nanoseconds: `1h`, `-30s`.
+/// A time with a sign, in nanoseconds: `1h`, `-30s`.
 ///
 /// # Errors
 /// With the expected form.
