@@ -89,7 +89,7 @@ pub struct Apps<O = ()> {
     stash: HashMap<FlowId, Vec<u8>>,
     spare: Vec<Vec<u8>>,
     calls: Calls,
-    /// For programs over TLS; `None` if there are none.
+    /// TLS sessions; `None` if no program has TLS.
     pub(crate) secure: Option<Box<Layer>>,
     /// Flows of peers that no listener names.
     unknown_peers: u64,
@@ -1507,11 +1507,11 @@ impl TakeForm {
 #[derive(Clone, Debug, Default)]
 struct Listeners {
     all: Vec<(Transport, Listener)>,
-    /// For each port the listeners on it, for TCP and UDP; built when there are many.
+    /// Indices of the listeners on each port, for TCP and UDP; built when there are many.
     by_port: Vec<Vec<u32>>,
 }
 
-/// Up to this number, a linear search is used.
+/// Number of listeners up to which a linear search is used.
 const MAX_LINEAR: usize = 8;
 
 impl Listeners {

@@ -1088,7 +1088,7 @@ mod tests {
                 "{text}"
             );
         }
-        // In another message the same name gives the same octets; without a name, no two places do.
+        // In another message the same name gives the same octets; without a name, no two marks do.
         let named = of("${random:digits:12:flow:n} ${random:digits:12:flow:n}", 5, 5);
         assert_eq!(named[..12], named[13..]);
         assert_eq!(named[..12], of("--${random:digits:12:flow:n}", 5, 6)[2..]);

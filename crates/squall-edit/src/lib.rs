@@ -99,7 +99,7 @@ pub struct Edits {
     /// 20 bits.
     pub flowlabel: Option<u32>,
     pub ttl: Option<Ttl>,
-    /// For ports of TCP, UDP, UDP-Lite, DCCP and SCTP.
+    /// Replace ports of TCP, UDP, UDP-Lite, DCCP and SCTP.
     pub portmap: Option<PortMap>,
     /// Shift TCP's sequence numbers, by a random amount for each direction of a connection.
     pub tcp_sequence: Option<u64>,

@@ -15,7 +15,7 @@ const MAX_OCTETS: usize = 4 << 20;
 pub struct Varied<'a> {
     /// The packet as text.
     pub packet: &'a str,
-    /// As `vary` in a stream of a profile.
+    /// Entries as in `vary` of a stream in a profile.
     pub vary: &'a [Value],
     /// As `size` of a stream; `None`: the packet's natural length.
     pub size: Option<&'a Value>,

@@ -76,7 +76,7 @@ enum Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Mac(MacAddr),
-    /// It is being resolved.
+    /// The address is being resolved.
     Wait,
     /// No answer.
     Silent,

@@ -19,7 +19,7 @@ pub struct Packet<'a> {
     /// Index in [`CaptureReader::interfaces`](crate::CaptureReader::interfaces), counted over all
     /// sections of the file.
     pub interface: u32,
-    /// From 1, as in Wireshark.
+    /// Number in the file, from 1, as in Wireshark.
     pub number: u64,
     /// The captured octets, without FCS.
     pub data: &'a [u8],

@@ -96,7 +96,7 @@ impl Pcapng {
             // The type of a section header is a palindrome, because its byte order is not known
             // yet.
             if Endian::Big.u32(input.peek(), 0) == SECTION_HEADER {
-                // Even if the header is faulty: the following blocks do not belong to earlier
+                // Even if the header is invalid: the following blocks do not belong to earlier
                 // interfaces.
                 self.section = interfaces.len();
                 let endian = self.endian;

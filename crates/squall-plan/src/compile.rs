@@ -336,7 +336,8 @@ fn divide(streams: &mut [PlanStream], part: Division) {
     }
 }
 
-/// Both streams of a `next` must be on one worker, which starts the second when the first ends.
+/// The error if `next` leads to a stream on another port: both streams must be on one worker, which
+/// starts the second when the first ends.
 fn on_two_ports(stream: &Stream, profile: &Profile) -> Option<Diagnostic> {
     let next = &profile.streams[stream.next?.stream];
     let port = |stream: &Stream| &profile.ports[stream.port].name;

@@ -75,7 +75,7 @@ pub trait Assets {
     /// Octets without FCS of frame `number` (from 1) of a capture.
     ///
     /// # Errors
-    /// As text, if the file or the frame does not exist.
+    /// The file or the frame does not exist; the error is text.
     fn capture_frame(&self, path: &str, number: u64) -> Result<Vec<u8>, String>;
     /// A capture that is opened when the run begins; `-` is the standard input.
     fn capture(&self, path: &str) -> Input;
@@ -112,7 +112,7 @@ pub struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// Only the profile and its files.
+    /// Inputs with only the profile and its files.
     pub fn of(assets: &'a dyn Assets) -> Self {
         Self { assets, replays: Vec::new(), opened: None, live_flows: None, abandoned: &|| false }
     }
@@ -193,7 +193,7 @@ pub struct PlanStream {
     /// The seed of the departure law.
     pub seed: u64,
     pub start: Picos,
-    /// No frame is due this long after its start, or later.
+    /// Time after the stream's start from which on no frame is due.
     pub lasts: Option<Picos>,
     /// The stream begins when the engine reports the end of the part that it comes after.
     pub waits: bool,
@@ -215,7 +215,7 @@ pub enum StreamDivision {
     Here,
     /// Another part has all of them.
     OtherPart,
-    /// Their port is another node's.
+    /// The port of the frames belongs to another node.
     Elsewhere,
     /// This part has frames `index`, `index + of` ...
     Frames,

@@ -389,7 +389,7 @@ fn pin(workers: &mut [PlanWorker], limits: &[PortLimits], cpus: &[Cpu]) -> bool 
     true
 }
 
-/// By stream: the first stream of its chain of `next`, and whether it is in a chain.
+/// For each stream, the first stream of its chain of `next`, and whether it is in a chain.
 pub(crate) fn chains(streams: &[PlanStream]) -> (Vec<usize>, Vec<bool>) {
     let mut linked = vec![false; streams.len()];
     let mut chain: Vec<usize> = (0..streams.len()).collect();

@@ -31,7 +31,7 @@ pub struct Cache {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("octet {offset}: {problem}")]
 pub struct CacheError {
-    /// From the start of the file.
+    /// Offset from the start of the file.
     pub offset: usize,
     pub problem: String,
 }

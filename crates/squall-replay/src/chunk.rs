@@ -19,7 +19,7 @@ pub struct Chunk {
 /// A frame of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// Since the replay's start. [`Departure::AT_ONCE`]: as soon as the port accepts it;
+    /// Due time since the replay's start. [`Departure::AT_ONCE`]: as soon as the port accepts it;
     /// [`Departure::NEVER`]: beyond the representable range.
     pub due: Picos,
     /// Capture time since the first frame, continuing from loop to loop.

@@ -900,7 +900,7 @@ impl Pass {
     fn edits(&mut self, replay: &Replay) -> Result<(), ReplayError> {
         let mut edits = replay.edits.clone();
         if replay.too_long == TooLong::Fragment {
-            // The limit of the smallest port, with a tag.
+            // The limit of the port with the shortest frames, less the headers before the packet.
             let shortest = self
                 .ports
                 .iter()
@@ -1040,11 +1040,11 @@ impl Pass {
 
 /// LINKTYPE_ETHERNET.
 const ETHERNET: u16 = 1;
-/// Octets around an IP packet.
+/// Octets of an Ethernet header with one VLAN tag.
 const ETHERNET_AND_TAG: u32 = 18;
 
 impl Held {
-    /// As an Ethernet frame.
+    /// The packet as an Ethernet frame.
     fn ethernet<'a>(&self, octets: &'a [u8]) -> Result<Cow<'a, [u8]>, String> {
         let octets = &octets[self.begin..self.end];
         match self.link_type {

@@ -32,7 +32,7 @@ impl Speed {
     /// (1kpps..10kpps:30s).
     ///
     /// # Errors
-    /// With the invalid text and the expected form.
+    /// Invalid text; the error has that text and the expected form.
     pub fn parse(kind: &str, text: &str) -> Result<Self, String> {
         let wrong = |error: String| format!("{kind} = {error}");
         Ok(match kind {

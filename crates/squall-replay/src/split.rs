@@ -95,7 +95,7 @@ impl By {
     /// `10.0.0.0/8,[fe80::/16]`
     ///
     /// # Errors
-    /// With the invalid text and the expected form.
+    /// Invalid text; the error has that text and the expected form.
     pub fn cidr(text: &str) -> Result<Self, SplitError> {
         text.parse().map(Self::Cidr)
     }
@@ -114,7 +114,7 @@ impl By {
     /// `02:00:00:00:00:01,02:00:00:00:00:02`
     ///
     /// # Errors
-    /// With the invalid text and the expected form.
+    /// Invalid text; the error has that text and the expected form.
     pub fn mac(text: &str) -> Result<Self, SplitError> {
         let one = |text: &str| {
             text.parse().map_err(|_| {
@@ -654,7 +654,7 @@ impl Select {
     /// `S:10.0.0.0/8`, `D:`, `B:`, `E:`, `P:1-5,9,72-`, `F:tcp port 80`.
     ///
     /// # Errors
-    /// With the invalid text and the expected form.
+    /// Invalid text; the error has that text and the expected form.
     pub fn parse(text: &str, exclude: bool) -> Result<Self, SplitError> {
         text.parse().map(|rule| Self { rule, exclude })
     }

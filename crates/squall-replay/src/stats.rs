@@ -90,7 +90,7 @@ const NO_IP: usize = 512;
 pub struct FlowCounts {
     /// Flows begun: new ones, and those that began again after they had expired.
     pub flows: u64,
-    /// New flows: `flows` without the expired.
+    /// New flows: `flows` less `expired_flows`.
     pub unique_flows: u64,
     /// Flows whose next packet came after too long an idle time.
     pub expired_flows: u64,
@@ -109,7 +109,7 @@ pub struct FlowCounts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub counts: FlowCounts,
-    /// By IP version (0: no IP) and protocol, the busiest first.
+    /// Shares by IP version (0: not IP) and protocol, the busiest first.
     pub protocols: Vec<(u8, u8, Share)>,
     /// The hosts that sent most octets, with the captures' addresses.
     pub talkers: Vec<(IpAddr, Share)>,

@@ -56,7 +56,8 @@ impl DelaySummary {
     }
 
     /// Records a frame that arrived at `arrival_ns` of the receiver's clock, `delay_ns` after it
-    /// was sent. With unsynchronized clocks that may be negative; then it is no delay.
+    /// was sent. With unsynchronized clocks that may be negative; then it does not count as a
+    /// delay.
     pub fn observe(&mut self, delay_ns: i64, arrival_ns: u64) {
         let arrivals_ns = Some((arrival_ns, arrival_ns));
         self.merge(&match u64::try_from(delay_ns) {
@@ -286,7 +287,7 @@ mod tests {
                 .iter()
                 .map(|d| {
                     arrival += 100 + d.unsigned_abs() % 70;
-                    // The clock steps back now and then.
+                    // The clock steps back at times.
                     arrival - if k % 31 == 30 { 1000 } else { 0 }
                 })
                 .collect();

@@ -172,8 +172,8 @@ impl Histogram {
         self.sum_of_squares = self.sum_of_squares.saturating_add(squares);
     }
 
-    /// From counts in the same bins by another program: (bin, count), where bin 128·k + j is the
-    /// j-th of octave k. The sum of squares is computed from the bins.
+    /// A histogram from counts in the same bins by another program: (bin, count), where bin 128·k +
+    /// j is the j-th of octave k. The sum of squares is computed from the bins.
     pub fn from_bins(
         bins: impl Iterator<Item = (usize, u64)>,
         min: u64,

@@ -48,7 +48,7 @@ struct Before {
     restarts: u64,
     unique: u64,
     missing: u64,
-    /// Kept until the next frame allocates a memory.
+    /// Patterns from before the restart, kept until the next frame allocates `memory`.
     patterns: Option<Box<Patterns>>,
 }
 
@@ -323,7 +323,7 @@ impl SequenceTracker {
         self.lost_in_window();
         let before = self.before.get_or_insert_default();
         (before.restarts, before.unique, before.missing) = (before.restarts + 1, unique, missing);
-        // Without a memory, the next frame is the first of its numbers.
+        // Without `memory`, the next frame counts as the first of the stream.
         let patterns = self.memory.take().and_then(|memory| memory.patterns);
         before.patterns = before.patterns.take().or(patterns);
         (self.next, self.first, self.lost.end) = (0, 0, 0);

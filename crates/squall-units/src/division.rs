@@ -23,7 +23,7 @@ impl Division {
         if index < of { Some(Self { index, of }) } else { None }
     }
 
-    /// From 0.
+    /// Index of the part, from 0.
     pub const fn index(self) -> u32 {
         self.index
     }

@@ -8,7 +8,7 @@ use crate::{L1_OVERHEAD, UnitError, gcd};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     pub num: u64,
-    /// At least 1.
+    /// Denominator, at least 1.
     pub den: u64,
     pub unit: RateUnit,
 }

@@ -13,7 +13,7 @@ use crate::{checksum, dissect};
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub bytes: Vec<u8>,
-    /// From the outermost inward.
+    /// Headers from the outermost inward.
     pub layers: Vec<LayerAt>,
     /// Length fields that depend on the frame's length.
     pub lengths: Vec<LengthField>,

@@ -71,7 +71,7 @@ pub struct HeaderDef {
     pub name: &'static str,
     /// Other spellings that the syntax accepts: `ip`.
     pub aliases: &'static [&'static str],
-    /// For the reference: "Internet Protocol version 4 (RFC 791)".
+    /// Title in the reference: "Internet Protocol version 4 (RFC 791)".
     pub title: &'static str,
     /// Length of the fixed part, octets.
     pub min_len: usize,
@@ -89,7 +89,7 @@ pub struct HeaderDef {
     /// The header that always follows, if any.
     pub(crate) follows: Option<&'static str>,
     pub(crate) extent: Extent,
-    /// Its 16-bit length field, and the offset in the header from which that counts.
+    /// Its 16-bit length field, and the offset in the header from which the length counts.
     pub(crate) counts: Option<(&'static str, usize)>,
     pub(crate) sum: Sum,
     /// Default options, as text.
@@ -371,7 +371,7 @@ impl FieldKind {
     /// Parses a value: a number (decimal or 0x hex) or a form of its kind.
     ///
     /// # Errors
-    /// With the expected form, in words.
+    /// Invalid text; the error has the expected form, in words.
     pub fn parse(&self, text: &str) -> Result<u128, String> {
         if let Some(n) = number(text) {
             return Ok(n);

@@ -46,7 +46,7 @@ pub const PPPOE_SESSION: u16 = 0x8864;
 pub struct Inner {
     /// EtherType of the data at `octets`.
     pub ethertype: u16,
-    /// Its range in the packet, without a trailer of the link.
+    /// Range of the data in the packet, without a trailer of the link.
     pub octets: Range<usize>,
     /// The link's addresses, if they have six octets.
     pub dst: Option<[u8; 6]>,

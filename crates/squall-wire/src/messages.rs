@@ -6,7 +6,7 @@ use crate::header::Proto;
 /// The octets of a message.
 ///
 /// # Errors
-/// With the expected form.
+/// Invalid text; the error has the expected form.
 pub(crate) fn octets(proto: Proto, text: &str) -> Result<Vec<u8>, String> {
     match proto {
         Proto::Http => lines(text, "HTTP/"),

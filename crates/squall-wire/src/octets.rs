@@ -11,7 +11,7 @@ const LINE: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}; {hint}")]
 pub struct HexError {
-    /// From 1; 0 for the text as a whole.
+    /// Line number, from 1; 0 for the text as a whole.
     pub line: u32,
     /// In characters, from 1; 0 as for `line`.
     pub column: u32,

@@ -282,13 +282,13 @@ impl Frame {
     }
 }
 
-/// A layer as a part of the line.
+/// A layer, for its part of the line.
 struct Part<'a> {
     frame: &'a Frame,
     i: usize,
-    /// It is the last layer.
+    /// Whether the layer is the last one.
     last: bool,
-    /// Octets after its header, and with it, without padding of the frame.
+    /// Octets after the layer's header, without padding of the frame.
     after: usize,
     whole: usize,
 }

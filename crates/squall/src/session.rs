@@ -68,7 +68,7 @@ pub struct Session {
 /// Settings made by the program that starts a run, which no profile or option has.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
-    /// For the report: the command line, and the name of this node if several share the run.
+    /// Texts for the report: the command line, and the name of this node if several share the run.
     pub command: String,
     pub node: Option<String>,
     /// The clock that the nodes share, on real time; `None`: this machine's own.

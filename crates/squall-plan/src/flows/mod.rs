@@ -69,7 +69,7 @@ pub struct PlanFlows {
 pub struct PlanScript {
     pub of_attacks: bool,
     pub report: ConversationsReport,
-    /// By conversation: its number in the capture, or among the attacks, from 1.
+    /// The number of each conversation in the capture, or among the attacks, from 1.
     pub numbers: Vec<u64>,
 }
 
@@ -97,7 +97,7 @@ pub struct FlowSide {
 }
 
 impl PlanFlows {
-    /// These flows changed to `new`: [`Load::joined`].
+    /// The flows of `self` changed to those of `new`: [`Load::joined`].
     #[must_use]
     pub fn joined(&self, new: &Self) -> Self {
         Self { load: self.load.joined(&new.load), ..new.clone() }

@@ -28,7 +28,7 @@ pub struct Played {
     pub script: Script,
     /// Facts that are known before the run.
     pub report: ConversationsReport,
-    /// By played conversation: its number in the capture, from 1.
+    /// The number of each played conversation in the capture, from 1.
     pub numbers: Vec<u64>,
 }
 
@@ -267,14 +267,14 @@ fn longest_pause(program: &Program) -> u64 {
 
 /// Replacements of the captured addresses.
 struct Addresses {
-    /// For IPv4 and IPv6; `None`: the captured ones.
+    /// Replacements for IPv4 and IPv6; `None`: clients keep the captured addresses.
     clients: Option<[Option<Tuples>; 2]>,
     server: Option<(IpAddr, Option<u16>)>,
-    /// By captured address, and whether the server is IPv6.
+    /// Replacements by captured address, and whether the server is IPv6.
     met: HashMap<(IpAddr, bool), IpAddr>,
     /// Assigned ends, with the captured ends that have them.
     taken: HashMap<Ends, Ends>,
-    /// By address: where the search for a free port continues.
+    /// The port at which the search for a free one continues, by address.
     next: HashMap<IpAddr, u16>,
     place: Located,
 }

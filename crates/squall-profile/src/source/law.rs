@@ -70,7 +70,7 @@ impl From<u128> for Number {
     }
 }
 
-/// 0 also for a number that is too large; both are refused.
+/// A number that is too large becomes 0, which is refused, too.
 impl From<Number> for u64 {
     fn from(number: Number) -> Self {
         number.value.try_into().unwrap_or(0)

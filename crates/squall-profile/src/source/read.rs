@@ -312,7 +312,7 @@ pub(super) fn word<T: Copy>(
     None
 }
 
-/// Collects errors and their places.
+/// Collects errors and their positions.
 pub(super) struct Reader<'a> {
     origin: &'a str,
     source: &'a str,
