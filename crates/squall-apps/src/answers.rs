@@ -266,7 +266,7 @@ fn unchunk(mut octets: &[u8]) -> Vec<u8> {
 
 impl Source {
     /// # Errors
-    /// As text, if a regular expression is invalid.
+    /// An invalid regular expression; the error is text.
     pub fn new(from: &Origin) -> Result<Self, String> {
         Ok(match from {
             Origin::Json(path) => Self::Json(pointer(path)),
@@ -278,7 +278,7 @@ impl Source {
 
 impl Checked {
     /// # Errors
-    /// As text, if a regular expression is invalid.
+    /// An invalid regular expression; the error is text.
     pub fn new(check: &Check) -> Result<Self, String> {
         Ok(match check {
             Check::NoRedirect => Self::NoRedirect,

@@ -24,7 +24,7 @@ pub struct Host {
     pub ipv6: Vec<Ipv6Addr>,
 }
 
-/// What a received frame means for the host.
+/// Effects of a received frame on the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     /// A sender on the link that has identified itself.

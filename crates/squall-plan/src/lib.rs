@@ -47,7 +47,7 @@ pub struct PortLimits {
     pub speed_bps: Option<u64>,
     /// The most queues that can send at once.
     pub tx_queues: u32,
-    /// 0: the port cannot receive, or shall not.
+    /// 0: the port cannot receive, or receiving is disabled.
     pub rx_queues: u32,
     /// Frames sent on queue i arrive on queue i of the other end (a loop), so that as many queues
     /// receive as send. Otherwise the port spreads received frames over all of its queues.
@@ -93,7 +93,7 @@ pub trait Assets {
     /// A filter of Ethernet frames for the tcpdump filter `expression`.
     ///
     /// # Errors
-    /// As text: an invalid expression, or no compiler for expressions.
+    /// An invalid expression, or no compiler for expressions; the error is text.
     fn filter(&self, expression: &str) -> Result<Filter, String>;
 }
 

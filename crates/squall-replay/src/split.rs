@@ -128,7 +128,7 @@ impl By {
     }
 }
 
-/// Classifies hosts by what they do in the capture.
+/// Classifies hosts by their roles in the capture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Auto {
     pub mode: AutoMode,

@@ -113,7 +113,7 @@ pub fn seen_together<'a>(trackers: impl Iterator<Item = &'a SequenceTracker>) ->
     (unique, before + missing)
 }
 
-/// What a received frame is in its sequence.
+/// Class of a received frame within its sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
     /// The next expected one, or the first of all.

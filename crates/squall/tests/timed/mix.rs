@@ -196,7 +196,7 @@ fn attacks_are_spoken_live_between_the_hosts_of_flows_among_all_else() {
     assert_eq!(of(&report, SourceKind::Attacks), [("TCP 7000", 20, 20), ("UDP 9000", 20, 20)]);
     let passage = report.attacks[0].passage.as_ref().unwrap();
     assert_eq!((passage.conversations, passage.passed), (40, 40), "{passage:?}");
-    // Frames that belong to neither streams nor hosts: those of the capture.
+    // Frames that belong to neither streams nor hosts come from the capture.
     let unsigned: u64 = report.ports.iter().map(|port| port.rx.unsigned_packets).sum();
     assert_eq!(unsigned, 400);
 }
