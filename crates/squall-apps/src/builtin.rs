@@ -320,7 +320,7 @@ impl HttpClient {
         };
         let first = self.marked(format!("{method} {path} HTTP/1.1\r\n").as_bytes())?;
         let head = first.then(self.fields("", close, body.is_some())?);
-        // Never together with Transfer-Encoding (RFC 9112 §6.2).
+        // Content-Length is never sent together with Transfer-Encoding (RFC 9112 §6.2).
         let framed = self.has_header("Content-Length") || self.has_header("Transfer-Encoding");
         let Some(body) = body else {
             // A method that may have a body has to state its absence (RFC 9110 §8.6).

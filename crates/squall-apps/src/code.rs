@@ -1025,7 +1025,7 @@ fn not_regex(found: &str, why: String) -> Mistake {
     Mistake::Regex { found: found.into(), why }
 }
 
-/// An operation on a cycle without any wait.
+/// An operation in a cycle that never waits.
 fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {

@@ -133,7 +133,7 @@ pub enum Transport {
 pub enum Spacing {
     #[default]
     Constant,
-    /// Exponential.
+    /// Exponential times.
     Poisson,
 }
 

@@ -64,8 +64,8 @@ pub struct Replay {
     /// first loop; packets other than TCP and UDP belong to the first part. Each leaves at the same
     /// time as without parts.
     pub part: Division,
-    /// One of two ports: only its frames are returned, at the same times as with both; `None`:
-    /// both.
+    /// Return only the frames of this one of two ports, at the same times as with both; `None`:
+    /// those of both.
     pub only: Option<u8>,
 }
 
@@ -413,7 +413,7 @@ impl Reader {
         chunk.clear();
         while !self.over && !chunk.is_full() {
             self.add(chunk);
-            // All of its frames belong to other parts.
+            // All frames of the full chunk belong to other parts.
             if chunk.is_full() && chunk.departures.is_empty() {
                 chunk.clear();
             }

@@ -8,7 +8,7 @@ pub struct Division {
     of: u32,
 }
 
-/// The whole, in one part.
+/// The default is the whole, in one part.
 impl Default for Division {
     fn default() -> Self {
         Self::WHOLE

@@ -79,10 +79,10 @@ pub struct CrcField {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrcKind {
-    /// SCTP's, in octets 8 to 11 of the covered ones.
+    /// SCTP's CRC, in octets 8 to 11 of the covered ones.
     Sctp,
-    /// RoCEv2's, in the last 4 octets of the packet. The base transport header begins `bth` octets
-    /// after the first covered one.
+    /// RoCEv2's ICRC, in the last 4 octets of the packet. The base transport header begins `bth`
+    /// octets after the first covered one.
     Icrc { bth: usize },
 }
 

@@ -170,7 +170,7 @@ pub struct FieldDef {
     /// Value unless set or filled in.
     pub default: u128,
     pub presence: Presence,
-    /// The unit of its number: `octets`; empty if it has no name.
+    /// The unit of the field's number: `octets`; empty if the unit has no name.
     pub unit: &'static str,
     pub doc: &'static str,
 }

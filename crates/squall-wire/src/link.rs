@@ -134,7 +134,7 @@ pub fn is_plain(link_type: u16) -> bool {
 /// otherwise the default ones of `eth`.
 ///
 /// # Errors
-/// If there is no readable network packet in it.
+/// If `octets` contain no readable network packet.
 pub fn to_ethernet(link_type: u16, octets: &[u8]) -> Result<Vec<u8>, String> {
     if link_type == ETHERNET {
         return Ok(octets.to_vec());

@@ -35,7 +35,7 @@ fn lines(text: &str, version: &str) -> Result<Vec<u8>, String> {
     Ok(fields.chain(["\r\n".into()]).collect::<String>().into_bytes())
 }
 
-/// MQTT 3.1.1 at quality of service 0.
+/// Builds a message of MQTT 3.1.1, at quality of service 0.
 fn mqtt(text: &str) -> Result<Vec<u8>, String> {
     let mut words = text.splitn(3, ' ');
     let (command, first, rest) = (words.next(), words.next(), words.next());

@@ -242,7 +242,7 @@ struct Conversation {
     reset: Option<(usize, u64, u64)>,
 }
 
-/// Memory of a conversation and of a packet's share of it, without data.
+/// Memory per conversation (`CONVERSATION`) and per packet in it (`CHUNK`), without data.
 const CONVERSATION: u64 = 512;
 const CHUNK: u64 = 64;
 

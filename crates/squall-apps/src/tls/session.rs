@@ -614,7 +614,7 @@ fn progress(
             Ok(_) => return Progress { used: used + discard, peer_closed, result: Ok(()) },
             Err(error) => {
                 used += discard;
-                // The alert for the peer.
+                // Encodes the queued alert for the peer.
                 while peer.has_queued()
                     && let Ok(ConnectionState::EncodeTlsData(data)) =
                         peer.records(&mut incoming[used..]).state

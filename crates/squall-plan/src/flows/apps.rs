@@ -60,7 +60,7 @@ const LISTS: [&str; 4] = ["url", "header", "check", "extract"];
 /// A built-in application.
 pub struct ApplicationInfo {
     pub name: &'static str,
-    /// One line.
+    /// One line about the application.
     pub about: &'static str,
     /// The options that a template may have for the application.
     pub options: &'static [&'static str],
