@@ -8,17 +8,17 @@ use sha2::{Digest, Sha256};
 
 use crate::{Check, Origin, ProtocolError, http::scheme};
 
-/// Limit of an answer that can be evaluated, with its head, octets.
+/// Longest answer that can be evaluated, with its head, in octets.
 pub const MAX_ANSWER: usize = 16 << 20;
 
 /// Stored answers of a flow.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
-    /// By slot, the most recent value.
+    /// The most recent value of each slot.
     pub values: Vec<Vec<u8>>,
     /// The current answer; once complete, its body.
     octets: Vec<u8>,
-    /// Whether it is complete.
+    /// Whether the answer is complete.
     whole: bool,
     head: Vec<u8>,
     pub status: u16,
@@ -64,7 +64,7 @@ impl Kept {
         Ok(())
     }
 
-    /// The answer is complete. `cookies`: the slot for the Cookie header field made from its
+    /// Ends the current answer. `cookies`: the slot for the Cookie header field made from its
     /// cookies.
     pub fn complete(&mut self, close: bool, cookies: Option<usize>) {
         let mut octets = std::mem::take(&mut self.octets);
@@ -94,7 +94,7 @@ impl Kept {
     }
 
     /// # Errors
-    /// If the answer does not have it.
+    /// If the answer does not have the value.
     pub fn take(&self, source: &Source) -> Result<Vec<u8>, ProtocolError> {
         let found = match source {
             Source::Header(name) => self.header(name).map(<[u8]>::to_vec),
@@ -266,7 +266,7 @@ fn unchunk(mut octets: &[u8]) -> Vec<u8> {
 
 impl Source {
     /// # Errors
-    /// As text, if it is no valid regular expression.
+    /// An invalid regular expression; the error is text.
     pub fn new(from: &Origin) -> Result<Self, String> {
         Ok(match from {
             Origin::Json(path) => Self::Json(pointer(path)),
@@ -278,7 +278,7 @@ impl Source {
 
 impl Checked {
     /// # Errors
-    /// As text, if it is no valid regular expression.
+    /// An invalid regular expression; the error is text.
     pub fn new(check: &Check) -> Result<Self, String> {
         Ok(match check {
             Check::NoRedirect => Self::NoRedirect,

@@ -24,8 +24,8 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProgramId(pub u16);
 
-/// The interpreter's state of a flow: its position, its pending receive, and the inputs of its next
-/// octets.
+/// The interpreter's state for a flow: its position, its pending receive, and the inputs of its
+/// next octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// The flow's number, from which its octets are drawn.
@@ -33,9 +33,9 @@ pub struct State {
     /// Received and not yet consumed: octets, matched octets of a pattern, or datagrams; the
     /// remaining octets of an HTTP body.
     have: u32,
-    /// When the request (before the first one: the flow) began, in steps of 256 ns.
+    /// When the request began, or before the first request the flow, in steps of 256 ns.
     began: u32,
-    /// The only variable or loop counter of the program, or the row of all.
+    /// The only variable or loop counter of the program, or the index of the flow's row in `rows`.
     register: u32,
     /// Number of messages sent. In programs with HTTP that takes the lowest 13 bits; then the class
     /// of the current answer's status, and an [`http::Parser`](Parser) in the upper half.
@@ -67,10 +67,10 @@ const SENT: u32 = (1 << STATUS_AT) - 1;
 const STATUS_AT: u32 = 13;
 const STATUS: u32 = 7 << STATUS_AT;
 
-/// Octets that may be unacknowledged when another message is begun.
+/// Octets that may be unacknowledged when the next message is begun.
 const SEND_AHEAD: u32 = 1 << 20;
-/// Early octets that are stored, as they cannot just be counted: from this amount on, the peer is
-/// held back.
+/// Limit of early octets that are stored because they cannot just be counted: from this amount on,
+/// the peer is held back.
 const MAX_STASHED: usize = 64 << 10;
 
 /// Programs and listeners. `O` observes the flows.
@@ -89,7 +89,7 @@ pub struct Apps<O = ()> {
     stash: HashMap<FlowId, Vec<u8>>,
     spare: Vec<Vec<u8>>,
     calls: Calls,
-    /// For programs over TLS; `None` if there are none.
+    /// TLS sessions; `None` if no program has TLS.
     pub(crate) secure: Option<Box<Layer>>,
     /// Flows of peers that no listener names.
     unknown_peers: u64,
@@ -118,7 +118,7 @@ pub struct Listener {
 pub struct Peers {
     /// Inclusive.
     pub addresses: Vec<RangeInclusive<IpAddr>>,
-    /// The port's remainder ...
+    /// The remainder of a peer's port ...
     pub rank: u16,
     /// ... modulo this, at least 1.
     pub of: u16,
@@ -228,7 +228,7 @@ impl<O: Observer> Apps<O> {
         self.listeners.remove(program);
     }
 
-    /// Initial state of a flow of a client's program. `number` is the flow's number within its
+    /// Initial state of a flow for a client's program. `number` is the flow's number within its
     /// template over all workers; `due` is when it was to begin, from which its set-up time counts.
     #[must_use]
     pub fn client(&self, program: ProgramId, number: u32, due: Nanos) -> State {
@@ -259,7 +259,7 @@ impl<O: Observer> Apps<O> {
         &self.calls
     }
 
-    /// Mutable, for the code that opens them.
+    /// As [`calls`](Self::calls), mutable for the code that opens the flows.
     #[inline]
     pub fn calls_mut(&mut self) -> &mut Calls {
         &mut self.calls
@@ -425,7 +425,7 @@ impl<O: Observer> Apps<O> {
         Some((class, self.server(program, now, tuple)))
     }
 
-    /// Flows that fell to the first of several programs because no listener names their peer.
+    /// Flows that were given to the first of several programs because no listener names their peer.
     #[must_use]
     pub fn unknown_peers(&self) -> u64 {
         self.unknown_peers
@@ -620,12 +620,12 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             Event::Timer => self.timer(),
             Event::Gone(reason) => {
                 let finished = self.has_finished();
-                // Nothing was lost by the peer's reset: everything is acknowledged and only the
-                // peer's close was awaited.
+                // The peer's reset lost nothing: everything is acknowledged and only the peer's
+                // close was awaited.
                 let complete = reason == Reason::Reset
                     && self.socket.unacknowledged() == 0
                     && (finished || self.is_idle());
-                // A resting flow lacks nothing, however it ends.
+                // A resting flow is complete, however it ends.
                 let complete = complete || self.is_resting();
                 let (reason, finished) =
                     if complete { (Reason::Closed, true) } else { (reason, finished) };
@@ -737,7 +737,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         self.run(&[]);
     }
 
-    /// The extraction of the next receiving instruction; in a loop it may be an earlier one.
+    /// The extraction that the next receiving instruction makes; in a loop it may be an earlier
+    /// one.
     fn next_take(&self) -> Option<TakeOf> {
         let code = &self.apps.code;
         let next = |from: u32| {
@@ -1003,7 +1004,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             }
             len => len,
         });
-        // All of its marks are empty.
+        // All marks of the message are empty.
         if len == 0 {
             return true;
         }
@@ -1502,15 +1503,15 @@ impl TakeForm {
     }
 }
 
-/// By transport and port, then in the order of addition.
+/// Listeners by transport and port, then in the order of addition.
 #[derive(Clone, Debug, Default)]
 struct Listeners {
     all: Vec<(Transport, Listener)>,
-    /// For each port the listeners on it, for TCP and UDP; built when there are many.
+    /// Indices of the listeners on each port, for TCP and UDP; built when there are many.
     by_port: Vec<Vec<u32>>,
 }
 
-/// Up to this number, a linear search is used.
+/// Number of listeners up to which a linear search is used.
 const MAX_LINEAR: usize = 8;
 
 impl Listeners {

@@ -23,7 +23,7 @@ pub struct Application {
     pub port: u16,
 }
 
-/// A part of a mix.
+/// An application's part of a mix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Share {
     /// Share of 100 flows.
@@ -320,7 +320,7 @@ impl HttpClient {
         };
         let first = self.marked(format!("{method} {path} HTTP/1.1\r\n").as_bytes())?;
         let head = first.then(self.fields("", close, body.is_some())?);
-        // Never together with Transfer-Encoding (RFC 9112 §6.2).
+        // Content-Length is never sent together with Transfer-Encoding (RFC 9112 §6.2).
         let framed = self.has_header("Content-Length") || self.has_header("Transfer-Encoding");
         let Some(body) = body else {
             // A method that may have a body has to state its absence (RFC 9110 §8.6).
@@ -804,7 +804,7 @@ fn random(len: u32) -> Part {
     Part::Repeat { pattern: (*OPAQUE).into(), len }
 }
 
-/// Without a visible pattern. 61 is prime, so that blocks repeat at no power of two.
+/// Octets without a visible pattern. 61 is prime, so that blocks repeat at no power of two.
 const OPAQUE: &[u8; 61] = b"\x9e\x17\xd3\x4a\x80\xc5\x61\xfb\x22\x5d\xb8\x0e\x73\xa9\x36\xec\x54\x8b\x01\xf7\xca\x2f\x68\x93\xdd\x40\xb6\x1c\x7e\xa1\x05\xe8\x5a\x97\x3b\xc0\x84\x6d\xf2\x19\xae\x57\x0b\xd9\x72\x35\xec\x8f\x46\xb3\xfa\x21\x9c\x65\xd0\x7d\x12\x48\xaf\xe3\x3e";
 
 fn filler(len: u32) -> Message {

@@ -7,11 +7,11 @@ use std::{
 
 use squall_tcp::{FlowId, Tuple};
 
-/// A program's request to begin a flow of a template; the program waits for its end. The owner of
-/// the stack begins it ([`Calls::take`]).
+/// A program's request to begin a flow of a template; the program waits for the end of that flow.
+/// The owner of the stack begins it ([`Calls::take`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The waiting flow, and its ends.
+    /// The waiting flow, and the addresses and ports of its ends.
     pub caller: FlowId,
     pub tuple: Tuple,
     /// The template's name, as in the program.
@@ -23,16 +23,16 @@ pub struct Call {
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
     kin: HashMap<FlowId, Relations>,
-    /// The flow on whose behalf the next flow begins.
+    /// The flow that requested the next flow to begin.
     beginning: Option<FlowId>,
     asked: VecDeque<Call>,
-    /// Requests whose next hop does not answer yet.
+    /// Deferred requests, whose next hop does not answer yet.
     put_off: VecDeque<Call>,
     /// Flows that may continue, if they still wait.
     answered: Vec<FlowId>,
 }
 
-/// Relations of a flow that began another, or was begun by one.
+/// Relations of a flow that began another, or was begun by another.
 #[derive(Clone, Debug, Default)]
 struct Relations {
     caller: Option<FlowId>,
@@ -44,7 +44,7 @@ struct Relations {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RequestState {
-    /// It has no request.
+    /// The flow has no request.
     #[default]
     Idle,
     Waits,
@@ -60,7 +60,7 @@ impl Calls {
     }
 
     /// The state of the flow's request. Makes a request if there is none: for a flow of this
-    /// template, or of the one named last. A final state is returned once.
+    /// template, or of the template named last. A final state is returned once.
     pub(crate) fn ask(
         &mut self,
         flow: FlowId,

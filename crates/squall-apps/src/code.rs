@@ -19,7 +19,8 @@ use crate::{
 pub enum Op {
     Send {
         piece: u32,
-        /// Requests completed by it: in a client, the answers awaited before the next send.
+        /// Requests that this send completes: in a client, the answers awaited before the next
+        /// send.
         requests: u32,
     },
     /// Sends piece `first` + register.
@@ -76,11 +77,11 @@ pub enum Op {
         counter: u16,
         value: u32,
     },
-    /// Names the template of the flow that is begun next.
+    /// Names the template whose flow is begun next.
     Next {
         template: u16,
     },
-    /// Begins a flow of a template, or of the one named last, and waits for its end.
+    /// Begins a flow of a template, or of the template named last, and waits for its end.
     Begin {
         template: Option<u16>,
     },
@@ -140,7 +141,7 @@ pub const NO_TAKE: u16 = u16::MAX;
 pub struct PieceOf {
     pub message: u32,
     pub from: u32,
-    /// 0: the message's length for the flow.
+    /// 0: the length that the message has for the flow.
     pub len: u32,
     /// The variable that gives the number of the sending.
     pub register: Option<u8>,
@@ -209,9 +210,9 @@ pub struct Code {
 pub struct Info {
     pub name: Arc<str>,
     pub traits: Traits,
-    /// Names of its counters.
+    /// Names of the program's counters.
     pub counters: Arc<[Arc<str>]>,
-    /// Names of the templates whose flows it begins.
+    /// Names of the templates whose flows the program begins.
     pub templates: Arc<[Arc<str>]>,
 }
 
@@ -222,17 +223,17 @@ pub struct Traits {
     pub transport: Transport,
     pub start: u32,
     pub registers: u8,
-    /// Its answers are kept for evaluation, with these slots for values.
+    /// If answers are kept for evaluation: the slots for values.
     pub answers: Option<Slots>,
-    /// It uses HTTP, whose parser shares a field with the number of sendings.
+    /// The program uses HTTP, whose parser shares a field with the number of sendings.
     pub http: bool,
-    /// All its receives only count, so that early data is kept as a number.
+    /// All receives only count, so that early data is kept as a number.
     pub counts: bool,
-    /// It counts datagrams; otherwise octets.
+    /// The program counts datagrams; otherwise octets.
     pub packets: bool,
-    /// It extracts variables from datagrams.
+    /// The program extracts variables from datagrams.
     pub takes: bool,
-    /// It has time limits that count from the last received data.
+    /// The program has time limits that count from the last received data.
     pub keepalive: bool,
     /// Requests per flow, without redirections, if known beforehand; for clients.
     pub requests: Option<u64>,
@@ -248,17 +249,18 @@ pub struct Slots {
     pub cookies: Option<u8>,
 }
 
-/// Operations of all programs of an [`crate::Apps`]: the 22 bits of [`crate::State`].
+/// Limit of operations in all programs of an [`crate::Apps`]: the 22 bits of [`crate::State`].
 pub const MAX_OPS: usize = 1 << 22;
-/// Variables, plus counted loops nested in each other.
+/// Limit of variables, plus counted loops nested in each other.
 pub const MAX_REGISTERS: usize = 8;
-/// Values that a program extracts from answers.
+/// Limit of values that a program extracts from answers.
 const MAX_VALUES: usize = 64;
-/// Counters of a program, and templates whose flows it begins.
+/// Limit of counters of a program, and of templates whose flows it begins.
 const MAX_NAMES: usize = 64;
 /// The value that holds the path of a redirection.
 const LOCATION: &str = "location";
-/// Passes without waiting, multiplied over nested loops: one event must not block its worker.
+/// Limit of passes without waiting, multiplied over nested loops: one event must not block its
+/// worker.
 const MAX_ROUNDS: u64 = 1 << 17;
 const MAX_SLICES: u64 = 1 << 20;
 /// Limit of UDP's length field.
@@ -307,7 +309,7 @@ struct Compiler<'a> {
 struct Open {
     instruction: usize,
     body: u32,
-    /// For a counted loop.
+    /// The loop counter's register, for a counted loop.
     register: Option<u8>,
     /// The operation that leaves it.
     exit: Option<usize>,
@@ -439,7 +441,7 @@ impl<'a> Compiler<'a> {
                 self.push(Op::Begin { template });
             }
             Instruction::Begin(None) => {
-                // A flow that it begins by name may call `next`.
+                // A flow that the program begins by name may call `next`.
                 if self.program.begins().next().is_none() {
                     return Err(Mistake::NoNext);
                 }
@@ -1023,7 +1025,7 @@ fn not_regex(found: &str, why: String) -> Mistake {
     Mistake::Regex { found: found.into(), why }
 }
 
-/// An operation on a cycle without any wait.
+/// An operation in a cycle that never waits.
 fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
@@ -1236,7 +1238,7 @@ impl Op {
 }
 
 impl Code {
-    /// Appends `other`, of one program. Returns the program's number.
+    /// Appends `other`, which has one program. Returns the program's number.
     ///
     /// # Errors
     /// If there is no room.

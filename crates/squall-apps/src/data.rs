@@ -101,7 +101,7 @@ impl Data {
         &self.table.columns
     }
 
-    /// At least 1.
+    /// Number of records, at least 1.
     #[must_use]
     pub fn records(&self) -> u64 {
         (self.table.ends.len() / self.table.columns.len()) as u64
@@ -124,7 +124,7 @@ impl Data {
 
     /// The cell of flow number `flow` in a run with this seed.
     pub(crate) fn of_flow(&self, seed: u64, flow: u32, column: usize) -> &[u8] {
-        /// Separates these draws from those of marks.
+        /// Separates draws of records from those of marks.
         const RECORDS: u64 = 0x726f_7773;
         let record = match self.order {
             DataOrder::Circular | DataOrder::Once => u64::from(flow) % self.records(),

@@ -16,7 +16,7 @@ pub struct Parser {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Request,
-    /// Whether it answers a HEAD.
+    /// Whether the response answers a HEAD.
     Response {
         head: bool,
     },
@@ -42,11 +42,11 @@ pub enum Found {
 const CHUNKED: u8 = 1;
 const CLOSE: u8 = 2;
 const HAS_LEN: u8 = 4;
-/// A request: HEAD. A response: its status excludes a body.
+/// A request: the method is HEAD. A response: the status excludes a body.
 const NO_BODY: u8 = 8;
 /// An interim response; a request that expects 100 (Continue).
 const INTERIM: u8 = 16;
-/// 36 bits, next to 7 of the state and 5 flags, make 48.
+/// 36 bits of length, 7 of the state and 5 flags make 48.
 const MAX_LEN: u64 = 1 << 36;
 
 const START: u8 = 0;
@@ -187,9 +187,9 @@ impl Parser {
         (at, Found::More)
     }
 
-    /// A header line, without its LF, that is in one piece: its name is compared at once, where
-    /// octet by octet each of them costs 40 instructions. How much of it was read, with the LF if
-    /// the name is none of [`NAMES`].
+    /// A header line, without its LF, that arrived in one piece: comparing its name at once avoids
+    /// 40 instructions per octet. Returns how much of the line was read, with the LF if the name is
+    /// none of [`NAMES`].
     fn whole_line(&mut self, line: &[u8]) -> (usize, Found) {
         let is = |name: &[u8]| {
             line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name)
@@ -372,8 +372,8 @@ impl Parser {
         Found::More
     }
 
-    /// The first octet of a line, or one at which a name may continue as another with the same
-    /// beginning.
+    /// Handles the first octet of a line, or an octet at which a name may continue as another with
+    /// the same beginning.
     fn name(&mut self, have: usize, octet: u8) {
         self.name_after(0, have, octet);
     }

@@ -1,7 +1,7 @@
 //! Messages: octets that all flows share, and marks whose octets differ from flow to flow.
 //!
-//! The octets of a mark are a function of the seed, the flow, the sending and the mark's place, so
-//! that a retransmitted segment has the same octets although none are stored.
+//! The octets of a mark are a function of the seed, the flow, the sending and the mark's position,
+//! so that a retransmitted segment has the same octets although none are stored.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, str::FromStr, sync::Arc};
 
@@ -71,7 +71,7 @@ pub enum Mark {
         name: String,
         form: NumberForm,
     },
-    /// One of these for each flow, padded with spaces.
+    /// One of these texts for each flow, padded with spaces.
     Choice(Vec<String>),
     UserAgent,
     Template(String),
@@ -222,7 +222,7 @@ impl Message {
         Ok(Self { parts: parts.collect::<Result<_, _>>()? })
     }
 
-    /// Sets `data` for each `${data:COLUMN}`.
+    /// Sets the records for each `${data:COLUMN}`.
     ///
     /// # Errors
     /// If there is no such column.
@@ -255,7 +255,7 @@ impl Message {
     /// `${`.
     ///
     /// # Errors
-    /// If the text in the braces is no mark.
+    /// If the text in the braces is not a mark.
     pub fn raw(octets: &[u8]) -> Result<Self, MessageError> {
         let (mut parts, mut own, mut rest) = (vec![], Vec::new(), octets);
         while let Some(at) = memchr::memmem::find(rest, b"${") {
@@ -281,13 +281,13 @@ impl Message {
         Ok(Self { parts })
     }
 
-    /// Its length, if that is the same for all flows.
+    /// The message's length, if that is the same for all flows.
     #[must_use]
     pub fn fixed_len(&self) -> Option<u64> {
         self.parts.iter().map(|part| part_len(part).map(u64::from)).sum()
     }
 
-    /// The variable of its mark.
+    /// The variable of the message's mark, if it has one.
     pub(crate) fn variable(&self) -> Result<Option<&str>, MessageError> {
         let mut found: Option<&str> = None;
         for part in &self.parts {
@@ -317,7 +317,7 @@ pub(crate) fn known<'a>(names: impl Iterator<Item = &'a String>) -> String {
     }
 }
 
-/// `None` if it differs between flows.
+/// The part's length; `None` if it differs between flows.
 fn part_len(part: &Part) -> Option<u32> {
     Some(match part {
         Part::Octets(octets) => octets.len() as u32,
@@ -350,7 +350,7 @@ pub struct Sending<'a> {
     pub nth: u32,
     pub client: (IpAddr, u16),
     pub server: (IpAddr, u16),
-    /// By slot, the values extracted from answers.
+    /// Values extracted from answers, by slot.
     pub values: &'a [Vec<u8>],
 }
 
@@ -361,7 +361,7 @@ pub const COOKIES: &str = "cookies";
 #[derive(Clone, Debug)]
 pub struct Ready {
     parts: Vec<ReadyPart>,
-    /// If it is the same for all flows.
+    /// The length, if it is the same for all flows.
     len: Option<u32>,
 }
 
@@ -375,13 +375,13 @@ struct ReadyPart {
 enum What {
     Octets(Arc<[u8]>),
     Repeat(Arc<[u8]>),
-    /// With this salt, the mark's own or its name's.
+    /// Random octets, with the mark's own salt or that of its name.
     Random(Alphabet, Scope, u64),
     Small(Small),
     Choice(Vec<Box<[u8]>>, u64),
-    /// A column.
+    /// A column of the data.
     Data(Data, usize),
-    /// From this slot.
+    /// The value in this slot.
     Value(usize),
     /// The length of these parts, in decimal.
     Length(Vec<ReadyPart>),
@@ -406,7 +406,7 @@ impl Ready {
     /// `salt` distinguishes messages.
     ///
     /// # Errors
-    /// If it is too long or empty, or has marks of a template.
+    /// If the message is too long or empty, or has marks of a template.
     #[cfg(test)]
     pub fn new(message: &Message, salt: u64) -> Result<Self, MessageError> {
         Self::with_slots(message, salt, &[])
@@ -653,7 +653,7 @@ impl ReadyPart {
                 out.copy_from_slice(&cell[from..from + out.len()]);
             }
             What::Value(slot) => {
-                // `len` has counted this many octets.
+                // `len` counted this many octets.
                 let value = sending.values.get(*slot).map_or(&[][..], Vec::as_slice);
                 out.copy_from_slice(&value[from..from + out.len()]);
             }
@@ -703,7 +703,7 @@ impl Alphabet {
     }
 }
 
-/// The longest is an IPv6 address.
+/// The text of a mark; the longest is an IPv6 address.
 struct Text {
     octets: [u8; 48],
     len: u32,
@@ -960,7 +960,8 @@ fn mark(text: &str) -> Result<Part, MessageError> {
     Ok(Part::Mark(mark))
 }
 
-/// Parses back to itself, except that adjacent parts may merge.
+/// `FromStr` parses this text to the same message, except that adjacent parts
+/// may merge.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for part in &self.parts {
@@ -1087,7 +1088,7 @@ mod tests {
                 "{text}"
             );
         }
-        // In another message the same name gives the same octets; without a name, no two places do.
+        // In another message the same name gives the same octets; without a name, no two marks do.
         let named = of("${random:digits:12:flow:n} ${random:digits:12:flow:n}", 5, 5);
         assert_eq!(named[..12], named[13..]);
         assert_eq!(named[..12], of("--${random:digits:12:flow:n}", 5, 6)[2..]);

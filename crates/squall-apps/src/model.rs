@@ -17,7 +17,7 @@ pub struct Program {
     pub messages: BTreeMap<String, Message>,
 }
 
-/// The side that begins the flow, or the other.
+/// The side that begins the flow, or the side that accepts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     Client,
@@ -126,7 +126,7 @@ pub enum Instruction {
     UnlessRedirect { label: String, host: String },
 }
 
-/// Where in an answer a value is.
+/// Where a value is in an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A field of a JSON body: `data.items[0].id`, or a pointer of RFC 6901, `/data/items/0/id`.
@@ -147,7 +147,8 @@ pub enum Check {
     Sha256([u8; 32]),
     /// Matches anywhere in the body.
     Regex(String),
-    /// It does not redirect, neither to another host nor after all redirections that were followed.
+    /// The answer does not redirect, neither to another host nor after all redirections that were
+    /// followed.
     NoRedirect,
 }
 
@@ -162,9 +163,9 @@ pub enum MessageRef {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delay {
     Fixed(Nanos),
-    /// Between both, inclusive.
+    /// Between both times, inclusive.
     Uniform(Nanos, Nanos),
-    /// With this mean; at most 100 times as long.
+    /// With this mean; a single delay is at most 100 times as long.
     Exponential(Nanos),
 }
 
@@ -222,7 +223,7 @@ pub enum Compare {
 pub struct Take {
     pub variable: String,
     pub form: TakeForm,
-    /// Offset in the datagram, octets.
+    /// Offset in the datagram, in octets.
     pub offset: u32,
 }
 
@@ -241,7 +242,7 @@ pub enum TakeForm {
 #[error("program {program:?}{}: {mistake}", place(*.instruction))]
 pub struct ProgramError {
     pub program: String,
-    /// From 1; 0 for the program as a whole.
+    /// The number of the instruction, from 1; 0 for the program as a whole.
     pub instruction: usize,
     pub mistake: Mistake,
 }
@@ -348,8 +349,8 @@ impl Program {
         crate::ProgramBuilder::new(name, Role::Server, Transport::Udp)
     }
 
-    /// Parses the text form of instructions, one each. `messages` are those that instructions may
-    /// name.
+    /// Parses the text form of instructions, one per item. `messages` are the messages that
+    /// instructions may name.
     ///
     /// # Errors
     /// The first invalid instruction, with its number; or an error of [`check`](Self::check).
@@ -396,7 +397,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Whether it sends a column of data.
+    /// Whether the program sends a column of data.
     #[must_use]
     pub fn uses_data(&self) -> bool {
         self.instructions.iter().any(|instruction| match instruction {
@@ -411,7 +412,7 @@ impl Program {
         })
     }
 
-    /// Templates whose flows it begins.
+    /// Templates whose flows the program begins.
     pub fn begins(&self) -> impl Iterator<Item = &str> {
         self.instructions.iter().filter_map(|instruction| match instruction {
             Instruction::Next(template) | Instruction::Begin(Some(template)) => {
@@ -472,7 +473,7 @@ impl Origin {
 }
 
 impl Check {
-    /// Its regular expression.
+    /// The regular expression.
     pub(crate) fn text(&self) -> &str {
         if let Self::Regex(text) = self { text } else { "" }
     }

@@ -12,8 +12,8 @@ use crate::ProgramId;
 ///
 /// Durations have steps of 256 ns and wrap after 18.3 minutes.
 pub trait Observer {
-    /// The handshake is complete, `setup` after the instant given to [`crate::Apps::client`];
-    /// servers: 0.
+    /// The handshake is complete, `setup` after the time given to [`crate::Apps::client`]; servers:
+    /// 0.
     #[inline]
     fn established(&mut self, _program: ProgramId, _setup: Nanos) {}
 
@@ -26,7 +26,7 @@ pub trait Observer {
     #[inline]
     fn transaction(&mut self, _program: ProgramId, _took: Nanos) {}
 
-    /// `requests` requests whose answers are awaited were handed over completely (clients).
+    /// `requests` requests whose answers are awaited were passed to the stack completely (clients).
     #[inline]
     fn requested(&mut self, _program: ProgramId, _requests: u32) {}
 
@@ -35,7 +35,7 @@ pub trait Observer {
     #[inline]
     fn redirected(&mut self, _program: ProgramId) {}
 
-    /// The program handed over octets to be sent.
+    /// The program passed octets to the stack to be sent.
     #[inline]
     fn sent(&mut self, _program: ProgramId, _octets: u32) {}
 
@@ -102,7 +102,7 @@ pub enum ProtocolError {
     TooShort,
     /// Nothing arrived `within` the instruction's time.
     NoAnswer,
-    /// No HTTP, or contradictory lengths.
+    /// The peer's octets are not HTTP, or have contradictory lengths.
     BadHttp,
     /// This side's error: a datagram exceeds a packet.
     LongDatagram,
@@ -130,7 +130,7 @@ pub enum ProtocolError {
     TlsCertificate,
     /// The peers have no common version, cipher suite or protocol.
     TlsIncompatible,
-    /// The peer's octets are no TLS, or damaged.
+    /// The peer's octets are not TLS, or are damaged.
     TlsBroken,
     /// The peer closed before the session was established.
     TlsClosed,
@@ -190,7 +190,7 @@ impl ProtocolError {
         }
     }
 
-    /// Whether it concerns the TLS session around the program.
+    /// Whether the error concerns the TLS session around the program.
     pub(crate) fn is_of_tls(self) -> bool {
         self >= Self::TlsAlert
     }
@@ -206,10 +206,10 @@ pub struct Counts {
     pub redirected: u64,
     pub sent: u64,
     pub received: u64,
-    /// By hundreds: `statuses[2]` are 2xx.
+    /// Answers by the hundreds of their status: `statuses[2]` are 2xx.
     pub statuses: [u64; 10],
     pub finished: u64,
-    /// By counter number, over all programs.
+    /// Sums by counter number, over all programs.
     pub counted: Vec<u64>,
     /// In the order of [`ProtocolError::ALL`].
     pub protocol_errors: [u64; ProtocolError::COUNT],

@@ -8,11 +8,11 @@ use crate::code::Op;
 struct Sum {
     requests: u64,
     answers: u64,
-    /// A request waits for its answer at the end.
+    /// A request still waits for its answer at the end.
     asked: bool,
 }
 
-/// By whether a request waits for its answer at the start; `None`: it varies.
+/// The sums by whether a request waits for its answer at the start; `None`: the number varies.
 type Sums = [Option<Sum>; 2];
 
 /// Writes into each send how many requests it completes. Returns the requests of the whole program;

@@ -21,7 +21,7 @@ macro_rules! instructions {
             pub const WORDS: &[(&str, &str)] =
                 &[($first_word, $first_example) $(, ($word, $example))*];
 
-            /// The first word of its text.
+            /// The first word of the instruction's text.
             #[must_use]
             pub fn word(&self) -> &'static str {
                 match self {
@@ -456,7 +456,7 @@ const FORMS: &[(TakeForm, &str)] = &[
     (TakeForm::Hex8, "hex8"),
 ];
 
-/// Parses back to itself.
+/// `FromStr` parses this text to the same instruction.
 impl fmt::Display for Instruction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())?;

@@ -4,18 +4,18 @@
 /// certificate generated for the run, and no verification of the peer's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// The name that clients ask for (SNI), and that the generated certificate has; an address is
-    /// not sent. `None`: the server's address.
+    /// The name that clients ask for (SNI), and that the generated certificate contains; an address
+    /// is not sent. `None`: the server's address.
     pub server_name: Option<String>,
     /// Protocols that are offered or accepted, in order of preference (ALPN).
     pub alpn: Vec<String>,
-    /// PEM: authorities by which clients verify the server.
+    /// PEM: authorities with which clients verify the server.
     pub ca: Option<Vec<u8>>,
     /// PEM: the server's chain and key.
     pub certificate: Option<(Vec<u8>, Vec<u8>)>,
     /// PEM: the chain and key of clients, for servers that request a certificate.
     pub client_certificate: Option<(Vec<u8>, Vec<u8>)>,
-    /// PEM: authorities by which servers verify clients, whose certificate they then request.
+    /// PEM: authorities with which servers verify clients, whose certificate they then request.
     pub client_ca: Option<Vec<u8>>,
     /// Servers issue tickets, and clients use them.
     pub resumption: bool,

@@ -12,7 +12,7 @@ pub fn mask(len: u32) -> u128 {
     if len == 0 { 0 } else { u128::MAX << (128 - len) }
 }
 
-/// Prefix-preserving: two addresses with exactly n common leading bits still have exactly n
+/// A prefix-preserving map: two addresses with exactly n common leading bits still have exactly n
 /// afterward (Xu, Fan, Ammar, Moon: Prefix-Preserving IP Address Anonymization, ICNP 2002). The
 /// same key gives the same addresses as other implementations of Crypto-PAn.
 pub struct CryptoPan {
@@ -23,7 +23,7 @@ pub struct CryptoPan {
 }
 
 const PLACES: usize = 1 << 12;
-/// Blocks encrypted together: the CPU pipelines several at the price of one.
+/// Blocks encrypted together: the CPU pipelines several at the cost of one.
 const AT_ONCE: usize = 32;
 
 impl CryptoPan {
@@ -103,8 +103,8 @@ pub fn random_address(address: u128, v6: bool, seed: u64) -> u128 {
         }
         _ if !is_plain(number) => address,
         _ => loop {
-            // Repeated until it is a host's again: iterating a permutation returns to its start
-            // eventually.
+            // Repeated until the result is a host's address again: iterating a permutation returns
+            // to its start eventually.
             number = permute(u128::from(number), 32, seed) as u32;
             if is_plain(number) {
                 return u128::from(number) << 96;
@@ -113,12 +113,12 @@ pub fn random_address(address: u128, v6: bool, seed: u64) -> u128 {
     }
 }
 
-/// Whether a host can have it.
+/// Whether a host can have this address.
 fn is_plain(address: u32) -> bool {
     matches!(address >> 24, 1..=126 | 128..=223) && address >> 16 != 0xa9fe
 }
 
-/// [`random_address`] for MAC addresses; the first `keep` octets stay (0..=6), and the multicast
+/// As [`random_address`] for MAC addresses; the first `keep` octets stay (0..=6), and the multicast
 /// and local bits of the first octet.
 pub fn random_mac(mac: [u8; 6], keep: u8, seed: u64) -> [u8; 6] {
     if mac == [0xff; 6] {
@@ -127,7 +127,7 @@ pub fn random_mac(mac: [u8; 6], keep: u8, seed: u64) -> [u8; 6] {
     let number =
         u128::from(u64::from_be_bytes([0, 0, mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]]));
     let mixed = if keep == 0 {
-        // Without the two bits in the middle.
+        // Permutes the number without the two bits in the middle.
         let (high, flags, low) = (number >> 42, number >> 40 & 3, number & 0xff_ffff_ffff);
         let mixed = permute(high << 40 | low, 46, seed);
         (mixed >> 40) << 42 | flags << 40 | mixed & 0xff_ffff_ffff
@@ -139,7 +139,7 @@ pub fn random_mac(mac: [u8; 6], keep: u8, seed: u64) -> [u8; 6] {
     std::array::from_fn(|i| (mixed >> (40 - 8 * i)) as u8)
 }
 
-/// 64 hexadecimal digits are a key; any other text is hashed to one.
+/// The key for a text: 64 hexadecimal digits are a key, any other text is hashed to one.
 pub fn key_of(text: &str) -> [u8; 32] {
     let digits = text.as_bytes();
     if digits.len() == 64 && digits.iter().all(u8::is_ascii_hexdigit) {

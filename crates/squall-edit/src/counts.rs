@@ -102,7 +102,7 @@ pub enum Reason {
     Cut,
     /// A source route determines the address under the checksum.
     Routed,
-    /// It would exceed a header's length field, or [`MAX_LEN`](crate::MAX_LEN).
+    /// The packet would exceed a header's length field, or [`MAX_LEN`](crate::MAX_LEN).
     TooLong,
     /// The MTU has no room for eight octets after the headers.
     SmallMtu,
@@ -124,7 +124,7 @@ impl Reason {
     }
 }
 
-/// Counters of an editor, packets.
+/// Counters of an editor, in packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub packets_in: u64,
@@ -133,10 +133,10 @@ pub struct Counts {
     pub dropped: u64,
     /// Input packets whose octets, length or time changed.
     pub changed: u64,
-    /// By [`Operation`]: packets that it changed or dropped.
+    /// Packets that each [`Operation`] changed or dropped.
     pub changed_by: [u64; Operation::ALL.len()],
     pub dropped_by: [u64; Operation::ALL.len()],
-    /// By [`Reason`].
+    /// Packets per [`Reason`].
     pub refused: [u64; Reason::ALL.len()],
 }
 
@@ -186,7 +186,7 @@ fn bits(mut set: u32, counts: &mut [u64]) {
     }
 }
 
-/// Operations and reasons of one packet: a bit for each.
+/// Operations and reasons for one packet, one bit each.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Done {
     operations: u32,

@@ -16,7 +16,7 @@ use crate::{
     sums,
 };
 
-/// tcprewrite's default.
+/// The default MTU of tcprewrite.
 const MTU: u32 = 1500;
 /// Limit of host pairs whose client is remembered.
 const PAIRS: usize = 1 << 20;
@@ -33,7 +33,7 @@ pub struct Editor {
     needs_side: bool,
     selection: Selection,
     network: Option<Network>,
-    /// By both addresses: whether the lower one is the client.
+    /// By both addresses: whether the host with the lower one is the client.
     pairs: FlowTable<Option<bool>>,
     counts: Counts,
     /// Reused for each packet.
@@ -42,7 +42,7 @@ pub struct Editor {
 }
 
 impl Editor {
-    /// For packets of `link_type`, a number of the tcpdump.org list.
+    /// Creates an editor for packets of `link_type`, a number of the tcpdump.org list.
     ///
     /// # Errors
     /// An option that contradicts another, or the link type.
@@ -219,7 +219,7 @@ impl Editor {
         Ok(())
     }
 
-    /// Returns whether the IP payload changed.
+    /// Applies the edits of lengths. Returns whether the IP payload changed.
     ///
     /// # Errors
     /// The operation that drops the packet.
@@ -293,8 +293,8 @@ impl Editor {
         true
     }
 
-    /// Sets the length in the IP header, and UDP's accordingly (tcprewrite keeps UDP's, and no host
-    /// accepts such a datagram).
+    /// Sets the length in the IP header, and UDP's accordingly (tcprewrite keeps UDP's, and hosts
+    /// reject such a datagram).
     fn set_ip_len(&self, frame: &mut Frame, len: usize) {
         let (network, transport) =
             (frame.headers.network as usize, frame.headers.transport as usize);
@@ -358,7 +358,7 @@ fn side_of(pairs: &mut FlowTable<Option<bool>>, headers: &Headers, now_ns: u64) 
     let Some(lower) = pairs.entry(&pair, now_ns) else { return Side::Client };
     let opens = headers.key.protocol == protocol::TCP && headers.tcp_flags & SYN != 0;
     let answers = opens && headers.tcp_flags & ACK != 0;
-    // Fixed once known, since addresses must not change sides within a capture.
+    // The side is fixed once known, since addresses must not change sides within a capture.
     let lower_is_client = *lower.get_or_insert(swapped == answers);
     if lower_is_client != swapped { Side::Client } else { Side::Server }
 }

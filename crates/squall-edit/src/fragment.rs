@@ -15,7 +15,7 @@ pub struct Cuts {
     /// Range of the data in the packet.
     data: usize,
     end: usize,
-    /// Offset of the data in its datagram, octets.
+    /// Offset of the data in its datagram, in octets.
     offset: usize,
     /// The packet itself is a fragment, and not the last.
     more: bool,
@@ -165,7 +165,7 @@ impl Cuts {
                 out[network + 4..network + 6].copy_from_slice(&identification.to_be_bytes());
                 let word = (offset / 8) as u16 & 0x1fff | u16::from(more) << 13;
                 out[network + 6..network + 8].copy_from_slice(&word.to_be_bytes());
-                // As correct or wrong as the whole packet's.
+                // The checksum is as correct or wrong as that of the whole packet.
                 let mut delta = Delta::default();
                 delta.replace(&old, &out[network..network + 8], false);
                 delta.replace(options, &out[network + 20..network + 4 * words], false);

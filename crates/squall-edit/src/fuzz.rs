@@ -9,13 +9,14 @@ use crate::frame::Frame;
 pub enum Fuzzed {
     No,
     Drop,
-    /// Octets of the payload were overwritten.
+    /// An octet of the payload was overwritten.
     Octets,
     /// The payload was shortened: the remaining octets of the IP payload, with its header.
     Shorter(usize),
 }
 
-/// Where the payload is overwritten: parsers depend on beginning and end most.
+/// Length of a payload's beginning and end, in octets, which are overwritten more often than the
+/// middle: parsers depend on them most.
 const REACH: u64 = 64;
 
 /// Drops, truncates or overwrites one of `factor` packets: an octet 0, 255 or random at the
@@ -27,7 +28,7 @@ pub fn fuzz(frame: &mut Frame, number: u64, seed: u64, factor: u32) -> Fuzzed {
     if below(0, u64::from(factor)) != 0 {
         return Fuzzed::No;
     }
-    // After the transport header; for non-IP packets, after the link's.
+    // The payload follows the transport header; in non-IP packets, the link's header.
     let (begin, end) = (frame.headers.payload as usize, frame.headers.end as usize);
     if begin >= end {
         return Fuzzed::No;

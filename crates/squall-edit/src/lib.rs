@@ -47,7 +47,7 @@ pub use ip::is_routed;
 pub use options::{parse_shift, parse_vlan_mode, parse_when, set};
 pub use sums::{Delta, TransportSum};
 
-/// Limit of an edited packet, octets: libpcap's MAXIMUM_SNAPLEN.
+/// Limit of an edited packet, in octets: libpcap's MAXIMUM_SNAPLEN.
 pub const MAX_LEN: usize = 256 << 10;
 
 /// Configuration of an editor. Operations are applied in the order of these fields.
@@ -55,13 +55,13 @@ pub const MAX_LEN: usize = 256 << 10;
 pub struct Edits {
     /// Keep only these packets of the capture.
     pub packets: Option<Numbers>,
-    /// Keep only packets from this time on, and until that.
+    /// Keep only packets from `from` on, and until `to`.
     pub from: Option<When>,
     pub to: Option<When>,
-    /// Drop packets that equal one of the N - 1 before it.
+    /// Drop packets that equal one of the N - 1 packets before them.
     pub dedup: Option<u32>,
 
-    /// Times since the first packet are multiplied by this, and all times are then shifted,
+    /// The factor for times since the first packet, and the shift of all times after that, in
     /// nanoseconds.
     pub time_scale: Option<Factor>,
     pub time_shift_ns: i64,
@@ -75,9 +75,9 @@ pub struct Edits {
     pub dlt: Option<Encapsulation>,
     pub enet_dmac: Option<MacPair>,
     pub enet_smac: Option<MacPair>,
-    /// For either address, the first match.
+    /// Replace source and destination addresses; for each, the first match applies.
     pub enet_subsmac: Vec<MacSwap>,
-    /// Random addresses that keep this many first octets: 0..=6.
+    /// Seed of random addresses, and how many of the first octets stay: 0..=6.
     pub enet_mac_seed: Option<u64>,
     pub enet_mac_seed_keep_bytes: u8,
     /// Multicast and broadcast addresses of the link do not change.
@@ -99,7 +99,7 @@ pub struct Edits {
     /// 20 bits.
     pub flowlabel: Option<u32>,
     pub ttl: Option<Ttl>,
-    /// For TCP, UDP, UDP-Lite, DCCP and SCTP.
+    /// Replace ports of TCP, UDP, UDP-Lite, DCCP and SCTP.
     pub portmap: Option<PortMap>,
     /// Shift TCP's sequence numbers, by a random amount for each direction of a connection.
     pub tcp_sequence: Option<u64>,
@@ -110,9 +110,9 @@ pub struct Edits {
     pub srcipmap: Option<AddressMap>,
     pub dstipmap: Option<AddressMap>,
     pub endpoints: Option<Endpoints>,
-    /// Random addresses, the same for equal ones.
+    /// Seed of random addresses; equal addresses get equal replacements.
     pub seed: Option<u64>,
-    /// Prefix-preserving.
+    /// Key of the prefix-preserving replacement of addresses.
     pub anonymize: Option<Key>,
     /// Multicast and broadcast IP addresses do not change.
     pub skip_broadcast: bool,
@@ -189,7 +189,7 @@ impl Edits {
             || self.tcp_sequence.is_some()
     }
 
-    /// Whether the sender of a packet matters.
+    /// Whether the edits depend on the sender of a packet.
     pub fn needs_side(&self) -> bool {
         let two = |pair: Option<MacPair>| pair.is_some_and(|pair| pair.server.is_some());
         two(self.enet_dmac)
@@ -202,11 +202,11 @@ impl Edits {
 /// Facts about a packet in addition to its octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// Since 1970.
+    /// Nanoseconds since 1970.
     pub time_ns: u64,
     /// Octets on the wire, without FCS; at least the captured ones.
     pub wire_len: u32,
-    /// In the capture, from 1.
+    /// Number of the packet in the capture, from 1.
     pub number: u64,
     /// `None`: determined if needed. A host that sends a SYN is the client, otherwise
     /// the host that is seen to send first.
@@ -224,7 +224,7 @@ pub enum Side {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("--{option}: {text}")]
 pub struct EditError {
-    /// As on the command line, without dashes.
+    /// The option's name on the command line, without dashes.
     pub option: &'static str,
     pub text: String,
 }

@@ -11,7 +11,7 @@ use crate::{
 
 pub const ETHERNET: u16 = 1;
 
-/// For links without addresses: the defaults of `eth` in the packet syntax.
+/// MAC addresses for links without addresses: the defaults of `eth` in the packet syntax.
 const DST: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const SRC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
@@ -124,7 +124,7 @@ pub fn edit_vlan(octets: &mut Vec<u8>, vlan: &Vlan) -> Result<bool, Reason> {
     let tagged = is_tag(be16(octets, 12));
     match vlan.mode {
         VlanMode::Add => {
-            // Fields that are not given come from the existing tag.
+            // Missing fields come from the existing tag.
             let old = if tagged && octets.len() >= 16 { be16(octets, 14) } else { 0 };
             let len = octets.len();
             octets.resize(len + 4, 0);

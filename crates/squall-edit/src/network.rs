@@ -29,8 +29,8 @@ pub struct Network {
     pan: Option<CryptoPan>,
     skip_broadcast: bool,
     addresses: bool,
-    /// Destinations are those of a real network: Ethernet's are not fixed or random, and IP's are
-    /// no pseudonyms.
+    /// Destinations are hosts of a real network: MAC addresses are not fixed or random, and IP
+    /// addresses are not pseudonyms.
     moves: bool,
     ports: Option<PortTable>,
     tcp_sequence: Option<u64>,
@@ -83,7 +83,8 @@ impl Network {
             return;
         }
         let octets = &mut frame.octets[..];
-        // Changes under the IPv4 header's checksum, and under the transport's.
+        // Changes of octets that the IPv4 header's checksum covers, and of those that the
+        // transport's covers.
         let (mut header, mut transport) = (Delta::default(), Delta::default());
         self.edit_small(octets, &headers, &mut header, done);
         if let Some(seed) = self.tcp_sequence {
@@ -124,7 +125,7 @@ impl Network {
             }
             return;
         }
-        // Version, traffic class, flow label: under no checksum.
+        // Version, traffic class, flow label: no checksum covers them.
         let old = be32(octets, at);
         let new = tclass.map_or(old, |class| old & 0xf00f_ffff | u32::from(class) << 20);
         done.by(Operation::Tclass, new != old);
@@ -150,9 +151,8 @@ impl Network {
         let v6 = headers.key.version == 6;
         let at = headers.network as usize;
         let (len, src_at) = if v6 { (16, at + 8) } else { (4, at + 12) };
-        // Some checksums (SCTP's, ICMP's over IPv4) do not cover addresses; a source route's cover
-        // another
-        // destination.
+        // Some checksums (SCTP's, ICMP's over IPv4) do not cover addresses; with a source route
+        // they cover another destination.
         let routed = v6 && octets[at + 6] != headers.key.protocol && ip::is_routed(octets, headers);
         for (address, place, is_src) in
             [(headers.key.src, src_at, true), (headers.key.dst, src_at + len, false)]
@@ -172,9 +172,10 @@ impl Network {
         }
     }
 
-    /// Multicast frames have their group's MAC address. A correct one follows the new destination,
-    /// and a host's becomes the group's if the frame only carries IP. If the destination is no
-    /// group any more, the MAC address stays, because the host's is unknown.
+    /// Multicast frames have their group's MAC address. A correct address follows the new
+    /// destination, and the address of a host becomes that of the group if the frame only carries
+    /// IP. If the destination is no longer a group, the MAC address stays, because that of the host
+    /// is unknown.
     fn follow_group(&self, octets: &mut [u8], headers: &Headers) {
         let (v6, at) = (headers.key.version == 6, headers.network as usize);
         let len = if v6 { 16 } else { 4 };
@@ -188,7 +189,7 @@ impl Network {
         let of_old = group_mac(v6, u128::from_be_bytes(headers.key.dst));
         let (dst, rest) = octets.split_at_mut(6);
         let kind = if v6 { ethertype::IPV6 } else { ethertype::IPV4 };
-        // Not the address of an MPLS router, or of a PPPoE peer.
+        // The address must not be that of an MPLS router, or of a PPPoE peer.
         let alone = headers.mpls_labels == 0 && be16(rest, at - 8) == kind;
         let becomes_group = of_old.is_none() && alone && dst[0] & 1 == 0 && self.moves;
         if becomes_group || of_old.is_some_and(|old| dst == old) {
@@ -196,7 +197,7 @@ impl Network {
         }
     }
 
-    /// Sender and target are source and destination (RFC 826: 4 octets each, Ethernet or not).
+    /// Edits sender and target as source and destination (RFC 826: 4 octets each, Ethernet or not).
     fn edit_arp(&mut self, octets: &mut [u8], at: usize, side: Option<Side>, done: &mut Done) {
         let Some(fixed) = octets.get(at..at + 8) else { return };
         let (hardware, protocol_len) = (usize::from(fixed[4]), fixed[5]);
@@ -248,7 +249,7 @@ fn is_broadcast(v6: bool, address: u128) -> bool {
     if v6 { first == 0xff } else { first >> 4 == 0xe || address == mask(32) }
 }
 
-/// Writes `new`. Returns whether it changed.
+/// Writes `new`. Returns whether that changed the octets.
 fn put(octets: &mut [u8], at: usize, new: &[u8; 2], delta: &mut Delta) -> bool {
     let old = [octets[at], octets[at + 1]];
     if old == *new {

@@ -53,8 +53,8 @@ const NAMES: [&str; 43] = [
     "time-scale",
 ];
 
-/// Sets in `edits` what the option `name` of `squall edit` does with `text`; `_` may replace `-`.
-/// Options without a value take `true` and `false`. Repeatable options accumulate.
+/// Sets in `edits` the effect of the option `name` of `squall edit` with `text`; `_` may replace
+/// `-`. Options without a value take `true` and `false`. Repeatable options accumulate.
 ///
 /// ```
 /// let mut edits = squall_edit::Edits::default();
@@ -65,7 +65,7 @@ const NAMES: [&str; 43] = [
 /// ```
 ///
 /// # Errors
-/// With the invalid text and the expected form.
+/// Invalid text; the error has that text and the expected form.
 pub fn set(edits: &mut Edits, name: &str, text: &str) -> Result<(), String> {
     let plain = name.replace('_', "-");
     let option = Asked { name: &plain, text };
@@ -128,7 +128,7 @@ pub fn set(edits: &mut Edits, name: &str, text: &str) -> Result<(), String> {
 /// (`1700000000.25`).
 ///
 /// # Errors
-/// With the expected form.
+/// Invalid text; the error has the expected form.
 pub fn parse_when(text: &str) -> Result<When, String> {
     const EXPECTED: &str =
         "expected +10s (after the first packet), 2026-11-22T10:00:00Z, or seconds since 1970";
@@ -158,10 +158,10 @@ pub fn parse_when(text: &str) -> Result<When, String> {
         .ok_or("the time is after 2554".into())
 }
 
-/// A time with a sign, nanoseconds: `1h`, `-30s`.
+/// A time with a sign, in nanoseconds: `1h`, `-30s`.
 ///
 /// # Errors
-/// With the expected form.
+/// Invalid text; the error has the expected form.
 pub fn parse_shift(text: &str) -> Result<i64, String> {
     let (sign, rest) = match text.strip_prefix('-') {
         Some(rest) => (-1, rest),
@@ -174,7 +174,7 @@ pub fn parse_shift(text: &str) -> Result<i64, String> {
 /// `add`, `del` or `rewrite`.
 ///
 /// # Errors
-/// With the expected form.
+/// Invalid text; the error has the expected form.
 pub fn parse_vlan_mode(text: &str) -> Result<VlanMode, String> {
     match text {
         "add" => Ok(VlanMode::Add),

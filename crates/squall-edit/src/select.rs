@@ -42,7 +42,8 @@ struct Recent {
 }
 
 impl Recent {
-    /// As in editcap: a window of 5 compares with the 4 previous packets.
+    /// The window includes the packet itself, as in editcap: a window of 5 compares with the 4
+    /// previous packets.
     fn new(window: u32) -> Self {
         Self { ring: vec![(u32::MAX, 0); (window.max(2) - 1) as usize], next: 0 }
     }
@@ -71,7 +72,7 @@ fn hash(octets: &[u8]) -> u128 {
     u128::from(a) << 64 | u128::from(b)
 }
 
-/// `t' = t0 + (t - t0) * scale + shift`, exact, and never before 1970.
+/// `t' = t0 + (t - t0) * scale + shift`, exact, but never before 1970.
 #[inline]
 pub fn retimed(time_ns: u64, origin_ns: u64, scale: Option<Factor>, shift_ns: i64) -> u64 {
     let since = i128::from(time_ns) - i128::from(origin_ns);

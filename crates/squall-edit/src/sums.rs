@@ -25,7 +25,7 @@ impl Delta {
         Self(self.0 + other.0)
     }
 
-    /// `odd`: the octets begin in the lower half of a word.
+    /// Adds octets that changed from `old` to `new`; `odd`: they begin in the lower half of a word.
     #[inline]
     pub fn replace(&mut self, old: &[u8], new: &[u8], odd: bool) {
         let [old, new] = [old, new].map(|octets| fold(sum(octets)));
@@ -33,7 +33,8 @@ impl Delta {
         self.0 += u64::from(if odd { change.swap_bytes() } else { change });
     }
 
-    /// Equation 3 of RFC 1624: a wrong checksum stays wrong by the same amount.
+    /// Updates a checksum by equation 3 of RFC 1624: a wrong checksum stays wrong by the same
+    /// amount.
     #[inline]
     pub fn apply(self, octets: &mut [u8], at: usize) {
         if self.0 == 0 {
@@ -44,7 +45,8 @@ impl Delta {
         octets[at..at + 2].copy_from_slice(&new.to_be_bytes());
     }
 
-    /// For UDP, where 0 means "no checksum": it stays, and no other value becomes 0.
+    /// As [`apply`](Self::apply) for UDP, where 0 means "no checksum": 0 stays, and no other value
+    /// becomes 0.
     #[inline]
     fn apply_unless_none(self, octets: &mut [u8], at: usize) {
         if octets[at..at + 2] != [0, 0] {
@@ -128,7 +130,7 @@ pub fn change_sctp_ports(
 /// Why checksums were not computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
-    /// Some octets under it were not captured, or are in other packets.
+    /// Some covered octets were not captured, or are in other packets.
     Cut,
     /// A source route determines the covered address.
     Routed,
@@ -198,7 +200,7 @@ pub fn fix(octets: &mut [u8], headers: &Headers) -> (bool, Option<Unknown>) {
     (changed, None)
 }
 
-/// Writes the checksum of `range` at `at`, inside of it. Returns whether it changed.
+/// Writes the checksum of `range` at `at`, which is within `range`. Returns whether it changed.
 fn put(octets: &mut [u8], at: usize, range: std::ops::Range<usize>, begin: u64, udp: bool) -> bool {
     let before = [octets[at], octets[at + 1]];
     octets[at..at + 2].fill(0);

@@ -6,7 +6,7 @@ use squall_units::MacAddr;
 
 use crate::anonymize::{key_of, mask};
 
-/// Text that is no such value, with the expected form.
+/// Text that is not a valid value, with the expected form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is not a {what}; expected {expected}")]
 pub struct ValueError {
@@ -102,7 +102,7 @@ impl Prefix {
     }
 }
 
-/// The address in the upper bits.
+/// The address in the upper bits, and whether it is IPv6.
 pub(crate) fn bits_of(address: IpAddr) -> (bool, u128) {
     match address {
         IpAddr::V4(address) => (false, u128::from(u32::from(address)) << 96),
@@ -175,8 +175,8 @@ impl FromStr for AddressMap {
     }
 }
 
-/// Places all traffic between these two: `172.16.0.1:172.16.0.2`, `[fd00::1]:[fd00::2]`; packets of
-/// the other IP version do not change.
+/// Moves all traffic between these two hosts: `172.16.0.1:172.16.0.2`, `[fd00::1]:[fd00::2]`;
+/// packets of the other IP version do not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoints {
     pub client: IpAddr,
@@ -229,7 +229,7 @@ impl FromStr for PortMap {
             (first <= last).then_some(first..=last)
         };
         let mut pairs = Vec::new();
-        // Ports whose replacement follows later in the list.
+        // Ports whose replacements follow later in the list.
         let mut waiting = Vec::new();
         for part in text.split(',') {
             let wrong = || wrong(part, "mapping of ports", EXPECTED);
@@ -295,7 +295,7 @@ pub enum FixLen {
     Pad,
     /// The header is reduced to the captured length.
     Trunc,
-    /// They are dropped.
+    /// The packets are dropped.
     Del,
 }
 
@@ -321,7 +321,7 @@ pub enum Encapsulation {
 }
 
 impl Encapsulation {
-    /// In the tcpdump.org list of link-layer header types.
+    /// The number in the tcpdump.org list of link-layer header types.
     pub fn link_type(self) -> u16 {
         match self {
             Self::Ethernet => 1,

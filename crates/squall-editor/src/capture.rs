@@ -79,14 +79,14 @@ struct Key {
 
 /// Limit of indexed captures.
 const MAX_KNOWN: usize = 16;
-/// Limit of places per capture: with more packets, they are farther apart.
+/// Limit of stored positions per capture: with more packets, they are farther apart.
 const MAX_PLACES: usize = 1 << 16;
-/// Initial number of packets between two places.
+/// Initial number of packets between two positions.
 const STRIDE: u64 = 512;
-/// Octets before the second packet, which are read again for each start in the middle.
+/// Limit of octets before the second packet, which are read again for each start in the middle.
 const MAX_HEAD: u64 = 1 << 20;
 
-/// Places of packets.
+/// Positions of packets in a capture.
 #[derive(Debug, Default)]
 struct Index {
     total: u64,
@@ -95,16 +95,16 @@ struct Index {
     fault: Option<String>,
     /// Everything up to the end of the first packet; empty if reading cannot start in the middle.
     head: Vec<u8>,
-    /// For each place, the number of matching packets before it, of all packets, and of octets.
+    /// For each position, the number of matching packets before it, of all packets, and of octets.
     places: Vec<(u64, u64, u64)>,
 }
 
 impl Captures {
-    /// `count` packets from the `from`th on (from 0) of those that match `filter`, in the language
-    /// of tcpdump.
+    /// At most `count` packets from index `from` (from 0) of those that match `filter`, in the
+    /// language of tcpdump.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a file that is no capture, and for an invalid filter.
+    /// [`Error::Usage`] for a file that is not a capture, and for an invalid filter.
     pub fn page(
         &self,
         path: &Path,
@@ -145,7 +145,7 @@ impl Captures {
     /// Packet `number`, from 1.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a file that is no capture, or lacks the packet.
+    /// [`Error::Usage`] for a file that is not a capture, or lacks the packet.
     pub fn packet(&self, path: &Path, number: u64) -> Result<OnePacket, Error> {
         let index = self.index(path, "")?;
         let place = index
@@ -237,7 +237,8 @@ impl Index {
     }
 }
 
-/// Passes numbered packets to `each`, from the beginning or after a place, until it has enough.
+/// Passes numbered packets to `each`, from the beginning or from a stored position, until it
+/// returns that it has enough.
 fn walk(
     path: &Path,
     index: &Index,
@@ -257,7 +258,7 @@ fn walk(
     };
     let mut reader =
         CaptureReader::from_read(input).map_err(|error| Error::Usage(error.to_string()))?;
-    // Faults were reported before.
+    // Errors were reported when the capture was indexed.
     while let Ok(Some(packet)) = reader.next() {
         if std::mem::take(&mut skip) {
             continue;

@@ -65,7 +65,7 @@ pub struct NameInfo {
     pub help: String,
 }
 
-/// All headers in the order of the reference, then what makes payload.
+/// All headers in the order of the reference, then the layers that make payload.
 ///
 /// ```
 /// let headers = squall_editor::headers();
@@ -155,7 +155,7 @@ pub(super) fn is_auto(field: &FieldDef) -> bool {
     matches!(field.kind, FieldKind::Length | FieldKind::Checksum | FieldKind::Next(_))
 }
 
-/// The beginning of its description.
+/// The beginning of the field's description.
 pub(super) fn title(field: &FieldDef) -> &'static str {
     field.doc.split([',', ';', '(', ':']).next().unwrap_or_default().trim()
 }

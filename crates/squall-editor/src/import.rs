@@ -15,7 +15,7 @@ use super::{Problem, packet::of_octets};
 /// The source of an import.
 #[derive(Clone, Copy, Debug)]
 pub enum Import<'a> {
-    /// A stream for each of the first frames of a capture.
+    /// One stream per frame, for the first frames of a capture.
     Pcap(&'a Path),
     /// Octets, with an empty line between frames.
     Hex(&'a str),
@@ -35,7 +35,7 @@ pub struct Imported {
     pub notes: Vec<String>,
 }
 
-/// At most `limit` streams, on the port at address `port`.
+/// Makes at most `limit` streams, on the port at address `port`.
 ///
 /// ```
 /// use squall_editor::{Import, import};
@@ -46,7 +46,7 @@ pub struct Imported {
 /// ```
 ///
 /// # Errors
-/// All errors, each with its place.
+/// All errors, each with its position.
 pub fn import(from: Import<'_>, port: &str, limit: usize) -> Result<Imported, Vec<Problem>> {
     let one = |problem: Problem| vec![problem];
     let (packets, mut notes) = match from {

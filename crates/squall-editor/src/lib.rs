@@ -1,9 +1,8 @@
 //! Functions for editors of profiles: headers and their fields, packets decoded and built, profiles
 //! checked and converted, captures shown.
 //!
-//! Input and output are values with a schema; nothing here opens a port. Files are read only by
-//! functions that take a path or a reader. Pages and HTTP are up to the server that uses this
-//! crate.
+//! Input and output are values with a schema; nothing here opens a port. Only functions that take a
+//! path or a reader read files. Pages and HTTP are up to the server that uses this crate.
 #![forbid(unsafe_code)]
 
 mod capture;
@@ -52,7 +51,7 @@ impl Problem {
         Self { message: message.into(), details: vec![detail.into()], ..Self::default() }
     }
 
-    /// For packet text, or text that represents it.
+    /// The problem of an error in packet text, or in text that represents it.
     fn of_syntax(error: &SyntaxError, text: &str) -> Self {
         let chars = |octets: usize| text.get(..octets).map_or(0, |before| before.chars().count());
         let line_start =

@@ -180,7 +180,7 @@ pub(super) fn layers(frame: &Frame, packet: Option<&Packet>) -> FrameView {
     let payloads: Vec<_> = written.iter().filter(|layer| layer.header.is_payload()).collect();
     let mut at = frame.payload;
     for (i, layer) in payloads.iter().enumerate() {
-        // The last one, and one of unknown length, has the rest.
+        // The last layer, and a layer of unknown length, extend to the end.
         let rest = counted.saturating_sub(at);
         let last = payloads[i + 1..].iter().all(|layer| layer.header.name == "truncate");
         let length = if layer.header.name == "truncate" {
@@ -190,7 +190,7 @@ pub(super) fn layers(frame: &Frame, packet: Option<&Packet>) -> FrameView {
         } else {
             layer.payload_len().unwrap_or(rest).min(rest)
         };
-        // A frame given as octets was dissected.
+        // A frame given as octets has already been dissected.
         let (offset, length) =
             if layer.header.name == "raw" { (0, frame.bytes.len()) } else { (at, length) };
         let (name, title) = (layer.header.name.into(), layer.header.title.into());

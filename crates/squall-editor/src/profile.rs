@@ -1,4 +1,4 @@
-//! Checks profiles without opening a port, with the place of each error; and converts them.
+//! Checks profiles without opening a port, with the position of each error; and converts them.
 
 use std::{io, path::Path};
 
@@ -15,25 +15,25 @@ use super::Problem;
 #[derive(Clone, Copy, Debug)]
 pub enum Written<'a> {
     Text(&'a str, Format),
-    /// Not from text: problems have no lines.
+    /// A profile that is not text: problems have no lines.
     Value(&'a serde_json::Value),
 }
 
-/// The folder of a profile's files, and which of them may be read.
+/// The directory of a profile's files, and which of them may be read.
 #[derive(Clone, Copy)]
 pub struct Around<'a> {
-    /// Base of relative names.
+    /// Base of relative file names.
     pub folder: &'a Path,
-    /// Asked before a list of values is read; the error is the reason for a refusal.
+    /// Called before a list of values is read; the error is the reason for a refusal.
     pub may_read: &'a (dyn Fn(&Path) -> Result<(), String> + Sync),
-    /// Asked before anything that the profile names is read.
+    /// Called before anything that the profile names is read.
     pub may_use: &'a (dyn Fn(&Profile) -> Result<(), Problem> + Sync),
-    /// Whether the result is no longer wanted: work for it then ends soon, with a problem.
+    /// Whether the result is no longer wanted: the work then stops soon, with a problem.
     pub abandoned: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Around<'_> {
-    /// All files below the current folder.
+    /// All files below the working directory.
     pub fn here() -> Self {
         Self {
             folder: Path::new(""),
@@ -101,7 +101,7 @@ pub fn check(written: Written<'_>, around: Around<'_>) -> Checked {
 /// Parses a profile; names of files in it are not changed.
 ///
 /// # Errors
-/// All errors, each with its place.
+/// All errors, each with its position.
 pub fn read(written: Written<'_>, around: Around<'_>) -> Result<Profile, Vec<Problem>> {
     parse(written, around, "")
 }
@@ -109,7 +109,7 @@ pub fn read(written: Written<'_>, around: Around<'_>) -> Result<Profile, Vec<Pro
 /// [`read`] with file names relative to where Squall runs: to be planned, or run.
 ///
 /// # Errors
-/// All errors, each with its place; a file that may not be read.
+/// All errors, each with its position; a file that may not be read.
 pub fn read_to_run(written: Written<'_>, around: Around<'_>) -> Result<Profile, Vec<Problem>> {
     let origin = around.folder.join("profile");
     let profile = parse(written, around, &origin.to_string_lossy())?;
@@ -120,7 +120,7 @@ pub fn read_to_run(written: Written<'_>, around: Around<'_>) -> Result<Profile, 
 /// The plan of a profile, without opening a port.
 ///
 /// # Errors
-/// All errors, each with its place.
+/// All errors, each with its position.
 pub fn planned(written: Written<'_>, around: Around<'_>) -> Result<Planned, Vec<Problem>> {
     let profile = read_to_run(written, around)?;
     let places = places(&profile);
@@ -131,7 +131,7 @@ pub fn planned(written: Written<'_>, around: Around<'_>) -> Result<Planned, Vec<
 /// The plan as text, with the first `frames` frames decoded, and notes for the user; opens no port.
 ///
 /// # Errors
-/// All errors, each with its place.
+/// All errors, each with its position.
 pub fn plan_text(
     written: Written<'_>,
     around: Around<'_>,
@@ -155,7 +155,7 @@ pub fn plan_text(
 /// ```
 ///
 /// # Errors
-/// All errors, each with its place.
+/// All errors, each with its position.
 pub fn convert(written: Written<'_>, around: Around<'_>, to: To) -> Result<String, Vec<Problem>> {
     let profile = read(written, around)?;
     Ok(match to {
@@ -166,7 +166,7 @@ pub fn convert(written: Written<'_>, around: Around<'_>, to: To) -> Result<Strin
     })
 }
 
-/// Size limit of a list of values.
+/// Limit of a list of values, in octets.
 const MAX_OCTETS: u64 = 64 << 20;
 
 fn parse(written: Written<'_>, around: Around<'_>, origin: &str) -> Result<Profile, Vec<Problem>> {
@@ -184,7 +184,7 @@ fn parse(written: Written<'_>, around: Around<'_>, origin: &str) -> Result<Profi
     let origin = if origin.is_empty() { "profile" } else { origin };
     let parsed = match written {
         Written::Text(text, format) => Profile::parse_with(text, origin, format, &files),
-        // As text, so that each of its values has a place.
+        // Converted to text, so that each of its values has a position.
         Written::Value(value) => {
             let text = serde_json::to_string_pretty(value).unwrap_or_default();
             Profile::parse_with(&text, origin, Format::Json, &files)
@@ -221,7 +221,7 @@ fn problems(error: Error, places: &[(At, String)]) -> Vec<Problem> {
     }
 }
 
-/// The problem with its place and path.
+/// The problem with its position and path.
 fn at(places: &[(At, String)], at: At, mut problem: Problem) -> Problem {
     if problem.path.is_empty()
         && let Some((_, path)) = places.iter().find(|(place, _)| *place == at && at.line > 0)
@@ -232,7 +232,7 @@ fn at(places: &[(At, String)], at: At, mut problem: Problem) -> Problem {
     problem
 }
 
-/// Places of a profile's values: the most specific first.
+/// Positions of a profile's values: the most specific first.
 fn places(profile: &Profile) -> Vec<(At, String)> {
     let mut places = Vec::new();
     let mut put = |at: At, path: String| places.push((at, path));

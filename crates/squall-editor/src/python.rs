@@ -60,8 +60,8 @@ fn literal(value: &Value) -> String {
         Value::Bool(true) => "True".into(),
         Value::Bool(false) => "False".into(),
         Value::Number(number) => number.to_string(),
-        // Python's strings have JSON's escapes, except for characters above U+FFFF, which need
-        // none.
+        // Python's strings have JSON's escapes, except for characters above U+FFFF, which need no
+        // escapes.
         Value::String(text) => Value::from(text.as_str()).to_string(),
         Value::Array(items) => {
             format!("[{}]", items.iter().map(literal).collect::<Vec<_>>().join(", "))

@@ -7,15 +7,15 @@ use squall_plan::explain::preview;
 
 use super::{Around, Problem, Written, planned, to_hex};
 
-/// Limit over all frames.
+/// Limit of octets over all frames.
 const MAX_OCTETS: usize = 4 << 20;
 
 /// Input of [`variations`].
 #[derive(Clone, Copy, Debug)]
 pub struct Varied<'a> {
-    /// Packet text.
+    /// The packet as text.
     pub packet: &'a str,
-    /// As `vary` of a stream in a profile.
+    /// Entries as in `vary` of a stream in a profile.
     pub vary: &'a [Value],
     /// As `size` of a stream; `None`: the packet's natural length.
     pub size: Option<&'a Value>,
@@ -66,7 +66,7 @@ pub fn variations(
     };
     let planned = planned(Written::Value(&profile), around)
         .map_err(|problems| problems.into_iter().map(within).collect::<Vec<_>>())?;
-    // Limits the reply, for any size.
+    // The number of frames is limited so that the reply is, too, for any size.
     let longest = planned.plan.streams.first().map_or(1, |stream| stream.program.max_len().max(1));
     let count = count.min((MAX_OCTETS / longest as usize).max(2));
     let frames: Vec<Vec<u8>> =

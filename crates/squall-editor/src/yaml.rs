@@ -36,7 +36,7 @@ fn entry(text: &mut String, indent: &str, key: &str, value: &Value) {
     }
 }
 
-/// Whether a key needs no quotes, because YAML does not interpret it otherwise.
+/// Whether a key needs no quotes, because YAML interprets it as text.
 fn plain(key: &str) -> bool {
     let word =
         key.bytes().all(|octet| octet.is_ascii_alphanumeric() || octet == b'_' || octet == b'-');

@@ -11,7 +11,7 @@ const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 const ALL_NODES: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
-/// Ethernet's shortest frame without FCS, octets.
+/// Ethernet's shortest frame, in octets without FCS.
 const MIN_FRAME: usize = 60;
 
 /// A host with one MAC address.
@@ -24,14 +24,14 @@ pub struct Host {
     pub ipv6: Vec<Ipv6Addr>,
 }
 
-/// Meaning of a frame for a host.
+/// Effects of a received frame on the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     /// A sender on the link that has identified itself.
     pub neighbour: Option<(IpAddr, MacAddr)>,
     /// The frame that answers it.
     pub reply: Option<Vec<u8>>,
-    /// The echo request that it replies to.
+    /// The echo request that the frame replies to.
     pub echo: Option<Echo>,
 }
 

@@ -43,7 +43,7 @@ impl Block {
     }
 }
 
-/// The block of an address, and the place in it.
+/// The block of an address, and the index in it.
 #[inline]
 fn block_of(address: IpAddr) -> (IpAddr, u8) {
     match address {
@@ -76,7 +76,7 @@ enum Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Mac(MacAddr),
-    /// It is being resolved.
+    /// The address is being resolved.
     Wait,
     /// No answer.
     Silent,
@@ -161,7 +161,7 @@ impl Neighbours {
         self.requests.peek().map(|Reverse((due, _))| *due)
     }
 
-    /// The next address to ask for by `now`; `Err`: this one did not answer, and is given up.
+    /// The next address to ask for by `now`; `Err`: an address that did not answer and is given up.
     pub fn question(&mut self, now: Nanos) -> Option<Result<IpAddr, IpAddr>> {
         loop {
             let Reverse((due, address)) =

@@ -13,7 +13,7 @@ pub const ND_LEN: usize = 40 + 24 + 8;
 /// An ARP packet for Ethernet and IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arp {
-    /// Otherwise a reply.
+    /// `false`: a reply.
     pub request: bool,
     pub sender_mac: MacAddr,
     pub sender: Ipv4Addr,
@@ -57,7 +57,7 @@ impl Arp {
 /// A neighbor solicitation or advertisement (RFC 4861 §4.3, §4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighbourMessage {
-    /// Otherwise an advertisement.
+    /// `false`: an advertisement.
     pub solicitation: bool,
     pub source: Ipv6Addr,
     pub destination: Ipv6Addr,
@@ -71,8 +71,8 @@ const ADVERTISEMENT: u8 = 136;
 const ICMPV6: u8 = 58;
 
 impl NeighbourMessage {
-    /// Parses an IPv6 packet; `None` for anything else, truncated, from off the link, or with a
-    /// wrong checksum (§7.1).
+    /// Parses an IPv6 packet; `None` for any other message, and for one that is truncated, comes
+    /// from another link, or has a wrong checksum (§7.1).
     pub fn parse(packet: &[u8]) -> Option<Self> {
         let (header, rest) = packet.split_first_chunk::<40>()?;
         let len = usize::from(be16(header, 4));
@@ -121,8 +121,8 @@ impl NeighbourMessage {
         }
     }
 
-    /// The advertisement that answers it with `mac`, and whether it goes to the asker (otherwise to
-    /// all nodes).
+    /// The advertisement that answers this solicitation with `mac`, and whether it goes to the
+    /// asker (otherwise to all nodes).
     pub fn advertise(&self, mac: MacAddr) -> (Self, bool) {
         let has_asker = !self.source.is_unspecified();
         let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
@@ -175,8 +175,8 @@ fn pseudo(header: &[u8], len: usize) -> u64 {
     sum(&header[8..40]) + len as u64 + u64::from(ICMPV6)
 }
 
-/// Appends the reply to the ICMP or ICMPv6 echo request in `packet` to `out`. Returns false if it
-/// is none, or its checksum is wrong.
+/// Appends the reply to the ICMP or ICMPv6 echo request in `packet` to `out`. Returns false if the
+/// packet is not an echo request, or its checksum is wrong.
 pub fn echo_reply(packet: &[u8], out: &mut Vec<u8>) -> bool {
     match packet.first().map(|first| first >> 4) {
         Some(4) => echo_reply_v4(packet, out).is_some(),
@@ -218,7 +218,7 @@ fn echo_reply_v6(packet: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let (header, rest) = packet.split_first_chunk::<40>()?;
     let len = usize::from(be16(header, 4));
     let icmp = rest.get(..len).filter(|icmp| icmp.len() >= 8)?;
-    // Only unicast requests: one to all nodes would get millions of replies.
+    // Only unicast requests: a request to all nodes would get millions of replies.
     let to_all = header[24] == 0xff;
     if to_all
         || header[6] != ICMPV6
@@ -250,7 +250,7 @@ pub struct Echo {
     pub seq: u16,
 }
 
-/// ping's default.
+/// The default of ping, in octets.
 const ECHO_DATA: usize = 56;
 
 impl Echo {
@@ -288,7 +288,7 @@ impl Echo {
         out
     }
 
-    /// The request that `packet` replies to; `None` if it is no echo reply, or its checksum is
+    /// The request that `packet` replies to; `None` if it is not an echo reply, or its checksum is
     /// wrong.
     pub fn of_reply(packet: &[u8]) -> Option<Self> {
         let (source, destination, icmp) = match packet.first()? >> 4 {

@@ -35,10 +35,10 @@ pub const SCHEMA: &str = "squall-edit/1";
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub edits: Edits,
-    /// Merge several files in the order of time; otherwise one follows the other.
+    /// Merge several files in the order of time; otherwise they follow one another.
     pub merge: bool,
     pub split: Option<Split>,
-    /// tcpprep's cache, which identifies the sender of each packet; packets that it omits do not
+    /// A cache of tcpprep, which identifies the sender of each packet; packets that it omits do not
     /// change.
     pub cache: Option<PathBuf>,
     /// Permissions for writing the files.
@@ -52,17 +52,17 @@ pub enum Split {
     Count(u64),
     /// After this many nanoseconds of the packets' time.
     Time(u64),
-    /// Each conversation has its own file: addresses, protocol and ports, both directions.
+    /// Each conversation (addresses, protocol and ports, both directions) has its own file.
     Flows,
 }
 
 /// Packets between two calls of `go_on`.
 const ASK_EACH: u64 = 4096;
-/// Conversations with a file of their own; packets of further ones go to the last file.
+/// Limit of conversations that have their own file; packets of further ones go to the last file.
 const MAX_FLOWS: usize = 100_000;
 /// Bytes of a record in addition to its packet, without comments.
 const MAX_AROUND: u64 = 64;
-/// Files open at the same time: below the limits of common systems.
+/// Limit of files open at the same time: below the limits of common systems.
 const MAX_OPEN: usize = 200;
 
 /// Results of an edit. Octets are captured ones, without FCS.
@@ -160,10 +160,11 @@ pub struct Progress {
     pub all_octets: Option<u64>,
 }
 
-/// Edits `inputs` into `out`; `-` is standard input and output. `go_on` is called now and then, and
-/// stops the edit by returning false: packets read until then are written.
+/// Edits `inputs` into `out`; `-` is standard input and output. `go_on` is called every few
+/// thousand packets, and stops the edit by returning false: packets read until then are written.
 ///
-/// A faulty file ends at the fault: packets before it are written, and the fault is in the result.
+/// A damaged file ends at the damage: packets before it are written, and the error is in the
+/// result.
 ///
 /// # Errors
 /// For edits that contradict each other or the packets' link type, and files that cannot be opened
@@ -216,8 +217,8 @@ pub fn edit(
     Ok(edited)
 }
 
-/// Permission to write `out`. The output is about as large as `all_octets`, the size of the input,
-/// unless packets are dropped or shortened.
+/// Permission to write `out`. The output is about as large as the input, `all_octets`, unless
+/// packets are dropped or shortened.
 fn fitting(out: &Path, settings: &Settings, all_octets: Option<u64>) -> Result<Permit, Error> {
     let (permit, edits) = (settings.permit, &settings.edits);
     if out == Path::new("-") {
@@ -232,7 +233,7 @@ fn fitting(out: &Path, settings: &Settings, all_octets: Option<u64>) -> Result<P
         || edits.snaplen.is_some()
         || edits.truncate.is_some();
     let Some(octets) = all_octets.filter(|_| !less && !permit.fill) else { return Ok(permit) };
-    // A missing folder is reported when the file is created.
+    // A missing directory is reported when the file is created.
     let Ok(Some(space)) = Space::at(out) else { return Ok(permit) };
     if octets > space.free / 2 {
         return Err(Error::Usage(format!(
@@ -330,7 +331,7 @@ struct Source {
 #[derive(Default)]
 struct Held {
     time_ns: u64,
-    /// The capture has a time for it.
+    /// Whether the capture has a time for the packet.
     timed: bool,
     wire_len: u32,
     link_type: u16,
@@ -351,7 +352,7 @@ struct From {
 
 /// Attributes of a packet that are written with its octets and time.
 struct Kept<'a> {
-    /// False: it had no time, and got that of the preceding packet.
+    /// `false`: the packet had no time, and got that of the preceding packet.
     timed: bool,
     notes: PacketNotes<'a>,
 }
@@ -401,7 +402,7 @@ impl Source {
         self.described = interfaces.len();
     }
 
-    /// Reads the next packet. Returns false at the end, and at a fault.
+    /// Reads the next packet. Returns false at the end, and at an error.
     fn next_into(&mut self, held: &mut Held) -> bool {
         match self.reader.next() {
             Ok(Some(packet)) => {
@@ -443,7 +444,7 @@ struct Counted {
 struct Run<'a> {
     edits: &'a Edits,
     cache: Option<Cache>,
-    /// By link type of the input.
+    /// Editors by link type of the input.
     editors: Vec<(u16, Editor)>,
     origin_ns: Option<u64>,
     sink: Sink,
@@ -591,7 +592,7 @@ struct Sink {
     inputs: Vec<Id>,
     permit: Permit,
     room: Room,
-    /// Why nothing more is written.
+    /// The reason why nothing more is written.
     full: Option<String>,
     files: Vec<OutFile>,
     /// Numbers of open files, the most recently used last.
@@ -608,9 +609,9 @@ struct Sink {
 struct OutFile {
     path: PathBuf,
     write: Option<BufWriter<Box<dyn Write>>>,
-    /// For a pcap; `None` before its first packet.
+    /// The link type, for a pcap; `None` before its first packet.
     link_type: Option<u16>,
-    /// For a pcapng: the described interfaces.
+    /// The described interfaces, for a pcapng.
     interfaces: Vec<From>,
     packets: u64,
 }
@@ -665,7 +666,8 @@ impl Sink {
         meta: &Meta,
         kept: &Kept<'_>,
     ) -> Result<(), Error> {
-        // Checked before any part of the record is written, so that the file ends with a whole one.
+        // Checked before any part of the record is written, so that the file ends with a whole
+        // record.
         let len = octets.len() as u64 + MAX_AROUND;
         if let Err(full) = self.room.take_where(len, || Space::at(&self.out)) {
             self.full.get_or_insert_with(|| Cannot::write(&self.out, &full).to_string());
@@ -835,7 +837,7 @@ impl Sink {
         Ok(())
     }
 
-    /// `OUT-00001.pcap` ... if there are several.
+    /// The name of file `number`: `OUT-00001.pcap` ... if there are several.
     fn path(&self, number: usize) -> PathBuf {
         if self.split.is_none() {
             return self.out.clone();
@@ -862,8 +864,8 @@ impl Sink {
         }
     }
 
-    /// Removes the output: after an error it does not correspond to the request. Anything that is
-    /// not a file, or existed before, stays.
+    /// Removes the output: after an error it does not correspond to the request. Keeps anything
+    /// that is not a file, or existed before.
     fn discard(&self) {
         for file in self.files.iter().filter(|file| file.link_type.is_some()) {
             let written = std::fs::canonicalize(&file.path);

@@ -15,8 +15,8 @@ use crate::Error;
 /// The conversations of the capture at `path`.
 ///
 /// # Errors
-/// [`Error::Usage`] for a file that is missing, is no capture, is damaged, or exceeds a limit of
-/// `options`; [`Error::Environment`] for one that may not be read.
+/// [`Error::Usage`] for a file that is missing, is not a capture, is damaged, or exceeds a limit of
+/// `options`; [`Error::Environment`] for a file that may not be read.
 pub fn conversations(path: &Path, options: &ImportOptions) -> Result<Import, Error> {
     conversations_where(path, None, options)
 }
@@ -58,8 +58,8 @@ pub fn conversations_where(
     wrong.map_or(Ok(found), Err)
 }
 
-/// A profile with a template for each conversation, with `cps` flows per second each, between two
-/// ends of a link in memory.
+/// A profile with one template per conversation, each with `cps` flows per second, between two ends
+/// of a link in memory.
 pub fn profile(import: &Import, cps: f64) -> Profile {
     let mut flows = Flows { clients: Some(0), servers: Some(1), ..Flows::default() };
     let mut pools = HashMap::new();

@@ -69,7 +69,7 @@ pub enum Bins {
     /// Wireshark's packet lengths (`tshark -z plen,tree`).
     Wireshark,
     Width(u32),
-    /// The first octet of each bin except the first, which begins at 0.
+    /// The edges: the first octet of each bin except the first, which begins at 0.
     Edges(Vec<u32>),
 }
 
@@ -119,15 +119,15 @@ pub struct Progress {
     pub file: usize,
     /// Octets of this file.
     pub octets: u64,
-    /// Unknown for a pipe.
+    /// Size of the file; unknown for a pipe.
     pub file_octets: Option<u64>,
     pub packets: u64,
 }
 
-/// Analyzes captures; `-` is standard input. `go_on` is called now and then, and stops by returning
-/// false.
+/// Analyzes captures; `-` is standard input. `go_on` is called a few times per second, and stops
+/// the analysis by returning false.
 ///
-/// A faulty file ends at the fault: the result has the packets before it, and the fault.
+/// A damaged file ends at the damage: the result has the packets before it, and the error.
 ///
 /// # Errors
 /// For an invalid filter, and a file that cannot be opened.
@@ -283,7 +283,7 @@ impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
         Ok(file)
     }
 
-    /// Reads all packets, until the end or a fault.
+    /// Reads all packets, until the end or an error.
     fn packets<R: Read>(
         &mut self,
         mut reader: CaptureReader<R>,
@@ -355,7 +355,7 @@ impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
     }
 }
 
-/// SHA-256 of a file; a pipe cannot be read again.
+/// SHA-256 of a file; `None` for a pipe, which cannot be read again.
 fn hash(path: &Path, notes: &mut Vec<String>) -> Option<String> {
     use sha2::{Digest, Sha256};
     if path == Path::new("-") {
@@ -507,7 +507,7 @@ fn protocols(census: &Census) -> Vec<ProtocolShare> {
     for (number, found) in census.others() {
         let name = match (*number, ethertype_name(*number)) {
             (0, _) => "unknown".into(),
-            // Without its own header after it.
+            // A network header was expected, but is not valid.
             (ethertype::IPV4 | ethertype::IPV6, Some(name)) => format!("{name}, faulty"),
             (_, Some(name)) => name.to_owned(),
             (number, None) => format!("EtherType {number:#06x}"),

@@ -1,6 +1,6 @@
 //! Functions without a run: analyze captures ([`info`]); edit, merge or split them ([`edit`]);
-//! convert their conversations to templates of a profile ([`import`]); make a cache of which packet
-//! leaves by which of two ports ([`prep`]); and score alerts against labels ([`scoring`]).
+//! convert their conversations to templates of a profile ([`import`]); make a cache that assigns
+//! each packet to one of two ports ([`prep`]); and score alerts against labels ([`scoring`]).
 //!
 //! Memory does not grow with captures. Sends nothing, and has neither plans nor an engine.
 #![forbid(unsafe_code)]
@@ -29,13 +29,13 @@ pub fn compile_filter(expression: &str) -> Result<Arc<Filter>, Error> {
     Ok(Arc::new(filter.program.clone()))
 }
 
-/// Errors, by origin.
+/// Errors by cause.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The user: an option or a file is wrong.
+    /// The user's error: an option or a file is wrong.
     #[error("{0}")]
     Usage(String),
-    /// The system: permissions, space, a library.
+    /// The system's error: permissions, space, a library.
     #[error("{0}")]
     Environment(String),
 }

@@ -1,4 +1,4 @@
-//! Makes a tcpprep cache of a capture: which packet leaves by which of two ports.
+//! Makes a tcpprep cache for a capture, which assigns each packet to one of two ports.
 
 use std::path::Path;
 
@@ -44,7 +44,7 @@ pub fn prepare(path: &Path, split: &Split, comment: &str) -> Result<Prepared, Er
                 input.name
             )));
         }
-        // Faults are reported by the second pass.
+        // The second pass reports errors.
         let _ = each(&input, |frame, number| splitter.learn(frame.unwrap_or_default(), number))?;
         splitter.learned().map_err(|error| Error::Usage(format!("{}: {error}", input.name)))?;
     }
@@ -55,8 +55,8 @@ pub fn prepare(path: &Path, split: &Split, comment: &str) -> Result<Prepared, Er
     Ok(Prepared { cache, fault })
 }
 
-/// Passes each packet to `show`, with its number, as an Ethernet frame, or `None` if it is none.
-/// Returns the fault that ended the capture early.
+/// Passes each packet to `show`, with its number, as an Ethernet frame, or `None` if it cannot be
+/// one. Returns the error that ended the capture early.
 fn each(
     input: &squall_replay::Input,
     mut show: impl FnMut(Option<&[u8]>, u64),
@@ -80,7 +80,7 @@ fn each(
 }
 
 /// # Errors
-/// [`Error::Usage`] if it is no cache of tcpprep.
+/// [`Error::Usage`] if the file is not a cache of tcpprep.
 pub fn read(path: &Path) -> Result<Cache, Error> {
     let octets = squall_profile::read_file(path).map_err(|error| Cannot::read(path, &error))?;
     Cache::parse(&octets).map_err(|error| Error::Usage(format!("{}: {error}", path.display())))

@@ -1,7 +1,7 @@
 //! Exercises this crate for comparison with other programs:
 //!
 //! `captures write FOLDER` writes captures with everything that the writers support, for
-//! tests/interop/captures.py. `captures read FILE` prints each packet, and each fault with the
+//! tests/interop/captures.py. `captures read FILE` prints each packet, and each error with the
 //! octets skipped after it.
 
 use std::{error::Error, path::Path, process::ExitCode};

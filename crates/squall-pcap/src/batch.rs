@@ -22,11 +22,11 @@ pub struct Batch<'a> {
     pub(crate) timed: bool,
 }
 
-/// A compact [`crate::reader::Record`].
+/// A compact form of [`crate::reader::Record`].
 #[derive(Clone, Debug)]
 pub struct BatchRecord {
     pub time_ns: u64,
-    /// In the window.
+    /// Range of the packet's octets in the window.
     pub data: Range<u32>,
     pub wire_len: u32,
     pub interface: u32,
@@ -34,7 +34,7 @@ pub struct BatchRecord {
 }
 
 impl<'a> Batch<'a> {
-    /// 0 at the end of the file.
+    /// Number of packets; 0 at the end of the file.
     pub fn len(&self) -> usize {
         self.records.len()
     }

@@ -4,13 +4,13 @@ use std::{io::Read, ops::Range};
 
 use crate::Fault;
 
-/// Large enough to amortize read(2), small enough to stay in L2.
+/// Octets per read: large enough to amortize read(2), small enough to stay in L2.
 const CHUNK: usize = 256 << 10;
 
 pub struct Input<R> {
     read: R,
     window: Vec<u8>,
-    /// The part of the window that was read and not yet taken.
+    /// Start of the part of the window that was read and not yet taken.
     start: usize,
     end: usize,
     /// Offset of `window[start]` in the file.
@@ -28,7 +28,7 @@ impl<R: Read> Input<R> {
         self.offset
     }
 
-    /// Starts a record: later faults are reported at its offset.
+    /// Starts a record: later errors are reported at its offset.
     #[inline]
     pub fn begin_record(&mut self) {
         self.record = self.offset;

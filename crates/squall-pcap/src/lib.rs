@@ -5,7 +5,7 @@
 //! content of packets is not interpreted here.
 //!
 //! Reader and writers are part of this project because users need the offset and the reason of each
-//! fault, all packets before it, and the speed of the disk, which leaves little for a library to
+//! error, all packets before it, and the speed of the disk, which leaves little for a library to
 //! do.
 //!
 //! ```

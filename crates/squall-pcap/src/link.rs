@@ -36,7 +36,7 @@ impl fmt::Display for LinkType {
     }
 }
 
-/// By number: current types, and common old ones.
+/// Names by number: current types, and common old ones.
 const NAMES: &[(u16, &str, &str)] = &[
     (0, "NULL", "BSD loopback"),
     (1, "ETHERNET", "Ethernet"),

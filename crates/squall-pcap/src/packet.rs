@@ -7,11 +7,11 @@ use crate::{Direction, LinkType, input::Endian, pcapng::options};
 /// A packet of a capture, borrowed until the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Since 1970-01-01 UTC, clamped to the range (up to the year 2554). Without a time in the
-    /// file, that of the preceding packet, so that times follow the file's order; 0 if there is
-    /// none.
+    /// Nanoseconds since 1970-01-01 UTC, clamped to the range (up to the year 2554). If the file
+    /// has no time for the packet, the time of the preceding packet, so that times follow the
+    /// file's order; 0 if there is none.
     pub time_ns: u64,
-    /// Whether the file has a time for it: pcapng's simple packet blocks have none.
+    /// Whether the file has a time for the packet: pcapng's simple packet blocks have none.
     pub timed: bool,
     /// Octets on the wire, without FCS; at least as many as `data` has.
     pub wire_len: u32,
@@ -19,7 +19,7 @@ pub struct Packet<'a> {
     /// Index in [`CaptureReader::interfaces`](crate::CaptureReader::interfaces), counted over all
     /// sections of the file.
     pub interface: u32,
-    /// From 1, as in Wireshark.
+    /// Number in the file, from 1, as in Wireshark.
     pub number: u64,
     /// The captured octets, without FCS.
     pub data: &'a [u8],
@@ -48,7 +48,7 @@ impl<'a> PacketOptions<'a> {
         self.find(2, 4).map(|value| self.endian.u32(value, 0))
     }
 
-    /// Packets lost on this interface since the preceding one, if counted.
+    /// Packets lost on this interface since the preceding packet, if counted.
     pub fn dropped(&self) -> Option<u64> {
         self.find(4, 8).map(|value| self.endian.u64(value, 0)).or(self.dropped.map(u64::from))
     }

@@ -28,7 +28,7 @@ pub struct Pcap {
     limit: u32,
     fcs_len: u32,
     link_type: LinkType,
-    /// Index in the reader's table.
+    /// Index of the interface in the reader's table.
     interface: u32,
 }
 
@@ -136,7 +136,7 @@ impl Pcap {
     }
 
     /// Takes up to `max` complete packets from `octets`. Returns the octets that they occupy. `at`
-    /// is the place of `octets` in the window. Stops before anything special, which [`Self::next`]
+    /// is the index of `octets` in the window. Stops before anything special, which [`Self::next`]
     /// handles.
     pub fn batch(
         &self,

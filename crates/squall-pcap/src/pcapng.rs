@@ -24,8 +24,8 @@ const DECRYPTION_SECRETS: u32 = 10;
 const CUSTOM: u32 = 0xbad;
 const CUSTOM_NOT_COPIED: u32 = 0x4000_0bad;
 
-/// A longer block is damaged, and would hide everything after it. Wireshark's limit is similar, but
-/// counts the packet without its options.
+/// Limit of a block's length. A longer one is damaged, and would hide everything after it.
+/// Wireshark's limit is similar, but counts the packet without its options.
 const MAX_BLOCK: u32 = 17 << 20;
 const MAX_INTERFACES: usize = 1 << 16;
 
@@ -33,7 +33,7 @@ pub struct Pcapng {
     endian: Endian,
     /// Index in the reader's table of the section's interface 0.
     section: usize,
-    /// For all interfaces in the reader's table.
+    /// Time formats of all interfaces in the reader's table.
     clocks: Vec<Clock>,
     /// Contents of the section header.
     pub header: Section,
@@ -46,7 +46,7 @@ struct Clock {
     /// Seconds to add to all times.
     offset: i64,
     fcs_len: u32,
-    /// Its description was not damaged.
+    /// Whether the description of the interface was read without damage.
     known: bool,
 }
 
@@ -96,7 +96,7 @@ impl Pcapng {
             // The type of a section header is a palindrome, because its byte order is not known
             // yet.
             if Endian::Big.u32(input.peek(), 0) == SECTION_HEADER {
-                // Even if the header is faulty: the following blocks do not belong to earlier
+                // Even if the header is invalid: the following blocks do not belong to earlier
                 // interfaces.
                 self.section = interfaces.len();
                 let endian = self.endian;
@@ -122,7 +122,7 @@ impl Pcapng {
                     if let Err(fault) =
                         whole.and_then(|()| self.describe_interface(input, &block, interfaces))
                     {
-                        // Keeps the numbers of later interfaces correct.
+                        // An empty interface keeps the numbers of later interfaces correct.
                         if interfaces.len() < MAX_INTERFACES {
                             interfaces.push(Interface::default());
                             self.clocks.push(Clock { known: false, ..Clock::default() });
@@ -144,7 +144,7 @@ impl Pcapng {
     }
 
     /// Takes up to `max` complete packets from `octets`. Returns the octets that they occupy. `at`
-    /// is the place of `octets` in the window. Stops before anything special, which [`Self::next`]
+    /// is the index of `octets` in the window. Stops before anything special, which [`Self::next`]
     /// handles.
     pub fn batch(
         &self,
@@ -160,7 +160,7 @@ impl Pcapng {
             let number = |at| self.endian.u32(rest, at);
             let (len, captured) = (number(4), number(20));
             let padded = u64::from(captured).next_multiple_of(4);
-            // Without options, which may contain an FCS length.
+            // Only blocks without options, which may contain an FCS length.
             if number(0) != ENHANCED_PACKET
                 || u64::from(len) != padded + 32
                 || len as usize > rest.len()
@@ -370,7 +370,7 @@ impl Pcapng {
         self.packet(input, block, interfaces, head)
     }
 
-    /// Has no time and no captured length, and always belongs to interface 0.
+    /// Reads a packet that has no time and no captured length, and always belongs to interface 0.
     fn simple_packet<R: Read>(
         &self,
         input: &mut Input<R>,

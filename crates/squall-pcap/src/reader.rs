@@ -59,7 +59,7 @@ pub struct CaptureReader<R: Read = File> {
     time_ns: u64,
     path: Option<Box<Path>>,
     ended: bool,
-    /// The fault that ended reading, until it is recovered from.
+    /// The error that ended reading, until it is recovered from.
     fault: Option<Broken>,
     /// The input was read to its end.
     all_read: bool,
@@ -67,20 +67,20 @@ pub struct CaptureReader<R: Read = File> {
 }
 
 enum Broken {
-    /// At the start of the input; more may follow.
+    /// An error of the data at the start of the input; more may follow.
     Data,
-    /// Nothing can be read after it.
+    /// An error of the disk, after which nothing can be read.
     Disk,
 }
 
 /// The part that [`CaptureReader::recover`] skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// Offset of the fault.
+    /// Offset of the error.
     pub from: u64,
-    /// Up to where reading continues, or to the end.
+    /// Number of skipped octets, up to the point where reading continues, or to the end.
     pub octets: u64,
-    /// Whether anything readable was found.
+    /// Whether readable data was found.
     pub found: bool,
 }
 
@@ -90,7 +90,7 @@ enum Format {
 }
 
 impl Format {
-    /// Whether another file begins here, which does not continue this one.
+    /// Whether another file, which does not continue this one, begins here.
     fn begins_another(&self, octets: &[u8]) -> bool {
         match self {
             Self::Pcap(_) => is_file_header(octets) || is_section_header(octets),
@@ -98,7 +98,7 @@ impl Format {
         }
     }
 
-    /// Where to search for packets when `octets` begin with a fault.
+    /// Where to search for packets when `octets` begin with an error.
     fn after_fault(&self, octets: &[u8]) -> usize {
         match self {
             _ if self.begins_another(octets) => 0,
@@ -273,7 +273,7 @@ impl<R: Read> CaptureReader<R> {
     /// [`next`](Self::next) at a fraction of its cost; the two may be mixed.
     ///
     /// # Errors
-    /// If there is no packet before the fault.
+    /// If there is no packet before the error.
     pub fn next_batch(&mut self) -> Result<Batch<'_>, CaptureError> {
         self.batch.clear();
         let (mut options, mut dropped, mut endian, mut timed) = (0..0, None, Endian::Little, true);
@@ -335,7 +335,7 @@ impl<R: Read> CaptureReader<R> {
             return self.error(fault);
         }
         self.fault = Some(Broken::Data);
-        // The header of an appended file may look like any fault.
+        // The header of an appended file may look like any error.
         let appended = self.format.begins_another(self.input.peek());
         self.error(if appended { Fault::Appended } else { fault })
     }
@@ -348,7 +348,7 @@ impl<R: Read> CaptureReader<R> {
     /// another file. Captured traffic that contains a capture may be mistaken for it.
     ///
     /// Takes time in proportion to the skipped data, and at most 2 MiB of memory. Nothing is found
-    /// after a fault of the disk or of compressed data.
+    /// after an error of the disk or of compressed data.
     pub fn recover(&mut self) -> Skipped {
         let from = self.input.offset();
         let found = match self.fault.take() {
@@ -365,7 +365,7 @@ impl<R: Read> CaptureReader<R> {
         loop {
             // The present data is searched before more is read, because reading moves it.
             if self.input.peek().len() <= REACH && !self.all_read {
-                // The end, or a fault of the disk that the next packet will report.
+                // The end, or an error of the disk that the next packet will report.
                 self.all_read = self.input.need(2 * REACH, "").is_err();
             }
             let octets = self.input.peek();

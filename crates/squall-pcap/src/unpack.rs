@@ -1,7 +1,7 @@
 //! Decompresses captures while they are read.
 //!
-//! All data in front of a fault is returned before the fault is reported. Memory is an input
-//! buffer, an output buffer, and the format's window, which is bounded whatever the file requests.
+//! All data before an error is returned before the error is reported. Memory is an input buffer, an
+//! output buffer, and the format's window, which is bounded whatever the file requests.
 
 use std::{
     fmt,
@@ -14,7 +14,8 @@ use lzma_rust2::{Action, XzStream};
 use zstd::stream::raw::{InBuffer, Operation, OutBuffer};
 
 const CHUNK: usize = 64 << 10;
-/// `x.pcap.gz.xz` occurs. Files that decompress to themselves exist, so there must be a limit.
+/// Limit of nested compression: `x.pcap.gz.xz` occurs, but files exist that decompress to
+/// themselves.
 const MAX_LAYERS: usize = 4;
 /// Memory limit of the xz decoder, KiB: enough for the 64 MiB window of `xz -9`.
 const MAX_XZ: u32 = 66 << 10;
@@ -38,7 +39,7 @@ impl Compression {
         match *octets {
             [0x1f, 0x8b, 8, ..] => Some(Self::Gzip),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::Zstd),
-            // A skippable frame of zstd, which pzstd and others write in front of each frame.
+            // A skippable frame of zstd, which pzstd and others write before each frame.
             [octet, 0x2a, 0x4d, 0x18, ..] if SKIPPABLE.contains(&octet) => Some(Self::Zstd),
             [0x04, 0x22, 0x4d, 0x18, ..] => Some(Self::Lz4),
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Self::Xz),
@@ -60,7 +61,7 @@ impl fmt::Display for Compression {
     }
 }
 
-/// A fault in compressed data, carried by the `io::Error` of a read.
+/// An error in compressed data, carried by the `io::Error` of a read.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct Damaged {
@@ -108,7 +109,7 @@ impl<R: Read> Source<R> {
         Ok(source)
     }
 
-    /// The compression format of the file; with several layers, the innermost one's.
+    /// The compression format of the file; with several layers, that of the innermost one.
     pub fn compression(&self) -> Option<Compression> {
         match &self.layer {
             Layer::Plain(_) => None,
@@ -127,7 +128,7 @@ impl<R: Read> Source<R> {
                 Ok(0) => break,
                 Ok(n) => self.head_len += n,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The data before the fault is examined first; the layer reports its fault again.
+                // The data before the error is examined first; the layer reports its error again.
                 Err(error) if self.head_len > 0 && is_damaged(&error) => break,
                 Err(error) => return Err(error),
             }
@@ -171,9 +172,9 @@ struct Packed<R: Read> {
     input: Box<[u8]>,
     start: usize,
     end: usize,
-    /// All of the source is in `input`.
+    /// The whole source is in `input`.
     at_end: bool,
-    /// Between two members, where a file may end.
+    /// The decoder is between two members, where a file may end.
     between: bool,
     failed: Option<Damaged>,
 }
@@ -344,7 +345,7 @@ impl Codec {
                         produced: done.bytes_produced,
                         ended: Ok(done.status == lzma_rust2::Status::StreamEnd),
                     },
-                    // The end of the data is reported as such, not as a fault of the codec.
+                    // The end of the data is reported as such, not as an error of the codec.
                     Err(error) if at_end && error.kind() == ErrorKind::UnexpectedEof => {
                         Step { consumed: 0, produced: 0, ended: Ok(false) }
                     }
@@ -364,8 +365,8 @@ impl Codec {
     }
 }
 
-/// A fault loses all output of the call that finds it. So no call gets more than one block, nor any
-/// input while output of the last call is pending.
+/// An error loses all output of the call that finds it. So no call gets more than one block, nor
+/// any input while output of the last call is pending.
 struct Zstd {
     codec: zstd::stream::raw::Decoder<'static>,
     /// Size of the input that zstd wants next: the rest of a block and the header of the next.
@@ -409,10 +410,10 @@ impl Zstd {
     }
 }
 
-/// Owns its reader, because the library does, and ends with each frame.
+/// A decoder that owns its reader, because the library's does, and ends with each frame.
 struct Lz4<R: Read> {
     decoder: FrameDecoder<EndTracker<R>>,
-    /// Between two frames, where a file may end.
+    /// The decoder is between two frames, where a file may end.
     between: bool,
     failed: Option<Damaged>,
 }
@@ -441,7 +442,7 @@ impl<R: Read> Lz4<R> {
                 return Ok(0);
             }
             match self.decoder.read(out) {
-                // At the end of a frame; but the library also takes any end of file for one.
+                // This is the end of a frame, but the library also reports any end of file as one.
                 Ok(0) if self.decoder.get_ref().at_end => {
                     self.fail("a frame without its end mark".into(), true)
                 }
@@ -451,7 +452,7 @@ impl<R: Read> Lz4<R> {
                     return Ok(n);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // A fault of an inner layer, or of the disk.
+                // An error of an inner layer, or of the disk.
                 Err(error) if is_damaged(&error) || error.raw_os_error().is_some() => {
                     return Err(error);
                 }

@@ -25,9 +25,9 @@ const SNAPLEN: u32 = 262_144;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PcapFormat {
     pub link_type: LinkType,
-    /// Maximum octets kept of a packet.
+    /// Maximum octets kept per packet.
     pub snaplen: u32,
-    /// Otherwise microseconds, for readers from before 2012.
+    /// Nanoseconds in timestamps. Otherwise microseconds, for readers from before 2012.
     pub nanoseconds: bool,
 }
 
@@ -189,7 +189,7 @@ pub struct InterfaceFormat {
     pub mac: Option<[u8; 6]>,
     pub speed_bps: Option<u64>,
     pub link_type: LinkType,
-    /// Maximum octets kept of a packet; 0 keeps all, as in the file.
+    /// Maximum octets kept per packet; 0 keeps all, as in the file.
     pub snaplen: u32,
 }
 
@@ -246,7 +246,7 @@ impl InterfaceFormat {
     }
 
     /// Writes the block of a packet of `wire_len` octets (without FCS), of which `data` were
-    /// captured. `index` is this interface's in its section.
+    /// captured. `index` is the number of this interface in its section.
     ///
     /// # Errors
     /// Errors of `out`; `wire_len` below the length of `data`. Nothing is written in the last case.
@@ -341,7 +341,7 @@ impl PacketNotes<'_> {
             out.write_all(&body)?;
         }
         // Written at once and without allocation: nearly every packet of a capture has the first
-        // one.
+        // option.
         let (mut options, mut len) = ([0; 24], 0);
         if let Some(direction) = self.direction {
             let flags = if direction == Direction::Inbound { 1 } else { 2 };
@@ -353,7 +353,7 @@ impl PacketNotes<'_> {
             options[len + 4..len + 12].copy_from_slice(&self.dropped.to_le_bytes());
             len += 12;
         }
-        // The last 4 are opt_endofopt.
+        // The last 4 octets are opt_endofopt.
         out.write_all(&options[..len + 4])
     }
 }
@@ -442,7 +442,7 @@ impl<W: Write> PcapngWriter<W> {
         Self::with_section(write, &Section::default(), interfaces)
     }
 
-    /// [`new`](Self::new) with a description of machine and program.
+    /// As [`new`](Self::new), with a description of machine and program.
     pub fn with_section(
         write: W,
         section: &Section,
@@ -486,7 +486,7 @@ impl<W: Write> PcapngWriter<W> {
         format.write_packet(&mut self.write, interface, time_ns, wire_len, data, notes)
     }
 
-    /// Writes the counters of `interface` at `time_ns`; readers use the last ones in a file.
+    /// Writes the counters of `interface` at `time_ns`; readers use the last counters in a file.
     pub fn statistics(
         &mut self,
         interface: u32,

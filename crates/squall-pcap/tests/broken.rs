@@ -1,6 +1,6 @@
-//! Thousands of captures with all kinds of damage, generated here. Each must give no panic, no
-//! endless loop and no excess of memory; every packet before the fault, octet for octet; the fault
-//! with its place; and after it, every packet that can be found.
+//! Thousands of captures with all kinds of damage, generated here. Each must cause no panic, no
+//! endless loop and no excess of memory; it must give every packet before the error, octet for
+//! octet; the error with its position; and after it, every packet that can be found.
 
 use std::{
     fs,
@@ -20,12 +20,12 @@ const PACKETS: usize = 8;
 /// that is read, and the window of xz.
 const MEMORY: u64 = 160 << 20;
 
-/// An undamaged capture, and the places of its packets.
+/// An undamaged capture, and the positions of its packets.
 #[derive(Clone)]
 struct Base {
     name: String,
     octets: Vec<u8>,
-    /// From the start of the record or block to its end.
+    /// Range of each packet's record or block.
     packets: Vec<(usize, usize)>,
     /// Start of every record, block and file header.
     starts: Vec<usize>,
@@ -36,7 +36,7 @@ struct Base {
 type Given = (u64, Vec<u8>);
 
 struct Outcome {
-    /// Before the first fault, and after any.
+    /// Packets before the first error; `after` has those after any error.
     before: Vec<Given>,
     after: Vec<Given>,
     first: Option<CaptureError>,
@@ -178,7 +178,7 @@ fn bases() -> Vec<Base> {
     bases
 }
 
-/// Reads the whole file, continuing after each fault.
+/// Reads the whole file, continuing after each error.
 fn read(name: &str, file: impl Read, octets: usize) -> Outcome {
     let mut outcome = Outcome { before: Vec::new(), after: Vec::new(), first: None, faults: 0 };
     let mut reader = match CaptureReader::from_read(file) {
@@ -248,7 +248,7 @@ fn check_before(name: &str, base: &Base, all: &[Given], outcome: &Outcome, from:
 }
 
 /// Checks the packets after the damage: each undamaged packet whose record begins after the first
-/// fault must be found. Octets after `to` have moved by `shift`.
+/// error must be found. Octets after `to` have moved by `shift`.
 fn check_after(name: &str, base: &Base, outcome: &Outcome, to: usize, shift: i64) {
     let Some(error) = &outcome.first else { return };
     let found: Vec<&[u8]> = outcome.after.iter().map(|(_, data)| data.as_slice()).collect();
@@ -483,8 +483,8 @@ fn files_appended_to_another_are_read_after_it() {
                 // With swapped lengths, a section header is a packet of one octet.
                 continue;
             }
-            // lcap's header is longer than a record's, and its numbers are no packet's, so that it
-            // is found, too.
+            // lcap's header is longer than that of a record, and its numbers are not those of a
+            // packet, so that it is found, too.
             for cut in [0, 5] {
                 let kept = first.octets.len() - cut;
                 let octets = [&first.octets[..kept], &second.octets[..]].concat();
@@ -552,8 +552,8 @@ fn any_damage_keeps_the_packets_before_it() {
 
 #[test]
 fn a_long_file_of_nothing_but_faults_is_read_in_time() {
-    // Each claims a length that only more octets than there are could refute, and makes the reader
-    // search for the next.
+    // Each block claims a length that only more octets could refute, and makes the reader search
+    // for the next block.
     let block = [Little.u32s(&[6, 16 << 20, 0, 0]), Little.packet(0, 7, 4, &[1; 4], &[])].concat();
     let mut file = [Little.section(), Little.interface(1, 0, &[])].concat();
     for _ in 0..200_000 {
@@ -657,7 +657,8 @@ fn compressed_captures_are_read_whole_in_parts_and_in_layers() {
 #[test]
 fn truncated_or_damaged_compressed_captures_give_the_packets_before() {
     let mut bounds = Bounds::new();
-    // Longer than the codecs' blocks, so that there is data before the fault; and a short one.
+    // A capture longer than the codecs' blocks, so that there is data before the error; and a short
+    // one.
     let mut long = Little.pcap(0xa1b2_3c4d, 4, 1);
     let mut chance = Chance(9);
     for i in 0..3_000 {
@@ -761,7 +762,7 @@ fn compare(tool: &str, at_least: usize) {
     let folder = std::env::temp_dir().join(format!("squall-broken-{tool}-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let (from, to) = (folder.join("broken"), folder.join("kept"));
-    // Neither knows all magics of the other.
+    // Neither program knows all magic numbers of the other.
     for base in bases().iter().filter(|b| !b.name.contains("lcap") && !b.name.contains("2.2")) {
         for n in 0..at_least.div_ceil(7) {
             let mut octets = base.octets.clone();

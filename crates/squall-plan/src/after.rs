@@ -1,4 +1,4 @@
-//! `after` of a profile, by numbers of the plan.
+//! Compiles `after` of a profile to the plan's numbers.
 
 use std::collections::BTreeMap;
 

@@ -25,12 +25,12 @@ use crate::{
     rate, replays,
 };
 
-/// The smallest frame of a generated packet, octets without FCS (IEEE 802.3).
+/// The smallest frame of a generated packet, in octets without FCS (IEEE 802.3).
 const MIN_FRAME: usize = 60;
 /// The most streams that the signature can distinguish.
 const MAX_SIGNED: usize = 1 << 16;
 
-/// Compiles `profile` for ports with `limits` (one each, in the profile's order).
+/// Compiles `profile` for ports with `limits` (one per port, in the profile's order).
 ///
 /// # Errors
 /// All errors that depend on packets, ports and files: a field that is not in the packet, a size
@@ -150,7 +150,7 @@ pub fn compile(
     Ok(plan.keyed(key))
 }
 
-/// The program of each stream; `mistakes` has the reason where one has none.
+/// The program of each stream; `mistakes` has the reason if a stream has none.
 fn programs<'p>(
     profile: &'p Profile,
     limits: &[PortLimits],
@@ -336,7 +336,8 @@ fn divide(streams: &mut [PlanStream], part: Division) {
     }
 }
 
-/// Both streams of a `next` must be on one worker, which starts the second when the first ends.
+/// The error if `next` leads to a stream on another port: both streams must be on one worker, which
+/// starts the second when the first ends.
 fn on_two_ports(stream: &Stream, profile: &Profile) -> Option<Diagnostic> {
     let next = &profile.streams[stream.next?.stream];
     let port = |stream: &Stream| &profile.ports[stream.port].name;
@@ -402,7 +403,7 @@ const PAYLOAD_SEED: u64 = 3 << 32;
 #[derive(Default)]
 struct Warnings(Vec<(String, String, u64)>);
 
-/// The most distinct warnings kept.
+/// Limit of distinct warnings kept.
 const DIFFERENT: usize = 100;
 
 impl Warnings {
@@ -439,8 +440,8 @@ impl Warnings {
     }
 }
 
-/// Streams whose number from `key` equals an earlier one's, so that receivers cannot distinguish
-/// them.
+/// Streams whose number from `key` equals the number of an earlier stream, so that receivers cannot
+/// distinguish them.
 fn twice<'a>(
     profile: &'a Profile,
     key: &'a str,

@@ -7,7 +7,7 @@ use squall_wire::Frame;
 
 use crate::PortLimits;
 
-/// The largest total length of IPv4 and payload length of IPv6.
+/// The largest value of the length fields: total length in IPv4, payload length in IPv6.
 const MOST_COUNTED: usize = 65_535;
 
 /// Headers that can be cut: Ethernet, any VLAN tags, IPv4 or IPv6, TCP or UDP.
@@ -45,7 +45,7 @@ impl Headers {
         places
     }
 
-    /// Octets with the type or length of a header.
+    /// Octets that contain the type or length of a header.
     fn structure(&self) -> [usize; 4] {
         let next = self.network + if self.ipv4 { 9 } else { 6 };
         [12, self.network, next, self.transport + if self.udp { 4 } else { 12 }]
@@ -56,7 +56,8 @@ impl Headers {
     }
 }
 
-/// The length of a stream without a size: as many whole segments as fit. Without FCS.
+/// The length of a stream's frames if the profile gives no size: as many whole segments as fit,
+/// without FCS.
 pub(crate) fn natural_len(frame: &Frame, segment: u32, limits: &PortLimits) -> Option<usize> {
     let headers = Headers::of(frame)?;
     let most = most_segments(&headers, limits).unwrap_or(u32::MAX) as usize;
@@ -68,7 +69,7 @@ pub(crate) fn natural_len(frame: &Frame, segment: u32, limits: &PortLimits) -> O
 /// The cut of `stream`'s frames.
 ///
 /// # Errors
-/// They cannot be cut, or not on that port.
+/// If they cannot be cut, or not on that port.
 pub(crate) fn cut(
     stream: &Stream,
     frame: &Frame,

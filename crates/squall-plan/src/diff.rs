@@ -9,14 +9,14 @@ use crate::{Plan, PlanFlows, PlanReplay, PlanStream};
 /// One step from a plan to the next. Streams are identified by name.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A new stream, which starts its delay when this is applied. `next` is given by name because
-    /// numbers differ between plans.
+    /// A new stream, whose start delay begins when the change is applied. `next` is given by name
+    /// because numbers differ between plans.
     Add(Box<PlanStream>, Option<String>),
     /// Stops at the next frame; its counters stay in the report.
     Remove(String),
     /// The same frames at another rate, from the next gap on.
     Rate(String, squall_program::Gap, Option<f64>),
-    /// The rates of this load for templates; others join it, or are gone.
+    /// The rates of this load for templates; new templates begin, and missing ones are removed.
     Load(Arc<PlanFlows>),
     /// A replay continues at this multiple of its own schedule.
     Speed(String, (u64, u64)),
@@ -88,8 +88,8 @@ impl Plan {
 }
 
 impl PlanStream {
-    /// Whether everything is equal but the rate and the number in the signature, which depends on
-    /// the streams before; the engine keeps its own.
+    /// Whether everything is equal except the rate and the number in the signature, which depends
+    /// on the preceding streams; the engine keeps its own number.
     fn same_frames(&self, other: &Self) -> bool {
         let unnumbered =
             |s: &Self| s.program.renumbered(0).map_or_else(|| s.program.clone(), Arc::new);

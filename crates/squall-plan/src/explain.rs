@@ -14,7 +14,7 @@ pub struct Preview {
     pub stream: usize,
     /// Index in its stream.
     pub index: u64,
-    /// Since the start of the run.
+    /// Departure time since the start of the run.
     pub due: Picos,
     /// Octets without FCS.
     pub octets: Vec<u8>,
@@ -23,7 +23,7 @@ pub struct Preview {
 }
 
 /// The first `count` frames of the plan in the order of their departures. Streams that send as fast
-/// as possible take turns at the instant 0; streams that others start are not included.
+/// as possible take turns at time 0; streams that others start are not included.
 pub fn preview(plan: &Plan, count: usize) -> Vec<Preview> {
     let mut scratch = Scratch::default();
     let mut lines: Vec<(usize, Cursor, Timeline)> = plan

@@ -1,5 +1,5 @@
 //! `compile(Profile, port limits, inputs, cores) -> Plan`: the frames that each worker will send,
-//! with their templates, field operations and instants. A plan is a value: it can be printed
+//! with their templates, field operations and times. A plan is a value: it can be printed
 //! ([`text`]), compared ([`Plan::diff`]) and tested.
 //!
 //! Pure except for files that a profile names, which are read through [`Assets`]. Rules are solved
@@ -40,14 +40,14 @@ pub use survey::survey;
 /// The facts of a port that a plan needs: `PortFacts` without those of backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortLimits {
-    /// Largest frame, octets without FCS.
+    /// Largest frame, in octets without FCS.
     pub max_frame: u32,
-    /// The interface's, if there is one.
+    /// The MAC address of the interface, if there is one.
     pub mac: Option<MacAddr>,
     pub speed_bps: Option<u64>,
     /// The most queues that can send at once.
     pub tx_queues: u32,
-    /// 0: the port cannot receive, or is not to.
+    /// 0: the port cannot receive, or receiving is disabled.
     pub rx_queues: u32,
     /// Frames sent on queue i arrive on queue i of the other end (a loop), so that as many queues
     /// receive as send. Otherwise the port spreads received frames over all of its queues.
@@ -67,7 +67,7 @@ pub trait Assets {
     /// # Errors
     /// Errors of reading the file.
     fn file(&self, path: &str) -> io::Result<Vec<u8>>;
-    /// A file named inside packet text: its path is from the profile's folder.
+    /// A file named inside packet text: its path is relative to the profile's directory.
     ///
     /// # Errors
     /// Errors of reading the file.
@@ -75,7 +75,7 @@ pub trait Assets {
     /// Octets without FCS of frame `number` (from 1) of a capture.
     ///
     /// # Errors
-    /// As text, if the file or the frame does not exist.
+    /// The file or the frame does not exist; the error is text.
     fn capture_frame(&self, path: &str, number: u64) -> Result<Vec<u8>, String>;
     /// A capture that is opened when the run begins; `-` is the standard input.
     fn capture(&self, path: &str) -> Input;
@@ -93,7 +93,7 @@ pub trait Assets {
     /// A filter of Ethernet frames for the tcpdump filter `expression`.
     ///
     /// # Errors
-    /// As text: an invalid expression, or no compiler for expressions.
+    /// An invalid expression, or no compiler for expressions; the error is text.
     fn filter(&self, expression: &str) -> Result<Filter, String>;
 }
 
@@ -107,12 +107,12 @@ pub struct Inputs<'a> {
     pub opened: Option<&'a [squall_profile::Replay]>,
     /// Attacks whose conversations use Squall's own TCP and UDP.
     pub live_flows: Option<LiveFlows<'a>>,
-    /// Whether the plan is no longer needed: compilation then ends soon, with an error.
+    /// Whether the plan is no longer needed: compilation then stops soon, with an error.
     pub abandoned: &'a dyn Fn() -> bool,
 }
 
 impl<'a> Inputs<'a> {
-    /// Only the profile and its files.
+    /// Inputs with only the profile and its files.
     pub fn of(assets: &'a dyn Assets) -> Self {
         Self { assets, replays: Vec::new(), opened: None, live_flows: None, abandoned: &|| false }
     }
@@ -136,7 +136,7 @@ pub struct Options {
 /// A CPU for a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
-    /// The system's number.
+    /// The number that the operating system uses.
     pub number: u32,
     /// Shared by the CPUs of one core (SMT siblings).
     pub core: u32,
@@ -149,7 +149,8 @@ pub struct Plan {
     pub seed: u64,
     /// The signatures' key ([`squall_program::signature`]).
     pub key: u16,
-    /// The part of the run: a function of the profile alone, whatever the machine.
+    /// The part of the run that this plan sends; a function of the profile alone, whatever the
+    /// machine.
     pub part: Division,
     pub stop: Stop,
     /// The packets or octets of `stop` are already the length of the only stream, and of each
@@ -170,13 +171,13 @@ pub struct Plan {
 pub struct PlanPort {
     pub name: String,
     pub address: String,
-    /// The longest frame given to the port, octets without FCS; 0: none.
+    /// The longest frame given to the port, in octets without FCS; 0: none.
     pub max_frame: u32,
-    /// The longest frame that the engine cuts for it; 0: none.
+    /// The longest frame that the engine cuts for the port; 0: none.
     pub cut_frame: u32,
     /// Another node's port.
     pub elsewhere: bool,
-    /// On virtual time: bits per second of its link, including preambles and gaps.
+    /// On virtual time: bits per second of the port's link, including preambles and gaps.
     pub virtual_bps: Option<u64>,
 }
 
@@ -192,29 +193,29 @@ pub struct PlanStream {
     /// The seed of the departure law.
     pub seed: u64,
     pub start: Picos,
-    /// No frame is due this long after its start, or later.
+    /// Time after the stream's start from which on no frame is due.
     pub lasts: Option<Picos>,
-    /// Begins when the engine reports the end of the part that it comes after.
+    /// The stream begins when the engine reports the end of the part that it comes after.
     pub waits: bool,
     pub self_start: bool,
     pub next: Option<squall_profile::Next>,
     pub late: Late,
     /// Mean frames per second on the wire while active; `None`: as fast as the port allows.
     pub asked_pps: Option<f64>,
-    /// Mean length on the wire, octets with FCS.
+    /// Mean length on the wire, in octets with FCS.
     pub mean_len: f64,
     pub division: StreamDivision,
     pub placement: Placement,
 }
 
-/// The part or node that has the frames of a stream.
+/// Which part or node sends the frames of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamDivision {
     /// This part has all of them.
     Here,
     /// Another part has all of them.
     OtherPart,
-    /// Their port is another node's.
+    /// The port of the frames belongs to another node.
     Elsewhere,
     /// This part has frames `index`, `index + of` ...
     Frames,
@@ -239,7 +240,8 @@ pub struct PlanWorker {
 }
 
 impl PlanStream {
-    /// The configured bits per second with preamble, SFD and gap; none: as fast as the port allows.
+    /// The configured bits per second with preamble, SFD and gap; `None`: as fast as the port
+    /// allows.
     pub fn bps_l1(&self) -> Option<f64> {
         Some(self.asked_pps? * 8.0 * (self.mean_len + f64::from(L1_OVERHEAD)))
     }
@@ -272,7 +274,7 @@ impl PlanStream {
         if seconds > 0.0 { 1.0 / seconds } else { 0.0 }
     }
 
-    /// Whether it continues until the run ends.
+    /// Whether the stream continues until the run ends.
     pub fn is_endless(&self) -> bool {
         self.pattern.total().is_none() && self.lasts.is_none()
     }
@@ -284,7 +286,7 @@ impl PlanStream {
 }
 
 impl Plan {
-    /// The name of a part.
+    /// The name of part `part`.
     pub fn name_of(&self, part: Part) -> &str {
         match part {
             Part::Stream(i) => self.streams.get(i).map(|stream| stream.name.as_str()),

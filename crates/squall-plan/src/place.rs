@@ -166,7 +166,7 @@ fn place_untied(
     if !players.is_empty() && none && options.replays.is_empty() && receiving.is_empty() {
         return (players, false);
     }
-    // The CPUs left by flows.
+    // The CPUs that flows leave free.
     let cores = options.cores.map(|cores| cores.saturating_sub(players.len()).max(1));
     let cpus = options.cpus.saturating_sub(players.len()).max(1);
     // A total over all streams is exact, and the same on any machine, only with one worker.
@@ -202,7 +202,7 @@ fn place_untied(
             workers[w].tx.push((port, queue as u32));
         }
     }
-    // Each on one worker, which keeps the order of the captures over the ports.
+    // Each replay has one worker, which keeps the order of its captures over the ports.
     for (i, ports) in options.replays.iter().enumerate() {
         // After the workers of streams, if there are more.
         let others = count.saturating_sub(sending.len());
@@ -389,7 +389,7 @@ fn pin(workers: &mut [PlanWorker], limits: &[PortLimits], cpus: &[Cpu]) -> bool 
     true
 }
 
-/// By stream: the first stream of its chain of `next`, and whether it is in a chain.
+/// For each stream, the first stream of its chain of `next`, and whether it is in a chain.
 pub(crate) fn chains(streams: &[PlanStream]) -> (Vec<usize>, Vec<bool>) {
     let mut linked = vec![false; streams.len()];
     let mut chain: Vec<usize> = (0..streams.len()).collect();

@@ -6,10 +6,10 @@ use squall_units::{FCS_LEN, L1_OVERHEAD, Rate, RateUnit, gcd};
 
 use crate::{Multiplier, PortLimits};
 
-/// The speed of files for a stream with the rate `max`: they have none of their own.
+/// The speed of files for a stream with the rate `max`, because files have no speed.
 pub(crate) const FILE_SPEED_BPS: u64 = 10_000_000_000;
 
-/// Rates of all streams under the multiplier.
+/// The rates of all streams under the multiplier.
 pub(crate) fn scaled(
     streams: &[(&Stream, f64)],
     limits: &[PortLimits],

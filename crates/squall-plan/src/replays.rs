@@ -16,18 +16,18 @@ pub struct PlanReplay {
     pub name: String,
     /// In the order of the replay's port numbers.
     pub ports: Vec<usize>,
-    /// The start of its schedule; if it waits, counted from the end of the part that it comes
-    /// after.
+    /// The start of the replay's schedule; if it waits, counted from the end of the part that it
+    /// comes after.
     pub start: Picos,
-    /// Begins when the engine reports the end of the part that it comes after.
+    /// The replay begins when the engine reports the end of the part that it comes after.
     pub waits: bool,
-    /// Exclusive end of its schedule; `None`: that of the run.
+    /// Exclusive end of the replay's schedule; `None`: the end of the run.
     pub end: Option<Picos>,
     /// The multiple of its own schedule: numerator and denominator, both above 0.
     pub speed: (u64, u64),
     /// Some or all of its frames leave by ports of other nodes, which are not in `ports`.
     pub elsewhere: bool,
-    /// Exempt from the multiplier, because another schedule depends on its instants.
+    /// Exempt from the multiplier, because another schedule depends on its times.
     pub fixed: bool,
     /// The policy for late frames.
     pub late: Late,
@@ -52,13 +52,13 @@ impl PlanReplay {
         }
     }
 
-    /// Whether it continues until the run ends.
+    /// Whether the replay continues until the run ends.
     pub fn is_endless(&self) -> bool {
         let Replay { loops, limit, .. } = self.replay;
         loops == 0 && limit.is_none() && self.end.is_none()
     }
 
-    /// Drops the ports of other nodes; the frames of the remaining ports keep their instants.
+    /// Drops the ports of other nodes; the frames of the remaining ports keep their times.
     pub(crate) fn keep_ports(&mut self, here: impl Fn(usize) -> bool) {
         let kept: Vec<_> = (0u8..).zip(&self.ports).filter(|(_, port)| here(**port)).collect();
         self.elsewhere = kept.len() < self.ports.len();
@@ -68,7 +68,7 @@ impl PlanReplay {
         self.ports = kept.into_iter().map(|(_, port)| *port).collect();
     }
 
-    /// Whether any of it leaves by a port of this node.
+    /// Whether any frame leaves by a port of this node.
     pub fn is_here(&self) -> bool {
         !self.ports.is_empty()
     }
@@ -209,7 +209,7 @@ fn speed(spec: &squall_profile::Replay) -> Result<Speed, String> {
 /// The ratio of the speeds of `new` and `old`.
 ///
 /// # Errors
-/// They differ in anything else, or the ratio is unknown.
+/// If anything else differs, or the ratio is unknown.
 fn faster(
     old: &squall_profile::Replay,
     new: &squall_profile::Replay,

@@ -15,7 +15,7 @@ impl SourceId {
         Self(number + 2)
     }
 
-    /// Its number, if it is a replay.
+    /// The replay's number, if the source is a replay.
     pub const fn as_replay(self) -> Option<u32> {
         self.0.checked_sub(2)
     }

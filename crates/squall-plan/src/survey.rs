@@ -5,10 +5,10 @@ use squall_units::Picos;
 
 use crate::{Plan, PlanReplay, PortLimits};
 
-/// Surveys each replay that leaves by local ports of these `limits`, as far as that is quick.
+/// Surveys each replay that leaves by local ports with these `limits`, as far as that is quick.
 ///
 /// # Errors
-/// A capture that cannot be read, or a frame due after the last instant of a run.
+/// A capture that cannot be read, or a frame due after the last time that a run can reach.
 pub fn survey(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Option<Survey>>, String> {
     let survey = |replay: &PlanReplay| {
         // Attacks are generated during the run, at times set by their rate.
@@ -42,7 +42,7 @@ pub fn survey(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Option<Survey>>,
 
 /// [`Picos::LONGEST_RUN`] as text.
 const LONGEST: &str = "106 days";
-/// The last valid instant of a schedule.
+/// The last valid time of a schedule.
 const LAST: Picos = Picos(Departure::NEVER.0 - 1);
 
 /// Describes the first frame due after `horizon` among the replay's first `most` frames, if any.

@@ -18,7 +18,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Shown<'a> {
     pub plan: &'a Plan,
-    /// Port by port.
+    /// The plan's ports, in order.
     pub ports: Vec<ShownPort<'a>>,
     pub virtual_time: bool,
     /// The load of flows.
@@ -27,7 +27,7 @@ pub struct Shown<'a> {
     pub attacks: &'a str,
 }
 
-/// A port as it was found.
+/// Facts about a port, found when it was opened or looked up.
 #[derive(Clone, Debug)]
 pub struct ShownPort<'a> {
     /// The resolved address of a bare name.
@@ -37,7 +37,7 @@ pub struct ShownPort<'a> {
     pub arrival_times: Option<&'static str>,
 }
 
-/// Rows for a screen or two; the rest is in the JSON.
+/// Limit of rows, for a screen or two; the rest is in the JSON.
 const MAX_STREAMS: usize = 40;
 
 /// The output of `squall plan`: ports, workers, streams, flows, and `frames` decoded, with their

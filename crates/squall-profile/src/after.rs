@@ -37,8 +37,8 @@ impl Profile {
     /// The parts that wait for others.
     ///
     /// # Errors
-    /// Parts that would never begin, with their places: the part that they wait for does not exist,
-    /// has no end of its own, or waits for them.
+    /// Parts that would never begin, with their positions: the part that they wait for does not
+    /// exist, has no end of its own, or waits for them.
     pub fn afters(&self) -> Result<Vec<After>, Vec<Diagnostic>> {
         let (mut afters, mut mistakes) = (Vec::new(), Vec::new());
         if self.parts().all(|(.., target)| target.is_none()) {
@@ -102,7 +102,7 @@ impl Profile {
         streams.chain(replays).chain(templates).chain(attacks)
     }
 
-    /// Checks that `part` can begin at another instant than its own. The error has the reason and a
+    /// Checks that the start of `part` can depend on another part. The error has the reason and a
     /// hint.
     fn can_wait(&self, part: Part) -> Result<(), (String, String)> {
         match part {

@@ -1,5 +1,5 @@
 //! Attacks as values: rules or a template, rate, hosts. Rules, addresses and options stay text with
-//! their places, since the code that compiles them has their grammar.
+//! their positions, since the code that compiles them has their grammar.
 
 use serde_json::{Value as Json, json};
 use squall_units::Nanos;
@@ -28,7 +28,7 @@ impl Default for AttackOf {
 /// The selection of rules.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttackRules {
-    /// Rule files, and folders of them.
+    /// Rule files, and directories of them.
     pub files: Vec<Located>,
     /// A suricata.yaml or snort.conf, for its variables.
     pub config: Option<Located>,
@@ -55,12 +55,12 @@ pub enum IdsEngine {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AttackPace {
     PerSecond(f64),
-    /// A fraction of the octets sent, with a capture as background.
+    /// A fraction of the octets sent, with a capture as background traffic.
     Share(f64),
 }
 
 impl Attack {
-    /// Exclusive: no attack begins at this instant of its schedule or later.
+    /// Exclusive: no attack begins at this time of its schedule or later.
     pub fn end(&self) -> Nanos {
         self.duration.map_or(Nanos(u64::MAX), |lasts| Nanos(self.start.0.saturating_add(lasts.0)))
     }
@@ -106,7 +106,7 @@ impl Attack {
 }
 
 impl AttackOf {
-    /// The value of one of its own keys.
+    /// The value of a key that the attack itself has.
     fn key(&self, key: &str) -> Option<Json> {
         match (self, key) {
             (Self::Rules(rules), "rules") => texts(&rules.files),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One error: place, found value, expected values, hint.
+/// One error: position, found value, expected values, hint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostic {
     /// File name, or `<python>`.
@@ -19,7 +19,7 @@ pub struct Diagnostic {
     pub details: Vec<String>,
 }
 
-/// The most errors kept of a profile. A file that is not a profile, or one that a program wrote,
+/// Limit of errors kept per profile. A file that is not a profile, or one that a program wrote,
 /// could have a million, which no user would read.
 pub(crate) const MOST_MISTAKES: usize = 200;
 

@@ -1,4 +1,4 @@
-//! Profiles back to text, in the form that a person would write, which reads back to the same
+//! Writes profiles as text, in the form that a person would write; reading it gives the same
 //! values.
 
 use std::fmt::Write;
@@ -140,7 +140,7 @@ pub(crate) fn unless<T: Emit + PartialEq>(default: &T, value: &T) -> Option<Json
     if value == default { None } else { value.emit() }
 }
 
-/// Values that JSON has.
+/// Implements [`Emit`] for types that JSON has.
 macro_rules! plain {
     ($($of:ty)*) => {
         $(impl Emit for $of {
@@ -182,7 +182,7 @@ impl Emit for Vec<Located> {
     }
 }
 
-/// First and last.
+/// The first and the last number of a range.
 impl Emit for (u16, u16) {
     fn emit(&self) -> Option<Json> {
         Some(json!(format!("{}-{}", self.0, self.1)))

@@ -11,7 +11,7 @@ use squall_wire::Packet;
 
 use crate::{AttackOf, Departures, FlowContent, PacketSource, Profile, SplitOf};
 
-/// The most octets of a file read into memory: `/dev/zero` has no end.
+/// Limit of a file read into memory, in octets: `/dev/zero` is endless.
 pub const MOST_OCTETS: u64 = 256 << 20;
 
 /// Reads the file at `path`, which may be a pipe.
@@ -63,10 +63,10 @@ pub(crate) fn is_file(option: &str) -> bool {
 pub struct NamedFile<'a> {
     /// The key: `background of [[attack]]`.
     pub what: &'static str,
-    /// Relative to the profile's folder (payload of packets), or to the working directory (all
+    /// Relative to the profile's directory (payload of packets), or to the working directory (all
     /// others).
     pub path: &'a str,
-    /// The file may name others, or be a folder of such files.
+    /// The file may name others, or be a directory of such files.
     pub includes: bool,
 }
 
@@ -121,7 +121,7 @@ impl Profile {
             }
         }
         for replay in &self.replays {
-            // Standard input, too, which belongs to the process that runs the profile.
+            // This includes standard input, which belongs to the process that runs the profile.
             replay.files.iter().for_each(|located| add("capture of [[replay]]", &located.text));
             if let Some((SplitOf::Cache, located)) = &replay.split {
                 add("cache of [[replay]]", &located.text);

@@ -1,5 +1,5 @@
 //! Flows as values: hosts, exchange, load. Programs, messages and addresses stay text with their
-//! places, since the code that compiles them has their grammar.
+//! positions, since the code that compiles them has their grammar.
 
 use serde_json::{Map, Value as Json, json};
 use squall_units::Nanos;
@@ -10,14 +10,14 @@ use crate::{
     stage,
 };
 
-/// Text and its place.
+/// Text and its position.
 #[derive(Clone, Debug, Default)]
 pub struct Located {
     pub text: String,
     pub at: At,
 }
 
-/// Equality ignores the place.
+/// Equality ignores the position.
 impl PartialEq for Located {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
@@ -40,7 +40,7 @@ pub enum Order {
 }
 
 impl Arrival {
-    /// Flows per second, users, or the weight.
+    /// Flows per second, users, or the weight, depending on the kind of arrival.
     pub fn amount(&self) -> f64 {
         match *self {
             Self::Cps { cps, .. } => cps,
@@ -133,7 +133,7 @@ pub enum Transport {
 pub enum Spacing {
     #[default]
     Constant,
-    /// Exponential.
+    /// Exponential times.
     Poisson,
 }
 
@@ -148,7 +148,7 @@ pub struct Ramp {
 /// Settings of TCP that differ from the defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tcp {
-    /// Names and values, of both sides.
+    /// Names and values for both sides.
     pub settings: Vec<(String, Located)>,
 }
 
@@ -207,7 +207,8 @@ impl Emit for Tcp {
 }
 
 impl Template {
-    /// Whether its clients are played, in a profile whose `flows` has ports for these ends.
+    /// Whether Squall plays the template's clients, in a profile whose `flows` has ports for these
+    /// ends.
     pub fn plays_clients(&self, flows: &Flows) -> bool {
         flows.clients.is_some() && self.play != Play::Servers
     }
@@ -229,7 +230,7 @@ impl Template {
 }
 
 impl FlowContent {
-    /// The value of one of its own keys.
+    /// The value of a key that the template itself has.
     fn key(&self, key: &str) -> Option<Json> {
         match (self, key) {
             (Self::App { app, .. }, "app") => app.emit(),

@@ -4,7 +4,7 @@ use std::{fmt::Display, str::FromStr};
 
 use crate::{At, Diagnostic, Diagnostics, Located, Profile, diagnostics::MOST_MISTAKES};
 
-/// Errors of a profile with their places, so that all of them are reported at once.
+/// Errors of a profile with their positions, so that all of them are reported at once.
 pub struct Mistakes<'a> {
     origin: &'a str,
     found: Vec<Diagnostic>,

@@ -51,7 +51,8 @@ impl Profile {
     }
 }
 
-/// The end of the whole run: the first condition met. Without any, the end of all streams.
+/// The end of the whole run: the first condition met. Without any, the run ends when all streams
+/// have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stop {
     pub duration: Option<Nanos>,
@@ -68,7 +69,7 @@ pub struct Port {
     pub at: At,
 }
 
-/// The place of a value in the source, for errors found after parsing. 1-based; 0: no place.
+/// The position of a value in the source, for errors found after parsing. 1-based; 0: no position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct At {
     pub line: u32,
@@ -85,7 +86,7 @@ pub enum PacketSource {
     Capture { path: String, number: u64 },
 }
 
-/// Frame lengths, octets with FCS.
+/// Frame lengths, in octets with FCS.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum SizeLaw {
     /// The length of the packet, at least 64.
@@ -123,7 +124,7 @@ pub const IMIX: [u32; 12] = [64, 594, 64, 64, 594, 64, 1518, 594, 64, 64, 594, 6
 pub enum Mode {
     #[default]
     Continuous,
-    /// This many frames, then the end.
+    /// This many frames, after which the stream ends.
     Burst(u64),
     /// `bursts` times `packets` frames; `gap` from the departure of a burst's last frame (plus its
     /// own inter-departure gap) to the first frame of the next.
@@ -154,7 +155,7 @@ pub enum BurstEnd {
 pub struct Next {
     /// Index into [`Profile::streams`]; may be the stream itself.
     pub stream: usize,
-    /// The total number of times; `None`: without end.
+    /// The total number of times; `None`: endless.
     pub times: Option<u64>,
 }
 
@@ -188,7 +189,7 @@ pub enum Departures {
         on: Nanos,
         off: Nanos,
     },
-    /// Gaps in nanoseconds, one a line, repeated; scaled to the rate unless it is `max`.
+    /// Gaps in nanoseconds, one per line, repeated; scaled to the rate unless it is `max`.
     File {
         path: String,
     },

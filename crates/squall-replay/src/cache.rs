@@ -13,7 +13,7 @@ use crate::split::Side;
 
 const MAGIC: &[u8; 8] = b"tcpprep\0";
 const HEADER: usize = 24;
-/// As in the header.
+/// The number in the header.
 const PACKETS_PER_OCTET: u16 = 4;
 
 const PRIMARY: u8 = 1;
@@ -27,11 +27,11 @@ pub struct Cache {
     sides: Vec<u8>,
 }
 
-/// Why octets are no cache.
+/// Why octets are not a cache.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("octet {offset}: {problem}")]
 pub struct CacheError {
-    /// From the start of the file.
+    /// Offset from the start of the file.
     pub offset: usize,
     pub problem: String,
 }
@@ -93,7 +93,7 @@ impl Cache {
         String::from_utf8_lossy(&self.comment).into_owned()
     }
 
-    /// Packets of the primary port, of the secondary, and of none.
+    /// Packets of the primary port, of the secondary port, and of neither.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for side in self.sides() {
@@ -103,7 +103,7 @@ impl Cache {
     }
 
     /// # Errors
-    /// If they are not exactly one complete cache file of version 04.
+    /// If `octets` are not exactly one complete cache file of version 04.
     pub fn parse(octets: &[u8]) -> Result<Self, CacheError> {
         let wrong = |offset: usize, problem: String| Err(CacheError { offset, problem });
         if octets.get(..8) != Some(MAGIC) {
@@ -209,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    /// One of each, and more than fit into an octet.
+    /// One packet of each side, and more than fit into an octet.
     const SIDES: [Side; 5] =
         [Side::Primary, Side::Secondary, Side::Skip, Side::Primary, Side::Secondary];
 

@@ -10,7 +10,7 @@ pub struct Chunk {
     /// The frames, contiguous, without FCS.
     pub octets: Vec<u8>,
     pub departures: Vec<Departure>,
-    /// The frame from which on this number of address changes applies.
+    /// From each of these frames on, this number of address changes applies.
     pub changes: Vec<(usize, u64)>,
     /// Idle time before each frame with [`Departure::rests`].
     pub rest: Picos,
@@ -19,7 +19,7 @@ pub struct Chunk {
 /// A frame of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// Since the replay's start. [`Departure::AT_ONCE`]: as soon as the port accepts it;
+    /// Due time since the replay's start. [`Departure::AT_ONCE`]: as soon as the port accepts it;
     /// [`Departure::NEVER`]: beyond the representable range.
     pub due: Picos,
     /// Capture time since the first frame, continuing from loop to loop.
@@ -31,10 +31,10 @@ pub struct Departure {
     pub flow: FlowId,
     /// Index in the replay's list of ports.
     pub port: u8,
-    /// The first of a loop without a due time: [`Chunk::rest`] passes after the preceding frame has
-    /// left.
+    /// The first frame of a loop without a due time: [`Chunk::rest`] passes after the preceding
+    /// frame has left.
     pub rests: bool,
-    /// It was truncated to the port's limit.
+    /// The frame was truncated to the port's limit.
     pub truncated: bool,
     pub progress: Progress,
 }
@@ -48,20 +48,20 @@ pub enum Progress {
     /// A port has it, and will report its result.
     UnderWay,
     Left,
-    /// It was processed, and has not left.
+    /// The frame was processed, but not sent.
     Failed,
 }
 
 impl Departure {
-    /// It was never due.
+    /// As soon as the port accepts the frame: it was never due.
     pub const AT_ONCE: Picos = Picos(u64::MAX);
-    /// Due after the range of 64 bits of picoseconds: no run gets there, at any speed.
+    /// Beyond the 64 bits of picoseconds: no run lasts that long, at any speed.
     pub const NEVER: Picos = Picos(u64::MAX - 1);
 }
 
 impl Chunk {
-    /// Approximate octets of a chunk: large enough to amortize handing it over, small enough for
-    /// the second-level cache.
+    /// Approximate octets per chunk: large enough to amortize passing it to another thread, small
+    /// enough for the second-level cache.
     pub const OCTETS: usize = 128 << 10;
     /// Maximum number of frames in a chunk.
     pub const FRAMES: usize = 1024;

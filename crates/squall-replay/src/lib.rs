@@ -1,8 +1,8 @@
 //! Converts captures to frames, each with a port and the time at which it is due.
 //!
-//! The input are captures and a [`Replay`], which names and configures them; the output are
+//! The input is captures and a [`Replay`], which names and configures them; the output is
 //! [`Chunk`]s of frames, loop after loop, in constant memory ([`Reader`]). The output is a function
-//! of the input: no clock is read here, and nothing is sent. Ports are only numbers.
+//! of the input: this crate reads no clock, and sends nothing. Ports are only numbers.
 #![forbid(unsafe_code)]
 
 pub mod cache;

@@ -25,7 +25,7 @@ impl Iterator for Preview {
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.at == self.chunk.departures.len() {
-            // Faults of the captures are reported by the run.
+            // The run reports errors in captures.
             self.source.fill(&mut self.chunk).ok().filter(|more| *more)?;
             self.at = 0;
         }

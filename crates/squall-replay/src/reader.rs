@@ -26,7 +26,7 @@ use crate::{
 /// Configuration of a replay.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// One after the other, or merged by their time stamps.
+    /// Captures that are sent one after the other, or merged by their timestamps.
     pub inputs: Vec<Input>,
     pub merge: bool,
     pub timing: Timing,
@@ -50,13 +50,13 @@ pub struct Replay {
     pub split: Option<SplitBy>,
     /// Addresses change with every N-th loop.
     pub unique: Option<u64>,
-    /// Changes of every packet.
+    /// Edits that apply to every packet.
     pub edits: Edits,
     /// How flows are counted; `None`: not at all.
     pub flows: Option<stats::Settings>,
-    /// Frames that it rejects are left out. It sees Ethernet frames with their VLAN tags.
+    /// Frames that the filter rejects are left out. It sees Ethernet frames with their VLAN tags.
     pub filter: Option<Arc<Filter>>,
-    /// Packets by their numbers over all files, from 1: all others are left out, and those in
+    /// Numbers of packets over all files, from 1. All other packets are left out, as are those in
     /// `exclude`.
     pub include: Option<Numbers>,
     pub exclude: Option<Numbers>,
@@ -64,13 +64,13 @@ pub struct Replay {
     /// first loop; packets other than TCP and UDP belong to the first part. Each leaves at the same
     /// time as without parts.
     pub part: Division,
-    /// One of two ports: only its frames are returned, at the same times as with both; `None`:
-    /// both.
+    /// Return only the frames of this one of two ports, at the same times as with both; `None`:
+    /// those of both.
     pub only: Option<u8>,
 }
 
 impl Default for Replay {
-    /// Nothing, once, at the captured speed.
+    /// No captures, sent once, at the captured speed.
     fn default() -> Self {
         Self {
             inputs: Vec::new(),
@@ -103,17 +103,18 @@ pub enum SplitBy {
     /// A cache; packets after its end are left out.
     Cache(Arc<Cache>),
     Rule(Box<Split>),
-    /// The packet's capture, with merging: packets of the first one leave by the first port.
+    /// With merging, the port depends on the packet's capture: packets of the first one leave by
+    /// the first port.
     Capture,
 }
 
 /// Treatment of frames that exceed their port's limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TooLong {
-    /// It does not leave, and is counted.
+    /// The frame is not sent, and counted.
     #[default]
     Skip,
-    /// It is truncated.
+    /// The frame is truncated.
     Truncate,
     /// An IP packet is fragmented; others are treated as [`TooLong::Skip`].
     Fragment,
@@ -122,10 +123,10 @@ pub enum TooLong {
 /// A capture.
 #[derive(Clone)]
 pub struct Input {
-    /// For messages.
+    /// The name in messages.
     pub name: String,
     pub open: Open,
-    /// Cannot be read again.
+    /// The capture cannot be read again.
     pub once: bool,
 }
 
@@ -163,7 +164,7 @@ impl std::fmt::Debug for Input {
 pub enum ReplayError {
     #[error(transparent)]
     Open(Cannot),
-    /// Everything before the fault is replayed.
+    /// Everything before the error is replayed.
     #[error("{0}")]
     Capture(CaptureError),
     #[error(
@@ -212,13 +213,13 @@ pub struct Tally {
 /// Results of the frames of one port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Handed to the port: `successful` plus `failed`.
+    /// Frames given to the port: `successful` plus `failed`.
     pub attempted: u64,
     pub successful: u64,
     pub failed: u64,
     /// Octets of successful frames, without FCS.
     pub octets: u64,
-    /// Truncated to the port's limit.
+    /// Frames truncated to the port's limit.
     pub truncated: u64,
 }
 
@@ -270,7 +271,7 @@ impl Reader {
     /// FCS; with [`Replay::only`], only that port's. With [`Replay::preload`] reads them all.
     ///
     /// # Errors
-    /// [`ReplayError`]. Damage in the midst of a capture is no error here: the part before it is
+    /// [`ReplayError`]. Damage within a capture is not an error here: the part before it is
     /// replayed.
     ///
     /// # Panics
@@ -315,7 +316,7 @@ impl Reader {
     /// only once, or has to be read twice anyway.
     ///
     /// # Errors
-    /// As [`Reader::open`]. Faults within captures are left to the run.
+    /// As [`Reader::open`]. Errors within captures are left to the run.
     ///
     /// # Panics
     /// As [`Reader::open`].
@@ -394,7 +395,7 @@ impl Reader {
             match self.pass.gather(&self.replay.inputs, &mut self.stats, &mut self.gathered) {
                 Ok(true) => self.stored.push(self.gathered.compact()),
                 Ok(false) => return,
-                // Reported after everything before it was sent.
+                // The error is reported after everything before it was sent.
                 Err(fault) => {
                     self.fault = Some(fault);
                     return;
@@ -412,7 +413,7 @@ impl Reader {
         chunk.clear();
         while !self.over && !chunk.is_full() {
             self.add(chunk);
-            // All of its frames belong to other parts.
+            // All frames of the full chunk belong to other parts.
             if chunk.is_full() && chunk.departures.is_empty() {
                 chunk.clear();
             }
@@ -899,7 +900,7 @@ impl Pass {
     fn edits(&mut self, replay: &Replay) -> Result<(), ReplayError> {
         let mut edits = replay.edits.clone();
         if replay.too_long == TooLong::Fragment {
-            // The limit of the smallest port, with a tag.
+            // The limit of the port with the shortest frames, less the headers before the packet.
             let shortest = self
                 .ports
                 .iter()
@@ -940,7 +941,7 @@ impl Pass {
         while !frames.is_full() {
             let Some(which) = self.earliest() else {
                 if let Some(fault) = self.heads.iter_mut().find_map(|head| head.fault.take()) {
-                    // Frames before the fault first.
+                    // Frames before the error come first.
                     if !frames.marks.is_empty() {
                         self.heads[0].fault = Some(fault);
                         break;
@@ -1039,11 +1040,11 @@ impl Pass {
 
 /// LINKTYPE_ETHERNET.
 const ETHERNET: u16 = 1;
-/// Octets around an IP packet.
+/// Octets of an Ethernet header with one VLAN tag.
 const ETHERNET_AND_TAG: u32 = 18;
 
 impl Held {
-    /// As an Ethernet frame.
+    /// The packet as an Ethernet frame.
     fn ethernet<'a>(&self, octets: &'a [u8]) -> Result<Cow<'a, [u8]>, String> {
         let octets = &octets[self.begin..self.end];
         match self.link_type {

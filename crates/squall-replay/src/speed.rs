@@ -32,7 +32,7 @@ impl Speed {
     /// (1kpps..10kpps:30s).
     ///
     /// # Errors
-    /// With the invalid text and the expected form.
+    /// Invalid text; the error has that text and the expected form.
     pub fn parse(kind: &str, text: &str) -> Result<Self, String> {
         let wrong = |error: String| format!("{kind} = {error}");
         Ok(match kind {
@@ -49,7 +49,7 @@ impl Speed {
         })
     }
 
-    /// `together` frames leave at once.
+    /// The schedule at this speed; `together` frames leave at once.
     ///
     /// # Errors
     /// A rate in percent, or one that does not fit into 64 bits.
@@ -117,7 +117,7 @@ impl Speed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decimal {
     pub num: u64,
-    /// A power of ten.
+    /// The denominator, a power of ten.
     pub den: u64,
 }
 
@@ -140,7 +140,7 @@ impl FromStr for Decimal {
     }
 }
 
-/// From one rate to another of the same unit, linearly: `FROM..TO:TIME`.
+/// A rate that changes linearly to another of the same unit: `FROM..TO:TIME`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ramp {
     pub from: Rate,

@@ -23,16 +23,16 @@ use squall_wire::tcp_flags::{ACK, FIN, RST, SYN};
 /// The port of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// The first port: the clients'.
+    /// The first port, for packets of clients.
     Primary,
-    /// The second port: the servers'.
+    /// The second port, for packets of servers.
     Secondary,
-    /// None.
+    /// Neither port: the packet does not leave.
     Skip,
 }
 
 impl Side {
-    /// The sender of packets on this side; `None` if they do not leave.
+    /// The role of the sender of packets on this side; `None` if they do not leave.
     pub fn sender(self) -> Option<squall_edit::Side> {
         match self {
             Self::Primary => Some(squall_edit::Side::Client),
@@ -51,7 +51,7 @@ pub struct Split {
     /// Side of packets that no rule assigns: non-IP, and for `port` everything but TCP and UDP. By
     /// default the secondary port, as in tcpprep.
     pub non_ip: Side,
-    /// Which packets leave at all.
+    /// Which packets are sent at all.
     pub select: Option<Select>,
 }
 
@@ -64,15 +64,15 @@ impl Split {
 /// The rule that assigns sides.
 #[derive(Clone, Debug)]
 pub enum By {
-    /// The role that the sender has in the capture.
+    /// By the role of the sender in the capture.
     Auto(Auto),
-    /// The source address: these networks are the primary side.
+    /// By the source address: these networks are the primary side.
     Cidr(Networks),
-    /// The source address as text: matches are the primary side.
+    /// By the source address as text: matches are the primary side.
     Regex(Regex),
-    /// The destination port: services are the primary side.
+    /// By the destination port: services are the primary side.
     Port(Box<Services>),
-    /// The source MAC address: these are the primary side.
+    /// By the source MAC address: these addresses are the primary side.
     Mac(Vec<MacAddr>),
 }
 
@@ -95,7 +95,7 @@ impl By {
     /// `10.0.0.0/8,[fe80::/16]`
     ///
     /// # Errors
-    /// With the invalid text and the expected form.
+    /// Invalid text; the error has that text and the expected form.
     pub fn cidr(text: &str) -> Result<Self, SplitError> {
         text.parse().map(Self::Cidr)
     }
@@ -114,7 +114,7 @@ impl By {
     /// `02:00:00:00:00:01,02:00:00:00:00:02`
     ///
     /// # Errors
-    /// With the invalid text and the expected form.
+    /// Invalid text; the error has that text and the expected form.
     pub fn mac(text: &str) -> Result<Self, SplitError> {
         let one = |text: &str| {
             text.parse().map_err(|_| {
@@ -128,7 +128,7 @@ impl By {
     }
 }
 
-/// Classifies hosts by their actions.
+/// Classifies hosts by their roles in the capture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Auto {
     pub mode: AutoMode,
@@ -148,9 +148,9 @@ impl Default for Auto {
 /// Treatment of hosts that acted neither as client nor as server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AutoMode {
-    /// It is an error.
+    /// An error.
     Bridge,
-    /// It is a server if it is in a network with servers and without clients, otherwise a client.
+    /// A server if the host is in a network with servers and without clients, otherwise a client.
     Router,
     Client,
     Server,
@@ -348,7 +348,7 @@ struct Host {
     is_client: Option<bool>,
 }
 
-/// The role that a packet shows its sender in.
+/// The role of the sender that a packet shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     Client,
@@ -409,7 +409,7 @@ impl Sides {
         }
     }
 
-    /// The widest networks with servers and without clients.
+    /// Finds the widest networks with servers and without clients.
     fn find_networks(&mut self) -> Result<(), SplitError> {
         let all = |is_client: bool| {
             let hosts =
@@ -451,7 +451,7 @@ impl Sides {
     }
 }
 
-/// Only the sender.
+/// The key with only the sender.
 fn source_of(key: &FlowKey) -> FlowKey {
     FlowKey { src: key.src, version: key.version, ..FlowKey::default() }
 }
@@ -550,7 +550,7 @@ impl Services {
         }
     }
 
-    /// Whether a packet goes to one; `None` if it is neither TCP nor UDP, or has no ports.
+    /// Whether a packet goes to a service; `None` if it is neither TCP nor UDP, or has no ports.
     fn has(&self, headers: &Headers) -> Option<bool> {
         let ports = match headers.key.protocol {
             _ if headers.fragment == Fragment::Later => return None,
@@ -654,7 +654,7 @@ impl Select {
     /// `S:10.0.0.0/8`, `D:`, `B:`, `E:`, `P:1-5,9,72-`, `F:tcp port 80`.
     ///
     /// # Errors
-    /// With the invalid text and the expected form.
+    /// Invalid text; the error has that text and the expected form.
     pub fn parse(text: &str, exclude: bool) -> Result<Self, SplitError> {
         text.parse().map(|rule| Self { rule, exclude })
     }
@@ -799,7 +799,7 @@ mod tests {
         let of = |mode| sides(&auto(mode), &frames);
         assert_eq!(of(AutoMode::Client).unwrap(), "pspsspp");
         assert_eq!(of(AutoMode::Server).unwrap(), "pspssss");
-        // In the server's network, and in none.
+        // One host is in the server's network, and one in no network.
         assert_eq!(of(AutoMode::Router).unwrap(), "pspsssp");
         assert_eq!(of(AutoMode::First).unwrap(), "pspssps");
         let error = of(AutoMode::Bridge).unwrap_err();

@@ -45,7 +45,7 @@ impl Default for Settings {
 #[derive(Clone, Debug)]
 pub struct Stats {
     settings: Settings,
-    /// Indices into `flows`.
+    /// Indices into `flows`, by flow.
     places: FlowTable<u32>,
     flows: Vec<Flow>,
     /// Number of address changes.
@@ -63,7 +63,7 @@ struct Flow {
     share: Share,
     last_ns: u64,
     change: u64,
-    /// Whether a change of addresses makes it another flow.
+    /// Whether the flow becomes another one when addresses change.
     changes: bool,
 }
 
@@ -75,9 +75,9 @@ impl FlowId {
     /// Values from here on mark packets without a flow in the table; the lower bits are their index
     /// in [`Stats::other`].
     const OTHER: u32 = 1 << 31;
-    /// Its headers are truncated or contradictory.
+    /// The packet's headers are truncated or contradictory.
     const INVALID: u32 = 1 << 30;
-    /// The table has no room for its flow.
+    /// The table has no room for the packet's flow.
     const OVERFLOW: u32 = 1 << 29;
     const PLACE: u32 = 0xffff;
 }
@@ -90,7 +90,7 @@ const NO_IP: usize = 512;
 pub struct FlowCounts {
     /// Flows begun: new ones, and those that began again after they had expired.
     pub flows: u64,
-    /// New flows: `flows` without the expired.
+    /// New flows: `flows` less `expired_flows`.
     pub unique_flows: u64,
     /// Flows whose next packet came after too long an idle time.
     pub expired_flows: u64,
@@ -109,7 +109,7 @@ pub struct FlowCounts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub counts: FlowCounts,
-    /// By IP version (0: no IP) and protocol, the busiest first.
+    /// Shares by IP version (0: not IP) and protocol, the busiest first.
     pub protocols: Vec<(u8, u8, Share)>,
     /// The hosts that sent most octets, with the captures' addresses.
     pub talkers: Vec<(IpAddr, Share)>,
@@ -131,7 +131,7 @@ impl Stats {
         }
     }
 
-    /// Finds the flow of a packet, before [`Unique::apply`]. It is counted once the packet was
+    /// Finds the flow of a packet, before [`Unique::apply`]. The packet is counted once it was
     /// sent.
     #[inline]
     pub fn flow(&mut self, octets: &[u8]) -> FlowId {

@@ -39,7 +39,7 @@ pub struct Schedule {
     /// When the next frame is due, with the remainder in parts of the denominator.
     due: u64,
     left_over: u64,
-    /// Frames of a group that have the same time so far, and the gap after it so far.
+    /// Frames of a group that have the same time so far, and the accumulated gap after it.
     together: u32,
     group_gap: u64,
     /// Capture time of the preceding frame, and captured time elapsed since `base`.
@@ -47,7 +47,7 @@ pub struct Schedule {
     passed: u64,
     /// The captured time at which the run begins, until the first capture has begun.
     since: Option<u64>,
-    /// The time that they count from.
+    /// The captured time from which elapsed time counts.
     base: u64,
     /// Amount sent, for a ramp.
     units: f64,

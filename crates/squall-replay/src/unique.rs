@@ -80,13 +80,13 @@ impl Unique {
 pub struct Change {
     number: u64,
     link: Link,
-    /// One for each of [`REGIONS`].
+    /// One permutation for each of [`REGIONS`].
     turns: [Turn; 2],
     interface: u64,
 }
 
-/// A region's permutation: to the pseudorandom order by `keys`, a number of places onward, and back
-/// by the keys of change 0.
+/// A region's permutation: to the pseudorandom order by `keys`, a number of positions onward, and
+/// back by the keys of change 0.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     keys: Keys,
@@ -248,7 +248,7 @@ struct Region {
     networks: u32,
     /// Coprime to the number of addresses, and about that over the golden ratio.
     step: u32,
-    /// The networks in order, without gaps: from network `begins[i]` on, which is at place
+    /// The networks in order, without gaps: from network `begins[i]` on, whose index is
     /// `places[i]`, `left_out[i]` more are skipped before it. Signed, because the compiler then
     /// compares all of them at once.
     begins: [i32; 8],
@@ -259,7 +259,7 @@ struct Region {
 /// Ranges of /16 networks, first and last.
 const LOCAL: [(u32, u32); 5] =
     [(0x0a00, 0x0aff), (0x6440, 0x647f), (0xac10, 0xac1f), (0xc0a8, 0xc0a8), (0xc612, 0xc613)];
-/// All others, without 0/8, 127/8, 169.254/16, 224/3.
+/// All other networks, without 0/8, 127/8, 169.254/16, 224/3.
 const GLOBAL: [(u32, u32); 8] = [
     (0x0100, 0x09ff),
     (0x0b00, 0x643f),
@@ -294,7 +294,7 @@ impl Region {
         (self.networks as u64) << 16
     }
 
-    /// The region of a /16 network, and its place there; `None` if its addresses are not assigned
+    /// The region of a /16 network, and its index there; `None` if its addresses are not assigned
     /// to hosts.
     #[inline]
     fn of(network: u16) -> Option<(usize, u32)> {
@@ -311,7 +311,7 @@ impl Region {
         Some((which, place as u32))
     }
 
-    /// The network at a place.
+    /// The network with this index.
     #[inline]
     fn network(&self, place: u32) -> u32 {
         let mut network = place as i32;
@@ -329,7 +329,7 @@ const fn have_no_divisor_in_common(mut a: u64, mut b: u64) -> bool {
     a == 1
 }
 
-/// Neither link-local nor multicast nor 0::/64.
+/// Whether an IPv6 network is neither link-local nor multicast nor 0::/64.
 #[inline]
 fn is_host(address: u128) -> bool {
     let network = (address >> 64) as u64;
@@ -341,7 +341,7 @@ fn is_host(address: u128) -> bool {
 
 type Keys = [u64; 3];
 
-/// The keys of change 0, and of all until the addresses recur.
+/// The keys of change 0, and of all changes until the addresses recur.
 const KEYS: Keys = [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344, 0xa409_3822_299f_31d0];
 
 /// The keys after `round` recurrences.
@@ -372,8 +372,8 @@ fn unscramble(networks: u32, keys: &Keys, rank: u32) -> u32 {
     high << 16 | low
 }
 
-/// 16 bits. The product includes their square, so that adjacent addresses do not keep their
-/// distance.
+/// A hash of 16 bits. The product includes their square, so that adjacent addresses do not keep
+/// their distance.
 #[inline]
 fn mix(value: u32, key: u64) -> u32 {
     let value = u64::from(value);
@@ -804,7 +804,7 @@ mod tests {
         hash
     }
 
-    /// Over addresses, and over the ports after them.
+    /// The hash over the addresses, and over the ports after them.
     fn rss(src: IpAddr, dst: IpAddr, ports: Option<(u16, u16)>) -> u32 {
         let mut input = Vec::with_capacity(36);
         for address in [src, dst] {

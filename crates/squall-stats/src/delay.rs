@@ -56,7 +56,8 @@ impl DelaySummary {
     }
 
     /// Records a frame that arrived at `arrival_ns` of the receiver's clock, `delay_ns` after it
-    /// was sent. With unsynchronized clocks that may be negative; then it is no delay.
+    /// was sent. With unsynchronized clocks that may be negative; then it does not count as a
+    /// delay.
     pub fn observe(&mut self, delay_ns: i64, arrival_ns: u64) {
         let arrivals_ns = Some((arrival_ns, arrival_ns));
         self.merge(&match u64::try_from(delay_ns) {
@@ -107,8 +108,8 @@ impl DelayTracker {
         self.vary(seq, delay_ns, arrival_ns);
     }
 
-    /// [`DelayTracker::observe`] for callers that count gaps themselves; without the delay itself
-    /// unless both clocks are `one`.
+    /// [`DelayTracker::observe`] for callers that count gaps themselves. Records the delay itself
+    /// only if sender and receiver use `one` clock.
     #[inline]
     pub fn observe_sent(&mut self, seq: u32, delay_ns: i64, arrival_ns: u64, one: bool) {
         if one {
@@ -242,7 +243,7 @@ impl DelayTracker {
         self.negative
     }
 
-    /// The lowest of those, ns; 0 if there are none.
+    /// The lowest negative sample, ns; 0 if there are none.
     pub fn most_negative_ns(&self) -> i64 {
         self.most_negative
     }
@@ -286,7 +287,7 @@ mod tests {
                 .iter()
                 .map(|d| {
                     arrival += 100 + d.unsigned_abs() % 70;
-                    // The clock steps back now and then.
+                    // The clock steps back at times.
                     arrival - if k % 31 == 30 { 1000 } else { 0 }
                 })
                 .collect();

@@ -75,7 +75,7 @@ fn hash(frame: &[u8]) -> u128 {
         step(block, &mut a, &mut b);
     }
     if rest.is_empty() {
-        // Nothing remains.
+        // The last 32 octets were already hashed.
     } else if let Some(last) = frame.last_chunk() {
         step(last, &mut a, &mut b);
     } else {
@@ -148,7 +148,7 @@ mod tests {
                 assert!((24..=104).contains(&differ), "octets {len}, bit {bit}: {differ} of 128");
             }
         }
-        // Padding is no content.
+        // Padding does not count as content.
         assert_ne!(hash(&[0; 5]), hash(&[0; 6]));
         // The lanes do not commute.
         let swapped = [&base[16..32], &base[..16]].concat();

@@ -1,6 +1,6 @@
 //! A log-linear histogram like HDR: each octave has 128 equal bins.
 
-/// Bins in an octave, and so the inverse of the largest relative error.
+/// Bins per octave, and so the inverse of the largest relative error.
 const BINS: usize = 128;
 /// Octave 0 holds 0..128, octave k the values from 64·2^k up to twice that; 57 is the last one of a
 /// `u64`.
@@ -22,7 +22,7 @@ const OCTAVES: usize = 58;
 /// ```
 #[derive(PartialEq, Eq)]
 pub struct Histogram {
-    /// Place of each octave's bins in `bins`, in units of `BINS`, plus one; 0: none yet.
+    /// Index of each octave's bins in `bins`, in units of `BINS`, plus one; 0: none yet.
     block_of: [u8; OCTAVES],
     bins: Vec<u64>,
     count: u64,
@@ -65,7 +65,7 @@ impl Histogram {
         let Some(&first) = values.first() else { return };
         let (mut min, mut max, mut sum, mut squares) = (first, first, 0u64, 0u64);
         // Adjacent values mostly share a bin. Counting them together avoids a dependency through
-        // memory for each.
+        // memory per value.
         let (mut value, mut bin, mut in_bin) = (first, place(first), 0);
         for &v in values {
             sum = sum.wrapping_add(v);
@@ -172,8 +172,8 @@ impl Histogram {
         self.sum_of_squares = self.sum_of_squares.saturating_add(squares);
     }
 
-    /// From counts in the same bins by another program: (bin, count), where bin 128·k + j is the
-    /// j-th of octave k. The sum of squares is computed from the bins.
+    /// A histogram from counts in the same bins by another program: (bin, count), where bin 128·k +
+    /// j is the j-th of octave k. The sum of squares is computed from the bins.
     pub fn from_bins(
         bins: impl Iterator<Item = (usize, u64)>,
         min: u64,

@@ -9,7 +9,7 @@
 //! | [`Histogram`] | values of any size, quantiles within 1/128 |
 //! | [`SequenceTracker`] | loss (RFC 7680), duplicates (RFC 5560), reordering (RFC 4737), loss periods (RFC 3357) |
 //! | [`DelayTracker`] | one-way delay (RFC 7679), IPDV (RFC 3393), jitter (RFC 3550), arrival gaps |
-//! | [`Sparse`] | the same, for the many that see few values |
+//! | [`Sparse`] | the same as [`Histogram`], small while there are few values |
 //! | [`EqualBins`] | values in bins of one width |
 //! | [`Fingerprint`] | a hash of a set of frames, whatever their order |
 #![forbid(unsafe_code)]

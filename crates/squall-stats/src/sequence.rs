@@ -4,7 +4,7 @@ use crate::Histogram;
 
 /// Sequence numbers whose arrival is stored individually: 512 octets, the last 0.4 ms at 10 Mpps.
 const WINDOW: u64 = 4096;
-/// Gaps whose opening is stored, for the extent of late frames.
+/// Gaps whose start is stored, for the extent of late frames.
 const GAPS: usize = 40;
 /// Late frames that are stored, for the n-reordering of later ones.
 const LATE: usize = 24;
@@ -48,7 +48,7 @@ struct Before {
     restarts: u64,
     unique: u64,
     missing: u64,
-    /// Kept until the next frame allocates a memory.
+    /// Patterns from before the restart, kept until the next frame allocates `memory`.
     patterns: Option<Box<Patterns>>,
 }
 
@@ -59,7 +59,7 @@ pub struct Span {
     pub first: i64,
     /// The number after the highest received one.
     pub end: i64,
-    /// Number of them received.
+    /// How many numbers of the range were received.
     pub unique: u64,
 }
 
@@ -75,13 +75,14 @@ pub struct Patterns {
     /// RFC 4737 §4.2.1: extents of the reordered frames.
     pub extents: Histogram,
     /// RFC 4737 §5.4: the largest n for which each reordered frame is n-reordered; 0 if it follows
-    /// one with a lower number. A lower bound if more than 24 late frames came since it was passed.
+    /// one with a lower number. A lower bound if more than 24 late frames came since its number was
+    /// passed over.
     pub n_reordering: Histogram,
 }
 
 impl Patterns {
     /// Adds the figures of another receiver of the same stream, if the two share its frames:
-    /// periods and distances are then those that each has seen.
+    /// periods and distances are then those that each receiver has seen.
     pub fn merge(&mut self, other: &Self) {
         self.periods.periods += other.periods.periods;
         self.periods.lost += other.periods.lost;
@@ -95,7 +96,7 @@ impl Patterns {
     }
 }
 
-/// (First copies, missing) of one stream over one receiver, or several that share its frames.
+/// (First copies, missing) of one stream at one receiver, or at several that share its frames.
 ///
 /// Frames missing at one receiver may be at another; that is only known for a sender that has not
 /// restarted.
@@ -112,7 +113,7 @@ pub fn seen_together<'a>(trackers: impl Iterator<Item = &'a SequenceTracker>) ->
     (unique, before + missing)
 }
 
-/// Kind of a received frame.
+/// Class of a received frame within its sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
     /// The next expected one, or the first of all.
@@ -120,7 +121,7 @@ pub enum Observation {
     /// Above the next expected one: `missing` frames are late or lost.
     Ahead { missing: u32 },
     /// Type-P-Reordered (RFC 4737 §3): below the next expected one. `extent` (§4.2.1): how many
-    /// frames ago the first one passed it.
+    /// frames earlier the first higher number arrived.
     Reordered { extent: u64 },
     /// A further copy (RFC 5560).
     Duplicate,
@@ -129,7 +130,7 @@ pub enum Observation {
 }
 
 impl Observation {
-    /// Whether it is the first copy of a frame, which is to be measured.
+    /// Whether the frame is a first copy, which is to be measured.
     pub fn is_new(self) -> bool {
         matches!(self, Self::InOrder | Self::Ahead { .. } | Self::Reordered { .. })
     }
@@ -192,13 +193,13 @@ struct Memory {
     newest: u32,
     /// How often numbers were passed over.
     passed_over: u32,
-    /// The newest late frames, a ring; their total number.
+    /// The newest late frames, a ring, and how many there were in all.
     late: [Late; LATE],
     late_frames: u32,
     patterns: Option<Box<Patterns>>,
 }
 
-/// A late frame, both modulo 2^32.
+/// A late frame; number and count are modulo 2^32.
 #[derive(Clone, Copy, Debug, Default)]
 struct Late {
     seq: u32,
@@ -322,7 +323,7 @@ impl SequenceTracker {
         self.lost_in_window();
         let before = self.before.get_or_insert_default();
         (before.restarts, before.unique, before.missing) = (before.restarts + 1, unique, missing);
-        // Without a memory, the next frame is the first of its numbers.
+        // Without `memory`, the next frame counts as the first of the stream.
         let patterns = self.memory.take().and_then(|memory| memory.patterns);
         before.patterns = before.patterns.take().or(patterns);
         (self.next, self.first, self.lost.end) = (0, 0, 0);
@@ -575,7 +576,7 @@ impl Memory {
         let newest_first = (1..=known).map(|i| self.late[(self.late_frames as usize - i) % LATE]);
         let lower = newest_first.into_iter().find(|late| (late.seq.wrapping_sub(seq) as i32) < 0);
         self.late[self.late_frames as usize % LATE] = Late { seq, came };
-        // Beyond 2^32 late frames, the ring would wrap at a wrong place.
+        // Beyond 2^32 late frames, the ring would wrap at a wrong index.
         self.late_frames = self.late_frames.checked_add(1).unwrap_or(LATE as u32);
         lower.map_or(extent, |late| extent.min(u64::from(came.wrapping_sub(late.came)) - 1))
     }
@@ -842,7 +843,7 @@ mod tests {
     proptest! {
         #[test]
         fn all_counts_are_those_of_the_definitions(start in any::<u32>(), jitter in vec((0..30u64, 0..10u8), 1..150)) {
-            // Numbers in order, some delayed by a few places, some lost, some repeated.
+            // Numbers in order, some delayed by a few positions, some lost, some repeated.
             let mut arrivals = Vec::new();
             for (i, &(delay, fate)) in jitter.iter().enumerate() {
                 let due = i as u64 * 4;

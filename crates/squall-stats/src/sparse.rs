@@ -5,8 +5,8 @@ use crate::Histogram;
 /// Values stored individually at first.
 const MAX_SINGLE: usize = 8;
 
-/// A [`Histogram`] that takes 72 octets up to eight values: a receiver of 100,000 flows has one for
-/// each, and most flows are short.
+/// A [`Histogram`] that takes 72 octets up to eight values: a receiver of 100,000 flows has one per
+/// flow, and most flows are short.
 ///
 /// ```
 /// let mut values = squall_stats::Sparse::new();

@@ -36,7 +36,7 @@ impl Cannot {
         Self { what: what.into(), why: why.to_string(), hint: None, kind: ErrorKind::Other }
     }
 
-    /// For an operation of the system that failed.
+    /// From an error of the operating system.
     pub fn of_io(what: impl Into<String>, error: &Error) -> Self {
         Self { kind: error.kind(), ..Self::new(what, reason(error)) }
     }
@@ -45,7 +45,7 @@ impl Cannot {
         Self::of_io(format!("read {}", path.as_ref().display()), error)
     }
 
-    /// A file that does not exist yet is created by writing, so its folder is what is missing.
+    /// Writing creates a missing file, so it is the directory that does not exist.
     pub fn write(path: impl AsRef<Path>, error: &Error) -> Self {
         let path = path.as_ref();
         let cannot = Self::of_io(format!("write {}", path.display()), error);
@@ -88,7 +88,7 @@ impl fmt::Display for Cannot {
 
 impl std::error::Error for Cannot {}
 
-/// The text of the system without its number, which adds nothing, and in lower case, because it
+/// The system's error text without its number, which adds nothing, and in lower case, because it
 /// follows a colon.
 fn reason(error: &Error) -> String {
     let text = error.to_string();

@@ -8,7 +8,7 @@ pub struct Division {
     of: u32,
 }
 
-/// The whole, in one part.
+/// The default is the whole, in one part.
 impl Default for Division {
     fn default() -> Self {
         Self::WHOLE
@@ -23,7 +23,7 @@ impl Division {
         if index < of { Some(Self { index, of }) } else { None }
     }
 
-    /// From 0.
+    /// Index of the part, from 0.
     pub const fn index(self) -> u32 {
         self.index
     }
@@ -37,7 +37,7 @@ impl Division {
         self.of == 1
     }
 
-    /// Whether this number belongs to it.
+    /// Whether this number belongs to the part.
     ///
     /// ```
     /// use squall_units::Division;
@@ -49,8 +49,8 @@ impl Division {
         number % self.of as u64 == self.index as u64
     }
 
-    /// Whether a client's address belongs to it: adjacent addresses of a pool go to the parts in
-    /// turn.
+    /// Whether a client's address belongs to the part: adjacent addresses of a pool go to the parts
+    /// in turn.
     pub fn has_address(self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => self.has(address.to_bits().into()),
@@ -58,7 +58,8 @@ impl Division {
         }
     }
 
-    /// (first, distance) of share `index` of `of` shares of this part, numbered in the whole.
+    /// Share `index` when this part is divided into `of` shares: the share's first number in the
+    /// whole, and the distance to its next one.
     pub const fn share(self, index: u64, of: u64) -> (u64, u64) {
         (self.index as u64 + self.of as u64 * index, self.of as u64 * of)
     }

@@ -33,9 +33,9 @@ pub use slot::{Cut, Offload, Segmentation, TxMeta};
 pub use suggest::{edit_distance, nearest, suggest};
 pub use time::{Nanos, Picos};
 
-/// Overhead of a link per frame, octets: preamble 7, SFD 1, inter-packet gap 12 (IEEE 802.3
+/// Overhead of a link per frame, in octets: preamble 7, SFD 1, inter-packet gap 12 (IEEE 802.3
 /// §4.2.7).
 pub const L1_OVERHEAD: u32 = 20;
-/// Frame check sequence, octets. Profiles and reports count it (RFC 2544 §9); buffers do not
-/// contain it.
+/// Length of the frame check sequence, in octets. Profiles and reports count it (RFC 2544 §9);
+/// buffers do not contain it.
 pub const FCS_LEN: u32 = 4;

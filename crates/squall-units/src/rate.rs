@@ -8,18 +8,18 @@ use crate::{L1_OVERHEAD, UnitError, gcd};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     pub num: u64,
-    /// At least 1.
+    /// Denominator, at least 1.
     pub den: u64,
     pub unit: RateUnit,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RateUnit {
-    /// Frames a second.
+    /// Frames per second.
     Pps,
-    /// Bits a second on the link: frame with FCS and [`L1_OVERHEAD`].
+    /// Bits per second on the link: frame with FCS and [`L1_OVERHEAD`].
     BpsL1,
-    /// Bits a second of frames with FCS.
+    /// Bits per second of frames with FCS.
     BpsL2,
     /// Percent of the port's L1 speed.
     Percent,
@@ -70,7 +70,7 @@ impl Rate {
         self.num as f64 / self.den as f64
     }
 
-    /// Frames a second at a mean size of `frame_len` octets with FCS; `speed_bps` is the port's.
+    /// Frames per second at a mean size of `frame_len` octets with FCS; `speed_bps` is the port's.
     /// `None` for [`RateUnit::Max`], and for a share of an unknown speed.
     pub fn as_pps(&self, frame_len: f64, speed_bps: Option<u64>) -> Option<f64> {
         let l1_bits = 8.0 * (frame_len + f64::from(L1_OVERHEAD));

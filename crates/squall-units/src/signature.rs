@@ -1,13 +1,13 @@
 //! Recognition of signatures, for the program that writes and reads them, and for ports that have
 //! to recognize frames of their own run.
 
-/// Multiplier of the low half, constant, multiplier of all.
+/// Multiplier for the low half, constant, multiplier for the whole.
 pub const SIGNATURE_HASH: [u64; 3] =
     [0x9fb2_1c65_1e98_df25, 0x5351_5541_4c4c_3031, 0xd6e8_feb8_6659_fd93];
 
 /// A hash of everything but the check, which is this hash XOR the run's key. Keys have 16 bits:
-/// other octets match some run's with a probability of 2^-16, and a given run's with 2^-32. The
-/// upper half of `high` is the check itself, which does not count.
+/// random octets match the key of some run with a probability of 2^-16, and that of a given run
+/// with 2^-32. The upper half of `high` is the check itself, which the hash leaves out.
 #[inline]
 pub fn signature_check(high: u64, low: u64) -> u32 {
     let [of_low, constant, of_all] = SIGNATURE_HASH;

@@ -24,9 +24,9 @@ pub struct TxMeta {
 pub struct Cut {
     /// Payload octets of a segment; the last may have fewer. 0: the frame is not cut.
     pub size: u16,
-    /// Start of the TCP or UDP header, octets from the start of the frame.
+    /// Start of the TCP or UDP header, in octets from the start of the frame.
     pub transport: u8,
-    /// Start of its payload.
+    /// Start of the TCP or UDP payload, in octets from the start of the frame.
     pub payload: u8,
 }
 
@@ -41,7 +41,7 @@ impl Cut {
         self.size == 0
     }
 
-    /// Whether it is UDP: TCP headers are longer.
+    /// Whether the frame is UDP, by the length of its header (TCP's is longer).
     #[inline]
     pub fn is_udp(self) -> bool {
         self.payload - self.transport == UDP_HEADER

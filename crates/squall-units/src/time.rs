@@ -50,8 +50,8 @@ impl ops::Sub for Nanos {
 
 impl Picos {
     pub const SECOND: Self = Self(1_000_000_000_000);
-    /// 106 days 18 hours, where every run ends: 2^63, so that the longest gap after it still fits
-    /// 64 bits.
+    /// The end of every run, after 106 days 18 hours: 2^63, so that the longest gap after it still
+    /// fits into 64 bits.
     pub const LONGEST_RUN: Self = Self(1 << 63);
 
     pub fn as_nanos(self) -> Nanos {

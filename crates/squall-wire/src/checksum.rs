@@ -71,7 +71,7 @@ pub fn sctp_change(old: &[u8], new: &[u8], at: usize, len: usize) -> u32 {
     !crc
 }
 
-/// The ICRC of an RoCEv2 packet from its IP header to its payload; `bth` is the place of the base
+/// The ICRC of an RoCEv2 packet from its IP header to its payload; `bth` is the offset of the base
 /// transport header. Fields that routers change count as ones, as do 8 octets in front (InfiniBand
 /// annex A17). It is sent least significant octet first. `None`: no IP header.
 pub fn icrc(packet: &[u8], bth: usize) -> Option<u32> {

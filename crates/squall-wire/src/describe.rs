@@ -82,7 +82,7 @@ fn logical_link(octets: &[u8], end: usize) -> Option<String> {
     }
 }
 
-/// IEEE 802.1D-2004 §9.
+/// Describes a bridge protocol data unit (IEEE 802.1D-2004 §9).
 fn spanning_tree(octets: &[u8]) -> Option<String> {
     let len = octets.len();
     let (version, kind) = (*octets.get(2)?, *octets.get(3)?);
@@ -296,7 +296,7 @@ pub fn tcp(ports: (u16, u16), octets: &[u8]) -> Option<String> {
     Some(format!("HTTP: {}", text(&octets[..end])))
 }
 
-/// RFC 1035 §4.1. For a query the question, for a response the answers.
+/// Describes a DNS message (RFC 1035 §4.1): the question of a query, or the answers of a response.
 fn dns(octets: &[u8]) -> Option<String> {
     let (id, flags) = (get_be16(octets, 0)?, get_be16(octets, 2)?);
     let [questions, answers, authorities, additions] =

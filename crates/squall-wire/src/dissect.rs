@@ -10,7 +10,7 @@ use crate::link::{ETHERNET, inner};
 use crate::table::{ETHERTYPES, TPID_S};
 use std::ops::Range;
 
-/// More than real frames have; a frame of 64 KiB could hold 16,000 labels.
+/// Limit of layers. Real frames have fewer; a frame of 64 KiB could hold 16,000 MPLS labels.
 const MAX_LAYERS: usize = 64;
 
 pub(crate) fn dissect(bytes: Vec<u8>) -> Frame {

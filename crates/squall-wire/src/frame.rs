@@ -13,7 +13,7 @@ use crate::{checksum, dissect};
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub bytes: Vec<u8>,
-    /// From the outermost inward.
+    /// Headers from the outermost inward.
     pub layers: Vec<LayerAt>,
     /// Length fields that depend on the frame's length.
     pub lengths: Vec<LengthField>,
@@ -79,10 +79,10 @@ pub struct CrcField {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrcKind {
-    /// SCTP's, in octets 8 to 11 of the covered ones.
+    /// SCTP's CRC, in octets 8 to 11 of the covered ones.
     Sctp,
-    /// RoCEv2's, in the last 4 octets of the packet. The base transport header begins `bth` octets
-    /// after the first covered one.
+    /// RoCEv2's ICRC, in the last 4 octets of the packet. The base transport header begins `bth`
+    /// octets after the first covered one.
     Icrc { bth: usize },
 }
 
@@ -227,7 +227,7 @@ impl Frame {
     /// The value of a field in the frame.
     ///
     /// # Panics
-    /// If the field belongs to another frame and lies outside.
+    /// If the field belongs to another frame and lies outside of this one.
     pub fn value(&self, field: &FieldAt) -> u128 {
         get(&self.bytes, field.bit, field.bits)
     }
@@ -450,7 +450,7 @@ impl CrcField {
     /// Computes it over the packet's octets and stores it.
     ///
     /// # Panics
-    /// If it belongs to another packet and lies outside.
+    /// If the field belongs to another packet and lies outside of this one.
     #[inline]
     pub fn write(&self, packet: &mut [u8]) {
         let place = self.place(packet.len());
@@ -475,7 +475,7 @@ impl ChecksumField {
     /// The correct value of the field in `bytes`, of which the last `trailer` octets are padding.
     ///
     /// # Panics
-    /// If it belongs to another frame and lies outside.
+    /// If the field belongs to another frame and lies outside of this one.
     pub fn compute(&self, bytes: &[u8], trailer: usize) -> u16 {
         let covered = &bytes[self.from..self.to.unwrap_or(bytes.len() - trailer)];
         let at = self.at - self.from;

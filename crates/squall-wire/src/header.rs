@@ -14,7 +14,7 @@ pub enum Space {
     EtherType,
     /// Protocols of IPv4, next headers of IPv6.
     Ip,
-    /// Ports, the destination's first.
+    /// UDP ports; the destination port is tried first.
     Udp,
     /// Protocol numbers of PPP.
     Ppp,
@@ -45,7 +45,7 @@ pub(crate) enum Extent {
     Fields,
     /// The number in `field` times `unit`, plus `plus` octets.
     Counted { field: &'static str, unit: usize, plus: usize },
-    /// Its fields, and its list of options as far as that goes.
+    /// Its fields, and its options up to the end of the list.
     List,
 }
 
@@ -53,11 +53,11 @@ pub(crate) enum Extent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sum {
     No,
-    /// Header and what follows it.
+    /// The header and everything after it.
     Packet,
-    /// The same, as SCTP's 32-bit CRC (RFC 9260 §6.8).
+    /// The same octets, with SCTP's 32-bit CRC (RFC 9260 §6.8).
     Crc32c,
-    /// The same, and a pseudo-header with this protocol.
+    /// The same octets, and a pseudo-header with this protocol.
     Pseudo(u8),
     /// Everything from the preceding IP header on, as a CRC in the packet's last 4 octets
     /// (InfiniBand annex A17).
@@ -71,7 +71,7 @@ pub struct HeaderDef {
     pub name: &'static str,
     /// Other spellings that the syntax accepts: `ip`.
     pub aliases: &'static [&'static str],
-    /// For the reference: "Internet Protocol version 4 (RFC 791)".
+    /// Title in the reference: "Internet Protocol version 4 (RFC 791)".
     pub title: &'static str,
     /// Length of the fixed part, octets.
     pub min_len: usize,
@@ -89,12 +89,12 @@ pub struct HeaderDef {
     /// The header that always follows, if any.
     pub(crate) follows: Option<&'static str>,
     pub(crate) extent: Extent,
-    /// Its 16-bit length field, and the offset in the header from which that counts.
+    /// Its 16-bit length field, and the offset in the header from which the length counts.
     pub(crate) counts: Option<(&'static str, usize)>,
     pub(crate) sum: Sum,
-    /// Its options where the text sets none, as text.
+    /// Default options, as text.
     pub(crate) usual: &'static str,
-    /// Whether octets that a number identifies as this header can be it.
+    /// Whether octets can be this header, after a number has identified them as such.
     pub(crate) looks: fn(&[u8]) -> bool,
 }
 
@@ -118,7 +118,7 @@ pub(crate) const PLAIN: HeaderDef = HeaderDef {
     looks: |_| true,
 };
 
-/// Protocols with code of their own, where the table is not enough.
+/// Protocols that need code in addition to the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proto {
     /// Fully described by its row.
@@ -170,7 +170,7 @@ pub struct FieldDef {
     /// Value unless set or filled in.
     pub default: u128,
     pub presence: Presence,
-    /// The unit of its number: `octets`; empty if it has no name.
+    /// The unit of the field's number: `octets`; empty if the unit has no name.
     pub unit: &'static str,
     pub doc: &'static str,
 }
@@ -321,7 +321,7 @@ impl HeaderDef {
         }
     }
 
-    /// The place of its 16-bit length field in a header with this first octet, and the offset from
+    /// The offset of its 16-bit length field in a header with this first octet, and the offset from
     /// which it counts.
     pub(crate) fn counting(&self, first: u8) -> Option<(usize, usize)> {
         let (name, from) = self.counts?;
@@ -371,7 +371,7 @@ impl FieldKind {
     /// Parses a value: a number (decimal or 0x hex) or a form of its kind.
     ///
     /// # Errors
-    /// With the expected form, in words.
+    /// Invalid text; the error has the expected form, in words.
     pub fn parse(&self, text: &str) -> Result<u128, String> {
         if let Some(n) = number(text) {
             return Ok(n);

@@ -12,7 +12,7 @@ use crate::syntax::MAX_PAYLOAD;
 /// A field of a layer, with its value in a frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldValue {
-    /// Into [`HeaderDef::fields`].
+    /// Index into [`HeaderDef::fields`].
     pub index: usize,
     /// Offset of the most significant bit from the start of the frame.
     pub bit: usize,
@@ -102,11 +102,11 @@ impl Packet {
     }
 }
 
-/// Layers that may be payload by chance.
+/// Limit of innermost layers that are tried as payload.
 const MAX_TRIES: usize = 8;
 
 impl HeaderDef {
-    /// Indices of fields that exist in a header with this first octet, of which no two share a bit.
+    /// Indices of fields that exist in a header with this first octet; no two share a bit.
     fn distinct(&self, first: u8, is_set: impl Fn(usize) -> bool) -> Vec<usize> {
         let place = |i: &usize| {
             self.fields[*i].bits > 0 && self.bit_of(&self.fields[*i], 8, first).is_some()
@@ -238,7 +238,7 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
     layers.extend(payload_of(&rest[..written]));
     let mut packet = Packet { layers };
     let load = |_: &str| Err(io::Error::other("no payload of a frame is a file"));
-    // One value decides how others are filled in, so there are passes; checksums come last.
+    // A value can decide how others are filled in, which takes several passes; checksums come last.
     for filled in [Filled::No, Filled::Length, Filled::Checksum, Filled::Checksum] {
         let built = packet.build(None, &load, 0).ok()?;
         if is_same(&built.bytes, &frame.bytes) {
@@ -254,7 +254,7 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
     })
 }
 
-/// The same, but for zeros that fill a frame up.
+/// Whether the frames are equal except for zeros that pad them.
 fn is_same(built: &[u8], wanted: &[u8]) -> bool {
     built
         .split_at_checked(wanted.len())

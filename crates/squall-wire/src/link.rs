@@ -46,7 +46,7 @@ pub const PPPOE_SESSION: u16 = 0x8864;
 pub struct Inner {
     /// EtherType of the data at `octets`.
     pub ethertype: u16,
-    /// Its range in the packet, without a trailer of the link.
+    /// Range of the data in the packet, without a trailer of the link.
     pub octets: Range<usize>,
     /// The link's addresses, if they have six octets.
     pub dst: Option<[u8; 6]>,
@@ -88,8 +88,8 @@ pub fn inner(link_type: u16, octets: &[u8]) -> Result<Inner, String> {
         number::TOKEN_RING => token_ring(octets),
         number::IP_OVER_FC => ip_over_fc(octets),
         number::IPOIB => {
-            // As systems and tcpdump have it: 40 octets of InfiniBand's global route header, which
-            // may be zeros, then EtherType and two reserved octets (RFC 4391 §6).
+            // As operating systems and tcpdump define it: 40 octets of InfiniBand's global route
+            // header, which may be zeros, then EtherType and two reserved octets (RFC 4391 §6).
             let ethertype = get_be16(octets, 40).ok_or("IP over InfiniBand, cut off")?;
             Ok(Inner::after(44, ethertype, octets))
         }
@@ -134,7 +134,7 @@ pub fn is_plain(link_type: u16) -> bool {
 /// otherwise the default ones of `eth`.
 ///
 /// # Errors
-/// If there is no readable network packet in it.
+/// If `octets` contain no readable network packet.
 pub fn to_ethernet(link_type: u16, octets: &[u8]) -> Result<Vec<u8>, String> {
     if link_type == ETHERNET {
         return Ok(octets.to_vec());

@@ -6,7 +6,7 @@ use crate::header::Proto;
 /// The octets of a message.
 ///
 /// # Errors
-/// With the expected form.
+/// Invalid text; the error has the expected form.
 pub(crate) fn octets(proto: Proto, text: &str) -> Result<Vec<u8>, String> {
     match proto {
         Proto::Http => lines(text, "HTTP/"),
@@ -35,7 +35,7 @@ fn lines(text: &str, version: &str) -> Result<Vec<u8>, String> {
     Ok(fields.chain(["\r\n".into()]).collect::<String>().into_bytes())
 }
 
-/// MQTT 3.1.1 at quality of service 0.
+/// Builds a message of MQTT 3.1.1, at quality of service 0.
 fn mqtt(text: &str) -> Result<Vec<u8>, String> {
     let mut words = text.splitn(3, ' ');
     let (command, first, rest) = (words.next(), words.next(), words.next());

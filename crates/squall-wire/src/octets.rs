@@ -11,7 +11,7 @@ const LINE: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}; {hint}")]
 pub struct HexError {
-    /// From 1; 0 for the text as a whole.
+    /// Line number, from 1; 0 for the text as a whole.
     pub line: u32,
     /// In characters, from 1; 0 as for `line`.
     pub column: u32,
@@ -39,11 +39,10 @@ pub fn to_hex(octets: &[u8]) -> String {
 /// ```
 ///
 /// # Errors
-/// The place of an invalid digit, and the text there.
+/// The position of an invalid digit, and the text there.
 pub fn parse_hex(text: &str) -> Result<Vec<u8>, HexError> {
     let whole = |message: String, hint| Err(HexError { line: 0, column: 0, message, hint });
-    // An octet has two digits; more than a few characters of separators for each are no sensible
-    // text.
+    // An octet has two digits; text with more than a few separators per octet is not a packet.
     if text.len() > 16 * MAX_FRAME {
         return whole(format!("{} octets of text", text.len()), "expected one frame");
     }

@@ -161,7 +161,7 @@ impl Part {
     /// Parses an argument that is a number or an address.
     ///
     /// # Errors
-    /// With the expected form.
+    /// Invalid text; the error has the expected form.
     pub(crate) fn parse(self, text: &str) -> Result<u128, String> {
         let value = match self {
             Self::Mac => FieldKind::Mac.parse(text),

@@ -89,11 +89,11 @@ impl PartialEq for Opt {
     }
 }
 
-/// An error in packet text: its place, the text there, the expected form and a suggestion.
+/// An error in packet text: its range, the text there, the expected form and a suggestion.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("found {found}, expected {expected}; {hint}")]
 pub struct SyntaxError {
-    /// Range in the text, octets.
+    /// Range in the text, in octets.
     pub at: Range<usize>,
     pub found: String,
     pub expected: String,
@@ -112,7 +112,7 @@ pub enum BuildError {
 }
 
 impl Packet {
-    /// The length that `truncate(n)` cuts every frame to, octets without FCS.
+    /// The length to which `truncate(n)` cuts every frame, in octets without FCS.
     pub fn truncated(&self) -> Option<usize> {
         match self.layers.last() {
             Some(Layer { header, content: Content::Count(n) })

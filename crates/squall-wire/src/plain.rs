@@ -1315,7 +1315,7 @@ pub(crate) static DNS: HeaderDef = HeaderDef {
     chosen_by: &[(Space::Udp, 53), (Space::Udp, 5353)],
     extent: Extent::List,
     usual: "query-a(\"example.com\")",
-    // Few sections with few entries each, so that random octets are no DNS.
+    // Few sections with few entries each, so that random octets are not taken for DNS.
     looks: |octets| octets[4] == 0 && octets[5] <= 8 && octets[6] == 0 && octets[8] == 0,
     ..PLAIN
 };

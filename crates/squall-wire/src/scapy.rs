@@ -22,7 +22,7 @@ pub struct Scapy {
     pub notes: Vec<String>,
 }
 
-/// Limit of the text, octets.
+/// Longest text, in octets.
 const MAX_TEXT: usize = 1 << 18;
 const MAX_LAYERS: usize = 64;
 /// Limit of nested lists.
@@ -43,7 +43,7 @@ const MAX_DEPTH: usize = 4;
 /// ```
 ///
 /// # Errors
-/// The place of an error, the text there, the expected form and a suggestion.
+/// The range of the error, the text there, the expected form and a suggestion.
 pub fn parse(text: &str) -> Result<Scapy, SyntaxError> {
     let mut parser = Parser { text, pos: 0, layers: Vec::new(), notes: Vec::new() };
     if text.len() > MAX_TEXT {
@@ -328,7 +328,7 @@ impl Class {
         find(self.native).expect("a class is one of our headers")
     }
 
-    /// The table's field for one of scapy's.
+    /// The table's field for scapy's field `name`.
     fn field(&self, name: &str) -> Option<(usize, &'static FieldDef)> {
         match self.fields.iter().find(|(scapy, _)| *scapy == name) {
             Some((_, native)) => self.header().field(native),
@@ -345,7 +345,7 @@ impl Class {
     }
 }
 
-/// Fields without a counterpart, because they are 0.
+/// Fields without a counterpart in the table, because they are always 0.
 const RESERVED: &[&str] = &[
     "res",
     "res2",
@@ -865,7 +865,7 @@ impl Parser<'_> {
                         return Err(self.wrong_here(&format!(", or {close}"), "as in [1, 2]"));
                     }
                 }
-                // Parentheses around one value are no tuple.
+                // Parentheses around one value are not a tuple.
                 if open == '(' && !comma && items.len() == 1 {
                     items.remove(0)
                 } else {
@@ -1149,7 +1149,7 @@ impl Parser<'_> {
         self.wrong(self.pos..self.pos, expected, hint)
     }
 
-    /// An empty range becomes the character at its place.
+    /// An empty range becomes the character at its start.
     fn wrong(&self, mut at: Range<usize>, expected: &str, hint: impl Into<String>) -> SyntaxError {
         if at.is_empty() {
             at.end = at.start + self.text[at.start..].chars().next().map_or(0, char::len_utf8);
@@ -1165,7 +1165,7 @@ impl Parser<'_> {
     }
 }
 
-/// Payload that scapy has in a field.
+/// Whether scapy keeps the layer's payload in the field `name`.
 fn has_data(class: &Class, name: &str) -> bool {
     matches!(class.native, "icmpv6" | "esp") && name == "data"
 }

@@ -58,7 +58,7 @@ impl<'a> Segments<'a> {
     /// Writes frame `i`.
     ///
     /// # Panics
-    /// If there is no such frame, or `frame` does not have the length [`Segments::len_of`] it.
+    /// If there is no such frame, or the length of `frame` is not [`Segments::len_of`] it.
     pub fn write(&self, i: usize, frame: &mut [u8]) {
         let Self { octets, size, network, transport, payload } = *self;
         frame[..payload].copy_from_slice(&octets[..payload]);

@@ -12,11 +12,12 @@ use crate::packet::Opt;
 /// Limit of zeros added for a truncated packet, whatever its length fields contain.
 const MAX_LEN: usize = 256 << 10;
 
-/// A packet of any link in one line, in the manner of `tcpdump -n`. `octets` were captured of
-/// `wire_len`; `link_type` is a number of the tcpdump.org list of link-layer header types.
+/// Summarizes a packet of any link type in one line, in the manner of `tcpdump -n`. `octets` are
+/// the captured part of `wire_len` octets; `link_type` is a number of the tcpdump.org list of
+/// link-layer header types.
 ///
 /// ```
-/// // BSD loopback, and of the IP packet 24 octets of 60: no port of TCP is whole but the first.
+/// // BSD loopback, then 44 of an IPv6 packet's 60 octets: only the ports of the TCP header.
 /// let mut octets = vec![30, 0, 0, 0];
 /// octets.extend([0x60, 0, 0, 0, 0, 20, 6, 64]);
 /// octets.extend([0; 15].iter().chain(&[1]).chain(&[0; 15]).chain(&[1]));
@@ -59,7 +60,7 @@ fn packet(
 ) -> String {
     let known = range.end;
     let mut bytes = octets.to_vec();
-    // An FCS, or the further packets of an aggregate, do not belong to it.
+    // An FCS, or the further packets of an aggregate, do not belong to the packet.
     let end = if known == octets.len() { wire_len.clamp(known, MAX_LEN.max(known)) } else { known };
     bytes.resize(end.max(bytes.len()), 0);
     let (frame, _, next) = headers(bytes, range.start..end, known, Some(first));
@@ -117,7 +118,7 @@ impl Frame {
         line
     }
 
-    /// The part of layer `i`; the last one adds the length.
+    /// The text of layer `i` in the line; the last layer adds the length.
     fn part(&self, i: usize) -> String {
         let layer = &self.layers[i];
         let header = layer.header;
@@ -281,13 +282,13 @@ impl Frame {
     }
 }
 
-/// A layer as a part of the line.
+/// A layer, for its part of the line.
 struct Part<'a> {
     frame: &'a Frame,
     i: usize,
-    /// It is the last layer.
+    /// Whether the layer is the last one.
     last: bool,
-    /// Octets after its header, and with it, without padding of the frame.
+    /// Octets after the layer's header, without padding of the frame.
     after: usize,
     whole: usize,
 }

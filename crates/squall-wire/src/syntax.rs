@@ -13,7 +13,7 @@ use crate::packet::{Arg, Content, Layer, Opt, Packet, SyntaxError, Value};
 
 const MAX_TEXT: usize = 1 << 18;
 const MAX_LAYERS: usize = 64;
-/// Limit of a payload layer, octets.
+/// Longest payload layer, in octets.
 pub(crate) const MAX_PAYLOAD: usize = 1 << 16;
 
 impl Packet {
@@ -41,7 +41,7 @@ impl Packet {
     }
 }
 
-/// Parses the default options of a row.
+/// Parses the default options of a table row.
 ///
 /// # Panics
 /// If the row's text is invalid.
@@ -541,7 +541,7 @@ impl<'a> Parser<'a> {
         self.wrong(self.pos..self.pos, expected, hint)
     }
 
-    /// An empty range becomes the character at its place.
+    /// An empty range becomes the character at its start.
     fn wrong(&self, mut at: Range<usize>, expected: &str, hint: impl Into<String>) -> SyntaxError {
         if at.is_empty() {
             at.end += self.text[at.start..].chars().next().map_or(0, char::len_utf8);

@@ -48,7 +48,7 @@ impl Capture {
     }
 }
 
-/// The options in `asked`; others have their defaults.
+/// The options in `asked`; missing ones have their defaults.
 ///
 /// # Errors
 /// Invalid values.
@@ -149,7 +149,7 @@ pub(crate) fn filter_of(
     match expression.filter(|text| !text.trim().is_empty()) {
         Some(text) => Ok(Some(filter::compile_port(text, facts, snaplen)?)),
         None if snaplen >= filter::SNAPLEN => Ok(None),
-        // Does not need libpcap.
+        // This case does not need libpcap.
         None => Ok(Some(Arc::new(Filter::all(snaplen)))),
     }
 }

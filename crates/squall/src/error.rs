@@ -13,10 +13,10 @@ pub enum Error {
     /// A wrong profile, command line or address.
     #[error("{0}")]
     Input(#[from] Diagnostics),
-    /// As [`Error::Input`], without a place.
+    /// As [`Error::Input`], without a position in the profile.
     #[error("{0}")]
     Usage(String),
-    /// Permission, interface, driver.
+    /// The machine refused: permission, interface, driver.
     #[error("{0}")]
     Environment(String),
     #[error("{0}")]

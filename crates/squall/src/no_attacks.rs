@@ -35,7 +35,7 @@ const HINT: &str =
 /// Checks that there are no attacks.
 ///
 /// # Errors
-/// [`Error::Input`] with the place of each attack of `profile`.
+/// [`Error::Input`] with the position of each attack of `profile`.
 pub fn prepare(
     profile: &Profile,
     _: Division,

@@ -68,7 +68,7 @@ pub struct Session {
 /// Settings made by the program that starts a run, which no profile or option has.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
-    /// For the report: the command line, and the name of this node if several share the run.
+    /// Texts for the report: the command line, and the name of this node if several share the run.
     pub command: String,
     pub node: Option<String>,
     /// The clock that the nodes share, on real time; `None`: this machine's own.
@@ -76,7 +76,7 @@ pub struct Caller {
     /// The key of the run's signatures, which the nodes share; `None`: derived from the seed, or a
     /// new one (docs/adr/0002).
     pub key: Option<u16>,
-    /// Places in received frames by whose bits each stream is counted:
+    /// Positions in received frames by whose bits each stream is counted:
     /// [`crate::totals::StreamTotals::tracked`].
     pub places: Arc<[Place]>,
 }
@@ -118,7 +118,7 @@ pub struct Opened {
 /// still look valid. A sink (`null`, a capture file) may replace one.
 ///
 /// # Errors
-/// Why it cannot.
+/// If it cannot, with the reason.
 fn receives(address: &str, port: &dyn Port) -> Result<(), Error> {
     let facts = port.facts();
     if facts.rx_queues > 0 || matches!(facts.kind, "null" | "pcap" | squall_port::elsewhere::KIND) {
@@ -204,11 +204,11 @@ pub struct Run {
     _claim: Claim,
 }
 
-/// How long receiving goes on after everything is sent, unless the options set it.
+/// How long receiving continues after everything is sent, unless the options set it.
 const LINGER: Duration = Duration::from_millis(200);
 
-/// Interval of `abort_if`. Each evaluation costs a snapshot of every worker, so the interval is
-/// that of a live view.
+/// Interval in which `abort_if` is evaluated. Each evaluation costs a snapshot of every worker, so
+/// the interval is that of a live view.
 const WATCH_EVERY: Duration = Duration::from_millis(250);
 
 /// Interval in which a node that has sent everything checks whether the run is over.
@@ -613,7 +613,7 @@ impl Resolved {
         Ok(plan)
     }
 
-    /// Adds the port's place in the profile to an address error.
+    /// Adds the port's position in the profile to an address error.
     fn at_port(&self, error: Error, port: &squall_profile::Port) -> Error {
         match error {
             Error::Usage(text) if port.at.line > 0 => {
@@ -625,7 +625,8 @@ impl Resolved {
                 diagnostic.origin.clone_from(&self.profile.origin);
                 Error::Input(squall_profile::Diagnostics(vec![diagnostic]))
             }
-            // Not if the message already begins with the port's name, which equals its address.
+            // The name is not added if the message already begins with it, because it equals the
+            // address.
             Error::Usage(text) if !text.starts_with(&port.name) => {
                 Error::Usage(format!("port {}: {text}", port.name))
             }
@@ -658,7 +659,7 @@ fn readers(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Reader>, Error> {
     plan.replays.iter().filter(|replay| replay.is_here()).map(reader).collect()
 }
 
-/// Whether streams start each other in an endless circle.
+/// Whether streams start each other in an endless cycle.
 fn goes_round(plan: &Plan) -> bool {
     let follow = |i: usize| plan.streams[i].next.filter(|n| n.times.is_none()).map(|n| n.stream);
     // A chain as long as the number of streams must contain a stream twice.
@@ -666,7 +667,7 @@ fn goes_round(plan: &Plan) -> bool {
         .any(|first| (0..plan.streams.len()).try_fold(first, |i, _| follow(i)).is_some())
 }
 
-/// The file system, relative to the folder of the profile.
+/// The file system, relative to the directory of the profile.
 struct Disk<'a>(&'a Path);
 
 impl Assets for Disk<'_> {
@@ -954,8 +955,8 @@ impl Run {
     }
 
     /// Waits at most `timeout` until all frames are sent. Returns whether they are. If other nodes
-    /// send frames that may arrive here, that is at the end of the run's duration; without a
-    /// duration, when the run is stopped.
+    /// send frames that may arrive here, the wait lasts to the end of the run's duration, or
+    /// without a duration until the run is stopped.
     pub fn wait(&mut self, timeout: Duration) -> bool {
         let mut left = timeout;
         loop {
@@ -1111,8 +1112,8 @@ impl Run {
         &self.series.points
     }
 
-    /// Pauses a stream, the streams of a group, a template, a replay, or all; frames due meanwhile
-    /// are due later. A template begins no flows; open ones go on.
+    /// Pauses a stream, the streams of a group, a template, a replay, or everything; frames due
+    /// meanwhile are due later. A template begins no flows; open flows continue.
     ///
     /// # Errors
     /// An unknown name.
@@ -1120,7 +1121,7 @@ impl Run {
         Ok(self.running.pause(stream)?)
     }
 
-    /// Resumes what [`Run::pause`] paused.
+    /// Resumes the sources that [`Run::pause`] paused.
     ///
     /// # Errors
     /// An unknown name.
@@ -1128,9 +1129,9 @@ impl Run {
         Ok(self.running.resume(stream)?)
     }
 
-    /// Changes the run to another profile. Streams with the same name and frames go on at their new
-    /// rate; others are added and removed. Duration, packets and octets count from the start of the
-    /// run. Ports must be the same, and frames no longer than at the start of the run. Rates of
+    /// Changes the run to another profile. Streams with the same name and frames continue at their
+    /// new rate; others are added and removed. Duration, packets and octets count from the start of
+    /// the run. Ports must be the same, and frames no longer than at the start of the run. Rates of
     /// templates may differ (`cps`, `weight`, `users`, `active_limit` and the target of `[flows]`),
     /// and `drain`. Templates are matched by name: new ones begin after their own `start`; open
     /// flows of missing ones are aborted, and their counters stay in the report. This is possible
@@ -1164,7 +1165,7 @@ impl Run {
         self.become_session(session)
     }
 
-    /// The factor on all rates; `None`: none.
+    /// The factor on all rates; `None`: the rates are those of the profile.
     pub fn multiplier(&self) -> Option<Multiplier> {
         self.session.options.mult
     }
@@ -1232,7 +1233,7 @@ impl Run {
         self.planned
             .can_become(&new)
             .map_err(|what| Error::Engine(squall_engine::EngineError::FixedLoad(what)))?;
-        // The queues were opened with slots for the frames of that time.
+        // The queues were opened with slots for the frames of the old plan.
         let mut ports = new.ports.iter().zip(&self.running.plan().ports);
         let longer = |now: &PlanPort, opened: &PlanPort| {
             now.max_frame > opened.max_frame || now.cut_frame > opened.cut_frame
@@ -1259,7 +1260,7 @@ impl Run {
     /// Changes the speed of replayed attacks whose rates differ in the changed profile.
     ///
     /// # Errors
-    /// Attacks differ in anything else, or run live, with instants of their own.
+    /// If attacks differ in anything else, or run live, with their own schedule.
     fn attacks_at_other_rates(&self, session: &mut Resolved) -> Result<(), Error> {
         let written = |session: &Resolved| {
             let mut value = session.profile.to_value()["attack"].take();
@@ -1304,7 +1305,8 @@ impl Run {
         Ok(())
     }
 
-    /// Sets the clock that nodes share. The report shows the last one, and the widest bound of all.
+    /// Sets the clock that nodes share. The report shows the newest clock, and the widest error
+    /// bound.
     pub fn set_clock(&mut self, clock: NodeClock) {
         self.running.set_common_clock(common(clock));
         let before = self.context.clock.map_or(0, |clock| clock.bound_ns);
@@ -1384,8 +1386,8 @@ impl Run {
         Some(received::so_far(settings, self.running.plan(), &seen))
     }
 
-    /// The open TCP flows of this run, each with its port. More than `most` may be returned, and
-    /// then not all.
+    /// The open TCP flows of this run, each with its port. If there are more than `most`, some are
+    /// left out, although more than `most` may be returned.
     pub fn open_flows(&self, most: usize) -> Vec<(usize, OpenFlow)> {
         squall_engine::open_flows(&self.running, most)
     }

@@ -50,7 +50,7 @@ fn check(settings: &FlowSettings) -> Result<(), Error> {
     if settings.by == By::None {
         return Ok(());
     }
-    // Without histograms, with the entry in the index.
+    // The size of a flow without histograms, with its entry in the index.
     let each = size_of::<Flow<FlowRx>>() + 2 * size_of::<u64>();
     let memory = squall_capture::machine_memory().unwrap_or(u64::MAX);
     let most = (memory / each as u64).min(1 << 31);

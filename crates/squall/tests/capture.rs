@@ -56,7 +56,7 @@ const AF_XDP: Link = Link {
     bpf: true,
 };
 
-/// Frames of each of the four streams; the filter accepts three of them.
+/// Frames per stream of the four; the filter accepts three of the streams.
 const EACH: u64 = 1500;
 /// Octets of a frame, without FCS.
 const LEN: u64 = 196;
@@ -69,11 +69,11 @@ struct Way {
     compress: Option<Method>,
     rotate: Rotate,
     on_full: Option<&'static str>,
-    /// Octets of the buffer; 0: the default.
+    /// Size of the buffer in octets; 0: the default.
     buffer: u64,
     filter: bool,
     snaplen: u32,
-    /// Faults of the receiver: (faults, frames lost, frames duplicated).
+    /// Impairments at the receiver: (options, frames lost, frames duplicated).
     faults: Option<(&'static str, u64, u64)>,
 }
 
@@ -118,7 +118,7 @@ fn ways() -> Vec<Way> {
     ]
 }
 
-/// A folder that is removed after the test.
+/// A directory that is removed after the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -186,7 +186,7 @@ fn parse(text: &str) -> Result<Profile, Box<dyn Error>> {
 fn capture(folder: &Folder, way: Way) -> CaptureOptions {
     let compressed = way.compress.map_or(String::new(), |method| format!(".{}", method.suffix()));
     let file = folder.0.join(format!("out.{}{compressed}", way.suffix));
-    // Left by another capture of the same test.
+    // The file may be left from another capture of the same test.
     let _ = std::fs::remove_file(&file);
     CaptureOptions {
         file: Some(file),
@@ -327,7 +327,7 @@ fn agrees(name: &str, capture: &CaptureReport) -> Outcome {
     Ok(())
 }
 
-/// If Wireshark's tools are installed and can read such files.
+/// Compares the file with capinfos, if Wireshark's tools are installed and can read such files.
 fn same_by_capinfos(file: &squall::report::CaptureFile) -> Outcome {
     let reported =
         std::process::Command::new("capinfos").args(["-c", "-M", "-T", "-r", &file.name]).output();

@@ -66,7 +66,7 @@ struct Link {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum To {
     Nowhere,
-    /// Into a file, whose name completes the address.
+    /// Frames go into a file, whose name completes the address.
     File,
     /// The port receives its own frames.
     Itself,
@@ -78,7 +78,7 @@ enum Needs {
     Nothing,
     /// Permission to load BPF programs.
     Bpf,
-    /// The shim, and DPDK.
+    /// The C shim and DPDK.
     Dpdk,
 }
 
@@ -421,8 +421,8 @@ fn check(report: &Report, name: &str, count: u64, received: bool) -> Outcome {
     for port in &report.ports {
         if let Some(interface) = &port.interface {
             same(name, "the interface's surplus", port.interface_surplus(), Some((0, 0)))?;
-            // Without FCS. Where an XDP program takes the frames, veth counts octets after the
-            // Ethernet header, and a DPDK ring counts none.
+            // Octets without FCS. Where an XDP program takes the frames, veth counts octets after
+            // the Ethernet header, and a DPDK ring counts none.
             let octets = port.tx.octets - 4 * port.tx.packets;
             let after_header = octets - 14 * port.tx.packets;
             let counted = match interface.tx_octets {
@@ -461,7 +461,7 @@ fn is_bound(code: ReasonCode) -> bool {
 }
 
 /// Over every kind of port: the wire frames are counted at the requested rate, each with its
-/// octets. A veth hands GSO frames on whole and counts those.
+/// octets. A veth passes GSO frames on whole and counts those.
 fn gso_frames() -> Outcome {
     squall_port_linux::lab::enter_private(&squall_port_linux::lab::LabOptions::default())?;
     const TCP: &str = "eth/ipv4/tcp(flags=PA)/payload(random)";
@@ -623,7 +623,7 @@ fn marked(link: &Link) -> Outcome {
     same(&sender, "of no stream", report.ports[1].rx.unsigned_packets, 200)
 }
 
-/// All of the frames would seem lost.
+/// A run whose marks the receiver cannot see is refused: all of its frames would seem lost.
 fn marked_and_unseen() -> Outcome {
     AF_XDP.enter()?;
     let text = "duration = \"10 ms\"\n[ports]\nA = \"af_packet:veth-a\"\nB = \"af_xdp:veth-b\"\n[[stream]]\n\
@@ -728,11 +728,11 @@ fn live_without_napi() -> Outcome {
     )
 }
 
-/// Some 10,000 frames over a loop to itself with one fault, and the resulting counters.
+/// Sends some 10,000 frames over a loop to itself with one impairment, and checks the counters.
 fn faults() -> Outcome {
     // The last frame is not a tenth one: held back until the next frame, it would never arrive.
     const FRAMES: u64 = 10_005;
-    // (fault, sent, refused, received by the port, lost, duplicates, reordered)
+    // (impairment, sent, refused, received by the port, lost, duplicates, reordered)
     let cases = [
         ("drop=1/10", FRAMES, 0, 9005, 1000, 0, 0),
         ("dup=1/10", FRAMES, 0, 11_005, 0, 1000, 0),
@@ -780,8 +780,8 @@ fn faults() -> Outcome {
                 )?;
                 same(&address, "loss ratio", (seen.loss_ratio * sent as f64).round() as u64, lost)?;
             }
-            // Faults of the network must not affect the generator's verdict. A busy machine may
-            // still be late.
+            // Impairments of the network must not affect the generator's verdict. A busy machine
+            // may still be late.
             let mut reasons = report.verdict.reasons.clone();
             reasons.retain(|reason| !is_bound(reason.code));
             same(&address, "reasons", reasons.is_empty(), refused == 0)?;
@@ -834,7 +834,7 @@ fn partly_refused_gso_frames() -> Outcome {
     Ok(())
 }
 
-/// Frames that the kernel counted and faults removed or added are no fault of the receiver.
+/// Frames that the kernel counted and impairments removed or added are not errors of the receiver.
 fn faults_on_an_interface() -> Outcome {
     squall_port_linux::lab::enter_private(&squall_port_linux::lab::LabOptions::default())?;
     for fault in ["drop=1/10", "dup=1/10", "drain=1kpps,buffer=8"] {

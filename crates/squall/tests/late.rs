@@ -103,7 +103,7 @@ fn a_run_as_fast_as_the_port_goes_ends_on_time_too() {
 #[test]
 fn a_port_that_takes_no_more_is_named_as_the_limit() {
     // The second port of the link receives nothing until its ring of one frame is read, which every
-    // other call refuses. A run without CPU says nothing about the port: repeat it.
+    // other call refuses. A run without CPU proves nothing about the port: repeat it.
     let profile = "duration = \"200 ms\"\n[ports]\nA = \
                       \"loop:full-port,full=0.99,ring=1\"\n[[stream]]\npacket = \
                       \"eth/ipv4/udp\"\nrate = \"5 Gpps\"\n";

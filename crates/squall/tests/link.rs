@@ -1,5 +1,5 @@
 //! A link that goes down during a run and comes up again: on every kind of port with a link,
-//! sending waits and goes on, frames due meanwhile are counted as such, and the report has the
+//! sending waits and continues, frames due meanwhile are counted as such, and the report has the
 //! times. Also a link that stays down.
 //!
 //! Each test runs in its own process, because a process may only enter a private network while it
@@ -147,7 +147,7 @@ fn streams(from: &str, to: &str) -> Outcome {
     let (a, b, s) = (&report.ports[0], &report.ports[1], &report.streams[0]);
     same(from, "changes of the link", changes(&report), vec![false, true, false, true])?;
     same(from, "of the receiver's", b.link_events.len(), 4)?;
-    // A busy worker notices a change late, but not twice; the rate gives the number of due frames.
+    // A busy worker notices a change late, but only once; the rate gives the number of due frames.
     let expected = down_s(&a.link_events) * PPS as f64;
     let missing = link_down(&report) as f64;
     let slack = 0.3 * expected + 0.05 * PPS as f64;
@@ -317,7 +317,7 @@ fn too_long_for_the_peer() -> Outcome {
 }
 
 /// The receiver is connected through a bridge, so that the sender does not see events at the
-/// receiver: frames lost there look like losses of a device.
+/// receiver: frames lost there look like losses in a device.
 fn receiver(interface: &str, fault: &[&str], mended: &[&str], code: ReasonCode) -> Outcome {
     enter("af_packet")?;
     let ip = |arguments: &[&str]| -> Outcome {

@@ -50,7 +50,7 @@ fn a_stream_that_was_removed_does_not_come_back() {
     run.change(with("")).unwrap();
     let (_, then) = run.sample();
     run.resume(None).unwrap();
-    // The run does not wait for it to be resumed either.
+    // The run does not wait for the stream to be resumed either.
     let report = run.finish().unwrap();
     assert_eq!(of(&report, "stays").tx_packets, 300);
     assert_eq!(of(&report, "gone").tx_packets, of(&then, "gone").tx_packets);
@@ -66,7 +66,7 @@ fn a_stream_that_starts_again_keeps_the_rate_it_was_changed_to() {
     run.change(at("10 kpps")).unwrap();
     let sent = |run: &mut Run| of(&run.sample().1, "one").tx_packets;
     while sent(&mut run) < 2000 {
-        // At its first rate it would take 20 s.
+        // At its first rate the stream would take 20 s.
         assert!(changed.elapsed() < Duration::from_secs(10), "{} frames", sent(&mut run));
         sleep(Duration::from_millis(20));
     }

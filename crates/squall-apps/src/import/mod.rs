@@ -31,7 +31,7 @@ pub struct ImportOptions {
     pub udp_idle: Nanos,
     /// Maximum number of conversations.
     pub most_conversations: usize,
-    /// Maximum memory for data, octets.
+    /// Limit of memory for data, in octets.
     pub most_octets: u64,
 }
 
@@ -101,11 +101,11 @@ pub struct SideReport {
     pub packets: u64,
     /// Application data, each octet once, without holes.
     pub octets: u64,
-    /// Repeated application data.
+    /// Octets of repeated application data.
     pub again: u64,
-    /// The part of it that differs from its first copy; the first one counts.
+    /// The part of the repeated data that differs from its first copy; the first copy counts.
     pub conflicting: u64,
-    /// Segments with new data that arrived after later ones.
+    /// Segments with new data that arrived after later segments.
     pub out_of_order: u64,
     /// Empty datagrams, which programs leave out.
     pub empty: u64,
@@ -113,10 +113,10 @@ pub struct SideReport {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum End {
-    /// Both sides closed, or the only one that did was the last to send.
+    /// Both sides closed, or only the side that sent last.
     Closed,
     Reset,
-    /// The capture ended before, or it is UDP.
+    /// The capture ended before the conversation, or the transport is UDP.
     #[default]
     Open,
 }
@@ -171,7 +171,7 @@ pub enum ImportError {
     Octets { packet: u64, most: u64 },
 }
 
-/// Reads a capture to its end and makes two programs of each conversation, whose names begin with
+/// Reads a capture to its end and makes two programs from each conversation, whose names begin with
 /// `name`.
 ///
 /// The sender of the SYN is the client; without a SYN, the side with the higher port if the other's
@@ -235,14 +235,14 @@ struct Conversation {
     streams: [Stream; 2],
     first_ns: u64,
     last_ns: u64,
-    /// The sender of the SYN, if it or its answer was seen.
+    /// The sender of the SYN, if the SYN or its answer was seen.
     began: Option<usize>,
     /// Times of the SYN, its answer, and the client's next packet.
     handshake: [Option<u64>; 3],
     reset: Option<(usize, u64, u64)>,
 }
 
-/// Memory of a conversation and of a packet's share of it, without data.
+/// Memory per conversation (`CONVERSATION`) and per packet in it (`CHUNK`), without data.
 const CONVERSATION: u64 = 512;
 const CHUNK: u64 = 64;
 
@@ -354,13 +354,13 @@ impl Importer<'_> {
     }
 }
 
-/// The parts of a packet that matter, without its addresses.
+/// The relevant parts of a packet, without its addresses.
 struct Segment<'a> {
     seq: u32,
     flags: u8,
     /// The captured part.
     payload: &'a [u8],
-    /// Length on the wire, octets.
+    /// Length on the wire, in octets.
     len: u32,
 }
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{Delay, Instruction, Message, MessageRef, Part, Program, Role, Transport};
 
-/// `None`: neither data nor a handshake.
+/// The programs of a conversation; `None` if it has neither data nor a handshake.
 pub fn of(conversation: Conversation, name: &str, options: &ImportOptions) -> Option<Imported> {
     let udp = conversation.transport == Transport::Udp;
     let silent = conversation.streams.iter().all(Stream::is_silent);
@@ -88,17 +88,17 @@ impl Conversation {
     }
 }
 
-/// Limit of a message: two of them fit into what a flow may have outstanding.
+/// Limit of a message: two such messages fit into the octets that a flow may have outstanding.
 const MAX_MESSAGE: u64 = 512 << 20;
 
 /// Instructions of one side.
 #[derive(Default)]
 struct Side {
     done: Vec<Instruction>,
-    /// Data that is not yet written; for UDP, a part per datagram.
+    /// Data that is not yet in an instruction; for UDP, a part per datagram.
     outgoing: Vec<Part>,
     outgoing_len: u64,
-    /// Received and not yet written: octets, or datagrams.
+    /// Received octets or datagrams that are not yet in an instruction.
     incoming: u64,
     /// The pauses of the other side in the meantime.
     waited: u64,
@@ -111,7 +111,7 @@ struct Writer<'a> {
     options: &'a ImportOptions,
     conversation: &'a Conversation,
     client: usize,
-    /// The client's first.
+    /// The client's side first.
     sides: [Side; 2],
     /// The last sender, its time, and whether it pushed.
     last: Option<(usize, u64, bool)>,
@@ -172,7 +172,7 @@ impl Writer<'_> {
         if side == 0 { self.client } else { 1 - self.client }
     }
 
-    /// The data of both sides in order; `None` is a reset, after which nothing counts.
+    /// The data of both sides in order; `None` is a reset, after which no data counts.
     fn events(&self) -> std::vec::IntoIter<(usize, Instant, Option<StreamPart>)> {
         let udp = self.conversation.transport == Transport::Udp;
         let of = |side: usize| {
@@ -217,7 +217,7 @@ impl Writer<'_> {
         let conversation = self.conversation;
         let gap = match self.last {
             _ if goes_on => 0,
-            // TCP made the gap: the application had already supplied more.
+            // TCP caused the gap: the application had already supplied more.
             Some((last, _, push)) if last == side && !push => 0,
             Some((last, at, _)) if last == side => time.saturating_sub(at),
             Some((_, at, _)) => {
@@ -298,7 +298,7 @@ impl Side {
         }
     }
 
-    /// Takes the data that is not yet written as one message.
+    /// Takes the data that is not yet in an instruction as one message.
     fn message(&mut self) -> Message {
         self.outgoing_len = 0;
         let parts = std::mem::take(&mut self.outgoing);
@@ -316,7 +316,7 @@ impl Side {
     fn flush(&mut self, transport: Transport, options: &ImportOptions) {
         match transport {
             Transport::Udp => {
-                // Received, then sent: otherwise one of them is empty.
+                // Receives come before sends: otherwise one of them is empty.
                 while self.incoming > 0 {
                     let packets = self.incoming.min(u64::from(u32::MAX)) as u32;
                     let within = options.udp_within.map(|within| {

@@ -10,11 +10,11 @@ pub type Instant = (u64, u64);
 /// Data of one side.
 #[derive(Debug, Default)]
 pub struct Stream {
-    /// The SYN's.
+    /// The sequence number of the SYN.
     pub first_seq: Option<u32>,
-    /// The sequence number of place 0, once known.
+    /// The sequence number of offset 0, once known.
     origin: Option<u32>,
-    /// By place, without overlaps.
+    /// Chunks by offset, without overlaps.
     chunks: Vec<Chunk>,
     /// All octets, in order of arrival.
     octets: Vec<u8>,
@@ -26,7 +26,7 @@ pub struct Stream {
 /// Octets of one packet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chunk {
-    /// Place in the stream; for a datagram, its number.
+    /// Offset in the stream; for a datagram, its number.
     at: i64,
     /// Length in the stream; fewer octets may have been captured.
     len: u32,
@@ -96,7 +96,7 @@ impl Stream {
             Some(syn) => syn.wrapping_add(1),
             None => seq,
         });
-        // The place nearest to the known end, because sequence numbers wrap after 4 GiB.
+        // The offset nearest to the known end, because sequence numbers wrap after 4 GiB.
         let end = self.chunks.last().map_or(0, Chunk::end);
         let near = origin.wrapping_add(end as u32);
         let at = end + i64::from(seq.wrapping_sub(near) as i32);

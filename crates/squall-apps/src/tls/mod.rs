@@ -43,7 +43,7 @@ impl PartialEq for Tls {
     }
 }
 
-/// Servers whose tickets a worker stores, and tickets per server.
+/// Limit of servers whose tickets a worker stores, and of tickets per server.
 const REMEMBERED: usize = 1024;
 const TICKETS: usize = 64;
 
@@ -264,7 +264,7 @@ impl ClientSessionStore for Tickets {
 }
 
 /// Accepts any certificate and any signature by it: a load generator measures a server's capacity,
-/// and spends no time on its identity.
+/// and needs no proof of its identity.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 

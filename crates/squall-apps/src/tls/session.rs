@@ -21,8 +21,8 @@ use squall_units::Nanos;
 
 use crate::{Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role, State, tls::Tls};
 
-/// Marks pieces of a session, whose place is in the other bits; `nth` is their offset in
-/// its sent octets.
+/// Marks pieces of a session, whose index is in the other bits; `nth` is their offset in its sent
+/// octets.
 pub(crate) const SESSION: u32 = 1 << 31;
 
 /// Maximum plaintext of a record (RFC 8446 §5.1).
@@ -39,7 +39,7 @@ const SESSION_HEAP: usize = 2 << 10;
 /// Sessions of all flows whose programs have TLS.
 #[derive(Debug, Default)]
 pub(crate) struct Layer {
-    /// By program.
+    /// The settings of each program, if it has TLS.
     programs: Vec<Option<Tls>>,
     places: HashMap<FlowId, u32>,
     sessions: Vec<Option<Box<Session>>>,
@@ -76,7 +76,7 @@ struct Session {
     /// The offset at which the program's data ends, once it has closed.
     ends: u32,
     peer_closed: bool,
-    /// Nothing more is read or sent.
+    /// The session has ended: nothing more is read or sent.
     over: bool,
 }
 
@@ -371,7 +371,7 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         self.session.pending.clear();
         let mut plain = Plain { socket: &mut *self.socket, session: &mut *self.session };
         self.apps.secure_failed(&mut plain, error, why);
-        // After the alert, which gives the reason.
+        // The alert, which gives the reason, is sent before the close.
         self.session.closing = true;
     }
 
@@ -414,7 +414,7 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         }
     }
 
-    /// Hands ciphertext to TCP.
+    /// Passes ciphertext to TCP.
     fn send(&mut self) {
         let cipher = &mut self.buffers.cipher;
         if cipher.is_empty() {
@@ -610,11 +610,11 @@ fn progress(
             Ok(ConnectionState::Closed) => {
                 return Progress { used: used + discard, peer_closed: true, result: Ok(()) };
             }
-            // It needs more input, or can send. Early data is never requested.
+            // The session needs more input, or can send. Early data is never requested.
             Ok(_) => return Progress { used: used + discard, peer_closed, result: Ok(()) },
             Err(error) => {
                 used += discard;
-                // The alert for the peer.
+                // Encodes the queued alert for the peer.
                 while peer.has_queued()
                     && let Ok(ConnectionState::EncodeTlsData(data)) =
                         peer.records(&mut incoming[used..]).state
@@ -661,7 +661,7 @@ fn encrypt_record<D>(
     text: Option<&[u8]>,
     cipher: &mut Vec<u8>,
 ) -> bool {
-    // More than any cipher suite adds.
+    // More octets than any cipher suite adds to a record.
     const MORE: usize = 64;
     let begin = cipher.len();
     let mut room = text.map_or(0, <[u8]>::len) + MORE;

@@ -80,8 +80,8 @@ fn repeated_late_and_reordered_data_appears_once_and_in_order() {
     let mut capture = Capture::default();
     capture.handshake();
     capture.tcp(0, ACK, 1001, 5001, b"abc").tcp(0, ACK, 1007, 5001, b"ghi").wait_us(200_000);
-    // The lost segment again after a time-out, which is no pause of the application. Then overlaps,
-    // one with different octets.
+    // The lost segment again after a time-out, which is not a pause of the application. Then
+    // overlaps, one with different octets.
     capture.tcp(0, ACK, 1004, 5001, b"defGHI").tcp(0, ACK | PSH, 1001, 5001, b"aBc").tcp(
         1,
         ACK | PSH,

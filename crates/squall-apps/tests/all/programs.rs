@@ -368,7 +368,7 @@ fn a_server_that_serves_endless_ends_when_nothing_more_is_asked() {
     assert_eq!(error(&pair, 1, ProtocolError::TooShort), 1);
 }
 
-/// An HTTP client whose server sends this and closes.
+/// An HTTP client whose server sends this answer and closes.
 fn answered_by(answer: &str, requests: u32) -> Pair {
     let client = builtin::HttpClient { requests, ..Default::default() };
     let server = Program::server("raw")
@@ -439,13 +439,13 @@ fn requests_after_the_server_closes_are_missing_and_the_flow_is_unfinished() {
     };
     let several =
         builtin::HttpClient { paths: vec![(1, "/a".into()), (2, "/b".into())], ..plain(4) };
-    // Sent, answered, redirections, closed early.
+    // Requests sent, answered, redirections, closed early.
     for (client, third, expected) in [
         (plain(3), CLOSE, (3, 3, 0, 0)),
         (plain(4), CLOSE, (3, 3, 0, 1)),
         (several, CLOSE, (3, 3, 0, 1)),
         (checked, CLOSE, (3, 3, 0, 1)),
-        // Two of them were outstanding.
+        // Two requests were outstanding.
         (builtin::HttpClient { pipeline: 5, ..plain(5) }, CLOSE, (5, 3, 0, 1)),
         // An answer without a length ends with the connection.
         (plain(9), r"HTTP/1.1 200 OK\r\n\r\nhello", (3, 3, 0, 1)),
@@ -509,7 +509,8 @@ fn a_server_over_udp_rests_until_its_client_is_silent() {
 #[test]
 fn a_status_counts_once_its_answer_is_complete() {
     for (answer, statuses, error_of) in [
-        // Shorter than declared, in the body or in the header; and a chunked one without an end.
+        // An answer shorter than declared, in the body or in the header; and a chunked one without
+        // an end.
         (
             r"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n${repeat:4999:x}",
             0,
@@ -521,7 +522,7 @@ fn a_status_counts_once_its_answer_is_complete() {
             0,
             ProtocolError::TooShort,
         ),
-        // Longer: the answer was complete, and the rest is an error of its own.
+        // A longer answer: it was complete, and the rest is a separate error.
         (r"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcde", 1, ProtocolError::UnexpectedData),
     ] {
         let pair = answered_by(answer, 1);

@@ -56,7 +56,7 @@ fn http_runs_inside_of_tls_as_without() {
 
 #[test]
 fn octets_arrive_whole_and_in_order_under_loss() {
-    // Each octet in its place: the program reads up to a mark that occurs once.
+    // Each octet has to be at its offset: the program reads up to a mark that occurs once.
     let text = "${random:alnum:300000:flow}";
     let client = Program::client("c")
         .send("go\r\n")
@@ -181,7 +181,7 @@ fn a_certificate_is_verified_if_an_authority_is_given() {
     for (client, server, errors_of_client) in [
         (&verified, &server, 0),
         (&other_name, &server, 1),
-        // Signed by an unknown authority.
+        // The certificate is signed by an unknown authority.
         (&verified, &TlsSettings::default(), 1),
     ] {
         let mut pair = pair(http(10), Some(client), Some(server));
@@ -250,7 +250,7 @@ fn clients_show_a_certificate_to_servers_that_ask_for_one() {
             assert_eq!(pair.counts(0).finished, 1 - errors_of_server);
             pair.assert_nothing_left();
         }
-        // Without a request for it, a certificate is not sent.
+        // A certificate is sent only on request.
         let mut pair = pair(http(10), Some(&of(Some(&certificate))), Some(&of(None)));
         pair.begin(0, FlowKind::Tcp);
         pair.run(secs(1000));

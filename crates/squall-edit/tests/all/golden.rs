@@ -39,19 +39,19 @@ fn input() -> Vec<Packet> {
     packets.push(whole(Spec { tags: 1, ..Spec::new(L4::Udp) }.frame()));
     packets.push(whole(Spec { tags: 2, v6: true, ..Spec::new(L4::Udp) }.frame()));
     packets.push(whole(Spec { tags: 1, mpls: true, ..Spec::new(tcp(7, 8, 0x18)) }.frame()));
-    // Repeated, as by a mirror port.
+    // A packet repeated, as by a mirror port.
     packets.push(packets.last().unwrap().clone());
     // An ARP request in a padded frame.
     let arp =
         [&[0, 1, 8, 0, 6, 4, 0, 1][..], &CLIENT, &[10, 0, 0, 1], &[0; 6], &[10, 0, 0, 2], &[0; 18]]
             .concat();
     packets.push(whole([&[0xff; 6][..], &CLIENT, &[8, 6], &arp].concat()));
-    // To a group, with a deliberately wrong checksum.
+    // A packet to a group, with a deliberately wrong checksum.
     let mut group = Spec { ports: (5353, 5353), ..Spec::new(L4::Udp) }.frame();
     group[..6].copy_from_slice(&[1, 0, 0x5e, 0, 0, 0xfb]);
     group[30..34].copy_from_slice(&[224, 0, 0, 251]);
     packets.push(whole(group));
-    // Truncated by a snaplen.
+    // Packets truncated by a snaplen.
     for v6 in [false, true] {
         let frame = Spec { v6, payload: 300, ..Spec::new(L4::Udp) }.frame();
         packets.push((frame[..96].to_vec(), frame.len() as u32));
@@ -249,7 +249,8 @@ fn first_difference(golden: &[u8], made: &[u8]) -> String {
 
 #[test]
 fn edited_whole_packets_have_correct_checksums() {
-    // Except for those that were wrong or truncated: the last five.
+    // All checksums are correct, except for those that were wrong or truncated: the last five
+    // packets.
     let mut packets = input();
     packets.truncate(packets.len() - 5);
     for (name, edits) in operations() {

@@ -45,7 +45,8 @@ fn the_mac_address_of_a_group_follows_it() {
             map("[ff00::/8]:[ff05::1:2:3]"),
             [0x33, 0x33, 0, 2, 0, 3],
         ),
-        // A host's becomes the group's, and stays if the new address is no group.
+        // The MAC address of a host becomes that of the group, and stays if the new address is not
+        // a group.
         (SERVER, "10.0.0.9", map("10.0.0.9/32:225.1.2.3/32"), [1, 0, 0x5e, 1, 2, 3]),
         (SERVER, "2001:db8::9", map("[2001:db8::/32]:[ff0e::1:2]"), [0x33, 0x33, 0, 1, 0, 2]),
         (
@@ -54,7 +55,7 @@ fn the_mac_address_of_a_group_follows_it() {
             map("224.0.0.0/4:10.0.0.0/8"),
             [1, 0, 0x5e, 0, 0, 251],
         ),
-        // A deliberately different one (RFC 6085) is not the group's, and stays.
+        // A deliberately different MAC address (RFC 6085) is not that of the group, and stays.
         (SERVER, "224.0.0.251", map(all_but_one_bit), SERVER),
         // Explicit edits take precedence.
         (

@@ -224,7 +224,7 @@ proptest! {
 
     #[test]
     fn both_directions_of_a_conversation_stay_one(edits in network_edits(), spec in spec(), known in any::<bool>()) {
-        // Changing only one of the ports or addresses makes another conversation, as intended.
+        // Changing only one port or address makes another conversation, as intended.
         prop_assume!(edits.srcipmap.is_none());
         let mut editor = Editor::new(&edits, 1).unwrap();
         let side = |side| known.then_some(side);

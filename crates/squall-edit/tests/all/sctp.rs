@@ -44,7 +44,7 @@ fn ports_change_and_a_crc_stays_as_right_or_as_wrong() {
         let (of_cut, counts) = edited(&portmap(), &right[..at + 12], len);
         assert_eq!((crc(&of_cut), ports(&of_cut)), (crc(&of_right), (3, 8080)));
         assert_eq!(counts.refused, [0; Reason::ALL.len()]);
-        // No CRC stays none, unless one is requested.
+        // A missing CRC stays missing, unless one is requested.
         bad[at + 8..at + 12].fill(0);
         assert_eq!(crc(&edited(&portmap(), &bad, len).0), 0);
         let fixed = Edits { fixcsum: true, ..portmap() };

@@ -42,11 +42,11 @@ pub struct AlertsFile {
     pub format: Option<String>,
     pub lines: u64,
     pub alerts: u64,
-    /// Events that are no alerts.
+    /// Events that are not alerts.
     pub skipped: u64,
-    /// Lines that are neither.
+    /// Lines that are not events.
     pub bad: u64,
-    /// The first of these, with their places.
+    /// The first of these lines, with their positions.
     pub errors: Vec<String>,
 }
 

@@ -8,11 +8,11 @@ use squall_report::render::{
 
 use super::{Latency, OfRule, Score, Scored};
 
-/// An alert this much earlier than the attack's last frame has another clock: few attacks take as
-/// long.
+/// If an alert is earlier than the attack's last frame by this time, the clocks differ: few attacks
+/// take as long.
 const CLOCKS_DIFFER_NS: i64 = 10_000_000_000;
 
-/// Rows of rules in the summary.
+/// Limit of rules in the summary.
 const MAX_ROWS: usize = 20;
 
 pub fn score_text(scored: &Scored) -> String {

@@ -4,7 +4,7 @@ use squall_pcap::{CaptureReader, InterfaceFormat, LinkType, PcapFormat, PcapWrit
 
 type Seen = (u64, u32, LinkType, u32, u64, Vec<u8>);
 
-/// Reads by `next` or in batches. Returns the final fault, too.
+/// Reads by `next` or in batches. Returns the final error, too.
 fn read(file: &[u8], batches: bool) -> (Vec<Seen>, Option<String>) {
     let mut seen = Vec::new();
     let mut reader = match CaptureReader::from_read(file) {

@@ -20,7 +20,7 @@ struct Owned {
     data: Vec<u8>,
 }
 
-/// All packets up to the end or the fault.
+/// All packets up to the end or the error.
 fn read(file: impl Read) -> (Vec<Owned>, Option<CaptureError>) {
     let mut packets = Vec::new();
     let mut reader = match CaptureReader::from_read(file) {

@@ -60,9 +60,9 @@ const LISTS: [&str; 4] = ["url", "header", "check", "extract"];
 /// A built-in application.
 pub struct ApplicationInfo {
     pub name: &'static str,
-    /// One line.
+    /// One line about the application.
     pub about: &'static str,
-    /// The options that a template may have for it.
+    /// The options that a template may have for the application.
     pub options: &'static [&'static str],
     /// Options for servers; clients use the remaining ones. If empty, both ends use every option.
     pub of_servers: &'static [&'static str],
@@ -88,7 +88,7 @@ pub fn catalogue() -> Vec<ApplicationInfo> {
     OPTIONS.iter().map(info).chain([mix]).collect()
 }
 
-/// The built-in applications with their options, a line each.
+/// The built-in applications with their options, one per line.
 pub fn applications() -> String {
     let mut text = String::new();
     for ApplicationInfo { name, about, options, .. } in catalogue() {
@@ -500,13 +500,13 @@ mod tests {
             .map(|end| end.0)
             .sum();
         assert_eq!((shares, mistakes.len()), (100, 0));
-        // Every program of the library has a name here.
+        // Every program of the library has an entry here.
         for name in builtin::NAMES {
             assert!(OPTIONS.iter().any(|(option, _)| library_name(option) == *name), "{name}");
         }
     }
 
-    /// Ends of `http` with these options, or the errors.
+    /// The ends of `http` with these options, or the errors.
     fn http(options: &[(&str, &str)], data: Option<&Data>) -> Result<Ends, String> {
         let profile = Profile::default();
         let mut mistakes = Mistakes::of(&profile);

@@ -1,7 +1,7 @@
 //! Compiles the flows of a profile: programs from their text, pools from their addresses, rates to
 //! fractions.
 //!
-//! All errors are reported at once, with their places in the profile.
+//! All errors are reported at once, with their positions in the profile.
 
 mod apps;
 mod network;
@@ -44,7 +44,7 @@ const GSO_MAX_SIZE: u32 = 32 << 10;
 pub struct LiveFlows<'a> {
     /// Their ports and networks, in the form of `[flows]`.
     pub flows: Flows,
-    /// The place for errors.
+    /// The attack, for the position of errors.
     pub attack: &'a squall_profile::Attack,
     /// The conversations.
     pub import: Import,
@@ -69,7 +69,7 @@ pub struct PlanFlows {
 pub struct PlanScript {
     pub of_attacks: bool,
     pub report: ConversationsReport,
-    /// By conversation: its number in the capture, or among the attacks, from 1.
+    /// The number of each conversation in the capture, or among the attacks, from 1.
     pub numbers: Vec<u64>,
 }
 
@@ -85,19 +85,19 @@ pub struct PlayedScript<'a> {
 /// The part of a load that a port carries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSide {
-    /// Its number in the plan.
+    /// The port's number in the plan.
     pub port: usize,
     pub role: Role,
     /// The parts of the load in either role.
     pub clients: Part,
     pub servers: Part,
     pub network: Network,
-    /// The most flows on each worker, including those in TIME-WAIT: [`squall_flows::FLOWS`].
+    /// The most flows per worker, including those in TIME-WAIT: [`squall_flows::FLOWS`].
     pub flows: u32,
 }
 
 impl PlanFlows {
-    /// These flows changed to `new`: [`Load::joined`].
+    /// The flows of `self` changed to those of `new`: [`Load::joined`].
     #[must_use]
     pub fn joined(&self, new: &Self) -> Self {
         Self { load: self.load.joined(&new.load), ..new.clone() }
@@ -129,7 +129,7 @@ impl PlanFlows {
 }
 
 impl FlowSide {
-    /// The longest frame that a port is opened for, octets without FCS.
+    /// The longest frame that a port is opened for, in octets without FCS.
     pub fn max_frame(&self, segmentation: Segmentation) -> u32 {
         self.network.longest_frame().max(self.gso_max_size(segmentation) + ETHERNET_HEADER)
     }
@@ -147,7 +147,7 @@ impl FlowSide {
     }
 }
 
-/// The flows of `profile` and live attacks, for ports with `limits`; `None`: there are none, or
+/// The flows of `profile` and live attacks, for ports with `limits`. `None`: there are no flows, or
 /// `mistakes` has the reason.
 pub(crate) fn compile(
     profile: &Profile,
@@ -244,7 +244,7 @@ pub(crate) fn compile(
 }
 
 /// The side of the load that each port plays: its templates and `own_scripts` belong to `own`, all
-/// other scripts to attacks. `attack_at`: the place of the attack whose flows are `attacks`.
+/// other scripts to attacks. `attack_at` is the position of the attack whose flows are `attacks`.
 fn sides(
     (own, own_scripts): (Option<&Flows>, u8),
     attacks: Option<&Flows>,
@@ -321,7 +321,7 @@ fn without_effect(spec: &squall_profile::Network, of_flows: bool, mistakes: &mut
     mistakes.at(at, text, hint);
 }
 
-/// The place of the template that an error names.
+/// The position of the template that an error names.
 fn place_of(error: &squall_flows::LoadError, flows: &Flows) -> Option<At> {
     // A member of a mix is named with its template as prefix.
     let named = |spec: &&squall_profile::Template| {
@@ -526,7 +526,7 @@ fn stages(spec: &squall_profile::Template, mistakes: &mut Mistakes<'_>) -> Optio
     if spec.stages.is_empty() {
         return None;
     }
-    // As exact as a rate of flows.
+    // Levels have the same precision as a rate of flows.
     let level = |level: f64| (level * 1e6).round() as u64;
     let stage =
         |stage: &squall_profile::Stage<f64>| Stage { lasts: stage.lasts, to: level(stage.to) };
@@ -541,7 +541,7 @@ fn stages(spec: &squall_profile::Template, mistakes: &mut Mistakes<'_>) -> Optio
     }
 }
 
-/// Its share of a template's arrivals, `share` of `shares`.
+/// Share `share` of `shares` of a template's arrivals.
 fn arrival(spec: squall_profile::Arrival, share: u32, shares: u32) -> Arrival {
     let spacing = |spec| match spec {
         squall_profile::Spacing::Poisson => Spacing::Poisson,
@@ -727,7 +727,7 @@ fn delays(spec: squall_profile::Delays) -> Delays {
     }
 }
 
-/// An external side needs no program: an empty one takes its place.
+/// An external side needs no program: it gets an empty one.
 fn program(
     name: &str,
     role: ProgramRole,

@@ -28,7 +28,7 @@ pub struct Played {
     pub script: Script,
     /// Facts that are known before the run.
     pub report: ConversationsReport,
-    /// By played conversation: its number in the capture, from 1.
+    /// The number of each played conversation in the capture, from 1.
     pub numbers: Vec<u64>,
 }
 
@@ -72,16 +72,16 @@ pub fn same_ends(one: &Script, other: &Script) -> Option<String> {
 
 /// The default time without data after which a conversation fails.
 const WITHIN: Nanos = Nanos(10_000_000_000);
-/// The most conversations: each has its own program on each side, as do the kinds' placeholders,
+/// Limit of conversations: each has its own program on each side, as do the kinds' placeholders,
 /// and program numbers have 16 bits.
 const MOST: usize = 65_000;
-/// The most kinds counted separately; the rest are one.
+/// Limit of kinds that are counted separately; the rest are counted as one.
 const KINDS: usize = 32;
-/// The most skipped conversations named in notes.
+/// Limit of skipped conversations named in notes.
 const NAMED: usize = 20;
 
-/// Makes the script of `found`, or else of the capture's conversations. `None`: `mistakes` has the
-/// reason.
+/// Makes the script from `found`, or else from the capture's conversations. `None`: `mistakes` has
+/// the reason.
 pub fn script(
     spec: &Conversations,
     found: Option<Import>,
@@ -267,19 +267,19 @@ fn longest_pause(program: &Program) -> u64 {
 
 /// Replacements of the captured addresses.
 struct Addresses {
-    /// For IPv4 and IPv6; `None`: the captured ones.
+    /// Replacements for IPv4 and IPv6; `None`: clients keep the captured addresses.
     clients: Option<[Option<Tuples>; 2]>,
     server: Option<(IpAddr, Option<u16>)>,
-    /// By captured address, and whether the server is IPv6.
+    /// Replacements by captured address, and whether the server is IPv6.
     met: HashMap<(IpAddr, bool), IpAddr>,
     /// Assigned ends, with the captured ends that have them.
     taken: HashMap<Ends, Ends>,
-    /// By address: where the search for a free port continues.
+    /// The port at which the search for a free one continues, by address.
     next: HashMap<IpAddr, u16>,
     place: Located,
 }
 
-/// Address and port.
+/// An address and a port.
 type End = (IpAddr, u16);
 /// Client, server, and whether it is UDP.
 type Ends = (End, End, bool);

@@ -79,7 +79,7 @@ pub fn tls(
                 _ => None,
             };
             let whole = Located { text: String::new(), at: template.at };
-            // An error without a setting: this build has no TLS.
+            // An error without a setting means that this build has no TLS.
             let of = if error.setting.is_empty() { "tls" } else { "tls." };
             mistakes.report(place.unwrap_or(&whole), &format!("{of}{}: {error}", error.setting));
             None
@@ -87,7 +87,7 @@ pub fn tls(
     }
 }
 
-/// Strips the weight.
+/// The URL without its weight.
 fn url_of(text: &str) -> &str {
     match text.split_once(':') {
         Some((weight, url)) if weight.bytes().all(|octet| octet.is_ascii_digit()) => url,

@@ -51,7 +51,7 @@ fn follow(all: &mut Tunables, tcp: &Tcp) {
     if !located("reassembly") {
         all.reassembly = all.reassembly.min(all.window);
     }
-    // The limits first, then the values between them.
+    // Limits first, then the values between them.
     if !located("rto_max") {
         all.rto_max = all.rto_max.max(all.rto_min);
     }

@@ -857,7 +857,7 @@ pub(super) fn port(name: &Placed<String>, ports: &[Port], cx: &mut Reader<'_>) -
 }
 
 /// The clients' port and an optional servers' port, from the keys `port` and `port2` of the table
-/// at `place`; `given`: the keys of that table.
+/// at `place`; `given` has the keys of that table.
 pub(super) fn two_ports(
     port: &Option<Placed<String>>,
     port2: &Option<Placed<String>>,
@@ -1148,7 +1148,7 @@ fn pool(
     };
     if let [one] = &texts[..] {
         let index = flows.pools.iter().position(|pool| pool.name == one.text);
-        // An address, or a host name, which is resolved later.
+        // Text that is not the name of a pool is an address, or a host name that is resolved later.
         let address = one.text.contains(['.', ':']);
         if index.is_none() && !address {
             let hint = suggest(&one.text, flows.pools.iter().map(|pool| pool.name.as_str()));

@@ -1,5 +1,5 @@
-//! JSON to [`Node`]. serde_json validates the text but keeps no places, so a second pass over the
-//! valid JSON records them.
+//! JSON to [`Node`]. serde_json validates the text but keeps no positions, so a second pass over
+//! the valid JSON records them.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ pub(super) fn parse(source: &str) -> Result<Node, Vec<SyntaxMistake>> {
     let checked: Result<serde_json::Value, _> = serde_json::from_str(source);
     if let Err(error) = checked {
         let message = error.to_string();
-        // Diagnostics print the place themselves.
+        // Diagnostics print the position themselves.
         let message = message.split(" at line ").next().unwrap_or_default().to_owned();
         return Err(vec![SyntaxMistake {
             at: offset(source, error.line(), error.column()),

@@ -18,14 +18,14 @@ use crate::{Departures, IMIX, Mode, SizeLaw};
 /// Frame lengths with FCS: from an Ethernet header and FCS, to lo's MTU of 65536 with both. Below
 /// 64 they are runts.
 const FRAME: std::ops::RangeInclusive<u64> = 18..=65_554;
-/// The most frames in a repeated list of lengths.
+/// Limit of frames in a repeated list of lengths.
 const LIST_MAX: usize = 1 << 20;
 
 /// The value of a field: a number, or an address as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number {
     pub value: u128,
-    /// For messages.
+    /// The notation, for messages.
     form: Form,
 }
 
@@ -70,7 +70,7 @@ impl From<u128> for Number {
     }
 }
 
-/// 0 also for a number that is too large; both are refused.
+/// A number that is too large becomes 0, which is refused, too.
 impl From<Number> for u64 {
     fn from(number: Number) -> Self {
         number.value.try_into().unwrap_or(0)

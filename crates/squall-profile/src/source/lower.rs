@@ -1,7 +1,6 @@
 //! Tables to a [`Profile`]: defaults, names to indices, and the checks that need more than one key.
 //!
-//! After an error some harmless value takes the place of the wrong one, so that the rest is
-//! checked, too.
+//! After an error, a valid placeholder replaces the wrong value, so that the rest is checked, too.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -637,7 +636,7 @@ fn operation(op: OpName, table: &VaryTable, cx: &mut Reader<'_>) -> Option<Op> {
     }
 }
 
-/// A key's number or the default; `None` if it is wrong.
+/// A key's number or the default; `None` if the number is invalid.
 fn number(
     placed: &Option<Placed<Number>>,
     key: &str,
@@ -713,7 +712,8 @@ fn file_values(path: &Placed<String>, cx: &mut Reader<'_>) -> Option<Vec<u128>> 
     )
 }
 
-/// Addresses times ports: the address changes with each frame, the port after the last address.
+/// All pairs of addresses and ports: the address changes with each frame, the port after the last
+/// address.
 fn tuple(table: VaryTable, at: At, varies: &mut Varies, cx: &mut Reader<'_>) -> Option<()> {
     cx.need(&table.place, &table.given, "ip_min", r#"ip_min = "16.0.0.1""#)?;
     cx.need(&table.place, &table.given, "ip_max", r#"ip_max = "16.0.0.254""#)?;

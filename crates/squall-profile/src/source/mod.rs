@@ -73,7 +73,7 @@ impl Profile {
     }
 
     /// Reads a profile. `origin` is its name in messages; files that it names are read from the
-    /// disk, relative to the folder of `origin`.
+    /// disk, relative to the directory of `origin`.
     ///
     /// ```
     /// use squall_profile::{Format, Profile};

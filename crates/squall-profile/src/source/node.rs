@@ -1,6 +1,6 @@
-//! The common form of TOML, YAML and JSON: a tree with the place of each key and value.
+//! The common form of TOML, YAML and JSON: a tree with the position of each key and value.
 
-/// A value and its place in octets of the source; both 0 without source text.
+/// A value and its position in octets of the source; start and end are 0 without source text.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub start: usize,
@@ -23,7 +23,7 @@ pub(super) enum Value {
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub key: String,
-    /// The place of the key.
+    /// The position of the key.
     pub start: usize,
     pub node: Node,
 }

@@ -1,4 +1,4 @@
-//! The tree to typed tables. Every error is reported, and none stops the reading.
+//! Reads the tree into typed tables. Reading continues after an error, so that all are reported.
 
 use std::{io, path::Path};
 
@@ -30,7 +30,7 @@ pub(super) trait Read: Sized {
     fn schema() -> Json;
 }
 
-/// A value and its place.
+/// A value and its position.
 #[derive(Clone, Debug)]
 pub(super) struct Placed<T> {
     pub value: T,
@@ -43,7 +43,7 @@ pub(super) struct Place {
     pub path: String,
 }
 
-/// The keys of a table, valid or not, with their places.
+/// The keys of a table, valid or not, with their positions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Given(Vec<(&'static str, usize)>);
 
@@ -312,7 +312,7 @@ pub(super) fn word<T: Copy>(
     None
 }
 
-/// Collects errors and their places.
+/// Collects errors and their positions.
 pub(super) struct Reader<'a> {
     origin: &'a str,
     source: &'a str,
@@ -322,7 +322,7 @@ pub(super) struct Reader<'a> {
     characters: Vec<usize>,
     /// Names of streams in messages: `stream "web"`, `stream 3`.
     streams: Vec<String>,
-    /// Short forms: the arguments at the places 1, 2, ..., for messages.
+    /// Short forms: the arguments at the positions 1, 2, ..., for messages.
     arguments: &'a [Argument],
     /// The path of the current value: `stream[3].vary[0].op`.
     path: String,
@@ -354,7 +354,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// For a short form, whose places are numbers of `arguments`, from 1.
+    /// For a short form, whose positions are numbers of `arguments`, from 1.
     pub fn of_arguments(command: &'a str, arguments: &'a [Argument]) -> Self {
         Self { arguments, ..Self::new(command, "", &|path| crate::read_text(path)) }
     }
@@ -396,7 +396,7 @@ impl<'a> Reader<'a> {
         before + rest.iter().filter(|octet| begins(**octet)).count()
     }
 
-    /// Whether the most errors are collected, so that reading may stop.
+    /// Whether the maximum number of errors is collected, so that reading may stop.
     pub fn is_full(&self) -> bool {
         self.mistakes.len() >= MOST_MISTAKES
     }
@@ -525,7 +525,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reports that `key` is missing, unless it is among `given`.
+    /// Reports that `key` is missing, unless it is in `given`.
     pub fn need(&mut self, place: &Place, given: &Given, key: &str, example: &str) -> Option<()> {
         if given.has(key) {
             return Some(());
@@ -534,7 +534,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// The given one of `choice`; reports none or several.
+    /// The key of `choice` that is given; reports none or several.
     pub fn one_of<'c>(
         &mut self,
         place: &Place,
@@ -589,8 +589,8 @@ impl<'a> Reader<'a> {
         self.source.get(node.start..node.end).filter(|raw| !raw.is_empty())
     }
 
-    /// The place of octet `at` of the text that `node` was decoded from: compares the source with
-    /// the text to skip quotes and escapes.
+    /// The position of octet `at` of the text that `node` was decoded from: compares the source
+    /// with the text to skip quotes and escapes.
     pub fn inside(&self, node: &Node, text: &str, at: usize) -> usize {
         let raw = self.source.as_bytes().get(node.start..node.end).unwrap_or_default();
         let mut found = 0;
@@ -600,12 +600,12 @@ impl<'a> Reader<'a> {
                 None => break,
             }
         }
-        // The end of the text: the place after its last octet.
+        // The end of the text is the position after its last octet.
         node.start + if at < text.len() { found.saturating_sub(1) } else { found }
     }
 }
 
-/// The rest of a path into a table that a short form has once, or that is an argument itself.
+/// The rest of a path, after a table that a short form has only once or whose keys are arguments.
 fn in_one(path: &str) -> &str {
     let mut rest = path;
     while let Some((table, inside)) = rest.split_once(']') {
@@ -647,7 +647,7 @@ pub(super) struct Count(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounded<const MIN: u64, const MAX: u64>(u64);
 
-/// For each type that holds the range.
+/// Implements the traits for each type that holds the range.
 macro_rules! bounded {
     ($($of:ty)*) => {
         $(

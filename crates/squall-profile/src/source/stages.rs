@@ -19,7 +19,7 @@ pub(super) struct Levels<T> {
     /// The key with the highest level, and its value.
     pub full: Option<(&'static str, T)>,
     pub zero: T,
-    /// A level, for messages.
+    /// An example of a level, for messages.
     pub example: &'static str,
     pub number: fn(T) -> f64,
 }

@@ -16,7 +16,7 @@ pub(super) fn parse(source: &str) -> Result<Node, Vec<SyntaxMistake>> {
     Ok(Node { start: span.start, end: span.end, value: table(document.get_ref()) })
 }
 
-/// The first error of each of the first few lines with errors: further errors in a line mostly
+/// The first error per line, for the first few lines with errors: further errors in a line mostly
 /// follow from the first.
 fn mistakes(source: &str, errors: &[toml::de::Error]) -> Vec<SyntaxMistake> {
     let mistake = |e: &toml::de::Error| SyntaxMistake {
@@ -43,7 +43,7 @@ fn mistakes(source: &str, errors: &[toml::de::Error]) -> Vec<SyntaxMistake> {
     first
 }
 
-/// The most syntax errors shown.
+/// Limit of syntax errors shown.
 const SHOWN: usize = 5;
 
 fn table(table: &DeTable<'_>) -> Value {

@@ -6,8 +6,8 @@ use granit_parser::{Event, Parser, ScalarStyle, Span};
 
 use super::node::{Entry, Node, SyntaxMistake, Value};
 
-/// The most nodes that aliases may expand to: a few lines of nested aliases could otherwise ask for
-/// 2^60.
+/// Limit of nodes that aliases may expand to: a few lines of nested aliases could otherwise expand
+/// to 2^60.
 const UNFOLDED_MAX: usize = 100_000;
 const DEPTH_MAX: usize = 100;
 
@@ -135,7 +135,7 @@ impl Builder {
     }
 }
 
-/// `<<: *base` and `<<: [*a, *b]`: missing keys of the table are taken from these.
+/// `<<: *base` and `<<: [*a, *b]`: keys that the table lacks are taken from these.
 fn merge(entries: Vec<Entry>) -> Result<Value, SyntaxMistake> {
     let (merges, mut entries): (Vec<_>, Vec<_>) = entries.into_iter().partition(|e| e.key == "<<");
     let mut bases = Vec::new();

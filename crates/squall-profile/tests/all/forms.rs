@@ -258,7 +258,7 @@ stream:
     assert!(profile.streams[1].latency);
 }
 
-/// Without places, which differ between formats.
+/// The profile without positions, which differ between formats.
 fn values(mut profile: Profile) -> Profile {
     profile.origin.clear();
     profile.ports.iter_mut().for_each(|port| port.at = At::default());
@@ -731,7 +731,7 @@ fn played() -> impl Strategy<Value = Flows> {
     )
 }
 
-/// From rules, or from a template.
+/// Attacks from rules, or from a template.
 fn attack() -> impl Strategy<Value = Attack> {
     let rules = Just(AttackOf::Rules(AttackRules {
         files: vec![located("a b.rules"), located("more")],

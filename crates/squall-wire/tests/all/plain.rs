@@ -59,7 +59,7 @@ fn lengths_of_headers_follow_set_fields() {
     ] {
         assert_eq!(built(text).bytes[at], octet, "{text}");
     }
-    // With a longer frame they grow, and stay correct.
+    // In a longer frame the lengths grow, and stay correct.
     let packet = Packet::parse("eth/pppoe/ppp/ipv4/udp").unwrap();
     let frame = packet.build(Some(1000), &|_| unreachable!(), 0).unwrap();
     assert_eq!(frame.bytes[18..20], (1000u16 - 20).to_be_bytes());
@@ -94,8 +94,8 @@ fn a_value_too_long_for_its_length_field_is_refused() {
     }
 }
 
-/// tests/interop/headers.py checks what scapy builds of the text; this test, that it parses to the
-/// same octets.
+/// tests/interop/headers.py checks the octets that scapy makes from the text; this test, that the
+/// text parses to the same octets.
 #[test]
 fn packets_in_scapy_notation_have_the_same_octets() {
     let mut read = 0;
@@ -110,7 +110,7 @@ fn packets_in_scapy_notation_have_the_same_octets() {
                 assert_eq!(frame.bytes, built(native).bytes, "{scapy}: {}", packet.packet);
                 read += 1;
             }
-            // A class or list without a counterpart.
+            // Some classes and lists have no counterpart in the table.
             Err(error) => assert!(!error.hint.is_empty(), "{scapy}"),
         }
     }

@@ -185,7 +185,7 @@ fn bad_checksums_are_wrong_and_nonzero() {
         assert_eq!(found.checksums, []);
         assert_ne!(frame.bytes[40..42], [0, 0]);
     }
-    // Both the inner, deliberately wrong one and the outer one that covers it.
+    // Both checksums: the inner, deliberately wrong one, and the outer one that covers it.
     let frame = build("eth/ipv4/udp(checksum=auto)/vxlan/eth/ipv4/udp(checksum=bad)");
     assert_eq!(frame.checksums.iter().map(|c| c.at).collect::<Vec<_>>(), [74, 40, 24]);
 }

@@ -279,7 +279,7 @@ fn octets_that_arrive_decide_whether_an_attack_passed() {
         open.blocked.is_empty()
             && open.rules.iter().all(|rule| (rule.attacks, rule.passed) == (3, 3))
     );
-    // Nothing reaches the servers; their frames arrive.
+    // Nothing reaches the servers, but their frames arrive.
     let closed = passage("closed", ",drop=1", "live = false\nrepeat = 3\n");
     assert_eq!((closed.conversations, closed.passed), (12, 0), "{closed:?}");
     assert_eq!(closed.blocked.values().sum::<u64>(), 12, "{closed:?}");
@@ -288,7 +288,7 @@ fn octets_that_arrive_decide_whether_an_attack_passed() {
     // One bit of each frame is flipped.
     let corrupt = passage("corrupt", ",corrupt=1", "live = false\nsid = 1\nrepeat = 9\n");
     assert!(corrupt.passed < 9 || corrupt.altered > 0, "{corrupt:?}");
-    // A conversation of both ends, with frames outside of conversations.
+    // A live conversation of both ends, with frames outside of conversations.
     let live = passage("live", "", "sid = \"1-2\"\nrepeat = 2\n");
     assert_eq!((live.conversations, live.as_frames, live.passed), (4, 0, 4), "{live:?}");
 }

@@ -104,7 +104,7 @@ fn frames_due_after_the_last_instant_of_a_run_are_refused_before_anything_is_sen
     let text = refused("", "{}");
     assert!(text.contains("packet 35 of 177 is due 123.0 days after the start"), "{text}");
     assert!(text.contains("--maxsleep"), "{text}");
-    // Accepted if less is requested, or all of it is due earlier.
+    // Accepted if less is requested, or if everything is due earlier.
     all("longest_gap = \"1 s\"", "{}", 177);
     all("multiplier = 2", "{}", 177);
     all("rate = \"1 kpps\"", "{}", 177);
@@ -112,7 +112,7 @@ fn frames_due_after_the_last_instant_of_a_run_are_refused_before_anything_is_sen
     all("include = \"1-30\"", "{}", 30);
     all("", r#"{ "packets": 34 }"#, 34);
     all("", r#"{ "duration": "10 s" }"#, 34);
-    // A time stamp of 0 is 53 years before the next.
+    // A timestamp of 0 is 53 years before the next.
     folder.capture(&[0, start, start + 1]);
     let text = refused("", "{}");
     assert!(text.contains("packet 2 of 3 is due more than 213 days after the start"), "{text}");

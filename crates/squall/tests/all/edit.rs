@@ -15,7 +15,7 @@ use squall_pcap::{
 };
 use squall_replay::{Cache, Side};
 
-/// A temporary folder of the test.
+/// A temporary directory of the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -36,7 +36,7 @@ impl Drop for Folder {
     }
 }
 
-/// UDP from 10.0.0.1, port `number`, without checksums.
+/// A UDP packet from 10.0.0.1, port `number`, without checksums.
 fn packet(number: u8) -> Vec<u8> {
     let ip = [
         &[0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2][..],

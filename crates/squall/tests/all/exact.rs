@@ -78,8 +78,8 @@ fn two_hours_of_imix_at_a_bit_rate_are_exact_too() {
         );
         let report = run(&text, cores);
         let bps: u128 = if extra == 20 { 1_700_000 } else { 1_300_000 };
-        // A frame's due instant is the bits on the line before it, divided by the rate; it counts
-        // if that is before the end.
+        // A frame's due time is the bits on the line before it, divided by the rate; it counts if
+        // that is before the end.
         let bits = |len: u64| u128::from(len + extra) * 8;
         let cycle: u128 = IMIX.iter().map(|len| bits(*len)).sum();
         let end = 7200 * bps;
@@ -187,8 +187,8 @@ fn streams_without_a_rate_share_the_port_evenly() {
     assert!(counts.iter().all(|count| count.abs_diff(2000) <= 64), "{counts:?}");
 }
 
-/// Even on a machine that is late all the time: the frames of a counted run are the first ones by
-/// due instant.
+/// Even on a machine that is late all the time, the frames of a counted run are the first ones by
+/// due time.
 #[test]
 fn a_counted_run_in_real_time_has_the_frames_that_it_has_in_virtual_time() {
     // No machine sends 4e9 frames per second, so that all but the first are late.

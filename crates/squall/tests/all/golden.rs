@@ -57,7 +57,7 @@ fn each_profile_sends_the_frames_that_a_person_has_read() {
     let temporary = std::env::temp_dir().join(format!("squall-golden-{}", std::process::id()));
     fs::create_dir_all(&temporary).unwrap();
     let mut wrong = Vec::new();
-    // Some profiles use a frame of another's capture, so sort them by dependency.
+    // Some profiles use a frame of another profile's capture, so sort them by dependency.
     let mut profiles = profiles();
     profiles.sort_by_key(|path| fs::read_to_string(path).unwrap().contains("\npcap "));
     for path in profiles {
@@ -121,7 +121,7 @@ fn any_number_of_workers_sends_the_same_frames_to_any_port() {
     }
 }
 
-/// Only there: a profile without random parts is the same with every seed.
+/// Only profiles with random parts depend on the seed.
 #[test]
 fn another_seed_gives_other_frames_where_something_is_random() {
     for path in profiles() {

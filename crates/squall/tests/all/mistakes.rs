@@ -1,4 +1,4 @@
-//! Errors that show only when packets, ports and streams are combined: each names the place, the
+//! Errors that show only when packets, ports and streams are combined: each names the position, the
 //! value found, and a fix.
 
 use squall::{Error, Format, Profile, Session};

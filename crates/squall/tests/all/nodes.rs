@@ -28,7 +28,7 @@ fn run(text: &str, node: Node<'_>) -> Report {
     session(text, node).open().unwrap_or_else(|e| panic!("{e}")).start().unwrap().finish().unwrap()
 }
 
-/// By open port: frames, octets and their fingerprint, summed over the reports.
+/// Frames, octets and their fingerprint by open port, summed over the reports.
 fn sent<'a>(reports: impl IntoIterator<Item = &'a Report>) -> BTreeMap<String, (u64, u64, u128)> {
     let mut all = BTreeMap::<_, (u64, u64, u128)>::new();
     let ports = reports.into_iter().flat_map(|report| &report.ports);

@@ -14,7 +14,7 @@ use squall_profile::{Located, Replay, SpeedOf, TooLong};
 use squall_replay::Gap;
 use squall_units::Nanos;
 
-/// A folder that is removed after the test.
+/// A directory that is removed after the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -284,7 +284,7 @@ fn several_files_go_one_after_the_other_or_by_their_times() {
     let (out, _) = sent(&folder, plain(&[&odd, &even]));
     let one_by_one: Vec<_> = part(1).into_iter().chain(part(0)).collect();
     assert_eq!(octets(&out), octets(&one_by_one));
-    // The second begins at the end of the first.
+    // The second capture begins at the end of the first.
     assert_eq!(times(&out)[199..202], [398_000, 398_000, 400_000]);
 }
 

@@ -93,7 +93,7 @@ fn frames_without_room_for_a_signature_are_counted_by_their_mark() {
     let nobodys = report.streams.iter().find(|s| s.name == "nobody's").expect("sent");
     assert!(nobodys.rx.is_none());
     let at = |port: usize| report.ports[port].rx.unsigned_packets;
-    // Sent by B, without the bit of the type of service.
+    // The frames of B lack the bit of the type of service.
     assert!((900..1000).contains(&at(0)) && at(1) == 0, "{} {}", at(0), at(1));
     let note = report.notes.iter().find(|note| note.contains("have a mark")).expect("a note");
     assert!(note.starts_with("stream \"tcp\" and 3 more: its frames"), "{note}");

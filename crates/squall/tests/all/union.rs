@@ -1,5 +1,5 @@
 //! Workers are interchangeable: on 1, 2, 3 and 8 of them a profile has the same frames, each
-//! stream's fields the same sequence, and receive counters the same sums.
+//! stream's fields have the same sequence, and receive counters have the same sums.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -149,7 +149,7 @@ fn the_parts_of_a_profile_together_send_the_frames_of_the_whole() {
     assert!(divided > 10 * refused && divided > 200, "{divided} divided, {refused} refused");
 }
 
-/// (index, due instant, octets) of a stream's frames as made by worker `worker`, up to index `end`.
+/// (index, due time, octets) of a stream's frames as made by worker `worker`, up to index `end`.
 fn frames(plan: &Plan, stream: usize, worker: usize, end: u64) -> Vec<(u64, u64, Vec<u8>)> {
     let Some((first, by)) = plan.share(stream, worker) else { return Vec::new() };
     let s = &plan.streams[stream];

@@ -95,7 +95,7 @@ fn begun_a_second_are_those_of_the_time_in_which_flows_were_due() {
 
 #[test]
 fn both_ends_of_calls_over_udp_count_the_same() {
-    // The servers go on sending after their clients have ended.
+    // The servers continue to send after their clients have ended.
     let rtp = "app = \"rtp\"\ncps = 100\nlimit = 20\noptions = { packets = 8 }";
     let report = run("rtp", "", &template("rtp", rtp));
     let roles = completed(&report, "rtp", 20);

@@ -43,7 +43,7 @@ fn ports(link: &str) -> String {
     format!("[ports]\nA = \"loop:{link}\"\nB = \"loop:{link}\"\n")
 }
 
-/// Sent to addresses that flows use too: the signature attributes frames to the stream.
+/// A stream to addresses that flows use too: the signature attributes frames to the stream.
 fn stream(name: &str, port: &str, more: &str) -> String {
     format!(
         "[[stream]]\nname = \"{name}\"\nport = \"{port}\"\npacket = \"eth/ipv4(src=16.0.0.9, \
@@ -133,7 +133,7 @@ fn attacks_leave_among_streams_and_flows() {
     assert!(made.frames > 0 && made.attacks == 40, "{made:?}");
     let sent: u64 = of(&report, SourceKind::Attacks).iter().map(|source| source.2).sum();
     assert_eq!(sent, made.frames);
-    // Frames of neither streams nor flows.
+    // Frames that belong to neither streams nor flows.
     let unsigned: u64 = report.ports.iter().map(|port| port.rx.unsigned_packets).sum();
     assert_eq!(unsigned, made.frames);
 }
@@ -196,7 +196,7 @@ fn attacks_are_spoken_live_between_the_hosts_of_flows_among_all_else() {
     assert_eq!(of(&report, SourceKind::Attacks), [("TCP 7000", 20, 20), ("UDP 9000", 20, 20)]);
     let passage = report.attacks[0].passage.as_ref().unwrap();
     assert_eq!((passage.conversations, passage.passed), (40, 40), "{passage:?}");
-    // Frames of neither streams nor hosts: the capture.
+    // Frames that belong to neither streams nor hosts come from the capture.
     let unsigned: u64 = report.ports.iter().map(|port| port.rx.unsigned_packets).sum();
     assert_eq!(unsigned, 400);
 }
@@ -251,7 +251,7 @@ fn a_replay_is_paused_and_hastened_by_its_name_while_others_go_on() {
         let (_, report) = run.sample();
         (report.streams[0].tx_packets, report.ports[0].tx.packets - report.streams[0].tx_packets)
     };
-    // Sends in windows until one is right, because the machine may be busy.
+    // Sends in windows until one is correct, because the machine may be busy.
     let until = |run: &mut squall::Run, right: &dyn Fn(u64, u64) -> bool| {
         let all: Vec<_> = (0..20)
             .map(|_| {
@@ -400,7 +400,7 @@ fn attacks_are_paused_and_hastened_by_name_and_labels_say_when_they_left() {
         assert!((left - begin).abs() < 0.4, "label {begin}, left at {left}");
     }
     assert_eq!(begins.len(), 220);
-    // They were paused for a second, then twice as fast.
+    // The attacks were paused for a second, then twice as fast.
     let last = begins.iter().map(|at| at.0).fold(0.0, f64::max);
     let took = last - first.0;
     let longest = 2.0 + paused;
@@ -468,8 +468,8 @@ fn on_virtual_time_a_mix_has_the_same_frames_however_many_workers_are_asked_for(
     assert_eq!(frames(1), one);
 }
 
-/// Two streams that stay whole (signed, chained), one that is divided, conversations of captures,
-/// attacks of rules, and a scan.
+/// Two streams that stay whole (signed, chained), one that is divided, conversations from captures,
+/// attacks from rules, and a scan.
 #[test]
 fn the_parts_of_a_mix_together_have_the_frames_and_labels_of_the_whole() {
     let folder = Folder::new("parts");
@@ -800,7 +800,7 @@ fn parts_whose_predecessors_never_end_are_reported() {
     assert!(report.notes.iter().any(|note| note == never), "{:?}", report.notes);
 }
 
-/// A capture of `count` signed frames of an earlier run with this seed.
+/// A capture of `count` signed frames from an earlier run with this seed.
 fn earlier(folder: &Folder, seed: u64, count: u64) -> PathBuf {
     let path = folder.0.join(format!("{seed}.pcap"));
     let stream = stream("before", "A", &format!("rate = \"1 kpps\"\nmode = {{ burst = {count} }}"));
@@ -808,7 +808,8 @@ fn earlier(folder: &Folder, seed: u64, count: u64) -> PathBuf {
     path
 }
 
-/// Recognized by their keys; with the same key, as the seed is the same, by their times.
+/// Frames of an earlier run are recognized by their keys; with the same key, as the seed is the
+/// same, by their times.
 #[test]
 fn frames_of_an_earlier_run_are_in_no_stream() {
     let folder = Folder::new("earlier");

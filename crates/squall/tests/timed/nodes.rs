@@ -95,7 +95,7 @@ fn between(link: &str, clocks: [NodeClock; 2]) -> (StreamRx, Report) {
     let receiver = node(["elsewhere:a", &link], clocks[1]);
     let sender = node([&link, "elsewhere:b"], clocks[0]);
     let (receiver, sender) = (receiver.hold().unwrap(), sender.hold().unwrap());
-    // One instant, by each node's clock.
+    // The same time, by each node's clock.
     let at = squall_port::monotonic() + Nanos(50_000_000);
     let common = |clock: NodeClock| {
         let NodeClock { shift_ns, drift_ppb, at_ns, .. } = clock;
@@ -122,7 +122,7 @@ fn clock(shift_ns: i64, drift_ppb: f64, at: Nanos, bound_ns: u64) -> NodeClock {
 
 const MS: i64 = 1_000_000;
 
-/// Two descriptions of one distant, fast clock: delays are those of one clock.
+/// Two descriptions of one distant, fast clock: delays are as with one clock.
 #[test]
 fn delays_between_nodes_are_those_of_the_clock_that_they_have_in_common() {
     let at = squall_port::monotonic();
@@ -148,7 +148,8 @@ fn a_clock_that_is_off_is_within_its_bound_or_found_out() {
     let latency = rx.latency_ns.unwrap();
     let (bound, off) = (rx.latency_bound_ns.unwrap(), 20 * MS as u64);
     assert!(latency.min >= off && latency.min - bound < off, "{latency:?}");
-    // Ahead: frames arrive before they were sent, and delays are within the bound of 0.
+    // The clock is ahead: frames arrive before they were sent, and delays are within the bound of
+    // 0.
     let (rx, whole) = between("nodes-ahead", [right, clock(-1000 * MS, 0.0, at, 1000 * MS as u64)]);
     assert_eq!((rx.early_packets, rx.latency_ns.unwrap().max), (1000, 0));
     let codes = |whole: &Report| -> Vec<_> {

@@ -6,14 +6,14 @@ use squall_apps::{Import, ImportOptions, import};
 use squall_pcap::{CaptureReader, PcapFormat, PcapWriter};
 use squall_wire::tcp_flags::{ACK, SYN};
 
-/// The client is 10.0.0.1:40000, the server 10.0.0.2:80.
+/// A capture between client 10.0.0.1:40000 and server 10.0.0.2:80.
 pub struct Capture {
     writer: PcapWriter<Vec<u8>>,
     pub ports: [u16; 2],
     pub time_us: u64,
     /// Captured octets of a frame.
     pub snaplen: usize,
-    /// fd00::1 and fd00::2, with a VLAN tag.
+    /// Use fd00::1 and fd00::2, with a VLAN tag.
     pub v6: bool,
 }
 
@@ -36,7 +36,7 @@ impl Capture {
         self
     }
 
-    /// A segment of the client (0) or the server (1).
+    /// Adds a segment from the client (0) or the server (1).
     pub fn tcp(&mut self, side: usize, flags: u8, seq: u32, ack: u32, payload: &[u8]) -> &mut Self {
         let mut segment = vec![];
         segment.extend(self.ports[side].to_be_bytes());
@@ -81,7 +81,7 @@ impl Capture {
         self
     }
 
-    /// The three-way handshake; the first octets of the sides have numbers 1001 and 5001.
+    /// Adds the three-way handshake; the first octets of the sides have numbers 1001 and 5001.
     pub fn handshake(&mut self) -> &mut Self {
         self.tcp(0, SYN, 1000, 0, b"")
             .tcp(1, SYN | ACK, 5000, 1001, b"")
@@ -94,7 +94,7 @@ impl Capture {
     }
 
     /// # Panics
-    /// If it cannot be imported.
+    /// If the capture cannot be imported.
     pub fn import(&mut self, options: &ImportOptions) -> Import {
         let mut reader = CaptureReader::from_read(Cursor::new(self.file())).expect("a capture");
         import(&mut reader, "test", options).expect("within all limits")

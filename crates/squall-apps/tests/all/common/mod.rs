@@ -185,7 +185,7 @@ impl Pair {
     }
 
     /// # Panics
-    /// If a flow is left, or state that belonged to one.
+    /// If a flow is left, or state that belonged to a flow.
     pub fn assert_nothing_left(&self) {
         for stack in &self.stacks {
             assert_eq!(stack.active(), 0, "flows are left");

@@ -101,7 +101,7 @@ impl Spec {
                 2,
                 [&[if self.v6 { 128 } else { 8 }, 0, 0, 0, 0, 1, 0, 1][..], &payload].concat(),
             ),
-            // A verification tag, and the place of the CRC.
+            // A verification tag, and the octets of the CRC.
             L4::Sctp => (132, 8, [&ports[..], &[1, 2, 3, 4, 0, 0, 0, 0], &payload].concat()),
         };
         if self.l4 == L4::Sctp {

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use super::{Numbered, Short, Table};
 use crate::{Diagnostics, Profile, source::node::Value};
 
-/// HTTP clients on port A for an external server: that of the first URL.
+/// HTTP clients on port A for an external server, which the first URL names.
 ///
 /// # Errors
 /// All errors, by argument.

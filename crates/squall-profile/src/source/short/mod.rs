@@ -1,5 +1,5 @@
-//! Short forms: a profile of one stream, replay, kind of flows or of attacks, from the arguments of
-//! a command.
+//! Short forms: a profile with one stream, replay, kind of flows or kind of attacks, made from the
+//! arguments of a command.
 //!
 //! The arguments become tables of the same tree as a file, read by the same code; errors name the
 //! argument instead of line and column.
@@ -43,7 +43,7 @@ pub struct Short<'a> {
 }
 
 impl<'a> Short<'a> {
-    /// Each argument with its number from 1, which serves as the place of its values.
+    /// Each argument with its number from 1, which serves as the position of its values.
     fn all(&self) -> impl Iterator<Item = Numbered<'a>> + use<'a> {
         self.arguments.iter().enumerate().map(|(i, of)| Numbered { number: i + 1, of })
     }
@@ -97,7 +97,7 @@ impl<'a> Numbered<'a> {
         self.of.text.as_deref().unwrap_or_default()
     }
 
-    /// A node for `value` with this argument as the place of all its parts.
+    /// A node for `value` with this argument as the position of all its parts.
     fn node(&self, value: Value) -> Node {
         fn place(node: &mut Node, number: usize) {
             (node.start, node.end) = (number, number);
@@ -115,12 +115,12 @@ impl<'a> Numbered<'a> {
         node
     }
 
-    /// Its number, with a unit after it.
+    /// The argument's number, with a unit after it.
     fn unit(&self, unit: &str) -> Node {
         self.node(format!("{} {unit}", self.text()).as_str().into())
     }
 
-    /// Its value: true for a flag, otherwise the text.
+    /// The argument's value: true for a flag, otherwise the text.
     fn value(&self) -> Node {
         self.node(self.of.text.as_deref().map_or(Value::Bool(true), Value::from))
     }
@@ -203,7 +203,7 @@ impl<T: Into<Value>> FromIterator<T> for Value {
     }
 }
 
-/// Text as a number if possible. The profile reads both, but messages then have `64`, not `"64"`.
+/// Text as a number if possible. A profile accepts both, but messages then have `64`, not `"64"`.
 fn scalar(text: &str) -> Value {
     let text = text.trim();
     let whole = text.parse::<u64>().ok().map(|number| Value::Integer(number.into()));

@@ -150,7 +150,7 @@ fn vary(text: &str) -> Option<Table> {
 
 /// The last `:key=value` with a known key, and the text before it.
 fn last_key(text: &str) -> Option<(&str, &str, &str)> {
-    // An entry without values before it: `increment:step=3`.
+    // An entry without values before the keys: `increment:step=3`.
     let (before, entry) = text.rsplit_once(':').unwrap_or(("", text));
     let (key, value) = entry.split_once('=')?;
     VARY_KEYS.contains(&key).then_some((before, key, value))
