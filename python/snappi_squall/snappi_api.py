@@ -86,6 +86,6 @@ class Api(snappi.Api):  # type: ignore[misc]  # snappi has no types
 
 
 def _message(request: Any, payload: Any) -> str:
-    """The payload as JSON; a text is one of `request`, which snappi checks."""
+    """The payload as JSON. Text must be a `request`, which snappi checks."""
     message = request().deserialize(payload) if isinstance(payload, str) else payload
     return json.dumps(message.serialize(message.DICT))

@@ -96,5 +96,5 @@ from .remote import (
 
 from . import _keywords
 
-# Once for all public names, so that no function has to do it.
+# Adds the keyword check to all public functions and classes here, so that none has its own.
 globals().update(_keywords.name_the_nearest(globals(), "squall."))

@@ -83,7 +83,7 @@ class ASTFErrorWrongType(ASTFError, TypeError):
 
 
 def _typed(where: str, allowed: tuple[type, ...], **given: Any) -> None:
-    """Parameters that are not None are of one of these types."""
+    """Check that the parameters that are not None have one of these types."""
     for name, value in given.items():
         # A bool is an int in Python, but not a number in a profile.
         is_one = isinstance(value, allowed) and (bool in allowed or not isinstance(value, bool))
@@ -99,7 +99,7 @@ def _needed(where: str, **given: Any) -> None:
 
 
 def _one_of(where: str, **given: Any) -> None:
-    """Checks that at most one of these is given."""
+    """Check that at most one of these is given."""
     names = [name for name, value in given.items() if value is not None]
     if len(names) > 1:
         raise ASTFErrorBadParamCombination(f"{where}: {' and '.join(names)}: expected one of them")
@@ -121,7 +121,7 @@ def _listed(where: str, name: str, value: Any, kind: type) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Buffer:
-    """Octets, and the filler up to a size."""
+    """Octets, and the filler that extends them to a size."""
 
     base: bytes
     size: int = 0
@@ -148,7 +148,7 @@ class _Named:
 
 
 class ASTFCmd:
-    """A command of a program; `stream`: for TCP alone, or for UDP alone."""
+    """A command of a program. `stream` is True if it is for TCP only, False if for UDP only."""
 
     def __init__(self, name: str, stream: bool | None = None, **fields: Any) -> None:
         self.name, self.stream, self.fields = name, stream, fields
@@ -210,9 +210,9 @@ class ASTFProgram:
         self.stream, self._addon = stream, addon
         self._commands: list[ASTFCmd] = []
         self._labels: dict[str, int] = {}
-        # For a capture with long silences, in TRex's units.
+        # Timeout for a capture with long silences, in TRex's units.
         self._keepalive: int | None = None
-        # Octets or messages received so far, because a command waits for a sum.
+        # Octets or messages received so far, because a command waits for the total.
         self._received = {"rx": 0, "rx_msg": 0}
         if file is not None:
             self._play(_Capture(file, udp_mtu), side, s_delay)
@@ -241,7 +241,7 @@ class ASTFProgram:
                 self.delay(delay_usec)
 
     def recv(self, bytes: int, clear: bool = False) -> None:  # noqa: A002: TRex's name
-        """Wait for further octets. With `clear` the count begins again."""
+        """Wait for further octets. With `clear` the count restarts at 0."""
         _needed("recv", bytes=bytes)
         _typed("recv", (int,), bytes=bytes)
         self._wait("rx", True, "min_bytes", bytes, clear)
@@ -253,13 +253,13 @@ class ASTFProgram:
         self._wait("rx_msg", False, "min_pkts", pkts, clear)
 
     def set_send_blocking(self, block: bool) -> None:
-        """Whether `send` waits until its last octet is acknowledged."""
+        """Choose whether `send` waits until its last octet is acknowledged."""
         _needed("set_send_blocking", block=block)
         _typed("set_send_blocking", (bool,), block=block)
         self._add("tx_mode", flags=int(not block))
 
     def set_keepalive_msg(self, msec: int, rx_mode: bool = False) -> None:
-        """Time of silence after which a UDP flow ends, in milliseconds."""
+        """Set the idle time after which a UDP flow ends, in milliseconds."""
         _typed("set_keepalive_msg", (int,), msec=msec)
         _typed("set_keepalive_msg", (bool,), rx_mode=rx_mode)
         self._add("keepalive", False, msec=msec, **({"rx_mode": True} if rx_mode else {}))
@@ -305,11 +305,11 @@ class ASTFProgram:
         self._add("add_var", id=_name("add_var", "variable", var_id), val=val)
 
     def set_tick_var(self, var_id: str) -> None:
-        """The current time."""
+        """Set a variable to the current time."""
         self._add("set_tick_var", id=_name("set_tick_var", "tick", var_id))
 
     def add_tick_var(self, var_id: str, duration: float) -> None:
-        """Add `duration` seconds."""
+        """Add `duration` seconds to a variable."""
         self._add("add_tick_var", id=_name("add_tick_var", "tick", var_id), duration=duration)
 
     def add_stats(self, stats_id: int | str, val: int) -> None:
@@ -317,12 +317,12 @@ class ASTFProgram:
         self._add("add_stats", stats_id=_counter(stats_id), val=val)
 
     def add_tick_stats(self, stats_id: int | str, var_id: str) -> None:
-        """Add the time since a variable was set to a counter."""
+        """Add to a counter the time since a variable was set."""
         tick = _name("add_tick_stats", "tick", var_id)
         self._add("add_tick_stats", stats_id=_counter(stats_id), var_id=tick)
 
     def set_label(self, label: str) -> None:
-        """Gives the next command a name, for jumps."""
+        """Give the next command a name, for jumps."""
         if label in self._labels:
             raise ASTFError(f"set_label: {label!r} is there twice")
         self._labels[label] = len(self._commands)
@@ -368,7 +368,7 @@ class ASTFProgram:
         self.jmp_cmp(var_id, label, "ne", value)
 
     def set_next_template(self, tg_id: str) -> None:
-        """The group of templates from which `exec_template` begins a flow."""
+        """Select the group of templates from which `exec_template` begins a flow."""
         self._add("set_template", tg_id=_name("set_next_template", "group", tg_id))
 
     def exec_template(self) -> None:
@@ -423,7 +423,7 @@ class ASTFProgram:
         return there[name]
 
     def _variables(self) -> dict[str, dict[str, int]]:
-        """Numbers of variables, in the order in which they are set first."""
+        """Numbers of variables, in the order in which they are first set."""
         numbers: dict[str, dict[str, int]] = {"variable": {}, "tick": {}}
         for command in self._commands:
             if command.name in ("set_var", "set_tick_var"):
@@ -473,7 +473,7 @@ class ASTFProgram:
         (self.send if self.stream else self.send_msg)(message.octets)
 
     def _add_receive(self, message: _Message) -> None:
-        """Wait for several messages at once."""
+        """Wait for a message; consecutive messages are one command."""
         name, field = ("rx", "min_bytes") if self.stream else ("rx_msg", "min_pkts")
         if self._commands and self._commands[-1].name == name:
             self._commands.pop()
@@ -668,7 +668,7 @@ class _Capture:
         return messages
 
 
-#: The folder of the profile that is being read: files are relative to it.
+#: The directory of the profile that is being read: files are relative to it.
 _folder: pathlib.Path | None = None
 
 
@@ -856,7 +856,7 @@ class ASTFAssociationRule:
 
     @property
     def of_port(self) -> bool:
-        """Whether it has no other conditions."""
+        """Whether the rule has no condition other than the port."""
         return not self._more
 
     def to_json(self) -> dict[str, Any]:
@@ -864,7 +864,7 @@ class ASTFAssociationRule:
 
 
 class ASTFAssociation:
-    """Rules, of which one has to hold."""
+    """Rules, at least one of which must match."""
 
     def __init__(self, rules: Any = None) -> None:
         rules = ASTFAssociationRule() if rules is None else rules
@@ -959,7 +959,7 @@ def _settings(where: str, kind: type, **given: Any) -> None:
             raise ASTFErrorWrongType(f"{where}: {name} is {found}: expected {kind.__name__}")
 
 
-#: Characters of a group's name.
+#: Maximum number of characters in a group's name.
 _LONGEST_NAME = 20
 
 
@@ -1050,7 +1050,8 @@ class ASTFCapInfo:
         client._play(self._capture, "c", None)
         server._play(self._capture, "s", self.s_delay or s_delay)
         _keep_both(client, server)
-        # As TRex does, by the octets of a flow, whatever the percentage is.
+        # As in TRex, the value of the percentage has no effect: only the octets of the flow
+        # count.
         share = self.l7_percent is not None
         cps = 100 * self._capture.octets / octets if share else self._cps
         rule = ASTFAssociationRule(port=self._port or self._capture.port)
@@ -1081,13 +1082,13 @@ class ASTFProfile:
     Parameters
     ----------
     default_ip_gen : ASTFIPGen
-        Addresses of captures without their own.
+        Addresses for captures without their own.
     default_c_glob_info, default_s_glob_info : ASTFGlobalInfo, optional
         Settings of clients, and of servers.
     templates : ASTFTemplate or list of them, optional
     cap_list : ASTFCapInfo or list of them, optional
     s_delay, udp_mtu
-        Of captures without their own.
+        Defaults for captures without their own.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ Edits: TypeAlias = Mapping[str, Union[EditValue, Iterable[EditValue]]]
 
 
 def asked_edits(edits: Edits | None) -> list[tuple[str, str]]:
-    """Names and texts; a list becomes one option for each item."""
+    """The edits as pairs of name and text; a list becomes one pair for each item."""
     asked = []
     for name, value in (edits or {}).items():
         values = [value] if isinstance(value, (str, int, float)) else value

@@ -35,14 +35,13 @@ class Diagnostic(NamedTuple):
     details: Sequence[str]
 
 
-#: Control characters but newline and tab, and marks that turn what follows around.
+#: Control characters except newline and tab, and marks that change the direction of text.
 _STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
-    """As `text`, with pictures for what would steer a terminal: names, rules and octets of captures
-    may hold anything.
-    """
+    """Replace characters that control a terminal by visible ones: names, rules and octets of
+    captures may contain any."""
     return _STEERS.sub(
         lambda found: chr(0x2400 + ord(found[0])) if found[0] < " " else "\ufffd", text
     )

@@ -28,15 +28,15 @@ __all__ = ["Http", "Reply", "Verify"]
 Verify = bool | str | os.PathLike[str] | None
 
 PORT = 8443
-#: Octets that an answer may have, unless it goes to a file: a report of 64 k streams has some 100
-#: MB.
+#: Maximum octets of an answer that is not written to a file: a report of 64 k streams has about
+#: 100 MB.
 LARGEST = 1 << 30
 CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
 class Reply:
-    """The reply; ``body`` is empty where it went to a file."""
+    """A reply; ``body`` is empty if it was written to a file."""
 
     status: int
     body: bytes
@@ -47,7 +47,7 @@ class Reply:
         Raises
         ------
         ServerError
-            It is something else.
+            The body is not JSON.
         """
         try:
             return json.loads(self.body)
@@ -66,7 +66,7 @@ class Http:
         ``https://HOST[:PORT]`` or ``http://...``; without a scheme it is https, without a port 8443.
         ``unix:PATH`` is the socket of a daemon on this machine.
     token : str, optional
-        Default: ``SQUALL_TOKEN``, or of a daemon on this machine the file that it keeps, where that
+        Default: ``SQUALL_TOKEN``, or, for a daemon on this machine, the one in its folder, if it
         can be read.
     verify
         How a certificate is checked: as `squall.connect` has it.
@@ -135,25 +135,25 @@ class Http:
         upload: IO[bytes] | None = None,
         into: IO[bytes] | None = None,
     ) -> Reply:
-        """Asks, and waits for the answer.
+        """Send a request, and wait for the answer.
 
         Parameters
         ----------
         path : str
-            Quoted, below the daemon's root.
+            Path below the daemon's root, percent-encoded.
         body
             Sent as JSON.
         query
             Values that are None are left out.
         upload, into
-            Where the body of the request is read from, and that of the answer is written to.
+            Files from which the request's body is read, and to which the answer's body is written.
 
         Raises
         ------
         ProfileError, PortError, UnknownStream
-            What the daemon refused, as in process.
+            The daemon refused the request; the same exceptions as in process.
         ServerError
-            What else it answered, or that it did not.
+            The daemon answered with another error, or not at all.
         """
         asked = {key: value for key, value in (query or {}).items() if value is not None}
         target = path + (f"?{urllib.parse.urlencode(asked)}" if asked else "")
@@ -196,7 +196,7 @@ class Http:
         return Reply(response.status, octets)
 
     def close(self) -> None:
-        """Closes idle connections, and from now on each connection after its answer."""
+        """Close idle connections; from now on, close each connection after its answer."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -323,8 +323,8 @@ class _Unix(http.client.HTTPConnection):
 
 
 def remember(name: str, found: str) -> None:
-    """Trusts on first use: stores the fingerprint of `name` (``host:port``), or compares it with
-    the stored one.
+    """Trust on first use: store the fingerprint of `name` (``host:port``), or compare it with the
+    stored one.
 
     Raises
     ------
@@ -352,7 +352,7 @@ def remember(name: str, found: str) -> None:
         with path.open("a") as file:
             file.write(f"{name} sha256:{found}\n")
     except OSError:
-        # Without a place for the file, every use is the first.
+        # Without a writable directory for the file, every use is the first.
         pass
 
 
@@ -408,7 +408,7 @@ def refused(status: int, body: bytes) -> Error:
 
 
 def _unknown_stream(message: str) -> UnknownStream:
-    """With the daemon's message, which lists all names."""
+    """The exception with the daemon's message, which lists all names."""
     named = re.search(r"'([^']*)'|\"([^\"]*)\"", message)
     error = UnknownStream((named[1] or named[2] or "") if named else "")
     error.args = (message,)
@@ -416,13 +416,13 @@ def _unknown_stream(message: str) -> UnknownStream:
 
 
 def _fingerprint(text: str) -> str | None:
-    """64 hexadecimal digits, of ``sha256:AB:CD...``."""
+    """The 64 hexadecimal digits of ``sha256:AB:CD...``, or None."""
     digits = text.lower().removeprefix("sha256:").replace(":", "")
     return digits if re.fullmatch("[0-9a-f]{64}", digits) else None
 
 
 def _only(certificate: bytes) -> ssl.SSLContext:
-    """Trusts only this certificate, with any names in it."""
+    """A context that trusts only this certificate, whatever names it has."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -431,7 +431,7 @@ def _only(certificate: bytes) -> ssl.SSLContext:
 
 
 def _data_folders() -> list[pathlib.Path]:
-    """The system's and the user's folder for the files of a daemon of this machine."""
+    """The system's and the user's directory for the files of a daemon on this machine."""
     state = os.environ.get("XDG_STATE_HOME")
     own = (pathlib.Path(state) if state else pathlib.Path.home() / ".local" / "state") / "squall"
     return [pathlib.Path("/var/lib/squall"), own]

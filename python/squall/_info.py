@@ -57,7 +57,7 @@ class Info(InfoFigures, Figures[_native.Info]):
 
 
 def _with_names(table: dict[str, Any]) -> dict[str, Any]:
-    """``from`` is a keyword of Python's."""
+    """Rename ``from`` and ``to``: ``from`` is a keyword of Python."""
     if "from" in table and "to" in table:
         table["start"], table["end"] = table.pop("from"), table.pop("to")
     return table

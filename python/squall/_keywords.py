@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-#: Attribute of functions that are checked.
+#: Attribute that marks functions whose keywords are checked.
 _MARK = "__names_the_nearest__"
 
 
@@ -75,6 +75,6 @@ def name_the_nearest(public: Mapping[str, Any], package: str) -> dict[str, Any]:
 
 
 def _is_result(kind: type) -> bool:
-    """Values of reports: only this package makes them, and thousands at a time."""
+    """Whether it is a class of report values: only this package makes them, thousands at a time."""
     parameters = getattr(kind, "__dataclass_params__", None)
     return parameters is not None and bool(parameters.frozen)

@@ -30,7 +30,7 @@ class PlanStream:
     mean_size : float
         Octets with FCS.
     packets : int or None
-        Frames in total, each time it runs; None: without end.
+        Frames in total, each time it runs; None: endless.
     start_ns : int
         Delay from the start of the run, or from the end of the stream before it.
     self_start : bool

@@ -85,7 +85,7 @@ class Profile(ProfileTables):
     """
 
     # The parsed text, and the table made of it: while the table is unchanged, errors name their
-    # place in the text.
+    # position in the text.
     _read: tuple[_native.Profile, dict[str, Any]] | None = field(
         default=None, init=False, repr=False, compare=False
     )

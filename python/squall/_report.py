@@ -41,7 +41,7 @@ class Series:
         Seconds since the first frame was due, ascending.
     ports : dict of str to PortSeries
     streams : dict of str to StreamSeries
-        Of two streams with one name (removed and added again), the later one.
+        If two streams have one name (removed and added again), the later one.
     capture : CaptureSeries or None
         Only for a capture.
     flows : dict of str to TemplateSeries
@@ -149,7 +149,7 @@ class Report(ReportFigures, Figures[_native.Report]):
         return self._inner.summary(width, color)
 
     def plot(self) -> Any:
-        """Plot the rates over time and, of streams with `latency`, the one-way delay.
+        """Plot the rates over time and, for streams with `latency`, the one-way delay.
 
         Returns
         -------
@@ -187,7 +187,7 @@ class Report(ReportFigures, Figures[_native.Report]):
 
 
 def _with_bins(rows: Counts, table: dict[str, Any]) -> dict[str, Any]:
-    """Replaces the references to histograms by their rows."""
+    """Replace the references to histograms by their rows."""
     if "bins" in table:
         [[first, end, _]] = table["bins"]
         table["bins"] = rows[first:end]
@@ -209,12 +209,12 @@ def whole(reports: Mapping[str, Report] | Iterable[Report]) -> Report:
     Parameters
     ----------
     reports : mapping of str to Report, or iterable of Report
-        Of all parts and nodes, by name. Without names: that of the node, or its place from 1.
+        One from each part and node, by name. Without names: the node's name, or the index from 1.
 
     Raises
     ------
     ValueError
-        There is no report, or they are not of one run.
+        There is no report, or they are not from one run.
 
     Examples
     --------

@@ -94,7 +94,7 @@ class Session:
             try:
                 run.close()
             except Exception:
-                # The user needs to see the first error.
+                # Raise the first error of the block, not one from closing its runs.
                 if kind is None:
                     raise
 
@@ -136,8 +136,8 @@ class Session:
         Raises
         ------
         Interrupted
-            Ctrl-C: a `KeyboardInterrupt` with the report so far. This is how to end a profile
-            without an end.
+            Ctrl-C: a `KeyboardInterrupt` with the report so far. This is how to end an endless
+            profile.
         ProfileError, PortError
             As `start`, and if a port is lost.
         """
@@ -312,9 +312,8 @@ def _json(options: RunOptions) -> str:
 
 
 def _watched(run: Run, every: float, progress: Progress | None) -> Report:
-    """The report of `run` at its end, which Ctrl-C may bring; `progress` is called with samples on
-    the way.
-    """
+    """Wait until `run` ends, or Ctrl-C ends it, and return its report; `progress` is called with
+    each sample."""
     try:
         while not run.wait(None if run.virtual_time else every):
             sample = run.sample()
@@ -480,7 +479,7 @@ def replay(
     max_gap : seconds, optional
         Shorten captured gaps to at most this.
     loops : int
-        0: without end.
+        0: endless.
     loop_delay : seconds
     limit : int, optional
         Frames in total.

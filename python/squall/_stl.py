@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 try:
     from ._errors import Error
 except ImportError:
-    # Without Squall's library, it has exceptions of its own.
+    # Without Squall's library, errors of this module derive directly from `Exception`.
     Error = Exception  # type: ignore[assignment, misc]
 
 _T = TypeVar("_T")
@@ -121,7 +121,7 @@ class STLTXMode:
 
 
 class STLTXCont(STLTXMode):
-    """Send without end."""
+    """Send endlessly."""
 
 
 class STLTXSingleBurst(STLTXMode):
@@ -486,7 +486,7 @@ class STLPktBuilder:
     path_relative_to_profile : bool
         The capture's path is relative to the file that makes the packet.
     remove_fcs : bool
-        Where instructions name fields, take away what follows the last layer of `pkt_buffer`.
+        Where instructions name fields, remove what follows the last layer of `pkt_buffer`.
     """
 
     def __init__(
@@ -552,7 +552,7 @@ class STLPktBuilder:
             layer = layer.payload
 
     def _layer(self, place: int | str) -> int:
-        """Where ``"IP:1"`` begins."""
+        """The offset at which ``"IP:1"`` begins."""
         if isinstance(place, int):
             return place
         wanted, _, nth = place.partition(":")
@@ -567,7 +567,7 @@ class STLPktBuilder:
         raise TRexArgumentError(f"{place!r}: the packet has no such layer")
 
     def _field(self, place: int | str) -> int:
-        """Where ``"IP:1.src"`` is."""
+        """The offset of ``"IP:1.src"``."""
         if isinstance(place, int):
             return place
         named = re.fullmatch(r"(.+?)(?::(\d+))?\.(\w+)", place)
@@ -607,7 +607,7 @@ class STLStream:
     mac_src_override_by_pkt, mac_dst_override_mode
         Take MAC addresses from the packet. Default: where the packet has them.
     dummy_stream : bool
-        Take the time of its frames, and send none.
+        Send no frames, but take the time that they would take.
     start_paused : bool
         Send nothing until it is resumed.
     size
@@ -831,7 +831,7 @@ def _called(
 
 @contextlib.contextmanager
 def _as_trex(more: Mapping[str, types.ModuleType] | None = None) -> Iterator[None]:
-    """TRex's modules are this one, and `more`."""
+    """Make `more`, and this module as TRex's modules, importable."""
     global _loading
     names = ["trex_stl_lib", "trex_stl_lib.api", "trex", "trex.stl", "trex.stl.api"]
     # Profiles of flows use its functions for addresses.
@@ -878,7 +878,7 @@ def _is_of(version: int) -> Callable[[str], bool]:
 
 
 def numbered(streams: Mapping[int, STLStream]) -> dict[str, Any]:
-    """As in JSON, by number."""
+    """The streams as in TRex's JSON, by number."""
     return {str(number): stream.to_json() for number, stream in streams.items()}
 
 
@@ -1030,7 +1030,7 @@ def _chain(
         )
         before = at
     if rest:
-        # Waits until the other side has ended, too, in the places where TRex's client has this
+        # Waits until the other side has ended, too, at the positions where TRex's client has this
         # stream.
         pause = STLStream(
             name=PAUSE,

@@ -1,4 +1,4 @@
-"""From JSON to frozen values. Their arrays are uint64."""
+"""Conversion of JSON to frozen values. Their arrays are uint64."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ T = TypeVar("T")
 
 
 class Figures(Generic[C]):
-    """Figures as JSON, as plain values, as a page."""
+    """Figures that can be converted to JSON, to plain values and to an HTML page."""
 
     _inner: C
-    #: The core's class.
+    #: The class of the Rust core.
     _core: ClassVar[Any]
 
     @classmethod

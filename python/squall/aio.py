@@ -63,8 +63,8 @@ POLL_FIRST_S, POLL_INTERVAL_S = 0.02, 0.25
 
 
 class Channel(Protocol):
-    """How requests are sent and time passes: blocking, or with an event loop. Everything else is in
-    this module only."""
+    """How requests are sent and time passes: blocking, or with an event loop. All other logic is in
+    this module only, for both."""
 
     http: Http
 
@@ -119,11 +119,11 @@ class RunInfo:
     mult : float or None
         Factor on the profile's rates; None if a total rate was asked for.
     sent_all : bool or None
-        All of its own frames are sent; it goes on to receive those of other nodes.
+        All of its own frames are sent; it continues to receive those of other nodes.
     test : dict or None
         Progress of a standard test: see `Test.progress`.
     cluster : dict or None
-        Of a run over several machines: ``inventory``, ``t_s`` since its start, rates and counts of
+        For a run over several machines: ``inventory``, ``t_s`` since its start, rates and counts of
         all nodes (``all``), and of each (``nodes``) with its ``state``, ``why`` it is lost, and
         ``clock_bound_ns``.
     """
@@ -199,7 +199,7 @@ class DaemonPort:
 
 @dataclasses.dataclass(frozen=True)
 class InventoryInfo:
-    """Nodes for runs over several machines, which the daemon was started with.
+    """Nodes for runs over several machines, from an inventory of the daemon.
 
     Attributes
     ----------
@@ -236,7 +236,7 @@ def _known(kind: type[T], table: Mapping[str, Any]) -> T:
 
 
 class _Keeper:
-    """Renews leases on a thread of its own, each while a reference to it exists."""
+    """Renews leases on a separate thread, each while a reference to it exists."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -246,7 +246,7 @@ class _Keeper:
         self._thread: threading.Thread | None = None
 
     def hold(self, lease: str, holder: object, ttl_s: float) -> None:
-        """Renews `lease` three times during its lifetime, until `holder` is gone or `drop` is
+        """Renew `lease` three times during its lifetime, until `holder` is gone or `drop` is
         called."""
         with self._lock:
             self._held[lease] = (weakref.ref(holder), ttl_s / 3, time.monotonic() + ttl_s / 3)
@@ -304,7 +304,7 @@ class Client:
         self._keeper = _Keeper(channel.http)
         self._leases: dict[str, weakref.ref[Lease]] = {}
         self.url = channel.http.url
-        #: The daemon's version, as of the connection.
+        #: The daemon's version when the connection was made.
         self.version = ""
         self._lease_s = 30.0
 
@@ -384,7 +384,8 @@ class Client:
         node : str, optional
             Name of the node, for the report, where several daemons share the run.
         cluster_clock : mapping, optional
-            The clock that they have in common: ``shift_ns``, ``drift_ppb``, ``at_ns``, ``bound_ns``.
+            The clock that these daemons have in common: ``shift_ns``, ``drift_ppb``, ``at_ns``,
+            ``bound_ns``.
             Common time is local time (`Client.clock`) plus the shift, plus the drift times the
             time since `at_ns`; the bound is the largest error of that.
         hold : bool
@@ -416,7 +417,7 @@ class Client:
         return Session(self, "/runs", _given(body))
 
     async def inventories(self) -> tuple[InventoryInfo, ...]:
-        """Inventories on whose nodes a run can go: see `session`."""
+        """The daemon's inventories, on whose nodes a run can be: see `session`."""
         rows = (await self._ask("GET", "/inventories"))["inventories"]
         return tuple(_known(InventoryInfo, row) for row in rows)
 
@@ -426,8 +427,8 @@ class Client:
         Returns
         -------
         tuple of int
-            Nanoseconds of ``CLOCK_MONOTONIC`` and since 1970-01-01 UTC, as late as possible before
-            the answer.
+            Nanoseconds of ``CLOCK_MONOTONIC``, and since 1970-01-01 UTC, read as late as possible
+            before the answer.
         """
         now = await self._ask("GET", "/clock")
         return int(now["monotonic_ns"]), int(now["unix_ns"])
@@ -492,7 +493,7 @@ class Client:
         duration_s, lease
             As in `squall.capture` and `session`.
         **more
-            Options of a capture (`squall.CaptureOptions`), and what else the daemon's API takes:
+            Options of a capture (`squall.CaptureOptions`), and further ones of the daemon's API:
             ``name``, ``received_flows``.
         """
         body = {
@@ -602,16 +603,16 @@ class Client:
         before: str | None = None,
         limit: int = 50,
     ) -> tuple[RunInfo, ...]:
-        """Runs that go on and that were, newest first.
+        """Runs in progress and ended ones, newest first.
 
         Parameters
         ----------
         state, kind : str, optional
-            Only such.
+            Only runs with this state or of this kind.
         q : str, optional
-            Only with this in their names.
+            Only runs whose names contain this.
         before : str, optional
-            Older than the run of this id: the last of the page before.
+            Only runs older than the one with this id: the last of the previous page.
         limit : int
         """
         asked = {"state": state, "kind": kind, "q": q, "before": before, "limit": limit}
@@ -847,7 +848,7 @@ class Session:
             try:
                 await run.close()
             except Exception:
-                # The user needs to see the first error.
+                # Raise the first error of the block, not one from closing its runs.
                 if kind is None:
                     raise
 
@@ -1233,7 +1234,7 @@ def _test(method: str, profile: Profile | Path | None, more: dict[str, Any]) -> 
 
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Without keys that are left to the daemon."""
+    """The arguments that are not None; the daemon chooses the others."""
     return {key: value for key, value in arguments.items() if value is not None}
 
 

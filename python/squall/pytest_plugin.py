@@ -45,7 +45,7 @@ __all__ = ["Traffic", "VethPair", "assert_latency", "assert_no_loss", "assert_ra
 
 KEY = pytest.StashKey["Traffic"]()
 CLONE_NEWNET = 0x40000000
-#: Number of the newest frames that a recorded interface keeps, and octets of each.
+#: Number of frames that a recorded interface keeps, the newest ones, and maximum octets of each.
 FRAMES, SNAPLEN = 10_000, 256
 
 
@@ -187,7 +187,8 @@ def assert_rate(
             raise ValueError(f"stream {one.name!r} has no requested rate (max)\n  try pps=")
         found = [("sent", one.tx_pps)]
         if one.rx is not None and one.tx_packets:
-            # The received part of the sent rate, because the receiver's own rate has no start time.
+            # The received fraction times the sent rate, because the receiver's own rate has no
+            # start time.
             found.append(("received", one.tx_pps * one.rx.packets / one.tx_packets))
         for what, rate in found:
             if abs(rate - expected) > tol * expected:

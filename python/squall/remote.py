@@ -97,7 +97,8 @@ class _Blocking:
 
 
 def _now(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits, as all coroutines over a `_Blocking` channel."""
+    """The result of a coroutine that never waits, as is any coroutine over a `_Blocking`
+    channel."""
     try:
         coroutine.send(None)
     except StopIteration as done:

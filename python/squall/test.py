@@ -73,7 +73,7 @@ class Result:
 
     @property
     def trials(self) -> list[dict[str, Any]]:
-        """All trials, repetitions too."""
+        """All trials, including repetitions."""
         return list(self.data["trials"])
 
     def compare(self, baseline: Result, tolerance: float = 0.01) -> list[dict[str, Any]]:
@@ -83,7 +83,7 @@ class Result:
         ----------
         baseline : Result
         tolerance : float
-            Differences up to this part of the earlier value are none.
+            Differences up to this fraction of the earlier value do not count.
 
         Returns
         -------
@@ -96,13 +96,13 @@ class Result:
         return list(json.loads(text))
 
     def write(self, path: str | os.PathLike[str], baseline: Result | None = None) -> None:
-        """Write it to a file: JSON, HTML, CSV (trials) or JUnit (``.xml``), by the extension of the
-        name.
+        """Write the outcome to a file: JSON, HTML, CSV (trials) or JUnit (``.xml``), by the
+        extension of the name.
 
         Raises
         ------
         ValueError
-            The name ends otherwise.
+            The name has another extension.
         """
         kinds = {".html": "html", ".csv": "csv", ".xml": "junit", ".txt": "text"}
         ending = os.path.splitext(os.fspath(path))[1]
@@ -160,7 +160,8 @@ def run(
     rest : seconds, optional
         Time between trials. Default: 5, with `quick` 0.2.
     journal : path, optional
-        Write each trial to this file; if it has trials of the same test, go on after them.
+        Write each trial to this file; if it already has trials of the same test, continue after
+        them.
     options : dict, optional
         Options of each run, as `squall.run` has them.
     progress : callable, optional
@@ -180,7 +181,7 @@ def run(
     ProfileError
         A setting is unknown or wrong, or the profile lacks what the method needs.
     PortError
-        A port does not open, or a node is not there.
+        A port does not open, or a node does not answer.
     """
     on_progress = None if progress is None else (lambda text: progress(json.loads(text)))
     text = _native.run_test(
@@ -241,7 +242,7 @@ def ab(
 
 
 def _controller(nodes: str | os.PathLike[str] | None, profile: Profile) -> list[str] | None:
-    """The command that runs trials on nodes."""
+    """The command that runs trials on nodes; None without nodes."""
     if nodes is None:
         return None
     command = [sys.executable, "-m", "squall.cluster", "trials", os.fspath(nodes)]
@@ -289,7 +290,7 @@ def rfc9411(profile: Profile, **settings: Any) -> Result:
 
 
 def capacity(profile: Profile, **settings: Any) -> Result:
-    """Connections per second and at once, goodput, and the size of a table of flows.
+    """Connections per second, concurrent connections, goodput, and the size of a flow table.
 
     See `run` for the arguments.
     """

@@ -1,5 +1,5 @@
-"""Clusters of one machine, for tests: nodes in network namespaces with a Ray each, as on machines
-of their own.
+"""Clusters on one machine, for tests: nodes in network namespaces, with a separate Ray in each, as
+on separate machines.
 
 ::
 
@@ -33,9 +33,9 @@ from .cluster._daemon import KEPT
 
 __all__ = ["LocalCluster", "Machine", "local_cluster"]
 
-#: RFC 6598: a network that this machine is unlikely to be in.
+#: A network of RFC 6598, to which this machine is unlikely to be connected.
 CONTROL = "100.90.0"
-#: The command that replaces ssh.
+#: The script that replaces ssh.
 ENTER = """
 import json, socket, sys
 with socket.socket(socket.AF_UNIX) as door:
@@ -46,7 +46,7 @@ sys.stdout.write(out)
 sys.stderr.write(err)
 sys.exit(status)
 """
-#: The first process of a machine: reaps orphaned processes.
+#: The first process of a simulated machine: reaps orphaned processes.
 REAPER = """
 import os, time
 while True:
@@ -59,15 +59,15 @@ while True:
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """Namespaces that stand for a machine: network, processes, mounts and host name.
+    """Namespaces that simulate a machine: network, processes, mounts and host name.
 
     Attributes
     ----------
     name : str
     address : str
-        On the control network.
+        Address on the control network.
     pid : int
-        Its first process, in whose namespaces commands run.
+        The first process in its namespaces; commands join these.
     """
 
     name: str
@@ -81,25 +81,25 @@ class Machine:
         return f"02:00:00:00:00:{int(self.address.rpartition('.')[2]):02x}"
 
     def command(self, *argv: str) -> list[str]:
-        """The command that runs `argv` there."""
+        """The command that runs `argv` on this machine."""
         return ["nsenter", "-t", str(self.pid), "-n", "-m", "-u", "-p", "--", *argv]
 
     def run(self, *argv: str, timeout: float = 60) -> str:
-        """Run a command there; its standard output.
+        """Run a command on this machine; return its standard output.
 
         Raises
         ------
         PortError
-            It fails.
+            The command fails.
         """
         return _run(self.command(*argv), timeout)
 
     def outside(self, *argv: str) -> str:
-        """As `run`, in its network only: processes have the numbers that this process sees."""
+        """As `run`, but only in the network namespace: process numbers are those of the caller."""
         return _run(["nsenter", "-t", str(self.pid), "-n", "--", *argv], 60)
 
     def counter(self, interface: str, name: str = "rx_packets") -> int:
-        """A counter of one of its interfaces."""
+        """A counter of one of the machine's interfaces."""
         links = json.loads(self.run("ip", "-j", "-s", "link", "show", interface))
         return int(links[0]["stats64"][name[:2]][name[3:]])
 
@@ -153,7 +153,7 @@ class LocalCluster:
         self._link(node, "down")
 
     def mend(self, node: str) -> None:
-        """Restore it."""
+        """Restore a node's control link."""
         self._link(node, "up")
 
     def _link(self, node: str, state: str) -> None:
@@ -180,12 +180,12 @@ def local_cluster(
         Start Ray on the machines.
     lease : str
     up : bool
-        Start the nodes, too (`squall cluster up`). Without, each run starts those that it needs.
+        Start the nodes, too (`squall cluster up`). Otherwise each run starts those that it needs.
 
     Raises
     ------
     PortError
-        It needs root, `ip`, `nsenter` and `unshare`; the message says what lacks.
+        It needs root, `ip`, `nsenter` and `unshare`; the message names what is missing.
     """
     for command in ("ip", "bridge", "nsenter", "unshare", "mount"):
         if shutil.which(command) is None:
@@ -222,8 +222,9 @@ def local_cluster(
 
 @contextlib.contextmanager
 def _machine(name: str, address: str) -> Iterator[Machine]:
-    """Namespaces, until the block ends: the end of their first process ends all others."""
-    # Ray keeps sockets and logs below /tmp/ray, and finds the processes of this machine by them.
+    """Create namespaces until the block ends: the end of their first process ends all others."""
+    # Ray keeps sockets and logs in /tmp/ray, where it would also find those of this machine's
+    # processes.
     script = (
         "mkdir -p /tmp/ray && mount -t tmpfs ray /tmp/ray && mount --make-private /tmp/ray &&"
         f" hostname {name} && ip link set lo up && echo $(cut -d' ' -f1 /proc/self/stat) &&"
@@ -297,7 +298,8 @@ def _inventory(
 
 
 class _Door(socketserver.ThreadingUnixStreamServer):
-    """A stand-in for sshd on real machines, where processes cannot see those of another machine."""
+    """Replaces sshd: runs commands from outside the namespaces, whose processes cannot see those of
+    other machines, as on separate machines."""
 
     daemon_threads = True
 
@@ -314,7 +316,7 @@ class _Door(socketserver.ThreadingUnixStreamServer):
 
 
 class _Request(socketserver.StreamRequestHandler):
-    """A command for a machine: its standard input, the machine's name, and words."""
+    """A request: standard input of the command, the machine's name, and the command's words."""
 
     server: _Door
 

@@ -136,8 +136,8 @@ class STLClient:
     server : str
         ``"local"``: in this process. Otherwise a daemon: ``"https://host:8443"``, ``"host"``.
     ports : sequence of str
-        Addresses; a port's number is its place: ``["af_packet:eth1", "af_packet:eth2"]``. Default
-        for a daemon: all of its ports that are up.
+        Addresses; the index of an address is its port's number: ``["af_packet:eth1",
+        "af_packet:eth2"]``. Default for a daemon: all of its ports that are up.
     token, verify
         As in `squall.connect`.
     **ignored
@@ -162,11 +162,11 @@ class STLClient:
         self._streams: dict[int, dict[int, STLStream]] = {}
         self._numbers = itertools.count(1)
         self._run: _Run | None = None
-        #: The factor over its streams' own rates with which each sending port was started.
+        #: Factor on the streams' own rates, for each port that sends.
         self._active: dict[int, float] = {}
         self._groups: dict[tuple[int, int], int] = {}
         self._paused: set[int] = set()
-        #: Ports that did not send when the run started, and may later.
+        #: Ports that did not send when the run started, but may send later.
         self._idle: list[int] = []
         self._past: list[dict[str, Any]] = []
         self._cleared: dict[str, Any] = {}
@@ -525,7 +525,7 @@ class STLClient:
                 self._cleared[f"port {port}"] = counts["ports"].get(port, {})
             self._cleared["streams"] = counts["streams"]
             if self._run is None:
-                # Later figures cannot be compared with those of a run that is over.
+                # The figures of a run that has ended cannot be compared with later ones.
                 self._past = [{**past, "streams": {}} for past in self._past]
                 self._cleared.pop("streams")
 
@@ -555,7 +555,7 @@ class STLClient:
         return self._daemon.session(profile, lease=lease)
 
     def _profile(self) -> Profile:
-        """The streams of the active ports, at their current rates."""
+        """The profile of the active ports, with their streams at the current rates."""
         ports = {f"port{i}": address for i, address in enumerate(self._addresses)}
         profile = Profile(ports=ports, duration=self._duration)
         groups = self._numbered_groups()
@@ -568,7 +568,7 @@ class STLClient:
         return profile
 
     def _numbered_groups(self) -> dict[tuple[int, int], int]:
-        """Numbers in TRex's marks by port and stream: a stream keeps its number while it is
+        """Numbers for TRex's marks, by port and stream: a stream keeps its number while it is
         sent."""
         groups = {of: number for of, number in self._groups.items() if of[0] in self._active}
         used = set(groups.values())
@@ -600,7 +600,7 @@ class STLClient:
         return factor
 
     def _share(self, port: int, unit: str, value: float) -> float:
-        """A total rate as a factor of a port's own streams."""
+        """Convert a total rate to a factor of a port's own streams."""
         streams = self._streams[port]
         if any(stream.size is not None and stream.mode.unit != unit for stream in streams.values()):
             raise TRexArgumentError(
@@ -610,7 +610,7 @@ class STLClient:
         return _asked(_native.trex_factor, _json(streams), unit, value, self._speed(port))
 
     def _speed(self, port: int) -> float | None:
-        """Bits per second of the interface."""
+        """Speed of a port's interface in bits per second."""
         if port not in self._speeds:
             interface = self._addresses[port].partition(":")[2].partition(",")[0]
             try:
@@ -634,7 +634,7 @@ class STLClient:
             raise error if isinstance(error, TRexError) else TRexError(str(error)) from error
 
     def _look(self) -> None:
-        """Whether a run that was sending still is."""
+        """End the run if it has sent everything."""
         run = self._run
         if run is not None and run.wait(0):
             with self._lock:
@@ -650,7 +650,7 @@ class STLClient:
             raise TRexError(str(error)) from error
 
     def _counted(self) -> dict[str, Any]:
-        """The totals over all runs so far."""
+        """Totals over all runs so far."""
         self._look()
         parts = list(self._past)
         if self._run is not None:
@@ -691,7 +691,7 @@ def _translated(
     speed: float | None = None,
     groups: Mapping[int, int] | None = None,
 ) -> list[Stream]:
-    """The streams of a port in Squall's form: Squall's library translates them.
+    """Translate the streams of a port to Squall's form, with Squall's library.
 
     ``groups`` has numbers in TRex's marks by stream.
     """
@@ -716,7 +716,7 @@ def _translated(
 
 
 def _json(streams: Mapping[int, STLStream]) -> str:
-    """The streams in the JSON of TRex's clients, with the MAC addresses of their packets."""
+    """The streams in the JSON of TRex's clients, with their packets' MAC addresses."""
     numbered = _stl.numbered(streams)
     for stream in numbered.values():
         stream["flags"] = stream["flags"] & ~6 | 3
@@ -752,7 +752,7 @@ def _placeholders(port: int, streams: Iterable[STLStream]) -> list[Stream]:
 
 
 def _octets(stream: STLStream) -> int:
-    """With FCS, and at least the size of the shortest frame."""
+    """Frame length with FCS, at least 64 octets."""
     return max(len(stream.packet.octets()) + 4, 64)
 
 

@@ -24,7 +24,7 @@ def view(count: int) -> dict[str, object]:
 
 
 def main() -> None:
-    # After ``-c TEXT``.
+    # Arguments after ``-c TEXT``.
     _, profile, *words = sys.argv[3:]
     report = next(word for word in words if word.startswith("--json="))
     stopped: list[int] = []

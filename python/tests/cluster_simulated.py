@@ -1,5 +1,5 @@
-"""Nodes without daemons, for the controller's own logic: clocks with offsets and drift, delays, a
-run's states, and faults on demand.
+"""Nodes without daemons, for the controller's own logic: clocks with offsets and drift, delays,
+states of a run, and errors on demand.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ class Engine:
         self.state, self.at_ns, self.stopped = "none", 0, False
         self.stopped_ns = 0
         self.mapping: Mapping | None = None
-        #: Difference between the agreed instant and its real start.
+        #: Difference between the agreed start and the real one.
         self.start_error_ns: int | None = None
         self.fails: dict[str, Any] = {}
-        #: The requests and uploads that it received, and the number of its controller's heartbeats.
+        #: Requests and uploads that the node has received, and the number of heartbeats.
         self.bodies: list[dict[str, Any]] = []
         self.files: list[str] = []
         self.beats = 0

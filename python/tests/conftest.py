@@ -10,7 +10,7 @@ Address = Callable[..., str]
 
 
 def until(true: Callable[[], object], seconds: float = 60) -> None:
-    """Waits for an effect of other threads or processes, however busy the machine is."""
+    """Wait for an effect of other threads or processes, however busy the machine is."""
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it never came"
@@ -18,7 +18,7 @@ def until(true: Callable[[], object], seconds: float = 60) -> None:
 
 
 def still(count: Callable[[], object]) -> None:
-    """Waits until a count no longer changes: on a busy machine, a worker obeys a pause late."""
+    """Wait until a count no longer changes: on a busy machine, a worker obeys a pause late."""
 
     def same() -> bool:
         before = count()
@@ -30,7 +30,8 @@ def still(count: Callable[[], object]) -> None:
 
 @pytest.fixture
 def loop() -> Address:
-    """Addresses of unused loops; ``loop("virtual", drop="1/10")`` for one with options."""
+    """Addresses of unused links in memory; ``loop("virtual", drop="1/10")`` for one with
+    options."""
     name = f"loop:test-{next(_number)}"
 
     def address(*flags: str, **options: object) -> str:

@@ -38,7 +38,7 @@ class World:
 
 
 def delays(rng: random.Random) -> tuple[int, int, int]:
-    """Any asymmetry: now and then one direction takes a hundred times as long."""
+    """Delays of both directions: sometimes one takes a hundred times as long."""
 
     def one() -> int:
         return rng.randrange(20_000, 200_000) * rng.choice((1, 1, 1, 10, 100))
@@ -55,7 +55,7 @@ def test_the_true_offset_is_within_the_bound_for_any_offset_drift_and_delays(see
         clock.add(world.exchange(*delays(rng)))
         mapping = clock.mapping(world.node, horizon_ns=S)
         assert world.error(mapping) <= mapping.bound_ns
-        # Also until the end of the requested time.
+        # The bound holds until the end of the requested horizon, too.
         world.passes(rng.randrange(0, S))
         assert world.error(mapping) <= mapping.bound_ns
     assert clock.jumps == 0

@@ -35,7 +35,7 @@ def test_all_start_at_one_instant_within_their_bounds_and_all_report() -> None:
     seen = []
     done = run(control(engines, watch=lambda c: seen.append(snapshot(c))))
     assert len({engine.at_ns for engine in engines}) == 1
-    # Compared with the reference when each node gets its order.
+    # Each simulated engine computes its error when it gets the order to start.
     assert all(engine.start_error_ns is not None for engine in engines)
     assert [m.report for m in done.members.values()] == [{"of": i} for i in range(5)]
     assert done.lost() == {} and done.ending is None
@@ -51,7 +51,7 @@ def test_a_node_that_refuses_keeps_the_run_from_beginning_anywhere(what: str) ->
         run(control(engines))
     for engine in engines:
         assert engine.state in ("none", "ready") or engine.state == "done"
-        # Stopped before its start time, if it had one.
+        # Nodes that had a start time were stopped before it.
         assert engine.at_ns == 0 or 0 < engine.stopped_ns < engine.at_ns
 
 

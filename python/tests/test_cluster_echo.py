@@ -49,7 +49,7 @@ def test_who_lacks_the_key_is_not_answered(echo: Echo) -> None:
             stranger.send(noise)
         with pytest.raises(TimeoutError):
             stranger.recv(100)
-    # It still answers a sender with the key.
+    # The echo still answers a sender with the key.
     asyncio.run(ask(echo.where, 5))
 
 
@@ -62,7 +62,7 @@ def test_who_lacks_the_key_is_not_believed() -> None:
             asked = asyncio.create_task(ask(where, 0.3))
             await asyncio.sleep(0.05)
             question, asker = impostor.recvfrom(100)
-            # Its own question back, another code, a message that is too short.
+            # The client's own question, an answer with a wrong code, and one that is too short.
             for answer in (question[:-1] + b"x", bytes(MESSAGE.size + 16), question[:10]):
                 impostor.sendto(answer, asker)
             await asked

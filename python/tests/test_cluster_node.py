@@ -47,7 +47,7 @@ def begin(node: Node) -> str:
 
 
 def state(node: Node, run: str) -> str:
-    """From the list, because a request for the run itself would renew its lease."""
+    """The run's state in the list, because a request for the run itself would renew its lease."""
     rows = node.ask("GET", "/runs")["ok"]["runs"]
     return str(next(row["state"] for row in rows if row["id"] == run))
 
@@ -131,7 +131,7 @@ def test_a_daemon_ends_with_its_owner_and_so_does_its_folder(
         os.kill(daemon, before)
     if before == signal.SIGKILL:
         until(lambda: not exists(keeper))
-        # Its owner reads the log in that folder.
+        # The directory remains, because its owner reads the log there.
         assert pathlib.Path(data).exists()
     owner.send_signal(number)
     owner.wait(10)

@@ -71,7 +71,7 @@ class Other:
         self.came = came
 
     async def until(self, what: str, count: int = 1) -> dict[str, Any]:
-        """The last answer of this kind, once there are `count`."""
+        """The last answer of this kind, once there have been `count` of them."""
         for _ in range(2000):
             if len(found := [one[what] for one in self.answers if what in one]) >= count:
                 answer: dict[str, Any] = found[-1]
@@ -95,7 +95,7 @@ def engines(**more: Any) -> list[Engine]:
 
 
 def play(reach: Reach, script: Callable[[Other], Coroutine[Any, Any, None]]) -> Other:
-    """A script, and the end of the input."""
+    """Run a script against the trials, then end their input."""
 
     async def played() -> Other:
         test = Other(reach)
@@ -194,7 +194,7 @@ def test_a_refusal_of_a_node_is_reported_and_a_passing_one_is_tried_again(
         refused = (await test.trial())["refused"]
         assert refused == {"text": "node 'two': no such port", "usage": usage}
         assert (len(reach.engines["two"].bodies) > 1) == again
-        # While an earlier run may hold its ports.
+        # A retry lasts at least a lease, because an earlier run may hold the ports.
         assert (time.monotonic() - began > INVENTORY.lease_s) == again
         del reach.engines["two"].fails["start"]
         assert "done" in await test.trial()
@@ -243,7 +243,7 @@ def test_nodes_hear_of_their_controller_between_trials(monkeypatch: pytest.Monke
 def test_a_dry_run_needs_no_ray_and_checks_the_inventory(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "lab.toml"
     file.write_text(TEXT)
-    # An import of Ray would fail.
+    # An import of Ray would fail here.
     (tmp_path / "ray.py").write_text("raise ImportError('it is not needed')")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
 

@@ -1,4 +1,5 @@
-"""Against a real daemon; `squall.aio` has the same logic, and is tested where waiting differs."""
+"""`squall.remote` against a real daemon. `squall.aio` has the same logic, and is tested only where
+waiting differs."""
 
 import asyncio
 import contextlib
@@ -101,7 +102,7 @@ def client(daemon: Daemon) -> Iterator[squall.Client]:
 
 @pytest.fixture(autouse=True)
 def config(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """The certificate seen first is remembered here."""
+    """A directory in which the certificate seen first is remembered."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("SQUALL_TOKEN", raising=False)
     return tmp_path / "config"
@@ -234,7 +235,7 @@ def test_a_run_is_changed_while_it_goes_on(client: squall.Client, loop: Address)
             until(lambda: run.report().streams["b"].tx_packets > before["b"].tx_packets)
             return run.report().streams["a"].tx_packets == before["a"].tx_packets
 
-        # The daemon's latest samples may be older.
+        # The latest samples of the daemon may be from before.
         until(paused)
         run.resume("a")
         load.streams[1].rate = "3 kpps"
@@ -317,7 +318,7 @@ def test_a_ports_lease_is_one_users_until_it_is_given_back(
                 other.acquire(address)
             with pytest.raises(squall.PortError, match="alice"):
                 other.run(profile(address, stream(mode={"burst": 1})))
-        # Longer than the lease lasts, because it is renewed meanwhile.
+        # Wait longer than the lease lasts: it is renewed meanwhile.
         time.sleep(LEASE_S * 1.5)
         assert (
             client.run(profile(address, stream(mode={"burst": 5})), lease=lease)
@@ -621,7 +622,7 @@ def test_a_run_over_nodes_has_their_rows_and_one_report(client: squall.Client) -
         assert table["all"]["lost"] == 3
         with pytest.raises(squall.Error, match="several machines cannot be changed"):
             run.pause()
-        # Longer than its lease: the object renews it.
+        # Wait longer than the lease lasts: the object renews it.
         assert not run.wait(LEASE_S * 1.5)
         run.stop()
         report = run.finish()

@@ -14,7 +14,7 @@ from conftest import Address
 
 @pytest.fixture
 def report(loop: Address) -> squall.Report:
-    """Loss, duplicates, disorder, and a stream that measures nothing."""
+    """A report with loss, duplicates, disorder, and a stream that measures nothing."""
     profile = squall.Profile(ports={"A": loop(dup="1/10", reorder="1/7", drop="1/9", delay=5000)})
     for name, latency in [("web", True), ("dns", True), ("bare", False)]:
         profile.add(
@@ -44,11 +44,11 @@ def test_fields_are_those_of_the_schema() -> None:
     schema = squall.Report.json_schema()
     tables = {"Report": schema, **schema["$defs"]}
     for name, table in tables.items():
-        # A choice of texts is a str.
+        # Skip enumerations of strings, which are plain str in Python.
         if "properties" not in table:
             continue
         names = {f.name for f in dataclasses.fields(getattr(squall, name)) if f.init}
-        # Built on request.
+        # Properties that are built on request.
         names |= {"series"} if name == "Report" else set()
         assert names == table["properties"].keys(), name
 
@@ -149,7 +149,7 @@ def test_series_are_columns_over_time(loop: Address) -> None:
         }
     assert series.ports["A"].tx_pps[-1] == last.ports["A"].tx_pps
     assert series.streams["a"].latency_p99_ns[-1] == last.streams["a"].latency_p99_ns
-    # It did not exist before it was added.
+    # The stream has no values before it was added.
     assert np.isnan(series.streams["b"].tx_pps).tolist() == [True, True, False]
     assert report.series[-1] == last
 

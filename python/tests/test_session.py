@@ -70,7 +70,7 @@ def test_the_plan_shows_the_frames_that_the_port_then_gets(tmp_path: pathlib.Pat
     assert session.run().ports["A"].tx.packets == 59
 
     scapy = pytest.importorskip("scapy.all")
-    # Exact: scapy gives instants as decimals.
+    # Compare exactly: scapy gives times as decimals.
     captured = [(int(p.time * 10**9), bytes(p)) for p in scapy.rdpcap(str(path))]
     assert captured == [(frame.due_ns, frame.octets) for frame in frames]
     varied = {frame.octets[26:30] for frame in frames if frame.stream == "web"}

@@ -96,7 +96,7 @@ def test_connections_that_the_device_cannot_hold_are_found() -> None:
         )
     )
     found = squall.test.capacity(profile, of=["cps"], max_cps=4000, quick=True, object_octets=1000)
-    # 20 Mbit/s of connections that take some 10 kbit each way.
+    # 20 Mb/s of connections that each need about 10 kbit in each direction.
     assert 1000 < found.figures["cps"] < 2500, found
 
 
@@ -151,7 +151,7 @@ def test_tcp_reaches_what_the_path_makes_possible() -> None:
     profile = connections("drain=20Mbps,buffer=50000,delay=2000000")
     found = squall.test.rfc6349(profile, max_rate="100Mbps", connections=[4], quick=True)
     assert found.figures["mtu"] == 1500
-    # 2 ms, and the time of 128 octets at 20 Mbit/s, each way.
+    # 2 ms, plus the transmission time of 128 octets at 20 Mb/s, in each direction.
     assert abs(found.figures["rtt"] - 2 * (2_000_000 + 128 * 8 * 50)) < 10_000, found
     assert 19.9e6 < found.figures["bottleneck"] <= 20e6
     assert 1.0 <= found.figures["transfer_time_ratio/4"] < 1.3

@@ -223,7 +223,7 @@ def test_traffic_ends_with_its_duration_and_a_wait_with_its_timeout(client: STLC
         assert not client.is_traffic_active()
         return int(client.get_stats()[0]["opackets"])
 
-    # Fewer if the machine is too busy to send them in time.
+    # Fewer frames if the machine is too busy to send them in time.
     until(lambda: sent() == 300)
 
 
@@ -335,7 +335,7 @@ def _capture(path: pathlib.Path, *packets: tuple[float, Any]) -> pathlib.Path:
 
 
 def _talk(*ends: str) -> list[tuple[float, Any]]:
-    """Packets a millisecond apart: "1>2" is from address 10.0.0.1 to 10.0.0.2."""
+    """Packets 1 ms apart: "1>2" is from 10.0.0.1 to 10.0.0.2."""
     packets = []
     for number, pair in enumerate(ends):
         source, destination = pair.split(">")
@@ -373,7 +373,7 @@ def test_the_two_sides_of_a_capture_begin_and_end_together(tmp_path: pathlib.Pat
         assert isinstance(sides, tuple)
         first, second = ([s.to_json() for s in side.get_streams()] for side in sides)
         assert [stream["isg"] for stream in first] == pytest.approx([1000, 2000, 2000])
-        # One of nothing lasts until the first side has ended.
+        # An empty pause stream lasts until the first side has ended.
         assert [stream["isg"] for stream in second] == pytest.approx([2000, 1000, 2000])
         assert [stream["flags"] >> 3 for stream in second] == [0, 1, 0]
         assert [stream["next"] for stream in second] == [2, 1, "delay_stream"]

@@ -48,7 +48,7 @@ def network():
 
 
 def packets(path):
-    """Frames of a pcap in nanoseconds or microseconds."""
+    """Frames of a pcap whose timestamps are in nanoseconds or microseconds."""
     octets = path.read_bytes()
     at = 24
     order = "<" if octets[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1") else ">"
@@ -59,9 +59,8 @@ def packets(path):
 
 
 def payloads_by_flow(path):
-    """Payloads of each end by flow: of TCP put together by sequence numbers, of UDP the datagrams,
-    of other protocols the packets.
-    """
+    """Payloads of each end, by flow: TCP reassembled by sequence numbers, UDP as datagrams, other
+    protocols as packets."""
     streams = collections.defaultdict(dict)
     first = {}
     others = collections.defaultdict(list)
@@ -132,7 +131,7 @@ class Captured:
         return self
 
     def __exit__(self, *_):
-        # Frames that the kernel has captured and tcpdump has not read yet.
+        # Wait until tcpdump has read the frames that the kernel has captured.
         wait_idle(self.tcpdump)
         self.tcpdump.terminate()
         self.tcpdump.wait()
@@ -145,7 +144,7 @@ def attack(folder, *argv, rules=RULES):
 
 
 def same_payloads(folder, what, expected, *argv):
-    """The same attacks over the veth pair: the receiver's capture holds the same payloads."""
+    """Send the same attacks over the veth pair: the receiver's capture has the same payloads."""
     capture = folder / "live.pcap"
     # On the bridge: an interface does not capture its own frames that bypass the queue discipline.
     with Captured("ba", capture):
@@ -204,7 +203,7 @@ def payloads(folder):
 
 
 def among_others(folder):
-    """A hundred times as many other frames, and none is lost."""
+    """With a hundred times as many other frames, none is lost."""
     profile = folder / "scenario.toml"
     profile.write_text(f"""
 duration = "5 s"
@@ -248,10 +247,9 @@ latency = true
 
 
 def on_one_pair(folder):
-    """Attacks, streams both ways, a capture and flows of three applications by the same two ports:
-    each is whole, the counters of ports and interfaces are their sum, and what tcpdump saw of an
-    attack is where its label says.
-    """
+    """Attacks, streams both ways, a capture and flows of three applications on the same two ports:
+    each is complete, the counters of ports and interfaces are their sum, and attacks are in
+    tcpdump's capture where their labels say."""
     profile, capture = folder / "mix.toml", folder / "mix.pcap"
     again = folder / "again.pcap"
     octets = "eth(src=02:00:00:00:0a:01,dst=02:00:00:00:0a:02)/ipv4(src=10.8.0.1,dst=10.8.1.1)/udp"
@@ -313,7 +311,7 @@ rate = "4 kpps"
 mode = { burst = 8000 }
 latency = true
 """
-    # A bridge learns the addresses, each at its side.
+    # A bridge learns each of these addresses on its own side.
     stations = ["02:00:00:00:0a:01", "02:00:00:00:0a:02"]
     for live in [True, False]:
         profile.write_text(f"""
@@ -359,7 +357,7 @@ live = {str(live).lower()}
             interface = port["interface"]
             for way in ["tx", "rx"]:
                 counters = port[way]
-                # The kernel counts a frame that it is to cut as one.
+                # The kernel counts a frame that it will cut as one.
                 whole = counters["packets"] - counters["segments"] + counters["gso_frames"]
                 same(f"{what}: {port['name']} {way}", whole, interface[f"{way}_packets"])
         same(
@@ -380,8 +378,8 @@ live = {str(live).lower()}
 
 
 def device():
-    """Copies frames between ba and bb, without requests of HTTP's GET, and without frames that
-    contain kookaburras."""
+    """Copy frames between ba and bb, without GET requests of HTTP, and without frames that contain
+    kookaburras."""
     sockets = {}
     for name in ["ba", "bb"]:
         sockets[name] = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -400,7 +398,7 @@ def device():
 
 
 def blocked(folder):
-    """A device that drops what some rules look for."""
+    """A device drops the attacks of some rules."""
     for name in ["ba", "bb"]:
         run("ip", "-n", NAMESPACE, "link", "set", name, "nomaster")
         run("ip", "-n", NAMESPACE, "link", "set", name, "promisc", "on")
@@ -443,7 +441,8 @@ alert icmp any any -> any any (msg:"handed on"; itype:8; content:"lyrebird"; sid
 
 
 def well_formed(folder):
-    """tshark's findings in the examples' attacks, none of which asks for a malformed packet."""
+    """tshark finds nothing wrong in the examples' attacks, none of which asks for a malformed
+    packet."""
     capture = folder / "examples.pcap"
     run(
         SQUALL,

@@ -24,19 +24,20 @@ PACKET = ["--packet", "eth(dst=02:00:00:00:00:01)/ipv4/udp(dport=9)", "--size", 
 
 
 def packets_of(path):
-    """Packets by capinfos; a file that ends in the middle of a packet is read up to there."""
+    """The number of packets by capinfos; a file that ends within a packet is read up to there."""
     text = run("capinfos", "-c", "-M", "-T", "-r", path, ok=(0, 1, 2)).stdout
     return int(text.split("\t")[-1]) if text.strip() else 0
 
 
 def readable(path):
-    """Packets by tshark, whether or not the file ends with a complete packet."""
+    """The number of packets by tshark, whether or not the file ends with a complete packet."""
     done = run("tshark", "-n", "-r", path, "-T", "fields", "-e", "frame.number", ok=(0, 1, 2))
     return len(done.stdout.split())
 
 
 def wait(come, what):
-    """Waits until a packet has arrived, without a bound, because that depends on the machine."""
+    """Wait until a packet has arrived, without a time limit, because that depends on the
+    machine."""
     until = time.monotonic() + 60
     while not come():
         if time.monotonic() > until:
@@ -45,7 +46,7 @@ def wait(come, what):
 
 
 def forms(folder):
-    """A file of 3000 packets, captured into every form."""
+    """A file of 3000 packets is captured into every format."""
     source = folder / "in.pcap"
     run(
         SQUALL,
@@ -105,9 +106,8 @@ def inside(*argv):
 
 
 def sent_and_captured(folder):
-    """Over a veth pair: each sent packet is written or counted as lost, with a reason, and the
-    statistics in the file agree.
-    """
+    """Over a veth pair, each sent packet is written, or counted as lost with a reason, and the
+    statistics in the file agree."""
     report, sent, file = folder / "report.json", folder / "sent.json", folder / "veth.pcapng"
     argv = inside(
         SQUALL,

@@ -278,7 +278,7 @@ def name(text):
 
 
 def varied_packets():
-    """Packets for which tcpdump and Squall print the same, to the letter."""
+    """Packets for which tcpdump and Squall print exactly the same."""
     www = name("www.example.com") + struct.pack(">HH", 1, 1)
     cname = b"\xc0\x0c" + struct.pack(">HHIH", 5, 1, 60, 6) + b"\3cdn\xc0\x10"
     address = b"\xc0\x2d" + struct.pack(">HHIH", 1, 1, 60, 4) + bytes([93, 184, 216, 34])

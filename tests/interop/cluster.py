@@ -28,9 +28,9 @@ from squall.testing import local_cluster
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = os.environ.get("SQUALL") or str(ROOT / "target/debug/squall")
 LEASE_S = 2.0
-#: Seconds that a busy machine may take beyond it until the last frame.
+#: Seconds beyond the lease that a busy machine may take until the last frame.
 MORE_S = 0.5
-#: All nodes are one machine, so the true offset of a clock is the error put on it.
+#: All nodes are on one machine, so the true offset of a clock is the error added to it.
 OFFSETS = {"node1": 0, "node2": 5_000_000_000, "node3": -70_000_000_000}
 SKEWED = {
     "node2": "clock_offset_ns = 5000000000\nclock_drift_ppb = 30000\n",
@@ -47,11 +47,11 @@ def expect(true, what):
 
 
 class Rig:
-    """The cluster, and runs on it."""
+    """The cluster, and the runs on it."""
 
     def __init__(self, cluster):
         self.cluster, self.runs = cluster, 0
-        # Little more than the drift put on the clocks below, because a small limit makes bounds
+        # Slightly more than the drift added to the clocks below, because a small limit makes bounds
         # narrow.
         text = cluster.inventory.read_text().replace(
             "[cluster]\n", "[cluster]\nmax_drift_ppm = 35\n"
@@ -67,7 +67,7 @@ class Rig:
         return PACKET.format(src=self.mac(sender), dst=self.mac(receiver), port=port)
 
     def profile(self, **table):
-        """A file, as JSON."""
+        """Write a profile as JSON; return its path."""
         self.runs += 1
         file = self.cluster.folder / f"profile-{self.runs}.json"
         ports = {name: "null:" for name in table.pop("names", "ABC")}
@@ -75,7 +75,7 @@ class Rig:
         return file
 
     def ring(self, packets=1000, rate="1 kpps", **table):
-        """Each node sends to the next."""
+        """A profile with which each node sends to the next."""
         streams = [
             {
                 "name": f"{a} to {b}",
@@ -90,7 +90,7 @@ class Rig:
         return self.profile(stream=streams, **table)
 
     def command(self, profile, *more, places=PORTS):
-        """Arguments of `squall`, the report's file, and the folder for reports of nodes."""
+        """Arguments for `squall`, the report's file, and the directory for reports of nodes."""
         self.runs += 1
         report, kept = (self.cluster.folder / f"{what}-{self.runs}" for what in ("report", "kept"))
         inventory = self.cluster.ports(**places)
@@ -99,7 +99,7 @@ class Rig:
         return words, report, kept
 
     def run(self, profile, *more, places=PORTS, status=0):
-        """The report of the whole, and those of the nodes."""
+        """Run a profile; return the report of the whole and those of the nodes."""
         words, report, kept = self.command(profile, *more, places=places)
         done = self.cluster.run(SQUALL, *words, timeout=120)
         if done.returncode != status:
@@ -118,7 +118,7 @@ class Rig:
         return [int(pid) for pid, words in rows if what in words and "_keeper.py" not in words]
 
     def end_controllers(self):
-        """Controllers of a step that has failed."""
+        """End controllers that a failed step has left."""
         for pid in self.pids("node1", "--nodes"):
             self.kill("node1", 9, pid)
 
@@ -130,7 +130,7 @@ class Rig:
 
     def kill(self, node, number, pid):
         with contextlib.suppress(PortError):
-            # It may have ended together with another one.
+            # The process may have ended together with another one.
             self.cluster.nodes[node].run("kill", f"-{number}", str(pid))
 
 
@@ -138,9 +138,8 @@ class Rig:
 
 
 def status(rig):
-    """All nodes answer, and each clock's true offset is within its bound, also on the node that no
-    UDP reaches.
-    """
+    """All nodes answer, and each clock's true offset is within its bound, also on the node that UDP
+    does not reach."""
     inventory = rig.cluster.ports(**PORTS)
     rig.cluster.python("up", str(inventory))
     walled = rig.cluster.nodes["node3"]
@@ -154,7 +153,7 @@ def status(rig):
     by = {node["name"]: node["clock_by"] for node in table["nodes"]}
     same("ways to the clocks", by, {"node1": "udp", "node2": "udp", "node3": "ray"})
     for node in table["nodes"]:
-        # The drift put on a clock counts from the start of its node, less than a minute ago.
+        # The drift added to a clock counts from the start of its node, less than a minute ago.
         true, slack = -OFFSETS[node["name"]], 60 * 30_000
         error = abs(node["clock_shift_ns"] - true)
         expect(
@@ -170,7 +169,7 @@ def status(rig):
 
 
 def streams(rig):
-    """A ring: all frames sent have arrived, by the reports and by the counters of the switch."""
+    """In a ring, all frames sent have arrived, by the reports and by the counters of the switch."""
     before = rig.sent()
     whole, parts, _ = rig.run(rig.ring())
     after = rig.sent()
@@ -187,7 +186,7 @@ def streams(rig):
 
 
 def delays(whole, parts):
-    """One machine has one clock: delays are right within the bounds of two nodes."""
+    """All nodes share one clock, so delays must be right within the bounds of two nodes."""
     bound = max(part["clock"]["bound_ns"] for part in parts.values())
     for stream in whole["streams"]:
         least, most = (stream["rx"]["latency_ns"][key] for key in ("min", "max"))
@@ -198,8 +197,8 @@ def delays(whole, parts):
 
 
 def starts(parts):
-    """The largest difference between the starts of nodes: their own errors and their clocks'
-    bounds."""
+    """The largest difference between the starts of nodes: their own errors plus the bounds of their
+    clocks."""
     errors = [part["start"]["error_ns"] for part in parts.values()]
     bounds = [part["clock"]["bound_ns"] for part in parts.values()]
     return max(errors) - min(errors) + sum(sorted(bounds)[-2:])
@@ -207,8 +206,8 @@ def starts(parts):
 
 @contextlib.contextmanager
 def first_frames(rig):
-    """When the first frame of each node came to the switch, in seconds; all by one clock."""
-    # Not in its namespace of processes, because nsenter would fork for that.
+    """When the first frame of each node arrived at the switch, in seconds, on one clock."""
+    # Without its process namespace, because nsenter would fork for that.
     argv = ["nsenter", "-t", str(rig.cluster.switch.pid), "-n", "--", "tcpdump", "-i", "any", "-n"]
     argv += ["-tt", "--nano", "--immediate-mode", "-l", "inbound and udp src port 1000"]
     found = {}
@@ -228,9 +227,8 @@ def first_frames(rig):
 
 
 def spread(rig):
-    """Twenty starts, seen from outside: all first frames at one instant, with no more difference
-    than the reports state.
-    """
+    """Twenty starts, observed from outside: all first frames leave together, with no more
+    difference than the reports state."""
     found, stated = [], []
     for _ in range(20):
         with first_frames(rig) as first:
@@ -325,7 +323,7 @@ def make_capture(file):
 
 
 def attacks(rig):
-    """Attacks on two nodes: together those that one node would make."""
+    """Attacks on two nodes are together those that one node would make."""
     rules = rig.cluster.folder / "web.rules"
     rules.write_text((ROOT / "examples/rules/web.rules").read_text())
     attack = {"name": "rules", "rules": str(rules), "port": "A", "rate": 50}
@@ -342,8 +340,8 @@ def attacks(rig):
 
 
 def methods(rig):
-    """Throughput and latency by RFC 2544, through a known queue in front of the receiving node. The
-    nodes' clocks are wrong on purpose."""
+    """Throughput and latency by RFC 2544, through a known queue in front of the receiving node,
+    with errors added to the nodes' clocks."""
     served, buffer, most = 2000, 16, 4000
     profile = rig.profile(
         names="AB",
@@ -361,15 +359,15 @@ def methods(rig):
     figures = {figure["name"]: figure for figure in outcome["figures"]}
     throughput = figures["throughput/128"]
     error = abs(throughput["value"] - served)
-    # A burst fills the queue for the length of the trial, so this much more passes.
+    # A burst fills the queue during the trial, so the rate can be this much higher.
     more = buffer / 1.0
     expect(error <= throughput["uncertainty"] + more, f"{throughput}, and not {served}")
     latency(figures["latency.min/128"], served, outcome)
 
 
 def latency(figure, served, outcome):
-    """A frame takes 1 / rate to leave the queue, and a moment for the link. All nodes share one
-    clock, so that the error of the measurement shows."""
+    """A frame waits 1 / rate in the queue, plus the time on the link. All nodes share one clock, so
+    the error of the measurement is visible."""
     alone, way = 1e9 / served, 1e6
     low, high = (figure["value"] + sign * figure["uncertainty"] for sign in (-1, 1))
     expect(low <= alone + way and alone <= high, f"{figure}, and not {alone} ns")
@@ -383,7 +381,7 @@ def latency(figure, served, outcome):
 
 @contextlib.contextmanager
 def running(rig, *more):
-    """A run without an end, until a fault or a stop ends it."""
+    """An endless run, which a fault or a stop ends."""
     words, report, kept = rig.command(rig.ring(packets=None, duration="12 s"), *more)
     before = rig.sent()
     process = rig.cluster.popen(SQUALL, *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -401,7 +399,7 @@ def running(rig, *more):
 
 
 def quiet_after(rig, node, since, within):
-    """When a node's port was last seen to send, in seconds after `since`."""
+    """When a node's port was last observed to send, in seconds after `since`."""
     last, count = since, rig.sent()[node]
     while time.monotonic() - last < 1.5:
         now = rig.sent()[node]
@@ -418,7 +416,7 @@ def quiet_after(rig, node, since, within):
 
 
 def ends(process, report, kept, *, missing, seconds=30):
-    """The controller ends, names what is missing, and reports that the whole is not valid."""
+    """The controller ends, names the lost nodes, and reports that the whole run is not valid."""
     try:
         text, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -445,7 +443,7 @@ def daemon(rig):
 
 
 def daemon_continue(rig):
-    """kill -9 of a node's daemon; the others go on to their end."""
+    """kill -9 of a node's daemon; the others continue to their end."""
     fault(rig, lambda: rig.signal("node3", "serve --json", 9), "--on-loss", "continue")
 
 
@@ -509,7 +507,8 @@ def interrupted(rig):
 
 @contextlib.contextmanager
 def serving(rig):
-    """The daemon on the controller's machine: its process, a client, and the text of /metrics."""
+    """The daemon on the controller's machine: yields its process, a client, and a reader of
+    /metrics."""
     data = pathlib.Path(tempfile.mkdtemp(prefix="daemon-", dir=rig.cluster.folder))
     words = [
         "serve",
@@ -540,7 +539,7 @@ def serving(rig):
 
 
 def seen(run, what, seconds=60):
-    """The row of a run over nodes, when `what` holds for each of its three nodes."""
+    """The row of a run over nodes, once `what` is true for each of its three nodes."""
     until = time.monotonic() + seconds
     while True:
         info = run.info()
@@ -553,9 +552,8 @@ def seen(run, what, seconds=60):
 
 
 def in_daemon(rig):
-    """The daemon runs a profile over the nodes: rows and metrics while it goes on, and one report;
-    a stop reports; with kill -9 of the daemon all ends.
-    """
+    """The daemon runs a profile over the nodes: rows and metrics during the run, and one report; a
+    stop reports; kill -9 of the daemon ends all of it."""
     with serving(rig) as (process, client, metrics):
         (inventory,) = client.inventories()
         same("nodes", inventory.nodes, ("node1", "node2", "node3"))
@@ -599,7 +597,7 @@ def in_daemon(rig):
 
 
 SAMPLE = [streams, flows, replay, attacks, daemon]
-#: `head` breaks the cluster.
+#: `head` is last, because it breaks the cluster.
 FULL = [
     *(status, streams, spread, flows, replay, attacks, methods, in_daemon),
     *(interrupted, daemon, daemon_continue, actor, cut, controller, stopped, head),
@@ -607,7 +605,7 @@ FULL = [
 
 
 def nothing_left(rig, before):
-    """The nodes that were up stay, and everything else that a step has started is gone."""
+    """The nodes that were up remain, and everything else that a step has started has ended."""
     until = time.monotonic() + 40
     while (left := others(rig) - before) and time.monotonic() < until:
         time.sleep(0.2)
@@ -615,7 +613,7 @@ def nothing_left(rig, before):
 
 
 def others(rig):
-    """Controllers, actors and daemons on all nodes."""
+    """Processes of controllers, actors and daemons on all nodes."""
     found = set()
     for node in rig.cluster.nodes:
         for what in ("serve --json", "ray::SquallNode", "squall.cluster", "--nodes"):
@@ -648,7 +646,7 @@ def main():
 
 
 def failures(rig, steps):
-    """The number of failed steps."""
+    """Run the steps; return the number of failed ones."""
     failed, before = 0, others(rig)
     for step in steps:
         since = time.monotonic()

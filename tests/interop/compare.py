@@ -42,7 +42,7 @@ def compare(squall, *arguments, step=STEP, **options):
 
 
 def check(step):
-    """The counts of one run."""
+    """The counts of a step's run are right."""
     name = f"{step['tool']}, {step['data']}"
     (run,) = step["rounds"]
     expect(run["failed"] is None, f"{name}: {run['failed']}")

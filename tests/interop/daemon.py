@@ -34,7 +34,7 @@ from secure import (
 )
 
 SEED = int(os.environ.get("SEED", "7"))
-# The lease of all clients here, and the seconds that a busy machine may take beyond it.
+# The lease of all clients here, and the further seconds that a busy machine may take.
 LEASE, MORE = 3, 2
 RATE = 1000
 SNAPPI = ROOT / "target/otg/snappi-1.62.0/bin/python"
@@ -54,7 +54,7 @@ def sends(timeout_s=60, what="nothing is sent"):
 
 
 def goes_on(seconds, what):
-    """Checks that frames leave all the time, except while the machine may be busy."""
+    """Check that frames leave continuously, except while the machine may be busy."""
     end = time.monotonic() + seconds
     # Counted in polls of 0.1 s, because a machine that is stopped meanwhile does not poll either.
     before, looks = sent(), 0
@@ -85,7 +85,7 @@ def stops(within, what):
 
 
 def within_limit(took, what):
-    """Checks that the daemon has ended."""
+    """Check that the daemon has ended within its limit."""
     most = 2 * slowness()
     check(took < most, f"{what}: {took:.2f} s, expected less than {most:.2f} s")
 
@@ -94,7 +94,7 @@ everywhere = []
 
 
 class Served:
-    """A daemon in a folder, which can be started there again."""
+    """A daemon in a directory, where it can be restarted."""
 
     def __init__(self, folder, **options):
         self.folder = folder
@@ -126,7 +126,7 @@ class Served:
         self.daemon.process.wait()
 
     def terminate(self, how=signal.SIGTERM):
-        """Exit status, and the seconds until then."""
+        """Terminate the daemon; return its exit status, and the seconds until then."""
         since = time.monotonic()
         self.daemon.process.send_signal(how)
         try:
@@ -136,7 +136,7 @@ class Served:
             raise Failed("the daemon goes on after more than 60 s") from None
 
     def clean(self):
-        """Checks that no file of an unfinished operation is left."""
+        """Check that no file of an unfinished operation is left."""
         left = [
             str(path.relative_to(self.tmp))
             for path in self.tmp.rglob("*")
@@ -152,7 +152,8 @@ class Served:
             )
 
     def stored_report(self, path):
-        """The report of the run at `path` that a crash now would leave, compressed; None: none yet."""
+        """The report of the run at `path` that a crash now would leave, compressed; None if there
+        is none yet."""
         run = path.rpartition("/")[2]
         with contextlib.closing(sqlite3.connect(self.folder / "history.sqlite")) as history:
             row = history.execute("SELECT report FROM runs WHERE id = ?", (run,)).fetchone()
@@ -171,8 +172,8 @@ class Served:
         raise Failed(f"no run with {wanted}")
 
     def reported(self, run, before, because):
-        """A run that is over has its report, with the number of frames that the interface has
-        counted since `before`."""
+        """Check that a run that has ended has its report, with the number of frames that the
+        interface has counted since `before`."""
         path = f"{API}/runs/{run['id']}"
         row = self.daemon.until(
             path, lambda row: row["state"] in ("done", "failed", "interrupted"), 5
@@ -193,7 +194,7 @@ class Served:
 
 
 def client_of(command, printed, environment=None, stdin=None):
-    """A client that has printed `printed`, in a process group of its own."""
+    """Start a client in its own process group, and wait until it has printed `printed`."""
     client = subprocess.Popen(
         [str(part) for part in command],
         env={**os.environ, **(environment or {})},
@@ -233,7 +234,7 @@ print("started", run.id, flush=True)
 time.sleep(3600)
 """
 
-# The same by the API alone, if the package is not built.
+# A client that uses only the API, if the package is not built.
 BARE = """
 import http.client, json, os, ssl, sys, time
 context = ssl._create_unverified_context()
@@ -321,13 +322,13 @@ def the_browser_of_the_page_is_killed(folder):
     daemon = served.start()
     before = sent()
     environment = {"SQUALL_TOKEN": daemon.token, "NODE_PATH": str(ROOT / "ui/node_modules")}
-    # The script comes by its standard input: modules are found by NODE_PATH.
+    # The script is read from standard input: modules are found through NODE_PATH.
     client, (run, browser) = client_of(
         [node, "-", f"https://{daemon.name}", chromium], "started", environment, PAGE
     )
     with killed_at_last(client):
         sends()
-        # The user watches: the run lives longer than its lease.
+        # The user watches: the run lasts longer than its lease.
         try:
             goes_on(2 * LEASE, "the page watches")
         finally:
@@ -364,7 +365,7 @@ time.sleep(3600)
 
 
 def by_otg(served, transport):
-    """A stock client that sends and captures. Over loopback it needs no token, and has none."""
+    """A stock client sends and captures. Over loopback it has no token, and needs none."""
     daemon = served.daemon
     where = (
         f"{daemon.grpc[0]}:{daemon.grpc[1]}" if transport == "grpc" else f"https://{daemon.name}"
@@ -415,7 +416,7 @@ def stock_clients_are_killed(folder):
 
 
 def upload(daemon, name, octets):
-    """The header of one."""
+    """The head of an upload request."""
     lines = [
         f"PUT {API}/files/{name} HTTP/1.1",
         f"host: {daemon.name}",
@@ -425,7 +426,7 @@ def upload(daemon, name, octets):
 
 
 def under_way(served, otg=True):
-    """All operations of a daemon at once: names of runs, and connections to close."""
+    """Start all operations of a daemon together; yield names of runs, and connections to close."""
     daemon = served.daemon
     open_ones, runs = contextlib.ExitStack(), []
 
@@ -448,7 +449,7 @@ def under_way(served, otg=True):
     half = daemon.connect()
     half.sendall(upload(daemon, "half.bin", 9_999_999) + bytes(100_000))
     open_ones.callback(half.close)
-    # One client that reads, one that does not read, one that sends nothing.
+    # One client reads, one does not read, one sends nothing.
     watch, lazy = (
         WebSocket(daemon, "runs=all&every_ms=100"),
         WebSocket(daemon, "runs=all&every_ms=100&log=1", receive=4096),
@@ -521,7 +522,7 @@ def the_daemon_is_killed(folder):
             f"a capture that was broken off: {packets}",
         )
     check(namespaces() == before, f"namespaces are left: {before} before, {namespaces()} now")
-    # At any moment, again and again: a run that was answered with 201 is in the history.
+    # Killed repeatedly, at random moments: a run that was answered with 201 is in the history.
     dice, known = random.Random(SEED), []
     for _ in range(6):
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -798,7 +799,7 @@ def full_or_read_only_disks_are_errors(folder):
                 f"on a full disk, {what}: {got}",
             )
         goes_on(1, "the disk is full")
-        # Sending does not need this disk.
+        # Sending does not need the full disk.
         small = {"profile": profile("null:") + "# " + "x" * 50_000, "options": {"packets": 1}}
         got = daemon.ask("POST", f"{API}/runs", small)
         expect(got.status == 201, f"a run on a full disk: {got}")
@@ -828,7 +829,7 @@ def full_or_read_only_disks_are_errors(folder):
         check(row["state"] == "done", f"a run of the full disk is {row} after another start")
         check(sent() > before, "it has sent")
         served.terminate()
-        # It is on the disk, too.
+        # The message is in the log on the disk, too.
         daemon.stderr_text.close()
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True, timeout=10)
         refused(disk / "data", "Read-only", "read-only", "readonly")
@@ -840,7 +841,7 @@ def full_or_read_only_disks_are_errors(folder):
 
 
 def a_run_that_lost_its_port_has_failed(folder):
-    """Sends or captures. A refused start is not a run."""
+    """A run that sends or captures fails. A start that was refused is not a run."""
     served = Served(folder / "lost", allow="gone-*")
     daemon = served.start()
     answered = []
@@ -904,7 +905,7 @@ def otg_config(flows, layers=1, **more):
     return {"ports": ports, "flows": [{"name": f"f{n}", **flow} for n in range(flows)]}
 
 
-# MiB of a configuration's memory that may not be given back.
+# Maximum MiB of a configuration's memory that may remain allocated.
 STAYS = 50
 
 
@@ -946,8 +947,8 @@ def memory_of_hostile_configurations_is_given_back(folder):
     time.sleep(4)
     results = []
     for name, case in cases.items():
-        # Repeated if it is too much: how the allocator's pages lie is chance, and a leak appears
-        # each time.
+        # Repeated if too much is left: the layout of the allocator's pages is chance, while a leak
+        # appears each time.
         for _ in range(2):
             before, since = daemon.status()["MiB"], time.monotonic()
             status = case()
@@ -956,7 +957,7 @@ def memory_of_hostile_configurations_is_given_back(folder):
                 run["state"] not in ("starting", "running") for run in found["runs"]
             )  # noqa: E731
             daemon.until(f"{API}/runs", over, 60)
-            # Memory that is still used after 10 s is not freed any more.
+            # Memory that is still used after 10 s will not be freed.
             for _ in range(5):
                 time.sleep(2)
                 after = daemon.status()["MiB"]
@@ -977,7 +978,8 @@ def memory_of_hostile_configurations_is_given_back(folder):
 
 
 def captures_of_otg_stop_at_once(folder):
-    """Idle or with traffic; the shortest time, because a busy machine has pauses."""
+    """Captures stop at once, idle or with traffic; the shortest time counts, because a busy machine
+    has pauses."""
     served = Served(folder / "stops", token="none")
     daemon = served.start()
     ports = [{"name": name, "location": f"veth-{name}"} for name in "ab"]
@@ -1032,7 +1034,7 @@ def captures_of_otg_stop_at_once(folder):
 
 
 def a_standard_test_goes_on_after_a_kill(folder):
-    """On the interfaces: frames stop, and the journal continues in a daemon that starts again."""
+    """On the interfaces, frames stop, and the journal continues in a daemon that starts again."""
     served = Served(folder / "tested", allow="af_packet:veth-*")
     daemon = served.start()
     body = {

@@ -66,7 +66,7 @@ def eth(kind, packet, back=False, dst=None):
 
 
 def ip(protocol, segment, at, v6=False, back=False, ends=None):
-    """An IP packet; the checksum of `segment` at octet `at` is filled in."""
+    """An IP packet; the checksum of `segment` is filled in at offset `at`."""
     ends = ends or (("2001:db8::1", "2001:db8::2") if v6 else ("10.0.0.1", "10.0.0.2"))
     src, dst = (
         socket.inet_pton(socket.AF_INET6 if v6 else socket.AF_INET, end)
@@ -142,7 +142,7 @@ def tagged():
 
 
 def wrong():
-    """Wrong checksums, and missing ones."""
+    """Packets with wrong checksums, and with missing ones."""
     packets = [bytearray(eth(0x800, udp(1234, 53, b"question"))) for _ in range(2)]
     packets[0][24:26] = b"\x11\x11"
     packets[0][40:42] = b"\x12\x34"
@@ -175,7 +175,7 @@ def read(path):
     while at < len(data):
         seconds, fraction, captured, length = struct.unpack("<IIII", data[at : at + 16])
         octets = bytearray(data[at + 16 : at + 16 + captured])
-        # See above: octets that tcprewrite writes into each IPv6 frame.
+        # Octets that tcprewrite writes into each IPv6 frame: see above.
         for place in (12, 16, 20):
             if octets[place : place + 2] == b"\x86\xdd":
                 octets[0:2] = octets[6:8] = b"??"
@@ -298,7 +298,7 @@ def compare(folder, options, what):
         )
     for number, (a, b) in enumerate(zip(squall_packets, tcprewrite_packets), 1):
         if "--efcs" in options:
-            # Having taken the FCS, tcprewrite changes IP's length by as much.
+            # After removing the FCS, tcprewrite changes IP's length by as much.
             a, b = a[:2] + (len(a[2]),), b[:2] + (len(b[2]),)
         if a != b:
             at = (

@@ -150,7 +150,7 @@ def not_run(text):
 
 
 def computes(text):
-    """It ends by itself, without traffic."""
+    """Whether a command ends by itself, without traffic."""
     found = re.search(r"\bsquall (\w+)( --\w+)?", text)
     if found is None:
         return True
@@ -164,7 +164,7 @@ def computes(text):
 
 
 def complete(text):
-    """A shell would not wait for another line."""
+    """Whether a shell would execute the text without waiting for another line."""
     if text.endswith("\\"):
         return False
     try:
@@ -187,7 +187,7 @@ def is_command(line):
 
 
 def commands(lines, place, block):
-    """The commands of the lines of a block, (number, line) each."""
+    """The commands in the lines of a block, as (number, line)."""
     prompts = any(PROMPT.match(line) for _, line in lines)
     found, text, start = [], "", 0
     for number, line in lines:
@@ -387,7 +387,8 @@ def alerts(files):
 
 
 def certificates(files):
-    """An authority, and the certificates that it signed: the server at 10.0.0.2 and a client."""
+    """Make an authority, and two certificates that it has signed: the server at 10.0.0.2, and a
+    client."""
 
     def openssl(*argv):
         subprocess.run(["openssl", *argv], cwd=files, check=True, stderr=subprocess.DEVNULL)
@@ -411,7 +412,7 @@ def ip(*argv):
 
 
 def network(labs, folder):
-    """Interfaces of the page, and their peers."""
+    """Make the interfaces of the page, and their peers."""
     (folder / "hosts").write_text(HOSTS)
     for name in ["passwd", "group"]:
         entry = "squall:x:64000:64000::/:/bin/sh\n" if name == "passwd" else "squall:x:64000:\n"
@@ -435,7 +436,7 @@ def network(labs, folder):
         ip("link", "add", local, "mtu", "9000", "type", "veth", *peer)
         ip("-n", "peer", "link", "set", remote, "master", "device", "up", "mtu", "9000")
         ip("link", "set", local, "up")
-        # A veth takes the frames of xdp_live if its peer polls.
+        # A veth accepts the frames of xdp_live only if its peer polls.
         ip("netns", "exec", "peer", "ethtool", "-K", remote, "gro", "on")
     ip("-n", "peer", "link", "set", "device", "up")
     ip("-n", "peer", "addr", "add", f"{SERVER}/16", "brd", "+", "dev", "device")
@@ -470,7 +471,7 @@ class Servers(http.server.ThreadingHTTPServer):
 
 
 def serve(files):
-    """The servers at 10.0.0.2, and datagrams from there, until killed."""
+    """Run the servers at 10.0.0.2, and send datagrams from there, until killed."""
     plain, secret = Servers((SERVER, 80), Answers), Servers((SERVER, 443), Answers)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files / "server.pem", files / "server.key")
@@ -489,7 +490,8 @@ def serve(files):
 
 
 def programs(folder):
-    """In front of the path: Squall, which leaves each exit status in $STATUSES, sudo and others."""
+    """Programs that precede others in PATH: Squall, which leaves each exit status in $STATUSES,
+    sudo and others."""
     place = folder / "bin"
     place.mkdir()
     # The shell survives Ctrl-C, because it only waits for the foreground process.
@@ -566,9 +568,9 @@ class Runner:
         self.end_daemon()
 
     def provide(self, text):
-        """Files that are named, but not made by a command."""
+        """Provide files that are named, but not made by a command."""
         paths = {path.rstrip("/") for path in re.findall(r"[\w./-]+", text)}
-        # A folder for a file in it; a file for a pattern of the shell.
+        # A directory if a file in it is named; a file for a pattern of the shell.
         names = paths | {path.partition("/")[0] for path in paths}
         if "*.pcap.gz" in text:
             names.add("old.pcap.gz")
@@ -639,7 +641,8 @@ class Runner:
         return limited, ENDING_S if counted or DURATION.search(text) else ENDLESS_S
 
     def interrupt(self, process):
-        """As by Ctrl-C: to all foreground processes. Returns whether it did not end."""
+        """Interrupt all foreground processes, as Ctrl-C does. Return whether the command did not
+        end."""
         os.killpg(process.pid, signal.SIGINT)
         try:
             process.wait(20)
@@ -701,7 +704,7 @@ class Runner:
 
 
 def inside(files, folder, name, left):
-    """A page, in its namespaces; the result as JSON."""
+    """Run a page in its namespaces; print the result as JSON."""
     begun = time.monotonic()
     pages = {page.name: page for page in json_pages(files)}
     network(name.endswith("--help"), folder)
@@ -728,7 +731,7 @@ def as_name(page):
 
 
 def outside(page, folder, files, deadline):
-    """A page in namespaces of its own, which end with it and all their processes."""
+    """Run a page in private namespaces, which end with it and with all their processes."""
     place = folder / as_name(page)
     place.mkdir()
     left = max(1, deadline - time.monotonic()) if deadline else 0
@@ -793,7 +796,7 @@ def main():
 
 
 def tell(pages, folder, files, deadline, verbose):
-    """Runs the pages, the longest first, and prints the result of each."""
+    """Run the pages, the longest first, and print the result of each."""
     run, skipped, failed = 0, collections.Counter(), 0
     order = sorted(pages, key=Page.seconds, reverse=True)
     with concurrent.futures.ThreadPoolExecutor(LANES) as lanes:

@@ -84,16 +84,15 @@ def wait(what, come, seconds=30):
 
 
 def flows(folder, *argv):
-    """Runs squall flows to its end, and gives its report."""
+    """Run squall flows to its end; return its report."""
     report = folder / "report.json"
     run(*inside(LOCAL, SQUALL, "flows", *argv, "-q", "--json", report))
     return json.loads(report.read_text())
 
 
 def counted(what, report, side, flows, requests=None):
-    """Every flow was begun, is done and closed; flows that did not begin (on a machine with other
-    work) were counted as late.
-    """
+    """Check that every flow was begun, is done and closed; flows that did not begin (on a machine
+    with other work) were counted as late."""
     role = report["flows"]["total"][side]
     late = role["not_begun"].get("late", 0)
     same(f"{what}: not begun", sum(role["not_begun"].values()), late)
@@ -140,7 +139,7 @@ class Nginx:
         self.process.wait(10)
 
     def log(self):
-        """(path, status, octets of the body) of all requests since the last call."""
+        """(path, status, octets of the body) for all requests since the last call."""
         log = self.folder / "access.log"
         text = log.read_text() if log.exists() else ""
         log.write_text("")
@@ -151,7 +150,7 @@ class Nginx:
 
 
 def established(address):
-    """Flows that the kernel has open with Squall, without those in TIME-WAIT."""
+    """Flows between the kernel and Squall that are open, without those in TIME-WAIT."""
     listed = run(*inside(REMOTE, "ss", "-Htan", "src", address)).stdout
     return [line for line in listed.splitlines() if line.split()[0] not in ("LISTEN", "TIME-WAIT")]
 
@@ -240,10 +239,10 @@ def squall_clients(folder, nginx):
 
 
 def shared_by_two(what, report):
-    """Two workers play the port, each with its share of the frames, and the kernel gives each its own."""
+    """Two workers serve the port, each with the share of the frames that the kernel gives it."""
     shares = [worker["tx_packets"] for worker in report["workers"]]
     same(f"{what}: workers", len(shares), 2)
-    # A worker without a CPU when its flows were due has begun fewer of them, which is counted.
+    # A worker that had no CPU when its flows were due has begun fewer of them, which is counted.
     late = report["flows"]["total"]["client"]["not_begun"].get("late", 0)
     if not late and min(shares) < 0.3 * sum(shares):
         raise Failed(f"{what}: one worker has nearly all: {shares}")
@@ -275,7 +274,8 @@ class Uploads(http.server.BaseHTTPRequestHandler):
 
 
 def large_transfers(folder, nginx):
-    """64 MB each way, with Squall at either end, complete; also over a network that loses 1 %."""
+    """64 MB each way, with Squall at either end, arrive complete; also over a network that loses 1
+    %."""
     ports = [
         ("af_packet:va", MEGABYTES),
         ("af_xdp:va", MEGABYTES),
@@ -353,7 +353,7 @@ def hash_of_body(octets, text=b"squall sends octets\n"):
 
 
 class Served:
-    """Squall's servers, until the end of a with block."""
+    """Squall's servers, for the length of a with block."""
 
     v4, v6 = "10.77.2.1", "fd77::2:1"
 
@@ -377,7 +377,7 @@ class Served:
     def __enter__(self):
         self.process = subprocess.Popen(self.argv, stderr=subprocess.PIPE, text=True)
         address = self.argv[self.argv.index("--servers") + 1].split("-")[0]
-        # A datagram makes the kernel ask for the address; no host has it.
+        # A datagram makes the kernel resolve the address, which no host has.
         poke = f"import socket; socket.socket({'socket.AF_INET6' if ':' in address else 'socket.AF_INET'}, 2).sendto(b'?', ({address!r}, 9))"
 
         def answers():
@@ -433,7 +433,7 @@ def squall_servers(folder):
                         )
                     )
                     same(f"{what}: curl", done.stdout, f"200 {32 * 1024}")
-                # One connection, several requests, by another implementation.
+                # One connection with several requests, by another implementation.
                 done = run(*inside(REMOTE, sys.executable, __file__, "client", address))
                 same(f"{what}: Python", done.stdout.split(), [str(32 * 1024)] * 20)
             counted(f"{what}: curl and Python", served.report, "server", 6, 25)
@@ -461,7 +461,7 @@ def against_wrk(folder, kind, family, address, host):
 
 
 def client(address):
-    """For the other namespace: 20 requests over one connection."""
+    """Runs in the other namespace: 20 requests over one connection."""
     connection = http.client.HTTPConnection(address, 80, timeout=30)
     for _ in range(20):
         connection.request("GET", "/")
@@ -470,16 +470,15 @@ def client(address):
 
 
 def uploads():
-    """For the other namespace: takes POSTs, prints the hash of each body."""
+    """Runs in the other namespace: accepts POSTs, prints the hash of each body."""
     server = http.server.HTTPServer(("", 8081), Uploads)
     print("ready", flush=True)
     server.serve_forever()
 
 
 def played_again(folder, nginx):
-    """Squall's clients repeat to nginx the requests of a conversation between curl and nginx, which
-    tcpdump has captured.
-    """
+    """Squall's clients repeat a conversation to nginx: tcpdump has captured it between curl and
+    nginx."""
     capture, report = folder / "curl.pcap", folder / "report.json"
     nginx.log()
     argv = inside(
@@ -568,7 +567,7 @@ def closing_early(folder):
 
 
 def whole(frame):
-    """A frame of TCP over IPv4 with a correct checksum, whatever it was before."""
+    """Correct the checksum of a frame with TCP over IPv4."""
     header = 14 + (frame[14] & 15) * 4
     end = 14 + int.from_bytes(frame[16:18], "big")
     segment = bytearray(frame[header:end])
@@ -582,8 +581,8 @@ def whole(frame):
 
 
 def device(mode):
-    """Copies frames between va and vd: unchanged, with complete checksums, or with these and one
-    bit of the payload of every tenth segment changed. Prints the number of changed segments."""
+    """Copy frames between va and vd: unchanged, with complete checksums, or with these and one bit
+    changed in the payload of every tenth segment. Print the number of changed segments."""
     sides = []
     for name in ["va", "vd"]:
         side = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -613,8 +612,8 @@ def device(mode):
 
 
 def damaged_on_the_way(folder, nginx):
-    """A device between nginx and Squall's clients: damaged segments are not accepted, while copies
-    with an unfinished checksum (offload) are."""
+    """With a device between nginx and Squall's clients: damaged segments are not accepted, while
+    copies with an unfinished checksum (offload) are."""
     run("ip", "-n", LOCAL, "link", "add", "vc", "type", "veth", "peer", "name", "vd")
     run("ip", "-n", LOCAL, "link", "set", "vc", "up")
     run("ip", "-n", LOCAL, "link", "set", "vd", "up")
@@ -637,7 +636,7 @@ def damaged_on_the_way(folder, nginx):
         bad = report["flows"]["links"][0]["counters"]["bad_tcp_checksum"]
         if good:
             counted(f"a device that {mode}", report, "client", 20, 100)
-            # Segments that nginx received damaged are counted by the kernel.
+            # The kernel counts the segments that nginx received damaged.
             if not (changed > 0) == (bad > 0) == (mode == "damages") or bad > changed:
                 raise Failed(f"a device that {mode}: {changed} changed, {bad} bad")
         else:

@@ -80,7 +80,7 @@ def main():
                 '[node.one]\n[node.two]\n[ports]\nA = "one/eth1"\nB = "two/eth1"\n'
             )
             inside = [squall, "lab", "exec", name, "--"]
-            # A browser finds the daemon by loopback, which is down in a new namespace.
+            # A browser reaches the daemon over loopback, which is down in a new namespace.
             subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True, timeout=20)
             serve = serving(here, f"{folder}/here", there)
             daemon, token = begin([*inside, *serve])
@@ -92,7 +92,7 @@ def main():
                 chromium,
                 *sys.argv[1:],
             ]
-            # By the environment, because all users can read arguments.
+            # In the environment, because all users can read arguments.
             environment = {
                 **os.environ,
                 "SQUALL_TOKEN": token,

@@ -19,7 +19,7 @@ from tools import Failed
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute()
 EXAMPLES = ROOT / "tests/headers/examples.txt"
-# These cannot be recognized by their octets.
+# Protocols that cannot be recognized by their octets.
 PORTS = ["-d", "udp.port==4790,vxlan", "-d", "udp.port==5247,capwap.data"]
 SHORTEST = 60
 
@@ -31,7 +31,7 @@ def examples():
 
 
 def frames(folder):
-    """The octets of each example, and a capture of them all."""
+    """The octets of each example, and a capture with all of them."""
     capture = folder / "examples.pcap"
     streams = "".join(
         f'[[stream]]\nname = "{i}"\npacket = {json.dumps(packet)}\nrate = "1 pps"\n'

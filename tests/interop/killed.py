@@ -19,7 +19,7 @@ import time
 
 ROUNDS = int(os.environ.get("ROUNDS", "4"))
 SEED = int(os.environ.get("SEED", str(time.time_ns() % 1_000_000)))
-# A kernel frees what a process held after a grace period, which a busy machine makes longer.
+# A kernel frees a process's resources after a grace period, which is longer on a busy machine.
 TIMEOUT_S = 60
 PACKET = ["--packet", "eth/ipv4/udp(dport=9)", "--size", "64"]
 NAMESPACE = f"sq-killed-{os.getpid()}"
@@ -36,7 +36,7 @@ def run(*argv, **options):
 
 
 def inside(*argv):
-    """A command in the namespace of the test."""
+    """Run a command in the namespace of the test."""
     return ["ip", "netns", "exec", NAMESPACE, *[str(a) for a in argv]]
 
 
@@ -51,8 +51,8 @@ def interfaces():
 
 
 def bpf():
-    """Identifiers of each kind that no living process holds, because another process on this
-    machine may load some meanwhile."""
+    """Identifiers of each kind that no living process holds: another process on this machine may
+    load some meanwhile."""
     held = {"prog": set(), "map": set(), "link": set()}
     for entry in pathlib.Path("/proc").glob("[0-9]*/fdinfo/*"):
         try:
@@ -80,7 +80,7 @@ def files(*patterns):
 
 
 def huge_pages():
-    """Files, and counts, unless a living process has huge pages."""
+    """Files and counts of huge pages, unless a living process has some."""
     memory = pathlib.Path("/proc/meminfo").read_text()
     mounts = re.findall(r"^hugetlbfs (\S+)", pathlib.Path("/proc/mounts").read_text(), re.MULTILINE)
     counts = re.findall(r"^(HugePages_(?:Free|Rsvd|Surp)): +(\d+)", memory, re.MULTILINE)
@@ -99,15 +99,14 @@ def differs(what, before, now):
     if what == "huge pages" and None in (before["counts"], now["counts"]):
         return before["files"] != now["files"]
     if isinstance(before, list):
-        # Other programs have removed objects that are gone.
+        # Objects may be missing now, because other programs have removed them.
         return not set(now) <= set(before)
     return before != now
 
 
 def processes(state):
-    """Processes of this test that are still running, by their environment: (number, network
-    namespace, name).
-    """
+    """Processes of this test that are still running, found by their environment: (number, network
+    namespace, name)."""
     found = []
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -137,7 +136,7 @@ def snapshot(state):
 
 
 def difference(before, state):
-    """The difference from before, after the kernel has had time to clean up; None if there is
+    """The difference from `before`, after the kernel has had time to clean up; None if there is
     none."""
     until, wait = time.monotonic() + TIMEOUT_S, 0.02
     while True:
@@ -146,7 +145,7 @@ def difference(before, state):
             what for what in before if what != "bpf" and differs(what, before[what], now[what])
         ]
         differences = [f"{what}: {before[what]}\n  now {now[what]}" for what in changed]
-        # Other programs have removed objects that are gone.
+        # Other programs may have removed objects.
         for kind, objects in now["bpf"].items():
             new = {
                 number: name
@@ -214,7 +213,7 @@ def rows(squall):
 
 
 def kill_at(command, after_s, environment):
-    """Starts a command and kills it; returns its output if it ended before by itself."""
+    """Start a command and kill it; return its output if it ended by itself before."""
     process = subprocess.Popen(
         [str(word) for word in command],
         env=environment,
@@ -232,7 +231,7 @@ def kill_at(command, after_s, environment):
 
 
 def moments():
-    """Some during the start, some during the run."""
+    """Delays until the kill: some during the start, some during the run."""
     chance = random.Random(SEED)
     for i in range(ROUNDS):
         yield chance.uniform(0.002, 0.12) if i % 2 == 0 else chance.uniform(0.12, 0.9)
@@ -258,7 +257,7 @@ def check(name, command, load, state, environment):
 
 
 def works_after(squall):
-    """A run after the kill is complete."""
+    """A run after the kill must be complete."""
     both = ["-p", "af_packet:a0", "--to", "af_packet:b0", "--latency"]
     done = run(
         *inside(squall, "send", *both, *PACKET, "-r", "10kpps", "-n", 1000, "--json", "-", "-q")
@@ -268,7 +267,7 @@ def works_after(squall):
 
 
 def sees(state):
-    """Checks that a difference would be found."""
+    """Check that a difference would be found."""
     before = snapshot(state)
     subprocess.run(inside("ip", "link", "set", "a0", "promisc", "on"), check=True)
     different = snapshot(state)["interfaces"] != before["interfaces"]
@@ -280,7 +279,7 @@ def sees(state):
 
 
 def labs(squall, state, environment):
-    """A lab is up with its name or does not exist, whenever its maker is killed; and it stays if
+    """Whenever its maker is killed, a lab is up with its name or does not exist; and it remains if
     one of its users is killed."""
     before = snapshot(state)
     for after_s in moments():
@@ -290,7 +289,7 @@ def labs(squall, state, environment):
         time.sleep(after_s / 20)
         process.kill()
         process.wait()
-        # The other process either goes on and makes the lab, or never began.
+        # The other process either continues and makes the lab, or has not begun.
         time.sleep(0.3)
         up = "killed" in run(squall, "lab", "list", env=environment).stdout
         if up:
@@ -333,13 +332,13 @@ def main():
         return
     try:
         with tempfile.TemporaryDirectory(prefix="squall-killed-") as state:
-            # As in labs: only the frames that the test sends.
+            # As in labs: no frames but those that the test sends.
             for step in [
                 "ip link set lo up",
                 "ip link add a0 type veth peer name b0",
                 "ip link set a0 up",
                 "ip link set b0 up",
-                # A veth takes frames of XDP while its peer polls.
+                # A veth accepts frames of XDP only while its peer polls.
                 "ethtool -K a0 gro on; ethtool -K b0 gro on",
             ]:
                 subprocess.run(

@@ -44,8 +44,8 @@ def frames(path):
 
 
 def on_one_cpu():
-    """Each CPU hands over veth's frames by itself, and on a busy machine one CPU may overtake
-    another."""
+    """Run on one CPU: each CPU delivers veth's frames by itself, and on a busy machine one may
+    overtake another."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 

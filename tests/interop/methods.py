@@ -89,7 +89,7 @@ class Lab:
 
 
 def outcome(run, *arguments):
-    """The result of a test. 4: the generator set the limit, as a busy machine makes it."""
+    """The result of a test. Status 4: the generator set the limit, as on a busy machine."""
     done = run(*arguments, "--quick", "--rest", "0.05", "--json", "-")
     expect(done.returncode in (0, 4), f"{arguments}: {done.returncode}\n{done.stderr}")
     return json.loads(done.stdout)
@@ -102,7 +102,7 @@ def figure(outcome, name):
 
 
 def device(squall, folder):
-    """A device that forwards 10,000 frames/s and holds 50."""
+    """A device that forwards 10,000 frames/s and buffers 50 frames."""
     profile = folder / "rig.toml"
     streams = "".join(
         f'[[stream]]\nname = "{ip}"\npacket = "eth/{ip}/udp"\nrate = 1\n' for ip in ("ipv4", "ipv6")
@@ -182,7 +182,7 @@ def a_bridge_forwards_learns_and_floods(run):
 
 
 def versions_share_a_port(squall):
-    """Without a profile: one frame in four is IPv6."""
+    """Without a profile, one frame in four is IPv6."""
 
     def run(*arguments):
         command = [squall, "test", *arguments, "--port", "A=loop:methods-versions,virtual"]
@@ -247,7 +247,7 @@ def a_bridge_snoops(run, memberships):
 
 
 def through(lab, profile):
-    """Tests in the lab of a device, by the profile that `lab up` has written."""
+    """Tests in the lab of a device, with the profile that `lab up` has written."""
 
     def run(method, *arguments):
         command = [
@@ -271,7 +271,7 @@ def no_result_exceeds_the_capacity_of_the_device(run):
     arguments += ["--resolution", "0.02", "--loss-step", "0.5", "--trial-s", "0.5"]
     found = outcome(run, "rfc2544", *arguments)
     throughput = figure(found, "throughput/128")
-    # Both directions. A burst from the buffer in a trial of a second is not throughput.
+    # Both directions. A burst from the buffer during a trial of a second is not throughput.
     most = 2 * CAPACITY
     expect(throughput["value"] <= most * 1.005, f"{throughput} of {most}")
     if throughput["limit"] == "device":
@@ -284,7 +284,7 @@ def no_result_exceeds_the_capacity_of_the_device(run):
 
 @contextlib.contextmanager
 def a_loaded_machine():
-    """Two busy loops during the with block."""
+    """Run two busy loops during the with block."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:
         yield
@@ -307,7 +307,7 @@ def a_router_is_measured_and_a_service_through_it(run):
         if latency:
             expect(1_000 < latency[0] < 1e9, f"latency {latency} ns")
         else:
-            # On a busy machine no trial of it is valid.
+            # On a busy machine no trial of the device is valid.
             expect(found["verdict"]["status"] == "generator_bound", found["verdict"])
     service = "stream=A to B ipv4,cir_bps=1e6,flr=0.5,policed=false"
     lengths = ["--step-s", "0.5", "--performance-s", "0"]
@@ -317,7 +317,7 @@ def a_router_is_measured_and_a_service_through_it(run):
 
 
 def live(squall, folder, full):
-    """The lab's devices, by their kind."""
+    """Test the lab's devices, by their kind."""
     reference = f"reference,drain={CAPACITY}pps,buffer={BUFFER}"
     checks = [(reference, a_loaded_machine_gives_no_wrong_figure)]
     if full:

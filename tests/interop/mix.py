@@ -32,8 +32,8 @@ alert tcp $HOME_NET any -> $EXTERNAL_NET 7000 (msg:"word"; flow:established,to_s
 alert http $HOME_NET any -> $EXTERNAL_NET any (msg:"page"; flow:established,to_server; http.uri; content:"/squall-mix/"; sid:2;)
 alert udp $HOME_NET any -> $EXTERNAL_NET 9000 (msg:"datagram"; content:"|01 02 03|"; depth:3; sid:3;)
 """
-# Stations of the streams and of the capture: no such hosts exist, and the router has static
-# neighbors.
+# Hosts of the streams and of the capture. They do not exist, so the router has static neighbors for
+# them.
 STREAMS = {"10.76.9.1": "A", "10.78.9.1": "B"}
 
 
@@ -62,7 +62,8 @@ def network():
     run("ip", "-n", WEB, "route", "add", "default", "via", "10.79.0.1")
     run(*inside(ROUTER, "sysctl", "-qw", "net.ipv4.ip_forward=1"))
     for address, port in STREAMS.items():
-        # Not the interface itself: af_xdp leaves frames to it without a signature to the host.
+        # Not the MAC address of the interface itself: af_xdp passes frames for that address to the
+        # host if they have no signature.
         lladdr, router_port = f"02:00:00:00:09:0{port.lower()}", "ra" if port == "A" else "rb"
         station = ["neigh", "add", address, "lladdr", lladdr, "dev", router_port]
         run("ip", "-n", ROUTER, *station)
@@ -137,7 +138,7 @@ inside = "10.76.1.1-10.76.1.50"
 outside = "10.78.1.1-10.78.1.5"
 server_network = { gateway = "10.78.0.1" }
 """
-# Streams: name, port, size, rate, frames.
+# Expected streams: name, port, size, rate, frames.
 WANTED = [
     ("there", "A", 128, "4 kpps", 8000),
     ("back", "B", 256, "2 kpps", 4000),
@@ -147,7 +148,7 @@ REPLAYED, ATTACKS = 1000, 51
 
 
 class Frame:
-    """A captured frame: time and both ends."""
+    """A captured frame: its time, and the addresses of both ends."""
 
     def __init__(self, at, octets):
         self.at, self.protocol, self.ends = at, None, None
@@ -226,15 +227,15 @@ def mixed(folder, kind):
     for port, interface in [("A", "va"), ("B", "vb")]:
         one = next(one for one in report["ports"] if one["name"] == port)
         for way in ["tx", "rx"]:
-            # The kernel counts a frame that it is to cut as one.
+            # The kernel counts a frame that it will cut as one.
             whole = one[way]["packets"] - one[way]["segments"] + one[way]["gso_frames"]
             same(f"{interface} {way}", whole, one["interface"][f"{way}_packets"])
     labelled(list(csv.DictReader(truth.open())), list(frames(capture)))
 
 
 def labelled(labels, seen):
-    """Each attack is in the capture at the place and time of its label, and no other frames are
-    between such ends."""
+    """Each attack is in the capture with the addresses and time of its label, and no other frames
+    are between such ends."""
     same("labels", len(labels), ATTACKS)
     first = {}
     for frame in seen:
@@ -262,7 +263,7 @@ def labelled(labels, seen):
 
 
 def prints(folder):
-    """The same frames over veth as in a file, except for the times in signatures."""
+    """The frames over veth are those of a file, except for the times in signatures."""
     found = {}
     for kind in ["pcap", "af_packet", "af_xdp"]:
         address = f"pcap:{folder}/prints.pcap" if kind == "pcap" else f"{kind}:va"

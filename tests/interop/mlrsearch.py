@@ -117,7 +117,7 @@ def bounds(goal, trials):
 
 
 def estimates(goal, trials):
-    """Appendix A."""
+    """Relevant bounds by the RFC's appendix A."""
 
     def seconds(full_length, high_loss):
         return sum(
@@ -136,7 +136,7 @@ def estimates(goal, trials):
 
 
 def quantile(goal, trials):
-    """Appendix B."""
+    """Conditional throughput by the RFC's appendix B."""
     full = sorted((ratio, duration) for duration, ratio in trials if duration >= goal["final_s"])
     whole_s = max(goal["sum_s"], sum(duration for _, duration in full))
     remaining = whole_s * (1.0 - goal["exceed_ratio"])

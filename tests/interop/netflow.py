@@ -73,7 +73,7 @@ def sum16(octets: bytes) -> int:
 
 
 def frame(src: str, dst: str, protocol: int, segment: bytes, checksum_at: int) -> bytes:
-    """With right checksums, and a few octets of data."""
+    """A frame with correct checksums, and a few octets of data."""
     source, destination = ipaddress.ip_address(src), ipaddress.ip_address(dst)
     pseudo = source.packed + destination.packed + struct.pack(">HH", protocol, len(segment))
     total = ~sum16(pseudo + segment) & 0xFFFF or 0xFFFF
@@ -92,9 +92,8 @@ def frame(src: str, dst: str, protocol: int, segment: bytes, checksum_at: int) -
 
 
 def capture(path: pathlib.Path) -> tuple[int, int]:
-    """Conversations of TCP and UDP over both versions of IP, some without an answer. Returns
-    packets and flows of IP.
-    """
+    """Write conversations of TCP and UDP over both versions of IP, some without an answer. Return
+    the numbers of IP packets and flows."""
     chance = random.Random(5)
     frames: list[bytes] = []
     flows = set()
@@ -124,7 +123,7 @@ def capture(path: pathlib.Path) -> tuple[int, int]:
                 else:
                     head = struct.pack(">HHHH", sport, dport, 12, 0)
                     frames.append(frame(src, dst, 17, head + b"data", 6))
-    # Not a flow, and not counted as one.
+    # Neither a flow nor counted as one.
     arp = bytes.fromhex("ffffffffffff0200000000010806" + "0001080006040001") + bytes(20)
     packets = len(frames)
     records = [
@@ -139,9 +138,8 @@ def capture(path: pathlib.Path) -> tuple[int, int]:
 
 
 def queue_of(port: int) -> tuple[int, int]:
-    """Octets that wait in the UDP socket of `port` of this namespace, and the datagrams that it has
-    dropped.
-    """
+    """Octets that wait in the UDP socket of `port` in this namespace, and the number of datagrams
+    that it has dropped."""
     for line in pathlib.Path("/proc/net/udp").read_text().splitlines()[1:]:
         words = line.split()
         if int(words[1].split(":")[1], 16) == port:
@@ -150,11 +148,10 @@ def queue_of(port: int) -> tuple[int, int]:
 
 
 def relay() -> None:
-    """softflowd sends all its flows at once, some hundred datagrams, and nfcapd's queue has room
-    for some dozen of them: a busy machine would lose the others. This relay holds them, and sends
-    each when nfcapd has read the one before. It ends when its input has ended and its queue is
-    empty, and prints the number of drops.
-    """
+    """Relay datagrams to nfcapd one by one. softflowd sends all its flows together, some hundred
+    datagrams, and nfcapd's queue has room for a few dozen, so a busy machine would lose the others.
+    The relay sends each datagram when nfcapd has read the previous one. It ends when its input has
+    ended and its queue is empty, and prints the number of drops."""
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as given,
@@ -205,7 +202,7 @@ class Collector:
                 f"who listens on UDP port {port}",
                 lambda: f":{port} " in run(*inside("ss", "-lun")) + " ",
             )
-        # No flow expires: neither by time, nor because of their number.
+        # No flow expires, neither by time nor because of the number of flows.
         never = [
             f"-t{name}=1d"
             for name in ["general", "tcp", "tcp.rst", "tcp.fin", "udp", "icmp", "maxlife"]
@@ -292,8 +289,8 @@ def replayed(
         ]
         run(*inside(*replay, *options))
         flows = json.loads(report.read_text())["replays"][0]["flows"]
-        # libpcap hands over packets when a block is full or old; frames that belong to no flow fill
-        # the last one.
+        # libpcap delivers packets when a block is full or old; frames that belong to no flow fill
+        # the last block.
         others = [
             SQUALL,
             "send",

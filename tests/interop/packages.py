@@ -18,7 +18,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve()
 ROOT = HERE.parents[2]
 SQUALL = os.environ["SQUALL"]
-#: In a mount namespace: /proc and /dev vanish with the process.
+#: A mount namespace, so that /proc and /dev disappear with the process.
 ENTER = """
 mkdir -p "$0/proc" "$0/dev" "$0/tmp"
 mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" "${@}"
@@ -42,8 +42,8 @@ def in_root(root, *command):
 
 
 def libraries(binary, root):
-    """Copies the libraries that it is linked with, as the package of the C library would install
-    them."""
+    """Copy the libraries that a binary is linked with, as the package of the C library would
+    install them."""
     for word in output("ldd", binary).split():
         if word.startswith("/"):
             target = root / word.lstrip("/")
@@ -96,7 +96,7 @@ def runs(root):
     in_root(root, "/usr/bin/squall", *demo)
     report = json.loads((root / "tmp/report.json").read_text())
     counts = [(port["tx"]["packets"], port["rx"]["packets"]) for port in report["ports"]]
-    # Their number depends on other work of the machine.
+    # The counts depend on other load on the machine.
     expect(counts[0][0] == counts[1][1] > 0 and counts[1][0] == counts[0][1] > 0, counts)
     expect((root / "tmp/report.html").stat().st_size > 10_000, "the report is small")
     doctor = json.loads(in_root(root, "/usr/bin/squall", "doctor", "--json", "-"))

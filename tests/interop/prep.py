@@ -67,9 +67,8 @@ def arp() -> bytes:
 
 
 def conversations(seed: int, version: int = 4) -> list[bytes]:
-    """Clients of 10.1/16 that open connections to and ask names of servers of 10.2/16, and ARP
-    between them.
-    """
+    """Clients in 10.1/16 that open connections to servers in 10.2/16 and ask them for names, and
+    ARP between them."""
     chance = random.Random(seed)
     prefix = {4: "10.{}.0.{}", 6: "2001:db8:{}::{}"}[version]
     frames = []
@@ -93,7 +92,7 @@ def conversations(seed: int, version: int = 4) -> list[bytes]:
 
 
 def with_others() -> list[bytes]:
-    """Other hosts that behave neither as clients nor as servers."""
+    """Further hosts that behave neither as clients nor as servers."""
     frames = conversations(2)
     chance = random.Random(3)
     for _ in range(40):
@@ -150,7 +149,7 @@ class Both:
 
     @staticmethod
     def sides(cache: pathlib.Path) -> str:
-        """P, S and D of each packet, as tcpprep sees the cache."""
+        """P, S or D for each packet, as tcpprep reads the cache."""
         reported = run("tcpprep", "-I", cache)
         same(f"tcpprep -I {cache.name}", reported.returncode, 0)
         return "".join(line.split("-> ")[1][0] for line in reported.stdout.splitlines())

@@ -131,7 +131,7 @@ GET /of/${{data:user}} HTTP/1.1\\r\\nHost: ${{server}}\\r\\n\
 Authorization: Bearer ${{value:token}}\\r\\n${{cookies}}\\r\\n'''
 """
 CLIENTS_FAILED = "web.failed > 0 or users.failed > 0 or login.failed > 0"
-# Reasons against a run that a machine with other work causes. They do not change the counts.
+# Reasons for an invalid run that a busy machine can cause. They do not change the counts.
 BUSY = {"generator-bound", "starved", "port-bound", "receiver-bound", "burst"}
 
 
@@ -145,7 +145,8 @@ def network():
     run("ip", "-n", REMOTE, "addr", "add", f"{VIP}/16", "dev", "ra")
     run("ip", "-n", REMOTE, "addr", "add", "48.0.1.1/16", "brd", "+", "dev", "rb")
     for name in ["ra", "rb"]:
-        # The kernel must not ask for an address again, because that could come at the end of a run.
+        # The kernel must not resolve an address again, because that could happen at the end of a
+        # run.
         known = f"net.ipv4.neigh.{name}.base_reachable_time_ms=600000"
         run(*inside(REMOTE, "sysctl", "-qw", known))
     # Each request is a connection of haproxy to Squall's servers.
@@ -164,7 +165,7 @@ while True:
 
 @contextlib.contextmanager
 def broadcasts():
-    """Frames that reach Squall's server port before, during and after a run, as in any network."""
+    """Send frames to Squall's server port before, during and after a run, as in any network."""
     process = subprocess.Popen(inside(REMOTE, sys.executable, "-c", BROADCASTS))
     try:
         yield
@@ -180,7 +181,7 @@ class Haproxy:
 
     def __enter__(self):
         command = pathlib.Path(shutil.which("haproxy")).resolve()
-        # In an unpacked package, its libraries are in the same folder tree.
+        # In an unpacked package, the libraries are in the same directory tree.
         libraries = ":".join(map(str, command.parents[1].glob("lib/*-linux-gnu")))
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -207,7 +208,7 @@ class Haproxy:
             return asked.makefile().read()
 
     def begin(self):
-        """Resets counters and log."""
+        """Reset counters and log."""
         self.ask("clear counters all")
         self.old = self.log.stat().st_size
 
@@ -228,9 +229,8 @@ class Haproxy:
 
 
 class LoginHandler(http.server.BaseHTTPRequestHandler):
-    """A connection. Its first request is a login, and the answer gives a token and a cookie. The
-    next request, whatever it is, has to carry both, and uses them up.
-    """
+    """Handles a connection. Its first request is a login, whose answer has a token and a cookie.
+    The next request, whatever it is, must carry both, and uses them up."""
 
     protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
     given = None
@@ -299,11 +299,11 @@ class LoginServer(http.server.ThreadingHTTPServer):
         self.counts = {"issued": [], "used": [], "users": [], "refused": 0}
 
     def handle_error(self, *_):
-        """A client whose flow failed on purpose has reset its connection."""
+        """Ignore an error: a client whose flow failed on purpose has reset its connection."""
 
 
 def serve_logins(users):
-    """For the other namespace: serves until its input ends, then prints its counts."""
+    """Runs in the other namespace: serve until the input ends, then print the counts."""
     server = LoginServer(users)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print("ready", flush=True)
@@ -314,7 +314,7 @@ def serve_logins(users):
 
 @contextlib.contextmanager
 def logins(folder):
-    """A server of logins during the block. The result has its counts after the block."""
+    """Run a server of logins during the block. After the block, the result has its counts."""
     counts = {}
     argv = inside(REMOTE, sys.executable, __file__, "logins", folder / "users.csv")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -333,7 +333,7 @@ def squall(folder, *argv, ok=0):
 
 
 def done(what, role, flows, requests):
-    """All flows are complete, with all their answers, and nothing failed."""
+    """Check that all flows are complete, with all their answers, and that nothing failed."""
     keys = ["attempted", "established", "completed", "active", "failed", "protocol_errors", "http"]
     found = {key: role[key] for key in keys}
     clean = {"active": 0, "failed": {}, "protocol_errors": {}, "http": {"2xx": requests}}
@@ -415,8 +415,8 @@ def wrong_values(folder):
         found = [len(at_logins["issued"]), len(at_logins["used"]), at_logins["refused"]]
         same(f"{extract}: the server says", found, [20, 0, refused])
 
-    # The same by options: each of three logins over a connection carries the token of the previous
-    # one.
+    # The same with options: each of three logins over a connection carries the token of the
+    # previous one.
     login = '{"user": "${data:user}", "password": "${data:password}"}'
     common = ["--url", f"http://{VIP}:8080/login", "--content", login, "--requests", 3, "--cookies"]
     common += ["-H", "Authorization: Bearer ${value:token}", "--clients", "16.0.0.0/24"]

@@ -54,7 +54,7 @@ def network():
 
 
 def packets(path):
-    """(nanoseconds, octets) of a little-endian pcap."""
+    """(nanoseconds, octets) for each packet of a little-endian pcap."""
     data = path.read_bytes()
     unit = {b"\xd4\xc3\xb2\xa1": 1000, b"\x4d\x3c\xb2\xa1": 1}[data[:4]]
     at, found = 24, []
@@ -66,7 +66,7 @@ def packets(path):
 
 
 class Watched:
-    """tcpdump on interfaces of the peer for the length of a with block."""
+    """tcpdump on interfaces of the peer, for the length of a with block."""
 
     def __init__(self, folder, *links):
         self.files = [folder / f"{link}.pcap" for link in links]
@@ -98,9 +98,8 @@ class Watched:
         return self
 
     def wait(self, count):
-        """Waits until `count` packets are written: tcpdump loses the packets in its ring when it is
-        stopped.
-        """
+        """Wait until `count` packets are written, because tcpdump loses the packets in its ring
+        when it is stopped."""
         until = time.monotonic() + 30
         while sum(len(packets(file)) for file in self.files if file.stat().st_size) < count:
             if time.monotonic() > until:
@@ -124,7 +123,7 @@ def replay(folder, capture, *argv, ok=(0,)):
 
 
 def make(folder):
-    """2,000 frames of 200 flows both ways, of many lengths, 200 us apart."""
+    """Make 2,000 frames of 200 flows both ways, of many lengths, 200 us apart."""
     parts = []
     for i, (src, dst, more) in enumerate(
         [
@@ -157,7 +156,8 @@ def make(folder):
 
 
 def arrives(folder, capture):
-    """Octet for octet, in order: one port, and two, whose frames come in the order of the capture."""
+    """Frames arrive octet for octet, in order: on one port, and on two in the order of the
+    capture."""
     expected = [octets for _, octets in packets(capture)]
     for port in ["af_packet:va", "af_xdp:va", "xdp_live:va"]:
         for more in [["-t"], ["-t", "-K", "-l", "3"], ["-p", "20000"], ["-M", "50"], ["-x", "2"]]:
@@ -203,13 +203,13 @@ def arrives(folder, capture):
     print("what arrives is the capture, in order, on one port and on two")
 
 
-# Keys in which a source reports frames that it did not send when they were due.
+# Keys under which a source reports frames that it did not send when they were due.
 LATE_KEYS = ["lag_s", "moved_s", "unread_s", "starved_s", "not_sent"]
 
 
 def exact(folder, capture):
-    """No option cancels another's rate: exactly these frames, or octets to the frame, within a
-    second."""
+    """No option cancels another's rate: the exact number of frames or octets (to the frame) leaves
+    within a second."""
     ways = [
         [],
         ["-K"],
@@ -233,7 +233,7 @@ def exact(folder, capture):
                 packets, octets = (
                     sum(i[name] for i in interfaces) for name in ("tx_packets", "tx_octets")
                 )
-                # A limit in octets: the frame that begins before the end is sent whole.
+                # With a limit in octets, the frame that begins before the limit is sent whole.
                 asked = int(value) if option == "-p" else float(value) * 1e6 / 8
                 sent, most = (packets, asked) if option == "-p" else (octets, asked + 1499)
                 if asked <= sent <= most:
@@ -250,7 +250,7 @@ def exact(folder, capture):
 
 
 def as_tcpreplay(folder, capture):
-    """The same numbers in the same lines."""
+    """The same numbers as tcpreplay's, in the same lines."""
     with Watched(folder, "vb") as by_tcpreplay:
         reported = run(*inside(NAMESPACE, "tcpreplay", "-i", "va", "-t", "-K", capture)).stdout
         by_tcpreplay.wait(2000)
@@ -286,9 +286,9 @@ def as_tcpreplay(folder, capture):
 
 
 def ends(folder, capture):
-    """Ctrl-C ends and reports; a damaged capture is sent up to the damage."""
+    """Ctrl-C ends a replay, which reports; a damaged capture is sent up to the damage."""
     report = folder / "stopped.json"
-    # Frames that a port holds ahead of its time do not leave any more.
+    # Frames that a port holds until their time do not leave after Ctrl-C.
     for port, speed in [
         ("af_packet:va", ["-p", "1000"]),
         ("xdp_live:va", ["-p", "1000"]),
@@ -323,8 +323,7 @@ def main():
     if os.geteuid() != 0:
         print("SKIPPED: squall replay against tcpreplay: needs root")
         return 0
-    # Each CPU hands over veth's frames by itself, and on a busy machine one CPU may overtake
-    # another.
+    # Each CPU delivers veth's frames by itself, and on a busy machine one CPU may overtake another.
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     try:
         with tempfile.TemporaryDirectory() as name:

@@ -39,9 +39,9 @@ API = "/squall/v1"
 RATE = 1000
 JSON = {"content-type": "application/json"}
 OCTETS = {"content-type": "application/octet-stream"}
-# The name of alice's stream: clients without a right to the run must not learn it.
+# The name of alice's stream: clients without a right to the run must not see it.
 SECRET = "a-stream-of-alice"
-# The time within which a client must show the token, whatever it sends.
+# Seconds within which a client must show the token, whatever it sends.
 TIMEOUT_S = 15
 CONNECTIONS = 1024
 
@@ -137,7 +137,7 @@ class Daemon:
         return {"authorization": f"Bearer {self.token}"} if token and self.needs_token else {}
 
     def ask(self, method, path, body=None, headers=None, token=True, timeout=20, sock=None):
-        """Sends `path` and `headers` unchanged. No answer may hold a secret."""
+        """Send `path` and `headers` unchanged. No answer may contain a secret."""
         if isinstance(body, (dict, list)):
             body, headers = json.dumps(body).encode(), {**JSON, **(headers or {})}
         headers = {
@@ -194,8 +194,8 @@ class Daemon:
         }
 
     def cpu_s(self):
-        """CPU seconds of the process, without the threads that send and receive: those may spin all
-        the time."""
+        """CPU seconds of the process, without the threads that send and receive: those may spin
+        continuously."""
 
         def ticks(folder):
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
@@ -234,7 +234,7 @@ class Daemon:
 
 
 class WebSocket:
-    """The part of a WebSocket client that is needed here."""
+    """The part of a WebSocket client that these steps need."""
 
     def __init__(self, daemon, query, headers=None, token=True, receive=None):
         self.sock = daemon.connect()
@@ -309,7 +309,7 @@ class WebSocket:
 
 
 class Alice:
-    """A user who sends all the time, at a rate, and renews the lease."""
+    """A user who sends continuously, at a rate, and renews the lease."""
 
     def __init__(self, daemon):
         self.daemon = daemon
@@ -343,10 +343,10 @@ class Alice:
                 if got.status != 200:
                     self.missed.append(str(got))
             except (OSError, http.client.HTTPException):
-                pass  # No place is free at the moment: the lease leaves 20 s.
+                pass  # No connection is free at the moment: the lease has 20 s left.
 
     def look(self):
-        """The longest time without a frame on the interface."""
+        """Update the longest time without a frame on the interface."""
         counter = pathlib.Path("/sys/class/net/veth-a/statistics/tx_packets")
         # Counted in polls of 20 ms, because a machine that is stopped meanwhile does not poll
         # either.
@@ -392,7 +392,7 @@ class Alice:
             and lost == (sent - rx["lost"], rx["lost"], 0, 0),
             f"of alice's {sent} frames came, were lost, twice, late: {lost}; dropped: {dropped}",
         )
-        # More than a busy machine takes, and less than an attack would.
+        # More than a busy machine can cause, and less than an attack would.
         check(self.longest < 2, f"alice's traffic paused for {self.longest:.2f} s")
         return f"{sent} frames in {seconds:.0f} s, {rx['lost']} lost at the receiver, the longest pause {self.longest * 1000:.0f} ms"
 
@@ -468,7 +468,7 @@ def no_answer_without_the_token(d, local, alice):
         f"{API}/runs?access_token={token}",
         f"{API}/runs?authorization=Bearer%20{token}",
     ]:
-        # No answer contains it, and the log has paths without queries.
+        # No answer contains the token, and the log has paths without queries.
         check(d.ask("GET", path, token=False).status == 401, f"the token in a query: {path[:40]}")
     got = d.ask("POST", f"{API}/runs/{alice.run}/stop", {}, token=False)
     check(got.status == 401, f"stop: {got}")
@@ -604,7 +604,7 @@ def by_grpc(d, what):
         print("SKIPPED: no grpcio: scripts/setup otg")
         return {}
     command = [str(GRPC_PYTHON), "-c", GRPC, f"{d.grpc[0]}:{d.grpc[1]}", str(SEED), what]
-    # By the environment, because all users can read arguments.
+    # In the environment, because all users can read arguments.
     environment = {**os.environ, "SQUALL_TOKEN": d.token, "GRPC_VERBOSITY": "NONE"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     expect(done.returncode == 0, f"gRPC: {done.stderr[-2000:]}")
@@ -1044,7 +1044,8 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
         check(got.status in (statuses or (400, 413)), f"{what}: {got}")
 
     def half(path, headers, data=b"", timeout_s=5):
-        """A request whose body does not come: the answer until then, None if there is none."""
+        """Send a request whose body never comes; return the answer until then, None if there is
+        none."""
         sock = d.connect(timeout_s)
         try:
             return d.ask("POST", path, data, {**JSON, **headers}, sock=sock)
@@ -1053,8 +1054,8 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
         finally:
             sock.close()
 
-    # Refused by the announced length, before any body is sent; and clients without the token may
-    # not send much at all.
+    # A request is refused by its announced length, before any body is sent; and clients without the
+    # token may send very little.
     for length in [str(1 << 62), str(100 << 20)]:
         for path in ["/config", f"{API}/files/big"]:
             got = half(
@@ -1422,9 +1423,8 @@ def pages_of_others_may_not_ask(d, local, alice):
 
 
 class Silent:
-    """Peers that hold a connection without sending a request: each kind must be closed within
-    TIMEOUT_S.
-    """
+    """Peers that hold a connection without sending a request: each kind must be disconnected within
+    TIMEOUT_S."""
 
     def __init__(self, d):
         self.d, self.since, self.open, self.late = d, time.monotonic(), [], []
@@ -1511,8 +1511,8 @@ class Silent:
 
 
 def slow_readers(d, local, alice):
-    """Readers of large WebSockets and files: nothing is buffered for them, no other client waits
-    for them."""
+    """Readers of large WebSockets and files are slow: nothing is buffered for them, and no other
+    client waits for them."""
     d.ask("PUT", f"{API}/files/big.bin", bytes(30 << 20), OCTETS, timeout=30)
     before = d.status()["MiB"]
     lazy = [WebSocket(d, "runs=all&every_ms=100&log=1", receive=4096) for _ in range(30)]
@@ -1586,7 +1586,7 @@ def more_connections_than_there_are_places(d, local, alice):
             check(d.ask("GET", f"{API}/info", timeout=3).status == 200, "info")
             break
         except (OSError, http.client.HTTPException) as error:
-            # Idle connections give way, so it need not wait for them.
+            # The daemon closes idle connections first, so a new one need not wait.
             took = time.monotonic() - since
             expect(took < 8 * slowness(), f"nobody else gets through in {took:.0f} s: {error!r}")
             time.sleep(0.25)
@@ -1686,7 +1686,7 @@ class Schemathesis:
     def check(self):
         if not self.process:
             return "skipped"
-        # A busy machine ends it early.
+        # On a busy machine this time limit may end it early.
         most = 40 * slowness()
         left, early = self.since + most - time.monotonic(), ""
         try:
@@ -1725,7 +1725,7 @@ STEPS = [
 
 
 def in_steps(name, what, daemons=()):
-    """Runs a step and prints its time and its errors; returns whether there were none."""
+    """Run a step, and print its time and its errors; return whether there were none."""
     since, result = time.monotonic(), None
     wrong.clear()
     try:
@@ -1752,7 +1752,7 @@ def in_steps(name, what, daemons=()):
 
 
 def inside(folder, only):
-    """Runs in the lab, with the daemons."""
+    """Run the steps in the lab, with the daemons."""
     for command in ["ip link set lo up", f"ip addr add {HOST}/24 dev veth-a"]:
         subprocess.run(command.split(), check=True, timeout=20)
     failed, daemons, fuzz = 0, [], None

@@ -37,19 +37,18 @@ WORK, WORK_S = "[" + "7919," * 400_000 + "0]", 0.045
 
 
 def slowness(clock=time.monotonic):
-    """How many times as long this machine takes for a piece of work as the one where the bounds
-    were set, at least 1. Bounds on times are multiples of it, measured next to the time that they
-    bound. By the default clock it counts what others take of the CPUs; bounds on CPU time use
-    `time.thread_time`.
-    """
+    """How many times longer this machine takes for a piece of work than the machine on which the
+    bounds were set, at least 1. Bounds on times are multiples of this factor, measured close to the
+    time that they bound. The default clock includes the CPU time that other programs take; bounds
+    on CPU time use `time.thread_time`."""
     since = clock()
     json.loads(WORK)
     return max(1.0, (clock() - since) / WORK_S)
 
 
 def wait_idle(process, seconds=60):
-    """Waits until a reading process sleeps: it has then read all its input. On a busy machine it
-    may wait for a CPU, which does not count as sleep."""
+    """Wait until a process that reads its input sleeps: it has then read all of it. On a busy
+    machine it may wait for a CPU, which does not count as sleep."""
     until, asleep = time.monotonic() + seconds, 0
     while asleep < 5:
         if time.monotonic() > until:
@@ -61,8 +60,8 @@ def wait_idle(process, seconds=60):
 
 @contextlib.contextmanager
 def background(argv, **options):
-    """A process that ends, by itself or at the end of the block. If the block fails, it is killed,
-    because `with Popen` would wait for it."""
+    """Start a process that ends by itself or at the end of the block. If the block fails, the
+    process is killed, because `with Popen` would wait for it."""
     process = subprocess.Popen([str(a) for a in argv], **options)
     try:
         yield process
@@ -77,9 +76,8 @@ def background(argv, **options):
 
 
 def in_a_lab(squall, script, inside):
-    """`inside(FOLDER, ARGV)` of the script, run in a lab and a folder of its own: the exit status.
-    Both go with it.
-    """
+    """Run `inside(FOLDER, ARGV)` of the script in a private lab and a temporary directory; return
+    the exit status."""
     if sys.argv[1:2] == ["--inside"]:
         return inside(pathlib.Path(sys.argv[2]), sys.argv[3:])
     what = os.path.splitext(os.path.basename(script))[0]

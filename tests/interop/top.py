@@ -92,7 +92,7 @@ class Terminal:
         self.main, end = pty.openpty()
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self.before = termios.tcgetattr(end)
-        # Kept open, so that the modes can be read when the command has ended.
+        # The terminal's end stays open, so that its modes can be read when the command has ended.
         self.end = end
         self.lines, self.row, self.column, self.rest = [[]], 0, 0, ""
         self.process = subprocess.Popen(
@@ -197,7 +197,7 @@ def near(daemon, run, stream, pps):
 
 
 def keys(daemon, terminal):
-    """Rates of streams, a pause, a stop."""
+    """Keys change rates of streams, pause a stream, and stop the run."""
     terminal.until("nothing runs", "no runs")
     run = daemon.run("evening")
     terminal.until("the run", r"▸ evening +running")

@@ -62,7 +62,7 @@ def arrived(interface):
 
 
 def settle(client, port):
-    """Waits until all sent frames have arrived."""
+    """Wait until all sent frames have arrived."""
     before, until = None, time.monotonic() + 5
     while time.monotonic() < until:
         now = client.get_stats(ports=[port])[port]["ipackets"]
@@ -84,7 +84,7 @@ def one_profile(api, client, name):
     settle(client, 1)
     stats = client.get_stats()
     sent, came = stats[0]["opackets"], arrived("veth-b") - before
-    # The kernel's own packets, of IPv6 for example, are few.
+    # The kernel's own packets, such as those of IPv6, are few.
     if not sent or not sent <= came <= sent + 20 or not sent <= stats[1]["ipackets"] <= came:
         raise Failed(f"{sent} sent, {stats[1]['ipackets']} received, {came} at the interface")
     groups = {
@@ -163,7 +163,7 @@ def controls(api, client):
 
 
 def until(what, holds, seconds=30):
-    """Waits until the condition holds."""
+    """Wait until the condition is true."""
     end = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > end:
@@ -172,8 +172,8 @@ def until(what, holds, seconds=30):
 
 
 def figures(api, client):
-    """Figures that were constants before: load of the threads, the latest longest delay, a link
-    that is down."""
+    """Figures that used to be constants: load of the threads, the latest maximum delay, a link that
+    is down."""
 
     def share():
         return client.get_stats()["global"]["cpu_util"]
@@ -420,7 +420,7 @@ def segments(api, client):
 
 def rate_becomes(client, low, high, when):
     """The rate of port 0 becomes `low` to `high` times that of port 1, which sends 1,000 frames/s:
-    a busy machine sends less on both. Both are averages of about a second."""
+    a busy machine sends less on both. Both are averages over about a second."""
     for _ in range(40):
         time.sleep(0.5)
         rates = [client.get_stats()[port]["tx_pps"] for port in (0, 1)]
@@ -430,7 +430,7 @@ def rate_becomes(client, low, high, when):
 
 
 def together(api, client):
-    """Ports that start at one instant, which is later than the answer to their start."""
+    """Ports start simultaneously, later than the answer to their start."""
     client.reset(ports=[0, 1])
     packet = api.Ether() / api.IP(dst="48.0.0.1") / api.UDP(dport=77) / (b"x" * 30)
     for port in (0, 1):
@@ -474,7 +474,7 @@ def recorded(text):
 
 
 def two(api, client):
-    """A port of one client goes to another only by force."""
+    """A port moves from one client to another only by force."""
     client.reset(ports=[0, 1])
     other = api.STLClient(
         username="other", sync_port=SYNC, async_port=ASYNC, verbose_level="critical"
@@ -496,7 +496,7 @@ def two(api, client):
 
 
 def many(api, client):
-    """10,000 streams: the time that the server takes."""
+    """10,000 streams are added within a bounded time."""
     client.reset(ports=[0])
     packet = api.STLPktBuilder(pkt=api.Ether() / api.IP() / api.UDP())
     streams = [api.STLStream(packet=packet, mode=api.STLTXCont(pps=1)) for _ in range(10_000)]
@@ -598,7 +598,7 @@ def services(api, client, folder):
             same("octets", bytes(one["binary"])[14:], bytes(packet)[14:])
         times = [one["ts"] for one in packets]
         same("order", times, sorted(times))
-        # Half of them, because a machine that is stopped makes one long gap and short ones after
+        # At least half of them, because a stopped machine makes one long gap and short ones after
         # it.
         gap = statistics.median(b - a for a, b in zip(times, times[1:]))
         same("gaps of 2 ms", 0.0015 < gap < 0.0025, True)
@@ -632,7 +632,8 @@ def services(api, client, folder):
     client.set_l2_mode(port=0, dst_mac=mac)
     client.set_service_mode(ports=[0, 1], enabled=False)
 
-    # A capture in the daemon's folder, three times, a packet a millisecond; and no other.
+    # A capture in the daemon's directory is sent three times, a packet per ms; no other file is
+    # accepted.
     wrpcap(str(folder / "data/files/remote.pcap"), [packet] * 20)
     client.reset()
     client.clear_stats()
@@ -654,7 +655,7 @@ def services(api, client, folder):
 
 
 def pings(target):
-    """The number of answers to two echo requests of this machine's kernel."""
+    """The number of answers to two echo requests from this machine's kernel."""
     six = ":" in target
     family, protocol = (socket.AF_INET6, 58) if six else (socket.AF_INET, 1)
     place = (target, 0, 0, socket.if_nametoindex("veth-b")) if six else (target, 0)
@@ -710,7 +711,7 @@ def answers_arp(target, mac, vlan=None):
 
 def hosts(api, client):
     """A port with addresses answers Linux at the other end, in service mode or not, in its VLAN,
-    while it sends, and not when it has no addresses any more."""
+    while it sends, and no longer once its addresses are removed."""
 
     run("ip", "neigh", "flush", "dev", "veth-b")
     client.reset()
@@ -752,7 +753,7 @@ def hosts(api, client):
 
 
 def headers(api, client):
-    """Packets with TRex's own header: Squall's, and those of another TRex."""
+    """Packets with TRex's own header: those from Squall, and those from another TRex."""
     import scapy.all as scapy
 
     packet = scapy.Ether() / scapy.IP(src="16.0.0.1", dst="48.0.0.1") / scapy.UDP(dport=12)
@@ -801,7 +802,7 @@ def headers(api, client):
         header = struct.pack("<BBHIQ", 0xAB, flow_seq, hw_id, sequence, 123456)
         sender.send(bytes(packet / (b"x" * 24 + header)))
 
-    # 0 arrives late, 1 twice.
+    # Sequence number 0 arrives late, 1 arrives twice.
     for sequence in (0xFFFFFFFE, 0xFFFFFFFF, 1, 0, 1, 2):
         send(9, 0, sequence)
     send(8, 0, 3)  # another flow

@@ -33,7 +33,7 @@ from trex_oracle import (
 )
 
 warnings.simplefilter("ignore")
-# Profiles that the client or the simulator refuses, too.
+# Profiles that the client or the simulator refuses.
 NONE = {
     "gtpu_topo",
     "gtpu_topo_latency",
@@ -44,15 +44,16 @@ NONE = {
     "udp_topo",
     "wrapping_it_up_example",
 }
-# One side resets what the other has not accepted yet, or both when their time is over.
+# One side resets what the other has not accepted yet, or both do at the end of their time.
 RESET = {"http_manual_commands_connect_rst", "http_eflow2", "http_eflow3", "http_eflow4"}
-# More flows than a busy machine of two CPUs can play: arrivals are given up, and counted as errors.
+# More flows than a busy machine with two CPUs can handle: arrivals are dropped, and counted as
+# errors.
 HEAVY = {"emix2", "ftp_multiple_flows_sim", "param_ipv6_rss", "res", "sfr", "sfr_full"}
 HEAVY |= {"sfr_full_2k", "sfr_full_nat", "sfr_single", "http_high_active_flows"}
 # Flows of datagrams that are longer than the run, which cuts them.
 CUT = {"emix2", "sfr_full", "sfr_full_2k", "sfr_full_nat"}
-# Features that each covers: captures, loops and clocks, several templates on one port, IPv6,
-# tunables, UDP.
+# Profiles that together cover the features: captures, loops and clocks, several templates on one
+# port, IPv6, tunables, UDP.
 SOME = ["http_eflow4", "http_simple", "http_reverse2", "param_ipv6", "param_tcp_no_timestamp"]
 SOME += ["shared_port", "template_groups", "udp_sip"]
 
@@ -182,7 +183,7 @@ def controls(api, client):
 
 
 def until(what, holds, seconds=30):
-    """Waits until it holds; returns its last result."""
+    """Wait until the condition is true; return its last result."""
     end = time.monotonic() + seconds
     while not (found := holds()):
         if time.monotonic() > end:
@@ -213,14 +214,14 @@ def held(api, clients=10, cps=20, port=80):
 
 
 def several(api, client):
-    """Profiles that join others and leave them: by time, by a stop, and one of them twice."""
+    """Profiles join others and end: by time, by a stop, and one of them twice."""
 
     def counters(pid):
         stats = client.get_stats(pid_input=pid)["traffic"]
         return stats["client"], stats["server"]
 
     def ended(pid, asked):
-        """All flows of a profile have ended well, and no others are counted with them."""
+        """All flows of a profile have ended well, and no other flows are counted with them."""
         clients, servers = counters(pid)
         # On a busy machine some flows begin too late.
         begun = asked - clients.get("err_c_nf_throttled", 0)
@@ -279,7 +280,7 @@ def several(api, client):
     time.sleep(1.5)
     at = time.monotonic()
     client.stop(pid_input="same")
-    # Each takes 2.5 s alone.
+    # Each would take 2.5 s alone.
     same("they were not waited for", time.monotonic() - at < 2 * slowness(), True)
     cut, served = counters("same")
     same("flows that were cut", cut["tcps_closed"] == cut["tcps_connattempt"] >= 20, True)
@@ -293,8 +294,8 @@ def several(api, client):
 
 
 def videos(client):
-    """Flows that begin flows, one for each part of a video, in the quality that the last part's
-    rate allows; counters of the programs."""
+    """Flows begin flows, one for each part of a video, in the quality that the rate of the previous
+    part allows; programs have counters."""
     client.reset()
     short = ["--video_time", "3", "--chunk_time", "0.5", "--buffer_time", "1.5"]
     client.load_profile("astf/video_stream.py", tunables={"tunables": short})
@@ -335,7 +336,7 @@ def videos(client):
 
 
 def one_by_one(api, client):
-    """Flows that are open now, by address; at an interval; none without a run."""
+    """Flows that are open now, by address and at an interval; none without a run."""
     client.reset()
     client.load_profile(held(api))
     same("flows before the start", client.get_flow_info(), {})
@@ -350,7 +351,7 @@ def one_by_one(api, client):
         if not source.startswith("16.0.0.") or not destination.startswith("48.0.0."):
             raise Failed(f"a flow is called {name}")
         origins = [end["origin"] for end in ends]
-        # An end that has just begun has no peer yet.
+        # A flow that has just begun has no peer yet.
         same(f"ends of {name}", origins in (["client", "server"], ["client"], ["server"]), True)
         for end in ends:
             same(f"options of {name}", end["options"], "/timestamps/sack/wscale")
@@ -378,7 +379,7 @@ def one_by_one(api, client):
 
 
 def ignored(api, client):
-    """Frames of some addresses belong to no flow, also during a run."""
+    """Frames with some addresses belong to no flow, also during a run."""
 
     def connects(seconds=1.5):
         before = client.get_stats()["traffic"]["client"]
@@ -412,7 +413,7 @@ def clients(api, client):
         return int(ipaddress.ip_address(ip))
 
     def begun():
-        """By client, for open flows."""
+        """The number of open flows, by client."""
         names = (name.split(":")[0] for name in client.get_flow_info())
         return collections.Counter(names)
 
@@ -479,7 +480,7 @@ def filtered(api, client):
 
 
 def busy(api, client):
-    """The load of its threads: little without traffic, much with it."""
+    """Load of the daemon's threads: low without traffic, high with it."""
     share = lambda: client.get_stats()["global"]["cpu_util"]
     now = lambda: client.get_util_stats()["cpu"][0]
     client.reset()
@@ -491,7 +492,7 @@ def busy(api, client):
     stats = client.get_stats()["global"]
     same("the latest second", 0 < stats["cpu_util_raw"] <= 100, True)
     per_core = 2 * stats["tx_bps"] / 1e9 * 100 / stats["cpu_util"]
-    # One core or more, and all of these figures are of other instants.
+    # One core or more. These figures are from different moments.
     if not per_core / 20 < stats["bw_per_core"] < per_core * 3:
         raise Failed(f"{stats['bw_per_core']} Gb/s per core, about {per_core}")
     history = now()

@@ -16,13 +16,13 @@ import tempfile
 
 from trex_oracle import ORACLE, ROOT, SQUALL, captures, skipped, unpack
 
-# The number of profiles that are compared without --full.
+# Number of profiles that are compared without --full.
 SOME, SEED = 6, 11
 # Profiles without streams: for another API, or settings of tagged packet groups.
 NONE = {"imix_wlc.py", "tpg_tags_conf.py", "tpg_1tag_stream.py", "tpg_dot1q_vm.py"}
 # Packets that another version of scapy builds differently: a query without a question, fragments.
 OF_SCAPY = {"udp_1pkt_dns.py", "udp_1pkt_frag.py"}
-# The number of profiles of flows.
+# Number of profiles of flows that are compared without --full.
 SOME_FLOWS = 12
 # Prints, for each profile, its streams or flows as JSON, by the library in argv[1] or by Squall's
 # replacement.
@@ -56,7 +56,7 @@ IGNORED = {"core_id", "meta", "split_to_cores", "vxlan", "ieee_1588", "seed"}
 
 
 def plain(value):
-    """Without empty values: defaults of one side that the other leaves out."""
+    """A value without its empty members: defaults that only one side includes."""
     if isinstance(value, dict):
         kept = {k: plain(v) for k, v in value.items() if k not in IGNORED and v is not None}
         return {k: v for k, v in kept.items() if v not in (0, False, "", None) or k == "enabled"}
@@ -101,7 +101,7 @@ def same_streams(root, library, profiles):
 
 
 def same_flows(root, library, profiles):
-    """Profiles of flows whose JSON differs without TRex's library, of those that it loads."""
+    """Profiles of flows that TRex's library loads, and whose JSON differs without it."""
     by_library, by_squall = dump(root, str(library), profiles), dump(root, "", profiles)
     loaded = {path: flows for path, flows in by_library.items() if not isinstance(flows, str)}
     if not loaded:

@@ -22,12 +22,12 @@ HARDWARE = "fix_cs_hw"
 # segment: one profile waits for random times; in the other the templates take turns at random, and
 # every acknowledgment of a batch sends something before the next is read.
 LOOSE = {"astf/http_manual_commands_pipeline4.py", "astf/tcp_param_change.py"}
-# The number of profiles that are compared without --full.
+# Number of profiles that are compared without --full.
 SOME, SEED = 12, 7
 
 
 def frames(path):
-    """(time in ns, octets) of a capture."""
+    """(time in ns, octets) for each packet of a capture."""
     data = path.read_bytes()
     magic = data[:4]
     order = "little" if magic in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1") else "big"
@@ -49,8 +49,8 @@ def unchecked(octets):
 
 
 def masked(octets):
-    """Without padding: in a frame shorter than 60 octets, the octets after its IP packet may be
-    anything."""
+    """A frame without its padding: in a frame shorter than 60 octets, any octets may follow the IP
+    packet."""
     if len(octets) != 60:
         return octets
     at = 12
@@ -73,7 +73,7 @@ def compare(by_squall, by_trex, hardware):
     for number, ((t, o), (u, p)) in enumerate(zip(by_squall, by_trex), 1):
         if abs(t - u) > 5000:
             return f"frame {number} at {t / 1e3} us instead of {u / 1e3} us"
-    # Frames due at one instant may leave in any order.
+    # Frames due at the same time may leave in any order.
     left = list(by_trex)
     for number, (t, o) in enumerate(by_squall, 1):
         match = next(
@@ -100,7 +100,7 @@ class Flow:
 
 
 def flows_of(captured):
-    """By the client's address and the server's port, in the order of their beginning."""
+    """Flows by the client's address and the server's port, in the order in which they begin."""
     found, order = {}, []
     for time, octets in captured:
         at = 14
@@ -119,7 +119,7 @@ def flows_of(captured):
         flags = octets[l4 + 13] if protocol == 6 else 0
         data = l4 + (4 * (octets[l4 + 12] >> 4) if protocol == 6 else 8)
         key = (protocol, *sorted(ends))
-        # A flow of the same addresses and ports begins with a SYN of its own.
+        # A new flow with the same addresses and ports begins with a SYN.
         if key not in found or flags & 0x12 == 2:
             flow = found[key] = Flow(time), ends[0]
             order.append((protocol, ends[0][0], ends[1][1], flow[0]))

@@ -43,12 +43,12 @@ LIKE = {
 GOLDEN = {"http_browsing_0": "sim_astf-http_simple_limit", "sip_0": "sim_astf-udp_sip"}
 
 
-# The last output of a script that does not check its results.
+# The last output of scripts that do not check their results.
 ENDS = {"hlt_udp_simple": "\nDone\n"}
 
 
 def skipped():
-    """Whether the folder is missing; then prints that."""
+    """Whether the directory is missing; if so, print that."""
     if (ORACLE / "goldens").is_dir():
         return False
     print(
@@ -58,14 +58,14 @@ def skipped():
 
 
 def unpack(folder):
-    """Copies the client and its profiles to `folder`/trex; returns the folder of the package."""
+    """Copy the client and its profiles to `folder`/trex; return the directory of the package."""
     with tarfile.open(next(ORACLE.glob("*.tar.xz"))) as archive:
         archive.extractall(folder / "trex", filter="data")
     return folder / "trex/automation/trex_control_plane/interactive"
 
 
 def captures(folder, names=LIKE):
-    """Makes missing captures of this list; the client's library must be found already."""
+    """Make missing captures of this list; the client's library must be importable already."""
     avl = folder / "trex/avl"
     for name, like in LIKE.items():
         if name in names:
@@ -76,7 +76,7 @@ def captures(folder, names=LIKE):
 
 
 def whole(source, target, most=None):
-    """The first flow of a capture with all of its octets in order, from a SYN to the FINs."""
+    """Write the first flow of a capture with all of its octets in order, from SYN to FINs."""
     if target.exists():
         return
     from scapy.all import IP, TCP, UDP, Ether, rdpcap, wrpcap
@@ -162,7 +162,7 @@ def daemon(folder, mode="stl", payload="squall", at=(SYNC, ASYNC)):
 
 
 def run_examples(folder, mode, commands):
-    """TRex's example scripts, unchanged, which connect to TRex's own ports: each prints that it
+    """Run TRex's example scripts, unchanged, which connect to TRex's own ports: each prints that it
     passed or that it has ended."""
     library = folder / "trex/automation/trex_control_plane/interactive"
     with daemon(folder, mode, at=(4501, 4500)):
@@ -183,7 +183,7 @@ def run_examples(folder, mode, commands):
 
 
 def run_console(folder, lines, typed=()):
-    """Runs TRex's console with these lines in batch mode, and the others as if they were typed."""
+    """Run TRex's console with these lines in batch mode, and with `typed` as if they were typed."""
     batch = folder / "batch"
     batch.write_text("\n".join([*lines, *([] if typed else ["quit"]), ""]))
     argv = [sys.executable, "-W", "ignore", "-m", "trex.console.trex_console", "-s", "127.0.0.1"]

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Wireshark's findings in the golden captures: no malformed frame, no wrong checksum, no expert
-error, except those that a profile makes on purpose.
-error, but those that a profile is for. Needs tshark, nothing else.
+error, except those that a profile makes on purpose. Needs tshark, nothing else.
 """
 
 import collections
@@ -21,7 +20,7 @@ OPTIONS = [
     "-o",
     "tcp.check_checksum:TRUE",
 ]
-# Show fragments as fragments.
+# Show fragments without reassembly.
 OPTIONS += ["-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE"]
 # An MPLS header does not show that Ethernet follows, so these are the labels of tunnels.toml.
 OPTIONS += ["-d", "mpls.label==100-101,pwethnocw"]
@@ -66,7 +65,8 @@ VERIFIED = {
 
 
 def remarks(capture):
-    """tshark's findings: frame -> remarks; and the layers whose checksums were right, with counts."""
+    """tshark's findings, as frame -> remarks; and the layers whose checksums were right, with
+    counts."""
     fields = ["frame.number", "_ws.expert.severity", "_ws.expert.message"] + [
         f"{x}.checksum.status" for x in LAYERS
     ]

@@ -34,18 +34,18 @@ import time
 
 from tools import Failed, run
 
-# The other scripts set it, and the tests that run at the same time.
+# The other scripts and concurrent tests set this variable.
 os.environ.pop("SQUALL_ALLOW_INVALID", None)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = str(pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute())
 
-# The requested rate; the device passes half as much again, and 4 ms of frames at once.
+# The requested rate; the device passes half as much again, and a burst of 4 ms.
 PPS, SIZE = 10_000, 1000
 LIMIT, DEPTH = 15_000, 40
 CPS = 2000
 FLOW_LIMIT, FLOW_DEPTH = 3000, 20
-# Many slow sources, evenly apart: a device sees their sum.
+# Many slow sources, evenly spaced: a device sees their sum.
 MANY, SLOW = 40, 20
 # Frames per second that no port reaches.
 FASTEST = 40_000_000
@@ -104,7 +104,8 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """The most useful cells first: a sample that ends early has tested each disturbance once."""
+    """All cells, the most useful first: a sample that ends early has tested each disturbance
+    once."""
     devices = ["police", "buffer"]
     made = [
         Cell("loop", source, device, stall)
@@ -138,7 +139,7 @@ def cells() -> list[Cell]:
 
 
 def sample(chance: random.Random) -> list[Cell]:
-    """Two cells that were wrong once, one cell of each disturbance, the others."""
+    """First two cells that were wrong once, then one cell for each disturbance, then the others."""
     first = [
         Cell("af_packet", "streams", "nft", "quiet"),
         Cell("af_packet", "streams", "nft", "stop-9ms"),
@@ -234,7 +235,7 @@ class Network:
             self.name = None
 
     def put(self, device: str, source: str) -> None:
-        """Clears the rules and their counts."""
+        """Set up a device: clear the rules and their counts, and add its own."""
         self.shell(
             "tc qdisc del dev b1 root 2>/dev/null || true; nft flush ruleset 2>/dev/null || true"
         )
@@ -262,7 +263,7 @@ class Network:
 
 @contextlib.contextmanager
 def stopped_now_and_then(process: subprocess.Popen[str], pause_s: float, chance: random.Random):
-    """Stops the process for `pause_s`, some times a second."""
+    """Stop the process for `pause_s`, some times per second."""
     over = threading.Event()
 
     def disturb() -> None:
@@ -281,7 +282,7 @@ def stopped_now_and_then(process: subprocess.Popen[str], pause_s: float, chance:
 
 
 def quota_group() -> pathlib.Path | None:
-    """A control group with 0.2 of a CPU, if this process may make one."""
+    """A control group with 0.2 of a CPU, if this process can create one."""
     for base, quota in [
         (pathlib.Path("/sys/fs/cgroup"), {"cpu.max": "20000 100000"}),
         (
@@ -306,7 +307,7 @@ def quota_group() -> pathlib.Path | None:
 
 @contextlib.contextmanager
 def burners():
-    """A process that computes without end on each CPU, nice 0."""
+    """Run an endless computation on each CPU, at nice 0."""
     loop = [sys.executable, "-c", "while True: pass"]
     processes = [subprocess.Popen(loop) for _ in os.sched_getaffinity(0)]
     try:
@@ -365,7 +366,7 @@ class Matrix:
         )
 
     def lacks(self, cell: Cell) -> str | None:
-        """The reason why the cell cannot be tried here."""
+        """The reason why the cell cannot be tested here."""
         if cell.port in KERNEL:
             tools = ["ip", "bridge", "ethtool", "tc", *(["nft"] if cell.device == "nft" else [])]
             if os.getuid() != 0:
@@ -380,9 +381,8 @@ class Matrix:
         return None
 
     def arguments(self, cell: Cell) -> list[str]:
-        """The command; one that goes on until it is ended, where something is done to it on the
-        way.
-        """
+        """The command; if a disturbance needs time, it is one that continues until it is
+        stopped."""
         until_ended = ["flap", "deleted", *RECEIVER, *SIGNALS]
         seconds = f"{60 if cell.disturbance in until_ended else self.seconds}s"
         here, there = ("a0", "b0") if cell.port in KERNEL else ("v", "v")
@@ -469,10 +469,10 @@ class Matrix:
             and process.returncode == 3
             and "No space left" in output
         ):
-            # Found before the start: there is nothing to report.
+            # The error was found before the start, so there is no report.
             return None
         if cell.disturbance in STALLS and process.returncode == 3 and "did not start" in output:
-            # So starved that its port could not be opened, which the message names.
+            # The process was so starved that its port could not be opened, which the message names.
             return None
         try:
             read = json.loads(report.read_text())
@@ -534,11 +534,11 @@ class Matrix:
         raise Failed(f"no traffic: exit status {process.returncode}: {output}")
 
     def forwarded(self) -> int:
-        """Frames that have come to the bridge."""
+        """Number of frames that have arrived at the bridge."""
         return int(self.network.shell("cat /sys/class/net/a1/statistics/rx_packets").stdout)
 
     def dropped(self, cell: Cell, report: dict) -> int | None:
-        """Frames that the device has dropped; `None` without one."""
+        """Number of frames that the device has dropped; `None` without a device."""
         if cell.device in ["nft", "tbf"]:
             return self.network.dropped(cell.device)
         if cell.device == "none":
@@ -550,8 +550,8 @@ class Matrix:
         return sum(int(words[0]) for words in counts)
 
     def receiver_stopped(self) -> list[str]:
-        """A separate receiver whose ring is full before it continues. The sender is not the cause,
-        and does not report it."""
+        """A separate receiver is stopped, and its ring is full before it continues. The sender is
+        not the cause, and does not report it."""
         if self.network.name is None:
             self.network.fresh()
         self.network.put("none", "")
@@ -610,7 +610,7 @@ class Matrix:
 
 
 def wrong(cell: Cell, outcome: Outcome) -> list[str]:
-    """Contradictions of the outcome to the promises of a verdict."""
+    """Contradictions between the outcome and the promises of a verdict."""
     found = []
     verdict, codes = outcome.report["verdict"], outcome.codes
 
@@ -619,7 +619,7 @@ def wrong(cell: Cell, outcome: Outcome) -> list[str]:
             found.append(what)
 
     if cell.disturbance in SIGNALS:
-        # A run that was disturbed may be not valid, too.
+        # A run that was disturbed may also be not valid.
         claim(outcome.verdict != "valid", f"valid after {cell.disturbance}")
         claim(
             verdict["ended_by"] == cell.disturbance.lower(),

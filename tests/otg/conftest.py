@@ -34,7 +34,7 @@ def api(request):
 
 @pytest.fixture
 def otg(api):
-    """No test leaves traffic running."""
+    """Clients and steps for a test; stops all traffic after it."""
     made = Otg(api)
     yield made
     made.transmit("stop")
@@ -42,7 +42,7 @@ def otg(api):
 
 @pytest.fixture(scope="session")
 def shared(api):
-    """For runs that many tests examine."""
+    """As `otg`, for runs that several tests examine."""
     return Otg(api)
 
 
@@ -50,13 +50,13 @@ Frame = collections.namedtuple("Frame", "time_ns octets length")
 
 
 class Otg:
-    """The steps of tests."""
+    """The steps that tests share."""
 
     def __init__(self, api):
         self.api = api
 
     def config(self, capture=False):
-        """Two ports, and a capture on the second one if wanted."""
+        """A configuration with two ports, and optionally a capture on the second one."""
         config = self.api.config()
         config.ports.add(name="p1", location="veth-a")
         config.ports.add(name="p2", location="veth-b")
@@ -65,7 +65,7 @@ class Otg:
         return config
 
     def flow(self, config, name="f", packets=10, pps=2000, size=100, metrics=True):
-        """From p1 to p2."""
+        """Add a flow from p1 to p2."""
         flow = config.flows.add(name=name)
         flow.tx_rx.port.tx_name = "p1"
         flow.tx_rx.port.rx_names = ["p2"]
@@ -102,7 +102,7 @@ class Otg:
         return {metric.name: metric for metric in self.api.get_metrics(asked).port_metrics}
 
     def until(self, good, what, timeout_s=15):
-        """Waits until `good` returns a true value, and returns that."""
+        """Wait until `good` returns a true value, and return that value."""
         deadline = time.monotonic() + timeout_s
         while True:
             found = good()
@@ -112,7 +112,7 @@ class Otg:
             time.sleep(0.05)
 
     def finished(self, *names):
-        """The metrics of flows that have sent everything, and whose frames have arrived."""
+        """Metrics of flows, once they have sent everything and their frames have arrived."""
 
         def over():
             found = self.flows(*names)
@@ -122,8 +122,8 @@ class Otg:
         return self.settled(*names)
 
     def settled(self, *names):
-        """The metrics of flows when all sent frames have arrived, or when none has arrived for most
-        of a second: on a busy machine the receiver is late."""
+        """Metrics of flows, once all sent frames have arrived, or none has arrived for most of a
+        second: on a busy machine the receiver is late."""
         before, same = None, 0
         for _ in range(100):
             found = self.flows(*names)
@@ -136,7 +136,7 @@ class Otg:
         return found
 
     def run(self, config):
-        """Sends everything, with a capture on p2: metrics and frames."""
+        """Send everything, with a capture on p2; return metrics and frames."""
         self.api.set_config(config)
         self.capture("start")
         self.transmit("start")
@@ -151,7 +151,7 @@ class Otg:
 
 
 def frames(octets):
-    """The frames of a pcap, with their FCS; each is sound."""
+    """The frames of a pcap, with their FCS; checks that each is intact."""
     magic = struct.unpack_from("<I", octets)[0]
     assert magic in (0xA1B2C3D4, 0xA1B23C4D), hex(magic)
     unit = 1 if magic == 0xA1B23C4D else 1000
@@ -174,13 +174,13 @@ def mac(number):
 
 
 def from_mac(found, number):
-    """The frames that mac(number) sent, in their order."""
+    """The frames sent from mac(number), in order."""
     wanted = bytes.fromhex(mac(number).replace(":", ""))
     return [frame for frame in found if frame.octets[6:12] == wanted]
 
 
 def interface(name, field):
-    """A counter of the kernel: rx_packets, tx_packets, rx_bytes, tx_bytes."""
+    """A counter of an interface in the kernel: rx_packets, tx_packets, rx_bytes, tx_bytes."""
     columns = {"rx_bytes": 0, "rx_packets": 1, "tx_bytes": 8, "tx_packets": 9}
     with open("/proc/self/net/dev") as lines:
         for line in lines:
@@ -190,7 +190,7 @@ def interface(name, field):
 
 
 def refused(call):
-    """The error with which a call is refused."""
+    """The error that a call raises."""
     with pytest.raises(Exception) as caught:
         call()
     error = caught.value.args[0]

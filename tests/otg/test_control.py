@@ -128,7 +128,7 @@ def test_timestamps_are_of_the_first_and_the_last_frame(otg):
     otg.api.set_config(config)
     otg.transmit("start")
     stamps = otg.finished("f")["f"].timestamps
-    # 98 ms, because after a stall frames leave at up to twice the rate.
+    # At least 45 of 98 ms, because after a stall frames leave at up to twice the rate.
     assert stamps.last_timestamp_ns - stamps.first_timestamp_ns > 0.045e9
 
 
@@ -259,7 +259,7 @@ def test_a_link_goes_down_and_up(otg):
 
 def test_a_port_says_when_its_link_changed_last(otg):
     otg.api.set_config(otg.config())
-    # Without a change since the start, the time of the last change is unknown.
+    # If the link has not changed since the start, the time of the last change is unknown.
     assert "last_change" not in otg.ports("p1")["p1"].serialize("dict")
     control = otg.api.control_state()
     seen = []
@@ -267,7 +267,7 @@ def test_a_port_says_when_its_link_changed_last(otg):
         control.port.link.port_names, control.port.link.state = ["p1"], state
         before = time.time_ns()
         otg.api.set_control_state(control)
-        # Both ends of the pair see it.
+        # Both ends of the pair show the change.
         for port in ("p1", "p2"):
             otg.until(lambda: otg.ports(port)[port].link == state, f"the link of {port} is {state}")
             changed = otg.until(
@@ -448,7 +448,7 @@ def test_devices_find_each_other_and_their_flows_have_their_addresses(otg, versi
 
 
 def ping(otg, version, *pairs):
-    """Results of echo requests, each from an address of a device to an address."""
+    """Results of echo requests: for each pair, from an address of a device to an address."""
     action = otg.api.control_action()
     requests = (action.protocol.ipv4 if version == 4 else action.protocol.ipv6).ping.requests
     for source, target in pairs:
@@ -466,7 +466,8 @@ def test_devices_ping_and_say_who_answers(otg, version):
     otg.api.set_config(config)
     otg.capture("start")
     near = "10.1.0.{}" if version == 4 else "2001:db8:1::{}"
-    # Beyond the prefix: by the gateway, which is the other device and passes nothing on.
+    # A host outside the prefix is reached through the gateway, which is the other device and
+    # forwards nothing.
     far = "10.9.0.1" if version == 4 else "2001:db8:9::1"
     asked = [
         ("ip1", near.format(2)),
@@ -491,8 +492,8 @@ def test_devices_ping_and_say_who_answers(otg, version):
         if frame.octets[12:14].hex() == ("0800" if version == 4 else "86dd")
     ]
     echoes = [octets for octets in echoes if octets[at] == request]
-    # One for the neighbor; hosts beyond the gateway are tried once a second; a device without a MAC
-    # address sends none.
+    # One request for the neighbor; hosts beyond the gateway are retried once per second; a device
+    # without a MAC address sends none.
     targets = collections.Counter(
         octets[30:34] if version == 4 else octets[38:54] for octets in echoes
     )

@@ -61,8 +61,7 @@ def test_a_predefined_mix_has_its_sizes(otg):
 
 def sent_when_due(measure, good):
     """At least one of five measurements is good: on a busy machine frames leave late, and then all
-    at once.
-    """
+    together."""
     seen = []
     while not (seen and good(seen[-1])):
         assert len(seen) < 5, f"not sent when due: {seen}"
@@ -70,7 +69,7 @@ def sent_when_due(measure, good):
 
 
 def mean_gap(otg, rate, packets):
-    """In ns, of frames that leave at that rate."""
+    """Mean gap, in ns, of frames that leave at this rate."""
     config = otg.config(capture=True)
     config.layer1.add(name="l1", port_names=["p1", "p2"], speed="speed_1_gbps")
     flow = otg.flow(config, packets=packets, size=125)
@@ -82,8 +81,7 @@ def mean_gap(otg, rate, packets):
     return (found[-1].time_ns - found[0].time_ns) / (packets - 1)
 
 
-# Never faster than configured, except for a machine that was late at first; how much slower depends
-# on the machine.
+# Never faster than configured, except after a late start; how much slower depends on the machine.
 
 
 def paced(otg, rate, packets, low, high):

@@ -216,7 +216,7 @@ def frames_of(captured):
 
 
 def checked(frame):
-    """The frame as scapy dissects it, and the same with checksums and lengths that scapy
+    """The frame as scapy dissects it, and the same frame with checksums and lengths that scapy
     computes."""
     packet = Ether(frame[:-4])
     again = Ether(frame[:-4])

@@ -1,4 +1,4 @@
-"""Patterns of fields, one run for all, and the fill of frames."""
+"""Patterns of fields, all in one run, and the fill of frames."""
 
 import ipaddress
 import struct

@@ -1,4 +1,4 @@
-"""The wire protocols: messages that no stock client sends, and sessions of their own."""
+"""The wire protocols: messages that no stock client sends, and the sessions of connections."""
 
 import email
 import json
@@ -141,10 +141,9 @@ def test_a_session_of_grpc_is_named_by_metadata(channel):
 
 
 def test_the_quick_start_of_snappis_readme_runs():
-    """As PyPI shows it, only the address of the daemon put in. It calls transmit_state, which
-    snappi has replaced by control_state without changing its README: the client gets the two old
-    names again.
-    """
+    """The example runs as PyPI shows it, except for the daemon's address. It calls transmit_state,
+    which snappi has replaced by control_state without changing its README, so the client gets the
+    two old names again."""
     readme = email.message_from_string(
         metadata.distribution("snappi").read_text("METADATA")
     ).get_payload()

@@ -19,15 +19,14 @@ from . import _host
 from ._inventory import Inventory, InventoryError
 from ._node import Refused
 
-#: Exit statuses, as of the command line tool.
+#: Exit statuses of the command line tool: wrong input, environment.
 WRONG, ENVIRONMENT = 2, 3
-#: Limit of the time for which a run outlives the daemon that started it: its nodes are stopped at
-#: once.
+#: Maximum time for which the nodes of a run keep running after the daemon that started it has gone.
 ORPHAN_S = 10.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command; returns its exit status."""
+    """Run a command; return its exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["host"] and len(arguments) == 2:
         return _host.main(arguments[1])
@@ -41,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = args.command(args)
         return status
     except (InventoryError, ProfileError) as error:
-        # As the command does: an error with a place begins with it, for editors.
+        # As the command line tool does: an error with a position begins with it, for editors.
         placed = isinstance(error, ProfileError) and error.diagnostics[0].origin
         print(error if placed else f"squall: {error}", file=sys.stderr)
         return WRONG
@@ -154,16 +153,15 @@ def _trials(args: argparse.Namespace) -> int:
 
 
 def _loaded(path: str) -> Inventory:
-    """An inventory; also sets the environment that Ray reads when it is imported."""
+    """Load an inventory; also set the environment that Ray reads when it is imported."""
     inventory = Inventory.load(path)
     os.environ.update(_host.environment(inventory))
     return inventory
 
 
 def _at_most(seconds: float) -> threading.Timer:
-    """Ends this process at a deadline, unless it is canceled: some calls of Ray wait without a
-    limit for a head that has gone.
-    """
+    """End this process at a deadline, unless the timer is canceled: some calls of Ray wait without
+    a limit for a head that has gone."""
 
     def end() -> None:
         print(f"squall: Ray does not answer within {seconds:.0f} s", file=sys.stderr, flush=True)
@@ -176,14 +174,13 @@ def _at_most(seconds: float) -> threading.Timer:
 
 
 def _until_input_ends() -> None:
-    """Ends this process and its children when the process at the other end of its standard input
-    ends, even if it is killed.
-    """
+    """End this process and its children when the process at the other end of its standard input
+    ends, even if it is killed."""
 
     def end() -> None:
         while os.read(0, 4096):
             pass
-        # Seconds for the nodes to stop, as after Ctrl-C.
+        # A few seconds for the nodes to stop, as after Ctrl-C.
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(ORPHAN_S)
         os._exit(ENVIRONMENT)

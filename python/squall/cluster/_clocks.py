@@ -9,7 +9,7 @@ from below at `n_in` and from above at `n_out`. Delays need not be the same in b
 steady.
 
 A clock that runs at a steady rate is a line through all these bounds. The lines that pass are a
-polygon in the plane of (shift, drift); the estimate is its middle, and the error at any instant is
+polygon in the plane of (shift, drift); the estimate is its middle, and the error at any moment is
 at most the distance to its farthest corner.
 
 >>> exchanges = [Exchange(c0=1_000, n_in=51_200, n_out=51_300, c1=1_500)]
@@ -25,13 +25,13 @@ from collections.abc import Iterable, Sequence
 
 __all__ = ["Clock", "Exchange", "Fit", "Mapping", "NoLine", "fit"]
 
-#: Limit of the difference in rate of two clocks before it is measured: free-running crystals are
+#: Maximum difference in rate of two clocks before it is measured: free-running crystals are
 #: specified to 50 ppm or better, and two may differ in opposite directions.
 MAX_DRIFT_PPB = 100_000
-#: Limit of the change of a rate within the window: temperature, and the kernel as it follows NTP.
+#: Maximum change of a rate within the window: temperature, and the kernel as it follows NTP.
 WANDER_PPB = 200
-#: Number and length of the periods of which the narrowest exchange is kept: a longer base for the
-#: drift does not reduce the precision of the offset.
+#: Length and number of the periods, from each of which the narrowest exchange is kept: a longer
+#: base for the drift does not reduce the precision of the offset.
 STRETCH_NS, STRETCHES = 4_000_000_000, 16
 
 

@@ -1,6 +1,5 @@
-"""A run over nodes: clocks, start at one instant, heartbeats, reports. Knows nothing of Ray: nodes
-are called through `Peer`.
-"""
+"""A run over nodes: clocks, a simultaneous start, heartbeats, reports. This module does not know
+Ray: it calls nodes through `Peer`."""
 
 from __future__ import annotations
 
@@ -21,17 +20,17 @@ __all__ = ["Control", "Member", "NodeLost", "Part", "Peer", "Settings"]
 
 T = TypeVar("T")
 
-#: Exchanges with a node before a run, and after it.
+#: Number of clock exchanges with a node before a run, and after it.
 EXCHANGES = 20
 #: Time limits of calls that do more than answer: opening ports and compiling, fetching a report.
 PREPARE_S, FETCH_S = 60.0, 60.0
-#: A node is lost when it was silent for a lease, because its traffic has ended by then. Number of
-#: heartbeats in that time.
+#: Number of heartbeats per lease. A node that was silent for a lease is lost, because its traffic
+#: has ended by then.
 BEATS = 4
 
 
 class NodeLost(Error):
-    """A node does not answer, or is gone."""
+    """A node does not answer, or has gone."""
 
     def __init__(self, node: str, why: str, gone: bool = False) -> None:
         super().__init__(f"node {node!r}: {why}")
@@ -44,16 +43,16 @@ class Peer(Protocol):
     name: str
 
     async def call(self, method: str, *arguments: Any, timeout: float) -> Any:
-        """The answer of a method of `Node`.
+        """Call a method of `Node`, and return its answer.
 
         Raises
         ------
         NodeLost
-            There was none within `timeout` seconds, or there will be none (`gone`).
+            No answer came within `timeout` seconds, or none can come (`gone`).
         """
 
     async def clock(self, timeout: float) -> Exchange:
-        """The node's clock, on the quickest way there is: here as any other call.
+        """Read the node's clock, in the quickest way available; by default like any other call.
 
         Raises
         ------
@@ -86,9 +85,8 @@ class Settings:
     on_loss : str
         ``end`` the run of all nodes when one is lost, or ``continue`` on the others.
     lead_s : float
-        From the order to start until the start, at least; a node that has not answered in half of
-        it ends the run. It grows with the number of nodes and their round trips.
-    max_drift_ppb : float
+        Minimum time from the order to start until the start; a node that has not answered within
+        half of it ends the run. It grows with the number of nodes and their round trips.
     linger_s : float
         How long nodes receive after the last frame has left.
     """
@@ -116,32 +114,32 @@ class Member:
         #: Reason why the node's state is not known any more.
         self.lost: str | None = None
         self.gone = False
-        #: Silences of more than a lease: from when, and for how long.
+        #: Silences longer than a lease: when each began, and its length.
         self.silences: list[tuple[float, float]] = []
         self.last_answer_s = time.monotonic()
         self.sends = True
-        #: When the heartbeat was sent whose answer `row` is.
+        #: When the heartbeat was sent that `row` answers.
         self.asked_ns = 0
 
     @property
     def over(self) -> bool:
-        """Whether its run has ended, as far as known."""
+        """Whether the node's run has ended, as far as known."""
         return self.run is None or self.gone or self.state in ("done", "failed", "interrupted")
 
     @property
     def bound_ns(self) -> int | None:
-        """The bound of its clock."""
+        """The error bound of the node's clock."""
         return None if self.mapping is None else self.mapping.bound_ns
 
     async def exchange(self, timeout: float) -> int:
-        """Reads its clock; returns the node's time then."""
+        """Read the node's clock; return the time that it showed."""
         exchange = await self.peer.clock(timeout)
         self.clock.add(exchange)
         self.last_answer_s = time.monotonic()
         return exchange.n_out
 
     def took(self, c0: int, answer: dict[str, Any], horizon_ns: int) -> None:
-        """The answer to a heartbeat that was sent at `c0`."""
+        """Record the answer to a heartbeat that was sent at `c0`."""
         c1, now = time.monotonic_ns(), time.monotonic()
         self.clock.add(Exchange(c0, answer["n_in"], answer["n_out"], c1))
         self.mapping = self.clock.mapping(answer["n_out"], horizon_ns)
@@ -180,9 +178,9 @@ class Control:
         if clocks is not None:
             for name, member in self.members.items():
                 member.clock = clocks.setdefault(name, member.clock)
-        #: Cluster time of the start.
+        #: The start in cluster time.
         self.start_ns: int | None = None
-        #: Why the run was ended before its end; and the signal, if it was one.
+        #: The reason why the run was ended early; and the signal, if it was one.
         self.ending: str | None = None
         self.interrupted: int | None = None
         self._beats: list[asyncio.Task[None]] = []
@@ -190,14 +188,14 @@ class Control:
     # The whole
 
     async def run(self, parts: Sequence[Part]) -> None:
-        """Prepare all, start all at one instant, watch, and fetch the reports.
+        """Prepare all nodes, start them simultaneously, watch, and fetch the reports.
 
         Raises
         ------
         Refused
             A node cannot do its part, or not in time: nothing was sent anywhere.
         NodeLost
-            As above, for a node that does not answer.
+            A node does not answer: nothing was sent anywhere.
         """
         try:
             await self.measure()
@@ -221,7 +219,7 @@ class Control:
             await _all(self._read(member, exchanges) for member in members)
 
     async def prepare(self, parts: Sequence[Part]) -> None:
-        """Give each node its part: ports open, everything compiled, nothing sent."""
+        """Give each node its part: it opens its ports and compiles, and sends nothing yet."""
         # Distinguishes the frames of this run from those of earlier runs.
         key = secrets.randbelow(0xFFFF) + 1
         await _all(self._prepare(self.members[part.node], part, key) for part in parts)
@@ -236,12 +234,12 @@ class Control:
             self.ending = why
 
     def interrupt(self, number: int) -> None:
-        """A signal: end the run, and report."""
+        """Handle a signal: end the run, and report."""
         self.interrupted = number
         self.stop(signal.Signals(number).name)
 
     async def end(self) -> None:
-        """Stop what still runs, and the heartbeats."""
+        """Stop what is still running, and the heartbeats."""
         await self._stop_all()
         for task in self._beats:
             task.cancel()
@@ -287,7 +285,8 @@ class Control:
         member.run, member.row, member.state = row["id"], row, row["state"]
         member.sends = part.sends
         member.last_answer_s = time.monotonic()
-        # At once, because opening the ports of other nodes may take longer than this node's lease.
+        # Start heartbeats now, because opening the ports of other nodes may take longer than this
+        # node's lease.
         self._beats.append(asyncio.create_task(self._beat(member), name=f"beat {member.name}"))
 
     async def _until_ready(self) -> None:
@@ -306,8 +305,8 @@ class Control:
             await asyncio.sleep(0.02)
 
     async def _go(self) -> None:
-        """Agree on an instant. If a node does not agree in time, the run ends everywhere, before
-        the instant comes."""
+        """Agree on the start time. If a node does not agree in time, the run ends everywhere before
+        that."""
         members = self._running()
         trip = max(member.clock.width_ns or 0 for member in members) / 1e9
         lead = self.settings.lead_s + 4 * trip + 0.002 * len(members)
@@ -330,7 +329,7 @@ class Control:
             # A node that receives cannot know when the others have sent everything.
             if self.ending is not None or self._all_sent():
                 await self._stop_all()
-                # They receive frames in transit, and write their reports.
+                # The nodes receive frames in transit, and write their reports.
                 await self._settled(self.settings.lease_s + self.settings.linger_s + 5)
                 return
             await asyncio.sleep(0.05)
@@ -351,7 +350,7 @@ class Control:
         )
 
     async def _settled(self, timeout_s: float) -> None:
-        """Waits until all nodes that answer are over, or until the time limit."""
+        """Wait until the runs of all nodes that answer have ended, or until the time limit."""
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
             if all(member.over or self._silent(member) for member in self._running()):
@@ -389,8 +388,8 @@ class Control:
             await asyncio.sleep(max(0.0, began + every - time.monotonic()))
 
     async def _narrow(self, member: Member) -> None:
-        """Heartbeats wait for the daemon and for a CPU, so a few nodes also get clock exchanges,
-        which do not."""
+        """Exchange clock readings with a node. Heartbeats wait for the daemon and for a CPU; these
+        exchanges do not, so they narrow the bound."""
         for _ in range(min(4, 48 // len(self.members))):
             await member.exchange(self.settings.lease_s)
 
@@ -428,7 +427,7 @@ def _answer(member: Member, answer: dict[str, Any]) -> Any:
 
 
 async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
-    """All of it; the first error ends the others."""
+    """Await all; the first error cancels the others."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return await asyncio.gather(*tasks)

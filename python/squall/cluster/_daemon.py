@@ -22,22 +22,23 @@ from .._http import Http, Reply
 
 __all__ = ["Daemon", "DaemonError"]
 
-#: Prefix of a command that ends with this process.
+#: Prefix of a command that must end with this process.
 KEPT = (sys.executable, "-I", "-S", str(pathlib.Path(__file__).with_name("_keeper.py")))
-#: Seconds until it serves, and until it has ended after a request.
+#: Maximum seconds until the daemon serves, and until it has ended after a request.
 START_S, END_S = 20.0, 8.0
-#: Characters of the log that a message shows.
+#: Number of characters of the log that a message shows.
 LAST = 2000
 
 
 class DaemonError(Error):
-    """A node's daemon does not start, or is gone."""
+    """A node's daemon does not start, or has gone."""
 
 
 class Daemon:
-    """``squall serve`` on loopback, reached by its unix socket with a token of its own.
+    """``squall serve`` on loopback, reached through its Unix socket with a private token.
 
-    Its folder is private to this user. Without `data` it is a temporary one that goes with it.
+    Its directory is private to this user. Without `data` it is temporary, and removed with the
+    daemon.
     """
 
     def __init__(
@@ -79,30 +80,30 @@ class Daemon:
     def ask(
         self, method: str, path: str, body: Any = None, query: dict[str, Any] | None = None
     ) -> Any:
-        """A request to ``/squall/v1``; the answer's JSON."""
+        """Send a request to ``/squall/v1``, and return the answer's JSON."""
         reply = self.send(method, path, body, query)
         return reply.json() if reply.body else None
 
     def send(
         self, method: str, path: str, body: Any = None, query: dict[str, Any] | None = None
     ) -> Reply:
-        """A request to ``/squall/v1``."""
+        """Send a request to ``/squall/v1``."""
         return self.http.send(method, f"/squall/v1{path}", body, query)
 
     def alive(self) -> bool:
-        """Whether its process is running."""
+        """Whether the daemon's process is running."""
         return self.process.poll() is None
 
     def last_words(self) -> str:
-        """The end of its log."""
+        """The end of the daemon's log."""
         with contextlib.suppress(OSError):
             return self.log.read_bytes()[-LAST:].decode(errors="replace").strip()
         return ""
 
     def end(self) -> None:
-        """Ends it and removes a temporary folder, within some seconds in any case."""
+        """End the daemon and remove a temporary directory, within some seconds in any case."""
         if self.process.stdin:
-            # For the keeper, this is the end of its parent.
+            # To the keeper this means that its parent has ended.
             self.process.stdin.close()
         try:
             self.process.wait(END_S)
@@ -117,7 +118,7 @@ class Daemon:
             shutil.rmtree(self.data, ignore_errors=True)
 
     def _served(self) -> dict[str, Any]:
-        """The line that the daemon prints when it serves."""
+        """The line that the daemon prints when it is ready to serve."""
         assert self.process.stdout is not None
         end, text = time.monotonic() + START_S, b""
         while not text.endswith(b"\n"):

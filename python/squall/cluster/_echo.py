@@ -26,16 +26,16 @@ from ._clocks import Exchange
 
 __all__ = ["Echo", "Where", "ask"]
 
-#: Number of the question; the node's times of its arrival and of the answer. The authentication
-#: code follows.
+#: Number of the question; the node's times of its arrival and of the answer's departure. The
+#: authentication code follows.
 MESSAGE = struct.Struct("!Qqq")
 CODE = 16
-#: Longer messages are ignored.
+#: Maximum length of a message; longer ones are ignored.
 LARGEST = 128
 
 
 class Where(NamedTuple):
-    """Address and key of a clock."""
+    """Address and key of a clock echo."""
 
     address: str
     port: int
@@ -43,15 +43,15 @@ class Where(NamedTuple):
 
 
 class Echo:
-    """Answers on the UDP port of `address` until it is closed.
+    """Answers on a UDP port of `address` until it is closed.
 
     Parameters
     ----------
     address : str
     port : int
-        0: any that is free.
+        0: any free one.
     now : callable
-        The clock, ns.
+        Reads the clock, in ns.
 
     Raises
     ------
@@ -76,12 +76,12 @@ class Echo:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread."""
+        """End the thread."""
         self._closing = True
         # shutdown() of an unconnected socket fails, but wakes a thread that waits for it.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        # Before the descriptor is reused.
+        # Wait for the thread before the descriptor can be reused.
         self._thread.join()
         self._socket.close()
 
@@ -97,7 +97,7 @@ class Echo:
 
 
 async def ask(where: Where, timeout: float) -> Exchange:
-    """Ask once.
+    """Exchange clock readings once.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def _sealed(key: bytes, number: int, n_in: int, n_out: int) -> bytes:
 
 
 def _number(message: bytes, key: bytes) -> int | None:
-    """The fields of a question or answer; None: it was not made with the key."""
+    """The number of a question or answer; None: it was not made with the key."""
     content, code = message[: MESSAGE.size], message[MESSAGE.size :]
     if not hmac.compare_digest(code, _code(key, content)):
         return None

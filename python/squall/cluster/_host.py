@@ -1,9 +1,9 @@
-"""Ray on one machine: started, and stopped by its process id, because ``ray stop`` would end every
-Ray of the machine, also those of other users.
+"""Starts Ray on one machine, and stops it by its process id, because ``ray stop`` would end every
+Ray on the machine, also those of other users.
 
 ``python -m squall.cluster host up|down`` runs on each machine, where ``squall cluster up`` calls it
-through ``reach`` (ssh). Its input comes by the standard input and not by arguments, because all
-users of a machine can read arguments, and Ray's token is part of it.
+through ``reach`` (ssh). It reads its parameters from standard input and not from arguments, because
+all users of a machine can read arguments, and Ray's token is among them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ._inventory import Inventory
 
 __all__ = ["Host", "down", "environment", "up"]
 
-#: Seconds until Ray serves, and until it has ended.
+#: Maximum seconds until Ray serves, and until it has ended.
 START_S, END_S = 90.0, 15.0
 RUNNING = "Ray runtime started"
 
@@ -48,7 +48,7 @@ class Host:
     port : int
         TCP port of the head.
     node : bool
-        Whether it has a node of the inventory.
+        Whether the inventory has a node on this machine.
     """
 
     cluster: str
@@ -62,7 +62,7 @@ class Host:
     environment: Mapping[str, str]
 
     def arguments(self) -> list[str]:
-        """Arguments of ``ray``."""
+        """Arguments for ``ray``."""
         words = ["start", "--block", "--disable-usage-stats", "--include-log-monitor=false"]
         words += [f"--node-ip-address={self.address}"]
         if self.head is None:
@@ -121,7 +121,7 @@ def down(cluster: str, name: str) -> dict[str, Any]:
         family = _descendants(pid)
         os.kill(pid, signal.SIGTERM)
         _until_gone(family, END_S)
-        # Processes that it started meanwhile, or that end slowly.
+        # Processes that were started meanwhile, or that end slowly.
         for member in family | _descendants(pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(member, signal.SIGKILL)
@@ -136,7 +136,7 @@ def _folder(cluster: str, name: str) -> pathlib.Path:
 
 
 def _ray() -> str:
-    """The command ``ray`` of this Python."""
+    """Path of the command ``ray`` of this Python."""
     for folder in (pathlib.Path(sys.executable).parent, sysconfig.get_path("scripts")):
         command = pathlib.Path(folder) / "ray"
         if os.access(command, os.X_OK):
@@ -147,7 +147,8 @@ def _ray() -> str:
 
 
 def _running(folder: pathlib.Path) -> int | None:
-    """The process of `up`, if it is still the same, because process numbers are reused."""
+    """Process number of the Ray that `up` started, if it is still that process: numbers are
+    reused."""
     try:
         pid, started = (folder / "ray.pid").read_text().split()
     except (OSError, ValueError):
@@ -156,7 +157,7 @@ def _running(folder: pathlib.Path) -> int | None:
 
 
 def _started(pid: int) -> str | None:
-    """When a process was started, in the kernel's ticks; None if there is none."""
+    """Start time of a process, in the kernel's ticks; None if there is no such process."""
     try:
         state, _, _, *rest = _stat(pid)
     except OSError:
@@ -165,7 +166,7 @@ def _started(pid: int) -> str | None:
 
 
 def _stat(pid: int) -> list[str]:
-    """Fields from the state on: proc(5), field 3."""
+    """Fields of the process's stat file, from the state on: proc(5), field 3."""
     text = pathlib.Path(f"/proc/{pid}/stat").read_text()
     return text.rpartition(")")[2].split()
 
@@ -207,7 +208,7 @@ def environment(inventory: Inventory) -> dict[str, str]:
 
 
 def _token(cluster: str) -> str:
-    """The cluster's token, which this user keeps on the controller's machine."""
+    """The cluster's token, from a file of this user on the controller's machine."""
     folder = _folder(cluster, "head")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     file = folder / "token"
@@ -218,7 +219,7 @@ def _token(cluster: str) -> str:
 
 
 def main(action: str) -> int:
-    """A machine's side of `squall cluster up` and `down`: one line of JSON."""
+    """Perform `squall cluster up` or `down` on this machine; print one line of JSON."""
     table = json.load(sys.stdin)
     try:
         if action == "up":

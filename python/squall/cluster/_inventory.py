@@ -19,7 +19,7 @@ __all__ = ["Inventory", "InventoryError", "NodeEntry", "Place", "Start", "Tls"]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 TIME = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m)\s*")
 SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0}
-#: The lease of runs: traffic ends within this time after the end of the controller.
+#: Default lease of runs: traffic ends within this time after the controller has gone.
 LEASE_S = 2.0
 
 
@@ -45,7 +45,7 @@ class NodeEntry:
         inventory are allowed without this.
     squall : str or None
         Path of the program there. Default: that of its Python package.
-    data : str or None
+    Path of the program on its machine. Default: that of its Python package.
         Folder of its daemon. Default: a temporary one.
     clock_port : int
         UDP port for exchanges with its clock. 0: any free one.
@@ -67,7 +67,7 @@ class NodeEntry:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A port of a node."""
+    """A port of a node, as the inventory names it."""
 
     node: str
     address: str
@@ -105,14 +105,14 @@ class Start:
 
 @dataclasses.dataclass(frozen=True)
 class Tls:
-    """Certificates for all of Ray's connections: each side must have one of the authority."""
+    """Certificates for all of Ray's connections: each side must have one from this authority."""
 
     cert: str
     key: str
     ca: str
 
     def environment(self) -> dict[str, str]:
-        """As Ray reads them."""
+        """The environment variables from which Ray reads them."""
         return {
             "RAY_USE_TLS": "1",
             "RAY_TLS_SERVER_CERT": self.cert,
@@ -173,7 +173,7 @@ class Inventory:
 
     @classmethod
     def parse(cls, text: str, origin: str = "<inventory>", name: str = "cluster") -> Inventory:
-        """Read a text."""
+        """Parse the text of an inventory."""
         try:
             return _inventory(_Table(_toml(text, origin), origin, ""), name)
         except _Wrong as wrong:
@@ -186,12 +186,12 @@ class Inventory:
         return {port: _seen_by(node, places) for port, places in self.ports.items()}
 
     def part_of(self, node: str) -> tuple[int, int]:
-        """Which part of how many the node has of its ports; ``(1, 1)`` is the whole.
+        """The node's part of its ports: (I, N) for part I of N; ``(1, 1)`` is the whole.
 
         Raises
         ------
         InventoryError
-            It shares one port with other nodes than another.
+            The node would have different parts of two of its ports.
         """
         shares = {
             (tuple(place.node for place in places).index(node) + 1, len(places)): port
@@ -208,33 +208,33 @@ class Inventory:
         return next(iter(shares), (1, 1))
 
     def own_ports(self, node: str) -> tuple[str, ...]:
-        """Names of the ports that the node has."""
+        """Names of the node's own ports."""
         return tuple(
             port for port, places in self.ports.items() if any(p.node == node for p in places)
         )
 
     def senders(self) -> tuple[str, ...]:
-        """Nodes that have a port, in the order of the inventory."""
+        """Nodes that have at least one port, in the order of the inventory."""
         return tuple(name for name in self.nodes if self.own_ports(name))
 
     def near(self, node: str) -> str:
-        """Nodes with similar names, for messages."""
+        """Nodes whose names are similar to `node`, for messages."""
         return _near(node, self.nodes)
 
 
 class _Wrong(Exception):
-    """Key, error, hint."""
+    """An error in an inventory: key, error, hint."""
 
 
 class _Table:
-    """A table of TOML whose keys are taken one by one: the remaining keys are unknown."""
+    """A TOML table whose keys are taken one by one, so that unknown keys remain."""
 
     def __init__(self, values: Mapping[str, Any], origin: str, path: str) -> None:
         self._values, self._origin, self.path = dict(values), origin, path
         self._known: list[str] = []
 
     def take(self, key: str, kind: type[Any] | tuple[type[Any], ...], expected: str) -> Any:
-        """The value, or None."""
+        """Take the value of a key; None if it is missing."""
         self._known.append(key)
         value = self._values.pop(key, None)
         # True is an int for Python.
@@ -252,12 +252,12 @@ class _Table:
         return None if value is None else _Table(value, self._origin, self.key(key))
 
     def rest(self) -> Iterable[tuple[str, Any]]:
-        """The remaining keys, which are then taken."""
+        """Take the remaining keys."""
         rest, self._values = self._values, {}
         return rest.items()
 
     def end(self) -> None:
-        """Checks that no unknown key is left."""
+        """Check that no unknown key is left."""
         for key in self._values:
             raise _Wrong(f"{self.key(key)}: unknown key\n  try {_near(key, self._known)}")
 

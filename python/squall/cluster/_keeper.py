@@ -1,4 +1,4 @@
-"""Runs a command that ends with the process that started it, however that ends.
+"""Runs a command that must end with the process that started it, even if that is killed.
 
 ``python -I -S _keeper.py [--kill] [--remove FOLDER] COMMAND...`` passes on its standard output and
 error. Its standard input is a pipe whose other end its parent holds: end of file means that the
@@ -24,7 +24,7 @@ TIMEOUT_S = 4
 
 
 def _dies_with_parent() -> None:
-    # For a keeper that is itself killed.
+    # In case the keeper itself is killed.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -56,8 +56,8 @@ def main() -> int:
 
 
 def _remove(folder: str, orphaned: threading.Event) -> None:
-    """The folder is removed now, or after the end of the parent, which reads the log there first
-    and must be notified of the command's end without waiting for that."""
+    """Remove the directory now, or after the end of the parent, which first reads the log there and
+    must be notified of the command's end without waiting for that."""
     if not orphaned.is_set():
         if os.fork():
             return

@@ -16,7 +16,7 @@ __all__ = ["Live", "snapshot", "text"]
 
 
 def snapshot(control: Control) -> dict[str, Any]:
-    """Values for JSON: sums of all nodes, and each node."""
+    """Values for JSON: sums over all nodes, and each node's own."""
     nodes = [_node(member) for member in control.members.values()]
     return {
         "t_s": round(control.elapsed_s(), 3),
@@ -26,7 +26,7 @@ def snapshot(control: Control) -> dict[str, Any]:
 
 
 def text(table: dict[str, Any]) -> list[str]:
-    """Lines for people, each as wide as the previous one."""
+    """The table for a terminal, in lines."""
     every = {"name": f"{len(table['nodes'])} nodes", "state": f"{table['t_s']:.1f} s"}
     rows = [{**every, **table["all"], "clock_bound_ns": None, "why": None}, *table["nodes"]]
     head = f"{'NODE':14} {'STATE':12} {'TX':>12} {'RX':>12} {'SENT':>14} {'RECEIVED':>14}"
@@ -49,7 +49,7 @@ class Live:
         self._show(control)
 
     def last(self, control: Control) -> None:
-        """Shows the end of the run."""
+        """Show the end of the run."""
         if self._form != "off":
             self._show(control)
 

@@ -1,5 +1,5 @@
-"""The processes of a node: its daemon, its clock, and the renewal of leases. Knows nothing of Ray,
-which only makes it an actor (`_ray`).
+"""The processes of a node: its daemon, its clock, and the renewal of leases. This module does not
+know Ray, which only makes an actor of `Node` (`_ray`).
 
 A run's lease is renewed by the controller's heartbeats and by nothing else: no timer of the node
 can keep traffic alive. When heartbeats stop, the daemon ends the traffic within the lease.
@@ -39,10 +39,10 @@ class Refused(Error):
 
 
 class _Skew:
-    """The clock of this machine, with an artificial error.
+    """This machine's clock, with an artificial error.
 
-    CLOCK_MONOTONIC is read here and not asked of the daemon: it is the engine's clock as well,
-    since both are processes of one machine, and a request to the daemon would only widen the bound.
+    CLOCK_MONOTONIC is read here instead of asking the daemon: it is the engine's clock as well,
+    since both are processes on one machine, and a request would only widen the bound.
     """
 
     def __init__(self, offset_ns: int, drift_ppb: float) -> None:
@@ -53,7 +53,7 @@ class _Skew:
         return local + self.offset_ns + round(self.drift_ppb * 1e-9 * (local - self.since))
 
     def engine(self, mapping: Mapping) -> Mapping:
-        """A mapping of this clock as a mapping of the engine's clock."""
+        """Convert a mapping of this clock to a mapping of the engine's clock."""
         if not self.offset_ns and not self.drift_ppb:
             return mapping
         return mapping.perturbed(self.offset_ns, self.drift_ppb, self.since)
@@ -105,9 +105,9 @@ class Node:
     def beat(
         self, sent_ns: int, run: str | None = None, mapping: Mapping | None = None
     ) -> dict[str, Any]:
-        """A heartbeat: renews the lease of `run` and its clock, and says how it is.
+        """Handle a heartbeat: renew the lease of `run` and its clock, and return its state.
 
-        A heartbeat that was long under way renews nothing: its controller may be gone.
+        A heartbeat that was in transit for long renews nothing: its controller may have gone.
         """
         came = self._clock.now()
         self.last_heartbeat_s = time.monotonic()
@@ -121,7 +121,8 @@ class Node:
         return answer
 
     def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """A request to the daemon: ``{"ok": JSON}`` or ``{"refused": (message, status, code)}``."""
+        """Forward a request to the daemon: ``{"ok": JSON}`` or ``{"refused": (message, status,
+        code)}``."""
         return self._answer(self._daemon.http, method, path, body)
 
     def start(self, body: dict[str, Any], mapping: Mapping | None) -> dict[str, Any]:
@@ -130,7 +131,7 @@ class Node:
         return self.ask("POST", "/runs", {**body, **clock, "ttl_s": self.lease_s})
 
     def put(self, name: str, content: bytes, last: bool) -> dict[str, Any]:
-        """Store a file that profiles can name. It comes in pieces, because Ray's memory is
+        """Store a file that profiles can name. It arrives in pieces, because Ray's memory is
         small."""
         path = self._daemon.data / f"upload-{urllib.parse.quote(name, safe='')}"
         with path.open("ab") as file:
@@ -154,7 +155,7 @@ class Node:
             return file.read(1 << 20)
 
     def end(self) -> None:
-        """End the daemon, and with it all traffic."""
+        """End the daemon, and all traffic with it."""
         self._echo.close()
         self._quick.close()
         self._daemon.end()
@@ -181,9 +182,8 @@ class Node:
             return {"refused": (str(error), 400, type(error).__name__)}
 
     def _check_clock(self) -> None:
-        """Checks that the daemon reads the same clock as this process: a time namespace of either
-        would change it.
-        """
+        """Check that the daemon reads the same clock as this process: a time namespace of either
+        would change it."""
         before = time.monotonic_ns()
         engine = self._daemon.ask("GET", "/clock")["monotonic_ns"]
         after = time.monotonic_ns()

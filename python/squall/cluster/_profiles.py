@@ -19,7 +19,7 @@ from ._inventory import Inventory
 
 __all__ = ["Job", "check_ports", "divided", "job"]
 
-#: Octets, as in the daemon's limit for uploads.
+#: Maximum octets of a file, as in the daemon's limit for uploads.
 LARGEST = 512 << 20
 
 
@@ -31,7 +31,7 @@ class Job:
     ----------
     parts : tuple of Part
     files : mapping of str to Path
-        Files of this machine by the names that the profiles have for them.
+        Files on this machine, by their names in the profiles.
     """
 
     parts: tuple[Part, ...]
@@ -45,7 +45,8 @@ def job(
     name: str,
     within: str | os.PathLike[str] | None = None,
 ) -> Job:
-    """A profile's parts. Nodes get the files that it names, or those of them in the folder `within`.
+    """Make a profile's parts. Nodes get the files that it names, or those of them in the directory
+    `within`.
 
     Raises
     ------
@@ -59,12 +60,12 @@ def job(
 
 
 def check_ports(inventory: Inventory, ports: Iterable[str], origin: str) -> None:
-    """Whether the inventory has these ports, which are those of `origin`.
+    """Check that the inventory has these ports, which `origin` names.
 
     Raises
     ------
     ProfileError
-        It lacks one.
+        The inventory lacks one.
     """
     missing = [port for port in ports if port not in inventory.ports]
     if missing:
@@ -83,9 +84,8 @@ def divided(
     name: str,
     only_within: bool = False,
 ) -> Job:
-    """The parts of a profile without errors, whose files are named relative to `folder`. The files
-    may have to be in that folder.
-    """
+    """Divide a profile into its parts. The profile has no errors, and its files are named relative
+    to `folder`; with `only_within` they must be in that directory."""
     files: dict[str, pathlib.Path] = {}
     table = _named(table, lambda text: _file(text, folder, files, only_within))
     used = set(table["ports"])

@@ -1,4 +1,4 @@
-"""Ray: connects to a cluster, makes and calls node actors. No other module imports it."""
+"""Ray: connects to a cluster, creates and calls node actors. No other module imports Ray."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ except ImportError:
 __all__ = ["Connected", "RayPeer", "bring_down", "bring_up"]
 
 NAMESPACE = "squall"
-#: Seconds until the head's port answers.
+#: Maximum seconds until the head's port answers.
 CONNECT_S = 5.0
-#: Creating an actor with its daemon, and ending it.
+#: Maximum seconds for creating an actor with its daemon, and for ending it.
 CREATE_S, END_S = 60.0, 10.0
-#: Longer than any work of a controller without a heartbeat: opening ports, fetching reports.
+#: Seconds after which an actor without a heartbeat ends. A controller may send none for less than
+#: that, while it opens ports or fetches reports.
 FORGOTTEN_S = 90.0
 #: Threads of an actor: fetching a report must not delay a heartbeat.
 THREADS = 4
@@ -88,10 +89,9 @@ class RayPeer(Peer):
 
 
 class SquallNode(Node):
-    """A node in a worker process of Ray, which ends with it: when it is asked to, or, unless it
-    `stays`, some time after its controller was last heard of. Ray ends it as well when its
-    controller is gone, but needs a connection to notice that.
-    """
+    """A node in a worker process of Ray. The process ends on request, or, unless it `stays`, some
+    time after the last heartbeat of its controller. Ray also ends it when the controller has gone,
+    but needs a connection to notice that."""
 
     def __init__(
         self, entry: NodeEntry, lease_s: float, ports: tuple[str, ...], stays: bool
@@ -102,7 +102,7 @@ class SquallNode(Node):
             threading.Thread(target=self._until_forgotten, daemon=True).start()
 
     def end(self) -> None:
-        """As `Node.end`; without a request to Ray, whose head may be gone."""
+        """As `Node.end`; makes no request to Ray, whose head may have gone."""
         super().end()
         # After the answer has been sent.
         threading.Timer(0.2, os._exit, (0,)).start()

@@ -27,14 +27,14 @@ from ._profiles import Job, job
 
 __all__ = ["command", "merged", "over_nodes", "perform", "run", "upload"]
 
-#: Files are sent to nodes in pieces of this size, each within this time.
+#: Octets per piece of a file sent to a node, and maximum seconds for each piece.
 PIECE, UPLOAD_S = 4 << 20, 30.0
-#: Exit status: not valid.
+#: Exit status of a run that is not valid.
 NOT_VALID = 4
 
 
 def command(args: argparse.Namespace, inventory: Inventory) -> int:
-    """Runs the command; its exit status is that of `squall report` on the reports of all nodes."""
+    """Run the command; its exit status is that of `squall report` on the reports of all nodes."""
     options = json.loads(args.options)
     with _folder(args.keep) as folder:
         control = over_nodes(
@@ -63,7 +63,7 @@ def run(
     keep: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Report:
-    """Run a profile over the nodes of an inventory; return the report of the whole.
+    """Run a profile over the nodes of an inventory; return the report of the whole run.
 
     Parameters
     ----------
@@ -103,8 +103,7 @@ def over_nodes(
     within: str | None = None,
 ) -> Control:
     """Run a profile; the nodes' reports and logs are then in `folder`. Files that the profile names
-    are taken from `within`, or from anywhere.
-    """
+    must be in the directory `within`, if it is given."""
     from ._ray import Connected
 
     work = job(inventory, profile, options, pathlib.Path(profile).stem, within)
@@ -129,13 +128,13 @@ async def perform(
     folder: pathlib.Path,
     live: Live | None = None,
 ) -> Control:
-    """Do a job and keep the reports and logs of its nodes in `folder`."""
+    """Perform a job, and keep the reports and logs of its nodes in `folder`."""
     control = Control(peers, settings, live)
     task = asyncio.current_task()
     assert task is not None
 
     def came(number: int) -> None:
-        # A second signal does not wait for reports.
+        # At the second signal, end without waiting for reports.
         task.cancel() if control.interrupted else control.interrupt(number)
 
     # A thread other than the main one cannot handle signals, so its own program must end the run.
@@ -158,7 +157,7 @@ async def perform(
 def merged(
     control: Control, folder: pathlib.Path, arguments: Sequence[str], **how: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Makes the report of the whole with `squall report`."""
+    """Merge the reports of the nodes with `squall report`."""
     reported = [member for member in control.members.values() if member.report is not None]
     if not reported:
         why = "; ".join(f"{node}: {why}" for node, why in control.lost().items())
@@ -186,7 +185,7 @@ def _folder(kept: str | os.PathLike[str] | None) -> Iterator[pathlib.Path]:
 
 
 async def upload(peer: Peer, files: Mapping[str, pathlib.Path]) -> None:
-    """Stores files on a node, under the names that its profile has for them."""
+    """Store files on a node, under the names that its profile has for them."""
     for name, path in files.items():
         with path.open("rb") as file:
             piece = file.read(PIECE)

@@ -41,18 +41,18 @@ from ._runs import upload
 
 __all__ = ["Reach", "Trials", "command"]
 
-#: Seconds between messages about the progress of a trial, and between heartbeats to nodes from one
-#: trial to the next: a node without them ends after 90 s.
+#: Seconds between messages about the progress of a trial; and between heartbeats to nodes from one
+#: trial to the next: a node without heartbeats ends after 90 s.
 PULSE_S, REST_S = 0.25, 10.0
 #: Number of attempts to start a trial that no node has begun.
 STARTS = 3
-#: Length of a run's name in a node's list, in characters; longer ones are cut off.
+#: Maximum number of characters of a run's name in a node's list; longer names are cut off.
 NAME = 60
 ANSWER_S = 10.0
 
 
 class Reach(Protocol):
-    """Access to nodes: by Ray, or simulated in tests."""
+    """Access to nodes: through Ray, or simulated in tests."""
 
     def peers(self) -> list[Peer]:
         """All nodes that have ports; missing ones are started.
@@ -64,11 +64,11 @@ class Reach(Protocol):
         """
 
     def again(self, names: Sequence[str]) -> list[Peer]:
-        """All nodes, after a restart of those that were started for the test."""
+        """Return all nodes, after a restart of the named ones that were started for the test."""
 
 
 def command(args: argparse.Namespace, inventory: Inventory, up: Callable[[], None]) -> int:
-    """Runs the command. `up` is called when the nodes are up."""
+    """Run the command. `up` is called when the nodes are up."""
     out = _answers()
     if args.port:
         check_ports(inventory, args.port, args.profile)
@@ -129,7 +129,7 @@ class Trials:
         self._clocks: dict[str, Clock] = {}
         #: Nodes that need a check before the next trial.
         self._lost: set[str] = set()
-        #: Files that each node has.
+        #: Files that each node has: name, modification time, size.
         self._files: dict[str, set[tuple[str, int, int]]] = {}
         self._control: Control | None = None
         self._stopping = False
@@ -138,9 +138,8 @@ class Trials:
     async def serve(
         self, listen: Callable[[Callable[[dict[str, Any] | None], None]], None]
     ) -> None:
-        """Runs until the end of the input. `listen` gets a function to call with each line, and
-        with None at the end.
-        """
+        """Run until the end of the input. `listen` gets a function to call with each line, and with
+        None at the end."""
         loop = asyncio.get_running_loop()
         self._send({"ready": ready(self._inventory, await self._speeds())})
         listen(lambda line: _later(loop, self._came, line))
@@ -155,7 +154,7 @@ class Trials:
             self._stopping = False
             self._asked.put_nowait(line["trial"])
             return
-        # A running trial ends on all nodes, also at the end of the input.
+        # End a running trial on all nodes, also at the end of the input.
         self._stopping = True
         if self._control is not None:
             self._control.stop("stopped")
@@ -170,7 +169,7 @@ class Trials:
                 await asyncio.gather(*(self._visit(peer) for peer in self._peers.values()))
 
     async def _visit(self, peer: Peer) -> None:
-        """Between two trials: a heartbeat for each node, and a reading of its clock."""
+        """Send a heartbeat to a node and read its clock, between two trials."""
         try:
             await peer.call("beat", time.monotonic_ns(), timeout=ANSWER_S)
             exchange = await peer.clock(ANSWER_S)
@@ -202,7 +201,7 @@ class Trials:
         return {"done": {"reports": reports, "lost": lost}}
 
     async def _begun(self, trial: dict[str, Any]) -> Control:
-        """A trial that was begun and has ended."""
+        """Run a trial to its end; retry its start if nodes were not ready."""
         left = STARTS
         # Runs of an earlier test without a controller hold ports until their leases end.
         free = time.monotonic() + self._inventory.lease_s + 1
@@ -216,7 +215,7 @@ class Trials:
                 if left == 0 or self._stopping:
                     raise
             except Refused as error:
-                # An instant that came too early, or a port that is not free yet.
+                # The start time was too early, or a port is not free yet.
                 if error.status != 409 or time.monotonic() > free or self._stopping:
                     raise
                 await asyncio.sleep(0.5)
@@ -241,7 +240,7 @@ class Trials:
         return control
 
     async def _look_after(self) -> None:
-        """Replaces nodes that were lost."""
+        """Replace nodes that were lost."""
         if not self._lost:
             return
         for name in self._lost:
@@ -253,7 +252,7 @@ class Trials:
         self._lost.clear()
 
     async def _upload(self, node: str, work: Job) -> None:
-        """Files that the node does not have yet."""
+        """Upload the files that the node does not have yet."""
         known = self._files.setdefault(node, set())
 
         def mark(name: str) -> tuple[str, int, int]:
@@ -279,7 +278,7 @@ class Trials:
 
 
 def _later(loop: asyncio.AbstractEventLoop, function: Callable[[Any], None], value: Any) -> None:
-    # The loop may end before the input.
+    # The event loop may end before the input does.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(function, value)
 
@@ -291,7 +290,7 @@ async def _ports(peer: Peer) -> list[dict[str, Any]]:
 
 
 def _interface(address: str) -> str:
-    """``eth1`` of ``af_packet:eth1,fanout=2``."""
+    """The interface of an address: ``eth1`` for ``af_packet:eth1,fanout=2``."""
     kind, colon, rest = address.partition(":")
     return (rest if colon else kind).partition(",")[0]
 
@@ -299,7 +298,7 @@ def _interface(address: str) -> str:
 class _ByRay:
     """Nodes as actors of Ray."""
 
-    #: Seconds until the name of an ended actor is free.
+    #: Maximum seconds until the name of an ended actor is free.
     FREE_S = 15.0
 
     def __init__(self, cluster: Any, inventory: Inventory) -> None:
@@ -326,12 +325,12 @@ class _ByRay:
                 time.sleep(0.2)
 
     def end(self) -> None:
-        """Ends the nodes that were started for the test."""
+        """End the nodes that were started for the test."""
         self._cluster.end(peer for peer in self._made if peer.name not in self._stays)
 
 
 def _listen(came: Callable[[dict[str, Any] | None], None]) -> None:
-    """Lines of standard input, on a thread: it can be a pipe, a file or a terminal."""
+    """Read lines of standard input on a thread: it can be a pipe, a file or a terminal."""
 
     def read() -> None:
         with contextlib.suppress(ValueError):
@@ -343,7 +342,8 @@ def _listen(came: Callable[[dict[str, Any] | None], None]) -> None:
 
 
 def _answers() -> IO[str]:
-    """A copy of standard output for answers alone; Ray and its workers then print to stderr."""
+    """Return a copy of standard output, for answers only; Ray and its workers then print to
+    stderr."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return out

@@ -1,4 +1,4 @@
-// The daemon's native API. Errors come as `ApiError` with the places that the daemon names.
+// The daemon's native API. Errors are `ApiError`, with the fields that the daemon names.
 
 import type { Problem } from "./types";
 import { authorization, servers, type Server } from "./servers.svelte";
@@ -16,7 +16,7 @@ export class ApiError extends Error {
     super(message);
   }
 
-  /** The message, and all details that it does not contain, a line each. */
+  /** The message and all details that it does not contain, one per line. */
   get lines(): string[] {
     const more = this.details.filter(({ message }) => !this.message.includes(message));
     return [this.message, ...more.map((d) => (d.path ? `${d.path}: ${d.message}` : d.message))];
@@ -71,7 +71,7 @@ async function json<T>(answer: Response): Promise<T> {
 }
 
 export const get = async <T>(path: string): Promise<T> => json<T>(await ask("GET", path));
-/** From a daemon other than the page's. */
+/** Sends a GET request to a daemon other than the page's. */
 export const getFrom = async <T>(server: Server, path: string): Promise<T> =>
   json<T>(await ask("GET", path, undefined, undefined, server));
 export const blob = async (path: string): Promise<Blob> => (await ask("GET", path)).blob();
@@ -85,11 +85,11 @@ export const remove = async (path: string): Promise<void> =>
 export const upload = async (name: string, octets: Blob): Promise<void> =>
   void (await ask("PUT", `/files/${encodeURIComponent(name)}`, octets, "application/octet-stream"));
 
-/** A problem, the expected value and a hint, a line each. */
+/** A problem, the expected value and a hint, one per line. */
 export const problemText = (problem: Problem | undefined): string | undefined =>
   problem && [problem.message, ...(problem.details ?? [])].join("\n");
 
-/** The part of an error that concerns one request. */
+/** The part of an error that concerns a single request. */
 export const firstOf = (error: unknown): string =>
   error instanceof ApiError ? (problemText(error.details[0]) ?? error.message) : messageOf(error);
 

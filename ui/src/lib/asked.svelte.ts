@@ -10,7 +10,7 @@ export class Answer<T> {
   problem = $state<string>();
   #asked = 0;
 
-  /** An answer that an earlier request gets later is dropped. */
+  /** Sends a request. An answer that arrives after that of a later request is dropped. */
   async ask(path: string): Promise<void> {
     const asked = ++this.#asked;
     try {
@@ -21,7 +21,7 @@ export class Answer<T> {
     }
   }
 
-  /** For an answer that does not change: sends a request only while there is none. */
+  /** For an answer that does not change: sends the request only if there is no answer yet. */
   async once(path: string): Promise<void> {
     if (this.#asked) return;
     await this.ask(path);
@@ -52,7 +52,7 @@ export class Request {
 }
 
 /** Runs the action of a button; an error that belongs to no field is shown at the edge of the page.
- * Returns whether it succeeded. */
+ * Returns whether the action succeeded. */
 export async function attempt(what: () => Promise<unknown>): Promise<boolean> {
   try {
     await what();

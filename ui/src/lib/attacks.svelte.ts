@@ -17,7 +17,7 @@ export function addAttack(rules?: string): number {
   });
 }
 
-/** Adds attacks of these rules, or of one of them; returns their place. */
+/** Adds attacks for these rules, or for one of them; returns their index. */
 export function attackWith(rules: string, sid?: string): number {
   const known = attacksOf().findIndex((attack) => rulesOf(attack).join() === rules);
   const index = known >= 0 ? known : addAttack(rules);

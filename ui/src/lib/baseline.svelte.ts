@@ -18,10 +18,10 @@ export interface FlowCounts {
   not_begun: Record<string, number>;
 }
 
-/** By run. A browser that is closed forgets it. */
+/** By run. Closing the browser discards them. */
 export const baselines = new SvelteMap<string, Counts>();
 
-/** The difference; a counter below its earlier value has been reset. */
+/** The difference; a counter below its earlier value has restarted at 0. */
 export const since = (now: number, then: number | undefined): number =>
   now >= (then ?? 0) ? now - (then ?? 0) : now;
 

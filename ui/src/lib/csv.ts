@@ -13,7 +13,7 @@ function cell(value: Cell): string {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** Saves it as a file of the browser. */
+/** Saves the octets as a file, through the browser. */
 export function keep(name: string, octets: Blob): void {
   const url = URL.createObjectURL(octets);
   const link = document.createElement("a");

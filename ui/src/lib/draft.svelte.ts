@@ -1,5 +1,5 @@
-// The profile that is being edited: one mix of streams, flows, replays, attacks and a capture, of
-// which each page shows a kind. It is kept in this browser, and checked by the daemon as it changes.
+// The profile that is being edited: a mix of streams, flows, replays, attacks and a capture; each
+// page shows one kind. It is stored in this browser, and checked by the daemon whenever it changes.
 
 import { ApiError, linesOf, messageOf, post, problemText } from "./api";
 import type { Checked } from "./generated";
@@ -16,8 +16,8 @@ export interface Part {
   [key: string]: unknown;
 }
 
-/** Tables of the profile whose parts send: their page, the name of one part, their names in a
- * sentence, and the name of the frames that they send. */
+/** Tables of the profile whose parts send: their page, singular and plural names of their parts,
+ * and the name of the frames that they send. */
 export const KINDS = {
   stream: {
     page: "streams",
@@ -61,7 +61,7 @@ export const KIND_IDS = Object.keys(KINDS) as Kind[];
 export const counted = (n: number, kind: Kind): string =>
   `${n} ${n === 1 ? KINDS[kind].one : KINDS[kind].many}`;
 
-/** Keys that say where a part sends. */
+/** Keys that name the port on which a part sends. */
 const PORT_KEYS = ["port", "port2", "clients", "servers"];
 
 const KEY = "squall.draft";
@@ -124,12 +124,12 @@ class Draft {
     return (this.profile[kind] as Part[] | undefined) ?? [];
   }
 
-  /** Parts that are not switched off. */
+  /** Parts that are enabled. */
   enabled(kind: Kind): Part[] {
     return this.parts(kind).filter((part) => part.enabled !== false);
   }
 
-  /** Whether its runs write received frames to a file. */
+  /** Whether runs of the draft write received frames to a file. */
   get captures(): boolean {
     const capture = this.profile.run?.capture;
     return capture !== undefined && capture !== null;
@@ -139,7 +139,7 @@ class Draft {
     return !this.captures && KIND_IDS.every((kind) => !this.parts(kind).length);
   }
 
-  /** Whether its runs have parts of several kinds. */
+  /** Whether runs of the draft have parts of several kinds. */
   get isMixed(): boolean {
     const kinds = KIND_IDS.filter((kind) => this.enabled(kind).length).length;
     return kinds + (this.captures ? 1 : 0) > 1;
@@ -154,9 +154,9 @@ class Draft {
     );
   }
 
-  /** Call it from an effect that has read the profile. */
+  /** Checks and stores the profile. Call this from an effect that has read the profile. */
   changed(snapshot: string): void {
-    // A refused value may be right by now.
+    // A refused value may be valid by now.
     this.refused = [];
     store(KEY, snapshot);
     clearTimeout(this.#timer);
@@ -179,14 +179,13 @@ class Draft {
     }
   }
 
-  /** The problem at a place (`stream[0].rate`) or inside it. */
+  /** The problem at a path (`stream[0].rate`) or below it. */
   at(path: string): string | undefined {
     return problemText(this.problems.find((problem) => inside(placeOf(problem), path)));
   }
 
-  /** The same, or the problem with these values where the daemon names them and no place, or that
-  of a
-   * pool that it made of them. */
+  /** As `at`; or else the problem that names one of these values but no path, or the path of a pool
+   * that the daemon made from them. */
   about(path: string, ...values: unknown[]): string | undefined {
     const words = values
       .flat()
@@ -212,10 +211,10 @@ class Draft {
     this.problems = [];
   }
 
-  /** Adds a part under a name that is free; returns its place. */
+  /** Adds a part under an unused name; returns its index. */
   add(kind: Kind, part: Part): number {
     const parts = this.parts(kind);
-    // A free name, because reports and `after` distinguish parts of all kinds by their names.
+    // An unused name, because reports and `after` distinguish parts of all kinds by their names.
     const names = KIND_IDS.flatMap((each) => this.parts(each).map(({ name }) => name));
     const name = free(part.name ?? KINDS[kind].one, names);
     this.#set(kind, [...parts, { ...part, name }]);
@@ -254,7 +253,7 @@ class Draft {
     }
   }
 
-  /** Sets an option of its runs; `undefined` removes it. */
+  /** Sets an option of the draft's runs; `undefined` removes it. */
   option(key: string, value: unknown): void {
     const options = { ...this.profile.run };
     assign(options, key, value);
@@ -274,7 +273,7 @@ class Draft {
       for (const key of PORT_KEYS) if (part[key] === from) part[key] = to;
   }
 
-  /** Starts all of the mix, or one kind of it. */
+  /** Starts the whole mix, or one kind of it. */
   async start(only?: Kind): Promise<void> {
     this.starting = true;
     this.refused = [];
@@ -322,7 +321,7 @@ export const free = (wanted: string, names: (string | undefined)[]): string => {
   return name;
 };
 
-/** The daemon may name the table in the plural. */
+/** The path of a problem. The daemon may name the table in the plural. */
 const placeOf = (problem: Problem): string => (problem.path ?? "").replace(/^streams\b/, "stream");
 
 const inside = (place: string, path: string): boolean =>
@@ -341,7 +340,8 @@ export function assign(target: Record<string, unknown>, key: string, value: unkn
 export const typed = (part: Part, key: string, text: string): void =>
   assign(part, key, scalar(text));
 
-/** Text that is a number becomes one; other text stays text, because the profile accepts both. */
+/** Converts text that is a number to one; other text stays text, because the profile accepts both.
+ */
 export function scalar(text: string): string | number | undefined {
   const trimmed = text.trim();
   if (!trimmed) return undefined;

@@ -1,4 +1,4 @@
-// The files in the daemon's folder.
+// The files that the daemon stores.
 
 import { get, messageOf, remove, upload } from "./api";
 import { attempt } from "./asked.svelte";
@@ -18,7 +18,7 @@ class Files {
     }
   }
 
-  /** Newest first, because a user mostly looks for the file just made. */
+  /** Newest first, because a user mostly looks for the latest file. */
   newest(...kinds: StoredFile["kind"][]): StoredFile[] {
     return this.of(...kinds).sort((a, b) => (a.modified < b.modified ? 1 : -1));
   }
@@ -27,7 +27,7 @@ class Files {
     return (this.all ?? []).filter(({ kind }) => kinds.includes(kind));
   }
 
-  /** The name of the stored file; null on an error. */
+  /** Uploads a file; returns the name under which it is stored, or null after an error. */
   async put(file: File | undefined): Promise<string | null> {
     if (!file || !(await attempt(() => upload(file.name, file)))) return null;
     await this.load();

@@ -18,7 +18,7 @@ export const applications = new Known();
 export const templatesOf = (): Template[] => draft.profile.template ?? [];
 export const poolsOf = (): Pool[] => draft.profile.pool ?? [];
 
-/** Until ports are chosen, clients are on the first one and servers on the second. */
+/** Until ports are chosen, puts clients on the first port and servers on the second. */
 function stand(): void {
   const [first, second] = draft.portNames;
   const chosen = draft.profile.flows ?? {};
@@ -76,7 +76,7 @@ export function addExample(): void {
   for (const template of structuredClone(EXAMPLE_TEMPLATES)) addTemplate(template);
 }
 
-/** The number of flows: one of the ways to give it, and the amount. */
+/** Ways to set the number of flows, and their titles. */
 export const LOADS = {
   cps: "flows per second (CPS)",
   users: "users, each with one flow at a time",

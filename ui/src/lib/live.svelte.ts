@@ -8,8 +8,8 @@ import { session } from "./session.svelte";
 import type { Line } from "../parts/Chart.svelte";
 import type { Lease, LoggedRequest, Report, Run, Sample } from "./types";
 
-/** Points of a series; when it is full every other one is removed, so that a day fits on a chart.
- */
+/** Maximum number of points of a series. When it is full, every second point is removed, so that a
+ * day fits on a chart. */
 const POINTS = 1200;
 
 export interface PortLine {
@@ -34,7 +34,7 @@ export interface StreamLine {
   max: number | null;
 }
 
-/** The progress of a source on its schedule. */
+/** Progress of a source on its schedule. */
 export interface SourceLine {
   name: string;
   unit: string;
@@ -44,12 +44,12 @@ export interface SourceLine {
   isLate: boolean;
 }
 
-/** Not reactive: an effect that draws it depends on `version`. */
+/** Not reactive: an effect that draws a series depends on `version`. */
 export interface Series {
   t: number[];
   ports: PortLine[];
   streams: StreamLine[];
-  /** Sources with a schedule, of a run in progress. */
+  /** Sources with a schedule, if the run is in progress. */
   sources: SourceLine[];
 }
 
@@ -74,7 +74,7 @@ const streamLine = (name: string): StreamLine => ({
   max: null,
 });
 
-/** The series of a report; `totals` are those at its end. */
+/** The series of a report, and its totals at the end. */
 export function seriesOf(report: Report): Series {
   const series: Series = {
     t: [],
@@ -123,7 +123,7 @@ interface SampleRows {
   t_s: number;
   ports: number[][];
   streams: (number | null)[][];
-  /** Earlier versions of the daemon send none. */
+  /** Missing in messages from earlier versions of the daemon. */
   sources?: [string, string, number, number, number, boolean][];
 }
 
@@ -148,7 +148,7 @@ class Live {
   #wait = 500;
   #logged = false;
 
-  /** Those under way, newest first. */
+  /** Runs in progress, newest first. */
   active = $derived(
     Object.values(this.runs)
       .filter((run) => isLive(run))
@@ -181,9 +181,10 @@ class Live {
       this.connected = false;
       if (this.#socket !== socket) return;
       this.#socket = null;
-      // Find out whether the daemon is gone, or needs its token again.
+      // Find out whether the daemon has ended, or needs its token again.
       void get("/runs?limit=1").catch(() => {});
-      // A restarted daemon is found soon, and one that is gone does not get too many requests.
+      // The interval grows: a restarted daemon is found soon, and one that has ended does not get
+      // many requests.
       setTimeout(() => !session.loginNeeded && this.open(), this.#wait);
       this.#wait = Math.min(this.#wait * 2, 8000);
     };
@@ -195,7 +196,8 @@ class Live {
     socket?.close();
   }
 
-  /** The log costs the daemon a message per request: only a page that shows it gets it. */
+  /** Log messages cost the daemon one message per request, so only a page that shows the log gets
+   * them. */
   withLog(on: boolean): void {
     if (this.#logged === on) return;
     this.#logged = on;
@@ -235,7 +237,7 @@ class Live {
     }
   }
 
-  /** Sends a command to a run; a new row follows. */
+  /** Sends a command to a run; the daemon then sends the run's new row. */
   async act(id: string, what: "stop" | "pause" | "resume"): Promise<void> {
     await attempt(() => post(`/runs/${id}/${what}`));
     await this.refresh(id);
@@ -267,7 +269,7 @@ class Live {
     void this.#before(names.run, series);
   }
 
-  /** Loads the samples from before this page was opened. */
+  /** Loads the samples taken before this page was opened. */
   async #before(run: string, series: Series): Promise<void> {
     try {
       const { report } = await get<Stats>(`/runs/${run}/stats`);
@@ -287,7 +289,7 @@ class Live {
       valuesOf(series).forEach((values, i) => values.unshift(...(before[i] ?? [])));
       this.version++;
     } catch {
-      // The chart begins now, then.
+      // Without earlier samples, the chart begins now.
     }
   }
 
@@ -334,7 +336,7 @@ class Live {
   }
 }
 
-/** All values of a series, line by line. */
+/** All arrays of values of a series, in a fixed order. */
 const valuesOf = ({ ports, streams }: Series): (number | null)[][] => [
   ...ports.flatMap((line) => [line.tx_pps, line.tx_bps, line.rx_pps, line.rx_bps]),
   ...streams.flatMap((line) => [line.tx_pps, line.rx_pps, line.p50, line.p99]),
@@ -360,7 +362,7 @@ export const portLines = (series: Series | null, bits = false): Line[] =>
     },
   ]);
 
-/** The kind of a run, and of a mix its parts. */
+/** The kind of a run; for a mix, its parts. */
 export function kindOf({ kind, parts }: Run): string {
   return parts?.length ? `${kind} of ${parts.join(", ")}` : kind;
 }

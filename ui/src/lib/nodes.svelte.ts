@@ -1,4 +1,4 @@
-// The machines of a run: the daemon's own, or the nodes of one of its inventories.
+// The machines for a run: the daemon's own, or the nodes of one of its inventories.
 
 import { Answer } from "./asked.svelte";
 import type { Inventories } from "./generated";
@@ -6,7 +6,7 @@ import type { Inventories } from "./generated";
 class Nodes {
   #answer = new Answer<Inventories>();
 
-  /** Without an answer there are no inventories to choose from. */
+  /** Empty until the daemon answers. */
   all = $derived(this.#answer.value?.inventories ?? []);
   /** Name of the inventory; empty: the daemon's own ports. */
   chosen = $state("");
@@ -15,12 +15,13 @@ class Nodes {
 
   load = (): Promise<void> => this.#answer.ask("/inventories");
 
-  /** The nodes of a port of the profile; undefined: the inventory has no port of that name. */
+  /** The nodes that have a port of the profile; undefined: the inventory has no port with that
+   * name. */
   place(port: string): string | undefined {
     return this.inventory?.ports.find(({ name }) => name === port)?.places.join(", ");
   }
 
-  /** The part of a request to start a run that selects nodes. */
+  /** The part of a start request that selects nodes. */
   get asked(): { nodes?: string } {
     return this.inventory ? { nodes: this.inventory.name } : {};
   }

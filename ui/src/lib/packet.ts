@@ -5,7 +5,7 @@ import type { Layer } from "./types";
 
 export interface TextLayer {
   name: string;
-  /** A key of undefined: positional, as in `text("hello")`. */
+  /** Undefined for a positional argument, as in `text("hello")`. */
   args: { key?: string; value: string }[];
 }
 
@@ -58,7 +58,7 @@ export function textOf(layers: TextLayer[]): string {
     .join("/");
 }
 
-/** Sets a field of the layer at `index`; null leaves it to its default. */
+/** Sets a field of the layer at `index`; null restores its default. */
 export function withField(
   packet: string,
   index: number,
@@ -87,7 +87,7 @@ export function withoutLayer(packet: string, at: number): string {
   return textOf(layers);
 }
 
-/** The layer of an octet of the frame, and its smallest field there. */
+/** The layer that contains an octet of the frame, and the smallest field there. */
 export function fieldAt(layers: Layer[], octet: number) {
   const layer = layers.findIndex(
     ({ offset, length }) => octet >= offset && octet < offset + length,

@@ -1,19 +1,20 @@
 // Finds the field of a form that an error belongs to, so that it is shown there.
 
 export interface Place {
-  /** The daemon's name of the field: `duration_s: expected ...`, `port eth1: filter "...": ...`. */
+  /** The daemon's names for the field: `duration_s: expected ...`, `port eth1: filter "...": ...`.
+   */
   keys?: string[];
-  /** The values typed there, which the daemon repeats. */
+  /** The values typed into the field, which the daemon repeats. */
   values?: string[];
 }
 
 export interface Placed<K extends string> {
   at: Partial<Record<K, string>>;
-  /** Problems of no field. */
+  /** Problems that belong to no field. */
   rest: string[];
 }
 
-/** Several addresses may be typed into one field: `eth1, loop:0`. */
+/** Splits a field into addresses, because several may be typed into one: `eth1, loop:0`. */
 export const addressesOf = (text: string): string[] =>
   text.split(/[\s,]+(?=[a-z_]+:|\w+$)/).filter(Boolean);
 
@@ -35,13 +36,14 @@ export function placed<K extends string>(lines: string[], fields: Record<K, Plac
     }
     const text = [first, ...more.map((each) => each.trim())].join("\n");
     found.at[field] = found.at[field] ? `${found.at[field]}\n${text}` : text;
-    // A port that is held is shown with a link to the page of ports.
+    // A port in use is shown with a link to the ports page.
     if (/: held by /.test(line)) found.rest.push(line);
   }
   return found;
 }
 
-/** As a whole word: `eth1` is not in `eth10`, but in `af_packet:eth1: no such interface`. */
+/** Whether a line contains a value as a whole word: `eth1` is not in `eth10`, but in
+ * `af_packet:eth1: no such interface`. */
 function mentions(line: string, value: string): boolean {
   const at = line.indexOf(value);
   const outside = (c: string | undefined): boolean => c === undefined || !/[\w.-]/.test(c);

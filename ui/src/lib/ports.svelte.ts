@@ -6,7 +6,7 @@ import type { PortList } from "./generated";
 class Ports {
   #answer = new Answer<PortList>();
 
-  /** Null: not known yet. */
+  /** Null until the daemon answers. */
   all = $derived(this.#answer.value?.ports ?? null);
   problem = $derived(this.#answer.problem);
 

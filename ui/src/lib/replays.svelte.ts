@@ -30,7 +30,7 @@ export function speedOf(replay: Replay): Speed {
   );
 }
 
-/** The amount in the text field: for frames per second, the number. */
+/** The amount in the text field; for frames per second, only the number. */
 export function amountOf(replay: Replay): string {
   const speed = speedOf(replay);
   const { key } = SPEEDS[speed];
@@ -56,7 +56,7 @@ export function setSpeed(replay: Replay, speed: Speed): void {
 export function setAmount(replay: Replay, text: string): void {
   const speed = speedOf(replay);
   const { key } = SPEEDS[speed];
-  // A plain number keeps the chosen way; a number with a unit is a rate.
+  // A plain number keeps the chosen unit; a number with a unit is a rate.
   if (key)
     assign(
       replay,

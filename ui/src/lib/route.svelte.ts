@@ -1,5 +1,5 @@
-// The current place is in the hash, `#/streams?stream=2&tab=vary`, so that a reload and a link keep
-// it.
+// The current page and its details are in the hash, `#/streams?stream=2&tab=vary`, so that a reload
+// and a link keep them.
 
 export const PAGES = [
   { id: "ports", title: "Ports", key: "p", icon: "ports" },
@@ -33,7 +33,7 @@ class Route {
     this.params = Object.fromEntries(new URLSearchParams(query));
   }
 
-  /** The chosen place among `count`, from 0; the address counts from 1. */
+  /** The selected index among `count`, from 0; the address counts from 1. */
   index(key: string, count: number): number {
     return Math.min(Math.max(Number(this.params[key] ?? 1) - 1, 0), Math.max(count - 1, 0));
   }
@@ -42,7 +42,8 @@ class Route {
     location.hash = href(page, params);
   }
 
-  /** Stores a detail of the place; undefined removes it. Not a step in the browser's history. */
+  /** Stores details of the page in the address; undefined removes one. Not a step in the browser's
+   * history. */
   set(changes: Record<string, string | undefined>): void {
     const params: Record<string, string> = { ...this.params };
     for (const [key, value] of Object.entries(changes)) {

@@ -2,5 +2,5 @@
 
 import { MediaQuery } from "svelte/reactivity";
 
-/** The same widths as in the style sheets. */
+/** The same width as in the style sheets. */
 export const narrow = new MediaQuery("max-width: 760px");

@@ -5,10 +5,10 @@
 import { remembered, store } from "./session.svelte";
 
 export interface Server {
-  /** Its origin; empty for the daemon that served this page. */
+  /** Origin of the daemon; empty for the one that served this page. */
   url: string;
   name: string;
-  /** Token of other daemons; the page's own daemon has a cookie. */
+  /** Token for another daemon; the page's own daemon has a cookie. */
   token: string;
 }
 
@@ -28,7 +28,7 @@ function kept(): Server[] {
 class Servers {
   others = $state<Server[]>(kept());
   all = $derived([OWN, ...this.others]);
-  /** The daemon that the pages are about, until the page is reloaded. */
+  /** The daemon that the pages show, until the page is reloaded. */
   readonly current: Server =
     kept().find(({ url }) => url === remembered(CURRENT, "")) ?? structuredClone(OWN);
 
@@ -43,7 +43,8 @@ class Servers {
     if (url === this.current.url) this.use(OWN.url);
   }
 
-  /** All state of the page belongs to one daemon, so it reloads. */
+  /** Switches to another daemon. All state of the page belongs to one daemon, so the page reloads.
+   */
   use(url: string): void {
     store(CURRENT, url);
     location.reload();
@@ -56,7 +57,7 @@ class Servers {
 
 export const servers = new Servers();
 
-/** The URL in the form of the daemon's `--peer`; null: not an address of a daemon. */
+/** The URL in the form of the daemon's `--peer`; null: not the address of a daemon. */
 export function originOf(text: string): string | null {
   const typed = text.trim();
   try {
@@ -70,7 +71,7 @@ export function originOf(text: string): string | null {
 export const authorization = (server: Server): Record<string, string> =>
   server.token ? { authorization: `Bearer ${server.token}` } : {};
 
-/** A WebSocket; its token is a subprotocol, because a page cannot set headers. */
+/** Opens a WebSocket; the token is a subprotocol, because a page cannot set headers. */
 export function socketTo(server: Server, path: string): WebSocket {
   const base = server.url || location.origin;
   const protocols = server.token ? ["squall.v1", `squall.token.${server.token}`] : ["squall.v1"];

@@ -4,7 +4,7 @@ import type { Method, SettingSchema } from "./types";
 
 export type Form = Record<string, string | boolean>;
 
-/** A list of numbers or words has commas; deeper values are JSON. */
+/** The text of a setting: lists of numbers or words with commas, deeper values as JSON. */
 function textOf(value: unknown): string {
   if (value === null || value === undefined) return "";
   if (Array.isArray(value) && value.every((each) => typeof each !== "object"))
@@ -20,7 +20,7 @@ export const initial = (method: Method): Form =>
     }),
   );
 
-/** The schema that a reference names. */
+/** The schema to which a reference points. */
 function resolved(method: Method, schema: SettingSchema | undefined): SettingSchema {
   const name = schema?.$ref?.replace("#/$defs/", "");
   return (name ? method.settings.$defs?.[name] : schema) ?? {};

@@ -1,4 +1,4 @@
-// A run that the daemon starts, and the page that shows it.
+// Starts a run in the daemon, and opens the page that shows it.
 
 import { post } from "./api";
 import { live } from "./live.svelte";

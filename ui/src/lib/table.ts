@@ -4,11 +4,11 @@
 import type { Snippet } from "svelte";
 
 export interface Column<R> {
-  /** Name of the column in the address, in a file and for programs: `data-column`. */
+  /** Name of the column in the address and in a file, and for programs: `data-column`. */
   id: string;
   /** Title; empty for a column of buttons. */
   title: string;
-  /** The unit, shown after the title, if cells have none. */
+  /** The unit, shown after the title, if the cells have none. */
   unit?: string;
   /** The full title, if `title` is short. */
   help?: string;
@@ -23,20 +23,20 @@ export interface Column<R> {
   /** The link of the cell's text. */
   href?: (row: R) => string | undefined;
   tone?: (row: R) => Tone | undefined;
-  /** A figure: aligned to the right, sorted from the largest. */
+  /** The column has figures: aligned to the right, sorted from the largest. */
   num?: boolean;
   mono?: boolean;
   muted?: boolean;
-  /** Names the row; above its figures where rows are cards. */
+  /** The cell names the row; it is above the figures where rows are cards. */
   heading?: boolean;
-  /** Shortened where it is too long for its width. */
+  /** Text is cut off where it is too long for its width. */
   cut?: boolean;
-  /** Takes the width that other columns leave. */
+  /** The column takes the width that others leave. */
   fill?: boolean;
   sortable?: boolean;
   /** Widths as in CSS grid columns, for tables that draw only visible rows. */
   width?: string;
-  /** Its width in a narrow window; null: not shown. */
+  /** Width in a narrow window; null: not shown. */
   narrow?: string | null;
 }
 
@@ -53,8 +53,8 @@ export interface Sort {
   ascending: boolean;
 }
 
-/** The order after a click on a title: reversed, or that of a new column, which begins with the
- * largest figure or the first name. */
+/** The order after a click on a title: reversed, or by the new column, from the largest figure or
+ * the first name. */
 export function sortedBy<R>(columns: Column<R>[], sort: Sort, id: string): Sort {
   const column = columns.find((each) => each.id === id);
   return { by: id, ascending: id === sort.by ? !sort.ascending : !column?.num };

@@ -9,7 +9,7 @@ const KEY = "squall.thresholds";
 interface Kind {
   title: string;
   unit: string;
-  /** The factor from the typed unit to that of the figure. */
+  /** Factor from the unit that is typed to the unit of the figure. */
   scale: number;
   format: (value: number | null | undefined) => string;
   /** The default. */
@@ -41,7 +41,7 @@ function kept(): Chosen {
 class Thresholds {
   #chosen = $state<Chosen>(kept());
 
-  /** In the typed unit; null: none. */
+  /** The limit, in the unit that is typed; null: none. */
   of(id: ThresholdId): number | null {
     const chosen = this.#chosen[id];
     if (chosen !== undefined) return chosen;

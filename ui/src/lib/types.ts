@@ -1,5 +1,5 @@
-// The daemon's answers, by the names that the page uses. Their fields are generated, and so are
-// profiles; this file has types without a schema, and types that are looser than it.
+// The daemon's answers, by the names that the page uses. Their fields and profiles are generated;
+// this file has types without a schema, and types that are looser than their schema.
 
 export type {
   Conversation,
@@ -37,7 +37,7 @@ import type * as api from "./generated";
 /** The verdict of a report, or of a run, which has its reasons as texts. */
 export type Verdict = api.Verdict | api.RunVerdict;
 
-/** A setting of a method, as far as its form needs it (JSON schema). */
+/** A setting of a method (JSON schema), as far as its form needs it. */
 export interface SettingSchema {
   $ref?: string;
   type?: string | string[];
@@ -64,14 +64,14 @@ export interface Outcome {
   command: string;
 }
 
-/** A problem of a profile; an error has fewer fields. */
+/** A problem in a profile; an error has fewer fields. */
 export type Problem = Partial<api.Problem> & Pick<api.Problem, "message">;
 
 /** Alerts of an engine compared with the attacks sent. */
 export interface Score {
   labels: number;
   alerts: number;
-  /** Alerts at other times or addresses than the labels. */
+  /** Alerts at times or addresses that no label has. */
   outside: number;
   alerts_files: { path: string; bad: number; errors: string[] }[];
   counts: {

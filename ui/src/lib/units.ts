@@ -36,7 +36,7 @@ export const packets = (value: number | null | undefined): string =>
       : scaled(value, "", ["", "k", "M", "G", "T"]).trimEnd()
     : "–";
 
-/** A rate below a hundred per second has a fraction. */
+/** Rounds a rate; below a hundred per second it keeps a fraction. */
 const round = (value: number): number =>
   Math.abs(value) < 100 ? Math.round(value * 100) / 100 : Math.round(value);
 
@@ -45,7 +45,7 @@ export function nanos(value: number | null | undefined): string {
   return scaled(value, "s", ["n", "µ", "m", ""]);
 }
 
-/** Without trailing zeros, for axes: 2 kpps, 1.5 kpps. */
+/** Removes trailing zeros, for axes: 2 kpps, 1.5 kpps. */
 export const short = (text: string): string =>
   text.replace(/(\.\d*?)0+(?=\u202f)/, "$1").replace(/\.(?=\u202f)/, "");
 
@@ -75,7 +75,7 @@ export function when(rfc3339: string | null | undefined): string {
     : `${date.toLocaleDateString("en-GB", { day: "numeric", month: "short" })} ${date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })}`;
 }
 
-/** "10 kpps" as frames a second; null for other units. */
+/** Converts "10 kpps" to frames/s; null for other units. */
 export function asPps(rate: unknown): number | null {
   if (typeof rate === "number") return rate;
   const match = /^\s*([\d.]+)\s*([kMGm]?)pps\s*$/i.exec(String(rate));
@@ -84,11 +84,11 @@ export function asPps(rate: unknown): number | null {
   return Number(match[1]) * (scale[(match[2] ?? "").toLowerCase()] ?? 1);
 }
 
-/** A fixed number of decimals: times of packets are compared digit by digit. */
+/** A number with fixed decimals: times of packets are compared digit by digit. */
 export const decimals = (value: number | null | undefined, digits: number): string =>
   known(value) ? value.toFixed(digits) : "–";
 
-/** From one value to another: +12.5 %. */
+/** The change from one value to another: +12.5 %. */
 export function change(from: number, to: number): string {
   if (from === to) return "same";
   if (from === 0) return "new";
@@ -96,7 +96,7 @@ export function change(from: number, to: number): string {
   return `${by > 0 ? "+" : "−"}${Math.abs(by * 100).toFixed(1)}${THIN}%`;
 }
 
-/** The title of a figure with a unit, from the daemon's name: `loss_ratio` is Loss. */
+/** The title of a figure, from the daemon's name with a unit: `loss_ratio` is Loss. */
 export function titled(name: string): string {
   const words = name
     .replace(/_(s|ns)$/, "")
@@ -105,6 +105,6 @@ export function titled(name: string): string {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-/** The label of a typed number: `trial_s` is Trial (s). */
+/** The label of a number field: `trial_s` is Trial (s). */
 export const labelled = (name: string): string =>
   titled(name) + (/_(s|ns)$/.exec(name)?.[0].replace("_", " (").concat(")") ?? "");
