@@ -5,14 +5,14 @@
 
 speed: as fast as possible, preloaded: frames/s by the receiving interface's counter, over the time
 that each tool reports. The capture is IMIX-like, with 1,200 flows; squall uses af_packet, af_xdp
-and xdp_live, with and without --unique-ip. First the receiving host passes the frames up its stack (and
-polls, for xdp_live: GRO on), then an XDP program counts them: on veth the sender's CPU does the
-receiver's work, which is most of the total.
+and xdp_live, with and without --unique-ip. First the receiving host passes the frames up its stack
+(and polls, for xdp_live: GRO on), then an XDP program counts them: on veth the sender's CPU does
+the receiver's work, which is most of the total.
 
 timing: a capture with gaps from 2 us to 5 s, replayed at its own times, in turns: how far frames
-are from their times in the capture, by the kernel's stamps at the receiver, relative to the most common
-offset; how far the last frame is from the first; and how late squall reports them, which includes
-the whole system call.
+are from their times in the capture, by the kernel's stamps at the receiver, relative to the most
+common offset; how far the last frame is from the first; and how late squall reports them, which
+includes the whole system call.
 
 Prints medians, and ratios to tcpreplay's median of the same run.
 """
