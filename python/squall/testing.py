@@ -180,7 +180,7 @@ def local_cluster(
         Start Ray on the machines.
     lease : str
     up : bool
-        Start the nodes, too (`squall cluster up`). Otherwise each run starts the nodes that it needs.
+        Start the nodes, too (`squall cluster up`). Otherwise each run starts its own nodes.
 
     Raises
     ------
