@@ -70,7 +70,7 @@ def peers(options, reports):
 
 
 def whole(options, reports):
-    """From the first request to the report of the whole."""
+    """Perform a run, from the first request to the report of the whole."""
     began = time.monotonic()
     control = Control(
         [Simulated(Engine(f"node{i}", report, 0.1)) for i, report in enumerate(reports)],
@@ -95,7 +95,7 @@ def whole(options, reports):
 
 
 def beats(what, options, peers):
-    """A run of some seconds, with a lease of four: a heartbeat each second."""
+    """A run of some seconds, with a lease of 4 s: one heartbeat per second."""
     control = Control(peers, Settings(lease_s=4.0))
     used = []
 
@@ -119,7 +119,7 @@ def ray_peers(ray, options):
     from squall.cluster._ray import RayPeer
 
     class Many:
-        """The nodes of one process."""
+        """Several simulated nodes in one process."""
 
         def __init__(self, names, seconds):
             sys.path.insert(0, str(ROOT / "python/tests"))
@@ -142,7 +142,7 @@ def ray_peers(ray, options):
 
 
 if __name__ == "__main__":
-    # A private token, because Ray would write one into the home folder.
+    # A private token, because Ray would otherwise write one into the home directory.
     os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
     os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     main()

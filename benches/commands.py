@@ -24,7 +24,7 @@ VARY = ["--vary", "ipv4.src=random:16.0.0.1-18.0.0.254", "--vary", "udp.sport=in
 REPLAY = ["replay", "in.pcap", "--pps", "1000000", "-l", "0", "--port"]
 LINK, POOLS = "loop:counted,virtual", ["--clients", "16.0.0.0/24", "--servers", "48.0.0.1"]
 FLOWS = ["--port", LINK, "--port2", LINK, *POOLS, "--users", "500", "--flows"]
-# Arguments of a command up to a number, and two such numbers.
+# Arguments of a command up to its number of frames or connections, and two such numbers.
 CASES = {
     "null": ([*SEND, "null:virtual", "--count"], 100_000, 400_000),
     "null, two fields": ([*SEND, "null:virtual", *VARY, "--count"], 100_000, 400_000),

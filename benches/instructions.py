@@ -16,7 +16,7 @@ import sys
 
 BENCH = pathlib.Path(__file__).resolve().parents[1] / "target/release/squall-bench"
 FEW, MANY = 200_000, 1_000_000
-# The time after which these cases stop; valgrind is some fifty times slower.
+# Cases that stop after this time; valgrind is about fifty times slower.
 BY_TIME = {
     "engine": (200_000_000, 800_000_000),
     "loop": (50_000_000, 200_000_000),
@@ -36,7 +36,7 @@ def main(cases: list[str]) -> None:
 
 
 def counted(case: str, frames: int) -> tuple[int, int]:
-    """Number of frames, and of instructions."""
+    """Number of frames, and number of instructions."""
     command = [
         "valgrind",
         "--tool=callgrind",

@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def run(folder: pathlib.Path, profile: str, seconds: int) -> tuple[float, dict[str, int]]:
-    """The workers' CPU time, and the numbers of frames and connections in it."""
+    """Run a profile; return the workers' CPU time, and the numbers of frames and connections."""
     (folder / "mix.toml").write_text(f'duration = "{seconds} s"\n{PORTS}{profile}')
     command = [SQUALL, "run", "mix.toml", "-q", "--cores", "1", "--allow-invalid"]
     subprocess.run([*command, "--json", "mix.json"], cwd=folder, check=True)

@@ -115,7 +115,7 @@ def config(ports, flows, pps):
 
 
 class Https:
-    """A persistent connection."""
+    """A persistent HTTPS connection."""
 
     def __init__(self, url):
         host, port = url.removeprefix("https://").rsplit(":", 1)
@@ -124,7 +124,7 @@ class Https:
         )
 
     def post(self, path, body, unpacked=True):
-        # As in snappi.
+        # Send requests as snappi does.
         self.to.request(
             "POST", path, body, {"content-type": "application/json", "accept-encoding": "gzip"}
         )
@@ -228,9 +228,8 @@ def measure(https, grpc_at, pid, ports, seconds):
 
 
 def sent(client, pid, seconds):
-    """Frames a second that p1 sends; the part of the time that the engine's worker waited for a CPU
-    that others had.
-    """
+    """Frames/s that p1 sends; and the fraction of time that the engine's worker waited for a CPU
+    used by others."""
     asked = json.dumps({"choice": "port", "port": {"port_names": ["p1"]}})
     threads = pathlib.Path(f"/proc/{pid}/task").iterdir()
     (worker,) = [thread for thread in threads if (thread / "comm").read_text() == "squall-0\n"]

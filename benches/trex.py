@@ -41,7 +41,7 @@ def streams_of(api, number, group=None):
 
 
 class Accepts:
-    """Replaces the client's connection: measures a server that accepts at once."""
+    """Replaces the client's connection, to measure a server that accepts everything immediately."""
 
     def __init__(self, rpc):
         self.rpc, self.before = rpc, rpc.send_raw_msg
@@ -70,7 +70,7 @@ def add(client, streams):
 def polls(api):
     client = api.STLClient(sync_port=SYNC, async_port=ASYNC, verbose_level="critical")
     client.connect()
-    # Waits until it has ended.
+    # Wait until the run has ended.
     while True:
         client.get_stats()
         time.sleep(1 / HERTZ)
@@ -139,7 +139,7 @@ def measure(api, pid, rounds):
             subprocess.Popen(["nice", "-n", "19", sys.executable, __file__, "--poll"])
             for _ in range(CLIENTS)
         ]
-        # Waits until they are connected.
+        # Wait until the clients are connected.
         time.sleep(6)
         busy = rate()
         for other in others:

@@ -23,7 +23,7 @@ import tempfile
 LIST = pathlib.Path("tests/rerun.txt")
 LOGS = pathlib.Path("target/test")
 KEPT = LOGS / "rerun.jsonl"
-# More tests than this that fail and then pass are no longer chance.
+# If more tests than this fail and then pass, that is no longer chance.
 MOST_FLAKY = 3
 TIMEOUT_S = 900
 # A second run proves nothing here: these are defects even if they happen only once.
@@ -80,7 +80,7 @@ def check():
         if not file.is_file():
             wrong.append(f"{test}: no such file")
         elif file.suffix == ".rs":
-            # A module of a test binary has its own file in the same folder.
+            # A module of a test binary has its own file in the same directory.
             sources = file.parent.rglob("*.rs") if len(names) > 1 else [file]
             if not any(re.search(rf"\bfn {name}\(", source.read_text()) for source in sources):
                 wrong.append(f"{test}: no test {name} in {file.parent}")
@@ -96,7 +96,7 @@ def check():
 
 
 def unknown(source, executable):
-    """The listed tests of a Rust test binary, by its main source, that it does not have."""
+    """The listed tests of a Rust test binary, by its main source, that the binary does not have."""
     tests = [test.partition("::") for test in listed()]
     wanted = [name for path, _, name in tests if path == source]
     if not wanted:
@@ -120,7 +120,7 @@ def rust_failures(log):
 
 
 def captured(run):
-    """The output of each failed test, as the usual harness shows it."""
+    """The output of each failed test, as the standard test harness prints it."""
     failures = run.split("\nfailures:\n", 1)[1]
     parts = re.split(r"^---- (\S+) stdout ----$", failures, flags=re.MULTILINE)
     for test, text in zip(parts[1::2], parts[2::2], strict=True):
@@ -128,8 +128,9 @@ def captured(run):
 
 
 def uncaptured(run):
-    """The same for harnesses that start a process for each test (crates/squall/tests/harness): the
-    output of a test precedes the line with its name; further lines are indented after it.
+    """As `captured`, for harnesses that start a process for each test
+    (crates/squall/tests/harness): the output of a test precedes the line with its name; further
+    lines are indented after it.
     """
     parts = re.split(r"^test (\S+)(.*)\n((?:  .*\n)*)", run, flags=re.MULTILINE)
     for before, test, how, after in zip(*(parts[i::4] for i in range(4)), strict=False):
@@ -152,7 +153,7 @@ def otg_failures(log):
 
 
 def failures(name, count, log, status):
-    """All failures of a step, or none if some of them are not those of tests."""
+    """All failures of a step; none if some of them do not belong to tests."""
     if count == "rust_counts" and name == "rust":
         # 101: tests failed. Any other status is a crash.
         if re.search(r"^error: (?!.*: exit status 101$)", log, re.MULTILINE):
@@ -228,8 +229,8 @@ def run():
 
 
 def again(one):
-    """Runs a test; returns its output if it fails."""
-    # A file and not a pipe, which a daemon that is left over would keep open.
+    """Run a test; return its output if it fails."""
+    # A file and not a pipe, which a daemon left by the test would keep open.
     with tempfile.TemporaryFile("w+", errors="replace") as file:
         status = subprocess.run(
             ["timeout", "--kill-after=10", str(TIMEOUT_S), *one["command"]],
@@ -255,7 +256,7 @@ def again(one):
 def environment(one):
     if "folder" in one:
         return {"CARGO_MANIFEST_DIR": one["folder"]}
-    # As scripts/test sets it for these.
+    # The environment that scripts/test sets for this step.
     if one["step"] != "pytest":
         return {"SQUALL_ALLOW_INVALID": "1", **one.get("environment", {})}
     return {}

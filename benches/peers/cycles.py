@@ -21,7 +21,7 @@ import sys
 import time
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "target/release/squall-bench"
-# Reads line by line, because a line says when the tool has begun.
+# The output is read line by line, because a line shows when the tool has begun.
 TESTPMD = [
     "stdbuf",
     "-oL",

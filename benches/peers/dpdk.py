@@ -37,7 +37,7 @@ Record = dict[str, object]
 
 
 class Broken(Exception):
-    """A tool did not do what its arguments ask for."""
+    """A tool did not do what its arguments request."""
 
 
 def main() -> None:
@@ -167,7 +167,7 @@ def enter(process: subprocess.Popen[str], word: str) -> None:
 
 
 class Worker:
-    """The forwarding thread of a testpmd."""
+    """The forwarding thread of a testpmd process."""
 
     def __init__(self, pid: int) -> None:
         self.tasks = pathlib.Path(f"/proc/{pid}/task")
@@ -176,7 +176,7 @@ class Worker:
 
     def _find(self) -> bool:
         for task in self.tasks.iterdir() if self.tasks.exists() else []:
-            # lcore-worker-1 (22.11), dpdk-worker1 (23.11).
+            # Names of the thread: lcore-worker-1 (22.11), dpdk-worker1 (23.11).
             if re.match(r"(lcore|dpdk|rte)-worker", (task / "comm").read_text()):
                 self.path = task
         return self.path is not None
@@ -194,7 +194,7 @@ class Worker:
 
 
 def lcores() -> str:
-    """Two logical cores for itself, chosen by the system: no thread is pinned."""
+    """Two logical cores for testpmd, chosen by the system: no thread is pinned."""
     cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))
     return f"0@({cpus}),1@({cpus})"
 

@@ -39,7 +39,7 @@ from lab import IP_B, PORT_A, PORT_B, TICKS_PER_S, Lab, run, wait_for
 RUNS = pathlib.Path(__file__).resolve().parents[1] / "runs"
 # Addresses of Squall's flows, next to those of the kernel.
 CLIENTS, SERVER = "10.9.0.101-10.9.0.150", "10.9.0.100"
-# Prefix of both ends' commands.
+# Prefix of the commands of both ends.
 REALTIME: list[str] = []
 NGINX = """
 daemon off; worker_processes 1; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log;
@@ -138,7 +138,8 @@ def napi(port: str) -> list[int]:
 
 
 class Cpu:
-    """CPU seconds since its creation: of some processes, of an end's receiving threads, of all."""
+    """CPU seconds since this object was created: of some processes, of an end's receiving threads,
+    and of the machine."""
 
     def __init__(self, port: str, *pids: int) -> None:
         self.port, self.pids = port, pids
@@ -165,7 +166,8 @@ def cpu_ticks(pid: int) -> int:
 
 
 def machine_ticks() -> int:
-    """Seconds neither idle nor waiting for I/O; time stolen by a hypervisor is left out."""
+    """CPU time that was neither idle nor waiting for I/O, without time stolen by a hypervisor, in
+    clock ticks."""
     fields = [
         int(field) for field in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
     ]
@@ -173,7 +175,8 @@ def machine_ticks() -> int:
 
 
 def timed(lab: Lab, cpu: Cpu, own_cpu: bool, *argv: str) -> tuple[str, float, float]:
-    """Runs a client to its end: its output, CPU seconds of its end and of the machine."""
+    """Run a client to its end; return its output, CPU seconds of its end, and CPU seconds of the
+    machine."""
     log, usage = lab.folder / "client.log", None
     with log.open("wb") as out:
         child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
@@ -319,7 +322,7 @@ def wrk(lab: Lab, namespace: str, cpu: int, address: str, o: argparse.Namespace)
 
 
 def connections_of(output: str) -> int:
-    """One request per connection."""
+    """The number of connections: each has one request."""
     if "Non-2xx" in output:
         raise SystemExit(f"flows: wrk: {output}")
     return int(re.search(r"(\d+) requests in", output)[1])

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Gaps of a steady stream by two receivers at the same time: `squall recv` and tcpdump, on one
-interface.
+"""Gaps of a steady stream, measured by two receivers on one interface at the same time: `squall
+recv` and tcpdump.
 
     gaps.py [--rates 1000,10000,50000] [--rounds 5] [--seconds 3] [--squall PATH] [--out FILE]
 
-The same frames, stamped by the kernel, read by both: the standard deviation that squall says must
-be no larger than that of tcpdump's time stamps (--time-stamp-precision=nano). Prints the median of
+Both read the same frames, stamped by the kernel: the standard deviation in squall's report must be
+no larger than that of tcpdump's time stamps (--time-stamp-precision=nano). Prints the median of
 both and of their ratio for each rate.
 """
 
@@ -55,7 +55,7 @@ def measure(lab: Lab, squall: str, rate: int, seconds: float) -> dict[str, float
     send = lab.sender(squall, "send", "--port", f"af_packet:{PORT_A}", *what, "-q")
     while send.running():
         time.sleep(0.05)
-    # tcpdump loses packets in a block of its ring that the kernel has not handed over yet.
+    # tcpdump loses packets in a block of its ring that the kernel has not delivered yet.
     time.sleep(2.5)
     dump.stop()
     recv.stop()
@@ -63,7 +63,7 @@ def measure(lab: Lab, squall: str, rate: int, seconds: float) -> dict[str, float
     flow = json.loads(report.read_text())["received_flows"]["flows"][0]
     own = flow["arrival_gap_ns"]
     if own["count"] != len(gaps):
-        # Other frames have other deviations.
+        # The two would have measured different frames.
         print(
             f"{rate} pps: tcpdump has {len(gaps)} gaps, squall {own['count']}: left out",
             file=sys.stderr,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Octets a second over one veth, at the receiving interface: plain frames of 1514 octets against
-GSO frames that the kernel would cut into such frames, in turns.
+"""Throughput over one veth in octets per second, at the receiving interface: plain frames of 1514
+octets compared with GSO frames that the kernel would cut into such frames, in turns.
 
     sudo python3 benches/peers/gso.py [--squall target/release/squall] [--rounds 7] [--seconds 2]
 

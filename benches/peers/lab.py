@@ -26,7 +26,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Counters:
-    """The counters of the receiving interface at the instant `at_s`."""
+    """The counters of the receiving interface at the time `at_s`."""
 
     at_s: float
     packets: int
@@ -48,7 +48,7 @@ class Lab:
             raise SystemExit(
                 "peers: making network namespaces needs root here\n  try: sudo make bench"
             )
-        # In memory: reading a capture must not wait for a disk.
+        # In memory, so that reading a capture does not wait for a disk.
         shm = "/dev/shm" if os.path.isdir("/dev/shm") else None
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="squall-bench-", dir=shm))
         try:

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Captures replayed by squall and by tcpreplay, by turns, over a veth pair.
+"""Captures replayed by squall and by tcpreplay, in turns, over a veth pair.
 
     replay.py [--rounds 5] [--packets 14000] [--loops 50] [--squall PATH] [--out FILE]
 
-speed as fast as it goes, preloaded: frames a second by the receiving interface's counter over the
-time that each tool tells,
-          with an IMIX-like capture of 1,200 flows; squall over af_packet, af_xdp and xdp_live, with
-          and without --unique-ip. First with a host that takes the frames up its stack (and polls,
-          for xdp_live: GRO on), then with an XDP program that counts them: on veth the receiver's
-          work is done by the sender's CPU, and is most of it
-timing a capture with gaps from 2 us to 5 s at its own instants, by turns: how far frames are from
-their instants in the
-          capture, by the kernel's stamps at the receiver, counted from where most are; how far the
-          last is from the first; and how late squall says it sent them, in which the whole system
-          call is
+speed: as fast as possible, preloaded: frames/s by the receiving interface's counter, over the time
+that each tool reports. The capture is IMIX-like, with 1,200 flows; squall uses af_packet, af_xdp
+and xdp_live, with and without --unique-ip. First the receiving host passes the frames up its stack
+(and polls, for xdp_live: GRO on), then an XDP program counts them: on veth the sender's CPU does
+the receiver's work, which is most of the total.
+
+timing: a capture with gaps from 2 us to 5 s, replayed at its own times, in turns: how far frames
+are from their times in the capture, by the kernel's stamps at the receiver, relative to the most
+common offset; how far the last frame is from the first; and how late squall reports them, which
+includes the whole system call.
+
 Prints medians, and ratios to tcpreplay's median of the same run.
 """
 
@@ -85,7 +85,7 @@ def gaps(squall: str, file: pathlib.Path, folder: pathlib.Path) -> None:
 
 
 def inside(lab: Lab, *command: str) -> str:
-    """Not pinned: one thread reads while another sends."""
+    """Run a command without pinning it: one thread reads while another sends."""
     return run("ip", "netns", "exec", lab.a, *command)
 
 
@@ -178,7 +178,7 @@ def timing(lab: Lab, squall: str, capture: pathlib.Path) -> dict[str, dict[str, 
                 "--json",
                 str(report),
             )
-        # tcpdump loses packets in a block of its ring that the kernel has not handed over yet.
+        # tcpdump loses packets in a block of its ring that the kernel has not delivered yet.
         time.sleep(2.5)
         dump.stop()
         came = stamps(seen)

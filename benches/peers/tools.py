@@ -137,7 +137,7 @@ def ostinato(lab: Lab, kind: str, pps: int | None) -> Process:
 def mgen(lab: Lab, kind: str, pps: int | None) -> Process:
     if kind == "imix":
         raise Unsuited("one size a flow")
-    # A message has at least 28 octets: its smallest frame has 70. A rate of -1 is full speed.
+    # A message has at least 28 octets, so the smallest frame has 70. A rate of -1 is full speed.
     message_len = max(28, int(kind) - 42)
     script = lab.folder / "script.mgn"
     rate = pps or -1

@@ -81,7 +81,7 @@ def measure(
 ) -> dict:
     ports, cores = ("loop:w", "loop:w"), workers
     if kind != "loop":
-        # Each port has workers of its own; workers of a loop have a queue of both ends.
+        # Each port has its own workers; workers of a loop have a queue for both ends.
         queues = f",rx_queues={workers}"
         ports, cores = (f"{kind}:vA{queues}", f"{kind}:vB{queues}"), 2 * workers
     argv = (
@@ -103,7 +103,7 @@ def measure(
     run(*map(str, argv))
     read = json.loads(report.read_text())
     shares = [worker["tx_packets"] for worker in read["workers"]]
-    # Workers of a port: over veth each end has its own.
+    # Number of workers of a port: over veth each end has its own workers.
     if kind != "loop":
         shares = shares[:workers]
     links = read["flows"]["links"]

@@ -180,12 +180,12 @@ def local_cluster(
         Start Ray on the machines.
     lease : str
     up : bool
-        Start the nodes, too (`squall cluster up`). Otherwise each run starts those that it needs.
+        Start the nodes, too (`squall cluster up`). Otherwise each run starts its own nodes.
 
     Raises
     ------
     PortError
-        It needs root, `ip`, `nsenter` and `unshare`; the message names what is missing.
+        It needs root, `ip`, `nsenter` and `unshare`; the message names the missing ones.
     """
     for command in ("ip", "bridge", "nsenter", "unshare", "mount"):
         if shutil.which(command) is None:

@@ -323,7 +323,7 @@ def make_capture(file):
 
 
 def attacks(rig):
-    """Attacks on two nodes are together those that one node would make."""
+    """Two nodes together make the attacks that one node would make."""
     rules = rig.cluster.folder / "web.rules"
     rules.write_text((ROOT / "examples/rules/web.rules").read_text())
     attack = {"name": "rules", "rules": str(rules), "port": "A", "rate": 50}

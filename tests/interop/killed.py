@@ -332,7 +332,7 @@ def main():
         return
     try:
         with tempfile.TemporaryDirectory(prefix="squall-killed-") as state:
-            # As in labs: no frames but those that the test sends.
+            # As in labs: no frames other than those of the test.
             for step in [
                 "ip link set lo up",
                 "ip link add a0 type veth peer name b0",

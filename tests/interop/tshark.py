@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Wireshark's findings in the golden captures: no malformed frame, no wrong checksum, no expert
-error, except those that a profile makes on purpose. Needs tshark, nothing else.
+error, except deliberate ones of a profile. Needs tshark, nothing else.
 """
 
 import collections

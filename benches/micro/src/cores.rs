@@ -8,9 +8,10 @@
 use squall::{Profile, Session, report::Report};
 use squall_units::median;
 
-/// Odd, so that there is a median; rounds with one and with two workers take turns.
+/// Number of rounds, odd for the median; rounds with one and with two workers take turns.
 const ROUNDS: usize = 7;
-/// Long compared with the 20 ms in which workers wait for the start, which count as CPU time too.
+/// Duration of a round: long compared with the 20 ms that workers wait for the start, which count
+/// as CPU time.
 const SECONDS: f64 = 1.5;
 
 /// Prints frames per second and per CPU second, and their ratios.
@@ -23,7 +24,7 @@ pub fn compare(json: bool) -> Result<(), Box<dyn std::error::Error>> {
         for round in 0..=ROUNDS {
             for workers in [1, 2] {
                 let report = run(address, signed, workers)?;
-                // The first warms up.
+                // The first round is a warm-up.
                 if round > 0 {
                     found[workers - 1].push(speeds(&report));
                 }
@@ -77,8 +78,8 @@ fn run(address: &str, latency: bool, workers: usize) -> Result<Report, Box<dyn s
             ],
         })
     };
-    // One stream that the workers share. A measured stream has one receiving worker, which sees all
-    // of its sequence.
+    // One stream, shared by the workers. A measured stream has one receiving worker, which sees its
+    // whole sequence.
     let streams = match latency {
         false => vec![stream("max")],
         true => ["9 Mpps", "9.01 Mpps", "9.02 Mpps", "9.03 Mpps"].map(stream).to_vec(),

@@ -96,7 +96,7 @@ fn counter_ghz() -> f64 {
 type Cost = Result<Made, Box<dyn std::error::Error>>;
 
 struct Made {
-    /// Frames, flows, readings or changes.
+    /// Number of items: frames, flows, readings or changes.
     frames: u64,
     /// Nanoseconds per item.
     ns: f64,
@@ -110,7 +110,7 @@ impl Made {
 
 struct Case {
     name: String,
-    /// Runs with this number of frames, or for the time of that number.
+    /// Runs the case with this number of frames, or for the time that they would take.
     run: Box<dyn Fn(u64) -> Cost>,
 }
 
@@ -193,7 +193,7 @@ fn fill(vars: usize, signed: bool, frames: u64) -> Cost {
     fill_by(&program(vars, signed)?, frames)
 }
 
-/// Two fields whose frames repeat after 2,048.
+/// Fills frames whose two varying fields repeat after 2,048 frames.
 fn fill_made_ahead(frames: u64) -> Cost {
     let frame = udp()?;
     let fields = [("ipv4.src", 64), ("udp.sport", 2048)];
@@ -242,7 +242,7 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
         serde_json::json!({"field": "ipv4.src", "op": "random", "min": "16.0.0.0", "max": "18.0.0.254"}),
         serde_json::json!({"field": "udp.sport", "op": "increment", "min": 1024, "max": 65535}),
     ];
-    // Frames that repeat after 1,024.
+    // Two fields, so that frames repeat after 1,024.
     let repeating = serde_json::json!([
         {"field": "ipv4.src", "op": "increment", "min": "16.0.0.0", "max": "16.0.0.255"},
         {"field": "udp.sport", "op": "increment", "min": 1024, "max": 2047},
@@ -306,7 +306,7 @@ fn flows(app: &str, flows: u64) -> Cost {
     Ok(Made::new(load.map_or(0, |clients| clients.completed), used(&report)))
 }
 
-/// Nanoseconds of CPU.
+/// CPU time of a run, in nanoseconds.
 fn used(report: &Report) -> u64 {
     ((report.cpu.user_s + report.cpu.system_s) * 1e9) as u64
 }
@@ -314,7 +314,7 @@ fn used(report: &Report) -> u64 {
 /// One reading of the engine's clock.
 fn clock(readings: u64) -> Cost {
     let mut clock = FastClock::new();
-    // Until the clock knows the counter's rate.
+    // Spin until the clock knows the counter's rate.
     let until = monotonic() + Nanos(30_000_000);
     while clock.now() < until {}
     let begun = cpu_ns();
@@ -324,9 +324,9 @@ fn clock(readings: u64) -> Cost {
     Ok(Made::new(readings, cpu_ns() - begun))
 }
 
-/// The cost of a member of a control that leaves or joins, with the counters of all 100 after that.
-/// Each round is a run whose members leave and join again, one by one. No stream sends: the worker
-/// sleeps.
+/// The cost when a member of a control leaves or joins, including the counters of all 100 members
+/// after that. In each round all members leave and join again, one by one. No stream sends, so the
+/// worker sleeps.
 fn control(frames: u64) -> Cost {
     const MEMBERS: usize = 100;
     let stream = |i| {
@@ -340,7 +340,7 @@ fn control(frames: u64) -> Cost {
     });
     let profile = Profile::from_value(&profile, "bench")?;
     let mut control = Control::<usize, Sent>::new(1);
-    // A change takes as long as some thousand frames.
+    // A change takes as long as several thousand frames.
     let rounds = frames.div_ceil(1_000_000);
     let begun = cpu_ns();
     for _ in 0..rounds {
@@ -362,7 +362,7 @@ fn control(frames: u64) -> Cost {
     Ok(Made::new(rounds * 2 * MEMBERS as u64, cpu_ns() - begun))
 }
 
-/// Frames that a member has sent.
+/// Number of frames that a member has sent.
 #[derive(Clone, Default)]
 struct Sent(u64);
 
@@ -372,7 +372,7 @@ impl Counts for Sent {
     }
 }
 
-/// Sequence, delay, order and histograms of each frame, a batch at once.
+/// Records sequence, delay, order and histograms of each frame, one batch at a time.
 fn receive(signed: bool, frames: u64) -> Cost {
     let program = program(0, signed)?;
     let stride = 64;

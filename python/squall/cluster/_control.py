@@ -239,7 +239,7 @@ class Control:
         self.stop(signal.Signals(number).name)
 
     async def end(self) -> None:
-        """Stop what is still running, and the heartbeats."""
+        """Stop runs that are still active, and the heartbeats."""
         await self._stop_all()
         for task in self._beats:
             task.cancel()
