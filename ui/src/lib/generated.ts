@@ -2121,7 +2121,7 @@ export interface RuleOutcome {
   rev: number;
   msg: string;
   classtype: string | null;
-  /** An attack was made and verified by the evaluator. */
+  /** An attack was made, and verified by the evaluator. */
   solved: boolean;
   /** If not solved: the reason as a word by which reports group, and in `why` as text. */
   reason: string | null;
