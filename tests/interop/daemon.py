@@ -778,7 +778,7 @@ def full_or_read_only_disks_are_errors(folder):
         with contextlib.suppress(OSError), open(full, "wb", buffering=0) as fill:
             while True:
                 fill.write(bytes(65536))
-        refused(disk / "data", "No space left", "full")
+        refused(disk / "data", "no space left", "full")
         full.unlink()
         daemon = served.start()
         before = sent()

@@ -467,7 +467,7 @@ class Matrix:
         if (
             cell.disturbance == "full-disk"
             and process.returncode == 3
-            and "No space left" in output
+            and "no space left" in output
         ):
             # The error was found before the start, so there is no report.
             return None

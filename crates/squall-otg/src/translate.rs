@@ -109,7 +109,7 @@ pub enum Counting {
     Unsigned,
 }
 
-/// Value of a tag: of the entry of [`FlowInfo::tag_names`] with the same index.
+/// Value of a tag; the entry of [`FlowInfo::tag_names`] with the same index has its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TagValue {
     /// Digits without 0x, as many as the tag's bits need.

@@ -55,7 +55,7 @@ impl Header {
     }
 }
 
-/// The mark of a packet group, or the one that all streams with latency share.
+/// The mark of a packet group, or the common mark of all streams with latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark(u16);
 

@@ -64,8 +64,8 @@ pub struct Replay {
     /// first loop; packets other than TCP and UDP belong to the first part. Each leaves at the same
     /// time as without parts.
     pub part: Division,
-    /// Return only the frames of this one of two ports, at the same times as with both; `None`:
-    /// those of both.
+    /// Return only the frames of this port, at the same times as with both; `None`: the frames of
+    /// both ports.
     pub only: Option<u8>,
 }
 

@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except (InventoryError, ProfileError) as error:
         # As the command line tool does: an error with a position begins with it, for editors.
-        placed = isinstance(error, ProfileError) and error.diagnostics[0].origin
+        # A profile that cannot be read has none.
+        placed = isinstance(error, ProfileError) and all(one.origin for one in error.diagnostics)
         print(error if placed else f"squall: {error}", file=sys.stderr)
         return WRONG
     except Error as error:

@@ -950,7 +950,7 @@ fn a_reference_device_loses_exactly_what_its_faults_say() {
     let packet = "eth/ipv4/udp";
     let send = ["send", "-p", "veth-a", "--to", "veth-b", "--packet", packet, "-r", "2kpps"];
     let report = report_in(&name, &[&send[..], &["-n", "1100", "--latency"]].concat());
-    // Of each 110 frames, 100 pass, and the last loss burst is over.
+    // 100 of every 110 frames pass, and the last loss burst is over.
     assert_eq!(carried(&report), [(1100, 1000)]);
     // The table holds only the earlier flow.
     let other = "eth/ipv4/udp(sport=7)";
