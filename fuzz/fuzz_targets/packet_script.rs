@@ -4,8 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use runner::{
-    play::{Manner, play},
-    script::{Action, Script, Segment, Verb, Who},
+    play::{Mode, play},
+    script::{Action, Script, Segment, Target, Verb},
     squall::Squall,
 };
 use squall_units::Nanos;
@@ -30,15 +30,15 @@ fuzz_target!(|text: &str| {
     for family in script.families.clone() {
         // Out-of-range tunables are refused.
         let Ok(mut subject) = Squall::new(&script, family) else { continue };
-        let manner = Manner {
-            who: Who::Squall,
+        let mode = Mode {
+            target: Target::Squall,
             family,
             tolerance: script.tolerance,
             stretch: 0.0,
             grace: Nanos::ZERO,
         };
         // A failed expectation of the script is not an error here.
-        let _ = play(&script, manner, &mut subject);
+        let _ = play(&script, mode, &mut subject);
     }
 });
 
