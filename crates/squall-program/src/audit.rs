@@ -229,8 +229,14 @@ impl Surplus {
     }
 
     fn is_worse_than(&self, other: &Self) -> bool {
-        let part = |of: &Self, by: &Self| u128::from(of.surplus()) * u128::from(by.allowed.max(1));
-        part(self, other) > part(other, self)
+        other.is_exceeded_by(self.surplus(), self.allowed)
+    }
+
+    /// Whether this surplus, of which `allowed` is allowed, is worse.
+    #[inline]
+    fn is_exceeded_by(&self, surplus: u64, allowed: u64) -> bool {
+        u128::from(surplus) * u128::from(self.allowed.max(1))
+            > u128::from(self.surplus()) * u128::from(allowed.max(1))
     }
 }
 
@@ -327,16 +333,6 @@ impl Judge {
         at(earlier) - at(earlier + window)
     }
 
-    /// Whether a window with at most this surplus, of which at least `allowed` is allowed, cannot
-    /// be the worst. Nearly all windows; the other sums of a window cost five times as much.
-    #[inline]
-    fn is_no_worse(&self, surplus: u64, allowed: u64) -> bool {
-        self.worst.is_some_and(|worst| {
-            u128::from(surplus) * u128::from(worst.allowed.max(1))
-                <= u128::from(worst.surplus()) * u128::from(allowed.max(1))
-        })
-    }
-
     /// Judges the windows that end with the last bin.
     fn judge_last(&mut self) {
         let passed = (self.next as usize).clamp(LEAST, LONGEST);
@@ -346,16 +342,15 @@ impl Judge {
         {
             let load = |over: usize| self.sum(due, over, 0) * LOAD / over.min(passed) as u64;
             let allowed = load(LONGEST).max(load(RECENT)).max(few);
-            let mut window = 1;
-            while window <= LONGEST {
-                let was_left = self.sum(left, window, 0);
-                if self.is_no_worse(was_left.saturating_sub(self.sum(due, window, 0)), allowed) {
-                    window *= 2;
+            for window in (0..=LONGEST.ilog2()).map(|power| 1 << power) {
+                let earlier = |by: usize| self.sum(due, window, by);
+                let (was_left, mut was_due) = (self.sum(left, window, 0), earlier(0));
+                // Nearly no window can be the worst, and the sums below cost five times as much. At
+                // most this is its surplus, of which at least `allowed` is allowed.
+                let surplus = was_left.saturating_sub(was_due);
+                if self.worst.is_some_and(|worst| !worst.is_exceeded_by(surplus, allowed)) {
                     continue;
                 }
-                let earlier = |by: usize| self.sum(due, window, by);
-                let allowed = |due: u64| allowed + due / PART;
-                let mut was_due = earlier(0);
                 if was_left > was_due {
                     // A window that is late by up to LATER bins has no surplus.
                     was_due = (1..=LATER).map(earlier).fold(was_due, u64::max);
@@ -366,12 +361,11 @@ impl Judge {
                     over: Nanos((window as f64 * BIN_S * 1e9) as u64),
                     left: was_left,
                     due: was_due,
-                    allowed: allowed(was_due),
+                    allowed: allowed + was_due / PART,
                 };
                 if self.worst.is_none_or(|worst| found.is_worse_than(&worst)) {
                     self.worst = Some(found);
                 }
-                window *= 2;
             }
         }
     }
