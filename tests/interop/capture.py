@@ -209,7 +209,7 @@ def full_disk(folder):
             ]
             same(f"{name}: exit status", run(*argv, ok=(0, 3)).returncode, 3)
             capture = json.loads(report.read_text())["capture"]
-            same(f"{name}: the error is told", "no space left" in capture["error"], True)
+            same(f"{name}: the error is reported", "no space left" in capture["error"], True)
             same(
                 f"{name}: all counted",
                 capture["written_packets"] + capture["dropped"]["write_error"],

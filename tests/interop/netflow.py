@@ -316,7 +316,7 @@ def replayed(
 def check(what: str, reported: dict, found: list[dict[str, str]], packets: int, flows: int) -> None:
     same(f"{what}: flow packets", reported["flow_packets"], packets * LOOPS)
     same(f"{what}: other packets", reported["non_flow_packets"], LOOPS)
-    same(f"{what}: flows told", reported["flows"], flows)
+    same(f"{what}: flows reported", reported["flows"], flows)
     same(f"{what}: flows in the collector", len(found), reported["flows"])
     tuples = {(f["src"], f["dst"], f["src_port"], f["dst_port"], f["protocol"]) for f in found}
     same(f"{what}: different flows in the collector", len(tuples), reported["unique"])
@@ -326,7 +326,7 @@ def check(what: str, reported: dict, found: list[dict[str, str]], packets: int, 
         reported["flow_packets"],
     )
     print(
-        f"{what}: {reported['flows']} flows and {reported['flow_packets']} packets told, and found by nfdump"
+        f"{what}: {reported['flows']} flows and {reported['flow_packets']} packets reported, and found by nfdump"
     )
 
 

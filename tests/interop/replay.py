@@ -315,7 +315,7 @@ def ends(folder, capture):
     damaged.write_bytes(capture.read_bytes()[:-7])
     reported = replay(folder, damaged, "-i", "af_packet:va", "-t", ok=(2,))
     same("before the damage", reported["ports"][0]["interface"]["tx_packets"], 1999)
-    same("the damage is told", "after packet 1999" in reported["replays"][0]["fault"], True)
+    same("the damage is reported", "after packet 1999" in reported["replays"][0]["fault"], True)
     print("a replay that is stopped, or whose capture is damaged, reports what it has sent")
 
 

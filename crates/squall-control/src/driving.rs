@@ -516,7 +516,7 @@ mod tests {
         let error =
             driven.wait(Duration::from_secs(20)).expect("it ends").expect_err("it ends badly");
         assert!(error.to_string().contains("a defect on purpose: 7"), "{error}");
-        receiver.recv_timeout(Duration::from_secs(20)).expect("it is told");
+        receiver.recv_timeout(Duration::from_secs(20)).expect("the end is reported");
         driven.with(|run| run.pause(None)).expect_err("it is over");
     }
 
@@ -557,7 +557,10 @@ mod tests {
             sent = now.streams.first().map_or(0, |stream| stream.tx_packets);
         }
         let (now, _) = driven.totals(Duration::from_secs(3600));
-        assert_eq!(now.streams[0].tx_packets, sent, "as old as it may be, it is told again");
+        assert_eq!(
+            now.streams[0].tx_packets, sent,
+            "totals within the allowed age are returned again"
+        );
         driven.stop();
         let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
         let (last, _) = driven.totals(Duration::ZERO);

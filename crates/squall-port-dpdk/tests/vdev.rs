@@ -584,7 +584,7 @@ fn a_missing_other_end_is_reported() -> Outcome {
     let mut tx = alone.open_tx(0, 60)?;
     let deadline = Instant::now() + Duration::from_secs(60);
     let lost = loop {
-        assert!(Instant::now() < deadline, "a link that stays down is told");
+        assert!(Instant::now() < deadline, "a link that stays down is reported");
         match send(&mut *tx, 0, 1) {
             Ok(taken) => assert_eq!(taken, 0, "nobody takes frames"),
             Err(error) => break error,

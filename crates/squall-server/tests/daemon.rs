@@ -980,8 +980,8 @@ fn a_port_has_one_holder_until_it_is_given_back_taken_away_or_forgotten() {
     assert_eq!(status, 201);
     let (status, refused) = lease("bob", "loop:x,ring=64", 60.0);
     assert_eq!((status, &refused["error"]["code"]), (409, &json!("port_in_use")));
-    let received = refused["error"]["details"][0]["message"].as_str().expect("told");
-    assert!(received.starts_with("held by alice for "), "{received}");
+    let holder = refused["error"]["details"][0]["message"].as_str().expect("a message");
+    assert!(holder.starts_with("held by alice for "), "{holder}");
     let (status, refused) =
         daemon.json("POST", "/squall/v1/runs", json!({ "profile": PROFILE.replace("NAME", "x") }));
     assert_eq!((status, &refused["error"]["code"]), (409, &json!("port_in_use")));
@@ -998,12 +998,12 @@ fn a_port_has_one_holder_until_it_is_given_back_taken_away_or_forgotten() {
     let why = ended["error"].as_str().expect("why");
     assert!(why.starts_with("its ports were taken away by dave at 127.0.0.1:"), "{why}");
     let id = of_alice["id"].as_str().unwrap();
-    let (status, received) =
+    let (status, reply) =
         daemon.json("POST", &format!("/squall/v1/leases/{id}/renew"), Value::Null);
     assert_eq!(
-        (status, received["error"]["message"].as_str().is_some_and(|text| text.contains(why))),
+        (status, reply["error"]["message"].as_str().is_some_and(|text| text.contains(why))),
         (404, true),
-        "{received}"
+        "{reply}"
     );
     let (status, of_bob) = lease("bob", "loop:x", 1.0);
     assert_eq!(status, 201, "{of_bob}");
@@ -1823,8 +1823,8 @@ fn a_run_over_nodes_has_the_rows_that_its_controller_tells_and_its_report() {
         (&nodes["nodes"][1]["why"], &json!(7))
     );
     assert_eq!(row["cluster"]["on_loss"], "continue");
-    let received = |message: &Value| message["run"]["cluster"]["nodes"][0]["name"] == "one";
-    while !received(&next(&mut watching)) {}
+    let names_the_node = |message: &Value| message["run"]["cluster"]["nodes"][0]["name"] == "one";
+    while !names_the_node(&next(&mut watching)) {}
     // The controller's input: the profile with all options, and only files of the daemon.
     let profile = lab_folder("nodes", "profile.toml");
     assert!(profile.contains("duration = \"10 s\"") && profile.contains("there.pcap"), "{profile}");
@@ -1878,7 +1878,7 @@ fn a_controller_that_dies_hangs_or_is_missing_is_a_failed_run_that_says_why() {
     let hangs = "view; exec sleep 1000\n";
     let ignores = "trap '' INT; while :; do view; sleep 0.05; done\n";
     let early = "trap 'exit 130' INT; while :; do view; sleep 0.05; done\n";
-    for (name, script, stop, received) in [
+    for (name, script, stop, reason) in [
         ("early", early, true, "stopped before the nodes could report"),
         ("ray", ray, false, "cannot import squall.cluster\n  try pip install"),
         ("dies", "view; kill -9 $$\n", false, "the controller ended without a word: signal: 9"),
@@ -1896,7 +1896,7 @@ fn a_controller_that_dies_hangs_or_is_missing_is_a_failed_run_that_says_why() {
         }
         let row = daemon.until(&path, |row| row["ended"].is_string());
         let error = row["error"].as_str().unwrap_or_default();
-        assert!(row["state"] == "failed" && error.contains(received), "{name}: {row}");
+        assert!(row["state"] == "failed" && error.contains(reason), "{name}: {row}");
         assert!(!error.contains("noise"), "{error}");
         assert!(!goes_on(name), "{name}");
         assert_eq!(daemon.json("GET", &format!("{path}/report"), Value::Null).0, 404);
@@ -1932,7 +1932,7 @@ fn a_run_over_nodes_ends_with_its_lease_and_reports() {
 fn a_run_over_nodes_that_cannot_be_is_refused() {
     let daemon = with_controller("nodes-refused", SERVING, |_| {});
     let other = PROFILE.replace("B = ", "C = ");
-    for (more, received) in [
+    for (more, reason) in [
         (json!({ "nodes": "lap" }), "there is no inventory \"lap\"\n  try lab"),
         (json!({ "nodes": "lab", "profile": other }), "no port \"C\": it has A, B"),
         (json!({ "nodes": "lab", "lease": "l-1" }), "lease: not for a run with nodes"),
@@ -1944,7 +1944,7 @@ fn a_run_over_nodes_that_cannot_be_is_refused() {
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let (status, reply) = daemon.json("POST", "/squall/v1/runs", body);
         let message = reply["error"]["message"].as_str().unwrap_or_default();
-        assert!(status == 400 && message.contains(received), "{status} {reply}");
+        assert!(status == 400 && message.contains(reason), "{status} {reply}");
     }
     let without = Daemon::of("nodes-none");
     let body = json!({ "profile": PROFILE, "nodes": "lab" });
@@ -1955,15 +1955,18 @@ fn a_run_over_nodes_that_cannot_be_is_refused() {
 /// Checks the text by `promtool check metrics`, if installed, and by some of its rules in any case.
 fn well_formed(text: &str) {
     let mut kinds = std::collections::BTreeMap::new();
-    let mut received = std::collections::BTreeSet::new();
+    let mut described = std::collections::BTreeSet::new();
     let mut samples = std::collections::BTreeSet::new();
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             let (name, help) = rest.split_once(' ').expect("a name and a text");
-            assert!(!help.is_empty() && received.insert(name.to_owned()), "{name} is told of once");
+            assert!(
+                !help.is_empty() && described.insert(name.to_owned()),
+                "{name} is described once"
+            );
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').expect("a name and a kind");
-            assert!(received.contains(name), "no HELP of {name}");
+            assert!(described.contains(name), "no HELP of {name}");
             assert_eq!(name.ends_with("_total"), kind == "counter", "{name} is a {kind}");
             assert!(
                 !["_octets", "_ms", "_ns", "_packets_seconds"].iter().any(|end| name.contains(end)),

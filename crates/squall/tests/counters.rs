@@ -690,7 +690,7 @@ fn live_shared_rate() -> Outcome {
         .change(parsed(&text.replace("2 kpps", "2 Mbps"))?)
         .map_err(|e| (e.exit_status(), e.to_string()));
     let is_named = matches!(&refused, Err((2, text)) if text.contains("frames per second"));
-    same("two workers", "told what to try", is_named, true)?;
+    same("two workers", "a remedy is named", is_named, true)?;
     run.change(parsed(&text.replace("2 kpps", "1 kpps"))?)?;
     std::thread::sleep(Duration::from_millis(300));
     run.stop();

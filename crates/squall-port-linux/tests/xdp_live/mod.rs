@@ -99,7 +99,7 @@ pub fn a_peer_without_napi_and_a_link_that_goes_down_are_reported() -> Outcome {
         put(tx, 0..1, |_| Nanos::ZERO);
         let deadline = monotonic() + Nanos(5_000_000_000);
         loop {
-            assert!(monotonic() < deadline, "the trouble is told");
+            assert!(monotonic() < deadline, "the fault is reported");
             // The interface may refuse a frame before it is known to refuse all.
             if let Err(error) = tx.fates() {
                 return error.to_string();
