@@ -62,8 +62,10 @@ def test_who_lacks_the_key_is_not_believed() -> None:
             asked = asyncio.create_task(ask(where, 0.3))
             await asyncio.sleep(0.05)
             question, asker = impostor.recvfrom(100)
-            # The client's own question, an answer with a wrong code, and one that is too short.
-            for answer in (question[:-1] + b"x", bytes(MESSAGE.size + 16), question[:10]):
+            changed = question[:-1] + bytes([question[-1] ^ 1])
+            # The client's own question, also with a wrong code, an answer without a code, and one
+            # that is too short.
+            for answer in (question, changed, bytes(MESSAGE.size + 16), question[:10]):
                 impostor.sendto(answer, asker)
             await asked
 

@@ -30,6 +30,9 @@ __all__ = ["Echo", "Where", "ask"]
 #: authentication code follows.
 MESSAGE = struct.Struct("!Qqq")
 CODE = 16
+#: Personalizations of the authentication code: without them a question that is sent back would
+#: pass for its own answer.
+QUESTION, ANSWER = b"question", b"answer"
 #: Maximum length of a message; longer ones are ignored.
 LARGEST = 128
 
@@ -90,9 +93,9 @@ class Echo:
             with contextlib.suppress(OSError):
                 question, asker = self._socket.recvfrom(LARGEST)
                 came = self._now()
-                number = _number(question, self.where.key)
+                number = _number(question, self.where.key, QUESTION)
                 if number is not None:
-                    answer = _sealed(self.where.key, number, came, self._now())
+                    answer = _sealed(self.where.key, ANSWER, number, came, self._now())
                     self._socket.sendto(answer, asker)
 
 
@@ -108,7 +111,7 @@ async def ask(where: Where, timeout: float) -> Exchange:
     """
     loop = asyncio.get_running_loop()
     number = secrets.randbits(64)
-    question = _sealed(where.key, number, 0, 0)
+    question = _sealed(where.key, QUESTION, number, 0, 0)
     done: asyncio.Future[Exchange] = loop.create_future()
     with _socket(where.address) as asking:
         asking.setblocking(False)
@@ -124,7 +127,7 @@ async def ask(where: Where, timeout: float) -> Exchange:
                     done.set_exception(error)
                 return
             c1 = time.monotonic_ns()
-            if _number(answer, where.key) == number and not done.done():
+            if _number(answer, where.key, ANSWER) == number and not done.done():
                 _, n_in, n_out = MESSAGE.unpack_from(answer)
                 done.set_result(Exchange(c0, n_in, n_out, c1))
 
@@ -142,19 +145,19 @@ def _socket(address: str) -> socket.socket:
     return socket.socket(family, socket.SOCK_DGRAM)
 
 
-def _sealed(key: bytes, number: int, n_in: int, n_out: int) -> bytes:
+def _sealed(key: bytes, kind: bytes, number: int, n_in: int, n_out: int) -> bytes:
     message = MESSAGE.pack(number, n_in, n_out)
-    return message + _code(key, message)
+    return message + _code(key, kind, message)
 
 
-def _number(message: bytes, key: bytes) -> int | None:
-    """The number of a question or answer; None: it was not made with the key."""
+def _number(message: bytes, key: bytes, kind: bytes) -> int | None:
+    """The number of a question or answer; None: it is not of `kind`, or not made with `key`."""
     content, code = message[: MESSAGE.size], message[MESSAGE.size :]
-    if not hmac.compare_digest(code, _code(key, content)):
+    if not hmac.compare_digest(code, _code(key, kind, content)):
         return None
     number, _, _ = MESSAGE.unpack(content)
     return int(number)
 
 
-def _code(key: bytes, content: bytes) -> bytes:
-    return hashlib.blake2b(content, key=key, digest_size=CODE).digest()
+def _code(key: bytes, kind: bytes, content: bytes) -> bytes:
+    return hashlib.blake2b(content, key=key, person=kind, digest_size=CODE).digest()
