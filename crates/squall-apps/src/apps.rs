@@ -96,7 +96,7 @@ pub struct Apps<O = ()> {
     /// Flows in a delay, which continue by themselves; and UDP flows that only wait for their
     /// peers' silence.
     delaying: usize,
-    resting: usize,
+    lingering: usize,
     observer: O,
 }
 
@@ -176,7 +176,7 @@ impl<O: Observer> Apps<O> {
             secure: None,
             unknown_peers: 0,
             delaying: 0,
-            resting: 0,
+            lingering: 0,
             observer,
         }
     }
@@ -224,7 +224,7 @@ impl<O: Observer> Apps<O> {
     }
 
     /// Removes the program's listeners; open flows continue.
-    pub fn hang_up(&mut self, program: ProgramId) {
+    pub fn stop_listening(&mut self, program: ProgramId) {
         self.listeners.remove(program);
     }
 
@@ -439,8 +439,8 @@ impl<O: Observer> Apps<O> {
 
     /// UDP flows whose programs have finished, and that stay open for late datagrams.
     #[must_use]
-    pub fn resting(&self) -> usize {
-        self.resting
+    pub fn lingering(&self) -> usize {
+        self.lingering
     }
 
     /// Initial state of a flow that a server's program serves.
@@ -1085,7 +1085,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     fn rest(&mut self) -> Step {
         if !self.is(WAITING) {
             self.state.at |= WAITING;
-            self.apps.resting += 1;
+            self.apps.lingering += 1;
             let program = self.program;
             self.apps.observer.finished(program);
         }
@@ -1103,7 +1103,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         let waits = self.state.at & (STARTED | WAITING) == STARTED | WAITING;
         match self.op() {
             Op::Delay { .. } if waits => self.apps.delaying -= 1,
-            Op::WaitPeerClose if self.is_resting() => self.apps.resting -= 1,
+            Op::WaitPeerClose if self.is_resting() => self.apps.lingering -= 1,
             _ => {}
         }
     }

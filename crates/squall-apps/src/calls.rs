@@ -27,7 +27,7 @@ pub struct Calls {
     beginning: Option<FlowId>,
     asked: VecDeque<Call>,
     /// Deferred requests, whose next hop does not answer yet.
-    put_off: VecDeque<Call>,
+    defer: VecDeque<Call>,
     /// Flows that may continue, if they still wait.
     answered: Vec<FlowId>,
 }
@@ -113,7 +113,7 @@ impl Calls {
             called.caller = None;
         }
         self.asked.retain(|call| call.caller != flow);
-        self.put_off.retain(|call| call.caller != flow);
+        self.defer.retain(|call| call.caller != flow);
         let caller = kin.caller.and_then(|caller| Some((caller, self.kin.get_mut(&caller)?)));
         if let Some((id, caller)) = caller {
             caller.called = None;
@@ -143,19 +143,19 @@ impl Calls {
     }
 
     /// Defers a request that cannot be decided yet, until [`retry`](Self::retry).
-    pub fn put_off(&mut self, call: Call) {
-        self.put_off.push_back(call);
+    pub fn defer(&mut self, call: Call) {
+        self.defer.push_back(call);
     }
 
     /// Makes the deferred requests available again.
     pub fn retry(&mut self) {
-        self.asked.append(&mut self.put_off);
+        self.asked.append(&mut self.defer);
     }
 
     /// All flows are being ended: drops all requests, and no flow continues.
     pub fn drop_all(&mut self) {
         self.asked.clear();
-        self.put_off.clear();
+        self.defer.clear();
         self.answered.clear();
     }
 
@@ -194,12 +194,12 @@ impl Calls {
 
     /// Deferred requests.
     pub fn waiting(&self) -> impl Iterator<Item = &Call> {
-        self.put_off.iter()
+        self.defer.iter()
     }
 
     pub(crate) fn memory(&self) -> usize {
         self.kin.capacity() * size_of::<(FlowId, Relations)>()
-            + (self.asked.capacity() + self.put_off.capacity()) * size_of::<Call>()
+            + (self.asked.capacity() + self.defer.capacity()) * size_of::<Call>()
     }
 
     pub(crate) fn len(&self) -> usize {

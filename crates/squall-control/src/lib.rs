@@ -9,7 +9,7 @@
 //! packet group of TRex) and which counters of its streams it has. Knows no messages and no leases,
 //! because runs are created by a [`Start`]; so are [`recordings`] of interfaces.
 //!
-//! Each of these runs has its own thread: [`Driven`]. The daemon drives its other runs in the same
+//! Each of these runs has its own thread: [`DrivenRun`]. The daemon drives its other runs in the same
 //! way.
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,7 @@ use squall::{
     totals::{PortTotals, StreamTotals},
 };
 
-use driving::{Driven, Start};
+use driving::{DrivenRun, Start};
 
 pub use carry::frames;
 pub use seen::{Seen, Span};
@@ -81,7 +81,7 @@ pub struct Control<K, C> {
 }
 
 struct Running {
-    driven: Arc<Driven>,
+    driven: Arc<DrivenRun>,
     /// The profile as it runs now, without the carried positions.
     profile: Profile,
 }

@@ -363,7 +363,7 @@ impl Trial {
         let tried = || -> Result<Result<String, String>, Error> {
             // Opened before the check, because whether an interface accepts frames from XDP may
             // depend on its peer.
-            let _sink = probe::open_ear(name, Some(b));
+            let _sink = probe::attach_sink(name, Some(b));
             let [at, peer] = [interface(a)?, interface(b)?];
             if let Err(why) = (on.can)(&at, &permissions) {
                 return Ok(Err(why));

@@ -54,7 +54,7 @@ pub fn packet(interface: &InterfaceInfo) -> Result<String, Error> {
 /// Makes `peer`, the other end of a lab, accept frames of `kind` until dropped: a veth accepts
 /// frames from XDP only while its peer uses NAPI, which an XDP program on the peer enables. That
 /// program counts and drops them.
-pub fn open_ear(kind: &str, peer: Option<&str>) -> Option<Sink> {
+pub fn attach_sink(kind: &str, peer: Option<&str>) -> Option<Sink> {
     let peer = peer.filter(|_| kind == "xdp_live")?;
     Sink::attach(peer, false).ok()
 }

@@ -25,7 +25,7 @@ pub use headers::{FieldInfo, HeaderInfo, NameInfo, headers};
 pub use import::{Import, Imported, import};
 pub use packet::{FieldView, FrameView, LayerView, PacketText, PacketView, packet, show};
 pub use profile::{
-    Around, Checked, To, Written, check, convert, plan_text, planned, read, read_to_run,
+    Checked, FileAccess, To, Written, check, convert, plan_text, planned, read, read_to_run,
 };
 pub use python::python;
 pub use variations::{VariationsView, Varied, variations};

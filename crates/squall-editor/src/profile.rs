@@ -21,7 +21,7 @@ pub enum Written<'a> {
 
 /// The directory of a profile's files, and which of them may be read.
 #[derive(Clone, Copy)]
-pub struct Around<'a> {
+pub struct FileAccess<'a> {
     /// Base of relative file names.
     pub folder: &'a Path,
     /// Called before a list of values is read; the error is the reason for a refusal.
@@ -29,17 +29,17 @@ pub struct Around<'a> {
     /// Called before anything that the profile names is read.
     pub may_use: &'a (dyn Fn(&Profile) -> Result<(), Problem> + Sync),
     /// Whether the result is no longer wanted: the work then stops soon, with a problem.
-    pub abandoned: &'a (dyn Fn() -> bool + Sync),
+    pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
-impl Around<'_> {
+impl FileAccess<'_> {
     /// All files below the working directory.
     pub fn here() -> Self {
         Self {
             folder: Path::new(""),
             may_read: &|_| Ok(()),
             may_use: &|_| Ok(()),
-            abandoned: &|| false,
+            is_cancelled: &|| false,
         }
     }
 }
@@ -82,7 +82,7 @@ pub enum To {
 /// assert_eq!((checked.problems[0].line, checked.problems[0].path.as_str()), (5, "stream[0].rate"));
 /// assert!(check(Written::Text(&text.replace("Mpp", "Mpps"), Format::Toml), Around::here()).ok);
 /// ```
-pub fn check(written: Written<'_>, around: Around<'_>) -> Checked {
+pub fn check(written: Written<'_>, around: FileAccess<'_>) -> Checked {
     let profile = match read(written, around) {
         Ok(profile) => profile,
         Err(problems) => return Checked { problems, ..Checked::default() },
@@ -102,7 +102,7 @@ pub fn check(written: Written<'_>, around: Around<'_>) -> Checked {
 ///
 /// # Errors
 /// All errors, each with its position.
-pub fn read(written: Written<'_>, around: Around<'_>) -> Result<Profile, Vec<Problem>> {
+pub fn read(written: Written<'_>, around: FileAccess<'_>) -> Result<Profile, Vec<Problem>> {
     parse(written, around, "")
 }
 
@@ -110,7 +110,7 @@ pub fn read(written: Written<'_>, around: Around<'_>) -> Result<Profile, Vec<Pro
 ///
 /// # Errors
 /// All errors, each with its position; a file that may not be read.
-pub fn read_to_run(written: Written<'_>, around: Around<'_>) -> Result<Profile, Vec<Problem>> {
+pub fn read_to_run(written: Written<'_>, around: FileAccess<'_>) -> Result<Profile, Vec<Problem>> {
     let origin = around.folder.join("profile");
     let profile = parse(written, around, &origin.to_string_lossy())?;
     (around.may_use)(&profile).map_err(|problem| vec![problem])?;
@@ -121,10 +121,10 @@ pub fn read_to_run(written: Written<'_>, around: Around<'_>) -> Result<Profile, 
 ///
 /// # Errors
 /// All errors, each with its position.
-pub fn planned(written: Written<'_>, around: Around<'_>) -> Result<Planned, Vec<Problem>> {
+pub fn planned(written: Written<'_>, around: FileAccess<'_>) -> Result<Planned, Vec<Problem>> {
     let profile = read_to_run(written, around)?;
     let places = places(&profile);
-    let planned = Session::new(profile).check_unless(around.abandoned);
+    let planned = Session::new(profile).check_unless(around.is_cancelled);
     planned.map_err(|error| without_lines(written, problems(error, &places)))
 }
 
@@ -134,7 +134,7 @@ pub fn planned(written: Written<'_>, around: Around<'_>) -> Result<Planned, Vec<
 /// All errors, each with its position.
 pub fn plan_text(
     written: Written<'_>,
-    around: Around<'_>,
+    around: FileAccess<'_>,
     frames: usize,
 ) -> Result<(String, Vec<String>), Vec<Problem>> {
     let profile = read(written, around)?;
@@ -156,7 +156,11 @@ pub fn plan_text(
 ///
 /// # Errors
 /// All errors, each with its position.
-pub fn convert(written: Written<'_>, around: Around<'_>, to: To) -> Result<String, Vec<Problem>> {
+pub fn convert(
+    written: Written<'_>,
+    around: FileAccess<'_>,
+    to: To,
+) -> Result<String, Vec<Problem>> {
     let profile = read(written, around)?;
     Ok(match to {
         To::Toml => profile.to_toml(),
@@ -169,8 +173,12 @@ pub fn convert(written: Written<'_>, around: Around<'_>, to: To) -> Result<Strin
 /// Limit of a list of values, in octets.
 const MAX_OCTETS: u64 = 64 << 20;
 
-fn parse(written: Written<'_>, around: Around<'_>, origin: &str) -> Result<Profile, Vec<Problem>> {
-    if (around.abandoned)() {
+fn parse(
+    written: Written<'_>,
+    around: FileAccess<'_>,
+    origin: &str,
+) -> Result<Profile, Vec<Problem>> {
+    if (around.is_cancelled)() {
         return Err(vec![Problem::new("nobody waits for the result any more", "")]);
     }
     let files = |path: &Path| {
@@ -332,7 +340,7 @@ mod tests {
     use serde_json::json;
 
     fn of_text(text: &str) -> Checked {
-        check(Written::Text(text, Format::Toml), Around::here())
+        check(Written::Text(text, Format::Toml), FileAccess::here())
     }
 
     #[test]
@@ -356,7 +364,7 @@ mod tests {
     #[test]
     fn a_profile_without_text_has_paths_and_no_lines() {
         let value = json!({"ports": {"A": "loop:0"}, "stream": [{"packet": "eth/ipv4/udp", "rate": "1 kpps", "size": 9}]});
-        let checked = check(Written::Value(&value), Around::here());
+        let checked = check(Written::Value(&value), FileAccess::here());
         assert_eq!(checked.problems.len(), 1, "{checked:?}");
         assert_eq!(
             (checked.problems[0].line, checked.problems[0].path.as_str()),
@@ -381,11 +389,11 @@ mod tests {
     #[test]
     fn forbidden_files_are_not_read() {
         let problem = || Problem { message: "no".into(), ..Problem::default() };
-        let around = Around {
+        let around = FileAccess {
             folder: Path::new("/etc"),
             may_read: &|path| Err(format!("{}: no", path.display())),
             may_use: &|_| Err(problem()),
-            abandoned: &|| false,
+            is_cancelled: &|| false,
         };
         for stream in [
             "packet = 'eth/ipv4/udp/file(\"/etc/passwd\")'",

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use squall_plan::explain::preview;
 
-use super::{Around, Problem, Written, planned, to_hex};
+use super::{FileAccess, Problem, Written, planned, to_hex};
 
 /// Limit of octets over all frames.
 const MAX_OCTETS: usize = 4 << 20;
@@ -52,7 +52,7 @@ pub struct VariationsView {
 pub fn variations(
     varied: Varied<'_>,
     count: usize,
-    around: Around<'_>,
+    around: FileAccess<'_>,
 ) -> Result<VariationsView, Vec<Problem>> {
     let mut stream = json!({ "packet": varied.packet, "rate": "1 Mpps", "vary": varied.vary });
     if let Some(size) = varied.size {
@@ -113,10 +113,10 @@ mod tests {
     fn a_mistake_is_named_by_its_key() {
         let vary = [json!({"field": "ipv4.scr", "op": "increment", "min": 1, "max": 2})];
         let varied = Varied { packet: "eth/ipv4/udp", vary: &vary, size: None, seed: None };
-        let problems = variations(varied, 4, Around::here()).unwrap_err();
+        let problems = variations(varied, 4, FileAccess::here()).unwrap_err();
         assert_eq!(problems[0].path, "vary[0]", "{problems:?}");
         let problems =
-            variations(Varied { packet: "eth/ipv5", vary: &[], ..varied }, 4, Around::here())
+            variations(Varied { packet: "eth/ipv5", vary: &[], ..varied }, 4, FileAccess::here())
                 .unwrap_err();
         assert_eq!((problems[0].path.as_str(), problems.len()), ("packet", 1), "{problems:?}");
     }
@@ -125,9 +125,10 @@ mod tests {
     fn frames_of_different_sizes_are_compared_as_far_as_all_go() {
         let size = json!([64, 128]);
         let varied = Varied { packet: "eth/raw", vary: &[], size: Some(&size), seed: None };
-        assert!(variations(varied, 2, Around::here()).is_err());
-        let view = variations(Varied { packet: "eth/ipv4/udp/zeros", ..varied }, 2, Around::here())
-            .unwrap();
+        assert!(variations(varied, 2, FileAccess::here()).is_err());
+        let view =
+            variations(Varied { packet: "eth/ipv4/udp/zeros", ..varied }, 2, FileAccess::here())
+                .unwrap();
         assert_eq!((view.frames[0].len(), view.frames[1].len()), (120, 248));
         assert!(!view.changed.is_empty());
     }

@@ -8,8 +8,8 @@ use std::{collections::VecDeque, num::NonZeroU64, ops::Range};
 
 use rustix::thread::set_current_timer_slack;
 use squall_flows::{
-    Came, FrameOutput, FrameOwner, Load, LoadError, Near, OpenFlow, Role, Side, SideSettings,
-    Statistics, Wrap,
+    FlowHint, FrameOutput, FrameOwner, Load, LoadError, OpenFlow, ReceiveOffloads, Role, Side,
+    SideSettings, Statistics, Wrap,
 };
 use squall_plan::{After, FlowSide, Part, Plan, PlanFlows, SourceId};
 use squall_port::{BATCH, Hosts, PortFacts, RxBatch, SendError, Timestamps, TxBatch};
@@ -144,10 +144,10 @@ struct PlayerPort {
     /// On virtual time: the current time.
     virtual_now: Option<Nanos>,
     /// Frames that an emulated delay ([`squall_port::fault`]) holds back.
-    held: VecDeque<(Nanos, Came, Vec<u8>)>,
+    held: VecDeque<(Nanos, ReceiveOffloads, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
     /// Lookups for the current batch, kept to reuse the memory.
-    near: Vec<Near>,
+    near: Vec<FlowHint>,
     /// Whether a frame arrived since the last turn.
     came: bool,
 }
@@ -492,7 +492,7 @@ impl Source for Player {
             let traffic = outlets.of(port.out.member).traffic(at);
             port.lag = Picos(at - traffic.min(at)).as_nanos();
             port.horizon = port.traffic(now) + SLIP;
-            port.side.keep_lag(port.lag);
+            port.side.set_lag(port.lag);
         }
     }
 
@@ -630,22 +630,22 @@ impl Sink for PlayerPort {
         let now = self.virtual_now.unwrap_or(frames.now);
         let (batch, claims) = frames.claims();
         self.near.clear();
-        self.near.resize(batch.frames.len().min(BATCH), Near::default());
+        self.near.resize(batch.frames.len().min(BATCH), FlowHint::default());
         let mut near = std::mem::take(&mut self.near);
         // For the whole batch first, so that the cache misses of its flows overlap.
-        self.side.approach(batch.iter().map(|(octets, _)| octets), &mut near);
+        self.side.prefetch(batch.iter().map(|(octets, _)| octets), &mut near);
         if self.relay.is_some() {
             self.hand_over(&batch, claims);
         }
         // A batch may be longer than the lookups.
-        let all = near.iter().copied().chain(std::iter::repeat(Near::default()));
+        let all = near.iter().copied().chain(std::iter::repeat(FlowHint::default()));
         for (((octets, frame), near), claim) in batch.iter().zip(all).zip(claims) {
             // A capture on the port may have asked the kernel for frames that this host sends.
             if frame.outgoing || *claim {
                 continue;
             }
             self.came = true;
-            let came = Came { cut: frame.cut, partial: frame.partial };
+            let came = ReceiveOffloads { cut: frame.cut, partial: frame.partial };
             *claim = self.take_one(now, octets, (came, frame.time), near);
         }
         self.near = near;
@@ -656,7 +656,7 @@ impl Sink for PlayerPort {
         let now = self.virtual_now.unwrap_or(now);
         let mut any = false;
         while let Some((time, came, octets)) = self.held.pop_front_if(|held| held.0 <= now) {
-            self.receive(now, &octets, (came, time), Near::default());
+            self.receive(now, &octets, (came, time), FlowHint::default());
             self.spare.push(octets);
             any = true;
         }
@@ -664,10 +664,10 @@ impl Sink for PlayerPort {
             let Some(strays) = self.relay.as_mut().and_then(Relay::take) else { break };
             for (octets, stray) in strays.iter() {
                 match stray.is_copy {
-                    true => self.side.overhear(octets),
+                    true => self.side.learn_neighbor(octets),
                     false => {
                         let of = (stray.came, stray.time);
-                        self.take_one(now, octets, of, Near::default());
+                        self.take_one(now, octets, of, FlowHint::default());
                     }
                 }
             }
@@ -677,8 +677,8 @@ impl Sink for PlayerPort {
         any
     }
 
-    fn is_pressed(&self) -> bool {
-        self.side.is_pressed()
+    fn is_ack_overdue(&self) -> bool {
+        self.side.is_ack_overdue()
     }
 }
 
@@ -694,8 +694,8 @@ impl PlayerPort {
         &mut self,
         now: Nanos,
         octets: &[u8],
-        (came, time): (Came, Nanos),
-        near: Near,
+        (came, time): (ReceiveOffloads, Nanos),
+        near: FlowHint,
     ) -> bool {
         if self.virtual_now.is_none() {
             self.side.arrived(if self.stamped { time.min(now) } else { self.polled[1] });
@@ -710,8 +710,8 @@ impl PlayerPort {
         &mut self,
         now: Nanos,
         octets: &[u8],
-        (came, time): (Came, Nanos),
-        near: Near,
+        (came, time): (ReceiveOffloads, Nanos),
+        near: FlowHint,
     ) -> bool {
         if time <= now + LATER && self.held.is_empty() {
             return self.receive(now, octets, (came, time), near);

@@ -21,7 +21,7 @@ use squall_profile::{Late, Stop};
 use squall_program::{
     Gap,
     clock::Allowance,
-    kernel::{self, Layout, Memory, Stream, Unfit},
+    kernel::{self, Layout, Memory, Stream, UnsupportedStream},
     pace::{Excess, Pacing, allowed, window},
 };
 use squall_stats::Histogram;
@@ -238,7 +238,7 @@ impl Driver {
 
     /// Supervises the program; `at` is the time since the start.
     pub fn turn(&mut self, at: Picos) {
-        self.remote.attend();
+        self.remote.keep_alive();
         if let Some(error) = self.trouble() {
             self.fail(error);
             return self.settle(at.min(self.end));
@@ -655,20 +655,22 @@ fn image(
     if streams.is_empty() {
         return Ok(None);
     }
-    let unfit = |e: Unfit| io::Error::new(io::ErrorKind::InvalidInput, format!("{address}: {e}"));
+    let unfit = |e: UnsupportedStream| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("{address}: {e}"))
+    };
     streams.iter().try_for_each(|(_, s, _)| fits(s)).map_err(unfit)?;
     let awaited = |(number, ..): &&(u32, PlanStream, (u64, u64))| {
         is_awaited(plan, Part::Stream(*number as usize))
     };
     if let Some((_, stream, _)) = streams.iter().find(awaited) {
         let why = "a stream whose end another source waits for (after)";
-        return Err(unfit(Unfit::new(&stream.name, why)));
+        return Err(unfit(UnsupportedStream::new(&stream.name, why)));
     }
     let counted = plan.stop.packets.is_some() || plan.stop.octets.is_some();
     if counted && plan.workers[index].tx.len() > 1 {
         let why =
             "a run over several ports that ends after a number of frames or octets".to_owned();
-        return Err(unfit(Unfit { stream: None, why }));
+        return Err(unfit(UnsupportedStream { stream: None, why }));
     }
     let place = |number: usize| streams.iter().position(|s| s.0 as usize == number);
     let compiled: Vec<Stream<'_>> = streams
@@ -690,19 +692,22 @@ fn image(
 }
 
 /// Refuses stream options that the program does not know.
-fn fits(s: &PlanStream) -> Result<(), Unfit> {
+fn fits(s: &PlanStream) -> Result<(), UnsupportedStream> {
     if s.waits {
-        return Err(Unfit::new(
+        return Err(UnsupportedStream::new(
             &s.name,
             "a stream that waits for the end of another source (after)",
         ));
     }
     if s.lasts.is_some() {
-        return Err(Unfit::new(&s.name, "a stream with a duration: try mode = { burst = ... }"));
+        return Err(UnsupportedStream::new(
+            &s.name,
+            "a stream with a duration: try mode = { burst = ... }",
+        ));
     }
     match s.late {
         Late::Smooth | Late::CatchUp => Ok(()),
-        _ => Err(Unfit::new(
+        _ => Err(UnsupportedStream::new(
             &s.name,
             "a stream whose late frames are dropped or stretch the schedule",
         )),

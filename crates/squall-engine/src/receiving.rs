@@ -128,7 +128,7 @@ impl Receiving {
                 break;
             }
             any = true;
-            if hosts(sources, self.port).any(|host| host.is_pressed()) {
+            if hosts(sources, self.port).any(|host| host.is_ack_overdue()) {
                 break;
             }
         }

@@ -7,7 +7,7 @@
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use squall_flows::Came;
+use squall_flows::ReceiveOffloads;
 use squall_port::RxFrame;
 use squall_units::Nanos;
 
@@ -22,25 +22,25 @@ pub(crate) struct Relay {
     /// By the worker's number at the port.
     others: Vec<Other>,
     here: usize,
-    came: Receiver<Strays>,
+    came: Receiver<UnmatchedCounters>,
 }
 
 struct Other {
-    sender: SyncSender<Strays>,
+    sender: SyncSender<UnmatchedCounters>,
     waker: Waker,
-    gathered: Strays,
+    gathered: UnmatchedCounters,
 }
 
 /// Frames, stored back to back.
 #[derive(Default)]
-pub(crate) struct Strays {
+pub(crate) struct UnmatchedCounters {
     octets: Vec<u8>,
     frames: Vec<Stray>,
 }
 
 pub(crate) struct Stray {
     len: usize,
-    pub came: Came,
+    pub came: ReceiveOffloads,
     pub time: Nanos,
     /// A copy for information only: another worker answers the frame.
     pub is_copy: bool,
@@ -53,7 +53,7 @@ pub(crate) fn relays(wakers: &[Waker]) -> Vec<Relay> {
         let other = |(sender, waker): (&SyncSender<_>, &Waker)| Other {
             sender: sender.clone(),
             waker: waker.clone(),
-            gathered: Strays::default(),
+            gathered: UnmatchedCounters::default(),
         };
         Relay { others: senders.iter().zip(wakers).map(other).collect(), here, came }
     };
@@ -95,15 +95,15 @@ impl Relay {
     }
 
     /// The next batch from another worker.
-    pub fn take(&mut self) -> Option<Strays> {
+    pub fn take(&mut self) -> Option<UnmatchedCounters> {
         self.came.try_recv().ok()
     }
 }
 
-impl Strays {
+impl UnmatchedCounters {
     fn push(&mut self, octets: &[u8], frame: &RxFrame, is_copy: bool) {
         self.octets.extend_from_slice(octets);
-        let came = Came { cut: frame.cut, partial: frame.partial };
+        let came = ReceiveOffloads { cut: frame.cut, partial: frame.partial };
         self.frames.push(Stray { len: octets.len(), came, time: frame.time, is_copy });
     }
 

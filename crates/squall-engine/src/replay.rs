@@ -14,7 +14,7 @@ use std::{
 
 use squall_measure::fingerprint;
 use squall_plan::{Part, PlanReplay, SourceId};
-use squall_port::{BATCH, Fate, SendError};
+use squall_port::{BATCH, SendError, TxOutcome};
 use squall_profile::Late;
 use squall_program::{
     audit::bin,
@@ -1265,10 +1265,10 @@ impl Out {
         warp: Warp,
     ) -> io::Result<usize> {
         let Self { member, counters, under_way, oldest, audit, .. } = self;
-        let (fates, auditor) = outlets.of_mut(*member).fates()?;
+        let (outcomes, auditor) = outlets.of_mut(*member).outcomes()?;
         let mut errors = [0; BATCH];
         let mut late = 0;
-        for fate in fates {
+        for fate in outcomes {
             let chunk = loop {
                 let chunk = &mut chunks[(oldest.chunk - first) as usize];
                 let frames = &chunk.departures[oldest.at..];
@@ -1282,7 +1282,7 @@ impl Out {
             };
             let frame = &mut chunk.departures[oldest.at];
             match *fate {
-                Fate::Left(at) => {
+                TxOutcome::Left(at) => {
                     frame.progress = Progress::Left;
                     counters.packets += 1;
                     counters.octets += u64::from(frame.len + FCS_LEN);
@@ -1304,7 +1304,7 @@ impl Out {
                         print.merge(fingerprint(chunk.frame(oldest.at), Cut::WHOLE));
                     }
                 }
-                Fate::Lost(reason) => {
+                TxOutcome::Lost(reason) => {
                     frame.progress = Progress::Failed;
                     counters.errors += 1;
                     *counters.not_sent.entry(reason).or_default() += 1;
@@ -1314,7 +1314,7 @@ impl Out {
             *under_way -= 1;
         }
         counters.departure_error.record_all(&errors[..late]);
-        Ok(fates.len())
+        Ok(outcomes.len())
     }
 
     /// Counts frames of `chunk`, which the port took between the two instants. Returns when the
@@ -1424,14 +1424,14 @@ mod tests {
     struct Ahead {
         slots: Option<Slots>,
         shared: Arc<Mutex<Ring>>,
-        reported: Vec<Fate>,
+        reported: Vec<TxOutcome>,
     }
 
     #[derive(Default)]
     struct Ring {
         waiting: VecDeque<(u8, Nanos)>,
         left: Vec<u8>,
-        fates: Vec<Fate>,
+        outcomes: Vec<TxOutcome>,
     }
 
     impl Ring {
@@ -1441,7 +1441,7 @@ mod tests {
                 self.waiting.pop_front_if(|frame| frame.1 <= START + now)
             {
                 self.left.push(number);
-                self.fates.push(Fate::Left(due));
+                self.outcomes.push(TxOutcome::Left(due));
             }
         }
     }
@@ -1461,8 +1461,8 @@ mod tests {
             Ok(n)
         }
 
-        fn fates(&mut self) -> io::Result<&[Fate]> {
-            self.reported = std::mem::take(&mut self.shared.lock().unwrap().fates);
+        fn outcomes(&mut self) -> io::Result<&[TxOutcome]> {
+            self.reported = std::mem::take(&mut self.shared.lock().unwrap().outcomes);
             Ok(&self.reported)
         }
 

@@ -47,7 +47,7 @@ pub trait Sink {
     }
 
     /// Hosts only: whether answers should leave before more batches are taken.
-    fn is_pressed(&self) -> bool {
+    fn is_ack_overdue(&self) -> bool {
         false
     }
 

@@ -6,7 +6,7 @@
 use std::{io, ops::Range, sync::Arc};
 
 use squall_plan::Part;
-use squall_port::{CommonClock, Fate, Link, LinkState, SendError, TxBatch, TxQueue};
+use squall_port::{CommonClock, Link, LinkState, SendError, TxBatch, TxOutcome, TxQueue};
 use squall_program::{
     audit::{Auditor, bin},
     clock::Allowance,
@@ -423,8 +423,8 @@ impl Outlet {
     }
 
     /// The fates of frames that the port took ahead of their time.
-    pub fn fates(&mut self) -> io::Result<(&[Fate], &mut Auditor)> {
-        Ok((self.queue.fates()?, &mut self.auditor))
+    pub fn outcomes(&mut self) -> io::Result<(&[TxOutcome], &mut Auditor)> {
+        Ok((self.queue.outcomes()?, &mut self.auditor))
     }
 
     /// See [`TxQueue::reads_due`].

@@ -582,7 +582,7 @@ fn check_mark(
     if receivers.len() > 1 {
         receivers.remove(&stream.port);
     }
-    let Some(port) = receivers.into_iter().find(|&port| !ports[port].takes_all()) else {
+    let Some(port) = receivers.into_iter().find(|&port| !ports[port].receives_all()) else {
         return Ok(());
     };
     let address = ports[port].facts().address.clone();

@@ -345,7 +345,7 @@ impl Arrivals {
     }
 
     /// Sets the lag of the clock of arrivals against real time.
-    pub fn keep_lag(&mut self, lag: Nanos) {
+    pub fn set_lag(&mut self, lag: Nanos) {
         self.lag = lag;
     }
 

@@ -30,13 +30,13 @@ mod steady;
 
 pub use link::{FrameOwner, Ignored, Services};
 pub use load::{
-    Arrival, Cps, DRAIN, Ends, Limits, Load, LoadError, PATIENCE, Spacing, Target, Template, Think,
+    Arrival, Cps, DRAIN, Ends, Limits, Load, LoadError, MAX_DELAY, Spacing, Target, Template, Think,
 };
 pub use network::{Network, NextHop, Wrap};
-pub use pool::{AddrRange, MOST_ADDRESSES, Order, PORTS, Pool, PoolError, Tuples};
+pub use pool::{AddrRange, MAX_ADDRESSES, Order, PORTS, Pool, PoolError, Tuples};
 pub use script::{Conversation, Script};
-pub use side::{Came, FLOWS, FrameOutput, OpenFlow, Part, Role, Side, SideSettings};
-pub use squall_tcp::{FlowInfo, Near, State as FlowState};
+pub use side::{FLOWS, FrameOutput, OpenFlow, Part, ReceiveOffloads, Role, Side, SideSettings};
+pub use squall_tcp::{FlowHint, FlowInfo, State as FlowState};
 pub use statistics::{
     Exhausted, FailedConversation, Failure, Failures, FlowStatistics, LinkStatistics, NotBegun,
     Requests, Served, Statistics, TemplateStatistics, TlsStatistics,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use squall_bpf::owner;
-use squall_host::{Answer, Arp, NeighbourMessage, Neighbours, echo_reply, solicited_node};
+use squall_host::{Answer, Arp, NeighborCache, NeighborMessage, echo_reply, solicited_node};
 use squall_tcp::Tuple;
 use squall_units::{Cut, Division, MacAddr, Nanos, be16, be32};
 use squall_wire::{
@@ -81,7 +81,7 @@ pub(crate) struct Link {
     outer: Prefixes,
     /// The local and remote ends of a tunnel.
     ends: Option<(IpAddr, IpAddr)>,
-    neighbors: Neighbours,
+    neighbors: NeighborCache,
     /// The MAC address of a fixed next hop, or of a known gateway or tunnel end: for packets of
     /// IPv4, of IPv6.
     hops: [Option<MacAddr>; 2],
@@ -184,7 +184,7 @@ impl Link {
             prefixes: Prefixes::new(network.mac, &network.wraps),
             outer: Prefixes::new(network.mac, &outer),
             ends: network.wraps.last().and_then(Wrap::ends),
-            neighbors: Neighbours::default(),
+            neighbors: NeighborCache::default(),
             hops: [fixed; 2],
             recent: Box::new([(IpAddr::V4(Ipv4Addr::UNSPECIFIED), MacAddr([0; 6])); RECENT_HOPS]),
             answers: VecDeque::new(),
@@ -291,7 +291,7 @@ impl Link {
         match inside.kind {
             IPV4 if packet.len() >= 20 => self.is_local(v4(&packet[16..]), inside.outer),
             IPV6 if packet.len() >= 40 => {
-                let is_neighbor = packet[6] == ICMPV6 && NeighbourMessage::parse(packet).is_some();
+                let is_neighbor = packet[6] == ICMPV6 && NeighborMessage::parse(packet).is_some();
                 is_neighbor || self.is_local(v6(&packet[24..]), inside.outer)
             }
             IPV4 | IPV6 => true,
@@ -327,7 +327,7 @@ impl Link {
         let packet = inside.payload;
         match inside.kind {
             ARP => return Err(FrameOwner::All),
-            IPV6 if packet.get(6) == Some(&ICMPV6) && NeighbourMessage::parse(packet).is_some() => {
+            IPV6 if packet.get(6) == Some(&ICMPV6) && NeighborMessage::parse(packet).is_some() => {
                 return Err(FrameOwner::All);
             }
             IPV4 | IPV6 if !inside.outer => {}
@@ -344,7 +344,7 @@ impl Link {
     }
 
     /// Learns from a neighbor's frame without a reply.
-    pub fn overhear(&mut self, frame: &[u8]) {
+    pub fn learn_neighbor(&mut self, frame: &[u8]) {
         if self.ignores(frame) {
             return;
         }
@@ -539,7 +539,7 @@ impl Link {
                 Ok(IpAddr::V6(target)) => {
                     let Some(IpAddr::V6(source)) = self.asker(false) else { continue };
                     let mac = self.mac_of(source.into());
-                    let question = NeighbourMessage::solicit(source, mac, target);
+                    let question = NeighborMessage::solicit(source, mac, target);
                     let outer = self.ends.is_some();
                     if self.answer(outer, IPV6, solicited_node(target).1, mac, &question.octets()) {
                         self.statistics.nd_solicitations_sent += 1;
@@ -621,7 +621,7 @@ impl Link {
         destination: IpAddr,
     ) -> bool {
         let to = MacAddr([frame[6], frame[7], frame[8], frame[9], frame[10], frame[11]]);
-        if let Some(message) = NeighbourMessage::parse(packet).filter(|_| inside.kind == IPV6) {
+        if let Some(message) = NeighborMessage::parse(packet).filter(|_| inside.kind == IPV6) {
             let learns = inside.outer || self.ends.is_none();
             let (speaker, mac) = match message.solicitation {
                 true => (message.source, message.mac),

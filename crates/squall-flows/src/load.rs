@@ -162,7 +162,7 @@ pub const DRAIN: Nanos = Nanos(5_000_000_000);
 /// The default of [`Load::patience`]. Long enough that a stall of the machine delays arrivals and
 /// drops none (20 ms, the earlier value, gave up five of six flows after one stall); short enough to
 /// limit the backlog.
-pub const PATIENCE: Nanos = Nanos(1_000_000_000);
+pub const MAX_DELAY: Nanos = Nanos(1_000_000_000);
 
 impl Default for Load {
     fn default() -> Self {
@@ -174,7 +174,7 @@ impl Default for Load {
             shape: Shape::default(),
             limits: Limits::default(),
             drain: DRAIN,
-            patience: PATIENCE,
+            patience: MAX_DELAY,
             seed: 0,
             scripts: Vec::new(),
         }

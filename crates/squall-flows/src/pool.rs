@@ -40,7 +40,7 @@ pub enum Order {
 pub const PORTS: RangeInclusive<u16> = 1024..=65535;
 
 /// The most addresses of a pool: the counters of each address must fit in memory.
-pub const MOST_ADDRESSES: u64 = 1 << 24;
+pub const MAX_ADDRESSES: u64 = 1 << 24;
 
 /// Why a pool or the text of a range is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,7 +56,7 @@ pub enum PoolError {
     Families(String),
     #[error("pool {name:?}: {range} overlaps another of its ranges")]
     Overlap { name: String, range: AddrRange },
-    #[error("pool {name:?} has {addresses} addresses, expected at most {MOST_ADDRESSES}")]
+    #[error("pool {name:?} has {addresses} addresses, expected at most {MAX_ADDRESSES}")]
     TooMany { name: String, addresses: u128 },
     #[error("pool {0:?} has no ports\n  expected a range such as 1024-65535")]
     Ports(String),
@@ -175,7 +175,7 @@ impl Tuples {
         }
         let addresses =
             pool.ranges.iter().fold(0u128, |sum, range| sum.saturating_add(range.addresses()));
-        if addresses > MOST_ADDRESSES.into() {
+        if addresses > MAX_ADDRESSES.into() {
             return Err(PoolError::TooMany { name: pool.name.clone(), addresses });
         }
         let mut before = 0;

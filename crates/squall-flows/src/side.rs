@@ -13,7 +13,7 @@ use squall_apps::{
 use squall_bpf::owner;
 use squall_host::Answer;
 use squall_tcp::{
-    ClassId, ConnectError, FlowId, FlowInfo, FlowKind, Near, Output, Settings, Socket, Stack,
+    ClassId, ConnectError, FlowHint, FlowId, FlowInfo, FlowKind, Output, Settings, Socket, Stack,
     Tunables, Tuple,
 };
 use squall_units::{Cut, Division, Nanos, be16};
@@ -46,7 +46,7 @@ pub trait FrameOutput {
 
 /// Receive offloads of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Came {
+pub struct ReceiveOffloads {
     /// The segments that it was joined from.
     pub cut: Cut,
     /// Its TCP or UDP checksum may cover only the pseudo-header.
@@ -557,22 +557,22 @@ impl Side {
     /// Prefetches the flow records of frames that are about to be received, all at once, so that
     /// their cache misses overlap. Fills `near` in the order of the frames, as far as it has room.
     #[inline]
-    pub fn approach<'f>(&self, frames: impl Iterator<Item = &'f [u8]>, near: &mut [Near]) {
+    pub fn prefetch<'f>(&self, frames: impl Iterator<Item = &'f [u8]>, near: &mut [FlowHint]) {
         match self.link.is_plain() {
             true => self
                 .stack
-                .approach(frames.map(|frame| frame.get(ETHERNET..).unwrap_or_default()), near),
-            false => near.fill(Near::default()),
+                .prefetch(frames.map(|frame| frame.get(ETHERNET..).unwrap_or_default()), near),
+            false => near.fill(FlowHint::default()),
         }
     }
 
     /// Sets the lag of the side's clock (`now` in all calls) against real time. Call it once before
     /// received frames are processed.
-    pub fn keep_lag(&mut self, lag: Nanos) {
+    pub fn set_lag(&mut self, lag: Nanos) {
         self.lag = lag;
-        self.stack.keep_lag(lag);
+        self.stack.set_lag(lag);
         if let Some(clients) = &mut self.clients {
-            clients.arrivals.keep_lag(lag);
+            clients.arrivals.set_lag(lag);
         }
     }
 
@@ -587,10 +587,16 @@ impl Side {
         self.now + self.lag
     }
 
-    /// Receives a frame; `near`: from [`Side::approach`], or the default. Returns whether it was
+    /// Receives a frame; `near`: from [`Side::prefetch`], or the default. Returns whether it was
     /// for the side.
     #[inline]
-    pub fn receive(&mut self, now: Nanos, frame: &[u8], came: Came, near: Near) -> bool {
+    pub fn receive(
+        &mut self,
+        now: Nanos,
+        frame: &[u8],
+        came: ReceiveOffloads,
+        near: FlowHint,
+    ) -> bool {
         let refused = self.link.refused();
         let Some(packet) = self.link.receive(frame) else { return self.link.refused() == refused };
         // A joined frame was verified by the code that joined it (GRO). A partial checksum means
@@ -600,7 +606,7 @@ impl Side {
             self.link.statistics.checksum_unverified += u64::from(came.partial);
             self.stack.receive_verified(now, packet);
         } else {
-            self.stack.receive_near(now, packet, near);
+            self.stack.receive_prefetched(now, packet, near);
         }
         true
     }
@@ -625,8 +631,8 @@ impl Side {
 
     /// Learns from a frame that another worker received: a neighbor's reply must reach all workers.
     /// Sends no reply.
-    pub fn overhear(&mut self, frame: &[u8]) {
-        self.link.overhear(frame);
+    pub fn learn_neighbor(&mut self, frame: &[u8]) {
+        self.link.learn_neighbor(frame);
     }
 
     /// Counts frames handed to other workers, and those dropped instead.
@@ -784,7 +790,7 @@ impl Side {
             self.leaving.programs.extend(sides);
             self.leaving.from = 0;
             let apps = &mut self.stack.app_mut().apps;
-            self.classes[number][1].iter().for_each(|(_, program)| apps.hang_up(*program));
+            self.classes[number][1].iter().for_each(|(_, program)| apps.stop_listening(*program));
             if let Some(clients) = &mut self.clients {
                 clients.give_up(now, number);
             }
@@ -882,9 +888,9 @@ impl Side {
     #[inline]
     fn connect(&mut self, now: Nanos, due: Due, mut place: Place) {
         let Some(clients) = &mut self.clients else { return };
-        if self.stack.is_far() {
+        if self.stack.exceeds_cache() {
             // In a table that fits near caches the extra reads would only cost time.
-            clients.approach(&self.stack, due.template, place.position);
+            clients.prefetch(&self.stack, due.template, place.position);
         }
         let program = clients.program(due);
         let real = now + self.lag;
@@ -1026,7 +1032,7 @@ impl Side {
             let Some(tuple) = clients.called(number, &call.tuple) else { break };
             match self.link.resolve(now, tuple.remote) {
                 Answer::Mac(_) => {}
-                Answer::Wait => return self.stack.app_mut().apps.calls_mut().put_off(call),
+                Answer::Wait => return self.stack.app_mut().apps.calls_mut().defer(call),
                 Answer::Silent => {
                     why = NotBegun::UNRESOLVED;
                     break;
@@ -1117,8 +1123,8 @@ impl Side {
 
     /// Whether an acknowledgment of much data is overdue.
     #[inline]
-    pub fn is_pressed(&self) -> bool {
-        self.stack.is_pressed()
+    pub fn is_ack_overdue(&self) -> bool {
+        self.stack.is_ack_overdue()
     }
 
     /// Sends until nothing waits or the output is full.
@@ -1204,7 +1210,7 @@ impl Side {
             }
             // Flows that only linger have completed, so there is nothing to wait for.
             Stopping::Draining(until)
-                if now >= until || self.stack.active() == self.stack.app().apps.resting() =>
+                if now >= until || self.stack.active() == self.stack.app().apps.lingering() =>
             {
                 self.stack.app_mut().stopping = true;
                 self.stopping = Stopping::Aborting(0);
@@ -1505,7 +1511,7 @@ impl Clients {
     /// Prefetches the slots of the flows after `position`, several at a time: the table of a
     /// million flows exceeds the near caches, and its order is that of a hash.
     #[inline]
-    fn approach(&mut self, stack: &Stack<AppRecorder>, template: usize, position: u64) {
+    fn prefetch(&mut self, stack: &Stack<AppRecorder>, template: usize, position: u64) {
         let at = &mut self.templates[template];
         if position < at.approached || !self.seat.is_only() || template >= self.first_scripted {
             return;
@@ -1513,7 +1519,7 @@ impl Clients {
         at.approached = position + PREFETCHED;
         let (at, servers) =
             (&self.templates[template], &self.servers[self.templates[template].servers]);
-        stack.approach_new(
+        stack.prefetch_new(
             (position + 1..=position + PREFETCHED).map(|next| at.tuple(servers, next)),
         );
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use squall_program::pace::Pacing;
 use squall_stats::Histogram;
-use squall_tcp::{Counters, Reason, Strays};
+use squall_tcp::{Counters, Reason, UnmatchedCounters};
 use squall_units::Nanos;
 
 use crate::{Second, Tally};
@@ -16,7 +16,7 @@ pub struct Statistics {
     pub templates: Vec<TemplateStatistics>,
     pub link: LinkStatistics,
     /// Packets that belong to no flow.
-    pub strays: Strays,
+    pub strays: UnmatchedCounters,
     /// Clients that ran out of ports, by pool.
     pub exhausted: Vec<Exhausted>,
     /// Failed conversations of scripts, at most [`MOST_FAILED`].

@@ -56,7 +56,7 @@ impl Arp {
 
 /// A neighbor solicitation or advertisement (RFC 4861 §4.3, §4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NeighbourMessage {
+pub struct NeighborMessage {
     /// `false`: an advertisement.
     pub solicitation: bool,
     pub source: Ipv6Addr,
@@ -70,7 +70,7 @@ const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 const ICMPV6: u8 = 58;
 
-impl NeighbourMessage {
+impl NeighborMessage {
     /// Parses an IPv6 packet; `None` for any other message, and for one that is truncated, comes
     /// from another link, or has a wrong checksum (§7.1).
     pub fn parse(packet: &[u8]) -> Option<Self> {
@@ -353,16 +353,16 @@ mod tests {
     #[test]
     fn a_solicitation_is_answered_by_the_owner_of_the_address() {
         let (a, b) = ("fd00::1".parse().unwrap(), "fd00::12:3456".parse().unwrap());
-        let question = NeighbourMessage::solicit(a, MAC, b);
+        let question = NeighborMessage::solicit(a, MAC, b);
         assert_eq!(question.destination.to_string(), "ff02::1:ff12:3456");
-        assert_eq!(NeighbourMessage::parse(&question.octets()), Some(question));
+        assert_eq!(NeighborMessage::parse(&question.octets()), Some(question));
         let (answer, unicast) = question.advertise(MacAddr([4; 6]));
         assert!(unicast);
-        assert_eq!(NeighbourMessage::parse(&answer.octets()), Some(answer));
+        assert_eq!(NeighborMessage::parse(&answer.octets()), Some(answer));
         assert_eq!((answer.source, answer.destination, answer.mac), (b, a, Some(MacAddr([4; 6]))));
         let mut from_afar = question.octets();
         from_afar[7] = 254;
-        assert_eq!(NeighbourMessage::parse(&from_afar), None);
+        assert_eq!(NeighborMessage::parse(&from_afar), None);
     }
 
     #[test]
@@ -427,7 +427,7 @@ mod tests {
                 *octet = *start;
             }
             let _ = Arp::parse(&octets);
-            let _ = NeighbourMessage::parse(&octets);
+            let _ = NeighborMessage::parse(&octets);
             let _ = echo_reply(&octets, &mut Vec::new());
             let _ = Echo::of_reply(&octets);
         }

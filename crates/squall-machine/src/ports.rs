@@ -205,8 +205,8 @@ fn open_for_bare_name(
     rights: &Permissions,
     wanted: Wanted,
 ) -> Result<(Box<dyn Port>, PortLimits, String), Error> {
-    let because = (on.unasked)(wanted.to).map_err(|why| environment(why.into()))?;
-    let address = format!("{}:{bare}{}", kind.name, on.quietly);
+    let because = (on.for_bare_name)(wanted.to).map_err(|why| environment(why.into()))?;
+    let address = format!("{}:{bare}{}", kind.name, on.host_safe_options);
     if candidates(wanted.to).last().is_some_and(|(last, _)| last.name == kind.name) {
         let (port, limits) = open_kind(kind, &address, wanted)?;
         return Ok((port, limits, because.to_owned()));
@@ -294,7 +294,7 @@ pub fn on_virtual_time<'a>(ports: impl Iterator<Item = (&'a str, bool)>) -> bool
 
 /// Puts loops on virtual time, too: their timestamps of the machine's clock would not match the
 /// departure times.
-pub fn put_on_virtual_time(ports: &mut [squall_profile::Port]) {
+pub fn use_virtual_time(ports: &mut [squall_profile::Port]) {
     for port in ports {
         let Ok(address) = port.address.parse::<Address>() else { continue };
         if address.kind() == "loop" && !address.has("virtual") {
@@ -313,7 +313,7 @@ pub fn assumed(address: &str) -> PortLimits {
     let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
     let interface =
         interfaces.into_iter().find(|i| parsed.as_ref().is_some_and(|a| a.name() == i.name));
-    let elsewhere = is_elsewhere(address);
+    let elsewhere = is_remote(address);
     PortLimits {
         // As for af_packet: an Ethernet header and a VLAN tag in addition to the MTU.
         max_frame: interface.as_ref().map_or(65_535, |i| i.mtu + 18),
@@ -333,7 +333,7 @@ pub fn assumed(address: &str) -> PortLimits {
 }
 
 /// Whether the port at `address` is another node's.
-pub fn is_elsewhere(address: &str) -> bool {
+pub fn is_remote(address: &str) -> bool {
     address.split_once(':').is_some_and(|(kind, _)| kind == squall_port::elsewhere::KIND)
 }
 

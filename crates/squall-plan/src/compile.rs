@@ -42,7 +42,7 @@ pub fn compile(
     options: &Options,
 ) -> Result<Plan, Diagnostics> {
     assert_eq!(profile.ports.len(), limits.len(), "limits are given for every port");
-    let Inputs { assets, replays: others, opened, live_flows, abandoned } = inputs;
+    let Inputs { assets, replays: others, opened, live_flows, is_cancelled } = inputs;
     let (part, seed) = (options.part, profile.effective_seed());
     let mut mistakes = Mistakes::of(profile);
     let mut notes = Vec::new();
@@ -50,7 +50,7 @@ pub fn compile(
     let mut replays = replays::compile(profile, opened, assets, &mut mistakes);
     replays.extend(others);
     let mut flows = flows::compile(profile, live_flows, limits, assets, &mut mistakes);
-    let made = programs(profile, limits, assets, abandoned, &mut warnings, &mut mistakes);
+    let made = programs(profile, limits, assets, is_cancelled, &mut warnings, &mut mistakes);
     let mut afters = after::compile(profile, &replays, flows.as_ref()).unwrap_or_else(|found| {
         found.into_iter().for_each(|mistake| mistakes.add(mistake));
         Vec::new()
@@ -74,7 +74,7 @@ pub fn compile(
         mistakes.check().expect_err("there is one")
     };
     let ended = || wrong("nobody waits for the plan any more".into());
-    if abandoned() {
+    if is_cancelled() {
         return Err(ended());
     }
     if let Some(by) = options.multiplier {
@@ -84,7 +84,7 @@ pub fn compile(
     let rates = rate::scaled(&with_len, limits, options.multiplier).map_err(wrong)?;
     let (mut streams, mut mistakes) = (Vec::new(), Mistakes::of(profile));
     for ((stream, program), rate) in made.into_iter().zip(rates) {
-        if abandoned() {
+        if is_cancelled() {
             return Err(ended());
         }
         let port = &profile.ports[stream.port].name;
@@ -155,13 +155,13 @@ fn programs<'p>(
     profile: &'p Profile,
     limits: &[PortLimits],
     assets: &dyn Assets,
-    abandoned: &dyn Fn() -> bool,
+    is_cancelled: &dyn Fn() -> bool,
     warnings: &mut Warnings,
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<(&'p Stream, Program)> {
     let mut made = Vec::new();
     for (index, stream) in profile.streams.iter().enumerate() {
-        if abandoned() || mistakes.is_full() {
+        if is_cancelled() || mistakes.is_full() {
             break;
         }
         let (limits, port) = (&limits[stream.port], &profile.ports[stream.port].name);

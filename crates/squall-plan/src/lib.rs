@@ -108,13 +108,19 @@ pub struct Inputs<'a> {
     /// Attacks whose conversations use Squall's own TCP and UDP.
     pub live_flows: Option<LiveFlows<'a>>,
     /// Whether the plan is no longer needed: compilation then stops soon, with an error.
-    pub abandoned: &'a dyn Fn() -> bool,
+    pub is_cancelled: &'a dyn Fn() -> bool,
 }
 
 impl<'a> Inputs<'a> {
     /// Inputs with only the profile and its files.
     pub fn of(assets: &'a dyn Assets) -> Self {
-        Self { assets, replays: Vec::new(), opened: None, live_flows: None, abandoned: &|| false }
+        Self {
+            assets,
+            replays: Vec::new(),
+            opened: None,
+            live_flows: None,
+            is_cancelled: &|| false,
+        }
     }
 }
 

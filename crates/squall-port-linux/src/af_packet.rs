@@ -544,7 +544,7 @@ impl PacketPort {
         };
         socket.set(libc::SOL_PACKET, libc::PACKET_FANOUT, u32::from(id) | flags << 16)?;
         if by_owner && self.fanout.is_none() {
-            socket.attach_fanout(&owner::program(self.workers, owner::Sight::Socket))?;
+            socket.attach_fanout(&owner::program(self.workers, owner::PacketView::Socket))?;
         }
         self.fanout = Some(socket.get::<u32>(libc::SOL_PACKET, libc::PACKET_FANOUT, 0)? as u16);
         Ok(())

@@ -302,7 +302,7 @@ impl Port for XdpPort {
         Ok(Box::new(rx))
     }
 
-    fn takes_all(&self) -> bool {
+    fn receives_all(&self) -> bool {
         self.facts.rx_queues == 0 || self.options.take() == Take::All
     }
 

@@ -32,7 +32,7 @@ fn prefix() -> Option<String> {
 }
 
 /// Whether a port of this kind at `address` sends frames that the kernel's packet taps do not see.
-pub fn is_unseen(kind: &str, address: &str) -> bool {
+pub fn bypasses_taps(kind: &str, address: &str) -> bool {
     match kind {
         "af_packet" => {
             let bypass = address
@@ -155,7 +155,7 @@ mod tests {
             ("xdp_live", "xdp_live:eth1", true),
             ("pcap", "pcap:x.pcap", false),
         ] {
-            assert_eq!(is_unseen(kind, address), unseen, "{address}");
+            assert_eq!(bypasses_taps(kind, address), unseen, "{address}");
         }
     }
 }

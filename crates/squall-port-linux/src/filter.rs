@@ -42,7 +42,7 @@ pub fn compile_port(
 ) -> Result<Arc<squall_port::Filter>, FilterError> {
     // Tags are set aside as for tcpdump on an interface. In a file, and for expressions with
     // `vlan`, they stay in place.
-    let aside = facts.link_type == ETHERNET && !facts.virtual_time && !says_vlan(expression);
+    let aside = facts.link_type == ETHERNET && !facts.virtual_time && !mentions_vlan(expression);
     let tags = if aside { Tags::Aside } else { Tags::InPlace };
     compile_with(expression, facts.link_type, snaplen, tags)
 }
@@ -182,7 +182,7 @@ pub(crate) fn compile_for(
 }
 
 /// Whether `expression` may look for VLAN tags.
-pub fn says_vlan(expression: &str) -> bool {
+pub fn mentions_vlan(expression: &str) -> bool {
     expression.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == "vlan")
 }
 
@@ -216,7 +216,7 @@ fn explained(mut problem: String) -> String {
 /// Checks and shortens a program of libpcap's, or returns its problem.
 fn checked(program: Vec<Instruction>, expression: &str) -> Result<Filter, String> {
     let filter = Filter::new(program).map_err(|error| error.to_string())?.reduced();
-    if filter.takes_nothing() && says_vlan(expression) {
+    if filter.takes_nothing() && mentions_vlan(expression) {
         return Err("it takes no frame: 'vlan' moves all later terms past the tag, so it must be \
                     first: 'vlan and udp', not 'udp and vlan'"
             .into());

@@ -64,7 +64,7 @@ impl WatchedLink {
                 let before = query.changes.replace(found.carrier_changes);
                 let changes = before.map_or(0, |before| found.carrier_changes.wrapping_sub(before));
                 if up && changes >= 2 && self.link.is_up() {
-                    self.link.flapped(now);
+                    self.link.record_flap(now);
                 }
                 self.link.set(up, now);
                 self.link.set_mtu(found.mtu, now);

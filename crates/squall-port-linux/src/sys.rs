@@ -19,7 +19,7 @@ pub fn check(result: c_int) -> io::Result<c_int> {
 /// Returns freed memory to the system where the allocator would keep it: glibc's heaps shrink from
 /// their end only. Takes milliseconds per gigabyte, during which no other thread can allocate from
 /// the same heap.
-pub fn give_back_memory() {
+pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it may be called at any time from any thread (malloc_trim(3)).
     unsafe {
@@ -27,11 +27,11 @@ pub fn give_back_memory() {
     }
 }
 
-/// For a long-lived process, to be called before it has threads, so that [`give_back_memory`] finds
+/// For a long-lived process, to be called before it has threads, so that [`trim_heap`] finds
 /// whole pages to return. By default glibc spreads threads over eight arenas per CPU, and memory
 /// still in use lies scattered over all of them (after a configuration of 20,000 flows 150 MB of
 /// 1 GB stayed; with two arenas, 10).
-pub fn keep_memory_together() {
+pub fn limit_arenas() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes numbers only (mallopt(3)).
     unsafe {

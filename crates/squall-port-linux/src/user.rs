@@ -76,7 +76,7 @@ impl User {
     /// # Errors
     /// The process is not root's, or has several threads. After an error, its permissions are
     /// undefined.
-    pub fn become_for_good(&self, keep: &[u8]) -> io::Result<()> {
+    pub fn switch_permanently(&self, keep: &[u8]) -> io::Result<()> {
         let threads = fs::read_dir("/proc/self/task").map_or(1, |tasks| tasks.count());
         if threads > 1 {
             return Err(io::Error::other(format!("this process has {threads} threads")));

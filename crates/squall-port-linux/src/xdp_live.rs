@@ -10,7 +10,7 @@
 //! A call costs some 25 ms in addition to the frames, so it is made as long as possible, and ended
 //! by a signal (SIGURG, which has no other effect). If the process has a CPU quota, the call uses
 //! it up, and the thread that should end it does not run: if no thread has called
-//! [`Remote::attend`] for [`UNATTENDED`], a timer of the kernel's ends the call. Descriptors hold
+//! [`Remote::keep_alive`] for [`UNATTENDED`], a timer of the kernel's ends the call. Descriptors hold
 //! everything in the kernel: a process that is killed leaves nothing.
 //!
 //! Options: `batch=N` (frames passed to the driver at once, instead of a number that suits the
@@ -327,7 +327,7 @@ impl Remote for SharedCall {
         }
     }
 
-    fn attend(&self) {
+    fn keep_alive(&self) {
         let now = monotonic();
         let last = Nanos(self.attended.load(Ordering::Relaxed));
         if now.saturating_sub(last) >= ALARM_RESET_INTERVAL {

@@ -11,7 +11,7 @@ use squall_bpf::classic;
 use squall_units::{SplitMix64, be32};
 
 use crate::{
-    BATCH, ETHERNET, Fate, Filter, Nanos, Port, RxQueue, SendError, Tags, Timestamps, TxBatch,
+    BATCH, ETHERNET, Filter, Nanos, Port, RxQueue, SendError, Tags, Timestamps, TxBatch, TxOutcome,
     TxQueue, monotonic,
 };
 
@@ -274,7 +274,7 @@ fn only_frames_that_match_a_filter_arrive(bench: &mut Bench<'_>) {
                 drain(&mut **rx, filters);
             }
         }
-        tx.fates().expect("the port is there");
+        tx.outcomes().expect("the port is there");
         next += n as u32;
         if let Some(rx) = &mut rx {
             drain(&mut **rx, filters);
@@ -375,9 +375,9 @@ impl Sent {
 
     /// Reads the port's reports. Returns whether there were any.
     fn read_fates(&mut self, tx: &mut dyn TxQueue) -> bool {
-        let fates = tx.fates().expect("the port is there");
-        for fate in fates {
-            let Fate::Left(at) = *fate else { panic!("good frames leave: {fate:?}") };
+        let outcomes = tx.outcomes().expect("the port is there");
+        for fate in outcomes {
+            let TxOutcome::Left(at) = *fate else { panic!("good frames leave: {fate:?}") };
             assert!(
                 at >= self.left_at && at <= monotonic(),
                 "frames leave one after the other: {at:?}"
@@ -385,7 +385,7 @@ impl Sent {
             (self.left, self.left_at) = (self.left + 1, at);
         }
         assert!(self.left <= self.taken, "what was taken is told once");
-        !fates.is_empty()
+        !outcomes.is_empty()
     }
 }
 

@@ -23,8 +23,8 @@ use std::{
 use squall_units::{Rate, SplitMix64};
 
 use crate::{
-    Address, AddressError, BATCH, Fate, Filter, Hosts, InterfaceCounters, Lent, Link, Nanos, Port,
-    PortFacts, RxBatch, RxFrame, RxQueue, SendError, Slots, TxBatch, TxQueue,
+    Address, AddressError, BATCH, Filter, Hosts, InterfaceCounters, Lent, Link, Nanos, Port,
+    PortFacts, RxBatch, RxFrame, RxQueue, SendError, Slots, TxBatch, TxOutcome, TxQueue,
     device::{self, Buffer, Counts, Flow, Limit, Outage, Phase, Policer, Reset, Table, TableSize},
 };
 
@@ -369,8 +369,8 @@ impl Port for FaultPort {
         self.port.facts()
     }
 
-    fn takes_all(&self) -> bool {
-        self.port.takes_all()
+    fn receives_all(&self) -> bool {
+        self.port.receives_all()
     }
 
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
@@ -524,8 +524,8 @@ impl TxQueue for FaultTx {
         Ok(n)
     }
 
-    fn fates(&mut self) -> io::Result<&[Fate]> {
-        self.inner.fates()
+    fn outcomes(&mut self) -> io::Result<&[TxOutcome]> {
+        self.inner.outcomes()
     }
 
     fn take_back(&mut self) -> usize {

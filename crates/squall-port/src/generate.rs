@@ -54,7 +54,7 @@ pub trait Remote: Send + Sync {
     /// container's quota), so that no other thread of the group runs before it leaves the kernel:
     /// if this is not called for some time, [`Generator::run`] returns by itself, and can be called
     /// again.
-    fn attend(&self);
+    fn keep_alive(&self);
 
     /// Why the kernel's error number means that no frame will ever leave; `None`: the error may be
     /// temporary.

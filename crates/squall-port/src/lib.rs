@@ -77,7 +77,7 @@ pub struct PortFacts {
     /// Link type of received frames, in the tcpdump.org list.
     pub link_type: u16,
     /// How far ahead of their due times frames may be sent: the port itself waits until each is
-    /// due, and reports later whether it left ([`TxQueue::fates`]). Zero: frames leave when they
+    /// due, and reports later whether it left ([`TxQueue::outcomes`]). Zero: frames leave when they
     /// are sent.
     pub ahead: Nanos,
 }
@@ -204,7 +204,7 @@ pub trait Port: Send {
 
     /// Whether all frames are received, whatever they contain. Otherwise some are left to the
     /// machine's stack: for example unsigned frames to its own address.
-    fn takes_all(&self) -> bool {
+    fn receives_all(&self) -> bool {
         true
     }
 
@@ -308,13 +308,13 @@ pub trait TxQueue: Send {
     ///
     /// # Errors
     /// The port cannot be used any more: frames that were not reported have not left.
-    fn fates(&mut self) -> io::Result<&[Fate]> {
+    fn outcomes(&mut self) -> io::Result<&[TxOutcome]> {
         Ok(&[])
     }
 
     /// Takes back the frames that are not about to leave, the last ones taken. Returns their
     /// number. They are not reported; those before them are, some perhaps a little later. For ports
-    /// as in [`TxQueue::fates`].
+    /// as in [`TxQueue::outcomes`].
     fn take_back(&mut self) -> usize {
         0
     }
@@ -327,7 +327,7 @@ pub trait TxQueue: Send {
 
 /// The outcome of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum TxOutcome {
     /// It left at this time of the engine's clock (`CLOCK_MONOTONIC`).
     Left(Nanos),
     /// It did not leave. The text is the counter's reason.

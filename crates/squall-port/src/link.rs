@@ -149,7 +149,7 @@ impl Link {
     }
 
     /// Records that the link went down and up between two polls, the second at `at`.
-    pub fn flapped(&self, at: Nanos) {
+    pub fn record_flap(&self, at: Nanos) {
         // Records both, because with `Stop` the port is lost even if the link is up again.
         self.set(false, at);
         self.set(true, at);
@@ -231,7 +231,7 @@ mod tests {
         link.set(false, Nanos(3));
         assert_eq!(link.state(), LinkState::Down);
         link.set(true, Nanos(4));
-        link.flapped(Nanos(5));
+        link.record_flap(Nanos(5));
         assert_eq!(link.state(), LinkState::Up);
         let event = |at, up| LinkEvent { at: Nanos(at), up };
         assert_eq!(
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(link.mtu_changes(), [change(3, 1500, 500), change(4, 500, 1500)]);
 
         let link = Link::new("eth1", OnLinkDown::Stop);
-        link.flapped(Nanos(1));
+        link.record_flap(Nanos(1));
         assert_eq!(link.state(), LinkState::Lost);
         assert_eq!(link.error().to_string(), "eth1: the link went down, and on_link_down=stop");
     }

@@ -683,7 +683,7 @@ impl Departing {
             of_ports: vec![0; ports],
             part: replay.part,
             parts: (!replay.part.is_whole()).then(|| {
-                let program = owner::program(replay.part.of(), owner::Sight::Frame);
+                let program = owner::program(replay.part.of(), owner::PacketView::Frame);
                 Filter::new(program).expect("a program of ours is valid")
             }),
             only: replay.only,

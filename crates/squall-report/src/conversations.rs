@@ -19,7 +19,7 @@ use crate::report::{Report, RestReport};
 
 /// Default and largest number of rows in an answer.
 pub const ROWS: usize = 200;
-pub const MOST_ROWS: usize = 10_000;
+pub const MAX_ROWS: usize = 10_000;
 
 /// Received flows: one direction of a 5-tuple each.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -517,7 +517,7 @@ pub struct MtuChange {
 
 impl PortReport {
     /// Whether the port belongs to another node, so that this report has no figures for it.
-    pub fn is_elsewhere(&self) -> bool {
+    pub fn is_remote(&self) -> bool {
         self.address.starts_with("elsewhere:")
     }
 

@@ -175,7 +175,7 @@ impl Job for Cluster {
         self.thread.outcome()
     }
 
-    fn abandoned(&self) -> Ended {
+    fn is_cancelled(&self) -> Ended {
         let text = "the daemon ended, and did not wait for the reports of the nodes";
         Err(Arc::new(Error::Environment(text.into())))
     }

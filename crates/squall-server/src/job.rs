@@ -15,7 +15,7 @@ use squall::{
     Amount, Error, Multiplier, Profile, Run, Session,
     report::{NodeClock, ReasonCode, Report, fail_if::FailIf},
 };
-use squall_control::driving::{Driven, LiveReport, NotBegun};
+use squall_control::driving::{DrivenRun, LiveReport, NotStarted};
 use squall_method::Outcome;
 use squall_report::conversations::Flows;
 use squall_units::{Nanos, Rate};
@@ -63,7 +63,7 @@ pub trait Job: Send + Sync {
     fn outcome(&self) -> Option<Ended>;
 
     /// The outcome if the daemon does not wait for the job's end.
-    fn abandoned(&self) -> Ended;
+    fn is_cancelled(&self) -> Ended;
 
     /// Writes the job's state to its row.
     fn describe(&self, row: &mut RunRow);
@@ -286,7 +286,7 @@ impl Judged<'_> {
 
 /// A run on ports of this machine.
 pub struct Here {
-    pub driven: Arc<Driven>,
+    pub driven: Arc<DrivenRun>,
     id: String,
     /// Factor on the rates of the profile; `None`: a total rate was requested.
     mult: Mutex<Option<f64>>,
@@ -324,8 +324,8 @@ impl Work for OnPorts {
             }
         };
         let driven = match self.hold {
-            true => Driven::hold(session, EVERY, with_user_names)?,
-            false => Driven::start(session, EVERY, with_user_names)?,
+            true => DrivenRun::hold(session, EVERY, with_user_names)?,
+            false => DrivenRun::start(session, EVERY, with_user_names)?,
         };
         let here = Arc::new(Here {
             driven,
@@ -377,10 +377,10 @@ impl Here {
 
     fn go(&self, at: Nanos) -> Result<(), Refusal> {
         self.driven.go_at(at).map_err(|why| match why {
-            NotBegun::NotReady => {
+            NotStarted::NotReady => {
                 Refusal::conflict("not-ready", "the run is not ready\n  try hold = true")
             }
-            NotBegun::TooLate(by) => Refusal::conflict(
+            NotStarted::TooLate(by) => Refusal::conflict(
                 "too-late",
                 format!(
                     "at_ns = {} passed {:.6} s ago by the cluster's clock\n  try a later instant",
@@ -455,7 +455,7 @@ impl Job for Here {
         self.driven.outcome().map(|outcome| outcome.map(RunResult::Report))
     }
 
-    fn abandoned(&self) -> Ended {
+    fn is_cancelled(&self) -> Ended {
         let text = "the daemon ended, and did not wait for received frames";
         Err(Arc::new(Error::Environment(text.into())))
     }

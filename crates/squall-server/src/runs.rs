@@ -18,7 +18,7 @@ use squall::{
     report::{EndedBy, VerdictStatus, fail_if::FailIf},
 };
 pub use squall_control::driving::lock;
-use squall_control::driving::{Driven, LiveReport, Start};
+use squall_control::driving::{DrivenRun, LiveReport, Start};
 use squall_report::conversations::Flows;
 
 use crate::{
@@ -885,7 +885,7 @@ impl Service {
         }
         for live in self.runs.all() {
             match live.job.get() {
-                Some(job) => self.finish_as(&live, job.abandoned()),
+                Some(job) => self.finish_as(&live, job.is_cancelled()),
                 None => self.fail(&live, "the daemon ended before the run had started"),
             }
         }
@@ -960,7 +960,7 @@ impl ManagedStart {
         self.service.upgrade().ok_or_else(|| Refusal::conflict("ending", "the daemon is stopping"))
     }
 
-    fn begin(&mut self, name: &str, session: Session) -> Result<Arc<Driven>, Refusal> {
+    fn begin(&mut self, name: &str, session: Session) -> Result<Arc<DrivenRun>, Refusal> {
         let service = self.service()?;
         let addresses: Vec<_> =
             session.profile.ports.iter().map(|port| port.address.clone()).collect();
@@ -1036,7 +1036,7 @@ impl ManagedStart {
 }
 
 impl Start for ManagedStart {
-    fn start(&mut self, name: &str, session: Session) -> Result<Arc<Driven>, Error> {
+    fn start(&mut self, name: &str, session: Session) -> Result<Arc<DrivenRun>, Error> {
         self.begin(name, session).map_err(|refusal| Error::Usage(refusal.message))
     }
 

@@ -145,7 +145,7 @@ impl Job for Testing {
     }
 
     /// The completed trials. The current one is discarded.
-    fn abandoned(&self) -> Ended {
+    fn is_cancelled(&self) -> Ended {
         Ok(RunResult::Outcome(Arc::new(self.now())))
     }
 

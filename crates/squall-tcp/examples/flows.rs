@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 use squall_tcp::{
-    Application, ClassId, ConnectError, Event, FlowKind, Near, Output, Piece, Settings, Socket,
+    Application, ClassId, ConnectError, Event, FlowHint, FlowKind, Output, Piece, Settings, Socket,
     Stack, Tunables, Tuple,
 };
 use squall_units::{Cut, Nanos};
@@ -205,10 +205,14 @@ impl Bench {
 }
 
 fn deliver(to: &mut Stack<Web>, now: Nanos, slots: &Slots) {
-    let mut near = [Near::default(); BATCH];
-    to.approach(slots.packets().map(|(packet, _)| packet), &mut near);
+    let mut near = [FlowHint::default(); BATCH];
+    to.prefetch(slots.packets().map(|(packet, _)| packet), &mut near);
     for ((packet, cut), near) in slots.packets().zip(near) {
-        if cut { to.receive_verified(now, packet) } else { to.receive_near(now, packet, near) }
+        if cut {
+            to.receive_verified(now, packet)
+        } else {
+            to.receive_prefetched(now, packet, near)
+        }
     }
 }
 

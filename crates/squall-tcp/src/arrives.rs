@@ -12,7 +12,7 @@ use crate::{
     flow::{Bits, Duration, Flow, NO_EXTRA, State},
     packet::{Ip, Key, Options, PLAIN4, Reject, STAMPED4, Segment, TcpHeader, sack_blocks},
     seq::{distance, le, lt, max},
-    stack::{Near, Stack},
+    stack::{FlowHint, Stack},
     wheel::{tick, ticks},
 };
 
@@ -37,7 +37,7 @@ impl<A: Application> Stack<A> {
         now: Nanos,
         packet: &[u8],
         verify: bool,
-        near: Near,
+        near: FlowHint,
     ) -> bool {
         let Some((addresses, ports, segment)) = Segment::read_fast(packet, verify) else {
             return false;

@@ -6,7 +6,7 @@ use squall_units::Nanos;
 use squall_wire::tcp_flags::{ACK, RST};
 
 use crate::{
-    ClassId, Counters, FlowId, Piece, SendError, Settings, Strays, Tunables, Tuple,
+    ClassId, Counters, FlowId, Piece, SendError, Settings, Tunables, Tuple, UnmatchedCounters,
     extra::Extra,
     flow::{Bits, Flow, NO_EXTRA, State},
     hash,
@@ -15,7 +15,7 @@ use crate::{
         put16, write_ip, write_tcp,
     },
     seq::{self, le, lt},
-    stack::Near,
+    stack::FlowHint,
     table::Table,
     waits::{Wait, WaitBits, Waits},
     wheel::{Link, Links, Wheel, tick, ticks},
@@ -53,7 +53,7 @@ pub(crate) struct Core<S> {
     pub queue: VecDeque<(u32, u32)>,
     pub answers: VecDeque<Answer>,
     pub classes: Vec<Class>,
-    pub strays: Strays,
+    pub strays: UnmatchedCounters,
     pub settings: Settings,
     /// Out-of-order octets buffered by all flows.
     pub reassembly_used: u64,
@@ -62,7 +62,7 @@ pub(crate) struct Core<S> {
     challenges: (Nanos, u32),
     /// Some flow has [`MAX_UNACKED`] unacknowledged octets.
     pub ack_overdue: bool,
-    /// Lag of `now` against real time ([`crate::Stack::keep_lag`]), and the lag before the last
+    /// Lag of `now` against real time ([`crate::Stack::set_lag`]), and the lag before the last
     /// change.
     pub lag: Nanos,
     pub lag_before: Nanos,
@@ -186,7 +186,7 @@ impl<S: Copy + Default> Core<S> {
             queue: VecDeque::new(),
             answers: VecDeque::new(),
             classes: Vec::new(),
-            strays: Strays::default(),
+            strays: UnmatchedCounters::default(),
             settings,
             reassembly_used: 0,
             ip_id: 0,
@@ -260,7 +260,7 @@ impl<S: Copy + Default> Core<S> {
     }
 
     #[inline]
-    pub fn find4(&self, near: Near, addresses: u64, ports: u32) -> Option<u32> {
+    pub fn find4(&self, near: FlowHint, addresses: u64, ports: u32) -> Option<u32> {
         let is_it = |f: &Flow<S>| {
             u64::from(f.local) << 32 | u64::from(f.remote) == addresses
                 && u32::from(f.local_port) << 16 | u32::from(f.remote_port) == ports

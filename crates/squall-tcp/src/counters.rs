@@ -133,7 +133,7 @@ counters! {
 
 counters! {
     /// Counters of packets that belong to no flow, and of the stack as a whole.
-    Strays {
+    UnmatchedCounters {
         packets_in,
         octets_in,
         /// Packets that are neither IPv4 nor IPv6.

@@ -33,8 +33,8 @@ pub use api::{
     Tuple,
 };
 pub use core::Socket;
-pub use counters::{Counters, Strays};
+pub use counters::{Counters, UnmatchedCounters};
 pub use flow::State;
 pub use look::FlowInfo;
-pub use stack::{Near, Stack};
+pub use stack::{FlowHint, Stack};
 pub use tunables::{Congestion, OptionOrder, Settings, TunableError, Tunables};

@@ -4,7 +4,7 @@ use squall_units::{Nanos, be16};
 
 use crate::{
     Application, ClassId, ConnectError, Counters, Event, FlowId, FlowKind, Output, Reason,
-    Settings, Socket, Strays, TunableError, Tunables, Tuple,
+    Settings, Socket, TunableError, Tunables, Tuple, UnmatchedCounters,
     core::Core,
     flow::{Bits, State},
     hash,
@@ -72,19 +72,19 @@ impl<A: Application> Stack<A> {
     /// checksums if [`Settings::verify`] is set.
     #[inline]
     pub fn receive(&mut self, now: Nanos, packet: &[u8]) {
-        self.take(now, packet, self.core.settings.verify, Near::default());
+        self.take(now, packet, self.core.settings.verify, FlowHint::default());
     }
 
     /// Receives an IP packet whose TCP or UDP checksum is verified already or was never made, as in
     /// a GSO packet.
     #[inline]
     pub fn receive_verified(&mut self, now: Nanos, packet: &[u8]) {
-        self.take(now, packet, false, Near::default());
+        self.take(now, packet, false, FlowHint::default());
     }
 
-    /// [`Stack::receive`] for a packet that went through [`Stack::approach`].
+    /// [`Stack::receive`] for a packet that went through [`Stack::prefetch`].
     #[inline]
-    pub fn receive_near(&mut self, now: Nanos, packet: &[u8], near: Near) {
+    pub fn receive_prefetched(&mut self, now: Nanos, packet: &[u8], near: FlowHint) {
         self.take(now, packet, self.core.settings.verify, near);
     }
 
@@ -92,17 +92,17 @@ impl<A: Application> Stack<A> {
     /// overlap instead of adding up. Writes the position of each flow to `near`, in the packets'
     /// order.
     #[inline]
-    pub fn approach<'p>(&self, packets: impl Iterator<Item = &'p [u8]>, near: &mut [Near]) {
+    pub fn prefetch<'p>(&self, packets: impl Iterator<Item = &'p [u8]>, near: &mut [FlowHint]) {
         let mut n = 0;
         for (place, packet) in near.iter_mut().zip(packets) {
-            *place = Near(match addresses4(packet) {
+            *place = FlowHint(match addresses4(packet) {
                 Some((addresses, ports)) => self.core.table.peek(self.core.hash4(addresses, ports)),
                 None => 0,
             });
             n += 1;
         }
         // A record lies in two or three cache lines: one field of each is read.
-        let touch = |near: &Near| {
+        let touch = |near: &FlowHint| {
             let flow = near.0.checked_sub(1)?;
             let f = self.core.flows.0.get(flow as usize)?;
             std::hint::black_box((f.local ^ f.rtx_at ^ f.extra, f.state));
@@ -114,22 +114,22 @@ impl<A: Application> Stack<A> {
     /// Prefetches the slots of the table for flows that are about to [connect](Stack::connect), so
     /// that their cache misses overlap.
     #[inline]
-    pub fn approach_new(&self, tuples: impl Iterator<Item = Tuple>) {
+    pub fn prefetch_new(&self, tuples: impl Iterator<Item = Tuple>) {
         for key in tuples.filter_map(|tuple| Key::of(&tuple)) {
             std::hint::black_box(self.core.table.peek(self.core.hash(&key)));
         }
     }
 
-    /// Whether the table exceeds the CPU's near caches, so that [`Stack::approach`] pays.
+    /// Whether the table exceeds the CPU's near caches, so that [`Stack::prefetch`] pays.
     #[inline]
-    pub fn is_far(&self) -> bool {
+    pub fn exceeds_cache(&self) -> bool {
         self.core.table.memory() > CACHE_SIZE
     }
 
     /// Sets by how much the clock of timers, the `now` of all calls, lags real time. Round-trip
     /// times and timestamps are in real time. Call it once before received packets are processed:
     /// earlier arrivals count with the previous lag.
-    pub fn keep_lag(&mut self, lag: Nanos) {
+    pub fn set_lag(&mut self, lag: Nanos) {
         self.core.lag_before = std::mem::replace(&mut self.core.lag, lag);
     }
 
@@ -226,7 +226,7 @@ impl<A: Application> Stack<A> {
     /// Whether some flow has received 64 KiB without sending an acknowledgment: [`Stack::transmit`]
     /// should run before more is received. Linux, too, acknowledges at least once per GRO packet,
     /// which has up to that size.
-    pub fn is_pressed(&self) -> bool {
+    pub fn is_ack_overdue(&self) -> bool {
         self.core.ack_overdue
     }
 
@@ -267,7 +267,7 @@ impl<A: Application> Stack<A> {
         &self.core.classes[usize::from(class.0)].tunables
     }
 
-    pub fn strays(&self) -> &Strays {
+    pub fn strays(&self) -> &UnmatchedCounters {
         &self.core.strays
     }
 
@@ -287,7 +287,7 @@ impl<A: Application> Stack<A> {
     // Shared with the other modules of the stack.
 
     #[inline(always)]
-    fn take(&mut self, now: Nanos, packet: &[u8], verify: bool, near: Near) {
+    fn take(&mut self, now: Nanos, packet: &[u8], verify: bool, near: FlowHint) {
         let strays = &mut self.core.strays;
         strays.packets_in += 1;
         strays.octets_in += packet.len() as u64;
@@ -443,7 +443,7 @@ impl<A: Application> Stack<A> {
 
 /// Where to look for the flow of a packet: its number + 1, or 0.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Near(pub(crate) u32);
+pub struct FlowHint(pub(crate) u32);
 
 /// Result of [`Stack::write_fast`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

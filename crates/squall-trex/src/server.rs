@@ -25,7 +25,7 @@ use std::{
 use serde_json::{Map, Value, json};
 use squall::Error;
 use squall_control::driving::Start;
-use squall_machine::speaking::Speaking;
+use squall_machine::speaking::HostThread;
 use squall_port_linux::InterfaceState;
 use squall_profile::Late;
 use squall_units::{MacAddr, Nanos, TREX_HW_IDS, TrexMark};
@@ -140,7 +140,7 @@ struct Port {
     l3: Option<L3>,
     ipv6: Option<Ipv6>,
     /// Answers ARP and NDP for the port's addresses.
-    speaking: Option<Speaking>,
+    speaking: Option<HostThread>,
     promiscuous: bool,
     multicast: bool,
     /// UDP ports of VXLAN. After these, TRex parses the inner packets for packet groups.

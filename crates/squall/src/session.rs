@@ -252,7 +252,7 @@ impl Session {
     ) -> Result<Resolved, Error> {
         let mut resolved = Resolved::unsolved(self)?;
         if resolved.options.clock == Some(Clock::Virtual) {
-            ports::put_on_virtual_time(&mut resolved.profile.ports);
+            ports::use_virtual_time(&mut resolved.profile.ports);
         }
         let attacks = attacking::prepare(&resolved.profile, resolved.part(), progress)?;
         if let Some(mut attacks) = attacks {
@@ -281,12 +281,12 @@ impl Session {
         self.check_unless(&|| false)
     }
 
-    /// As [`Session::check_only`]; ends early with an error when `abandoned` returns true.
+    /// As [`Session::check_only`]; ends early with an error when `is_cancelled` returns true.
     ///
     /// # Errors
     /// As [`Session::check_only`].
-    pub fn check_unless(&self, abandoned: &dyn Fn() -> bool) -> Result<Planned, Error> {
-        Resolved::unsolved(self.clone())?.checked(abandoned)
+    pub fn check_unless(&self, is_cancelled: &dyn Fn() -> bool) -> Result<Planned, Error> {
+        Resolved::unsolved(self.clone())?.checked(is_cancelled)
     }
 
     /// Opens the ports and compiles the plan.
@@ -352,11 +352,11 @@ impl Resolved {
     }
 
     /// As [`Session::check_unless`].
-    fn checked(&self, abandoned: &dyn Fn() -> bool) -> Result<Planned, Error> {
+    fn checked(&self, is_cancelled: &dyn Fn() -> bool) -> Result<Planned, Error> {
         let (mut limits, notes) =
             self.each_port(|port, _| Ok((ports::known(&port.address)?, Vec::new())))?;
         let virtual_time = self.settle(&mut limits);
-        let mut plan = self.compile_for(&limits, None, None, false, abandoned)?;
+        let mut plan = self.compile_for(&limits, None, None, false, is_cancelled)?;
         plan.notes.splice(0..0, notes);
         let load = plan.explain_flows(&self.profile);
         let ports = vec![None; limits.len()];
@@ -481,7 +481,9 @@ impl Resolved {
                 bypass::check(&port.address).map_err(Error::Usage)?;
             }
             let (mut opened, limit, note) = ports::open(&port.address, wanted)?;
-            if wanted.to != Use::Receive && bypass::is_unseen(opened.facts().kind, &port.address) {
+            if wanted.to != Use::Receive
+                && bypass::bypasses_taps(opened.facts().kind, &port.address)
+            {
                 marks.extend(ports::interface_of(&port.address).as_deref().and_then(bypass::mark));
             }
             if (wanted.to == Use::Receive && self.receives()) || wanted.answers {
@@ -588,7 +590,7 @@ impl Resolved {
         pin: Option<Vec<Cpu>>,
         opened: Option<&[squall_profile::Replay]>,
         look_up: bool,
-        abandoned: &dyn Fn() -> bool,
+        is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Plan, Error> {
         let options = Options {
             cores: self.options.cores.or(self.cpus().map(<[u32]>::len)),
@@ -602,7 +604,7 @@ impl Resolved {
             replays: self.replays.clone(),
             opened,
             live_flows: self.attacks.as_ref().and_then(|attacks| attacks.live_flows(&self.profile)),
-            abandoned,
+            is_cancelled,
         };
         let (profile, notes) = self.names.resolved(&self.profile, look_up)?;
         let mut plan = squall_plan::compile(&profile, limits, inputs, &options)?;

@@ -495,14 +495,14 @@ fn a_server_over_udp_rests_until_its_client_is_silent() {
     let mut pair = Pair::new(1, &[(client, server)]);
     let port = pair.begin(0, FlowKind::Udp);
     pair.run(secs(5));
-    let resting = |pair: &Pair| pair.stacks[1].app().apps.resting();
-    assert_eq!((resting(&pair), pair.stacks[0].app().apps.delaying()), (1, 1));
+    let lingering = |pair: &Pair| pair.stacks[1].app().apps.lingering();
+    assert_eq!((lingering(&pair), pair.stacks[0].app().apps.delaying()), (1, 1));
     pair.run(secs(100));
     // Late datagrams belong to the same flow, which ended after 10 s of silence.
     assert_eq!((pair.counts(1).established, pair.counts(1).finished), (1, 1));
     assert_eq!(pair.stacks[1].app().ended, [(port, Reason::Idle)]);
     assert_eq!(pair.now.0 / 1_000_000_000, 20, "begun at 1 s, the last was sent 9 s later");
-    assert_eq!((pair.received(1, port), resting(&pair)), (&b"xxxx"[..], 0));
+    assert_eq!((pair.received(1, port), lingering(&pair)), (&b"xxxx"[..], 0));
     pair.assert_nothing_left();
 }
 

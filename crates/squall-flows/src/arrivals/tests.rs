@@ -185,7 +185,7 @@ fn arrivals_and_users_go_by_one_clock_and_patience_by_real_time() {
     assert_eq!(std::iter::from_fn(|| a.take(Nanos(0), every)).count(), 11);
     // A stall of 100 ms: the clock advances by 10 ms and then lags by 90 ms.
     let (now, lag) = (Nanos(10_000_000), Nanos(90_000_000));
-    a.keep_lag(lag);
+    a.set_lag(lag);
     assert_eq!(std::iter::from_fn(|| a.take(now, every)).count(), 10, "a millisecond apart");
     // Their flows ended at different instants, and the users return at the same distances.
     (0..10).for_each(|user| a.ended(0, Nanos(now.0 + user * 1_000_000)));
@@ -197,7 +197,7 @@ fn arrivals_and_users_go_by_one_clock_and_patience_by_real_time() {
     assert_eq!(first[0].at, now + Nanos(1000) + lag, "nobody asked for it before, in real time");
     assert_eq!(a.late(0) + a.late(1), 0);
     // More than the patience has passed in real time.
-    a.keep_lag(Nanos(2 * SECOND));
+    a.set_lag(Nanos(2 * SECOND));
     while a.take(now + Nanos(50_000_000), every).is_some() {}
     assert!(a.late(1) > 30, "{}", a.late(1));
 }

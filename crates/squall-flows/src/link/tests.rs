@@ -365,11 +365,11 @@ fn all_workers_learn_neighbors_and_one_replies() {
     assert_eq!(one.owner(&frame, (0, 2)), FrameOwner::All);
     assert!(one.receive(&frame).is_none() && one.has_answers());
     let before = other.statistics;
-    other.overhear(&frame);
+    other.learn_neighbor(&frame);
     assert!(!other.has_answers());
-    let neighbour = IpAddr::V4(request.sender);
+    let neighbor = IpAddr::V4(request.sender);
     for link in [&mut one, &mut other] {
-        assert_eq!(link.resolve(Nanos(1), neighbour), Answer::Mac(request.sender_mac));
+        assert_eq!(link.resolve(Nanos(1), neighbor), Answer::Mac(request.sender_mac));
     }
     let after = LinkStatistics { resolved: before.resolved, ..other.statistics };
     assert_eq!(after, before, "what was overheard is counted by who was given it");

@@ -167,7 +167,12 @@ impl Lab {
         for i in 0..2 {
             for frame in self.wires[1 - i].arrived(now) {
                 let claims = self.sides[i].claims(&frame);
-                let taken = self.sides[i].receive(now, &frame, Came::default(), Near::default());
+                let taken = self.sides[i].receive(
+                    now,
+                    &frame,
+                    ReceiveOffloads::default(),
+                    FlowHint::default(),
+                );
                 assert_eq!(claims, taken, "what is held for later is what is taken at once");
             }
             self.sides[i].advance(now);
@@ -638,7 +643,7 @@ fn data_without_acknowledgement_is_reset_only_where_nobody_listens() {
         data[34..38].copy_from_slice(&[0, 7, 0, port]);
         data[47] = 8;
         lab.wires[1].frames.clear();
-        lab.sides[1].receive(lab.now, &data, Came::default(), Near::default());
+        lab.sides[1].receive(lab.now, &data, ReceiveOffloads::default(), FlowHint::default());
         lab.sides[1].transmit(lab.now, &mut lab.wires[1]);
         let resets =
             lab.wires[1].frames.iter().filter(|(_, frame)| is_tcp(frame) && frame[47] & 4 != 0);
@@ -976,7 +981,7 @@ fn speech(lags: bool) -> Vec<u64> {
     for ms in 1..1000u64 {
         let real = Nanos(ms * MS);
         for frame in there.arrived(real) {
-            servers.receive(real, &frame, Came::default(), Near::default());
+            servers.receive(real, &frame, ReceiveOffloads::default(), FlowHint::default());
         }
         servers.advance(real);
         back.now = real;
@@ -989,11 +994,11 @@ fn speech(lags: bool) -> Vec<u64> {
             // The stall of 20 ms minus the allowance of 1 ms.
             lag += 19;
         }
-        clients.keep_lag(Nanos(lag * MS));
+        clients.set_lag(Nanos(lag * MS));
         let now = Nanos((ms - lag) * MS);
         for frame in back.arrived(real) {
             clients.arrived(real);
-            clients.receive(now, &frame, Came::default(), Near::default());
+            clients.receive(now, &frame, ReceiveOffloads::default(), FlowHint::default());
         }
         clients.advance(now);
         clients.begin(now, 64);
@@ -1093,7 +1098,7 @@ fn a_side_that_stops_ends_flows_that_rest_as_complete_and_takes_no_others() {
     }
     assert!(lab.sides[1].is_over(), "it waits for nothing");
     // The last packet of a late client.
-    lab.sides[1].receive(now, &packet, Came::default(), Near::default());
+    lab.sides[1].receive(now, &packet, ReceiveOffloads::default(), FlowHint::default());
     let all = lab.sides[1].statistics(true);
     let server = &all.total().server;
     assert_eq!((server.attempted, server.completed, server.active), (3, 3, 0), "{server:?}");
@@ -1164,18 +1169,18 @@ fn a_frame_counts_as_good_without_its_checksum_only_where_the_port_says_so() {
     left[50..52].copy_from_slice(&pseudo.to_be_bytes());
     let mut damaged = syn.clone();
     damaged[47 + 1] ^= 1;
-    let partial = Came { partial: true, ..Came::default() };
+    let partial = ReceiveOffloads { partial: true, ..ReceiveOffloads::default() };
     for (what, frame, came, taken) in [
-        ("its checksum is right", &syn, Came::default(), true),
+        ("its checksum is right", &syn, ReceiveOffloads::default(), true),
         ("its checksum is right, and may be none", &syn, partial, true),
         ("it is left to a NIC", &left, partial, true),
-        ("a process has copied it, checksum and all", &left, Came::default(), false),
-        ("it is damaged", &damaged, Came::default(), false),
+        ("a process has copied it, checksum and all", &left, ReceiveOffloads::default(), false),
+        ("it is damaged", &damaged, ReceiveOffloads::default(), false),
         ("it is damaged, and its checksum is none of the pseudo-header", &damaged, partial, false),
     ] {
         let settings = SideSettings { role: Role::Servers, ..SideSettings::default() };
         let mut server = Side::new(&of, &network(2), settings).unwrap();
-        assert!(server.receive(lab.now, frame, came, Near::default()));
+        assert!(server.receive(lab.now, frame, came, FlowHint::default()));
         let all = server.statistics(true);
         let counts = (all.total().server.attempted, all.strays.bad_tcp_checksum);
         assert_eq!(counts, (u64::from(taken), u64::from(!taken)), "{what}");

@@ -14,8 +14,8 @@ use std::{
 
 use squall::Error;
 use squall_control::driving::lock;
-use squall_host::{Answer, Arp, Echo, Host, NeighbourMessage, Neighbours, solicited_node};
-use squall_machine::speaking::{self, Speaking};
+use squall_host::{Answer, Arp, Echo, Host, NeighborCache, NeighborMessage, solicited_node};
+use squall_machine::speaking::{self, HostThread};
 use squall_units::{MacAddr, Nanos};
 
 use crate::{DeviceInfo, Problem, Resolved, Translated, VlanInfo, replies::PingRequest};
@@ -32,7 +32,7 @@ const IPV6: u16 = 0x86dd;
 /// The emulated devices of the current configuration.
 #[derive(Default)]
 pub struct Hosts {
-    speaking: Vec<Speaking>,
+    speaking: Vec<HostThread>,
     shared: Arc<Shared>,
 }
 
@@ -157,7 +157,7 @@ impl Hosts {
                 continue;
             };
             let devices = Devices { list: here, shared: hosts.shared.clone() };
-            let speaking = Speaking::start(&interface, devices)
+            let speaking = HostThread::start(&interface, devices)
                 .map_err(|error| Error::Environment(format!("port {}: {error}", port.name)))?;
             hosts.speaking.push(speaking);
         }
@@ -222,7 +222,7 @@ struct Devices {
 }
 
 impl speaking::Hosts for Devices {
-    fn hear(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
+    fn handle(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
         for device in &mut self.list {
             device.receive(frame, out);
         }
@@ -242,14 +242,14 @@ impl speaking::Hosts for Devices {
 struct Device {
     info: DeviceInfo,
     host: Host,
-    neighbours: Neighbours,
+    neighbors: NeighborCache,
     /// Gateways that have not answered yet.
     open: Vec<IpAddr>,
     updates: Vec<(IpAddr, Option<MacAddr>)>,
     round: u32,
     pings: Vec<Ping>,
     /// Next hops of pings. Resolved again in each round, because cabling may have changed.
-    hops: Neighbours,
+    hops: NeighborCache,
     echoed: Vec<Echo>,
 }
 
@@ -279,20 +279,20 @@ impl Device {
         Self {
             info,
             host,
-            neighbours: Neighbours::default(),
+            neighbors: NeighborCache::default(),
             open: Vec::new(),
             updates: Vec::new(),
             round: 0,
             pings: Vec::new(),
-            hops: Neighbours::default(),
+            hops: NeighborCache::default(),
             echoed: Vec::new(),
         }
     }
 
     /// Processes a received frame; appends answers to `out`.
     fn receive(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
-        let received = self.host.hear(frame);
-        if let Some((address, mac)) = received.neighbour {
+        let received = self.host.handle(frame);
+        if let Some((address, mac)) = received.neighbor {
             self.learn(address, mac);
         }
         out.extend(received.reply);
@@ -302,12 +302,12 @@ impl Device {
     /// Appends requests that are due to `out`.
     fn ask(&mut self, now: Nanos, out: &mut Vec<Vec<u8>>) {
         for gateway in self.open.clone() {
-            if let Answer::Mac(mac) = self.neighbours.find(now, gateway) {
+            if let Answer::Mac(mac) = self.neighbors.find(now, gateway) {
                 self.updates.push((gateway, Some(mac)));
                 self.open.retain(|open| *open != gateway);
             }
         }
-        while let Some(question) = self.neighbours.question(now) {
+        while let Some(question) = self.neighbors.question(now) {
             let address = match question {
                 Ok(IpAddr::V4(target)) => {
                     let sender =
@@ -343,7 +343,7 @@ impl Device {
                 Some(self.host.frame(MacAddr([0xff; 6]), ARP, &arp.octets()))
             }
             (IpAddr::V6(target), IpAddr::V6(source)) => {
-                let message = NeighbourMessage::solicit(source, self.host.mac, target);
+                let message = NeighborMessage::solicit(source, self.host.mac, target);
                 Some(self.host.frame(solicited_node(target).1, IPV6, &message.octets()))
             }
             _ => None,
@@ -358,7 +358,7 @@ impl Device {
         let mut pings = lock(&shared.pings);
         self.round = shared.round.load(Ordering::Acquire);
         self.pings = pings.waiting.remove(&self.info.ethernet).unwrap_or_default();
-        self.hops = Neighbours::default();
+        self.hops = NeighborCache::default();
         self.echoed.clear();
     }
 
@@ -388,7 +388,7 @@ impl Device {
     fn learn(&mut self, address: IpAddr, mac: MacAddr) {
         // Ignore unsolicited answers, which any host could send.
         if self.open.contains(&address) {
-            self.neighbours.learn(address, mac);
+            self.neighbors.learn(address, mac);
         }
         if self.pings.iter().any(|ping| ping.hop == address) {
             self.hops.learn(address, mac);
@@ -491,7 +491,7 @@ mod tests {
         out.clear();
         // The request itself identifies its sender.
         device.receive(&question(), &mut out);
-        let message = NeighbourMessage {
+        let message = NeighborMessage {
             solicitation: false,
             source: "fd00::9".parse().unwrap(),
             destination: "fd00::1".parse().unwrap(),

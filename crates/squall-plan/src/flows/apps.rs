@@ -69,7 +69,7 @@ pub struct ApplicationInfo {
 }
 
 /// The built-in applications, in display order.
-pub fn catalogue() -> Vec<ApplicationInfo> {
+pub fn catalog() -> Vec<ApplicationInfo> {
     let info = |&(name, options): &(&'static str, &'static [&'static str])| {
         let about = match name {
             "http" => "HTTP/1.1: GETs or POSTs over a connection, answered with a body",
@@ -91,7 +91,7 @@ pub fn catalogue() -> Vec<ApplicationInfo> {
 /// The built-in applications with their options, one per line.
 pub fn applications() -> String {
     let mut text = String::new();
-    for ApplicationInfo { name, about, options, .. } in catalogue() {
+    for ApplicationInfo { name, about, options, .. } in catalog() {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{name:<12} {about}");
         if !options.is_empty() {

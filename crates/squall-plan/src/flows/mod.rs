@@ -28,7 +28,7 @@ use squall_units::{Cannot, MacAddr, Nanos, Segmentation};
 use self::script::Played;
 use crate::{Assets, PortLimits};
 
-pub use apps::{ApplicationInfo, applications, catalogue};
+pub use apps::{ApplicationInfo, applications, catalog};
 pub use planned::{PlannedLoad, PlannedPool, PlannedTemplate};
 pub use script::ends_text;
 
@@ -217,7 +217,7 @@ pub(crate) fn compile(
             active: flows.active_limit,
         },
         drain: flows.drain.unwrap_or(squall_flows::DRAIN),
-        patience: flows.patience.unwrap_or(squall_flows::PATIENCE),
+        patience: flows.patience.unwrap_or(squall_flows::MAX_DELAY),
         seed: profile.effective_seed(),
         scripts,
     };

@@ -335,7 +335,7 @@ impl Device {
             program: env::current_exe()?,
             arguments: vec!["lab".into(), "forward".into(), a, b],
             input: String::new(),
-            is_ready: || SIDES.iter().all(|side| child::is_listened_to(side.device)),
+            is_ready: || SIDES.iter().all(|side| child::has_receiver(side.device)),
         })
     }
 

@@ -4,7 +4,7 @@
 //! Entering and leaving that call takes some 25 ms, and inside it the program polls for frames all
 //! the time. So a queue without frames for [`LINGER`] leaves the call, and enters it again with the
 //! next frame. Frames that are sent [`AHEAD`] of their time are not late because of that. The owner
-//! of the queue must call [`TxQueue::fates`] regularly.
+//! of the queue must call [`TxQueue::outcomes`] regularly.
 
 use std::{
     io,
@@ -16,7 +16,9 @@ use std::{
     time::Duration,
 };
 
-use squall_port::{BATCH, Fate, LinkState, Remote, SendError, TxBatch, TxMeta, TxQueue, monotonic};
+use squall_port::{
+    BATCH, LinkState, Remote, SendError, TxBatch, TxMeta, TxOutcome, TxQueue, monotonic,
+};
 use squall_units::Nanos;
 
 use super::{
@@ -46,7 +48,7 @@ pub struct LiveTx {
     reported: u64,
     head: u64,
     lent: usize,
-    fates: Vec<Fate>,
+    outcomes: Vec<TxOutcome>,
     hold_number: u64,
     /// The link is down, and the program rests.
     resting: bool,
@@ -94,7 +96,7 @@ impl LiveTx {
             reported: 0,
             head: 0,
             lent: 0,
-            fates: Vec::with_capacity(BATCH),
+            outcomes: Vec::with_capacity(BATCH),
             hold_number: 0,
             resting: false,
             discarded_at: 0,
@@ -305,35 +307,35 @@ impl TxQueue for LiveTx {
         }
     }
 
-    fn fates(&mut self) -> io::Result<&[Fate]> {
-        self.shared.attend();
+    fn outcomes(&mut self) -> io::Result<&[TxOutcome]> {
+        self.shared.keep_alive();
         self.follow_link();
-        self.fates.clear();
+        self.outcomes.clear();
         // The link's state is requested only if frames did not leave.
         let mut up = None;
-        while self.reported < self.head && self.fates.len() < BATCH {
+        while self.reported < self.head && self.outcomes.len() < BATCH {
             let Some(result) = self.take_result(self.reported as usize % SLOTS) else { break };
             self.reported += 1;
             match result {
                 SKIPPED => {}
-                LINK_DOWN => self.fates.push(Fate::Lost("link_down")),
+                LINK_DOWN => self.outcomes.push(TxOutcome::Lost("link_down")),
                 DROPPED | REFUSED
                     if *up.get_or_insert_with(|| self.shared.link.look()) != LinkState::Up =>
                 {
-                    self.fates.push(Fate::Lost("link_down"));
+                    self.outcomes.push(TxOutcome::Lost("link_down"));
                 }
-                DROPPED => self.fates.push(Fate::Lost("driver_full")),
-                REFUSED => self.fates.push(Fate::Lost("interface_refused")),
-                left => self.fates.push(Fate::Left(Nanos(left))),
+                DROPPED => self.outcomes.push(TxOutcome::Lost("driver_full")),
+                REFUSED => self.outcomes.push(TxOutcome::Lost("interface_refused")),
+                left => self.outcomes.push(TxOutcome::Left(Nanos(left))),
             }
         }
         if self.reported == self.head {
             self.rest_if_idle();
         }
-        if self.fates.is_empty() {
+        if self.outcomes.is_empty() {
             self.trouble()?;
         }
-        Ok(&self.fates)
+        Ok(&self.outcomes)
     }
 
     fn take_back(&mut self) -> usize {
@@ -369,7 +371,7 @@ impl TxQueue for LiveTx {
             (queue.reported..queue.head).any(|n| queue.get(RESULTS + n as usize % SLOTS) == WAITING)
         };
         while waiting(self) {
-            self.shared.attend();
+            self.shared.keep_alive();
             self.follow_link();
             self.trouble()?;
             let now = self.get(TAIL);

@@ -8,7 +8,7 @@ use std::{
 
 use squall_bpf::classic;
 use squall_port::{BATCH, Filter, RxQueue, Tags, TxQueue};
-use squall_port_linux::filter::{FilterError, compile, says_vlan};
+use squall_port_linux::filter::{FilterError, compile, mentions_vlan};
 use squall_units::Nanos;
 use squall_wire::Packet;
 
@@ -123,7 +123,8 @@ fn filter(
         Err(FilterError::NoLibrary(why)) => return Err(Skipped(why).into()),
         other => other?,
     };
-    let tags = if link_type == 1 && !says_vlan(expression) { Tags::Aside } else { Tags::InPlace };
+    let tags =
+        if link_type == 1 && !mentions_vlan(expression) { Tags::Aside } else { Tags::InPlace };
     Ok(Filter { expression: expression.to_owned(), snaplen, program, tags })
 }
 

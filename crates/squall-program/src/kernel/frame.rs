@@ -12,7 +12,7 @@ use squall_bpf::{
 use squall_units::SIGNATURE_HASH;
 
 use super::{
-    HEAD, Maps, Stream, Tables, Unfit,
+    HEAD, Maps, Stream, Tables, UnsupportedStream,
     layout::*,
     pace::{Ends, LEN, NOW_NS, SCRATCH, SUMS},
 };
@@ -23,20 +23,20 @@ use crate::{
     sizes::Kind,
 };
 
-pub(super) fn fits(s: &Stream<'_>) -> Result<(), Unfit> {
+pub(super) fn fits(s: &Stream<'_>) -> Result<(), UnsupportedStream> {
     let sums = s.program.sums.len();
     if sums > most_sums() {
-        return Err(Unfit::new(s.name, format!("{sums} checksums in a frame")));
+        return Err(UnsupportedStream::new(s.name, format!("{sums} checksums in a frame")));
     }
     if !s.program.crcs.is_empty() {
-        return Err(Unfit::new(s.name, "a CRC that differs from frame to frame"));
+        return Err(UnsupportedStream::new(s.name, "a CRC that differs from frame to frame"));
     }
     for var in &s.program.vars {
         if matches!(var.law, Law::RandomWide { .. }) {
-            return Err(Unfit::new(s.name, "random values of more than 64 bits"));
+            return Err(UnsupportedStream::new(s.name, "random values of more than 64 bits"));
         }
         if var.every == 0 {
-            return Err(Unfit::new(s.name, "a field program that never advances"));
+            return Err(UnsupportedStream::new(s.name, "a field program that never advances"));
         }
     }
     Ok(())

@@ -5,7 +5,7 @@
 //! Input: [`Stream`]s. Output: an [`Image`]: instructions, tables, and the [`Layout`] of the memory
 //! that the program shares with its driver. The octets of frame k equal those of [`Program::fill`],
 //! the departures those of the timeline, in the same integers. Streams that need more are
-//! [`Unfit`], which names a port that can send them.
+//! [`UnsupportedStream`], which names a port that can send them.
 //!
 //! The program runs over live frames ([`frame`](Image::frame) is their initial content) and
 //! redirects the frame that it made to entry 0 of the device map. The [witnesses](Image::witnesses)
@@ -76,19 +76,19 @@ pub struct Image {
 
 /// A feature that the kernel's executor lacks, and the ports that have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfit {
+pub struct UnsupportedStream {
     /// `None`: the streams as a whole.
     pub stream: Option<String>,
     pub why: String,
 }
 
-impl Unfit {
+impl UnsupportedStream {
     pub fn new(stream: &str, why: impl Into<String>) -> Self {
         Self { stream: Some(stream.to_owned()), why: why.into() }
     }
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for UnsupportedStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(stream) = &self.stream {
             write!(f, "stream {stream:?}: ")?;
@@ -101,7 +101,7 @@ impl fmt::Display for Unfit {
     }
 }
 
-impl std::error::Error for Unfit {}
+impl std::error::Error for UnsupportedStream {}
 
 /// Numbers of the maps in an [`Object`].
 const MEMORY: usize = 0;
@@ -118,11 +118,11 @@ struct Maps {
 /// Compiles `streams`, at least one, into one program.
 ///
 /// # Errors
-/// [`Unfit`], for the first stream that is.
-pub fn compile(streams: &[Stream<'_>]) -> Result<Image, Unfit> {
+/// [`UnsupportedStream`], for the first stream that is.
+pub fn compile(streams: &[Stream<'_>]) -> Result<Image, UnsupportedStream> {
     if streams.len() > MOST_STREAMS {
         let why = format!("{} streams on one worker, more than {MOST_STREAMS},", streams.len());
-        return Err(Unfit { stream: None, why });
+        return Err(UnsupportedStream { stream: None, why });
     }
     let timelines = streams.iter().map(timeline).collect::<Result<Vec<_>, _>>()?;
     streams.iter().try_for_each(fits)?;
@@ -152,13 +152,16 @@ fn assemble(
     streams: &[Stream<'_>],
     layout: &Layout,
     tables: &mut Tables,
-) -> Result<(Object, usize), Unfit> {
+) -> Result<(Object, usize), UnsupportedStream> {
     let mut a = Asm::new("squall_live");
     let maps = maps(&mut a, layout, 8);
     pace::write(&mut a, maps, streams, layout, tables);
     let len = a.len();
     if len > MOST_INSTRUCTIONS {
-        return Err(Unfit { stream: None, why: format!("a program of {len} instructions") });
+        return Err(UnsupportedStream {
+            stream: None,
+            why: format!("a program of {len} instructions"),
+        });
     }
     Ok((a.finish(), len))
 }
@@ -187,13 +190,13 @@ fn maps(a: &mut Asm, layout: &Layout, tables: u32) -> Maps {
 }
 
 /// The departures of a share.
-fn timeline(s: &Stream<'_>) -> Result<Timeline, Unfit> {
+fn timeline(s: &Stream<'_>) -> Result<Timeline, UnsupportedStream> {
     if *s.law != GapLaw::Constant {
-        return Err(Unfit::new(s.name, "gaps that are not constant"));
+        return Err(UnsupportedStream::new(s.name, "gaps that are not constant"));
     }
     let (first, by) = s.share;
     if by > 1 && (s.next.is_some() || !s.self_start) {
-        return Err(Unfit::new(
+        return Err(UnsupportedStream::new(
             s.name,
             "one stream shared by several workers, which starts other streams,",
         ));
@@ -211,7 +214,7 @@ fn timeline(s: &Stream<'_>) -> Result<Timeline, Unfit> {
             Ok(share)
         }
         _ => whole.share(first, by).ok_or_else(|| {
-            Unfit::new(
+            UnsupportedStream::new(
                 s.name,
                 "one stream shared by several workers, with bursts or with gaps that depend on \
                  lengths,",
@@ -220,19 +223,19 @@ fn timeline(s: &Stream<'_>) -> Result<Timeline, Unfit> {
     }
 }
 
-fn fits(s: &Stream<'_>) -> Result<(), Unfit> {
+fn fits(s: &Stream<'_>) -> Result<(), UnsupportedStream> {
     let longest = s.program.max_len();
     if longest > MOST_OCTETS {
-        return Err(Unfit::new(
+        return Err(UnsupportedStream::new(
             s.name,
             format!("a frame of {longest} octets, more than the {MOST_OCTETS} of a memory page,"),
         ));
     }
     if !s.program.cut().is_whole() {
-        return Err(Unfit::new(s.name, "GSO frames"));
+        return Err(UnsupportedStream::new(s.name, "GSO frames"));
     }
     if s.program.trex().is_some() {
-        return Err(Unfit::new(s.name, "TRex's header (trex_hw_id)"));
+        return Err(UnsupportedStream::new(s.name, "TRex's header (trex_hw_id)"));
     }
     frame::fits(s)
 }

@@ -311,7 +311,7 @@ fn an_acknowledgment_is_overdue_after_64_kib_of_one_flow() {
         let mut pair = Pair::new(Plan { flows, response, ..Plan::default() });
         pair.run();
         pair.check();
-        assert!(!pair.client.is_pressed());
+        assert!(!pair.client.is_ack_overdue());
         pair.pressed
     };
     // Packets of one flight arrive at once, but each of many flows receives little.

@@ -32,7 +32,7 @@ fn run(text: &str, node: Node<'_>) -> Report {
 fn sent<'a>(reports: impl IntoIterator<Item = &'a Report>) -> BTreeMap<String, (u64, u64, u128)> {
     let mut all = BTreeMap::<_, (u64, u64, u128)>::new();
     let ports = reports.into_iter().flat_map(|report| &report.ports);
-    for port in ports.filter(|port| !port.is_elsewhere()) {
+    for port in ports.filter(|port| !port.is_remote()) {
         let print =
             port.tx.fingerprint.as_ref().map_or(0, |print| {
                 u128::from_str_radix(print, 16).expect("a fingerprint is a number")

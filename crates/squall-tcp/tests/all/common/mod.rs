@@ -368,7 +368,7 @@ impl Pair {
             } else {
                 stack.receive(self.now, &packet);
             }
-            self.pressed += u64::from(self.client.is_pressed());
+            self.pressed += u64::from(self.client.is_ack_overdue());
         }
         self.client.advance(self.now);
         self.server.advance(self.now);

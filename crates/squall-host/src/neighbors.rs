@@ -11,7 +11,7 @@ use squall_units::{MacAddr, Nanos};
 
 /// The neighbors on a link.
 #[derive(Debug, Default)]
-pub struct Neighbours {
+pub struct NeighborCache {
     /// Known neighbors, by all but the last octet of the address.
     blocks: HashMap<IpAddr, Block, BuildHasherDefault<Mixer>>,
     /// Neighbors with another MAC address than the rest of their block, and unresolved ones.
@@ -93,7 +93,7 @@ const MAX_ASKED: usize = 1024;
 /// Limit of blocks, and of addresses outside of them.
 const MAX_ENTRIES: usize = 1 << 22;
 
-impl Neighbours {
+impl NeighborCache {
     /// Resolves `address`. Unknown addresses are asked for from now on.
     #[inline]
     pub fn find(&mut self, now: Nanos, address: IpAddr) -> Answer {
@@ -155,7 +155,7 @@ impl Neighbours {
         self.blocks.len() + self.table.len() < MAX_ENTRIES
     }
 
-    /// When [`Neighbours::question`] has something to return.
+    /// When [`NeighborCache::question`] has something to return.
     #[inline]
     pub fn next_due(&self) -> Option<Nanos> {
         self.requests.peek().map(|Reverse((due, _))| *due)
@@ -231,21 +231,21 @@ mod tests {
 
     #[test]
     fn resolved_addresses_are_known_and_silent_ones_given_up() {
-        let mut neighbours = Neighbours::default();
+        let mut neighbors = NeighborCache::default();
         let (a, b): (IpAddr, IpAddr) = ("16.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap());
         assert_eq!(
-            (neighbours.find(Nanos(5), a), neighbours.find(Nanos(5), b)),
+            (neighbors.find(Nanos(5), a), neighbors.find(Nanos(5), b)),
             (Answer::Wait, Answer::Wait)
         );
-        let mut asked: Vec<_> = std::iter::from_fn(|| neighbours.question(Nanos(5))).collect();
+        let mut asked: Vec<_> = std::iter::from_fn(|| neighbors.question(Nanos(5))).collect();
         asked.sort_unstable();
         assert_eq!(asked, [Ok(a), Ok(b)]);
-        assert!(neighbours.learn(a, MacAddr([1; 6])));
-        assert_eq!(neighbours.find(Nanos(6), a), Answer::Mac(MacAddr([1; 6])));
+        assert!(neighbors.learn(a, MacAddr([1; 6])));
+        assert_eq!(neighbors.find(Nanos(6), a), Answer::Mac(MacAddr([1; 6])));
         let mut tries = 1;
         let now = loop {
-            let now = neighbours.next_due().expect("it is still asked for");
-            match neighbours.question(now) {
+            let now = neighbors.next_due().expect("it is still asked for");
+            match neighbors.question(now) {
                 Some(Ok(again)) => assert_eq!(again, b),
                 Some(Err(silent)) => {
                     assert_eq!(silent, b);
@@ -257,44 +257,40 @@ mod tests {
             tries += 1;
         };
         assert_eq!(tries, TRIES);
-        assert_eq!((neighbours.find(now, b), neighbours.question(now)), (Answer::Silent, None));
-        assert_eq!(neighbours.find(now + SILENT_PAUSE, b), Answer::Wait);
+        assert_eq!((neighbors.find(now, b), neighbors.question(now)), (Answer::Silent, None));
+        assert_eq!(neighbors.find(now + SILENT_PAUSE, b), Answer::Wait);
     }
 
     #[test]
     fn neighbors_in_a_block_may_have_their_own_macs_and_change_them() {
-        let mut neighbours = Neighbours::default();
+        let mut neighbors = NeighborCache::default();
         let address = |i: u32| IpAddr::V4((0x1000_0000 + i).into());
         let (router, own) = (MacAddr([2; 6]), |i: u32| MacAddr([4, 0, 0, 0, 0, i as u8]));
         let of = |i: u32| if i % 5 == 4 { own(i) } else { router };
         for i in 1..1000 {
-            neighbours.find(Nanos(0), address(i));
-            assert!(neighbours.learn(address(i), of(i)) && !neighbours.learn(address(i), of(i)));
+            neighbors.find(Nanos(0), address(i));
+            assert!(neighbors.learn(address(i), of(i)) && !neighbors.learn(address(i), of(i)));
         }
-        assert_eq!(
-            (neighbours.asking, neighbours.blocks.len(), neighbours.table.len()),
-            (0, 4, 200)
-        );
-        assert_eq!(neighbours.question(Nanos(0)), None);
-        (1..1000)
-            .for_each(|i| assert!(neighbours.find(Nanos(0), address(i)) == Answer::Mac(of(i))));
+        assert_eq!((neighbors.asking, neighbors.blocks.len(), neighbors.table.len()), (0, 4, 200));
+        assert_eq!(neighbors.question(Nanos(0)), None);
+        (1..1000).for_each(|i| assert!(neighbors.find(Nanos(0), address(i)) == Answer::Mac(of(i))));
         // One moves to the router's MAC address, and one away from it.
-        assert!(!neighbours.learn(address(4), router) && !neighbours.learn(address(5), own(9)));
-        assert_eq!(neighbours.find(Nanos(0), address(4)), Answer::Mac(router));
-        assert_eq!(neighbours.find(Nanos(0), address(5)), Answer::Mac(own(9)));
-        assert_eq!(neighbours.table.len(), 200);
+        assert!(!neighbors.learn(address(4), router) && !neighbors.learn(address(5), own(9)));
+        assert_eq!(neighbors.find(Nanos(0), address(4)), Answer::Mac(router));
+        assert_eq!(neighbors.find(Nanos(0), address(5)), Answer::Mac(own(9)));
+        assert_eq!(neighbors.table.len(), 200);
         let v6: IpAddr = "fd00::1".parse().unwrap();
-        assert!(!neighbours.learn(v6, router));
-        assert_eq!(neighbours.find(Nanos(0), v6), Answer::Mac(router));
-        assert_eq!(neighbours.find(Nanos(0), "fd00::2".parse().unwrap()), Answer::Wait);
+        assert!(!neighbors.learn(v6, router));
+        assert_eq!(neighbors.find(Nanos(0), v6), Answer::Mac(router));
+        assert_eq!(neighbors.find(Nanos(0), "fd00::2".parse().unwrap()), Answer::Wait);
     }
 
     #[test]
     fn questions_at_once_are_bounded() {
-        let mut neighbours = Neighbours::default();
+        let mut neighbors = NeighborCache::default();
         for i in 0..10_000u32 {
-            neighbours.find(Nanos(0), IpAddr::V4(i.into()));
+            neighbors.find(Nanos(0), IpAddr::V4(i.into()));
         }
-        assert_eq!(std::iter::from_fn(|| neighbours.question(Nanos(0))).count(), MAX_ASKED);
+        assert_eq!(std::iter::from_fn(|| neighbors.question(Nanos(0))).count(), MAX_ASKED);
     }
 }
