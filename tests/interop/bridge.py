@@ -56,7 +56,7 @@ class Direction:
         self.first: float | None = None
         self.test_frames = 0
         self.counts: collections.Counter[str] = collections.Counter()
-            self.periods: list[dict] = []
+        self.periods: list[dict] = []
         self.losing: dict | None = None
         self.last_passed: float | None = None
 
