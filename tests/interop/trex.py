@@ -25,7 +25,7 @@ import warnings
 import zlib
 
 from tools import Failed, in_a_lab, run, same
-from trex_oracle import ASYNC, SQUALL, SYNC, daemon, run_console, run_examples, skipped, unpack
+from trex_oracle import ASYNC, SQUALL, SYNC, daemon, run_console, run_examples, has_client, unpack
 
 warnings.simplefilter("ignore")
 # Shipped files that are not profiles of streams.
@@ -984,6 +984,6 @@ def inside(folder, argv):
 
 
 if __name__ == "__main__":
-    if skipped():
+    if not has_client():
         sys.exit(0)
     sys.exit(in_a_lab(SQUALL, __file__, inside))
