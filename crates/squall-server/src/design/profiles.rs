@@ -15,7 +15,7 @@ use crate::{
     budget,
     service::Service,
     threads::blocking,
-    work::is_abandoned,
+    work::is_cancelled,
 };
 
 pub fn routes() -> Routes {
@@ -51,9 +51,9 @@ pub fn routes() -> Routes {
     routes
 }
 
-/// Runs `work` when its turn comes: only [`crate::budget::PLANNING`] run at once, because each may
-/// take the memory of a large profile. `work` is dropped while it waits, or stops soon after it
-/// starts, if its client leaves.
+/// Waits for a permit and runs `work`. Only [`crate::budget::PLANNING`] run at once, because each
+/// may take the memory of a large profile. If its client leaves, `work` is dropped before it
+/// starts, or stops soon after.
 async fn in_turn<T: Send + 'static>(
     service: &Service,
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
@@ -131,10 +131,10 @@ impl Asked {
     }
 }
 
-/// A check that allows an action, or gives the reason why it is not allowed.
+/// A check that allows an action, or returns the reason why it is not allowed.
 type Leave<T, E> = Box<dyn Fn(&T) -> Result<(), E> + Sync>;
 
-/// The daemon's files, for profiles that name some.
+/// The daemon's files, for profiles that refer to files.
 pub struct ProfileFiles {
     folder: std::path::PathBuf,
     may_read: Leave<Path, String>,
@@ -170,7 +170,7 @@ impl ProfileFiles {
             folder: &self.folder,
             may_read: &*self.may_read,
             may_use: &*self.may_use,
-            is_cancelled: &is_abandoned,
+            is_cancelled: &is_cancelled,
         }
     }
 }
