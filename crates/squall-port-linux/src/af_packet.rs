@@ -1108,7 +1108,7 @@ impl RxQueue for Ring {
         for _ in 0..self.left.min(BATCH) {
             let (frame, step) = read_frame(block, self.next, &self.clock, self.gro, self.view);
             // The kernel may have written them on another CPU: prefetches transfer the cache lines
-            // of a batch in parallel, not one by one as they are read.
+            // of a batch in parallel, whereas reads would do it one by one.
             sys::prefetch(block, self.next + PREFETCH_AHEAD * step, SOCKET_ADDRESS);
             sys::prefetch(block, frame.offset, (frame.len as usize).min(PREFETCH_OCTETS));
             self.frames.push(frame);
