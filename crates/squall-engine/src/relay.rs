@@ -1,9 +1,9 @@
-//! Hands frames over to the worker that has their flow.
+//! Relays frames to the worker that has their flow.
 //!
 //! Most ports steer frames to the right worker ([`squall_bpf::owner`]). A steering program or an
 //! RSS hash cannot do it for ICMP errors, tunneled packets, and devices with a hash of their own:
-//! those frames are handed over here, in batches. Neighbor discovery (ARP, NDP) goes to all
-//! workers, because each keeps its own neighbor cache.
+//! those frames are relayed here, in batches. Neighbor discovery (ARP, NDP) goes to all workers,
+//! because each keeps its own neighbor cache.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
@@ -19,7 +19,7 @@ const WAITING: usize = 128;
 
 /// One worker's end of the relay.
 pub(crate) struct Relay {
-    /// By the worker's number at the port.
+    /// Indexed by the worker's number at the port.
     others: Vec<Other>,
     here: usize,
     came: Receiver<UnmatchedCounters>,
@@ -31,7 +31,7 @@ struct Other {
     gathered: UnmatchedCounters,
 }
 
-/// Frames, stored back to back.
+/// Frames for another worker, stored back to back.
 #[derive(Default)]
 pub(crate) struct UnmatchedCounters {
     octets: Vec<u8>,
@@ -61,7 +61,7 @@ pub(crate) fn relays(wakers: &[Waker]) -> Vec<Relay> {
 }
 
 impl Relay {
-    /// Adds a frame to the next [`Relay::hand_over`], for one worker.
+    /// Adds a frame for one worker to the next [`Relay::hand_over`].
     pub fn gather(&mut self, worker: u32, octets: &[u8], frame: &RxFrame) {
         self.others[worker as usize].gathered.push(octets, frame, false);
     }
@@ -75,8 +75,8 @@ impl Relay {
         }
     }
 
-    /// Hands over the gathered frames. Returns the number of frames handed to their owner, and the
-    /// number dropped, which includes copies for all workers.
+    /// Sends the gathered frames to the other workers. Returns the number of frames sent to their
+    /// owners, and the number dropped, including copies for all workers.
     pub fn hand_over(&mut self) -> (u64, u64) {
         let (mut handed, mut dropped) = (0, 0);
         for other in self.others.iter_mut().filter(|other| !other.gathered.frames.is_empty()) {

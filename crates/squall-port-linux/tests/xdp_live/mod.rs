@@ -100,7 +100,7 @@ pub fn a_peer_without_napi_and_a_link_that_goes_down_are_reported() -> Outcome {
         let deadline = monotonic() + Nanos(5_000_000_000);
         loop {
             assert!(monotonic() < deadline, "the fault is reported");
-            // The interface may refuse a frame before it is known to refuse all.
+            // The interface may refuse a single frame before the queue knows that it refuses all.
             if let Err(error) = tx.outcomes() {
                 return error.to_string();
             }
@@ -153,7 +153,7 @@ pub fn frames_that_are_due_while_the_link_is_down_have_that_reason() -> Outcome 
     Ok(())
 }
 
-/// As if the call used all CPU time of a group, and no thread could run to end it.
+/// Simulates a call that uses all CPU time of a group, so that no thread could run to end it.
 pub fn an_unattended_call_ends_by_itself() -> Outcome {
     enter()?;
     need_programs()?;
