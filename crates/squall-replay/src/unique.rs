@@ -6,7 +6,8 @@
 //! these sets to itself:
 //!
 //! - the IPv4 addresses that are not routed on the Internet: private (RFC 1918), shared (RFC 6598),
-//!   benchmarking (RFC 2544), 22,216,704 in total. So packets of a test network stay in that network.
+//!   benchmarking (RFC 2544), 22,216,704 in total. So packets of a test network stay in that
+//!   network.
 //! - all other IPv4 host addresses: 3,702,259,712,
 //! - for IPv6, the last 64 bits of an address within its network: 2^64.
 //!
