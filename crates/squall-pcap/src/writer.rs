@@ -524,7 +524,7 @@ fn known(interfaces: &[InterfaceFormat], index: u32) -> io::Result<&InterfaceFor
     })
 }
 
-/// The number of octets that a packet takes in the file.
+/// The part of a packet that is written: at most `snaplen` octets.
 #[inline]
 fn kept(data: &[u8], wire_len: u32, snaplen: u32) -> io::Result<&[u8]> {
     if data.len() as u64 > u64::from(wire_len) {
