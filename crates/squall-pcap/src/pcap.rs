@@ -230,8 +230,8 @@ impl Pcap {
             }
             let Some(rest) = octets.get(at..).filter(|rest| rest.len() >= self.record_header)
             else {
-                // The last packet may be truncated here, but not the first, because then the search
-                // distance is exhausted.
+                // At the end of the file, the last packet may be truncated, but not the first.
+                // Before that, the octets end where the search distance is exhausted.
                 return records > usize::from(at_end);
             };
             let Header { seconds, fraction, captured, wire_len } = self.header(rest);
