@@ -82,7 +82,7 @@ fn add_banner(from: End, line: &[u8], transaction: &mut Transaction) -> bool {
     true
 }
 
-/// The input of HASSH: key exchange algorithms, and the ciphers, MACs and compressions for this
+/// Adds HASSH and its input: key exchange algorithms, and ciphers, MACs and compressions for this
 /// direction.
 fn add_offers(from: End, packet: &[u8], transaction: &mut Transaction) -> Option<()> {
     let mut rest = Octets(packet);
