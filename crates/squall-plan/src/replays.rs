@@ -211,7 +211,6 @@ fn speed(spec: &squall_profile::Replay) -> Result<Speed, String> {
 /// The ratio of the speeds of `new` and `old`.
 ///
 /// # Errors
-///
 /// Anything else differs, or the ratio is unknown.
 fn faster(
     old: &squall_profile::Replay,

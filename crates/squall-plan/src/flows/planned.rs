@@ -21,7 +21,7 @@ pub struct PlannedLoad {
 #[derive(Clone, Debug)]
 pub struct PlannedTemplate {
     pub name: String,
-    /// The name of the built-in application, "capture" or `programs`.
+    /// The built-in application, the conversation of a capture, or `programs`.
     pub content: String,
     /// `tcp`, `udp` or `tls`.
     pub transport: &'static str,
