@@ -24,7 +24,7 @@ impl Config {
     pub fn from_json(value: &Value) -> Result<Self, Problems> {
         match value {
             Value::Object(_) => Ok(Self(value.clone())),
-            // An empty body stands for an empty configuration.
+            // An empty body is an empty configuration.
             Value::Null => Ok(Self::default()),
             _ => Err(Problems::one("", "the configuration is not an object")),
         }
