@@ -100,8 +100,8 @@ mod tests {
         Pcre { pattern: pattern.into(), ..Pcre::default() }
     }
 
-    /// Gets the version from the linked library. The crate's pcre2::version() is a constant that is
-    /// one release behind.
+    /// Gets the version from the linked library. The crate's pcre2::version() is a constant, and
+    /// lags by a release.
     #[test]
     fn expressions_are_matched_by_the_pcre2_that_comes_with_its_crate() {
         // The version in upstream/include/pcre2.h of pcre2-sys 0.2.10 (see Cargo.lock). A newer

@@ -58,8 +58,8 @@ impl Part {
 /// Which data is kept where fragments overlap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// BSD, Suricata's default: the fragment with the lower offset stays, or with equal offsets the
-    /// one that arrived first. A last fragment without data of its own is dropped, along with the
+    /// BSD, Suricata's default: the fragment with the lower offset stays, or if the offsets are
+    /// equal, the earlier one. A last fragment without data of its own is dropped, along with the
     /// information that it was the last, so the packet stays incomplete.
     #[default]
     Bsd,

@@ -387,7 +387,7 @@ fn warn_of_overload(
 }
 
 /// A separate seed for each use. It is derived from names, so adding a stream does not change the
-/// seeds of others.
+/// seeds of the other streams.
 fn seed_of(seed: u64, stream: &str, purpose: u64) -> u64 {
     let hash = stream
         .bytes()

@@ -1,6 +1,6 @@
 //! Identifies sources of frames by number.
 
-/// A source of frames. This number is all that the code knows that sends and counts the frames.
+/// A source of frames. The code that sends and counts the frames knows only this number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(u32);
 

@@ -665,8 +665,7 @@ struct Departing {
     loops: u64,
     /// The next frame is the first of a later loop.
     is_new_loop: bool,
-    /// Capture times: of the first frame of the file, the time elapsed before it, and the time
-    /// elapsed until now.
+    /// Capture time of the file's first frame, time elapsed before it, and time elapsed so far.
     first: u64,
     before: u64,
     passed: u64,

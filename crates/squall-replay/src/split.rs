@@ -137,7 +137,7 @@ pub struct Auto {
     /// Minimum ratio of a host's server actions to its client actions for it to be a server.
     pub ratio: f64,
     /// Prefix lengths of IPv4 networks that [`AutoMode::Router`] tries, from the shortest to the
-    /// longest. Those of IPv6 networks are four times as long.
+    /// longest. IPv6 prefixes are four times as long.
     pub prefix: (u8, u8),
 }
 

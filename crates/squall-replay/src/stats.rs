@@ -97,8 +97,8 @@ pub struct FlowCounts {
     pub expired_flows: u64,
     /// Packets of flows.
     pub flow_packets: u64,
-    /// All other packets: those that are not IP, fragments without ports, and packets with
-    /// truncated or contradictory headers.
+    /// All other packets: non-IP packets, fragments without ports, and packets with truncated or
+    /// contradictory headers.
     pub non_flow_packets: u64,
     /// Non-flow packets with truncated or contradictory headers: tcpreplay's invalid packets.
     pub invalid_packets: u64,

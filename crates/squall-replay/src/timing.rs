@@ -80,8 +80,8 @@ impl Schedule {
         Self { last: time_ns, since: time_ns, ..self }
     }
 
-    /// Begins a capture, postponed by `delay`. Its capture times count from its first frame; those
-    /// of the first capture count from the start of the run.
+    /// Begins a capture, postponed by `delay`. Its capture times count from its first frame, except
+    /// in the first capture, where they count from the start of the run.
     pub fn begin(&mut self, delay: Picos) {
         self.last = self.since.take();
         self.due = self.due.saturating_add(delay.0);

@@ -105,7 +105,7 @@ impl Change {
         Self { number, link, turns: REGIONS.each_ref().map(turn), interface }
     }
 
-    /// Whether this change leaves packets as they are.
+    /// Whether this change leaves packets unchanged.
     pub fn is_none(&self) -> bool {
         self.number == 0
     }

@@ -34,7 +34,7 @@ pub struct Problem {
     /// The sid; `None` if the error precedes it.
     pub sid: Option<u32>,
     pub reason: Reason,
-    /// What was found, what was expected, and a hint.
+    /// The text found, the text expected, and a hint.
     pub text: String,
 }
 

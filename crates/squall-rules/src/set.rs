@@ -401,7 +401,7 @@ impl<'a> Lines<'a> {
 }
 
 /// Removes a comment after the last option of a line. A `;` followed by `#` may be inside quotes,
-/// so a line with a later quote is returned as it is.
+/// so a line with a later quote is returned unchanged.
 fn without_comment(line: &str) -> &str {
     match line.rfind("; #") {
         Some(at) if !line[at..].contains('"') => &line[..=at],

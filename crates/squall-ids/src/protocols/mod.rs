@@ -109,7 +109,7 @@ pub(crate) trait Reader {
     }
 }
 
-/// Events upon which an engine inspects rules without a buffer at once.
+/// Events at which an engine inspects rules without a buffer at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Urgent {
     /// A command or a reply.

@@ -27,7 +27,7 @@ pub fn tunables(tcp: &Tcp, default: Tunables, mistakes: &mut Mistakes<'_>) -> Tu
     all
 }
 
-/// The settings of one side: those of both sides, overridden by the side's own.
+/// The settings of one side: the shared ones, overridden by the side's own.
 pub fn of_side(both: &Tcp, own: &Tcp, mistakes: &mut Mistakes<'_>) -> Tunables {
     let others = both.settings.iter().filter(|(name, _)| !own.has(name));
     let settings = others.chain(&own.settings).cloned().collect();
