@@ -55,7 +55,7 @@ pub const MAX_LEN: usize = 256 << 10;
 pub struct Edits {
     /// Keep only these packets of the capture.
     pub packets: Option<Numbers>,
-    /// Keep only packets captured at or after `from`, and before `to`.
+    /// Keep only packets captured between `from` and `to`, including both.
     pub from: Option<When>,
     pub to: Option<When>,
     /// Drop packets that equal one of the N - 1 packets before them.
