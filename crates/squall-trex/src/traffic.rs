@@ -28,7 +28,7 @@ const FCS: u64 = squall_units::FCS_LEN as u64;
 #[derive(Clone, Debug)]
 pub struct Place {
     pub address: String,
-    /// Longest frame with FCS.
+    /// Longest frame in octets, with FCS.
     pub longest: u32,
 }
 
@@ -149,7 +149,7 @@ pub type Sent = Vec<Translated>;
 /// The traffic of all ports.
 pub struct Traffic {
     places: Vec<Place>,
-    /// Ports whose sent frames captures of the interface must see.
+    /// Ports whose sent frames must be visible to captures on the interface.
     seen: Vec<bool>,
     control: Control<u32, GroupCounts>,
     open: Open,
@@ -204,7 +204,7 @@ impl Traffic {
         !(is_af_packet(&self.places[port].address) && seen_now)
     }
 
-    /// The ports as the next run has to open them.
+    /// The ports, configured as the next run has to open them.
     pub fn places(&self) -> Vec<Place> {
         let of = |(place, is): (&Place, &bool)| match is {
             true => Place { address: seen(&place.address), ..place.clone() },
@@ -397,9 +397,9 @@ impl Traffic {
         seen.map(|seen| seen.now().threads.clone()).unwrap_or_default()
     }
 
-    /// The longest delay since the last request, in microseconds; 0: no packet since. If it is not
-    /// the maximum of the run, it is the upper edge of its bin. `bins`: lower and upper edge in
-    /// nanoseconds, and number of packets.
+    /// The longest delay since the last request, in microseconds; 0 if no packet has arrived since.
+    /// If it is not the maximum of the run, the upper edge of its bin. `bins`: lower and upper edge
+    /// in nanoseconds, and number of packets.
     pub fn recent_max(&mut self, of: DelaySource, max: f64, bins: &[(u64, u64, u64)]) -> f64 {
         let before = self.delays_before.entry(of).or_default();
         let grown = |(lower, _, n): &&(u64, u64, u64)| before.bins.get(lower) != Some(n);
@@ -494,7 +494,8 @@ fn is_af_packet(address: &str) -> bool {
     address.starts_with("af_packet:") || !address.contains(':')
 }
 
-/// The address with which captures of the interface see the port's frames, where possible.
+/// The port address to use so that captures on the interface see the port's frames. Unchanged if
+/// the kind of port cannot offer that.
 pub fn seen(address: &str) -> String {
     match is_af_packet(address) && !address.contains(",bypass=") {
         true => format!("{address},bypass=false"),
@@ -502,7 +503,7 @@ pub fn seen(address: &str) -> String {
     }
 }
 
-/// A profile of ports without traffic.
+/// A profile with these ports and no traffic.
 fn nothing(places: &[Place]) -> Profile {
     let port = |(i, place): (usize, &Place)| Port {
         name: format!("port{i}"),

@@ -22,8 +22,7 @@ use crate::{DeviceInfo, Problem, Resolved, Translated, VlanInfo, replies::PingRe
 
 /// Interval between echo requests while no answer arrives.
 const ECHO_EVERY: Nanos = Nanos(1_000_000_000);
-/// Each round of pings has its own identifier, so that late answers to an earlier round do not
-/// count.
+/// Each round of pings has its own identifier, so late answers to an earlier round do not count.
 static ROUNDS: AtomicU16 = AtomicU16::new(0);
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
@@ -40,7 +39,7 @@ pub struct Hosts {
 struct Shared {
     known: Mutex<Known>,
     changed: Condvar,
-    /// Number of rounds of pings; a device with a lower number fetches its pings.
+    /// Number of the current round of pings; a device with a lower number fetches its pings.
     round: AtomicU32,
     pings: Mutex<Pings>,
     answered: Condvar,
@@ -51,7 +50,7 @@ struct Shared {
 struct Pings {
     /// Pings not sent yet, by the device's interface.
     waiting: HashMap<String, Vec<Ping>>,
-    /// Echo requests without an answer so far.
+    /// Echo requests that have not been answered yet.
     open: HashSet<Echo>,
 }
 
@@ -132,13 +131,13 @@ impl Ping {
 #[derive(Default)]
 struct Known {
     resolved: Resolved,
-    /// Addresses that requests were sent for, without an answer.
+    /// Addresses that did not answer the requests for them.
     silent: Vec<(String, IpAddr)>,
 }
 
 impl Hosts {
     /// Starts devices on ports with a kernel interface. Devices on other ports can only reach each
-    /// other, so that all their addresses are known from the configuration.
+    /// other, so the configuration already has all their addresses.
     ///
     /// # Errors
     /// A port that does not open.
@@ -238,7 +237,7 @@ impl speaking::Hosts for Devices {
     }
 }
 
-/// An interface of a device, without port and clock.
+/// An interface of a device, independent of port and clock.
 struct Device {
     info: DeviceInfo,
     host: Host,
@@ -510,7 +509,7 @@ mod tests {
         assert!(device.open.is_empty());
     }
 
-    /// Exchanges `frames` between the two until neither has an answer.
+    /// Exchanges `frames` between the two devices until neither has an answer.
     fn converse(a: &mut Device, b: &mut Device, mut frames: Vec<Vec<u8>>) {
         while !frames.is_empty() {
             let mut answers = Vec::new();

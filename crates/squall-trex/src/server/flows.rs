@@ -79,7 +79,7 @@ pub struct FlowServer {
     /// Whether the run has been asked to end.
     pub ending: bool,
     pub latency: Option<Latency>,
-    /// Senders whose frames belong to no flow.
+    /// Senders whose frames are ignored instead of matched to flows.
     pub ignored: Ignored,
     /// Client states that were asked for and not yet fetched.
     pub clients: Option<Value>,
@@ -663,8 +663,8 @@ impl Server {
         all
     }
 
-    /// The core and the port that send from the given addresses. The first of a pair of ports has
-    /// the clients, and there is a single core.
+    /// The core and the port that send from the given addresses. Clients use the first of a pair of
+    /// ports, and there is a single core.
     fn traffic_dist(&self, params: &Params<'_>) -> Answer {
         let address = |key: &str| -> Result<u32, Refusal> {
             let text = params.text(key)?;
