@@ -157,7 +157,7 @@ fn stat(pid: u32) -> Option<Vec<String>> {
 /// Whether another process receives frames that arrive on `interface`: through a packet socket
 /// bound to it (or to all), or with an XDP program. Considers only the calling thread's network
 /// namespace.
-pub fn is_listened_to(interface: &str) -> bool {
+pub fn has_receiver(interface: &str) -> bool {
     let Ok(interfaces) = interface::list_interfaces() else { return false };
     let Some(found) = interfaces.into_iter().find(|i| i.name == interface) else { return false };
     if !found.xdp.programs.is_empty() {

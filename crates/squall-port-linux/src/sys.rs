@@ -31,7 +31,7 @@ pub fn trim_heap() {
 /// whole pages to return. By default glibc spreads threads over eight arenas per CPU, and memory
 /// still in use is scattered over all of them (after a configuration of 20,000 flows, 150 MB of 1
 /// GB could not be returned; with two arenas, 10 MB).
-pub fn keep_memory_together() {
+pub fn limit_arenas() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes numbers only (mallopt(3)).
     unsafe {

@@ -317,7 +317,7 @@ impl Controller {
 
     /// Like [`Controller::stop_all`], but because another client took the ports or this client was
     /// silent for too long. The next reply with warnings reports `why`.
-    pub fn lose_ports(&mut self, why: &str) {
+    pub fn report_ports_lost(&mut self, why: &str) {
         if self.held {
             self.lost = Some(format!("traffic and captures were stopped: {why}"));
         }

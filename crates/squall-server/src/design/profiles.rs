@@ -15,7 +15,7 @@ use crate::{
     budget,
     service::Service,
     threads::blocking,
-    work::is_cancelled,
+    work::is_abandoned,
 };
 
 pub fn routes() -> Routes {
@@ -170,7 +170,7 @@ impl ProfileFiles {
             folder: &self.folder,
             may_read: &*self.may_read,
             may_use: &*self.may_use,
-            is_cancelled: &is_cancelled,
+            is_cancelled: &is_abandoned,
         }
     }
 }
