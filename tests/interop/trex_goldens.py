@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Captures of TRex's own simulator against the files of `squall run --trex`: streams octet for
-octet and within 5 us; of flows the flags and lengths of every flow's segments, their payload, the
-options of its SYNs, within 1 s.
+"""Compare captures of TRex's own simulator with the files of `squall run --trex`: streams octet for
+octet and within 5 us; for flows the flags and lengths of every segment, the payload, and the options
+of SYNs, within 1 s.
 
-Profiles are what the stock client makes of them. Some need the client itself: those with tunables,
-and those whose captures were not there when they were made (trex_oracle.py).
+Profiles are read as JSON that the stock client made (trex_oracle.py). Those with tunables, and those
+whose captures the client lacked then, need the client itself.
 """
 
 import json

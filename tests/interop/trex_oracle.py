@@ -1,5 +1,5 @@
-"""TRex's stock client, what it makes of its profiles, captures of its simulator, which are not part of
-this project, and a daemon for them. TREX_DATA names a folder with the data (its README lists the
+"""TRex's stock client, its profiles as JSON, captures of its simulator, which are not part of this
+project, and a daemon for them. TREX_DATA names a folder with the data (its README lists the
 contents), TREX_CLIENT one with the client and the profiles: scripts/ of TRex's repository.
 """
 
@@ -53,7 +53,7 @@ ENDS = {"hlt_udp_simple": "\nDone\n"}
 
 
 def has_data():
-    """Whether the folder with the data is there; if not, print that."""
+    """Return whether the folder with the data exists; if not, print that the test is skipped."""
     if (ORACLE / "goldens").is_dir():
         return True
     print("SKIPPED: captures of TRex's simulator (not in this project): TREX_DATA names no folder")
@@ -61,7 +61,7 @@ def has_data():
 
 
 def has_client(quiet=False):
-    """Whether the folder with the client is there; if not, print that."""
+    """Return whether the folder with the client exists; if not, print that the test is skipped."""
     if (CLIENT / LIBRARY / "trex").is_dir():
         return True
     if not quiet:
@@ -87,7 +87,7 @@ def unpack(folder):
 
 
 def made_profiles():
-    """What the stock client makes of each profile, by the profile's path."""
+    """Return the JSON that the stock client makes from each profile, by the profile's path."""
     with lzma.open(ORACLE / "profiles.json.xz") as file:
         return json.load(file)
 
