@@ -1363,9 +1363,13 @@ impl Server {
             let enabled = value["enabled"].as_bool();
             match (name.as_str(), enabled) {
                 ("vxlan_fs", _) => {
-                    port.vxlan = serde_json::from_value(value.clone()).map_err(|_| {
-                        Refusal::parameters(format!("vxlan_fs = {value}: expected UDP ports"))
-                    })?;
+                    let ports = serde_json::from_value(value.clone()).ok();
+                    port.vxlan =
+                        ports.filter(|ports: &Vec<u16>| !ports.contains(&0)).ok_or_else(|| {
+                            let text =
+                                format!("vxlan_fs = {value}: expected UDP ports, 1 to 65535");
+                            Refusal::parameters(text)
+                        })?;
                 }
                 ("promiscuous", Some(on)) => port.promiscuous = on,
                 ("multicast", Some(on)) => port.multicast = on,
@@ -1446,8 +1450,17 @@ impl Links {
     }
 }
 
+/// The name that TRex has for the kind of port: those of DPDK's drivers.
 fn driver(info: &PortInfo) -> &str {
-    if info.driver.is_empty() { "squall" } else { &info.driver }
+    match info.address.split_once(':').map_or("af_packet", |(kind, _)| kind) {
+        "af_packet" => "net_af_packet",
+        "af_xdp" | "xdp_live" => "net_af_xdp",
+        "null" => "net_null",
+        "loop" => "net_ring",
+        "pcap" => "net_pcap",
+        _ if info.driver.is_empty() => "squall",
+        _ => &info.driver,
+    }
 }
 
 fn place(info: &PortInfo) -> &str {
@@ -1832,7 +1845,7 @@ pub(crate) mod tests {
         let sent = client.ask("get_port_stats", json!({ "port_id": 0 })).expect("known");
         let came = client.ask("get_port_stats", json!({ "port_id": 1 })).expect("known");
         assert_eq!((&sent["opackets"], &came["ipackets"]), (&json!(200), &json!(200)));
-        assert_eq!((&sent["obytes"], &came["ibytes"]), (&json!(200 * 90), &json!(200 * 90)));
+        assert_eq!((&sent["obytes"], &came["ibytes"]), (&json!(200 * 94), &json!(200 * 94)));
         let group = client.ask("get_pgid_stats", json!({ "pgids": [7, 8] })).expect("known");
         assert_eq!(
             (&group["flow_stats"]["7"]["tp"]["0"], &group["flow_stats"]["7"]["rp"]["1"]),

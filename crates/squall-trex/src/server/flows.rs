@@ -25,7 +25,7 @@ use super::{
 use crate::{
     Astf, FlowSetting,
     rpc::Params,
-    traffic::{DelaySource, idle_stream},
+    traffic::{DelaySource, class_of, idle_stream},
 };
 
 /// Highest API version that clients may ask for.
@@ -788,11 +788,14 @@ impl Server {
             let rx = stream(1 - port).and_then(|stream| stream.rx.as_ref());
             let delay = rx.and_then(|rx| rx.latency_ns.as_ref());
             let micros = |of: fn(&Distribution) -> f64| delay.map_or(0.0, |delay| of(delay) / 1e3);
-            let bins: Vec<Value> = delay
-                .into_iter()
-                .flat_map(|delay| &delay.bins)
-                .map(|(lower, _, n)| json!({ "key": lower / 1000, "val": n }))
-                .collect();
+            let mut classes = BTreeMap::<u64, u64>::new();
+            for (lower, _, n) in delay.into_iter().flat_map(|delay| &delay.bins) {
+                *classes.entry(class_of(lower / 1000)).or_default() += n;
+            }
+            // TRex leaves delays below 10 us out of this histogram: `cnt` less `high_cnt`.
+            classes.remove(&0);
+            let bins: Vec<Value> =
+                classes.iter().map(|(key, n)| json!({ "key": key, "val": n })).collect();
             let (max, mean) = (micros(|d| d.max as f64), micros(|d| d.mean));
             data.insert(
                 format!("port-{port}"),
