@@ -28,7 +28,10 @@ export interface Detail {
   message: string;
 }
 
-/** Both are read as late as possible before the reply, so that the client sees little delay. */
+/**
+ * The daemon's clocks, read as late as possible before the reply, so that the client sees little
+ * delay.
+ */
 export interface Clock {
   /** CLOCK_MONOTONIC. */
   monotonic_ns: number;
@@ -105,7 +108,8 @@ export interface PortRow {
   /** Kinds of ports that work on it, the most general first. */
   backends: string[];
   /**
-   * The interface's own counters since it exists, for all programs; `null` without an interface.
+   * The interface's own counters since it was created, over all programs; `null` if there is no
+   * interface.
    */
   counters: PortCounters | null;
   lease: PortLease | null;
@@ -184,9 +188,9 @@ export interface RunRow {
   ports: RunPort[];
   /** Number of streams. */
   streams: number;
-  /** Factor between all rates and those of the profile; `null`: a total was requested. */
+  /** Factor on all rates of the profile; `null` if a total rate was requested. */
   mult: number | null;
-  /** All of its own frames are sent; it goes on to receive those of other nodes. */
+  /** Whether all of its own frames are sent; it still receives those of other nodes. */
   sent_all: boolean;
   /** Progress of a standard test; absent for other runs. */
   test: TestProgress | null;
@@ -229,7 +233,7 @@ export interface RunPort {
   address: string;
 }
 
-/** How far a standard test is. */
+/** Progress of a standard test. */
 export interface TestProgress {
   /** `rfc2544`, as `squall test` calls it. */
   method: string;
@@ -239,7 +243,7 @@ export interface TestProgress {
   trial: number;
   /** Measurement of the current trial: `throughput, 64 octets, 50 %`. */
   label: string;
-  /** Bounds of the current search, as parts of the highest load; `null`: no search. */
+  /** Bounds of the current search, as shares of the maximum load; `null`: no search. */
   bounds: Bounds | null;
   /** The latest trials that have ended, oldest first; none after the end of the test. */
   latest: TrialRow[];
@@ -281,7 +285,7 @@ export interface TrialRow {
 
 export type Status = "measured" | "passed" | "failed" | "generator_bound" | "stopped";
 
-/** How a run over several machines is, at most two seconds ago. */
+/** State of a run over several machines, at most two seconds old. */
 export interface ClusterProgress {
   /** Name of the inventory. */
   inventory: string;
@@ -290,7 +294,7 @@ export interface ClusterProgress {
   t_s: number;
   /** Sums of all nodes. */
   all: Totals;
-  /** None before the start. */
+  /** Empty before the start. */
   nodes: NodeRow[];
 }
 
@@ -307,7 +311,7 @@ export interface Totals {
   lost: number;
 }
 
-/** A node in a run; the figures of one that is lost are the last ones known. */
+/** A node in a run. The figures of a lost node are the last known ones. */
 export interface NodeRow {
   name: string;
   /** State of its own run: `ready`, `running`, `done` ...; or `lost`. */
@@ -2139,7 +2143,7 @@ export interface Begun {
 export interface JobView {
   /** `running`, `done` or `failed`. */
   state: string;
-  /** Rules that are solved, or found to be unsolvable, of `total`. */
+  /** Number of rules, out of `total`, that are solved or found to be unsolvable. */
   done: number;
   total: number;
   /** Outcomes of rules; empty until all are done. */
