@@ -177,7 +177,7 @@ impl Turn {
     }
 }
 
-/// Header fields for the packets of a turn. `None` stands for the default.
+/// Header fields for the packets of a turn. `None` means the default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shape {
     pub ttl: Option<u8>,

@@ -174,7 +174,7 @@ pub struct Error {
     pub line: u64,
     /// Column in characters, from 1.
     pub column: usize,
-    /// The text that was found, and what was expected.
+    /// The text that was found, and the expected text.
     pub text: String,
 }
 

@@ -77,7 +77,7 @@ fn iso_date(text: &str) -> Option<Date> {
 }
 
 /// Parses `MM/DD`, `MM/DD/YYYY`, `MM/DD/YY` (Snort 2) or `YY/MM/DD` (Snort 3). If both of the
-/// latter two are possible, prefers the one that agrees with `year`, otherwise Snort 2's.
+/// latter two are possible, prefers the order that agrees with `year`, otherwise Snort 2's.
 fn american_date(text: &str, year: Option<i64>) -> Option<Date> {
     let parts: Vec<u64> = text.split('/').map(|part| small(part, 9999)).collect::<Option<_>>()?;
     match *parts.as_slice() {

@@ -189,8 +189,8 @@ fn vary(solution: &mut Solution, solver: &Solver<'_>, variants: &[Variant]) -> b
     varied
 }
 
-/// Examines frames as they are sent. Evasions, tunnels, fragments and other addresses may change
-/// the solver's result.
+/// Examines frames in the form in which they are sent. Evasions, tunnels, fragments and other
+/// addresses may change the solver's result.
 pub struct Examiner<'a> {
     compiled: squall_ids::Compiled<'a>,
     engine: EngineVersion,

@@ -87,7 +87,7 @@ impl OnLoss {
     }
 }
 
-/// How a run over several machines is, at most two seconds ago.
+/// State of a run over several machines, at most two seconds old.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterProgress {
     /// Name of the inventory.
@@ -97,7 +97,7 @@ pub struct ClusterProgress {
     pub t_s: f64,
     /// Sums of all nodes.
     pub all: Totals,
-    /// None before the start.
+    /// Empty before the start.
     pub nodes: Vec<NodeRow>,
 }
 
@@ -122,7 +122,7 @@ pub struct Totals {
     pub lost: u64,
 }
 
-/// A node in a run; the figures of one that is lost are the last ones known.
+/// A node in a run. The figures of a lost node are the last known ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeRow {
     pub name: String,

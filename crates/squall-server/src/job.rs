@@ -122,11 +122,11 @@ pub enum Action {
     Clock(NodeClock),
     /// Multiply all rates of the profile.
     Multiply(Multiplier),
-    /// Multiply the current rate of a stream (`None`: of all) by numerator / denominator.
+    /// Multiply the current rate of a stream (`None`: all streams) by numerator / denominator.
     Scale(Option<String>, (u64, u64)),
     /// Set the rate of a stream.
     Rate(String, Rate),
-    /// Set the load of a template; `None`: of all.
+    /// Set the load of a template (`None`: all templates).
     Load(Option<String>, Amount),
     Become(Box<Profile>),
 }

@@ -32,7 +32,7 @@ pub struct Lease {
 /// How long a lease lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// As long as it is renewed, or its owner has an open connection.
+    /// While it is renewed, or its owner has an open connection.
     Renewed,
     /// Until it is released together with its run.
     Run,

@@ -262,7 +262,8 @@ pub struct PortRow {
     pub speed_bps: Option<u64>,
     /// Kinds of ports that work on it, the most general first.
     pub backends: Vec<String>,
-    /// The interface's own counters since it exists, for all programs; `null` without an interface.
+    /// The interface's own counters since it was created, over all programs; `null` if there is no
+    /// interface.
     pub counters: Option<PortCounters>,
     pub lease: Option<PortLease>,
     /// The run that uses it.

@@ -74,10 +74,10 @@ pub struct RunRow {
     pub ports: Vec<RunPort>,
     /// Number of streams.
     pub streams: usize,
-    /// Factor between all rates and those of the profile; `null`: a total was requested.
+    /// Factor on all rates of the profile; `null` if a total rate was requested.
     #[serde(default)]
     pub mult: Option<f64>,
-    /// All of its own frames are sent; it goes on to receive those of other nodes.
+    /// Whether all of its own frames are sent; it still receives those of other nodes.
     #[serde(default)]
     pub sent_all: bool,
     /// Progress of a standard test; absent for other runs.
@@ -125,7 +125,7 @@ pub enum Kind {
 #[serde(rename_all = "lowercase")]
 pub enum State {
     Starting,
-    /// All is open, and it waits for `go`.
+    /// Everything is open, and the run waits for `go`.
     Ready,
     Running,
     Paused,

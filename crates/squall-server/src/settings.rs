@@ -7,7 +7,7 @@ use crate::{Origin, cluster::Controller, trex::Trex};
 /// Settings of the daemon.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Address for HTTPS; port 0 stands for any free port.
+    /// Address for HTTPS; port 0 means any free port.
     pub listen: SocketAddr,
     /// Address for OTG's gRPC; `None` if it is off. It uses TLS unless the address is loopback.
     pub grpc: Option<SocketAddr>,

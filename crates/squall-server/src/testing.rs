@@ -25,7 +25,7 @@ use crate::{
 /// has all trials.
 const MAX_LATEST: usize = 20;
 
-/// How far a standard test is.
+/// Progress of a standard test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TestProgress {
     /// `rfc2544`, as `squall test` calls it.
@@ -36,7 +36,7 @@ pub struct TestProgress {
     pub trial: usize,
     /// Measurement of the current trial: `throughput, 64 octets, 50 %`.
     pub label: String,
-    /// Bounds of the current search, as parts of the highest load; `null`: no search.
+    /// Bounds of the current search, as shares of the maximum load; `null`: no search.
     pub bounds: Option<Bounds>,
     /// The latest trials that have ended, oldest first; none after the end of the test.
     pub latest: Vec<TrialRow>,

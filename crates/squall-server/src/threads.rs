@@ -1,7 +1,7 @@
 //! Two kinds of threads: serving threads have a lower priority than those that generate traffic, so
-//! many clients cannot slow down the traffic that they measure. Linux gives a new thread the nice
-//! value of its creator, and lowering the value again needs a privilege (setpriority(2)). All work
-//! that starts traffic therefore runs on threads whose ancestors never served.
+//! that many clients cannot slow down the traffic that they measure. Linux gives a new thread the
+//! nice value of its creator, and lowering the value again needs a privilege (setpriority(2)). All
+//! work that starts traffic therefore runs on threads whose ancestors never served.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

@@ -665,7 +665,7 @@ impl<'p> Blocks<'p> {
                 Some(there) => merge(there, name, &value)?,
             }
         }
-        // Add default lines, as far as they are not unwanted.
+        // Add default lines, if they are not unwanted.
         let has = |lines: &[Line], name: &str| lines.iter().any(|line| line.is(name.as_bytes()));
         let add = |others: &mut Vec<Line>, name: &str| {
             if has(&blocks.lines, name) || has(others, name) || required {

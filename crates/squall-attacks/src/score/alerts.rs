@@ -39,7 +39,7 @@ pub struct Alert {
     pub source_port: u16,
     pub destination: IpAddr,
     pub destination_port: u16,
-    /// Number of alerts that the line stands for.
+    /// Number of alerts that the line represents.
     pub count: u64,
     pub flow: Option<u64>,
     /// The engine's name for the application protocol.

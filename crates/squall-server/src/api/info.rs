@@ -60,7 +60,8 @@ struct Info {
     peers: Vec<String>,
 }
 
-/// Both are read as late as possible before the reply, so that the client sees little delay.
+/// The daemon's clocks, read as late as possible before the reply, so that the client sees little
+/// delay.
 #[derive(Serialize, JsonSchema)]
 struct Clock {
     /// CLOCK_MONOTONIC.

@@ -247,7 +247,7 @@ struct NewRun {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Go {
-    /// Instant of the cluster's clock at which the first frame is due.
+    /// Time on the cluster's clock at which the first frame is due.
     at_ns: u64,
 }
 
@@ -272,10 +272,11 @@ struct NewCapture {
     ttl_s: Option<f64>,
     #[serde(default)]
     detached: bool,
-    /// Overwrite `file` if it exists, and fill its disk to more than 95 %.
+    /// Overwrite `file` if it exists, and allow its disk to become more than 95 % full.
     #[serde(default)]
     force: bool,
-    /// Count each flow, too: `/runs/{id}/conversations` and `/runs/{id}/endpoints`.
+    /// Count received traffic by flow, too, for `/runs/{id}/conversations` and
+    /// `/runs/{id}/endpoints`.
     #[serde(default)]
     received_flows: bool,
     /// `false`: packets are counted and not written to a file.
@@ -349,8 +350,8 @@ struct Step {
     frames: u64,
 }
 
-/// `mult`, `stream` and `rate`, `by` with or without `stream`, or one amount, of `template` or of
-/// all templates.
+/// Either `mult`, or `stream` and `rate`, or `by` with or without `stream`, or one amount for
+/// `template` or for all templates.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NewRate {

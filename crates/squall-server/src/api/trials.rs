@@ -81,12 +81,12 @@ struct NewTest {
     /// Settings of the method that are not its defaults.
     #[serde(default)]
     settings: Map<String, Value>,
-    /// Profile with the ports and streams: its text, or an object of its schema. Without one,
-    /// traffic as `between` says is sent between `ports`.
+    /// Profile with the ports and streams: its text, or an object of its schema. Without a profile,
+    /// `between` describes the traffic that is sent between `ports`.
     profile: Option<Written>,
     #[serde(default)]
     format: Language,
-    /// Addresses by names, in place of those in the profile.
+    /// Addresses by port name, in place of those in the profile.
     #[serde(default)]
     ports: Map<String, Value>,
     /// Traffic between the ports, without a profile.
@@ -98,15 +98,16 @@ struct NewTest {
     /// Use short trials and few repetitions.
     #[serde(default)]
     quick: bool,
-    /// Repeat a trial up to this often if the generator did not keep to it; absent: 2.
+    /// Maximum number of repetitions of a trial in which the generator did not keep its schedule;
+    /// absent: 2.
     repeats: Option<u32>,
     /// Seconds between trials; absent: 5, with `quick` 0.2.
     rest_s: Option<f64>,
     /// Options of each trial: `cores`, `cpus`, `seed`, `clock`, `linger` and `filter`.
     #[serde(default, deserialize_with = "squall_options::read")]
     options: RunOptions,
-    /// File of the daemon where trials are written as they end; absent: the id of the run, with
-    /// `.journal`. If it has trials of the same test, the test goes on after them.
+    /// File of the daemon to which trials are written as they end; absent: the id of the run, with
+    /// `.journal`. If it has trials of the same test, the test continues after them.
     journal: Option<PathBuf>,
     name: Option<String>,
     owner: Option<String>,

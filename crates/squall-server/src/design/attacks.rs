@@ -149,7 +149,7 @@ struct Solve {
     rules: Option<String>,
     /// Name of a file on the daemon.
     file: Option<String>,
-    /// Options as of `[[attack]]` in a profile: `sid`, `classtype`, `msg`, `variables`, `samples`,
+    /// Options as in `[[attack]]` of a profile: `sid`, `classtype`, `msg`, `variables`, `samples`,
     /// `near_miss` ...
     #[serde(default)]
     options: Map<String, Value>,
@@ -275,7 +275,7 @@ fn user_text(service: &Service, text: &str, unfinished: &Unfinished) -> String {
 
 #[derive(Deserialize, JsonSchema)]
 struct Page {
-    /// The first rule, from 0; absent: 0.
+    /// Index of the first rule, from 0; absent: 0.
     #[serde(default)]
     from: usize,
     /// At most 5000; absent: 500.
@@ -286,7 +286,7 @@ struct Page {
 struct JobView {
     /// `running`, `done` or `failed`.
     state: &'static str,
-    /// Rules that are solved, or found to be unsolvable, of `total`.
+    /// Number of rules, out of `total`, that are solved or found to be unsolvable.
     done: usize,
     total: usize,
     /// Outcomes of rules; empty until all are done.
