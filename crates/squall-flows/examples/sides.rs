@@ -1,7 +1,7 @@
 //! Benchmark of flows without engine and ports: clients and servers exchange frames in memory, 100
-//! octets in each direction of a connection.
-//! `cargo run --release -p squall-flows --example sides [-- CONNECTIONS]`; it reads no clock, so
-//! that `valgrind --tool=callgrind` counts the same instructions in each run.
+//! octets in each direction of a connection. `cargo run --release -p squall-flows --example sides
+//! [-- CONNECTIONS]`; it reads no clock, so `valgrind --tool=callgrind` counts the same
+//! instructions in each run.
 #![forbid(unsafe_code)]
 
 use squall_apps::Program;

@@ -1,4 +1,4 @@
-//! A host on a link: answers requests to it.
+//! A host on a link, which answers requests to it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,20 +18,20 @@ const MIN_FRAME: usize = 60;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     pub mac: MacAddr,
-    /// VLAN tags of its frames, the outermost first: TPID, and priority with VLAN number.
+    /// VLAN tags of its frames, outermost first: TPID, then priority and VLAN id.
     pub tags: Vec<(u16, u16)>,
     pub ipv4: Vec<Ipv4Addr>,
     pub ipv6: Vec<Ipv6Addr>,
 }
 
-/// Effects of a received frame on the host.
+/// How a host reacts to a received frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
-    /// A sender on the link that has identified itself.
+    /// Addresses of a sender on the link, if the frame reveals them.
     pub neighbor: Option<(IpAddr, MacAddr)>,
-    /// The frame that answers it.
+    /// The frame to send in reply.
     pub reply: Option<Vec<u8>>,
-    /// The echo request that the frame replies to.
+    /// The echo request that the frame answers.
     pub echo: Option<Echo>,
 }
 
@@ -93,8 +93,8 @@ impl Host {
         Response { reply: asked.then(answer), ..Response::default() }
     }
 
-    /// Destination, source, EtherType and packet of a frame with the host's VLAN tags; `None` for
-    /// frames with others, or from the host itself.
+    /// Destination, source, EtherType and packet of a frame with the host's VLAN tags; `None` if
+    /// the tags differ, or the host itself sent the frame.
     fn parse<'a>(&self, frame: &'a [u8]) -> Option<(MacAddr, MacAddr, u16, &'a [u8])> {
         let (head, mut rest) = frame.split_first_chunk::<12>()?;
         let (destination, source) = (head.first_chunk::<6>()?, head.last_chunk::<6>()?);
@@ -111,7 +111,7 @@ impl Host {
         foreign.then_some((MacAddr(*destination), MacAddr(*source), kind, rest.get(2..)?))
     }
 
-    /// A frame from this host.
+    /// Makes a frame from this host.
     pub fn frame(&self, to: MacAddr, kind: u16, packet: &[u8]) -> Vec<u8> {
         let mut frame = [to.0, self.mac.0].concat();
         for (tpid, tag) in &self.tags {
@@ -124,7 +124,7 @@ impl Host {
         frame
     }
 
-    /// Whether an IP packet is for one of the host's addresses.
+    /// Whether an IP packet is addressed to the host.
     fn has(&self, packet: &[u8]) -> bool {
         match packet.first().map(|first| first >> 4) {
             Some(4) => self.ipv4.iter().any(|v4| packet.get(16..20) == Some(&v4.octets())),

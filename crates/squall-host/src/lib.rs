@@ -1,9 +1,9 @@
-//! Answers of a host to its neighbors: ARP (RFC 826), neighbor discovery (RFC 4861), echo requests
+//! A host's answers to its neighbors: ARP (RFC 826), neighbor discovery (RFC 4861), echo requests
 //! and replies.
 //!
 //! Works on octets and values. [`Host`] answers for its addresses; [`NeighborCache`] stores MAC
-//! addresses, and determines which addresses to resolve and when. Has no clock and no port; callers
-//! supply the addresses.
+//! addresses, and decides which addresses to resolve and when. Has no clock and no port; callers
+//! provide the addresses.
 #![forbid(unsafe_code)]
 
 mod host;

@@ -12,18 +12,17 @@ use squall_units::{MacAddr, Nanos};
 /// The neighbors on a link.
 #[derive(Debug, Default)]
 pub struct NeighborCache {
-    /// Known neighbors, by all but the last octet of the address.
+    /// Known neighbors, keyed by the address without its last octet.
     blocks: HashMap<IpAddr, Block, BuildHasherDefault<Mixer>>,
-    /// Neighbors with another MAC address than the rest of their block, and unresolved ones.
+    /// Neighbors whose MAC address differs from that of their block, and unresolved ones.
     table: HashMap<IpAddr, Entry, BuildHasherDefault<Mixer>>,
-    /// Requests by due time; stale if the entry has another time.
+    /// Requests by due time. A request is stale if the entry has another time.
     requests: BinaryHeap<Reverse<(Nanos, IpAddr)>>,
     asking: usize,
 }
 
-/// 256 consecutive addresses, and which of them have the block's MAC address. Mostly all have the
-/// same one, that of a router or a generator, so that hundreds of thousands of clients fit into the
-/// cache.
+/// 256 consecutive addresses, and which of them have the block's MAC address. Usually all have the
+/// same one, that of a router or a generator, so hundreds of thousands of clients fit in the cache.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     mac: MacAddr,
@@ -43,7 +42,7 @@ impl Block {
     }
 }
 
-/// The block of an address, and the index in it.
+/// The block of an address, and the address's index in it.
 #[inline]
 fn block_of(address: IpAddr) -> (IpAddr, u8) {
     match address {
@@ -66,35 +65,36 @@ enum Entry {
         tries: u8,
         next: Nanos,
     },
-    /// No answer; asked again if the address is needed at that time or later.
+    /// No answer. The address is requested again if it is needed at or after this time.
     Silent {
         until: Nanos,
     },
 }
 
-/// Resolution of an address.
+/// The result of resolving an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Mac(MacAddr),
     /// The address is being resolved.
     Wait,
-    /// No answer.
+    /// The neighbor did not answer.
     Silent,
 }
 
-/// Initial interval of requests for one address; doubled for each further one.
+/// Interval before the second request for an address; it doubles with each further request.
 const FIRST_INTERVAL: Nanos = Nanos(100_000_000);
-/// 0.1 + 0.2 + ... + 3.2 s: long enough for interfaces that take a second to come up.
+/// Number of requests per address: 0.1 + 0.2 + ... + 3.2 s is long enough for interfaces that take
+/// a second to come up.
 const TRIES: u8 = 6;
-/// Pause before a silent address is asked for again.
+/// Pause before a silent address is requested again.
 const SILENT_PAUSE: Nanos = Nanos(1_000_000_000);
-/// Limit of addresses that are resolved at the same time: further ones follow.
+/// Most addresses that are resolved at the same time; further ones wait.
 const MAX_ASKED: usize = 1024;
-/// Limit of blocks, and of addresses outside of them.
+/// Most blocks, and most addresses outside of them.
 const MAX_ENTRIES: usize = 1 << 22;
 
 impl NeighborCache {
-    /// Resolves `address`. Unknown addresses are asked for from now on.
+    /// Resolves `address`. From now on, an unknown address is requested.
     #[inline]
     pub fn find(&mut self, now: Nanos, address: IpAddr) -> Answer {
         let (block, place) = block_of(address);
@@ -116,7 +116,7 @@ impl NeighborCache {
         }
     }
 
-    /// Records that `address` has this MAC address. Returns whether it was being resolved.
+    /// Records that `address` has this MAC address. Returns whether the address was being resolved.
     pub fn learn(&mut self, address: IpAddr, mac: MacAddr) -> bool {
         let has_room = self.has_room();
         let (at, place) = block_of(address);
@@ -155,13 +155,13 @@ impl NeighborCache {
         self.blocks.len() + self.table.len() < MAX_ENTRIES
     }
 
-    /// When [`NeighborCache::question`] has something to return.
+    /// When [`NeighborCache::question`] next has something to return.
     #[inline]
     pub fn next_due(&self) -> Option<Nanos> {
         self.requests.peek().map(|Reverse((due, _))| *due)
     }
 
-    /// The next address to ask for by `now`; `Err`: an address that did not answer and is given up.
+    /// The next address to request by `now`; `Err`: an address that did not answer and is given up.
     pub fn question(&mut self, now: Nanos) -> Option<Result<IpAddr, IpAddr>> {
         loop {
             let Reverse((due, address)) =
@@ -179,15 +179,15 @@ impl NeighborCache {
                     self.requests.push(Reverse((*next, address)));
                     return Some(Ok(address));
                 }
-                // Answered in the meantime.
+                // The neighbor has answered meanwhile.
                 _ => {}
             }
         }
     }
 }
 
-/// A fast hash of addresses, used for each packet. Collisions cost an attacker as many packets as
-/// other floods, so it is not keyed.
+/// A fast hash of addresses, used for each packet. It is not keyed, because provoking collisions
+/// costs an attacker as many packets as any other flood.
 #[derive(Debug, Default)]
 struct Mixer(u64);
 
@@ -213,7 +213,7 @@ impl Hasher for Mixer {
         self.mix(word.into());
     }
 
-    // The family is one bit, mixed in before the address.
+    // The address family adds one bit, which is mixed in before the address.
     #[inline]
     fn write_isize(&mut self, family: isize) {
         self.0 = self.0.rotate_left(32) ^ family as u64;
@@ -251,7 +251,7 @@ mod tests {
                     assert_eq!(silent, b);
                     break now;
                 }
-                // A request for the resolved address.
+                // A request for the address that was resolved.
                 None => continue,
             }
             tries += 1;
@@ -271,10 +271,14 @@ mod tests {
             neighbors.find(Nanos(0), address(i));
             assert!(neighbors.learn(address(i), of(i)) && !neighbors.learn(address(i), of(i)));
         }
-        assert_eq!((neighbors.asking, neighbors.blocks.len(), neighbors.table.len()), (0, 4, 200));
+        assert_eq!(
+            (neighbors.asking, neighbors.blocks.len(), neighbors.table.len()),
+            (0, 4, 200)
+        );
         assert_eq!(neighbors.question(Nanos(0)), None);
-        (1..1000).for_each(|i| assert!(neighbors.find(Nanos(0), address(i)) == Answer::Mac(of(i))));
-        // One moves to the router's MAC address, and one away from it.
+        (1..1000)
+            .for_each(|i| assert!(neighbors.find(Nanos(0), address(i)) == Answer::Mac(of(i))));
+        // One address changes to the router's MAC address, and one away from it.
         assert!(!neighbors.learn(address(4), router) && !neighbors.learn(address(5), own(9)));
         assert_eq!(neighbors.find(Nanos(0), address(4)), Answer::Mac(router));
         assert_eq!(neighbors.find(Nanos(0), address(5)), Answer::Mac(own(9)));

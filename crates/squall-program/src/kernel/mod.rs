@@ -1,5 +1,5 @@
 //! The second executor of a [`Program`], besides `fill.rs`: compiles streams into one eBPF program
-//! that makes their frames inside the kernel, one frame per run, at the instants of their
+//! that makes their frames inside the kernel, one frame per run, at the times of their
 //! [`Timeline`]s.
 //!
 //! Input: [`Stream`]s. Output: an [`Image`]: instructions, tables, and the [`Layout`] of the memory
@@ -9,7 +9,7 @@
 //!
 //! The program runs over live frames ([`frame`](Image::frame) is their initial content) and
 //! redirects the frame that it made to entry 0 of the device map. The [witnesses](Image::witnesses)
-//! report whether a frame really left, because the redirect itself cannot.
+//! report whether a frame really left, which the redirect itself does not show.
 
 mod accounts;
 mod frame;
@@ -27,13 +27,13 @@ pub use layout::{Accounts, Clock, Layout, Memory};
 
 /// Most streams in one program, because each departure compares all of them.
 pub const MOST_STREAMS: usize = 64;
-/// Longest frame in octets without FCS: a page less its headroom, the kernel's metadata of a live
+/// Longest frame in octets without FCS: a page minus its headroom, the kernel's metadata for a live
 /// frame, and its tail.
 pub const MOST_OCTETS: u32 = 3328;
-/// Octets rewritten in each frame of a stream that owns its frames: the receiver that had the page
-/// before may have changed its headers.
+/// Octets rewritten in each frame of a stream that owns its frames: the previous receiver of the
+/// page may have changed its headers.
 const HEAD: usize = 128;
-/// Most instructions: the range of an eBPF jump, a signed 16-bit offset.
+/// Most instructions: the range of an eBPF jump, which is a signed 16-bit offset.
 const MOST_INSTRUCTIONS: usize = 30_000;
 
 /// A stream, or a worker's share of it.
@@ -46,12 +46,12 @@ pub struct Stream<'a> {
     pub pattern: Pattern,
     /// Delay from the start of the run.
     pub start: Picos,
-    /// The first frame, and the distance to the next.
+    /// The first frame, and the distance from one frame to the next.
     pub share: (u64, u64),
     /// Whether the stream starts by itself; otherwise another's `next` starts it.
     pub self_start: bool,
-    /// The stream (by index in the program) that starts when this one has ended, and how often;
-    /// `None`: without limit.
+    /// The stream (by index in the program) that starts when this one has ended, and how often
+    /// (`None`: without limit).
     pub next: Option<(usize, Option<u64>)>,
 }
 
@@ -77,7 +77,7 @@ pub struct Image {
 /// A feature that the kernel's executor lacks, and the ports that have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsupportedStream {
-    /// `None`: the streams as a whole.
+    /// `None`: the feature concerns the streams as a whole.
     pub stream: Option<String>,
     pub why: String,
 }
@@ -118,7 +118,7 @@ struct Maps {
 /// Compiles `streams`, at least one, into one program.
 ///
 /// # Errors
-/// [`UnsupportedStream`], for the first stream that is.
+/// [`UnsupportedStream`], for the first stream that cannot be compiled.
 pub fn compile(streams: &[Stream<'_>]) -> Result<Image, UnsupportedStream> {
     if streams.len() > MOST_STREAMS {
         let why = format!("{} streams on one worker, more than {MOST_STREAMS},", streams.len());
@@ -128,8 +128,7 @@ pub fn compile(streams: &[Stream<'_>]) -> Result<Image, UnsupportedStream> {
     streams.iter().try_for_each(fits)?;
     let layout = Layout::new(streams);
     let mut tables = Tables::default();
-    // In two passes, because the size of the tables is known only after the instructions are
-    // generated.
+    // In two passes: the size of the tables is known only after the instructions were generated.
     let (object, ..) = assemble(streams, &layout, &mut tables)?;
     let mut object = object;
     object.maps[TABLES].value_octets = tables.0.len().max(8) as u32;
@@ -207,7 +206,7 @@ fn timeline(s: &Stream<'_>) -> Result<Timeline, UnsupportedStream> {
         return Ok(whole);
     }
     match gap {
-        // All frames are due at once, so that shares differ only in their number.
+        // All frames are due at once, so shares differ only in their number of frames.
         Gap::Zero if s.pattern.bursts == 1 => {
             let mut share = whole;
             share.set_left(s.pattern.packets.saturating_sub(first).div_ceil(by));
@@ -245,7 +244,7 @@ fn fits(s: &Stream<'_>) -> Result<(), UnsupportedStream> {
 struct Tables(Vec<u8>);
 
 impl Tables {
-    /// Appends `octets` at a multiple of 8 and returns their offset.
+    /// Appends `octets` at a multiple of 8, and returns their offset.
     fn add(&mut self, octets: &[u8]) -> u32 {
         let at = self.0.len();
         self.0.extend(octets);
