@@ -1,4 +1,4 @@
-//! The first frames of a stream with varied fields.
+//! Shows the first frames of a stream with varying fields.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use squall_plan::explain::preview;
 
 use super::{FileAccess, Problem, Written, planned, to_hex};
 
-/// Limit of octets over all frames.
+/// Maximum octets of all frames together.
 const MAX_OCTETS: usize = 4 << 20;
 
 /// Input of [`variations`].
@@ -15,9 +15,9 @@ const MAX_OCTETS: usize = 4 << 20;
 pub struct Varied<'a> {
     /// The packet as text.
     pub packet: &'a str,
-    /// Entries as in `vary` of a stream in a profile.
+    /// Entries, as for `vary` of a stream in a profile.
     pub vary: &'a [Value],
-    /// As `size` of a stream; `None`: the packet's natural length.
+    /// As for `size` of a stream; `None`: the natural length of the packet.
     pub size: Option<&'a Value>,
     pub seed: Option<u64>,
 }
@@ -47,8 +47,8 @@ pub struct VariationsView {
 /// ```
 ///
 /// # Errors
-/// Errors of the packet have `path` `packet`, errors of variations `vary[0].min`; also those of the
-/// size.
+/// Errors in the packet have the `path` `packet`, errors in variations `vary[0].min`, and errors in
+/// the size `size`.
 pub fn variations(
     varied: Varied<'_>,
     count: usize,
@@ -66,7 +66,7 @@ pub fn variations(
     };
     let planned = planned(Written::Value(&profile), around)
         .map_err(|problems| problems.into_iter().map(within).collect::<Vec<_>>())?;
-    // The number of frames is limited so that the reply is, too, for any size.
+    // Bounds the length of the reply for any frame size.
     let longest = planned.plan.streams.first().map_or(1, |stream| stream.program.max_len().max(1));
     let count = count.min((MAX_OCTETS / longest as usize).max(2));
     let frames: Vec<Vec<u8>> =
@@ -87,7 +87,7 @@ pub fn variations(
     })
 }
 
-/// Runs of bits that are not the same in all frames; bits that only some frames have are not
+/// Runs of bits that are not the same in all frames. Bits that only some frames have are not
 /// compared.
 fn changed(frames: &[Vec<u8>]) -> Vec<(usize, usize)> {
     let Some((first, others)) = frames.split_first() else { return Vec::new() };
