@@ -1577,6 +1577,9 @@ fn packets_of(sent: &Sent) -> Option<u64> {
 }
 
 #[cfg(test)]
+mod orders;
+
+#[cfg(test)]
 pub(crate) mod tests {
     use base64::{Engine, engine::general_purpose::STANDARD};
 
@@ -1584,14 +1587,14 @@ pub(crate) mod tests {
 
     use super::*;
 
-    struct Client {
-        server: Server,
+    pub(in crate::server) struct Client {
+        pub server: Server,
         handle: Value,
         owned: Value,
     }
 
     impl Client {
-        fn new(link: &str, flows: bool) -> Self {
+        pub fn new(link: &str, flows: bool) -> Self {
             Self::with(link, flows, false)
         }
 
@@ -1623,7 +1626,7 @@ pub(crate) mod tests {
             client
         }
 
-        fn ask(&mut self, method: &str, mut params: Value) -> Result<Value, Refusal> {
+        pub fn ask(&mut self, method: &str, mut params: Value) -> Result<Value, Refusal> {
             params["api_h"] = self.handle.clone();
             if params.get("handler").is_none() {
                 params["handler"] = self.owned.clone();
