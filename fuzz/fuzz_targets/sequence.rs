@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use squall_measure::{
     FlowSettings, Flows,
-    kinds::{Kind, Recognised, Wanted},
+    kinds::{Kind, Recognition, Wanted},
 };
 use squall_units::Nanos;
 
@@ -41,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
         rest = next;
     }
     for flow in &flows.table {
-        if let Recognised::Known(known) = &flow.value.sequence {
+        if let Recognition::Known(known) = &flow.value.sequence {
             let counts = known.sequence.counts();
             assert_eq!(counts.received + known.unnumbered, flow.value.traffic.packets);
             assert_eq!(counts.unique + counts.duplicates + counts.too_old, counts.received);

@@ -6,8 +6,8 @@
 use libfuzzer_sys::fuzz_target;
 use squall_apps::Program;
 use squall_flows::{
-    Arrival, Came, Cps, Ends, FrameOutput, Load, Near, Network, Order, Pool, Role, Side,
-    SideSettings, Spacing, Template, Wrap,
+    Arrival, Cps, Ends, FlowHint, FrameOutput, Load, Network, Order, Pool, ReceiveOffloads, Role,
+    Side, SideSettings, Spacing, Template, Wrap,
 };
 use squall_tcp::Tunables;
 use squall_units::{Cut, MacAddr, Nanos};
@@ -120,7 +120,7 @@ fuzz_target!(|data: &[u8]| {
         let claims = side.claims(frame);
         assert_eq!(
             claims,
-            side.receive(now, frame, Came::default(), Near::default()),
+            side.receive(now, frame, ReceiveOffloads::default(), FlowHint::default()),
             "{frame:02x?}"
         );
         side.advance(now);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use squall::{Error, Session};
-use squall_control::driving::{Driven, Start};
+use squall_control::driving::{DrivenRun, Start};
 use squall_trex::{PortInfo, Server};
 use squall_units::MacAddr;
 
@@ -14,7 +14,7 @@ use squall_units::MacAddr;
 struct Nowhere;
 
 impl Start for Nowhere {
-    fn start(&mut self, _: &str, session: Session) -> Result<Arc<Driven>, Error> {
+    fn start(&mut self, _: &str, session: Session) -> Result<Arc<DrivenRun>, Error> {
         session.plan_only()?;
         Err(Error::Usage("nothing is sent".into()))
     }

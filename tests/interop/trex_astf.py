@@ -28,7 +28,7 @@ from trex_oracle import (
     daemon,
     run_console,
     run_examples,
-    skipped,
+    has_client,
     unpack,
 )
 
@@ -564,6 +564,6 @@ def inside(folder, argv):
 
 
 if __name__ == "__main__":
-    if skipped():
+    if not has_client():
         sys.exit(0)
     sys.exit(in_a_lab(SQUALL, __file__, inside))

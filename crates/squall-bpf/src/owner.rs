@@ -43,7 +43,7 @@ fn words(address: IpAddr) -> u32 {
 
 /// The form of the packet that a program reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum PacketView {
     /// The octets of an Ethernet frame.
     Frame,
     /// A received packet as Linux shows it to the fanout group of a packet socket: without its VLAN
@@ -75,10 +75,10 @@ const RETURN_A: u16 = 0x16;
 
 /// A program that returns the worker of a TCP segment or UDP datagram, and 0 for everything else.
 /// Skips up to one VLAN tag in the octets.
-pub fn program(workers: u32, sight: Sight) -> Vec<Instruction> {
+pub fn program(workers: u32, sight: PacketView) -> Vec<Instruction> {
     let (kind, size, network) = match sight {
-        Sight::Frame => (12, LOAD_HALF, 14),
-        Sight::Socket => (SOCKET_PROTOCOL, LOAD_WORD, SOCKET_NETWORK),
+        PacketView::Frame => (12, LOAD_HALF, 14),
+        PacketView::Socket => (SOCKET_PROTOCOL, LOAD_WORD, SOCKET_NETWORK),
     };
     let mut all = vec![plain(size, kind)];
     all.extend(of_packet(network, workers));
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn program_and_function_agree_in_both_directions() {
         for workers in [1, 2, 3, 7, 64] {
-            let filter = Filter::new(program(workers, Sight::Frame)).unwrap();
+            let filter = Filter::new(program(workers, PacketView::Frame)).unwrap();
             for (one, other) in (0..500).flat_map(ends) {
                 let owner = of_ends(one, other, workers);
                 assert_eq!(owner, of_ends(other, one, workers));
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn frames_without_a_flow_go_to_the_first_worker() {
-        let filter = Filter::new(program(8, Sight::Frame)).unwrap();
+        let filter = Filter::new(program(8, PacketView::Frame)).unwrap();
         let [(one, other), _] = ends(3);
         assert_eq!(filter.run(&frame(one, other, 1, 0), 60), 0);
         let mut arp = vec![0; 60];

@@ -334,7 +334,7 @@ impl Http {
 impl Serve {
     fn profile(&self) -> Result<Profile, Error> {
         let Servers { app, servers, .. } = &self.servers.args;
-        let known = squall_plan::flows::catalogue().into_iter().find(|known| known.name == app);
+        let known = squall_plan::flows::catalog().into_iter().find(|known| known.name == app);
         if let Some(known) = known.filter(|known| !known.of_servers.is_empty()) {
             let of_clients = known.options.iter().filter(|of| !known.of_servers.contains(of));
             self.common.refuse(
@@ -373,7 +373,7 @@ impl App {
 
 /// Options of an application that apply only to servers.
 fn of_servers(app: &str) -> &'static [&'static str] {
-    squall_plan::flows::catalogue()
+    squall_plan::flows::catalog()
         .into_iter()
         .find(|of| of.name == app)
         .map_or(&[], |of| of.of_servers)

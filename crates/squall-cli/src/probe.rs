@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use squall::Error;
-use squall_doctor::probe::{Measured, open_ear, receive, send, sizes};
+use squall_doctor::probe::{Measured, attach_sink, receive, send, sizes};
 use squall_machine::kinds::{KINDS, Kind, OnInterface, Use, chosen};
 use squall_port_linux::{InterfaceInfo, Permissions, lab, list_interfaces};
 use squall_report::render::human;
@@ -53,7 +53,7 @@ pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result
     let stop = || signals.came();
     for kind in KINDS {
         let Some(on) = kind.interface else { continue };
-        let _ear = open_ear(kind.name, peer.as_deref());
+        let _ear = attach_sink(kind.name, peer.as_deref());
         match (on.can)(&interface_now(&name)?, &rights) {
             Ok(_) => measure(kind, on, at, peer.as_deref(), time, &stop, &mut rows, &mut failed),
             Err(why) => failed.push((kind.name, why)),

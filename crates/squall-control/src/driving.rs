@@ -34,7 +34,7 @@ pub trait Start: Send {
     /// # Errors
     ///
     /// If the session has an error, or permission is denied.
-    fn start(&mut self, name: &str, session: Session) -> Result<Arc<Driven>, Error>;
+    fn start(&mut self, name: &str, session: Session) -> Result<Arc<DrivenRun>, Error>;
 
     /// Reserves the ports at these addresses for later runs, in place of those reserved so far. An
     /// empty list frees all.
@@ -65,8 +65,8 @@ impl Default for InProcess {
 }
 
 impl Start for InProcess {
-    fn start(&mut self, _name: &str, session: Session) -> Result<Arc<Driven>, Error> {
-        Driven::start(session, self.0, |_| {})
+    fn start(&mut self, _name: &str, session: Session) -> Result<Arc<DrivenRun>, Error> {
+        DrivenRun::start(session, self.0, |_| {})
     }
 }
 
@@ -82,15 +82,15 @@ pub struct LiveReport {
 
 /// The reason why a run did not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotBegun {
+pub enum NotStarted {
     /// The run was not held.
     NotReady,
     /// The start time passed this long ago.
     TooLate(Nanos),
 }
 
-/// A run that drives itself. Dropping this does not end the run: call [`Driven::stop`].
-pub struct Driven {
+/// A run that drives itself. Dropping this does not end the run: call [`DrivenRun::stop`].
+pub struct DrivenRun {
     /// The opened run; `None` once it has started.
     held: Mutex<Option<Held>>,
     /// `None` before the start, while the run is being finished, and after it has ended.
@@ -108,7 +108,7 @@ pub struct Driven {
     started: Instant,
 }
 
-impl Driven {
+impl DrivenRun {
     /// Opens the session's ports and starts the run. Calls `on_report` with a live report at each
     /// interval `every`, and with `None` once the outcome is available.
     ///
@@ -124,10 +124,10 @@ impl Driven {
         Ok(driven)
     }
 
-    /// As [`Driven::start`], but sends nothing before [`Driven::go`].
+    /// As [`DrivenRun::start`], but sends nothing before [`DrivenRun::go`].
     ///
     /// # Errors
-    /// As [`Driven::start`].
+    /// As [`DrivenRun::start`].
     pub fn hold(
         session: Session,
         every: Duration,
@@ -170,22 +170,22 @@ impl Driven {
         true
     }
 
-    /// As [`Driven::go`], but fails if `at` has passed already.
+    /// As [`DrivenRun::go`], but fails if `at` has passed already.
     ///
     /// # Errors
     /// The reason why the run does not start.
-    pub fn go_at(&self, at: Nanos) -> Result<(), NotBegun> {
+    pub fn go_at(&self, at: Nanos) -> Result<(), NotStarted> {
         let held = lock(&self.held);
-        let Some(waiting) = &*held else { return Err(NotBegun::NotReady) };
+        let Some(waiting) = &*held else { return Err(NotStarted::NotReady) };
         let (due, now) = (waiting.local(at), squall_port::monotonic());
         if due <= now {
-            return Err(NotBegun::TooLate(now - due));
+            return Err(NotStarted::TooLate(now - due));
         }
         drop(held);
-        if self.go(Some(at)) { Ok(()) } else { Err(NotBegun::NotReady) }
+        if self.go(Some(at)) { Ok(()) } else { Err(NotStarted::NotReady) }
     }
 
-    /// Whether the run waits for [`Driven::go`].
+    /// Whether the run waits for [`DrivenRun::go`].
     pub fn is_held(&self) -> bool {
         lock(&self.held).is_some()
     }
@@ -450,7 +450,7 @@ mod tests {
             sender.send(latest.is_some()).expect("somebody listens")
         };
         let driven =
-            Driven::start(session(""), Duration::from_millis(20), on_report).expect("it starts");
+            DrivenRun::start(session(""), Duration::from_millis(20), on_report).expect("it starts");
         assert!(receiver.recv().expect("a live report"));
         assert!(driven.latest().is_some() && driven.outcome().is_none());
         driven.with(|run| run.pause(Some("web"))).expect("it is there");
@@ -471,7 +471,8 @@ mod tests {
     #[test]
     fn a_run_that_comes_to_its_end_is_not_interrupted() {
         let limited = session("duration = \"50 ms\"\n");
-        let driven = Driven::start(limited, Duration::from_millis(20), |_| ()).expect("it starts");
+        let driven =
+            DrivenRun::start(limited, Duration::from_millis(20), |_| ()).expect("it starts");
         let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
         assert!(!report.cut_short, "{:?}", report.verdict);
         assert_eq!(report.verdict.ended_by, EndedBy::Duration);
@@ -481,11 +482,12 @@ mod tests {
     fn a_run_that_only_listens_ends_with_its_duration_or_with_the_files_that_it_reads() {
         let mut session = Session::new(Profile::listening([("A", "loop:4712")]));
         session.profile.stop.duration = Some(Nanos(100_000_000));
-        let driven = Driven::start(session, Duration::from_secs(60), |_| ()).expect("it starts");
+        let driven = DrivenRun::start(session, Duration::from_secs(60), |_| ()).expect("it starts");
         let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
         assert_eq!((report.verdict.ended_by, report.cut_short), (EndedBy::Duration, false));
         let session = Session::new(Profile::listening([("A", "loop:4713,virtual")]));
-        let driven = Driven::start(session, Duration::from_millis(20), |_| ()).expect("it starts");
+        let driven =
+            DrivenRun::start(session, Duration::from_millis(20), |_| ()).expect("it starts");
         let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
         assert_eq!(report.verdict.ended_by, EndedBy::Done);
     }
@@ -496,7 +498,7 @@ mod tests {
         let (sender, receiver) = std::sync::mpsc::channel();
         let on_report = move |latest: Option<&Arc<LiveReport>>| _ = sender.send(latest.is_some());
         let driven =
-            Driven::start(session, Duration::from_millis(20), on_report).expect("it starts");
+            DrivenRun::start(session, Duration::from_millis(20), on_report).expect("it starts");
         // The thread checks several times for the end during this loop.
         for _ in 0..10 {
             assert!(receiver.recv().expect("a live report"));
@@ -514,7 +516,7 @@ mod tests {
             None => sender.send(()).expect("somebody listens"),
         };
         let driven =
-            Driven::start(session(""), Duration::from_millis(20), on_report).expect("it starts");
+            DrivenRun::start(session(""), Duration::from_millis(20), on_report).expect("it starts");
         let error =
             driven.wait(Duration::from_secs(20)).expect("it ends").expect_err("it ends badly");
         assert!(error.to_string().contains("a defect on purpose: 7"), "{error}");
@@ -525,7 +527,7 @@ mod tests {
     #[test]
     fn rates_are_scaled_from_what_they_are() {
         let driven =
-            Driven::start(session(""), Duration::from_secs(3600), |_| {}).expect("it starts");
+            DrivenRun::start(session(""), Duration::from_secs(3600), |_| {}).expect("it starts");
         let asked = || {
             driven
                 .with(|run| Ok(run.sample().1.streams[0].asked_pps))
@@ -550,7 +552,7 @@ mod tests {
     #[test]
     fn totals_have_what_was_counted_and_the_last_ones_have_all() {
         let driven =
-            Driven::start(session(""), Duration::from_secs(3600), |_| {}).expect("it starts");
+            DrivenRun::start(session(""), Duration::from_secs(3600), |_| {}).expect("it starts");
         let mut sent = 0;
         while sent < 20 {
             let (now, then) = driven.totals(Duration::ZERO);
@@ -576,7 +578,7 @@ mod tests {
     #[test]
     fn a_run_with_an_end_ends_by_itself() {
         let session = session("packets = 5");
-        let driven = Driven::start(session, Duration::from_secs(1), |_| {}).expect("it starts");
+        let driven = DrivenRun::start(session, Duration::from_secs(1), |_| {}).expect("it starts");
         let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
         assert_eq!(report.ports[0].tx.packets, 5);
     }

@@ -9,8 +9,8 @@
 //! of OTG, a packet group of TRex) and which counters of its streams it has. It knows no messages
 //! and no leases, because a [`Start`] creates the runs and the [`recordings`] of interfaces.
 //!
-//! Each of these runs has a thread of its own: [`Driven`]. The daemon drives its other runs in the
-//! same way.
+//! Each of these runs has a thread of its own: [`DrivenRun`]. The daemon drives its other runs in
+//! the same way.
 #![forbid(unsafe_code)]
 
 mod carry;
@@ -30,7 +30,7 @@ use squall::{
     totals::{PortTotals, StreamTotals},
 };
 
-use driving::{Driven, Start};
+use driving::{DrivenRun, Start};
 
 pub use carry::frames;
 pub use seen::{Seen, Span};
@@ -81,7 +81,7 @@ pub struct Control<K, C> {
 }
 
 struct Running {
-    driven: Arc<Driven>,
+    driven: Arc<DrivenRun>,
     /// The profile as it runs now, not counting positions carried over from former runs.
     profile: Profile,
 }

@@ -16,7 +16,7 @@ use squall_port_linux::shared;
 use squall::{Error, Profile, RunOptions, Session};
 use squall_options::{CaptureOptions, Time};
 
-use crate::driving::{Driven, Start};
+use crate::driving::{DrivenRun, Start};
 
 /// Time limit for the end of a recording.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ pub struct Recordings {
 
 /// A live or finished recording.
 pub struct Recording {
-    driven: Arc<Driven>,
+    driven: Arc<DrivenRun>,
     file: PathBuf,
 }
 

@@ -43,12 +43,12 @@ pub struct OnInterface {
     pub receive: Option<u8>,
     /// Options (`,key=value`) to append to an address made from a bare name, so that the port does
     /// not disturb the host.
-    pub quietly: &'static str,
+    pub host_safe_options: &'static str,
     /// Default options for ports whose frames are answered.
     pub answering: Option<Answering>,
     /// Whether it may be chosen for a bare interface name. Returns an argument in its favor, or the
     /// reason why it must be named.
-    pub unasked: fn(Use) -> Result<&'static str, &'static str>,
+    pub for_bare_name: fn(Use) -> Result<&'static str, &'static str>,
 }
 
 /// Options for ports whose frames are answered.
@@ -117,9 +117,9 @@ pub const KINDS: &[Kind] = &[
             },
             send: Some(1),
             receive: None,
-            quietly: "",
+            host_safe_options: "",
             answering: None,
-            unasked: |_| Err("it only sends, and does not support every profile"),
+            for_bare_name: |_| Err("it only sends, and does not support every profile"),
         }),
     },
     Kind {
@@ -154,9 +154,9 @@ pub const KINDS: &[Kind] = &[
             send: Some(2),
             receive: Some(2),
             // With zero-copy, the driver would take the queue away from the host.
-            quietly: ",rx_queues=0,zerocopy=0",
+            host_safe_options: ",rx_queues=0,zerocopy=0",
             answering: None,
-            unasked: |wanted| match wanted {
+            for_bare_name: |wanted| match wanted {
                 Use::Send => {
                     Ok("the fastest that sends every stream and attaches nothing to the interface")
                 }
@@ -177,9 +177,9 @@ pub const KINDS: &[Kind] = &[
             can: |interface, _| opens("af_packet", interface).map(|_| "packet sockets".to_owned()),
             send: Some(9),
             receive: Some(9),
-            quietly: "",
+            host_safe_options: "",
             answering: Some(Answering { at_once: ("frames", "1"), queues: "rx_queues" }),
-            unasked: |_| {
+            for_bare_name: |_| {
                 Ok("packet sockets see every frame that arrives and take none from the host")
             },
         }),
@@ -250,7 +250,7 @@ pub fn chosen(
     wanted: Use,
 ) -> Option<&'static Kind> {
     let fits = |(_, on): &(&Kind, OnInterface)| {
-        (on.unasked)(wanted).is_ok() && (on.can)(interface, permissions).is_ok()
+        (on.for_bare_name)(wanted).is_ok() && (on.can)(interface, permissions).is_ok()
     };
     candidates(wanted).into_iter().find(fits).map(|(kind, _)| kind)
 }
@@ -281,7 +281,7 @@ pub fn reference() -> String {
         .to_owned();
     for kind in KINDS {
         let place = |place: Option<u8>| place.map_or("-".into(), |p| p.to_string());
-        let (places, unasked) = kind.interface.as_ref().map_or_else(
+        let (places, for_bare_name) = kind.interface.as_ref().map_or_else(
             || ("-".to_owned(), "-".to_owned()),
             |on| {
                 let uses = [
@@ -291,7 +291,7 @@ pub fn reference() -> String {
                 ];
                 let words = uses.into_iter().filter(|(u, _)| on.place(*u).is_some());
                 let words: Vec<String> = words
-                    .map(|(wanted, word)| match (on.unasked)(wanted) {
+                    .map(|(wanted, word)| match (on.for_bare_name)(wanted) {
                         Ok(_) => word.to_owned(),
                         Err(why) => format!("not {word}: {why}"),
                     })
@@ -300,7 +300,7 @@ pub fn reference() -> String {
             },
         );
         text += &format!(
-            "| `{}` | {} | {} | {places} | {unasked} |\n",
+            "| `{}` | {} | {} | {places} | {for_bare_name} |\n",
             kind.address, kind.what, kind.needs
         );
     }
@@ -342,7 +342,7 @@ mod tests {
         assert!(
             [Use::Send, Use::Receive, Use::Both]
                 .into_iter()
-                .all(|u| last.place(u).is_some() && (last.unasked)(u).is_ok())
+                .all(|u| last.place(u).is_some() && (last.for_bare_name)(u).is_ok())
         );
     }
 }

@@ -206,8 +206,8 @@ fn open_for_bare_name(
     rights: &Permissions,
     wanted: Wanted,
 ) -> Result<(Box<dyn Port>, PortLimits, String), Error> {
-    let because = (on.unasked)(wanted.to).map_err(|why| environment(why.into()))?;
-    let address = format!("{}:{bare}{}", kind.name, on.quietly);
+    let because = (on.for_bare_name)(wanted.to).map_err(|why| environment(why.into()))?;
+    let address = format!("{}:{bare}{}", kind.name, on.host_safe_options);
     if candidates(wanted.to).last().is_some_and(|(last, _)| last.name == kind.name) {
         let (port, limits) = open_kind(kind, &address, wanted)?;
         return Ok((port, limits, because.to_owned()));
@@ -296,7 +296,7 @@ pub fn on_virtual_time<'a>(ports: impl Iterator<Item = (&'a str, bool)>) -> bool
 
 /// Puts loop links on virtual time, too, because timestamps from the machine's clock would not
 /// match the departure times.
-pub fn put_on_virtual_time(ports: &mut [squall_profile::Port]) {
+pub fn use_virtual_time(ports: &mut [squall_profile::Port]) {
     for port in ports {
         let Ok(address) = port.address.parse::<Address>() else { continue };
         if address.kind() == "loop" && !address.has("virtual") {
@@ -315,7 +315,7 @@ pub fn assumed(address: &str) -> PortLimits {
     let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
     let interface =
         interfaces.into_iter().find(|i| parsed.as_ref().is_some_and(|a| a.name() == i.name));
-    let elsewhere = is_elsewhere(address);
+    let elsewhere = is_remote(address);
     PortLimits {
         // The same as for af_packet: an Ethernet header and a VLAN tag in addition to the MTU.
         max_frame: interface.as_ref().map_or(65_535, |i| i.mtu + 18),
@@ -335,7 +335,7 @@ pub fn assumed(address: &str) -> PortLimits {
 }
 
 /// Whether the port at `address` belongs to another node.
-pub fn is_elsewhere(address: &str) -> bool {
+pub fn is_remote(address: &str) -> bool {
     address.split_once(':').is_some_and(|(kind, _)| kind == squall_port::elsewhere::KIND)
 }
 

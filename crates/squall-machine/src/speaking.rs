@@ -23,18 +23,18 @@ const MAX_FRAME: u32 = 1_518;
 /// The hosts of an interface. Frames that they send are appended to `out`.
 pub trait Hosts: Send {
     /// Handles a received frame of ARP, ICMP or ICMPv6.
-    fn hear(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>);
+    fn handle(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>);
     /// Runs timers. Called after received frames, and every few milliseconds.
     fn turn(&mut self, now: Nanos, out: &mut Vec<Vec<u8>>);
 }
 
 /// The thread of the hosts. It ends when this is dropped.
-pub struct Speaking {
+pub struct HostThread {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Speaking {
+impl HostThread {
     /// Starts the thread.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Speaking {
     }
 }
 
-impl Drop for Speaking {
+impl Drop for HostThread {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -85,7 +85,7 @@ fn run(
         let Ok(batch) = rx.receive() else { return };
         let quiet = batch.frames.is_empty();
         for frame in batch.iter() {
-            hosts.hear(frame.0, &mut frames);
+            hosts.handle(frame.0, &mut frames);
         }
         let now = monotonic();
         hosts.turn(now, &mut frames);

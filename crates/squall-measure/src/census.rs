@@ -108,7 +108,7 @@ pub struct Census {
     /// Packets without IP, by EtherType.
     others: BTreeMap<u16, Share>,
     tagged: Share,
-    labelled: Share,
+    labeled: Share,
     fragments: Share,
     later_fragments: Share,
     malformed: u64,
@@ -138,7 +138,7 @@ impl Census {
             unassigned: vec![Share::default(); 512],
             others: BTreeMap::new(),
             tagged: Share::default(),
-            labelled: Share::default(),
+            labeled: Share::default(),
             fragments: Share::default(),
             later_fragments: Share::default(),
             malformed: 0,
@@ -232,7 +232,7 @@ impl Census {
             self.tagged.add(len);
         }
         if headers.mpls_labels > 0 {
-            self.labelled.add(len);
+            self.labeled.add(len);
         }
         if headers.fragment != Fragment::Whole {
             self.fragments.add(len);
@@ -375,7 +375,7 @@ impl Census {
         self.cut += other.cut;
         self.cut_octets += other.cut_octets;
         self.tagged += other.tagged;
-        self.labelled += other.labelled;
+        self.labeled += other.labeled;
         self.fragments += other.fragments;
         self.later_fragments += other.later_fragments;
         self.malformed += other.malformed;
@@ -452,8 +452,8 @@ impl Census {
     }
 
     /// Packets with MPLS labels.
-    pub fn labelled(&self) -> Share {
-        self.labelled
+    pub fn labeled(&self) -> Share {
+        self.labeled
     }
 
     /// Fragments, including the first of each datagram.

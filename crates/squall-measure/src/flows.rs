@@ -6,7 +6,7 @@ use squall_units::Nanos;
 
 use crate::{
     flow::{FlowKey, FlowTable, Headers, Link},
-    kinds::{Packet, Recognised, WallOffset, Wanted},
+    kinds::{Packet, Recognition, WallOffset, Wanted},
     traffic::{Gaps, Pace, Traffic},
 };
 
@@ -66,7 +66,7 @@ impl Default for FlowSettings {
 pub struct FlowRx {
     pub traffic: Traffic,
     pub gaps: Gaps,
-    pub sequence: Recognised,
+    pub sequence: Recognition,
 }
 
 /// Measurements of one queue.
@@ -171,9 +171,9 @@ impl Flows {
         if let Some(gap) = flow.traffic.arrive(len, time, s.pace) {
             flow.gaps.record(gap, self.bins.as_ref());
         }
-        if s.by == By::Flow && !matches!(flow.sequence, Recognised::Unknown) {
+        if s.by == By::Flow && !matches!(flow.sequence, Recognition::Unknown) {
             let signed = match flow.sequence {
-                Recognised::Known(_) => None,
+                Recognition::Known(_) => None,
                 _ => Signature::read(octets),
             };
             flow.sequence.take(
@@ -207,7 +207,7 @@ impl Flows {
             first: flow.value.traffic.first,
             last: flow.value.traffic.last,
             missing: match &flow.value.sequence {
-                Recognised::Known(known) => Some(known.sequence.missing_so_far()),
+                Recognition::Known(known) => Some(known.sequence.missing_so_far()),
                 _ => None,
             },
         };
@@ -234,7 +234,7 @@ impl Flows {
             packets: flow.value.traffic.packets,
             octets: flow.value.traffic.octets,
             missing: match &flow.value.sequence {
-                Recognised::Known(known) => Some(known.sequence.missing_so_far()),
+                Recognition::Known(known) => Some(known.sequence.missing_so_far()),
                 _ => None,
             },
         };

@@ -381,7 +381,7 @@ impl Sequenced {
     /// A.1 requires two consecutive packets where, as in RTP, time stamps prove nothing.)
     fn has_restarted(&mut self, sequence: u32, delay: Option<i64>, arrival: Nanos) -> bool {
         let borne_out = self.suspect.take() == Some(sequence);
-        let is_lower = self.sequence.is_behind(sequence);
+        let is_lower = self.sequence.is_below_expected(sequence);
         if is_lower && self.kind != Kind::Rtp {
             return delay.is_some_and(|delay| self.delay.is_newer(delay, arrival.0, 0));
         }
@@ -444,7 +444,7 @@ impl Sequenced {
 
 /// The kind of a flow, once it is known.
 #[derive(Clone, Debug, Default)]
-pub enum Recognised {
+pub enum Recognition {
     #[default]
     New,
     Looking(Box<Looking>),
@@ -472,7 +472,7 @@ struct Candidate {
     marks: Vec<(Mark, Nanos)>,
 }
 
-impl Recognised {
+impl Recognition {
     /// Heap memory in octets.
     pub fn memory(&self) -> usize {
         match self {

@@ -172,7 +172,7 @@ impl StreamRx {
     fn one(&mut self, sequence: u32, delay: i64, time: u64, restarts: bool) {
         if restarts
             && sequence < BEGIN
-            && self.sequence.is_behind(sequence)
+            && self.sequence.is_below_expected(sequence)
             && self.delay.is_newer(delay, time, BREAK_NS)
         {
             self.sequence.restart();
@@ -778,7 +778,7 @@ mod tests {
         assert_eq!(stream.sequence.missing_so_far(), 0);
         let flows = rx.flows.as_ref().unwrap();
         let known: Vec<_> = flows.table.iter().map(|flow| &flow.value.sequence).collect();
-        assert!(matches!(known[..], [kinds::Recognised::Signed(Some(7))]), "{known:?}");
+        assert!(matches!(known[..], [kinds::Recognition::Signed(Some(7))]), "{known:?}");
     }
 
     #[test]

@@ -303,7 +303,7 @@ mod tests {
             );
             let flows = rx.flows.as_ref().unwrap();
             let known: Vec<_> = flows.table.iter().map(|flow| &flow.value.sequence).collect();
-            assert!(matches!(known[..], [kinds::Recognised::Signed(Some(0))]), "{known:?}");
+            assert!(matches!(known[..], [kinds::Recognition::Signed(Some(0))]), "{known:?}");
         }
     }
 }

@@ -522,7 +522,7 @@ fn protocols(census: &Census) -> Vec<ProtocolShare> {
         rows.sort_by_key(|row| std::cmp::Reverse(row.packets));
         all.extend(rows);
     }
-    for (name, found) in [("VLAN", census.tagged()), ("MPLS", census.labelled())] {
+    for (name, found) in [("VLAN", census.tagged()), ("MPLS", census.labeled())] {
         if found.packets > 0 {
             all.push(share("tag", name.into(), found));
         }

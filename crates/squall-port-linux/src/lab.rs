@@ -1,8 +1,8 @@
 //! A private lab: a network namespace with a veth pair in it, for root and for ordinary users.
 //!
-//! [`enter_private`] puts the calling process into a lab that ends with it (`squall demo`, tests).
-//! A [`Lab`] stays until taken down (`squall lab up|exec|down`): a small process holds its
-//! namespaces.
+//! [`enter_private`] moves the calling process into a lab that ends with this process (`squall
+//! demo`, tests). A [`Lab`] stays until it is taken down (`squall lab up|exec|down`): a small
+//! process holds its namespaces.
 //!
 //! The interfaces are quiet: no addresses, no ARP, no IPv6, so that counters show only frames that
 //! were sent on purpose. The interfaces of a [`Lab`] use NAPI (GRO is on), so that each accepts
@@ -35,10 +35,11 @@ use crate::{
     sys,
 };
 
-/// The two interfaces of a lab, each other's peer.
+/// The two interfaces of a lab, which are each other's peer.
 pub const INTERFACES: [&str; 2] = ["veth-a", "veth-b"];
 
-/// Identifies a lab's interfaces. Setting it takes the permission to control the interface anyway.
+/// Identifies a lab's interfaces. A forged alias is no risk: setting it takes the
+/// permission to control the interface anyway.
 pub(crate) const ALIAS: &str = "squall lab";
 
 #[derive(Clone, Copy, Debug)]
@@ -102,8 +103,8 @@ pub fn enter_private(options: &LabOptions) -> Result<[String; 2], LabError> {
 }
 
 fn enter_namespaces() -> Result<(), LabError> {
-    // Root stays in its user namespace, and so keeps access to what belongs to its user id outside;
-    // a root without CAP_SYS_ADMIN, as in containers, is treated as an ordinary user.
+    // Root stays in its user namespace, and so keeps access to files and processes of its user id
+    // outside; a root without CAP_SYS_ADMIN, as in containers, is treated as an ordinary user.
     match sys::unshare(libc::CLONE_NEWNET) {
         Ok(()) => Ok(()),
         Err(_) => enter_user_namespace(),
@@ -130,9 +131,9 @@ fn enter_user_namespace() -> Result<(), LabError> {
     Ok(())
 }
 
-/// Makes the pairs of interfaces, all down.
+/// Makes the pairs of interfaces, all of them down.
 fn make_links(options: &LabOptions, pairs: &[[&str; 2]]) -> Result<Netlink, LabError> {
-    // Two ways to switch IPv6 off, because /proc/sys is read-only in some containers, and an old
+    // Two ways to disable IPv6, because /proc/sys is read-only in some containers, and an old
     // kernel may refuse the address mode.
     for which in ["all", "default"] {
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1");
@@ -159,7 +160,8 @@ fn bring_up(netlink: &Netlink) -> Result<(), LabError> {
     wait_for_carrier(netlink)
 }
 
-/// The kernel reports a carrier a little after the interface is up; until then the link looks dead.
+/// The kernel reports a carrier only some time after the interface is up; until then the link looks
+/// dead.
 fn wait_for_carrier(netlink: &Netlink) -> Result<(), LabError> {
     for _ in 0..2000 {
         let links = netlink.links().map_err(io_error("cannot list the links"))?;
@@ -255,7 +257,7 @@ impl Lab {
     }
 
     /// Replaces this process by `argv`, inside the lab or its device; returns only if that fails.
-    /// The process must have one thread.
+    /// The process must have only one thread.
     pub fn exec<S: AsRef<OsStr>>(name: &str, in_device: bool, argv: &[S]) -> LabError {
         let Some((program, arguments)) = argv.split_first() else {
             return LabError::Usage(cannot("use", name, "no command given"));
@@ -304,7 +306,8 @@ fn enter_namespaces_of(pid: u32) -> Result<(), LabError> {
         fs::File::open(&path).map_err(io_error(path))
     };
     let (user, net) = (open("user")?, open("net")?);
-    // The check is needed because setns(2) into the current user namespace is an error.
+    // Enters a namespace only if it is not the current one: setns(2) into the current user
+    // namespace is an error.
     let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     let current = fs::metadata("/proc/self/ns/user").map_err(io_error("/proc/self/ns/user"))?;
     let target = user.metadata().map_err(io_error("user namespace"))?;
@@ -317,7 +320,7 @@ fn enter_namespaces_of(pid: u32) -> Result<(), LabError> {
 }
 
 /// sysfs shows the interfaces of the namespace in which it was mounted, so programs that read
-/// /sys/class/net need a new mount. Where a kernel or container forbids it, nothing changes.
+/// /sys/class/net need a new mount. If the kernel or container forbids the mount, nothing changes.
 fn show_own_sysfs() {
     if sys::unshare(libc::CLONE_NEWNS).is_ok() && sys::make_mounts_private().is_ok() {
         let _ = sys::mount_sysfs();
@@ -325,8 +328,8 @@ fn show_own_sysfs() {
 }
 
 /// Forks the process that holds the namespaces (the holder), and waits until the links exist. The
-/// holder writes `state` itself: its parent may be killed at any moment, and a lab without a name
-/// could never be taken down.
+/// holder writes `state` itself: its parent may be killed at any time, and a lab without a state
+/// file could never be taken down.
 fn start_holder(
     options: &LabOptions,
     device: Option<&Device>,
@@ -347,8 +350,8 @@ fn start_holder(
                 fs::write(state, text).map_err(io_error(format!("state in {}", state.display())))
             });
             let text = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
-            // The zero octet ends the message: a device's process inherits the pipe and keeps it
-            // open.
+            // The zero octet ends the message. Closing the pipe would not: the device's process
+            // inherits it and keeps it open.
             let reported = writer.write_all(&[text.as_bytes(), &[0]].concat());
             drop(writer);
             if outcome.is_ok() && reported.is_ok() {

@@ -12,12 +12,12 @@ use squall_wire::Packet;
 use crate::{AttackOf, Departures, FlowContent, PacketSource, Profile, SplitOf};
 
 /// Maximum size in octets of a file that is read into memory, because `/dev/zero` is endless.
-pub const MOST_OCTETS: u64 = 256 << 20;
+pub const MAX_FILE_SIZE: u64 = 256 << 20;
 
 /// Reads the file at `path`, which may be a pipe.
 ///
 /// # Errors
-/// If the file cannot be read, or has more than [`MOST_OCTETS`].
+/// If the file cannot be read, or has more than [`MAX_FILE_SIZE`].
 pub fn read_file(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     read_all(File::open(path)?)
 }
@@ -40,9 +40,9 @@ pub fn read_open(read: impl Read) -> io::Result<String> {
 
 fn read_all(read: impl Read) -> io::Result<Vec<u8>> {
     let mut octets = Vec::new();
-    read.take(MOST_OCTETS + 1).read_to_end(&mut octets)?;
-    if octets.len() as u64 > MOST_OCTETS {
-        let text = format!("it has more than {} MiB", MOST_OCTETS >> 20);
+    read.take(MAX_FILE_SIZE + 1).read_to_end(&mut octets)?;
+    if octets.len() as u64 > MAX_FILE_SIZE {
+        let text = format!("it has more than {} MiB", MAX_FILE_SIZE >> 20);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
     Ok(octets)

@@ -21,7 +21,7 @@ mod stage;
 pub use after::{After, Part};
 pub use attacks::*;
 pub use diagnostics::{Diagnostic, Diagnostics};
-pub use files::{MOST_OCTETS, NamedFile, read_file, read_open, read_text};
+pub use files::{MAX_FILE_SIZE, NamedFile, read_file, read_open, read_text};
 pub use flows::*;
 pub use mistakes::Mistakes;
 pub use model::*;

@@ -10,7 +10,7 @@ use squall_engine::{PortRx, ReceivedFlows};
 use squall_measure::{
     Bursts as SeenBursts, By, FlowCount, FlowRx, FlowSettings, Gaps, Traffic,
     flow::{FlowKey, ethertype_name, protocol},
-    kinds::{Kind, Recognised, SenderClock, Sequenced},
+    kinds::{Kind, Recognition, SenderClock, Sequenced},
     source,
 };
 use squall_plan::Plan;
@@ -208,7 +208,7 @@ fn merged(
 
 fn sequence(seen: &[&FlowRx]) -> Option<SequenceReport> {
     let signed = seen.iter().find_map(|flow| match &flow.sequence {
-        Recognised::Signed(stream) => Some(*stream),
+        Recognition::Signed(stream) => Some(*stream),
         _ => None,
     });
     if let Some(stream) = signed {
@@ -221,7 +221,7 @@ fn sequence(seen: &[&FlowRx]) -> Option<SequenceReport> {
     let known: Vec<&Sequenced> = seen
         .iter()
         .filter_map(|flow| match &flow.sequence {
-            Recognised::Known(known) => Some(known.as_ref()),
+            Recognition::Known(known) => Some(known.as_ref()),
             _ => None,
         })
         .collect();
@@ -230,7 +230,7 @@ fn sequence(seen: &[&FlowRx]) -> Option<SequenceReport> {
     // A queue with too few packets to recognize the kind counts them as unnumbered.
     let unknown = seen
         .iter()
-        .filter(|f| !matches!(f.sequence, Recognised::Known(_)))
+        .filter(|f| !matches!(f.sequence, Recognition::Known(_)))
         .map(|f| f.traffic.packets);
     let mut report = SequenceReport {
         kind: first.kind.name().into(),

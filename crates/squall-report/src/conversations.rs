@@ -19,7 +19,7 @@ use crate::report::{Report, RestReport};
 
 /// Default and maximum number of rows in an answer.
 pub const ROWS: usize = 200;
-pub const MOST_ROWS: usize = 10_000;
+pub const MAX_ROWS: usize = 10_000;
 
 /// Received flows. Each is one direction of a 5-tuple.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -519,7 +519,7 @@ pub struct MtuChange {
 
 impl PortReport {
     /// Whether the port belongs to another node, so this report has no figures for it.
-    pub fn is_elsewhere(&self) -> bool {
+    pub fn is_remote(&self) -> bool {
         self.address.starts_with("elsewhere:")
     }
 

@@ -15,7 +15,7 @@ use squall::{
     Amount, Error, Multiplier, Profile, Run, Session,
     report::{NodeClock, ReasonCode, Report, fail_if::FailIf},
 };
-use squall_control::driving::{Driven, LiveReport, NotBegun};
+use squall_control::driving::{DrivenRun, LiveReport, NotStarted};
 use squall_method::Outcome;
 use squall_report::conversations::Flows;
 use squall_units::{Nanos, Rate};
@@ -287,7 +287,7 @@ impl Judged<'_> {
 
 /// A run on ports of this machine.
 pub struct Here {
-    pub driven: Arc<Driven>,
+    pub driven: Arc<DrivenRun>,
     id: String,
     /// Factor on the rates of the profile; `None` if a total rate was requested.
     mult: Mutex<Option<f64>>,
@@ -325,8 +325,8 @@ impl Work for OnPorts {
             }
         };
         let driven = match self.hold {
-            true => Driven::hold(session, EVERY, with_user_names)?,
-            false => Driven::start(session, EVERY, with_user_names)?,
+            true => DrivenRun::hold(session, EVERY, with_user_names)?,
+            false => DrivenRun::start(session, EVERY, with_user_names)?,
         };
         let here = Arc::new(Here {
             driven,
@@ -378,10 +378,10 @@ impl Here {
 
     fn go(&self, at: Nanos) -> Result<(), Refusal> {
         self.driven.go_at(at).map_err(|why| match why {
-            NotBegun::NotReady => {
+            NotStarted::NotReady => {
                 Refusal::conflict("not-ready", "the run is not ready\n  try hold = true")
             }
-            NotBegun::TooLate(by) => Refusal::conflict(
+            NotStarted::TooLate(by) => Refusal::conflict(
                 "too-late",
                 format!(
                     "at_ns = {} passed {:.6} s ago by the cluster's clock\n  try a later instant",

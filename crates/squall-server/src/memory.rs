@@ -45,7 +45,7 @@ impl Memory {
         if used.is_some_and(due) {
             *used = None;
             drop(used);
-            squall_port_linux::give_back_memory();
+            squall_port_linux::trim_heap();
         }
     }
 

@@ -18,7 +18,7 @@ use squall::{
     report::{EndedBy, VerdictStatus, fail_if::FailIf},
 };
 pub use squall_control::driving::lock;
-use squall_control::driving::{Driven, LiveReport, Start};
+use squall_control::driving::{DrivenRun, LiveReport, Start};
 use squall_report::conversations::Flows;
 
 use crate::{
@@ -962,7 +962,7 @@ impl ManagedStart {
         self.service.upgrade().ok_or_else(|| Refusal::conflict("ending", "the daemon is stopping"))
     }
 
-    fn begin(&mut self, name: &str, session: Session) -> Result<Arc<Driven>, Refusal> {
+    fn begin(&mut self, name: &str, session: Session) -> Result<Arc<DrivenRun>, Refusal> {
         let service = self.service()?;
         let addresses: Vec<_> =
             session.profile.ports.iter().map(|port| port.address.clone()).collect();
@@ -1038,7 +1038,7 @@ impl ManagedStart {
 }
 
 impl Start for ManagedStart {
-    fn start(&mut self, name: &str, session: Session) -> Result<Arc<Driven>, Error> {
+    fn start(&mut self, name: &str, session: Session) -> Result<Arc<DrivenRun>, Error> {
         self.begin(name, session).map_err(|refusal| Error::Usage(refusal.message))
     }
 

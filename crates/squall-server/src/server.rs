@@ -77,7 +77,7 @@ fn open_files() -> usize {
 /// If an address is in use, the data directory cannot be used, or the certificate is invalid.
 pub fn serve(settings: Settings, ready: impl FnOnce(&Bound)) -> Result<(), Error> {
     // Before any thread starts, because threads have their own privileges and memory arenas.
-    squall_port_linux::keep_memory_together();
+    squall_port_linux::limit_arenas();
     unprivileged::become_user(&settings)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).on_thread_start(giving_way()).enable_all().build();

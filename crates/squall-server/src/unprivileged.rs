@@ -33,7 +33,7 @@ pub fn become_user(settings: &Settings) -> Result<(), Error> {
         Error::Environment(Cannot::of_io(what, &error).to_string())
     };
     hand_over(&settings.data, &user).map_err(wrong)?;
-    user.become_for_good(&keep)
+    user.switch_permanently(&keep)
         .map_err(|error| Error::Environment(format!("--user {name}: {error}")))
 }
 

@@ -367,7 +367,7 @@ impl SequenceTracker {
 
     /// Whether `seq` is below the next expected number: late, a duplicate, or from a restarted
     /// sender.
-    pub fn is_behind(&self, seq: u32) -> bool {
+    pub fn is_below_expected(&self, seq: u32) -> bool {
         self.next != 0 && (seq.wrapping_sub(self.next as u32) as i32) < 0
     }
 

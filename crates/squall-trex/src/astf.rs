@@ -92,7 +92,7 @@ struct ClientTemplate {
     port: u16,
     cps: Option<f64>,
     limit: Option<u64>,
-    /// Start a new flow for each that ends, up to `limit`.
+    /// Start a new flow whenever one ends, with up to `limit` flows open.
     #[serde(default, deserialize_with = "truth")]
     cont: bool,
     #[serde(default)]
@@ -283,7 +283,8 @@ impl Astf {
             let numbers = programs
                 .flat_map(|program| &program.commands)
                 .filter_map(|command| u32::try_from(command.get("stats_id")?.as_u64()?).ok());
-            // A counter without a name is refused where its command is translated.
+            // An id without a name is skipped here; the translation of its command reports the
+            // error.
             let named = numbers.filter_map(|id| counter_of(id).ok());
             read.counters.entry(template.tg_id).or_default().extend(named);
         }
@@ -550,7 +551,7 @@ impl Astf {
     }
 }
 
-/// The upper parts of IPv6 addresses; `None`: IPv4.
+/// Upper bits of the clients' and servers' IPv6 addresses; `None`: IPv4.
 struct Family {
     client: Option<Ipv6Addr>,
     server: Option<Ipv6Addr>,
@@ -621,7 +622,7 @@ impl Lines<'_> {
             let to = target(at, command).unwrap_or(0);
             Instruction::Jump { label: format!("at{to}"), condition }
         };
-        // A loop that waits for nothing else must still take time.
+        // A loop without another wait gets one, or it would run forever at one point in time.
         if let Command::JmpDp { .. } | Command::JmpCmp { .. } = command
             && let Some(to) = target(at, command).and_then(|to| usize::try_from(to).ok())
             && to < at

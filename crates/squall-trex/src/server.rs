@@ -1,8 +1,8 @@
-//! TRex's server: ports, ownership, streams and traffic, by TRex's methods. [`flows`] implements
-//! the methods for flows.
+//! A server that TRex's clients can control: ports, ownership, streams and traffic, by TRex's RPC
+//! methods. [`flows`] implements the methods for flows.
 //!
-//! [`Server::answer`] answers a message. Call [`Server::look`] regularly, so that the server
-//! notices the end of traffic. The transport of messages is up to the caller.
+//! [`Server::answer`] answers a message. Call [`Server::look`] regularly so the server notices the
+//! end of traffic. The caller transports the messages.
 
 mod captures;
 mod counters;
@@ -25,7 +25,7 @@ use std::{
 use serde_json::{Map, Value, json};
 use squall::Error;
 use squall_control::driving::Start;
-use squall_machine::speaking::Speaking;
+use squall_machine::speaking::HostThread;
 use squall_port_linux::InterfaceState;
 use squall_profile::Late;
 use squall_units::{MacAddr, Nanos, TREX_HW_IDS, TrexMark};
@@ -44,7 +44,8 @@ use crate::{
     vm,
 };
 
-/// Version reported to clients, which require the same major number and at least their minor.
+/// API version reported to clients, which require the same major version and at least their own
+/// minor version.
 const API: (u64, u64) = (5, 1);
 const VERSION: &str = "v3.08";
 /// The profile of a port if a request names none.
@@ -55,7 +56,7 @@ const GROUPS: u64 = 1023;
 const MOST_GROUPS: usize = 1152;
 /// A session that makes no requests for this long gets no further events.
 const SILENT: Duration = Duration::from_secs(10);
-/// An owner that makes no requests for this long loses their ports, unless these send.
+/// An owner that makes no requests for this long loses its ports, unless they are sending.
 const GONE: Duration = Duration::from_secs(60);
 /// Maximum number of events queued for a session.
 const WAITING: usize = 10_000;
@@ -63,7 +64,7 @@ const WAITING: usize = 10_000;
 const FARTHEST: Duration = Duration::from_secs(3600);
 /// Grace period after the duration, for a port whose streams end by themselves.
 const LATE: Duration = Duration::from_millis(100);
-/// Maximum steps through a chain of streams when its packets are counted.
+/// Maximum number of streams followed along a chain when its packets are counted.
 const FOLLOWED: usize = 100_000;
 
 /// A port of the server.
@@ -74,7 +75,7 @@ pub struct PortInfo {
     pub description: String,
     pub mac: MacAddr,
     pub speed_bps: Option<f64>,
-    /// Longest frame with FCS.
+    /// Longest frame in octets, with FCS.
     pub longest: u32,
     /// NUMA node of the hardware; `None`: no hardware, or a single node.
     pub numa: Option<u32>,
@@ -114,13 +115,13 @@ pub struct Server {
 #[derive(Clone, Debug, Default)]
 pub struct Answered {
     pub octets: Vec<u8>,
-    /// Whether events wait for subscribers.
+    /// Whether events are queued for subscribers.
     pub rings: bool,
     /// Changes that the message made or attempted, one entry per method.
     pub changes: Vec<Change>,
 }
 
-/// Requests in a message that change something, for one method.
+/// The requests in a message that call one method, if that method changes something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     pub method: String,
@@ -140,7 +141,7 @@ struct Port {
     l3: Option<L3>,
     ipv6: Option<Ipv6>,
     /// Answers ARP and NDP for the port's addresses.
-    speaking: Option<Speaking>,
+    speaking: Option<HostThread>,
     promiscuous: bool,
     multicast: bool,
     /// UDP ports of VXLAN. After these, TRex parses the inner packets for packet groups.
@@ -341,14 +342,14 @@ impl Server {
         if self.holds && !owned && !sending {
             self.holds = false;
             self.stop_hosts();
-            // No other client needs the ports.
+            // An empty request frees the ports for other users.
             _ = self.start.take(&[]);
         }
         self.sessions.retain(|_, session| session.last_seen + SILENT > now);
         std::mem::take(&mut self.events_pending)
     }
 
-    /// Stops all traffic, as the server ends.
+    /// Stops all traffic when the server ends.
     pub fn end(&mut self) {
         self.traffic.end();
         self.event(100, json!({ "cause": "the server has stopped" }));
@@ -479,8 +480,8 @@ const OWNED: &[(&str, Method)] = &[
 /// Maximum number of methods noted per message; TRex's own clients send two or three.
 const NOTED: usize = 20;
 
-/// Adds a request to the changes of its message, so that a batch of a thousand streams is one
-/// entry.
+/// Adds a request to the changes of its message. Requests for the same method share an entry, so a
+/// batch of a thousand streams is one entry.
 fn note(changes: &mut Vec<Change>, method: &str, params: &Params<'_>, refusal: Option<&Refusal>) {
     let method: String = method.chars().take(40).collect();
     let at = changes.iter().position(|change| change.method == method).unwrap_or(changes.len());
@@ -858,7 +859,7 @@ impl Server {
         })
     }
 
-    /// Streams with statistics: group, and whether its latency is measured.
+    /// The packet group of each stream with statistics, and whether the group measures latency.
     fn grouped(&self) -> BTreeMap<u32, bool> {
         let profiles = self.ports.iter().flat_map(|port| port.profiles.values());
         let streams = profiles.flat_map(|profile| profile.streams.values());
@@ -1100,7 +1101,7 @@ impl Server {
         let lasts = (duration > 0.0 && duration < 1e9).then(|| Duration::from_secs_f64(duration));
         for one in &mut sent {
             one.stream.duration = lasts.map(|lasts| Nanos(lasts.as_nanos() as u64));
-            // Clients expect all packets that the rate and the duration give.
+            // Clients expect rate × duration packets, so late packets are sent rather than skipped.
             one.stream.late = Late::CatchUp;
         }
         let paused = sent.iter().filter(|one| profile.streams[&one.number].start_paused);
@@ -1362,9 +1363,13 @@ impl Server {
             let enabled = value["enabled"].as_bool();
             match (name.as_str(), enabled) {
                 ("vxlan_fs", _) => {
-                    port.vxlan = serde_json::from_value(value.clone()).map_err(|_| {
-                        Refusal::parameters(format!("vxlan_fs = {value}: expected UDP ports"))
-                    })?;
+                    let ports = serde_json::from_value(value.clone()).ok();
+                    port.vxlan =
+                        ports.filter(|ports: &Vec<u16>| !ports.contains(&0)).ok_or_else(|| {
+                            let text =
+                                format!("vxlan_fs = {value}: expected UDP ports, 1 to 65535");
+                            Refusal::parameters(text)
+                        })?;
                 }
                 ("promiscuous", Some(on)) => port.promiscuous = on,
                 ("multicast", Some(on)) => port.multicast = on,
@@ -1445,15 +1450,24 @@ impl Links {
     }
 }
 
+/// The name that TRex has for the kind of port: those of DPDK's drivers.
 fn driver(info: &PortInfo) -> &str {
-    if info.driver.is_empty() { "squall" } else { &info.driver }
+    match info.address.split_once(':').map_or("af_packet", |(kind, _)| kind) {
+        "af_packet" => "net_af_packet",
+        "af_xdp" | "xdp_live" => "net_af_xdp",
+        "null" => "net_null",
+        "loop" => "net_ring",
+        "pcap" => "net_pcap",
+        _ if info.driver.is_empty() => "squall",
+        _ => &info.driver,
+    }
 }
 
 fn place(info: &PortInfo) -> &str {
     if info.bus.is_empty() { &info.address } else { &info.bus }
 }
 
-/// Whether a method addresses one port.
+/// Whether a method addresses a single port.
 fn of_port(method: &str) -> bool {
     matches!(
         method,
@@ -1537,7 +1551,7 @@ fn groups_of(
         .collect()
 }
 
-/// Packets that streams send until all of them have ended; `None`: they do not end.
+/// Total number of packets until all streams have ended; `None`: they do not end.
 fn packets_of(sent: &Sent) -> Option<u64> {
     let mut all = 0u64;
     let mut left: Vec<Option<u64>> =
@@ -1690,7 +1704,7 @@ pub(crate) mod tests {
                 stream["flow_stats"]["rule_type"] = json!("stats");
                 stream
             };
-            // Two streams of one group, one of another, and one with a signature.
+            // Two streams in one group, one in another, and one with a signature.
             let streams = [of(60, 7, 200), of(64, 7, 100), of(60, 8, 50), of(90, 9, 30)];
             let twice = counted(&mut client, &streams, &[7, 8, 9]);
             for (group, packets, octets) in
@@ -1831,7 +1845,7 @@ pub(crate) mod tests {
         let sent = client.ask("get_port_stats", json!({ "port_id": 0 })).expect("known");
         let came = client.ask("get_port_stats", json!({ "port_id": 1 })).expect("known");
         assert_eq!((&sent["opackets"], &came["ipackets"]), (&json!(200), &json!(200)));
-        assert_eq!((&sent["obytes"], &came["ibytes"]), (&json!(200 * 90), &json!(200 * 90)));
+        assert_eq!((&sent["obytes"], &came["ibytes"]), (&json!(200 * 94), &json!(200 * 94)));
         let group = client.ask("get_pgid_stats", json!({ "pgids": [7, 8] })).expect("known");
         assert_eq!(
             (&group["flow_stats"]["7"]["tp"]["0"], &group["flow_stats"]["7"]["rp"]["1"]),
@@ -2022,7 +2036,7 @@ pub(crate) mod tests {
         let start = json!({ "profile_id": "_", "mult": 2.0, "duration": 1.0, "nc": false });
         client.ask("start", start).expect("it starts");
         until_it_is_over(&mut client);
-        // Flows of the first template send nothing, so that no server accepts them.
+        // Flows of the first template send nothing, so no server accepts them.
         let [clients, servers] = counters(&mut client);
         let parts = servers["udps_accepts"].as_u64().expect("a number");
         assert_eq!(clients["udps_connects"], json!(2 * parts), "{clients:?} {servers:?}");

@@ -1043,7 +1043,7 @@ impl Parser<'_> {
         for i in 0..self.layers.len() {
             let next_header = self.layers.get(i + 1).map(|(layer, _)| layer.header);
             let next = next_header.map(|next| next.name);
-            let neighbours = self
+            let neighbors = self
                 .layers
                 .get(i + 1)
                 .is_some_and(|(_, at)| self.text[at.clone()].starts_with("ICMPv6ND"));
@@ -1064,7 +1064,7 @@ impl Parser<'_> {
                 ("Dot1AD", _) => &[("tpid", 0x88a8, false)],
                 ("UDP", Some("vxlan")) => &[("sport", 4789, false)],
                 ("UDP", Some("gtpu")) => &[("sport", 2152, false)],
-                ("IPv6", Some("icmpv6")) if neighbours => &[("hop_limit", 255, false)],
+                ("IPv6", Some("icmpv6")) if neighbors => &[("hop_limit", 255, false)],
                 _ => &[],
             };
             for &(field, value, alone) in class.defaults.iter().chain(special) {

@@ -152,7 +152,7 @@ pub struct Latency {
 
 /// The score of one rule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct OfRule {
+pub struct RuleScore {
     pub gid: u32,
     pub sid: u32,
     pub rev: u32,
@@ -187,7 +187,7 @@ pub struct Other {
 
 /// The score of a scenario (scan, flood, ...), which has no rule.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct OfScenario {
+pub struct ScenarioScore {
     pub name: String,
     pub conversations: u64,
     /// Conversations with an alert from any rule.
@@ -212,8 +212,8 @@ pub struct Score {
     pub latency_from_begin: Option<Latency>,
     pub latency_from_end: Option<Latency>,
     /// Sorted by sid.
-    pub rules: Vec<OfRule>,
-    pub scenarios: Vec<OfScenario>,
+    pub rules: Vec<RuleScore>,
+    pub scenarios: Vec<ScenarioScore>,
     /// Rules that raised alerts outside their labels, most alerts first.
     pub others: Vec<Other>,
 }
@@ -366,7 +366,7 @@ impl Scorer {
         self.merge_conversations();
         let mut all = Tally::default();
         let mut rules: HashMap<(u32, u32), (usize, Tally)> = HashMap::new();
-        let mut scenarios: HashMap<&str, (OfScenario, Option<Nanos>, Option<Nanos>)> =
+        let mut scenarios: HashMap<&str, (ScenarioScore, Option<Nanos>, Option<Nanos>)> =
             HashMap::new();
         for (i, (label, seen)) in self.labels.iter().zip(&self.seen).enumerate() {
             if label.kind == Kind::Attack && label.sid == 0 {
@@ -387,9 +387,9 @@ impl Scorer {
                     .add(label, seen);
             }
         }
-        let mut rules: Vec<OfRule> = rules
+        let mut rules: Vec<RuleScore> = rules
             .into_iter()
-            .map(|((gid, sid), (i, tally))| OfRule {
+            .map(|((gid, sid), (i, tally))| RuleScore {
                 gid,
                 sid,
                 rev: self.labels[i].rev,
@@ -403,9 +403,9 @@ impl Scorer {
             })
             .collect();
         rules.sort_by_key(|rule| (rule.sid, rule.gid));
-        let mut scenarios: Vec<OfScenario> = scenarios
+        let mut scenarios: Vec<ScenarioScore> = scenarios
             .into_iter()
-            .map(|(name, (scenario, begin, first))| OfScenario {
+            .map(|(name, (scenario, begin, first))| ScenarioScore {
                 name: name.to_string(),
                 first_alert_ns: first.zip(begin).map(|(first, begin)| difference(first, begin)),
                 ..scenario

@@ -298,7 +298,7 @@ fn a_score_is_counted_by_hand() {
         (2, 250_000_000, 250_000_000, 500_000_000)
     );
     assert_eq!(score.latency_from_end.as_ref().unwrap().min_ns, -250_000_000);
-    let scenario = OfScenario {
+    let scenario = ScenarioScore {
         name: "scan".into(),
         conversations: 1,
         alerted: 1,
@@ -417,7 +417,7 @@ proptest! {
             scorer.alert(&Alert { count, at: one.at.filter(|_| timed), ..one });
         }
         let score = scorer.finish();
-        let (c, of_scenarios) = (&score.counts, |of: fn(&OfScenario) -> u64| score.scenarios.iter().map(of).sum::<u64>());
+        let (c, of_scenarios) = (&score.counts, |of: fn(&ScenarioScore) -> u64| score.scenarios.iter().map(of).sum::<u64>());
         prop_assert_eq!(c.attacks + c.owing_none + c.near_misses + c.benign + of_scenarios(|s| s.conversations), all);
         let parts = c.alerts_own + c.alerts_unowed + c.near_miss_alerts + c.benign_alerts + c.alerts_also + c.collateral;
         prop_assert_eq!(parts + of_scenarios(|s| s.alerts) + score.outside, score.alerts);

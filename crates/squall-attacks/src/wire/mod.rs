@@ -32,7 +32,7 @@ pub struct Settings {
     /// of the MSS option in a SYN, unless its [`Shape`](crate::Shape) has another.
     pub mss: u16,
     /// Maximum number of octets in an IP packet. Longer packets are fragmented (RFC 791 §3.2, RFC
-    /// 8200 §4.5). VLAN tags and tunnels do not count. Must be at least [`LEAST_MTU`].
+    /// 8200 §4.5). VLAN tags and tunnels do not count. Must be at least [`MIN_MTU`].
     pub mtu: u16,
     /// Time from one frame to the next.
     pub gap: Nanos,
@@ -66,7 +66,7 @@ impl Default for Settings {
 
 /// Every host accepts an IPv4 packet of this length (RFC 791 §3.1), and all headers made here fit
 /// into it together.
-pub const LEAST_MTU: u16 = 576;
+pub const MIN_MTU: u16 = 576;
 
 /// Endpoints of a GRE tunnel (RFC 2784, without key and checksum). Both have the same IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use squall_rules::End;
 use squall_units::Nanos;
 use squall_wire::checksum;
 
-use super::{Endpoints, Error, LEAST_MTU, Settings};
+use super::{Endpoints, Error, MIN_MTU, Settings};
 use crate::{
     Evasion, Exchange, Origin, Transport, Turn,
     evade::{self, Pieces},
@@ -116,9 +116,9 @@ impl<'a> Writer<'a> {
         if settings.mss == 0 {
             return Err(Error::Settings("mss is 0, expected 1 or more octets".into()));
         }
-        if settings.mtu < LEAST_MTU {
+        if settings.mtu < MIN_MTU {
             return Err(Error::Settings(format!(
-                "mtu is {}, expected {LEAST_MTU} or more octets",
+                "mtu is {}, expected {MIN_MTU} or more octets",
                 settings.mtu
             )));
         }

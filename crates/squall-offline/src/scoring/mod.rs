@@ -10,7 +10,7 @@ use std::{
 
 use serde::Serialize;
 pub use squall_attacks::score::{
-    Confusion, Counts, Latency, OfRule, OfScenario, Other, Rates, Score,
+    Confusion, Counts, Latency, Other, Rates, RuleScore, ScenarioScore, Score,
 };
 use squall_attacks::{
     Label, labels,

@@ -6,7 +6,7 @@ use squall_report::render::{
     table::printable,
 };
 
-use super::{Latency, OfRule, Score, Scored};
+use super::{Latency, RuleScore, Score, Scored};
 
 /// If an alert precedes the last frame of its attack by more than this, the clocks differ, because
 /// few attacks take as long.
@@ -66,11 +66,12 @@ pub fn score_text(scored: &Scored) -> String {
             scenario.name, scenario.conversations, scenario.alerted, scenario.alerts
         );
     }
-    let missed: Vec<&OfRule> = score.rules.iter().filter(|rule| rule.counts.missed > 0).collect();
+    let missed: Vec<&RuleScore> =
+        score.rules.iter().filter(|rule| rule.counts.missed > 0).collect();
     list(&mut text, "Missed", &missed, |rule| {
         format!("{} of {}", rule.counts.missed, rule.counts.attacks)
     });
-    let false_ones: Vec<&OfRule> =
+    let false_ones: Vec<&RuleScore> =
         score.rules.iter().filter(|rule| rule.counts.near_misses_alerted > 0).collect();
     list(&mut text, "Alerted on near misses", &false_ones, |rule| {
         format!("{} of {}", rule.counts.near_misses_alerted, rule.counts.near_misses)
@@ -99,7 +100,12 @@ fn parts_of(score: &Score) -> String {
     own + &parts.collect::<String>()
 }
 
-fn list(text: &mut String, heading: &str, rules: &[&OfRule], detail: impl Fn(&OfRule) -> String) {
+fn list(
+    text: &mut String,
+    heading: &str,
+    rules: &[&RuleScore],
+    detail: impl Fn(&RuleScore) -> String,
+) {
     if rules.is_empty() {
         return;
     }
@@ -186,7 +192,7 @@ pub fn score_html(scored: &Scored) -> String {
     );
     page.plots("Verdicts", &[plot]);
     let body = page.markup();
-    let row = |rule: &OfRule| {
+    let row = |rule: &RuleScore| {
         let latency = rule
             .latency_from_end
             .as_ref()
@@ -204,7 +210,7 @@ pub fn score_html(scored: &Scored) -> String {
     };
     let columns =
         ["rule", "attacks", "hit", "missed", "near misses", "alerted", "collateral", "latency"];
-    let wrong = |rule: &&OfRule| rule.counts.missed > 0 || rule.counts.near_misses_alerted > 0;
+    let wrong = |rule: &&RuleScore| rule.counts.missed > 0 || rule.counts.near_misses_alerted > 0;
     let of_interest: Vec<_> = score.rules.iter().filter(wrong).map(row).collect();
     if !of_interest.is_empty() {
         table("Rules that missed attacks, or alerted on near misses", &columns, &of_interest, body);

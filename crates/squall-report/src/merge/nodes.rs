@@ -24,7 +24,7 @@ impl Nodes {
         let open: BTreeSet<String> = parts
             .iter()
             .flat_map(|(_, report)| &report.ports)
-            .filter(|port| !port.is_elsewhere())
+            .filter(|port| !port.is_remote())
             .map(|port| port.name.clone())
             .collect();
         let (mut senders, mut attacks) = (BTreeMap::new(), BTreeSet::new());
@@ -39,7 +39,7 @@ impl Nodes {
             let away: BTreeMap<String, String> = report
                 .ports
                 .iter()
-                .filter(|port| port.is_elsewhere())
+                .filter(|port| port.is_remote())
                 .map(|port| (port.name.clone(), port.address.clone()))
                 .collect();
             if away.is_empty() {
@@ -48,7 +48,7 @@ impl Nodes {
             let mut unknown = away.clone();
             unknown.retain(|name, _| !open.contains(name));
             missing.extend(unknown);
-            report.ports.retain(|port| !port.is_elsewhere());
+            report.ports.retain(|port| !port.is_remote());
             let samples = report.series.iter_mut();
             samples.for_each(|sample| sample.ports.retain(|port| !away.contains_key(&port.name)));
             for stream in report.streams.iter_mut().filter(|s| away.contains_key(&s.port)) {
@@ -117,8 +117,8 @@ fn alone(rx: &mut StreamRx) {
 /// The key of a group. Reports of nodes that have the same ports are parts of one whole.
 pub(super) fn group(report: &Report) -> Vec<&str> {
     let ports = || report.ports.iter();
-    match ports().any(|port| port.is_elsewhere()) {
-        true => ports().filter(|p| !p.is_elsewhere()).map(|port| port.name.as_str()).collect(),
+    match ports().any(|port| port.is_remote()) {
+        true => ports().filter(|p| !p.is_remote()).map(|port| port.name.as_str()).collect(),
         false => Vec::new(),
     }
 }

@@ -7,7 +7,7 @@ use axum::{Json, extract::State, http::StatusCode};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use squall_report::conversations::{
-    By, Conversation, ConversationColumn, Endpoint, EndpointColumn, Flows, MOST_ROWS, Page,
+    By, Conversation, ConversationColumn, Endpoint, EndpointColumn, Flows, MAX_ROWS, Page,
     Question, ROWS,
 };
 
@@ -124,7 +124,7 @@ fn question<C>(
         sort,
         descending: order == Order::Descending,
         offset,
-        limit: limit.unwrap_or(ROWS).clamp(1, MOST_ROWS),
+        limit: limit.unwrap_or(ROWS).clamp(1, MAX_ROWS),
     })
 }
 

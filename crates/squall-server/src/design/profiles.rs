@@ -6,7 +6,7 @@ use axum::{Json, extract::State};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall::{Format, Profile};
-use squall_editor::{self as design, Around, Checked, Problem, To, Written};
+use squall_editor::{self as design, Checked, FileAccess, Problem, To, Written};
 
 use super::{one_of, refused};
 use crate::{
@@ -85,7 +85,7 @@ struct ApplicationInfo {
 }
 
 async fn applications() -> Json<Applications> {
-    let applications = squall_plan::flows::catalogue()
+    let applications = squall_plan::flows::catalog()
         .into_iter()
         .map(|app| ApplicationInfo { name: app.name, about: app.about, options: app.options })
         .collect();
@@ -165,12 +165,12 @@ pub fn files(service: &Arc<Service>) -> ProfileFiles {
 }
 
 impl ProfileFiles {
-    pub fn around(&self) -> Around<'_> {
-        Around {
+    pub fn around(&self) -> FileAccess<'_> {
+        FileAccess {
             folder: &self.folder,
             may_read: &*self.may_read,
             may_use: &*self.may_use,
-            abandoned: &is_abandoned,
+            is_cancelled: &is_abandoned,
         }
     }
 }

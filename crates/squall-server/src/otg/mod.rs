@@ -238,7 +238,7 @@ impl Sessions {
     pub fn expire(&self, name: &str, why: &str) {
         let session = lock(&self.open).get(name).cloned();
         if let Some(session) = session {
-            lock(&session.controller).lose_ports(why);
+            lock(&session.controller).report_ports_lost(why);
         }
     }
 

@@ -66,7 +66,7 @@ enum Law {
         limit: u64,
     },
     /// The variable is part of a tuple.
-    Driven,
+    DrivenRun,
 }
 
 #[derive(Clone, Debug)]
@@ -285,7 +285,7 @@ impl Program {
         let first = self.vars.len();
         for (part, octets, value) in [("ip", 4, before), ("port", 2, port_before)] {
             let name = format!("{name}.{part}");
-            self.vars.push(Var { name, octets, value, law: Law::Driven, follows: false });
+            self.vars.push(Var { name, octets, value, law: Law::DrivenRun, follows: false });
         }
         self.instructions.push(Instruction::Tuple(Tuple {
             ip,
@@ -439,7 +439,7 @@ impl Program {
                 *count += 1;
                 wraps
             }
-            Law::Driven => true,
+            Law::DrivenRun => true,
         }
     }
 

@@ -99,7 +99,7 @@ impl Capture {
     fn fetch(&mut self, most: usize) -> (Vec<Packet>, usize) {
         let mut all = self.packets();
         match self.cyclic {
-            // Packets with the same timestamp were captured together, so that `>` skips none.
+            // Packets with the same timestamp were captured together, so `>` skips none.
             true => all.retain(|packet| packet.time_ns > self.until),
             false => _ = all.drain(..(self.fetched as usize).min(all.len())),
         }

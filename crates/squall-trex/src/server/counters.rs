@@ -15,7 +15,7 @@ enum From {
     /// The sum of these counters over UDP flows.
     Udp(&'static [&'static str]),
     /// Arrivals that did not begin for this reason.
-    NotBegun(&'static str),
+    NotStarted(&'static str),
     /// A current figure, or one of the last second.
     Now(fn(&Rates) -> f64),
 }
@@ -148,7 +148,7 @@ pub const COUNTERS: &[Counter] = &[
         units: "",
         zero: false,
         error: true,
-        from: From::NotBegun("ports_exhausted"),
+        from: From::NotStarted("ports_exhausted"),
     }),
     error(Counter {
         name: "err_c_nf_throttled",
@@ -156,7 +156,7 @@ pub const COUNTERS: &[Counter] = &[
         units: "",
         zero: false,
         error: true,
-        from: From::NotBegun("late"),
+        from: From::NotStarted("late"),
     }),
     error(Counter {
         name: "err_flow_overflow",
@@ -164,7 +164,7 @@ pub const COUNTERS: &[Counter] = &[
         units: "",
         zero: false,
         error: true,
-        from: From::NotBegun("full"),
+        from: From::NotStarted("full"),
     }),
     error(Counter {
         name: "err_redirect_rx",
@@ -172,7 +172,7 @@ pub const COUNTERS: &[Counter] = &[
         units: "",
         zero: false,
         error: true,
-        from: From::NotBegun("unresolved"),
+        from: From::NotStarted("unresolved"),
     }),
 ];
 
@@ -302,7 +302,7 @@ impl Side {
         let value = |counter: &Counter| match counter.from {
             From::Tcp(names) => json!(sum(&self.tcp, names)),
             From::Udp(names) => json!(sum(&self.udp, names)),
-            From::NotBegun(why) => json!(sum(&self.not_begun, &[why])),
+            From::NotStarted(why) => json!(sum(&self.not_begun, &[why])),
             From::Now(of) => json!(of(rates)),
         };
         let all = COUNTERS.iter().map(value).enumerate();

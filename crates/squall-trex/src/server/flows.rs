@@ -25,7 +25,7 @@ use super::{
 use crate::{
     Astf, FlowSetting,
     rpc::Params,
-    traffic::{DelaySource, idle_stream},
+    traffic::{DelaySource, class_of, idle_stream},
 };
 
 /// Highest API version that clients may ask for.
@@ -79,7 +79,7 @@ pub struct FlowServer {
     /// Whether the run has been asked to end.
     pub ending: bool,
     pub latency: Option<Latency>,
-    /// Senders whose frames belong to no flow.
+    /// Senders whose frames are ignored instead of matched to flows.
     pub ignored: Ignored,
     /// Client states that were asked for and not yet fetched.
     pub clients: Option<Value>,
@@ -663,8 +663,8 @@ impl Server {
         all
     }
 
-    /// The core and the port that send from the given addresses. The first of a pair of ports has
-    /// the clients, and there is a single core.
+    /// The core and the port that send from the given addresses. Clients use the first of a pair of
+    /// ports, and there is a single core.
     fn traffic_dist(&self, params: &Params<'_>) -> Answer {
         let address = |key: &str| -> Result<u32, Refusal> {
             let text = params.text(key)?;
@@ -788,11 +788,14 @@ impl Server {
             let rx = stream(1 - port).and_then(|stream| stream.rx.as_ref());
             let delay = rx.and_then(|rx| rx.latency_ns.as_ref());
             let micros = |of: fn(&Distribution) -> f64| delay.map_or(0.0, |delay| of(delay) / 1e3);
-            let bins: Vec<Value> = delay
-                .into_iter()
-                .flat_map(|delay| &delay.bins)
-                .map(|(lower, _, n)| json!({ "key": lower / 1000, "val": n }))
-                .collect();
+            let mut classes = BTreeMap::<u64, u64>::new();
+            for (lower, _, n) in delay.into_iter().flat_map(|delay| &delay.bins) {
+                *classes.entry(class_of(lower / 1000)).or_default() += n;
+            }
+            // TRex leaves delays below 10 us out of this histogram: `cnt` less `high_cnt`.
+            classes.remove(&0);
+            let bins: Vec<Value> =
+                classes.iter().map(|(key, n)| json!({ "key": key, "val": n })).collect();
             let (max, mean) = (micros(|d| d.max as f64), micros(|d| d.mean));
             data.insert(
                 format!("port-{port}"),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use serde_json::{Value, json};
 use squall::Error;
 use squall_host::{Host, link_local};
-use squall_machine::speaking::{self, Speaking};
+use squall_machine::speaking::{self, HostThread};
 use squall_units::Nanos;
 
 use super::{Answer, Port, Server};
@@ -54,7 +54,7 @@ impl Server {
         let silent = host.ipv4.is_empty() && host.ipv6.is_empty();
         let interface = squall_machine::ports::interface_of(&port.info.address);
         if let Some(interface) = interface.filter(|_| self.holds && !silent) {
-            port.speaking = Some(Speaking::start(&interface, OfPort(host)).map_err(Error::from)?);
+            port.speaking = Some(HostThread::start(&interface, OfPort(host)).map_err(Error::from)?);
         }
         Ok(())
     }
@@ -87,8 +87,8 @@ fn host_of(port: &Port) -> Host {
 struct OfPort(Host);
 
 impl speaking::Hosts for OfPort {
-    fn hear(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
-        out.extend(self.0.hear(frame).reply);
+    fn handle(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
+        out.extend(self.0.handle(frame).reply);
     }
 
     fn turn(&mut self, _: Nanos, _: &mut Vec<Vec<u8>>) {}

@@ -14,7 +14,7 @@ use squall_units::{MacAddr, Nanos};
 use super::{Answer, Refusal, Server, id_of};
 use crate::rpc::Params;
 
-/// Maximum flow ends in one snapshot: some megabytes of text.
+/// Maximum flow ends in one snapshot, which bounds its text to some megabytes.
 const MOST: usize = 20_000;
 /// Maximum flow ends in all snapshots that are kept.
 const KEPT: usize = 40_000;
@@ -54,7 +54,7 @@ impl FlowSnapshots {
         self.due.is_some_and(|due| now >= due)
     }
 
-    /// Keeps a snapshot; `None`: too many flows, so that its number is skipped.
+    /// Keeps a snapshot; `None`: too many flows, so its number is skipped.
     fn keep(&mut self, flows: Option<Vec<(usize, OpenFlow)>>) {
         self.due = self.every.map(|every| Instant::now() + every);
         self.kept.extend(flows.map(|flows| Snapshot { number: self.number, flows }));

@@ -21,7 +21,7 @@ use crate::{FlowSetting, rpc::Params, traffic::flow_profile};
 
 /// Default time limit for open flows to end after the last one has begun.
 const DRAIN: Nanos = Nanos(5_000_000_000);
-/// Maximum time from the request of a run to its start.
+/// Maximum time from the request for a run to its start.
 const BEGINS: Duration = Duration::from_millis(100);
 /// Maximum time until the counters include aborted flows.
 const SETTLES: Duration = Duration::from_secs(2);
@@ -30,7 +30,7 @@ const STAYS: Nanos = Nanos(10 * 365 * 86_400 * 1_000_000_000);
 
 /// The flows of a profile, from its start until the last of them has ended.
 pub struct Playing {
-    /// Templates have the names that they have in the run.
+    /// The flows, with templates renamed as in the run.
     pub flows: Flows,
     /// The multiplier of the templates' flow rates.
     mult: f64,
@@ -54,7 +54,7 @@ impl Playing {
         Some(self.ends? + Duration::from_nanos(self.drain.0))
     }
 
-    /// Whether the report shows that all of its flows have begun and ended.
+    /// Whether the report shows that all flows of this profile have begun and ended.
     fn is_done(&self, report: &Report) -> bool {
         let over = self.ends.is_some();
         let templates = report.flows.iter().flat_map(|flows| &flows.templates);
@@ -75,7 +75,7 @@ impl Playing {
         seen.all(|done| done.unwrap_or(over))
     }
 
-    /// Whether one of its servers has this address and port.
+    /// Whether a server of this profile has this address and port.
     pub fn serves(&self, address: IpAddr, port: u16) -> bool {
         self.flows.templates.iter().filter(|template| template.listen == Some(port)).any(
             |template| {
@@ -85,7 +85,7 @@ impl Playing {
         )
     }
 
-    /// The port of servers that overlap with those of `others`.
+    /// A server port of this profile that servers in `others` also use, at overlapping addresses.
     fn shared_server_port(&self, others: &Flows) -> Option<u16> {
         let meet = |one: &Template, other: &Template| {
             let overlap = |(first, last): (IpAddr, IpAddr)| {
@@ -307,8 +307,8 @@ impl Server {
         Ok(())
     }
 
-    /// Stops the run if it has a single profile left that begins no further flows. The run ends as
-    /// soon as these flows have.
+    /// Stops the run if a single profile is left in it that begins no further flows. The run ends
+    /// as soon as these flows have ended.
     fn end_run_if_last(&mut self) -> bool {
         let left: Vec<&Playing> = self.in_run().collect();
         let ends = matches!(left[..], [last] if last.ends.is_some());
