@@ -9,7 +9,7 @@ use squall_units::Nanos;
 
 use crate::Record;
 
-/// If a frame shows a clock difference smaller than this, both clocks may be the same.
+/// If the clocks differ by less than this according to a frame, both may be the same clock.
 const ONE_CLOCK_NS: u64 = 2_000_000_000;
 
 impl Record<'_> {
@@ -18,7 +18,7 @@ impl Record<'_> {
         let t = &counted.streams[i];
         let planned = plan.streams.get(i);
         let segments = planned.map_or(1, |s| u64::from(s.program.segments()));
-        // From the first to the last departure, without the silence between bursts.
+        // Time from the first to the last departure, without the silence between bursts.
         let silence = planned.filter(|s| s.pattern.bursts > 1).map_or(0, |s| {
             let gaps = (t.packets / segments).div_ceil(s.pattern.packets.max(1)).saturating_sub(1);
             s.pattern.gap.as_nanos().0.saturating_mul(gaps)
@@ -35,7 +35,7 @@ impl Record<'_> {
             group: planned.and_then(|s| s.group.clone()),
             tx_packets: t.packets,
             tx_octets: t.octets,
-            // n frames span n - 1 gaps.
+            // n frames have n - 1 gaps between them.
             tx_pps: match seconds {
                 0.0 => 0.0,
                 _ => t.packets.saturating_sub(segments) as f64 / seconds,
@@ -47,7 +47,7 @@ impl Record<'_> {
         }
     }
 
-    /// Whether this node knows a stream's arrivals: where other nodes have ports, a stream sent
+    /// Whether this node knows all arrivals of a stream. If other nodes have ports, a stream sent
     /// here may arrive there.
     fn is_known(&self, i: usize) -> bool {
         let plan = self.plan;
@@ -66,12 +66,12 @@ impl Record<'_> {
         rx.known_by = if marked { KnownBy::Mark } else { KnownBy::Signature };
         let (mut delay, mut ipdv, mut gap) =
             (Histogram::default(), Histogram::default(), Histogram::default());
-        // A switch may flood a frame to two ports, which must not hide its loss on a third: the
-        // port that saw most counts.
+        // A switch may flood a frame to two ports, which must not hide its loss on a third. So the
+        // port that received the most frames counts.
         let (mut best, mut missing, mut came) = (0, 0, 0);
         let (mut jitter, mut patterns) = (0.0f64, squall_stats::Patterns::default());
         let ports: BTreeSet<usize> = seen.iter().map(|s| s.0).collect();
-        // By port, with its unique frames.
+        // Entries by port, each with its number of unique frames.
         let mut receivers = Vec::new();
         for port in ports {
             let mut delay_here = Histogram::default();
@@ -106,23 +106,24 @@ impl Record<'_> {
             let receiver = ReceiverRx { port, packets, lost: 0, duplicates, latency_ns };
             receivers.push((receiver, unique));
         }
-        // Without sent frames the sender is another run, and with other nodes missing frames may
-        // have arrived there: use the sequence numbers. During the run, frames in flight are not
-        // lost, but a gap in the sequence is, unless its frames were never sent.
+        // If no frames were sent, the sender is another run, and if there are other nodes, missing
+        // frames may have arrived there. In both cases, use the sequence numbers. During the run,
+        // frames in flight are not lost, but a gap in the sequence is, unless its frames were never
+        // sent.
         let sent = match plan.streams.is_empty() || plan.has_other_nodes() {
             true => best + missing,
             false if counted.running => (best + missing).min(sent.max(best)),
             false => sent,
         };
         rx.lost = sent.saturating_sub(best);
-        // A queue counts its own copies; copies in different queues show as more frames than were
-        // sent.
+        // A queue counts the duplicates in it. Duplicates in different queues show as more frames
+        // than were sent.
         rx.duplicates += best.saturating_sub(sent);
         rx.loss_ratio = if sent > 0 { rx.lost as f64 / sent as f64 } else { 0.0 };
-        // A sender on another node or in a file has another clock, so that the difference is not a
-        // delay.
+        // A sender on another node or in a file has another clock, so the difference is not a delay
+        // ...
         let away = plan.streams.get(i).is_some_and(|s| s.division == StreamDivision::Elsewhere);
-        // Unless they share a clock, each within its bound.
+        // ... unless they share a clock, each within its bound.
         if let (true, Some(clock)) = (away, clock) {
             let negative = || seen.iter().map(|(_, s)| s.delay.most_negative_ns().unsigned_abs());
             rx.early_packets = seen.iter().map(|(_, s)| s.delay.negative()).sum();
