@@ -958,8 +958,8 @@ impl Transmitter {
         }
     }
 
-    /// Drops the next frame of the batch, but only the unsent part of a GSO frame. Returns the number
-    /// of frames dropped.
+    /// Drops the next frame of the batch, or only the unsent part if it is a GSO frame. Returns the
+    /// number of frames dropped.
     fn drop_next(&mut self, outlets: &Outlets, reason: &'static str) -> u64 {
         let i = self.hand.done;
         let cut = self.sender_of(i).program.cut();
