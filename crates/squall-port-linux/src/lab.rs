@@ -38,8 +38,8 @@ use crate::{
 /// The two interfaces of a lab, which are each other's peer.
 pub const INTERFACES: [&str; 2] = ["veth-a", "veth-b"];
 
-/// Identifies a lab's interfaces. A forged alias is no risk: setting it takes the
-/// permission to control the interface anyway.
+/// Identifies a lab's interfaces. A forged alias is no risk: setting it takes the permission to
+/// control the interface anyway.
 pub(crate) const ALIAS: &str = "squall lab";
 
 #[derive(Clone, Copy, Debug)]
