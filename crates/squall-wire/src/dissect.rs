@@ -27,7 +27,7 @@ fn is_counted(bytes: &[u8]) -> bool {
     length.is_some_and(|length| (3..=1500).contains(&length) && 14 + length <= bytes.len())
 }
 
-/// Dissects a packet of any link type: the headers after the link's own.
+/// Dissects a packet of any link type: the headers after the link header.
 pub(crate) fn dissect_link(link_type: u16, bytes: Vec<u8>) -> Frame {
     if link_type == ETHERNET {
         return dissect(bytes);

@@ -187,7 +187,7 @@ pub enum Presence {
         mask: u8,
         sets: u8,
     },
-    /// After the fixed part if the first octet is one of these.
+    /// After the fixed part, if the first octet is one of these.
     FirstOctet(&'static [u8]),
     /// After the fixed part and the preceding optional fields.
     After,
@@ -219,7 +219,7 @@ pub fn headers() -> &'static [&'static HeaderDef] {
     HEADERS
 }
 
-/// The layers that make payload, in the order of the reference.
+/// The payload layers, in the order of the reference.
 pub fn payloads() -> &'static [&'static HeaderDef] {
     PAYLOADS
 }

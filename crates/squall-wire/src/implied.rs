@@ -146,7 +146,7 @@ impl Packet {
     }
 }
 
-/// Reasons for receivers to drop the frame as invalid, each with a suggestion; empty for a frame
+/// Reasons why receivers would drop the frame as invalid, each with a suggestion; empty for a frame
 /// that obeys the rules above.
 ///
 /// ```

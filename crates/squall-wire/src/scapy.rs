@@ -613,7 +613,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// A value without quotes: up to the next field or the bar.
+    /// A value without quotes, which extends to the next field or the bar.
     fn bare(&mut self) -> Literal {
         let start = self.pos;
         let rest = &self.text[start..];
