@@ -304,8 +304,8 @@ impl Histogram {
         self.count == 0
     }
 
-    /// Non-empty bins, ascending: (lowest value, highest value + 1, count). The last possible bin
-    /// ends at `u64::MAX`.
+    /// Nonempty bins in ascending order: (lowest value, highest value + 1, count). The last
+    /// possible bin ends at `u64::MAX`.
     pub fn bins(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         self.octaves().flat_map(move |octave| {
             self.octave(octave).iter().enumerate().filter(|(_, n)| **n > 0).map(move |(i, &n)| {
