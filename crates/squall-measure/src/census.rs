@@ -20,7 +20,7 @@ pub const BATCH: usize = 32;
 /// Lengths below this are counted in a table, longer ones in a map.
 const SHORT: usize = 1 << 16;
 
-/// Options that add to the inexpensive figures.
+/// Limits, and which of the more expensive figures to compute.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Most flows: each takes 72 octets, plus 16 for the index.

@@ -294,7 +294,8 @@ pub enum SenderClock {
     None,
     /// Another clock: only the variation of delays is known.
     Other,
-    /// The wall clock, or the receiver's own: within two seconds at the first packet.
+    /// The wall clock or the receiver's own, because the first packet's time was within two seconds
+    /// of it.
     Wall,
     Receiver,
 }

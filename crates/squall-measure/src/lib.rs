@@ -227,12 +227,12 @@ fn with_fcs(wire_len: u32) -> u64 {
 }
 
 impl Receiver {
-    /// For frames that begin with Ethernet.
+    /// A receiver for frames that begin with Ethernet.
     pub fn new(measure: &Measure) -> Self {
         Self::on(measure, Link::Ethernet)
     }
 
-    /// For frames that begin with `link`.
+    /// A receiver for frames that begin with `link`.
     pub fn on(measure: &Measure, link: Link) -> Self {
         Self {
             count_only: measure.count_only,

@@ -269,7 +269,7 @@ fn other_counters_are_not_taken_for_any_kind() {
             "{at}"
         );
     }
-    // A counter in place of iperf3's microseconds and another after it; and a clock that stops.
+    // A counter where iperf3 has microseconds, and another after it; then a clock that stops.
     for step in [0, 1] {
         let frames = (0..200u32).map(|n| {
             let payload = [[0; 4], (n * step).to_be_bytes(), n.to_be_bytes(), [7; 4]].concat();
