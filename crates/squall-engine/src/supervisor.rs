@@ -890,6 +890,9 @@ impl Running {
     }
 
     /// Resumes parts; names as in [`Running::pause`].
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownStream`], [`EngineError::Together`].
     pub fn resume(&self, name: Option<&str>) -> Result<(), EngineError> {
         self.broadcast_parts(name, &Action::Resume)
     }
